@@ -242,38 +242,40 @@ bool BlockStore::PollFences() {
   return true;
 }
 
-Status BlockStore::WaitForDevice(uint64_t deadline_ms) {
+BlockStore::Uses BlockStore::NoteUses() {
   RecordOwedFences();
-  ReservedVector<engine::Fence> over;
-  ReservedVector<OwedFence> owed;
-  ReservedSet<int> others;
-  engine::Moment moment = 0;
+  Uses uses;
+  MutexLock lock(mutex_);
+  uses.moment = engine_->Now();
+  uses.fences = engine_->PendingFences();
+  std::copy_if(owed_.begin(), owed_.end(), std::back_inserter(uses.owed),
+               [](const OwedFence& fence) { return AwaitsDevice(fence); });
+  uses.other_devices = other_devices_;
+  return uses;
+}
+
+void BlockStore::ForgetUses(const Uses& uses) {
   {
     MutexLock lock(mutex_);
-    over = engine_->PendingFences();
-    std::copy_if(owed_.begin(), owed_.end(), std::back_inserter(owed),
-                 [](const OwedFence& fence) { return AwaitsDevice(fence); });
-    others = other_devices_;
-    moment = engine_->Now();
+    engine_->DeviceIdle(uses.moment);  // blocks freed meanwhile, by other threads, keep their uses
+    for (const OwedFence& fence : uses.owed) {
+      if (std::erase(owed_, fence) > 0) engine_->PayDebt(fence.address, fence.stream);
+    }
   }
-  for (const int device : others) COMMPOOL_TRY(basis_.device->CheckNotCapturing(device));
+  for (const engine::Fence fence : uses.fences) basis_.device->fences().Retire(fence);
+}
+
+Status BlockStore::WaitForDevice(uint64_t deadline_ms) {
+  const Uses uses = NoteUses();
+  for (const int device : uses.other_devices) COMMPOOL_TRY(basis_.device->CheckNotCapturing(device));
   COMMPOOL_TRY(basis_.device->Quiesce(deadline_ms));
-  for (const int device : others) {
+  for (const int device : uses.other_devices) {
     const PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(basis_.driver, device));
     const CUresult result = COMMPOOL_TRY(SynchroniseWithin(basis_.driver, context, deadline_ms));
     COMMPOOL_TRY(CheckCuda(basis_.driver, result, {.call = "cuCtxSynchronize", .device = device}));
   }
-  for (const engine::Fence fence : over) {
-    COMMPOOL_TRY(basis_.device->Await(fence, deadline_ms));
-  }
-  {
-    MutexLock lock(mutex_);
-    engine_->DeviceIdle(moment);  // blocks freed meanwhile, by other threads, keep their uses
-    for (const OwedFence& fence : owed) {
-      if (std::erase(owed_, fence) > 0) engine_->PayDebt(fence.address, fence.stream);
-    }
-  }
-  for (const engine::Fence fence : over) basis_.device->fences().Retire(fence);
+  for (const engine::Fence fence : uses.fences) COMMPOOL_TRY(basis_.device->Await(fence, deadline_ms));
+  ForgetUses(uses);
   return Status();
 }
 

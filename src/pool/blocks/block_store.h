@@ -84,6 +84,24 @@ class BlockStore {
   // Waits on the host for everything submitted to the device, and forgets the uses of blocks freed before.
   Status WaitForDevice() { return WaitForDevice(basis_.deadline_ms()); }
   Status WaitForDevice(uint64_t deadline_ms);
+
+  // A fence that a freed block owes and that could not be recorded: in a capture, or on a stream that nobody promised.
+  struct OwedFence {
+    CUdeviceptr address = 0;
+    StreamKey stream = 0;
+
+    friend bool operator==(const OwedFence&, const OwedFence&) = default;
+  };
+  // What is over once everything is done that was submitted by now to the pool's device, and to the others.
+  struct Uses {
+    engine::Moment moment = 0;
+    ReservedVector<engine::Fence> fences;
+    ReservedVector<OwedFence> owed;
+    ReservedSet<int> other_devices;
+  };
+  Uses NoteUses();
+  // REQUIRES: it is over, the fences too.
+  void ForgetUses(const Uses& uses);
   // The stream, which this call passes, gets an event: other streams may take what it freed after a wait.
   Status FenceFreed(StreamKey stream);
   // The stream's work is done and its handle will be recycled: no block, live or free, waits for it any more.
@@ -101,14 +119,6 @@ class BlockStore {
   void CheckInvariants() const;
 
  private:
-  // A fence that a freed block owes and that could not be recorded: in a capture, or on a stream that nobody promised.
-  struct OwedFence {
-    CUdeviceptr address = 0;
-    StreamKey stream = 0;
-
-    friend bool operator==(const OwedFence&, const OwedFence&) = default;
-  };
-
   static bool AwaitsDevice(const OwedFence& fence) { return MayHaveDied(fence.stream); }
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
   // Records the fences that a freed block owes, as far as no capture is in the way; the rest later.

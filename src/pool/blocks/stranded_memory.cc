@@ -16,7 +16,22 @@ constexpr uint64_t kMuchShare = 4;
 // So many streams at once are streams that come and go: none of them is given another time to be passed again.
 constexpr size_t kManyStreams = 16;
 // For so long: the device's work may itself depend on what this host has yet to do.
-constexpr uint64_t kMostMilliseconds = 100;
+constexpr std::chrono::milliseconds kLongestWait{100};
+
+class Turn {
+ public:
+  explicit Turn(std::atomic<bool>& taken) : taken_(taken), mine_(!taken.exchange(true)) {}
+  ~Turn() {
+    if (mine_) taken_.store(false);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  bool mine() const { return mine_; }
+
+ private:
+  std::atomic<bool>& taken_;
+  const bool mine_;
+};
 
 }  // namespace
 
@@ -45,20 +60,50 @@ uint64_t StrandedMemory::NoteWanted(StreamKey but) {
 }
 
 bool StrandedMemory::Relieve(uint64_t bytes, StreamKey stream) {
+  const Turn turn(turn_taken_);
+  if (!turn.mine()) return false;
   {
     MutexLock lock(blocks_.mutex());
     const uint64_t hopeless = NoteWanted(stream);
-    if (hopeless == 0) return false;
     const uint64_t reserved = blocks_.engine().counters().reserved_bytes.current;
-    const uint64_t much = std::max({bytes, kMuch, reserved / kMuchShare, patience_bytes_});
-    if (hopeless < much || basis_.device->capturing()) return false;
-    patience_bytes_ = 2 * hopeless;
+    if (hopeless == 0 || basis_.device->capturing()) return false;
+    if (under_way_.empty() && hopeless < std::max({bytes, kMuch, reserved / kMuchShare})) return false;
   }
+  if (!under_way_.empty()) return HasPassed(std::chrono::milliseconds(0));
   PoolEvents::Count(basis_.events.host_waits);
-  if (!blocks_.WaitForDevice(std::min(kMostMilliseconds, basis_.deadline_ms())).ok()) return false;
-  MutexLock lock(blocks_.mutex());
-  patience_bytes_ = 0;
+  return BeginWait() && HasPassed(kLongestWait);
+}
+
+bool StrandedMemory::BeginWait() {
+  uses_ = blocks_.NoteUses();
+  const DeviceState& device = *basis_.device;
+  for (const int other : uses_.other_devices) {
+    if (!device.CheckNotCapturing(other).ok()) return false;
+  }
+  ReservedVector<std::future<CUresult>> waits;
+  waits.push_back(BeginToSynchronise(basis_.driver, device.context()));
+  for (const int other : uses_.other_devices) {
+    const Result<PrimaryContext> context = PrimaryContext::Retain(basis_.driver, other);
+    if (!context.ok()) return false;
+    waits.push_back(BeginToSynchronise(basis_.driver, *context));
+  }
+  under_way_ = std::move(waits);
   return true;
+}
+
+bool StrandedMemory::HasPassed(std::chrono::milliseconds limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  for (const std::future<CUresult>& wait : under_way_) {
+    if (wait.wait_until(end) != std::future_status::ready) return false;
+  }
+  bool passed = true;
+  for (std::future<CUresult>& wait : under_way_) passed = wait.get() == CUDA_SUCCESS && passed;
+  under_way_.clear();
+  const ContextGuard current = basis_.MakeCurrent();
+  // A fence may have been recorded on a device that was not waited for.
+  passed = passed && basis_.device->fences().PassedOf(uses_.fences).size() == uses_.fences.size();
+  if (passed) blocks_.ForgetUses(uses_);
+  return passed;
 }
 
 }  // namespace commpool::internal

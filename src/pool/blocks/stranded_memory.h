@@ -3,7 +3,10 @@
 //
 //   another stream lacks memory -> Relieve: the streams that freed it are wanted from now on
 //   a call passes a wanted one  -> Passed: an event behind its work, and others take its memory after a wait for that
-//   it is not passed any more   -> Relieve waits for the device, once much memory hangs on it
+//   it is not passed any more   -> Relieve begins a wait for the device, once much memory hangs on it
+//
+// Of a device that is never idle the host waits for no longer than a tenth of a second, once: then the wait goes on by
+// itself, and a later Relieve sees that it has ended.
 //
 // An event of the whole context would tell too, but recording one breaks every capture that is open there, of which
 // nobody may have told (cuda.h, cuCtxRecordEvent). Any thread.
@@ -11,7 +14,9 @@
 #define COMMPOOL_SRC_POOL_BLOCKS_STRANDED_MEMORY_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <future>
 
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
@@ -35,6 +40,9 @@ class StrandedMemory {
 
  private:
   Status FenceIfWanted(StreamKey stream);
+  // Whether all devices are waited for from now on: none captures.
+  bool BeginWait();
+  bool HasPassed(std::chrono::milliseconds limit);
   // The bytes of streams that were wanted before, or of all where they are many; the others are from now on.
   uint64_t NoteWanted(StreamKey but) COMMPOOL_REQUIRES(blocks_.mutex());
 
@@ -42,7 +50,9 @@ class StrandedMemory {
   BlockStore& blocks_;
   std::atomic<bool> any_wanted_{false};
   ReservedSet<StreamKey> wanted_ COMMPOOL_GUARDED_BY(blocks_.mutex());
-  uint64_t patience_bytes_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;  // a wait was in vain: as much is let pass first
+  std::atomic<bool> turn_taken_{false};              // one thread at a time has what follows
+  ReservedVector<std::future<CUresult>> under_way_;  // waits for the devices
+  BlockStore::Uses uses_;                            // that are over then
 };
 
 }  // namespace commpool::internal

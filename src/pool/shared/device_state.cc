@@ -1,7 +1,6 @@
 #include "src/pool/shared/device_state.h"
 
 #include <chrono>
-#include <future>
 #include <thread>
 
 #include "src/base/host_patience.h"
@@ -10,8 +9,7 @@
 
 namespace commpool::internal {
 
-Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms) {
-  // A collective whose rank died never ends: so a thread of its own waits, and is left to it where the deadline passes.
+std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryContext& context) {
   auto synchronise = std::make_shared<std::packaged_task<CUresult()>>([cuda = driver.cuda, handle = context.get()] {
     // On a thread as new as this one a capture anywhere would forbid the wait.
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -21,6 +19,12 @@ Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& c
   });
   std::future<CUresult> result = synchronise->get_future();
   Insist([&] { std::thread([synchronise] { (*synchronise)(); }).detach(); });
+  return result;
+}
+
+Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms) {
+  // A collective whose rank died never ends: its wait is left to itself where the deadline passes.
+  std::future<CUresult> result = BeginToSynchronise(driver, context);
   if (result.wait_for(std::chrono::milliseconds(deadline_ms)) == std::future_status::ready) return result.get();
   return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(context.device()) + " is still busy after " +
                                                    std::to_string(deadline_ms) +

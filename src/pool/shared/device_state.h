@@ -2,6 +2,7 @@
 #ifndef COMMPOOL_SRC_POOL_SHARED_DEVICE_STATE_H_
 #define COMMPOOL_SRC_POOL_SHARED_DEVICE_STATE_H_
 
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,8 +19,10 @@
 
 namespace commpool::internal {
 
-// Returns the answer of cuCtxSynchronize; kDeadlineExceeded where the deadline passed. Then the wait goes on in a
-// thread of its own, so the context must stay retained until the process ends. Any thread.
+// Waits for everything submitted to the device by now, in a thread of its own that nobody has to wait for: the answer
+// of cuCtxSynchronize. The context must stay retained until then, or the process ends. Any thread.
+std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryContext& context);
+// Returns the same answer; kDeadlineExceeded where the deadline passed. Then the wait goes on.
 Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms);
 
 class DeviceState {
