@@ -85,7 +85,7 @@ Result<int> Run(Arguments arguments) {
                       [&] { PrintTable(ranks, driver, arguments, report); });
   }
   const std::string unused = WhyUnused(arguments.run, report.rows, ranks.count());
-  if (ranks.first() && !unused.empty()) std::cerr << "commpool allreduce: " << unused << '\n';
+  if (ranks.first() && !unused.empty()) std::cerr << "commpool allreduce: " + unused + '\n';
   const int judged = Judge(arguments.run, report.rows);
   return judged == kSuccess ? reported : judged;
 }

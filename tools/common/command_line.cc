@@ -34,7 +34,8 @@ int ExitCodeOf(const CLI::App& app, const Result<int>& done) {
   const bool refused = done.status().code() == StatusCode::kNotSupported;
   const std::string& message = done.status().message();
   if (!message.empty()) {
-    (refused ? std::cout : std::cerr) << FullName(app) << (refused ? " refused: " : ": ") << message << '\n';
+    // In one piece: mpirun mixes what ranks and itself write.
+    (refused ? std::cout : std::cerr) << FullName(app) + (refused ? " refused: " : ": ") + message + '\n';
   }
   return refused ? kRefused : kFailed;
 }
@@ -116,11 +117,11 @@ int CommandLine::Run(std::vector<std::string> words) {
     app_->parse(std::move(words));
   } catch (const CLI::ParseError& error) {
     const std::string missing = error.get_exit_code() == 0 ? "" : MissingSubcommand(*app_);
-    if (!missing.empty()) std::cerr << missing << '\n';
+    if (!missing.empty()) std::cerr << missing + '\n';
     const int result = missing.empty() ? app_->exit(error) : kFailed;
     return result == 0 ? kSuccess : kFailed;
   } catch (const std::exception& error) {
-    std::cerr << app_->get_name() << ": " << error.what() << '\n';
+    std::cerr << app_->get_name() + ": " + error.what() + '\n';
     return kFailed;
   }
   return exit_code_;
