@@ -14,6 +14,20 @@ namespace {
 
 constexpr uint64_t kBlock = 3 * kMiB;
 
+// Its later work waits until the test lets it go on. On hardware too.
+class HeldStream {
+ public:
+  HeldStream(const CudaDriver& cuda, CUstream stream) {
+    const auto wait = [](void* future) { static_cast<std::shared_future<void>*>(future)->wait(); };
+    EXPECT_EQ(cuda.cuLaunchHostFunc(stream, wait, &ended_), CUDA_SUCCESS);
+  }
+  void End() { end_.set_value(); }
+
+ private:
+  std::promise<void> end_;
+  std::shared_future<void> ended_ = end_.get_future().share();
+};
+
 class DyingStreams : public PoolTest, public ::testing::WithParamInterface<Mode> {
  protected:
   PoolHandle NewPool(const char* name = "mortal", int device = 0) {
@@ -164,10 +178,7 @@ TEST_P(DyingStreams, LeaveTheirHandleToAStreamOfAnotherDevice) {
 TEST_P(DyingStreams, AreServedBesideWorkThatDoesNotEnd) {
   const PoolHandle pool = NewPool();
   const CUstream busy = NewStream();
-  std::promise<void> end;
-  std::shared_future<void> ended = end.get_future().share();
-  const auto wait = [](void* future) { static_cast<std::shared_future<void>*>(future)->wait(); };
-  ASSERT_EQ(cuda().cuLaunchHostFunc(busy, wait, &ended), CUDA_SUCCESS);
+  HeldStream held(cuda(), busy);
   for (int round = 0; round < 60; ++round) {
     const CUstream stream = NewStream();
     const CUdeviceptr block = Allocate(pool, stream);
@@ -178,7 +189,7 @@ TEST_P(DyingStreams, AreServedBesideWorkThatDoesNotEnd) {
   const uint64_t reserved = CountersOf(pool).reserved_bytes.current;
   EXPECT_FALSE(Get(pool).Sleep({}).ok()) << "that waits for the device, within the pool's deadline";
   EXPECT_EQ(CountersOf(pool).reserved_bytes.current, reserved);
-  end.set_value();
+  held.End();
   Free(Allocate(pool, busy));
   Destroy(busy);
 }
@@ -187,17 +198,54 @@ TEST_P(DyingStreams, AreServedBesideWorkThatDoesNotEnd) {
 TEST_P(DyingStreams, AreWaitedForOnceThenTheWaitGoesOnByItself) {
   const PoolHandle pool = NewPool();
   const CUstream busy = NewStream();
-  std::promise<void> end;
-  std::shared_future<void> ended = end.get_future().share();
-  const auto wait = [](void* future) { static_cast<std::shared_future<void>*>(future)->wait(); };
-  ASSERT_EQ(cuda().cuLaunchHostFunc(busy, wait, &ended), CUDA_SUCCESS);
+  HeldStream held(cuda(), busy);
   for (int round = 0; round < 60; ++round) EXPECT_FALSE(ServesAgain(pool));
   EXPECT_EQ(CountersOf(pool).host_waits, 1u);
-  end.set_value();
+  held.End();
   Synchronise();
   while (!ServesAgain(pool)) std::this_thread::yield();
   EXPECT_EQ(CountersOf(pool).host_waits, 1u);
   Destroy(busy);
+}
+
+// The wait that goes on by itself tells nothing of what a block owes since it began.
+TEST_P(DyingStreams, OweWhatTheyUsedAfterTheWaitBegan) {
+  const PoolHandle pool = NewPool();
+  const CUstream reader = NewStream();
+  const auto read_by = [&](CUdeviceptr block) {
+    Fill(reader, block, kBlock, 1);
+    EXPECT_TRUE(runtime().RecordStream(block, reader).ok());
+    Free(block);
+  };
+  const CUdeviceptr block = Allocate(pool, nullptr);
+  Synchronise();
+  read_by(block);
+  const CUstream busy = NewStream();
+  HeldStream held(cuda(), busy);
+  for (int round = 0; round < 60; ++round) EXPECT_FALSE(ServesAgain(pool));
+  held.End();
+  Synchronise();
+  ASSERT_TRUE(Get(pool).Sleep({}).ok());
+  ASSERT_TRUE(Get(pool).Wake().ok());
+  std::vector<CUdeviceptr> others = {Allocate(pool, nullptr)};
+  while (others.back() != block && others.size() < 200) others.push_back(Allocate(pool, nullptr));
+  ASSERT_EQ(others.back(), block);
+  others.pop_back();
+  Synchronise();
+  HeldStream reading(cuda(), reader);
+  read_by(block);
+  for (int round = 0; round < 120; ++round) {
+    const CUstream stream = NewStream();
+    const CUdeviceptr other = Allocate(pool, stream);
+    EXPECT_NE(other, block);
+    Destroy(stream);
+    Free(other);
+  }
+  reading.End();
+  for (const CUdeviceptr other : others) Free(other);
+  Destroy(busy);
+  Synchronise();
+  Destroy(reader);
 }
 
 TEST_P(DyingStreams, MayDieBeforeTheirPoolSleeps) {

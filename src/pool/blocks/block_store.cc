@@ -1,7 +1,6 @@
 #include "src/pool/blocks/block_store.h"
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -92,7 +91,7 @@ Status BlockStore::RecordFences(CUdeviceptr address, const ReservedVector<Stream
   for (const StreamKey stream : streams) {
     if (!MayRecordOn(stream)) {
       MutexLock lock(mutex_);
-      owed_.push_back({address, stream});
+      owed_.push_back({address, stream, engine_->Now()});
       continue;
     }
     Result<FenceId> fence = basis_.device->fences().Record(stream);
@@ -162,7 +161,7 @@ void BlockStore::TakeBackUnserved(const engine::Served& served) {
   }
   Result<engine::Freed> freed = engine_->Free(served.address);
   COMMPOOL_CHECK(freed.ok(), "a block that was just served cannot be freed");
-  for (const StreamKey stream : freed->streams_to_fence) owed_.push_back({served.address, stream});
+  for (const StreamKey stream : freed->streams_to_fence) owed_.push_back({served.address, stream, engine_->Now()});
 }
 
 void BlockStore::TakeBack(const engine::ReturnedBlocks& returned) {
@@ -248,8 +247,6 @@ BlockStore::Uses BlockStore::NoteUses() {
   MutexLock lock(mutex_);
   uses.moment = engine_->Now();
   uses.fences = engine_->PendingFences();
-  std::copy_if(owed_.begin(), owed_.end(), std::back_inserter(uses.owed),
-               [](const OwedFence& fence) { return AwaitsDevice(fence); });
   uses.other_devices = other_devices_;
   return uses;
 }
@@ -258,9 +255,15 @@ void BlockStore::ForgetUses(const Uses& uses) {
   {
     MutexLock lock(mutex_);
     engine_->DeviceIdle(uses.moment);  // blocks freed meanwhile, by other threads, keep their uses
-    for (const OwedFence& fence : uses.owed) {
-      if (std::erase(owed_, fence) > 0) engine_->PayDebt(fence.address, fence.stream);
-    }
+    // The same block may owe the same stream again since.
+    const auto paid = std::partition(owed_.begin(), owed_.end(), [&](const OwedFence& fence) {
+      return fence.moment > uses.moment || !AwaitsDevice(fence);
+    });
+    std::for_each(paid, owed_.end(), [&](const OwedFence& fence) {
+      mutex_.AssertHeld();
+      engine_->PayDebt(fence.address, fence.stream);
+    });
+    owed_.erase(paid, owed_.end());
   }
   for (const engine::Fence fence : uses.fences) basis_.device->fences().Retire(fence);
 }

@@ -85,18 +85,10 @@ class BlockStore {
   Status WaitForDevice() { return WaitForDevice(basis_.deadline_ms()); }
   Status WaitForDevice(uint64_t deadline_ms);
 
-  // A fence that a freed block owes and that could not be recorded: in a capture, or on a stream that nobody promised.
-  struct OwedFence {
-    CUdeviceptr address = 0;
-    StreamKey stream = 0;
-
-    friend bool operator==(const OwedFence&, const OwedFence&) = default;
-  };
   // What is over once everything is done that was submitted by now to the pool's device, and to the others.
   struct Uses {
     engine::Moment moment = 0;
     ReservedVector<engine::Fence> fences;
-    ReservedVector<OwedFence> owed;
     ReservedSet<int> other_devices;
   };
   Uses NoteUses();
@@ -119,6 +111,13 @@ class BlockStore {
   void CheckInvariants() const;
 
  private:
+  // A fence that a freed block owes and that could not be recorded: in a capture, or on a stream that nobody promised.
+  struct OwedFence {
+    CUdeviceptr address = 0;
+    StreamKey stream = 0;
+    engine::Moment moment = 0;  // not before the free
+  };
+
   static bool AwaitsDevice(const OwedFence& fence) { return MayHaveDied(fence.stream); }
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
   // Records the fences that a freed block owes, as far as no capture is in the way; the rest later.
