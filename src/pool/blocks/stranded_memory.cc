@@ -70,8 +70,9 @@ bool StrandedMemory::Relieve(uint64_t bytes, StreamKey stream) {
     if (under_way_.empty() && hopeless < std::max({bytes, kMuch, reserved / kMuchShare})) return false;
   }
   if (!under_way_.empty()) return HasPassed(std::chrono::milliseconds(0));
+  if (!BeginWait()) return false;
   PoolEvents::Count(basis_.events.host_waits);
-  return BeginWait() && HasPassed(kLongestWait);
+  return HasPassed(kLongestWait);
 }
 
 bool StrandedMemory::BeginWait() {
