@@ -1,6 +1,6 @@
 // A mutex that knows its place in the lock order, with Clang's thread-safety annotations.
 //
-// src/README.md has the order. Each Mutex has a rank; a thread may lock only ranks that come after all those that it
+// src/reference.md has the order. Each Mutex has a rank; a thread may lock only ranks that come after all those that it
 // holds, and a violation aborts at once (checked where NDEBUG is not set): a deadlock that could happen is a bug.
 // Several of the rank `collective` are one call's, locked in the order of their addresses.
 #ifndef COMMPOOL_SRC_BASE_MUTEX_H_

@@ -77,7 +77,7 @@ class PrivateSockets {
     sockets.mutex_.unlock();
   }
 
-  std::mutex mutex_;  // below every lock of src/README.md: nothing is locked under it
+  std::mutex mutex_;  // below every lock of src/reference.md: nothing is locked under it
   std::vector<int> held_;
   bool installed_ = false;
 };

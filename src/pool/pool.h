@@ -2,7 +2,7 @@
 //
 // A pool is its parts, the same in every mode, and its mode (pool_mode.h); this class owns both, is how the C ABI,
 // scopes and the tables know them, and decides nothing itself. Any thread may call any method, except that the calls
-// which commpool.h marks COLLECTIVE run one at a time for each pool. The lock order is in src/README.md.
+// which commpool.h marks COLLECTIVE run one at a time for each pool. The lock order is in src/reference.md.
 #ifndef COMMPOOL_SRC_POOL_POOL_H_
 #define COMMPOOL_SRC_POOL_POOL_H_
 

@@ -1,4 +1,4 @@
-"""Names of files and identifiers keep to the table of words in src/README.md: none has a word that it rules out."""
+"""Names of files and identifiers keep to the table of words in src/reference.md: none has a word that it rules out."""
 
 import io
 import pathlib
@@ -8,7 +8,7 @@ import tokenize
 import functions
 import tree
 
-HOME = pathlib.Path("src/README.md")
+HOME = pathlib.Path("src/reference.md")
 FOLDERS = {"examples", "include", "src", "tests", "tools"}
 _KEPT = pathlib.Path("tests/data")  # as programs recorded it, or were built with it
 _TABLE = re.compile(r"^\| word \| means \| not \|\n\|[-| ]+\|\n((?:\|.*\n)*)", re.MULTILINE)
@@ -22,7 +22,7 @@ _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 def unwanted(text):
-    """The words that no name may have, by the text of src/README.md."""
+    """The words that no name may have, by the text of src/reference.md."""
     table = _TABLE.search(text)
     cells = [row.split("|")[3] for row in table.group(1).splitlines()] if table else []
     return {word.strip() for cell in cells for word in cell.split(",")} - {""} - _USUAL_ELSEWHERE
@@ -51,8 +51,8 @@ def problems(root):
     for path in tree.files(root):
         if path.parts[0] not in FOLDERS or _KEPT in path.parents:
             continue
-        found += [f"{path}: src/README.md has another word for `{word}`" for word in sorted(parts(path.name) & words)]
-        found += [f"{path}:{line}: {name}: src/README.md has another word for `{word}`"
+        found += [f"{path}: src/reference.md has another word for `{word}`" for word in sorted(parts(path.name) & words)]
+        found += [f"{path}:{line}: {name}: src/reference.md has another word for `{word}`"
                   for line, name in dict.fromkeys(identifiers(path, tree.read(root, path) or ""))
                   if not _NAMES.fullmatch(name) for word in sorted(parts(name) & words)]
     return found
