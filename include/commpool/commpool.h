@@ -1,7 +1,7 @@
 /* commpool: communicator-aware private memory pools for multi-GPU programs. The C ABI: the one binary interface.
  *
  * pool.h, scope.h and buffer.h beside this file are a C++ skin over it. inline.h, included below, sets defaults and has
- * the calls for one pool. README.md here (installed: share/doc/commpool/reference.md) tells more of each call, and why.
+ * the calls for one pool. reference.md here (installed: share/doc/commpool/reference.md) says more of each call.
  *
  * Conventions, for every function:
  *  1. A function returns COMMPOOL_OK or why it failed; commpool_last_error() then holds a sentence with the call, the
@@ -20,7 +20,7 @@
  * 10. After fork() the child must not call commpool: CUDA itself does not survive it.
  * 11. Until 1.0 a program runs on the minor version that it was built with. Another refuses it in words: where it is
  *     loaded, by the version of the symbols, and where sizes of structs differ, by INVALID_ARGUMENT.
- * 12. COMMPOOL_CONF in the environment, read once, changes defaults of pools (README.md has its keys). What a program
+ * 12. COMMPOOL_CONF in the environment, read once, changes defaults of pools (its keys: reference.md). What a program
  *     gives wins: options that differ from what the init function sets, and those that `given` names.
  */
 #ifndef COMMPOOL_COMMPOOL_H_

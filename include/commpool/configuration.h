@@ -2,7 +2,7 @@
 //
 //   for (const Setting& setting : configuration(pool).value()) print(setting.key, setting.value, setting.source);
 //
-// Header-only, over the C ABI; compiles as C++17. See commpool_configuration; README.md has the keys.
+// Header-only, over the C ABI; compiles as C++17. See commpool_configuration; reference.md has the keys.
 #ifndef COMMPOOL_CONFIGURATION_H_
 #define COMMPOOL_CONFIGURATION_H_
 
@@ -17,7 +17,7 @@
 namespace commpool {
 inline namespace v1 {
 
-// What each field tells: commpool_setting in commpool.h.
+// commpool_setting in commpool.h describes the fields.
 struct Setting {
   std::string pool;
   std::string key;

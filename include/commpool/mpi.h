@@ -214,7 +214,7 @@ class MpiAgreement {
     return text;
   }
 
-  // What the library takes them for: README.md.
+  // The library knows these values: reference.md names them.
   static constexpr int kFailed = -1;
   static constexpr int NamedFailure(int rank) { return -2 - rank; }
 
