@@ -24,8 +24,8 @@ using Communicator = ncclComm*;
 // This thread's current device, or the device of the stream.
 inline constexpr int kCurrentDevice = COMMPOOL_CURRENT_DEVICE;
 
-// Where one allocation is to begin: a power of two up to 2 MiB. It costs up to that many bytes of the pool
-// beyond 512, where every block begins; PoolOptions::alignment_bytes, for all blocks of a pool, costs none.
+// Where an allocation begins: a power of two up to 2 MiB. Blocks begin at multiples of 512 anyway; more costs up to
+// that many bytes of the pool. PoolOptions::alignment_bytes, for all blocks of a pool, costs nothing.
 struct Alignment {
   std::uint64_t bytes = 1;
 };
@@ -33,8 +33,8 @@ struct Alignment {
 class Buffer {
  public:
   Buffer() = default;
-  // Takes over a block that commpool allocated: what `release()` or commpool_allocate gave. data() is the first address
-  // in it that is aligned so; `bytes` are counted from there.
+  // Takes over a block that commpool allocated, from `release()` or commpool_allocate. data() is the first address in
+  // it with that alignment; `bytes` count from there.
   static Buffer adopt(void* block, std::uint64_t bytes, Alignment alignment = {}) {
     const auto start = reinterpret_cast<std::uintptr_t>(block);
     const std::uintptr_t aligned = (start + alignment.bytes - 1) & ~(std::uintptr_t{alignment.bytes} - 1);
@@ -67,7 +67,7 @@ class Buffer {
   // Frees now and says what failed.
   Status free() { return detail::FromC(commpool_free(release())); }
 
-  // Hands the block to the caller, who gives it to commpool_free: its start, which is data() unless an alignment was
+  // Hands the start of the block to the caller, who gives it to commpool_free. It is data() unless an alignment was
   // asked for.
   [[nodiscard]] void* release() {
     data_ = nullptr;
@@ -125,7 +125,7 @@ inline Result<Buffer> allocate_in_scope(std::uint64_t bytes, Stream stream, int 
 // The stream outlives its use: release_stream comes before it is destroyed. See commpool_promise_stream.
 inline Status promise_stream(Stream stream) { return detail::FromC(commpool_promise_stream(stream)); }
 
-// Call it before a promised stream is destroyed. See commpool_release_stream.
+// Comes before the end of a promised stream. See commpool_release_stream.
 inline Status release_stream(Stream stream) { return detail::FromC(commpool_release_stream(stream)); }
 
 }  // namespace v1

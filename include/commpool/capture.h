@@ -26,7 +26,7 @@ class [[nodiscard]] CaptureScope {
     if (!status.ok()) return status;
     return CaptureScope(capture);
   }
-  // The same; throws commpool::Error where the capture cannot be announced.
+  // The same as begin(); throws commpool::Error where the capture cannot be announced.
   CaptureScope(const Pool& pool, Stream stream) : CaptureScope(begin(pool, stream).value()) {}
 
   CaptureScope(CaptureScope&& other) noexcept : capture_(std::exchange(other.capture_, 0)) {}

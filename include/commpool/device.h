@@ -25,15 +25,15 @@ inline Status set_device_limit(int device, std::uint64_t bytes) {
   return detail::FromC(commpool_set_device_limit(device, bytes));
 }
 
-// See commpool_holder_options. The functions are called on an allocating thread and must not call commpool; one that
-// throws has nothing and gives nothing.
+// See commpool_holder_options. The functions run on an allocating thread and must not call commpool. One that throws
+// counts as "holds nothing, gives nothing".
 struct HolderOptions {
   std::string name = "other";                                                  // for the error's table
   std::function<std::uint64_t(int device)> cached_bytes = {};                  // empty: unknown
   std::function<std::uint64_t(int device, std::uint64_t bytes)> release = {};  // empty: it gives nothing
 };
 
-// Another allocator of the process. Its functions are called while it lives, and not any more once it is destroyed.
+// Another allocator of the process. The library calls its functions while this object lives, and never after.
 class [[nodiscard]] MemoryHolder {
  public:
   static Result<MemoryHolder> add(HolderOptions options) {
@@ -58,7 +58,7 @@ class [[nodiscard]] MemoryHolder {
     return *this;
   }
   ~MemoryHolder() {
-    // Inside one of its own functions it cannot be removed: then they stay, rather than be called when they are gone.
+    // One of its own functions is running, so it cannot be removed: leak the functions rather than call dead ones.
     if (!remove().ok()) static_cast<void>(functions_.release());
   }
 

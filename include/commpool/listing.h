@@ -18,7 +18,7 @@
 namespace commpool {
 inline namespace v1 {
 
-// What each field tells: commpool_block in commpool.h.
+// commpool_block in commpool.h describes the fields.
 using Block = commpool_block;
 
 struct Segment {
@@ -34,7 +34,7 @@ inline std::optional<Block> block_of(const void* pointer) {
   return block;
 }
 
-// By segment and address. Other threads go on: it shows one moment.
+// By segment and address. Other threads may change the pool meanwhile: the list shows one moment.
 inline Result<std::vector<Block>> blocks_of(const Pool& pool) {
   std::vector<Block> blocks;
   for (;;) {

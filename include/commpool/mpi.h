@@ -3,13 +3,12 @@
 //   MpiAgreement agreement(MPI_COMM_WORLD);
 //   Pool pool = Pool::create({.symmetric_across = communicator, .agreement = agreement}).value();
 //
-// It is made of sends and receives that are polled until the deadline, so that a rank that does not come is named by
-// the others instead of hanging them. Each rank sends to each other rank: R - 1 messages a round.
+// It sends and receives, and polls until the deadline. So the other ranks name a rank that does not come, and do not
+// hang. Each rank sends to each other rank: R - 1 messages a round.
 //
-// Header-only, C++17, MPI 3. The thread level that it needs is MPI's least for what the program does, and each call
-// checks it: with MPI_THREAD_SINGLE or FUNNELED the pool's collective calls are made on MPI's main thread; with
-// SERIALIZED on any, while no other thread is in MPI; calls for several pools (PoolGroup) need MULTIPLE and an
-// agreement for each.
+// Header-only, C++17, MPI 3. Each call checks that MPI's thread level is enough: with MPI_THREAD_SINGLE or FUNNELED the
+// program makes the pool's collective calls on MPI's main thread; with SERIALIZED on any thread, while no other thread
+// is in MPI; calls for several pools (PoolGroup) need MULTIPLE and an agreement for each pool.
 #ifndef COMMPOOL_MPI_H_
 #define COMMPOOL_MPI_H_
 
@@ -34,8 +33,8 @@ inline namespace v1 {
 // One thread at a time. Lives as long as the pools that use it, and ends before MPI_Finalize.
 class MpiAgreement {
  public:
-  // COLLECTIVE over `ranks`, which hold the same ranks in the same order as the pool's home: duplicates it. `deadline`
-  // is of each wait for the others.
+  // COLLECTIVE over `ranks`, which it duplicates: the same ranks in the same order as the pool's home. `deadline`
+  // bounds each wait for the others.
   explicit MpiAgreement(MPI_Comm ranks, std::chrono::milliseconds deadline = std::chrono::milliseconds(60000))
       : deadline_(deadline) {
     MPI_Comm_dup(ranks, &ranks_);
@@ -54,13 +53,13 @@ class MpiAgreement {
 
   operator Agreement() { return {AllGather, this}; }
 
-  // Why the round failed that was the last: all ranks that are missing. The pool's own error names the first of them.
+  // Why the last round failed, with all missing ranks. The pool's own error names only the first of them.
   const Status& status() const { return status_; }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  // What MPI reads and writes in one round. It stays where it is for as long as MPI may.
+  // What MPI reads and writes in one round. It may not move while MPI uses it.
   struct Round {
     std::vector<char> sent;
     std::vector<char> received;
@@ -69,7 +68,7 @@ class MpiAgreement {
     std::vector<MPI_Status> statuses;
   };
 
-  // What commpool_all_gather asks for.
+  // The function for commpool_all_gather.
   static int AllGather(const void* sent, void* received, std::size_t bytes, void* context) {
     auto* const self = static_cast<MpiAgreement*>(context);
     return self->Gather(static_cast<const char*>(sent), static_cast<char*>(received), bytes);
@@ -126,7 +125,7 @@ class MpiAgreement {
     return true;
   }
 
-  // Polls until everything has arrived. 0, or what tells the library which rank is missing.
+  // Polls until everything has arrived. Returns 0, or the value that tells the library which rank is missing.
   int Finish(Round& round, int bytes) {
     const Clock::time_point begin = Clock::now();
     while (true) {
@@ -144,7 +143,7 @@ class MpiAgreement {
       const auto waited = Clock::now() - begin;
       if (waited >= deadline_) return Missing(round);
       if (finished > 0) continue;
-      // Ranks that share a core are let run; those that come late are not waited for at full speed.
+      // Ranks may share a core, so let them run; a late rank is not worth a busy wait.
       if (waited < kPatience) {
         std::this_thread::yield();
       } else {
@@ -153,7 +152,7 @@ class MpiAgreement {
     }
   }
 
-  // One operation that has ended: with all bytes, or not.
+  // Checks one operation that has ended: it may have failed, or have fewer bytes than it should.
   int Check(const Round& round, int index, int error, int bytes) {
     const MPI_Status& ended = round.statuses[static_cast<std::size_t>(index)];
     const int place = round.finished[static_cast<std::size_t>(index)];
@@ -187,7 +186,8 @@ class MpiAgreement {
     return NamedFailure(first);
   }
 
-  // A send cannot be taken back and a receive may be half done: MPI keeps the round for as long as the process lives.
+  // MPI may still use the buffers of a round that failed (a send cannot be taken back): keep them until the process
+  // ends.
   static void Leave(std::unique_ptr<Round> round) {
     for (std::size_t index = 0; index < round->requests.size(); ++index) {
       MPI_Request& request = round->requests[index];

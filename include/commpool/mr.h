@@ -7,9 +7,9 @@
 //   ResourceBacking upstream(rmm::mr::cuda_async_memory_resource{});             // the reverse: it makes the segments
 //   Pool pool = Pool::create({.backing = Backing::kUser, .user = upstream}).value();
 //
-// Header-only, C++17, and the one header here that includes CUDA's: CCCL 3.2 or later (the toolkit's from 13.2 on, or
-// the wheel nvidia-cuda-cccl, whose include folder goes before the toolkit's) and the runtime, which the program links
-// as CCCL itself does.
+// Header-only, C++17. The one header here that includes CUDA's headers: CCCL 3.2 or later (of the toolkit from 13.2 on,
+// or of the wheel nvidia-cuda-cccl, whose include folder goes before the toolkit's) and the runtime, which the program
+// links as CCCL does.
 #ifndef COMMPOOL_MR_H_
 #define COMMPOOL_MR_H_
 
@@ -55,7 +55,7 @@ class BadAlloc : public std::bad_alloc {
 
 namespace detail {
 
-// The device is current while it lives.
+// Makes a device current while it lives.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) : failure_(cudaGetDevice(&before_)) {
@@ -74,11 +74,11 @@ class CurrentDevice {
 
 }  // namespace detail
 
-// A pool's memory in stream order. A value: copies are the same resource. It does not own the pool: blocks may be given
-// back after the pool is destroyed, and what allocates then throws. Any thread.
+// A pool's memory in stream order. A value: copies are the same resource. It does not own the pool: after the pool's
+// end blocks may still be freed, and an allocation throws. Any thread.
 //
-// A free that goes wrong has nobody to throw to: it is said on stderr, and the block stays with whoever owns it. That
-// is so for memory of other allocators, what was freed before, and blocks of another pool.
+// A failed free cannot throw: it prints a line on stderr and leaves the block to its owner. It fails for memory of
+// other allocators, memory freed before, and blocks of another pool.
 class PoolResource {
  public:
   using default_queries = cuda::mr::properties_list<cuda::mr::device_accessible>;
@@ -90,15 +90,15 @@ class PoolResource {
     resource.pool_ = pool;
     return resource;
   }
-  // What the calling thread's scopes catch, else the default pool of a device (kCurrentDevice: the stream's).
+  // Allocates from the calling thread's scopes, else from the default pool of a device (kCurrentDevice: the stream's).
   static PoolResource of_scopes(int device = kCurrentDevice) { return PoolResource(device); }
 
   // The block may be used on `stream` at once. Throws BadAlloc where there is no memory, else Error. `alignment` is a
-  // power of two up to 2 MiB; above 512, where every block begins, it costs as much of the pool. Null for 0 bytes.
+  // power of two up to 2 MiB; blocks begin at multiples of 512, more costs as much of the pool. Null for 0 bytes.
   void* allocate(cuda::stream_ref stream, std::size_t bytes, std::size_t alignment = kAlignment) const {
     return Allocate(stream.get(), bytes, alignment);
   }
-  // The block is reused behind what `stream`, the allocation's or another, has now.
+  // Work that `stream` (of the allocation or another) has by now may still use the block; the next user waits for it.
   void deallocate(cuda::stream_ref stream, void* pointer, std::size_t /*bytes*/,
                   std::size_t /*alignment*/ = kAlignment) const noexcept {
     Free(pointer, stream.get());
@@ -137,7 +137,7 @@ class PoolResource {
     });
     if (!buffer.ok()) Throw(buffer.status());
     void* const data = buffer->data();
-    static_cast<void>(buffer->release());  // `Free` finds the block that begins before an aligned address
+    static_cast<void>(buffer->release());  // `Free` finds the block by any address in it
     return data;
   }
 
@@ -168,8 +168,8 @@ class PoolResource {
     }
   }
 
-  // As commpool_block has it: the legacy stream's handles are one. A stream that is its own needs no record_stream,
-  // which would keep the block from the thread's cache.
+  // Numbers streams as commpool_block does: the legacy stream's two handles are one. The block's own stream needs no
+  // record_stream, which would keep the block out of the thread's cache.
   static std::uint64_t NumberOf(Stream stream) {
     const auto number = reinterpret_cast<std::uintptr_t>(stream);
     return number == 0 ? reinterpret_cast<std::uintptr_t>(cudaStreamLegacy) : number;
@@ -202,8 +202,8 @@ class ThrustScratch {
   cuda::stream_ref stream_;
 };
 
-// A memory resource as the backing of a kUser pool: it makes the pool's segments, and outlives their last block. Its
-// memory has to begin at multiples of 512, as that of every CUDA allocator does.
+// Makes a memory resource the backing of a kUser pool: it makes the pool's segments, and must outlive their last block.
+// Its memory must begin at multiples of 512, as that of every CUDA allocator does.
 template <typename Resource>
 class ResourceBacking {
   static_assert(cuda::mr::synchronous_resource_with<Resource, cuda::mr::device_accessible>);
@@ -215,7 +215,8 @@ class ResourceBacking {
 
   operator UserFunctions() { return {Allocate, Free, this}; }
 
-  // What the resource threw last; empty where nothing. The pool's own error only knows that there is no memory.
+  // What the resource threw last; empty where it threw nothing. The pool's own error only knows that there is no
+  // memory.
   std::string last_failure() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return last_failure_;

@@ -15,7 +15,7 @@ template <typename T>
 class Option {
  public:
   constexpr Option(T value) : value_(std::move(value)) {}  // NOLINT: a value is an option
-  // A default, which the program may leave.
+  // The default, which the program has not changed.
   static constexpr Option unset(T value) {
     Option option(std::move(value));
     option.given_ = false;

@@ -6,11 +6,10 @@
 //   pool.close().or_throw();
 //
 // Header-only, over the C ABI; compiles as C++17. The conventions at the top of commpool.h hold: units, ownership,
-// which calls are collective, threads. Every method documents only what commpool.h does not say of the function it
-// calls.
+// threads, collective calls. A method documents only what commpool.h does not say of its function.
 //
-// Names: types are CamelCase, enumerators kCamelCase, and functions that programs call lower_case, named as the C
-// function or the standard container's that they are like. KiB, MiB and GiB are units, and written as such.
+// Names: types are CamelCase, enumerators kCamelCase. Functions that programs call are lower_case, named after the C
+// function or the function of a standard container that they resemble. KiB, MiB and GiB are written as units.
 #ifndef COMMPOOL_POOL_H_
 #define COMMPOOL_POOL_H_
 
@@ -43,14 +42,14 @@ enum class Frees { kDeferred = COMMPOOL_FREES_DEFERRED, kOrdered = COMMPOOL_FREE
 enum class Mode { kFixed = COMMPOOL_MODE_FIXED, kExpandable = COMMPOOL_MODE_EXPANDABLE };
 enum class Moves { kEager = COMMPOOL_MOVES_EAGER, kUnderPressure = COMMPOOL_MOVES_UNDER_PRESSURE };
 
-// Whether streams that are passed to the pool outlive their use: convention 5 of commpool.h.
+// Whether the streams that a program passes to the pool outlive their use: convention 5 of commpool.h.
 enum class Streams { kMayDie = COMMPOOL_STREAMS_MAY_DIE, kOutlive = COMMPOOL_STREAMS_OUTLIVE };
 
-// Of sleep(): what stays of the blocks' contents, and what becomes of live graphs that captured with the pool.
+// For sleep(): what stays of the blocks' contents, and whether live graphs that captured with the pool are refused.
 enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST };
 enum class LiveGraphs { kRefused = COMMPOOL_GRAPHS_REFUSED, kNoCollectives = COMMPOOL_GRAPHS_NO_COLLECTIVES };
 
-// What the program knows of a communicator that it abandons: NCCL cannot be asked about one that has ended.
+// Whether an abandoned communicator is still alive. The program must say it: NCCL cannot be asked about an ended one.
 enum class CommunicatorLife { kAlive, kEnded };
 
 // A pool's memory by functions without a context: see commpool_pool_functions.
@@ -66,13 +65,14 @@ struct UserFunctions {
   void* context = nullptr;
 };
 
-// How a symmetric pool's ranks agree where not over TCP: see commpool_all_gather. mpi.h has one over MPI.
+// How a symmetric pool's ranks agree, if not over TCP: see commpool_all_gather. mpi.h has one over MPI.
 struct Agreement {
   commpool_all_gather all_gather = nullptr;
   void* context = nullptr;
 };
 
-// Units, defaults and reasons: commpool_pool_options in commpool.h. What an Option is not given COMMPOOL_CONF may set.
+// Units, defaults and reasons: commpool_pool_options in commpool.h. COMMPOOL_CONF may set each Option that the program
+// does not give.
 struct PoolOptions {
   int device = 0;
   Communicator symmetric_across = nullptr;
@@ -98,10 +98,10 @@ struct PoolOptions {
   Streams streams = Streams::kMayDie;
 };
 
-// A figure of a pool: now, at most since the peaks were reset, and all told.
+// One quantity of a pool: its value now, its peak since the last reset, and its sum over all time.
 using Counter = commpool_counter;
 
-// What each figure counts: commpool_statistics in commpool.h.
+// commpool_statistics in commpool.h says what each field counts.
 struct Statistics : commpool_statistics {
   Statistics() { commpool_statistics_init(this); }
 };
@@ -111,8 +111,8 @@ struct WindowPlace {
   std::uint64_t offset = 0;
 };
 
-// Owns a pool; destroys it at the end of its life (commpool_pool_destroy: never a collective call). A default pool is
-// the library's, and stays.
+// Owns a pool and destroys it in the end (commpool_pool_destroy: never a collective call). A default pool belongs to
+// the library, and stays.
 class Pool {
  public:
   static Result<Pool> create(const PoolOptions& options) {
@@ -122,7 +122,7 @@ class Pool {
     if (!status.ok()) return status;
     return Pool(pool, Owner::kProgram);
   }
-  // What serves a device's allocations outside every scope: to trim it, or to see its figures. See
+  // The pool that serves a device's allocations outside every scope: to trim it, or to read its statistics. See
   // commpool_default_pool.
   static Result<Pool> default_pool(int device) {
     commpool_pool pool = 0;
@@ -187,20 +187,20 @@ class Pool {
   }
   Result<std::uint64_t> register_pending() { return Counted(commpool_pool_register_pending); }
   Status deregister(Communicator communicator) { return detail::FromC(commpool_pool_deregister(pool_, communicator)); }
-  // Before ncclCommAbort; kEnded is for one that was aborted before.
+  // Comes before ncclCommAbort; kEnded is for a communicator that was aborted already.
   Status abandon(Communicator communicator, CommunicatorLife life = CommunicatorLife::kAlive) {
     const bool alive = life == CommunicatorLife::kAlive;
     return detail::FromC((alive ? commpool_pool_abandon_live : commpool_pool_abandon)(pool_, communicator));
   }
   Status rehome(Communicator communicator) { return detail::FromC(commpool_pool_rehome(pool_, communicator)); }
-  // -1 where there is none, and of a pool that is not symmetric.
+  // -1 where no rank is lost, and for a pool that is not symmetric.
   int lost_rank() const {
     int rank = -1;
     commpool_pool_lost_rank(pool_, &rank);
     return rank;
   }
 
-  // Figures.
+  // Statistics.
   Result<Statistics> stats() const {
     Statistics statistics;
     Status status = detail::FromC(commpool_pool_statistics(pool_, &statistics));
@@ -215,7 +215,7 @@ class Pool {
 
   Pool(commpool_pool pool, Owner owner) : pool_(pool), owner_(owner) {}
 
-  // A value that the program gave is named in `given`, also where it is the default's.
+  // `given` names each option that the program gave, even one that equals the default.
   template <typename Value, typename Field>
   static void Set(const Option<Value>& option, commpool_option bit, Field& field, std::uint64_t& given) {
     if (option.given()) given |= bit;
@@ -266,7 +266,7 @@ class Pool {
   Owner owner_ = Owner::kProgram;
 };
 
-// Parts of a program's pools together, by the tag of their options.
+// Puts all pools with this tag in their options to sleep, or wakes them.
 inline Status sleep(const std::string& tag, Keep keep = Keep::kDiscard, LiveGraphs graphs = LiveGraphs::kRefused) {
   return detail::FromC(
       commpool_sleep(tag.c_str(), static_cast<commpool_keep>(keep), static_cast<commpool_graphs>(graphs)));

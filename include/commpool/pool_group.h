@@ -6,10 +6,9 @@
 //   Buffer gradients = pools[0].allocate(bytes, stream).value();
 //   pools.close().or_throw();
 //
-// Or several pools of one rank: reserve, reclaim and verify then agree in the rounds of one, and all go or none.
+// Or several pools of one rank: reserve, reclaim and verify then need the rounds of one pool, and all go or none.
 //
-// Header-only, over the C ABI; compiles as C++17. Every method documents only what commpool.h does not say of the
-// function it calls.
+// Header-only, over the C ABI; compiles as C++17. A method documents only what commpool.h does not say of its function.
 #ifndef COMMPOOL_POOL_GROUP_H_
 #define COMMPOOL_POOL_GROUP_H_
 
@@ -32,7 +31,7 @@ class PoolGroup {
     std::vector<commpool_pool_options> c_options;
     for (const PoolOptions& one : options) c_options.push_back(Pool::ToC(one));
     std::vector<commpool_pool> handles(options.size());
-    // Of no pools too: the call says what is wrong with that, and a null pointer would be the first it finds.
+    // An empty group calls the library too, for its error. A null pointer would hide that error behind another one.
     const commpool_pool_options none = Pool::ToC({});
     commpool_pool unused = 0;
     Status status = detail::FromC(commpool_pools_create(options.empty() ? &none : c_options.data(), options.size(),
@@ -42,7 +41,7 @@ class PoolGroup {
   }
 
   std::size_t size() const { return pools_.size(); }
-  // Its collective calls wait for the other ranks: make the group's instead.
+  // Do not make collective calls on one pool: they wait for the other ranks. Make the group's call.
   Pool& operator[](std::size_t rank) { return pools_[rank]; }
 
   Status reserve(std::uint64_t bytes) {
@@ -62,7 +61,7 @@ class PoolGroup {
     return bytes;
   }
 
-  // One for each pool, of its rank, or null.
+  // One communicator for each pool, of its rank, or null.
   Status register_with(const std::vector<Communicator>& communicators) {
     return WithCommunicators(commpool_pools_register_with, communicators);
   }

@@ -21,7 +21,7 @@ enum class DriverKind {
   kAuto = COMMPOOL_DRIVER_AUTO
 };
 
-// Optional, before anything else. Under mpirun decide kAuto on one rank and name its result on all: see
+// Optional; comes before every other call. Under mpirun decide kAuto on one rank and name its result on all: see
 // commpool_initialize.
 inline Status initialize(DriverKind driver) {
   return detail::FromC(commpool_initialize(static_cast<commpool_driver>(driver)));
@@ -35,10 +35,10 @@ inline std::string driver_description() { return commpool_driver_description(); 
 
 using DriverCall = commpool_driver_call;
 
-// Counts and times the library's driver calls: before anything else. See commpool_measure_driver.
+// Counts and times the library's driver calls. Comes before every other call. See commpool_measure_driver.
 inline Status measure_driver() { return detail::FromC(commpool_measure_driver()); }
 
-// The functions that were called so far, the dearest first.
+// The functions that were called so far, the most expensive first.
 inline Result<std::vector<DriverCall>> driver_calls() {
   std::size_t count = 0;
   Status status = detail::FromC(commpool_driver_calls(nullptr, sizeof(DriverCall), 0, &count));
@@ -46,7 +46,7 @@ inline Result<std::vector<DriverCall>> driver_calls() {
   std::vector<DriverCall> calls(count);
   status = detail::FromC(commpool_driver_calls(calls.data(), sizeof(DriverCall), calls.size(), &count));
   if (!status.ok()) return status;
-  calls.resize(std::min(calls.size(), count));  // another thread may have called one more in between
+  calls.resize(std::min(calls.size(), count));  // another thread may have called one more meanwhile
   return calls;
 }
 

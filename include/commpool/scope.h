@@ -1,12 +1,12 @@
-// PoolScope: while it lives, allocations that its filter catches go to its pool, however deep they are made.
+// PoolScope: while it lives, allocations that its filter catches go to its pool, in however deep code.
 //
 //   PoolScope scope(pool);                                     // this thread
 //   PoolScope scope(pool, {Filter::kStream, backward_stream}); // one stream, from any thread
 //   PoolScope scope(pool, {.sizes = {MiB(1), UINT64_MAX}, .exhaustion = Exhaustion::kNextScope});  // C++20
 //
-// A program without exceptions begins it with PoolScope::begin. Scopes nest: the one begun last wins. Only the pool's
-// own device is caught. A scope of a thread ends on that thread, before those that it began earlier; one that does not
-// ends all the same, and a warning on stderr says so.
+// A program without exceptions begins it with PoolScope::begin. Scopes nest: the one begun last wins. A scope catches
+// allocations on its pool's device only. A thread's scope ends on that thread, before the thread's earlier scopes;
+// otherwise it ends too, with a warning on stderr.
 #ifndef COMMPOOL_SCOPE_H_
 #define COMMPOOL_SCOPE_H_
 
@@ -26,7 +26,7 @@ enum class Filter {
   kProcess = COMMPOOL_FILTER_PROCESS
 };
 
-// Both ends are in.
+// Both ends included.
 struct SizeRange {
   std::uint64_t min_bytes = 0;
   std::uint64_t max_bytes = UINT64_MAX;
@@ -34,13 +34,13 @@ struct SizeRange {
 
 enum class Exhaustion {
   kError = COMMPOOL_EXHAUSTION_ERROR,
-  kNextScope = COMMPOOL_EXHAUSTION_NEXT_SCOPE  // the next scope out, at last the default pool
+  kNextScope = COMMPOOL_EXHAUSTION_NEXT_SCOPE  // the next scope further out, in the end the default pool
 };
 
 struct ScopeOptions {
   Filter filter = Filter::kThread;
   Stream stream = nullptr;  // of a kStream filter
-  SizeRange sizes = {};     // what is smaller or larger is not caught
+  SizeRange sizes = {};     // smaller and larger requests are not caught
   Exhaustion exhaustion = Exhaustion::kError;
 };
 
@@ -57,11 +57,12 @@ class [[nodiscard]] PoolScope {
     return begin(pool.handle(), options);
   }
 
-  // The same; throws commpool::Error where the scope cannot begin: a scope that silently routes nothing is worse.
+  // The same as begin(); throws commpool::Error where the scope cannot begin. A scope that routes nothing would be
+  // worse.
   explicit PoolScope(const Pool& pool, const ScopeOptions& options = {}) : PoolScope(pool.handle(), options) {}
   explicit PoolScope(commpool_pool pool, const ScopeOptions& options = {}) : PoolScope(begin(pool, options).value()) {}
 
-  // A scope of a thread stays on it.
+  // Do not move a thread's scope to another thread.
   PoolScope(PoolScope&& other) noexcept : scope_(std::exchange(other.scope_, 0)) {}
   PoolScope& operator=(PoolScope&&) = delete;
   ~PoolScope() {

@@ -49,7 +49,7 @@ enum class StatusCode : int {
 
 namespace detail {
 
-// What `body` returns; where it throws, what `otherwise` does.
+// Returns what `body` returns; where it throws, what `otherwise` returns.
 template <typename Body, typename Otherwise>
 auto Catching(Body body, [[maybe_unused]] Otherwise otherwise) -> decltype(body()) {
 #ifdef __cpp_exceptions
@@ -80,7 +80,7 @@ class [[nodiscard]] Status {
     return message_ ? *message_ : none;
   }
 
-  // The same failure, told by a caller that knows more: "prefix: message". OK stays OK.
+  // The same failure with a caller's prefix: "prefix: message". OK stays OK.
   Status under(const std::string& prefix) const { return ok() ? *this : Status(code_, prefix + ": " + message()); }
 
   // Throws commpool::Error unless ok.
@@ -100,7 +100,7 @@ class [[nodiscard]] Status {
   std::shared_ptr<const std::string> message_;
 };
 
-// What is thrown.
+// The exception that `value()` and `or_throw()` throw.
 class Error : public std::runtime_error {
  public:
   explicit Error(const Status& status) : std::runtime_error(status.message()), code_(status.code()) {}
@@ -154,7 +154,7 @@ class [[nodiscard]] Result {
     if (!ok()) detail::Throw(failure_);
   }
 
-  // Not a variant: that takes compilers three times as long in each file that has a result.
+  // Not a variant: in each file that has a result a variant makes the compiler three times as slow.
   std::optional<T> held_;
   Status failure_;
 };
