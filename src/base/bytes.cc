@@ -53,7 +53,7 @@ Result<uint64_t> ParseBytes(std::string_view text) {
   const std::optional<int> shift = UnitShift(unit);
   if (!shift) return bad("unknown unit");
 
-  constexpr uint64_t kFinest = 1000000000000000000;  // of a byte's part no more is worth reading
+  constexpr uint64_t kFinest = 1000000000000000000;  // smaller parts of a byte are not read
   unsigned __int128 whole = 0;
   unsigned __int128 part = 0;  // in `scale`ths
   uint64_t scale = 1;

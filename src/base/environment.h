@@ -1,5 +1,5 @@
-// Every environment variable that commpool reads, read once at first use. A process with more rights than who started
-// it (setuid, capabilities of its file) reads none: the variables name libraries to be opened.
+// Every environment variable that commpool reads, read once at first use. A process with more rights than the user who
+// started it (setuid, capabilities of its file) reads none: the variables name libraries to open.
 #ifndef COMMPOOL_SRC_BASE_ENVIRONMENT_H_
 #define COMMPOOL_SRC_BASE_ENVIRONMENT_H_
 
@@ -9,9 +9,9 @@ namespace commpool::internal {
 
 struct Environment {
   static const Environment& Get();
-  // Whether whoever wrote the environment has this process's rights.
+  // Whether the user who wrote the environment has the same rights as this process.
   static bool Trusted();
-  // Empty where it is not set or not trusted.
+  // Empty where the variable is not set or not trusted.
   static std::string Variable(const char* name);
 
   const std::string driver = Variable("COMMPOOL_DRIVER");  // cuda, emulated or auto

@@ -1,4 +1,4 @@
-// Tells whether this is a child of the process that made the guard, at the price of one load. Any thread.
+// Tells a forked child from the process that made the guard. It costs one load. Any thread.
 #ifndef COMMPOOL_SRC_BASE_FORK_GUARD_H_
 #define COMMPOOL_SRC_BASE_FORK_GUARD_H_
 
@@ -17,8 +17,8 @@ class ForkGuard {
   volatile unsigned char* page_ = nullptr;  // the kernel clears it in a child
 };
 
-// Whether this is a child of the process in which this was asked first. A child has one thread, and the locks as other
-// threads held them at the fork: so it takes none when a thread ends.
+// Whether this is a child of the process that called this first. A child has one thread, and its locks are as other
+// threads held them at the fork: so a thread that ends in it takes no lock.
 bool InForkedChild();
 
 }  // namespace commpool::internal

@@ -1,5 +1,5 @@
-// FunctionRef: a function that somebody else keeps, to be called before the call that takes it returns. Unlike a
-// std::function it asks the host for no memory, whatever the function knows. A value: two pointers.
+// FunctionRef: refers to a function that the caller keeps, and is called before the call that takes it returns. Unlike
+// std::function it never allocates. A value: two pointers.
 #ifndef COMMPOOL_SRC_BASE_FUNCTION_REF_H_
 #define COMMPOOL_SRC_BASE_FUNCTION_REF_H_
 

@@ -1,4 +1,4 @@
-// What becomes of a host that has no memory or no thread to give: a Status, made without asking the host for more.
+// Turns a host without memory or threads into a Status, without asking the host for more.
 #ifndef COMMPOOL_SRC_BASE_HOST_FAILURE_H_
 #define COMMPOOL_SRC_BASE_HOST_FAILURE_H_
 
@@ -8,15 +8,15 @@
 
 namespace commpool::internal {
 
-// kOutOfMemory, in texts so short that a string holds them in itself. The C ABI makes a sentence of them.
+// For kOutOfMemory. So short that a std::string holds it without allocating. The C ABI makes a sentence of it.
 inline constexpr const char* kNoHostMemory = "no host memory";
 inline constexpr const char* kNoHostThread = "no host thread";
 
-// What the host refused; else kInternal, with the exception's text where there is memory for it.
+// Names what the host refused; for another exception kInternal, with its text where there is memory for it.
 Status Described(const std::exception& exception) noexcept;
 
-// Runs `step`, which returns a Status or a Result. An exception of the standard library becomes one; only those of the
-// host are expected. Any other is a caller's own way out, through functions that it gave us, and goes on.
+// Runs `step`, which returns a Status or a Result. An exception of the standard library becomes a Status. Any other
+// passes: a caller's function threw it, and the caller waits for it.
 template <typename Step>
 auto Attempt(Step step) -> decltype(step()) {
   try {
@@ -26,8 +26,8 @@ auto Attempt(Step step) -> decltype(step()) {
   }
 }
 
-// Best effort: for what follows a change that is done already, and may as well be done later. A failure is dropped, for
-// it must not fail the call.
+// Best effort, for work after a change that is done already. A failure is dropped: it must not fail the call, and the
+// work may be done later.
 template <typename Step>
 void BestEffort(Step step) noexcept {
   try {

@@ -13,7 +13,7 @@ namespace commpool::internal {
 
 namespace {
 
-// The host's name stands for it where /proc does not tell.
+// Falls back on the host's name where /proc does not tell.
 std::string Boot() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);

@@ -1,4 +1,4 @@
-// Whether two processes are on one host: whether an address of loopback is the same place for both. Any thread.
+// Tells whether two processes are on one host, so that a loopback address means the same place for both. Any thread.
 #ifndef COMMPOOL_SRC_BASE_HOST_IDENTITY_H_
 #define COMMPOOL_SRC_BASE_HOST_IDENTITY_H_
 
@@ -6,8 +6,8 @@
 
 namespace commpool::internal {
 
-// Equal in processes of one boot and one network namespace, and different otherwise: containers of one machine may
-// share its name, and do not share its loopback.
+// Equal for processes of one boot and one network namespace, different otherwise. The host's name is not enough:
+// containers of one machine may share it, and have loopbacks of their own.
 uint64_t HostIdentity();
 
 }  // namespace commpool::internal

@@ -1,5 +1,5 @@
-// A step between ranks that the host refuses memory for is tried again for a while: the other ranks wait for this one
-// as for any that is late, and a round that one rank leaves half-way breaks their channel.
+// Repeats a step for a while when the host refuses memory for it. The other ranks wait for a late rank anyway; a rank
+// that leaves a round half-way breaks their channel.
 #ifndef COMMPOOL_SRC_BASE_HOST_PATIENCE_H_
 #define COMMPOOL_SRC_BASE_HOST_PATIENCE_H_
 
@@ -12,8 +12,8 @@ namespace commpool::internal {
 
 inline constexpr std::chrono::seconds kHostPatience(2);
 
-// What `step` returns; throws what it throws where the host has had no memory, or no thread, for so long. REQUIRES: the
-// step changes nothing before it succeeds.
+// Returns what `step` returns. Throws its exception where the host refuses memory or a thread for too long. REQUIRES:
+// the step changes nothing before it succeeds.
 template <typename Step>
 auto Insist(Step step) {
   const auto limit = std::chrono::steady_clock::now() + kHostPatience;

@@ -10,7 +10,8 @@ namespace {
 
 constexpr size_t kMostPieces = 64;
 
-// Pieces of one size. A change of the books takes a handful of small ones, and of large ones a list that grows.
+// Pieces of one size. One change of the books takes a handful of small pieces, and one large piece for a list that
+// grows.
 struct Shelf {
   size_t bytes = 0;
   size_t wanted = 0;
@@ -28,8 +29,8 @@ class Shelves {
     return nullptr;
   }
 
-  // Lists double: the next one that fails may be twice as large as the largest so far. False where the next Fill has to
-  // see to it.
+  // Lists double, so the next request may be twice the largest so far. Returns false where the next Fill must enlarge
+  // the reserve.
   bool Cover(size_t bytes) {
     size_t covered = largest_.load(std::memory_order_relaxed);
     if (2 * bytes <= covered) return true;
@@ -55,7 +56,7 @@ class Shelves {
   }
 
  private:
-  // The old reserve stays until a larger one is there.
+  // Keeps the old reserve until a larger one is there.
   Level Enlarge(Shelf& shelf) {
     const size_t bytes = largest_.load(std::memory_order_relaxed);
     if (shelf.bytes >= bytes) return Level::kFull;
@@ -67,7 +68,7 @@ class Shelves {
     return Level::kFull;
   }
 
-  std::mutex mutex_;  // the innermost of all: held for no call but the system's allocator's
+  std::mutex mutex_;  // the innermost lock: held for calls of the system's allocator only
   std::atomic<size_t> largest_{32 << 10};
   std::array<Shelf, 4> shelves_ = {{{64, 64}, {256, 32}, {2048, 16}, {32 << 10, 2}}};
 };
@@ -79,7 +80,7 @@ constinit Shelves shelves;
 constinit std::atomic<bool> HostReserve::full_{false};
 
 bool HostReserve::Refill() {
-  // Whoever draws meanwhile says so after us.
+  // Set before the pieces are counted: a thread that draws meanwhile clears it after us.
   full_.store(true, std::memory_order_release);
   const Shelves::Level level = shelves.Fill();
   if (level != Shelves::Level::kFull) full_.store(false, std::memory_order_release);

@@ -1,8 +1,8 @@
 // Host memory that is put aside, so that a change of the books never fails half-way.
 //
 // Containers that change in such a step take `ReservedAllocator`. It asks the system first, and draws on the reserve
-// only where the system has nothing. Each call of the library begins with Fill(): where that says no, nothing has
-// changed yet. So a free succeeds though the host is out of memory. Any thread.
+// only where the system has nothing. Each call of the library begins with Fill(); where Fill fails, nothing has changed
+// yet. So a free succeeds on a host without memory. Any thread.
 //
 // The reserve is the process's, an exception to "no mutable globals": an allocator of a container carries no state.
 #ifndef COMMPOOL_SRC_BASE_HOST_RESERVE_H_
@@ -23,10 +23,10 @@ namespace commpool::internal {
 
 class HostReserve {
  public:
-  // Puts aside again what was drawn. False where the system has none and too much is gone: begin no change then.
+  // Refills what was drawn. False where the system has none and too much is gone: then begin no change.
   static bool Fill() { return full_.load(std::memory_order_acquire) || Refill(); }
 
-  // Throws std::bad_alloc where both the system and the reserve have nothing. What it returns is the system's to free.
+  // Throws std::bad_alloc where neither the system nor the reserve has memory. The system's free() takes the result.
   [[nodiscard]] static void* Allocate(size_t bytes);
   static void Free(void* memory) { ::operator delete(memory); }
 
@@ -67,7 +67,7 @@ template <typename Key, typename T>
 using ReservedHashMap =
     std::unordered_map<Key, T, std::hash<Key>, std::equal_to<Key>, ReservedAllocator<std::pair<const Key, T>>>;
 
-// Of classes that are made by `new` in such a step.
+// Base of classes that such a step makes with `new`.
 struct MadeFromReserve {
   static void* operator new(size_t bytes) { return HostReserve::Allocate(bytes); }
   static void operator delete(void* memory) { HostReserve::Free(memory); }

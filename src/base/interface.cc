@@ -27,7 +27,7 @@ bool ConsumePrefix(std::string_view& text, char prefix) {
   return true;
 }
 
-// `why` it is this one, which counts where only this host reaches it.
+// `why`: the reason why the address was chosen; kept only where the address reaches this host alone.
 HostAddress Describe(in_addr address, const std::string& why) {
   std::array<char, INET_ADDRSTRLEN> text = {};
   inet_ntop(AF_INET, &address, text.data(), text.size());
@@ -40,7 +40,7 @@ struct Interface {
   in_addr address;
 };
 
-// Those that are up and have an IPv4 address.
+// The interfaces that are up and have an IPv4 address.
 Result<std::vector<Interface>> UsableInterfaces() {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) {

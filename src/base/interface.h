@@ -1,4 +1,4 @@
-// Which of this host's network interfaces other hosts are told to use. Any thread.
+// Chooses the network interface that other hosts should connect to. Any thread.
 #ifndef COMMPOOL_SRC_BASE_INTERFACE_H_
 #define COMMPOOL_SRC_BASE_INTERFACE_H_
 
@@ -9,8 +9,8 @@
 
 namespace commpool::internal {
 
-// Whether the interface `name` is one that `pattern` allows, in the notation of NCCL_SOCKET_IFNAME: a comma list of
-// prefixes; a leading "^" excludes what the list names, a leading "=" compares whole names.
+// Whether `pattern` allows the interface `name`. The notation is that of NCCL_SOCKET_IFNAME: a comma list of prefixes;
+// a leading "^" excludes the list, a leading "=" compares whole names.
 bool InterfaceMatches(std::string_view name, std::string_view pattern);
 
 // An address of this host, as text.
@@ -19,16 +19,16 @@ struct HostAddress {
   std::string why_local;  // why only this host reaches it; empty where others do
 };
 
-// The IPv4 address of the first interface that is up and fits `pattern`; `pattern` itself where it is an IPv4 address;
+// The IPv4 address of the first interface that is up and fits `pattern`. Where `pattern` is an IPv4 address, that one.
 // 127.0.0.1 where none fits.
 HostAddress FindHostAddress(const std::string& pattern);
 
-// Whether `chosen`, of COMMPOOL_INTERFACE, names something that is there: a misspelt one would leave the ranks on
-// loopback. OK for an empty text, for an IPv4 address, and where some interface that is up has an address and matches
-// the pattern. Errors list the interfaces.
+// Whether `chosen`, the value of COMMPOOL_INTERFACE, exists: a misspelt one would leave the ranks on loopback. OK for
+// an empty text, for an IPv4 address, and for a pattern that matches an interface that is up and has an address. Errors
+// list the interfaces.
 Status CheckInterface(const std::string& chosen);
 
-// The pattern that this process is told to use: COMMPOOL_INTERFACE, else NCCL_SOCKET_IFNAME, else "^docker,virbr,lo".
+// COMMPOOL_INTERFACE, else NCCL_SOCKET_IFNAME, else "^docker,virbr,lo".
 std::string InterfacePattern();
 
 }  // namespace commpool::internal

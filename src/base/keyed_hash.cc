@@ -62,13 +62,13 @@ uint64_t KeyedHash(const HashKey& key, const void* data, size_t bytes) {
   }
   uint64_t last = 0;
   if (bytes > whole) std::memcpy(&last, begin + whole, bytes - whole);
-  state.Take(last | uint64_t{bytes} << 56);  // the length's lowest byte ends the message
+  state.Take(last | uint64_t{bytes} << 56);  // the format ends in the lowest byte of the length
   return state.Finish();
 }
 
 Result<HashKey> RandomKey() {
   HashKey key{};
-  // Up to 256 bytes come whole, or not at all.
+  // getrandom never returns a part of up to 256 bytes.
   while (getrandom(key.data(), sizeof(key), 0) != static_cast<ssize_t>(sizeof(key))) {
     if (errno == EINTR) continue;
     return Status(StatusCode::kInternal, std::string("the system gives no random numbers: ") + strerror(errno));

@@ -12,7 +12,7 @@
 
 namespace commpool::internal {
 
-// The low half first, each the number of 8 bytes in little-endian order.
+// The low half first; each half is 8 bytes in little-endian order.
 using HashKey = std::array<uint64_t, 2>;
 
 uint64_t KeyedHash(const HashKey& key, const void* data, size_t bytes);

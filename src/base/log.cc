@@ -10,9 +10,9 @@ namespace commpool::internal {
 
 namespace {
 
-constexpr const char* kNames[] = {"error", "warning", "info", "debug"};  // as LogLevel counts them
+constexpr const char* kNames[] = {"error", "warning", "info", "debug"};  // in the order of LogLevel
 
-// A text that is none of them is refused where the driver is opened; until then the default counts.
+// The loader refuses a wrong value; until then the default counts.
 LogLevel Threshold() {
   const Result<LogLevel> level = ParseLogLevel(Environment::Get().log_level);
   return level.ok() ? *level : LogLevel::kWarning;
@@ -35,7 +35,7 @@ bool LogEnabled(LogLevel level) {
 
 void Log(LogLevel level, const std::string& line) {
   if (!LogEnabled(level)) return;
-  // One call for the whole line, so that lines of several threads and ranks do not interleave.
+  // One call for the whole line: lines of several threads and ranks must not mix.
   std::fprintf(stderr, "%s", ("commpool " + std::string(kNames[static_cast<int>(level)]) + ": " + line + "\n").c_str());
 }
 

@@ -1,4 +1,4 @@
-// One line on stderr for what a user should know and no return value can say. COMMPOOL_LOG sets how much. Any thread.
+// Prints a line on stderr for news that no return value carries. COMMPOOL_LOG sets how much. Any thread.
 #ifndef COMMPOOL_SRC_BASE_LOG_H_
 #define COMMPOOL_SRC_BASE_LOG_H_
 
@@ -13,7 +13,7 @@ enum class LogLevel { kError, kWarning, kInfo, kDebug };
 // "error", "warning", "info" or "debug"; empty is a warning, the default. Errors name the text and those four.
 Result<LogLevel> ParseLogLevel(const std::string& text);
 
-// Whether a line of this level would be printed: ask before composing a costly one.
+// Whether a line of this level would be printed: ask before you compose an expensive one.
 bool LogEnabled(LogLevel level);
 
 void Log(LogLevel level, const std::string& line);

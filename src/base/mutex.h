@@ -1,8 +1,8 @@
 // A mutex that knows its place in the lock order, with Clang's thread-safety annotations.
 //
-// src/reference.md has the order. Each Mutex has a rank; a thread may lock only ranks that come after all those that it
-// holds, and a violation aborts at once (checked where NDEBUG is not set): a deadlock that could happen is a bug.
-// Several of the rank `collective` are one call's, locked in the order of their addresses.
+// src/reference.md has the order. Each Mutex has a rank. A thread may lock only ranks that come after all those that it
+// holds; a violation aborts at once (where NDEBUG is not set), because it could deadlock. One call may lock several
+// mutexes of the rank `collective`, in the order of their addresses.
 #ifndef COMMPOOL_SRC_BASE_MUTEX_H_
 #define COMMPOOL_SRC_BASE_MUTEX_H_
 
@@ -28,14 +28,14 @@ namespace commpool::internal {
 
 // From outermost to innermost: lock only downwards in this list. A thread never holds two of one rank.
 enum class LockRank : int {
-  kRuntime = 10,     // that the process's runtime, and a device's default pool, are made once
-  kCollective = 20,  // one collective or registering call of a pool at a time; guards what only such calls use
+  kRuntime = 10,     // one thread makes the process's runtime, or a device's default pool
+  kCollective = 20,  // one collective or registering call of a pool at a time; guards data of such calls only
   kGrowth = 30,      // one change of a pool's segments or peers at a time, driver calls included; its set of peers
   kPoolTable = 40,   // handles, addresses, open scopes
   kCaches = 45,      // which threads have caches of which pools and streams
   kPool = 50,        // a pool's engine and its list of segments
   kStream = 60,      // spare events, the devices of streams
-  kLeaf = 70,        // registrations, the first sticky error, accounts, the map of blocks: what locks nothing else
+  kLeaf = 70,        // registrations, the first sticky error, accounts, the map of blocks: holders lock nothing else
 };
 
 class COMMPOOL_CAPABILITY("mutex") Mutex {
@@ -46,8 +46,8 @@ class COMMPOOL_CAPABILITY("mutex") Mutex {
 
   void Lock() COMMPOOL_ACQUIRE();
   void Unlock() COMMPOOL_RELEASE();
-  // For a function that is called back by others: tells Clang's analysis, which looks at one function at a time, that
-  // the thread holds the mutex. Aborts where the thread holds none of its rank (where NDEBUG is not set).
+  // For a callback: tells Clang's analysis, which looks at one function at a time, that the thread holds the mutex.
+  // Aborts where the thread holds no mutex of this rank (where NDEBUG is not set).
   void AssertHeld() const COMMPOOL_ASSERT_CAPABILITY(this);
 
  private:
@@ -66,8 +66,8 @@ class COMMPOOL_SCOPED_CAPABILITY [[nodiscard]] MutexLock {
   Mutex& mutex_;
 };
 
-// Whether this thread holds no commpool lock but kCollective and kGrowth, which order effects: driver and NCCL calls
-// require that (rule 1).
+// Whether this thread holds no commpool lock. kCollective and kGrowth do not count, for they order effects. Driver and
+// NCCL calls require this (rule 1).
 bool HoldsNoLock();
 
 }  // namespace commpool::internal

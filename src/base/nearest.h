@@ -1,4 +1,4 @@
-// The known word that somebody who wrote another one is likely to have meant. Pure function: any thread.
+// Guesses which known word a misspelt word means. Pure function: any thread.
 #ifndef COMMPOOL_SRC_BASE_NEAREST_H_
 #define COMMPOOL_SRC_BASE_NEAREST_H_
 
@@ -7,7 +7,7 @@
 
 namespace commpool::internal {
 
-// The word that takes the fewest letters inserted, dropped or replaced; the first of several; empty for no words.
+// The known word that needs the fewest inserted, removed or replaced letters; the first of several; empty for no words.
 std::string_view Nearest(std::string_view written, std::span<const std::string_view> words);
 
 }  // namespace commpool::internal

@@ -1,8 +1,8 @@
-// A lock for data that one thread, the owner, uses all the time and others hardly ever. The owner takes it with two
-// plain stores; every other thread pays for that with a barrier on all cores (membarrier).
+// A lock for data that one thread, the owner, uses all the time, and others almost never. The owner locks with two
+// plain stores. Every other thread pays with a barrier on all cores (membarrier).
 //
-// The owner never waits: TryLockAsOwner() refuses it while another thread is inside. Others wait for the owner's short
-// moments, and for each other. ThreadSanitizer does not know the barrier: built for it, the owner's stores are ordered.
+// The owner never waits: TryLockAsOwner() fails while another thread is inside. Others wait for the owner's short
+// moments, and for each other. ThreadSanitizer does not know the barrier, so builds for it order the owner's stores.
 #ifndef COMMPOOL_SRC_BASE_OWNER_LOCK_H_
 #define COMMPOOL_SRC_BASE_OWNER_LOCK_H_
 
@@ -27,11 +27,12 @@ class OwnerLock {
   }
   void UnlockAsOwner() { owner_.store(0, std::memory_order_release); }
 
-  // For every other thread. False where the lock was closed: then the data no longer changes, and nobody unlocks.
+  // For every other thread. False where the lock was closed: then the data no longer changes, and the caller must not
+  // unlock.
   [[nodiscard]] bool Lock();
   void Unlock() { other_.store(0, std::memory_order_release); }
 
-  // Instead of Unlock: from now on the lock refuses the owner and everybody else.
+  // Instead of Unlock: from now on the lock refuses every thread.
   void Close() { other_.store(kClosed, std::memory_order_release); }
   bool closed() const { return other_.load(std::memory_order_acquire) == kClosed; }
 

@@ -8,14 +8,14 @@ namespace commpool::internal {
 
 namespace {
 
-// How many bytes the character of UTF-8 has that a text begins with; 0 where it begins with none.
+// The length of the UTF-8 character that the text begins with; 0 for an invalid one.
 size_t CharacterBytes(std::string_view text) {
   const auto at = [&](size_t place) { return static_cast<unsigned char>(text[place]); };
   const unsigned char first = at(0);
   if (first < 0x80) return 1;
   const size_t bytes = first < 0xc2 || first > 0xf4 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
   if (bytes == 0 || text.size() < bytes) return 0;
-  // None in more bytes than it needs, no half of a pair, and none beyond the last.
+  // Refuses characters in more bytes than they need, halves of a surrogate pair, and numbers above the last character.
   const unsigned char least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
   const unsigned char most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
   if (at(1) < least || at(1) > most) return 0;
@@ -25,7 +25,7 @@ size_t CharacterBytes(std::string_view text) {
   return bytes;
 }
 
-// The escaped form of one byte that is a character of its own, or no character.
+// Escapes one byte: an ASCII character, or a byte of no character.
 std::string Escaped(char character) {
   if (character == '\n') return "\\n";
   if (character == '\t') return "\\t";
@@ -42,7 +42,7 @@ std::string Escaped(char character) {
 std::string Printable(std::string_view text, size_t most_bytes) {
   constexpr std::string_view kCut = "...";
   std::string printable;
-  size_t kept = 0;  // of the result, where it has to be cut
+  size_t kept = 0;  // how much of the result stays where it is too long
   while (!text.empty()) {
     const size_t bytes = CharacterBytes(text);
     const std::string next = bytes > 1 ? std::string(text.substr(0, bytes)) : Escaped(text.front());

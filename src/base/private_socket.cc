@@ -16,8 +16,8 @@ namespace commpool::internal {
 
 namespace {
 
-// The process's private sockets. One for the process, for fork's handlers take no argument. A fork waits while a socket
-// is made or closed: so none is ever outside of the list.
+// All private sockets of the process. A global, because fork's handlers take no argument. A fork waits while a socket
+// is made or closed, so the list has every socket.
 class PrivateSockets {
  public:
   // Never destroyed: sockets may be closed after static objects have ended.
@@ -49,7 +49,7 @@ class PrivateSockets {
   }
 
  private:
-  // Makes room for one more. An error of the system's, or 0.
+  // Makes room for one more. Returns an errno, or 0.
   int Prepare() {
     try {
       if (held_.size() == held_.capacity()) held_.reserve(std::max<size_t>(16, 2 * held_.size()));
@@ -64,8 +64,8 @@ class PrivateSockets {
     return 0;
   }
 
-  // The numbers stay taken: an object of the parent's that ends in the child closes /dev/null, and no file of the
-  // child's. Other threads are gone, so nothing here may wait for memory.
+  // The descriptors' numbers stay in use: an object of the parent that ends in the child then closes /dev/null, not a
+  // file of the child. The other threads are gone, so nothing here may allocate.
   static void LetGoInChild() {
     PrivateSockets& sockets = Get();
     const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);

@@ -1,7 +1,7 @@
-// A TCP socket of this process alone: a child of fork() lets go of it before it does anything else.
+// A TCP socket of this process alone: a child of fork() closes it before it does anything else.
 //
-// A copy in a child, a data loader's for instance, would keep the connection open after the parent's death, and the
-// peers would wait out their deadline. exec() is CLOEXEC's part. Any thread.
+// A copy in a child, such as a data loader, would keep the connection open after the parent's death, and the peers
+// would wait until their deadline. CLOEXEC does the same for exec(). Any thread.
 #ifndef COMMPOOL_SRC_BASE_PRIVATE_SOCKET_H_
 #define COMMPOOL_SRC_BASE_PRIVATE_SOCKET_H_
 
@@ -14,10 +14,10 @@ namespace commpool::internal {
 class PrivateSocket {
  public:
   PrivateSocket() = default;
-  // Nonblocking. Not valid where there is none: errno says why.
+  // Nonblocking. Invalid where it fails; errno says why.
   static PrivateSocket Open();
   static PrivateSocket Accept(int listener);
-  // Takes a socket that exists already; closes it where it cannot.
+  // Takes an existing socket; closes it where that fails.
   static PrivateSocket Adopt(FileDescriptor socket);
 
   PrivateSocket(PrivateSocket&&) = default;

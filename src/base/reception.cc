@@ -14,12 +14,12 @@ namespace commpool::internal {
 
 namespace {
 
-// How long the port is left alone where the process has no descriptor for who waits there.
+// How long we leave the port alone where the process has no descriptor for the next caller.
 constexpr std::chrono::milliseconds kRest{10};
 
 enum class Words { kNoneYet, kAll, kGone };
 
-// Reads on in a caller's hello, as far as it has come.
+// Reads more of a caller's hello, as much as has come.
 Words ReadOn(Caller& caller, size_t hello_bytes) {
   while (caller.hello.size() < hello_bytes) {
     const size_t before = caller.hello.size();
@@ -64,7 +64,7 @@ void Reception::Listen() {
 }
 
 Status Reception::AcceptAll() {
-  // Those that wait are heard between one lot and the next.
+  // Listens to those that wait, between one batch and the next.
   for (size_t count = 0; count < options_.most_silent; ++count) {
     Result<std::optional<Connection>> accepted = listener_.AcceptNow();
     if (!accepted.ok()) {
@@ -84,7 +84,7 @@ Status Reception::AcceptAll() {
 Status Reception::Greet(Connection connection) {
   Caller caller{std::move(connection), {}, {}};
   if (options_.challenge) caller.challenge = COMMPOOL_TRY(options_.challenge());
-  // A new connection has room for it, or has gone.
+  // A new connection has room for the challenge, or its peer has gone.
   const Status told = caller.connection.Send(caller.challenge.data(), caller.challenge.size(), DeadlineAfter({}));
   if (told.ok()) silent_.push_back(std::move(caller));
   return Status();
@@ -100,7 +100,7 @@ bool Reception::DropTheSilent(size_t room) {
 void Reception::Wait(Deadline deadline) {
   std::vector<pollfd> waits;
   for (const Caller& caller : silent_) waits.push_back({caller.connection.descriptor(), POLLIN, 0});
-  // A port that nobody can be taken from is always ready.
+  // A port with callers that we cannot accept is always ready, so polling it would spin.
   if (out_of_room_.ok()) waits.push_back({listener_.descriptor(), POLLIN, 0});
   if (!out_of_room_.ok()) deadline = std::min(deadline, DeadlineAfter(kRest));
   poll(waits.data(), waits.size(), PollWait(deadline));

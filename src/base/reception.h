@@ -1,7 +1,7 @@
-// A port behind which strangers wait too: whoever connects is let in once it has said its first words.
+// Accepts connections on a port that strangers can reach too. A caller comes in once it has said its first words.
 //
-// Who says nothing delays nobody. At most so many are waited for; then the one that has been silent longest goes. Where
-// the process has no descriptor left silent ones go as well, and the port stays open. One thread at a time.
+// A silent caller delays nobody. At most `most_silent` may wait; then the one that is silent longest goes. Silent
+// callers go too where the process runs out of descriptors, and the port stays open. One thread at a time.
 #ifndef COMMPOOL_SRC_BASE_RECEPTION_H_
 #define COMMPOOL_SRC_BASE_RECEPTION_H_
 
@@ -16,15 +16,15 @@
 namespace commpool::internal {
 
 struct ReceptionOptions {
-  size_t hello_bytes = 0;                          // of a caller's first words
+  size_t hello_bytes = 0;                          // length of a caller's first words
   size_t most_silent = 64;                         // at least 1
-  std::function<Result<std::string>()> challenge;  // what a caller hears first; none where empty
+  std::function<Result<std::string>()> challenge;  // what we tell a caller first; may be empty
 };
 
 struct Caller {
   Connection connection;
-  std::string challenge;  // what it was told
-  std::string hello;      // what it said: nothing yet is known to be true
+  std::string challenge;  // what we told the caller
+  std::string hello;      // what the caller said: not to be trusted yet
 };
 
 class Reception {
@@ -34,24 +34,24 @@ class Reception {
 
   const std::string& address() const { return listener_.address(); }
 
-  // The next caller that has said hello. kDeadlineExceeded where nobody has.
+  // The next caller that has said hello. kDeadlineExceeded where there is none.
   Result<Caller> Next(Deadline deadline);
 
  private:
-  // Reads what has come from those that were silent.
+  // Reads what silent callers have sent.
   void Listen();
-  // Takes in who is in the queue.
+  // Accepts all callers in the queue.
   Status AcceptAll();
   Status Greet(Connection connection);
-  // Drops the one that has been silent longest, where more than `room` are silent. False where they were not.
+  // Drops the caller that has been silent longest, where more than `room` are silent. Returns whether it did.
   bool DropTheSilent(size_t room);
   void Wait(Deadline deadline);
 
   Listener listener_;
   const ReceptionOptions options_;
-  std::deque<Caller> silent_;  // the longest first
+  std::deque<Caller> silent_;  // the one silent longest first
   std::deque<Caller> spoken_;
-  Status out_of_room_;  // why nobody could be accepted, at last
+  Status out_of_room_;  // the last reason why nobody could be accepted
 };
 
 }  // namespace commpool::internal

@@ -70,7 +70,7 @@ Status SystemFailure(const char* action, const std::string& address, int error) 
   return Failure(CodeOf(error), action, address, strerror(error));
 }
 
-// What accept() tells of a caller that has gone, or of its network: the next one may be well.
+// Whether an error of accept() is about one caller or its network; then the next caller may be fine.
 bool ConcernsOneCaller(int error) {
   constexpr std::array kErrors = {EINTR,     ECONNABORTED, EPROTO,       EPERM,      ENETDOWN,   ENOPROTOOPT,
                                   EHOSTDOWN, ENONET,       EHOSTUNREACH, EOPNOTSUPP, ENETUNREACH};
@@ -95,7 +95,7 @@ Status DeadlinePassed(const char* action, const std::string& address) {
   return Failure(StatusCode::kDeadlineExceeded, action, address, "no answer before the deadline");
 }
 
-// One direction of a transfer, as far as it has come.
+// One direction of a transfer, and how far it is.
 struct Transfer {
   const bool sends;
   const int descriptor;
@@ -105,7 +105,7 @@ struct Transfer {
 
   const char* action() const { return sends ? "sending to" : "receiving from"; }
 
-  // Moves what the socket takes or has now.
+  // Moves as much as the socket can take or has now.
   Status MoveSome() {
     while (left > 0) {
       const ssize_t count = sends ? send(descriptor, data, left, MSG_NOSIGNAL) : recv(descriptor, data, left, 0);
@@ -120,7 +120,7 @@ struct Transfer {
   }
 };
 
-// Moves all that is left of two transfers at most, side by side.
+// Moves all that is left of one or two transfers, both at a time.
 Status MoveAll(std::span<Transfer> transfers, Deadline deadline) {
   while (true) {
     std::array<pollfd, 2> waits;
@@ -129,7 +129,7 @@ Status MoveAll(std::span<Transfer> transfers, Deadline deadline) {
       Transfer& transfer = transfers[index];
       COMMPOOL_TRY(transfer.MoveSome());
       if (transfer.left > 0) unfinished = &transfer;
-      // A negative descriptor is one that poll skips.
+      // poll skips a negative descriptor.
       waits.at(index) = {transfer.left > 0 ? transfer.descriptor : -1,
                          static_cast<short>(transfer.sends ? POLLOUT : POLLIN), 0};
     }
@@ -139,7 +139,7 @@ Status MoveAll(std::span<Transfer> transfers, Deadline deadline) {
   }
 }
 
-// One attempt: the connected socket, nothing where it should be tried again, or the failure.
+// One attempt. Returns the connected socket, nothing where the caller should try again, or the failure.
 Result<std::optional<PrivateSocket>> ConnectOnce(const sockaddr_in& target, const std::string& name,
                                                  Deadline deadline) {
   PrivateSocket connecting = PrivateSocket::Open();
@@ -153,7 +153,7 @@ Result<std::optional<PrivateSocket>> ConnectOnce(const sockaddr_in& target, cons
   }
   if (error == ECONNREFUSED || error == ECONNRESET) return std::optional<PrivateSocket>();
   if (error != 0) return SystemFailure("connecting to", name, error);
-  // A free local port can meet itself: such a socket is its own peer.
+  // On a free local port TCP can connect a socket to itself.
   sockaddr_in self = {};
   socklen_t size = sizeof self;
   getsockname(connecting.get(), reinterpret_cast<sockaddr*>(&self), &size);

@@ -19,8 +19,7 @@ namespace commpool::internal {
 
 using Deadline = std::chrono::steady_clock::time_point;
 inline Deadline DeadlineAfter(std::chrono::milliseconds wait) { return std::chrono::steady_clock::now() + wait; }
-// For poll() and its like: rounded up, so that a wait never ends early; 0 once the deadline has passed; an hour at
-// most.
+// The timeout for poll(): rounded up, so that a wait never ends early; 0 once the deadline has passed; at most an hour.
 int PollWait(Deadline deadline);
 
 class Connection {
@@ -32,18 +31,18 @@ class Connection {
 
   bool valid() const { return socket_.valid(); }
   int descriptor() const { return socket_.get(); }
-  // "10.77.0.2:51034", for messages.
+  // Such as "10.77.0.2:51034", for messages.
   const std::string& peer() const { return peer_; }
 
   // Send or receive exactly `bytes`. kDeadlineExceeded where the deadline passes, kRemoteFailure where the peer closed.
   Status Send(const void* data, size_t bytes, Deadline deadline);
   Status Receive(void* data, size_t bytes, Deadline deadline);
 
-  // Sends and receives at once, so that two peers (or a ring of them) that both send cannot block each other.
+  // Sends and receives at the same time: peers (two, or a ring) that all send first would block each other.
   static Status Exchange(Connection& to, const void* sent, size_t sent_bytes, Connection& from, void* received,
                          size_t received_bytes, Deadline deadline);
 
-  // Ends both directions: waits in progress on either side fail at once. The descriptor stays open.
+  // Ends both directions: waits in progress fail at once. The descriptor stays open.
   void Shutdown();
 
  private:
@@ -53,24 +52,25 @@ class Connection {
 
 class Listener {
  public:
-  // Listens on a free port of one interface: that which other hosts reach. COMMPOOL_INTERFACE chooses it, else
+  // Listens on a free port of the interface that other hosts reach. COMMPOOL_INTERFACE chooses it, else
   // NCCL_SOCKET_IFNAME: an IPv4 address, or prefixes as NCCL reads them ("eth,ib"; "=eth0" is the whole name; "^docker"
-  // excludes). Where neither is set: the first that is up and neither loopback nor a container bridge. Where none fits:
-  // 127.0.0.1.
+  // excludes). Where neither is set: the first interface that is up and neither loopback nor a container bridge. Where
+  // none fits: 127.0.0.1.
   static Result<Listener> Open();
   static Result<Listener> OpenOn(const std::string& pattern);
 
   // "10.77.0.1:43211".
   const std::string& address() const { return address_; }
-  // Why only this host reaches it; empty where others do.
+  // Why only this host reaches the address; empty where others do.
   const std::string& why_local() const { return why_local_; }
   int descriptor() const { return socket_.get(); }
 
   Result<Connection> Accept(Deadline deadline);
-  // Who is in the queue, or nobody. kOutOfMemory where descriptors or memory lack: it stays in the queue.
+  // The next caller in the queue, or nothing. kOutOfMemory where descriptors or memory lack; the caller stays in the
+  // queue.
   Result<std::optional<Connection>> AcceptNow();
 
-  // Makes Accept fail from now on, also one that waits in another thread.
+  // Makes Accept fail from now on, even where another thread waits in it.
   void Shutdown();
 
  private:
@@ -79,7 +79,7 @@ class Listener {
   std::string why_local_;
 };
 
-// Connects, trying again until the deadline while the port refuses. kInvalidArgument where the address is not like
+// Connects; tries again until the deadline while the port refuses. kInvalidArgument for an address unlike
 // "1.2.3.4:567".
 Result<Connection> Connect(const std::string& address, Deadline deadline);
 

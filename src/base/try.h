@@ -3,8 +3,8 @@
 //   const int count = COMMPOOL_TRY(DeviceCount(driver));  // of a Result: its value
 //   COMMPOOL_TRY(CheckDevice(device));                    // of a Status: nothing
 //
-// It returns from the function around it, so it stands alone or right of an `=`, never among other parts of an
-// expression: their temporaries would not be destroyed.
+// It returns from the surrounding function. Write it alone or right of an `=`, never inside an expression: the
+// temporaries of the expression would not be destroyed.
 #ifndef COMMPOOL_SRC_BASE_TRY_H_
 #define COMMPOOL_SRC_BASE_TRY_H_
 

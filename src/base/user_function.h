@@ -1,5 +1,5 @@
-// Functions of the program's that the library calls: what they throw stops here, and what they ask of the library is
-// refused, for it could wait for locks that their own caller holds.
+// Calls functions of the program. Their exceptions stop here. Calls that they make into the library are refused,
+// because they could wait for locks that their own caller holds.
 #ifndef COMMPOOL_SRC_BASE_USER_FUNCTION_H_
 #define COMMPOOL_SRC_BASE_USER_FUNCTION_H_
 
@@ -14,10 +14,10 @@ namespace commpool::internal {
 
 struct UserFunctionKind {
   const char* name;       // for messages: "a pool's all_gather"
-  bool may_free = false;  // its caller holds nothing that a free takes: a garbage collector that runs in it may free
+  bool may_free = false;  // its caller holds no lock that a free takes, so a garbage collector that runs in it may free
 };
 
-// While it lives, this thread runs a function of the kind. They may nest.
+// While it lives, this thread runs a function of the program of that kind. They may nest.
 class [[nodiscard]] UserFunction {
  public:
   // `kind` lives as long as the process.
@@ -26,7 +26,7 @@ class [[nodiscard]] UserFunction {
   UserFunction(const UserFunction&) = delete;
   UserFunction& operator=(const UserFunction&) = delete;
 
-  // The innermost that this thread runs; null for none.
+  // The innermost function of the program on this thread; null for none.
   static const UserFunctionKind* Running() { return running_; }
 
  private:
@@ -35,7 +35,7 @@ class [[nodiscard]] UserFunction {
   const UserFunctionKind* const outer_;
 };
 
-// Runs a function of the program's. `what` begins the sentence of a failure.
+// Runs a function of the program. `what` begins the message of a failure.
 template <typename Function>
 Status CallUserFunction(const UserFunctionKind& kind, const std::string& what, Function function) {
   const UserFunction running(kind);
