@@ -33,8 +33,8 @@ FenceTable::Recorded FenceTable::RecordOf(FenceId fence) const {
 
 Result<FenceId> FenceTable::Record(StreamKey stream) {
   if (!IsReachable(stream)) {
-    // Only its own thread can record on it, or a call that passes it: wait for its work on the host, and let any fence
-    // stand for it.
+    // Only the stream's own thread, or a call that passes the stream, can record on it. So wait for its work on the
+    // host; any fence may stand for it then.
     COMMPOOL_TRY(SynchronizeDevice());
     stream = KeyOfStream(CU_STREAM_LEGACY);
   }
@@ -45,14 +45,15 @@ Result<FenceId> FenceTable::Record(StreamKey stream) {
     MutexLock lock(mutex_);
     spare_.push_back(std::move(event));
   }
-  // An event and a stream of different contexts; asking for the stream's context each time would be dearer.
+  // The event and the stream are of different contexts. We do not ask for the stream's context each time: that costs
+  // more.
   if (result == CUDA_ERROR_INVALID_HANDLE) return RecordOnAnotherDevice(stream);
   return health_.Check(driver_, result,
                        {.call = "cuEventRecord", .device = device_, .purpose = "fence of a freed block"});
 }
 
 Result<FenceId> FenceTable::RecordOnAnotherDevice(StreamKey stream) {
-  // A failure here is the other device's and says nothing of this one's health.
+  // A failure here concerns the other device, not the health of this one.
   CUcontext context = nullptr;
   COMMPOOL_TRY(CheckCuda(driver_, driver_.cuda.cuStreamGetCtx(StreamOfKey(stream), &context),
                          {.call = "cuStreamGetCtx",
@@ -73,8 +74,8 @@ FenceId FenceTable::Keep(Recorded recorded) {
 }
 
 Status FenceTable::MakeWait(StreamKey waiter, FenceId fence) {
-  // Another thread may retire the fence meanwhile: then it has passed, and if its event is recorded again before the
-  // call below the wait is longer than needed and still right.
+  // Another thread may retire the fence meanwhile: then it has passed. Its event may even be recorded again before the
+  // call below: then the wait is longer than needed, and still right.
   const SharedEvent event = RecordOf(fence).event;
   if (event == nullptr) return Status();
   return health_.Check(driver_, driver_.cuda.cuStreamWaitEvent(StreamOfKey(waiter), event->get(), 0),
@@ -85,7 +86,7 @@ Status FenceTable::MakeWaitForStream(StreamKey waiter, StreamKey stream) {
   if (waiter == stream) return Status();
   if (!IsReachable(waiter) || !IsReachable(stream)) return SynchronizeDevice();
   const FenceId fence = COMMPOOL_TRY(Record(stream));
-  // The wait keeps the state of the event at the call, so the event is free for others at once.
+  // The wait keeps the event's state of this moment, so others may record on the event at once.
   Status status = MakeWait(waiter, fence);
   Retire(fence);
   return status;
@@ -97,8 +98,7 @@ Result<bool> FenceTable::Passed(FenceId fence) {
   return event == nullptr ? Result<bool>(true) : Ask(*event);
 }
 
-// Questions are no part of anybody's capture: in a global one on another thread they would break it, unless the caller
-// has relaxed it.
+// Asks in relaxed mode: the question belongs to no capture, and it would break a global capture on another thread.
 Result<bool> FenceTable::Ask(const Event& event) {
   return IsDone(driver_.cuda.cuEventQuery(event.get()), "cuEventQuery");
 }
@@ -135,10 +135,10 @@ ReservedVector<FenceId> FenceTable::PassedOf(const ReservedVector<FenceId>& fenc
 }
 
 void FenceTable::Retire(FenceId fence) {
-  Recorded retired;  // given up after the lock: the last who shares an event destroys it
+  Recorded retired;  // destroyed after the lock, if nobody else shares the event
   MutexLock lock(mutex_);
   const auto found = recorded_.find(fence);
-  if (found == recorded_.end()) return;  // two threads saw it pass
+  if (found == recorded_.end()) return;  // two threads saw that it had passed
   retired = std::move(found->second);
   recorded_.erase(found);
   if (!retired.of_another_device) spare_.push_back(std::move(retired.event));

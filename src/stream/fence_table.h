@@ -1,10 +1,9 @@
 // Fences: events recorded behind a stream's work, so that a block is reused after it. Each device has one table.
 //
-// The table recycles events: in steady state it creates none. Any thread; it takes its own lock for bookkeeping only,
-// and makes no driver call under it. Its device must be current in callers of everything but Retire.
+// The table recycles events: in steady state it creates none. Any thread. Its own lock guards bookkeeping; no driver
+// call is made under it. The caller makes the table's device current, except for Retire.
 //
-// A thread that asks the driver about an event shares it: another thread that retires the fence meanwhile destroys
-// nothing.
+// A thread that asks the driver about an event shares the event, so another thread may retire the fence meanwhile.
 #ifndef COMMPOOL_SRC_STREAM_FENCE_TABLE_H_
 #define COMMPOOL_SRC_STREAM_FENCE_TABLE_H_
 
@@ -29,30 +28,31 @@ class FenceTable {
   FenceTable(const Driver& driver, int device, DeviceHealth& health)
       : driver_(driver), device_(device), health_(health) {}
 
-  // A fence behind everything submitted to the stream so far. Waits for the device on the host where the stream is
-  // another thread's per-thread default stream. The stream may be another device's that uses the memory as a peer.
+  // Records a fence behind everything submitted to the stream so far. Waits for the device on the host where the stream
+  // is another thread's per-thread default stream. The stream may be of another device that uses the memory as a peer.
   Result<FenceId> Record(StreamKey stream);
 
-  // Work submitted to `waiter` from now on runs after the fence: a device-side wait. REQUIRES: IsReachable(waiter).
+  // Work submitted to `waiter` from now on runs after the fence; the device waits, not the host. REQUIRES:
+  // IsReachable(waiter).
   Status MakeWait(StreamKey waiter, FenceId fence);
 
-  // Work submitted to `waiter` from now on runs after everything submitted to `stream` so far. Waits for the whole
-  // device on the host where one of the two belongs to another thread.
+  // Work submitted to `waiter` from now on runs after everything submitted to `stream` so far. The host waits for the
+  // whole device where one of the two streams belongs to another thread.
   Status MakeWaitForStream(StreamKey waiter, StreamKey stream);
 
   // Whether the fence's work is done. Never waits.
   Result<bool> Passed(FenceId fence);
 
-  // Returns the passed ones among fences in the order of their recording; where a question fails, those that are known
-  // so far. A stream's fences pass in order: behind one that has not passed, no fence of that stream is asked. Never
+  // Returns those fences of a list, in the order of recording, that have passed. Where a question fails it returns
+  // those that it knows. A stream's fences pass in order, so it asks no fence behind one that has not passed. Never
   // waits.
   ReservedVector<FenceId> PassedOf(const ReservedVector<FenceId>& fences);
 
-  // Whether everything submitted to the stream so far is done. Never waits. REQUIRES: IsReachable(stream), and that no
-  // stream of the device is captured: the question would break the capture.
+  // Whether everything submitted to the stream so far is done. Never waits. REQUIRES: IsReachable(stream), and no
+  // stream of the device captures, because the question would break the capture.
   Result<bool> IsIdle(StreamKey stream);
 
-  // Gives a fence back that has passed, or that nobody waits for any more. Retiring twice is harmless.
+  // Takes a fence back that has passed, or that nobody waits for any more. Retiring twice is harmless.
   void Retire(FenceId fence);
 
   Status SynchronizeDevice();
@@ -68,7 +68,7 @@ class FenceTable {
   struct Recorded {
     SharedEvent event;
     StreamKey stream = 0;
-    bool of_another_device = false;  // such events are rare, and not kept for later
+    bool of_another_device = false;  // rare, so not kept for reuse
   };
 
   Result<FenceId> RecordOnAnotherDevice(StreamKey stream);

@@ -7,7 +7,7 @@
 namespace commpool::internal {
 
 Result<int> StreamDevices::CurrentDevice() const {
-  // Without a context cuCtxGetDevice would fail, and a sanitizer report that as the program's error.
+  // Without a context cuCtxGetDevice would fail, and a sanitizer would report that as the program's error.
   CUcontext context = nullptr;
   COMMPOOL_TRY(CheckCuda(driver_, driver_.cuda.cuCtxGetCurrent(&context), {.call = "cuCtxGetCurrent"}));
   if (context == nullptr) {
@@ -32,7 +32,7 @@ Result<int> StreamDevices::DeviceOf(CUstream stream, StreamKey key) {
     const auto found = devices_.find(stream);
     if (found != devices_.end() && found->second.key == key) return found->second.device;
   }
-  // The driver answers only where some context is current; a thread that has none yet borrows device 0's.
+  // The driver answers only where some context is current. A thread without one borrows that of device 0.
   const PrimaryContext borrowed = COMMPOOL_TRY(PrimaryContext::Retain(driver_, 0));
   ContextGuard put_back(driver_);
   if (!CurrentDevice().ok()) driver_.cuda.cuCtxSetCurrent(borrowed.get());

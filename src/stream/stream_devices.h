@@ -1,7 +1,7 @@
-// The device that a stream belongs to, asked of the driver once for each stream. Any thread.
+// Finds the device that a stream belongs to; asks the driver once for each stream. Any thread.
 //
-// The driver gives the handle of a destroyed stream to the next one, on another device too: an answer is remembered for
-// the stream's key with it.
+// The driver gives a destroyed stream's handle to the next stream, even on another device. So an answer is remembered
+// for the stream's key, not for the handle.
 #ifndef COMMPOOL_SRC_STREAM_STREAM_DEVICES_H_
 #define COMMPOOL_SRC_STREAM_STREAM_DEVICES_H_
 
@@ -20,10 +20,10 @@ class StreamDevices {
  public:
   explicit StreamDevices(const Driver& driver) : driver_(driver) {}
 
-  // The device of a stream that the current call passes; for the default streams, the calling thread's current one.
-  // kFailedPrecondition where a default stream is meant and no context is current.
+  // The device of a stream that the current call passes. For the default streams it is the calling thread's current
+  // device; kFailedPrecondition where no context is current.
   Result<int> DeviceOf(CUstream stream, StreamKey key);
-  // Forgets a promised stream: its handle will be another stream's.
+  // Forgets a promised stream, because its handle will mean another stream.
   void Forget(CUstream stream);
 
  private:

@@ -8,7 +8,7 @@ namespace commpool::internal {
 
 namespace {
 
-// Handles are pointers to aligned objects: keys with one of the low bits set are free for the default streams.
+// Handles are pointers to aligned objects, so keys with a low bit set are free for the default streams.
 constexpr StreamKey kPerThreadBit = 2;
 
 struct Passed {
@@ -44,7 +44,7 @@ CUstream StreamOfKey(StreamKey key) {
     COMMPOOL_CHECK(key == passed.key, "a stream that may be gone has no handle outside of the call that passes it");
     return passed.handle;
   }
-  // The legacy stream's key is its handle too.
+  // The legacy stream's key equals its handle.
   if ((key & kPerThreadBit) == 0) return reinterpret_cast<CUstream>(key);
   COMMPOOL_CHECK(key == KeyOfPerThreadStream(), "another thread's per-thread default stream has no handle here");
   return CU_STREAM_PER_THREAD;

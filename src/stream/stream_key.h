@@ -1,9 +1,9 @@
 // One key for each stream: handles are not streams, and streams die (rule 11).
 //
-// 0 and CU_STREAM_LEGACY are one stream; CU_STREAM_PER_THREAD is a different stream on each thread. A promised stream
-// (stream_names.h) is told apart by its handle until `release_stream`. Any other is told apart by the number that the
-// driver gives it and never gives again: its handle may be another stream's by now, and using a dead one crashes. So
-// its key leads to the handle only inside the call that passes it (PassedStream). Any thread.
+// 0 and CU_STREAM_LEGACY are one stream; CU_STREAM_PER_THREAD is a different stream on each thread. The handle
+// identifies a promised stream (stream_names.h) until `release_stream`. Any other stream is identified by the number
+// that the driver gives it and never gives again: its handle may already mean another stream, and a call on a dead
+// handle crashes. So its key leads to the handle only inside the call that passes it (PassedStream). Any thread.
 #ifndef COMMPOOL_SRC_STREAM_STREAM_KEY_H_
 #define COMMPOOL_SRC_STREAM_STREAM_KEY_H_
 
@@ -20,7 +20,7 @@ inline constexpr StreamKey kKeyOfLegacyStream = 1;
 // The key of CU_STREAM_PER_THREAD on the calling thread.
 StreamKey KeyOfPerThreadStream();
 
-// The key of a default stream's handle, or a promised one's, as the calling thread means it.
+// The key of a default stream's or promised stream's handle, as the calling thread means it.
 inline StreamKey KeyOfStream(CUstream stream) {
   const auto key = reinterpret_cast<StreamKey>(stream);
   // The default streams' handles are 0, 1 (CU_STREAM_LEGACY) and 2 (CU_STREAM_PER_THREAD); the rest are pointers.
@@ -29,13 +29,13 @@ inline StreamKey KeyOfStream(CUstream stream) {
   return key == 2 ? KeyOfPerThreadStream() : kKeyOfLegacyStream;
 }
 
-// The key of a stream that nobody promised; `id`: cuStreamGetId's.
+// The key of a stream without a promise; `id` is from cuStreamGetId.
 constexpr StreamKey KeyOfId(unsigned long long id) { return (StreamKey{id} << 3) | engine::kUnpromisedBit; }
-// The key of a stream that captures, whose number nobody may ask for.
+// The key of a stream that captures: nobody may ask the driver for its number.
 inline StreamKey KeyOfCaptured(CUstream stream) { return reinterpret_cast<StreamKey>(stream) | engine::kUnpromisedBit; }
 using engine::IsUnpromised;
 
-// A stream that the calling thread's current call passes, as long as the object lives: until then its handle is alive.
+// A stream that the calling thread's current call passes. Its handle is alive as long as this object lives.
 class PassedStream {
  public:
   PassedStream(StreamKey key, CUstream handle) : needed_(IsUnpromised(key)) {
@@ -53,15 +53,16 @@ class PassedStream {
   void Begin(StreamKey key, CUstream handle);
   void End();
 
-  const bool needed_;  // a promised stream is reached by its key alone
+  const bool needed_;  // false for a promised stream: its key is enough
   StreamKey outer_key_ = 0;
   CUstream outer_handle_ = nullptr;
 };
 
-// Whether the calling thread can submit work to the stream: not to another thread's per-thread default stream, nor to
-// one that nobody promised and this call does not pass.
+// Whether the calling thread can submit work to the stream. It cannot to another thread's per-thread default stream,
+// and not to a stream without a promise that this call does not pass.
 bool IsReachable(StreamKey key);
-// Nobody promised the stream, and this call does not pass it: it may be gone, and its memory waits for the device.
+// Whether the stream may be gone: nobody promised it, and this call does not pass it. Then its memory waits for the
+// device.
 inline bool MayHaveDied(StreamKey key) { return IsUnpromised(key) && !IsReachable(key); }
 
 // The handle by which the calling thread reaches the stream. REQUIRES: IsReachable(key).

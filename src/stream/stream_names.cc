@@ -8,7 +8,7 @@ namespace commpool::internal {
 
 namespace {
 
-CUstream Left() { return reinterpret_cast<CUstream>(1); }  // no stream's handle: a place that was taken once
+CUstream Left() { return reinterpret_cast<CUstream>(1); }  // no stream's handle: marks a place that was taken once
 
 bool IsDefault(CUstream stream) {
   return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
@@ -26,7 +26,7 @@ Result<StreamName> StreamNames::NameOf(CUstream stream) const {
     Show(key, stream);
     return StreamName{key, key};
   }
-  // Scopes that began before the capture catch it.
+  // Scopes that began before the capture also catch the captured stream.
   const Shown& newest = newest_[PlaceOf(stream) % kShown];
   const StreamKey known = newest.stream.load(std::memory_order_acquire) == stream ? newest.key.load() : key;
   return StreamName{key, known};
@@ -35,7 +35,7 @@ Result<StreamName> StreamNames::NameOf(CUstream stream) const {
 void StreamNames::Show(StreamKey key, CUstream stream) const {
   Shown& shown = shown_[(key >> 3) % kShown];
   if (shown.key.load(std::memory_order_relaxed) == key) return;
-  // Two at once may mix: a program is shown the wrong handle then, and nothing uses it.
+  // Two writers at once may mix handle and number. Then a message shows a wrong handle, and nothing uses it.
   for (Shown* const place : {&shown, &newest_[PlaceOf(stream) % kShown]}) {
     place->key.store(key, std::memory_order_relaxed);
     place->stream.store(stream, std::memory_order_release);

@@ -1,5 +1,5 @@
-// Which stream a handle means now, and which streams the program has promised: those outlive their use, and the program
-// releases one before it destroys it. Any thread; no lock but to promise and to release.
+// Knows which stream a handle means now, and which streams the program has promised. A promised stream outlives its
+// use: the program releases it before it destroys it. Any thread; only promises and releases take the lock.
 #ifndef COMMPOOL_SRC_STREAM_STREAM_NAMES_H_
 #define COMMPOOL_SRC_STREAM_STREAM_NAMES_H_
 
@@ -18,26 +18,27 @@ namespace commpool::internal {
 
 // A stream that the current call passes.
 struct StreamName {
-  StreamKey key = 0;       // how it is reached: PassedStream
-  StreamKey identity = 0;  // which it is: the same before and after a promise
+  StreamKey key = 0;       // how this call reaches it: PassedStream
+  StreamKey identity = 0;  // its identity: the same before and after a promise
 };
 
 class StreamNames {
  public:
   explicit StreamNames(const Driver& driver) : driver_(driver) {}
 
-  // The key of a handle that the current call passes. kInvalidArgument where the driver knows no such stream. For a
-  // stream without a promise it asks the driver twice (50 ns): first whether the stream captures, for then its number
-  // may not be asked for.
+  // Names the stream of a handle that the current call passes. kInvalidArgument where the driver knows no such stream.
+  // For a stream without a promise it asks the driver twice (50 ns): first whether the stream captures, because a
+  // capturing stream must not be asked for its number.
   Result<StreamName> NameOf(CUstream stream) const;
-  // Whether the handle still means the stream. Asks nobody but for streams that nobody promised.
+  // Whether the handle still means the stream. Asks the driver only for streams without a promise.
   bool Means(CUstream stream, StreamKey key) const { return !IsUnpromised(key) || HasKey(stream, key); }
 
-  // The handle that a stream had when a call last passed it, for messages only: nobody may use it. 0 where that was
+  // The handle that a stream had when a call last passed it, for messages only: nobody may use it. 0 where that is too
   // long ago.
   uint64_t ShownHandle(StreamKey key) const;
 
-  // Promises it until Release. Where there is no room for more promises this stream stays without one: nothing breaks.
+  // Promises the stream until Release. With too many promises the stream stays without one: that is slower, and still
+  // right.
   Status Promise(CUstream stream);
   void Release(CUstream stream);
   // Default streams count as promised: they never end.
@@ -49,7 +50,7 @@ class StreamNames {
     std::atomic<StreamKey> identity = 0;
   };
 
-  // The newest streams without a promise: handles by number, and numbers by handle.
+  // The newest streams without a promise: finds handles by number, and numbers by handle.
   struct Shown {
     std::atomic<StreamKey> key = 0;
     std::atomic<CUstream> stream = nullptr;
@@ -67,7 +68,7 @@ class StreamNames {
 
   const Driver& driver_;
   Mutex mutex_{LockRank::kStream};
-  size_t taken_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // once: a place that a stream left is another's later
+  size_t taken_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // places ever taken: a free place is used again later
   // Places by hash; where a place is taken, the next free one behind it.
   std::array<Place, kPlaces> places_ = {};
   mutable std::array<Shown, kShown> shown_ = {};
