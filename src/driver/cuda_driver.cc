@@ -20,7 +20,7 @@ Result<CudaDriver> ResolveCuda(const SharedLibrary& library) {
                   library.file() + " has no cuGetProcAddress_v2: commpool needs a driver of CUDA 12 or newer");
   }
   std::string missing;
-  // cuGetProcAddress picks the variant that a CUDA version means; dlsym would pick the oldest.
+  // cuGetProcAddress picks the variant of a CUDA version; dlsym would pick the oldest one.
   const auto find = [&](const char* name, int version, bool required) {
     void* function = nullptr;
     CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

@@ -1,6 +1,6 @@
-// The CUDA driver as a table of functions: the seam at which the real driver and the emulator are exchanged.
+// The CUDA driver as a table of functions. Here the emulator takes the real driver's place.
 //
-// Members have the API's names, types and documentation. Filled once by the loader and constant afterwards, so any
+// Members have the API's names, types and documentation. The loader fills the table once; it never changes, so any
 // thread may call through it. There is no cuMulticastCreate: only NCCL needs it.
 #ifndef COMMPOOL_SRC_DRIVER_CUDA_DRIVER_H_
 #define COMMPOOL_SRC_DRIVER_CUDA_DRIVER_H_
@@ -18,7 +18,8 @@ struct CudaDriver {
 #undef COMMPOOL_CUDA
 };
 
-// kNotSupported names every required function that the driver lacks. Optional ones answer CUDA_ERROR_NOT_SUPPORTED.
+// kNotSupported names every required function that the driver lacks. A missing optional function answers
+// CUDA_ERROR_NOT_SUPPORTED.
 Result<CudaDriver> ResolveCuda(const SharedLibrary& library);
 
 }  // namespace commpool::internal

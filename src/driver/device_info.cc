@@ -9,14 +9,14 @@ namespace commpool::internal {
 
 namespace {
 
-// 0 where the driver does not know the attribute: an older one lacks the feature too.
+// 0 where the driver does not know the attribute: then it is too old for the feature too.
 int Attribute(const Driver& driver, int device, CUdevice_attribute attribute, int fallback = 0) {
   int value = fallback;
   if (driver.cuda.cuDeviceGetAttribute(&value, attribute, device) != CUDA_SUCCESS) return fallback;
   return value;
 }
 
-// Empty for a device that there is.
+// Empty where the device exists.
 std::string WhyNoDevice(int device, int count) {
   if (device >= 0 && device < count) return "";
   return "there is no device " + std::to_string(device) + ": this process sees " + std::to_string(count);

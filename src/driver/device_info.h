@@ -22,13 +22,13 @@ struct DeviceInfo {
   bool virtual_memory = false;    // cuMemCreate
   bool host_numa_memory = false;  // cuMemCreate on a host NUMA node (attribute 141)
   bool file_descriptor_handles = false;
-  bool fabric_handles = false;   // says the attribute; cuMemCreate may still answer NOT_PERMITTED (no IMEX channel)
+  bool fabric_handles = false;   // by its attribute; cuMemCreate may still answer NOT_PERMITTED (no IMEX channel)
   bool gpu_direct_rdma = false;  // with VMM memory
   bool multicast = false;
   std::vector<int> reachable_peers;  // cuDeviceCanAccessPeer
 };
 
-// kInvalidArgument, with the number of devices, for a device that there is not.
+// kInvalidArgument for a device that does not exist; the message has the number of devices.
 Result<DeviceInfo> DescribeDevice(const Driver& driver, int device);
 Result<int> DeviceCount(const Driver& driver);
 

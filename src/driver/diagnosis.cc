@@ -14,7 +14,7 @@ namespace {
 template <typename Code>
 struct KnownCause {
   Code result;
-  std::string_view call;  // the only one that it explains; empty for every call that no other line explains
+  std::string_view call;  // the call that the line explains; empty: every call that no other line explains
   const char* cause;
 };
 
@@ -94,7 +94,7 @@ std::string DescribeCause(const Table& table, Code result, const CallSite& site)
   return *cause == '\0' ? "" : std::string("; likely cause: ") + cause;
 }
 
-// "cuMemCreate of 2 GiB on device 1 failed".
+// Such as "cuMemCreate of 2 GiB on device 1 failed".
 std::string DescribeCall(const CallSite& site) {
   std::string text = site.call;
   if (site.bytes != 0) text += " of " + FormatBytes(site.bytes);
@@ -107,7 +107,8 @@ std::string DescribePurpose(const CallSite& site) {
   return *site.purpose == '\0' ? "" : std::string(" for ") + site.purpose;
 }
 
-// "; 1.2 GiB of 141 GiB are free". Empty where the current context is none of the device's: asking would change it.
+// Such as "; 1.2 GiB of 141 GiB are free". Empty where no context of the device is current: to ask we would have to
+// change the current context.
 std::string DescribeMemoryLeft(const Driver& driver, const CallSite& site) {
   if (site.numa_node >= 0) return "; the node's free memory is in numactl --hardware";
   CUcontext context = nullptr;
@@ -120,7 +121,7 @@ std::string DescribeMemoryLeft(const Driver& driver, const CallSite& site) {
   return "; " + FormatBytes(free_bytes) + " of " + FormatBytes(total_bytes) + " are free";
 }
 
-// "NCCL error 5 (ncclInvalidUsage): invalid usage".
+// Such as "NCCL error 5 (ncclInvalidUsage): invalid usage".
 std::string DescribeNcclError(const NcclLibrary& nccl, ncclResult_t result) {
   std::string text = "NCCL error " + std::to_string(result);
   if (const size_t place = static_cast<size_t>(result); place < std::size(kNcclNames)) {
@@ -130,7 +131,7 @@ std::string DescribeNcclError(const NcclLibrary& nccl, ncclResult_t result) {
   return text;
 }
 
-// NCCL's text for this failure; empty where the text was there before and belongs to another call.
+// NCCL's text for this failure. Empty where the text is older than the call: then it is about another failure.
 const char* LastWordsOn(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator) {
   const NcclLibrary& nccl = driver.nccl;
   const char* const last = nccl.ncclGetLastError == nullptr ? nullptr : nccl.ncclGetLastError(communicator);

@@ -1,7 +1,7 @@
 // Turns a failed driver or NCCL call into a Status that names the call, the device, the bytes and the likely cause.
 //
-// The cause is looked up after the failure (what the device supports, how much memory is left), so that the success of
-// a driver call pays nothing. Any thread; takes no lock.
+// It looks for the cause only after a failure (what the device supports, how much memory is left), so a successful call
+// pays nothing. Any thread; takes no lock.
 #ifndef COMMPOOL_SRC_DRIVER_DIAGNOSIS_H_
 #define COMMPOOL_SRC_DRIVER_DIAGNOSIS_H_
 
@@ -16,14 +16,14 @@
 
 namespace commpool::internal {
 
-// What was being done. Made for calls that succeed too, so it holds texts that live anyway.
+// What the caller was doing. Successful calls make one too, so it only points to texts that others own.
 struct CallSite {
   const char* call = "";          // the API function
   int device = -1;                // -1 where no device is concerned
-  int numa_node = -1;             // of host memory; -1 where none is concerned
+  int numa_node = -1;             // for host memory; -1 where none is concerned
   uint64_t bytes = 0;             // 0 where no size is concerned
   const char* purpose = "";       // "fence of a freed block": may be empty
-  const char* likely_cause = "";  // known to the caller; empty lets the diagnosis find one
+  const char* likely_cause = "";  // where the caller knows it; empty: the diagnosis looks for one
 };
 
 // OK for CUDA_SUCCESS. kOutOfMemory for CUDA_ERROR_OUT_OF_MEMORY (with the device's free and total memory where one of
@@ -33,15 +33,15 @@ struct CallSite {
 //   1.2 GiB of 141 GiB are free; likely cause: ...
 Status CheckCuda(const Driver& driver, CUresult result, const CallSite& site);
 
-// Before a call of NCCL's that CheckNccl judges: what NCCL has said by now is of earlier calls, among them the
-// program's own, and is no part of this one's failure. NCCL never clears it.
+// Comes before each NCCL call that CheckNccl judges. NCCL never clears its last error, so the text so far is about
+// earlier calls, even the program's own; CheckNccl leaves it out.
 void HearLastWords(const Driver& driver);
 
-// OK for ncclSuccess; kCommunicatorError otherwise, with NCCL's own last error where it is of this failure, what is
-// known to cause it and the version that runs. Pass successes too.
+// OK for ncclSuccess, else kCommunicatorError with NCCL's last error (if it is about this call), the known causes and
+// the version that runs. Pass successes too.
 Status CheckNccl(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator = nullptr);
 
-// Errors after which every call on the context fails: blocks are quarantined and destructors call nothing (rule 9).
+// Whether every later call on the context fails: then blocks are quarantined and destructors call nothing (rule 9).
 bool IsSticky(CUresult result);
 
 }  // namespace commpool::internal

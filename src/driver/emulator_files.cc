@@ -14,9 +14,9 @@ namespace commpool::internal {
 
 namespace {
 
-constexpr const char* kBazelFolder = "/src/emulator";  // of the libraries, below a root of runfiles or of bazel-bin
+constexpr const char* kBazelFolder = "/src/emulator";  // where the libraries are below a root of runfiles or bazel-bin
 
-// Paths are strings here: std::filesystem would be 40 KB of the library.
+// Paths are strings here: std::filesystem would add 40 KB to the library.
 
 bool Exists(const std::string& file) { return access(file.c_str(), F_OK) == 0; }
 
@@ -31,7 +31,7 @@ std::optional<EmulatorFiles> FindIn(const std::string& folder) {
 
 std::string_view Parent(std::string_view path) { return path.substr(0, std::min(path.rfind('/'), path.size())); }
 
-// An absolute path without empty parts, `.` and `..`.
+// Makes a path absolute, without empty parts, `.` and `..`.
 std::string Normalised(std::string_view path) {
   std::string normal;
   while (!path.empty()) {
@@ -56,8 +56,8 @@ void AddOnce(const std::string& folder, std::vector<std::string>& folders) {
   if (std::find(folders.begin(), folders.end(), text) == folders.end()) folders.push_back(text);
 }
 
-// Around a program or library: in an install tree (lib/commpool/emulator), beside it or one up, or in the tree that
-// Bazel built it in.
+// Adds the folders around a program or library: in an install tree (lib/commpool/emulator), beside it, one folder up,
+// or in the tree where Bazel built it.
 void AddAround(const std::string& file, std::vector<std::string>& folders) {
   if (file.empty()) return;
   const std::string folder(Parent(file));

@@ -16,7 +16,7 @@ Status UserObject::MoveTo(CUgraph graph) {
   if (!valid()) return Status(StatusCode::kInvalidArgument, "user object: it is empty");
   Status status = CheckCuda(driver(), driver().cuda.cuGraphRetainUserObject(graph, get(), 1, CU_GRAPH_USER_OBJECT_MOVE),
                             {.call = "cuGraphRetainUserObject"});
-  if (status.ok()) Abandon();  // the graph gives it back
+  if (status.ok()) Abandon();  // the graph will release it
   return status;
 }
 

@@ -1,5 +1,5 @@
-// What code needs while somebody else captures a CUDA graph: an object that lives as long as the graph, and a way to
-// make calls that a capture forbids.
+// For code that runs while others capture a CUDA graph: an object that lives as long as the graph, and a way to make
+// calls that a capture forbids.
 //
 // One thread at a time uses a user object; it keeps a pointer to its Driver.
 #ifndef COMMPOOL_SRC_DRIVER_GRAPH_HANDLES_H_
@@ -20,29 +20,29 @@ struct UserObjectTraits {
   static CUresult Release(const CudaDriver& cuda, const Value& object) { return cuda.cuUserObjectRelease(object, 1); }
 };
 
-// One reference to a user object (cuUserObjectCreate), the caller's or a graph's.
+// One reference to a user object (cuUserObjectCreate). A caller or a graph owns it.
 class UserObject : public Handle<UserObjectTraits> {
  public:
-  // `callback(context)` runs once, on a thread of the driver's, some time after the last reference is gone: that of
-  // this object, of the graph it was moved to, of what was instantiated from that, and of launches still running. It
-  // may call no CUDA and should not block. It does not run where Create fails.
+  // `callback(context)` runs once, on a thread of the driver, some time after the last reference is gone: the reference
+  // of this object, of the graph that it moved to, of what was instantiated from that graph, and of running launches.
+  // It may call no CUDA and should not block. It does not run where Create fails.
   static Result<UserObject> Create(const Driver& driver, CUhostFn callback, void* context);
 
   using Handle::Handle;
   CUuserObject get() const { return value(); }
-  // The graph owns the reference from now on, and this is empty. After an error nothing has changed.
+  // Gives the reference to the graph; this object is empty then. After an error nothing has changed.
   Status MoveTo(CUgraph graph);
 };
 
-// Asks the driver, and breaks no capture.
+// Asks the driver; the question breaks no capture.
 Result<CUstreamCaptureStatus> CaptureStatusOf(const Driver& driver, CUstream stream, const char* likely_cause = "");
 
-// The graph that the stream's capture is making; null where the stream captures nothing. kDriverError where the capture
-// is broken, or another stream's capture makes this one unusable.
+// The graph that the stream's capture makes; null where the stream captures nothing. kDriverError where the capture is
+// broken, or another stream's capture makes this stream unusable.
 Result<CUgraph> GraphInCapture(const Driver& driver, CUstream stream);
 
-// While it lives this thread may make calls that a capture forbids for caution (cuMemAlloc, cuEventQuery), for work
-// that no replay has to repeat.
+// While it lives this thread may make calls that a capture forbids out of caution (cuMemAlloc, cuEventQuery). Only for
+// work that a replay need not repeat.
 class [[nodiscard]] RelaxedCapture {
  public:
   explicit RelaxedCapture(const Driver& driver);
@@ -52,7 +52,7 @@ class [[nodiscard]] RelaxedCapture {
 
  private:
   const Driver& driver_;
-  CUstreamCaptureMode other_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // the mode to exchange with the thread's
+  CUstreamCaptureMode other_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // the mode to exchange with the thread's own
   bool exchanged_ = false;
 };
 

@@ -1,6 +1,6 @@
-// The one owner of what a driver call made and another driver call gives back.
+// Handle: owns an object that one driver call made, and releases it by another driver call.
 //
-// Traits of a handle say what it holds and how that is given back:
+// The traits of a handle say what it holds and how to release that:
 //
 //   struct EventTraits {
 //     using Value = CUevent;  // errors name its `device` and its `bytes`, where it has them
@@ -9,8 +9,8 @@
 //     static constexpr bool kKeptAfterFailure = true;  // a release that failed may be tried again; else it ends all
 //   };
 //
-// A class that derives from Handle<Traits> adds the factory and names for the parts of the value, and no members.
-// Move-only. One thread at a time uses a handle; it keeps a pointer to its Driver.
+// A class that derives from Handle<Traits> adds a factory and names for parts of the value, but no members. Move-only.
+// One thread at a time uses a handle. It keeps a pointer to its Driver.
 #ifndef COMMPOOL_SRC_DRIVER_HANDLE_H_
 #define COMMPOOL_SRC_DRIVER_HANDLE_H_
 
@@ -24,7 +24,7 @@
 
 namespace commpool::internal {
 
-// For destructors, which can tell nobody: logs, unless the driver or the context ends with the process anyway.
+// For destructors, which cannot return an error: logs it, unless the driver or the context is ending with the process.
 void LogFailedRelease(const Driver& driver, CUresult result, const CallSite& site);
 
 template <typename Traits>
@@ -33,11 +33,11 @@ class Handle {
   using Value = typename Traits::Value;
 
   Handle() = default;
-  // Owns what a call has just made.
+  // Owns an object that a call has just made.
   Handle(const Driver& driver, Value value) : driver_(&driver), value_(value) {}
   Handle(Handle&& other) noexcept
       : driver_(std::exchange(other.driver_, nullptr)), value_(std::exchange(other.value_, Value{})) {}
-  // Gives back at once what this one owned.
+  // Releases at once what this handle owned.
   Handle& operator=(Handle&& other) noexcept {
     Handle taken(std::move(other));
     std::swap(driver_, taken.driver_);
@@ -50,7 +50,7 @@ class Handle {
 
   bool valid() const { return driver_ != nullptr; }
 
-  // Gives the object back and says what failed; OK where there is none.
+  // Releases the object and returns the error, if any; OK where the handle is empty.
   Status Release() {
     if (!valid()) return Status();
     Status status = CheckCuda(*driver_, Traits::Release(driver_->cuda, value_), Site());
@@ -58,7 +58,7 @@ class Handle {
     return status;
   }
 
-  // Empties the handle without a call: after an error that lost the context, or where somebody else owns the object.
+  // Empties the handle without a driver call: after an error that lost the context, or where others own the object.
   void Abandon() { driver_ = nullptr; }
 
  protected:

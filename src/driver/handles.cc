@@ -6,7 +6,7 @@ namespace commpool::internal {
 
 namespace {
 
-// How a message names the place of memory.
+// The place of memory, for messages.
 CallSite SiteAt(const char* call, const CUmemLocation& location, uint64_t bytes) {
   CallSite site{.call = call, .bytes = bytes};
   if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) site.device = location.id;
@@ -32,7 +32,7 @@ Result<AddressRange> AddressRange::Reserve(const Driver& driver, uint64_t bytes,
 }
 
 Result<Mapping> Mapping::Map(const Driver& driver, CUdeviceptr address, const PhysicalMemory& memory) {
-  // Offset 0: cuMemMap takes no other.
+  // The offset is 0: cuMemMap takes no other.
   const CUresult result = driver.cuda.cuMemMap(address, memory.bytes(), 0, memory.get(), 0);
   COMMPOOL_TRY(CheckCuda(driver, result, {.call = "cuMemMap", .bytes = memory.bytes()}));
   return Mapping(driver, {address, memory.bytes()});

@@ -1,8 +1,8 @@
-// Move-only owners of driver resources. One driver call makes each and one gives it back: a factory returns either the
-// owner, or the Status of the call that failed with nothing left behind.
+// Move-only owners of driver resources. One driver call makes each, one releases it. A factory returns the owner, or
+// the Status of the failed call; then nothing is left behind.
 //
-// src/driver/handle.h says what all of them do: Release(), Abandon(), destructors that log. One thread at a time uses a
-// handle; it keeps a pointer to its Driver.
+// handle.h says what all of them do: Release(), Abandon(), destructors that log. One thread at a time uses a handle. It
+// keeps a pointer to its Driver.
 #ifndef COMMPOOL_SRC_DRIVER_HANDLES_H_
 #define COMMPOOL_SRC_DRIVER_HANDLES_H_
 
@@ -26,7 +26,7 @@ struct PhysicalMemoryTraits {
   static CUresult Release(const CudaDriver& cuda, const Value& memory) { return cuda.cuMemRelease(memory.handle); }
 };
 
-// Physical memory (cuMemCreate): exists while owned or mapped.
+// Physical memory (cuMemCreate). It exists while an object owns it or addresses map it.
 class PhysicalMemory : public Handle<PhysicalMemoryTraits> {
  public:
   // `bytes` is a multiple of the granularity for `properties`.
@@ -48,7 +48,7 @@ struct AddressRangeTraits {
   }
 };
 
-// A reserved range of addresses (cuMemAddressReserve) with nothing mapped of its own.
+// A reserved range of addresses (cuMemAddressReserve). It maps nothing by itself.
 class AddressRange : public Handle<AddressRangeTraits> {
  public:
   static Result<AddressRange> Reserve(const Driver& driver, uint64_t bytes, uint64_t alignment);
@@ -64,11 +64,11 @@ struct MappingTraits {
   static CUresult Release(const CudaDriver& cuda, const Value& range) {
     return cuda.cuMemUnmap(range.address, range.bytes);
   }
-  // The memory is still mapped: neither it nor the addresses may serve anybody else.
+  // A failed release leaves the memory mapped: neither memory nor addresses may serve others.
   static constexpr bool kKeptAfterFailure = true;
 };
 
-// Physical memory mapped to addresses (cuMemMap). Access is granted separately. Unmaps the whole mapping.
+// Physical memory mapped to addresses (cuMemMap), without access. Unmaps the whole mapping.
 class Mapping : public Handle<MappingTraits> {
  public:
   static Result<Mapping> Map(const Driver& driver, CUdeviceptr address, const PhysicalMemory& memory);
@@ -76,7 +76,7 @@ class Mapping : public Handle<MappingTraits> {
   using Handle::Handle;
   CUdeviceptr address() const { return value().address; }
   uint64_t bytes() const { return value().bytes; }
-  // Reading and writing for a location, or neither. REQUIRES: valid().
+  // Lets a location read and write, or neither. REQUIRES: valid().
   Status SetAccess(CUmemLocation location, CUmemAccess_flags flags);
 };
 
@@ -86,7 +86,7 @@ struct EventTraits {
   static CUresult Release(const CudaDriver& cuda, const Value& event) { return cuda.cuEventDestroy(event); }
 };
 
-// An event without timing (cuEventCreate): the cheapest order between streams. Made in the current context.
+// An event without timing (cuEventCreate): the cheapest way to order streams. Made in the current context.
 class Event : public Handle<EventTraits> {
  public:
   static Result<Event> Create(const Driver& driver);
@@ -104,14 +104,14 @@ struct PinnedMemoryTraits {
   static CUresult Release(const CudaDriver& cuda, const Value& memory) { return cuda.cuMemFreeHost(memory.address); }
 };
 
-// Memory of the host that the system may not move (cuMemAllocHost): copies run at the link's speed, and beside others.
+// Host memory that the system may not move (cuMemAllocHost): copies reach the link's speed and run beside other work.
 class PinnedMemory : public Handle<PinnedMemoryTraits> {
  public:
   // A context must be current.
   static Result<PinnedMemory> Make(const Driver& driver, uint64_t bytes);
 
   using Handle::Handle;
-  // As copies name it.
+  // The address as copies need it.
   CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(value().address); }
 };
 
@@ -121,8 +121,8 @@ struct CopyStreamTraits {
   static CUresult Release(const CudaDriver& cuda, const Value& stream) { return cuda.cuStreamDestroy(stream); }
 };
 
-// A stream that waits for no other (cuStreamCreate), for copies between device memory and pinned memory. Made in the
-// current context.
+// A stream that waits for no other stream (cuStreamCreate), for copies between device memory and pinned memory. Made in
+// the current context.
 class CopyStream : public Handle<CopyStreamTraits> {
  public:
   static Result<CopyStream> Make(const Driver& driver);
@@ -143,7 +143,8 @@ struct PrimaryContextTraits {
   }
 };
 
-// A device's primary context, retained: it makes our memory usable by the runtime API, PyTorch and NCCL.
+// A device's primary context, retained. The runtime API, PyTorch and NCCL use the same context, so our memory works
+// there.
 class PrimaryContext : public Handle<PrimaryContextTraits> {
  public:
   static Result<PrimaryContext> Retain(const Driver& driver, int device);
@@ -153,12 +154,12 @@ class PrimaryContext : public Handle<PrimaryContextTraits> {
   int device() const { return value().device; }
 };
 
-// Makes a context current for a scope and puts the caller's back: no call of ours changes the thread's device.
+// Makes a context current for a C++ scope, then restores the caller's: no call of ours may change the thread's device.
 class [[nodiscard]] ContextGuard {
  public:
   ContextGuard(const Driver& driver, const PrimaryContext& context) : ContextGuard(driver, context.get()) {}
   ContextGuard(const Driver& driver, CUcontext context);
-  // Keeps whatever is current, for calls (NCCL's) that may forget to put it back.
+  // Restores whatever is current now, after calls (NCCL's) that may change it.
   explicit ContextGuard(const Driver& driver);
   ~ContextGuard();
   ContextGuard(const ContextGuard&) = delete;

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kDriverFile = "libcuda.so.1";
 constexpr const char* kNcclFile = "libnccl.so.2";
 
-// "CUDA driver 13.0, 4 devices, NCCL 2.28.9".
+// Such as "CUDA driver 13.0, 4 devices, NCCL 2.28.9".
 std::string Describe(const Driver& driver, int devices) {
   int version = 0;
   driver.cuda.cuDriverGetVersion(&version);
@@ -32,7 +32,7 @@ std::string NameOf(const Driver& driver, CUresult result) {
   return name == nullptr ? "CUDA error " + std::to_string(result) : name + (" (" + std::to_string(result) + ")");
 }
 
-// cuInit, and at least one device.
+// Calls cuInit, and requires at least one device.
 Result<std::shared_ptr<const Driver>> Initialise(std::shared_ptr<Driver> driver) {
   const std::string hint = driver->kind == DriverChoice::kEmulated
                                ? "is COMMPOOL_EMULATOR well written?"
@@ -53,7 +53,7 @@ Result<std::shared_ptr<const Driver>> Initialise(std::shared_ptr<Driver> driver)
 }
 
 NcclLibrary OpenRealNccl(const std::string& file) {
-  // The one that the program has loaded is the one that its communicators are of.
+  // The program's communicators belong to the library that the program has loaded.
   Result<SharedLibrary> library = file.empty() ? SharedLibrary::FindLoaded(kNcclFile) : SharedLibrary::Open(file);
   if (file.empty() && !library.ok()) library = SharedLibrary::Open(kNcclFile);
   if (library.ok()) return ResolveNccl(*library);
@@ -68,7 +68,7 @@ Result<std::shared_ptr<const Driver>> LoadReal(const LoaderOptions& options) {
   if (!library.ok()) {
     return Status(StatusCode::kNotFound, "there is no CUDA driver here (" + library.status().message() + ")" + hint);
   }
-  // The name finds the emulator where it is loaded already, or lies on the library path.
+  // The emulator has the same file name, and may be loaded already or lie on the library path.
   if (library->Symbol(kEmulatorNow) != nullptr) {
     return Status(StatusCode::kNotFound, "there is no CUDA driver here (" + library->file() +
                                              " is commpool's emulator and was not asked for)" + hint);
@@ -81,13 +81,14 @@ Result<std::shared_ptr<const Driver>> LoadReal(const LoaderOptions& options) {
 }
 
 Result<std::shared_ptr<const Driver>> LoadEmulator(const LoaderOptions& options) {
-  if (!Environment::Trusted()) {  // it is looked for also where who started the process may have put a file
+  if (!Environment::Trusted()) {  // the search covers folders where the user who started the process may have put a
+                                  // file
     return Status(
         StatusCode::kNotSupported,
         "a process with more rights than who started it (setuid) opens no emulator: it takes the real driver");
   }
   const EmulatorFiles files = COMMPOOL_TRY(FindEmulator(options.emulator_folder));
-  // Shared, so that the emulated NCCL finds it also where a real driver without a device was opened before.
+  // Shared: the emulated NCCL must find its symbols, even where a real driver without a device was opened before.
   const SharedLibrary library = COMMPOOL_TRY(SharedLibrary::Open(files.cuda, SharedLibrary::Symbols::kShared));
   if (library.Symbol(kEmulatorNow) == nullptr) {
     return Status(StatusCode::kNotFound, library.file() + " is not commpool's emulator");
@@ -125,7 +126,7 @@ Result<DriverChoice> ParseDriverChoice(const std::string& text) {
 
 Result<LoaderOptions> LoaderOptionsFromEnvironment(DriverChoice fallback) {
   const Environment& environment = Environment::Get();
-  // Nothing reads the level before there is something to log: a wrong one would pass in silence.
+  // Check the level now: nothing reads it before the first line of the log.
   COMMPOOL_TRY(ParseLogLevel(environment.log_level));
   COMMPOOL_TRY(CheckInterface(environment.interface));
   LoaderOptions options{fallback, environment.emulator_libraries, environment.nccl};

@@ -1,7 +1,7 @@
 // Opens the CUDA driver and NCCL at run time: the real ones or the emulator's, through the same steps.
 //
 // Nothing links libcuda, libcudart or libnccl, so one binary starts everywhere and says what is missing. Driver symbols
-// come from cuGetProcAddress with an explicit version each, because dlsym finds the oldest variant of a name.
+// come from cuGetProcAddress, each with a version, because dlsym finds the oldest variant of a name.
 #ifndef COMMPOOL_SRC_DRIVER_LOADER_H_
 #define COMMPOOL_SRC_DRIVER_LOADER_H_
 
@@ -27,53 +27,52 @@ enum class DriverChoice {
 // "cuda", "emulated" or "auto". Errors name the text.
 Result<DriverChoice> ParseDriverChoice(const std::string& text);
 
-// What a driver was found to refuse, so that no later pool pays for the same refusal.
+// Refusals of a driver that we have seen: no later pool pays for the same one.
 struct LearnedRefusals {
-  // Fabric handles are offered by the device and denied (no IMEX channel): a failing call of 130 us on an H200.
+  // The device offers fabric handles and the driver refuses them (no IMEX channel). Each try costs 130 us on an H200.
   std::atomic<bool> fabric_handles{false};
 };
 
-// Whether NCCL's last error is news: NCCL never clears it, so the text may be of an earlier failure. Hashes.
+// Tells whether NCCL's last error is new. NCCL never clears it, so the text may be about an earlier failure. Hashes.
 struct LastWords {
-  std::atomic<size_t> text{0};  // as it was after the last call that was checked
-  std::atomic<size_t> call{0};  // the failed call that it was told of; 0 where the call had succeeded
+  std::atomic<size_t> text{0};  // the text after the last call that was checked
+  std::atomic<size_t> call{0};  // the failed call that the text is about; 0 where the call had succeeded
 };
 
 // A symbol that only the emulator's driver has: its clock, in microseconds.
 inline constexpr const char* kEmulatorNow = "commpoolEmulatorNow";
 using EmulatorNowFunction = double (*)();
 
-// What was opened. The libraries stay open for the life of the process: other code holds pointers into them.
+// What was opened. Its libraries stay open until the process ends, because other code holds pointers into them.
 struct Driver {
   CudaDriver cuda;
   NcclLibrary nccl;
   DriverChoice kind = DriverChoice::kCuda;  // never kAuto
   std::string description;                  // one line: "CUDA driver 13.0, 4 devices, NCCL 2.28.9", or the emulator's
-  // Why kAuto passed the real driver by; empty otherwise.
+  // Why kAuto did not take the real driver; empty where it did.
   std::string why_emulated;
   std::shared_ptr<LearnedRefusals> refusals = std::make_shared<LearnedRefusals>();
   std::shared_ptr<LastWords> last_words = std::make_shared<LastWords>();
-  // A symbol of the emulator's own (src/emulator/extension.h); null on the real driver.
+  // Finds a symbol of the emulator (src/emulator/extension.h); null on the real driver.
   std::function<void*(const char* name)> extension = [](const char*) -> void* { return nullptr; };
 };
 
 struct LoaderOptions {
   DriverChoice choice = DriverChoice::kCuda;
-  // COMMPOOL_EMULATOR_LIBRARIES: the folder of the emulator's libraries. Empty looks where an install tree has
-  // them (lib/commpool/emulator), beside this library and this program (emulator/, ../emulator/), then in Bazel's
-  // runfiles.
+  // COMMPOOL_EMULATOR_LIBRARIES: the folder of the emulator's libraries. Empty: look in an install tree
+  // (lib/commpool/emulator), beside this library and this program (emulator/, ../emulator/), then in Bazel's runfiles.
   std::string emulator_folder;
-  // COMMPOOL_NCCL: the file of the NCCL library. Empty takes the one that the process has loaded already, else
-  // libnccl.so.2 of the system.
+  // COMMPOOL_NCCL: the file of the NCCL library. Empty: the one that the process has loaded, else the system's
+  // libnccl.so.2.
   std::string nccl_file;
 };
 
-// Reads COMMPOOL_DRIVER (over `fallback`), COMMPOOL_EMULATOR_LIBRARIES and COMMPOOL_NCCL. A value of COMMPOOL_DRIVER,
-// COMMPOOL_LOG or COMMPOOL_INTERFACE that is none of the known ones is refused, and the error lists them.
+// Reads COMMPOOL_DRIVER (else `fallback`), COMMPOOL_EMULATOR_LIBRARIES and COMMPOOL_NCCL. Refuses unknown values of
+// COMMPOOL_DRIVER, COMMPOOL_LOG and COMMPOOL_INTERFACE; the error lists the known ones.
 Result<LoaderOptions> LoaderOptionsFromEnvironment(DriverChoice fallback);
 
-// Opens, resolves and initialises (cuInit). Errors say what was tried, what is missing and what to set. Loading the
-// same driver again gives a second table of the same functions.
+// Opens, resolves and initialises (cuInit). Errors say where it looked, what is missing and what to set. A second load
+// of the same driver gives another table of the same functions.
 Result<std::shared_ptr<const Driver>> LoadDriver(const LoaderOptions& options);
 
 }  // namespace commpool::internal

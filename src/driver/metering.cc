@@ -13,7 +13,7 @@ struct Counter {
   std::atomic<int64_t> nanoseconds{0};
 };
 
-// One for each function, under its name.
+// The counters of one function.
 struct Counters {
 #define COMMPOOL_CUDA(name, version) Counter name;
 #include "src/driver/cuda_functions.inc"
@@ -21,7 +21,7 @@ struct Counters {
 };
 
 struct Meter {
-  CudaDriver driver;  // the functions themselves
+  CudaDriver driver;  // the real functions
   EmulatorNowFunction emulator_now = nullptr;
   Counters counters;
 

@@ -1,7 +1,7 @@
 // Counts and times the calls that go through a driver's table, for commpool_measure_driver. Any thread.
 //
-// A process has one meter, an exception to "no mutable globals": a function of a C ABI carries no state of its own. On
-// the emulator the time is modelled, and the whole process shares it: the calls of other threads count as well.
+// A process has one meter, an exception to "no mutable globals": a function of a C ABI has no state of its own. On the
+// emulator time is modelled and the whole process shares it, so the calls of other threads count too.
 #ifndef COMMPOOL_SRC_DRIVER_METERING_H_
 #define COMMPOOL_SRC_DRIVER_METERING_H_
 
@@ -13,9 +13,9 @@
 
 namespace commpool::internal {
 
-// Replaces each CUDA function of the table by one that counts, times and calls it; NCCL's stay. Call it before other
-// threads call through the table. A metered table stays as it is; kFailedPrecondition where the process
-// meters another driver.
+// Replaces each CUDA function of the table by one that counts, times and calls it; NCCL's stay. Comes before other
+// threads call through the table. A metered table stays as it is; kFailedPrecondition where the process meters another
+// driver.
 Status MeterDriver(Driver& driver);
 
 struct MeteredFunction {
@@ -24,8 +24,8 @@ struct MeteredFunction {
   double microseconds = 0;  // of all of them
 };
 
-// The functions that were called since the first MeterDriver, the one that took longest first. Calls in progress do not
-// count.
+// The functions that were called since the first MeterDriver, the one with the longest total time first. Calls in
+// progress do not count.
 std::vector<MeteredFunction> MeteredFunctions();
 
 }  // namespace commpool::internal

@@ -28,7 +28,7 @@ NcclLibrary ResolveNccl(const SharedLibrary& library) {
     nccl.why_missing = library.file() + " does not answer ncclGetVersion";
     return nccl;
   }
-  // The emulator has every symbol, whatever release it poses as.
+  // The emulator has every symbol, whichever release it imitates.
 #define COMMPOOL_NCCL(name, first) \
   if (nccl.version < first) nccl.name = nullptr;
 #include "src/driver/nccl_functions.inc"
@@ -37,7 +37,7 @@ NcclLibrary ResolveNccl(const SharedLibrary& library) {
 }
 
 std::string FormatNcclVersion(int version) {
-  // Since 2.9 the code is major * 10000 + minor * 100 + patch; before, major * 1000.
+  // From 2.9 on the code is major * 10000 + minor * 100 + patch; before, the major version counted 1000.
   const int major_unit = version >= 10000 ? 10000 : 1000;
   return std::to_string(version / major_unit) + "." + std::to_string(version % major_unit / 100) + "." +
          std::to_string(version % 100);

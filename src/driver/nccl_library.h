@@ -1,6 +1,6 @@
 // NCCL as a table of functions, like CudaDriver. A function that the running library lacks is null.
 //
-// What the library can do follows `version`, the one that runs, never the one of the header that we were built with.
+// `version` decides what the library can do. It is the version that runs, never that of the header we were built with.
 #ifndef COMMPOOL_SRC_DRIVER_NCCL_LIBRARY_H_
 #define COMMPOOL_SRC_DRIVER_NCCL_LIBRARY_H_
 
@@ -18,7 +18,7 @@ struct NcclLibrary {
 #include "src/driver/nccl_functions.inc"
 #undef COMMPOOL_NCCL
 
-  int version = 0;          // as ncclGetVersion says: 22809 is 2.28.9; 0 where there is no NCCL
+  int version = 0;          // from ncclGetVersion: 22809 is 2.28.9; 0 where there is no NCCL
   std::string why_missing;  // the reason where version is 0
   std::string path;         // the file that was opened
 
@@ -29,18 +29,18 @@ struct NcclLibrary {
   bool has_windows() const { return ncclCommWindowRegister != nullptr && version >= 22700; }
   // Windows over host memory, since 2.30.3 (and for device-side use only).
   bool has_host_windows() const { return has_windows() && version >= 23003; }
-  // Windows end with their communicator, since 2.29.7; before, an abort keeps their memory for good.
+  // From 2.29.7 on an abort releases windows. Before, it keeps their memory for good.
   bool ends_windows_in_abort() const { return version >= 22907; }
 
-  // Why not, for refusals: empty where it has them.
+  // The reason, for refusals; empty where the library has local registration.
   std::string WhyNoLocalRegistration() const;
   std::string WhyNoWindows() const;
 };
 
-// What the library lacks is null; a library that does not tell its version is as good as none.
+// A missing function is null. A library that does not tell its version counts as none.
 NcclLibrary ResolveNccl(const SharedLibrary& library);
 
-// "2.28.9".
+// Such as "2.28.9".
 std::string FormatNcclVersion(int version);
 
 }  // namespace commpool::internal

@@ -7,7 +7,7 @@ namespace commpool::internal {
 
 namespace {
 
-// The file behind a handle: `name` may be one that the system searched for.
+// The file behind a handle; the system may have searched for `name`.
 std::string FileOf(void* handle, const std::string& name) {
   const link_map* map = nullptr;
   if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr || map->l_name[0] == '\0') return name;

@@ -12,13 +12,13 @@ namespace commpool::internal {
 class SharedLibrary {
  public:
   enum class Symbols {
-    kPrivate,  // found through this object alone
-    kShared,   // also serve libraries that are opened later
+    kPrivate,  // found through this object only
+    kShared,   // also found by libraries that are opened later
   };
 
-  // kNotFound with the system's own words.
+  // kNotFound has the system's own words.
   static Result<SharedLibrary> Open(const std::string& file, Symbols symbols = Symbols::kPrivate);
-  // The library of that name which the process has loaded already; kNotFound where it has none.
+  // The library of that name that the process has loaded already; kNotFound where there is none.
   static Result<SharedLibrary> FindLoaded(const std::string& name);
 
   // Null where the library lacks the symbol.
