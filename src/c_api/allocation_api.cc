@@ -14,7 +14,7 @@ using namespace commpool::internal;
 
 namespace {
 
-// What a target may name, but for whether it is there.
+// Checks everything about a target but whether it exists.
 Status CheckTarget(Target target) {
   if (target.kind() == Target::Kind::kPool || target.device() >= 0) return Status();
   const std::string named = "device " + std::to_string(target.device());
@@ -25,8 +25,8 @@ Status CheckTarget(Target target) {
   return Status(StatusCode::kInvalidArgument, named + " is negative");
 }
 
-// Requests that the caches which this thread used lately cannot serve. A function of its own, so that the first step
-// saves no registers for it.
+// For requests that the thread's recent caches cannot serve. A separate function, so that the fast path saves no
+// registers.
 [[gnu::noinline]] commpool_status AllocateSlowly(Target target, uint64_t bytes, CUstream_st* stream, void** pointer) {
   bool caught = true;
   const commpool_status status = WithRuntime([&](Runtime& runtime) -> Status {
@@ -43,7 +43,7 @@ Status CheckTarget(Target target) {
   return caught ? status : COMMPOOL_NOT_CAUGHT;
 }
 
-// Whether the first rung served.
+// Whether a cached block serves the request: the first step of src/README.md.
 [[gnu::always_inline]] inline bool AllocateCached(Target target, uint64_t bytes, CUstream_st* stream, void** pointer) {
   Runtime* const runtime = OpenedProcessRuntime();
   if (runtime == nullptr || pointer == nullptr) return false;

@@ -14,8 +14,8 @@ namespace {
 
 struct LastError {};
 
-// For calls of a thread's last destructors, which come after its last failure has gone: has no destructor, and is cut
-// short.
+// A thread's last destructors may still call us, after the thread's message string is gone. This buffer has no
+// destructor; it cuts long messages.
 thread_local constinit std::array<char, 512> late_error{};
 
 constexpr const char* kHostMemoryError =

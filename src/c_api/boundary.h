@@ -1,4 +1,4 @@
-// The edge of the library: Status becomes a code and a thread's last message, and no exception passes.
+// The edge of the library: turns a Status into a code and the thread's last message, and lets no exception pass.
 #ifndef COMMPOOL_SRC_C_API_BOUNDARY_H_
 #define COMMPOOL_SRC_C_API_BOUNDARY_H_
 
@@ -18,14 +18,14 @@ commpool_status Report(const Status& status) noexcept;
 
 const char* LastErrorMessage();
 
-// The same for the exception that is being handled.
+// Does the same for the exception that is being handled.
 commpool_status ReportException() noexcept;
 
 inline Status NullOutput() { return Status(StatusCode::kInvalidArgument, "the output pointer is null"); }
 
-// Runs `body`, which returns a Status; an exception is our bug or the host's memory running out, and becomes a code.
-// For what needs no runtime; all else enters by the functions below. No body begins where the reserve is low: what it
-// changes could not be ended.
+// Runs `body`, which returns a Status. An exception is a bug of ours or a host without memory; it becomes a code. Only
+// for calls that need no runtime: all others enter by the functions below. It does not begin where the host reserve is
+// low, because the body could then fail half-way.
 template <typename Body>
 commpool_status Guarded(Body body) noexcept {
   try {
@@ -37,14 +37,14 @@ commpool_status Guarded(Body body) noexcept {
   }
 }
 
-// What functions of the program's that the library calls may call of it, where their kind says so.
+// The calls that a function of the program may make while the library runs it, where its kind allows them.
 enum class CallKind { kAny, kFree };
 
-// OK unless this thread runs a function of the program's that the library has called, and that may not make the call.
+// OK unless this thread is inside a function of the program that the library called, and that must not make this call.
 Status RefuseUserFunction(CallKind call = CallKind::kAny);
 
-// The one way into the library: opens the runtime where nobody has, refuses a forked child and a user's function, and
-// runs `body(runtime)`.
+// The one way into the library. It opens the runtime at the first call, refuses a forked child and a user's function,
+// and runs `body(runtime)`.
 template <typename Body>
 commpool_status WithRuntime(Body body, CallKind call = CallKind::kAny) noexcept {
   return Guarded([&]() -> Status {
@@ -62,7 +62,7 @@ commpool_status WithRuntime(Body body, CallKind call = CallKind::kAny) noexcept 
   });
 }
 
-// The same, with the pool of a handle.
+// The same, and finds the pool of a handle.
 template <typename Body>
 commpool_status WithPool(commpool_pool handle, Body body) noexcept {
   return WithRuntime([&](Runtime& runtime) -> Status {
@@ -72,7 +72,7 @@ commpool_status WithPool(commpool_pool handle, Body body) noexcept {
   });
 }
 
-// Writes a result's value, where there is one, to a caller's place.
+// Writes the value of a result, if there is one, to the caller's output.
 template <typename Value, typename Output>
 Status Store(const Result<Value>& result, Output* output) {
   if (result.ok()) *output = *result;

@@ -1,5 +1,5 @@
-// The C ABI: allocation only where a scope catches. A file of its own, because it is optimised in every build: a test
-// counts the instructions that it costs a program without scopes (tests/c_api/instructions_test.cc).
+// The C ABI: allocation only where a scope catches. A separate file, because every build optimises it: a test counts
+// the instructions that it costs a program without scopes (tests/c_api/instructions_test.cc).
 #include "commpool/commpool.h"
 #include "src/c_api/open_scopes.h"
 

@@ -17,7 +17,7 @@ using namespace commpool::internal;
 
 namespace {
 
-struct LastReason {};  // the thread's last answer
+struct LastReason {};  // tags the thread's last reason
 
 }  // namespace
 
@@ -58,7 +58,7 @@ commpool_status commpool_nvls_eligible(const void* pointer, uint64_t bytes, nccl
     *eligible = why.empty() ? 1 : 0;
     std::string* const last = OfThisThread<std::string, LastReason>();
     if (last != nullptr) *last = std::move(why);
-    if (reason != nullptr) *reason = last == nullptr ? "" : last->c_str();  // the thread is ending
+    if (reason != nullptr) *reason = last == nullptr ? "" : last->c_str();  // the thread is ending: its string is gone
     return Status();
   });
 }

@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kRefusedByTheProgram = UINT64_MAX;  // of `given`
 constexpr size_t kMostReasonBytes = 1000;
 
-// A sentence of one line, which every rank hears.
+// One line of text, which every rank hears.
 Status RefusedByTheProgram(const char* why) {
   std::string sentence(why, strnlen(why, kMostReasonBytes));
   std::replace_if(
@@ -32,7 +32,7 @@ Status CheckBytes(const commpool_pool_options& given) {
   return CheckStructBytes("pool_options", given.struct_bytes, sizeof(given));
 }
 
-// An option whose value is one of several words.
+// Reads an option whose value is one of several words.
 Status ReadWords(const commpool_pool_options& given, PoolConfiguration* read) {
   const int32_t number = NumberOf(given.backing);
   const BackingRow* const backing = FindBacking(number);
@@ -67,7 +67,7 @@ Status CheckValues(const commpool_pool_options& given) {
   return Invalid("all_gather is for symmetric pools: set symmetric_across too");
 }
 
-// A configuration that names the other ranks, and nothing else.
+// A configuration that only says how to reach the other ranks.
 PoolConfiguration HomeOf(const commpool_pool_options& given) {
   PoolConfiguration configuration;
   configuration.home = given.symmetric_across;
@@ -76,7 +76,7 @@ PoolConfiguration HomeOf(const commpool_pool_options& given) {
   return configuration;
 }
 
-// Among the options that COMMPOOL_CONF may set, those that differ from the init function's values.
+// Of the options that COMMPOOL_CONF may set, those with values other than the init function's.
 uint64_t OptionsThatDiffer(const PoolConfiguration& configuration) {
   const PoolConfiguration defaults;
   uint64_t options = 0;

@@ -1,7 +1,7 @@
-// The option structs of the C ABI, checked and in the library's own types. Units, defaults and reasons:
+// Checks the option structs of the C ABI and converts them to the library's own types. Units, defaults and reasons:
 // include/commpool/commpool.h. Any thread.
 //
-// Whatever is wrong is kInvalidArgument and names the option, its value and what it may be.
+// A wrong option is kInvalidArgument; the message has its name, its value and the allowed values.
 #ifndef COMMPOOL_SRC_C_API_OPTIONS_H_
 #define COMMPOOL_SRC_C_API_OPTIONS_H_
 
@@ -16,19 +16,19 @@
 
 namespace commpool::internal {
 
-inline constexpr size_t kMostPeers = 1024;  // of any machine: a pool knows how many this one has
+inline constexpr size_t kMostPeers = 1024;  // more than any machine has; the pool checks against this machine's number
 
-// With what the environment sets where the program has not. Checks what can be told without a driver.
+// Adds what the environment sets and the program has not. Checks what needs no driver.
 Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, const Settings& settings = {});
 
-// How a symmetric pool's other ranks are reached, whatever else is wrong with the options: nothing where they name no
-// home, or are no such struct. The rest are defaults.
+// Only how to reach a symmetric pool's other ranks; every other option is its default. It works even where other
+// options are wrong. Nothing where the options name no home, or are no such struct.
 std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given);
 
-// By the numbers of a commpool_keep and a commpool_graphs (NumberOf). What is wrong with them is in it.
+// Takes the numbers of a commpool_keep and a commpool_graphs (NumberOf). The request says what is wrong with them.
 SleepRequest ParseSleep(int32_t keep, int32_t graphs);
 
-// Null is the defaults. The pool is the caller's to set.
+// Null means the defaults. The caller sets the pool.
 Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given);
 
 }  // namespace commpool::internal

@@ -30,7 +30,7 @@ commpool_status WithPeers(commpool_pool pool, const int* devices, size_t count,
   });
 }
 
-// Why there is none. Apart, so that the fast path saves no registers for it.
+// Says why there is no window. A separate function, so that the fast path saves no registers.
 [[gnu::noinline]] commpool_status FindNoWindow(const void* pointer, ncclWindow_vidmem** window, uint64_t* offset) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (window == nullptr || offset == nullptr) {
@@ -42,7 +42,7 @@ commpool_status WithPeers(commpool_pool pool, const int* devices, size_t count,
   });
 }
 
-// Of every pool's pair: the block says which pool it is of.
+// All pools share it: the block knows its pool.
 void FreeBlock(void* pointer, size_t, int, CUstream_st*) { commpool_free(pointer); }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kFunctions = 256;
 
-// Atomic, because a program may call a function whose pool is gone while another pool gets it.
+// Atomic, because a program may call a function of a destroyed pool while another pool takes the slot.
 struct Slot {
   std::atomic<PoolHandle> pool{0};  // 0: never bound
   std::atomic<int> device{0};
@@ -49,13 +49,13 @@ constexpr std::array<commpool_plain_allocate, kFunctions> MakeFunctions(std::ind
 constexpr std::array<commpool_plain_allocate, kFunctions> kTable =
     MakeFunctions(std::make_index_sequence<kFunctions>());
 
-// Binding is one at a time. Never destroyed, as the runtime.
+// Guards binding. Never destroyed, like the runtime.
 Mutex& BindingMutex() {
   static Mutex* const mutex = new Mutex(LockRank::kRuntime);
   return *mutex;
 }
 
-// The pool's own slot, else one that was never bound, else that of the oldest pool that is gone; kFunctions for none.
+// The pool's own slot, else an unused one, else that of the oldest destroyed pool; kFunctions where there is none.
 size_t Choose(Runtime& runtime, PoolHandle pool) {
   size_t gone = kFunctions;
   for (size_t place = 0; place < kFunctions; ++place) {

@@ -1,4 +1,4 @@
-// Functions without a context that allocate from one pool: a fixed table of them, each bound to a pool at run time.
+// Functions without a context that allocate from one pool. They are a fixed table; each is bound to a pool at run time.
 // Any thread.
 #ifndef COMMPOOL_SRC_C_API_POOL_FUNCTIONS_H_
 #define COMMPOOL_SRC_C_API_POOL_FUNCTIONS_H_
@@ -9,8 +9,8 @@
 
 namespace commpool::internal {
 
-// The function of the pool, the same each time. Where every function is taken, that of the oldest destroyed pool moves
-// to this one; kOutOfMemory where none is destroyed.
+// The function of the pool, the same each time. Where all are taken, the function of the oldest destroyed pool serves
+// this pool from now on; kOutOfMemory where no pool was destroyed.
 Result<commpool_plain_allocate> FunctionOf(Runtime& runtime, const Pool& pool);
 
 }  // namespace commpool::internal

@@ -25,8 +25,8 @@ using PoolCall = FunctionRef<Status(Pool&, size_t place)>;
 
 using CallForSeveral = FunctionRef<Status(Runtime&, const std::vector<PoolHandle>&)>;
 
-// A call for one pool runs here, on the caller's thread; one for several on a thread for each, or as `for_several`
-// says.
+// Runs a call for one pool on the caller's thread. A call for several runs on one thread for each pool, or as
+// `for_several` says.
 commpool_status ForPools(const commpool_pool* pools, size_t count, PoolCall call, CallForSeveral for_several = {}) {
   if (count == 1 && pools != nullptr) return WithPool(*pools, [&](Pool& pool) { return call(pool, 0); });
   return WithRuntime([&](Runtime& runtime) {
@@ -36,7 +36,7 @@ commpool_status ForPools(const commpool_pool* pools, size_t count, PoolCall call
   });
 }
 
-// The counts are written where every pool's call succeeded: `call` fills them in.
+// Writes the counts where every pool's call succeeded; `call` fills them in.
 commpool_status CountForPools(size_t count, uint64_t* output, FunctionRef<commpool_status(uint64_t* counts)> call) {
   const std::unique_ptr<uint64_t[]> counts(new (std::nothrow) uint64_t[count]());
   if (counts == nullptr) return Report(Status(StatusCode::kOutOfMemory, kNoHostMemory));
@@ -69,7 +69,7 @@ commpool_status ForTagged(const char* tag, FunctionRef<Status(Pool&)> call) {
 
 Status NullOptions() { return Status(StatusCode::kInvalidArgument, "options or the output pointer is null"); }
 
-// Options that were refused here keep no other rank waiting: they hear of it, a null output included.
+// Tells the other ranks of options that are refused here, a null output too, so that none of them waits.
 Status CreateOne(Runtime& runtime, const commpool_pool_options& options, commpool_pool* pool) {
   Result<PoolConfiguration> configuration =
       pool == nullptr ? NullOptions() : ParsePoolOptions(options, runtime.settings());
@@ -82,7 +82,7 @@ Status CreateSeveral(Runtime& runtime, const commpool_pool_options* options, siz
   std::vector<PoolRequest> requests;
   for (size_t place = 0; place < count; ++place) {
     const commpool_pool_options& one = options[place];
-    // Nothing in a struct of another size is read, its home neither: it may never have been written.
+    // Read nothing in a struct of another size, not even its home: the program may never have written that field.
     COMMPOOL_TRY(CheckStructBytes("pool_options", one.struct_bytes, sizeof(one)));
     requests.push_back({.configuration = pools == nullptr ? Result<PoolConfiguration>(NullOptions())
                                                           : ParsePoolOptions(one, runtime.settings()),
@@ -93,7 +93,7 @@ Status CreateSeveral(Runtime& runtime, const commpool_pool_options* options, siz
   return made.status();
 }
 
-// Where COMMPOOL_CONF is wrong nothing opens, but the other ranks of a symmetric pool hear of it.
+// Where COMMPOOL_CONF is wrong no runtime opens, but the other ranks of a symmetric pool must hear of it.
 Status Refuse(const Status& why, FunctionRef<Status(Runtime&)> create) {
   const Result<Runtime*> refusing = RefusingRuntime(why);
   return refusing.ok() ? create(**refusing) : why;

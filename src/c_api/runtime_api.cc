@@ -1,5 +1,5 @@
-// The C ABI: errors, the runtime, what is in force and where it came from, what driver calls cost, and the memory of
-// devices beyond one pool.
+// The C ABI: errors, the runtime, the configuration in force, the cost of driver calls, and the memory of devices
+// beyond one pool.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -25,7 +25,7 @@ Status Open(int32_t driver) {
   return status.ok() ? OpenProcessRuntime(choice) : status;
 }
 
-struct LastLines {};  // the thread's last answer, which its texts are of
+struct LastLines {};  // tags the thread's last answer, which owns the texts
 
 Status Write(std::vector<SettingLine> lines, const EntryArray<commpool_setting>& output) {
   COMMPOOL_TRY(output.Check("setting"));

@@ -18,7 +18,7 @@ const std::atomic<uint64_t>* const commpool_open_scopes = &commpool::internal::o
 
 namespace {
 
-// This thread's scope, without a lock, where nothing about it is unusual; else 0, and nothing was done.
+// Begins a usual scope of this thread without a lock. Returns 0, having done nothing, for all other scopes.
 ScopeHandle BeginAtOnce(commpool_pool pool, const commpool_scope_options* options) {
   static constexpr commpool_scope_options kUsual = {
       sizeof(kUsual), COMMPOOL_FILTER_THREAD, COMMPOOL_EXHAUSTION_ERROR, nullptr, 0, UINT64_MAX};
@@ -34,7 +34,7 @@ ScopeHandle BeginAtOnce(commpool_pool pool, const commpool_scope_options* option
                                    hands_on ? Exhaustion::kNextScope : Exhaustion::kError);
 }
 
-// Apart, so that the fast path saves no registers for it.
+// A separate function, so that the fast path saves no registers.
 [[gnu::noinline]] commpool_status Begin(commpool_pool pool, const commpool_scope_options* options,
                                         commpool_scope* scope) {
   return WithRuntime([&](Runtime& runtime) -> Status {

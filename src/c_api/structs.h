@@ -1,5 +1,6 @@
-// Structs, arrays and enumerations of programs. Until 1.0 their sizes are this library's, or the program was built with
-// another minor version and is refused (conventions 9 and 11 of commpool.h). Any thread.
+// Checks structs, arrays and enumerations of programs. Until 1.0 their sizes must be this library's: another size means
+// that the program was built with another minor version, and is refused (conventions 9 and 11 of commpool.h). Any
+// thread.
 #ifndef COMMPOOL_SRC_C_API_STRUCTS_H_
 #define COMMPOOL_SRC_C_API_STRUCTS_H_
 
@@ -18,11 +19,11 @@ namespace commpool::internal {
 // Whether a program's commpool_`name` has the size of ours. kInvalidArgument names both sizes, and our version.
 Status CheckStructBytes(const std::string& name, size_t given_bytes, size_t own_bytes);
 
-// The same of an entry of an array, whose size a call is given.
+// The same for the entries of an array.
 Status CheckEntryBytes(const std::string& name, size_t given_bytes, size_t own_bytes);
 
-// The number in a program's enumeration, which may be none of its enumerators: C++ lets nobody read such a one, so a
-// place that holds one is read by this alone, also where it is an argument.
+// The number of a program's enumeration, which may be no enumerator. C++ forbids reading such a value as an
+// enumeration, so everything reads it by this function, even arguments.
 template <typename Word>
 int32_t NumberOf(const Word& word) {
   static_assert(sizeof(Word) == sizeof(int32_t));
@@ -31,10 +32,10 @@ int32_t NumberOf(const Word& word) {
   return number;
 }
 
-// Whether the number of a word is below that of the words that there are. kInvalidArgument names them.
+// Whether the number belongs to a word. kInvalidArgument lists the words.
 Status CheckWord(const std::string& what, int32_t number, std::initializer_list<const char*> words);
 
-// A word of a program's by its number, in our own enumeration, which has the same numbers.
+// Converts a number of a program's enumeration to our own enumeration, which has the same numbers.
 template <typename OwnWord>
 Status ReadWord(const std::string& what, int32_t number, std::initializer_list<const char*> words, OwnWord* own) {
   Status status = CheckWord(what, number, words);
@@ -49,7 +50,7 @@ inline Status FirstFailure(std::initializer_list<Status> statuses) {
   return Status();
 }
 
-// Where a call that lists things writes them: `entries` or `count` may be null.
+// The output arrays of a call that lists things: `entries` or `count` may be null.
 template <typename Entry>
 struct EntryArray {
   Entry* entries;
@@ -63,7 +64,7 @@ struct EntryArray {
     return Status(StatusCode::kInvalidArgument, "the output pointers are null: there is nothing to answer");
   }
 
-  // As many as there is room for, of what `entry_of` makes of them, and how many there are.
+  // Writes as many entries as there is room for, each made by `entry_of`, and the number of all.
   template <typename List, typename EntryOf = std::identity>
   void Write(const List& list, EntryOf entry_of = {}) const {
     const size_t written = entries == nullptr ? 0 : std::min(capacity, list.size());
