@@ -1,4 +1,5 @@
-// What a pool's mode decides when a block is freed.
+// BlockRules: what the modes of pools do differently when a block is freed. The mode implements it, BlockStore calls
+// it.
 #ifndef COMMPOOL_SRC_POOL_BLOCKS_BLOCK_RULES_H_
 #define COMMPOOL_SRC_POOL_BLOCKS_BLOCK_RULES_H_
 
@@ -13,11 +14,12 @@ class BlockRules {
  public:
   virtual ~BlockRules() = default;
 
-  // Closes the block in the engine. The pool's lock is held.
+  // Closes the block in the engine. The caller holds the pool's lock.
   virtual Result<engine::Freed> FreeInEngine(CUdeviceptr address) = 0;
-  // Whether nobody uses the block after its free. A graph's block is used again when the graph is replayed. No lock.
+  // Whether nobody uses the block after its free. A replay of a graph uses the graph's blocks again. Called without a
+  // lock.
   virtual bool EndsWithItsFree(CUdeviceptr address) const = 0;
-  // After blocks came back: a pool may now give memory back to the driver. No lock.
+  // Called when blocks have come back, without a lock: the pool may now give memory back to the driver.
   virtual void AfterFree() = 0;
 };
 

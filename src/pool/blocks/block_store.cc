@@ -25,7 +25,7 @@ Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t r
                                         Caching caching) {
   if (!served.waits.empty()) {
     const ContextGuard current = basis_.MakeCurrent();
-    // Freed again, the block would serve somebody without the waits that it still needs.
+    // If we freed it instead, it would serve the next request without the waits that it still needs.
     for (const engine::StreamUse& use : served.waits) COMMPOOL_TRY(MakeWait(stream, use));
   }
   Announce({served.address, served.bytes}, requested, stream, caching);
@@ -42,7 +42,7 @@ Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
 
 Result<bool> BlockStore::IsIdle(StreamKey stream) {
   if (!IsReachable(stream) || basis_.device->capturing()) return false;
-  if (basis_.configuration.symmetric()) return false;  // no rank goes its own way by what it finds (rule 4)
+  if (basis_.configuration.symmetric()) return false;  // ranks must not act on what one of them finds (rule 4)
   engine::Moment now = 0;
   {
     MutexLock lock(mutex_);
@@ -69,7 +69,7 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   }
   if (rules.EndsWithItsFree(address)) basis_.runtime.observer.BlockFreed(address);
   ReservedVector<StreamKey> streams;
-  std::optional<RecordingStreams::Scope> recording;  // where the block owes fences
+  std::optional<RecordingStreams::Scope> recording;  // made where the block needs fences
   {
     MutexLock lock(mutex_);
     NoteHolding();
@@ -95,7 +95,7 @@ Status BlockStore::RecordFences(CUdeviceptr address, const ReservedVector<Stream
       continue;
     }
     Result<FenceId> fence = basis_.device->fences().Record(stream);
-    // Without its fence the block stays closed for ever: quarantined, as rule 9 asks for.
+    // Without its fence the block stays closed for good: quarantined, as rule 9 asks.
     if (!fence.ok()) return fence.status();
     MutexLock lock(mutex_);
     engine_->AttachFence(address, stream, *fence);
@@ -106,7 +106,7 @@ Status BlockStore::RecordFences(CUdeviceptr address, const ReservedVector<Stream
 Status BlockStore::FenceFreed(StreamKey stream) {
   const ContextGuard current = basis_.MakeCurrent();
   const auto capturing = COMMPOOL_TRY(CaptureStatusOf(basis_.driver, StreamOfKey(stream)));
-  if (capturing != CU_STREAM_CAPTURE_STATUS_NONE) return Status();  // an event there would be a part of the graph
+  if (capturing != CU_STREAM_CAPTURE_STATUS_NONE) return Status();  // an event there would be part of the graph
   engine::Moment moment = 0;
   {
     MutexLock lock(mutex_);
@@ -121,7 +121,7 @@ Status BlockStore::FenceFreed(StreamKey stream) {
 bool BlockStore::MayRecordOn(StreamKey stream) const {
   if (MayHaveDied(stream)) return false;
   if (!basis_.device->captures().any()) return true;
-  if (!IsReachable(stream)) return !basis_.device->capturing();  // stands for a wait for the device
+  if (!IsReachable(stream)) return !basis_.device->capturing();  // then a fence stands for a wait for the device
   const auto capturing = CaptureStatusOf(basis_.driver, StreamOfKey(stream));
   return capturing.ok() && *capturing == CU_STREAM_CAPTURE_STATUS_NONE;
 }
@@ -140,7 +140,7 @@ void BlockStore::RecordOwedFences() {
     for (const OwedFence& fence : owed) streams.push_back(fence.stream);
     recording.emplace(recording_, std::move(streams));
   }
-  // One that fails leaves its block closed for ever, as RecordFences says.
+  // Where one fails its block stays closed for good, as in RecordFences.
   for (const OwedFence& fence : owed) static_cast<void>(RecordFences(fence.address, {fence.stream}));
 }
 
@@ -197,7 +197,7 @@ void BlockStore::CloseCaches(ThreadCaches::Reopen reopen) {
 }
 
 Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device) {
-  // Freed from now on, the block must wait for the other stream: no cache may take it.
+  // From now on a free of the block must wait for the other stream, so no cache may take it.
   const Result<uint64_t> requested = basis_.runtime.caches.MakeUncacheable(address);
   if (!requested.ok()) {
     return basis_.Named(requested.status().under("record_stream"));
@@ -207,7 +207,8 @@ Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream, std::opti
     MutexLock lock(mutex_);
     if (*requested != 0) {
       Result<engine::BlockView> view = engine_->Find(address);
-      // At its free the engine takes off what it knows itself: the block counts as that from now on.
+      // The engine knows the size that it served, not the size that the cache's user asked for. Its free subtracts the
+      // engine's size, so correct the difference now.
       if (view.ok()) requested_correction_ += static_cast<int64_t>(view->requested_bytes - *requested);
     }
     status = engine_->RecordStream(address, stream);
@@ -230,7 +231,7 @@ bool BlockStore::PollFences() {
   ReservedVector<engine::Fence> passed;
   {
     const ContextGuard current = basis_.MakeCurrent();
-    passed = fences.PassedOf(pending);  // of a sticky error the next call tells
+    passed = fences.PassedOf(pending);  // the next call reports a sticky error
   }
   if (passed.empty()) return false;
   {
@@ -254,8 +255,8 @@ BlockStore::Uses BlockStore::NoteUses() {
 void BlockStore::ForgetUses(const Uses& uses) {
   {
     MutexLock lock(mutex_);
-    engine_->DeviceIdle(uses.moment);  // blocks freed meanwhile, by other threads, keep their uses
-    // The same block may owe the same stream again since.
+    engine_->DeviceIdle(uses.moment);  // other threads may have freed blocks meanwhile: these keep their uses
+    // Meanwhile the same block may have got another fence to record for the same stream.
     const auto paid = std::partition(owed_.begin(), owed_.end(), [&](const OwedFence& fence) {
       return fence.moment > uses.moment || !AwaitsDevice(fence);
     });
@@ -294,11 +295,11 @@ void BlockStore::ForgetStream(StreamKey stream) {
   };
   {
     MutexLock lock(mutex_);
-    forget();  // no later call records on it
+    forget();  // so that no later call records on the stream
   }
   recording_.AwaitEnd(stream);
   MutexLock lock(mutex_);
-  forget();  // nor does a fence recorded meanwhile count, or one owed meanwhile
+  forget();  // once more: other calls may have recorded a fence on it meanwhile
 }
 
 commpool_block BlockStore::Describe(const engine::BlockView& view) const {

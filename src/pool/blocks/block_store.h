@@ -1,8 +1,8 @@
-// The blocks of a pool: its engine and the lock around it, and what happens when a block is handed out, freed, shared
-// with another stream, or taken back from the threads' caches.
+// BlockStore: the blocks of one pool. It owns the pool's engine, the pool's lock, and the fences that freed blocks wait
+// for. It hands blocks out, frees them, shares them with other streams, and takes them back from the threads' caches.
 //
-// Any thread may call any method. The lock guards data and is never held across a driver call: fences are recorded and
-// waits are made outside it.
+// The mode (growing/, symmetric/) and the runtime call it, from any thread. The lock guards data and is never held
+// across a driver call: fences are recorded and waits are made outside it.
 #ifndef COMMPOOL_SRC_POOL_BLOCKS_BLOCK_STORE_H_
 #define COMMPOOL_SRC_POOL_BLOCKS_BLOCK_STORE_H_
 
@@ -26,12 +26,12 @@ namespace commpool::internal {
 class BlockStore {
  public:
   BlockStore(const PoolBasis& basis, std::unique_ptr<engine::Engine> engine);
-  // The caches forget the pool.
+  // Makes the caches forget the pool.
   ~BlockStore();
 
-  // The pool's lock: whoever decides on the engine's books holds it.
+  // The pool's lock: hold it to use the engine.
   Mutex& mutex() const COMMPOOL_RETURN_CAPABILITY(mutex_) { return mutex_; }
-  // As the pool's mode knows it, which had it made. Nobody keeps it.
+  // The engine as the class that the pool's mode made it. Do not keep the reference beyond the lock.
   template <typename Kind = engine::Engine>
   Kind& engine() COMMPOOL_REQUIRES(mutex_) {
     return static_cast<Kind&>(*engine_);
@@ -42,88 +42,89 @@ class BlockStore {
   }
   RecordingStreams& recording() { return recording_; }
 
-  // Before the engine is asked for a block, or given one: its peaks leave out what this thread's caches hold.
+  // Call it before each take or free in the engine: the engine's peaks then leave out what this thread's caches hold.
   void NoteHolding() COMMPOOL_REQUIRES(mutex_) { Note(basis_.runtime.caches.OwnHolding(basis_.handle)); }
 
-  // Makes the stream wait for the uses that a served block still has, but for streams that stand still, and publishes
-  // the block. Where a wait fails the block is quarantined: it stays live in nobody's hands. REQUIRES: no stream in
-  // `served.waits` is forgotten meanwhile: it came with a RecordingStreams::Scope, or the pool's growth lock is held.
+  // Makes the stream wait for the remaining uses of a served block (not for streams that have finished), and publishes
+  // the block. Where a wait fails the block is quarantined: it stays live, and nobody owns it. REQUIRES: nobody forgets
+  // a stream of `served.waits` meanwhile: it came with a RecordingStreams::Scope, or the caller holds the growth lock.
   Result<CUdeviceptr> HandOut(const engine::Served& served, uint64_t requested, StreamKey stream, Caching caching);
 
-  // The same for a block without uses.
+  // The same for a block that nothing must wait for.
   void Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream, Caching caching) const;
 
   Status Free(CUdeviceptr address, BlockRules& rules);
-  // `stream_device`: asked where the stream may die, for then only a wait for its device tells that its work is over.
+  // `stream_device` is asked where the stream may die, because then only a wait for that device tells that its work is
+  // done.
   Status RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device);
 
-  // Whether HandOut could make the waits: not where one is for a stream that is captured now, for its work from before
-  // the capture has no event, and a new one would pull the waiting stream into the capture.
+  // Whether HandOut can make the waits. It cannot where it must wait for a stream that captures now: the stream's work
+  // from before the capture has no event, and a new event would pull the waiting stream into the capture.
   bool MayWaitFor(const engine::Served& served) const;
-  // Then: the block is freed again, and closed until those streams can be asked for fences.
+  // For the other case: frees the block again, and keeps it closed until those streams can be asked for fences.
   void TakeBackUnserved(const engine::Served& served);
 
-  // Blocks that threads' caches held.
+  // Takes blocks that threads' caches held.
   void TakeBack(const engine::ReturnedBlocks& returned);
-  // Takes back what the caches of all threads hold. Whether that was anything.
+  // Takes back what the caches of all threads hold. Returns whether there was anything.
   bool DrainCaches();
-  // Nothing is served without the pool's lock from now on.
+  // From now on every request and every free takes the pool's lock.
   void CloseCaches(ThreadCaches::Reopen reopen);
 
-  // Whether the stream stands still: then what it had freed is idle. False where that cannot be asked: of another
-  // thread's default stream, in a capture, and in a symmetric pool. Never waits. REQUIRES: the context of the pool's
-  // device is current.
+  // Whether the stream has finished all its work, so that what it freed is idle. False where nobody may ask: for
+  // another thread's default stream, in a capture, and in a symmetric pool. Never waits. REQUIRES: the context of the
+  // pool's device is current.
   Result<bool> IsIdle(StreamKey stream);
-  // Lets the engine know of fences that have passed. Whether any has. Never waits.
+  // Tells the engine which fences have passed. Returns whether any has. Never waits.
   bool PollFences();
-  // Whether freed blocks are closed that only a wait for the device opens, for their streams may have died.
+  // Whether some freed blocks open only after a wait for the device, because their streams may have died.
   bool AwaitsDevice() const {
     MutexLock lock(mutex_);
     return std::any_of(owed_.begin(), owed_.end(), [](const OwedFence& fence) { return AwaitsDevice(fence); });
   }
-  // Waits on the host for everything submitted to the device, and forgets the uses of blocks freed before.
+  // Waits on the host for everything submitted to the device, and forgets the uses of blocks that were freed before.
   Status WaitForDevice() { return WaitForDevice(basis_.deadline_ms()); }
   Status WaitForDevice(uint64_t deadline_ms);
 
-  // What is over once everything is done that was submitted by now to the pool's device, and to the others.
+  // The uses that are over once all work submitted by now is done, on the pool's device and on others.
   struct Uses {
     engine::Moment moment = 0;
     ReservedVector<engine::Fence> fences;
     ReservedSet<int> other_devices;
   };
   Uses NoteUses();
-  // REQUIRES: it is over, the fences too.
+  // REQUIRES: those uses are over, and the fences in them have passed.
   void ForgetUses(const Uses& uses);
-  // The stream, which this call passes, gets an event: other streams may take what it freed after a wait.
+  // Records an event on the stream, which this call passes: then other streams may take what it freed, after a wait.
   Status FenceFreed(StreamKey stream);
-  // The stream's work is done and its handle will be recycled: no block, live or free, waits for it any more.
+  // For a stream whose work is done and whose handle will be recycled: no block, live or free, waits for it any more.
   void ForgetStream(StreamKey stream);
 
-  // The live block that holds the address; kNotFound where none does, or it lies in a thread's cache.
+  // The live block that holds the address. kNotFound where there is none, or a thread's cache has it.
   Result<commpool_block> Find(CUdeviceptr address) const;
-  // Every block, in the order of segments and addresses. What threads' caches do meanwhile may be in it or not.
+  // Every block, by segment and address. Changes that threads' caches make meanwhile may be missing.
   std::vector<commpool_block> List() const;
 
   uint64_t ReservedBytes() const;
-  engine::Counters counters() const;  // as the engine knows them: cached blocks count as allocated
+  engine::Counters counters() const;  // as the engine sees it: cached blocks count as allocated
   engine::Counters Statistics() const;
   void ResetPeaks();
   void CheckInvariants() const;
 
  private:
-  // A fence that a freed block owes and that could not be recorded: in a capture, or on a stream that nobody promised.
+  // A fence that a freed block still needs and that could not be recorded: the stream captures, or nobody promised it.
   struct OwedFence {
     CUdeviceptr address = 0;
     StreamKey stream = 0;
-    engine::Moment moment = 0;  // not before the free
+    engine::Moment moment = 0;  // not earlier than the free
   };
 
   static bool AwaitsDevice(const OwedFence& fence) { return MayHaveDied(fence.stream); }
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
-  // Records the fences that a freed block owes, as far as no capture is in the way; the rest later.
+  // Records the fences that a freed block needs, where no capture forbids it; the others later.
   Status RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams);
   void RecordOwedFences();
-  // Whether a fence recorded now would break no capture: the stream is in none, and can be reached by this thread.
+  // Whether a fence recorded now would break no capture: the stream does not capture, and this thread can reach it.
   bool MayRecordOn(StreamKey stream) const;
   void Note(engine::Holding holding) const COMMPOOL_REQUIRES(mutex_);
   CachedPool AsCachedPool() const;
@@ -134,10 +135,10 @@ class BlockStore {
   mutable Mutex mutex_{LockRank::kPool};
   const std::unique_ptr<engine::Engine> engine_ COMMPOOL_PT_GUARDED_BY(mutex_);
   ReservedVector<OwedFence> owed_ COMMPOOL_GUARDED_BY(mutex_);
-  ReservedSet<int> other_devices_ COMMPOOL_GUARDED_BY(mutex_);  // that have used blocks on streams nobody promised
-  // All-time, from threads' caches: what has left them and is not here yet is on its way.
+  ReservedSet<int> other_devices_ COMMPOOL_GUARDED_BY(mutex_);  // whose streams without a promise used blocks
+  // All that threads' caches have given back so far. What has left a cache and is not counted here is on its way.
   engine::Tally taken_back_ COMMPOOL_GUARDED_BY(mutex_);
-  // What was asked for and what the engine knows of it differ for blocks that went through a cache.
+  // For blocks that went through a cache: the bytes that programs asked for, less those that the engine has noted.
   int64_t requested_correction_ COMMPOOL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -12,9 +12,9 @@ namespace commpool::internal {
 
 namespace {
 
-// A driver tells of a graph's end within microseconds, unless its thread is kept from running.
+// The driver reports the end of a graph within microseconds, unless its thread gets no processor time.
 constexpr std::chrono::milliseconds kMoment(500);
-constexpr std::chrono::milliseconds kShortMoment(100);  // where a graph that lives on is no error
+constexpr std::chrono::milliseconds kShortMoment(100);  // where a graph that stays alive is no error
 
 using Flag = std::shared_ptr<std::atomic<bool>>;
 
@@ -34,7 +34,7 @@ Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
   Capture capture{.origin = origin, .graph = graph};
   auto flag = std::make_unique<Flag>(capture.gone);
   UserObject object = COMMPOOL_TRY(UserObject::Create(basis_.driver, SetFlag, flag.get()));
-  static_cast<void>(flag.release());  // the callback's
+  static_cast<void>(flag.release());  // the callback owns it now
   COMMPOOL_TRY(object.MoveTo(graph));
   MutexLock lock(mutex_);
   captures_.emplace(handle, std::move(capture));
@@ -74,7 +74,7 @@ size_t GraphCaptures::AwaitNoneLive(std::chrono::milliseconds moment) const {
       for (const auto& [handle, capture] : captures_) live += capture.IsGone() ? 0 : 1;
     }
     if (live == 0 || std::chrono::steady_clock::now() >= limit) return live;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the driver offers a callback and nothing to wait for
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the driver has a callback and nothing to wait for
   }
 }
 

@@ -1,7 +1,8 @@
-// The captures that a pool was told of: which of its memory belongs to which graph, and which graphs are gone.
+// GraphCaptures: the captures that a pool was told of. It knows which part of its memory belongs to which graph, and
+// which graphs are gone.
 //
-// Any thread. Calls the driver without a lock. A graph's end is learnt from a user object, whose callback only sets a
-// flag: it may call no CUDA, and runs on a thread of the driver's.
+// Any thread. Calls the driver without a lock. A user object tells the end of a graph: its callback only sets a flag,
+// because it runs on a thread of the driver and may call no CUDA.
 #ifndef COMMPOOL_SRC_POOL_BLOCKS_GRAPH_CAPTURES_H_
 #define COMMPOOL_SRC_POOL_BLOCKS_GRAPH_CAPTURES_H_
 
@@ -27,7 +28,7 @@ class GraphCaptures {
  public:
   explicit GraphCaptures(const PoolBasis& basis) : basis_(basis) {}
 
-  // What a capture began with: its stream, and the devices that it concerns.
+  // The stream where a capture began, and the devices that it concerns.
   struct Origin {
     CUstream stream = nullptr;
     std::set<int> devices;
@@ -35,29 +36,30 @@ class GraphCaptures {
 
   // kFailedPrecondition where the stream is not being captured.
   Status Begin(CaptureHandle capture, const Origin& origin);
-  // What it began with. REQUIRES: it has begun, and not ended.
+  // Returns how the capture began. REQUIRES: it has begun, and not ended.
   Origin End(CaptureHandle capture);
 
-  // Whether one has begun and not ended: the price that every allocation pays.
+  // Whether a capture is open. Every allocation asks this, so it is one load.
   bool any_open() const { return open_.load(std::memory_order_acquire) > 0; }
 
-  // Whether there is one at all that TakeGone has not told of: one load.
+  // Whether there is any capture or graph that TakeGone has not reported. One load.
   bool any_known() const { return known_.load(std::memory_order_acquire) > 0; }
 
-  // The part of the capture that the stream belongs to, as its origin or by a fork; the common part where it is not
-  // captured; kFailedPrecondition where it is in a capture that this pool was not told of.
+  // The part of the capture that the stream belongs to, as its origin or by a fork. The common part where the stream
+  // does not capture; kFailedPrecondition where it is in a capture that nobody announced to this pool.
   Result<engine::Part> PartOf(StreamKey stream) const;
 
-  // OK where no graph is alive that captured here. One that was destroyed just now may not be known to be: the driver
-  // tells on a thread of its own, so a moment is waited. kFailedPrecondition says how many there are.
+  // OK where no graph is alive that captured here. Waits for a moment: the driver reports the end of a graph on a
+  // thread of its own, so a graph that was destroyed just now may still count. kFailedPrecondition says how many are
+  // alive.
   Status CheckNoneLive() const;
-  // Waits such a moment for the graphs of captures that have ended, in case they were destroyed just now. How many are
-  // alive; 0 while a capture is open, which nobody waits for.
+  // Waits for the same moment for the graphs of ended captures. Returns how many are alive; 0 at once while a capture
+  // is open, because nobody waits for that.
   size_t AwaitEndedGraphs() const;
 
-  // Whether TakeGone would tell of any.
+  // Whether TakeGone would return any.
   bool any_gone() const;
-  // Parts whose graph, and everything made from it, was destroyed. Each is told once.
+  // The parts whose graph, and everything made from it, is destroyed. Returns each part once.
   ReservedVector<engine::Part> TakeGone();
 
  private:
@@ -70,14 +72,15 @@ class GraphCaptures {
     bool IsGone() const { return ended && gone->load(std::memory_order_acquire); }
   };
 
-  // How many are alive once none is, or the moment is over.
+  // Waits until no graph is alive or the moment is over. Returns how many are alive.
   size_t AwaitNoneLive(std::chrono::milliseconds moment) const;
 
   const PoolBasis& basis_;
   mutable Mutex mutex_{LockRank::kLeaf};
-  ReservedMap<CaptureHandle, Capture> captures_ COMMPOOL_GUARDED_BY(mutex_);  // a handle is its part
+  ReservedMap<CaptureHandle, Capture> captures_
+      COMMPOOL_GUARDED_BY(mutex_);  // the handle is also the number of its part
   std::atomic<int> open_{0};
-  std::atomic<size_t> known_{0};  // of captures_
+  std::atomic<size_t> known_{0};  // the size of captures_
 };
 
 }  // namespace commpool::internal

@@ -10,7 +10,7 @@ namespace commpool::internal {
 
 namespace {
 
-// Several engines copy to the host, and each should find its next part waiting.
+// Copies are split into parts: several copy engines then work at once, each with its next part ready.
 constexpr uint64_t kPartBytes = 64 * kMiB;
 
 }  // namespace
@@ -95,7 +95,7 @@ Status KeptBlocks::Await(const Status& started) {
     Status ended = stream.Await();
     if (status.ok()) status = ended;
   }
-  // Nothing may run on when its memory goes.
+  // No copy may still run when its memory is released.
   if (!status.ok()) basis_.driver.cuda.cuCtxSynchronize();
   for (CopyStream& stream : streams_) stream = CopyStream();
   return status;

@@ -1,5 +1,5 @@
-// The streams on which calls of a pool are about to record events, outside its lock. A stream is forgotten only after
-// they have: afterwards its handle may be gone, or mean another stream.
+// RecordingStreams: the streams on which calls of a pool are about to record events, outside the pool's lock. Before a
+// stream is forgotten somebody waits for these calls: later its handle may be gone, or mean another stream.
 //
 // Any thread. Its own lock guards bookkeeping only.
 #ifndef COMMPOOL_SRC_POOL_BLOCKS_RECORDING_STREAMS_H_
@@ -18,8 +18,8 @@ namespace commpool::internal {
 
 class RecordingStreams {
  public:
-  // Some streams, until the end of its life. Begin it under the pool's lock, in the same hold that found the streams:
-  // ForgetStream takes that lock too and waits for the end afterwards, so it misses no recording.
+  // Some streams, as long as the object lives. Make it in the hold of the pool's lock that found the streams:
+  // ForgetStream takes that lock too, and then waits for the scope's end, so it misses no recording.
   class Scope {
    public:
     Scope(RecordingStreams& owner, ReservedVector<StreamKey> streams);
@@ -32,13 +32,13 @@ class RecordingStreams {
     const ReservedVector<StreamKey> streams_;
   };
 
-  // Waits until nobody is about to record on the stream. REQUIRES: no new scope names it.
+  // Waits until no call is about to record on the stream. REQUIRES: no new scope names the stream.
   void AwaitEnd(StreamKey stream);
 
  private:
   Mutex mutex_{LockRank::kLeaf};
   ReservedMultiset<StreamKey> streams_ COMMPOOL_GUARDED_BY(mutex_);
-  std::atomic<uint32_t> ended_{0};  // counts the ends, to wait for the next
+  std::atomic<uint32_t> ended_{0};  // how many scopes have ended, to wait for the next
 };
 
 }  // namespace commpool::internal

@@ -10,12 +10,12 @@ namespace commpool::internal {
 
 namespace {
 
-// The host waits for streams that are passed no more once so much hangs on them, and this part of the pool.
+// Host waits begin where streams that no call passes any more have freed this much, and a certain share of the pool.
 constexpr uint64_t kMuch = 32 * kMiB;
 constexpr uint64_t kMuchShare = 4;
-// So many streams at once are streams that come and go: none of them is given another time to be passed again.
+// With more streams than this the program makes and destroys streams: then no stream gets a second chance to be passed.
 constexpr size_t kManyStreams = 16;
-// For so long: the device's work may itself depend on what this host has yet to do.
+// No longer, because the device's work may depend on what this host has yet to do.
 constexpr std::chrono::milliseconds kLongestWait{100};
 
 class Turn {
@@ -101,7 +101,7 @@ bool StrandedMemory::HasPassed(std::chrono::milliseconds limit) {
   for (std::future<CUresult>& wait : under_way_) passed = wait.get() == CUDA_SUCCESS && passed;
   under_way_.clear();
   const ContextGuard current = basis_.MakeCurrent();
-  // A fence may have been recorded on a device that was not waited for.
+  // A fence may be on a device that was not waited for.
   passed = passed && basis_.device->fences().PassedOf(uses_.fences).size() == uses_.fences.size();
   if (passed) blocks_.ForgetUses(uses_);
   return passed;

@@ -30,8 +30,8 @@ Status StreamProgress::Poll() {
 }
 
 Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, ReservedVector<Checkpoint>* checkpoints) {
-  if (!IsReachable(stream)) return Status();        // another thread's own, or one that may have died
-  if (basis_.device->capturing()) return Status();  // since this poll began
+  if (!IsReachable(stream)) return Status();        // another thread's own stream, or one that may have died
+  if (basis_.device->capturing()) return Status();  // a capture began during this poll
   const bool idle = COMMPOOL_TRY(blocks_.IsIdle(stream));
   if (idle) return Status();
   const bool recorded = std::any_of(checkpoints->begin(), checkpoints->end(), [&](const Checkpoint& checkpoint) {
@@ -47,7 +47,7 @@ void StreamProgress::PollCheckpoints(const ReservedVector<Checkpoint>& checkpoin
   ReservedVector<FenceId> pending;
   for (const Checkpoint& checkpoint : checkpoints) pending.push_back(checkpoint.fence);
   FenceTable& fences = basis_.device->fences();
-  const ReservedVector<FenceId> passed = fences.PassedOf(pending);  // of a sticky error the next call tells
+  const ReservedVector<FenceId> passed = fences.PassedOf(pending);  // the next call reports a sticky error
   {
     MutexLock lock(blocks_.mutex());
     for (const Checkpoint& checkpoint : checkpoints) {
@@ -73,7 +73,7 @@ Status StreamProgress::Await(std::chrono::microseconds limit) {
     if (polls == 1) PoolEvents::Count(basis_.events.host_waits);
     const Clock::duration waited = Clock::now() - begin;
     if (waited > limit) return Status();
-    // Each look costs calls of the driver: they become rarer, so that the answer is late by an eighth at most.
+    // Each question costs driver calls. Ask ever more rarely, so that the answer is at most an eighth late.
     while (Clock::now() - begin < waited + waited / 8) std::this_thread::yield();
   }
 }

@@ -1,7 +1,8 @@
-// Learns which streams are done with the free memory of a growing pool, so that it can be merged, moved or given back.
+// StreamProgress: learns which streams are done with the free memory of a growing pool, so that the memory can be
+// merged, moved or given back.
 //
-// A stream that stands still says so at once; behind one that goes on an event is recorded and asked about later. Never
-// waits, except in Await. One thread at a time, under the pool's growth lock or where nobody grows.
+// A finished stream says so at once. Behind any other an event is recorded, and asked later. Only Await waits. One
+// thread at a time uses it, under the pool's growth lock or where nobody grows.
 #ifndef COMMPOOL_SRC_POOL_BLOCKS_STREAM_PROGRESS_H_
 #define COMMPOOL_SRC_POOL_BLOCKS_STREAM_PROGRESS_H_
 
@@ -22,23 +23,23 @@ class StreamProgress {
 
   // Asks about every stream that may still use free memory.
   Status Poll();
-  // Asks until no stream uses free memory any more, or so long.
+  // Asks until no stream uses free memory any more, or `limit` has passed.
   Status Await(std::chrono::microseconds limit);
-  // The stream's handle will be recycled.
+  // Call it before the stream's handle is recycled.
   void ForgetStream(StreamKey stream);
 
  private:
   using Clock = std::chrono::steady_clock;
-  // An event behind a stream's work, to learn whether the blocks freed before `moment` are idle.
+  // An event behind a stream's work: tells whether the blocks that were freed before `moment` are idle.
   struct Checkpoint {
     StreamKey stream = 0;
     engine::Moment moment = 0;
     FenceId fence = 0;
   };
 
-  // Asks the stream; where it goes on, adds a checkpoint unless one of this moment is there.
+  // Asks the stream. Where it still works, adds a checkpoint, unless there is one of this moment.
   Status PollStream(StreamKey stream, engine::Moment now, ReservedVector<Checkpoint>* checkpoints);
-  // Those that have passed are the engine's to know; the others are kept.
+  // Reports the passed checkpoints to the engine and keeps the others.
   void PollCheckpoints(const ReservedVector<Checkpoint>& checkpoints);
 
   engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }
