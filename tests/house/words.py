@@ -51,8 +51,8 @@ def problems(root):
     for path in tree.files(root):
         if path.parts[0] not in FOLDERS or _KEPT in path.parents:
             continue
-        found += [f"{path}: src/reference.md has another word for `{word}`" for word in sorted(parts(path.name) & words)]
-        found += [f"{path}:{line}: {name}: src/reference.md has another word for `{word}`"
+        found += [f"{path}: {HOME} has another word for `{word}`" for word in sorted(parts(path.name) & words)]
+        found += [f"{path}:{line}: {name}: {HOME} has another word for `{word}`"
                   for line, name in dict.fromkeys(identifiers(path, tree.read(root, path) or ""))
                   if not _NAMES.fullmatch(name) for word in sorted(parts(name) & words)]
     return found
