@@ -1,5 +1,5 @@
-// The base of a pool: driver, device, configuration, the names of its messages, and its life. Every part of the pool
-// has this, and nothing else of the whole.
+// PoolBasis: what every part of a pool needs: driver, device, configuration, the pool's name for messages, its life. A
+// part holds a reference to it, and knows nothing else of the whole pool.
 #ifndef COMMPOOL_SRC_POOL_BASIS_POOL_BASIS_H_
 #define COMMPOOL_SRC_POOL_BASIS_POOL_BASIS_H_
 
@@ -17,7 +17,7 @@
 
 namespace commpool::internal {
 
-// Counts events of a pool where they happen: those of its statistics that no other part knows. Any thread.
+// Counters of a pool's events that no other part of the pool counts. Any thread.
 struct PoolEvents {
   std::atomic<uint64_t> failed_allocations{0};
   std::atomic<uint64_t> moved_bytes{0};
@@ -35,11 +35,12 @@ struct PoolBasis {
   const PoolConfiguration configuration;
   const std::string title;  // "pool gradients (vmm, device 1)"
 
-  // Set once, before anybody else knows the pool.
+  // Set once, before another thread can find the pool.
   PoolHandle handle = 0;
   std::weak_ptr<BlockOwner> owner = {};
 
-  // The pools of one home that the same thread made with it; null where it made this one alone. Joined once.
+  // The pools of one home that the same thread made together with this one; null where it made this one alone. Set
+  // once.
   std::shared_ptr<const PoolGroup> group = {};
 
   PoolLife life = {};
@@ -48,7 +49,7 @@ struct PoolBasis {
   const std::string& name() const { return configuration.name; }
   uint64_t deadline_ms() const { return configuration.deadline_ms; }
 
-  // kFailedPrecondition where it sleeps.
+  // kFailedPrecondition where the pool sleeps.
   Status CheckAwake() const { return life.asleep() ? CheckOpen() : Status(); }
   // OK where the pool serves and its device works.
   Status CheckOpen() const {
@@ -56,11 +57,11 @@ struct PoolBasis {
     return open.ok() ? device->health().first_error() : Status(open.code(), title + " " + open.message());
   }
 
-  // Out of memory: what others may give back, and who holds what.
+  // Out of memory: asks others to give memory back, and lists who holds what.
   uint64_t ReleaseOtherPools() const { return runtime.others.ReleaseUnused(device->device(), owner.lock().get()); }
   std::string DescribeHolders() const { return runtime.others.DescribeHolders(device->device()); }
 
-  // A failure of the pool, under its title.
+  // Adds the pool's title to a failure.
   Status Named(const Status& status) const { return status.under(title); }
   // Makes the device's context current.
   ContextGuard MakeCurrent() const { return ContextGuard(driver, device->context()); }

@@ -1,4 +1,4 @@
-// The life of a pool: one state, and the transitions between states by name.
+// PoolLife: the state of a pool. Each transition has a name.
 //
 //   open --BeginClose--> closing --EndClose--> closed
 //   open --BeginSleep--> asleep --EndSleep--> open
@@ -20,24 +20,24 @@ class PoolLife {
   enum class State {
     kOpen,       // serves
     kAsleep,     // its memory is given back, its addresses and blocks stay
-    kClosing,    // serves no more; a close that failed is made again
+    kClosing,    // serves no more; a close that failed may be repeated
     kClosed,     // its memory is given back, but for what live blocks hold
-    kDestroyed,  // without a handle: segments go as their last block is freed
-    kAbandoned,  // the runtime ends: nothing calls the driver any more
+    kDestroyed,  // has no handle: a segment goes when its last block is freed
+    kAbandoned,  // the runtime ends: nobody calls the driver any more
   };
 
   State state() const { return state_.load(std::memory_order_acquire); }
   bool open() const { return state() == State::kOpen; }
   bool destroyed() const { return state() == State::kDestroyed; }
-  // Whether close() has done its work, or cannot any more.
+  // Whether close() is done, or no longer possible.
   bool closed() const { return state() >= State::kClosed; }
 
   bool asleep() const { return state() == State::kAsleep; }
 
-  // kFailedPrecondition where the pool serves no more, or sleeps.
+  // kFailedPrecondition where the pool sleeps or no longer serves.
   Status CheckOpen() const;
 
-  // Nothing where it does not serve, or does not sleep: others end pools meanwhile.
+  // Does nothing in another state: another thread may end the pool meanwhile.
   void BeginSleep() { Replace(State::kOpen, State::kAsleep); }
   void EndSleep() { Replace(State::kAsleep, State::kOpen); }
   void BeginClose() { Advance(State::kClosing); }
@@ -47,7 +47,7 @@ class PoolLife {
 
  private:
   void Replace(State from, State to) { state_.compare_exchange_strong(from, to, std::memory_order_acq_rel); }
-  // Never backwards: a pool that is destroyed while it closes stays destroyed.
+  // Only forwards: a pool that is destroyed while it closes stays destroyed.
   void Advance(State to);
 
   std::atomic<State> state_{State::kOpen};

@@ -1,5 +1,5 @@
-// What the pools of one runtime share: who owns an address, where windows are, the threads' caches, what they may ask
-// of each other and of other allocators of the process, and who watches. Any thread.
+// RuntimeParts: what the pools of one runtime share: owners of addresses, windows, the threads' caches, the observer,
+// and what they may ask of each other and of other allocators of the process. Any thread.
 #ifndef COMMPOOL_SRC_POOL_BASIS_RUNTIME_PARTS_H_
 #define COMMPOOL_SRC_POOL_BASIS_RUNTIME_PARTS_H_
 
@@ -18,14 +18,14 @@ struct RuntimeParts {
   RuntimeParts(const Driver& driver, OtherPools& other_pools) : observer(driver), others(other_pools) {}
 
   const MemoryObserver observer;
-  OtherPools& others;  // as one of them sees them
+  OtherPools& others;  // what one pool may ask of all others
   MemoryHolders holders;
   WindowIndex windows;
   HomeLinks links;
   UnansweredGathers unanswered;
   const std::shared_ptr<ThreadCaches> shared_caches = std::make_shared<ThreadCaches>(observer);
   ThreadCaches& caches = *shared_caches;
-  AddressTable addresses;  // goes first: its pools use the rest
+  AddressTable addresses;  // destroyed first: its pools use the other members
 };
 
 }  // namespace commpool::internal
