@@ -1,4 +1,4 @@
-// Which thread has a cache of which lane.
+// Lanes: finds and makes the threads' caches of a pool and a stream.
 #include <algorithm>
 
 #include "src/pool/caches/thread_caches.h"
@@ -7,7 +7,7 @@ namespace commpool::internal {
 
 namespace {
 
-constexpr size_t kMostUnpromisedLanes = 32;  // of a pool; a thread looks through the caches that it has of them
+constexpr size_t kMostUnpromisedLanes = 32;  // of a pool; a thread searches its caches of these one by one
 
 void Append(ReservedVector<engine::CachedBlock>* all, const ReservedVector<engine::CachedBlock>& blocks) {
   all->insert(all->end(), blocks.begin(), blocks.end());
@@ -31,7 +31,7 @@ engine::Lane ThreadCaches::LaneOf(const CachedPool& pool, StreamKey stream, engi
 }
 
 std::optional<StreamKey> ThreadCaches::OldestUnpromised(PoolHandle pool) const {
-  // The driver counts up: the lower number is the older stream's.
+  // The driver counts upwards: a lower number is an older stream.
   std::optional<StreamKey> oldest;
   size_t lanes = 0;
   for (auto key = by_key_.lower_bound({pool, 0}); key != by_key_.end() && key->first.first == pool; ++key) {
@@ -82,7 +82,7 @@ bool ThreadCaches::Claim(engine::AtomicWord& word, engine::BlockWord from, engin
     if (const std::optional<bool> claimed = own->Claim(word, from, to)) return *claimed;
   }
   MutexLock lock(mutex_);
-  // An only cache's owner makes no exchange that would meet this one.
+  // With one cache no other owner can move blocks meanwhile, so nobody must be paused.
   std::optional<engine::ThreadCache::Pause> pause;
   const auto found = lanes_.find(from.lane());
   if (found != lanes_.end() && found->second.caches.size() == 1) pause.emplace(*found->second.caches.front());
@@ -188,7 +188,7 @@ void ThreadCaches::End(engine::ThreadCache* cache) {
   {
     MutexLock lock(mutex_);
     const auto lane = lanes_.find(cache->lane());
-    if (lane == lanes_.end()) return;  // forgotten, and closed then
+    if (lane == lanes_.end()) return;  // forgotten, and closed with it
     LaneEntry& entry = lane->second;
     const auto own =
         std::find_if(entry.caches.begin(), entry.caches.end(), [&](const auto& other) { return other.get() == cache; });

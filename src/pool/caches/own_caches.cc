@@ -15,7 +15,7 @@ OwnCaches* MakeOwnCaches() {
   return own_state.caches;
 }
 
-OwnCaches::OwnCaches() { static_cast<void>(InForkedChild()); }  // from now on it tells
+OwnCaches::OwnCaches() { static_cast<void>(InForkedChild()); }  // so that it knows this process as the parent
 
 OwnCaches::~OwnCaches() {
   own_state.caches = nullptr;  // from now on the thread's blocks go to their pools

@@ -1,5 +1,5 @@
-// One thread's knowledge of its allocations: its caches, and which of them and which pool serve a request. Requests
-// mostly repeat, so the last answer is kept at the place of the request's hash. For its own thread only.
+// OwnCaches: what one thread knows of its allocations: its caches, and which cache or pool serves a request. Requests
+// repeat, so the last answer is kept in a slot that the request's hash finds. Only the thread itself uses it.
 #ifndef COMMPOOL_SRC_POOL_CACHES_OWN_CACHES_H_
 #define COMMPOOL_SRC_POOL_CACHES_OWN_CACHES_H_
 
@@ -18,12 +18,12 @@ namespace commpool::internal {
 
 class ThreadCaches;
 
-// The target that an allocation names.
+// What an allocation names: a pool, a device, or scopes.
 class Target {
  public:
   enum class Kind : uint64_t {
-    kDevice,  // its scopes, else its default pool
-    kScopes,  // its scopes alone
+    kDevice,  // the scopes that catch it, else the device's default pool
+    kScopes,  // the scopes that catch it, or nobody
     kPool,
   };
 
@@ -33,7 +33,7 @@ class Target {
   static constexpr Target Pool(PoolHandle pool) { return {pool, Kind::kPool}; }
 
   constexpr Kind kind() const { return static_cast<Kind>(word_ & 3); }
-  // Of those that name one; negative for the stream's own.
+  // For a target that names a device; negative: the stream's.
   constexpr int device() const { return static_cast<int>(static_cast<int64_t>(word_) >> 2); }
   constexpr PoolHandle pool() const { return word_ >> 2; }
   constexpr uint64_t word() const { return word_; }
@@ -46,26 +46,26 @@ class Target {
   uint64_t word_ = 0;
 };
 
-// All that decides who serves an allocation, except its size.
+// Everything that decides who serves an allocation, but its size.
 struct Route {
   const ThreadCaches* all = nullptr;
   Target target;
-  uint64_t stream = 0;  // a handle, as this thread means it
-  uint64_t scopes = 0;  // how often scopes have begun and ended that may matter to it
+  uint64_t stream = 0;  // the handle as this thread means it
+  uint64_t scopes = 0;  // a count of scopes that began or ended and may matter to this thread
 
   friend bool operator==(const Route&, const Route&) = default;
 };
 
-// Who serves what comes by a route, in sizes of `least` to `span` bytes more.
+// Remembers who serves a route's requests of `least` to `least + span` bytes.
 struct alignas(64) Slot {
   Route route;
   uint64_t least = 0;
   uint64_t span = 0;
-  engine::ThreadCache* cache = nullptr;       // null where there is none, or none may serve unseen
-  std::shared_ptr<const ThreadCaches> owner;  // of the route: kept, so that no other gets its address
-  std::weak_ptr<Pool> pool;                   // none is kept alive: it may have lost its handle since
-  PoolHandle server = 0;                      // its handle; 0 where nobody serves
-  StreamKey stream = 0;                       // what the route's handle meant: another stream may have it by now
+  engine::ThreadCache* cache = nullptr;       // null where there is none, or none may serve unnoticed
+  std::shared_ptr<const ThreadCaches> owner;  // of the route: kept alive, so that no other object gets its address
+  std::weak_ptr<Pool> pool;                   // weak: the pool may have lost its handle meanwhile
+  PoolHandle server = 0;                      // the pool's handle; 0 where nobody serves
+  StreamKey stream = 0;                       // what the route's handle meant then: it may be another stream's now
 
   bool Has(const Route& asked, uint64_t bytes) const { return route == asked && bytes - least <= span; }
 };
@@ -86,15 +86,15 @@ class OwnCaches {
   OwnCaches();
   ~OwnCaches();
 
-  // Null where the thread does not know who serves it.
+  // Null where the thread does not know who serves the request.
   Slot* FindSlot(const Route& route, uint64_t bytes) {
     Slot& slot = slots_[PlaceOf(route)];
     return slot.Has(route, bytes) ? &slot : nullptr;
   }
-  // The place of a route, whoever has it now.
+  // The slot where a route belongs, even if another route uses it now.
   Slot& SlotFor(const Route& route) { return slots_[PlaceOf(route)]; }
 
-  // Where it was found lately; else null, and Find finds it.
+  // Looks only where the cache was found last; null does not mean that there is none: ask Find.
   engine::ThreadCache* FindAtOnce(const ThreadCaches* all, engine::Lane lane) const {
     const OwnCache& recent = recent_[lane % kRecent];
     return recent.IsOf(all, lane) ? recent.cache : nullptr;
@@ -102,7 +102,7 @@ class OwnCaches {
   engine::ThreadCache* Find(const ThreadCaches* all, engine::Lane lane);
   engine::ThreadCache* Find(const ThreadCaches* all, PoolHandle pool, StreamKey stream) const;
 
-  // What the caches of a pool hold.
+  // What this thread's caches of a pool hold.
   engine::Holding HoldingOf(const ThreadCaches* all, PoolHandle pool) const;
 
   void Add(const OwnCache& own, std::shared_ptr<ThreadCaches> all, std::shared_ptr<engine::ThreadCache> cache);
@@ -115,16 +115,16 @@ class OwnCaches {
     return (route.target.word() * 31 + route.stream + (route.stream >> 4)) % kSlots;
   }
 
-  // Forgets those of pools, streams and runtimes that are gone.
+  // Forgets caches of pools, streams and runtimes that are gone.
   void DropClosed();
 
   std::array<Slot, kSlots> slots_;
-  std::array<OwnCache, kRecent> recent_;  // by lane
+  std::array<OwnCache, kRecent> recent_;  // in order of their lanes
   ReservedVector<OwnCache> caches_;
   ReservedVector<std::pair<std::shared_ptr<ThreadCaches>, std::shared_ptr<engine::ThreadCache>>> owners_;
 };
 
-// Makes this thread's where there are none yet. Null while the thread ends, or runs a user's function.
+// Makes this thread's object if it has none. Null while the thread ends, or runs a user's function.
 OwnCaches* MakeOwnCaches();
 
 }  // namespace commpool::internal

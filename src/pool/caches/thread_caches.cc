@@ -43,11 +43,11 @@ bool ThreadCaches::GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner) {
   engine::AtomicWord* const word = blocks_.Find(address);
   const engine::BlockWord block(word == nullptr ? 0 : word->load(std::memory_order_acquire));
   if (block.state() != State::kCacheable) return false;
-  BestEffort([&] { Open(block.lane()); });  // without a cache the pool frees the block
+  BestEffort([&] { Open(block.lane()); });  // without a cache the block is freed to the pool
   engine::ThreadCache* const cache = Find(block.lane());
   if (cache == nullptr) return false;
   const auto give = [&] {
-    // Told before the block can be served again. Where the cache refuses, the owner's own free tells once more.
+    // Told before the block can be served again. Where the cache refuses, the owner's own free tells it a second time.
     observer_.BlockFreed(address);
     return cache->Give({address, word}, block);
   };
@@ -97,7 +97,7 @@ Result<uint64_t> ThreadCaches::Withdraw(CUdeviceptr address) {
 Result<uint64_t> ThreadCaches::WithdrawLarge(CUdeviceptr address) {
   engine::AtomicWord* const word = blocks_.FindLarge(address);
   uint64_t bits = word == nullptr ? 0 : word->load(std::memory_order_acquire);
-  if (!engine::LargeWord(bits).IsOf(address)) return uint64_t{0};  // the engine says whether it is live
+  if (!engine::LargeWord(bits).IsOf(address)) return uint64_t{0};  // the engine knows whether it is live
   if (word->compare_exchange_strong(bits, 0, std::memory_order_acq_rel)) return uint64_t{0};
   return Status(StatusCode::kNotFound,
                 "no live block at " + engine::Hexadecimal(address) + ": another thread freed it at the same time");

@@ -1,16 +1,17 @@
-// The threads' caches as pools and the runtime use them: the first rung of an allocation, and of a free.
+// ThreadCaches: the caches of all threads, as pools and the runtime use them: the first step of an allocation and a
+// free.
 //
 //   down:  Runtime takes from the cache in the slot  -> TakeFor, which looks for the cache -> the pool
 //   back:  Give, to the cache that the block's word names -> GiveOrMakeRoom -> the owner's Free
 //
-// What is left of the arrows takes no lock, calls nobody, and serves nobody where somebody watches blocks.
+// The steps left of an arrow take no lock and call no function. They serve nobody while an observer watches blocks.
 //
-// A block of a size that caches keep says so in its word, which its address finds without a lock: Publish writes it
-// when a pool serves the block, Withdraw ends it when the block is freed to the pool.
+// A block's word says whether caches keep it; its address finds the word without a lock. Publish writes the word when a
+// pool serves the block. Withdraw ends it when the block is freed to the pool.
 //
-// A lane is one pool's memory as one stream sees it, and a thread has a cache of each lane that it uses. It finds them
-// in a table of its own, without a lock; the lock here is taken when a cache is made, emptied by its pool, or ends with
-// its thread. Any thread.
+// A lane is one pool's memory as one stream sees it. A thread has a cache for each lane that it uses, and finds it
+// without a lock in its own table (own_caches.h). The lock here (rank `caches`) is for making a cache, for emptying
+// caches by their pool, and for their end with the thread. Any thread.
 #ifndef COMMPOOL_SRC_POOL_CACHES_THREAD_CACHES_H_
 #define COMMPOOL_SRC_POOL_CACHES_THREAD_CACHES_H_
 
@@ -39,34 +40,34 @@ enum class Caching {
   kYes,  // threads' caches may keep it
 };
 
-// A cache's knowledge of the pool whose blocks it keeps.
+// What a cache knows of the pool whose blocks it keeps.
 struct CachedPool {
   PoolHandle handle = 0;
   std::weak_ptr<BlockOwner> owner;
   uint64_t alignment = 0;
-  const std::atomic<bool>* broken = nullptr;  // the device is lost: lives as long as the owner
+  const std::atomic<bool>* broken = nullptr;  // set where the device is lost; lives as long as the owner
 };
 
-// Shared: threads that end later than the runtime still look at it, and call End.
+// Shared: a thread that ends after the runtime still reads it, and calls End.
 class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
  public:
-  // The observer hears of what a cache serves and takes back, as long as the runtime lives.
+  // The observer hears what caches serve and take back, as long as the runtime lives.
   explicit ThreadCaches(const MemoryObserver& observer) : observer_(observer), watched_(observer.watches_blocks()) {}
 
-  // The slot of such a request; null where this thread does not know who serves it.
+  // The slot of a request; null where this thread does not know who serves it.
   [[gnu::always_inline]] Slot* FindSlot(Route route, uint64_t bytes) const {
     if (own_state.caches == nullptr) return nullptr;
     route.all = this;
     return own_state.caches->FindSlot(route, bytes);
   }
-  // Such requests of `least` to `most` bytes are served by the pool as long as the route stays the same. Null where the
-  // thread can keep nothing.
+  // Remembers that the pool serves requests of `least` to `most` bytes by this route. Null where the thread can
+  // remember nothing.
   Slot* Remember(Route route, StreamKey stream, uint64_t least, uint64_t most, PoolHandle server) const;
 
-  // Down, from whatever cache this thread has of the slot's pool. 0 where it has none, or that has no such block.
+  // Down: a block from any cache of this thread for the slot's pool. 0 where there is none.
   CUdeviceptr TakeFor(Slot& slot, const std::string& pool_name, uint64_t bytes, StreamKey stream) const;
 
-  // Back. Whether a cache that this thread used lately has the block now.
+  // Back: gives the block to a cache that this thread used lately. Returns false where none takes it.
   [[gnu::always_inline]] bool Give(CUdeviceptr address) const {
     if (watched_ || own_state.caches == nullptr) return false;
     engine::AtomicWord* const word = blocks_.Find(address);
@@ -76,26 +77,26 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
     engine::ThreadCache* const cache = own_state.caches->FindAtOnce(this, block.lane());
     return cache != nullptr && cache->GiveAtOnce({address, word}, block);
   }
-  // The same of any cache of this thread. Where it has none of the block's lane it gets one, and a full one gives half
-  // of what it has back to the owner.
+  // Tries every cache of this thread. Without a cache of the block's lane it makes one; a full cache gives half of its
+  // blocks back to the owner.
   bool GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner);
 
-  // A small block that a pool serves: `range` is the block, `requested` what was asked for.
-  // Where the thread's cache, or the block's word, cannot be made the block is not cached.
+  // Called when a pool serves a small block: `range` is the block, `requested` the size asked for. The block stays
+  // uncached where the host has no memory for the cache or the word.
   void Publish(const CachedPool& pool, const engine::SegmentRange& range, uint64_t requested, StreamKey stream,
                Caching caching);
-  // The same for a large one.
+  // The same for a large block.
   void PublishLarge(CUdeviceptr address, PoolHandle pool) {
     engine::AtomicWord* const word = blocks_.MakeLarge(address);
     if (word != nullptr) word->store(engine::LargeWord::Live(address, pool).bits(), std::memory_order_release);
   }
-  // The end of a block that is freed to its pool; kNotFound where it was freed already. Returns what was asked for it,
-  // 0 where the word does not say: then the engine does.
+  // Ends the word of a block that is freed to its pool; kNotFound where it was freed already. Returns the requested
+  // size; 0 where only the engine knows it.
   Result<uint64_t> Withdraw(CUdeviceptr address);
-  // A live block may not go to a cache any more; kNotFound where it was freed. Returns as Withdraw.
+  // From now on no cache may take the live block; kNotFound where it was freed. Returns the same as Withdraw.
   Result<uint64_t> MakeUncacheable(CUdeviceptr address);
 
-  // The word of the block at the address now; kNone where nothing was published.
+  // The word of the block at the address; kNone where nothing was published.
   engine::BlockWord WordOf(CUdeviceptr address) const {
     const engine::AtomicWord* const word = blocks_.Find(address);
     const engine::BlockWord small(word == nullptr ? 0 : word->load(std::memory_order_acquire));
@@ -105,21 +106,21 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
     return large.IsOf(address) ? engine::BlockWord::Live(large.owner()) : small;
   }
 
-  // Of one pool, all threads.
+  // The caches of one pool, of all threads.
   //
-  // What its caches hold, taken out.
+  // Takes all blocks out of them.
   engine::ReturnedBlocks Drain(PoolHandle pool);
-  // The same, and the caches end; kNever: blocks freed from now on go to the pool.
+  // The same, and ends the caches. kNever: from now on blocks are freed to the pool.
   enum class Reopen { kAtNextUse, kNever };
   engine::ReturnedBlocks Close(PoolHandle pool, Reopen reopen);
-  // After kNever: caches may open again.
+  // After kNever: caches may be made again.
   void LetReopen(PoolHandle pool);
-  // The stream's handle will mean another stream: the pool's lane of it ends and is forgotten.
+  // Before the stream's handle means another stream: ends and forgets the pool's lane of it.
   engine::ReturnedBlocks ForgetStream(PoolHandle pool, StreamKey stream);
-  // The pool is gone: nothing is kept of it. What its caches held goes with its memory.
+  // The pool is gone: forgets it. The blocks in its caches go with its memory.
   void ForgetPool(PoolHandle pool);
-  // Of all its caches at one moment, which is told to `meanwhile`: it may take the pool's lock, and reads the pool's
-  // own figures at that same moment. What the caches held at least counts from now on.
+  // Sums all caches of the pool at one moment, and calls `meanwhile` at that moment. `meanwhile` may take the pool's
+  // lock, to read the pool's own statistics of the same moment. A new low of what the caches hold starts here.
   using Meanwhile = std::function<void(const engine::CacheStatistics&)>;
   void Statistics(PoolHandle pool, const Meanwhile& meanwhile) const;
 
@@ -127,29 +128,30 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   engine::Holding OwnHolding(PoolHandle pool) const {
     return own_state.caches == nullptr ? engine::Holding() : own_state.caches->HoldingOf(this, pool);
   }
-  // Every cache ends; what they hold stays where it is.
+  // Ends every cache; the blocks in them stay where they are.
   void CloseAll();
 
   // Lanes.
   //
-  // The one of a pool and stream, made at its first use. Streams that nobody promised may be gone, and nobody says so:
-  // of their lanes a pool keeps the newest, and what the caches of another one held is left in `returned`.
+  // The lane of a pool and stream, made at its first use. A stream without a promise may be gone unnoticed, so a pool
+  // keeps only its newest lanes of such streams; `returned` gets the blocks of a lane that ends here.
   engine::Lane LaneOf(const CachedPool& pool, StreamKey stream, engine::ReturnedBlocks* returned);
-  // Those that are not forgotten.
+  // The number of lanes that are not forgotten.
   size_t lanes() const;
-  // Gives this thread a cache of the lane, if it has none, the lane still is its stream's and the thread does not end.
+  // Gives this thread a cache of the lane, unless it has one, the lane belongs to another stream by now, or the thread
+  // ends.
   void Open(engine::Lane lane);
-  // This thread's cache; null where it has none. No lock.
+  // This thread's cache; null where it has none. Takes no lock.
   engine::ThreadCache* Find(PoolHandle pool, StreamKey stream) const {
     return own_state.caches == nullptr ? nullptr : own_state.caches->Find(this, pool, stream);
   }
   engine::ThreadCache* Find(engine::Lane lane) const {
     return own_state.caches == nullptr ? nullptr : own_state.caches->Find(this, lane);
   }
-  // For a live block that no cache shall get: changes its word from `from` to `to`, and says whether it did. Among all
-  // who try, and the caches' owners who free the block, one succeeds.
+  // For a live block that no cache may get: changes its word from `from` to `to`. Returns whether it did: of all
+  // threads that try, and owners of caches that free the block, one succeeds.
   bool Claim(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
-  // For a thread that ends: its cache goes, and its blocks go back.
+  // The thread ends: its cache goes, and the blocks in it go back to the owner.
   void End(engine::ThreadCache* cache);
 
  private:
@@ -159,12 +161,12 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
     ReservedVector<std::shared_ptr<engine::ThreadCache>> caches;
   };
 
-  // Changes a live block's word from `from` to `to`, and says whether it did. False for a block in a cache.
+  // Changes a live block's word from `from` to `to`. Returns whether it did; false for a block in a cache.
   bool Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
   Result<uint64_t> WithdrawLarge(CUdeviceptr address);
   void CloseLane(LaneEntry& entry, engine::ReturnedBlocks& returned) COMMPOOL_REQUIRES(mutex_);
   void ForgetLane(PoolHandle pool, StreamKey stream, engine::ReturnedBlocks& returned) COMMPOOL_REQUIRES(mutex_);
-  // The stream of the pool's oldest lane of those that nobody promised, once there are as many as may be.
+  // The stream of the pool's oldest lane without a promise, once the pool has the most that it may have.
   std::optional<StreamKey> OldestUnpromised(PoolHandle pool) const COMMPOOL_REQUIRES(mutex_);
 
   const MemoryObserver& observer_;
