@@ -11,7 +11,7 @@ namespace commpool::internal {
 
 namespace {
 
-// Scopes that were open when the thread began to end: its last destructors may still end them. More than anybody nests.
+// Scopes that were open when the thread began to end: its last destructors may still end them. Nobody nests as many.
 struct EndedScope {
   const ScopeBoard* board = nullptr;
   ScopeHandle scope = 0;
@@ -24,7 +24,7 @@ OwnScopes* OwnScopes::Join(const std::shared_ptr<ScopeBoard>& board) {
   if (own_state.scopes == nullptr) own_state.scopes = OfThisThread<OwnScopes, ScopeBoard>();
   OwnScopes* const own = own_state.scopes;
   if (own == nullptr || std::find(own->joined_.begin(), own->joined_.end(), board) != own->joined_.end()) return own;
-  // Boards of tables that are gone: nobody else has them.
+  // Forgets boards whose table is gone: only this thread still has them.
   std::erase_if(own->joined_, [](const std::shared_ptr<ScopeBoard>& joined) { return joined.use_count() == 1; });
   own->joined_.reserve(own->joined_.size() + 1);
   {
@@ -35,7 +35,9 @@ OwnScopes* OwnScopes::Join(const std::shared_ptr<ScopeBoard>& board) {
   return own;
 }
 
-OwnScopes::OwnScopes() : slots_(kUsualDepth) { static_cast<void>(InForkedChild()); }  // from now on it tells
+OwnScopes::OwnScopes() : slots_(kUsualDepth) {
+  static_cast<void>(InForkedChild());
+}  // so that it knows this process as the parent
 
 OwnScopes::~OwnScopes() {
   own_state.scopes = nullptr;

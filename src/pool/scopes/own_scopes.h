@@ -1,7 +1,7 @@
-// A thread's own scopes: a stack that the thread pushes, pops and reads without waiting for anybody.
+// OwnScopes: a thread's own scopes. The thread pushes, pops and reads this stack without waiting for anybody.
 //
-// Other threads look at it only to tell a scope of another thread from one that has ended, and whether any scope is
-// open: they take the owner's lock (base/owner_lock.h), under the lock of the board.
+// Other threads only ask whether any scope is open, and whether a scope is open here or has ended. They hold the
+// board's lock, and then take the owner's lock (base/owner_lock.h).
 #ifndef COMMPOOL_SRC_POOL_SCOPES_OWN_SCOPES_H_
 #define COMMPOOL_SRC_POOL_SCOPES_OWN_SCOPES_H_
 
@@ -18,30 +18,29 @@
 
 namespace commpool::internal {
 
-// Shared by the threads that have scopes in one table. It outlives the table where a thread ends later.
+// Shared by all threads with scopes in one table. It outlives the table where a thread ends later.
 struct ScopeBoard {
   Mutex mutex{LockRank::kPoolTable};
   ReservedVector<OwnScopes*> stacks COMMPOOL_GUARDED_BY(mutex);
   std::atomic<ScopeHandle> next_handle{1};
-  std::atomic<uint64_t> shared_begun{0};  // scopes of streams and of the process, all-time
+  std::atomic<uint64_t> shared_begun{0};  // scopes of streams and of the process that have ever begun
   // Not 0 where a scope may be open: raised when one begins, lowered now and then (ScopeTable::NoteUncaught).
   std::atomic<uint64_t> own_flag{0};
   std::atomic<uint64_t>* flag = &own_flag;
 
-  // A store to a line that every thread reads is made only where it changes something.
+  // Stores only where that changes the value, because every thread reads this cache line.
   void Raise() {
     if (flag->load(std::memory_order_relaxed) == 0) flag->store(1, std::memory_order_relaxed);
   }
 };
 
-struct alignas(16) OwnScope {  // 64 bytes: places in a stack are found by a shift
+struct alignas(16) OwnScope {  // 64 bytes: a shift finds a place in a stack
   const ScopeBoard* board = nullptr;
   ScopeHandle handle = 0;
-  uint64_t shared_before = 0;  // scopes of streams and of the process that had begun before
+  uint64_t shared_before = 0;  // how many shared scopes had begun before
   ScopePlan plan;
 
-  // Null from the moment in which another thread ended it: the owner reads it without a lock, and takes it off the
-  // stack later.
+  // Null once another thread has ended the scope. The owner reads it without a lock, and takes it off the stack later.
   const ScopeBoard* Board() const { return __atomic_load_n(&board, __ATOMIC_RELAXED); }
   void MarkEnded() { __atomic_store_n(&board, nullptr, __ATOMIC_RELAXED); }
 
@@ -56,12 +55,12 @@ class OwnScopes {
   OwnScopes();
   ~OwnScopes();
 
-  // This thread's, of the board; null while the thread ends.
+  // This thread's scopes of the board; null while the thread ends.
   static OwnScopes* Join(const std::shared_ptr<ScopeBoard>& board);
-  // Whether the scope was open on this thread when the thread began to end.
+  // Whether the scope was open on this thread when the thread began to end. Forgets it.
   static bool TakeEnded(const ScopeBoard* board, ScopeHandle scope);
 
-  // Pushes it under a new handle. 0 where that takes more than a store: PushSlowly does it then.
+  // Pushes the scope under a new handle. 0 where that needs more than stores: then call PushSlowly.
   [[gnu::always_inline]] ScopeHandle PushAtOnce(ScopeBoard& board, const ScopePlan& plan) {
     const bool prepared = board_ == &board && next_handle_ != end_of_handles_ && depth_ < slots_.size();
     if (!prepared || !lock_.TryLockAsOwner()) return 0;
@@ -72,7 +71,7 @@ class OwnScopes {
   // REQUIRES: the caller does not hold the board's lock.
   ScopeHandle PushSlowly(ScopeBoard& board, const ScopePlan& plan);
 
-  // Pops the scope where it is the last on the stack and nobody looks.
+  // Pops the scope if it is the top of the stack and no other thread looks.
   bool PopAtOnce(const ScopeBoard* board, ScopeHandle scope) {
     if (depth_ == 0 || !slots_[depth_ - 1].Is(board, scope)) return false;
     if (!lock_.TryLockAsOwner()) return false;
@@ -80,16 +79,16 @@ class OwnScopes {
     lock_.UnlockAsOwner();
     return true;
   }
-  // Takes what other threads have ended off the stack.
+  // Takes scopes that other threads have ended off the stack.
   void EraseEnded() { Erase(nullptr, 0); }
-  // The same, and a scope.
+  // The same, and takes `scope` off too.
   void Erase(const ScopeBoard* board, ScopeHandle scope);
 
-  // Leaves in `alike` the sizes around `bytes` that no scope of the stack tells from it.
+  // Narrows `alike` to sizes around `bytes` that every scope of the stack treats alike.
   void Narrow(SizeRange& alike, uint64_t bytes) const {
     for (const OwnScope* scope = begin(); scope != end(); ++scope) alike.Narrow(scope->plan.sizes, bytes);
   }
-  // The innermost that catches the request, of those that began before `inner`.
+  // The innermost scope that began before `inner` and catches the request.
   const OwnScope* CatchingBefore(const ScopeBoard* board, const RoutedRequest& request, const ScopePlace& inner) const;
   ScopePlace PlaceOf(const OwnScope& scope) const {
     return {scope.shared_before, static_cast<uint64_t>(&scope - begin()) + 1};
@@ -99,7 +98,7 @@ class OwnScopes {
 
   // For other threads, which hold the board's lock.
   bool MayBeOpen() const { return open_.load(std::memory_order_relaxed) != 0; }
-  // For every thread but the owner: while it lives the owner changes nothing.
+  // For every thread but the owner: the owner changes nothing while it lives.
   class [[nodiscard]] Pause {
    public:
     explicit Pause(OwnScopes& scopes) : scopes_(&scopes) { static_cast<void>(scopes.lock_.Lock()); }
@@ -110,7 +109,7 @@ class OwnScopes {
     }
 
     bool empty() const { return scopes_->depth_ == 0; }
-    // False where it is not in the stack.
+    // False where the scope is not in the stack.
     bool MarkEnded(const ScopeBoard* board, ScopeHandle scope) { return scopes_->MarkEnded(board, scope); }
 
    private:
@@ -133,7 +132,7 @@ class OwnScopes {
   ScopeHandle Push(ScopeBoard& board, const ScopePlan& plan) {
     const ScopeHandle handle = next_handle_++;
     const uint64_t shared = board.shared_begun.load(std::memory_order_acquire);
-    // One by one: a whole value is put together elsewhere first, and read from there sooner than it is written.
+    // Written field by field. A whole value would be built elsewhere, and copied before its stores have finished.
     OwnScope& slot = slots_[depth_];
     slot.board = &board;
     slot.handle = handle;
@@ -152,10 +151,10 @@ class OwnScopes {
   void EraseWhileLocked(const ScopeBoard* board, ScopeHandle scope);
 
   OwnerLock lock_;
-  std::atomic<size_t> open_{0};  // the depth, for those that hold no lock of it
+  std::atomic<size_t> open_{0};  // the depth, for threads that hold no lock
   size_t depth_ = 0;
   ReservedVector<OwnScope> slots_;  // the first `depth_` are open, the innermost last
-  // Handles that nobody else gives, and the board that they are of.
+  // Handles that nobody else hands out, and the board that they belong to.
   const ScopeBoard* board_ = nullptr;
   ScopeHandle next_handle_ = 0;
   ScopeHandle end_of_handles_ = 0;

@@ -1,6 +1,6 @@
-// Decides what a scope catches and what it hands on, for the library's own scopes and for those that PyTorch carries to
-// the threads of a backward() (src/adapters/torch). That adapter is compiled where PyTorch is installed, so this header
-// needs the C ABI alone.
+// Decides what a scope catches and what it hands on. Both the library's own scopes and those that PyTorch carries to
+// the threads of a backward() (src/adapters/torch) use it. The adapter is compiled where PyTorch is installed, so this
+// header needs the C ABI alone.
 #ifndef COMMPOOL_SRC_POOL_SCOPES_PLAN_H_
 #define COMMPOOL_SRC_POOL_SCOPES_PLAN_H_
 
@@ -11,14 +11,14 @@
 
 namespace commpool::internal {
 
-// Sizes that a scope catches: both ends are in.
+// The sizes that a scope catches, both ends included.
 struct SizeRange {
   uint64_t least = 0;
   uint64_t most = UINT64_MAX;
 
   bool Has(uint64_t bytes) const { return bytes - least <= most - least; }  // REQUIRES: least <= most
 
-  // Leaves what lies on the same side of both ends of `other` as `bytes`. REQUIRES: bytes is in.
+  // Keeps the sizes that lie on the same side of both ends of `other` as `bytes`. REQUIRES: bytes is in.
   void Narrow(const SizeRange& other, uint64_t bytes) {
     if (bytes < other.least) {
       most = std::min(most, other.least - 1);
@@ -31,26 +31,26 @@ struct SizeRange {
   }
 };
 
-// The fate of a request that the scope's pool has no memory for.
+// What happens to a request when the scope's pool has no memory.
 enum class Exhaustion { kError = COMMPOOL_EXHAUSTION_ERROR, kNextScope = COMMPOOL_EXHAUSTION_NEXT_SCOPE };
 
 struct ScopePlan {
   commpool_pool pool = 0;
   SizeRange sizes = {};
-  int device = 0;  // the pool's
+  int device = 0;  // the pool's device
   Exhaustion exhaustion = Exhaustion::kError;
 
   bool Catches(int asked_device, uint64_t bytes) const { return device == asked_device && sizes.Has(bytes); }
 };
 
-// A request on its way from the scope begun last outwards.
+// A request on its way from the scope begun last to the scopes further out.
 class WayOut {
  public:
-  // The memory that one rank has left must not decide where a symmetric pool places its blocks (rule 4). So a request
-  // that a pool of another mode handed on passes symmetric pools by.
+  // How much memory one rank has left must not decide where a symmetric pool places its blocks (rule 4). So a request
+  // that another pool handed on passes symmetric pools by.
   bool PassesBy(bool symmetric) const { return symmetric && rank_local_; }
 
-  // Whether a request that a scope's pool failed goes on to the next scope out.
+  // Whether a request that the scope's pool could not serve goes on to the next scope out.
   bool HandsOn(Exhaustion exhaustion, bool symmetric, commpool_status failure) {
     const bool short_of_memory = failure == COMMPOOL_OUT_OF_MEMORY || failure == COMMPOOL_EXHAUSTED;
     if (exhaustion == Exhaustion::kError || !short_of_memory) return false;

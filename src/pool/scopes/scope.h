@@ -1,4 +1,4 @@
-// What a scope is: plain values that the scopes and the threads' slots share.
+// Plain values that describe scopes, for the scopes and the threads' slots.
 #ifndef COMMPOOL_SRC_POOL_SCOPES_SCOPE_H_
 #define COMMPOOL_SRC_POOL_SCOPES_SCOPE_H_
 
@@ -19,15 +19,15 @@ enum class ScopeFilter {
   kProcess = COMMPOOL_FILTER_PROCESS
 };
 
-// An allocation as scopes see it.
+// What scopes need to know of an allocation.
 struct RoutedRequest {
   int device = 0;
   StreamKey stream = 0;
   uint64_t bytes = 0;
 };
 
-// When a scope began, as one thread sees it: after so many scopes of streams and of the process, then after so many of
-// the thread's own. Those of other threads never catch what this one allocates.
+// When a scope began, as one thread sees it: after so many shared scopes, then after so many of the thread's own.
+// Scopes of other threads never catch this thread's allocations.
 struct ScopePlace {
   uint64_t shared = 0;
   uint64_t own = 0;
@@ -38,9 +38,9 @@ struct ScopePlace {
 inline constexpr ScopePlace kOutermost = {};
 inline constexpr ScopePlace kInnermost = {UINT64_MAX, UINT64_MAX};
 
-// The pool that serves an allocation: that of a scope that catches it, or one without a scope.
+// The pool that serves an allocation, and the scope that caught it, if any.
 struct CaughtBy {
-  ScopeHandle scope = 0;  // 0 for none
+  ScopeHandle scope = 0;  // 0: none
   ScopePlace place;
   PoolHandle pool = 0;
   Exhaustion exhaustion = Exhaustion::kError;

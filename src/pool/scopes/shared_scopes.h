@@ -1,8 +1,8 @@
-// The open scopes of streams and of the process, as allocating threads read them: without a lock.
+// SharedScopes: the open scopes of streams and of the process, for allocating threads to read without a lock.
 //
 // A sequence lock over a short array of atomic words: a reader that meets a change reads again. There is one writer at
-// a time, under the table's lock. Where more scopes are open than the array holds, or one changes all the time, readers
-// ask the table.
+// a time, under the table's lock. Where more scopes are open than the array holds, or they change all the time, readers
+// ask the table instead.
 #ifndef COMMPOOL_SRC_POOL_SCOPES_SHARED_SCOPES_H_
 #define COMMPOOL_SRC_POOL_SCOPES_SHARED_SCOPES_H_
 
@@ -18,7 +18,7 @@ namespace commpool::internal {
 struct SharedScope {
   ScopeHandle handle = 0;
   uint64_t number = 0;   // start order among stream-wide and process-wide scopes, from 1
-  StreamKey stream = 0;  // 0: every stream's
+  StreamKey stream = 0;  // 0: every stream
   ScopePlan plan;
 
   ScopePlace place() const { return {number, 0}; }
@@ -32,12 +32,12 @@ class SharedScopes {
  public:
   static constexpr size_t kMostPublished = 16;
 
-  // One load: what an allocation pays where there is none.
+  // One load: the cost of an allocation where there are none.
   bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
 
-  // A number that is even, and the same again, while nothing changes.
+  // While this number is even and stays the same, nothing changes.
   uint64_t changes() const { return sequence_.load(std::memory_order_acquire); }
-  // Leaves in `alike` the sizes around `bytes` that no scope tells from it. Right where changes() is even and the same
+  // Narrows `alike` to sizes around `bytes` that every scope treats alike. Valid where changes() is even, and the same
   // before and after.
   void Narrow(SizeRange& alike, uint64_t bytes) const {
     const size_t count = count_.load(std::memory_order_acquire);
@@ -49,7 +49,7 @@ class SharedScopes {
   }
 
   enum class Found { kNone, kCaught, kAskTheTable };
-  // The one begun last of those between `outer` and `inner` that catch the request.
+  // The newest scope between `outer` and `inner` that catches the request.
   Found Find(const RoutedRequest& request, const ScopePlace& outer, const ScopePlace& inner, CaughtBy* caught) const {
     for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
       const uint64_t before = sequence_.load(std::memory_order_acquire);
@@ -69,12 +69,12 @@ class SharedScopes {
     return Found::kAskTheTable;
   }
 
-  // Replaces the list, which is in the order of beginning. REQUIRES: no other thread publishes.
+  // Replaces the list, in the order of beginning. REQUIRES: no other thread publishes.
   template <typename List>
   void Publish(const List& list) {
     const uint64_t sequence = sequence_.load(std::memory_order_relaxed);
     sequence_.store(sequence + 1, std::memory_order_relaxed);
-    // Released one by one: who sees one of them sees that a change is under way.
+    // Each store releases: a reader that sees one of them also sees that a change is in progress.
     size_t place = 0;
     for (const SharedScope& scope : list) {
       if (place < kMostPublished) scopes_[place].Store(scope);
@@ -87,7 +87,7 @@ class SharedScopes {
  private:
   static constexpr int kMostAttempts = 16;
 
-  // A scope in words that are read and written one by one.
+  // A scope as words that are read and written one by one.
   class Words {
    public:
     SizeRange sizes() const { return {At(3), At(4)}; }
@@ -111,7 +111,7 @@ class SharedScopes {
   };
 
   std::atomic<uint64_t> sequence_{0};  // odd while the list changes
-  std::atomic<size_t> count_{0};       // of all that are open
+  std::atomic<size_t> count_{0};       // the number of all open shared scopes
   std::array<Words, kMostPublished> scopes_;
 };
 
