@@ -1,5 +1,5 @@
-// The way of a request through a growing pool: free memory, the threads' caches, growth, and the search when the device
-// has no more.
+// How a growing pool serves a request: free memory, the threads' caches, growth, then the search when the device is
+// full.
 #include <optional>
 #include <utility>
 
@@ -12,11 +12,11 @@ namespace commpool::internal {
 
 namespace {
 
-// While fences are pending each so many allocations ask which have passed: that costs the driver a call for each
+// While fences are pending, one allocation in so many asks which have passed, for that costs a driver call for each
 // stream.
 constexpr uint32_t kAllocationsForPoll = 4;
 
-constexpr int kMostRequests = 8;  // to the other allocators of the process, for one allocation
+constexpr int kMostRequests = 8;  // for one allocation, to the other allocators of the process
 
 }  // namespace
 
@@ -55,10 +55,10 @@ GrowingMode::Address GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, 
 Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream, bool asked) {
   CollectGraphs();
   std::optional<RelaxedCapture> relaxed;
-  if (basis_.device->captures().any()) {  // of this pool or another: the stream may be in it
+  if (basis_.device->captures().any()) {  // of any pool: the stream may belong to it
     const engine::Part part = COMMPOOL_TRY(captures_.PartOf(stream));
     if (part != engine::kCommonPart) return AllocateInCapture(bytes, stream, part);
-    relaxed.emplace(basis_.driver);  // what this thread asks the driver for is no part of anybody's capture
+    relaxed.emplace(basis_.driver);  // this thread's driver calls must not become part of a capture
   }
   if (blocks_.PollFences()) asked = false;
   KeepToThreshold();
@@ -73,7 +73,7 @@ Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream
 }
 
 Result<CUdeviceptr> GrowingMode::AllocateInCapture(uint64_t bytes, StreamKey stream, engine::Part part) {
-  for (;;) {  // another stream of the capture may take what one growth made
+  for (;;) {  // another stream of the capture may take the memory of one growth
     std::optional<CUdeviceptr> served =
         COMMPOOL_TRY(ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream, part));
     if (served) return *served;
@@ -116,9 +116,9 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(uint64_t bytes, StreamKey 
       if (std::holds_alternative<engine::Grow>(*outcome)) return std::optional<CUdeviceptr>();
       served = std::move(std::get<engine::Served>(*outcome));
     }
-    // A block that its part had before waits inside its own capture.
+    // The part's own memory was used inside the same capture, so its wait stays inside.
     if (part != engine::kCommonPart || blocks_.MayWaitFor(served)) break;
-    blocks_.TakeBackUnserved(served);  // closed from now on: the next try finds other memory, or none
+    blocks_.TakeBackUnserved(served);  // now closed: the next try finds other memory, or none
   }
   const Caching caching = part == engine::kCommonPart ? CachingNow() : Caching::kNo;
   CUdeviceptr address = COMMPOOL_TRY(blocks_.HandOut(served, bytes, stream, caching));
@@ -126,27 +126,27 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(uint64_t bytes, StreamKey 
 }
 
 GrowingMode::Address GrowingMode::ServeFromAnyStream(uint64_t bytes, StreamKey stream) {
-  MutexLock growth(segments_.growth());  // the streams waited for are not released meanwhile (ForgetStream)
+  MutexLock growth(segments_.growth());  // nobody forgets the streams that we wait for meanwhile (ForgetStream)
   return ServeFromFreeMemory(bytes, stream, engine::Reuse::kAnyStream);
 }
 
 Result<CUdeviceptr> GrowingMode::ServeAfterGrowth(uint64_t bytes, StreamKey stream, Effort effort) {
-  // Other threads may take what one growth made, so it can need more than one; each makes room for somebody.
+  // Another thread may take what one growth made, so repeat; each round makes room for somebody.
   for (;;) {
     COMMPOOL_TRY(grower_->Grow(bytes, stream, effort));
     std::optional<CUdeviceptr> served = COMMPOOL_TRY(ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream));
-    // The new memory may have merged with neighbours that another stream used: growing again would not help.
+    // The new memory may have merged with memory that another stream used. To grow again would not help.
     if (!served) served = COMMPOOL_TRY(ServeFromAnyStream(bytes, stream));
     if (served) return *served;
   }
 }
 
 Result<CUdeviceptr> GrowingMode::Search(uint64_t bytes, StreamKey stream, const Status& growth_failure) {
-  // Memory that other streams used last: a device-side wait is cheaper than a host one.
+  // Try memory that other streams used last: a wait on the device costs less than a wait on the host.
   std::optional<CUdeviceptr> served = COMMPOOL_TRY(ServeFromAnyStream(bytes, stream));
   if (served) return *served;
 
-  // After a host wait free neighbours merge, whichever streams used them.
+  // After a wait on the host free neighbours merge, whichever streams used them.
   PoolEvents::Count(basis_.events.host_waits);
   COMMPOOL_TRY(blocks_.WaitForDevice());
   served = COMMPOOL_TRY(ServeFromAnyStream(bytes, stream));
@@ -166,9 +166,9 @@ Result<CUdeviceptr> GrowingMode::SearchElsewhere(uint64_t bytes, StreamKey strea
   const auto final = [](const Result<CUdeviceptr>& grown) {
     return grown.ok() || grown.status().code() != StatusCode::kOutOfMemory;
   };
-  // Free segments that are too small for the request: of this pool, then of the others on the device.
+  // Releases free segments that are too small for the request: of this pool, then of the others on the device.
   if (!grower_->MovesPages()) ReleaseUnused();
-  // Where the pool's own limit is in the way, nobody else's memory helps.
+  // Where the pool's own limit is in the way, memory of others does not help.
   const bool room = segments_.FitsOwnLimit(bytes);
   if (room) basis_.ReleaseOtherPools();
   Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);
@@ -178,7 +178,7 @@ Result<CUdeviceptr> GrowingMode::SearchElsewhere(uint64_t bytes, StreamKey strea
     if (final(grown)) return grown;
   }
   if (!room) return grown;
-  // Other allocators of the process, as long as they give: a few times, for what they say need not be so.
+  // Asks the process's other allocators as long as they give. A few times only, because what they say may be wrong.
   const int device = basis_.device->device();
   for (int time = 0; time < kMostRequests && basis_.runtime.holders.Release(device, bytes) > 0; ++time) {
     grown = ServeAfterGrowth(bytes, stream, Effort::kPressure);

@@ -1,8 +1,8 @@
-// Grows an expandable pool by pages, which move to where they are needed, so that a request fits whenever free memory
-// suffices.
+// Grows an expandable pool by pages, which move to where they are needed. So a request fits whenever there is enough
+// free memory.
 //
-// A page moves when the work that used it is over, as an event behind it says; where it is not, the pool grows as long
-// as that takes it little beyond what its program needs, and waits for a while after that.
+// A page moves once an event says that the work on it is over. Before that the pool grows instead, if that takes it
+// little beyond what the program needs; otherwise it waits a while.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -19,13 +19,13 @@ namespace commpool::internal {
 
 namespace {
 
-// These pools share a quarter of a process's 128 TiB of addresses. Each territory takes a part of what is left of that,
-// but never too little to be useful: a program may have thousands of pools, and other libraries reserve addresses too.
+// All expandable pools of a process share 32 TiB, a quarter of its addresses. Each territory takes a part of what is
+// left, but enough to be useful: a program may have thousands of pools, and other libraries reserve addresses too.
 constexpr uint64_t kSharedBytes = 32 * 1024 * kGiB;
 constexpr uint64_t kShare = 64;
 constexpr uint64_t kLeastBytes = 8 * kGiB;
 
-// Addresses cost nothing: room for the device's whole memory twice, so that pages find a place in one piece.
+// Addresses cost nothing: reserve twice the device's memory, so that pages find room in one piece.
 uint64_t UsualBytes(const PoolBasis& basis, uint64_t granularity) {
   size_t free_bytes = 0;
   size_t total_bytes = 0;
@@ -44,15 +44,15 @@ class ExpandableGrower final : public Grower {
 
  private:
   Status Do(const engine::GrowthStep& step, Growth& growth) override COMMPOOL_REQUIRES(segments_.growth());
-  // A driver that cannot map what it has just unmapped is lost or will be: what was touched is not used again.
+  // A driver that cannot map what it has just unmapped is lost or soon will be: do not use these pages again.
   void Undo(Growth& growth) override COMMPOOL_REQUIRES(segments_.growth());
   Status ReleasePages(const ReservedVector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(segments_.growth());
 
-  // Reserves addresses for blocks of a space, at least so many, and lets the engine use them.
+  // Reserves addresses for at least so many bytes of blocks of a space, and lets the engine use them.
   Status AddAddresses(engine::Space space, uint64_t least_bytes) COMMPOOL_REQUIRES(segments_.growth());
-  // The addresses that a page lies in.
+  // The territory that holds a page.
   Territory& TerritoryOf(CUdeviceptr page) COMMPOOL_REQUIRES(segments_.growth());
-  // Takes addresses without pages out of the books; null where pages lie in them.
+  // Takes a territory without pages out of the books; null where it has pages.
   std::unique_ptr<Segment> TakeIfEmpty(engine::SegmentIndex index);
   Status ReleaseEmptyTerritories() COMMPOOL_REQUIRES(segments_.growth());
 
@@ -80,7 +80,7 @@ Status ExpandableGrower::Do(const engine::GrowthStep& step, Growth& growth) {
     growth.in_hand.pop_front();
     return territory.Map(std::move(page), step.range.address);
   }
-  // One call unmaps a row of pages; where it fails they serve on where they are.
+  // One call unmaps a row of pages. Where it fails they stay in use where they are.
   ReservedVector<PhysicalMemory> row = COMMPOOL_TRY(territory.UnmapRow(step.range.address, step.range.bytes));
   growth.unmapped += step.pages;
   for (PhysicalMemory& page : row) growth.in_hand.push_back(std::move(page));
@@ -118,7 +118,7 @@ Status ExpandableGrower::ReleasePages(const ReservedVector<engine::SegmentRange>
       segments_.ReturnRoom(pages[index].bytes);
       continue;
     }
-    // A page that could not be unmapped serves on, where it is.
+    // Pages that could not be unmapped stay in use where they are.
     for (size_t rest = row.ok() ? index + 1 : index; rest < pages.size(); ++rest) engine().UnclaimPage(pages[rest]);
     return status;
   }

@@ -1,4 +1,4 @@
-// Grows a fixed pool by segments that never move, and gives whole segments back.
+// Grows a fixed pool by segments that never move, and releases whole segments.
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,16 +14,17 @@ class FixedGrower final : public Grower {
  public:
   using Grower::Grower;
 
-  // Unpinned segments, the largest index first.
+  // Releases unpinned segments, the largest index first.
   Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) override {
     MutexLock growth(segments_.growth());
     SetReserved(false);
-    blocks_.PollFences();  // a block that owes one is not free
+    blocks_.PollFences();  // a block with a pending fence is not free
     if (wait == Wait::kYes && blocks_.AwaitsDevice()) COMMPOOL_TRY(blocks_.WaitForDevice());
     const std::vector<engine::SegmentIndex> chosen = segments_.ChooseFree(keep_bytes, SegmentStore::Pinned::kStay);
     if (chosen.empty()) return uint64_t{0};
 
-    // Wholly free now need not mean so after the wait, for other threads allocate meanwhile: only what still is goes.
+    // Other threads allocate during the wait, so what was wholly free before may not be now. Release only what still
+    // is.
     COMMPOOL_TRY(wait == Wait::kYes ? blocks_.WaitForDevice() : progress_.Poll());
     return segments_.Release(chosen);
   }
@@ -40,7 +41,7 @@ class FixedGrower final : public Grower {
     return status;
   }
 
-  // `stream`: that asked; none for reserve().
+  // `stream`: the stream that asked; none for reserve().
   Status MakeSegment(const engine::GrowthStep& step, uint64_t bytes, std::optional<StreamKey> stream)
       COMMPOOL_REQUIRES(segments_.growth()) {
     Room room = COMMPOOL_TRY(segments_.TakeRoom(bytes));
@@ -50,7 +51,7 @@ class FixedGrower final : public Grower {
     return Status();
   }
 
-  // Segments of reserve() serve blocks of every size, and they stay: the program asked for that.
+  // Segments of reserve() serve blocks of every size and stay, because the program asked for them.
   void SetReserved(bool reserved) {
     MutexLock lock(blocks_.mutex());
     engine().SetReserved(reserved);

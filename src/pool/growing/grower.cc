@@ -19,7 +19,7 @@ void Grower::Describe(engine::GrowthRequest& request) const {
 
 Status Grower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part) {
   MutexLock lock(segments_.growth());
-  COMMPOOL_TRY(basis_.CheckOpen());  // under the lock: whoever ends the pool releases what is made before
+  COMMPOOL_TRY(basis_.CheckOpen());  // under the lock: if the pool ends, the new memory is released with it
   Growth growth{{.bytes = bytes, .stream = stream, .effort = effort, .part = part}};
   for (;;) {
     bool done = COMMPOOL_TRY(GrowOnce(growth));
@@ -36,7 +36,7 @@ Result<bool> Grower::GrowOnce(Growth& growth) {
     growth.plan = std::move(*plan);
   }
   const engine::GrowthPlan& plan = growth.plan;
-  if (plan.steps.empty()) return true;  // another thread's growth made room, or streams are done
+  if (plan.steps.empty()) return true;  // another thread made room, or streams have finished
   const uint64_t made = plan.pages.made_bytes();
   Room room = COMMPOOL_TRY(made == 0 ? Result<Room>(Room()) : segments_.TakeRoom(made));
   if (!plan.again) {

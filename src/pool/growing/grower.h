@@ -1,5 +1,6 @@
-// How a pool that may grow inside an allocation makes room, and gives memory back: it carries out what its engine plans
-// (engine/growth_plan.h), fixed pools with whole segments, expandable ones with pages that move.
+// Grower: makes room in a pool that may grow inside an allocation, and gives memory back. It carries out the engine's
+// plan (engine/growth_plan.h): fixed pools with whole segments, expandable pools with pages that move. GrowingMode
+// calls it.
 #ifndef COMMPOOL_SRC_POOL_GROWING_GROWER_H_
 #define COMMPOOL_SRC_POOL_GROWING_GROWER_H_
 
@@ -15,7 +16,7 @@ namespace commpool::internal {
 
 using engine::Effort;
 
-// Whether memory that streams may still use is waited for.
+// Whether to wait for memory that streams may still use.
 enum class Wait { kNo, kYes };
 
 class Grower {
@@ -24,29 +25,29 @@ class Grower {
       : basis_(basis), blocks_(blocks), segments_(segments), progress_(progress) {}
   virtual ~Grower() = default;
 
-  // Makes room for the request, unless another thread's growth has meanwhile. kOutOfMemory where there is none. What
-  // is made for a graph's part is the graph's; nothing moves and nothing goes then.
+  // Makes room for the request, unless another thread's growth does so first. kOutOfMemory where there is none. Memory
+  // for a graph's part belongs to the graph; then nothing moves and nothing is released.
   //
-  // The engine plans under the pool's lock; outside it the steps are carried out; then the engine serves from what
-  // came. Where a step fails those before it are taken back.
+  // The engine plans under the pool's lock. The steps run outside of it, under the growth lock. Then the engine serves
+  // the new memory. Where a step fails the earlier ones are undone.
   Status Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part = engine::kCommonPart);
-  // Whether growth under pressure takes the pool's own free memory along: then it is not given back first.
+  // Whether growth uses the pool's own free memory, so that it need not be released first.
   virtual bool MovesPages() const { return false; }
-  // Gives free memory back to the driver until at most `keep_bytes` are reserved; returns the bytes given back.
+  // Releases free memory until at most `keep_bytes` are reserved; returns the released bytes.
   virtual Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) = 0;
 
  protected:
-  // A growth that is under way.
+  // A growth in progress.
   struct Growth {
     engine::GrowthRequest request;
     engine::GrowthPlan plan = {};
     ReservedDeque<PhysicalMemory> in_hand = {};  // pages without an address
-    size_t unmapped = 0;                         // pages that were taken out of theirs
+    size_t unmapped = 0;                         // how many pages lost their address
   };
 
-  // A step of the plan. The context of the pool's device is current.
+  // Carries out a step of the plan. The context of the pool's device is current.
   virtual Status Do(const engine::GrowthStep& step, Growth& growth) COMMPOOL_REQUIRES(segments_.growth()) = 0;
-  // After a step that failed: takes back those before it, and the claim.
+  // After a failed step: undoes the earlier steps, and the claim.
   virtual void Undo(Growth&) COMMPOOL_REQUIRES(segments_.growth()) {}
 
   engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }
@@ -57,9 +58,9 @@ class Grower {
   StreamProgress& progress_;
 
  private:
-  // What the pool knows that the engine does not.
+  // Adds what the pool knows and the engine does not.
   void Describe(engine::GrowthRequest& request) const COMMPOOL_REQUIRES(segments_.growth());
-  // Plans, and carries the plan out. Whether that was all.
+  // Plans, and carries the plan out. Returns whether the growth is complete.
   Result<bool> GrowOnce(Growth& growth) COMMPOOL_REQUIRES(segments_.growth());
   Status CarryOut(Growth& growth) COMMPOOL_REQUIRES(segments_.growth());
 };
@@ -70,7 +71,7 @@ std::unique_ptr<Grower> MakeFixedGrower(PoolBasis& basis, BlockStore& blocks, Se
 std::unique_ptr<Grower> MakeExpandableGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments,
                                              StreamProgress& progress);
 
-// The options of a growing pool's engine; segments and pages are multiples of `granularity`.
+// The options of a growing pool's engine. Segments and pages are multiples of `granularity`.
 engine::EngineOptions GrowingEngineOptions(const PoolConfiguration& configuration, uint64_t granularity);
 
 }  // namespace commpool::internal

@@ -25,12 +25,12 @@ GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& 
 Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address) {
   if (engine().PartOf(address) == engine::kCommonPart) return engine().Free(address);
   Result<engine::Freed> freed = engine().FreeInPart(address);
-  if (freed.ok()) freed->streams_to_fence.clear();  // nothing may be recorded for a graph
+  if (freed.ok()) freed->streams_to_fence.clear();  // a graph's memory takes no fences
   return freed;
 }
 
 bool GrowingMode::EndsWithItsFree(CUdeviceptr address) const {
-  if (!captures_.any_known()) return true;  // no graph has any
+  if (!captures_.any_known()) return true;  // no graph uses the pool
   MutexLock lock(blocks_.mutex());
   return blocks_.engine<engine::CachingEngine>().PartOf(address) == engine::kCommonPart;
 }
@@ -52,14 +52,14 @@ void GrowingMode::AfterFree() {
 }
 
 void GrowingMode::ForgetStream(StreamKey stream) {
-  // Threads that are about to record on the stream do so first: afterwards its handle may be gone.
+  // Threads that are about to record on the stream finish first: afterwards the handle may be gone.
   MutexLock growth(segments_.growth());
   progress_.ForgetStream(stream);
   blocks_.ForgetStream(stream);
 }
 
 Caching GrowingMode::CachingNow() const {
-  // While a capture is open no cache may serve its streams, which may be any.
+  // While a capture is open no cache may serve its streams, and any stream may be one of them.
   const bool caching = basis_.configuration.release_threshold_bytes == UINT64_MAX && !captures_.any_open();
   return caching ? Caching::kYes : Caching::kNo;
 }
@@ -77,7 +77,7 @@ Status GrowingMode::Reserve(uint64_t bytes) {
   if (bytes == 0) return Status(StatusCode::kInvalidArgument, basis_.title + ": reserve of 0 bytes");
   COMMPOOL_TRY(segments_.CheckPossible(bytes));
   blocks_.DrainCaches();
-  // Memory that could serve a block of the calling thread's legacy stream counts as there.
+  // Free memory that could serve a block of the calling thread's legacy stream counts as present.
   const StreamKey stream = KeyOfStream(nullptr);
   Status status = grower_->Grow(bytes, stream, Effort::kReserve);
   if (status.code() != StatusCode::kOutOfMemory || !segments_.FitsEmptyPlacement(bytes)) return status;
@@ -116,8 +116,8 @@ uint64_t GrowingMode::ReleaseUnused() {
   if (device.health().broken()) return 0;
   Result<uint64_t> released = uint64_t{0};
   if (!device.capturing() && !basis_.life.asleep()) released = Attempt([&] { return TrimNow(0); });
-  // Nobody asks for a destroyed pool's memory: a later call sees to what failed, and to what a capture, on another
-  // device too, keeps, for no fence may be recorded meanwhile.
+  // No program waits for a destroyed pool's memory. A later call retries what failed, and what a capture keeps (even
+  // one on another device, because no fence may be recorded meanwhile).
   if (basis_.life.destroyed() && (device.captures().any() || !released.ok())) device.captures().Postpone();
   if (released.ok()) return *released;
   Log(LogLevel::kWarning, basis_.Named(released.status()).message());

@@ -1,5 +1,5 @@
-// Pools that may grow, or wait, inside an allocation: fixed and expandable ones. How a request is served, step by step,
-// until the device has no more memory.
+// GrowingMode: pools that may grow, or wait, inside an allocation: fixed and expandable ones. It serves a request step
+// by step, until the device has no more memory. Pool calls it; allocation.cc has the steps.
 #ifndef COMMPOOL_SRC_POOL_GROWING_GROWING_MODE_H_
 #define COMMPOOL_SRC_POOL_GROWING_GROWING_MODE_H_
 
@@ -36,7 +36,7 @@ class GrowingMode final : public PoolMode {
   void AfterCaptureBegan() override;
   void BeforeCaptureEnds(engine::Part part) override;
 
-  // Pages that move cannot be registered: kNotSupported for expandable pools.
+  // kNotSupported for expandable pools: pages that move cannot be registered.
   Status RegisterWith(ncclComm_t communicator) override;
   Result<uint64_t> RegisterPending() override;
   Status Deregister(ncclComm_t communicator) override;
@@ -44,37 +44,38 @@ class GrowingMode final : public PoolMode {
   Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) override;
 
  private:
-  using Address = Result<std::optional<CUdeviceptr>>;  // nothing where there is no memory for it
+  using Address = Result<std::optional<CUdeviceptr>>;  // nothing where there is no memory
 
   // The steps of a request, cheapest first.
   //
-  // One hold of the pool's lock: memory that is free now, for the stream to use at once. Nothing where there is none,
-  // or it is time to look which fences have passed, for they may free better memory (`asked` is false then).
+  // One hold of the pool's lock: takes free memory that the stream may use at once. Sets `asked` where there is none.
+  // Returns nothing with `asked` false when it is time to look which fences have passed, because they may free better
+  // memory.
   Address ServeAtOnce(uint64_t bytes, StreamKey stream, bool& asked);
   Result<CUdeviceptr> AllocateSlowly(uint64_t bytes, StreamKey stream, bool asked);
-  // `asked`: whether free memory does not do, but for what the threads' caches hold.
+  // `asked`: whether free memory was tried already; only the threads' caches may then still have some.
   Address Serve(uint64_t bytes, StreamKey stream, bool asked);
-  // For a graph's part: from the part's free memory, or idle memory of the pool. No cache may keep its blocks.
+  // For a graph's part: takes the part's free memory, or idle memory of the pool. No cache may keep such blocks.
   Address ServeFromFreeMemory(uint64_t bytes, StreamKey stream, engine::Reuse reuse,
                               engine::Part part = engine::kCommonPart);
-  // Also memory that other streams used: a device-side wait.
+  // Also takes memory that other streams used, with a wait on the device.
   Address ServeFromAnyStream(uint64_t bytes, StreamKey stream);
   Result<CUdeviceptr> ServeAfterGrowth(uint64_t bytes, StreamKey stream, Effort effort);
-  // For a graph that is being captured: what is idle, then growth that waits for nothing, moves and gives back nothing.
+  // For a stream that captures: idle memory, then growth that waits for nothing, moves nothing and releases nothing.
   Result<CUdeviceptr> AllocateInCapture(uint64_t bytes, StreamKey stream, engine::Part part);
   Status GrowInCapture(uint64_t bytes, StreamKey stream, engine::Part part);
-  // Memory of graphs that are gone returns to the pool. Each graph has a part of its own, which serves nobody else.
+  // Returns the memory of graphs that are gone to the pool. Each graph has a part of its own, which serves nobody else.
   void CollectGraphs();
-  // Where neither free memory nor the driver has room: rule 7, in its order.
+  // Neither free memory nor the driver has room: searches in the order of rule 7.
   Result<CUdeviceptr> Search(uint64_t bytes, StreamKey stream, const Status& growth_failure);
-  // The last part of it: memory that others give back.
+  // The last part of the search: memory that others give back.
   Result<CUdeviceptr> SearchElsewhere(uint64_t bytes, StreamKey stream);
 
-  // Without waiting for the news of graphs that were destroyed just now.
+  // Does not wait for news of graphs that were destroyed just now.
   Result<uint64_t> TrimNow(uint64_t keep_bytes);
-  // Whether threads' caches may keep the blocks that are served now.
+  // Whether threads' caches may keep blocks that are served now.
   Caching CachingNow() const;
-  // Gives back free memory beyond the release threshold, if the device is done with it.
+  // Releases free memory beyond the release threshold, if the device is done with it.
   void KeepToThreshold();
 
   engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }
@@ -86,7 +87,8 @@ class GrowingMode final : public PoolMode {
   StreamProgress progress_;
   StrandedMemory stranded_;
   const std::unique_ptr<Grower> grower_;
-  uint32_t since_poll_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;  // allocations with fences pending
+  uint32_t since_poll_ COMMPOOL_GUARDED_BY(blocks_.mutex()) =
+      0;  // allocations since the last poll while fences were pending
 };
 
 }  // namespace commpool::internal

@@ -1,4 +1,4 @@
-// Fixed and expandable pools that sleep: without the other ranks, with local registrations.
+// Sleep of fixed and expandable pools: no other ranks, local registrations.
 #include "src/base/try.h"
 #include "src/pool/growing/growing_mode.h"
 #include "src/pool/segments/sleep.h"
