@@ -1,7 +1,7 @@
-// How a pool gives up a communicator on this rank alone: after a loss no call reaches every rank any more.
+// How a pool gives up a communicator on this rank alone: after a loss no call reaches every rank.
 //
 // The order is: abandon every communicator while it is alive, abort them, then close() or rehome(). NCCL ends a
-// registration without any other rank, but not after its communicator was aborted: then it keeps the memory of windows.
+// registration without the other ranks, but not once its communicator was aborted: then it keeps the windows' memory.
 #include <algorithm>
 #include <chrono>
 
@@ -12,7 +12,7 @@
 
 namespace commpool::internal {
 
-// NCCL is not told: the program says that the communicator has ended.
+// Does not call NCCL: the program says that the communicator has ended.
 void SegmentStore::ForgetCommunicator(ncclComm_t communicator) {
   const uint64_t held = registrations_.Forget(communicator);
   if (held == 0) return;
@@ -23,8 +23,8 @@ void SegmentStore::ForgetCommunicator(ncclComm_t communicator) {
           "it, then close()");
 }
 
-// A registration's end takes this rank's way to its peers' windows, so their users get the deadline to finish. What
-// runs on then waits for the lost rank until the communicator is aborted, and has no use for them.
+// A registration's end cuts this rank off from its peers' windows, so work on them gets the deadline to finish. Work
+// that still runs then waits for the lost rank until the communicator is aborted; it needs the windows no more.
 Status SegmentStore::LetTheDeviceFinish() {
   const Status status = blocks_.WaitForDevice();
   if (status.code() != StatusCode::kDeadlineExceeded) return status;
@@ -39,14 +39,14 @@ Status SegmentStore::EndRegistrations(ncclComm_t communicator) {
   COMMPOOL_TRY(CheckMayUnmap());
   if (registrations_.IsRegisteredWith(communicator)) COMMPOOL_TRY(LetTheDeviceFinish());
   const ContextGuard current = basis_.MakeCurrent();
-  // What is left of the deadline after the device: the call as a whole keeps to one.
+  // Uses the rest of the deadline after the device's part: the call as a whole keeps one deadline.
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
   const uint64_t spent_ms = static_cast<uint64_t>(waited.count());
   const uint64_t deadline_ms = basis_.deadline_ms();
   Status ended = registrations_.EndUnfinished(communicator, deadline_ms - std::min(deadline_ms, spent_ms));
   const Status removed = registrations_.Remove(communicator);
   if (ended.ok()) ended = removed;
-  // Its handles are dropped all the same, and there is no second try: the pool is done with it.
+  // The handles are dropped anyway, and nobody tries again: the pool is done with the communicator.
   if (!ended.ok()) Log(LogLevel::kWarning, basis_.title + ": abandon: " + ended.message());
   return Status();
 }

@@ -1,5 +1,5 @@
-// A segment in no engine's books yet: made, its addresses claimed, granted to the pool's peers, and paid for. It goes
-// back at the end of its life, its room and addresses with it, unless a pool adopts it.
+// NewSegment: a segment that no engine knows yet: made, addresses claimed, granted to the pool's peers, counted. Unless
+// a pool adopts it, its destructor releases it with its room and addresses.
 #ifndef COMMPOOL_SRC_POOL_SEGMENTS_NEW_SEGMENT_H_
 #define COMMPOOL_SRC_POOL_SEGMENTS_NEW_SEGMENT_H_
 
@@ -23,34 +23,34 @@ class NewSegment {
   explicit operator bool() const { return segment_ != nullptr; }
   Segment* operator->() const { return segment_.get(); }
 
-  // The pool's from now on; it returns the room when it gives the segment back.
+  // Gives the segment to the pool, which returns the room when it releases the segment.
   std::unique_ptr<Segment> Adopt() {
     room_.Keep();
     claim_.Keep();
     return std::move(segment_);
   }
 
-  // Gives the memory back, and keeps its addresses out of use: another rank may still know what was there.
+  // Releases the memory, and keeps the addresses out of use: another rank may still know what was there.
   Status Release() {
     segment_->KeepAddresses();
     Status status = segment_->Release();
-    if (!status.ok()) room_.Keep();  // it is mapped still
+    if (!status.ok()) room_.Keep();  // still mapped
     return status;
   }
 
-  // The memory stays until the process ends, and so does its room: somebody may still use it.
+  // Keeps the memory, and its room, until the process ends: somebody may still use it.
   void Abandon() {
     segment_->Abandon();
     room_.Keep();
   }
 
  private:
-  Room room_;  // returned after the segment is gone
+  Room room_;  // returned after the segment has gone
   std::unique_ptr<Segment> segment_;
-  AddressTable::Claim claim_;  // ends first: the driver may give the addresses to others once the segment is gone
+  AddressTable::Claim claim_;  // ends first: once the segment has gone the driver may give its addresses to others
 };
 
-// In nodes, which move from list to list without an allocation: an undo cannot run short of memory.
+// A list: nodes move to another list without an allocation, so undoing cannot run out of host memory.
 using NewSegments = std::list<NewSegment, ReservedAllocator<NewSegment>>;
 
 }  // namespace commpool::internal

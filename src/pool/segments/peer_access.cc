@@ -1,4 +1,4 @@
-// Segments and peers: granting access to every segment of a pool, and taking it back.
+// Grants peers access to every segment of a pool, and revokes it.
 
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
@@ -8,7 +8,7 @@ namespace commpool::internal {
 
 Status SegmentStore::Grant(const std::vector<int>& peers) {
   MutexLock growth(growth_);
-  COMMPOOL_TRY(basis_.CheckAwake());  // under the lock: nobody falls asleep meanwhile
+  COMMPOOL_TRY(basis_.CheckAwake());  // under the lock, so the pool cannot fall asleep meanwhile
   ReservedVector<int> joining;
   for (const int peer : peers) {
     if (peer == basis_.device->device()) continue;
@@ -29,7 +29,7 @@ Status SegmentStore::Grant(const std::vector<int>& peers) {
   return Status();
 }
 
-// A peer's submitted work may use the pool: access ends behind it.
+// Work that a peer has submitted may use the pool: access ends after it.
 Status SegmentStore::WaitForPeer(int peer) const {
   PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(basis_.driver, peer));
   const Result<CUresult> result = SynchroniseWithin(basis_.driver, context, basis_.deadline_ms());

@@ -42,9 +42,9 @@ Result<Room> SegmentStore::TakeRoom(uint64_t bytes) const {
 }
 
 Status SegmentStore::CheckPossible(uint64_t bytes) const {
-  if (!CheckedRoundUp(bytes, granularity_)) return Status();  // no size at all: the engine says so
+  if (!CheckedRoundUp(bytes, granularity_)) return Status();  // too large for any size: the engine reports it
   if (bytes <= account_->capacity()) return Status();
-  // A program's functions may take it from elsewhere.
+  // A program's functions may take the memory from elsewhere.
   if (FindBacking(basis_.configuration.backing.kind)->maker == Maker::kProgram) return Status();
   return Status(StatusCode::kOutOfMemory, "no memory for " + FormatBytes(bytes) + " in " + basis_.title + ": " +
                                               account_->place() + " has " + FormatBytes(account_->capacity()) +
@@ -68,16 +68,16 @@ uint64_t SegmentStore::CollectionBytes() const {
 }
 
 Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> stream, uint64_t bytes) {
-  const WithoutFastPaths uncached;  // a user's function may run
-  // A capture would take what the backing puts on the stream into its graph.
+  const WithoutFastPaths uncached;  // a function of the program may run
+  // The backing may put work on the stream; a capture would record that work into its graph.
   const bool ordered =
       stream && backing_->makes_in_stream_order() && IsReachable(*stream) && !basis_.device->capturing();
   const ReservedVector<int> peers(peers_.begin(), peers_.end());
   if (!ordered) return backing_->Make({.bytes = bytes, .peers = peers});
   std::unique_ptr<Segment> segment =
       COMMPOOL_TRY(backing_->Make({.bytes = bytes, .stream = StreamOfKey(*stream), .peers = peers}));
-  // Parts of the segment may serve other streams next. Growth is rare: what the backing put on the stream is awaited
-  // here, so that free memory never owes a wait to its maker.
+  // Parts of the segment may serve other streams next. Wait here for what the backing put on the stream, so that free
+  // memory never has to wait for its maker. Growth is rare enough.
   FenceTable& fences = basis_.device->fences();
   FenceId fence = COMMPOOL_TRY(fences.Record(*stream));
   const Status status = basis_.device->Await(fence, basis_.deadline_ms());
@@ -152,13 +152,13 @@ Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addr
   *released += range.bytes;
   ReturnRoom(range.bytes);
   if (addresses == Addresses::kKeep) segment->KeepAddresses();
-  const WithoutFastPaths uncached;  // a user's function may run
+  const WithoutFastPaths uncached;  // a function of the program may run
   COMMPOOL_TRY(segment->Release());
   return true;
 }
 
 void SegmentStore::ReturnRoom(uint64_t bytes) {
-  // Memory that sleeps has given its room back already.
+  // Sleeping memory has given its room back already.
   const uint64_t asleep = std::min(bytes, asleep_bytes());
   asleep_bytes_.fetch_sub(asleep, std::memory_order_relaxed);
   account_->Return(bytes - asleep);

@@ -70,7 +70,8 @@ Status Sleeping::StayAwake(const Status& failure) {
                          return mapped = segments_.MapAll();
                        }});
   if (again.ok()) again = run_({.name = "registering again", .act = [&] { return Register(); }});
-  // Without other ranks this one decides alone, and what fails to register again is pending; with them, all are as one.
+  // A pool without other ranks decides alone: what fails to register again is pending. With other ranks, all must
+  // agree.
   const bool alone = !basis_.configuration.symmetric() || BreaksChannel(again);
   if (!again.ok() && !(alone && mapped.ok())) {
     return Status(failure.code(), failure.message() + "; then " + again.message() + ": the pool is asleep, wake() it");
@@ -107,7 +108,7 @@ Status Sleeping::WakeUp() {
 
 void Sleeping::UndoRegistration() {
   const Status undone = run_({.name = "undoing the registration", .act = [&] { return Deregister(); }});
-  if (undone.ok()) ReleaseAgain();  // else it stays, and the pool sleeps
+  if (undone.ok()) ReleaseAgain();  // else the memory stays mapped, and the pool sleeps
 }
 
 void Sleeping::ReleaseAgain() {
@@ -122,7 +123,7 @@ void Sleeping::ServeAgain() {
   }
   Tell(false);
   basis_.life.EndSleep();
-  // A pool that ends meanwhile keeps its caches closed.
+  // If the pool ends meanwhile its caches stay closed.
   if (basis_.life.open()) basis_.runtime.caches.LetReopen(basis_.handle);
 }
 

@@ -1,6 +1,5 @@
-// How a pool falls asleep and wakes, in every mode: step by step, each agreed on where there are other ranks. Rule 5
-// holds: quiesce, deregister, unmap; and on waking map, then register. Where a step fails on a rank the pool is as
-// before on all.
+// Sleeping: how a pool of any mode falls asleep and wakes. The ranks agree on each step. Rule 5 holds: quiesce,
+// deregister, unmap; waking maps, then registers. Where a step fails on one rank the pool is as before on all.
 #ifndef COMMPOOL_SRC_POOL_SEGMENTS_SLEEP_H_
 #define COMMPOOL_SRC_POOL_SEGMENTS_SLEEP_H_
 
@@ -12,46 +11,46 @@
 
 namespace commpool::internal {
 
-// One step of a call that ranks go through together.
+// One step of a call that all ranks make together.
 struct PoolStep {
-  const char* name = nullptr;                       // "registering with a communicator"
+  const char* name = nullptr;                       // such as "registering with a communicator"
   FunctionRef<Status()> act;                        // this rank's part
-  FunctionRef<void(const Status& mine)> undo = {};  // on every rank, where one failed
+  FunctionRef<void(const Status& mine)> undo = {};  // runs on every rank, where one failed
 };
-// Carries a step out, and returns what became of it on all ranks.
+// Carries out a step, and returns its result on all ranks.
 using StepRunner = FunctionRef<Status(const PoolStep& step)>;
-// Where there are no other ranks.
+// For a pool without other ranks.
 inline constexpr auto kAlone = [](const PoolStep& step) -> Status {
   Status mine = Attempt([&] { return step.act(); });
   if (!mine.ok() && step.undo) step.undo(mine);
   return mine;
 };
 
-// REQUIRES: the pool's collective lock, as long as it lives.
+// REQUIRES: the pool's collective lock, during its whole life.
 class Sleeping {
  public:
-  // `run` outlives it.
+  // `run` must outlive it.
   Sleeping(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments, StepRunner run)
       : basis_(basis), blocks_(blocks), segments_(segments), run_(run) {}
 
-  // kNotSupported where memory and addresses cannot be parted; kFailedPrecondition where the pool does not serve, a
-  // stream of its device is captured, or graphs live that captured with it and may hold collectives.
+  // kNotSupported where the backing cannot separate memory and addresses. kFailedPrecondition where the pool does not
+  // serve, a stream of its device captures, or live graphs captured with the pool and may hold collectives.
   static Status CheckMaySleep(const PoolBasis& basis, const SegmentStore& segments, const SleepRequest& request);
   static Status CheckMayWake(const PoolBasis& basis);
 
-  // From here on the pool serves nobody, not from threads' caches either; and again.
+  // FallAsleep: from now on the pool serves nobody, and threads' caches serve nobody from it.
   Status FallAsleep(const SleepRequest& request);
   Status WakeUp();
 
  private:
   Status QuiesceAndKeep(const SleepRequest& request);
-  // After a failure in the middle of falling asleep.
+  // After a failure in the middle of falling asleep: the pool serves again.
   Status StayAwake(const Status& failure);
   Status Register();
   Status Deregister();
   void UndoRegistration();
   void ReleaseAgain();
-  // What was kept is in place again, or never left.
+  // Everything kept is in place again, or never left it.
   void ServeAgain();
   void Tell(bool asleep) const;
 

@@ -1,4 +1,4 @@
-// Segments that sleep: their memory goes, and comes back under the same addresses.
+// The segments' part of sleep: their memory goes, and comes back at the same addresses.
 #include "src/backing/territory.h"
 #include "src/base/bytes.h"
 #include "src/base/try.h"
@@ -8,7 +8,7 @@ namespace commpool::internal {
 
 namespace {
 
-// Its copy takes 5 ms, in which the pages of the next one are made and mapped.
+// Copying one piece takes 5 ms; meanwhile the pages of the next are made and mapped.
 constexpr uint64_t kPieceBytes = 256 * kMiB;
 
 }  // namespace
@@ -47,7 +47,7 @@ void SegmentStore::ReleaseUnmapped() {
 }
 
 Status SegmentStore::WakeSegment(Segment& segment) {
-  // Where nothing is copied all of it is one piece: a piece costs calls of the driver.
+  // Without anything to copy it is all one piece, because each piece costs driver calls.
   const uint64_t at_least = kept_.bytes() == 0 ? segment.bytes() : kPieceBytes;
   const CUdeviceptr end = segment.address() + segment.bytes();
   for (CUdeviceptr from = segment.address(); from != end;) {
