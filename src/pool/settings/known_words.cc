@@ -12,14 +12,14 @@ namespace commpool::internal {
 namespace {
 
 constexpr std::array kStrategies = {
-    // Pages move only when memory runs short: until then it is as fast as a fixed pool.
+    // Pages move only when memory runs short. Until then the pool is as fast as a fixed one.
     Strategy{"heuristic", "mode:expandable,moves:under_pressure"},
     Strategy{"nmalloc", "nmalloc:3"},
     Strategy{"caching_allocator", "mode:fixed,release_threshold:none"},
     Strategy{"pooled", "mode:fixed,segment:256MiB,release_threshold:none"},
 };
 
-// The keys of PyTorch's PYTORCH_CUDA_ALLOC_CONF that have no equal in commpool.
+// Keys of PyTorch's PYTORCH_CUDA_ALLOC_CONF that commpool has no key for.
 struct ForeignKey {
   const char* key;
   const char* why;
@@ -59,7 +59,8 @@ std::vector<std::string_view> KnownWords() {
     words.push_back(key);
   }
   for (const Strategy& strategy : kStrategies) {
-    if (FindSettingRow(strategy.name) == nullptr) words.push_back(strategy.name);  // nmalloc is both
+    if (FindSettingRow(strategy.name) == nullptr)
+      words.push_back(strategy.name);  // nmalloc is a strategy and a setting
   }
   return words;
 }
@@ -86,7 +87,7 @@ Result<std::vector<SettingEntry>> Switched(const SettingEntry& entry) {
     mode.value = on ? "expandable" : "fixed";
     return std::vector<SettingEntry>{mode};
   }
-  if (on) return std::vector<SettingEntry>();  // release_lock_on_cudamalloc: no pool holds a lock there
+  if (on) return std::vector<SettingEntry>();  // release_lock_on_cudamalloc: our pools never hold a lock there
   return WrongSetting(entry, "commpool holds no lock while the driver makes memory, always");
 }
 

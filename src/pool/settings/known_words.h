@@ -1,4 +1,4 @@
-// What COMMPOOL_CONF knows beside the settings of pools: strategies, and PyTorch's keys. Pure functions: any thread.
+// What COMMPOOL_CONF accepts beside the settings of pools: strategies, and PyTorch's keys. Pure functions: any thread.
 #ifndef COMMPOOL_SRC_POOL_SETTINGS_KNOWN_WORDS_H_
 #define COMMPOOL_SRC_POOL_SETTINGS_KNOWN_WORDS_H_
 
@@ -15,7 +15,7 @@ inline constexpr const char* kDeviceLimitKey = "device_limit";
 inline constexpr const char* kFractionKey = "per_process_memory_fraction";
 inline constexpr const char* kStrategyKey = "strategy";
 
-// A word that stands for several settings, as COMMPOOL_CONF would say them.
+// A word that stands for several settings, written as in COMMPOOL_CONF.
 struct Strategy {
   const char* name;
   const char* settings;
@@ -24,9 +24,9 @@ struct Strategy {
 // Null where there is none.
 const Strategy* FindStrategy(std::string_view name);
 
-// The entry in our own words: a strategy's name alone becomes strategy:NAME, and PyTorch's keys become ours where they
-// mean the same. Nothing for what is so in any case. kInvalidArgument, with what to write instead, for what PyTorch has
-// and commpool has not, and for what nobody knows.
+// Translates an entry into our own words: the name of a strategy becomes strategy:NAME, and a key of PyTorch becomes
+// our key of the same meaning. Returns nothing for what holds anyway. kInvalidArgument for an unknown word, and, with
+// advice what to write instead, for what only PyTorch has.
 Result<std::vector<SettingEntry>> InOwnWords(const SettingEntry& entry);
 
 }  // namespace commpool::internal

@@ -17,7 +17,7 @@ SettingEntry EntryOf(std::string_view text) {
   const size_t colon = text.find(':');
   std::string_view name = text.substr(0, colon);
   if (colon != std::string_view::npos) entry.value = Trimmed(text.substr(colon + 1));
-  const size_t dot = name.rfind('.');  // a pool's name may have dots, a key has none
+  const size_t dot = name.rfind('.');  // a pool's name may have dots; a key has none
   if (dot != std::string_view::npos) {
     entry.pool = Trimmed(name.substr(0, dot));
     name.remove_prefix(dot + 1);

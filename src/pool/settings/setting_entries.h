@@ -1,4 +1,4 @@
-// The text of COMMPOOL_CONF in its parts, in PyTorch's grammar: key:value,key:value. Pure functions: any thread.
+// Splits the text of COMMPOOL_CONF, in PyTorch's grammar: key:value,key:value. Pure functions: any thread.
 #ifndef COMMPOOL_SRC_POOL_SETTINGS_SETTING_ENTRIES_H_
 #define COMMPOOL_SRC_POOL_SETTINGS_SETTING_ENTRIES_H_
 
@@ -10,18 +10,18 @@
 
 namespace commpool::internal {
 
-// "gradients.limit:2GiB". A word without a colon has a key and no value.
+// Such as "gradients.limit:2GiB". A word without a colon is a key without a value.
 struct SettingEntry {
   std::string pool;  // "gradients"; empty: every pool
   std::string key;   // "limit"
   std::string value;
-  std::string text;  // as it is written
+  std::string text;  // the text as the user wrote it
 };
 
-// Spaces around a part do not count, commas inside brackets do not separate, and a comma may end the text.
+// Ignores spaces around a part, does not split at commas inside brackets, and allows a comma at the end.
 std::vector<SettingEntry> SplitSettings(std::string_view text);
 
-// kInvalidArgument, with the setting as it is written.
+// kInvalidArgument, with the setting as the user wrote it.
 Status WrongSetting(const SettingEntry& entry, const std::string& why);
 
 }  // namespace commpool::internal

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint32_t kMostAttempts = 100;
 
-// Exact, and readable by ReadBytes: "2GiB".
+// Exact, and readable by ReadBytes: such as "2GiB".
 std::string ShowBytes(uint64_t bytes) {
   if (bytes == UINT64_MAX) return "none";
   for (const auto& [unit, name] : {std::pair(kGiB, "GiB"), std::pair(kMiB, "MiB"), std::pair(kKiB, "KiB")}) {
@@ -42,7 +42,7 @@ Status SetBacking(const std::string& value, PoolConfiguration& pool) {
   return Status();
 }
 
-// A backing that a program did not name is changed only where nothing depends on which one it is.
+// COMMPOOL_CONF may change a backing that the program did not name, but only where nothing depends on that backing.
 Status BackingFits(const PoolConfiguration& pool) {
   const BackingRow& row = *FindBacking(pool.backing.kind);
   const auto no = [](const char* why) { return Status(StatusCode::kInvalidArgument, why); };
@@ -80,7 +80,7 @@ std::string ShowBytesOf(const PoolConfiguration& pool) {
   return ShowBytes(pool.*option);
 }
 
-// 0, the default, is "auto".
+// 0, the default, reads "auto".
 template <uint64_t PoolConfiguration::*option>
 Status SetBytesOrAuto(const std::string& value, PoolConfiguration& pool) {
   if (value != "auto") return SetBytes<option>(value, pool);
@@ -98,7 +98,7 @@ Status SegmentFits(const PoolConfiguration& pool) {
   return Status(StatusCode::kInvalidArgument, "the pool's limit is " + ShowBytes(pool.limit_bytes));
 }
 
-// "60s", "500ms", or a number of milliseconds.
+// Such as "60s" or "500ms"; a plain number means milliseconds.
 Status SetDeadline(const std::string& value, PoolConfiguration& pool) {
   const size_t digits = value.find_first_not_of("0123456789");
   const std::string unit = digits == std::string::npos ? "ms" : value.substr(digits);

@@ -1,4 +1,4 @@
-// The settings that a pool can have: how each is read, shown, and which pools it is for. Pure functions: any thread.
+// The settings of a pool: how to read and show each, and which pools may have it. Pure functions: any thread.
 #ifndef COMMPOOL_SRC_POOL_SETTINGS_SETTING_TABLE_H_
 #define COMMPOOL_SRC_POOL_SETTINGS_SETTING_TABLE_H_
 
@@ -14,16 +14,16 @@ namespace commpool::internal {
 
 struct SettingRow {
   const char* key;
-  uint64_t option;  // commpool_option; 0 where only COMMPOOL_CONF can say it
-  // The message of a value that is wrong says what it may be.
+  uint64_t option;  // commpool_option; 0 where only COMMPOOL_CONF has it
+  // The message for a wrong value lists the allowed ones.
   Status (*set)(const std::string& value, PoolConfiguration& configuration);
-  // As COMMPOOL_CONF would say it.
+  // Written as in COMMPOOL_CONF.
   std::string (*show)(const PoolConfiguration& configuration);
   // Checks a pool with the value set: OK, or why such a pool cannot have it.
   Status (*fits)(const PoolConfiguration& configuration);
 };
 
-// In the order in which they are set: a row may look at what those before it have set.
+// In the order of setting: a row may read what earlier rows have set.
 std::span<const SettingRow> SettingRows();
 
 // Null where there is none.
@@ -31,7 +31,7 @@ const SettingRow* FindSettingRow(std::string_view key);
 
 // "none" for no limit.
 Result<uint64_t> ReadBytes(const std::string& text);
-// A share from 0, without it, to 1.
+// A share from 0 to 1; 0 switches it off.
 Result<double> ReadShare(const std::string& text);
 
 }  // namespace commpool::internal

@@ -10,7 +10,7 @@ namespace {
 
 std::string SourceOf(const std::string& text) { return "COMMPOOL_CONF " + text; }
 
-// Whether a pool could have it at all, as the only thing that is said.
+// Whether a pool with only this setting would be valid.
 Status CheckAlone(const SettingRow& row, const SettingEntry& entry) {
   PoolConfiguration alone;
   Status status = row.set(entry.value, alone);
@@ -32,7 +32,7 @@ Status ReadDeviceLimit(const SettingEntry& entry, DeviceLimit& limit) {
   return status.ok() ? status : WrongSetting(entry, status.message());
 }
 
-// The value that a strategy gives a key; empty where it says nothing of it.
+// The value that a strategy gives a key; empty where it gives none.
 std::string ValueIn(const Strategy& strategy, const std::string& key) {
   for (const SettingEntry& entry : SplitSettings(strategy.settings)) {
     if (entry.key == key) return entry.value;

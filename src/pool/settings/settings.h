@@ -1,8 +1,8 @@
-// What COMMPOOL_CONF says, for pools to be made. Values, never changed after Parse: any thread.
+// Settings: COMMPOOL_CONF, parsed, for pools to be made. It never changes after Parse: any thread.
 //
-// A setting is of one pool ("gradients.limit:2GiB") or of all. Of those for an option the first counts: the program's
-// code, the pool's own setting, the pool's own strategy, the general setting, the general strategy, the default. A
-// general one passes pools by that cannot have it; one that names the pool is an error there.
+// A setting is for one pool ("gradients.limit:2GiB") or for all. The first of these wins: the program's code, the
+// pool's own setting, the pool's own strategy, the general setting, the general strategy, the default. A general
+// setting skips pools that cannot have it; a setting for that one pool is an error there.
 #ifndef COMMPOOL_SRC_POOL_SETTINGS_SETTINGS_H_
 #define COMMPOOL_SRC_POOL_SETTINGS_SETTINGS_H_
 
@@ -16,7 +16,7 @@
 
 namespace commpool::internal {
 
-// A line of what is in force: commpool_setting.
+// One line of the configuration in force: commpool_setting.
 struct SettingLine {
   std::string pool;
   std::string key;
@@ -27,23 +27,23 @@ struct SettingLine {
 class Settings {
  public:
   Settings() = default;
-  // kInvalidArgument names the setting, and what it may be.
+  // kInvalidArgument names the setting and its allowed values.
   static Result<Settings> Parse(const std::string& text);
-  // For where what is said is wrong: no pool can be made, and this is why.
+  // For a wrong COMMPOOL_CONF: no pool can be made, and `why` says so.
   static Settings Refusing(const Status& why);
 
-  // Sets what `configuration.given` leaves open, notes where it came from, and checks that all of it fits together.
+  // Sets what `configuration.given` leaves open, records where each value came from, and checks that all values fit.
   Status ApplyTo(PoolConfiguration& configuration) const;
 
   const DeviceLimit& device_limit() const { return device_limit_; }
 
-  // What pools begin with, then what is said for single pools.
+  // First the settings for all pools, then those for single pools.
   std::vector<SettingLine> Describe() const;
 
  private:
   struct Found {
     std::string value;
-    const SettingEntry* entry = nullptr;  // null: nothing is said
+    const SettingEntry* entry = nullptr;  // null: COMMPOOL_CONF has none
   };
 
   Status Add(const SettingEntry& entry);
@@ -54,10 +54,10 @@ class Settings {
   DeviceLimit device_limit_;
 };
 
-// Of a pool that was made.
+// The configuration of an existing pool.
 std::vector<SettingLine> DescribePool(const PoolConfiguration& configuration);
 
-// The failure of a pool to be made, with what COMMPOOL_CONF had to do with it.
+// Adds to a pool's failure which settings of COMMPOOL_CONF took part in it.
 Status WithSources(const Status& status, const std::vector<SettingSource>& sources);
 
 }  // namespace commpool::internal
