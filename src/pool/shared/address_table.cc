@@ -30,7 +30,8 @@ Result<AddressTable::Claim> AddressTable::Add(CUdeviceptr address, uint64_t byte
 }
 
 void AddressTable::Remove(CUdeviceptr address) {
-  std::shared_ptr<BlockOwner> owner;  // outlives the lock: it may be the last one, and destroying a pool takes locks
+  std::shared_ptr<BlockOwner>
+      owner;  // released after the lock: it may be the last reference, and a pool's destructor takes locks
   MutexLock lock(mutex_);
   const auto found = ranges_.find(address);
   if (found == ranges_.end()) return;

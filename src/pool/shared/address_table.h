@@ -1,6 +1,6 @@
-// Address -> who owns the block there. Any thread.
+// AddressTable: finds the owner of the block at an address. The runtime owns it; pools add their segments. Any thread.
 //
-// A segment's entry keeps its owner alive: blocks may outlive a pool's handle.
+// A segment's entry keeps its owner alive, because blocks may outlive a pool's handle.
 #ifndef COMMPOOL_SRC_POOL_SHARED_ADDRESS_TABLE_H_
 #define COMMPOOL_SRC_POOL_SHARED_ADDRESS_TABLE_H_
 
@@ -17,7 +17,7 @@
 
 namespace commpool::internal {
 
-// A segment as the table knows it.
+// What the table knows of a segment.
 struct OwnedRange {
   CUdeviceptr address = 0;
   uint64_t bytes = 0;
@@ -29,14 +29,14 @@ class AddressTable {
   void Remove(CUdeviceptr address);
   using Claim = Taken<AddressTable, CUdeviceptr, &AddressTable::Remove>;
 
-  // The entry goes at the end of the claim's life unless that is kept. kInvalidArgument, with the owner's name, where
-  // part of the range is somebody's already.
+  // The destructor of the claim removes the entry, unless the claim is kept. kInvalidArgument, with the owner's name,
+  // where part of the range has an owner already.
   Result<Claim> Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner);
 
-  // The owner of the segment that holds the address, and that segment; kNotFound for foreign pointers.
+  // The segment that holds the address, and its owner; kNotFound for foreign pointers.
   Result<std::shared_ptr<BlockOwner>> OwnerOf(CUdeviceptr address) const;
   Result<OwnedRange> RangeOf(CUdeviceptr address) const;
-  // Of all segments.
+  // Of all segments together.
   uint64_t bytes() const;
 
  private:

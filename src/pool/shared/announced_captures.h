@@ -1,7 +1,8 @@
-// The captures that are open anywhere in the process, and on which devices: what one pool was told of binds all pools.
+// AnnouncedCaptures: which devices have an open capture. A capture that was announced to one pool binds all pools of
+// the process.
 //
-// Waiting for a device, or asking its streams for progress, would break a capture there; calls that a capture forbids
-// to every thread for caution are made in relaxed mode (driver/graph_handles.h). Any thread.
+// On a capturing device we may not wait for the device or ask its streams for progress: that would break the capture.
+// Calls that a capture forbids to every thread out of caution run in relaxed mode (driver/graph_handles.h). Any thread.
 #ifndef COMMPOOL_SRC_POOL_SHARED_ANNOUNCED_CAPTURES_H_
 #define COMMPOOL_SRC_POOL_SHARED_ANNOUNCED_CAPTURES_H_
 
@@ -14,20 +15,19 @@ namespace commpool::internal {
 
 class AnnouncedCaptures {
  public:
-  // A capture begins, or ends, that concerns these devices: its streams', and its pool's.
+  // A capture begins or ends that concerns these devices: those of its streams and of its pool.
   void Begin(const std::set<int>& devices) { Count(devices, 1); }
   void End(const std::set<int>& devices) { Count(devices, -1); }
 
   bool any() const { return all_.load(std::memory_order_acquire) > 0; }
   bool OnDevice(int device) const { return CountOf(device).load(std::memory_order_acquire) > 0; }
 
-  // A pool that was destroyed meanwhile could not give its memory back: OtherPools asks it once no
-  // capture is open.
+  // A pool that was destroyed meanwhile could not release its memory: OtherPools asks it again once no capture is open.
   void Postpone() { postponed_.store(true, std::memory_order_release); }
   bool TakePostponed() { return !any() && postponed_.exchange(false, std::memory_order_acq_rel); }
 
  private:
-  static constexpr size_t kMostDevices = 64;  // further ones share a count
+  static constexpr size_t kMostDevices = 64;  // devices beyond share a count
 
   void Count(const std::set<int>& devices, int change) {
     all_.fetch_add(change, std::memory_order_acq_rel);

@@ -1,5 +1,5 @@
-// BlockOwner: whoever blocks belong to, as the process knows it by an address. A pool is one; memory imported from
-// another process will be one too.
+// BlockOwner: the owner of blocks, as the process finds it by an address. A pool is one. Memory imported from another
+// process will be another.
 //
 // Any thread may call any method.
 #ifndef COMMPOOL_SRC_POOL_SHARED_BLOCK_OWNER_H_
@@ -21,19 +21,19 @@ class BlockOwner {
   virtual ~BlockOwner() = default;
 
   virtual const std::string& name() const = 0;
-  // Whether every rank of a communicator has its blocks at the same offsets.
+  // Whether its blocks have the same offsets on every rank of a communicator.
   virtual bool symmetric() const = 0;
 
-  // The live block that holds the address; kNotFound where none does.
+  // The live block that holds the address; kNotFound where there is none.
   virtual Result<commpool_block> FindBlock(CUdeviceptr address) const = 0;
 
   virtual Status Free(CUdeviceptr address) = 0;
-  // Another stream uses the block too: it is not reused before that stream's work is over.
-  // `stream_device`: of one that nobody promised.
+  // Another stream uses the block too, so nobody may reuse the block before that stream's work is done.
+  // `stream_device`: the device of a stream without a promise.
   virtual Status RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device) = 0;
-  // Whether the program promised that the streams it passes outlive their use.
+  // Whether the program promised that all streams it passes outlive their use.
   virtual bool streams_outlive() const = 0;
-  // Blocks that were freed into threads' caches.
+  // Takes blocks that were freed into threads' caches.
   virtual void TakeBack(const engine::ReturnedBlocks& returned) = 0;
 };
 

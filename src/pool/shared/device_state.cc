@@ -11,7 +11,7 @@ namespace commpool::internal {
 
 std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryContext& context) {
   auto synchronise = std::make_shared<std::packaged_task<CUresult()>>([cuda = driver.cuda, handle = context.get()] {
-    // On a thread as new as this one a capture anywhere would forbid the wait.
+    // This thread is new and so in global mode: a capture anywhere would forbid the wait.
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     cuda.cuThreadExchangeStreamCaptureMode(&mode);
     const CUresult current = cuda.cuCtxSetCurrent(handle);
@@ -23,7 +23,7 @@ std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryCont
 }
 
 Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms) {
-  // A collective whose rank died never ends: its wait is left to itself where the deadline passes.
+  // A collective with a dead rank never ends. When the deadline passes, its wait goes on without us.
   std::future<CUresult> result = BeginToSynchronise(driver, context);
   if (result.wait_for(std::chrono::milliseconds(deadline_ms)) == std::future_status::ready) return result.get();
   return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(context.device()) + " is still busy after " +
@@ -33,7 +33,7 @@ Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& c
 
 DeviceState::~DeviceState() {
   if (!health_.broken()) {
-    // Spare events are destroyed in their own context.
+    // Destroys spare events in their own context.
     ContextGuard guard(driver_, context_);
     fences_.Clear();
     return;

@@ -1,4 +1,5 @@
-// What pools of one device share: its primary context, whether that still works, and its fences. Any thread.
+// DeviceState: what pools of one device share: its primary context, its health, its fences and its account. DeviceTable
+// owns them. Any thread.
 #ifndef COMMPOOL_SRC_POOL_SHARED_DEVICE_STATE_H_
 #define COMMPOOL_SRC_POOL_SHARED_DEVICE_STATE_H_
 
@@ -19,10 +20,10 @@
 
 namespace commpool::internal {
 
-// Waits for everything submitted to the device by now, in a thread of its own that nobody has to wait for: the answer
-// of cuCtxSynchronize. The context must stay retained until then, or the process ends. Any thread.
+// Waits for everything submitted to the device by now, on a thread of its own that may outlive the caller. Returns
+// cuCtxSynchronize's result. The context must stay retained until then, or until the process ends. Any thread.
 std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryContext& context);
-// Returns the same answer; kDeadlineExceeded where the deadline passed. Then the wait goes on.
+// Returns the same result; kDeadlineExceeded where the deadline passes: then the wait goes on.
 Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms);
 
 class DeviceState {
@@ -40,23 +41,24 @@ class DeviceState {
   const PrimaryContext& context() const { return context_; }
   DeviceHealth& health() { return health_; }
   FenceTable& fences() { return fences_; }
-  // The part of the device's own memory that pools have reserved.
+  // The part of the device's memory that pools have reserved.
   MemoryAccount& account() { return account_; }
 
-  // All devices'.
+  // Of all devices.
   AnnouncedCaptures& captures() const { return *captures_; }
-  // While a stream of the device is captured, waiting for the device would break the capture, and so would asking for
-  // the progress of an event that was recorded on the stream meanwhile.
+  // Whether a stream of the device captures. Then a wait for the device would break the capture, and so would a
+  // question about an event that was recorded on that stream meanwhile.
   bool capturing() const { return captures_->OnDevice(device()); }
-  // kFailedPrecondition while it is: what a call asks that will wait for the device, before it changes anything.
+  // kFailedPrecondition while a stream captures. A call that will wait for the device asks this before it changes
+  // anything.
   Status CheckNotCapturing() const { return CheckNotCapturing(device()); }
   Status CheckNotCapturing(int device) const;
 
-  // Waits on the host for everything submitted to the device, at most the deadline. Nothing may be unmapped or
-  // deregistered before (rule 5).
+  // Waits on the host for everything submitted to the device, at most the deadline. Comes before any unmapping and any
+  // deregistration (rule 5).
   Status Quiesce(uint64_t deadline_ms);
 
-  // Waits on the host for a fence, at most the deadline: for those of other devices' streams, which Quiesce misses.
+  // Waits on the host for a fence, at most the deadline. For fences of other devices' streams, which Quiesce misses.
   Status Await(FenceId fence, uint64_t deadline_ms);
 
  private:
@@ -68,18 +70,18 @@ class DeviceState {
   MemoryAccount account_;
 };
 
-// The devices that are in use, made at their first.
+// The devices in use; each is made at its first use.
 class DeviceTable {
  public:
-  // `limit`: what each device begins with.
+  // `limit`: the first limit of each device.
   explicit DeviceTable(const Driver& driver, const DeviceLimit& limit = {}) : driver_(driver), limit_(limit) {}
 
-  // kInvalidArgument, with the number of devices, for one that there is not.
+  // kInvalidArgument for a device that does not exist; the message has the number of devices.
   Result<std::shared_ptr<DeviceState>> Get(int device);
 
   AnnouncedCaptures& captures() const { return *captures_; }
 
-  // The account that memory at a placement counts against: each device has one, and each host NUMA node.
+  // The account for memory at a placement: each device has one, and each host NUMA node.
   Result<std::shared_ptr<MemoryAccount>> AccountOf(const Placement& placement);
 
  private:

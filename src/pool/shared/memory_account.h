@@ -1,4 +1,5 @@
-// What pools have reserved together at one placement (a device, or a host NUMA node), against a limit. Any thread.
+// MemoryAccount: what pools have reserved together at one placement (a device, or a host NUMA node), and its limit. Any
+// thread.
 #ifndef COMMPOOL_SRC_POOL_SHARED_MEMORY_ACCOUNT_H_
 #define COMMPOOL_SRC_POOL_SHARED_MEMORY_ACCOUNT_H_
 
@@ -14,7 +15,7 @@ namespace commpool::internal {
 
 class MemoryAccount {
  public:
-  // `place`: "device 1", for messages. `capacity`: the memory that is there, UINT64_MAX where that is not known.
+  // `place`: for messages, such as "device 1". `capacity`: how much memory there is, UINT64_MAX where unknown.
   explicit MemoryAccount(std::string place = "", uint64_t capacity = UINT64_MAX)
       : place_(std::move(place)), capacity_(capacity) {}
 
@@ -25,7 +26,7 @@ class MemoryAccount {
     limit_ = bytes;
   }
 
-  // Whether the bytes fit under the limit; then they are taken, until they are returned.
+  // Takes bytes, if they fit under the limit. They count until Return.
   bool Take(uint64_t bytes) {
     MutexLock lock(mutex_);
     if (taken_ > limit_ || bytes > limit_ - taken_) return false;
@@ -37,7 +38,7 @@ class MemoryAccount {
     COMMPOOL_CHECK(bytes <= taken_, "an account gets more memory back than pools took");
     taken_ -= bytes;
   }
-  // What Take would still grant.
+  // How much Take would still grant.
   uint64_t Room() const {
     MutexLock lock(mutex_);
     return taken_ > limit_ ? 0 : limit_ - taken_;
@@ -59,7 +60,7 @@ class MemoryAccount {
   uint64_t taken_ COMMPOOL_GUARDED_BY(mutex_) = 0;
 };
 
-// Bytes taken from an account; kept once the memory exists, whose owner returns them later.
+// Bytes taken from an account. Kept once the memory exists; the memory's owner then returns them.
 using Room = Taken<MemoryAccount, uint64_t, &MemoryAccount::Return>;
 
 }  // namespace commpool::internal

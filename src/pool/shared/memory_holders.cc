@@ -9,7 +9,7 @@ namespace commpool::internal {
 
 namespace {
 
-// The holder whose function this thread is in; null outside.
+// The holder whose function runs on this thread; null outside.
 thread_local const void* asked_holder = nullptr;
 
 }  // namespace
@@ -59,7 +59,7 @@ void MemoryHolders::ForEach(Ask ask) {
     try {
       more = ask(*holder);
     } catch (...) {
-      // A program's function: one that throws gave nothing, and the others are asked all the same.
+      // A program's function that throws has given nothing; ask the others all the same.
     }
     asked_holder = outer;
     {
@@ -75,7 +75,7 @@ uint64_t MemoryHolders::Release(int device, uint64_t bytes) {
   uint64_t released = 0;
   ForEach([&](const Holder& holder) {
     const uint64_t missing = bytes - released;
-    // More than was asked for counts as what was asked for.
+    // Counts at most what was asked for.
     if (holder.release != nullptr) released += std::min(missing, holder.release(device, missing, holder.context));
     return released < bytes;
   });

@@ -1,6 +1,6 @@
-// Other allocators of the process, which say what they hold and can be asked to give back (commpool_add_holder).
+// MemoryHolders: the process's other allocators, which say what they hold and give memory back (commpool_add_holder).
 //
-// Any thread. Their functions are called without a lock; Remove returns when none of the removed one's is running.
+// Any thread. Their functions run without a lock. Remove returns when none of the removed holder's functions runs.
 #ifndef COMMPOOL_SRC_POOL_SHARED_MEMORY_HOLDERS_H_
 #define COMMPOOL_SRC_POOL_SHARED_MEMORY_HOLDERS_H_
 
@@ -20,11 +20,11 @@ namespace commpool::internal {
 class MemoryHolders {
  public:
   commpool_holder Add(const commpool_holder_options& options);
-  // kNotFound for one that was removed; kFailedPrecondition from inside one of its functions, which would wait for
-  // ever.
+  // kNotFound for a holder that was removed; kFailedPrecondition inside one of its functions, which would wait for
+  // itself.
   Status Remove(commpool_holder holder);
 
-  // Asks one after the other until `bytes` were given back; returns how many were, by their own word.
+  // Asks one after the other until they have released `bytes`; returns how many they say they released.
   uint64_t Release(int device, uint64_t bytes);
 
   struct Held {
@@ -39,15 +39,15 @@ class MemoryHolders {
     uint64_t (*cached_bytes)(int device, void* context) = nullptr;
     uint64_t (*release)(int device, uint64_t bytes, void* context) = nullptr;
     void* context = nullptr;
-    int running = 0;  // calls of its functions
+    int running = 0;  // how many of its functions run now
     bool removed = false;
   };
 
-  // Calls `ask` for every holder that is there, without the lock, until it answers false.
+  // Calls `ask` for every holder, without the lock, until it returns false.
   template <typename Ask>
   void ForEach(Ask ask);
 
-  // Not a Mutex of ours: a condition is waited for on it, and it is never held together with another lock.
+  // Not a Mutex of ours: a condition variable needs it, and nobody holds it together with another lock.
   std::mutex mutex_;
   std::condition_variable ended_;
   commpool_holder next_ = 1;

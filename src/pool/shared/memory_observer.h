@@ -1,6 +1,7 @@
-// Hears of segments and blocks as they come and go: the emulator, which judges how a program uses them, and the log.
+// MemoryObserver: tells the emulator, which judges how a program uses memory, and the log when segments and blocks come
+// and go.
 //
-// Any thread, several at once, no lock held. An observer calls nothing of the library.
+// Any thread, several at once, without a lock. It never calls the library.
 #ifndef COMMPOOL_SRC_POOL_SHARED_MEMORY_OBSERVER_H_
 #define COMMPOOL_SRC_POOL_SHARED_MEMORY_OBSERVER_H_
 
@@ -17,19 +18,18 @@ namespace commpool::internal {
 
 class MemoryObserver {
  public:
-  // Without an emulator, as with a real driver.
+  // For a real driver: no emulator listens.
   MemoryObserver() = default;
   explicit MemoryObserver(const Driver& driver);
 
-  // Whether the emulator wants to hear of blocks: then nothing is served by the threads' caches unseen, which costs
-  // time.
+  // Whether the emulator wants to hear of every block: then threads' caches may not serve unnoticed, which costs time.
   bool watches_blocks() const { return watches_blocks_; }
 
-  // A line of the log each, where COMMPOOL_LOG=debug asks for it.
+  // Each prints a line of the log where COMMPOOL_LOG=debug asks for it.
   void SegmentAdded(const engine::SegmentRange& segment, const std::string& pool) const;
   void SegmentRemoved(const engine::SegmentRange& segment, const std::string& pool) const;
 
-  // The rest is the emulator's. A segment's physical memory goes, or has come back.
+  // These tell only the emulator. A segment loses its physical memory, or gets it back.
   void SegmentSleeps(const engine::SegmentRange& segment, bool asleep) const {
     if (segment_sleeps_ != nullptr) segment_sleeps_(segment.address, segment.bytes, asleep ? 1 : 0);
   }
@@ -37,7 +37,7 @@ class MemoryObserver {
     if (!watches_blocks_ || !IsReachable(stream)) return;
     block_allocated_(block.address, block.bytes, StreamOfKey(stream), pool.c_str());
   }
-  // Told before it is true: another thread may be served the block at once.
+  // Call it before the free takes effect: another thread may get the block at once.
   void BlockFreed(CUdeviceptr address) const {
     if (watches_blocks_) block_freed_(address);
   }
@@ -47,7 +47,7 @@ class MemoryObserver {
   }
 
  private:
-  // The emulator's functions for this; null with a real driver, and some with an older emulator.
+  // The emulator's functions. All null with a real driver, some with an older emulator.
   decltype(&commpoolEmulatorSegmentSleeps) segment_sleeps_ = nullptr;
   decltype(&commpoolEmulatorBlockAllocated) block_allocated_ = nullptr;
   decltype(&commpoolEmulatorBlockFreed) block_freed_ = nullptr;

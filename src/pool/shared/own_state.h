@@ -1,5 +1,5 @@
-// A thread's own state, found without a lock: one object, so that a call looks up its place once. For its own thread
-// only.
+// OwnState: a thread's own state, in one object, so that a call finds it with one look-up and no lock. Only the thread
+// itself uses it.
 #ifndef COMMPOOL_SRC_POOL_SHARED_OWN_STATE_H_
 #define COMMPOOL_SRC_POOL_SHARED_OWN_STATE_H_
 
@@ -11,19 +11,19 @@ class OwnCaches;
 class OwnScopes;
 
 struct OwnState {
-  OwnCaches* caches = nullptr;  // null before the first, and while the thread ends
-  OwnScopes* scopes = nullptr;  // likewise
-  uint64_t scope_changes = 0;   // scopes of this thread that have begun, and that have ended, all-time
-  // Allocations that asked whether a scope catches them, and none did: see ScopeTable::NoteUncaught.
+  OwnCaches* caches = nullptr;  // null before the first use, and while the thread ends
+  OwnScopes* scopes = nullptr;  // the same
+  uint64_t scope_changes = 0;   // how often a scope of this thread has begun or ended
+  // How many allocations asked for a scope and found none: see ScopeTable::NoteUncaught.
   uint32_t uncaught = 0;
-  // The thread runs a user's function: no call of it takes a fast path, so that the slow one can refuse it.
+  // This thread runs a user's function: its calls must take the slow path, which refuses them.
   bool in_user_function = false;
 };
 
-// Has no destructor, so it can be read until the thread is gone.
+// It has no destructor, so it stays readable until the thread is gone.
 extern thread_local constinit OwnState own_state;
 
-// While it lives, this thread has no caches, and begins and ends no scope without a question.
+// While it lives this thread uses no caches, and begins or ends no scope by the fast path.
 class [[nodiscard]] WithoutFastPaths {
  public:
   WithoutFastPaths() : caches_(own_state.caches), outer_(own_state.in_user_function) {

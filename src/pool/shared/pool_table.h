@@ -1,4 +1,5 @@
-// Handle -> pool. Handles are never reused, so a stale one is an error and not a crash. Any thread.
+// PoolTable: handle -> pool. Handles are never reused, so a stale one is an error and not a crash. The runtime owns it.
+// Any thread.
 #ifndef COMMPOOL_SRC_POOL_SHARED_POOL_TABLE_H_
 #define COMMPOOL_SRC_POOL_SHARED_POOL_TABLE_H_
 
@@ -22,26 +23,26 @@ using PoolHandle = uint64_t;
 
 class PoolTable {
  public:
-  // A handle for a pool that is about to be added: it must know its handle before anybody finds it.
+  // A handle for a pool that will be added: the pool must know its handle before another thread finds it.
   PoolHandle NextHandle();
   void Add(PoolHandle handle, std::shared_ptr<Pool> pool, int device = 0);
-  // kNotFound for a handle that never was or has ended.
+  // kNotFound for a handle that never existed or has ended.
   Result<std::shared_ptr<Pool>> Find(PoolHandle handle) const;
-  // `title`: for messages when the pool is gone.
+  // `title`: for messages after the pool's end.
   Result<std::shared_ptr<Pool>> Remove(PoolHandle handle, std::string title = {});
 
-  // The device of a pool that has its handle, without a lock. Nothing where there is none, or only Find can tell.
+  // The device of a pool, without a lock. Nothing where the handle has ended, or only Find can tell.
   std::optional<int> DeviceAtOnce(PoolHandle handle) const {
     const uint64_t word = devices_[handle % kDevices].load(std::memory_order_acquire);
     return word >> kDeviceBits == handle ? std::make_optional(static_cast<int>(word & kMostDevice)) : std::nullopt;
   }
-  // Of a pool whose handle has ended, by the title that it had: "pool gradients (vmm, device 1)". Long ago, by number.
+  // The title that a removed pool had, such as "pool gradients (vmm, device 1)"; for older ones only the number.
   std::string TitleOfRemoved(PoolHandle handle) const;
 
-  // Pools without a handle that the table still looks after: none that is gone.
+  // How many removed pools the table still knows, because they still exist.
   size_t removed() const;
 
-  // Every pool with a handle, oldest first, then those without that live blocks keep alive.
+  // Every pool with a handle, oldest first, then those without one that live blocks keep alive.
   ReservedVector<std::shared_ptr<Pool>> All() const;
 
  private:
@@ -58,9 +59,9 @@ class PoolTable {
   mutable Mutex mutex_{LockRank::kPoolTable};
   PoolHandle next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   ReservedMap<PoolHandle, std::shared_ptr<Pool>> pools_ COMMPOOL_GUARDED_BY(mutex_);
-  // Handle and device of the pool added last of those that share a place.
+  // Handle and device of the newest pool at each place.
   std::array<std::atomic<uint64_t>, kDevices> devices_ = {};
-  std::array<Title, kTitlesKept> titles_ COMMPOOL_GUARDED_BY(mutex_);  // of those removed last
+  std::array<Title, kTitlesKept> titles_ COMMPOOL_GUARDED_BY(mutex_);  // of the pools removed last
   size_t titles_ever_ COMMPOOL_GUARDED_BY(mutex_) = 0;
   ReservedVector<std::weak_ptr<Pool>> removed_ COMMPOOL_GUARDED_BY(mutex_);
 };

@@ -1,5 +1,5 @@
-// Something taken that goes back at the end of its life unless it is kept: bytes of an account, an entry of a table.
-// Move-only.
+// Taken: something taken from an owner (bytes of an account, an entry of a table). The destructor returns it, unless it
+// is kept. Move-only.
 #ifndef COMMPOOL_SRC_POOL_SHARED_TAKEN_H_
 #define COMMPOOL_SRC_POOL_SHARED_TAKEN_H_
 
@@ -22,7 +22,7 @@ class Taken {
     if (owner_ != nullptr) (owner_->*give_back)(what_);
   }
 
-  // Whoever has it now gives it back later.
+  // Somebody else returns it later.
   void Keep() { owner_ = nullptr; }
 
  private:
