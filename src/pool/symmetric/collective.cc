@@ -21,7 +21,7 @@ Status WithWayOut(const Status& status) {
                                    "then close() or rehome()");
 }
 
-// The options that placement and growth depend on: if they differed, the ranks' offsets and decisions would part.
+// Placement and growth depend on these options: with different values the ranks' offsets and decisions would differ.
 std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
   return std::string("backing ") + Name(configuration.backing.kind) + ", alignment_bytes " +
          std::to_string(configuration.alignment_bytes) + ", granularity_bytes " +
@@ -31,13 +31,13 @@ std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
          ", placement rules " + std::to_string(engine::kPlacementRules);
 }
 
-// The entry of the sequence that a collective call leaves.
+// How a collective call appears in the sequence.
 engine::SequenceCall SequenceCallOf(CollectiveCall call) {
   switch (call) {
     case CollectiveCall::kReserve:
       return engine::SequenceCall::kReserve;
     case CollectiveCall::kReclaim:
-    case CollectiveCall::kVerify:  // never noted
+    case CollectiveCall::kVerify:  // never in the sequence
       return engine::SequenceCall::kReclaim;
     case CollectiveCall::kTrim:
     case CollectiveCall::kClose:
@@ -96,7 +96,7 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
                       basis_.driver.cuda.cuMemGetInfo(&free_bytes, &total_bytes) == CUDA_SUCCESS;
   intent.memory_left = counts ? free_bytes : UINT64_MAX;
   intent.pool = basis_.name();
-  if (proposal.call == CollectiveCall::kCreate) {  // a new sequence, of which no rank has made a call
+  if (proposal.call == CollectiveCall::kCreate) {  // a new sequence, in which no rank has made a call
     intent.options = DescribeSharedOptions(basis_.configuration);
     for (const SegmentToRegister& segment : segments_.List()) intent.segments.push_back(segment.bytes);
     return intent;
@@ -121,7 +121,8 @@ Status Collective::CheckCalled(size_t present) const {
 PoolInCall Collective::Ask(const Proposal& proposal) {
   const std::optional<RelaxedCapture> relaxed =
       captures_.any_open() ? std::make_optional<RelaxedCapture>(basis_.driver) : std::nullopt;
-  // Waits for the word of graphs that were destroyed just now: what they held counts as freed in this call.
+  // Waits for the driver's news of graphs that were destroyed just now: what they held then counts as freed in this
+  // call.
   const Status readiness =
       Insist([&] { return proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness; });
   graph_blocks_.Collect();
@@ -139,7 +140,7 @@ void Collective::AwaitStranded() {
     MutexLock lock(blocks_.mutex());
     awaits = engine().AwaitsDevice();
   }
-  // Where this fails, or a capture is in the way, the frees wait for a later call.
+  // Where this fails, or a capture forbids it, the frees wait for a later call.
   if (awaits && !basis_.device->capturing()) BestEffort([&] { static_cast<void>(blocks_.WaitForDevice()); });
 }
 
@@ -233,12 +234,13 @@ Status Collective::Run(const PoolStep& step) {
 }
 
 Status Collective::TearDown(FunctionRef<Status()> deregister, FunctionRef<Status()> unmap) {
-  // NCCL drains nothing when it deregisters, and beside a running collective it can deadlock: quiesce first.
+  // NCCL does not wait for running work when it deregisters, and can deadlock beside a running collective: quiesce
+  // first.
   COMMPOOL_TRY(Run({"waiting for the device", [&] { return blocks_.WaitForDevice(); }}));
-  // Every rank has quiesced. Deregister on every communicator, before the caller destroys any.
+  // Every rank has quiesced. Deregister on every communicator before the caller destroys any.
   COMMPOOL_TRY(Run({"deregistering", deregister}));
-  // Every rank has deregistered: until then peers' imports keep the memory alive, and an address that is given out
-  // again would be another block under an old window.
+  // Every rank has deregistered. Until now peers' imports kept the memory alive, and a reused address would have put
+  // another block under an old window.
   return unmap();
 }
 
@@ -287,7 +289,7 @@ void Collective::Publish() {
 }
 
 void Collective::StopPublishing() {
-  std::unique_ptr<Publisher> publisher;  // ends after the lock
+  std::unique_ptr<Publisher> publisher;  // destroyed after the lock is released
   MutexLock lock(blocks_.mutex());
   publisher = std::move(publisher_);
 }

@@ -1,7 +1,8 @@
-// How the ranks of a symmetric pool go through a call together, step by step: agree on the intent, act, agree on the
-// outcome, undo where a rank failed. reserve, trim, register, deregister and close are written in it.
+// Collective: how the ranks of a symmetric pool make a call together, step by step: they agree on the intent, act,
+// agree on the outcome, and undo where a rank failed. It owns the agreement channel. reserve, trim, register,
+// deregister and close use it.
 //
-// One call at a time: the pool's collective lock. Publishing and asking for a divergence is any thread's.
+// One call at a time, under the pool's collective lock. Any thread may publish, and may ask for a divergence.
 #ifndef COMMPOOL_SRC_POOL_SYMMETRIC_COLLECTIVE_H_
 #define COMMPOOL_SRC_POOL_SYMMETRIC_COLLECTIVE_H_
 
@@ -23,22 +24,22 @@
 
 namespace commpool::internal {
 
-// What this rank brings to a call.
+// What this rank proposes for a call.
 struct Proposal {
   CollectiveCall call = CollectiveCall::kReserve;
   uint64_t bytes = 0;
   Status readiness = {};  // why this rank cannot take part
   DomainClaim claim = {};
-  ClaimJudge judge = {};  // of all ranks' claims, where the channel decides
+  ClaimJudge judge = {};  // judges the claims of all ranks, where the channel decides
 };
 
 class Collective;
-// What one pool of this rank brings to a call, which may be for several: they agree in the same rounds.
+// One pool's proposal in a call that may take several: they agree in the same rounds.
 struct PoolProposal {
   Collective& pool;
   Proposal proposal;
 };
-// How one pool of a call fared in a step.
+// One pool's result of a step.
 struct PoolOutcome {
   Collective& pool;
   std::string step;
@@ -53,45 +54,46 @@ class Collective {
 
   AgreementChannel& channel() COMMPOOL_REQUIRES(segments_.collective()) { return *channel_; }
 
-  // Agrees on a call, and changes nothing. A failure too where the ranks' claims do not go together.
+  // Agrees on a call, and changes nothing. Fails too where the ranks' claims contradict each other.
   Result<Agreed> Agree(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
-  // Agrees on a call, lets the frees take effect that every rank has made, and notes the call in the sequence.
+  // Agrees on a call, applies the frees that every rank has made, and adds the call to the sequence.
   Result<Agreed> Begin(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
-  // The same for several pools of this rank, one home and one device. All go on, or none: the failure is that of the
-  // first pool that does not. REQUIRES: their collective locks.
+  // The same for several pools of this rank, of one home and one device. All go on, or none: then it returns the
+  // failure of the first pool. REQUIRES: their collective locks.
   static Result<std::vector<Agreed>> Agree(const std::vector<PoolProposal>& pools);
   static Result<std::vector<Agreed>> Begin(const std::vector<PoolProposal>& pools);
-  // Each pool's outcome of all ranks, from this one's, and the first failure.
+  // From this rank's results makes each pool's result of all ranks. Returns the first failure.
   static Status AgreeOn(ReservedVector<PoolOutcome>& pools);
-  // The outcome of all ranks of a step, from this one's.
+  // The result of a step on all ranks, from this rank's result.
   Status AgreeOn(const Status& mine, const char* step) COMMPOOL_REQUIRES(segments_.collective());
   Status Run(const PoolStep& step) COMMPOOL_REQUIRES(segments_.collective());
-  // The same as a function, to be called under that lock.
+  // The same as a function object, to be called under that lock.
   auto Runner() {
     return [this](const PoolStep& step) {
       segments_.collective().AssertHeld();
       return Run(step);
     };
   }
-  // The one order in which registrations, and the memory under them, end on every rank. Graphs that use them are gone:
-  // the intent asked for that.
+  // Ends registrations, and the memory under them, in the one order that all ranks keep. Graphs that used them are
+  // gone: the intent has checked that.
   Status TearDown(FunctionRef<Status()> deregister, FunctionRef<Status()> unmap)
       COMMPOOL_REQUIRES(segments_.collective());
-  // The way to the ranks of a home, as a pool's options ask for it: over the caller's all-gather, or over the link that
-  // the pools of this home share, which tells `home` of lost ranks. Collective over home; `context` is of its device.
+  // Connects to the ranks of a home, as the pool's options ask: through the caller's all-gather, or through the link
+  // that the pools of this home share, which tells `home` of lost ranks. Collective over home; `context` is of its
+  // device.
   static Result<std::unique_ptr<AgreementChannel>> OpenChannel(const Driver& driver, const PrimaryContext& context,
                                                                RuntimeParts& runtime, Communicator& home,
                                                                const PoolConfiguration& configuration);
-  // Tells the ranks that make a pool, or rehome one, over a channel why this one does not.
+  // Tells the other ranks that make or rehome a pool over a channel why this rank does not.
   static Status Refuse(AgreementChannel& channel, const Status& why);
-  // To the ranks of home, the first or another, with whom a new sequence of calls begins.
+  // Changes to the ranks of a home, the first or another one; a new sequence of calls begins.
   void MoveTo(std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(segments_.collective());
-  // No call follows.
+  // No call comes after this.
   void End() COMMPOOL_REQUIRES(segments_.collective());
 
-  // Publication of the sequence in the background, by this rank of home.
+  // Publishes the sequence in the background, as this rank of home.
   void StartPublishing(int rank) COMMPOOL_REQUIRES(segments_.collective());
-  // After each call that the engine took into its sequence.
+  // Call it after each call that the engine added to its sequence.
   void Publish() COMMPOOL_REQUIRES(blocks_.mutex());
   void StopPublishing() COMMPOOL_EXCLUDES(blocks_.mutex());
   // OK, or how the ranks' sequences differ.
@@ -100,19 +102,19 @@ class Collective {
  private:
   using CallOfSeveral = Result<std::vector<Agreed>> (*)(const std::vector<PoolProposal>& pools);
 
-  // A call of several pools for this one.
+  // This pool's part of a call for several pools.
   Result<Agreed> Alone(const Proposal& proposal, CallOfSeveral call) COMMPOOL_REQUIRES(segments_.collective());
-  // Why there is nothing to agree on, on every rank alike. `present`: how many of the pools that this thread made
-  // together with this one are in the call.
+  // Why this call cannot agree on anything, the same on every rank. `present`: how many of the pools that this thread
+  // made together with this one are in the call.
   Status CheckCalled(size_t present) const;
-  // Offers to the others what this rank freed on streams that may be gone, once the device is done with it.
+  // Waits for streams that may be gone, so that this rank can offer what they freed to the other ranks.
   void AwaitStranded();
   PoolInCall Ask(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
-  // A failure of a round, of which this pool is told.
+  // A failure of a round, with this pool's name and the way out.
   Status Told(const Status& status) const;
   void Note(const Proposal& proposal, const Agreed& agreed);
   Calls LastCalls(uint64_t count) const;
-  // Why captures keep this rank from a call, where they do.
+  // Why a capture keeps this rank from the call, if one does.
   Status CheckTakesPart(CollectiveCall call) const;
   // This rank's intent for the call. Changes nothing.
   Intent MakeIntent(const Proposal& proposal, const Status& readiness) const COMMPOOL_REQUIRES(segments_.collective());

@@ -1,6 +1,6 @@
-// The beginning of an epoch of a symmetric pool, and the way to another home: from here on its ranks are those of one
-// home, and its sequence of calls is new. Ranks that create the pool, and have no memory yet, meet in one call those
-// that rehome it and keep theirs: who has fewer segments makes the rest.
+// Begins an epoch of a symmetric pool, or moves the pool to another home. From then on its ranks are those of one home,
+// and its sequence of calls is new. Ranks that create the pool and ranks that rehome it meet in one call. The rehoming
+// ranks keep their memory; ranks with fewer segments make the missing ones.
 #include <memory>
 #include <random>
 #include <string>
@@ -77,7 +77,7 @@ Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegme
     segments_.collective().AssertHeld();
     const Status undone = mine.ok() ? segments_.registrations().RemoveAll() : Status();
     const Status all_undone = collective_.AgreeOn(undone, "undoing the registration");
-    // Where one rank could not, or is lost, a peer or NCCL may still hold this memory.
+    // If one rank could not undo, or is lost, a peer or NCCL may still hold this memory.
     if (all_undone.ok()) return;
     const bool pinned = !mine.ok() || !undone.ok();
     segments_.SetAside(std::move(made), pinned ? SegmentStore::Aside::kPinned : SegmentStore::Aside::kUnpinned);
@@ -91,7 +91,7 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
                                                         .claim = {.number = RandomNumber()},
                                                         .judge = FindHomeNumber}));
   NewSegments made;
-  if (agreed.segments.empty()) {  // no rank has memory: NCCL is not called, so no rank can fail
+  if (agreed.segments.empty()) {  // no rank has memory, so no rank calls NCCL and none can fail
     COMMPOOL_TRY(Renumber());
     COMMPOOL_TRY(registrar_.AddHome({}));
   } else {
@@ -122,7 +122,7 @@ Status SymmetricMode::LeaveHome() {
                       " communicators: abandon() or deregister() every one before rehome()");
   }
   COMMPOOL_TRY(SettleAlone());
-  // Where home was left together with the other ranks it lives on, and may know that memory still.
+  // If the pool left its home together with the other ranks, that home lives on and may still know the memory.
   return home() == nullptr ? segments_.ReleaseSetAside(SegmentStore::Pinned::kGo) : Status();
 }
 
@@ -148,7 +148,7 @@ Status SymmetricMode::Rehome(ncclComm_t communicator) {
   Result<std::unique_ptr<AgreementChannel>> channel =
       Collective::OpenChannel(basis_.driver, basis_.device->context(), basis_.runtime, *home, basis_.configuration);
   if (!channel.ok()) return basis_.Named(channel.status().under("rehome"));
-  // From here on the pool has no home until all ranks have agreed: where they do not, it is rehomed again or closed.
+  // From here on the pool has no home until all ranks have agreed. If they do not, it can be rehomed again or closed.
   home_handle_.store(nullptr, std::memory_order_release);
   collective_.MoveTo(std::move(*channel));
   home_ = *home;

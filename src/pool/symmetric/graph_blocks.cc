@@ -100,11 +100,11 @@ void GraphBlocks::Collect() {
       if (basis_.device->Quiesce(basis_.deadline_ms()).ok()) Settle(address, stream, engine::kNoFence);
       continue;
     }
-    // A stream that is captured again takes no fence of the past: the block waits for a later call.
+    // A stream that captures again can record no fence for past work: the block waits for a later call.
     const Result<CUgraph> graph = GraphInCapture(basis_.driver, IsReachable(stream) ? StreamOfKey(stream) : nullptr);
     if (!graph.ok() || *graph != nullptr) continue;
     Result<FenceId> fence = basis_.device->fences().Record(stream);
-    if (fence.ok()) Settle(address, stream, *fence);  // else quarantined, as rule 9 asks for
+    if (fence.ok()) Settle(address, stream, *fence);  // else the block stays quarantined, as rule 9 asks
   }
 }
 

@@ -1,8 +1,9 @@
-// The blocks of a symmetric pool that captures got. Such a block is its graph's until the graph is gone: freed, it is
-// not offered to the other ranks before, so that no rank reuses it while the graph is replayed. Where it lies depends
-// on the sequence of calls alone, as ever.
+// GraphBlocks: the blocks of a symmetric pool that captures got. A graph owns such a block until the graph is gone.
+// Until then this rank does not offer a freed one to the other ranks, so that no rank reuses it while the graph is
+// replayed. Only the sequence of calls decides where such a block lies, as always.
 //
-// Any thread; methods that say so need the pool's lock, the others call the driver and are never called under one.
+// Any thread. Methods with an annotation need the pool's lock; the others call the driver, so never call them under a
+// lock.
 #ifndef COMMPOOL_SRC_POOL_SYMMETRIC_GRAPH_BLOCKS_H_
 #define COMMPOOL_SRC_POOL_SYMMETRIC_GRAPH_BLOCKS_H_
 
@@ -24,21 +25,21 @@ class GraphBlocks {
   GraphBlocks(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks)
       : basis_(basis), captures_(captures), blocks_(blocks) {}
 
-  // Waits on the host for the uses of a block that lie outside of the capture of `part`: they must not become part of
-  // the graph. `waits` keeps the uses inside, for which a device-side wait is an edge of the graph. kFailedPrecondition
-  // for a use in another capture.
+  // Waits on the host for the uses of a block outside of the capture of `part`, because they must not become part of
+  // the graph. `waits` keeps the uses inside the capture: for them a wait on the device becomes an edge of the graph.
+  // kFailedPrecondition for a use in another capture.
   Status AwaitOutside(engine::Part part, ReservedVector<engine::StreamUse>* waits) const;
 
-  // A capture of `part` got the block, by the call `sequence`.
+  // A capture of `part` got the block by the call number `sequence`.
   void Add(CUdeviceptr address, engine::Sequence sequence, engine::Part part) COMMPOOL_REQUIRES(blocks_.mutex());
-  // The block was freed: the streams that owe it fences record them when the graph is gone, for nothing may be recorded
-  // for a graph. Takes them out of `freed`. Nothing for blocks of no graph.
+  // The block was freed. Nothing may be recorded for a graph, so the streams in `freed` record their fences once the
+  // graph is gone; takes them out of `freed`. Does nothing for blocks of no graph.
   void Free(CUdeviceptr address, engine::Freed* freed) COMMPOOL_REQUIRES(blocks_.mutex());
-  // Takes blocks of live graphs out of what this rank offers as freed.
+  // Removes blocks of live graphs from what this rank offers as freed.
   void Keep(std::vector<engine::Sequence>* freed) const COMMPOOL_REQUIRES(blocks_.mutex());
 
   bool Has(CUdeviceptr address) const;
-  // Blocks of graphs that are gone become like any that was freed.
+  // Turns blocks of graphs that are gone into ordinary freed blocks.
   void Collect();
   void ForgetStream(StreamKey stream);
 
@@ -46,14 +47,14 @@ class GraphBlocks {
   struct GraphBlock {
     engine::Sequence sequence = 0;
     engine::Part part = engine::kCommonPart;
-    bool gone = false;                       // the graph; the block is kept while streams are to fence
-    ReservedVector<StreamKey> streams = {};  // that used it and get their fences then
+    bool gone = false;                       // of the graph; the block stays while streams have fences to record
+    ReservedVector<StreamKey> streams = {};  // those that used it and record fences then
   };
 
   Status Await(const engine::StreamUse& use) const;
-  // The fences that blocks of gone graphs still owe.
+  // The fences that blocks of gone graphs still need.
   ReservedVector<std::pair<CUdeviceptr, StreamKey>> TakeOwed(const ReservedVector<engine::Part>& gone);
-  // With kNoFence where the stream's work is over.
+  // With kNoFence where the stream's work is done.
   void Settle(CUdeviceptr address, StreamKey stream, FenceId fence);
 
   PoolBasis& basis_;

@@ -11,7 +11,8 @@ namespace commpool::internal {
 
 namespace {
 
-// Long enough for what is no collective, or has all its ranks; short beside a program's own watchdogs.
+// Long enough for work other than collectives, and for collectives with all their ranks; short beside watchdogs of
+// programs.
 constexpr uint64_t kPatienceMilliseconds = 200;
 
 constexpr UserFunctionKind kOnLostRank = {.name = "a pool's on_lost_rank", .may_free = true};
@@ -38,16 +39,16 @@ void LossWatch::Stop() {
     ranks = kept_.back();
     listener = std::exchange(listener_, 0);
   }
-  if (listener != 0) ranks->RemoveListener(listener);  // waits for one that runs
+  if (listener != 0) ranks->RemoveListener(listener);  // waits for a listener that runs
 }
 
 LossWatch::InFlight LossWatch::Look() const {
   const NcclLibrary& nccl = basis_.driver.nccl;
-  // Since 2.29.7 an abort ends such a collective.
+  // From 2.29.7 on an abort ends such a collective.
   if (registrations_.registrations() == 0 || nccl.ends_windows_in_abort()) return InFlight::kNo;
   const uint64_t patience = std::min(kPatienceMilliseconds, basis_.deadline_ms());
   const StatusCode waited = basis_.device->Quiesce(patience).code();
-  // A device that is captured cannot be asked.
+  // A capturing device cannot be asked.
   const bool unknown = waited == StatusCode::kDeadlineExceeded || waited == StatusCode::kFailedPrecondition;
   return unknown ? InFlight::kMaybe : InFlight::kNo;
 }

@@ -1,7 +1,7 @@
-// A pool's knowledge of lost ranks of its home. It tells a program that asks before it launches, and the function that
-// the program gave as on_lost_rank.
+// LossWatch: a pool's knowledge of lost ranks of its home. It answers a program that asks before a launch, and calls
+// the program's on_lost_rank.
 //
-// Any thread may ask; that costs two loads. The program is told on the thread of the channel that noticed.
+// Any thread may ask, for two loads. on_lost_rank runs on the thread of the channel that noticed the loss.
 #ifndef COMMPOOL_SRC_POOL_SYMMETRIC_LOSS_WATCH_H_
 #define COMMPOOL_SRC_POOL_SYMMETRIC_LOSS_WATCH_H_
 
@@ -22,9 +22,9 @@ class LossWatch {
       : basis_(basis), registrations_(registrations) {}
   ~LossWatch() { Stop(); }
 
-  // Of the home that the pool has from now on.
+  // Watches the ranks of a new home.
   void Follow(const std::shared_ptr<LostRanks>& ranks);
-  // Tells nobody any more once it returns.
+  // Calls nobody any more once it returns.
   void Stop();
 
   int first() const {
@@ -33,7 +33,7 @@ class LossWatch {
   }
 
  private:
-  // Whether a collective on the pool's windows may be running: it waits for the lost rank until the process ends.
+  // Whether a collective on the pool's windows may be running. It would wait for the lost rank until the process ends.
   enum class InFlight { kNo, kMaybe };
   InFlight Look() const;
   void Tell(int rank) const;
@@ -42,7 +42,7 @@ class LossWatch {
   const RegistrationSet& registrations_;
   std::atomic<const LostRanks*> followed_{nullptr};
   Mutex mutex_{LockRank::kLeaf};
-  // Those of earlier homes too: whoever asks takes no lock, and may still be reading.
+  // Also those of earlier homes: a thread that asks takes no lock, and may still read them.
   std::vector<std::shared_ptr<LostRanks>> kept_ COMMPOOL_GUARDED_BY(mutex_);
   LostRanks::ListenerNumber listener_ COMMPOOL_GUARDED_BY(mutex_) = 0;
 };

@@ -1,4 +1,4 @@
-// Symmetric pools that sleep: every rank falls asleep and wakes in the same call, or none does.
+// Sleep of symmetric pools: all ranks fall asleep, or wake, in the same call, or none does.
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/pool/segments/sleep.h"
@@ -8,7 +8,7 @@ namespace commpool::internal {
 
 namespace {
 
-// What ranks compare: all have to ask for the same.
+// What ranks compare, because all must ask for the same.
 uint64_t NumberOf(const SleepRequest& request) {
   return 2 * static_cast<uint64_t>(request.keep) + static_cast<uint64_t>(request.graphs);
 }
@@ -25,7 +25,7 @@ Status SymmetricMode::Sleep(const SleepRequest& request) {
 
 Status SymmetricMode::Wake() {
   MutexLock collective(segments_.collective());
-  if (IsAlone()) {  // no communicator to register with either: the way to what was kept
+  if (IsAlone()) {  // after a loss there is no communicator to register with: wakes only to save what was kept
     COMMPOOL_TRY(Sleeping::CheckMayWake(basis_));
     return basis_.Named(Sleeping(basis_, blocks_, segments_, kAlone).WakeUp().under("wake"));
   }

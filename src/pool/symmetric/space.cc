@@ -202,7 +202,7 @@ Status SymmetricMode::Close() {
   const std::vector<engine::SegmentIndex> all = Insist([&] { return segments_.Indexes(); });
   COMMPOOL_TRY(Release(all, UnmatchedFrees::kApply));
   Status status = segments_.registrations().RemoveAll();
-  // No rank uses the pool any more, so what waited for other ranks alone goes as well.
+  // No rank uses the pool any more, so memory that waited only for other ranks goes too.
   const Status released = segments_.ReleaseSetAside(SegmentStore::Pinned::kStay);
   if (status.ok()) status = released;
   EndClose();

@@ -14,8 +14,8 @@ namespace {
 
 using GrowingPools = ReservedVector<GrowingPool>;
 
-// One pool after the other. Those behind one that fails are left out: they would call NCCL at a place where the other
-// ranks call it for that one.
+// One pool after the other. Stops at a failure: a later pool would call NCCL where the other ranks make the call for
+// the failed one.
 void OneByOne(GrowingPools& pools, Status (*act)(GrowingPool& pool)) {
   for (GrowingPool& pool : pools) {
     pool.status = Attempt([&] { return act(pool); });
@@ -23,7 +23,7 @@ void OneByOne(GrowingPools& pools, Status (*act)(GrowingPool& pool)) {
   }
 }
 
-// The outcomes of all ranks.
+// Makes the results of all ranks.
 Status AgreeOn(GrowingPools& pools, FunctionRef<std::string(const GrowingPool& pool)> step) {
   ReservedVector<PoolOutcome> outcomes;
   for (GrowingPool& pool : pools) Insist([&] { outcomes.push_back({pool.collective, step(pool), pool.status}); });
@@ -40,21 +40,21 @@ Status Make(GrowingPool& pool) {
   return Status();
 }
 
-// Windows with every communicator.
+// Registers windows with every communicator.
 Status Register(GrowingPool& pool) {
   const NewSegment& made = pool.made.front();
   return pool.segments.registrations().RegisterSegment({pool.index, made->address(), made->bytes()});
 }
 
-// This rank's windows go again, and all ranks' have before any unmaps. Each pool by itself: whether the undoing of one
-// works is nothing to the others.
+// Ends this rank's windows. All ranks have ended theirs before any rank unmaps. Each pool by itself: they do not depend
+// on each other's success.
 void UndoRegistrations(GrowingPools& pools) {
   for (GrowingPool& pool : pools) {
     pool.status = Attempt([&] { return pool.segments.registrations().DeregisterSegment(pool.index); });
     if (!pool.status.ok()) pool.aside = SegmentStore::Aside::kPinned;
   }
   static_cast<void>(AgreeOn(pools, [](const GrowingPool&) { return std::string("undoing the registration"); }));
-  // Where one rank could not, or is lost, a peer or NCCL may still hold this memory.
+  // If one rank could not undo, or is lost, a peer or NCCL may still hold this memory.
   for (GrowingPool& pool : pools) {
     if (!pool.status.ok()) pool.segments.SetAside(std::move(pool.made), pool.aside);
   }

@@ -1,5 +1,5 @@
-// One more segment of each of some symmetric pools of a rank: made on every rank before any rank calls NCCL, registered
-// on every rank before any rank serves from it. All of them grow, or none.
+// Adds one segment to each of some symmetric pools of a rank. Every rank makes it before any rank calls NCCL, and
+// registers it before any rank serves from it. All these pools grow, or none.
 #ifndef COMMPOOL_SRC_POOL_SYMMETRIC_SYMMETRIC_GROWTH_H_
 #define COMMPOOL_SRC_POOL_SYMMETRIC_SYMMETRIC_GROWTH_H_
 
@@ -16,10 +16,10 @@ struct GrowingPool {
   SegmentStore& segments;
   Collective& collective;
   const uint64_t bytes;
-  NewSegments made = {};  // one, until it is adopted
+  NewSegments made = {};  // one segment, until it is adopted
   engine::SegmentIndex index = 0;
-  Status status = {};                                          // of this rank's last step
-  SegmentStore::Aside aside = SegmentStore::Aside::kUnpinned;  // how it would be set aside
+  Status status = {};                                          // the result of this rank's last step
+  SegmentStore::Aside aside = SegmentStore::Aside::kUnpinned;  // how to set it aside, if needed
 };
 
 // REQUIRES: the pools' collective locks.

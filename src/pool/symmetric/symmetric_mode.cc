@@ -14,7 +14,7 @@ namespace commpool::internal {
 
 namespace {
 
-// Those that the waits are recorded on: a fence has been.
+// The streams of these waits that have a fence.
 ReservedVector<StreamKey> StreamsOf(const ReservedVector<engine::StreamUse>& waits) {
   ReservedVector<StreamKey> streams;
   for (const engine::StreamUse& use : waits) {
@@ -72,7 +72,8 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
     collective_.Publish();
     if (!outcome.ok()) return basis_.Named(outcome.status());
     if (const engine::Grow* grow = std::get_if<engine::Grow>(&*outcome)) {
-      // Noted in the sequence by now: without memory for the sentence the answer stays what it is on every rank.
+      // The sequence has this call already. Without host memory for the message, the answer must stay the same as on
+      // the other ranks.
       Status why = Attempt([&] {
         blocks_.mutex().AssertHeld();
         return Status(StatusCode::kExhausted, basis_.title + " " + DescribeExhaustion(bytes, grow->bytes));
@@ -146,7 +147,7 @@ void SymmetricMode::AfterDestroy() {
   StopListening();
   const uint64_t reserved = blocks_.ReservedBytes();
   if (reserved == 0) return;
-  // Windows may only be ended collectively, and nothing that is registered may be unmapped.
+  // Only a collective call may end windows, and registered memory must not be unmapped.
   Log(LogLevel::kWarning, basis_.title + " was destroyed without close(): " + FormatBytes(reserved) +
                               " stay mapped until the process ends");
 }

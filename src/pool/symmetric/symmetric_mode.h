@@ -1,7 +1,8 @@
-// Symmetric pools: equal offsets on every rank of the home communicator, registered as windows.
+// SymmetricMode: symmetric pools, with equal offsets on every rank of the home communicator, registered as windows.
+// Pool calls it.
 //
-// Made, grown, registered and shrunk only in calls that every rank makes; in between an allocation takes what is there
-// or is exhausted.
+// Such a pool is made, grows, registers and shrinks only in calls that every rank makes. Between them an allocation
+// takes free memory or is exhausted.
 #ifndef COMMPOOL_SRC_POOL_SYMMETRIC_SYMMETRIC_MODE_H_
 #define COMMPOOL_SRC_POOL_SYMMETRIC_SYMMETRIC_MODE_H_
 
@@ -32,26 +33,26 @@ class SymmetricMode final : public PoolMode {
                 const Communicator& home);
 
   // The rest of creation, collective over the channel to the ranks of home: every rank must be able to make windows,
-  // and home is the first to be registered with.
+  // and home is the first communicator to register with.
   Status Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness);
 
-  // A number that the ranks of one home share, this home alone.
+  // A number for this home alone, the same on all its ranks.
   uint64_t home_id() const { return home_id_.load(std::memory_order_acquire); }
-  // The communicator whose ranks its collective calls reach; null where the pool has given it up.
+  // The communicator whose ranks collective calls reach; null where the pool has given it up.
   ncclComm_t home() const { return home_handle_.load(std::memory_order_acquire); }
 
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
   Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(blocks_.mutex());
   bool EndsWithItsFree(CUdeviceptr address) const override { return !graph_blocks_.Has(address); }
-  void AfterFree() override {}  // shrinking is collective
+  void AfterFree() override {}  // only a collective call may shrink the pool
   void ForgetStream(StreamKey stream) override;
 
   SymmetricMode* AsSymmetric() override { return this; }
 
   // Calls for several symmetric pools of a rank, of one home and one device: they agree in the same rounds, and all go
-  // on or none. The failure is that of the first pool that does not.
+  // on or none. Then it returns the failure of the first pool.
   static Status ReserveTogether(const SymmetricModes& pools, uint64_t bytes);
-  // The bytes that each pool reclaimed.
+  // Returns how many bytes each pool reclaimed.
   static Result<std::vector<uint64_t>> ReclaimTogether(const SymmetricModes& pools);
   static Status VerifyTogether(const SymmetricModes& pools);
 
@@ -69,39 +70,39 @@ class SymmetricMode final : public PoolMode {
   Status CheckCapture() const override;
 
   Status RegisterWith(ncclComm_t communicator) override;
-  Result<uint64_t> RegisterPending() override { return uint64_t{0}; }  // reserve registers what it makes
+  Result<uint64_t> RegisterPending() override { return uint64_t{0}; }  // reserve has registered what it made
   Status Deregister(ncclComm_t communicator) override;
   Status Rehome(ncclComm_t communicator) override;
   int LostRank() const override { return losses_.first(); }
   Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) override;
 
  private:
-  // After every communicator was abandoned: no call reaches another rank.
+  // Whether every communicator was abandoned, so that no call reaches another rank.
   bool IsAlone() const { return home() == nullptr && segments_.registrations().empty(); }
-  // The clean end without the other ranks: memory goes back, addresses stay out of use, for a rank that lives on may
-  // not have let go of what was there.
+  // Ends the pool in order without the other ranks. Memory goes, addresses stay out of use, because a rank that lives
+  // on may still know what was there.
   Status CloseAlone() COMMPOOL_REQUIRES(segments_.collective());
   Status CheckNoLiveBlocks(const char* call) const;
-  // What other ranks have not freed, or may not have: no round will say so any more.
+  // Applies the frees that other ranks have not made, or may not have made: no round will tell any more.
   void ApplyOwnFrees();
-  // Nobody uses the memory any more, as far as this rank alone can tell.
+  // As far as this rank alone can tell, nobody uses the memory any more.
   Status SettleAlone() COMMPOOL_REQUIRES(segments_.collective());
   void EndClose() COMMPOOL_REQUIRES(segments_.collective());
-  // Nothing is heard of the other ranks, or told to them, any more.
+  // From now on the pool hears nothing of the other ranks, and tells them nothing.
   void StopListening();
-  // Nothing ties the memory to its old home: frees take effect that no other rank will confirm any more.
+  // Cuts all ties to the old home: applies frees that no other rank will confirm.
   Status LeaveHome() COMMPOOL_REQUIRES(segments_.collective());
-  // The ranks of a communicator that is none for this pool hear why it does not come.
+  // Tells the ranks of a communicator why this pool does not take it as home.
   Status RefuseHome(Communicator& other, const Status& why) const;
-  // With the ranks of home, to whom the channel leads by now. Where it fails this rank's memory is as before, and
-  // registered with nobody.
+  // Begins an epoch with the ranks of home, whom the channel reaches by now. Where it fails this rank's memory is as
+  // before, and registered with nobody.
   Status BeginEpoch(const Status& readiness) COMMPOOL_REQUIRES(segments_.collective());
-  // The segments, smallest number first, get the numbers that they have on a rank that makes them now.
+  // Renumbers the segments, smallest number first, as on a rank that makes them now.
   Status Renumber();
   // `all`: the bytes of every segment of the pool, in order.
   Status MakeAndRegister(const std::vector<uint64_t>& all, NewSegments& made) COMMPOOL_REQUIRES(segments_.collective());
   Status MakeMissing(const std::vector<uint64_t>& all, NewSegments& made);
-  // The collective locks of a call's pools, in the order of their addresses (mutex.cc).
+  // Takes the collective locks of a call's pools, in the order of their addresses (mutex.cc).
   static ReservedDeque<MutexLock> LockAll(SymmetricModes pools);
   static std::vector<PoolProposal> ProposalsOf(const SymmetricModes& pools,
                                                FunctionRef<Proposal(SymmetricMode& pool)> of_pool);
@@ -109,19 +110,19 @@ class SymmetricMode final : public PoolMode {
   // The bytes of the segment that a reserve needs, the same on every rank; 0 where free memory is enough.
   Result<uint64_t> MissingBytes(uint64_t bytes, const Agreed& agreed) const;
   Status CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const;
-  // Frees that not every rank has made, or that waited for the device: they count at the pool's end, when no rank has a
+  // Frees that not every rank has made, or that waited for the device. kApply at the pool's end, when no rank has a
   // live block.
   enum class UnmatchedFrees { kKeep, kApply };
-  // Deregisters these segments on every rank and gives them back.
+  // Deregisters these segments on every rank and releases them.
   Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees)
       COMMPOOL_REQUIRES(segments_.collective());
   Status Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses, uint64_t* released)
       COMMPOOL_EXCLUDES(segments_.growth());
-  // A block of a capture that could not be waited for: it is freed again, and goes the way of the graph's others.
+  // For a capture's block that could not wait for its uses: frees it again, like the graph's other blocks.
   void TakeBackUnserved(const engine::Served& served) COMMPOOL_EXCLUDES(blocks_.mutex());
-  // "has no free block of 3 MiB: ... On every rank: reserve(3145728)", and reclaim() where one could ever do. Only what
-  // follows from the pool's sequence of calls: the same on every rank, so nothing of frees, which happen at rank-local
-  // moments. `needed`: the block that would serve the request, which a reserve must ask for.
+  // Such as "has no free block of 3 MiB: ... On every rank: reserve(3145728)", with reclaim() where that may ever help.
+  // It uses only the sequence of calls, so it is the same on every rank: no frees, which happen at rank-local moments.
+  // `needed`: the block that would serve the request, which a reserve must ask for.
   std::string DescribeExhaustion(uint64_t requested, uint64_t needed) const COMMPOOL_REQUIRES(blocks_.mutex());
 
   engine::SymmetricEngine& engine() const COMMPOOL_REQUIRES(blocks_.mutex()) {
@@ -133,8 +134,8 @@ class SymmetricMode final : public PoolMode {
   BlockStore& blocks_;
   SegmentStore& segments_;
   Communicator home_ COMMPOOL_GUARDED_BY(segments_.collective());
-  std::atomic<ncclComm_t> home_handle_;  // home_'s, while calls can reach its ranks; read without a lock
-  std::atomic<uint64_t> home_id_{0};     // agreed on by the ranks of home
+  std::atomic<ncclComm_t> home_handle_;  // home_'s handle while calls can reach its ranks; read without a lock
+  std::atomic<uint64_t> home_id_{0};     // all ranks of home have agreed on it
   GraphBlocks graph_blocks_;
   Collective collective_;
   SymmetricRegistrar registrar_;

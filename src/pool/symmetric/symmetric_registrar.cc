@@ -11,7 +11,7 @@
 namespace commpool::internal {
 
 Status SymmetricRegistrar::AddHome(const std::vector<SegmentToRegister>& segments) {
-  // The other ranks are on their way into NCCL's call.
+  // The other ranks are already on their way into NCCL's call.
   Insist([&] {
     segments_.collective().AssertHeld();
     DomainTable domains(home_.ranks);
@@ -75,7 +75,7 @@ ClaimJudge SymmetricRegistrar::JudgePassedByAll() {
 Status SymmetricRegistrar::Meet(const DomainClaim& mine, Communicator* communicator) {
   Result<Members> met = Members();
   if (mine.passed && !mine.number) {
-    // Sooner than the ranks that do not wait here would give this one up.
+    // Gives up before the ranks that do not wait here give this one up.
     const Status gathered = Attempt([&] {
       met =
           GatherMembers(basis_.driver, *communicator, home_.rank, basis_.deadline_ms() / 2, basis_.runtime.unanswered);
@@ -130,8 +130,8 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
 Status SymmetricRegistrar::Deregister(ncclComm_t handle) {
   const ContextGuard current = basis_.MakeCurrent();
   const bool held = segments_.registrations().Has(handle);
-  std::vector<uint64_t> ended;  // known where the channel decides, and needed there alone
-  // Two pointers are what a std::function keeps without asking the host.
+  std::vector<uint64_t> ended;  // needed where the channel decides, and known there only
+  // std::function stores up to two pointers without allocating.
   const ClaimJudge judge = [this, &ended](const std::vector<DomainClaim>& claims) -> ClaimFindings {
     segments_.collective().AssertHeld();
     ended = NumbersPassed(claims);

@@ -1,6 +1,7 @@
-// Symmetric pools and communicators: register_with, deregister, and what ranks must agree on before NCCL is called.
+// SymmetricRegistrar: register_with and deregister of symmetric pools, and what ranks must agree on before a call to
+// NCCL.
 //
-// Under the pool's collective lock.
+// Call it under the pool's collective lock.
 #ifndef COMMPOOL_SRC_POOL_SYMMETRIC_SYMMETRIC_REGISTRAR_H_
 #define COMMPOOL_SRC_POOL_SYMMETRIC_SYMMETRIC_REGISTRAR_H_
 
@@ -21,19 +22,20 @@ class SymmetricRegistrar {
   SymmetricRegistrar(const PoolBasis& basis, SegmentStore& segments, Collective& collective, const Communicator& home)
       : basis_(basis), segments_(segments), collective_(collective), home_(home), domains_(home.ranks) {}
 
-  // The first registration of an epoch. Collective over home where there are segments.
+  // Makes the first registration of an epoch. Collective over home where the pool has segments.
   Status AddHome(const std::vector<SegmentToRegister>& segments) COMMPOOL_REQUIRES(segments_.collective());
   Status RegisterWith(ncclComm_t communicator) COMMPOOL_REQUIRES(segments_.collective());
   Status Deregister(ncclComm_t communicator) COMMPOOL_REQUIRES(segments_.collective());
-  // kDisagreement where a rank has abandoned a registration that another has: growth would wait for it in NCCL.
+  // kDisagreement where a rank has abandoned a registration that another rank has: growth would wait for it inside
+  // NCCL.
   ClaimJudge JudgeHeld() COMMPOOL_REQUIRES(segments_.collective());
 
  private:
-  // A communicator of the caller's as this rank will speak of it.
+  // What this rank tells the others about a caller's communicator.
   Result<Communicator> Examine(ncclComm_t handle) const;
   DomainClaim ClaimOf(const Communicator& communicator) const;
   ClaimJudge JudgePassedByAll() COMMPOOL_REQUIRES(segments_.collective());
-  // Meets the other members of new communicators, and numbers them: on all ranks, whether they passed one or not.
+  // Meets the other members of new communicators and numbers these, on all ranks, whether they passed one or not.
   Status Meet(const DomainClaim& mine, Communicator* communicator) COMMPOOL_REQUIRES(segments_.collective());
 
   const PoolBasis& basis_;
