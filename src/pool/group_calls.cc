@@ -19,7 +19,7 @@ namespace commpool::internal {
 
 namespace {
 
-// Where the device cannot be had the call itself says why.
+// Where the device cannot be made current, the call itself says why.
 template <typename Part>
 Status RunOn(Runtime& runtime, int device, Part part) {
   Result<std::shared_ptr<DeviceState>> state = Insist([&] { return runtime.devices().Get(device); });
@@ -29,17 +29,17 @@ Status RunOn(Runtime& runtime, int device, Part part) {
   return part();
 }
 
-// Places of one rank: their pools call NCCL with a communicator that each has in common with another of them, which
-// takes one thread at a time, and in one order on all ranks.
+// The places of one rank's pools. Two pools of a lane share a communicator. NCCL takes one thread at a time for each
+// communicator, and the same order on all ranks, so the pools of a lane take turns.
 using Lane = std::vector<size_t>;
 
-// All lanes at the same time, each on a thread of its own. A lane that fails keeps none of the others back: its failure
-// is all ranks'.
+// Runs all lanes at the same time, each on its own thread. A failed lane does not stop the others: its failure reaches
+// all ranks.
 Status RunTogether(const std::vector<Lane>& lanes, FunctionRef<Status(const Lane&)> of_lane) {
   std::vector<Status> statuses(lanes.size());
   std::vector<std::thread> threads;
   threads.reserve(lanes.size());
-  // No rank begins before all have a thread: the others would wait for one that never comes.
+  // No rank begins before all have a thread: the others would wait for a rank that never comes.
   std::promise<bool> ready;
   const std::shared_future<bool> all_here = ready.get_future().share();
   Status started;
@@ -60,7 +60,8 @@ Status RunTogether(const std::vector<Lane>& lanes, FunctionRef<Status(const Lane
   return Status();
 }
 
-// One pool after the other, each to its end. The first failure. Asks the host for nothing: the other ranks have begun.
+// Calls the pools one after the other, and never stops early. Returns the first failure. Needs no host memory: the
+// other ranks have begun.
 Status OneByOne(const Lane& lane, FunctionRef<Status(size_t place)> part) {
   Status first;
   for (const size_t place : lane) {
@@ -70,7 +71,7 @@ Status OneByOne(const Lane& lane, FunctionRef<Status(size_t place)> part) {
   return first;
 }
 
-// Things that one thread at a time may use: communicators and, for all fixed pools of a device, the device.
+// What only one thread at a time may use: communicators, and a device for the fixed pools on it.
 struct Used {
   ReservedVector<ncclComm_t> communicators;
   std::optional<int> device = {};
@@ -82,20 +83,20 @@ struct Used {
   }
 };
 
-// Null for a pool that is not symmetric, or has given its home up.
+// Null for a pool that is not symmetric, or has given up its home.
 ncclComm_t HomeOf(const Pool& pool) { return pool.symmetric() ? pool.AsSymmetric()->home() : nullptr; }
 
 // 0 for a pool that is not symmetric.
 uint64_t HomeNumberOf(const Pool& pool) { return pool.symmetric() ? pool.AsSymmetric()->home_id() : 0; }
 
-// `passed`: the communicator that the call gives to the pool, null for none.
+// `passed`: the communicator that the call gives to the pool, or null.
 Used UsedBy(const Pool& pool, ncclComm_t passed) {
   Used used;
   if (!pool.symmetric()) used.device = pool.device();
   for (const ncclComm_t communicator : {HomeOf(pool), passed}) {
     if (communicator != nullptr) used.communicators.push_back(communicator);
   }
-  // One that has left its home, whose address another communicator may have by now, waits for no other rank.
+  // A pool that has left its home waits for no other rank. Another communicator may have the home's address by now.
   const ncclComm_t first_home = pool.configuration().home;
   if (used.communicators.empty() && first_home != nullptr) used.communicators.push_back(first_home);
   return used;
@@ -119,7 +120,7 @@ std::vector<Lane> LanesOf(const ReservedVector<Used>& used) {
   return lanes;
 }
 
-// Pools with one home form a group, where they are more than one.
+// Makes a group of pools with one home, if there is more than one.
 void Bind(const ReservedVector<std::shared_ptr<Pool>>& pools) {
   ReservedMap<uint64_t, ReservedVector<Pool*>> by_home;
   for (const std::shared_ptr<Pool>& pool : pools) {
@@ -132,8 +133,8 @@ void Bind(const ReservedVector<std::shared_ptr<Pool>>& pools) {
   }
 }
 
-// The modes of a lane's pools where they can agree in the same rounds: they reach the other ranks over one home. None
-// where they cannot.
+// The modes of a lane's pools where they share a home, so that one set of rounds serves all of them. Empty where they
+// do not.
 SymmetricModes ModesOf(const Lane& lane, const ReservedVector<std::shared_ptr<Pool>>& pools) {
   const ncclComm_t home = HomeOf(*pools[lane.front()]);
   SymmetricModes modes;
@@ -188,7 +189,7 @@ Result<PoolsOfCall> FindAll(Runtime& runtime, const std::vector<PoolHandle>& han
   return PoolsOfCall{std::move(pools), LanesOf(used)};
 }
 
-// `together` for the pools of one home, where there are several of them, else `alone` for one after the other.
+// Calls `together` for several pools of one home, else `alone` for one after the other.
 Status OnHomes(Runtime& runtime, const std::vector<PoolHandle>& handles, ncclComm* const* passed,
                FunctionRef<Status(const SymmetricModes&, const Lane&)> together,
                FunctionRef<Status(Pool&, size_t place)> alone) {
@@ -202,7 +203,7 @@ Status OnHomes(Runtime& runtime, const std::vector<PoolHandle>& handles, ncclCom
       return RunOn(runtime, device_of(place), [&] { return alone(*call.pools[place], place); });
     });
   };
-  // The pools of one rank need no thread of their own.
+  // The pools of one rank need no thread.
   const bool one_rank = together && call.lanes.size() == 1 && modes_of(call.lanes.front()).size() > 1;
   return one_rank ? of_lane(call.lanes.front()) : RunTogether(call.lanes, of_lane);
 }
@@ -285,7 +286,7 @@ Status OnTagged(Runtime& runtime, const std::string& tag, FunctionRef<Status(Poo
   if (pools.empty()) return Status(StatusCode::kNotFound, "no pool has the tag \"" + Printable(tag.c_str()) + "\"");
   Status first;
   while (!pools.empty()) {
-    // Its own, and the others of its home.
+    // The next pool's own, and those of the other pools of its home.
     const std::shared_ptr<Pool> next = pools.front();
     std::vector<PoolHandle> together;
     std::erase_if(pools, [&](const auto& pool) {

@@ -1,11 +1,12 @@
-// Several pools in one collective call: of the ranks that a thread owns (ncclCommInitAll), or of one rank.
+// Several pools in one collective call: the pools of several ranks that one thread owns (ncclCommInitAll), or of one
+// rank.
 //
-// A rank's part of a collective call waits for the other ranks, so one thread cannot make the parts one after another.
-// Each rank gets a short-lived thread, with its device current, while the caller waits: NCCL allows one thread a
-// communicator at a time, and different threads for different ones. So pools of one home, those that the call brings to
-// one communicator, and fixed pools of one device take turns, in the order in which they are passed, the same on every
-// rank. Pools of different homes do not, though they may be registered with a third communicator: a program passes such
-// pools one by one. The caller's device stays as it is. Any thread.
+// Each rank's part of a collective call waits for the other ranks, so one thread cannot make the parts one by one.
+// While the caller waits, each rank gets a short-lived thread with its device current: NCCL allows one thread for each
+// communicator. Pools that share a communicator (their home, or one that the call passes), and fixed pools of one
+// device, take turns instead, in the order in which the program passes them, the same on every rank. Pools of different
+// homes never take turns, even where a third communicator has both: a program passes such pools one by one. The
+// caller's current device does not change. Any thread.
 #ifndef COMMPOOL_SRC_POOL_GROUP_CALLS_H_
 #define COMMPOOL_SRC_POOL_GROUP_CALLS_H_
 
@@ -21,32 +22,32 @@
 
 namespace commpool::internal {
 
-// What one rank asks for: options, or why they were refused and the home whose other ranks must hear it.
+// A rank's request: its options, or why they were refused, and the home whose other ranks must hear that.
 struct PoolRequest {
   Result<PoolConfiguration> configuration;
   std::optional<PoolConfiguration> home = {};
 };
 
-// All of them, or none. The pools of one home that come out of one call belong together: a collective call that the
-// same thread makes for only some of them is refused.
+// Makes all of them, or none. Pools of one home that one call makes belong together: a collective call of the same
+// thread for only some of them is refused.
 Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRequest> requests);
 
-// Runs call(pool, its place) for each pool, for those of several ranks at the same time. Returns the first failure in
-// the order of the pools. kInvalidArgument for no pool, or one twice; kFailedPrecondition where a pool is missing that
-// belongs to one of them. `passed`: the communicators that the call gives to the pools, one each; null where it gives
-// none.
+// Runs call(pool, place) for each pool; for pools of several ranks at the same time. Returns the first failure in the
+// order of the pools. kInvalidArgument for no pool, or the same one twice; kFailedPrecondition where a pool is missing
+// that belongs to one of them. `passed`: the communicators that the call gives to the pools, one for each; null where
+// it gives none.
 Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& pools, FunctionRef<Status(Pool&, size_t)> call,
               ncclComm* const* passed = nullptr);
 
-// The same for calls that a later failure can take back: pools of one rank, with one home, agree in the same rounds,
-// and all go or none.
+// The same for calls that can be undone: pools of one rank and one home agree in the same rounds, and all go or none.
 Status ReservePools(Runtime& runtime, const std::vector<PoolHandle>& pools, uint64_t bytes);
-// What each reclaimed.
+// Returns how many bytes each pool reclaimed.
 Result<std::vector<uint64_t>> ReclaimPools(Runtime& runtime, const std::vector<PoolHandle>& pools);
 Status VerifyPools(Runtime& runtime, const std::vector<PoolHandle>& pools);
 
-// Runs call(pool) for each pool with the tag, in the order of their creation; for those of one home at the same time.
-// Goes on where one fails, for other ranks may wait in the next, and returns the first failure. kNotFound for no pool.
+// Runs call(pool) for each pool with the tag, in the order of their creation; pools of one home at the same time. Goes
+// on after a failure, because other ranks may wait in the next call, and returns the first failure. kNotFound where no
+// pool has the tag.
 Status OnTagged(Runtime& runtime, const std::string& tag, FunctionRef<Status(Pool&)> call);
 
 }  // namespace commpool::internal

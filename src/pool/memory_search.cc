@@ -14,10 +14,10 @@ namespace {
 
 using Rows = std::vector<std::pair<std::string, commpool_statistics>>;
 
-// Lines of the biggest holders; a program may have thousands of pools, and the sentence stays readable.
+// Lines for the largest holders. A program may have thousands of pools, and the message must stay readable.
 constexpr size_t kMostLines = 20;
 
-// The rest in one line.
+// Sums the remaining lines into one.
 void Shorten(Rows& rows) {
   if (rows.size() <= kMostLines) return;
   commpool_statistics rest = {};
@@ -59,7 +59,7 @@ std::string MemorySearch::DescribeHolders(int device) {
     if (holder->device() != device) continue;
     commpool_statistics statistics = holder->Statistics();
     statistics.reserved_bytes.current -= statistics.asleep_bytes;
-    // A pool without a handle is of interest as long as live blocks keep its memory.
+    // A pool without a handle matters as long as its live blocks keep memory.
     if (holder->has_handle() || statistics.reserved_bytes.current != 0) rows.emplace_back(holder->name(), statistics);
   }
   std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {

@@ -1,5 +1,5 @@
-// How the pools of a runtime reach each other: over the table of all, when a device is out of memory (rule 7), and for
-// those that were destroyed. The runtime has one.
+// MemorySearch: how the pools of a runtime reach each other: over the table of all pools, when a device is out of
+// memory (rule 7), and for destroyed pools. The runtime has one.
 #ifndef COMMPOOL_SRC_POOL_MEMORY_SEARCH_H_
 #define COMMPOOL_SRC_POOL_MEMORY_SEARCH_H_
 

@@ -15,7 +15,7 @@ namespace {
 // NCCL makes no multicast group for fewer GPUs (2.28.9: nvls.cc).
 constexpr int kFewestRanks = 3;
 
-// As NCCL reads its variables: any number, in C's notation.
+// Reads the variable as NCCL does: any number, in C's notation.
 bool IsSwitchedOff() {
   const std::string& value = Environment::Get().nccl_nvls_enable;
   char* end = nullptr;

@@ -1,7 +1,7 @@
-// Whether NCCL can use NVLink multicast (NVLS) on a range of a pool, as far as that shows without making a multicast
-// object: NCCL falls back without a word where it cannot.
+// Tells whether NCCL can use NVLink multicast (NVLS) on a range of a pool, as far as one can tell without making a
+// multicast object. Where NCCL cannot it falls back silently.
 //
-// Any thread; calls the driver, so never under a lock. A yes is a condition and no proof: what NCCL used, its log says.
+// Any thread; calls the driver, so never under a lock. A yes is no proof: NCCL's log says what NCCL used.
 #ifndef COMMPOOL_SRC_POOL_NVLS_ELIGIBILITY_H_
 #define COMMPOOL_SRC_POOL_NVLS_ELIGIBILITY_H_
 
@@ -24,7 +24,7 @@ struct NvlsQuestion {
   ncclComm_t communicator = nullptr;
 };
 
-// Empty where the range is eligible, else the first reason against it. kInvalidArgument for 0 bytes and for what is no
+// Empty where the range is eligible, else the first reason against it. kInvalidArgument for 0 bytes and for an invalid
 // communicator; kNotFound for memory of no pool.
 Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresses, const WindowIndex& windows,
                               const NvlsQuestion& question);

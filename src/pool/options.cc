@@ -10,7 +10,7 @@ namespace commpool::internal {
 
 namespace {
 
-constexpr uint64_t kMostAddressableBytes = uint64_t{1} << 47;  // of a process, and so of its devices
+constexpr uint64_t kMostAddressableBytes = uint64_t{1} << 47;  // addresses of a process, shared with its devices
 
 Status Invalid(const std::string& what) { return Status(StatusCode::kInvalidArgument, "pool options: " + what); }
 

@@ -1,5 +1,5 @@
-// A pool's options in our own types; src/c_api/options.h reads and checks a program's. Units, defaults and reasons:
-// include/commpool/commpool.h.
+// A pool's options in our own types. src/c_api/options.h reads and checks a program's options. Units, defaults and
+// reasons: include/commpool/commpool.h.
 #ifndef COMMPOOL_SRC_POOL_OPTIONS_H_
 #define COMMPOOL_SRC_POOL_OPTIONS_H_
 
@@ -16,30 +16,30 @@
 
 namespace commpool::internal {
 
-// Of a pool that is not symmetric.
+// For a pool that is not symmetric.
 enum class Mode { kFixed = COMMPOOL_MODE_FIXED, kExpandable = COMMPOOL_MODE_EXPANDABLE };
 enum class Moves { kEager = COMMPOOL_MOVES_EAGER, kUnderPressure = COMMPOOL_MOVES_UNDER_PRESSURE };
 
-// Longer deadlines count as this one, 24 days: sums of clock readings and waits stay far from overflowing.
+// Longer deadlines count as this one, 24 days. So sums of clock readings and waits cannot overflow.
 inline constexpr uint64_t kLongestDeadlineMs = INT32_MAX;
 
-// Whether the program promises that streams outlive their use in the pool: it calls release_stream before it destroys
-// one.
+// Whether the program promises that streams outlive their use in the pool: then it calls release_stream before it
+// destroys one.
 enum class Streams { kMayDie = COMMPOOL_STREAMS_MAY_DIE, kOutlive = COMMPOOL_STREAMS_OUTLIVE };
 
 // Who may close and destroy the pool.
 enum class Keeper { kProgram, kLibrary };
 
-// How a pool shall sleep.
+// What to keep in sleep.
 enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST };
 enum class LiveGraphs { kRefused = COMMPOOL_GRAPHS_REFUSED, kNoCollectives = COMMPOOL_GRAPHS_NO_COLLECTIVES };
 struct SleepRequest {
   Keep keep = Keep::kDiscard;
   LiveGraphs graphs = LiveGraphs::kRefused;
-  Status readiness = {};  // why the program's words are refused here, which the other ranks must hear
+  Status readiness = {};  // the error of the program's arguments, which the other ranks must hear
 };
 
-// An option that COMMPOOL_CONF has set: by which of its settings, as written there.
+// The option that COMMPOOL_CONF has set, and the text that set it.
 struct SettingSource {
   const char* key = nullptr;
   std::string text;
@@ -47,9 +47,9 @@ struct SettingSource {
 
 struct PoolConfiguration {
   std::string name = "pool";
-  std::string tag = {};  // of pools that sleep and wake together
+  std::string tag = {};  // names pools that sleep and wake together
   BackingRequest backing;
-  ncclComm_t home = nullptr;  // not null: a symmetric pool
+  ncclComm_t home = nullptr;  // not null: the pool is symmetric
   engine::FreeOrder frees = engine::FreeOrder::kDeferred;
   commpool_all_gather all_gather = nullptr;
   void* all_gather_context = nullptr;
@@ -68,15 +68,16 @@ struct PoolConfiguration {
   Keeper keeper = Keeper::kProgram;
   // How often an allocation is tried, with pauses, before it is out of memory.
   uint32_t attempts = 1;
-  // Beyond this share of the device's limit what lies unused goes before the pool grows; 1: the device decides.
+  // When the pool would grow beyond this share of the device's limit, unused memory is released first. 1: the device
+  // decides.
   double collection_share = 1.0;
-  uint64_t given = 0;                  // commpool_option: what the program's code says
-  std::vector<SettingSource> sources;  // of what COMMPOOL_CONF says
+  uint64_t given = 0;                  // commpool_option bits: what the program's code has set
+  std::vector<SettingSource> sources;  // what COMMPOOL_CONF has set
 
   bool symmetric() const { return home != nullptr; }
 };
 
-// Whether the options fit each other: what can be told without a driver. kInvalidArgument, with the option's name.
+// Whether the options fit each other, as far as one can tell without a driver. kInvalidArgument names the option.
 Status CheckConfiguration(const PoolConfiguration& options);
 
 // OK where such a pool could be expandable.

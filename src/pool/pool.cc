@@ -42,7 +42,7 @@ Result<CUdeviceptr> Pool::AllocateInAttempts(uint64_t bytes, StreamKey stream) {
   for (uint32_t attempt = 1;; ++attempt) {
     Result<CUdeviceptr> address = mode_->Allocate(bytes, stream);
     if (address.status().code() != StatusCode::kOutOfMemory || attempt == configuration().attempts) return address;
-    // Memory of other processes, and what other threads still use, comes back without a word.
+    // Other processes, and threads of this one, may release memory meanwhile, and nobody tells us.
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, kLongestPause);
   }

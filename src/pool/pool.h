@@ -1,8 +1,8 @@
 // Pool: private memory of one backing at one place, with its own blocks, peers, registrations, limits and statistics.
 //
-// A pool is its parts, the same in every mode, and its mode (pool_mode.h); this class owns both, is how the C ABI,
-// scopes and the tables know them, and decides nothing itself. Any thread may call any method, except that the calls
-// which commpool.h marks COLLECTIVE run one at a time for each pool. The lock order is in src/reference.md.
+// A pool consists of its parts, the same in every mode, and its mode (pool_mode.h). This class owns both and decides
+// nothing itself. The C ABI, scopes and tables call it. Any thread may call any method, but the calls that commpool.h
+// marks COLLECTIVE run one at a time for each pool. The lock order is in src/reference.md.
 #ifndef COMMPOOL_SRC_POOL_POOL_H_
 #define COMMPOOL_SRC_POOL_POOL_H_
 
@@ -21,7 +21,7 @@
 
 namespace commpool::internal {
 
-// What a pool is made of that can fail: found first, so that a pool cannot be half made.
+// The parts of a pool whose construction can fail. They are made first, so a pool is never half made.
 struct PoolIngredients {
   std::unique_ptr<PoolBasis> basis;
   std::unique_ptr<Backing> backing;
@@ -30,21 +30,21 @@ struct PoolIngredients {
 
 class Pool final : public BlockOwner {
  public:
-  // The mode over the pool's parts, which outlive it.
+  // Makes the mode over the pool's parts, which outlive it.
   using MakeMode = std::function<std::unique_ptr<PoolMode>(PoolBasis&, GraphCaptures&, BlockStore&, SegmentStore&)>;
 
-  // The engine is one that the mode knows.
+  // The mode must know the class of the engine.
   static std::shared_ptr<Pool> Make(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine,
                                     const MakeMode& make_mode);
   Pool(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine, const MakeMode& make_mode);
 
-  // Given by the table of pools; 0 before.
+  // The table of pools sets it; 0 before.
   PoolHandle handle() const { return basis_->handle; }
   void SetHandle(PoolHandle handle) { basis_->handle = handle; }
   bool has_handle() const { return !basis_->life.destroyed(); }
-  // Whether it serves: neither closed nor destroyed.
+  // Whether the pool serves: it is neither closed nor destroyed.
   bool open() const { return basis_->life.open(); }
-  // kInvalidArgument for a default pool, which a program neither closes nor destroys.
+  // kInvalidArgument for a default pool: a program may neither close nor destroy it.
   Status CheckMayEnd() const;
 
   const PoolConfiguration& configuration() const { return basis_->configuration; }
@@ -53,7 +53,7 @@ class Pool final : public BlockOwner {
   int device() const { return basis_->device->device(); }
   bool symmetric() const override { return basis_->configuration.symmetric(); }
   SymmetricMode* AsSymmetric() const { return mode_->AsSymmetric(); }
-  // The pools that the same thread made with it; null where there are none. Joined once, at creation.
+  // The pools that the same thread made together with this one; null where there are none. Set once, at creation.
   const PoolGroup* group() const { return basis_->group.get(); }
   void Join(std::shared_ptr<const PoolGroup> group) { basis_->group = std::move(group); }
 
@@ -67,24 +67,23 @@ class Pool final : public BlockOwner {
   }
   bool streams_outlive() const override { return basis_->configuration.streams == Streams::kOutlive; }
   void TakeBack(const engine::ReturnedBlocks& returned) override;
-  // Waits on the host for everything submitted to the device, and forgets the uses of blocks freed before.
+  // Waits on the host for everything submitted to the device, and forgets the uses of blocks that were freed before.
   Status WaitForDevice() { return blocks_.WaitForDevice(); }
-  // The stream's work is done and its handle will be recycled: no block, live or free, waits for it any more.
+  // For a stream whose work is done and whose handle will be recycled: no block, live or free, waits for it any more.
   void ForgetStream(StreamKey stream) { mode_->ForgetStream(stream); }
 
-  // Captures. `stream`, of the device `stream_device`, is being captured; kNotSupported where the pool cannot serve
-  // one.
+  // Captures. `stream`, of the device `stream_device`, captures; kNotSupported where the pool cannot serve it.
   Status BeginCapture(CaptureHandle capture, CUstream stream, int stream_device);
-  // Returns its stream.
+  // Returns the capture's stream.
   CUstream EndCapture(CaptureHandle capture);
-  // Whether the memory of a graph that is gone has not come back yet.
+  // Whether a graph is gone whose memory has not come back yet.
   bool HasEndedGraphs() const { return captures_.any_gone(); }
 
   // Space.
   Status Reserve(uint64_t bytes) { return mode_->Reserve(bytes); }
   Result<uint64_t> Reclaim() { return mode_->Reclaim(); }
   Result<uint64_t> Trim(uint64_t keep_bytes);
-  // Gives back what another pool of the device may take when memory runs out (rule 7). Never collective.
+  // Releases what another pool of the device may take when memory runs out (rule 7). Never collective.
   uint64_t ReleaseUnused() { return mode_->ReleaseUnused(); }
   // Whether the ranks have made the same calls. OK where there are no other ranks.
   Status Verify() { return mode_->Verify(); }
@@ -92,9 +91,9 @@ class Pool final : public BlockOwner {
   Status Sleep(const SleepRequest& request) { return mode_->Sleep(request); }
   Status Wake() { return mode_->Wake(); }
   bool asleep() const { return basis_->life.asleep(); }
-  // The handle has ended: no allocation any more, and segments go as their last block is freed.
+  // The handle has ended: the pool serves no more, and a segment goes when its last block is freed.
   void Destroy();
-  // The runtime ends: nothing may be waited for and no NCCL called.
+  // The runtime ends: wait for nothing and call no NCCL.
   void Abandon();
 
   // Peers.
@@ -107,7 +106,7 @@ class Pool final : public BlockOwner {
   Status Deregister(ncclComm_t communicator) { return mode_->Deregister(communicator); }
   Status Rehome(ncclComm_t communicator) { return mode_->Rehome(communicator); }
   int LostRank() const { return mode_->LostRank(); }
-  // Gives it up without any other rank.
+  // Ends the registrations with the communicator on this rank alone.
   Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
     return mode_->AbandonCommunicator(communicator, life);
   }
@@ -121,16 +120,16 @@ class Pool final : public BlockOwner {
   void CheckInvariants() const { blocks_.CheckInvariants(); }
 
  private:
-  // What was kept of a pool that ends asleep.
+  // Drops the copy of the blocks, where a pool ends asleep.
   void DropKept();
-  // As often as the configuration says, with pauses: others give memory back meanwhile.
+  // Tries as often as the configuration says, with pauses, because others may release memory meanwhile.
   Result<CUdeviceptr> AllocateInAttempts(uint64_t bytes, StreamKey stream);
 
   const std::unique_ptr<PoolBasis> basis_;
   GraphCaptures captures_;
   BlockStore blocks_;
   SegmentStore segments_;
-  const std::unique_ptr<PoolMode> mode_;  // goes first: it uses the others
+  const std::unique_ptr<PoolMode> mode_;  // destroyed first: it uses the other members
 };
 
 }  // namespace commpool::internal

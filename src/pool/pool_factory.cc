@@ -38,7 +38,7 @@ Status CheckAgainstMachine(const Driver& driver, const Backing& backing, const P
   return Status();
 }
 
-// "pool gradients (vmm, device 1)"; a pool that was given no name is "pool (vmm, device 1)".
+// Such as "pool gradients (vmm, device 1)"; without a name "pool (vmm, device 1)".
 std::string TitleOf(const PoolConfiguration& configuration, const Backing& backing) {
   const std::string named = configuration.name == PoolConfiguration().name ? "pool" : "pool " + configuration.name;
   return named + " (" + backing.name() + ", device " + std::to_string(backing.placement().device) + ")";
@@ -85,7 +85,7 @@ Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int dev
 
 struct UnopenedPool {
   std::shared_ptr<Pool> pool;
-  SymmetricMode* symmetric;  // the pool's
+  SymmetricMode* symmetric;  // the same object as the pool's mode
   Status readiness;
 };
 
@@ -104,7 +104,7 @@ Result<UnopenedPool> MakeUnopened(const Driver& driver, DeviceTable& devices, Ru
   return UnopenedPool{std::move(pool), symmetric, std::move(readiness)};
 }
 
-// A rank that left here for want of host memory would be waited for by the others.
+// If a rank gave up here for lack of host memory, the others would wait for it.
 Result<std::unique_ptr<AgreementChannel>> ReachHome(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                                     const PoolConfiguration& configuration, Communicator& home) {
   home =
@@ -113,8 +113,8 @@ Result<std::unique_ptr<AgreementChannel>> ReachHome(const Driver& driver, Device
   return Collective::OpenChannel(driver, device->context(), runtime, home, configuration);
 }
 
-// Bad options of one rank must not hang the others, so what can fail is put into the first agreement. Only a rank
-// without a usable communicator has no way to tell the others.
+// One rank's bad options must not make the others wait, so each step that can fail here becomes part of the first
+// agreement. Only a rank without a usable communicator cannot tell the others.
 Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                                 PoolConfiguration configuration) {
   Communicator home;
@@ -140,7 +140,7 @@ Status RefusePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runt
   Communicator home;
   const Result<std::unique_ptr<AgreementChannel>> channel = ReachHome(driver, devices, runtime, configuration, home);
   if (channel.ok()) return Collective::Refuse(**channel, why);
-  // Without a communicator to reach them by nobody waits.
+  // Without a communicator nobody can be reached, and nobody waits.
   if (home.handle == nullptr) return why;
   return Status(why.code(), why.message() + "; the other ranks could not be told: " + channel.status().message());
 }

@@ -1,5 +1,4 @@
-// Makes pools: checks what was asked against what this driver, device and communicator can do, then puts the parts
-// together.
+// Makes pools: checks a configuration against this driver, device and communicator, then puts the parts together.
 #ifndef COMMPOOL_SRC_POOL_POOL_FACTORY_H_
 #define COMMPOOL_SRC_POOL_POOL_FACTORY_H_
 
@@ -17,8 +16,8 @@ namespace commpool::internal {
 Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                        PoolConfiguration configuration);
 
-// For a rank that cannot even try: the other ranks of the configuration's home, which make the pool, fail at once with
-// its reason instead of waiting for it. Returns what all ranks return; `why` where they cannot be reached.
+// For a rank that cannot make the pool: the other ranks of the home fail at once with its reason instead of waiting.
+// Returns what all ranks return; `why` where they cannot be reached.
 Status RefusePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                   const PoolConfiguration& configuration, const Status& why);
 

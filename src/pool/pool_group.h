@@ -1,4 +1,5 @@
-// The pools of one home that a thread made together: it owns several ranks, so its collective calls take all of them.
+// PoolGroup: the pools of one home that one thread made together. The thread owns several ranks, so its collective
+// calls must name all of these pools.
 //
 // Immutable: any thread.
 #ifndef COMMPOOL_SRC_POOL_POOL_GROUP_H_
@@ -21,7 +22,7 @@ class PoolGroup {
   // Whether the calling thread made it.
   bool IsOfThisThread() const { return maker_ == ThisThread(); }
 
-  // What a call with only `present` of the pools answers.
+  // The error of a call that names only `present` of the pools.
   Status Incomplete(const std::string& pool, long present) const {
     return Status(StatusCode::kFailedPrecondition,
                   "this thread made " + std::to_string(size_) + " pools of one home together, pool " + pool +
@@ -31,7 +32,7 @@ class PoolGroup {
   }
 
  private:
-  // A number of its own for each thread. (An ended thread's system number comes back; this does not.)
+  // A number for each thread. Unlike the system's number it never comes back.
   static uint64_t ThisThread() {
     static constinit std::atomic<uint64_t> next{1};
     thread_local const uint64_t number = next.fetch_add(1, std::memory_order_relaxed);

@@ -1,7 +1,7 @@
-// The difference between fixed, expandable and symmetric pools: how they serve a request when free memory is not
-// enough, and how they grow, shrink, register and close.
+// PoolMode: what differs between fixed, expandable and symmetric pools: how they serve a request that free memory
+// cannot serve, and how they grow, shrink, register and close.
 //
-// `Pool` calls it; any thread may, except that the calls which commpool.h marks COLLECTIVE run one at a time.
+// `Pool` calls it, from any thread; the calls that commpool.h marks COLLECTIVE run one at a time.
 #ifndef COMMPOOL_SRC_POOL_POOL_MODE_H_
 #define COMMPOOL_SRC_POOL_POOL_MODE_H_
 
@@ -22,7 +22,8 @@ class SymmetricMode;
 
 class PoolMode : public BlockRules {
  public:
-  // Itself, for calls that are for several pools of a home (group_calls.h); null where the pool is not symmetric.
+  // This object as a symmetric mode, for calls over several pools (group_calls.h); null where the pool is not
+  // symmetric.
   virtual SymmetricMode* AsSymmetric() { return nullptr; }
 
   virtual Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) = 0;
@@ -32,18 +33,18 @@ class PoolMode : public BlockRules {
   virtual Status Reserve(uint64_t bytes) = 0;
   virtual Result<uint64_t> Reclaim() = 0;
   virtual Result<uint64_t> Trim(uint64_t keep_bytes) = 0;
-  // Gives back what another pool of the device may take when memory runs out (rule 7). Never collective.
+  // Releases what another pool of the device may take when memory runs out (rule 7). Never collective.
   virtual uint64_t ReleaseUnused() = 0;
   // Whether the ranks have made the same calls. OK where there are no other ranks.
   virtual Status Verify() { return Status(); }
   virtual Status Close() = 0;
   virtual Status Sleep(const SleepRequest& request) = 0;
   virtual Status Wake() = 0;
-  // The pool's life has just ended one way or the other.
+  // Called when the pool has just been destroyed or abandoned.
   virtual void AfterDestroy() = 0;
   virtual void BeforeAbandon() {}
 
-  // Captures: whether one may begin, what follows once it has, and what precedes its end.
+  // Captures: whether one may begin, what to do when it has begun, and what to do before it ends.
   virtual Status CheckCapture() const { return Status(); }
   virtual void AfterCaptureBegan() {}
   virtual void BeforeCaptureEnds(engine::Part) {}
@@ -52,9 +53,9 @@ class PoolMode : public BlockRules {
   virtual Status RegisterWith(ncclComm_t communicator) = 0;
   virtual Result<uint64_t> RegisterPending() = 0;
   virtual Status Deregister(ncclComm_t communicator) = 0;
-  // To another home communicator; a pool that is not symmetric has none.
+  // Moves the pool to another home communicator. Only symmetric pools have one.
   virtual Status Rehome(ncclComm_t communicator) = 0;
-  // The first rank of home that is known to be lost; -1 where none is.
+  // The first rank of home that is known to be lost; -1: none.
   virtual int LostRank() const { return -1; }
   virtual Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) = 0;
 };

@@ -23,13 +23,13 @@ Status CheckNotCaptured(const Driver& driver, CUstream stream) {
                 "the stream is being captured, and waiting for its work would break the capture: end it first");
 }
 
-// The pool of an open scope serves no more.
+// The error for an open scope whose pool serves no more.
 Status RefuseScope(const std::string& why, ScopeHandle scope) {
   return Status(StatusCode::kFailedPrecondition,
                 why + "; scope " + std::to_string(scope) + " routes allocations to it: end that scope first");
 }
 
-// A failure says which scopes' pools handed the request on.
+// Adds the scopes' pools that handed the request on to a failure.
 Result<CUdeviceptr> NamePassed(Result<CUdeviceptr> address, const std::string& passed) {
   if (address.ok() || passed.empty()) return address;
   return Status(address.status().code(), address.status().message() + "; exhausted before it, by scopes: " + passed);
@@ -67,7 +67,9 @@ std::optional<RelaxedCapture> Runtime::Relax() const {
 Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   COMMPOOL_TRY(RefuseForkedChild());
   search_.ReleaseDestroyed();
-  const std::vector<SettingSource> sources = Insist([&] { return configuration.sources; });  // other ranks may wait
+  const std::vector<SettingSource> sources = Insist([&] {
+    return configuration.sources;
+  });  // a copy: the other ranks may wait, so a shortage of host memory must not end it
   Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, parts_, std::move(configuration));
   if (!pool.ok()) return WithSources(pool.status(), sources);
   const PoolHandle handle = pools_.NextHandle();
@@ -183,7 +185,7 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
     int found = COMMPOOL_TRY(stream_devices_.DeviceOf(stream, name.key));
     target = Target::Device(found);
   }
-  std::string passed;  // the pools that handed it on
+  std::string passed;  // the pools that handed the request on
   WayOut way;
   ScopePlace inner = kInnermost;
   Slot unkept;
@@ -196,7 +198,7 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
     const bool asks = pool.ok() && !way.PassesBy((*pool)->symmetric());
     Result<CUdeviceptr> address = asks ? AllocateFrom(*slot, **pool, bytes, name.key) : pool.status();
     if (address.ok()) return address;
-    const CaughtBy caught = WhoServes(target, bytes, name.identity, inner);  // the scope matters to failures alone
+    const CaughtBy caught = WhoServes(target, bytes, name.identity, inner);  // only failures need the scope
     if (!pool.ok()) {
       if (caught.scope == 0) return address;
       return RefuseScope(pools_.TitleOfRemoved(caught.pool) + " is closed: it was destroyed", caught.scope);
@@ -281,7 +283,7 @@ Status Runtime::EndCapture(CaptureHandle capture) {
   AnnouncedCaptures& announced = devices_.captures();
   if (!announced.TakePostponed()) return Status();
   announced.Postpone();
-  // The program may end the stream's own capture later, or have destroyed the stream: then a later call sees to it.
+  // The program may end the stream's capture later, or have destroyed the stream: then a later call does this.
   if (!stream_names_.IsPromised(stream)) return Status();
   BestEffort([&] {
     if (CheckNotCaptured(*driver_, stream).ok()) search_.ReleaseDestroyed();
@@ -302,7 +304,7 @@ Status Runtime::ReleaseStream(CUstream stream) {
   const PassedStream passes(name.key, stream);
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
     pool->ForgetStream(name.key);
-    if (name.identity != name.key) pool->ForgetStream(name.identity);  // used before it was promised
+    if (name.identity != name.key) pool->ForgetStream(name.identity);  // blocks from before the promise
   }
   stream_devices_.Forget(stream);
   stream_names_.Release(stream);

@@ -1,8 +1,8 @@
-// Runtime: a driver and everything that stands on it. The C ABI holds the process's one; tests make as many as they
-// like.
+// Runtime: a driver and everything above it. It owns the pools, scopes, captures and caches of a process. The C ABI
+// calls it and holds the process's only one; tests make as many as they like.
 //
-// Any thread. Destroying a runtime abandons what is left: it is a test's end, or an exit, and calls neither NCCL nor a
-// context that is broken.
+// Any thread. Its destructor (the end of a test, or of the process) abandons the pools that are left: it calls neither
+// NCCL nor a broken context.
 #ifndef COMMPOOL_SRC_POOL_RUNTIME_H_
 #define COMMPOOL_SRC_POOL_RUNTIME_H_
 
@@ -44,7 +44,7 @@ class Runtime {
   const WindowIndex& windows() const { return parts_.windows; }
   DeviceTable& devices() { return devices_; }
 
-  // What COMMPOOL_CONF sets is in the configuration already (Settings::ApplyTo).
+  // The configuration already has the settings of COMMPOOL_CONF (Settings::ApplyTo).
   Result<PoolHandle> CreatePool(PoolConfiguration configuration);
   // Tells the other ranks of a symmetric pool that this one cannot make it. Returns what all ranks return.
   Status RefusePool(const PoolConfiguration& home, const Status& why);
@@ -53,9 +53,9 @@ class Runtime {
   // Made at its first use: vmm where the device has it, else cuda.
   Result<PoolHandle> DefaultPool(int device);
 
-  // From whoever serves what the allocation names: a pool; or the innermost scope that catches it, else the device's
-  // default pool. Scopes whose pools are exhausted may hand it on outwards. A negative device is the stream's.
-  // kNotCaught where scopes alone are asked, and none catches it, or all that do hand it on.
+  // Allocates from what the target names: a pool; or the innermost scope that catches the request, else the device's
+  // default pool. Scopes of exhausted pools may hand it on to the next scope out. A negative device means the stream's.
+  // kNotCaught where only scopes are asked, and none catches it or all hand it on.
   Result<CUdeviceptr> Allocate(Target target, uint64_t bytes, CUstream stream);
   Result<CUdeviceptr> Allocate(int device, uint64_t bytes, CUstream stream) {
     return Allocate(Target::Device(device), bytes, stream);
@@ -65,65 +65,67 @@ class Runtime {
   }
   Status Free(CUdeviceptr address);
 
-  // The first rung: from and to the caches that this thread used lately, without a lock or a call of any function, but
-  // for the number of a stream that nobody promised. 0, or false, where they cannot serve, or somebody listens to what
-  // is allocated and freed: the calls above do then.
+  // The fast path: takes a block from a cache that this thread used lately, or gives it back, without a lock or a
+  // function call (but for the number of a stream without a promise). 0, or false, where no such cache can serve, or
+  // somebody watches blocks: then call the functions above.
   CUdeviceptr AllocateCached(Target target, uint64_t bytes, CUstream stream);
   bool FreeCached(CUdeviceptr address);
-  // Whether a scope catches it. No lock, in user functions and forked children too.
+  // Whether a scope catches the request. Takes no lock; works in user functions and forked children too.
   bool Catches(int device, uint64_t bytes, CUstream stream);
 
-  // A scope of this thread begins, or ends, without a lock. 0, or false, where that cannot be: ScopeTable's calls do.
+  // Begins or ends a scope of this thread without a lock. 0, or false, where that is impossible: then ScopeTable does
+  // it.
   ScopeHandle BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes, Exhaustion exhaustion);
   bool EndScopeAtOnce(ScopeHandle scope);
 
   Status RecordStream(CUdeviceptr address, CUstream stream);
-  // The program will release the stream before it destroys it (rule 11).
+  // The program promises to release the stream before it destroys it (rule 11).
   Status PromiseStream(CUstream stream);
   // Waits for the stream, so that no pool needs the handle any more.
   Status ReleaseStream(CUstream stream);
-  // Of a stream that the current call passes.
+  // Names a stream that the current call passes.
   Result<StreamName> NameOf(CUstream stream) const { return stream_names_.NameOf(stream); }
-  // The block as a program is shown it: with its stream's handle.
+  // Puts the handle of the block's stream into it, as a program must see it.
   commpool_block Shown(commpool_block block) const {
     block.stream = stream_names_.ShownHandle(block.stream);
     return block;
   }
 
   Result<CaptureHandle> BeginCapture(PoolHandle pool, CUstream stream);
-  // kNotFound for one that has ended.
+  // kNotFound for a capture that has ended.
   Status EndCapture(CaptureHandle capture);
 
-  // While a capture is open anywhere, what the library asks the driver for is no part of it: every call holds this.
+  // While a capture is open anywhere: the library's own driver calls must not become part of it. Every call holds this.
   std::optional<RelaxedCapture> Relax() const;
 
-  // kFailedPrecondition in a forked child: every call's first question.
+  // kFailedPrecondition in a forked child. Every call asks this first.
   Status RefuseForkedChild() const { return forked_.InChild() ? RefuseChild() : Status(); }
 
  private:
   static Status RefuseChild();
   static constexpr size_t kMostDevices = 64;
 
-  // By which way this thread finds who serves, as its scopes and those of all stand now. Both counts only rise, so
-  // their sum stays the same where both do.
+  // How this thread finds who serves, with its scopes and the shared scopes as they are now. Both counts only rise, so
+  // an equal sum means that neither has changed.
   Route RouteOf(Target target, CUstream stream) const {
     const bool scoped = target.kind() != Target::Kind::kPool;
     return {nullptr, target, reinterpret_cast<uint64_t>(stream),
             scoped ? own_state.scope_changes + scopes_.shared_changes() : 0};
   }
-  // Who serves the request: as the thread knows it, else as WhoServes says, and the thread knows from then on. What it
-  // cannot keep is put into `unkept`.
+  // Who serves the request: what the thread remembers, else what WhoServes says, which the thread then remembers. Where
+  // it cannot remember, the answer is in `unkept`.
   Slot& SlotOf(Target target, uint64_t bytes, CUstream stream, const StreamName& name, Slot& unkept) const;
-  // The one decision: the pool that is named; or of the scopes that began before `inner` and catch the request the one
-  // begun last; or the device's default pool. No pool where scopes alone are asked, or it is not made yet.
+  // The one decision: the named pool; or, of the scopes that began before `inner` and catch the request, the one begun
+  // last; or the device's default pool. No pool where only scopes are asked and none catches, or the default pool is
+  // not made yet.
   CaughtBy WhoServes(Target target, uint64_t bytes, StreamKey stream, const ScopePlace& inner) const;
-  // The pool that serves, made where it is a default one.
+  // The pool that serves; makes a default pool where needed.
   Result<std::shared_ptr<Pool>> PoolOf(Slot& slot, Target target);
-  // Promises the stream where the pool's program did so for all that it passes. `name`: its name, which then changes.
+  // Promises the stream where the program promised all streams of the pool. Changes `name`, the stream's name.
   Status PromiseFor(const BlockOwner& owner, CUstream stream, StreamName& name);
-  // What this thread's caches have of the pool, else the pool.
+  // Takes from this thread's caches of the pool, else from the pool.
   Result<CUdeviceptr> AllocateFrom(Slot& slot, Pool& pool, uint64_t bytes, StreamKey stream);
-  // Whoever has the block there.
+  // The owner of the block at the address.
   Result<std::shared_ptr<BlockOwner>> OwnerOf(CUdeviceptr address) const;
 
   const std::shared_ptr<const Driver> driver_;
@@ -131,15 +133,15 @@ class Runtime {
   const ForkGuard forked_;  // CUDA does not survive fork()
   DeviceTable devices_;
   RuntimeParts parts_;
-  PoolTable pools_;  // goes first: its pools use the rest
+  PoolTable pools_;  // destroyed first: its pools use the other members
   MemorySearch search_{pools_, parts_, devices_.captures()};
   ScopeTable scopes_;
   StreamNames stream_names_;
   StreamDevices stream_devices_;
-  Mutex mutex_{LockRank::kRuntime};  // held while a default pool is made: threads that race make one
+  Mutex mutex_{LockRank::kRuntime};  // held while a default pool is made, so that racing threads make only one
   CaptureHandle next_capture_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   ReservedMap<CaptureHandle, std::shared_ptr<Pool>> captures_ COMMPOOL_GUARDED_BY(mutex_);
-  // 0 where there is none yet.
+  // 0: not made yet.
   std::array<std::atomic<PoolHandle>, kMostDevices> default_pools_ = {};
 };
 

@@ -69,7 +69,7 @@ bool ScopeTable::EndShared(ScopeHandle scope) {
 Status ScopeTable::End(ScopeHandle scope) {
   if (EndAtOnce(scope)) return Status();
   Status status = EndSlowly(scope);
-  // A destructor has nobody to return it to.
+  // A destructor cannot return the error.
   if (status.code() == StatusCode::kFailedPrecondition) Log(LogLevel::kWarning, status.message());
   return status;
 }
@@ -86,7 +86,7 @@ Status ScopeTable::EndSlowly(ScopeHandle scope) {
   if (EndShared(scope) || OwnScopes::TakeEnded(board_.get(), scope)) return Status();
   for (OwnScopes* const other : board_->stacks) {
     if (other == own || !other->MayBeOpen() || !OwnScopes::Pause(*other).MarkEnded(board_.get(), scope)) continue;
-    shared_.Publish(shared_list_);  // so that the thread no longer goes by what it knows
+    shared_.Publish(shared_list_);  // makes the thread ask again who serves
     return EndedWrongly(scope, "on another thread than it began on");
   }
   return Status(StatusCode::kNotFound, "scope " + std::to_string(scope) + " has ended, or never began");
