@@ -22,7 +22,7 @@ ReservedVector<StreamUse> WaitsOf(const Uses& uses, StreamKey stream) {
   ReservedVector<StreamUse> waits;
   for (const Use& use : uses) {
     if (use.stream == stream) continue;
-    // Ascending: a stream's use without a fence stands before those with one.
+    // Ascending: a stream's use without a fence comes before its uses with one.
     const bool covered = !waits.empty() && waits.back().stream == use.stream && waits.back().fence == kNoFence;
     if (!covered) waits.push_back({use.stream, use.fence});
   }

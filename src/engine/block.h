@@ -1,6 +1,7 @@
-// A block: a part of a segment that one allocation has, had or may get. Its metadata, outside device memory.
+// Block: a part of a segment that one allocation has, had or may get. Its metadata lies outside device memory. The heap
+// owns the blocks.
 //
-// Not thread-safe: the heap that owns the blocks is guarded by its pool's lock.
+// Not thread-safe: the pool's lock guards it.
 #ifndef COMMPOOL_SRC_ENGINE_BLOCK_H_
 #define COMMPOOL_SRC_ENGINE_BLOCK_H_
 
@@ -19,15 +20,15 @@ struct HeapSegment;
 enum class BlockState : uint8_t {
   kLive,            // an allocation has it; `uses` are the other streams recorded for it
   kFree,            // in the free index
-  kResting,         // free memory too, among the last freed: not merged yet (resting_blocks.h)
-  kAwaitingFences,  // freed, and closed until every fence owed has come
+  kResting,         // free memory too, just freed: not merged yet (resting_blocks.h)
+  kAwaitingFences,  // freed, and closed until its last fence has come
   kDeferred,        // freed by this rank, and closed until every rank has freed it
   kUnmapped,        // addresses of an expandable pool that have no memory
   kArriving,        // such addresses, claimed by a growth
   kLeaving,         // free pages, claimed by a growth
 };
 
-// What neighbours are asked for comes first: it lies on two cache lines.
+// The fields that searches read in neighbours come first: the struct spans two cache lines.
 struct Block {
   HeapSegment* segment = nullptr;
   Block* previous = nullptr;  // neighbours in address order
@@ -36,7 +37,7 @@ struct Block {
   uint64_t bytes = 0;
   Part part = kCommonPart;
   BlockState state = BlockState::kFree;
-  bool stream_over = false;  // the stream was forgotten while the block was live: its key may mean another now
+  bool stream_over = false;  // the stream was forgotten while the block was live: its key may mean another stream now
   Uses uses;
   FreeList* free_list = nullptr;  // of the free index, while the block is in it
   Moment freed_at = 0;            // the latest of its parts
@@ -55,14 +56,14 @@ inline bool IsFreeMemory(const Block& block) {
   return block.state == BlockState::kFree || block.state == BlockState::kResting;
 }
 
-// Whether a freed block is still guarded by a fence, or by another rank's use.
+// Whether a freed block still waits for a fence, or for another rank.
 inline bool OwesFence(const Block& block) {
   for (const Use& use : block.uses) {
     if (use.owed()) return true;
   }
   return false;
 }
-// Whether the block's own stream alone may take it.
+// Whether only the block's own stream may take it.
 inline bool IsStranded(const Block& block) {
   for (const Use& use : block.uses) {
     if (use.stranded()) return true;
@@ -82,8 +83,8 @@ inline bool IsPending(const Block& block) {
 void AddUse(Uses& uses, const Use& use);
 void UniteUses(Uses& uses, const Uses& others);
 
-// The uses that `stream` must wait for before it touches the memory: its own work is in order already, and waiting for
-// all of another stream's work covers that stream's fences.
+// The uses that `stream` must wait for before it touches the memory. Its own work is in order already. A wait for all
+// work of another stream covers that stream's fences.
 ReservedVector<StreamUse> WaitsOf(const Uses& uses, StreamKey stream);
 
 }  // namespace commpool::internal::engine

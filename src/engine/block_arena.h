@@ -1,4 +1,4 @@
-// Where blocks' metadata lives: at stable places in host memory, recycled. Not thread-safe.
+// BlockArena: owns the metadata of blocks, at stable addresses in host memory, and recycles it. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_BLOCK_ARENA_H_
 #define COMMPOOL_SRC_ENGINE_BLOCK_ARENA_H_
 
@@ -20,7 +20,7 @@ class BlockArena {
     return block;
   }
 
-  // Keeps the capacity of its list of uses for the next.
+  // Keeps the capacity of its list of uses for the next block.
   void Recycle(Block* block) {
     Uses uses = std::move(block->uses);
     uses.clear();

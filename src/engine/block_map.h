@@ -1,11 +1,11 @@
-// The page map of the fast path: from the address of a block to its word, without a lock.
+// BlockMap: finds the word of a block by the block's address, without a lock. For the fast path.
 //
-// Small blocks: a radix tree of three levels over 512-byte units. Large ones: a word for each MiB, for no two begin in
-// the same. Those lie close together: with words at its own place among the small ones, each large block at a new place
-// would touch a new page of the host, which costs more than all of the rest of its allocation.
+// Small blocks: a radix tree of three levels over 512-byte units. Large blocks: one word for each MiB, because no two
+// begin in the same MiB; these words lie close together. Among the words of small blocks each large block at a new
+// place would touch a new page of the host, which costs more than all the rest of its allocation.
 //
-// Reading takes no lock and is right at any time: nodes are made as the first block begins in them, and never given
-// back while the map lives. Its memory is virtual until a block begins there: at most 1 MiB for each 64 MiB of device
+// Reading takes no lock and is always correct: a node is made when the first block begins in it, and is never released
+// while the map lives. Its memory stays virtual until a block begins there: at most 1 MiB for each 64 MiB of device
 // memory. Any thread.
 #ifndef COMMPOOL_SRC_ENGINE_BLOCK_MAP_H_
 #define COMMPOOL_SRC_ENGINE_BLOCK_MAP_H_
@@ -29,7 +29,7 @@ class BlockMap {
   BlockMap(const BlockMap&) = delete;
   BlockMap& operator=(const BlockMap&) = delete;
 
-  // The word of a small block that begins at the address; null where none ever began near it, or the address is no
+  // The word of a small block that begins at the address. Null where no block ever began near it, or the address is no
   // multiple of the unit.
   AtomicWord* Find(Address address) const {
     if (address % kClassUnit != 0 || address >> kAddressBits != 0) return nullptr;
@@ -39,15 +39,15 @@ class BlockMap {
     return leaf == nullptr ? nullptr : &(*leaf)[PlaceOf(address)];
   }
 
-  // The LargeWord of the MiB in which the address lies; null where no block ever began near it.
+  // The LargeWord of the MiB that holds the address; null where no block ever began near it.
   AtomicWord* FindLarge(Address address) const {
     if (address >> kAddressBits != 0) return nullptr;
     Node* const node = top_[address >> kTopShift].load(std::memory_order_acquire);
     return node == nullptr ? nullptr : &node->large[(address >> kLargeShift) & (kLargeSize - 1)];
   }
 
-  // The same, made where they are not there yet. Null for addresses beyond 57 bits, which no GPU has, for those that
-  // Find has no words for, and where the system has no addresses left: their blocks take the slow path.
+  // The same, made where it is missing. Null for addresses beyond 57 bits (no GPU has them), for addresses that Find
+  // has no words for, and where the system has no addresses left: blocks there take the slow path.
   AtomicWord* Make(Address address) {
     AtomicWord* const word = Find(address);
     return word != nullptr ? word : MakeLeaf(address);
@@ -76,15 +76,15 @@ class BlockMap {
   };
 
   static uint64_t LeafPlaceOf(Address address) { return (address >> kLeafShift) & (kLeaves - 1); }
-  // Words of neighbouring blocks lie far apart: threads whose blocks touch would otherwise share cache lines (a sixth
-  // of the pairs that 8 threads made on an H200's host). An odd factor permutes the places of a leaf.
+  // Spreads the words of neighbouring blocks: threads whose blocks touch would otherwise share cache lines (a sixth of
+  // the pairs that 8 threads made on an H200's host). An odd factor permutes the places of a leaf.
   static uint64_t PlaceOf(Address address) { return ((address >> kUnitShift) * 81007) & (kLeafSize - 1); }
 
   [[gnu::cold]] AtomicWord* MakeLeaf(Address address);
   [[gnu::cold]] AtomicWord* MakeNode(Address address);
   // Null where the system has no addresses left.
   Node* NodeOf(Address address) COMMPOOL_REQUIRES(mutex_);
-  // Zeroed pages that the system backs when they are touched.
+  // Zeroed pages; the system gives them memory when they are touched.
   void* MapPages(uint64_t bytes) COMMPOOL_REQUIRES(mutex_);
 
   std::array<std::atomic<Node*>, kTopSize> top_ = {};

@@ -23,7 +23,7 @@ void BlockTable::Erase(Address address) {
     COMMPOOL_CHECK(entries_[gap].block != nullptr, "no block begins at the address");
     gap = Next(gap);
   }
-  // Whatever was pushed beyond its home moves up into the gap, unless its home lies behind it.
+  // An entry that was pushed beyond its home moves into the gap, unless its home lies behind the gap.
   for (size_t place = Next(gap); entries_[place].block != nullptr; place = Next(place)) {
     const size_t mask = entries_.size() - 1;
     const size_t from_home = (place - HomeOf(entries_[place].address)) & mask;

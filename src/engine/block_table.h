@@ -1,7 +1,7 @@
-// From the address at which a block begins to the block: one probe, whatever the number of blocks.
+// BlockTable: finds a block by the address at which it begins, with one probe for any number of blocks.
 //
-// Open addressing with linear probing; an erased entry closes the gap behind it, so that no walk grows with the
-// history. Not thread-safe.
+// Open addressing with linear probing. Erasing closes the gap, so searches do not get longer with time. Not
+// thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_BLOCK_TABLE_H_
 #define COMMPOOL_SRC_ENGINE_BLOCK_TABLE_H_
 
@@ -39,13 +39,13 @@ class BlockTable {
   };
   static constexpr size_t kLeastSize = 64;
 
-  // Blocks begin at multiples of large powers of two: the product's upper bits depend on all of the address.
+  // Blocks begin at multiples of large powers of two. The upper bits of the product depend on the whole address.
   size_t HomeOf(Address address) const { return (address * 0x9e3779b97f4a7c15u) >> shift_; }
   size_t Next(size_t place) const { return (place + 1) & (entries_.size() - 1); }
   void Grow();
 
-  ReservedVector<Entry> entries_;  // a power of two, at most half of them full
-  int shift_ = 58;                 // 64 - log2 of their number
+  ReservedVector<Entry> entries_;  // the size is a power of two; at most half of the entries are used
+  int shift_ = 58;                 // 64 - log2 of the size
   uint64_t count_ = 0;
 };
 

@@ -1,8 +1,8 @@
-// What the fast path knows of a block: one word, found by the block's address without a lock.
+// BlockWord: what the fast path knows of a block, in one word that the block's address finds without a lock.
 //
-// A block of a size class that a thread's cache may keep says which class, how much less was asked for, and in whose
-// lane it is. Blocks that only the pool's lock may free (those that other streams used, symmetric pools', and large
-// ones, which have words of another kind) say whose they are.
+// The word of a block that a thread's cache may keep has its size class, how much less was asked for, and its lane. The
+// word of a block that only the pool's lock may free has its owner: blocks that other streams used, those of symmetric
+// pools, and large ones (with another kind of word).
 #ifndef COMMPOOL_SRC_ENGINE_BLOCK_WORD_H_
 #define COMMPOOL_SRC_ENGINE_BLOCK_WORD_H_
 
@@ -39,13 +39,13 @@ class BlockWord {
     return BlockWord(static_cast<uint64_t>(State::kCacheable) | uint64_t{size_class} << 2 | slack << 12 |
                      uint64_t{lane} << 32);
   }
-  // `owner`: whose block it is, as a number of at most 62 bits; 0 where that is not told.
+  // `owner`: the block's owner, a number of at most 62 bits; 0 where unknown.
   static constexpr BlockWord Live(uint64_t owner = 0) {
     return BlockWord(static_cast<uint64_t>(State::kLive) | owner << 2);
   }
 
   constexpr State state() const { return static_cast<State>(bits_ & 3); }
-  // Of a kLive word.
+  // For a kLive word.
   constexpr uint64_t owner() const { return bits_ >> 2; }
   constexpr SizeClass size_class() const { return static_cast<SizeClass>(bits_ >> 2) & 0x3ff; }
   constexpr Lane lane() const { return static_cast<Lane>(bits_ >> 32); }
@@ -62,13 +62,13 @@ class BlockWord {
   uint64_t bits_ = 0;  // state 2, then class 10, slack 20, lane 32; or owner 62
 };
 
-// The word of the large block that begins in a MiB of addresses: only its pool takes it back.
+// LargeWord: the word of the large block that begins in a MiB of addresses. Only its pool takes the block back.
 class LargeWord {
  public:
   constexpr LargeWord() = default;
   constexpr explicit LargeWord(uint64_t bits) : bits_(bits) {}
 
-  // `owner`: whose block it is, as a number of at most 43 bits; 0 where that is not told.
+  // `owner`: the block's owner, a number of at most 43 bits; 0 where unknown.
   static constexpr LargeWord Live(uint64_t address, uint64_t owner) {
     return LargeWord(PlaceOf(address) | owner << kOwnerShift);
   }

@@ -12,7 +12,7 @@ namespace commpool::internal::engine {
 
 namespace {
 
-// A segment is at least this part of the pool, so that few are made however many blocks a program has.
+// A segment is at least this share of the pool, so that a pool has few segments, however many blocks a program has.
 constexpr uint64_t kPoolShare = 256;
 
 }  // namespace
@@ -93,7 +93,7 @@ Result<Freed> CachingEngine::Free(Address address) {
 }
 
 Result<Freed> CachingEngine::FreeInPart(Address address) {
-  // Nothing may be recorded on streams that are captured: what several streams used stays with the graph, unused.
+  // Nothing may be recorded on a stream that captures. So what several streams used stays unused in the graph's part.
   Block* const block = COMMPOOL_TRY(LiveBlock("free", address));
   return Close(block, Disposal::kFreeAtOnce);
 }

@@ -8,15 +8,15 @@
 namespace commpool::internal::engine {
 namespace {
 
-// The constants come from recorded and synthetic traces. These rules were tried and were worse or no better: the lowest
-// fit, small blocks apart, the tightest fit within 10 %, no small splinters, neighbours of equal age or lifetime.
+// The constants come from recorded and synthetic traces. These rules were no better, or worse: lowest fit; small blocks
+// apart; tightest fit within 10 %; no small splinters; neighbours of equal age or lifetime.
 
-// A block of at least this part of its segment is one of the very largest.
+// A block of at least this share of its segment counts as one of the very largest.
 constexpr uint64_t kLargestShare = 6;
 
 enum class Likeness { kAboutTwice, kNone, kLike };
 
-// Of a block to a neighbour, which is null at the segment's end. Like: up to 1.5 times as large or small; about twice:
+// Compares a block with a neighbour (null at the segment's end). Alike: up to 1.5 times as large or small. About twice:
 // up to 2.2 times.
 Likeness LikenessTo(const Block* neighbour, uint64_t bytes) {
   if (neighbour == nullptr) return Likeness::kNone;

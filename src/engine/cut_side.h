@@ -1,12 +1,13 @@
-// From which end of a free block a request is cut, where blocks of all sizes share one range that cannot grow or move.
+// Decides from which end of a free block to cut a request, where blocks of all sizes share a range that cannot grow or
+// move.
 //
-// A loss's logits come as one block of half the size, then several of the whole, and the half is freed first: a block
-// beside one of twice its size leaves a hole that fits nothing of the next step. So a block lies beside its like, and
-// away from what is about twice as large or small. Where neither end says so, large blocks come from the upper end,
-// small ones and the very largest from the lower: there is room between them. A segment's first block lies at its
-// beginning.
+// An example: a loss's logits come as one block of half the size, then several of full size, and the half is freed
+// first. A block beside one of twice its size then leaves a hole that fits nothing of the next step. So a block should
+// lie beside blocks of its size, and away from blocks of about twice or half its size. Where neither end decides, large
+// blocks come from the upper end, small ones and the very largest from the lower end: the room is between them. A
+// segment's first block lies at its beginning.
 //
-// Pure: sizes and offsets alone, so that every rank of a symmetric pool answers the same.
+// Pure: it uses sizes and offsets alone, so every rank of a symmetric pool decides the same.
 #ifndef COMMPOOL_SRC_ENGINE_CUT_SIDE_H_
 #define COMMPOOL_SRC_ENGINE_CUT_SIDE_H_
 

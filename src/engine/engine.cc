@@ -10,7 +10,7 @@
 namespace commpool::internal::engine {
 namespace {
 
-// `apart`: what the peak leaves out.
+// `apart`: what the peak must leave out.
 void RaisePeak(Counter& counter, int64_t apart) {
   const int64_t in_use = static_cast<int64_t>(counter.current) - apart;
   if (in_use > static_cast<int64_t>(counter.peak)) counter.peak = static_cast<uint64_t>(in_use);
@@ -112,7 +112,7 @@ Status Engine::RecordStream(Address address, StreamKey stream) {
 }
 
 void Engine::FencePassed(Fence fence) {
-  // Each change takes one block out of the fence's list, and may merge it with others of the list.
+  // Each change removes one block from the fence's list, and may merge it with others of the list.
   while (Block* block = heap_.fences().AnyBlock(fence)) {
     heap_.ChangeUses(block, [&](Uses& uses) { uses.EraseIf([&](const Use& use) { return use.fence == fence; }); });
   }
@@ -129,7 +129,7 @@ void Engine::ChangeUsesWhere(Matches matches, Change change) {
         block = block->next;
         continue;
       }
-      // Looked at again: it may have merged with the next one, whose uses it then has.
+      // Look again at the merged block: it has the next one's uses then.
       block = heap_.ChangeUses(block, [&](Uses& uses) {
         uses.EraseIf(matching);
         change(uses);

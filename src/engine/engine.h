@@ -1,8 +1,8 @@
-// What every engine does for its pool, whatever decides which block serves: who has which block, who may still use it,
-// and how many bytes that makes. Serving differs, and what becomes of a block that is freed: each engine says how.
+// Engine: what every engine does for its pool: it knows who has which block, who may still use it, and how many bytes
+// that makes. Engines differ in how they serve a request, and in what they do with a freed block.
 //
-// A block's life: Serve -> live -> Close -> (closed until its fences or the other ranks come) -> free -> merged.
-// Pure: an engine calls nothing outside this folder. Not thread-safe: the pool's lock guards it.
+// A block's life: Serve -> live -> Close -> (closed until its fences or the other ranks come) -> free -> merged. Pure:
+// an engine calls nothing outside this folder. Not thread-safe: the pool's lock guards it. BlockStore owns it.
 #ifndef COMMPOOL_SRC_ENGINE_ENGINE_H_
 #define COMMPOOL_SRC_ENGINE_ENGINE_H_
 
@@ -23,62 +23,62 @@ class Engine {
 
   // kNotFound where no live block starts at `address` (foreign, or freed already).
   virtual Result<Freed> Free(Address address) = 0;
-  // Adds the fence of one of `Freed::streams_to_fence` to the block just freed; the pool may record them outside its
-  // lock. Whether the block owed it: not where it was handed out meanwhile, to a caller that waits for all of the
-  // stream's work. The fence is pending until it passes in any case.
+  // Adds the fence of one of `Freed::streams_to_fence` to the block just freed; the pool may record it outside its
+  // lock. Returns whether the block still needed it. It does not where it was handed out meanwhile, to a caller that
+  // waits for all of the stream's work. The fence is pending until it passes in any case.
   virtual bool AttachFence(Address address, StreamKey stream, Fence fence);
-  // The same where the stream's work is known to be over, so that no fence comes.
+  // The same where the stream's work is known to be done, so that no fence comes.
   void PayDebt(Address address, StreamKey stream);
-  // The fence was recorded behind all that the stream had submitted at `moment`: what it freed before waits for that
-  // fence, and is stranded no more.
+  // The fence was recorded behind all that the stream had submitted at `moment`. What the stream freed before that
+  // waits for this fence from now on, and is no longer stranded.
   void FenceStream(StreamKey stream, Fence fence, Moment moment);
-  // Free memory that no other stream can be made to wait for, in bytes, by the stream that used it.
+  // The bytes of free memory that no other stream can wait for, by the stream that used it.
   ReservedMap<StreamKey, uint64_t> StrandedBytes();
   // Notes that `stream` uses a live block too. kNotFound as for Free.
   Status RecordStream(Address address, StreamKey stream);
 
-  // The fence's event has completed: its uses are over, and neighbours may merge.
+  // The fence has passed: its uses are over, and neighbours may merge.
   void FencePassed(Fence fence);
-  // Fences that have not passed, oldest first: also those whose blocks were handed out since, so that the pool gives
-  // their events back.
+  // Fences that have not passed, oldest first. Includes those whose blocks were handed out since, so that the pool can
+  // recycle their events.
   ReservedVector<Fence> PendingFences() const { return heap_.fences().Pending(); }
   // Whether there are any: one load.
   bool HasPendingFences() const { return !heap_.fences().empty(); }
-  // The device was synchronised after `moment` = Now(): nobody uses a block that was freed before it.
+  // DeviceIdle: the device was synchronised after `moment` = Now(), so nobody uses a block that was freed before it.
   Moment Now() const { return clock_; }
   void DeviceIdle(Moment moment);
-  // The same of one stream's work.
+  // The same for one stream's work.
   void StreamIdle(StreamKey stream, Moment moment);
   // The stream's work is done and its key will mean another stream: no block, live or free, waits for it any more.
   void ForgetStream(StreamKey stream);
 
   SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge, Part part = kCommonPart);
-  // Whether a segment has neither live blocks nor streams that may still use one.
+  // Whether a segment has no live block, and no stream that may still use one.
   bool IsIdle(SegmentIndex segment) const;
   // REQUIRES: IsIdle(segment).
   SegmentRange RemoveSegment(SegmentIndex segment);
-  // Segments without a live block, and without one that still lacks a fence or another rank; smallest index first.
+  // Segments with only free blocks, none of which still waits for a fence or another rank; smallest index first.
   std::vector<SegmentIndex> WhollyFreeSegments() const { return heap_.WhollyFreeSegments(); }
   bool IsWhollyFree(SegmentIndex segment) const { return heap_.IsWhollyFree(segment); }
 
-  // The live block that holds `address` (anywhere inside it); kNotFound where none does.
+  // The live block that holds `address` (anywhere inside it); kNotFound where there is none.
   Result<BlockView> Find(Address address) const;
   std::vector<BlockView> Snapshot() const;
 
   Counters counters() const;
-  // Blocks that threads' caches hold are live to the engine, but not in use: peaks leave them out. They held `least` at
-  // every moment since the last call that changed what is live; until the next call they hold `now`.
+  // Blocks in threads' caches are live for the engine, but not in use, so peaks leave them out. The caches held at
+  // least `least` since the last call that changed what is live; until the next such call they hold `now`.
   void NoteHolding(const Holding& holding);
   void ResetPeaks();
-  // Aborts with a reason where the books do not balance. In O(n log n); for tests, and for suspicion in production.
+  // Aborts with a reason where the books contradict each other. O(n log n); for tests, and to search for a fault.
   virtual void CheckInvariants() const;
 
  protected:
-  // The fate of a block that its allocation gives back.
+  // What to do with a block that its allocation frees.
   enum class Disposal {
-    kAwaitFences,  // free memory once every fence owed has come: at once where none is
+    kAwaitFences,  // free memory once its last fence has come; at once where it needs none
     kDefer,        // closed until it is opened
-    kFreeAtOnce,   // free memory now; whoever takes it waits for all work of a stream whose fence has not come yet
+    kFreeAtOnce,   // free memory now; the next user waits for all work of a stream whose fence has not come yet
   };
 
   Engine(const EngineOptions& options, MergePolicy policy);
@@ -87,42 +87,42 @@ class Engine {
   const EngineOptions& options() const { return options_; }
   Heap& heap() { return heap_; }
   const Heap& heap() const { return heap_; }
-  // The counters without what has to be looked for: free, largest and pending bytes.
+  // The counters that need no search: not free, largest and pending bytes.
   const Counters& sums() const { return counters_; }
 
-  // A block that the heap gave becomes the stream's, which waits for its uses; `sequence` is a symmetric pool's.
+  // Gives a block of the heap to the stream, which must wait for its uses. `sequence` is for symmetric pools.
   Served Serve(Block* block, StreamKey stream, uint64_t requested, uint64_t sequence = 0);
-  // The same for the stream's own memory, so that nothing is waited for.
+  // The same for the stream's own memory: there is nothing to wait for.
   SegmentRange ServeOwn(Block* block, StreamKey stream, uint64_t requested);
   // The live block that starts at the address; an error that names `call` and the likely cause.
   Result<Block*> LiveBlock(const char* call, Address address) const;
-  // REQUIRES: the block is live. Deferred, it stays what it is until it is opened.
+  // REQUIRES: the block is live. A deferred one stays as it is until it is opened.
   Freed Close(Block* block, Disposal disposal);
 
-  // For expandable pools, whose segments come without memory: the pages that come, go and move in them.
+  // For expandable pools, whose segments begin without memory: pages come, go and move in them.
   void Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant = {});
-  // A page that was claimed goes to claimed addresses: no memory comes or goes.
+  // Moves a claimed page to claimed addresses: no memory comes or goes.
   void MovePage(const SegmentRange& from, Address to, const Claimant& claimant);
   void AddPage();
   void RemovePage();
 
  private:
-  // A freed block owes a fence no more: it has this one, or needs none. Whether it owed it.
+  // The freed block has this fence now, or needs none. Returns whether it needed one.
   bool Pay(const Use& debt, Fence fence);
-  // Changes the uses of free blocks that `matches` accepts, and of closed ones but for those that owe a fence.
+  // Changes the uses of free blocks, and of closed ones that need no fence, where `matches` accepts them.
   template <typename Matches, typename Change>
   void ChangeUsesWhere(Matches matches, Change change);
-  // Drops such uses, which are over.
+  // Removes such uses, because they are over.
   template <typename Over>
   void DropUses(Over over);
-  // The books of a block that has a new owner.
+  // Updates the books for a block's new owner.
   void Begin(Block* block, StreamKey stream, uint64_t requested, uint64_t sequence);
 
   EngineOptions options_;
   Heap heap_;
   Moment clock_ = 0;
   Counters counters_{};
-  Tally apart_;  // of what is live, what threads' caches hold
+  Tally apart_;  // the part of what is live that threads' caches hold
 };
 
 }  // namespace commpool::internal::engine

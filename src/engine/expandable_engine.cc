@@ -12,25 +12,25 @@ namespace commpool::internal::engine {
 
 namespace {
 
-// A page may be this part of the request that it is made for, where that is more: each costs the driver some 24 us to
-// make, and more with each move.
+// A page may be this share of the request that it is made for, where that is more than the usual page: each page costs
+// the driver some 24 us, and more when it moves.
 constexpr uint64_t kRequestShare = 64;
 constexpr uint64_t kSmallRequestShare = 128;  // of small pages
-// A program is steady once it has asked for its peak so many times over without a higher one.
+// A program counts as steady once it has asked for its peak so many times without a higher one.
 constexpr uint64_t kSteadyTimes = 2;
 
-// Blocks that come and go at random would move pages for ever: once as many bytes have moved as the program needs, the
-// pool may exceed that by this part of what moves further.
+// Blocks that come and go at random would move pages for ever. So once as many bytes have moved as the program needs,
+// the pool may exceed that need by this share of what moves further.
 constexpr uint64_t kMovedShare = 16;
 
-constexpr uint64_t kMostMilliseconds = 100;  // that the host waits for pages
+constexpr uint64_t kMostMilliseconds = 100;  // the longest host wait for pages
 
 }  // namespace
 
 uint64_t ExpandableEngine::PageBytes(const RequestSizes& sizes) const {
-  // Pages of small blocks are small, because a single block keeps one from moving.
+  // Pages of small blocks are small, because one live block keeps its whole page from moving.
   if (sizes.space == Space::kSmall) return options().granularity;
-  if (options().segment_bytes != 0) return options().page_bytes;  // asked for
+  if (options().segment_bytes != 0) return options().page_bytes;  // the program chose the size
   return std::max(options().page_bytes, RoundDown(sizes.block_bytes / kRequestShare, options().granularity));
 }
 
@@ -84,7 +84,7 @@ Result<Grow> ExpandableEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse
 }
 
 Result<GrowthPlan> ExpandableEngine::PlanPages(const GrowthRequest& request, Donors donors) {
-  // No wait can be recorded for the work of a captured stream, and which those are the engine does not know.
+  // Nobody can wait for the work of a captured stream, and the engine does not know which streams those are.
   const Reuse reuse = request.capturing ? Reuse::kSameStream : Reuse::kAnyStream;
   const Grow grow = COMMPOOL_TRY(GrowthFor(request.bytes, request.stream, reuse, request.part));
   if (grow.bytes == 0) return GrowthPlan();
@@ -92,7 +92,7 @@ Result<GrowthPlan> ExpandableEngine::PlanPages(const GrowthRequest& request, Don
   if (pages.needs_territory) {
     return GrowthPlan({.kind = GrowthStep::Kind::kAddAddresses, .range = {0, grow.bytes}, .space = grow.space});
   }
-  // What merges with memory that a captured stream used serves nobody before the capture's end.
+  // Memory that merges with what a captured stream used serves nobody until the capture ends.
   if (request.part == kCommonPart && request.capturing) pages.claimant.stream = request.stream;
   return GrowthPlan(std::move(pages), heap());
 }
@@ -118,8 +118,8 @@ Result<GrowthPlan> ExpandableEngine::PlanGrowth(GrowthRequest& request) {
   request.asked = true;
   const uint64_t made = plan->pages.made_bytes();
   if (request.capturing || !GrowsTooFar(request.bytes, made)) return GrowthPlan({Kind::kAsk});
-  // A millisecond a MiB: as memory is worth it that a pool would hold too much ever after. Bounded, for the work may
-  // depend on what this host has yet to do.
+  // One millisecond for each MiB that the pool would otherwise hold for good. Limited, because the work may depend on
+  // what this host has yet to do.
   const uint64_t milliseconds = std::min(RoundUp(made, kMiB) / kMiB, kMostMilliseconds);
   return GrowthPlan({.kind = Kind::kAwait, .microseconds = 1000 * milliseconds});
 }
@@ -172,7 +172,7 @@ void ExpandableEngine::Claim(const Expansion& expansion) {
 }
 
 void ExpandableEngine::Settle(const Expansion& expansion) {
-  // Upwards, so that each page merges with the request's memory below it, not with what others used above.
+  // Upwards: then each page merges with the request's memory below it, not with memory above that others used.
   auto page = expansion.made.begin();
   const auto settle_made = [&](Address end) {
     for (; page != expansion.made.end() && page->address < end; ++page) {

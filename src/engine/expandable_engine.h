@@ -1,9 +1,9 @@
-// The engine of expandable pools: a CachingEngine whose memory is pages among the addresses of territories, which move
-// to where they are needed.
+// ExpandableEngine: the engine of expandable pools: a CachingEngine whose memory is pages. They move to where they are
+// needed among the addresses of territories.
 //
-// Growth has four steps, so that the pool may call the driver outside its lock: PlanGrowth, Claim, the calls, then
-// Settle (or Unclaim where one failed). Claimed pages and addresses serve nobody. One growth at a time: the pool's
-// growth lock.
+// Growth has four steps, so that the pool can call the driver outside its lock: PlanGrowth, Claim, the calls, then
+// Settle (or Unclaim where a call failed). Claimed pages and addresses serve nobody. One growth at a time, under the
+// pool's growth lock.
 #ifndef COMMPOOL_SRC_ENGINE_EXPANDABLE_ENGINE_H_
 #define COMMPOOL_SRC_ENGINE_EXPANDABLE_ENGINE_H_
 
@@ -20,46 +20,45 @@ class ExpandableEngine final : public CachingEngine {
  public:
   explicit ExpandableEngine(const EngineOptions& options) : CachingEngine(options) {}
 
-  // Addresses for small or for large blocks. No memory yet.
+  // Adds addresses for small or for large blocks, without memory.
   SegmentIndex AddTerritory(const SegmentRange& range, Space space);
-  // REQUIRES: no page lies in it.
+  // REQUIRES: it has no page.
   void RemoveTerritory(SegmentIndex index) { heap().RemoveSegment(index); }
   bool IsEmptyTerritory(SegmentIndex index) const;
 
-  // The segment that Allocate would ask for; 0 bytes where free memory suffices. With kAnyStream also where memory that
-  // other streams used does and the pool has more than enough: then kAnyStream serves, with waits on the device.
+  // The segment that Allocate would ask for; 0 bytes where free memory is enough. With kAnyStream also where memory of
+  // other streams is enough and the pool has more than enough: then kAnyStream serves, with waits on the device.
   Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
 
-  // The plan that costs least: new pages while the pool stays within its slack, else pages that move, after a wait
-  // where the excess is worth one.
+  // The cheapest plan: new pages while the pool stays within its slack, else pages that move, after a wait where the
+  // excess is worth one.
   Result<GrowthPlan> PlanGrowth(GrowthRequest& request) override;
   bool Claim(const GrowthPlan& plan) override;
   void Settle(const GrowthPlan& plan) override { Settle(plan.pages); }
 
-  // Whether making so many bytes for the request is better than moving pages.
+  // Whether to make so many bytes for the request is better than to move pages.
   bool GrowsCheaply(uint64_t requested, uint64_t made);
-  // Whether it would be worth a wait of the host, after which other pages could move.
+  // Whether the growth is worth a host wait, after which other pages could move.
   bool GrowsTooFar(uint64_t requested, uint64_t made) const {
     return !IsWithin(options().slack.host_wait_share, requested, made);
   }
 
   // How to make room for a request that Allocate answered with Grow. With kAnyStream, and where the pool has more than
-  // enough, around memory that other streams used.
+  // enough, it may also use memory that other streams used.
   Result<Expansion> Plan(uint64_t bytes, StreamKey stream, Donors donors, Part part = kCommonPart,
                          Reuse reuse = Reuse::kSameStream);
 
-  // Whether nothing that the plan counts on was served to somebody else since.
+  // Whether everything that the plan counts on is still there.
   bool CanClaim(const Expansion& expansion);
   void Claim(const Expansion& expansion);
-  // The pages are where the plan wants them: free memory of its claimant's.
+  // The pages are where the plan wants them: they are free memory of the claimant.
   void Settle(const Expansion& expansion);
-  // Nothing was changed: pages and addresses are as before Claim. Moves before `first_move` are lost ones.
+  // The pages and addresses are as before Claim, because nothing was changed. Moves before `first_move` are lost.
   void Unclaim(const Expansion& expansion, size_t first_move = 0);
-  // A page that was claimed is lost to the pool: its old addresses, and those that waited for it, have no memory.
+  // A claimed page is lost to the pool: its old addresses and its new ones have no memory.
   void Lose(const PageMove& move);
 
-  // Free pages that nobody uses, until about `bytes` are together, the highest addresses first: claimed, to be given
-  // back.
+  // Claims free pages that nobody uses, to release them: about `bytes` of them, the highest addresses first.
   ReservedVector<SegmentRange> ClaimIdlePages(uint64_t bytes);
   void RemovePage(const SegmentRange& page);
   void UnclaimPage(const SegmentRange& page);
@@ -68,21 +67,21 @@ class ExpandableEngine final : public CachingEngine {
   void CheckInvariants() const override;
 
  private:
-  // With such donors; addresses to add where it lacks some.
+  // Plans with such donors; adds addresses where there are too few.
   Result<GrowthPlan> PlanPages(const GrowthRequest& request, Donors donors);
-  // The most that was ever asked for at once, with a request that is about to come.
+  // The most that was ever needed at once, with the next request included.
   uint64_t NeededWith(uint64_t requested) const;
-  // Whether the pool, with what is made for the request, exceeds what it needs by no more than this part of it, and
-  // what it has earned by moving pages.
+  // Whether the pool, with what is made for the request, exceeds its need by no more than this share of it and the
+  // bonus for moved pages.
   bool IsWithin(uint64_t share, uint64_t requested, uint64_t made) const;
-  // The largest page to make for a request: while the pool is within its slack, and beyond.
+  // The largest page to make for a request, within the pool's slack and beyond.
   uint64_t PageBytes(const RequestSizes& sizes) const;
   uint64_t SmallPageBytes(const RequestSizes& sizes) const;
 
   Pages pages_;
-  uint64_t moved_bytes_ = 0;  // ever
+  uint64_t moved_bytes_ = 0;  // of all time
   uint64_t highest_needed_ = 0;
-  uint64_t total_at_highest_ = 0;  // bytes requested ever, when more was last needed
+  uint64_t total_at_highest_ = 0;  // bytes requested of all time, when the need was last raised
 };
 
 }  // namespace commpool::internal::engine

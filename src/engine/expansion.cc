@@ -10,18 +10,18 @@
 namespace commpool::internal::engine {
 namespace {
 
-// What may stay behind of a free block when its whole pages move, so that little splinters: for each byte that moves,
-// and of the pool's whole memory. Found by replaying traces (tests/data/traces).
+// How much of a free block may stay behind when its whole pages move, so that few splinters remain: for each byte that
+// moves, and of the pool's whole memory. Found by replaying traces (tests/data/traces).
 constexpr uint64_t kMostLeftForEachMoved = 3;
 constexpr uint64_t kMostLeftShare = 300;  // one part in
 
-// A range of addresses for the request, part free memory and part holes to be filled.
+// A range of addresses for the request: free memory, and holes to fill.
 struct Window {
   Address begin = 0;
   Address end = 0;
   std::vector<SegmentRange> holes;
   uint64_t missing_bytes = 0;  // before they are rounded up to the granularity
-  uint64_t room_below = 0;     // of the hole that it begins in, which pages may fill too
+  uint64_t room_below = 0;     // of the hole where it begins, which pages may fill too
 };
 
 bool IsUsable(const Block& block, const ExpansionRequest& request) {
@@ -34,7 +34,7 @@ bool IsUsable(const Block& block, const ExpansionRequest& request) {
 
 // The window that begins with this block; nothing where a block in use, or the territory's end, comes too early.
 std::optional<Window> WindowFrom(const Block* first, const ExpansionRequest& request) {
-  // Compared as sizes: an end of a request beyond all addresses would wrap around.
+  // Compares sizes: the end address of a huge request would wrap around.
   if (request.block_bytes > first->segment->range.bytes - first->offset) return std::nullopt;
   Window window;
   window.begin = AddressOf(*first);
@@ -54,8 +54,8 @@ std::optional<Window> WindowFrom(const Block* first, const ExpansionRequest& req
   return window;
 }
 
-// The window that ends with this block and begins in a hole below it. Of the hole a part stays, or what fills it might
-// merge with memory further below that others used.
+// The window that ends with this block and begins in a hole below it. A part of the hole stays: without it the new
+// memory might merge with memory further below that others used.
 std::optional<Window> WindowTo(const Block* last, const ExpansionRequest& request) {
   if (request.block_bytes > last->offset + last->bytes) return std::nullopt;
   Window window;
@@ -81,7 +81,7 @@ std::optional<Window> WindowTo(const Block* last, const ExpansionRequest& reques
   return window;
 }
 
-// The one with the fewest bytes to fill; one with no free memory in it lies at the largest hole's beginning.
+// The window with the fewest bytes to fill. A window without free memory lies at the beginning of the largest hole.
 std::optional<Window> BestWindow(const Heap& heap, const ExpansionRequest& request) {
   std::optional<Window> best;
   const Block* largest_hole = nullptr;
@@ -103,7 +103,7 @@ std::optional<Window> BestWindow(const Heap& heap, const ExpansionRequest& reque
 struct Donor {
   Address address = 0;
   uint64_t bytes = 0;
-  uint64_t splinters = 0;  // what its block leaves behind
+  uint64_t splinters = 0;  // what the block leaves behind
 };
 
 // The whole pages of a free block.
@@ -120,14 +120,14 @@ std::vector<Donor> PagesOf(const Block& block, const Pages& pages) {
   return whole;
 }
 
-// Free pages outside the window, those that leave the fewest splinters and the largest first.
+// Free pages outside the window: those with the fewest splinters and the largest first.
 std::vector<Donor> FindDonors(const Heap& heap, const Pages& pages, const Window& window,
                               const ExpansionRequest& request, uint64_t* busy_bytes) {
   std::vector<Donor> donors;
   uint64_t reserved = 0;
   for (const auto& [address, bytes] : pages) reserved += bytes;
   for (const auto& [index, segment] : heap.segments()) {
-    // The pages of small blocks are small and few: they would soon be missed.
+    // Do not take pages of small blocks: they are small and few, and would soon be missed.
     if (segment->space != request.space && request.donors != Donors::kAll) continue;
     for (const Block* block = segment->first; block != nullptr; block = block->next) {
       if (block->state != BlockState::kFree || block->part != kCommonPart) continue;
@@ -140,7 +140,7 @@ std::vector<Donor> FindDonors(const Heap& heap, const Pages& pages, const Window
       if (request.donors == Donors::kWhole && splinters) continue;
       if (block->uses.empty()) {
         donors.insert(donors.end(), whole.begin(), whole.end());
-      } else if (!IsStranded(*block)) {  // whose work nobody can ask about
+      } else if (!IsStranded(*block)) {  // nobody can ask about a stranded block's work
         *busy_bytes += block->bytes - left;
       }
     }
@@ -157,8 +157,8 @@ uint64_t Sum(const std::vector<SegmentRange>& ranges) {
   return bytes;
 }
 
-// Takes donors that fit the bytes still to fill; where they suffice in all, the last may be larger than what is left,
-// if the addresses behind the window are free.
+// Takes donors that fit the bytes still to fill. Where they are enough in all, the last may be larger than the rest, if
+// the addresses behind the window are free.
 std::vector<Donor> Choose(const std::vector<Donor>& donors, uint64_t wanted, uint64_t room_behind) {
   std::vector<Donor> chosen;
   std::vector<Donor> left;
@@ -173,7 +173,7 @@ std::vector<Donor> Choose(const std::vector<Donor>& donors, uint64_t wanted, uin
       left.push_back(donor);
     }
   }
-  // Those that lie in a row stay in it, so that one call unmaps them.
+  // Pages in a row stay together, so that one call unmaps them.
   std::sort(chosen.begin(), chosen.end(),
             [](const Donor& a, const Donor& b) { return std::tie(b.bytes, a.address) < std::tie(a.bytes, b.address); });
   if (remaining > 0 && available >= wanted && !left.empty()) {
@@ -191,7 +191,7 @@ void MakePages(const SegmentRange& range, uint64_t page_bytes, std::vector<Segme
   }
 }
 
-// Fills a hole with chosen pages and, for what they leave, new ones. The last hole may be filled beyond its end.
+// Fills a hole with the chosen pages, and the rest with new ones. The last hole may be filled beyond its end.
 void Fill(const SegmentRange& hole, uint64_t room_behind, const ExpansionRequest& request, std::vector<Donor>& chosen,
           Expansion& expansion) {
   Address at = hole.address;
@@ -206,7 +206,7 @@ void Fill(const SegmentRange& hole, uint64_t room_behind, const ExpansionRequest
   expansion.arriving.push_back({hole.address, std::max(at, end) - hole.address});
 }
 
-// The last of the chosen pages may be larger than what is left: the window then begins further below.
+// The last chosen page may be larger than the rest: then the window begins further below.
 void Widen(const std::vector<Donor>& chosen, Window& window) {
   uint64_t bytes = 0;
   for (const Donor& donor : chosen) bytes += donor.bytes;
@@ -244,7 +244,7 @@ Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionReq
     return expansion;
   }
   COMMPOOL_CHECK(!window->holes.empty(), "a growth is planned for a request that free memory serves already");
-  // Behind the last hole there may be more addresses without memory: a page may reach into them.
+  // There may be more addresses without memory behind the last hole: a page may reach into them.
   const SegmentRange& last = window->holes.back();
   const Block* const hole = heap.Find(last.address);
   const uint64_t room_behind = AddressOf(*hole) + hole->bytes - (last.address + last.bytes);

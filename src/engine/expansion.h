@@ -1,7 +1,7 @@
-// How an expandable pool makes room for a request: which free pages move where, and which pages are new.
+// Plans how an expandable pool makes room for a request: which free pages move where, and which pages are new.
 //
-// A page is one physical handle, mapped at its own place among the addresses of a territory; it can move only whole,
-// and only while nobody uses a byte of it. Pure, like the engine: it decides, the pool calls the driver.
+// A page is one physical handle, mapped at a place of its own in a territory. It moves only as a whole, and only while
+// nobody uses a byte of it. Pure, like the engine: this decides, and the pool calls the driver.
 #ifndef COMMPOOL_SRC_ENGINE_EXPANSION_H_
 #define COMMPOOL_SRC_ENGINE_EXPANSION_H_
 
@@ -21,7 +21,7 @@ using Pages = ReservedMap<Address, uint64_t>;  // address -> bytes
 // Which free pages may move.
 enum class Donors {
   kNone,
-  kWhole,  // of free blocks that consist of pages for the most part: what is left behind of others would be splinters
+  kWhole,  // of free blocks that are mostly whole pages: others would leave splinters behind
   kAll,
 };
 
@@ -31,9 +31,9 @@ struct ExpansionRequest {
   Space space = Space::kLarge;
   Donors donors = Donors::kWhole;
   uint64_t granularity = 0;          // pages are multiples of it
-  uint64_t page_bytes = 0;           // of new pages, at most
-  Part part = kCommonPart;           // whose free memory is filled up
-  Reuse reuse = Reuse::kSameStream;  // which of it
+  uint64_t page_bytes = 0;           // the largest new page
+  Part part = kCommonPart;           // whose free memory the pages complete
+  Reuse reuse = Reuse::kSameStream;  // which of that memory
 };
 
 struct PageMove {
@@ -43,26 +43,26 @@ struct PageMove {
 };
 
 struct Expansion {
-  std::vector<PageMove> moves;         // by where they go, ascending
+  std::vector<PageMove> moves;         // ascending by target
   std::vector<SegmentRange> made;      // pages to make, with their addresses, ascending
   std::vector<SegmentRange> arriving;  // the addresses that moves and made fill, each one range without memory
-  bool needs_territory = false;        // no address range is large enough: add one and plan again
-  Claimant claimant = {};              // who gets the pages that come
-  std::optional<Space> unites = {};    // where free neighbours become one block with what comes, whoever used them
-  uint64_t busy_bytes = 0;             // of free pages that could have moved if their streams' work were done
+  bool needs_territory = false;        // no range of addresses is large enough: add one and plan again
+  Claimant claimant = {};              // who gets the new pages
+  std::optional<Space> unites = {};    // where free neighbours merge with what comes, whoever used them
+  uint64_t busy_bytes = 0;             // free pages that could have moved if their streams were done
 
   uint64_t moved_bytes() const;
   uint64_t made_bytes() const;
-  // The first move after `first` whose page does not lie behind the one before it where they come from, or lies at
-  // `limit` or beyond: the driver takes the pages before it out of their addresses in one call.
+  // The first move after `first` whose page does not directly follow the one before it at the source, or lies at
+  // `limit` or beyond: one driver call unmaps the pages before it.
   size_t EndOfRow(size_t first, Address limit) const;
 };
 
-// The window of addresses that needs the fewest new bytes, filled with free pages first. REQUIRES: no free block that
-// the stream may take at once holds the request (Heap::Unify).
+// Finds the window of addresses that needs the fewest new bytes, and fills it with free pages first. REQUIRES: no free
+// block that the stream may take at once holds the request (Heap::Unify).
 Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionRequest& request);
 
-// The same memory is made in pages of at most so many bytes.
+// Makes the same memory in pages of at most so many bytes.
 void CutPages(uint64_t page_bytes, Expansion& expansion);
 
 }  // namespace commpool::internal::engine

@@ -1,7 +1,7 @@
-// Which freed blocks each fence guards, so that a fence that has passed finds them at once.
+// FenceBook: the freed blocks that each fence guards, so that a passed fence finds its blocks at once.
 //
-// A fence stays in the book until it passes, also when its last block has been handed out: its event has an owner to be
-// given back to. Not thread-safe.
+// A fence stays in the book until it passes, even when its last block has been handed out: its owner waits to recycle
+// the event. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_FENCE_BOOK_H_
 #define COMMPOOL_SRC_ENGINE_FENCE_BOOK_H_
 
@@ -24,7 +24,7 @@ class FenceBook {
   void Remove(Fence fence);
   bool empty() const { return fences_.empty(); }
 
-  // Notes, or forgets, the block under every fence among its uses. REQUIRES: these are in the book.
+  // Adds or removes the block under every fence among its uses. REQUIRES: these are in the book.
   void Link(Block* block);
   void Unlink(Block* block);
 

@@ -1,4 +1,4 @@
-// The free blocks, by who may still use them and then by size: finds the best fit for a stream in O(log n).
+// FreeIndex: the free blocks, by who may still use them, then by size. Finds the best fit for a stream in O(log n).
 //
 // Not thread-safe. A block's bytes, place and uses must not change while it is in the index.
 #ifndef COMMPOOL_SRC_ENGINE_FREE_INDEX_H_
@@ -19,10 +19,10 @@ enum class Reuse {
   kIdle,        // blocks that nobody uses any more
   kSameStream,  // also blocks that this stream used last
   kAnyStream,   // also blocks that other streams used: the caller waits for them on the device
-  kAnyUse,      // also what is stranded, so that only the calls decide which block serves: the caller waits on the host
+  kAnyUse,      // also stranded blocks, so that only the calls decide which block serves: the caller waits on the host
 };
 
-// What free memory is looked for.
+// What free memory a request needs.
 struct Fit {
   uint64_t bytes = 0;
   StreamKey stream = 0;
@@ -32,21 +32,21 @@ struct Fit {
   Choice choice = Choice::kBestFit;
 };
 
-// The order of the best fit: by size, then by place and never by address, so that every rank of a symmetric pool finds
-// the same block.
+// The order of the best fit: by size, then by place. Never by address, so that every rank of a symmetric pool finds the
+// same block.
 struct FreeRank {
   uint64_t bytes = 0;
   uint64_t segment = 0;
   uint64_t offset = 0;
-  // Sizes mostly differ: the rest is not looked at then.
+  // Sizes mostly differ, so compare them first.
   friend bool operator<(const FreeRank& a, const FreeRank& b) {
     if (a.bytes != b.bytes) return a.bytes < b.bytes;
     return a.segment != b.segment ? a.segment < b.segment : a.offset < b.offset;
   }
 };
 
-// Blocks of one owner and space that the same streams may take without a wait: anyone, one stream, or nobody. What is
-// stranded no other stream may take after a wait either.
+// Blocks of one owner and space that the same streams may take without a wait: every stream, one stream, or none.
+// Stranded blocks are apart, because no other stream may take them even after a wait.
 struct UseClass {
   Part part = kCommonPart;
   Space space = Space::kLarge;
@@ -61,7 +61,7 @@ struct UseClass {
   friend bool operator==(const UseClass&, const UseClass&) = default;
 };
 
-// The free blocks of a class. A block knows its own: nothing is looked up when it leaves.
+// The free blocks of a class. A block knows its list, so it leaves without a search.
 struct FreeList {
   const UseClass use_class;
   SortedBlocks<FreeRank> blocks = {};
@@ -72,8 +72,8 @@ class FreeIndex {
   void Insert(Block* block);
   // REQUIRES: the block is in the index.
   void Erase(Block* block);
-  // What is left of a block, or what it became part of, takes its place: `list` and `was` are the block's. REQUIRES: no
-  // block of the index has its bytes.
+  // Puts the rest of a block, or the larger block that it became part of, in its place: `list` and `was` are the
+  // block's. REQUIRES: no block of the index has its bytes.
   void Replace(FreeList* list, const FreeRank& was, Block* now);
   static FreeRank RankOf(const Block& block);
 
@@ -81,7 +81,7 @@ class FreeIndex {
   Block* Find(const Fit& fit) const;
 
   uint64_t LargestBytes() const;
-  // The stranded blocks of the common part, in bytes, by their stream; those of several streams count as the first's.
+  // The bytes of stranded blocks of the common part, by stream. Those of several streams count for the first.
   ReservedMap<StreamKey, uint64_t> StrandedBytes() const;
   uint64_t count() const { return count_; }
   bool Contains(Block* block) const;
@@ -92,7 +92,7 @@ class FreeIndex {
  private:
   using Entry = SortedBlocks<FreeRank>::Entry;
 
-  // What a search for a stream looks at: idle memory and its own. Null where there is none.
+  // What a search for a stream looks at: idle memory and the stream's own. Null where there is none.
   struct Lists {
     Part part = kCommonPart;
     StreamKey stream = 0;
@@ -103,7 +103,7 @@ class FreeIndex {
   };
 
   static UseClass ClassOf(const Block& block);
-  // Whether the request may be served from the list, after a wait.
+  // Whether the request may be served from the list after a wait.
   static bool MayTake(const UseClass& use_class, const Fit& fit);
   const FreeList* ListOf(const UseClass& use_class) const;
   static const Entry* Better(const Entry* a, const Entry* b, Choice choice);
@@ -112,7 +112,7 @@ class FreeIndex {
   const Entry* FindEntry(const Fit& fit) const;
 
   ReservedMap<UseClass, FreeList> lists_;         // few
-  mutable std::array<Lists, 2> last_lists_ = {};  // by space: what was last looked at
+  mutable std::array<Lists, 2> last_lists_ = {};  // by space: the lists of the last search
   uint64_t count_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// How a pool makes room for a request, and how it gives memory back, as data: its engine plans under the pool's lock,
-// the pool carries the steps out outside of it (src/pool/growing), and so does a model of it (tools/cli/replay). Pure.
+// How a pool makes room for a request or gives memory back, as data. The engine plans under the pool's lock; the pool
+// carries the steps out outside of it (src/pool/growing), and so does the model of a pool (tools/stress). Pure.
 #ifndef COMMPOOL_SRC_ENGINE_GROWTH_PLAN_H_
 #define COMMPOOL_SRC_ENGINE_GROWTH_PLAN_H_
 
@@ -14,41 +14,41 @@ namespace commpool::internal::engine {
 
 // How hard growth tries.
 enum class Effort {
-  kUsual,     // what is cheap
-  kReserve,   // the same, for reserve(): what it makes stays until somebody trims
-  kPressure,  // free pages move whatever it costs, after a wait where one is needed
+  kUsual,     // only cheap steps
+  kReserve,   // the same, for reserve(): what it makes stays until a trim
+  kPressure,  // free pages move at any cost, after a wait where needed
 };
 
-// A request that free memory does not serve, and what its pool knows that the engine does not.
+// A request that free memory cannot serve, and what the pool knows and the engine does not.
 struct GrowthRequest {
   uint64_t bytes = 0;
   StreamKey stream = 0;
   Effort effort = Effort::kUsual;
   Part part = kCommonPart;
-  bool capturing = false;      // no stream can be asked or waited for, and nothing goes
+  bool capturing = false;      // no stream can be asked or waited for, and nothing is released
   bool moves_eagerly = true;   // pages move before the pool exceeds its slack
-  uint64_t room = UINT64_MAX;  // that the limits leave
-  uint64_t held_bytes = 0;     // by the pools of the device: beyond the next one what lies unused goes
+  uint64_t room = UINT64_MAX;  // what the limits allow
+  uint64_t held_bytes = 0;     // by all pools of the device: above most_unused_bytes unused memory is released
   uint64_t most_unused = UINT64_MAX;
-  std::function<bool(SegmentIndex)> pinned = nullptr;  // segments that may not go; null where all may
-  bool asked = false;                                  // by the engine: a plan had the pool ask or wait already
+  std::function<bool(SegmentIndex)> pinned = nullptr;  // segments that must stay; null: none
+  bool asked = false;                                  // a plan made the pool ask or wait already
 
-  // By how much the device's pools would hold too much with so many more bytes.
+  // How much too much the device's pools would hold with so many more bytes.
   uint64_t Excess(uint64_t more) const { return held_bytes + more > most_unused ? held_bytes + more - most_unused : 0; }
 };
 
 struct GrowthStep {
   enum class Kind {
-    kAsk,           // which streams are done
-    kAwait,         // the same again and again, until all are or the time is over
-    kAwaitDevice,   // all work
-    kAddAddresses,  // an expandable pool's: of the range's bytes at least
-    kRelease,       // a segment, if nobody was served from it meanwhile
-    kMakeSegment,   // of the range's bytes; where there is no room for them, of `least_bytes`
+    kAsk,           // ask which streams are done
+    kAwait,         // ask repeatedly, until all are done or the time is over
+    kAwaitDevice,   // wait for all work
+    kAddAddresses,  // for an expandable pool: at least the range's bytes
+    kRelease,       // a segment, if it is still free
+    kMakeSegment,   // of the range's bytes; without room for them, of `least_bytes`
     kMakePage,      // memory without an address
-    kUnmap,         // a row of pages: out of the range
-    kMap,           // the page that was made or unmapped first, of those that have no address: to the range
-    kOpen,          // lets the device and its peers use the range
+    kUnmap,         // unmap a row of pages from the range
+    kMap,           // map the oldest page without an address to the range
+    kOpen,          // let the device and its peers use the range
   };
   Kind kind = Kind::kAsk;
   SegmentRange range = {};
@@ -57,18 +57,18 @@ struct GrowthStep {
   Part part = kCommonPart;
   SegmentIndex segment = 0;
   uint64_t least_bytes = 0;
-  uint64_t microseconds = 0;  // of a wait
+  uint64_t microseconds = 0;  // for a wait
 };
 
 struct GrowthPlan {
-  std::vector<GrowthStep> steps;  // none where free memory serves by now
-  bool again = false;             // the engine plans again after them
-  Expansion pages = {};           // that the steps make, move and map
+  std::vector<GrowthStep> steps;  // empty where free memory serves by now
+  bool again = false;             // plan again after the steps
+  Expansion pages = {};           // the pages that the steps make, move and map
 
   GrowthPlan() = default;
-  // To be planned again after the step.
+  // Plans again after the step.
   explicit GrowthPlan(const GrowthStep& first) : steps{first}, again(true) {}
-  // For pages: memory first, for memory is what runs out, and nothing has changed until it is there.
+  // For pages: makes memory first, because memory is what runs out, and until then nothing has changed.
   GrowthPlan(Expansion expansion, const Heap& heap);
 };
 

@@ -79,11 +79,11 @@ std::vector<SegmentIndex> Heap::WhollyFreeSegments() const {
 Block* Heap::Take(const Fit& fit) {
   COMMPOOL_CHECK(fit.bytes > 0 && fit.bytes % alignment_ == 0, "a block is asked for whose size was not rounded up");
   if (Block* const rested = TakeResting(fit)) return MakeLive(rested, fit.part);
-  // What rests is large: a search among small blocks does not see it.
+  // Resting blocks are large, so a search among small blocks need not wake them.
   if (fit.space == Space::kLarge) Wake();
   Block* block = FindFree(fit);
   if (block == nullptr) return nullptr;
-  // Every remainder is cut off, however small: it merges when its neighbour is freed.
+  // Cuts off every remainder, however small: it merges when its neighbour is freed.
   if (block->bytes > fit.bytes) {
     block =
         CutFree(block, fit.bytes, fit.choice == Choice::kBesideItsLike ? CutSideFor(fit.bytes, *block) : CutSide::kLow);
@@ -121,7 +121,7 @@ void Heap::Close(Block* block, BlockState state) {
     HistoryOf(*block).NoteFree(block->placement);
     block->state = BlockState::kResting;
     if (resting_.full()) WakeBlock(resting_.oldest());
-    if (IsPending(*block)) Enter(block);  // no other book has what rests
+    if (IsPending(*block)) Enter(block);  // a resting block is in no other book
     resting_.Add(block);
   } else {
     HistoryOf(*block).NoteFree(block->placement);
@@ -161,7 +161,7 @@ void Heap::Wake() {
 uint64_t Heap::LargestFree() const {
   uint64_t largest = free_index_.LargestBytes();
   for (const Block* block : resting_) {
-    // Whether neighbours merge is asked of each pair: three of which only two merge are counted as one.
+    // Asks each pair of neighbours: of three blocks of which only two merge, all three count.
     const auto merges = [&](const Block& a, const Block& b) {
       return IsFreeMemory(a) && IsFreeMemory(b) && UsesMerge(a, b);
     };
@@ -199,7 +199,7 @@ Block* Heap::Find(Address address) const {
   if (Block* const block = starts_.Find(address)) return block;
   const HeapSegment* segment = page_map_.Find(address);
   if (segment == nullptr) return nullptr;
-  // Blocks cover the segment, so the last that starts at or before the address holds it.
+  // Blocks cover the segment without gaps, so the last one that starts at or before the address holds it.
   const uint64_t offset = address - segment->range.address;
   if (segment->indexed) return segment->blocks.LastUpTo(offset)->block;
   Block* block = segment->first;
@@ -216,7 +216,7 @@ bool Heap::Mergeable(const Block& a, const Block& b) const {
 bool Heap::UsesMerge(const Block& a, const Block& b) const {
   if (a.part != b.part) return false;
   if (policy_ == MergePolicy::kAlways) return true;
-  // What nobody uses stays everybody's beside what is stranded.
+  // Idle memory beside stranded memory must stay usable by everybody.
   if (a.uses.empty()) return !IsStranded(b);
   if (b.uses.empty()) return !IsStranded(a);
   return a.uses == b.uses;
@@ -265,14 +265,14 @@ Block* Heap::CutFree(Block* block, uint64_t bytes, CutSide side) {
 
 Block* Heap::Settle(Block* block) {
   Block* const lower = block->previous != nullptr && Mergeable(*block->previous, *block) ? block->previous : nullptr;
-  // The lower one first: what both have together meets the upper one.
+  // The lower neighbour first: the upper one then meets the merged block.
   const Block& together = lower != nullptr && block->uses.empty() ? *lower : *block;
   Block* const upper = block->next != nullptr && Mergeable(together, *block->next) ? block->next : nullptr;
   if (lower == nullptr && upper == nullptr) {
     Enter(block);
     return block;
   }
-  // Where a neighbour stands in the free index the whole comes to stand, in most cases: it does not leave and come
+  // The merged block mostly takes a neighbour's place in the free index, so that the neighbour need not leave and come
   // back.
   if (lower != nullptr && upper != nullptr) Leave(upper);
   Block* const before = lower != nullptr ? lower : upper;

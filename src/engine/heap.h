@@ -1,8 +1,8 @@
-// Segments cut into blocks: finds, splits and merges them. Both engines stand on it.
+// Heap: segments cut into blocks. It finds, splits and merges blocks. Every engine owns one.
 //
-// Blocks of a segment form a list in address order. Free ones are in the free index, which orders by size, segment and
-// offset and never by address, so that equal calls place equally on every rank. Metadata is outside device memory.
-// Not thread-safe.
+// The blocks of a segment form a list in the order of addresses. Free ones are in the free index, which orders by size,
+// segment and offset but never by address, so that equal calls place equally on every rank. Metadata lies outside
+// device memory. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_HEAP_H_
 #define COMMPOOL_SRC_ENGINE_HEAP_H_
 
@@ -29,11 +29,11 @@ namespace commpool::internal::engine {
 
 class Heap {
  public:
-  // REQUIRES: alignment is a power of two. Blocks start at its multiples. So many large blocks rest when they are
-  // freed. Where spaces are apart, the blocks of large segments are few.
+  // Blocks start at multiples of `alignment`. REQUIRES: it is a power of two. `resting_blocks`: how many large blocks
+  // rest when they are freed. Where spaces are apart, a large segment has few blocks.
   Heap(uint64_t alignment, MergePolicy policy, size_t resting_blocks = 0, Spaces spaces = Spaces::kOne);
 
-  // The range becomes one block, free or unmapped. REQUIRES: it is aligned, not empty, and overlaps no other.
+  // Makes the range one block, free or unmapped. REQUIRES: it is aligned, not empty, and overlaps no other.
   SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge, BlockState state = BlockState::kFree,
                           Part part = kCommonPart);
   // REQUIRES: IsWhollyFree(index).
@@ -41,23 +41,23 @@ class Heap {
   bool IsWhollyFree(SegmentIndex index) const;
   std::vector<SegmentIndex> WhollyFreeSegments() const;
   uint32_t segments_ever() const { return next_index_; }
-  // The next segment is the first again, and placement forgets its past. REQUIRES: there is no segment.
+  // Numbers segments from the first again, and forgets past placements. REQUIRES: there is no segment.
   void BeginAgain();
 
   // The best fit, cut to size and live, with the uses that it had as a free block; null where none fits. A graph takes
-  // idle memory of the whole pool where its own does not suffice. A block that rests and has the very size goes first.
+  // idle memory of the whole pool where its own is not enough. A resting block of exactly the size is taken first.
   // REQUIRES: bytes is a multiple of the alignment, not 0.
   Block* Take(const Fit& fit);
-  // The block that Take would cut, but for those that rest.
+  // The block that Take would cut, resting blocks aside.
   Block* FindFree(const Fit& fit) const;
-  // A live block ends: free (and merged), or closed in another state. REQUIRES: `state` is not kLive.
+  // Ends a live block: it becomes free (and merges), or closed in another state. REQUIRES: `state` is not kLive.
   void Close(Block* block, BlockState state);
-  // All that rests merges with its neighbours: before free memory is looked at as a whole.
+  // Merges all resting blocks with their neighbours. Call it before free memory is looked at as a whole.
   void Wake();
-  // A closed block becomes free, and merges. REQUIRES: it awaits fences, or is deferred.
+  // Makes a closed block free, and merges it. REQUIRES: it awaits fences, or is deferred.
   void Open(Block* block);
 
-  // Changes the uses of a block that is not live, then merges it where it is free: the block that holds it now.
+  // Changes the uses of a block that is not live, and merges it where it is free. Returns the block that holds it then.
   template <typename Change>
   Block* ChangeUses(Block* block, Change change) {
     LeaveToChange(block);
@@ -65,31 +65,32 @@ class Heap {
     return EnterChanged(block);
   }
 
-  // Free neighbours of the part that this stream may take at once, or nobody uses any more, become one: the stream's.
+  // Merges free neighbours of the part that this stream may take at once or that nobody uses any more; they become the
+  // stream's.
   void Unify(StreamKey stream, Part part);
 
-  // All free neighbours of the common part become one, whoever uses them: for a request that waits for the uses.
+  // Merges all free neighbours of the common part, whoever uses them: for a request that waits for the uses.
   void UnifyAll(Space space);
   // The largest block that UnifyAll would make.
   uint64_t LargestUnited(Space space) const;
 
-  // The capture has ended: what was freed in it owes nothing to its streams, and serves nobody until ReleasePart. What
-  // is freed afterwards was used outside of the graph, and keeps its uses.
+  // The capture has ended. What was freed in it needs no fences, and serves nobody until ReleasePart. What is freed
+  // later was used outside of the graph, and keeps its uses.
   void ClosePart(Part part);
-  // The free memory of a graph becomes the whole pool's.
+  // Gives a graph's free memory to the whole pool.
   void ReleasePart(Part part);
 
-  // Cuts [address, address + bytes) out of a block of the common part and gives it another state; what becomes free has
-  // the claimant's use alone. Neighbours merge. REQUIRES: one block in `from` holds the range; neither state is live or
+  // Cuts [address, address + bytes) out of a block of the common part and changes its state. What becomes free has only
+  // the claimant's use. Neighbours merge. REQUIRES: one block in `from` holds the range; neither state is live or
   // closed.
   void Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant = {});
 
-  // The block that holds the address, in whatever state; null outside the segments.
+  // The block that holds the address, in any state; null outside the segments.
   Block* Find(Address address) const;
-  // The one that begins there: null where none does.
+  // The block that begins there; null where there is none.
   Block* FindStart(Address address) const { return starts_.Find(address); }
 
-  // The largest block that free memory has, or will have when what rests wakes.
+  // The largest free block, now or after all resting blocks have woken.
   uint64_t LargestFree() const;
 
   uint64_t alignment() const { return alignment_; }
@@ -102,14 +103,14 @@ class Heap {
   const FenceBook& fences() const { return fences_; }
   FenceBook& fences() { return fences_; }
 
-  // Whether a block that is not live keeps its segment from being given back.
+  // Whether a block that is not live keeps its segment from being released.
   static bool Holds(const Block& block);
 
   // Whether two neighbours should be one block.
   bool Mergeable(const Block& a, const Block& b) const;
 
  private:
-  // Notes that free memory came to the space, or may serve other streams than before.
+  // Notes that the space got more free memory, or that other streams may use it now.
   void NoteMoreFree(Space space) { histories_[static_cast<size_t>(space)].NoteOther(); }
   PlacementHistory& HistoryOf(const Block& block) { return histories_[static_cast<size_t>(block.segment->space)]; }
   const PlacementHistory& HistoryOf(const Block& block) const {
@@ -123,29 +124,29 @@ class Heap {
   // Whether free neighbours with these uses would be one block.
   bool UsesMerge(const Block& a, const Block& b) const;
 
-  // A block that is not live enters, or leaves, the books that follow from its state, bytes and uses. Whoever changes
-  // one of these takes it out first.
+  // A block that is not live enters or leaves the books that its state, bytes and uses belong to. Before you change one
+  // of these, let the block leave.
   void Enter(Block* block);
   void Leave(Block* block);
-  // The same but for the free index.
+  // The same, the free index aside.
   void EnterCounts(Block* block);
   void LeaveCounts(Block* block);
   // The two halves of ChangeUses.
   void LeaveToChange(Block* block);
   Block* EnterChanged(Block* block);
 
-  // Neighbours that the predicate accepts become one.
+  // Merges neighbours that the predicate accepts.
   template <typename Usable>
   void UnifyIn(HeapSegment& segment, Usable usable);
 
-  // Merges a block that is in no book with its neighbours, and enters the result. The lower one first: a growth fills
-  // the addresses above free memory of the stream that asked, and what another stream used may lie behind them.
+  // Merges a block that is in no book with its neighbours, and enters the result. The lower one first: growth fills
+  // addresses above free memory of the asking stream, and memory of another stream may lie behind them.
   Block* Settle(Block* block);
-  // The lower of two neighbours takes the upper's bytes and uses; both are in no book.
+  // The lower of two neighbours takes the upper's bytes and uses. Both are in no book.
   void Absorb(Block* lower, Block* upper);
-  // Cuts what is beyond `bytes` off a block that is in no book, as a block of the same state. Returns it, in no book.
+  // Cuts what is beyond `bytes` off a block that is in no book. Returns that part: same state, in no book.
   Block* Split(Block* block, uint64_t bytes);
-  // So many bytes of a free block leave the books, while what is left of it stays in them. Returns what leaves.
+  // Takes so many bytes of a free block out of the books; the rest of the block stays in them. Returns the taken part.
   Block* CutFree(Block* block, uint64_t bytes, CutSide side);
 
   uint64_t alignment_;

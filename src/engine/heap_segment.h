@@ -1,4 +1,4 @@
-// A segment as the heap sees it: a contiguous range, cut into blocks that cover it without gaps. Not thread-safe.
+// HeapSegment: a segment as the heap sees it: a contiguous range, cut into blocks without gaps. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_HEAP_SEGMENT_H_
 #define COMMPOOL_SRC_ENGINE_HEAP_SEGMENT_H_
 
@@ -17,8 +17,8 @@ struct HeapSegment : MadeFromReserve {
   Space space = Space::kLarge;
   uint64_t held_blocks = 0;   // live, awaiting fences, deferred, moving, or free memory of a graph
   uint64_t last_touched = 0;  // rises with every block that is closed
-  // By offset, where `indexed`: blocks change more often than somebody asks for what lies inside of one, and in a
-  // segment with few blocks a walk finds it.
+  // By offset, where `indexed`. Blocks change more often than somebody asks what lies inside of one; in a segment with
+  // few blocks a walk finds it.
   SortedBlocks<uint64_t> blocks;
   bool indexed = true;
 };

@@ -6,7 +6,7 @@
 namespace commpool::internal::engine {
 namespace {
 
-// What the blocks add up to, to be compared with the books.
+// The sums over all blocks, to compare with the books.
 struct Sums {
   uint64_t requested_bytes = 0;
   uint64_t live_bytes = 0;

@@ -1,4 +1,4 @@
-// What a caller is told about a wrong address. Pure functions: any thread.
+// The messages about a wrong address. Pure functions: any thread.
 #ifndef COMMPOOL_SRC_ENGINE_MESSAGES_H_
 #define COMMPOOL_SRC_ENGINE_MESSAGES_H_
 
@@ -10,11 +10,11 @@
 
 namespace commpool::internal::engine {
 
-// "0x7f0000000200".
+// Such as "0x7f0000000200".
 std::string Hexadecimal(Address address);
 
-// kNotFound for an address at which no live block starts. `holder` is the block that holds the address, null where no
-// segment does.
+// kNotFound for an address at which no live block starts. `holder`: the block that holds the address, null outside all
+// segments.
 Status NoLiveBlock(const std::string& call, Address address, const Block* holder);
 
 }  // namespace commpool::internal::engine

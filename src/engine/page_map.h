@@ -1,7 +1,6 @@
-// From an address to the segment that holds it, anywhere inside.
+// PageMap: finds the segment that holds an address, anywhere inside.
 //
-// A sorted container behind an interface of three calls, so that a radix map with lock-free lookup can take its place.
-// Not thread-safe.
+// Three calls around a sorted container. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_PAGE_MAP_H_
 #define COMMPOOL_SRC_ENGINE_PAGE_MAP_H_
 

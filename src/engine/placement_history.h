@@ -1,9 +1,9 @@
-// Whether a search would place a block again where it lies: so that a block just freed can serve the next request of
-// its size without one.
+// PlacementHistory: tells whether a search would place a block again where it lies. If so, a block just freed can serve
+// the next request of its size without a search.
 //
-// Placements are numbered. A block's place was the best of the free memory at its placement, and stays so while free
-// memory has only lost, or got back what younger placements had taken. A free of an older block, or memory that came
-// from elsewhere, ends that for all that were placed since. The answer depends on the order of calls alone. Not
+// Placements are numbered. A placement took the best free place of its time. The place stays the best while free memory
+// only shrinks, or gets back what later placements took. Where an older block is freed, or memory comes from elsewhere,
+// it may not be the best any more for all placements since. The answer depends on the order of calls alone. Not
 // thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_PLACEMENT_HISTORY_H_
 #define COMMPOOL_SRC_ENGINE_PLACEMENT_HISTORY_H_
@@ -15,7 +15,7 @@
 
 namespace commpool::internal::engine {
 
-// The number of a placement; 0 is none.
+// The number of a placement; 0: none.
 using Placement = uint64_t;
 
 class PlacementHistory {
@@ -23,9 +23,9 @@ class PlacementHistory {
   // A search chose a place.
   Placement Note() { return ++last_; }
 
-  // The block of a placement was freed: what was placed after it might find its place now.
+  // The block of a placement was freed: later placements might choose its place now.
   void NoteFree(Placement freed) {
-    // The new range ends behind all others, so those that it touches are the last ones.
+    // The new range ends behind all others, so it touches only the last ones.
     while (count_ > 0 && outdated_[count_ - 1].first >= freed) --count_;
     if (freed == last_) return;
     if (count_ > 0 && outdated_[count_ - 1].last >= freed) {
@@ -56,7 +56,7 @@ class PlacementHistory {
     Placement last = 0;
   };
 
-  // The two oldest become one, with what lies between them: long ago, so that little is lost.
+  // Joins the two oldest and what lies between them: they are so old that little is lost.
   void JoinOldest() {
     outdated_[1].first = outdated_[0].first;
     std::copy(outdated_.begin() + 1, outdated_.end(), outdated_.begin());
@@ -65,7 +65,7 @@ class PlacementHistory {
 
   Placement last_ = 0;
   size_t count_ = 0;
-  std::array<Range, kMost> outdated_;  // ascending, apart from each other
+  std::array<Range, kMost> outdated_;  // ascending, with gaps between them
 };
 
 }  // namespace commpool::internal::engine

@@ -1,8 +1,9 @@
-// The last few large blocks that were freed, as they were: not merged yet, for the next request is often for one of
-// them.
+// RestingBlocks: the last few large blocks that were freed, not merged yet, because the next request is often for one
+// of these sizes.
 //
-// A request of the same size takes the one that came last; any other request wakes them all first, so that whole free
-// memory is searched. What rests, and what is taken, depends on the order of calls alone. Not thread-safe.
+// A request of the same size takes the newest such block. Any other request first wakes all of them, so that it
+// searches whole free memory. Which blocks rest and which are taken depends on the order of calls alone. Not
+// thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_RESTING_BLOCKS_H_
 #define COMMPOOL_SRC_ENGINE_RESTING_BLOCKS_H_
 
@@ -16,7 +17,7 @@ namespace commpool::internal::engine {
 
 class RestingBlocks {
  public:
-  // More would be walked for longer than a search takes.
+  // With more blocks a walk takes longer than a search.
   static constexpr size_t kMost = 16;
 
   // REQUIRES: most <= kMost. 0 rests none.
@@ -30,7 +31,7 @@ class RestingBlocks {
   // REQUIRES: not full.
   void Add(Block* block) { blocks_[count_++] = block; }
 
-  // The last that came of those that the predicate accepts; it is not among them any more. Null where it accepts none.
+  // Takes the newest block that the predicate accepts; null where it accepts none.
   template <typename Accepts>
   Block* TakeLast(Accepts accepts) {
     for (size_t place = count_; place-- > 0;) {

@@ -11,7 +11,7 @@ uint64_t Mix(uint64_t value) {
   return value ^ (value >> 31);
 }
 
-// "65,536".
+// Such as "65,536".
 std::string WithSeparators(uint64_t value) {
   std::string text = std::to_string(value);
   for (size_t place = text.size(); place > 3;) {
@@ -21,14 +21,14 @@ std::string WithSeparators(uint64_t value) {
   return text;
 }
 
-// What a call is named, and what follows its number; null where it has none.
+// A call's name, and the text behind its number; null where it has none.
 struct Words {
   const char* name;
   const char* unit;
 };
 
 constexpr std::array kWords = {
-    // as SequenceCall counts them
+    // in the order of SequenceCall
     Words{"allocate", " bytes"}, Words{"refused allocation of", " bytes"},
     Words{"free of block", ""},  Words{"reserve", " bytes"},
     Words{"reclaim", ""},        Words{"trim to", " bytes"},
@@ -51,8 +51,8 @@ std::string Describe(const SequenceEntry& entry) {
 }
 
 void SequenceLog::Append(SequenceCall call, uint64_t value) {
-  // The hash goes in first and is mixed after each part, so that neither the order of calls nor which part a value
-  // belongs to can cancel out.
+  // The hash goes in first and is mixed after each part. So neither the order of calls, nor the part that a value
+  // belongs to, can cancel out.
   hash_ = Mix(Mix(hash_ + static_cast<uint64_t>(call)) ^ value);
   kept_[count_ % kKept] = {count_, call, value, hash_};
   ++count_;

@@ -1,6 +1,7 @@
-// What a symmetric pool was asked to do, in order: a rolling hash to compare, and the last calls to name a difference.
+// SequenceLog: the calls of a symmetric pool in order: a rolling hash to compare, and the last calls to name a
+// difference.
 //
-// Holds only what ranks must share: kinds and sizes, never addresses or streams. Not thread-safe.
+// Holds only what ranks share: kinds and sizes, never addresses or streams. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_SEQUENCE_LOG_H_
 #define COMMPOOL_SRC_ENGINE_SEQUENCE_LOG_H_
 
@@ -29,15 +30,15 @@ struct SequenceEntry {
   uint64_t number = 0;  // 0 is the pool's first call
   SequenceCall call = SequenceCall::kAllocate;
   uint64_t value = 0;       // bytes, the freed block's sequence number, a registration's number, or (reclaim) a count
-  uint64_t hash_after = 0;  // of every call up to this one
+  uint64_t hash_after = 0;  // over every call up to this one
 
-  // In their order on the wire.
+  // In the order of the wire format.
   static constexpr auto Fields() {
     return std::tuple(&SequenceEntry::number, &SequenceEntry::call, &SequenceEntry::value, &SequenceEntry::hash_after);
   }
 };
 
-// "allocate 65,536 bytes (call 17)".
+// Such as "allocate 65,536 bytes (call 17)".
 std::string Describe(const SequenceEntry& entry);
 
 class SequenceLog {
@@ -48,7 +49,7 @@ class SequenceLog {
 
   uint64_t hash() const { return hash_; }
   uint64_t count() const { return count_; }
-  // One of the last kKept calls; nothing for older ones and for those to come.
+  // One of the last kKept calls; nothing for older and future ones.
   std::optional<SequenceEntry> Entry(uint64_t number) const;
 
  private:

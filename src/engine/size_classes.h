@@ -1,7 +1,7 @@
-// The sizes of small blocks: those that threads' caches keep. Pure functions: any thread.
+// The sizes of small blocks, which threads' caches keep. Pure functions: any thread.
 //
-// Up to 128 KiB every multiple of 512 bytes is a class, above there are 32 for each doubling: a block wastes less than
-// 512 bytes, or 3.2 %, of its request.
+// Up to 128 KiB every multiple of 512 bytes is a class. Above there are 32 classes for each doubling. So a block wastes
+// less than 512 bytes, or 3.2 %, of its request.
 #ifndef COMMPOOL_SRC_ENGINE_SIZE_CLASSES_H_
 #define COMMPOOL_SRC_ENGINE_SIZE_CLASSES_H_
 
@@ -19,7 +19,7 @@ inline constexpr SizeClass kFineClasses = kFineBytes / kClassUnit;
 inline constexpr int kStepsLog2 = 5;  // 32 classes for each doubling
 inline constexpr SizeClass kSizeClasses = kFineClasses + 3 * (1 << kStepsLog2);
 
-// The least class that holds `bytes`. REQUIRES: 0 < bytes <= kSmallBytes.
+// The smallest class that holds `bytes`. REQUIRES: 0 < bytes <= kSmallBytes.
 constexpr SizeClass ClassOf(uint64_t bytes) {
   if (bytes <= kFineBytes) return static_cast<SizeClass>((bytes - 1) / kClassUnit);
   const int doubling = static_cast<int>(std::bit_width((bytes - 1) / kFineBytes)) - 1;  // 0 for (128 KiB, 256 KiB]

@@ -1,4 +1,4 @@
-// How large a block and a segment are made for a request. Pure functions: any thread.
+// Chooses the sizes of blocks and segments for a request. Pure functions: any thread.
 #ifndef COMMPOOL_SRC_ENGINE_SIZE_POLICY_H_
 #define COMMPOOL_SRC_ENGINE_SIZE_POLICY_H_
 
@@ -11,17 +11,17 @@
 
 namespace commpool::internal::engine {
 
-// How much memory an expandable pool gives for less work, each one part in so many; 0 is no limit. `commpool_stress
-// sweep` draws what each is worth. All but the last: the part of the most that was ever asked for at once by which the
-// pool may exceed that.
+// How much memory an expandable pool spends to save work. Each value is one part in so many; 0: no limit.
+// `commpool_stress sweep` shows what each is worth. All but the last are shares of the highest need so far: the pool
+// may exceed that need by this share.
 struct Slack {
-  uint64_t move_share = 250;         // before pages move instead of new ones being made
-  uint64_t steady_move_share = 160;  // the same for a steady program, whose every step would move them
-  uint64_t splinter_share = 100;     // before pages move that leave splinters behind
-  uint64_t wait_share = 160;         // before a request takes what other streams used, and waits on the device
+  uint64_t move_share = 250;         // before pages move instead of being made
+  uint64_t steady_move_share = 160;  // the same for a steady program, which would move pages in every step
+  uint64_t splinter_share = 100;     // before pages move that leave splinters
+  uint64_t wait_share = 160;         // before a request takes memory of other streams, and waits on the device
   uint64_t host_wait_share = 100;    // before the host waits for pages that could move
-  uint64_t small_page_share = 160;   // before new pages are small, for a live block keeps the whole of its pages
-  // A small page is at most this part of the pool's memory; 0 makes all as large as page_bytes.
+  uint64_t small_page_share = 160;   // before new pages are small, because a live block keeps its whole page
+  // A small page is at most this share of the pool's memory; 0: all pages are as large as page_bytes.
   uint64_t page_share = 1200;
 };
 
@@ -38,19 +38,19 @@ struct EngineOptions {
 
 // The options of engines whose pools grow inside an allocation.
 EngineOptions FixedOptions();
-// Large blocks towards one end: the other end then has whole pages that can move.
+// Large blocks lie towards one end; the other end then has whole pages that can move.
 EngineOptions ExpandableOptions();
 
-// Aborts where the options contradict themselves: pools check what users set.
+// Aborts where options contradict each other. Pools check the users' values before.
 void CheckOptions(const EngineOptions& options);
 
-// The bytes of the block that serves a request: a multiple of the alignment, so that every block starts at one, and of
-// a size class where it is small and lies apart. Nothing on overflow. REQUIRES: alignment > 0.
+// The bytes of the block that serves a request: a multiple of the alignment, so that every block starts at one. A small
+// block with a space of its own gets the size of a class. Nothing on overflow. REQUIRES: alignment > 0.
 std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment, Spaces spaces = Spaces::kOne);
 
-// The bytes of the segment to make when no free block holds `block_bytes`: few large segments, for their cost follows
-// their number. Up to 1 MiB asks for 2 MiB, less than 4 MiB for 8 MiB, more for itself; at least `minimum`; rounded up
-// to the granularity. Nothing on overflow. REQUIRES: granularity > 0.
+// The bytes of the segment to make when no free block holds `block_bytes`. Segments are few and large, because each one
+// costs. Up to 1 MiB makes 2 MiB, less than 4 MiB makes 8 MiB, more makes itself; at least `minimum`; rounded up to the
+// granularity. Nothing on overflow. REQUIRES: granularity > 0.
 std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity, uint64_t minimum);
 
 // Both sizes of a request, and where its block lies. kInvalidArgument for zero bytes and on overflow.

@@ -1,7 +1,7 @@
-// Blocks in an order, in short arrays: what a tree of nodes would find by following pointers lies side by side here.
+// SortedBlocks: blocks in an order, in short arrays: side by side, where a tree would follow pointers.
 //
-// A search halves the list of arrays, then one array; a change moves half an array at most. Keys lie beside the blocks,
-// so that none is touched on the way. Not thread-safe.
+// A search halves the list of arrays, then one array. A change moves at most half an array. Keys lie beside the
+// pointers, so a search touches no block. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_SORTED_BLOCKS_H_
 #define COMMPOOL_SRC_ENGINE_SORTED_BLOCKS_H_
 
@@ -25,7 +25,7 @@ class SortedBlocks : public MadeFromReserve {
     Key key;
     Block* block = nullptr;
   };
-  static constexpr size_t kMost = 48;  // of an array: found by counting instructions of replayed traces
+  static constexpr size_t kMost = 48;  // in one array: found by counting instructions of replayed traces
 
   bool empty() const { return count_ == 0; }
   uint64_t count() const { return count_; }
@@ -64,8 +64,8 @@ class SortedBlocks : public MadeFromReserve {
     return true;
   }
 
-  // Erases one and inserts another, which often comes to stand near its place: only what lies between moves. Whether
-  // the first was there.
+  // Erases one and inserts another, which often lies near: only the entries between them move. Returns whether the
+  // first was there.
   bool Replace(const Key& was, const Key& key, Block* block) {
     const size_t index = FindArray(was);
     if (index == arrays_.size()) return false;
@@ -86,12 +86,12 @@ class SortedBlocks : public MadeFromReserve {
     return true;
   }
 
-  // The first whose key is not less; null where all are.
+  // The first entry whose key is not less; null where all are.
   const Entry* LowerBound(const Key& key) const {
     const size_t index = FindArray(key);
     return index == arrays_.size() ? nullptr : arrays_[index]->LowerBound(key);
   }
-  // The last whose key is not greater; null where all are.
+  // The last entry whose key is not greater; null where all are.
   const Entry* LastUpTo(const Key& key) const {
     const size_t index = FindArray(key);
     if (index < arrays_.size()) {
@@ -103,7 +103,7 @@ class SortedBlocks : public MadeFromReserve {
   }
   const Entry* Last() const { return empty() ? nullptr : arrays_.back()->end() - 1; }
 
-  // Calls with every entry whose key is not less, in order.
+  // Visits every entry whose key is not less, in order.
   template <typename Visit>
   void VisitFrom(const Key& key, Visit visit) const {
     const size_t first = FindArray(key);
@@ -135,7 +135,7 @@ class SortedBlocks : public MadeFromReserve {
     }
   };
 
-  // The first array whose last key is not less; their number where there is none.
+  // The first array whose last key is not less; the number of arrays where there is none.
   size_t FindArray(const Key& key) const {
     return static_cast<size_t>(std::lower_bound(lasts_.begin(), lasts_.end(), key) - lasts_.begin());
   }
@@ -152,7 +152,7 @@ class SortedBlocks : public MadeFromReserve {
     lasts_.erase(lasts_.begin() + static_cast<long>(index));
   }
 
-  // The upper half goes to an array of its own.
+  // Moves the upper half to an array of its own.
   void Halve(size_t index) {
     AddArray(index + 1);
     Array& lower = *arrays_[index];
@@ -167,7 +167,7 @@ class SortedBlocks : public MadeFromReserve {
 
   ReservedVector<std::unique_ptr<Array>> arrays_;  // none is empty
   ReservedVector<Key> lasts_;                      // the last key of each
-  std::unique_ptr<Array> spare_;                   // one that became empty
+  std::unique_ptr<Array> spare_;                   // an array that became empty
   uint64_t count_ = 0;
 };
 

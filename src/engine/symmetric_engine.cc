@@ -9,7 +9,7 @@ namespace commpool::internal::engine {
 
 namespace {
 
-// Whether other streams can be made to wait for whoever used it.
+// Whether other streams can wait for the block's users.
 bool IsSettled(const Block& block) { return !OwesFence(block) && !IsStranded(block); }
 
 }  // namespace
@@ -25,7 +25,7 @@ Result<Outcome> SymmetricEngine::Allocate(uint64_t bytes, StreamKey stream) {
 
 bool SymmetricEngine::CanServe(uint64_t bytes) const {
   const Result<RequestSizes> sizes = SizesOf(bytes, options());
-  // What rests merges whatever its uses are: the largest block then is known without waking any.
+  // Resting blocks merge whatever their uses are, so the largest block is known without waking any.
   return sizes.ok() && heap().LargestFree() >= sizes->block_bytes;
 }
 

@@ -1,8 +1,8 @@
-// The engine of symmetric pools: the same blocks at the same offsets on every rank, because placement depends on the
-// sequence of calls and on nothing else (rule 4): not on addresses, streams, event timing, hash order or scheduling.
+// SymmetricEngine: the engine of symmetric pools: the same blocks at the same offsets on every rank. Placement depends
+// on the sequence of calls alone (rule 4): not on addresses, streams, event timing, hash order or scheduling.
 //
-// Pure, and guarded by the pool's lock, like CachingEngine. Frees happen at rank-local moments, so by default they are
-// deferred: the block is closed at once and returns to the free memory when every rank has freed it.
+// Pure, and guarded by the pool's lock, like CachingEngine. Ranks free at moments of their own, so by default a free is
+// deferred: the block closes at once, and is free memory once every rank has freed it.
 #ifndef COMMPOOL_SRC_ENGINE_SYMMETRIC_ENGINE_H_
 #define COMMPOOL_SRC_ENGINE_SYMMETRIC_ENGINE_H_
 
@@ -27,11 +27,11 @@ enum class FreeOrder {
   kOrdered = COMMPOOL_FREES_ORDERED,
 };
 
-// Raised whenever equal calls begin to place blocks otherwise: ranks whose libraries differ in it refuse each other
-// when a pool is made.
+// Counted up whenever equal calls begin to place blocks differently. Ranks with different values refuse each other when
+// a pool is made.
 inline constexpr int kPlacementRules = 2;
 
-// An allocation's place in the pool's sequence: the same number is the same block on every rank.
+// An allocation's number in the pool's sequence: on every rank the same number means the same block.
 using Sequence = uint64_t;
 
 class SymmetricEngine final : public Engine {
@@ -39,35 +39,34 @@ class SymmetricEngine final : public Engine {
   SymmetricEngine(const EngineOptions& options, FreeOrder order)
       : Engine(options, MergePolicy::kAlways), order_(order) {}
 
-  // Any free block may serve: the caller waits on the device for the uses returned. Grow is final until `reserve`:
-  // its bytes are what a reserve must ask for. A request that is refused is part of the sequence too; one for zero or
-  // too many bytes (kInvalidArgument) is not.
+  // Any free block may serve: the caller waits on the device for the returned uses. Grow is final until `reserve`, and
+  // has the bytes to reserve. The sequence also has requests that are refused, but not those for zero or too many bytes
+  // (kInvalidArgument).
   Result<Outcome> Allocate(uint64_t bytes, StreamKey stream);
-  // The place in the sequence that the next allocation gets.
+  // The number of the next allocation.
   Sequence NextSequence() const { return next_sequence_; }
   // Whether free memory would serve a request now. The same on every rank; not part of the sequence.
   bool CanServe(uint64_t bytes) const;
-  // kNotFound where no live block starts at `address` (foreign, or freed already). Ordered, the block is free memory at
-  // once, and until its fences come whoever takes it waits for all work of their streams.
+  // kNotFound where no live block starts at `address` (foreign, or freed already). With ordered frees the block is free
+  // memory at once; until its fences come the next user waits for all work of their streams.
   Result<Freed> Free(Address address) override;
 
-  // Whether a deferred free waits for a stream that only the next call that passes it reaches, or a wait for the
-  // device.
+  // Whether a deferred free waits for a stream that cannot be reached: only the next call that passes it, or a wait for
+  // the device, helps.
   bool AwaitsDevice() const;
-  // Deferred frees of this rank whose fences have all come, ascending: what the ranks exchange. The blocks of
-  // `sequences`, which every rank has freed, become free memory, in ascending order. REQUIRES: each is in
+  // LocallyFreed: this rank's deferred frees whose fences have all come, ascending. The ranks exchange these. The other
+  // makes the blocks of `sequences`, which every rank has freed, free memory, in ascending order. REQUIRES: each is in
   // LocallyFreed().
   std::vector<Sequence> LocallyFreed() const;
   void ApplyFrees(const std::vector<Sequence>& sequences);
 
-  uint32_t SegmentsEver() const { return heap().segments_ever(); }  // the index that the next segment gets
+  uint32_t SegmentsEver() const { return heap().segments_ever(); }  // the index of the next segment
 
-  // The sequence and the numbers of segments begin anew: from here on equal calls place equally on this rank and on one
-  // that has just begun. REQUIRES: there is no segment.
+  // Begins the sequence and the numbers of segments anew: equal calls then place equally on this rank and on a new one.
+  // REQUIRES: there is no segment.
   void BeginEpoch();
 
-  // The rolling hash and the calls that it covers; the last calls are kept so that ranks which differ can name the
-  // first difference.
+  // The rolling hash, and the last calls, so that ranks that differ can name the first difference.
   const SequenceLog& log() const { return log_; }
   // Collective calls are part of the sequence.
   void NoteCollective(SequenceCall call, uint64_t value) { log_.Append(call, value); }
@@ -78,7 +77,7 @@ class SymmetricEngine final : public Engine {
   FreeOrder order_;
   SequenceLog log_;
   Sequence next_sequence_ = 0;
-  ReservedMap<Sequence, Block*> deferred_;  // this rank's frees that wait for the others
+  ReservedMap<Sequence, Block*> deferred_;  // this rank's frees that wait for other ranks
 };
 
 }  // namespace commpool::internal::engine

@@ -1,8 +1,8 @@
-// One thread's cache of one lane: freed blocks of small sizes that the same stream may take again at once.
+// ThreadCache: one thread's cache of one lane: freed small blocks that the same stream may take again at once.
 //
-// The owner takes and gives without waiting for anybody and without an atomic exchange (base/owner_lock.h), but for the
-// one that finds double frees where several threads have caches of the lane. Others may empty or close the cache at any
-// time, without the owner's help; while they do, the owner goes to the pool. Bounded in bytes.
+// The owner takes and gives without waiting and without an atomic exchange (base/owner_lock.h). Only where several
+// threads have caches of the lane an exchange finds double frees. Others may empty or close the cache at any time
+// without the owner; meanwhile the owner goes to the pool. Bounded in bytes. ThreadCaches (src/pool/caches) owns it.
 #ifndef COMMPOOL_SRC_ENGINE_THREAD_CACHE_H_
 #define COMMPOOL_SRC_ENGINE_THREAD_CACHE_H_
 
@@ -26,21 +26,21 @@ struct CachedBlock {
   AtomicWord* word = nullptr;
 };
 
-// Of a small block that was asked for as its word says.
+// Of a small block, with the size asked for that its word tells.
 inline Tally TallyOf(BlockWord word) {
   return {static_cast<int64_t>(word.requested()), static_cast<int64_t>(ClassBytes(word.size_class())), 1};
 }
 
-// Blocks on their way to their pool.
+// Blocks on their way back to their pool.
 struct ReturnedBlocks {
   ReservedVector<CachedBlock> blocks;
-  // Of what they leave, what the caches of the thread that takes them out had held at least.
+  // The least that the caches of the emptying thread had held, for peaks.
   Tally held;
-  // Of a cache that has ended: what was asked for its blocks when they came, less what was when they went.
+  // For a cache that has ended: the requested bytes of its blocks when they came, less those when they left.
   int64_t requested_more = 0;
 };
 
-// What a cache holds, and what went through it since it was made: added to the pool's own figures when they are read.
+// What a cache holds, and what went through it since it was made. Added to the pool's statistics when those are read.
 struct CacheStatistics {
   Holding holding;
   Tally taken;  // all-time
@@ -53,7 +53,7 @@ struct CacheStatistics {
   }
 };
 
-// Who else may free the same block at the same moment: threads that have caches of its lane.
+// Which threads may free the same block at the same moment: those with caches of its lane.
 enum class Freers {
   kOwner,    // this cache is the only one
   kSeveral,  // an atomic exchange tells who was first
@@ -64,16 +64,16 @@ class alignas(128) ThreadCache {
   static constexpr int64_t kMostBytes = 8 << 20;  // 8 blocks of the largest class
   static constexpr size_t kMostBlocks = 4096;     // of one class
 
-  // `broken`: no block is handed out while it is true; it must live until the cache is closed.
+  // `broken`: while it is true no block is handed out. It must live until the cache is closed.
   ThreadCache(Lane lane, uint64_t alignment, const std::atomic<bool>& broken, Freers freers = Freers::kOwner);
   ThreadCache(const ThreadCache&) = delete;
   ThreadCache& operator=(const ThreadCache&) = delete;
 
   Lane lane() const { return lane_; }
 
-  // Both halves of the fast path are inlined: a call would be a tenth of a pair.
+  // Both halves of the fast path are inlined: a call would cost a tenth of a pair.
   //
-  // The owner's. A block for the request, live again; 0 where there is none, or another thread is at the cache.
+  // For the owner. A block for the request, live again; 0 where there is none, or another thread is at the cache.
   // REQUIRES: 0 < requested <= kSmallBytes.
   [[gnu::always_inline]] Address Take(uint64_t requested) {
     const SizeClass size_class = ClassOf((requested + alignment_ - 1) & ~(alignment_ - 1));
@@ -95,8 +95,8 @@ class alignas(128) ThreadCache {
     return block.address;
   }
 
-  // The owner's. Whether the cache has the block now: not where it is full, closed or busy, or where the word is not
-  // `word` any more, for somebody else freed the block; nor where Give has to make room for it.
+  // For the owner. Returns whether the cache has taken the block. It does not where it is full, closed or busy, where
+  // somebody else freed the block (the word is not `word` any more), or where Give must make room first.
   [[gnu::always_inline]] bool GiveAtOnce(const CachedBlock& block, BlockWord word) {
     if (!lock_.TryLockAsOwner()) return false;
     Bin& bin = bins_[word.size_class()];
@@ -116,22 +116,23 @@ class alignas(128) ThreadCache {
     return GiveAtOnce(block, word) || (MakeRoom(word.size_class()) && GiveAtOnce(block, word));
   }
 
-  // The owner's, of a live block of the lane that no cache is to have: whether its word was `from`, and is `to` now.
-  // Nothing where the cache is closed or busy.
+  // For the owner, and a live block of the lane that no cache may get: changes its word from `from` to `to`, and
+  // returns whether it did. Nothing where the cache is closed or busy.
   std::optional<bool> Claim(AtomicWord& word, BlockWord from, BlockWord to);
 
-  // Anybody's; these wait for the owner's short moments.
+  // For every thread; these wait for the owner's short moments.
   ReservedVector<CachedBlock> TakeAll() { return TakeDownTo(0); }
-  // Half of what there is, the largest first: what a full cache gives back to its pool.
+  // Takes half of the blocks, the largest first: a full cache gives them back to its pool.
   ReservedVector<CachedBlock> TakeHalf() { return TakeDownTo(2); }
-  // Takes all and refuses everything from now on. Null where somebody has before.
+  // Takes all blocks, and refuses everything from now on. Null where it was closed before.
   std::optional<ReturnedBlocks> Close();
   bool closed() const { return lock_.closed(); }
-  // Before a second thread gets a cache of the lane, and when it has none any more.
+  // Call it before a second thread gets a cache of the lane, and when no second thread has one any more.
   void SetFreers(Freers freers);
   CacheStatistics Statistics() { return Pause(*this).Statistics(); }
 
-  // The owner's. What it holds, as the owner's pool is about to change; nothing while another thread is at the cache.
+  // For the owner. What it holds, when the owner's pool is about to change; nothing while another thread is at the
+  // cache.
   Holding Look() {
     if (!lock_.TryLockAsOwner()) return {};
     const Holding holding{least_, cached_};
@@ -140,7 +141,7 @@ class alignas(128) ThreadCache {
     return holding;
   }
 
-  // While it lives, nothing enters or leaves the cache: the owner goes to the pool.
+  // While it lives nothing enters or leaves the cache: the owner goes to the pool.
   class [[nodiscard]] Pause {
    public:
     explicit Pause(ThreadCache& cache) : cache_(&cache), open_(cache.lock_.Lock()) {}
@@ -151,18 +152,18 @@ class alignas(128) ThreadCache {
     }
 
     CacheStatistics Statistics() const;
-    // The peaks of before are of no interest any more.
+    // Forgets the peaks so far.
     void ForgetLeast() { cache_->least_ = cache_->cached_; }
 
    private:
     ThreadCache* const cache_;
-    bool open_;  // not for a closed cache, which stands still for ever
+    bool open_;  // false for a closed cache, which never changes again
   };
 
  private:
-  // The blocks of one size class: the last that came goes first.
+  // The blocks of one size class; the newest is taken first.
   struct Bin {
-    std::unique_ptr<CachedBlock[]> blocks;  // an array of `room`, of which `count` are here
+    std::unique_ptr<CachedBlock[]> blocks;  // an array of `room`, of which `count` are used
     uint64_t taken = 0;                     // all-time
     // Of the class: computing them costs more than reading them.
     BlockWord live;  // without slack
@@ -171,11 +172,11 @@ class alignas(128) ThreadCache {
     uint16_t room = 0;
   };
 
-  // The owner's. Whether there is more room now: not where there was enough, beyond kMostBlocks, where the host has no
-  // memory, or where the cache is closed or busy.
+  // For the owner. Makes room for more blocks and returns whether there is any. There is none beyond kMostBlocks,
+  // without host memory, or where the cache is closed or busy.
   bool MakeRoom(SizeClass size_class);
 
-  // Whether the word was `from`, and is `to` now. REQUIRES: the owner holds the lock.
+  // Changes the word from `from` to `to`; returns whether it did. REQUIRES: the owner holds the lock.
   bool Exchange(AtomicWord& word, BlockWord from, BlockWord to) const {
     uint64_t bits = from.bits();
     if (freers_ == Freers::kSeveral) [[unlikely]]
@@ -185,7 +186,7 @@ class alignas(128) ThreadCache {
     return true;
   }
 
-  // What is beyond the share of what is here, the largest first; everything where share is 0.
+  // Takes blocks until only one part in `share` stays, the largest first; everything where share is 0.
   ReservedVector<CachedBlock> TakeDownTo(int64_t share);
   ReservedVector<CachedBlock> Remove(int64_t keep_bytes);
 

@@ -1,4 +1,4 @@
-// The engine's words: plain values, no CUDA types, so that decisions can be tested and fuzzed at CPU speed.
+// The engine's vocabulary: plain values without CUDA types, so that decisions can be tested and fuzzed at CPU speed.
 #ifndef COMMPOOL_SRC_ENGINE_TYPES_H_
 #define COMMPOOL_SRC_ENGINE_TYPES_H_
 
@@ -15,44 +15,44 @@ namespace commpool::internal::engine {
 
 using Address = uint64_t;
 
-// A canonical stream (src/stream): two handles of one stream have one key. Opaque here, but for one bit.
+// One key for each stream (src/stream), even where it has two handles. The engine reads only one bit of it.
 using StreamKey = uint64_t;
 
-// Nobody promised that the stream outlives its use: an event can be recorded on it only inside a call that passes it.
+// Set where nobody promised that the stream outlives its use: only a call that passes the stream can record an event on
+// it.
 inline constexpr StreamKey kUnpromisedBit = 4;
 constexpr bool IsUnpromised(StreamKey key) { return (key & kUnpromisedBit) != 0; }
 
-// An event that the pool recorded behind a stream's work. Opaque here; 0 is none.
+// An event that the pool recorded behind a stream's work. The engine does not look inside; 0: none.
 using Fence = uint64_t;
 inline constexpr Fence kNoFence = 0;
 
-// A point in an engine's history, counted in frees and fences. A host wait covers the frees before it began, no later
-// ones: other threads may free while it lasts.
+// A point in an engine's history, counted in frees and fences. A host wait covers only the frees before it began: other
+// threads may free while it lasts.
 using Moment = uint64_t;
 
-// Segments are numbered in the order in which they were added, and never renumbered: on a symmetric pool the same
+// Segments are numbered in the order in which they were added, and keep their numbers: on a symmetric pool the same
 // number means the same segment on every rank.
 using SegmentIndex = uint32_t;
 
-// Small and large blocks lie apart: a small one that lives long would keep a large block, or a page, from being whole.
+// Small and large blocks lie apart: a small block that lives long would split a large block, or keep a page.
 enum class Space : uint8_t { kSmall, kLarge };
 
-// Whether small blocks have segments of their own. Those are rounded up to size classes (size_classes.h), so that
+// Whether small blocks have segments of their own. Then they are rounded up to size classes (size_classes.h), so that
 // threads' caches can keep them.
 enum class Spaces { kOne, kApart };
 
-// Which of the free blocks that are large enough.
+// Which of several free blocks to take.
 enum class Choice {
-  kBestFit,        // the smallest, the first segment's and lowest of equals
-  kFirstFit,       // the first segment's, the lowest
-  kBesideItsLike,  // the best fit, cut from the end that cut_side.h says
+  kBestFit,        // the smallest; of equals in the first segment, the lowest
+  kFirstFit,       // in the first segment, the lowest
+  kBesideItsLike,  // the best fit, cut from the end that cut_side.h chooses
 };
 
 // When free neighbours become one block.
 enum class MergePolicy {
-  kCompatible,  // where the same streams may still use both, or nobody uses one of them: it becomes the other's
-                // streams'
-  kAlways,      // uses are united: the free memory's shape depends on the calls alone
+  kCompatible,  // where the same streams may still use both, or nobody uses one of them
+  kAlways,      // always, and unites the uses: the shape of free memory depends on the calls alone
 };
 
 // Who owns free memory: the whole pool, or a graph that captured allocations.
@@ -64,13 +64,13 @@ struct SegmentRange {
   uint64_t bytes = 0;
 };
 
-// Whom new memory is for. What counts as used by a stream merges with nothing that other streams may still use.
+// Who gets new memory. Memory that a stream counts as using merges with nothing that other streams may still use.
 struct Claimant {
   Part part = kCommonPart;
   std::optional<StreamKey> stream = {};
 };
 
-// A stream that may still use a block. Without a fence the user must wait for all of the stream's work so far.
+// A stream that may still use a block. Without a fence the next user must wait for all of the stream's work so far.
 struct StreamUse {
   StreamKey stream = 0;
   Fence fence = kNoFence;
@@ -78,24 +78,24 @@ struct StreamUse {
   friend bool operator==(const StreamUse&, const StreamUse&) = default;
 };
 
-// An allocation that a block of free memory serves. The stream must wait for every use before it touches the block
-// (a device-side wait is enough); the list is empty where the block was last used on the same stream.
+// A block of free memory for an allocation. The stream must wait for every use before it touches the block (a wait on
+// the device is enough). The list is empty where the same stream used the block last.
 struct Served {
   Address address = 0;
   uint64_t bytes = 0;  // of the block: the request, rounded up
   ReservedVector<StreamUse> waits;
 };
 
-// Nothing free fits: add a segment of at least this many bytes and ask again.
+// Nothing free fits: add a segment of at least so many bytes and ask again.
 struct Grow {
   uint64_t bytes = 0;
   Space space = Space::kLarge;
-  Part part = kCommonPart;  // that asked, and gets what is added
+  Part part = kCommonPart;  // the part that asked, and gets the new memory
 };
 
 using Outcome = std::variant<Served, Grow>;
 
-// The result of a free. Streams other than the block's own that used it need a fence, recorded now.
+// The result of a free. These streams, other than the block's own, used it and need a fence now.
 struct Freed {
   uint64_t bytes = 0;
   uint64_t requested = 0;  // when the block was served
@@ -118,7 +118,7 @@ struct Tally {
     bytes -= other.bytes;
     blocks -= other.blocks;
   }
-  // Keeps the lower one of each counter. It seldom stores: most calls find what they bring.
+  // Lowers each counter to the other's value. It seldom stores, because values seldom fall.
   void LowerTo(const Tally& other) {
     if (other.requested < requested) [[unlikely]]
       requested = other.requested;
@@ -129,7 +129,7 @@ struct Tally {
   }
 };
 
-// What a thread's caches hold of the blocks that an engine takes for live: `least` since somebody last looked, and now.
+// What a thread's caches hold of the blocks that are live for the engine: the least since the last look, and now.
 struct Holding {
   Tally least;
   Tally now;
@@ -140,7 +140,7 @@ struct Holding {
   }
 };
 
-// A pool's figures, of which an engine counts what it knows: of blocks and segments. The rest it leaves at 0.
+// A pool's statistics. The engine counts what it knows, blocks and segments, and leaves the rest at 0.
 using Counter = commpool_counter;
 using Counters = commpool_statistics;
 

@@ -1,7 +1,7 @@
-// The streams that may still use a block's memory: ascending, no two equal.
+// Uses: the streams that may still use a block's memory: ascending, no two equal.
 //
-// Most blocks have one at most: it lies in the block itself, so that whoever looks at a block and its neighbours
-// touches no memory besides. More lie in an array. Not thread-safe.
+// Most blocks have at most one use; it lies in the block itself, so that a look at a block and its neighbours touches
+// no other memory. More uses lie in an array. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_USES_H_
 #define COMMPOOL_SRC_ENGINE_USES_H_
 
@@ -22,10 +22,10 @@ inline constexpr Address kNobody = ~Address{0};
 struct Use {
   StreamKey stream = 0;
   Fence fence = kNoFence;
-  Address owed_to = kNobody;  // the free at this address still owes the fence (AttachFence)
+  Address owed_to = kNobody;  // the free at this address still needs the fence (AttachFence)
 
   bool owed() const { return owed_to != kNobody; }
-  // No other stream can be made to wait for it: not until the stream is passed again, or the device was waited for.
+  // Whether no other stream can wait for it before a call passes the stream again, or the host waits for the device.
   bool stranded() const { return fence == kNoFence && IsUnpromised(stream); }
   friend auto operator<=>(const Use&, const Use&) = default;
 };
@@ -51,7 +51,7 @@ class Uses {
     several_.clear();
   }
   void push_back(const Use& use) { insert(end(), use); }
-  // Before `place`, which is of this object.
+  // Inserts before `place`, an element of this object.
   void insert(const Use* place, const Use& use) {
     if (empty()) {
       one_ = use;
@@ -72,7 +72,7 @@ class Uses {
   friend bool operator==(const Uses& a, const Uses& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
 
  private:
-  bool has_one_ = false;  // then there are no others
+  bool has_one_ = false;  // then it has no others
   Use one_;
   ReservedVector<Use> several_;
 };
