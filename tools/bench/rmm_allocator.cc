@@ -1,5 +1,5 @@
-// RMM's pool and arena with a C face, for `commpool replay --peers`, which opens this library at run time:
-// build_rmm_allocator.sh builds it where the wheels of librmm and rapids-logger are. Bazel does not.
+// RMM's pool and arena behind C functions, for `commpool replay --peers`, which opens this library at run time.
+// build_rmm_allocator.sh builds it where the wheels of librmm and rapids-logger are; Bazel does not.
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -23,14 +23,14 @@ constexpr std::size_t kAlignment = rmm::CUDA_ALLOCATION_ALIGNMENT;
 std::atomic<uint64_t> upstream_calls{0};
 std::atomic<int64_t> upstream_nanoseconds{0};
 
-// Once: a trace that does not fit fails at each size that is tried.
+// Prints once: a trace that does not fit fails at each size that is tried.
 void Say(const std::exception& error) {
   static bool said = false;
   if (!said) std::fprintf(stderr, "RMM: %s\n", error.what());
   said = true;
 }
 
-// cudaMalloc and cudaFree, counted and timed: what RMM asks of the driver as it grows.
+// cudaMalloc and cudaFree, counted and timed: how RMM's calls to the driver grow.
 class Upstream {
  public:
   void* allocate_sync(std::size_t bytes, std::size_t alignment = kAlignment) {
@@ -86,7 +86,7 @@ BENCH_API bool bench_rmm_initialise(const char* kind, size_t bytes) {
   return pool.has_value() || arena.has_value();
 }
 
-// Null where it is out of memory.
+// Null for out of memory.
 BENCH_API void* bench_rmm_allocate(size_t bytes, void* stream) {
   const cuda::stream_ref where{static_cast<cudaStream_t>(stream)};
   try {

@@ -1,5 +1,5 @@
-// PyTorch's caching allocator with a C face, for `commpool bench hot` and `commpool replay`, which open this library at
-// run time: build_torch_allocator.sh builds it where PyTorch is installed. Bazel does not.
+// PyTorch's caching allocator behind C functions, for `commpool bench hot` and `commpool replay`, which open this
+// library at run time. build_torch_allocator.sh builds it where PyTorch is installed; Bazel does not.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -22,19 +22,20 @@ C10_CUDA_API void setHasPrimaryContext(bool (*function)(DeviceIndex));
 
 BENCH_API void bench_torch_initialise() {
   allocator::init(1);  // device 0
-  // What libtorch_cuda would say: events of blocks that several streams use are recorded on devices in use alone.
+  // libtorch_cuda would answer this. The allocator records events of blocks with several streams only on devices in
+  // use.
   c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex device) { return device == 0; });
 #if __has_include(<c10/cuda/PeerToPeerAccess.h>)
-  c10::cuda::detail::init_p2p_access_cache(c10::cuda::device_count());  // what expandable segments ask
+  c10::cuda::detail::init_p2p_access_cache(c10::cuda::device_count());  // expandable segments ask for it
 #endif
 }
 
-// Null where it is out of memory.
+// Null for out of memory.
 BENCH_API void* bench_torch_allocate(size_t bytes, void* stream) {
   try {
     return allocator::raw_alloc_with_stream(bytes, static_cast<cudaStream_t>(stream));
   } catch (const std::exception& error) {
-    static bool said = false;  // once: out of memory, or what PyTorch lacks here
+    static bool said = false;  // printed once: out of memory, or what PyTorch lacks here
     if (!said) std::fprintf(stderr, "PyTorch: %s\n", error.what());
     said = true;
     return nullptr;
@@ -46,7 +47,7 @@ BENCH_API void bench_torch_free(void* block) { allocator::raw_delete(block); }
 BENCH_API void bench_torch_record_stream(void* block, void* stream) {
   c10::DataPtr data(block, block, allocator::get()->raw_deleter(), c10::Device(c10::DeviceType::CUDA, 0));
   allocator::recordStream(data, c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(stream), 0));
-  static_cast<void>(data.release_context());  // the block lives on
+  static_cast<void>(data.release_context());  // the block stays allocated
 }
 
 BENCH_API void bench_torch_empty_cache() { allocator::emptyCache(); }
