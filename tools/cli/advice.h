@@ -1,4 +1,4 @@
-// What follows from measured collectives: which kind of buffer to use for which sizes. Values; any thread.
+// Turns measured collectives into advice: which kind of buffer to use for which sizes. Values; any thread.
 #ifndef COMMPOOL_TOOLS_CLI_ADVICE_H_
 #define COMMPOOL_TOOLS_CLI_ADVICE_H_
 
@@ -10,7 +10,7 @@
 
 namespace commpool::cli {
 
-using KindTimes = std::map<BufferKind, double>;  // microseconds; without the kinds that cannot be had
+using KindTimes = std::map<BufferKind, double>;  // microseconds; only the kinds that exist here
 
 struct AdviceRow {
   Collective collective = Collective::kAllReduce;
@@ -19,7 +19,7 @@ struct AdviceRow {
   KindTimes times = {};
 };
 
-// Adjacent sizes for which one kind is best, as scopes take them: both ends are in.
+// Adjacent sizes with the same best kind, as scopes take them: both ends included.
 struct AdviceRange {
   uint64_t min_bytes = 0;
   uint64_t max_bytes = 0;
@@ -28,15 +28,14 @@ struct AdviceRange {
   double most_gain = 1;
 };
 
-// The kind that costs least to have (plain, then local, then window) of those that are within 2 % of the fastest.
-// REQUIRES: not empty.
+// The cheapest kind (plain, then local, then window) of those within 2 % of the fastest. REQUIRES: not empty.
 BufferKind BestKind(const KindTimes& times);
 
-// Plain's time / that of `kind`: 1 where plain was not measured.
+// Plain's time / the time of `kind`; 1 where plain was not measured.
 double Gain(const KindTimes& times, BufferKind kind);
 
-// Of rows of one collective and place, sizes ascending. A size between two measured ones goes with the smaller; sizes
-// outside of them are in no range.
+// For rows of one collective and place, sizes ascending. A size between two measured ones belongs to the smaller one;
+// sizes beyond them belong to no range.
 std::vector<AdviceRange> MakeRanges(const std::vector<AdviceRow>& rows);
 
 }  // namespace commpool::cli

@@ -1,5 +1,5 @@
-// commpool advise: measures which kind of buffer is fastest for which sizes on this machine, and says so as scopes
-// take it.
+// commpool advise: measures which kind of buffer is fastest for which sizes on this machine, and prints scopes for
+// them.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -16,18 +16,18 @@ namespace commpool::cli {
 namespace {
 
 struct Arguments {
-  std::string bytes;  // empty: by the driver
-  int rounds = 0;     // 0: by the driver
+  std::string bytes;  // empty: chosen by the driver
+  int rounds = 0;     // 0: chosen by the driver
   bool under_compute = false;
   OutputOptions output;
 };
 
 struct Measured {
   std::vector<AdviceRow> rows;
-  std::vector<std::string> without;  // kinds that cannot be had, and why
+  std::vector<std::string> without;  // kinds that do not exist here, and why
 };
 
-// NCCL asks for equal offsets in windows on every rank; in place, a rank's part of a buffer lies at its own.
+// NCCL needs equal offsets in windows on every rank. In place each rank's part of the buffer has another offset.
 bool IsSymmetric(const AdviceRow& row) { return row.place == Place::kOut || row.collective == Collective::kAllReduce; }
 
 class Advisor {
@@ -77,7 +77,7 @@ class Advisor {
   const int rounds_;
 };
 
-// The rows of one collective and place after the other.
+// Splits the rows by collective and place.
 std::vector<std::vector<AdviceRow>> Parts(const std::vector<AdviceRow>& rows) {
   std::vector<std::vector<AdviceRow>> parts;
   for (const AdviceRow& row : rows) {

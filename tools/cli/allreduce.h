@@ -1,4 +1,4 @@
-// The main job, measured: pool, register, reserve, scope, all-reduce.
+// The all-reduce benchmark: pool, register, reserve, scope, all-reduce.
 #ifndef COMMPOOL_TOOLS_CLI_ALLREDUCE_H_
 #define COMMPOOL_TOOLS_CLI_ALLREDUCE_H_
 
@@ -17,31 +17,31 @@ struct AllReduceOptions {
   Location location = Location::kDevice;
   UsedRegistration asked = UsedRegistration::kNone;
   std::vector<uint64_t> sizes;  // bytes, ascending
-  int iterations = 0;           // 0 chooses by the driver and the size
+  int iterations = 0;           // 0: chosen by the driver and the size
   bool check = false;
 };
 
 struct AllReduceRow {
   uint64_t bytes = 0;
-  double time_us = 0;     // of the slowest rank, a mean over the iterations
+  double time_us = 0;     // of the slowest rank, mean over the iterations
   double algbw_gbps = 0;  // bytes / time
-  double busbw_gbps = 0;  // algbw * 2 (ranks - 1) / ranks: what the links carry
-  long wrong = -1;        // elements, on all ranks; -1 where not checked
+  double busbw_gbps = 0;  // algbw * 2 (ranks - 1) / ranks: the load of the links
+  long wrong = -1;        // wrong elements on all ranks; -1: not checked
   UsedRegistration used = UsedRegistration::kNone;
   bool could_use_local = false;
 };
 
 struct AllReduceReport {
   std::vector<AllReduceRow> rows;
-  Status refused;  // not ok: the combination cannot be run, and why
+  Status refused;  // why the combination cannot run; OK where it can
   Status failed;
 };
 
-// Whether NCCL did what was asked, by its own log: an ExitCode.
+// Whether NCCL's log shows that NCCL did what was asked: an ExitCode.
 int Judge(const AllReduceOptions& options, const std::vector<AllReduceRow>& rows);
 
-// A sentence where the registration that was asked for had no effect on some row, or for `local` on every row, and the
-// likely reason; empty otherwise.
+// A sentence with the likely reason where the requested registration had no effect on some row (for `local`: on every
+// row); else empty.
 std::string WhyUnused(const AllReduceOptions& options, const std::vector<AllReduceRow>& rows, int ranks);
 
 // Collective over the ranks. The pool is closed before it returns.

@@ -16,7 +16,7 @@ namespace {
 struct ComparedRow {
   uint64_t bytes = 0;
   double time_us = 0;
-  std::string other = {};  // what it is compared with
+  std::string other = {};  // what we compare it with
   double other_us = 0;
 
   // 1: as fast as the other; above: faster.
@@ -53,7 +53,7 @@ Result<ComparedRows> CompareByHand(const CollectiveTimer& timer, const RankDevic
   return rows;
 }
 
-// What advise would say: its ranges are of a measurement before the one that they are judged by.
+// The advice of an earlier measurement: the ranges must not come from the measurement that judges them.
 Result<std::vector<AdviceRange>> Advise(const CollectiveTimer& timer, const std::vector<uint64_t>& sizes,
                                         const std::vector<BufferKind>& kinds, const std::vector<BufferSource*>& sources,
                                         Progress& progress) {
@@ -73,7 +73,7 @@ Result<ComparedRows> CompareScopes(const CollectiveTimer& timer, const RankDevic
                                    const std::vector<uint64_t>& sizes, Shown shown) {
   std::vector<std::string> without;
   Result<BufferSources> pools =
-      MakePoolSources(device, 2 * sizes.back(), without);  // the scopes' pairs are in them too
+      MakePoolSources(device, 2 * sizes.back(), without);  // the scopes' pairs come from them too
   if (!pools.ok()) return pools.status();
   std::vector<BufferKind> kinds;
   std::vector<BufferSource*> all;

@@ -1,5 +1,5 @@
-// commpool allreduce --compare by-hand: the pool's buffers beside the same, made and registered one by one, in turn in
-// one run. One thread a rank.
+// commpool allreduce --compare: a pool's buffers beside equal ones that are made and registered one by one, in turn in
+// one run. One thread for each rank.
 #ifndef COMMPOOL_TOOLS_CLI_ALLREDUCE_COMPARE_H_
 #define COMMPOOL_TOOLS_CLI_ALLREDUCE_COMPARE_H_
 
@@ -10,8 +10,8 @@ namespace commpool::cli {
 
 enum class Comparison {
   kNone,
-  kByHand,  // a pool's buffers and the same made and registered one by one
-  kScopes   // those that scopes route by size, as advised, and the best kind of each size
+  kByHand,  // a pool's buffers, and equal ones made and registered one by one
+  kScopes   // buffers that scopes route by size, as advised, and the best kind of each size
 };
 
 // Prints the table or JSON and records it, on rank 0; returns the exit code.

@@ -13,7 +13,7 @@ namespace commpool::cli {
 
 namespace {
 
-// Small whole numbers: sums are exact in float, whatever the order of additions.
+// Small whole numbers: their sums are exact in float, in any order.
 float ValueOf(int rank, size_t index) { return static_cast<float>((index + static_cast<size_t>(rank) * 3) % 17); }
 
 class Measurement {
@@ -63,8 +63,7 @@ class Measurement {
 
   int Iterations(uint64_t bytes) const {
     if (options_.iterations > 0) return options_.iterations;
-    if (driver_.kind == internal::DriverChoice::kEmulated)
-      return 2;  // its times are a model's: more of them tell no more
+    if (driver_.kind == internal::DriverChoice::kEmulated) return 2;  // modelled times do not vary
     return bytes <= MiB(1) ? 200 : 40;
   }
 
@@ -116,7 +115,7 @@ class Measurement {
   Pool& pool_;
 };
 
-// What a user would write: a pool, registered, with room for the largest row.
+// As a user would write it: a pool, registered, with room for the largest row.
 Result<Pool> MakePool(const RankDevice& device, const AllReduceOptions& options) {
   const bool window = options.asked == UsedRegistration::kWindow;
   Result<Pool> pool = Pool::create({.device = device.device,
@@ -126,7 +125,7 @@ Result<Pool> MakePool(const RankDevice& device, const AllReduceOptions& options)
                                     .name = "allreduce"});
   if (!pool.ok()) return pool;
   if (options.asked == UsedRegistration::kLocal) COMMPOOL_TRY(pool->register_with(device.communicator));
-  const uint64_t room = 2 * std::max<uint64_t>(options.sizes.back(), MiB(1));  // what is sent and what is received
+  const uint64_t room = 2 * std::max<uint64_t>(options.sizes.back(), MiB(1));  // for both buffers
   COMMPOOL_TRY(pool->reserve(room));
   if (options.asked != UsedRegistration::kLocal) return pool;
   COMMPOOL_TRY(pool->register_pending().status());
@@ -154,7 +153,7 @@ AllReduceReport RunAllReduce(const Ranks& ranks, const RankDevice& device, const
     Result<AllReduceRow> row = measurement.Measure(bytes, log);
     if (!row.ok()) {
       report.failed = row.status();
-      return report;  // a rank that stops here leaves the others in a collective: mpirun ends them
+      return report;  // the others then wait in a collective, until mpirun ends them
     }
     report.rows.push_back(*row);
     report.failed = pool->reclaim().status();  // the row's buffers are free on every rank now

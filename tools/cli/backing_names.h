@@ -1,4 +1,4 @@
-// The words of --backing: the library's table of backings, without those that need functions of the program.
+// The words of --backing: the library's backings, except those that need functions of the program.
 #ifndef COMMPOOL_TOOLS_CLI_BACKING_NAMES_H_
 #define COMMPOOL_TOOLS_CLI_BACKING_NAMES_H_
 

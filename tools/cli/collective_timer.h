@@ -1,4 +1,4 @@
-// How long NCCL's collectives take on this rank's device, with the ranks in step. One thread.
+// Times NCCL's collectives on this rank's device, while the ranks keep in step. One thread.
 #ifndef COMMPOOL_TOOLS_CLI_COLLECTIVE_TIMER_H_
 #define COMMPOOL_TOOLS_CLI_COLLECTIVE_TIMER_H_
 
@@ -10,7 +10,7 @@
 namespace commpool::cli {
 
 enum class Collective { kAllReduce, kAllGather, kReduceScatter };
-enum class Place { kOut, kIn };  // of place
+enum class Place { kOut, kIn };  // out of place, or in place
 
 const char* Name(Collective collective);  // "all-reduce"
 const char* Name(Place place);            // "out of place"
@@ -40,12 +40,12 @@ class CollectiveTimer {
  public:
   CollectiveTimer(const Ranks& ranks, const RankDevice& device) : ranks_(ranks), device_(device) {}
 
-  // Microseconds of one collective of floats over both buffers of `bytes`, of which the larger side of the collective
-  // takes all: the slowest rank's mean over a batch of them, after a warm-up.
+  // Microseconds for one collective of floats over both buffers of `bytes`; its larger side takes a whole buffer. The
+  // slowest rank's mean over a batch, after a warm-up.
   Result<double> Time(Collective collective, Place place, uint64_t bytes, const BufferPair& buffers) const;
-  // One of them, on this rank's stream.
+  // Launches one collective on this rank's stream.
   Status Launch(Collective collective, Place place, uint64_t bytes, const BufferPair& buffers) const;
-  // How often a batch is measured: a model's times do not vary.
+  // How many batches to measure: modelled times do not vary.
   int rounds() const { return emulated() ? 1 : 7; }
   bool emulated() const { return device_.driver->kind == internal::DriverChoice::kEmulated; }
 

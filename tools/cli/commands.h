@@ -1,4 +1,4 @@
-// The subcommands of `commpool`: each one's file adds it.
+// The subcommands of `commpool`. The file of each adds it.
 #ifndef COMMPOOL_TOOLS_CLI_COMMANDS_H_
 #define COMMPOOL_TOOLS_CLI_COMMANDS_H_
 
@@ -6,7 +6,7 @@
 
 namespace commpool::cli {
 
-// Those that the program has: all, or in the program that tools/quickstart builds the ones that it needs.
+// Adds all subcommands. The program that tools/quickstart builds has only those that it needs.
 void AddCommands(Command app);
 
 void AddInfo(Command app);

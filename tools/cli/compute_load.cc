@@ -12,8 +12,8 @@ namespace commpool::cli {
 
 namespace {
 
-// Four independent products a turn hide the latency of one. Sums stay far below infinity, and nothing is stored: the
-// condition is never true, which the compiler cannot know.
+// Four independent products in each turn hide the latency of one. Sums stay far below infinity. Nothing is stored: the
+// condition is never true, but the compiler cannot know that.
 constexpr char kPtx[] = R"(
 .version 7.0
 .target sm_80
@@ -70,11 +70,11 @@ constexpr unsigned kThreads = 256;
 // Two blocks fill the shared memory of a multiprocessor of an H100 or H200.
 constexpr unsigned kSharedBytes = 96 * 1024;
 constexpr unsigned kBlocksOfMultiprocessor = 2;
-// A block takes some ten microseconds, as a tile of a GEMM; a kernel some hundreds.
+// A block takes some ten microseconds, like a tile of a GEMM; a kernel takes some hundreds.
 constexpr uint32_t kTurns = 512;
 constexpr unsigned kWaves = 12;
 
-// The driver's functions for kernels, which the library itself never calls.
+// The driver's functions for kernels. The library never calls them.
 struct KernelFunctions {
   decltype(&::cuModuleLoadData) load = nullptr;
   decltype(&::cuModuleUnload) unload = nullptr;
@@ -163,7 +163,7 @@ class ModelledLoad : public ComputeLoad {
 const char* ComputeLoadPtx() { return kPtx; }
 
 Result<std::unique_ptr<ComputeLoad>> MakeComputeLoad(const internal::Driver& driver, int device) {
-  // `commpool emulate` looks like a driver of CUDA's.
+  // `commpool emulate` makes the emulator look like CUDA's driver.
   if (driver.kind == internal::DriverChoice::kEmulated || driver.extension("commpoolEmulatorNow") != nullptr) {
     auto modelled = std::make_unique<ModelledLoad>(driver);
     if (Status status = modelled->Make(); !status.ok()) return status;

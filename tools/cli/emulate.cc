@@ -1,5 +1,5 @@
-// commpool emulate: runs a program that links or opens CUDA's driver or runtime, or NCCL, on the emulator in their
-// place.
+// commpool emulate: runs a program on the emulator in place of CUDA's driver, CUDA's runtime and NCCL, which the
+// program links or opens.
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,14 +17,14 @@ namespace commpool::cli {
 
 namespace {
 
-// In front of what a variable holds already.
+// Puts the text before what the variable has.
 void Prepend(const char* variable, const std::string& text) {
   const char* const before = std::getenv(variable);
   const bool empty = before == nullptr || *before == '\0';
   setenv(variable, (empty ? text : text + ":" + before).c_str(), 1);
 }
 
-// A library that commpool itself does not use: it lies with the driver, or in a folder beside the driver's own.
+// A library that commpool itself does not use: it lies beside the driver, or in a folder beside the driver's folder.
 std::filesystem::path Beside(const std::filesystem::path& cuda, const char* folder_name, const char* name) {
   const std::filesystem::path folder = cuda.parent_path();
   for (const auto& file : {folder / name, folder.parent_path() / folder_name / name}) {
@@ -34,8 +34,8 @@ std::filesystem::path Beside(const std::filesystem::path& cuda, const char* fold
   return {};
 }
 
-// Preloaded, so that a program which knows a folder of its own for them (RPATH, as PyTorch does), or loads them by name
-// later, takes these; on the library path for programs that it starts and that drop LD_PRELOAD.
+// Preloads the libraries: a program may know a folder of its own for them (RPATH, as PyTorch does), or load them by
+// name later. Also puts them on the library path, for programs that it starts without LD_PRELOAD.
 void PutInPlace(const std::filesystem::path& cuda, const std::filesystem::path& nccl) {
   std::string folders;
   std::string libraries;

@@ -1,5 +1,5 @@
-// commpool info: what this machine has, what each backing and registration can do here and, where it cannot, why; and
-// what this environment says of pools.
+// commpool info: what this machine has; what each backing and registration can do here, and why not; and the
+// environment's settings for pools.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -36,7 +36,7 @@ json DescribeOne(const internal::DeviceInfo& info) {
           {"multicast", info.multicast}};
 }
 
-// Capabilities of a backing at a location on device 0, which stands for all of a machine's.
+// What a backing at a location can do on device 0, which stands for all devices.
 json DescribeRow(const internal::Driver& driver, internal::BackingKind kind, internal::Placement::Kind place) {
   const internal::Placement placement{place, 0, -1};
   json row = {{"backing", Name(kind)},
@@ -45,7 +45,7 @@ json DescribeRow(const internal::Driver& driver, internal::BackingKind kind, int
   Result<std::unique_ptr<internal::Backing>> backing =
       internal::MakeBacking(driver, {.kind = kind, .placement = placement});
   if (backing.ok()) {
-    // A segment says more than attributes do: which handle types are denied, whether NCCL falls back.
+    // A real segment says more than attributes: which handle types are refused, whether NCCL falls back.
     Result<std::unique_ptr<internal::Segment>> segment = (*backing)->Make({.bytes = 1});
     if (!segment.ok()) make = internal::Capability::No(segment.status().message());
     row["granularity"] = (*backing)->granularity();
@@ -79,7 +79,7 @@ Result<json> Describe(const internal::Driver& driver) {
   }
   json backings = json::array();
   for (const internal::BackingRow* row : internal::AllBackings()) {
-    if (row->maker == internal::Maker::kProgram) continue;  // its functions say what they can do
+    if (row->maker == internal::Maker::kProgram) continue;  // its abilities depend on the program's functions
     backings.push_back(DescribeRow(driver, row->kind, internal::Placement::Kind::kDevice));
     backings.push_back(DescribeRow(driver, row->kind, internal::Placement::Kind::kHostNuma));
   }

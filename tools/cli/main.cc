@@ -1,4 +1,4 @@
-// commpool: one program for looking at a machine, running the main job and measuring. One file a subcommand.
+// commpool: looks at a machine, runs the main job, measures. One file for each subcommand.
 #include "commpool/commpool.h"
 #include "tools/cli/commands.h"
 #include "tools/common/program.h"
@@ -8,7 +8,7 @@ int main(int argc, char** argv) {
   const std::string version =
       "commpool " + VersionText(COMMPOOL_VERSION) + ", library " + VersionText(commpool_version());
   std::vector<std::string> words(argv + 1, argv + argc);
-  // What follows is a program and its own arguments; the parser would take them for ours behind these two dashes.
+  // A program and its own arguments follow. Without these two dashes the parser would take them for ours.
   if (words.size() > 1 && words[0] == "emulate" && words[1] == "--") words.erase(words.begin() + 1);
   return commpool::cli::RunProgram(
       {"commpool", "commpool: communicator-aware memory pools for multi-GPU programs", version,

@@ -1,4 +1,4 @@
-// The middle, the spread and the tail of some measurements. Any thread.
+// The middle, the spread and the tail of measurements. Any thread.
 #ifndef COMMPOOL_TOOLS_CLI_MEDIAN_H_
 #define COMMPOOL_TOOLS_CLI_MEDIAN_H_
 
@@ -28,11 +28,11 @@ struct Spread {
   double high = 0;
 };
 
-// The median, and an interval that has the median of all such measurements in it with a probability of 95 %, whatever
-// their distribution; of fewer than 6 values the whole range, which is less sure. REQUIRES: not empty.
+// The median, and an interval that contains the true median with a probability of 95 %, for any distribution. For fewer
+// than 6 values the whole range, which is less certain. REQUIRES: not empty.
 inline Spread SpreadOf(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  // The chance that so many of the values lie below the true median: its logarithm, for that of none of 2,000 is 0.
+  // The chance that so many values lie below the true median, as a logarithm: the chance for none of 2,000 rounds to 0.
   double log_chance = -static_cast<double>(values.size()) * std::log(2.0);
   double sum = 0;
   size_t outside = 0;

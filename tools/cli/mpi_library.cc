@@ -8,7 +8,7 @@ namespace commpool::cli {
 
 namespace {
 
-// Takes symbols until one is missing.
+// Finds symbols until one is missing.
 class Symbols {
  public:
   explicit Symbols(const internal::SharedLibrary& library) : library_(library) {}
@@ -34,7 +34,7 @@ class Symbols {
 }  // namespace
 
 Result<MpiLibrary> MpiLibrary::Open() {
-  // Its plug-ins look for its symbols among those of the whole process.
+  // Open MPI's plug-ins look for its symbols among those of the whole process.
   const auto library = internal::SharedLibrary::Open("libmpi.so.40", internal::SharedLibrary::Symbols::kShared);
   if (!library.ok()) return library.status();
   MpiLibrary mpi;

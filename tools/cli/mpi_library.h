@@ -1,5 +1,5 @@
-// The part of Open MPI that the program uses. It is opened at run time, where mpirun started the process: elsewhere the
-// program needs no MPI.
+// The part of Open MPI that the program uses. It is opened only where mpirun started the process: elsewhere the program
+// needs no MPI.
 #ifndef COMMPOOL_TOOLS_CLI_MPI_LIBRARY_H_
 #define COMMPOOL_TOOLS_CLI_MPI_LIBRARY_H_
 
@@ -24,7 +24,7 @@ struct MpiLibrary {
   decltype(&MPI_Allgather) Allgather = nullptr;
   decltype(&MPI_Barrier) Barrier = nullptr;
 
-  // Objects of the library, whose addresses mpi.h's MPI_COMM_WORLD and the like are.
+  // The addresses of these objects are MPI_COMM_WORLD and so on in Open MPI's mpi.h.
   MPI_Comm world = nullptr;
   MPI_Info no_info = nullptr;
   MPI_Datatype byte_type = nullptr;

@@ -1,11 +1,10 @@
-// What NCCL itself says that it used: read from its log, because success is no proof (rule 10 of the design).
+// Reads from NCCL's log what NCCL used, because success is no proof (rule 10 of src/reference.md).
 //
 // The lines are NCCL 2.28's: "[Symmetric]" and "Algo ... proto ..." under TUNING, "IPC register", "IPC reuse" and
 // "NVLS" under REG. The emulated NCCL writes the same. NCCL reads its settings once, so the log is set up before its
 // first call.
 //
-// The log is memory without a name: nobody else can open it or put a link in its place, and it goes with the process,
-// whatever ends that.
+// The log is a nameless memory file: nobody else can open it or put a link in its place, and it goes with the process.
 #ifndef COMMPOOL_TOOLS_CLI_NCCL_LOG_H_
 #define COMMPOOL_TOOLS_CLI_NCCL_LOG_H_
 
@@ -17,18 +16,18 @@
 
 namespace commpool::cli {
 
-// What one rank's log says of one row of the table. Later values win when ranks are combined.
+// What one rank's log says about one row of the table. When ranks are combined the higher value wins.
 enum class UsedRegistration { kNone, kLocal, kWindow };
 
 const char* Name(UsedRegistration used);
 
 struct LogFindings {
   UsedRegistration used = UsedRegistration::kNone;
-  // Whether NCCL ran a protocol that can use a local registration at all (SIMPLE): known on rank 0 only.
+  // Whether NCCL ran a protocol that can use a local registration at all (SIMPLE). Only rank 0 knows it.
   bool could_use_local = false;
 };
 
-// Findings of some lines of log.
+// Reads some lines of the log.
 LogFindings ReadLines(const std::string& lines);
 
 // This process's log.
@@ -40,7 +39,7 @@ class NcclLog {
   NcclLog(const NcclLog&) = delete;
   NcclLog& operator=(const NcclLog&) = delete;
 
-  // What was logged since the last call.
+  // Reads what was logged since the last call.
   LogFindings Next();
 
  private:

@@ -85,7 +85,7 @@ Status Ranks::Told(const Status& failure) const {
 
 namespace {
 
-// Rank 0 tries what was asked for; the others take what it found: half a job on the emulator would be fiction.
+// Rank 0 chooses, and the others follow: a job half on the emulator would measure nothing.
 Result<std::shared_ptr<const internal::Driver>> OpenSameDriver(const Ranks& ranks) {
   internal::LoaderOptions options = COMMPOOL_TRY(internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kAuto));
   Result<std::shared_ptr<const internal::Driver>> driver = Status(StatusCode::kNotFound, "rank 0 found no driver");
@@ -108,7 +108,7 @@ Status CheckDeviceForRank(const Ranks& ranks, const internal::Driver& driver) {
                                                   " on its host; start one rank a GPU");
 }
 
-// All that a rank needs but the communicator.
+// Everything that a rank needs, but its communicator.
 Status OpenOwnDevice(const Ranks& ranks, Result<std::shared_ptr<const internal::Driver>> driver, RankDevice& device) {
   if (!driver.ok()) return driver.status();
   device.driver = *driver;

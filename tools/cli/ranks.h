@@ -1,4 +1,4 @@
-// The ranks that run a subcommand together: those of mpirun, or this process alone. One rank a GPU.
+// The ranks that run a subcommand together: those of mpirun, or this process alone. One rank for each GPU.
 #ifndef COMMPOOL_TOOLS_CLI_RANKS_H_
 #define COMMPOOL_TOOLS_CLI_RANKS_H_
 
@@ -16,7 +16,7 @@ struct MpiLibrary;
 
 class Ranks {
  public:
-  // Joins mpirun's ranks where it started this process. Throws where there is no Open MPI for that.
+  // Joins mpirun's ranks if mpirun started this process. Throws where Open MPI is missing then.
   Ranks();
   ~Ranks();
   Ranks(const Ranks&) = delete;
@@ -27,18 +27,18 @@ class Ranks {
   int rank_on_host() const { return rank_on_host_; }
   bool first() const { return rank_ == 0; }
 
-  // Of all ranks.
+  // The maximum over all ranks.
   double Max(double value) const;
   long Sum(long value) const;
-  // Rank 0's bytes, on all.
+  // Sends rank 0's bytes to all.
   void Broadcast(void* data, int bytes) const;
-  // Everybody's number, rank 0's first.
+  // The values of all ranks, rank 0's first.
   std::vector<int> Gather(int value) const;
   void Wait() const;
-  // OK where it is on all ranks. Else the failure of the first rank that has one: to that rank as it is, to the others
-  // without a message, for one sentence says it.
+  // OK where all ranks are OK. Else the failure of the first failed rank: with its message on that rank, without one on
+  // the others, so that it is printed once.
   Status FirstFailure(const Status& mine) const;
-  // A failure under this rank's name, unless another rank tells it: of a refusal the first has the message.
+  // Adds this rank's name to a failure, unless another rank reports it: for a refusal the first rank has the message.
   Status Told(const Status& failure) const;
 
  private:
@@ -48,7 +48,7 @@ class Ranks {
   int rank_on_host_ = 0;
 };
 
-// A driver that all ranks agree on, and what one rank needs of it.
+// A driver that all ranks agree on, and what one rank needs.
 struct RankDevice {
   std::shared_ptr<const internal::Driver> driver;
   int device = 0;
@@ -62,15 +62,15 @@ struct RankDevice {
   ~RankDevice();
 };
 
-// Decides `auto` once, on rank 0; opens the driver, and commpool's runtime with the same one; makes a stream and a
-// communicator. Where a rank cannot, all ranks get an error before the first of them calls NCCL; one has the message.
+// Decides `auto` once, on rank 0. Opens the driver, opens commpool's runtime with the same driver, and makes a stream
+// and a communicator. Where one rank cannot, all ranks get an error before any calls NCCL; one has the message.
 Result<std::unique_ptr<RankDevice>> OpenRankDevice(const Ranks& ranks);
 
-// A communicator of all ranks: collective. The caller destroys it. Without a configuration NCCL's own choice.
+// A communicator of all ranks; collective. The caller destroys it. Without a configuration NCCL chooses.
 Result<ncclComm_t> MakeCommunicator(const Ranks& ranks, const internal::Driver& driver, int device,
                                     ncclConfig_t* configuration = nullptr);
 
-// The driver alone, for subcommands without ranks.
+// Opens the driver, for subcommands without ranks.
 Result<std::shared_ptr<const internal::Driver>> OpenDriver();
 
 }  // namespace commpool::cli

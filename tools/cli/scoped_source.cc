@@ -21,7 +21,7 @@ class ScopedSource : public BufferSource {
   }
 
  private:
-  // One scope inside the other, as a program nests them.
+  // Opens the scopes one inside the other, as a program does.
   Result<BufferPair> TakeInScopes(uint64_t bytes, size_t range) {
     if (range == ranges_.size()) return Allocate(bytes);
     const SizeRange sizes{ranges_[range].min_bytes, ranges_[range].max_bytes};

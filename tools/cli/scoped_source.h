@@ -9,7 +9,7 @@
 
 namespace commpool::cli {
 
-// `sources` outlives it and has room for its pairs too; those of a size without a range are the default pool's.
+// `sources` must outlive it and have room for its pairs too. Sizes without a range come from the default pool.
 std::unique_ptr<BufferSource> MakeScopedSource(const RankDevice& device, const BufferSources& sources,
                                                std::vector<AdviceRange> ranges);
 

@@ -1,4 +1,4 @@
-// Sizes to measure, as they are written on the command line. Any thread.
+// Parses the sizes of a command line. Any thread.
 #ifndef COMMPOOL_TOOLS_CLI_SIZES_H_
 #define COMMPOOL_TOOLS_CLI_SIZES_H_
 
@@ -10,10 +10,10 @@
 
 namespace commpool::cli {
 
-// "8K:64M": powers of two from one to the other; "1M": that size alone. Multiples of `unit`, at least one.
+// "8K:64M": powers of two from one to the other; "1M": only that size. Multiples of `unit`, at least one unit.
 Result<std::vector<uint64_t>> ParseSizes(const std::string& text, uint64_t unit = sizeof(float));
 
-// Of an option's text, while the command line is read: why it is no size, or no sizes; empty for one that is.
+// Why an option's text is not a size, or not sizes; empty for a valid one. Used while the command line is parsed.
 std::string WhyNoSize(const std::string& text);
 std::string WhyNoSizes(const std::string& text);
 

@@ -18,8 +18,8 @@ enum class DriverTimes { kUnmeasured, kMeasured };
 
 class SoloDevice {
  public:
-  // Opens the driver (auto: GPUs where there are some) and commpool's runtime with the same one, makes device 0 current
-  // and its primary context's streams, which do not wait for the legacy stream.
+  // Opens the driver (auto: GPUs where there are some) and commpool's runtime with the same driver. Makes device 0
+  // current, and streams that do not wait for the legacy stream.
   static Result<std::unique_ptr<SoloDevice>> Open(size_t streams, DriverTimes times);
   ~SoloDevice();
   SoloDevice(const SoloDevice&) = delete;
@@ -29,13 +29,13 @@ class SoloDevice {
   bool emulated() const { return driver_->kind == internal::DriverChoice::kEmulated; }
   const std::vector<CUstream>& streams() const { return streams_; }
 
-  // On the calling thread, for the driver calls that it makes itself.
+  // On the calling thread, for its own driver calls.
   void MakeCurrent() const { driver_->cuda.cuCtxSetCurrent(context_.get()); }
-  // More streams, where there are fewer.
+  // Makes more streams, where there are fewer.
   Status NeedStreams(size_t count);
-  // A communicator of this process alone, made once.
+  // A communicator with this process as its only rank, made once.
   Result<ncclComm_t> Communicator();
-  // What the driver counts as in use of the device's memory.
+  // How much of the device's memory is in use, by the driver's count.
   Result<uint64_t> MemoryInUse() const;
 
  private:

@@ -10,13 +10,13 @@
 namespace commpool::cli {
 
 struct TorchLibrary {
-  // Null where it is out of memory.
+  // Null for out of memory.
   void* (*allocate)(size_t bytes, void* stream) = nullptr;
   void (*free)(void* block) = nullptr;
   void (*record_stream)(void* block, void* stream) = nullptr;
   void (*empty_cache)() = nullptr;
 
-  // Makes device 0's allocator ready. kNotFound where the file cannot be opened or lacks one of the functions.
+  // Prepares device 0's allocator. kNotFound where the file cannot be opened or lacks one of the functions.
   static Result<TorchLibrary> Open(const std::string& file);
 };
 

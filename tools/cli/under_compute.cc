@@ -21,7 +21,7 @@ namespace {
 
 constexpr char kZeroSm[] = "zero-SM";
 
-// Who takes part in a row: buffers of a kind, and the rank's device with the communicator that they are for.
+// One contender in a row: a kind of buffers, and the rank's device with their communicator.
 struct Contender {
   std::string kind;
   const RankDevice* device = nullptr;
@@ -63,7 +63,7 @@ class Meter {
   Status Open() {
     COMMPOOL_TRY(Check(device_.driver->cuda.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate"));
     const int kernels = emulated_ ? 1 : 32;
-    for (int turn = 0; turn < 2; ++turn) {  // the first one warms up
+    for (int turn = 0; turn < 2; ++turn) {  // the first turn warms up
       const double time = COMMPOOL_TRY(Time(nullptr, {}, 0, kernels));
       kernel_us_ = time / kernels;
     }
@@ -71,7 +71,7 @@ class Meter {
   }
   double kernel_us() const { return kernel_us_; }
 
-  // A row's kinds in turn, forwards and backwards, each round with the compute alone at both ends.
+  // Measures a row's kinds in turn, forwards and backwards. Each round has the compute alone at both ends.
   Result<UnderComputeRow> Measure(Collective collective, uint64_t bytes, std::vector<Contender>& contenders,
                                   int rounds) {
     UnderComputeRow row{.collective = collective, .bytes = bytes, .kinds = {}};
@@ -82,11 +82,11 @@ class Meter {
       row.kinds.push_back({.kind = contender.kind, .alone_us = alone});
       longest = std::max(longest, alone);
     }
-    // Twice as long as the collectives, so that they end inside.
+    // The compute takes twice as long as the collectives, so that they end inside.
     const int collectives = emulated_ ? 2 : 8;
     const int kernels = std::max(collectives, static_cast<int>(std::ceil(2 * collectives * longest / kernel_us_)));
     std::vector<std::vector<double>> added(contenders.size());
-    for (int round = -1; round < rounds; ++round) {  // the first one warms up
+    for (int round = -1; round < rounds; ++round) {  // round -1 warms up
       std::vector<double> times(contenders.size());
       const double before = COMMPOOL_TRY(Time(nullptr, collective, bytes, kernels));
       for (size_t turn = 0; turn < contenders.size(); ++turn) {
@@ -103,7 +103,7 @@ class Meter {
   }
 
  private:
-  // Microseconds until kernels, and the collectives that run beside them, have all ended: the slowest rank's.
+  // Microseconds until all kernels, and the collectives beside them, have ended; of the slowest rank.
   Result<double> Time(const Contender* contender, Collective collective, uint64_t bytes, int kernels,
                       int collectives = 0) const {
     const internal::CudaDriver& cuda = device_.driver->cuda;
@@ -145,7 +145,7 @@ class Meter {
   double kernel_us_ = 1;
 };
 
-// The kinds that take part in a collective: NCCL's copy engines gather, and cannot add.
+// The kinds that can run a collective: NCCL's copy engines can gather, but cannot add.
 Result<std::vector<Contender>> TakeBuffers(std::vector<Contender> all, Collective collective, uint64_t bytes) {
   if (collective != Collective::kAllGather) {
     std::erase_if(all, [](const Contender& contender) { return contender.kind == kZeroSm; });

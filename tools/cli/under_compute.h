@@ -1,5 +1,5 @@
-// What a collective adds to compute that runs beside it, by the kind of its buffers: that, not its time alone, is what
-// training pays. Every rank makes the same calls.
+// How much a collective slows compute that runs beside it, by the kind of its buffers. Training pays this, not only the
+// collective's own time. Every rank makes the same calls.
 #ifndef COMMPOOL_TOOLS_CLI_UNDER_COMPUTE_H_
 #define COMMPOOL_TOOLS_CLI_UNDER_COMPUTE_H_
 
@@ -17,29 +17,29 @@ namespace commpool::cli {
 
 struct AddedTime {
   std::string kind;      // "plain", "local", "window", "zero-SM"
-  double alone_us = 0;   // of one collective, without compute
-  Spread added_us = {};  // to the compute, for one collective
+  double alone_us = 0;   // one collective without compute
+  Spread added_us = {};  // to the compute, by one collective
 };
 
 struct UnderComputeRow {
   Collective collective = Collective::kAllReduce;
   uint64_t bytes = 0;
-  std::vector<AddedTime> kinds;  // those that cost least to have come first
+  std::vector<AddedTime> kinds;  // the cheapest kinds first
 };
 
 struct UnderCompute {
   std::string compute;
-  double kernel_us = 0;  // one kernel of it, alone
+  double kernel_us = 0;  // one kernel alone
   int rounds = 0;
   std::vector<UnderComputeRow> rows;
-  std::vector<std::string> without;  // kinds that cannot be had, and why
+  std::vector<std::string> without;  // kinds that do not exist here, and why
 };
 
-// The kind that adds least: a later one counts as less only where its whole interval lies below the other's.
-// REQUIRES: not empty.
+// The kind that adds least. A later kind wins only where its whole interval lies below the other's. REQUIRES: not
+// empty.
 const AddedTime& LeastAdded(const std::vector<AddedTime>& kinds);
 
-// `rounds` 0: by the driver.
+// `rounds` 0: chosen by the driver.
 Result<UnderCompute> MeasureUnderCompute(const Ranks& ranks, const RankDevice& device,
                                          const std::vector<uint64_t>& sizes, int rounds);
 

@@ -1,4 +1,4 @@
-// commpool bench agreement: what one round of agreement between the ranks costs.
+// commpool bench agreement: the cost of one round of agreement between the ranks.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -23,7 +23,7 @@ struct Arguments {
   OutputOptions output;
 };
 
-// Microseconds of each of some rounds on this rank.
+// Times some rounds on this rank, in microseconds.
 template <typename Round>
 Result<std::vector<double>> Time(int rounds, Round&& round) {
   using Clock = std::chrono::steady_clock;
@@ -38,14 +38,14 @@ Result<std::vector<double>> Time(int rounds, Round&& round) {
 }
 
 struct Measures {
-  double median_us = 0;  // each of the slowest rank
+  double median_us = 0;  // of the slowest rank
   double p99_us = 0;
-  double in_turn_us = 0;  // several pools, one after another, and in one call
+  double in_turn_us = 0;  // several pools one after another; and in one call
   double together_us = 0;
-  double barrier_us = 0;  // MPI's own, which exchanges nothing
+  double barrier_us = 0;  // MPI's own barrier, which exchanges no data
 };
 
-// A reclaim of a pool that has nothing to take back is one round, the intents of all ranks, and no more.
+// A reclaim of a pool without anything to take back is exactly one round: the intents of all ranks.
 Result<Measures> Measure(const Ranks& ranks, const RankDevice& device, const Arguments& arguments) {
   const PoolOptions options = {.device = device.device, .symmetric_across = device.communicator};
   PoolGroup pools =
@@ -108,7 +108,7 @@ nlohmann::json Describe(const SimulatedRound& round) {
 }
 
 Result<int> Simulate(const Arguments& arguments) {
-  std::vector<SimulatedRound> sizes;  // of one pool
+  std::vector<SimulatedRound> sizes;  // for one pool
   std::vector<SimulatedRound> all;
   nlohmann::json rows = nlohmann::json::array();
   for (const int ranks : arguments.simulate) {

@@ -1,4 +1,4 @@
-// A pool of the driver's own stream-ordered allocator: what cudaMallocAsync is on top of. Any thread may allocate.
+// A pool of the driver's stream-ordered allocator, which cudaMallocAsync uses. Any thread may allocate.
 #ifndef COMMPOOL_TOOLS_CLI_BENCH_ASYNC_POOL_H_
 #define COMMPOOL_TOOLS_CLI_BENCH_ASYNC_POOL_H_
 
@@ -20,7 +20,7 @@ struct AsyncPoolTraits {
 
 class AsyncPool : public internal::Handle<AsyncPoolTraits> {
  public:
-  // Of device 0. kNotSupported where the device has no such pools.
+  // On device 0. kNotSupported where the device has no such pools.
   static Result<AsyncPool> Create(const internal::Driver& driver, uint64_t release_threshold_bytes);
 
   using Handle::Handle;

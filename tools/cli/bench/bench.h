@@ -1,4 +1,4 @@
-// What the measurements of `commpool bench` share. One thread.
+// Shared by the measurements of `commpool bench`. One thread.
 #ifndef COMMPOOL_TOOLS_CLI_BENCH_BENCH_H_
 #define COMMPOOL_TOOLS_CLI_BENCH_BENCH_H_
 

@@ -1,4 +1,4 @@
-// commpool bench growth: what a pool adds to the driver calls that its growth makes, for itself and with peers.
+// commpool bench growth: what a pool adds to the driver calls of its growth, alone and with peers.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -39,7 +39,7 @@ struct Arguments {
 using Clock = std::chrono::steady_clock;
 using Calls = std::optional<uint64_t>;
 
-// Calls that the emulator has counted; nothing on a GPU, where nobody counts.
+// The emulator's count of calls; nothing on a GPU, where nobody counts.
 class CallCounter {
  public:
   explicit CallCounter(const internal::Driver& driver)
@@ -58,7 +58,7 @@ class CallCounter {
   uint64_t (*count_)(const char*);
 };
 
-// One growth after another, each given back at once; their times.
+// Times growths, each given back at once.
 struct Sample {
   double microseconds = 0;
   Calls calls;
@@ -78,8 +78,8 @@ Result<Sample> Time(const CallCounter& counter, Grow&& grow) {
 
 // What a row makes each time.
 enum class Of {
-  kSegment,  // at addresses that neither had before
-  kAgain,    // a segment of the size that went before it: the pool has kept the addresses
+  kSegment,  // at new addresses
+  kAgain,    // of the same size as the segment before: the pool has kept its addresses
   kPages,
 };
 
@@ -87,15 +87,16 @@ struct Row {
   Of of = Of::kSegment;
   GrowthShape shape;
   std::vector<double> raw_us = {};
-  std::vector<double> raw_kept_us = {};  // by a program that keeps the addresses too
-  std::vector<double> raw_each_us = {};  // with an access call for each page
+  std::vector<double> raw_kept_us = {};  // by hand, with addresses kept as well
+  std::vector<double> raw_each_us = {};  // with one access call for each page
   std::vector<double> pool_us = {};
-  std::map<std::string, std::vector<double>> pool_us_by_call = {};  // of each of the pool's driver calls, a round
-  std::vector<double> pool_outside_us = {};                         // of them
+  std::map<std::string, std::vector<double>> pool_us_by_call =
+      {};                                    // time of each driver call of the pool, in one round
+  std::vector<double> pool_outside_us = {};  // the pool's time outside of them
   std::map<std::string, std::vector<double>> raw_us_by_call = {};
-  std::vector<double> ratios = {};       // of a round
-  std::vector<double> kept_ratios = {};  // to a program that keeps the addresses
-  uint64_t raw_same_addresses = 0;       // rounds in which the driver gave the raw calls the addresses of the last
+  std::vector<double> ratios = {};       // one for each round
+  std::vector<double> kept_ratios = {};  // to the calls by hand with kept addresses
+  uint64_t raw_same_addresses = 0;       // rounds in which the driver gave the raw calls the same addresses again
   Calls raw_calls = {};
   Calls pool_calls = {};
 
@@ -108,8 +109,8 @@ class Rounds {
   Rounds(const internal::Driver& driver, Row& row, bool times_calls)
       : driver_(driver), counter_(driver), row_(row), times_calls_(times_calls) {}
 
-  // At least `rounds`, then more until the ratio is known or the time is over. The first is not counted: a pool
-  // reserves its addresses, and the driver takes what it keeps.
+  // At least `rounds`, then more until the ratio is known or the time is over. The first round does not count: in it
+  // the pool reserves its addresses, and the driver takes memory that it keeps.
   Status Run(int rounds, double seconds) {
     const GrowthShape& shape = row_.shape;
     PoolOptions options = {.backing = Backing::kVmm, .peers = shape.peers, .name = "bench growth"};
@@ -119,7 +120,7 @@ class Rounds {
     }
     Result<Pool> pool = Pool::create(options);
     if (!pool.ok()) return pool.status();
-    // As in a program, whose pool has other memory too: without any it keeps no addresses.
+    // Like a program, whose pool has other memory too. A pool without any keeps no addresses.
     Result<Buffer> other = shape.page_bytes == 0 ? pool->allocate(2 * internal::kMiB, nullptr) : Buffer();
     if (!other.ok()) return other.status();
     RawGrowth raw = COMMPOOL_TRY(RawGrowth::Prepare(driver_, shape));
@@ -134,17 +135,17 @@ class Rounds {
 
  private:
   using Seconds = std::chrono::duration<double>;
-  // What the ratio's interval may be wide.
+  // How wide the ratio's interval may be.
   static constexpr double kKnownWithin = 0.02;
 
-  // On the emulator, whose times mean nothing, at once.
+  // At once on the emulator, whose times mean nothing.
   bool IsKnown() const {
     if (row_.raw_calls) return true;
     const Spread spread = SpreadOf(row_.ratios);
     return row_.ratios.size() >= 6 && spread.high - spread.low <= kKnownWithin;
   }
 
-  // Sizes that come back so late that a pool has given their addresses away.
+  // The sizes return so late that the pool has given their addresses away.
   uint64_t BytesOf(int round) const {
     constexpr int kSizes = 2 * static_cast<int>(internal::KeptAddresses::kMostRanges);
     const auto step = static_cast<uint64_t>((round + kSizes) % kSizes);
@@ -166,7 +167,7 @@ class Rounds {
     const auto grow_kept = [&] { return grow_raw({.addresses = RawGrowth::Addresses::kKept}, row_.raw_kept_us); };
     std::vector<std::function<Result<Sample>()>> turns = {grow_pool, grow_plainly};
     if (row_.of == Of::kAgain) turns.push_back(grow_kept);
-    // Each follows each of the others as often: what one leaves to the driver slows the next.
+    // Each way follows each other way equally often, because what one leaves to the driver slows the next.
     constexpr std::array<std::array<size_t, 3>, 6> kOrders = {
         {{0, 1, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}, {1, 0, 2}, {0, 2, 1}}};
     for (const size_t turn : kOrders[static_cast<size_t>(round + 6) % 6]) {
@@ -213,7 +214,7 @@ class Rounds {
 
   template <typename Grow, typename Undo>
   Result<Sample> Measure(Grow&& grow, Undo&& undo, int round, std::vector<double>& times) {
-    // What the one before left to the driver to do is nobody's.
+    // Waits first: work that the way before left to the driver must not count.
     COMMPOOL_TRY(internal::CheckCuda(driver_, driver_.cuda.cuCtxSynchronize(), {.call = "cuCtxSynchronize"}));
     Result<Sample> sample = Time(counter_, grow);
     if (!sample.ok()) return sample;
@@ -228,7 +229,7 @@ class Rounds {
   const bool times_calls_;
 };
 
-// For one device, two and four, as far as there are peers that reach device 0's memory.
+// For one, two and four devices, as far as there are peers that reach device 0's memory.
 Result<std::vector<Row>> RowsFor(const internal::Driver& driver, uint64_t bytes, uint64_t page) {
   const internal::DeviceInfo info = COMMPOOL_TRY(internal::DescribeDevice(driver, 0));
   std::vector<int> peers;

@@ -1,4 +1,4 @@
-// commpool bench hot: a cached allocation and its free, and a mix of large ones, beside mimalloc, and on a GPU beside
+// commpool bench hot: a cached allocation and its free, and a mix of large ones, beside mimalloc; on a GPU also beside
 // cudaMallocAsync and PyTorch's allocator, in the same run.
 #include <algorithm>
 #include <cstdlib>
@@ -33,7 +33,7 @@ struct Arguments {
   OutputOptions output;
 };
 
-// Which of its two allocators PyTorch's library has, it reads from the environment, once a process.
+// PyTorch's library reads once, from the environment, which of its two allocators it uses.
 Contestant PyTorchsOwn() {
   for (const char* const variable : {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}) {
     const char* const value = std::getenv(variable);
@@ -45,10 +45,10 @@ Contestant PyTorchsOwn() {
 }
 
 struct Contender : Contestant {
-  std::function<HotAllocator(size_t)> on_stream;  // by number
+  std::function<HotAllocator(size_t)> on_stream;  // by the stream's number
 };
 
-// All that is measured, round after round over everybody and back, so that a machine that drifts favours none.
+// Everything is measured in rounds, forwards and backwards, so that a drift of the machine favours nobody.
 class Bench {
  public:
   Bench(SoloDevice& device, const Arguments& arguments, std::vector<uint64_t> sizes, uint64_t live_bytes,
@@ -93,7 +93,7 @@ class Bench {
     Result<Pool> pool = Pool::create(options);
     if (!pool.ok()) return pool.status();
     pools_.push_back(std::move(*pool));
-    // A pool that relies on its streams promises them for all: each pool has streams of its own.
+    // A pool whose streams are promised promises them for all pools, so each pool has its own streams.
     const size_t first = (pools_.size() - 1) * streams_;
     contenders_.push_back({std::move(contestant), [this, first, handle = pools_.back().handle()](size_t stream) {
                              return HotAllocator(HotPool{handle, device_.streams()[first + stream]});
@@ -126,7 +126,7 @@ class Bench {
     for (const size_t threads : arguments_.threads) {
       std::vector<HotAllocator> allocators;
       for (size_t thread = 0; thread < threads; ++thread) {
-        allocators.push_back(contender.on_stream(1 + thread));  // the first is this thread's
+        allocators.push_back(contender.on_stream(1 + thread));  // this thread has the first
       }
       const auto prepare = [this] { device_.MakeCurrent(); };
       COMMPOOL_TRY(Keep(TimeThreads(allocators, sizes_.front(), 4 * target_ns, prepare), counts,
@@ -151,14 +151,14 @@ class Bench {
   const Arguments& arguments_;
   const std::vector<uint64_t> sizes_;
   const uint64_t live_bytes_;
-  const size_t streams_;  // of a contender
+  const size_t streams_;  // of one contender
   std::vector<Pool> pools_;
   std::optional<AsyncPool> async_;
   std::vector<Contender> contenders_;
   Findings findings_;
 };
 
-// Sizes in bytes; the last is that of the live blocks.
+// Sizes in bytes; the last one is for the live blocks.
 Result<std::vector<uint64_t>> ParseAll(const Arguments& arguments) {
   std::vector<uint64_t> parsed;
   std::vector<std::string> texts = arguments.sizes;
@@ -172,7 +172,7 @@ Result<std::vector<uint64_t>> ParseAll(const Arguments& arguments) {
   return parsed;
 }
 
-// The emulator's race checker wants to hear of every block, which is not what is measured.
+// The emulator's race checker listens to every block, which would count too.
 void SwitchRaceCheckerOff() {
   const char* const declared = std::getenv("COMMPOOL_EMULATOR");
   const std::string description = declared == nullptr ? "" : declared;

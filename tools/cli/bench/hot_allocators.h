@@ -1,5 +1,5 @@
-// The allocators that `commpool bench hot` compares, each with the same two calls, inlined into the timed loops: a call
-// through a base class would cost a tenth of what is measured. One object a thread.
+// The allocators that `commpool bench hot` compares, each with the same two calls, inlined into the timed loops: a
+// virtual call would cost a tenth of what is measured. One object for each thread.
 #ifndef COMMPOOL_TOOLS_CLI_BENCH_HOT_ALLOCATORS_H_
 #define COMMPOOL_TOOLS_CLI_BENCH_HOT_ALLOCATORS_H_
 
@@ -27,7 +27,7 @@ struct HotPool {
   void Free(void* block) const { commpool_free(block); }
 };
 
-// Through whatever scope is open; device 0.
+// Through the open scopes, on device 0.
 struct HotRoute {
   CUstream stream;
 

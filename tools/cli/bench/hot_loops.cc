@@ -36,7 +36,7 @@ bool RunPairs(const Allocator& allocator, uint64_t bytes, uint64_t pairs) {
   return served;
 }
 
-// How many pairs take about so long, after enough of them to fill caches.
+// How many pairs take about `target_ns`, once enough of them have filled the caches.
 template <typename Allocator>
 std::optional<uint64_t> PairsIn(const Allocator& allocator, uint64_t bytes, double target_ns) {
   constexpr uint64_t kTrial = 64;
@@ -47,7 +47,7 @@ std::optional<uint64_t> PairsIn(const Allocator& allocator, uint64_t bytes, doub
   return std::max(static_cast<uint64_t>(target_ns / pair_ns), kTrial);
 }
 
-// Replaces every block, in the order in which they stand.
+// Replaces every block, in order.
 template <typename Allocator>
 bool Replace(const Allocator& allocator, uint64_t bytes, std::vector<void*>& blocks) {
   bool served = true;
@@ -59,7 +59,7 @@ bool Replace(const Allocator& allocator, uint64_t bytes, std::vector<void*>& blo
   return served;
 }
 
-// The blocks are shuffled and not the places at which the loop looks: its own cache misses are no allocator's cost.
+// Shuffles the blocks, not the places that the loop visits: the loop's own cache misses must not count.
 template <typename Allocator>
 Result<double> TimeLiveBlocks(const Allocator& allocator, uint64_t bytes, size_t live) {
   constexpr size_t kLeastPairs = 50'000;
@@ -84,7 +84,8 @@ struct Replacement {
 
 constexpr size_t kMixedBlocks = 32;
 
-// The same for everybody. Sizes are uniform by their logarithm, as in programs: many small ones for each large one.
+// The same for every allocator. Sizes are uniform in their logarithm, as in programs: many small ones for each large
+// one.
 std::vector<Replacement> DrawMix() {
   constexpr size_t kDraws = 2048;
   constexpr double kLeastBytes = 1 << 20;
@@ -93,7 +94,7 @@ std::vector<Replacement> DrawMix() {
   std::vector<Replacement> draws(kDraws);
   for (size_t draw = 0; draw < kDraws; ++draw) {
     const size_t place =
-        draw < kMixedBlocks ? draw : random() % kMixedBlocks;  // every place has a block from the start
+        draw < kMixedBlocks ? draw : random() % kMixedBlocks;  // so that every place begins with a block
     draws[draw] = {place, static_cast<uint64_t>(kLeastBytes * std::exp2(doublings(random)))};
   }
   return draws;

@@ -15,7 +15,7 @@ using Join = std::function<double(double, double)>;
 
 constexpr const char* kOurs = "commpool";
 
-// Of two rows of values, round by round.
+// The spread of two rows' ratios, round by round.
 Spread SpreadOfRounds(const std::vector<double>& ours, const std::vector<double>& others, const Join& join) {
   std::vector<double> joined;
   for (size_t round = 0; round < ours.size(); ++round) joined.push_back(join(ours[round], others[round]));
@@ -34,7 +34,7 @@ std::map<uint64_t, Spread> Beside(const Samples& samples, const std::string& oth
   return spreads;
 }
 
-// Ours of each size, to mimalloc's of the smallest.
+// Our time at each size, relative to mimalloc's at the smallest.
 std::map<uint64_t, Spread> BesideSmallest(const Samples& pairs) {
   std::map<uint64_t, Spread> spreads;
   const std::vector<double>& smallest = pairs.at("mimalloc").begin()->second;
@@ -42,7 +42,7 @@ std::map<uint64_t, Spread> BesideSmallest(const Samples& pairs) {
   return spreads;
 }
 
-// What each number of live blocks adds to the pair with the next smaller one.
+// What each number of live blocks adds to the time of the next smaller number.
 std::map<uint64_t, Spread> Added(const Row& live) {
   std::map<uint64_t, Spread> spreads;
   for (auto more = live.begin(); more != live.end(); ++more) {

@@ -1,4 +1,4 @@
-// What `commpool bench hot` found, as JSON and as a table.
+// The results of `commpool bench hot`, as JSON and as a table.
 #ifndef COMMPOOL_TOOLS_CLI_BENCH_HOT_REPORT_H_
 #define COMMPOOL_TOOLS_CLI_BENCH_HOT_REPORT_H_
 
@@ -12,27 +12,27 @@
 
 namespace commpool::cli {
 
-// Who is compared: JSON's name and the table's. The first is commpool.
+// Who is compared: the key in JSON and the name in the table. The first is commpool.
 struct Contestant {
   std::string key;
   std::string title;
 };
 
-// By contestant's key, then by size, live blocks, threads or streams: a value for each round, in their order.
+// By contestant's key, then by size, live blocks, threads or streams: one value for each round, in order.
 using Samples = std::map<std::string, std::map<uint64_t, std::vector<double>>>;
 
 struct Findings {
   std::vector<Contestant> contestants;
   int rounds = 0;
   Samples pairs;    // nanoseconds
-  Samples live;     // nanoseconds a pair
-  Samples threads;  // pairs a second
-  Samples mix;      // nanoseconds a replacement; by the number of streams
+  Samples live;     // nanoseconds for a pair
+  Samples threads;  // pairs per second
+  Samples mix;      // nanoseconds for a replacement; by the number of streams
   std::map<std::string, RouteMeasures> routes;
 };
 
-// Medians; beside each other contestant the spread of the rounds' ratios; and of the live blocks what they add to the
-// pair where the next smaller number lives.
+// Medians; for each other contestant the spread of the rounds' ratios; for live blocks what they add to the time of the
+// next smaller number.
 nlohmann::json ToJson(const Findings& findings, const std::string& driver);
 
 struct TableTitles {

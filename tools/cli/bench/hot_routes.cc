@@ -14,7 +14,7 @@ namespace {
 
 struct Route {
   std::string name;
-  int scopes = 1;  // the last catches; those before it lead elsewhere, as around a framework's own
+  int scopes = 1;  // only the last one catches; the others are like those around a framework's own
   ScopeOptions options = {};
 };
 
@@ -34,7 +34,7 @@ struct Samples {
   std::vector<double> scopes;
 };
 
-// Open scopes, of which the one begun last ends first.
+// Open scopes. The one begun last ends first.
 class OpenScopes {
  public:
   OpenScopes() = default;
@@ -54,7 +54,7 @@ class OpenScopes {
   std::vector<PoolScope> scopes_;
 };
 
-// Nanoseconds of a scope's begin and end.
+// Nanoseconds for a scope's begin and end.
 Result<double> TimeScope(const Pool& pool, const ScopeOptions& options, double target_ns) {
   using Clock = std::chrono::steady_clock;
   constexpr int kTurn = 64;
@@ -70,7 +70,7 @@ Result<double> TimeScope(const Pool& pool, const ScopeOptions& options, double t
   return elapsed / scopes;
 }
 
-// By name, routed, routed, by name: a drift of the machine favours neither.
+// Order: by name, routed, routed, by name, so that a drift of the machine favours neither.
 Status TimeRoute(const Pool& pool, CUstream stream, const RouteLoop& loop, Samples& samples) {
   const HotAllocator named = HotPool{pool.handle(), stream};
   const HotAllocator routed = HotRoute{stream};
@@ -117,7 +117,7 @@ Result<std::map<std::string, RouteMeasures>> MeasureRoutes(const std::vector<std
   if (!outer.ok()) return outer.status();
   std::map<std::string, Samples> samples;
   const std::vector<Route> all = AllRoutes(stream);
-  for (int round = -1; round < loop.rounds; ++round) {  // the first is not counted
+  for (int round = -1; round < loop.rounds; ++round) {  // round -1 does not count
     for (const Route& route : all) {
       if (std::find(routes.begin(), routes.end(), route.name) == routes.end()) continue;
       Samples ignored;

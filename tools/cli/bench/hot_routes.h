@@ -1,5 +1,5 @@
 // What scopes add to a cached pair: `commpool_allocate`, which looks for a scope, beside `commpool_pool_allocate`,
-// which is told the pool, in the same rounds.
+// which gets the pool, in the same rounds.
 #ifndef COMMPOOL_TOOLS_CLI_BENCH_HOT_ROUTES_H_
 #define COMMPOOL_TOOLS_CLI_BENCH_HOT_ROUTES_H_
 
@@ -15,7 +15,7 @@
 
 namespace commpool::cli {
 
-// The ways to a pool that can be measured: "none" is the default pool, outside every scope.
+// The measured ways to a pool. "none" is the default pool outside every scope.
 const std::vector<std::string>& RouteNames();
 
 struct RouteMeasures {  // medians over the rounds, in nanoseconds

@@ -1,4 +1,4 @@
-// How long the library's own driver calls took, where the driver is measured (DriverTimes::kMeasured). Any thread.
+// The time of the library's own driver calls, where the driver is measured (DriverTimes::kMeasured). Any thread.
 #ifndef COMMPOOL_TOOLS_CLI_BENCH_LIBRARY_CALLS_H_
 #define COMMPOOL_TOOLS_CLI_BENCH_LIBRARY_CALLS_H_
 
@@ -7,7 +7,7 @@
 
 namespace commpool::cli {
 
-// Microseconds by call, of all since the driver is measured; empty where it is not.
+// Microseconds of each function in all calls so far; empty where the driver is not measured.
 std::map<std::string, double> MicrosecondsByCall();
 
 }  // namespace commpool::cli

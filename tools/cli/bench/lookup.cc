@@ -1,4 +1,4 @@
-// commpool bench lookup: pointer and communicator -> window and offset, and whether a rank is lost, beside an empty
+// commpool bench lookup: finds the window and offset of a pointer, and asks whether a rank is lost, beside an empty
 // call of the library in the same run.
 #include <algorithm>
 #include <chrono>
@@ -34,7 +34,7 @@ struct Query {
   ncclComm_t communicator = nullptr;
 };
 
-// Communicators of this process alone.
+// Communicators with this process as their only rank.
 class SoloCommunicators {
  public:
   explicit SoloCommunicators(const internal::Driver& driver) : driver_(driver) {}
@@ -63,7 +63,7 @@ class SoloCommunicators {
   std::vector<ncclComm_t> all_;
 };
 
-// A symmetric pool of this process alone, full: one block a segment.
+// A full symmetric pool with this process as its only rank; one block in each segment.
 class FullPool {
  public:
   static Result<std::unique_ptr<FullPool>> Make(ncclComm_t home, size_t segments, uint64_t segment_bytes) {
@@ -85,7 +85,7 @@ class FullPool {
     return pool_.close();
   }
 
-  // Pointers anywhere in the segments, in a random order, with any of the communicators.
+  // Random pointers into the segments, each with one of the communicators.
   std::vector<Query> RandomQueries(const std::vector<ncclComm_t>& communicators, size_t used) const {
     std::mt19937_64 random(blocks_.size());
     std::vector<Query> queries(4096);
@@ -104,7 +104,7 @@ class FullPool {
   std::vector<Buffer> blocks_;
 };
 
-// Nanoseconds of one call: as many passes over all queries as the time allows, at least one.
+// Nanoseconds for one call: as many passes over all queries as the time allows, at least one.
 template <typename Call>
 double TimeCalls(const std::vector<Query>& queries, double target_ns, Call call) {
   using Clock = std::chrono::steady_clock;
@@ -150,7 +150,7 @@ class Bench {
     std::vector<double> looks;
     std::vector<double> empty;
     const double target_ns = arguments_.round_ms * 1e6;
-    for (int round = -1; round < arguments_.rounds; ++round) {  // the first is not counted
+    for (int round = -1; round < arguments_.rounds; ++round) {  // round -1 does not count
       const double lookup = TimeCalls(queries, target_ns, [&](const Query& query) {
         found &= commpool_window_of(query.pointer, query.communicator, &window, &offset) == COMMPOOL_OK;
       });

@@ -1,4 +1,4 @@
-// commpool bench make: how long each backing takes to make a pool's memory, beside raw ncclMemAlloc in the same run.
+// commpool bench make: how long each backing takes to make a pool's memory, beside ncclMemAlloc in the same run.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -26,7 +26,7 @@ struct Arguments {
 };
 
 constexpr char kRawCalls[] = "raw vmm calls";
-constexpr char kGrowth[] = "vmm growth";  // of a pool that is there: the same calls, and what the pool adds
+constexpr char kGrowth[] = "vmm growth";  // of an existing pool: the same calls, and what the pool adds
 
 using Clock = std::chrono::steady_clock;
 
@@ -43,7 +43,7 @@ Result<double> TimePool(Backing backing, uint64_t bytes) {
   return microseconds;
 }
 
-// The growth of a pool that is there.
+// Grows an existing pool.
 Result<double> TimeGrowth(uint64_t bytes) {
   Pool pool = COMMPOOL_TRY(Pool::create({.backing = Backing::kVmm, .name = "bench make"}));
   const Clock::time_point start = Clock::now();
@@ -64,7 +64,7 @@ Result<double> TimeNcclMemAlloc(const internal::Driver& driver, uint64_t bytes) 
   return microseconds;
 }
 
-// The calls that a vmm segment needs, by hand: the limit of what a pool can reach.
+// The calls that a vmm segment needs, by hand: a pool cannot be faster.
 Result<double> TimeRawCalls(const internal::Driver& driver, int device, uint64_t bytes) {
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -80,11 +80,11 @@ Result<double> TimeRawCalls(const internal::Driver& driver, int device, uint64_t
 
 using Times = std::map<std::string, std::vector<double>>;
 
-// One round after the other over all of them, so that a machine that drifts favours none.
+// One round over all of them after the other, so that a drift of the machine favours none.
 Result<Times> Measure(const internal::Driver& driver, int device, uint64_t bytes, int rounds, Shown shown) {
   Progress progress("bench make: round", static_cast<uint64_t>(rounds) + 1, shown);
   Times times;
-  for (int round = -1; round < rounds; ++round) {  // the first is not counted
+  for (int round = -1; round < rounds; ++round) {  // round -1 does not count
     progress.Show(static_cast<uint64_t>(round + 1));
     const std::pair<const char*, Result<double>> measured[] = {{"ncclMemAlloc", TimeNcclMemAlloc(driver, bytes)},
                                                                {kRawCalls, TimeRawCalls(driver, device, bytes)},

@@ -1,5 +1,5 @@
-// mimalloc, the limit line: opened at run time and asked by its own names, so that the program's malloc stays the
-// system's (Debian's library replaces malloc in programs that link it). Any thread.
+// mimalloc, the best that a host allocator reaches. Opened at run time and called by its own names: Debian's library
+// replaces malloc in programs that link it. Any thread.
 #ifndef COMMPOOL_TOOLS_CLI_BENCH_MIMALLOC_LIBRARY_H_
 #define COMMPOOL_TOOLS_CLI_BENCH_MIMALLOC_LIBRARY_H_
 

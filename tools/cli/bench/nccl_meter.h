@@ -1,4 +1,4 @@
-// What a phase of a measurement costs that ranks go through together. One thread.
+// Measures a phase that ranks go through together. One thread.
 #ifndef COMMPOOL_TOOLS_CLI_BENCH_NCCL_METER_H_
 #define COMMPOOL_TOOLS_CLI_BENCH_NCCL_METER_H_
 
@@ -20,7 +20,7 @@ inline constexpr const char* kNcclFunctions[] = {
 #undef COMMPOOL_NCCL
 };
 
-// The host's time, with what the emulator models of it, and the calls to NCCL that the emulator has counted.
+// The host's time plus the emulator's modelled time, and the emulator's count of NCCL calls.
 class NcclMeter {
  public:
   explicit NcclMeter(const internal::Driver& driver)
@@ -54,7 +54,7 @@ inline nlohmann::json ToJson(const Cost& cost) {
   return {{"us", cost.microseconds}, {"nccl_calls", cost.calls ? nlohmann::json(*cost.calls) : nlohmann::json()}};
 }
 
-// The ranks begin it together.
+// The ranks begin the phase together.
 template <typename Phase>
 Result<Cost> Measure(const Ranks& ranks, const NcclMeter& meter, Phase&& phase) {
   ranks.Wait();

@@ -1,4 +1,4 @@
-// The driver calls of a growth, by hand: the limit of what a pool can reach. One thread.
+// The driver calls of a growth, by hand: a pool cannot be faster. One thread.
 #ifndef COMMPOOL_TOOLS_CLI_BENCH_RAW_GROWTH_H_
 #define COMMPOOL_TOOLS_CLI_BENCH_RAW_GROWTH_H_
 
@@ -16,37 +16,37 @@
 
 namespace commpool::cli {
 
-// What grows.
+// What to make.
 struct GrowthShape {
   uint64_t bytes = 0;
-  uint64_t page_bytes = 0;      // of physical handles in a reserved range; 0: one handle with addresses of its own
+  uint64_t page_bytes = 0;      // of handles in a reserved range; 0: one handle with addresses of its own
   std::vector<int> peers = {};  // of device 0
 };
 
 class RawGrowth {
  public:
   enum class Access { kOnce, kForEachPage };
-  // Of memory with addresses of its own: reserved for each growth, or kept for the next of the same size.
+  // Addresses for memory of its own: reserved for each growth, or kept for the next one of the same size.
   enum class Addresses { kNew, kKept };
   struct Way {
     Access access = Access::kOnce;
     Addresses addresses = Addresses::kNew;
   };
 
-  // With the properties that a pool of vmm memory asks for on this machine. REQUIRES: the driver and device 0's
-  // context, which is current, outlive it.
+  // Uses the properties that a vmm pool asks for on this machine. REQUIRES: the driver and device 0's context, which is
+  // current, outlive it.
   static Result<RawGrowth> Prepare(const internal::Driver& driver, const GrowthShape& shape);
 
-  // Makes and maps the memory and lets the devices in; in pages it is the shape's bytes. What is not timed, Undo, gives
-  // it back page by page, the highest first, as a pool does: what a growth costs depends on how the memory before it
-  // went.
+  // Makes and maps the memory and lets the devices access it; memory in pages has the shape's size. Undo, which is not
+  // timed, releases it page by page, the highest first, as a pool does: the cost of a growth depends on how earlier
+  // memory was released.
   Status Make(const Way& way, uint64_t bytes);
   Status Undo(const Way& way);
 
-  // The time in each driver call of the last Make, where asked for.
+  // Times each driver call of a Make, where asked for.
   void TimeCalls() { times_calls_ = true; }
   const std::map<std::string, double>& microseconds_by_call() const { return microseconds_by_call_; }
-  // Of the last Make: whether the driver gave the addresses that were freed last.
+  // Whether the last Make got the addresses that were freed last.
   bool got_last_addresses() const { return got_last_addresses_; }
 
  private:
@@ -70,7 +70,7 @@ class RawGrowth {
   bool times_calls_ = false;
   std::map<std::string, double> microseconds_by_call_;
   std::vector<internal::PhysicalMemory> memory_;
-  std::vector<internal::Mapping> mappings_;  // go first
+  std::vector<internal::Mapping> mappings_;  // destroyed first
 };
 
 }  // namespace commpool::cli

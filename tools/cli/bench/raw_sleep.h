@@ -1,5 +1,5 @@
-// Memory that sleeps and wakes by driver calls alone: the limit of what a pool can reach, and the way of allocators
-// that know each block by itself (vLLM's CuMemAllocator, torch_memory_saver). One thread; a context is current.
+// Memory that sleeps and wakes by driver calls alone: a pool cannot be faster. Allocators that know each block by
+// itself work like this (vLLM's CuMemAllocator, torch_memory_saver). One thread; a context is current.
 #ifndef COMMPOOL_TOOLS_CLI_BENCH_RAW_SLEEP_H_
 #define COMMPOOL_TOOLS_CLI_BENCH_RAW_SLEEP_H_
 
@@ -17,7 +17,7 @@ namespace commpool::cli {
 
 class RawSleep {
  public:
-  // `blocks` of `bytes` each, with a handle and addresses of its own.
+  // `blocks` of `bytes` each, each with its own handle and addresses.
   static Result<RawSleep> Make(const internal::Driver& driver, size_t blocks, uint64_t bytes);
 
   // Each waits for the device first, then goes through the blocks one by one.

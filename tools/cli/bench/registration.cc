@@ -1,4 +1,4 @@
-// commpool bench registration: tensors that NCCL knows on two communicators, from a pool and one by one.
+// commpool bench registration: tensors registered on two communicators, in a pool and one by one.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -28,12 +28,12 @@ struct Arguments {
   OutputOptions output;
 };
 
-// One way to have the tensors, and what a phase of it cost.
+// One way to make the tensors, and the cost of each phase.
 struct Way {
   const char* name = "";
   uint64_t registrations = 0;
   Cost setup = {};
-  Cost step = {};  // the dearest; all tensors are made and go again
+  Cost step = {};  // the most expensive step: all tensors go and are made again
 };
 
 class Bench {
@@ -65,7 +65,7 @@ class Bench {
     return way;
   }
 
-  // What is made anew has to be registered anew, so that set-up and step are the same work.
+  // New memory must be registered again, so set-up and step are the same work.
   Result<Way> OneByOne() {
     Way way{.name = "one by one", .registrations = 2 * tensors_};
     Progress progress("bench registration: step", 2, shown_);

@@ -14,13 +14,13 @@ namespace commpool::cli {
 
 namespace {
 
-// Memory of NCCL's, and its windows. What is made ends with Drop or, after a failure, with the process.
+// Memory from ncclMemAlloc and its windows. Drop, or after a failure the process's end, releases them.
 class ByHand {
  public:
   ByHand(const RankDevice& device, uint64_t bytes) : device_(device), bytes_(bytes) {}
 
   Status Allocate() { return Check(nccl().ncclMemAlloc(&memory_, bytes_), "ncclMemAlloc"); }
-  // The window is there when the call returns, or at the end of the group that it is made in.
+  // The window exists when the call returns, or at the end of its group.
   Status Register(ncclComm_t communicator) {
     communicator_ = communicator;
     return Check(nccl().ncclCommWindowRegister(communicator, memory_, bytes_, &window_, NCCL_WIN_COLL_SYMMETRIC),
@@ -49,7 +49,7 @@ class ByHand {
   ncclWindow_t window_ = nullptr;
 };
 
-// Of two ways that took turns, round by round.
+// The ratios of two ways that took turns, round by round.
 Spread SpreadOfRatios(const std::vector<double>& ours, const std::vector<double>& others) {
   std::vector<double> ratios;
   for (size_t round = 0; round < ours.size(); ++round) ratios.push_back(ours[round] / others[round]);
@@ -101,7 +101,7 @@ class Steps {
                                {.call = "cuStreamSynchronize", .device = device_.device});
   }
 
-  // What NCCL itself does at a communicator's first calls. The address of a pool's agreement goes over an all-gather.
+  // What NCCL itself does at a communicator's first calls. A pool sends its agreement's address over an all-gather.
   Status OfNccl() {
     Result<ncclComm_t> communicator = NewCommunicator();
     if (!communicator.ok()) return communicator.status();
@@ -127,7 +127,7 @@ class Steps {
     return status;
   }
 
-  // A pool's own steps, on a communicator that nobody has used.
+  // A pool's own steps, on a new communicator.
   Status OfPools() {
     Result<ncclComm_t> communicator = NewCommunicator();
     if (!communicator.ok()) return communicator.status();
@@ -155,7 +155,7 @@ class Steps {
     return status;
   }
 
-  // Windows in a group of NCCL's beside the same one after another, alternating: on one communicator, and on two.
+  // Windows in an NCCL group beside windows one after another, in turn: on one communicator, and on two.
   Status InGroups(int rounds) {
     const ncclComm_t second = COMMPOOL_TRY(NewCommunicator());
     std::vector<ByHand> buffers(5, ByHand(device_, bytes_));
@@ -163,7 +163,7 @@ class Steps {
     for (ByHand& buffer : buffers) {
       if (status.ok()) status = buffer.Allocate();
     }
-    if (status.ok()) status = buffers[4].Register(second);  // its first is not what is compared
+    if (status.ok()) status = buffers[4].Register(second);  // its first window must not count
     struct Comparison {
       const char* key;
       const char* what;
@@ -247,7 +247,7 @@ class Steps {
   const uint64_t bytes_;
   const NcclMeter meter_;
   std::vector<ncclComm_t> communicators_;
-  ncclComm_t warm_ = nullptr;  // that has had an all-gather and windows
+  ncclComm_t warm_ = nullptr;  // has had an all-gather and windows before
   RegistrationSteps found_;
 };
 

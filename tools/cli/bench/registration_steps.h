@@ -1,5 +1,6 @@
-// Where the time goes until a symmetric pool serves its first window, step by step: NCCL's own set-up of a communicator
-// apart from ours, and the whole beside the same memory made and registered by hand. Collective; one thread a rank.
+// Where the time goes until a symmetric pool serves its first window, step by step. NCCL's set-up of a communicator is
+// apart from ours; the whole is compared with the same memory made and registered by hand. Collective; one thread for
+// each rank.
 #ifndef COMMPOOL_TOOLS_CLI_BENCH_REGISTRATION_STEPS_H_
 #define COMMPOOL_TOOLS_CLI_BENCH_REGISTRATION_STEPS_H_
 
@@ -21,10 +22,10 @@ struct RegistrationStep {
 
 struct RegistrationSteps {
   std::vector<RegistrationStep> steps;
-  // Creating a pool and reserving, over ncclMemAlloc and ncclCommWindowRegister of as much on the same communicator,
-  // which has had both an all-gather and a window: of alternating rounds.
+  // The time to create a pool and reserve, relative to ncclMemAlloc and ncclCommWindowRegister of as much memory. The
+  // communicator has had an all-gather and a window before. Alternating rounds.
   Spread pool_to_by_hand;
-  // Four windows in a group of NCCL's, over the same in turn: on one communicator, and on two.
+  // Four windows in one NCCL group, relative to four in turn: on one communicator, and on two.
   Spread group_to_turn;
   Spread group_to_turn_of_two;
 };

@@ -30,7 +30,7 @@ constexpr size_t kStackBytes = 256 << 10;
 constexpr std::chrono::minutes kDeadline{10};
 constexpr int kWarmUp = 5;
 
-// As many as the ranks need, where the system allows them.
+// Allows as many descriptors as the ranks need, if the system lets us.
 Status RaiseDescriptorLimit(int ranks) {
   const rlim_t needed = static_cast<rlim_t>(ranks) * kDescriptorsOfARank + 256;
   rlimit limit = {};
@@ -45,7 +45,7 @@ Status RaiseDescriptorLimit(int ranks) {
                                                " (ulimit -Hn)");
 }
 
-// Threads of this process have small stacks from now on: there are two for each rank.
+// New threads of this process get small stacks, because each rank has two threads.
 void UseSmallStacks() {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
@@ -69,7 +69,7 @@ internal::Intent IntentOfReserve() {
   return {.bytes = 1 << 20, .nccl_version = 22809, .memory_left = uint64_t{1} << 36};
 }
 
-// The ranks with their links, and a channel of each pool.
+// The ranks with their links, and one channel for each pool.
 class SimulatedRanks {
  public:
   using Call = std::function<Status(size_t rank)>;
@@ -118,7 +118,7 @@ class SimulatedRanks {
     return internal::AgreeOnCall(joined, pools).status;
   }
 
-  // The figures of so many calls, after some that do not count.
+  // Measures so many calls, after some that do not count.
   Result<SimulatedRound> Measure(int rounds, const Call& call) {
     if (Status status = Run(kWarmUp, call).status(); !status.ok()) return status;
     const std::vector<LinkTraffic> before = TrafficOfAll();

@@ -1,5 +1,5 @@
-// commpool bench sleep: a pool that sleeps and wakes, beside the raw driver calls, the copy's own bandwidth, and
-// allocators that make a call for each block.
+// commpool bench sleep: a pool that sleeps and wakes, beside the raw driver calls, the bandwidth of the copy, and
+// allocators with one call for each block.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -37,7 +37,7 @@ struct Arguments {
   OutputOptions output;
 };
 
-// Microseconds of one way and the other, a value a round.
+// Microseconds of both directions, one value for each round.
 struct Times {
   std::vector<double> sleep;
   std::vector<double> wake;
@@ -52,14 +52,14 @@ class Stopwatch {
                                               device.driver().extension("commpoolEmulatorNow"))
                                         : nullptr) {}
 
-  // How long `act` takes: on the emulator in modelled time.
+  // The time of `act`; modelled time on the emulator.
   Status Time(const std::function<Status()>& act, double* microseconds) const {
     const double start = Now();
     Status status = act();
     *microseconds = Now() - start;
     return status;
   }
-  // One more round of both ways.
+  // Adds one round of both directions.
   Status Round(const std::function<Status()>& sleep, const std::function<Status()>& wake, bool counted,
                Times* times) const {
     double slept = 0;
@@ -92,14 +92,15 @@ struct Sizes {
 struct Results {
   Times raw;
   Times pool;
-  Times pool_keeps;  // without pinning
-  Times pinning;     // and its end
+  Times pool_keeps;  // without the time to pin host memory
+  Times pinning;     // the time to pin and to unpin
   Times copy;
-  Times copy_side_by_side;  // by several streams, in parts
-  Times copy_to_new;        // up into memory that was just made
+  Times copy_side_by_side;  // in parts, by several streams
+  Times copy_to_new;        // back, to new memory
   Times per_block;
   Times pool_of_blocks;
-  std::map<std::string, std::vector<double>> calls_of_waking;  // of the pool that keeps, microseconds a round
+  std::map<std::string, std::vector<double>>
+      calls_of_waking;  // of the pool that keeps its blocks: microseconds in a round
 };
 
 Result<Pool> PoolOf(size_t blocks, uint64_t bytes, std::vector<Buffer>* live) {
@@ -115,8 +116,8 @@ Result<Pool> PoolOf(size_t blocks, uint64_t bytes, std::vector<Buffer>* live) {
   return pool;
 }
 
-// A pool and raw calls for the same memory take turns, with so many blocks, and take turns at being the first: a driver
-// may still clear what the one gave back while the other asks for memory. The first round is not counted.
+// A pool and raw calls for the same memory take turns, and take turns at being first: the driver may still clear what
+// one has released while the other asks for memory. The first round does not count.
 Status MeasureDiscarding(const SoloDevice& device, const Sizes& sizes, size_t blocks, uint64_t bytes, Times* raw_times,
                          Times* pool_times) {
   const Stopwatch stopwatch(device);
@@ -136,8 +137,8 @@ Status MeasureDiscarding(const SoloDevice& device, const Sizes& sizes, size_t bl
   return status;
 }
 
-// Both ways by one stream in one call, which is the copy's own bandwidth; and what may differ from it: several streams,
-// and memory that was just made.
+// Copies in both directions with one call on one stream: the bandwidth of the copy. Then what may differ: several
+// streams, and new memory.
 Status MeasureCopies(const SoloDevice& device, const Sizes& sizes, Results* results) {
   const Stopwatch stopwatch(device);
   RawSleep memory = COMMPOOL_TRY(RawSleep::Make(device.driver(), 1, sizes.kept));
@@ -221,7 +222,7 @@ Status Measure(const SoloDevice& device, const Sizes& sizes, Results* results) {
                            &results->pool_of_blocks);
 }
 
-// 0 of a way that was not gone.
+// 0 for a way without a measurement.
 double GigabytesPerSecond(uint64_t bytes, double microseconds) {
   return microseconds == 0 ? 0 : static_cast<double>(bytes) / microseconds / 1e3;
 }
@@ -280,7 +281,7 @@ void Print(const SoloDevice& device, const nlohmann::json& json) {
       json["kept_share_of_copy_up"].get<double>(), json["times_faster_than_a_call_a_block"].get<double>());
 }
 
-// Of whole pages.
+// Rounds up to whole pages.
 Result<uint64_t> PagesOf(const std::string& text) {
   constexpr uint64_t kPage = 2 * internal::kMiB;
   Result<uint64_t> bytes = internal::ParseBytes(text);

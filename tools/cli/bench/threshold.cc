@@ -1,4 +1,4 @@
-// commpool bench threshold: what a release threshold costs a loop, and which one the loop needs.
+// commpool bench threshold: what a release threshold costs a loop, and which threshold the loop needs.
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ constexpr uint64_t kStep = internal::kMiB * 2;
 
 struct Arguments {
   std::string bytes = "512M";
-  int rounds = 0;  // 0: by the kind of driver
+  int rounds = 0;  // 0: chosen by the driver
   OutputOptions output;
 };
 
@@ -58,7 +58,7 @@ Result<bool> Suffices(const SoloDevice& device, ThresholdPool pool, uint64_t byt
   return !loop->Grew();
 }
 
-// By bisection, in steps of 2 MiB; `UINT64_MAX` where not even twice the bytes suffice.
+// By bisection, in steps of 2 MiB; `UINT64_MAX` where not even twice the bytes are enough.
 Result<uint64_t> FindNeeded(const SoloDevice& device, ThresholdPool pool, uint64_t bytes) {
   uint64_t enough = internal::RoundUp(2 * bytes, kStep);
   Result<bool> most = Suffices(device, pool, bytes, enough);
@@ -90,7 +90,7 @@ Status Measure(const SoloDevice& device, uint64_t bytes, int rounds, std::vector
     }
   }
   for (Column& column : columns) {
-    for (Row& row : column.rows) row.loop.reset();  // the search below has the device's memory to itself
+    for (Row& row : column.rows) row.loop.reset();  // the search below needs all of the device's memory
   }
   for (Column& column : columns) {
     progress.Show(static_cast<uint64_t>(kWarmTurns + rounds), std::string("what ") + column.title + " needs");
@@ -136,7 +136,7 @@ void Print(const SoloDevice& device, uint64_t bytes, int rounds, const std::vect
   std::printf("\n");
 }
 
-// A model's times do not vary.
+// Modelled times do not vary.
 int RoundsFor(const SoloDevice& device, const Arguments& arguments) {
   if (arguments.rounds > 0) return arguments.rounds;
   return device.emulated() ? 1 : 21;

@@ -44,7 +44,7 @@ class AsyncLoop : public ThresholdLoop {
   AsyncLoop(const SoloDevice& device, AsyncPool pool, uint64_t bytes)
       : ThresholdLoop(device, bytes), pool_(std::move(pool)) {}
 
-  // What a turn found to be there less than it used had to be made.
+  // The pool grew if a turn began with less memory than it used.
   bool Grew() override { return std::exchange(grew_, false); }
 
  protected:

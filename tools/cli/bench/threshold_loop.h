@@ -14,17 +14,17 @@ enum class ThresholdPool { kCommpool, kCudaAsync };
 
 class ThresholdLoop {
  public:
-  // Each turn allocates, writes and frees four blocks of a quarter of `bytes`. kNotSupported where the device lacks the
+  // A turn allocates, writes and frees four blocks of a quarter of `bytes`. kNotSupported where the device has no such
   // pool.
   static Result<std::unique_ptr<ThresholdLoop>> Create(const SoloDevice& device, ThresholdPool pool, uint64_t bytes,
                                                        uint64_t threshold_bytes);
   virtual ~ThresholdLoop() = default;
 
   enum class Use { kWhole, kTouch };
-  // Microseconds of one turn, in which blocks are written whole or at their beginning: the host's real time, on the
-  // emulator its virtual time.
+  // Microseconds for one turn, which writes whole blocks or only their beginnings. The host's real time; virtual time
+  // on the emulator.
   Result<double> Turn(Use use);
-  // Whether the pool took memory from the driver since the last question.
+  // Whether the pool has taken memory from the driver since the last call.
   virtual bool Grew() = 0;
 
  protected:

@@ -1,4 +1,4 @@
-// Who serves a replayed trace: a commpool pool, or PyTorch's allocator. One thread.
+// The allocator that serves a replayed trace: a commpool pool, or PyTorch's. One thread.
 #ifndef COMMPOOL_TOOLS_CLI_REPLAY_ALLOCATOR_H_
 #define COMMPOOL_TOOLS_CLI_REPLAY_ALLOCATOR_H_
 
@@ -18,7 +18,7 @@ struct DriverCalls {
 };
 using DriverCallsByName = std::map<std::string, DriverCalls>;
 
-// What was called between two readings.
+// The calls between two readings.
 DriverCallsByName Difference(const DriverCallsByName& later, const DriverCallsByName& earlier);
 DriverCalls Sum(const DriverCallsByName& calls);
 
@@ -26,26 +26,26 @@ class ReplayedAllocator {
  public:
   virtual ~ReplayedAllocator() = default;
 
-  // Before the first event, outside the clock: room in advance, for an allocator that cannot grow as it goes.
+  // Called before the first event, outside the timing, for an allocator that cannot grow later.
   virtual Status Prepare(uint64_t /*peak_requested_bytes*/) { return Status(); }
 
-  // The timed calls. Null where it fails: failure() says why.
+  // The timed calls. Null where it fails; failure() says why.
   virtual void* Allocate(uint64_t bytes, CUstream stream) = 0;
   virtual bool Free(void* block) = 0;
   virtual bool RecordStream(void* block, CUstream stream) = 0;
   virtual Status failure() const = 0;
 
-  // Outside the clock: makes room after an Allocate that failed; then it is asked again. An error where there is none.
+  // Outside the timing: makes room after a failed Allocate, which is then repeated. An error where there is no room.
   virtual Status MakeRoom(uint64_t /*bytes*/) { return failure(); }
 
-  // Whether the driver was called since the last question; `ns` is what the allocator's last call took.
+  // Whether the driver was called since the last question; `ns` is the time of the allocator's last call.
   virtual bool CalledDriver(uint64_t ns) = 0;
   virtual DriverCallsByName Calls() const = 0;
 
   struct Costs {
     uint64_t waits = 0;
     uint64_t moved_bytes = 0;
-    uint64_t reserves = 0;  // MakeRoom that grew a symmetric pool
+    uint64_t reserves = 0;  // how often MakeRoom grew a symmetric pool
   };
   virtual Costs costs() const { return {}; }
 };

@@ -22,9 +22,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kTurn = 64;
-constexpr size_t kRounds = 12;  // of a pass
+constexpr size_t kRounds = 12;  // in one pass
 
-// The calling thread stays on the core that it is on.
+// Keeps the calling thread on its current core.
 class OnOneCore {
  public:
   OnOneCore() {
@@ -47,7 +47,7 @@ class OnOneCore {
   bool known_ = false;
 };
 
-// One of the two, with its blocks.
+// One of the two allocators, with its blocks.
 class Player {
  public:
   Player(const Trace& trace, CUstream stream, ReplayedAllocator& allocator, TraceWork& work, Rescue& rescue)
@@ -81,7 +81,7 @@ class Player {
     int64_t short_events = 0;
     int64_t long_ns = 0;
   };
-  // Since the last question.
+  // The times since the last call.
   Times Take() { return std::exchange(times_, Times()); }
 
  private:
@@ -147,7 +147,7 @@ class Alternation {
   }
 
  private:
-  // A pass ends early where the time is over, but not before six rounds are known.
+  // A pass ends early where the time is over, but not before six rounds are measured.
   Status OnePass(Clock::time_point end) {
     pool_.FreeAll();
     other_.FreeAll();
@@ -201,7 +201,7 @@ class Alternation {
   AlternationMeasures measures_;
 };
 
-// Both hold the trace's blocks at once, and an eighth more for what does not fit together.
+// Both allocators hold the trace's blocks at once, and an eighth more for fragmentation.
 Status CheckRoom(const internal::Driver& driver, const Trace& trace) {
   size_t free = 0;
   size_t total = 0;
@@ -228,7 +228,7 @@ Result<AlternationMeasures> Alternate(SoloDevice& device, const Trace& trace, Re
   if (trace.streams != 1) return Status(StatusCode::kInvalidArgument, trace.name + " has more than one stream");
   COMMPOOL_TRY(CheckRoom(device.driver(), trace));
   std::unique_ptr<TraceWork> work = COMMPOOL_TRY(MakeTraceWork(device.driver(), {device.streams().front()}));
-  Rescue rescue(*work);  // on other cores than this thread
+  Rescue rescue(*work);  // runs on other cores than this thread
   const OnOneCore on_one_core;
   Player first(trace, device.streams().front(), pool, *work, rescue);
   Player second(trace, device.streams().front(), other, *work, rescue);

@@ -1,4 +1,4 @@
-// What two readings of the clock with nothing between them differ by: no part of what lies between them. Any thread.
+// The difference of two clock readings with nothing between them, to subtract from measured times. Any thread.
 #ifndef COMMPOOL_TOOLS_CLI_REPLAY_CLOCK_OVERHEAD_H_
 #define COMMPOOL_TOOLS_CLI_REPLAY_CLOCK_OVERHEAD_H_
 
@@ -9,7 +9,7 @@
 
 namespace commpool::cli {
 
-// Calls that take longer go to the driver, or wait: they are told apart.
+// Longer calls have called the driver or waited, so they count apart.
 constexpr int64_t kLongNs = 20'000;
 
 inline int64_t Nanoseconds(std::chrono::steady_clock::time_point start, std::chrono::steady_clock::time_point end) {

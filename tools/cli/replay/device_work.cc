@@ -61,7 +61,7 @@ class DeviceWork : public TraceWork {
   Flag* const flags_;
   const std::vector<CUstream> streams_;
   std::mutex mutex_;                 // guards submitted_, and that flags only rise
-  std::vector<uint32_t> submitted_;  // by stream: how much work was held there
+  std::vector<uint32_t> submitted_;  // by stream: how much work was submitted
   const Patience patience_;
 };
 

@@ -18,7 +18,8 @@ struct Emulator {
   decltype(&commpoolEmulatorNow) now = nullptr;
 };
 
-// One operation. The device's worker begins it and the host releases it, in either order; who comes second ends it.
+// One operation. The device's worker begins it and the host releases it, in either order; the second of the two ends
+// it.
 struct Operation {
   enum class Phase { kQueued, kBegun, kReleased, kEnded };
 
@@ -57,7 +58,7 @@ class EmulatedWork : public TraceWork {
 
   ~EmulatedWork() override {
     ReleaseAll();
-    // An operation of a lost context never begins; then the worker has no use for it either.
+    // In a lost context an operation never begins, and the worker does not need it any more.
     for (CUstream stream : streams_) driver_.cuda.cuStreamSynchronize(stream);
     for (std::deque<Operation>& held : held_) {
       for (Operation& operation : held) Patience(2).Wait([&] { return operation.ended(); });
@@ -84,7 +85,8 @@ class EmulatedWork : public TraceWork {
     std::deque<Operation>& held = held_[stream];
     for (Operation& operation : held) operation.Release();
     if (!held.empty()) patience_.Wait([&] { return held.back().ended(); });
-    // Markers that the pool put behind the work are waited for as well: what it sees depends on no worker's pace.
+    // Also waits for the markers that the pool put behind the work, so that what the pool sees depends on no worker's
+    // speed.
     return WaitForStream(driver_, streams_[stream], patience_);
   }
 

@@ -1,4 +1,4 @@
-// How much a symmetric pool has to reserve, in one call, for a program: found by the pool's own engine, without a
+// How much a symmetric pool must reserve, in one call, for a program. Found with the pool's own engine, without a
 // device.
 #ifndef COMMPOOL_TOOLS_CLI_REPLAY_LEAST_RESERVATION_H_
 #define COMMPOOL_TOOLS_CLI_REPLAY_LEAST_RESERVATION_H_
@@ -9,8 +9,8 @@
 
 namespace commpool::cli {
 
-// A reservation with which the trace runs and needs no other, in steps of 2 MiB; found by bisection from the peak
-// requested on. With less, the trace may still run by luck: where blocks lie depends on the room there is.
+// A reservation that is enough for the trace, in steps of 2 MiB; found by bisection, from the peak requested upwards.
+// The trace may run with less by luck: where blocks lie depends on how much room there is.
 uint64_t FindLeastReservation(const Trace& trace);
 
 }  // namespace commpool::cli

@@ -1,4 +1,4 @@
-// How long a release is waited for: busily at first, since the answer is microseconds away. One thread.
+// How long to wait for a release: in a busy loop at first, since the answer comes within microseconds. One thread.
 #ifndef COMMPOOL_TOOLS_CLI_REPLAY_PATIENCE_H_
 #define COMMPOOL_TOOLS_CLI_REPLAY_PATIENCE_H_
 
@@ -13,11 +13,11 @@ namespace commpool::cli {
 
 class Patience {
  public:
-  // Among several streams work may wait for work that another stream still holds: that is not waited for.
+  // With several streams, work may wait for work that another stream still holds: then waits are short.
   explicit Patience(size_t streams)
       : limit_(streams > 1 ? std::chrono::microseconds(50) : std::chrono::microseconds(10'000'000)) {}
 
-  // True once `done()` is; false where it took too long.
+  // Waits until `done()` is true; false where that took too long.
   template <typename Done>
   bool Wait(Done done) const {
     constexpr int kBusyTurns = 2000;
@@ -32,14 +32,14 @@ class Patience {
     return true;
   }
 
-  // Whether to go on without the answer.
+  // Whether it stops waiting without an answer.
   bool gives_up() const { return limit_ < std::chrono::seconds(1); }
 
  private:
   std::chrono::microseconds limit_;
 };
 
-// Until the stream has nothing to do. OK where patience gives up before.
+// Waits until the stream has nothing to do. OK also where patience gives up before.
 inline Status WaitForStream(const internal::Driver& driver, CUstream stream, const Patience& patience) {
   CUresult result = CUDA_ERROR_NOT_READY;
   patience.Wait([&] { return (result = driver.cuda.cuStreamQuery(stream)) != CUDA_ERROR_NOT_READY; });

@@ -10,7 +10,7 @@ namespace commpool::cli {
 
 namespace {
 
-// More than the library has functions of the driver to call.
+// More entries than the library has functions of the driver.
 using CallTable = std::array<commpool_driver_call, 128>;
 
 size_t ReadCalls(CallTable& table) {
@@ -51,7 +51,7 @@ Result<std::unique_ptr<PoolAllocator>> PoolAllocator::Create(SoloDevice& device,
   Pool pool = COMMPOOL_TRY(Pool::create(options));
   std::unique_ptr<PoolAllocator> allocator(
       new PoolAllocator(std::move(pool), choice, device.emulated() ? 0 : kLeastDriverNs));
-  allocator->CalledDriver(UINT64_MAX);  // what creation called is not the trace's
+  allocator->CalledDriver(UINT64_MAX);  // the driver calls of creation do not count
   return allocator;
 }
 

@@ -1,4 +1,4 @@
-// A pool of commpool's under a replayed trace, through the public C API. One thread.
+// A commpool pool under a replayed trace, through the public C API. One thread.
 #ifndef COMMPOOL_TOOLS_CLI_REPLAY_POOL_ALLOCATOR_H_
 #define COMMPOOL_TOOLS_CLI_REPLAY_POOL_ALLOCATOR_H_
 
@@ -16,13 +16,13 @@ enum class ReplayMode { kExpandable, kFixed, kSymmetric };
 struct PoolChoice {
   ReplayMode mode = ReplayMode::kExpandable;
   Backing backing = Backing::kVmm;
-  Streams streams = Streams::kOutlive;  // as a program that releases them before they end
-  uint64_t reserve_bytes = 0;           // of a symmetric pool, in advance; 0 is the peak requested
+  Streams streams = Streams::kOutlive;  // like a program that releases its streams
+  uint64_t reserve_bytes = 0;           // for a symmetric pool; 0: the peak requested
 };
 
 class PoolAllocator : public ReplayedAllocator {
  public:
-  // A pool of device 0 without memory.
+  // A pool on device 0, without memory.
   static Result<std::unique_ptr<PoolAllocator>> Create(SoloDevice& device, const PoolChoice& choice);
 
   Status Close() { return pool_.close(); }
@@ -40,8 +40,8 @@ class PoolAllocator : public ReplayedAllocator {
   Costs costs() const override;
 
  private:
-  // What the driver can be called for takes longer than this on a GPU: who reads all counters of the library after each
-  // event makes the next one slower than a program's would be.
+  // Calls on a GPU that call the driver take longer than this. To read all counters after each event would make the
+  // next event slower than in a program.
   static constexpr uint64_t kLeastDriverNs = 2'000;
 
   PoolAllocator(Pool pool, const PoolChoice& choice, uint64_t least_driver_ns)

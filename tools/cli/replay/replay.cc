@@ -1,4 +1,4 @@
-// commpool replay: recorded traces through the public API, event by event.
+// commpool replay: replays recorded traces through the public API, event by event.
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -44,7 +44,7 @@ std::string NameOf(ReplayMode mode) {
   return "?";
 }
 
-// PyTorch reads its setting when its library is loaded: it has to be there when the process starts.
+// PyTorch reads its setting when its library is loaded, so the process must start with it.
 Result<std::optional<TorchLibrary>> OpenTorch(const SoloDevice& device, const Arguments& arguments) {
   const PeerOptions& peers = arguments.peers;
   if (peers.torch_library.empty() || !peers.beside.empty() || !peers.as.empty()) return std::optional<TorchLibrary>();
@@ -146,7 +146,7 @@ Result<int> RunInTurns(SoloDevice& device, const std::vector<Trace>& traces, con
   });
 }
 
-// Of what was asked for; a combination that the library refuses is refused here too.
+// Makes a failure of what the user asked for a refusal: the library refuses the combination too.
 Status Refusal(const Status& status) {
   return status.code() == StatusCode::kInvalidArgument ? Status(StatusCode::kNotSupported, status.message()) : status;
 }

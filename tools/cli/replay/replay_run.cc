@@ -40,7 +40,7 @@ class Replayer {
     Status status = allocator_.Prepare(trace_.peak_requested_bytes);
     if (status.ok()) status = NoteMemory();
     if (!status.ok()) return status;
-    allocator_.CalledDriver(UINT64_MAX);  // not the first event's
+    allocator_.CalledDriver(UINT64_MAX);  // calls before the first event do not count
     DriverCallsByName calls_at_half = calls_before;
     uint64_t waits_at_half = 0;
     const size_t half = trace_.events.size() / 2;
@@ -105,7 +105,7 @@ class Replayer {
     return Share(event, address);
   }
 
-  // Two streams write a half each, the second behind the allocation.
+  // Two streams write one half each. The second half comes after the allocation.
   Status Share(const TraceEvent& event, CUdeviceptr address) {
     Status status = work_.Release(event.also_on);
     if (status.ok()) status = Order(event.stream, event.also_on);
@@ -137,7 +137,7 @@ class Replayer {
     return freed ? status : allocator_.failure();
   }
 
-  // The driver's count changes only where the driver was called.
+  // Reads the driver's count only after driver calls, which alone change it.
   Status Note(int64_t ns) {
     ns = std::max<int64_t>(ns - clock_overhead_, 0);
     const bool slow = allocator_.CalledDriver(static_cast<uint64_t>(ns));
@@ -155,7 +155,7 @@ class Replayer {
     return in_use.status();
   }
 
-  // The emulator's own real time is no driver's: events that called it are left out there.
+  // Leaves out events that called the emulator, whose real time is not a driver's.
   double TimePerEvent(double driver_us) const {
     if (device_.emulated()) return Share(quiet_.ns, quiet_.events);
     const auto driver_ns = static_cast<int64_t>(driver_us * 1000);
@@ -180,7 +180,7 @@ class Replayer {
   Timed long_;
 };
 
-// The first work of a kind may make the driver take memory of its own, which is not the pool's.
+// The first work of a kind may make the driver take memory that is not the pool's.
 Status WarmUp(SoloDevice& device, TraceWork& work, size_t streams) {
   const internal::Driver& driver = device.driver();
   CUdeviceptr memory = 0;
@@ -190,7 +190,7 @@ Status WarmUp(SoloDevice& device, TraceWork& work, size_t streams) {
   for (size_t stream = 0; stream < streams && status.ok(); ++stream) {
     status = work.Hold(stream, memory, kBytes);
     if (status.ok()) status = work.Release(stream);
-    driver.cuda.cuCtxSynchronize();  // the next stream writes the same
+    driver.cuda.cuCtxSynchronize();  // the next stream writes the same block
   }
   if (memory != 0) driver.cuda.cuMemFree(memory);
   return status;

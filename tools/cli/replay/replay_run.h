@@ -1,4 +1,4 @@
-// One replay of a trace: events one at a time, each block in use by work that lasts until its stream's next event.
+// One replay of a trace: one event at a time. Work uses each block until the next event on its stream.
 #ifndef COMMPOOL_TOOLS_CLI_REPLAY_REPLAY_RUN_H_
 #define COMMPOOL_TOOLS_CLI_REPLAY_REPLAY_RUN_H_
 
@@ -10,11 +10,11 @@
 namespace commpool::cli {
 
 struct ReplayMeasures {
-  uint64_t peak_reserved_bytes = 0;  // as the driver counted it
-  double ns_per_event = 0;           // of the allocator, the driver's time left out
-  double slow_us = 0;                // wall time of the calls in which the driver was called
-  // Wall times, which say the same of every allocator: of an event, of one whose call took less than 20 us, and of all
-  // calls that took longer. They mean nothing on the emulator.
+  uint64_t peak_reserved_bytes = 0;  // by the driver's count
+  double ns_per_event = 0;           // the allocator's time without the driver's
+  double slow_us = 0;                // wall time of the calls that called the driver
+  // Wall times, which mean the same for every allocator: of an event, of an event whose call took less than 20 us, and
+  // of all longer calls. They mean nothing on the emulator.
   double wall_ns_per_event = 0;
   double short_ns_per_event = 0;
   double long_us = 0;
@@ -24,14 +24,14 @@ struct ReplayMeasures {
   uint64_t waits_in_second_half = 0;
 };
 
-// Live blocks are freed where the trace ends before their free, after the figures were taken.
+// Blocks that live at the trace's end are freed after the measures are taken.
 Result<ReplayMeasures> Replay(SoloDevice& device, const Trace& trace, ReplayedAllocator& allocator);
 
-// The same in a pool of its own.
+// The same in a new pool.
 Result<ReplayMeasures> ReplayInPool(SoloDevice& device, const Trace& trace, const PoolChoice& choice);
 
-// The least limit of device memory, in steps of 2 MiB, at which the trace completes in a pool; found by bisection
-// between the peak requested and twice `enough_bytes`, a limit that should do. kOutOfMemory where none does.
+// The smallest limit of device memory, in steps of 2 MiB, with which the trace completes in a pool. Found by bisection
+// between the peak requested and twice `enough_bytes`, which should be enough. kOutOfMemory where no limit is.
 Result<uint64_t> FindSmallestDevice(SoloDevice& device, const Trace& trace, const PoolChoice& choice,
                                     uint64_t enough_bytes);
 

@@ -1,4 +1,4 @@
-// What a replay found, as a row of the table and as JSON. Pure: any thread.
+// The results of a replay, as a row of the table and as JSON. Pure: any thread.
 #ifndef COMMPOOL_TOOLS_CLI_REPLAY_REPORT_H_
 #define COMMPOOL_TOOLS_CLI_REPLAY_REPORT_H_
 
@@ -19,8 +19,8 @@ struct ReplayRow {
   std::optional<double> pytorch_native;
   std::optional<double> pytorch_expandable;
   ReplayMeasures measures;
-  // Of a symmetric pool: what it reserves in one call (`figures`); and with another reservation, after which it
-  // reserves what was asked for whenever it is exhausted.
+  // For a symmetric pool: its one reservation (`figures`), and another reservation, after which it reserves more
+  // whenever it is exhausted.
   std::optional<uint64_t> reservation_bytes;
   uint64_t reserved_at_first = 0;
   std::optional<ReplayMeasures> again;
@@ -29,13 +29,13 @@ struct ReplayRow {
 
   double utilisation() const;
   std::optional<double> utilisation_again() const;
-  // Of the peak requested, rounded up to 2 MiB.
+  // Relative to the peak requested, rounded up to 2 MiB.
   double smallest_device_ratio() const;
 };
 
 nlohmann::json ToJson(const ReplayRow& row);
 
-// To stdout: a line a trace, then the driver calls of each.
+// Prints a line for each trace, then the driver calls of each.
 void PrintTable(const std::vector<ReplayRow>& rows);
 
 }  // namespace commpool::cli

@@ -13,7 +13,7 @@ Rescue::~Rescue() {
 
 void Rescue::Watch() {
   uint64_t seen = 0;
-  int looks = 0;  // at one and the same call
+  int looks = 0;  // at the same call
   while (!stop_) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const uint64_t now = steps_.load(std::memory_order_relaxed);

@@ -1,5 +1,5 @@
-// Ends held work while an allocation waits for the device. Work of a trace lasts until its stream's next event, but the
-// thread that would bring that event about is the one that waits: a program's kernels end by themselves.
+// Ends held work while an allocation waits for the device. Work in a trace lasts until its stream's next event, but the
+// thread that would make that event is waiting. In a program kernels end by themselves.
 #ifndef COMMPOOL_TOOLS_CLI_REPLAY_RESCUE_H_
 #define COMMPOOL_TOOLS_CLI_REPLAY_RESCUE_H_
 
@@ -11,7 +11,7 @@
 
 namespace commpool::cli {
 
-// One thread allocates; a thread of this class's own looks after it.
+// One thread allocates; this class's own thread watches it.
 class Rescue {
  public:
   explicit Rescue(TraceWork& work);
@@ -19,7 +19,7 @@ class Rescue {
   Rescue(const Rescue&) = delete;
   Rescue& operator=(const Rescue&) = delete;
 
-  // Around each call that may wait.
+  // Call these around each call that may wait.
   void Enter() { steps_.fetch_add(1, std::memory_order_relaxed); }
   void Leave() { steps_.fetch_add(1, std::memory_order_relaxed); }
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kStep = MiB(2);
 
-// Whether the trace completes; an error that is not about memory is one.
+// Whether the trace completes. Failures for other reasons than memory are errors.
 Result<bool> Completes(SoloDevice& device, const Trace& trace, const PoolChoice& choice, uint64_t limit_bytes) {
   COMMPOOL_TRY(detail::FromC(commpool_set_device_limit(0, limit_bytes)));
   Status status = ReplayInPool(device, trace, choice).status();
@@ -24,7 +24,7 @@ Result<bool> Completes(SoloDevice& device, const Trace& trace, const PoolChoice&
 
 Result<uint64_t> FindSmallestDevice(SoloDevice& device, const Trace& trace, const PoolChoice& choice,
                                     uint64_t enough_bytes) {
-  // No limit below what is asked for can do. The answer is near to it: strides double from there.
+  // A limit below the peak cannot be enough. The answer is close to it, so strides double from there.
   uint64_t too_small = internal::RoundUp(trace.peak_requested_bytes, kStep) - kStep;
   const uint64_t most = std::max(2 * internal::RoundUp(enough_bytes, kStep), too_small + kStep);
   uint64_t stride = kStep;

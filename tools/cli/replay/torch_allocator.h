@@ -7,7 +7,7 @@
 
 namespace commpool::cli {
 
-// Its driver calls cannot be counted from outside: a call that takes longer than this has made some.
+// PyTorch's driver calls cannot be counted from outside: a call that takes longer than this has made some.
 inline constexpr uint64_t kTorchDriverNs = 20'000;
 
 class TorchAllocator : public ReplayedAllocator {

@@ -1,6 +1,6 @@
-// Device work that uses a block until the host says otherwise: what stands for a program's kernels while its
-// allocations are replayed. On the emulator an operation that declares the block; on a GPU a memset of its first bytes
-// and a wait for a word of host memory. One thread, but for ReleaseAll.
+// Device work that uses a block until the host releases it: it stands for a program's kernels in a replay. On the
+// emulator an operation that declares the block; on a GPU a memset of its first bytes and a wait for a word in host
+// memory. One thread, but for ReleaseAll.
 #ifndef COMMPOOL_TOOLS_CLI_REPLAY_TRACE_WORK_H_
 #define COMMPOOL_TOOLS_CLI_REPLAY_TRACE_WORK_H_
 
@@ -19,17 +19,18 @@ class TraceWork {
  public:
   virtual ~TraceWork() = default;
 
-  // Writes the range on a stream (by its index) from now until Release(stream).
+  // Writes the range on a stream (by its index), and holds it until Release(stream).
   virtual Status Hold(size_t stream, CUdeviceptr address, uint64_t bytes) = 0;
 
-  // Lets the work held on a stream end, and waits until it has; where streams wait for each other, only a moment.
+  // Lets the held work of a stream end, and waits for the end; where streams wait for each other, only for a moment.
   virtual Status Release(size_t stream) = 0;
 
-  // Lets all of it end; waits for nothing. Any thread, at any time.
+  // Lets all held work end; does not wait. Any thread, at any time.
   virtual void ReleaseAll() = 0;
 };
 
-// The streams outlive it. Its destructor releases all and waits. kNotSupported where the device lacks waits for memory.
+// The streams must outlive it. Its destructor releases all work and waits. kNotSupported where the device lacks waits
+// for memory.
 Result<std::unique_ptr<TraceWork>> MakeTraceWork(const internal::Driver& driver, const std::vector<CUstream>& streams);
 
 // The two kinds.

@@ -15,7 +15,8 @@ namespace commpool::cli {
 
 namespace {
 
-// What allocators call. The emulator counts all calls of the process; these are taken inside the timed calls alone.
+// The driver calls of allocators. The emulator counts all calls of the process; these are counted inside the timed
+// calls.
 constexpr const char* kAllocatorCalls[] = {
     "cuMemAlloc",      "cuMemFree",         "cuMemAddressReserve", "cuMemAddressFree",        "cuMemCreate",
     "cuMemRelease",    "cuMemMap",          "cuMemUnmap",          "cuMemSetAccess",          "cuEventRecord",
@@ -36,8 +37,8 @@ class TorchPeer : public PeerAllocator {
   const TorchLibrary torch_;
 };
 
-// Allocators that are told of one stream a block: who uses a block on another lets the block's own wait for it before
-// the free, as their programs have to.
+// For allocators that know only a block's own stream. A user on another stream makes the block's own stream wait before
+// the free, as programs with these allocators must.
 class OneStreamPeer : public PeerAllocator {
  public:
   explicit OneStreamPeer(SoloDevice& device) : PeerAllocator(device) {}
@@ -94,7 +95,7 @@ class RmmPeer : public OneStreamPeer {
   const RmmLibrary rmm_;
 };
 
-// cudaMallocAsync: each of its calls is the driver's.
+// cudaMallocAsync: each call is a driver call.
 class AsyncPeer : public OneStreamPeer {
  public:
   AsyncPeer(SoloDevice& device, AsyncPool pool) : OneStreamPeer(device), pool_(std::move(pool)) {}
@@ -195,7 +196,7 @@ Result<ReplayMeasures> ReplayInPeer(SoloDevice& device, const Trace& trace, cons
     const uint64_t bytes = internal::RoundUp(trace.peak_requested_bytes / 100 * percent, MiB(2));
     std::unique_ptr<PeerAllocator> allocator = COMMPOOL_TRY(PeerAllocator::Open(device, options, bytes));
     measures = Replay(device, trace, *allocator);
-    // The arena's memory was there before the first event.
+    // The arena had its memory before the first event.
     if (measures.ok() && options.as == kRmmArena) measures->peak_reserved_bytes = bytes;
     if (options.as != kRmmArena || measures.status().code() != StatusCode::kOutOfMemory) return measures;
   }

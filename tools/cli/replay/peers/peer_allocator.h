@@ -1,4 +1,4 @@
-// Somebody else's allocator under a replayed trace: PyTorch's, RMM's, the driver's own. One thread.
+// Another project's allocator under a replayed trace: PyTorch's, RMM's, or the driver's. One thread.
 #ifndef COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEER_ALLOCATOR_H_
 #define COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEER_ALLOCATOR_H_
 
@@ -16,12 +16,12 @@ namespace commpool::cli {
 
 class PeerAllocator : public ReplayedAllocator {
  public:
-  // `options.as` says which; `device` outlives it. `arena_bytes`: of RMM's arena, which takes all of them at once.
+  // `options.as` chooses it; `device` must outlive it. `arena_bytes`: the size of RMM's arena, which takes all at once.
   static Result<std::unique_ptr<PeerAllocator>> Open(SoloDevice& device, const PeerOptions& options,
                                                      uint64_t arena_bytes);
 
-  // The timed calls, with what the driver did meanwhile: on the emulator all calls that allocators make; on a GPU
-  // RMM's cudaMalloc and cudaFree, and every call of the driver's own allocator. PyTorch's cannot be seen there.
+  // The timed calls, with the driver's part. On the emulator that counts all calls of allocators; on a GPU RMM's
+  // cudaMalloc and cudaFree, and every call of the driver's own allocator. PyTorch's calls cannot be seen on a GPU.
   void* Allocate(uint64_t bytes, CUstream stream) final;
   bool Free(void* block) final;
   bool RecordStream(void* block, CUstream stream) final;
@@ -34,9 +34,9 @@ class PeerAllocator : public ReplayedAllocator {
 
   virtual void* Serve(uint64_t bytes, CUstream stream) = 0;
   virtual void TakeBack(void* block) = 0;
-  // A stream that uses the block until it is freed.
+  // Another stream uses the block, until the free.
   virtual Status AlsoUse(void* block, CUstream stream) = 0;
-  // What the driver did so far; nothing where nobody sees it.
+  // The driver calls so far; nothing where they cannot be seen.
   virtual DriverCalls DriverSoFar() const { return {}; }
   virtual bool sees_driver() const { return true; }
 
@@ -50,15 +50,15 @@ class PeerAllocator : public ReplayedAllocator {
   SoloDevice& device_;
   uint64_t (*count_)(const char*) = nullptr;  // the emulator's
   double (*now_)() = nullptr;
-  DriverCalls seen_;  // inside timed calls
+  DriverCalls seen_;  // inside the timed calls
   uint64_t told_ = 0;
 };
 
-// A wall time in which an allocator that nobody can look into has called the driver.
+// An allocator whose driver calls cannot be seen has made some if a call took so long.
 inline constexpr uint64_t kDriverNs = 20'000;
 
-// `options.as` under a trace. RMM's arena takes its memory in advance: the least of some sizes over the peak requested
-// in which the trace completes.
+// Replays a trace in `options.as`. RMM's arena takes its memory first: the smallest of several sizes above the peak
+// requested with which the trace completes.
 Result<ReplayMeasures> ReplayInPeer(SoloDevice& device, const Trace& trace, const PeerOptions& options);
 
 }  // namespace commpool::cli

@@ -1,4 +1,4 @@
-// An allocator of somebody else's behind the C face that tools/bench gives it. Any thread.
+// Another project's allocator behind the C functions of tools/bench. Any thread.
 #ifndef COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEER_LIBRARY_H_
 #define COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEER_LIBRARY_H_
 
@@ -10,15 +10,16 @@
 
 namespace commpool::cli {
 
-// What tools/bench/build_rmm_allocator.sh builds: bench_rmm_*.
+// The library of tools/bench/build_rmm_allocator.sh: bench_rmm_*.
 struct RmmLibrary {
-  // "pool" or "arena", with so many bytes from the beginning. False where there is no memory for it. Again: anew.
+  // `kind`: "pool" or "arena", with so many bytes from the beginning. False where there is no memory. A second call
+  // begins again.
   bool (*initialise)(const char* kind, size_t bytes) = nullptr;
-  // Null where it is out of memory.
+  // Null for out of memory.
   void* (*allocate)(size_t bytes, void* stream) = nullptr;
   void (*free)(void* block, size_t bytes, void* stream) = nullptr;
   void (*finish)() = nullptr;
-  // Of cudaMalloc and cudaFree, since the library was opened.
+  // Calls and time of cudaMalloc and cudaFree since the library was opened.
   void (*upstream)(uint64_t* calls, double* microseconds) = nullptr;
 
   // kNotFound where the file cannot be opened or lacks one of the functions.

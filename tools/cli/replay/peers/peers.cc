@@ -24,13 +24,13 @@ const std::vector<std::string>& Names() {
 bool IsTorch(const std::string& name) { return name == kTorchNative || name == kTorchExpandable; }
 bool IsRmm(const std::string& name) { return name == kRmmPool || name == kRmmArena; }
 
-// The process's own file: a link to it would mean the emulating process's.
+// The path of this process's own program. A child under `commpool emulate` would read the link itself as its own.
 std::string OwnFile() {
   std::error_code ignored;
   return std::filesystem::read_symlink(kOwnProgram, ignored).string();
 }
 
-// The same number again, when it is read.
+// Writes enough digits to read the same number again.
 std::string Exactly(double number) {
   std::array<char, 32> text{};
   return {text.data(), std::to_chars(text.begin(), text.end(), number).ptr};
@@ -53,8 +53,8 @@ std::string LastLine(std::string text) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-// What this program writes to stdout as a process of its own: PyTorch reads its settings when its library is loaded,
-// and each allocator begins with an empty device.
+// Runs this program as a new process and returns its stdout. PyTorch reads its settings when its library is loaded, and
+// each allocator should begin with an empty device.
 Result<std::string> RunAgain(const ProcessStart& start, int limit_s) {
   const ProcessEnd end = COMMPOOL_TRY(RunProcess(start, OutputOf::kStdout, std::chrono::seconds(limit_s)));
   if (!end.in_time) {

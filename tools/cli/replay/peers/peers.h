@@ -1,5 +1,4 @@
-// Other allocators beside a replayed pool, each in a process of its own, so that one command writes all columns.
-// One thread.
+// Other allocators beside a replayed pool, each in its own process, so that one command writes all columns. One thread.
 #ifndef COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEERS_H_
 #define COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEERS_H_
 
@@ -20,7 +19,7 @@ inline constexpr char kCudaAsync[] = "cuda-async";
 
 struct PeerOptions {
   std::vector<std::string> beside;  // names
-  std::string as;                   // what this process replays in, in place of a pool; empty for a pool
+  std::string as;                   // the allocator that this process replays; empty: a pool
   std::string torch_library;
   std::string rmm_library;
   int limit_s = 300;  // of each
@@ -28,14 +27,14 @@ struct PeerOptions {
 
 void AddPeerOptions(Command command, PeerOptions& options);
 
-// kInvalidArgument for a peer without the library that it needs.
+// kInvalidArgument for a peer without its library.
 Status CheckPeers(const PeerOptions& options);
 
-// Has peers replay the same traces. What each of them found, by its name: the traces as `replay --json` tells them, or
-// why it failed. `emulated`: on the emulator, whose libraries they get too.
+// Peers replay the same traces. Returns by name the traces as `replay --json` prints them, or why the peer failed.
+// `emulated`: they run on the emulator and get its libraries too.
 nlohmann::json RunPeers(const PeerOptions& options, const TraceChoice& traces, bool emulated);
 
-// A line for each trace and peer, beside this process's own.
+// Prints a line for each trace and peer, beside this process's own.
 void PrintPeers(const nlohmann::json& own, const nlohmann::json& peers);
 
 }  // namespace commpool::cli
