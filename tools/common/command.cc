@@ -32,7 +32,7 @@ std::string Text(const nlohmann::json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// The kind of machine, not its name: results are compared between machines of a kind.
+// The kind of machine, not its name: we compare results between machines of a kind.
 nlohmann::json DescribeMachine(const std::string& driver) {
   utsname system{};
   uname(&system);
@@ -47,7 +47,7 @@ void KeepCommandLine(const std::string& program, const std::vector<std::string>&
   std::string text = program;
   for (size_t index = 0; index < words.size(); ++index) {
     const std::string& word = words[index];
-    // Where the record goes is no part of what was measured.
+    // The record's place is not part of the measurement.
     if (word == "--record") ++index;
     if (word.rfind("--record", 0) != 0) text += " " + word;
   }

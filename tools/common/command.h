@@ -1,4 +1,4 @@
-// What all subcommands share: how they are added, what they end with, where results go.
+// Shared by all subcommands: how to add them, how they end, where results go.
 #ifndef COMMPOOL_TOOLS_COMMON_COMMAND_H_
 #define COMMPOOL_TOOLS_COMMON_COMMAND_H_
 
@@ -13,10 +13,10 @@
 
 namespace commpool::cli {
 
-// "1 rank", "4 ranks".
+// Such as "1 rank", "4 ranks".
 std::string Counted(int64_t count, const std::string& thing);
 
-// Empty where no word means the value.
+// The word for a value; empty where there is none.
 template <typename Value>
 std::string NameOf(const std::map<std::string, Value>& names, Value value) {
   for (const auto& [name, candidate] : names) {
@@ -25,7 +25,7 @@ std::string NameOf(const std::map<std::string, Value>& names, Value value) {
   return "";
 }
 
-// "cuda|nccl|vmm".
+// Such as "cuda|nccl|vmm".
 template <typename Value>
 std::string Words(const std::map<std::string, Value>& names) {
   std::string words;
@@ -33,7 +33,8 @@ std::string Words(const std::map<std::string, Value>& names) {
   return words;
 }
 
-// An option that takes one of some words. Help and errors list them; numbers are refused. `names` outlive the command.
+// An option that takes one of some words. Help and errors list them; numbers are refused. `names` must outlive the
+// command.
 template <typename Value>
 void AddChoice(Command command, const std::string& option, Value& value, const std::map<std::string, Value>& names,
                const std::string& help) {
@@ -47,20 +48,19 @@ void AddChoice(Command command, const std::string& option, Value& value, const s
 
 // Where results go besides the table on stdout.
 struct OutputOptions {
-  bool json = false;   // one JSON object on stdout in place of the table
+  bool json = false;   // one JSON object on stdout, without the table
   std::string record;  // file to append the results to; empty for none
 };
 
-// Refuses a file that cannot be written before anything is measured.
+// Refuses a file that cannot be written, before anything is measured.
 void AddOutputOptions(Command command, OutputOptions& options);
 
-// The end of a command that measured: prints the table, or with --json the results, and with --record appends a line of
-// JSON: the command line, the date, the machine and the results. What a program or the environment has named in bytes
-// that are no UTF-8 has marks in their places.
+// The end of a command that measured: prints the table (with --json the results) and with --record appends a line of
+// JSON: command line, date, machine, results. Invalid UTF-8 from a program or the environment is replaced by marks.
 Result<int> Report(const OutputOptions& options, const std::string& driver, const nlohmann::json& results,
                    const std::function<void()>& print_table);
 
-// The command line as it was typed, for --record.
+// Keeps the command line as it was typed, for --record.
 void KeepCommandLine(const std::string& program, const std::vector<std::string>& words);
 
 }  // namespace commpool::cli

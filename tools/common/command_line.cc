@@ -10,7 +10,7 @@ namespace commpool::cli {
 
 namespace {
 
-// A sentence where the words ask for no subcommand or one that there is not, with those that there are; else empty.
+// An error that lists the subcommands, where the words name none or an unknown one; else empty.
 std::string MissingSubcommand(const CLI::App& app) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().back();
@@ -23,7 +23,7 @@ std::string MissingSubcommand(const CLI::App& app) {
          "; there are " + names;
 }
 
-// "commpool bench make".
+// Such as "commpool bench make".
 std::string FullName(const CLI::App& app) {
   const CLI::App* const parent = app.get_parent();
   return (parent == nullptr ? "" : FullName(*parent) + " ") + app.get_name();
@@ -34,7 +34,7 @@ int ExitCodeOf(const CLI::App& app, const Result<int>& done) {
   const bool refused = done.status().code() == StatusCode::kNotSupported;
   const std::string& message = done.status().message();
   if (!message.empty()) {
-    // In one piece: mpirun mixes what ranks and itself write.
+    // In one piece, because mpirun mixes its own lines and those of ranks.
     (refused ? std::cout : std::cerr) << FullName(app) + (refused ? " refused: " : ": ") + message + '\n';
   }
   return refused ? kRefused : kFailed;
@@ -49,7 +49,7 @@ Option& Option::OneOf(const std::vector<std::string>& words) { return option_->c
 Option& Option::Checked(std::function<std::string(const std::string&)> why_not) {
   return option_->check(std::move(why_not)), *this;
 }
-// What follows one word of values is not a value.
+// Otherwise the next word would become a value too.
 Option& Option::SeparatedByCommas() { return option_->delimiter(',')->allow_extra_args(false), *this; }
 Option& Option::Required() { return option_->required(), *this; }
 Option& Option::Hidden() { return option_->group(""), *this; }
@@ -112,7 +112,7 @@ CommandLine::CommandLine(const std::string& name, const std::string& description
 CommandLine::~CommandLine() = default;
 
 int CommandLine::Run(std::vector<std::string> words) {
-  std::reverse(words.begin(), words.end());  // as the parser takes them
+  std::reverse(words.begin(), words.end());  // the order that the parser needs
   try {
     app_->parse(std::move(words));
   } catch (const CLI::ParseError& error) {

@@ -14,7 +14,7 @@ namespace commpool::internal {
 
 namespace {
 
-// `end(owned)` runs when the graph is gone; soon where this fails.
+// `end(owned)` runs when the graph is gone; where this fails, soon.
 Status GiveToGraph(const Driver& driver, CUgraph graph, CUhostFn end, void* owned) {
   Result<UserObject> object = UserObject::Create(driver, end, owned);
   if (object.ok()) return object->MoveTo(graph);
@@ -22,7 +22,7 @@ Status GiveToGraph(const Driver& driver, CUgraph graph, CUhostFn end, void* owne
   return object.status();
 }
 
-// On the emulator: a declared operation of the stream.
+// On the emulator: an operation of the stream with declared ranges.
 Status LaunchEmulated(const Driver& driver, decltype(&commpoolEmulatorLaunch) launch, CUstream stream,
                       const std::vector<DeviceRange>& reads, const std::vector<DeviceRange>& writes,
                       KernelFunction function) {
@@ -30,7 +30,7 @@ Status LaunchEmulated(const Driver& driver, decltype(&commpoolEmulatorLaunch) la
     KernelFunction function;
     size_t reads;
     size_t writes;
-    bool captured;  // the graph owns it, and it runs at each replay
+    bool captured;  // then the graph owns it, and each replay runs it
   };
   const commpoolEmulatorAccess access{"launch", reads.data(), reads.size(), writes.data(), writes.size(), 5.0};
   const CUgraph graph = COMMPOOL_TRY(GraphInCapture(driver, stream));
@@ -38,7 +38,7 @@ Status LaunchEmulated(const Driver& driver, decltype(&commpoolEmulatorLaunch) la
   const auto kernel = [](void* context, const void* const* read_data, void* const* write_data) {
     auto* const running = static_cast<Job*>(context);
     const std::unique_ptr<Job> owned(running->captured ? nullptr : running);
-    // Not in braces: two pointers would be taken for two elements.
+    // No braces: they would make a list of the two pointers.
     const std::vector<const void*> read_copies(read_data, read_data + running->reads);
     const std::vector<void*> write_copies(write_data, write_data + running->writes);
     running->function(read_copies, write_copies);
@@ -49,15 +49,15 @@ Status LaunchEmulated(const Driver& driver, decltype(&commpoolEmulatorLaunch) la
     COMMPOOL_TRY(GiveToGraph(driver, graph, end, job.release()));
   }
   COMMPOOL_TRY(CheckCuda(driver, launch(stream, &access, kernel, launched), {.call = "launch"}));
-  static_cast<void>(job.release());  // the kernel owns it now
+  static_cast<void>(job.release());  // the operation owns it now
   return Status();
 }
 
-// Pinned host copies of the declared ranges for one launch on a real device. Copies from pageable memory would be taken
-// before the function ran.
+// Pinned host copies of the declared ranges for one launch on a real device. Copies from pageable memory would be made
+// before the function runs.
 struct Staging {
-  CudaDriver cuda;              // not the Driver: that may be gone when the staging is freed
-  CUcontext context = nullptr;  // which the copies belong to; another one may be current by then
+  CudaDriver cuda;              // not the Driver, which may be gone when the staging is freed
+  CUcontext context = nullptr;  // the context of the copies; another one may be current later
   KernelFunction function;
   std::vector<void*> reads;
   std::vector<void*> writes;
@@ -83,10 +83,10 @@ struct Staging {
   }
 };
 
-// A host function may call no CUDA, so what has run is freed by the next launch, and the last at exit.
+// A host function may call no CUDA. So the next launch frees what has run, and the exit frees the last.
 struct FinishedStagings {
   static FinishedStagings& Get() {
-    // Not destroyed: host functions may run until the process ends. The driver was loaded before the first launch, so
+    // Never destroyed: host functions may run until the process ends. The driver was loaded before the first launch, so
     // it shuts down after this function.
     static auto* const finished = (std::atexit(FreeFinishedLaunches), new FinishedStagings());
     return *finished;
@@ -102,7 +102,7 @@ void Finish(void* staging) {
   finished.stagings.emplace_back(static_cast<Staging*>(staging));
 }
 
-// Copies out, runs and copies back, in stream order.
+// Copies out, runs the function and copies back, in stream order.
 Status Enqueue(const Driver& driver, CUstream stream, const std::vector<DeviceRange>& reads,
                const std::vector<DeviceRange>& writes, Staging* staging) {
   const CudaDriver& cuda = driver.cuda;
@@ -145,8 +145,8 @@ Status LaunchStaged(const Driver& driver, CUstream stream, const std::vector<Dev
     status =
         CheckCuda(driver, driver.cuda.cuLaunchHostFunc(stream, &Finish, staging.get()), {.call = "cuLaunchHostFunc"});
   }
-  // The stream owns the staging once all is enqueued. After a failure half-way it is waited for; where even that fails
-  // the context is lost, and the copies may still be in use.
+  // Once everything is enqueued the stream owns the staging. After a failure half-way, wait for the stream; where even
+  // that fails the context is lost, and copies may still use the staging.
   if (status.ok() || driver.cuda.cuStreamSynchronize(stream) != CUDA_SUCCESS) static_cast<void>(staging.release());
   return status;
 }
@@ -155,7 +155,7 @@ Status LaunchStaged(const Driver& driver, CUstream stream, const std::vector<Dev
 
 void FreeFinishedLaunches() {
   FinishedStagings& finished = FinishedStagings::Get();
-  std::vector<std::unique_ptr<Staging>> gone;  // freed without the lock
+  std::vector<std::unique_ptr<Staging>> gone;  // freed outside the lock
   std::lock_guard<std::mutex> lock(finished.mutex);
   gone.swap(finished.stagings);
 }

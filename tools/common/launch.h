@@ -22,14 +22,13 @@ namespace commpool::internal {
 
 using DeviceRange = commpoolEmulatorRange;
 
-// Host pointers to the declared ranges, in the order declared. A range both read and written appears in both lists; on
-// entry the written copy holds the device's bytes only if it is also declared as read.
+// Host pointers to the declared ranges, in the order of declaration. A range that is read and written appears in both
+// lists; at the start the written copy has the device's bytes only if the range is also declared as read.
 using KernelFunction = std::function<void(const std::vector<const void*>& reads, const std::vector<void*>& writes)>;
 
-// `function` may call no CUDA and no NCCL. kInvalidArgument for an empty range; driver errors otherwise.
+// `function` may call no CUDA and no NCCL. kInvalidArgument for an empty range, else the driver's errors.
 //
-// On a real device the copies of a launch that has run are freed by the next launch, by FreeFinishedLaunches, or at
-// exit.
+// On a real device the copies of a finished launch are freed by the next launch, by FreeFinishedLaunches, or at exit.
 Status Launch(const Driver& driver, CUstream stream, const std::vector<DeviceRange>& reads,
               const std::vector<DeviceRange>& writes, KernelFunction function);
 

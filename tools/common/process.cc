@@ -40,7 +40,7 @@ std::vector<std::string> EnvironmentWith(std::vector<std::string> variables) {
   return variables;
 }
 
-// All that comes until the other end is closed. False where that does not happen in time.
+// Reads until the other end is closed. False where that takes too long.
 bool ReadAll(int file, Clock::time_point deadline, std::string& output) {
   std::array<char, 65536> buffer;
   for (;;) {

@@ -10,7 +10,7 @@ namespace commpool::cli {
 
 namespace {
 
-// A command whose output nobody took, on a full disk say, has failed.
+// A command has failed if its output could not be written, for example to a full disk.
 int AfterOutput(const std::string& program, int exit_code) {
   std::cout.flush();
   if (std::cout.good() && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;

@@ -9,7 +9,7 @@ namespace commpool::cli {
 
 namespace {
 
-// mpirun gives its ranks pipes: the terminal that it was started on is asked for by name.
+// mpirun gives its ranks pipes, so open the terminal that it was started on by name.
 std::FILE* OpenTerminal() {
   if (isatty(STDERR_FILENO) != 0) return std::fopen("/dev/stderr", "w");
   return std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr ? nullptr : std::fopen("/dev/tty", "w");

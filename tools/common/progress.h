@@ -1,4 +1,4 @@
-// A line on the terminal that says how far long work has come. Nothing where no terminal is. One thread.
+// A line on the terminal that shows how far long work is. Nothing without a terminal. One thread.
 #ifndef COMMPOOL_TOOLS_COMMON_PROGRESS_H_
 #define COMMPOOL_TOOLS_COMMON_PROGRESS_H_
 
@@ -8,20 +8,20 @@
 
 namespace commpool::cli {
 
-enum class Shown { kYes, kNo };  // of several ranks only the first shows its progress
+enum class Shown { kYes, kNo };  // of several ranks only the first shows it
 
 class Progress {
  public:
-  // "stress engine 12 of 100".
+  // Such as "stress engine 12 of 100".
   Progress(std::string work, uint64_t total, Shown shown = Shown::kYes);
-  // Clears the line: results follow.
+  // Clears the line, because results follow.
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Whether there is a terminal to show it on.
+  // Whether there is a terminal.
   bool visible() const { return terminal_ != nullptr; }
-  // What comes next, for example a row's name. `done` parts are behind.
+  // `next`: the next part, such as a row's name. `done` parts are finished.
   void Show(uint64_t done, const std::string& next = "");
 
  private:
