@@ -7,7 +7,7 @@ namespace commpool::cli {
 
 namespace {
 
-// The first failure of several calls.
+// Keeps the first failure of several calls.
 class Outcome {
  public:
   explicit Outcome(const internal::Driver& driver) : driver_(driver) {}
@@ -28,7 +28,7 @@ Status Work(const internal::Driver& driver, internal::Runtime& runtime, internal
   internal::CaptureHandle capture = COMMPOOL_TRY(runtime.BeginCapture(pool, stream));
   Outcome outcome(driver);
   Result<CUdeviceptr> block = runtime.AllocateFrom(pool, bytes, stream);
-  // A full pool is no failure: there is nothing to fill then.
+  // A full pool is no failure: then there is nothing to fill.
   if (block.ok()) {
     outcome.Note(driver.cuda.cuMemsetD8Async(*block, 1, bytes, stream), "cuMemsetD8Async");
     outcome.Note(runtime.Free(*block));

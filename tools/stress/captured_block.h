@@ -1,4 +1,4 @@
-// A capture in the stress commands' schedules: a block that lives in a graph, and the graph's replays.
+// A capture in a stress schedule: a block that belongs to a graph, and replays of the graph.
 #ifndef COMMPOOL_TOOLS_STRESS_CAPTURED_BLOCK_H_
 #define COMMPOOL_TOOLS_STRESS_CAPTURED_BLOCK_H_
 
@@ -12,8 +12,8 @@
 
 namespace commpool::cli {
 
-// Allocates, fills and frees a block of the pool in a capture of the stream, replays the graph twice, waits for it and
-// destroys it. The thread whose context is current.
+// Allocates, fills and frees a block of the pool in a capture of the stream; replays the graph twice, waits, and
+// destroys it. Call it on the thread whose context is current.
 Status CaptureAndReplay(const internal::Driver& driver, internal::Runtime& runtime, internal::PoolHandle pool,
                         CUstream stream, uint64_t bytes);
 

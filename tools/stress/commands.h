@@ -1,4 +1,4 @@
-// The subcommands of `commpool_stress`: each one's folder adds it.
+// The subcommands of `commpool_stress`. The folder of each adds it.
 #ifndef COMMPOOL_TOOLS_STRESS_COMMANDS_H_
 #define COMMPOOL_TOOLS_STRESS_COMMANDS_H_
 

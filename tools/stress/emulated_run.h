@@ -1,4 +1,4 @@
-// What runs of every kind begin with, ask the emulator, and end with. Any thread.
+// How runs of every kind begin, what they ask the emulator, and how they end. Any thread.
 #ifndef COMMPOOL_TOOLS_STRESS_EMULATED_RUN_H_
 #define COMMPOOL_TOOLS_STRESS_EMULATED_RUN_H_
 
@@ -11,24 +11,24 @@
 
 namespace commpool::cli {
 
-// kNotSupported where COMMPOOL_DRIVER=cuda asks for GPUs; `why` says what the emulator is needed for.
+// kNotSupported where COMMPOOL_DRIVER=cuda asks for GPUs; `why`: the reason why the emulator is needed.
 Status CheckEmulated(const std::string& why);
 Result<std::shared_ptr<const internal::Driver>> LoadEmulatedDriver(const std::string& why);
 
-// What the emulator has to say of a run: leaks, broken rules. `function` is one of extension.h's that write lines. None
-// where the driver is not emulated.
+// The emulator's reports about a run: leaks, broken rules. `function`: one of extension.h's that write lines. Empty on
+// a real driver.
 std::vector<std::string> EmulatorLines(const internal::Driver& driver, const char* function);
 
-// How many ranks the schedules have: "4", or "2:8".
+// How many ranks the schedules have: "4", or "2:8" for a range.
 struct RankCounts {
   int least = 2;
   int most = 8;
 };
 
-// kInvalidArgument for a text that is neither, and for fewer ranks than 2 or more than 8.
+// kInvalidArgument for any other text, for fewer than 2 ranks and for more than 8.
 Result<RankCounts> ParseRanks(const std::string& text);
 
-// The exit code of a run; says so where it found nothing, and a fault was planted.
+// The exit code of a run. Prints a line where a fault was planted and the run did not find it.
 int Verdict(bool sound, bool planted);
 
 }  // namespace commpool::cli

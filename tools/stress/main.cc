@@ -1,4 +1,4 @@
-// commpool_stress: what only who builds commpool runs. Nothing of it needs a GPU, and it is not installed.
+// commpool_stress: for those who build commpool. It needs no GPU, and it is not installed.
 #include "commpool/commpool.h"
 #include "tools/common/program.h"
 #include "tools/stress/commands.h"

@@ -6,7 +6,7 @@ namespace commpool::cli {
 
 StressCapture::StressCapture(StressMachine& machine, size_t pool, CUstream stream, const std::function<void()>& body)
     : machine_(machine), cuda_(machine.driver().cuda), stream_(stream) {
-  // Others would break the capture by waiting for the device.
+  // Other workers would break the capture, because they wait for the device.
   const std::unique_lock alone(machine_.capture_mutex());
   Expect(cuda_.cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
   Result<internal::CaptureHandle> capture = machine_.runtime().BeginCapture(machine_.pools()[pool], stream_);

@@ -1,4 +1,4 @@
-// One capture of a stress worker: what it allocates, frees and launches inside, and its replays. The worker's thread.
+// One capture of a stress worker: its allocations, frees and launches, and its replays. On the worker's thread.
 #ifndef COMMPOOL_TOOLS_STRESS_ENGINE_CAPTURE_H_
 #define COMMPOOL_TOOLS_STRESS_ENGINE_CAPTURE_H_
 
@@ -12,9 +12,9 @@ namespace commpool::cli {
 
 class StressCapture {
  public:
-  // The work that `body` submits to the stream, captured; the pool is told. Violations are noted.
+  // Captures the work that `body` submits to the stream, and announces the capture to the pool. Notes violations.
   StressCapture(StressMachine& machine, size_t pool, CUstream stream, const std::function<void()>& body);
-  // Waits for what was launched, and destroys the graph.
+  // Waits for the launches, and destroys the graph.
   ~StressCapture();
   StressCapture(const StressCapture&) = delete;
   StressCapture& operator=(const StressCapture&) = delete;

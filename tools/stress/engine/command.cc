@@ -1,4 +1,4 @@
-// commpool_stress engine: random use of pools by several threads, with everything checked that can be.
+// commpool_stress engine: several threads use pools at random, and every possible check is made.
 #include <atomic>
 #include <chrono>
 #include <iostream>
@@ -24,8 +24,8 @@ struct EngineStress {
   internal::Streams streams = internal::Streams::kOutlive;
 };
 
-constexpr uint64_t kCheckEvery = 64;  // steps, where a step of one thread is one of many
-constexpr uint64_t kLookEvery = 256;  // steps, for violations
+constexpr uint64_t kCheckEvery = 64;  // steps, where a check looks at everything
+constexpr uint64_t kLookEvery = 256;  // steps, between looks for violations
 
 const std::map<std::string, Plant> kPlants = {{"skip-wait", Plant::kSkipWait},
                                               {"double-free", Plant::kDoubleFree},
@@ -41,7 +41,7 @@ void Work(StressMachine& machine, Exchange& exchange, const EngineStress& stress
           std::atomic<uint64_t>& done) {
   StressWorker worker(machine, exchange, stress.seed * 1000003 + thread);
   const uint64_t share = stress.operations / stress.threads + (thread < stress.operations % stress.threads ? 1 : 0);
-  // The first thread plants the faults that are one wrong call; the driver's table skips waits.
+  // The first thread plants faults that are one wrong call. The driver's table plants skipped waits.
   bool plants = thread == 0 && stress.plant != Plant::kNone && stress.plant != Plant::kSkipWait;
   for (uint64_t step = 0; step < share; ++step) {
     worker.Step();
@@ -52,7 +52,7 @@ void Work(StressMachine& machine, Exchange& exchange, const EngineStress& stress
   }
 }
 
-// Until the threads are done or have found something.
+// Until the threads are done, or one has found something.
 void ShowProgress(const std::atomic<uint64_t>& done, uint64_t operations, StressMachine& machine) {
   Progress progress("stress engine: operation", operations);
   while (progress.visible() && done.load() < operations && !machine.Broken()) {

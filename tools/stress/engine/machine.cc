@@ -14,7 +14,7 @@ namespace {
 
 CUresult SkipWait(CUstream, CUevent, unsigned) { return CUDA_SUCCESS; }
 
-// The pools' own table of the driver: that of the workers stays as it is.
+// A driver table for the pools alone; the workers' table stays as it is.
 std::shared_ptr<const internal::Driver> PoolsDriver(const std::shared_ptr<const internal::Driver>& driver,
                                                     Plant plant) {
   if (plant != Plant::kSkipWait) return driver;
@@ -70,7 +70,7 @@ void StressMachine::CheckInvariants() {
 }
 
 void StressMachine::TrimAll(internal::Pool& pool) {
-  // That a graph is gone is learnt from a thread of the driver's, some time later.
+  // A thread of the driver reports the end of a graph some time later.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   for (;;) {
     Result<uint64_t> trimmed = pool.Trim(0);

@@ -1,6 +1,6 @@
-// What `commpool_stress engine` runs on: a runtime on the emulated driver, its pools, and the violations found so far.
+// What `commpool_stress engine` runs on: a runtime on the emulated driver, its pools, and the violations so far.
 //
-// Any thread, but Finish: it comes when every worker has ended.
+// Any thread, but Finish, which comes after every worker has ended.
 #ifndef COMMPOOL_TOOLS_STRESS_ENGINE_MACHINE_H_
 #define COMMPOOL_TOOLS_STRESS_ENGINE_MACHINE_H_
 
@@ -18,13 +18,13 @@
 
 namespace commpool::cli {
 
-// Faults that the run must find.
+// Faults to plant; the run must find them.
 enum class Plant { kNone, kSkipWait, kDoubleFree, kUseAfterFree, kLeak, kUnannouncedCapture, kDeadStream };
 
 class StressMachine {
  public:
-  // Four pools of device 0: fixed, expandable, fixed with a release threshold, expandable with a small limit. The
-  // driver is an emulated one.
+  // Makes four pools on device 0: fixed, expandable, fixed with a release threshold, expandable with a small limit.
+  // REQUIRES: the driver is an emulated one.
   static Result<std::unique_ptr<StressMachine>> Make(std::shared_ptr<const internal::Driver> driver, Plant plant,
                                                      internal::Streams streams);
   StressMachine(const StressMachine&) = delete;
@@ -37,20 +37,20 @@ class StressMachine {
   internal::Pool& Get(size_t pool) { return *runtime_->pools().Find(pools_[pool]).value(); }
   // Whether a worker tells the pools before it destroys a stream.
   internal::Streams streams() const { return streams_; }
-  // Whether running out of memory is no violation: the pool has a limit.
+  // Whether the pool may run out of memory without a violation, because it has a limit.
   bool MayRunOut(size_t pool) const { return pool == pools_.size() - 1; }
 
-  // Shared by every step, and held alone while a stream is captured.
+  // Every step holds it shared; a capture holds it alone.
   std::shared_mutex& capture_mutex() { return capture_mutex_; }
 
   void Violate(const std::string& what);
-  // Whether anything is wrong by now, the emulator's reports included.
+  // Whether anything is wrong by now; asks the emulator too.
   bool Broken();
-  // Of every pool, by CHECKs of their own.
+  // Checks every pool; the engines' own CHECKs abort.
   void CheckInvariants();
   void CountWrongBytes(uint64_t bytes) { wrong_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
 
-  // Takes the pools down and looks for what is left. Returns all violations.
+  // Ends the pools and looks for what is left. Returns all violations.
   std::vector<std::string> Finish();
 
  private:

@@ -13,7 +13,7 @@ namespace commpool::cli {
 namespace {
 
 constexpr size_t kMostBlocks = 64;
-constexpr uint64_t kTouched = 512;  // bytes at each end of a block: neighbours meet there
+constexpr uint64_t kTouched = 512;  // bytes at each end of a block, where neighbours could overwrite it
 
 std::vector<internal::DeviceRange> EndsOf(const StressBlock& block) {
   const uint64_t touched = std::min(block.bytes, kTouched);
@@ -123,7 +123,7 @@ void StressWorker::Free(const StressBlock& block) { Expect(machine_.runtime().Fr
 
 void StressWorker::Hand() {
   StressBlock block = TakeOut(Random(blocks_.size()));
-  // A thread's word to another orders nothing on the device.
+  // When one thread tells another, that orders nothing on the device.
   if (block.last != StressBlock::kNoStream) cuda_.cuStreamSynchronize(streams_[block.last]);
   block.home = StressBlock::kNoStream;
   block.last = StressBlock::kNoStream;
@@ -159,7 +159,7 @@ void StressWorker::Destroy(CUstream stream) {
 }
 
 void StressWorker::ReplaceStream(size_t stream) {
-  // The new stream's work comes after the old one's, which may be pending: last uses stay ordered.
+  // The new stream must wait for the old one, whose work may be pending, so that last uses stay in order.
   cuda_.cuEventRecord(event_.get(), streams_[stream]);
   Destroy(streams_[stream]);
   cuda_.cuStreamCreate(&streams_[stream], CU_STREAM_NON_BLOCKING);
@@ -220,7 +220,7 @@ void StressWorker::CaptureAndReplay() {
     for (uint64_t replays = 1 + Random(4); replays > 0; --replays) {
       capture.Replay();
       const std::shared_lock together(machine_.capture_mutex());
-      TakeStep(Random(970));  // others' memory meanwhile, of any pool
+      TakeStep(Random(970));  // other steps meanwhile, on any pool
     }
   }
   const std::shared_lock together(machine_.capture_mutex());
@@ -232,7 +232,7 @@ void StressWorker::WorkInCapture(size_t pool, size_t stream, std::vector<StressB
     StressBlock block{.bytes = 1 + Random(512 * internal::kKiB), .pool = pool, .home = stream, .last = stream};
     Result<CUdeviceptr> address =
         machine_.runtime().AllocateFrom(machine_.pools()[pool], block.bytes, streams_[stream]);
-    if (address.status().code() == StatusCode::kOutOfMemory) continue;  // nothing grows in a capture
+    if (address.status().code() == StatusCode::kOutOfMemory) continue;  // a pool may not grow in a capture
     if (!address.ok()) return Expect(address.status(), "allocate in a capture");
     block.address = *address;
     Write(block, stream);
@@ -246,12 +246,12 @@ void StressWorker::WorkInCapture(size_t pool, size_t stream, std::vector<StressB
   for (StressBlock& block : left) Check(block, stream);
 }
 
-// A pool serves a stream in capture, and nobody has told it of that.
+// Plants a fault: a pool serves a capturing stream, and nobody has announced the capture.
 void StressWorker::PlantCapture() {
   const std::unique_lock alone(machine_.capture_mutex());
   const CUstream stream = streams_[RandomStream()];
   Result<CUdeviceptr> first = machine_.runtime().AllocateFrom(machine_.pools()[0], internal::kKiB, stream);
-  if (first.ok()) Expect(machine_.runtime().Free(*first), "free");  // so that there is one to serve
+  if (first.ok()) Expect(machine_.runtime().Free(*first), "free");  // so that there is free memory to serve
   cuda_.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
   Result<CUdeviceptr> address = machine_.runtime().AllocateFrom(machine_.pools()[0], internal::kKiB, stream);
   CUgraph graph = nullptr;

@@ -1,5 +1,5 @@
-// One thread of `commpool_stress engine`: random steps over blocks and streams of its own, and blocks that workers hand
-// to each other. Its own thread only, but Exchange.
+// One thread of `commpool_stress engine`: random steps on its own blocks and streams, and on blocks that workers hand
+// to each other. Only its own thread uses it; Exchange is for all.
 #ifndef COMMPOOL_TOOLS_STRESS_ENGINE_WORKER_H_
 #define COMMPOOL_TOOLS_STRESS_ENGINE_WORKER_H_
 
@@ -21,9 +21,10 @@ struct StressBlock {
   CUdeviceptr address = 0;
   uint64_t bytes = 0;
   size_t pool = 0;
-  size_t home = kNoStream;  // the worker's stream that it was allocated for; none where that is another's, or gone
-  size_t last = kNoStream;  // the worker's stream that used it last; none where the host has waited for that
-  uint8_t value = 0;        // what it is filled with
+  size_t home =
+      kNoStream;  // this worker's stream that the block was allocated for; none where it is another's, or gone
+  size_t last = kNoStream;  // this worker's stream that used it last; none where the host has waited for it
+  uint8_t value = 0;        // the byte that fills the block
 };
 
 // Blocks on their way from one worker to another.
@@ -40,7 +41,7 @@ class Exchange {
 class StressWorker {
  public:
   StressWorker(StressMachine& machine, Exchange& exchange, uint64_t seed);
-  // Frees what is left and destroys the streams.
+  // Frees the remaining blocks and destroys the streams.
   ~StressWorker();
   StressWorker(const StressWorker&) = delete;
   StressWorker& operator=(const StressWorker&) = delete;
@@ -69,11 +70,11 @@ class StressWorker {
   void Receive();
   void ChangePool();
   void WaitAcross();
-  // Blocks that live in a graph, and the graph's replays.
+  // A block that belongs to a graph, and replays of the graph.
   void CaptureAndReplay();
   void WorkInCapture(size_t pool, size_t stream, std::vector<StressBlock>& left);
 
-  // The stream's later work comes after the block's last use.
+  // The stream's later work waits for the block's last use.
   void Follow(StressBlock& block, size_t stream);
   void Write(StressBlock& block, size_t stream);
   void Check(StressBlock& block, size_t stream);

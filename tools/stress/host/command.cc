@@ -1,4 +1,5 @@
-// commpool_stress host: one host allocation, thread start or descriptor fails, for every one that the library asks for.
+// commpool_stress host: for each host allocation, thread start and descriptor that the library asks for, lets it fail
+// once.
 #include <algorithm>
 #include <atomic>
 #include <iomanip>
@@ -79,7 +80,7 @@ std::vector<HostOutcome> RunAll(const std::string& worker, const std::vector<Hos
   return outcomes;
 }
 
-// Programs and resources by how their runs ended.
+// Counts the runs' outcomes by program and resource.
 void PrintTable(const std::vector<HostRun>& runs, const std::vector<HostOutcome>& outcomes) {
   std::map<std::pair<std::string, std::string>, std::map<HostEnd, uint64_t>> table;
   for (size_t index = 0; index < runs.size(); ++index) {

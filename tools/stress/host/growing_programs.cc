@@ -58,7 +58,7 @@ class GrowingProgram {
     machine_.Make("pool_trim", [&] { return commpool_pool_trim(pool_, keep_bytes, &released); });
   }
 
-  // Blocks of many sizes that several streams use, freed and served again.
+  // Blocks of many sizes; several streams use them, free them and get them again.
   void UseStreams() {
     machine_.Make("pool_reserve", [&] { return commpool_pool_reserve(pool_, 4 * kMiB); });
     for (int round = 0; round < 2; ++round) {
@@ -156,7 +156,7 @@ class GrowingProgram {
   }
 
   void Capture() {
-    machine_.driver().cuda.cuCtxSynchronize();  // a capture is served from memory that nobody uses
+    machine_.driver().cuda.cuCtxSynchronize();  // a capture gets memory that nobody uses
     machine_.Make("pool_reserve", [&] { return commpool_pool_reserve(pool_, 16 * kMiB); });
     const CUstream stream = Stream(2);
     const internal::CudaDriver& cuda = machine_.driver().cuda;
@@ -175,7 +175,7 @@ class GrowingProgram {
     cuda.cuGraphDestroy(graph);
   }
 
-  // A pool at its limit, and a device at its own.
+  // A pool at its limit, and a device at its limit.
   void RunOut() {
     const commpool_pool limited = Create([](commpool_pool_options& options) {
       options.limit_bytes = 4 * kMiB;

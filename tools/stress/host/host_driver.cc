@@ -21,7 +21,7 @@ struct Original {
 
 Original original;
 
-// Calls the function that `kMember` names in the part `kPart` of the original.
+// Calls the function `kMember` of the part `kPart` of the original.
 template <auto kPart, auto kMember, typename Function>
 struct Call;
 
@@ -50,7 +50,7 @@ void* Keep(void* found, Function* Original::*) {
   return found == nullptr ? nullptr : reinterpret_cast<void*>(&Extension<kMember, Function*>::Outside);
 }
 
-// Null for what pools do not call.
+// Null for functions that pools do not call.
 void* ExtensionOutside(const char* name, void* found) {
 #define COMMPOOL_EXTENSION(symbol, member) \
   if (std::strcmp(name, symbol) == 0) return Keep<&Original::member>(found, &Original::member)

@@ -1,4 +1,4 @@
-// The emulated driver as the library sees it under planned host faults: its calls run Outside.
+// The emulated driver for runs with host faults: its own calls run Outside, so they never fail.
 #ifndef COMMPOOL_TOOLS_STRESS_HOST_HOST_DRIVER_H_
 #define COMMPOOL_TOOLS_STRESS_HOST_HOST_DRIVER_H_
 
@@ -8,7 +8,7 @@
 
 namespace commpool::cli {
 
-// A table whose functions leave the library and call `driver`'s. One a process: functions carry no state.
+// A table whose functions run `driver`'s functions Outside. One for each process, because functions carry no state.
 std::shared_ptr<const internal::Driver> DriverOutside(const std::shared_ptr<const internal::Driver>& driver);
 
 }  // namespace commpool::cli

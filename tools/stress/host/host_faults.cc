@@ -17,7 +17,7 @@ namespace commpool::cli {
 
 namespace {
 
-// The functions that fail have the signatures of the system's: their state can only be the process's.
+// The failing functions have the system's signatures, so their state must be global.
 struct Plan {
   std::atomic<HostResource> resource{HostResource::kAllocation};
   std::atomic<uint64_t> nth{0};
@@ -28,7 +28,7 @@ struct Plan {
 constinit Plan plan;
 constinit thread_local bool inside = false;
 
-// Where the fault strikes, for whoever looks for its cause.
+// Shows where the fault strikes, to help find its cause.
 void ShowPlace() {
   void* frames[48];
   backtrace_symbols_fd(frames, backtrace(frames, 48), STDERR_FILENO);
@@ -62,7 +62,7 @@ void* AllocateOrThrow(size_t bytes, size_t alignment) {
   return memory;
 }
 
-// What a thread that the library starts begins with.
+// What a thread that the library starts gets.
 struct Start {
   void* (*routine)(void*);
   void* argument;
@@ -79,7 +79,7 @@ void* RunInside(void* argument) {
 
 void HostFaults::Plan(HostResource resource, uint64_t nth, Place place) {
   void* frame = nullptr;
-  backtrace(&frame, 1);  // its first call allocates
+  backtrace(&frame, 1);  // the first call of backtrace allocates
   plan.resource = resource;
   plan.nth = nth;
   plan.count = 0;

@@ -1,8 +1,7 @@
-// Lets one host allocation, thread start or descriptor fail: the nth that the library asks for in its own calls.
+// Lets the nth host allocation, thread start or descriptor fail that the library asks for in its own calls.
 //
 // The program that links this gets its own operator new, pthread_create and calls that make descriptors. They count and
-// fail on threads that are Inside only, and on the threads that those start; the emulated driver runs Outside. Any
-// thread.
+// fail only on threads that are Inside, and on threads that those start. The emulated driver runs Outside. Any thread.
 #ifndef COMMPOOL_TOOLS_STRESS_HOST_HOST_FAULTS_H_
 #define COMMPOOL_TOOLS_STRESS_HOST_HOST_FAULTS_H_
 
@@ -12,17 +11,17 @@ namespace commpool::cli {
 
 enum class HostResource { kAllocation, kThread, kDescriptor };
 
-// Of the fault: whether its stack goes to stderr.
+// Whether the fault's stack goes to stderr.
 enum class Place { kUntold, kTold };
 
 class HostFaults {
  public:
-  // The `nth` from now on fails, and no other; 0 only counts. Called once, before any thread is Inside.
+  // From now on only the `nth` request fails; 0 only counts. Called once, before any thread is Inside.
   static void Plan(HostResource resource, uint64_t nth, Place place);
   static uint64_t count();
   static bool fired();
 
-  // The thread is in a call of the library.
+  // While it lives the thread is in a call of the library.
   class [[nodiscard]] Inside {
    public:
     Inside();
@@ -31,7 +30,7 @@ class HostFaults {
     Inside& operator=(const Inside&) = delete;
   };
 
-  // The thread is in code that the library calls: what that asks for is not the library's.
+  // While it lives the thread is in code that the library calls, whose requests do not count.
   class [[nodiscard]] Outside {
    public:
     Outside();

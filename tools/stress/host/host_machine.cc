@@ -117,7 +117,7 @@ void HostMachine::Free(void* pointer) {
   const HostBlock block = blocks_.at(pointer);
   Make("free", [&] {
     const commpool_status status = commpool_free(pointer);
-    // The books count it as the library does, whether it is made again or not.
+    // The books count the call as the library does, whether or not it is repeated.
     const HostFaults::Outside outside;
     if (status == COMMPOOL_OK) blocks_.erase(pointer);
     return status;

@@ -1,5 +1,5 @@
-// What one run of `commpool_stress host` stands on: the runtime behind the C ABI, streams and communicators of emulated
-// devices, the calls that the run makes, and what it found wrong.
+// The state of one run of `commpool_stress host`: the runtime behind the C ABI, streams and communicators of emulated
+// devices, the calls of the run, and the violations.
 //
 // One thread.
 #ifndef COMMPOOL_TOOLS_STRESS_HOST_HOST_MACHINE_H_
@@ -27,7 +27,7 @@ struct HostBlock {
 
 class HostMachine {
  public:
-  // The driver is an emulated one.
+  // REQUIRES: the driver is an emulated one.
   HostMachine(std::shared_ptr<const internal::Driver> driver, int devices);
   ~HostMachine();
   HostMachine(const HostMachine&) = delete;
@@ -36,26 +36,26 @@ class HostMachine {
   const internal::Driver& driver() const { return *driver_; }
   CUstream stream(int device, size_t number) const { return streams_[static_cast<size_t>(device)][number]; }
   void UseDevice(int device) const;
-  // A communicator of all devices, one handle each, as a thread that owns all ranks makes them.
+  // Makes a communicator of all devices, as a thread that owns all ranks does. Returns one handle for each rank.
   std::vector<ncclComm_t> MakeCommunicators();
 
-  // Makes a call of the library. Where the fault strikes in it: it failed for a stated reason or served all the same,
-  // nothing has changed, and made again it does what it should.
+  // Makes a call of the library. Where the fault strikes, the call must fail for a stated reason or serve all the same.
+  // Then nothing may have changed, and the repeated call must work.
   using Call = std::function<commpool_status()>;
   void Make(const std::string& name, const Call& call, commpool_status expected = COMMPOOL_OK);
 
-  // The program's own books: what Make compares with the library's.
+  // The program's own books, which Make compares with the library's.
   void Know(commpool_pool pool) { pools_.push_back(pool); }
   void Forget(commpool_pool pool) { std::erase(pools_, pool); }
   void* Allocate(commpool_pool pool, uint64_t bytes, CUstream stream);
-  // The same through the open scopes, of which one leads to `pool`.
+  // The same through the open scopes, one of which leads to `pool`.
   void* AllocateScoped(int device, commpool_pool pool, uint64_t bytes, CUstream stream);
   void Free(void* pointer);
 
   void Violate(const std::string& what);
-  // Ends the runtime. What is wrong, a line each.
+  // Ends the runtime. Returns the violations, one line each.
   std::vector<std::string> Finish();
-  // "refused", "served", or "not reached".
+  // One of "refused", "served", "not reached".
   const std::string& outcome() const { return outcome_; }
   const std::string& struck() const { return struck_; }
 

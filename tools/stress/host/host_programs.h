@@ -1,5 +1,5 @@
-// What runs of `commpool_stress host` do: one sequence of calls a kind of pool, with every call of the library that
-// such a pool has. Each makes the same calls in each run, and ends its pools.
+// The programs of `commpool_stress host`: for each kind of pool one sequence with every call that such a pool has. A
+// program makes the same calls in each run, and ends its pools.
 #ifndef COMMPOOL_TOOLS_STRESS_HOST_HOST_PROGRAMS_H_
 #define COMMPOOL_TOOLS_STRESS_HOST_HOST_PROGRAMS_H_
 
@@ -7,11 +7,11 @@
 
 namespace commpool::cli {
 
-// A fixed pool, registered as local buffers, and one with a limit.
+// A fixed pool with local registrations, and one with a limit.
 void RunFixed(HostMachine& machine);
-// An expandable pool, and one that lends its memory to scopes.
+// An expandable pool, and one that serves scopes.
 void RunExpandable(HostMachine& machine);
-// The symmetric pools of two ranks that one thread owns.
+// Symmetric pools of two ranks that one thread owns.
 void RunSymmetric(HostMachine& machine);
 
 }  // namespace commpool::cli

@@ -15,7 +15,7 @@ namespace commpool::cli {
 
 namespace {
 
-// "985 refused pool_create", the last line of a sound run.
+// Such as "985 refused pool_create", the last line of a sound run.
 void ReadLastLine(const std::string& text, HostOutcome* outcome) {
   const size_t end = text.find_last_not_of('\n');
   const size_t begin = end == std::string::npos ? 0 : text.rfind('\n', end) + 1;

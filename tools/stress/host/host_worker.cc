@@ -1,9 +1,9 @@
-// One run of `commpool_stress host`, in a process of its own: a program in whose calls the nth host allocation, thread
-// start or descriptor fails.
+// One run of `commpool_stress host` in its own process: a program, in whose calls the nth host allocation, thread start
+// or descriptor fails.
 //
 //   host_worker PROGRAM RESOURCE NTH [place]      NTH 0 counts; place: the stack of the fault goes to stderr
 //
-// Writes what it found: "violation: ..." lines, then "COUNT OUTCOME CALL". Exits with 0 where there is no violation.
+// Writes "violation: ..." lines, then "COUNT OUTCOME CALL". Exits with 0 where there is no violation.
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
     std::cerr << "host_worker PROGRAM RESOURCE NTH: of commpool_stress host\n";
     return 4;
   }
-  // The end of the process is left to the system: what a run left behind in the library is no other run's.
+  // Leaves the clean-up to the process's end: no later run sees what this one left in the library.
   const Place place = argc == 5 ? Place::kTold : Place::kUntold;
   std::_Exit(Run(kPrograms.at(argv[1]), kResources.at(argv[2]), std::strtoull(argv[3], nullptr, 10), place));
 }

@@ -55,7 +55,7 @@ class SymmetricProgram {
     }
   }
 
-  // Each rank's pool and another beside it, in the same rounds.
+  // Calls for each rank's pool together with another pool, in the same rounds.
   void CallTogether() {
     std::array<commpool_pool, 2 * kRanks> both = {};
     std::copy(pools_.begin(), pools_.end(), both.begin());
@@ -172,7 +172,7 @@ class SymmetricProgram {
     }
   }
 
-  // More calls than are published at once.
+  // More calls than the library publishes at once.
   void Publish() {
     for (size_t number = 0; number < 70; ++number) Free(Allocate(kKiB, number % 2));
     Reclaim();

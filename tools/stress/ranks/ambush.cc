@@ -49,7 +49,7 @@ void Ambush::AwaitLibrary() const {
 
 void Ambush::Spring() {
   if (armed_.load(std::memory_order_acquire) && fault_.point == Point::kPublish) AwaitLibrary();
-  // A flood has its port, and a refusal its segment: without them there is nothing to do.
+  // A flood needs its port and a refusal needs its segment: without them there is nothing to do.
   const bool needs_point = fault_.kind == Kind::kFlood || fault_.kind == Kind::kRefuse;
   if (armed_.load(std::memory_order_acquire) && !needs_point) Act(Point::kBetween);
   armed_.store(false, std::memory_order_release);
@@ -79,7 +79,7 @@ void Ambush::Act(Point point) {
     case Kind::kRefuse:
     case Kind::kCrossed:
     case Kind::kFlood:
-      return;  // done where the point is
+      return;  // the point itself does it
   }
 }
 

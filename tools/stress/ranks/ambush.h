@@ -1,7 +1,7 @@
-// The fault that waits in a process of `commpool_stress ranks`, and acts at its point.
+// The fault that waits in a process of `commpool_stress ranks` and acts at its point.
 //
-// One a process: what is wrapped around functions of libc and of the driver finds it without a context. Armed and
-// disarmed by the program's thread; any thread may reach a point.
+// One for each process: the wrappers of libc's and the driver's functions find it without a context. The program's
+// thread arms and disarms it; any thread may reach a point.
 #ifndef COMMPOOL_TOOLS_STRESS_RANKS_AMBUSH_H_
 #define COMMPOOL_TOOLS_STRESS_RANKS_AMBUSH_H_
 
@@ -13,15 +13,15 @@
 
 namespace commpool::cli::stress_ranks {
 
-// Whose calls the wrapped functions see.
+// Who made the call that a wrapped function sees.
 enum class Caller { kLibrary, kProgram, kStranger };
-// Of this thread; the library's own threads are what nobody declared.
+// The caller on this thread. Threads that nobody declared are the library's own.
 Caller CallerOfThread();
 void DeclareThread(Caller caller);
 
 class Ambush {
  public:
-  // `at_point` is told before the fault happens; `flood` starts strangers at a port.
+  // `at_point` is called before the fault happens; `flood` starts strangers at a port.
   struct Effects {
     std::function<void(Point)> at_point;
     std::function<void(int listener)> flood;
@@ -37,20 +37,20 @@ class Ambush {
   Ambush& operator=(const Ambush&) = delete;
 
   void Arm(const Fault& fault);
-  // What did not come by its point acts now, as between two calls. What the library does on threads of its own gets
-  // a moment.
+  // A fault that has not reached its point acts now, as between two calls. The library's own threads get a moment
+  // first.
   void Spring();
 
-  // Whether a fault waits at the point and would act now; counts the passing otherwise.
+  // Whether a fault waits at this point and would act now; otherwise counts the passing.
   bool Waits(Point point);
-  // Acts. Returns where the fault lets the process go on.
+  // Acts. Returns where the fault lets the process continue.
   void Act(Point point);
   void Reach(Point point) {
     if (Waits(point)) Act(point);
   }
 
   const Effects& effects() const { return effects_; }
-  // Of the fault that waits: the driver is to refuse the call.
+  // Whether the driver must refuse the call.
   bool refuses() const { return fault_.kind == Kind::kRefuse; }
 
  private:

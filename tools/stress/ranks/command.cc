@@ -1,4 +1,4 @@
-// commpool_stress ranks: processes that die, stop, come late and disagree, at every point of the protocol.
+// commpool_stress ranks: processes die, stop, come late and disagree, at every point of the protocol.
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -28,17 +28,17 @@ namespace {
 
 struct Options {
   uint64_t schedules = 100;
-  std::optional<uint64_t> only;  // of --schedule
+  std::optional<uint64_t> only;  // from --schedule
   std::string ranks = "2:8";
   int hosts = 0;
   unsigned at_once = 2;
-  uint64_t failures = 1;           // after so many the run ends
-  std::vector<std::string> kinds;  // of faults; none: all
+  uint64_t failures = 1;           // the run ends after so many
+  std::vector<std::string> kinds;  // of faults; empty: all
   WorkerOptions worker;
   int worker_plant = 0;
 };
 
-// Runs the schedules, several at once, and prints what is wrong with one as soon as it is known.
+// Runs several schedules at once, and prints what is wrong with one as soon as it is known.
 class Series {
  public:
   Series(const Options& options, const RankCounts& ranks)
@@ -67,7 +67,7 @@ class Series {
     }
   }
 
-  // The next that has no fault of another kind than those asked for; nothing where enough have begun.
+  // The next schedule whose faults are all of the requested kinds; nothing where enough have begun.
   std::optional<Schedule> Next() {
     const std::scoped_lock lock(mutex_);
     if (begun_ == options_.schedules || failures_ >= options_.failures) return std::nullopt;
@@ -79,7 +79,7 @@ class Series {
     }
   }
 
-  // Of a number alone, so that the schedule is the same when it runs by itself.
+  // Depends on the number alone, so that a schedule is the same when it runs alone.
   Schedule MakeOne(uint64_t number) const {
     const auto sizes = static_cast<uint64_t>(ranks_.most - ranks_.least + 1);
     return MakeSchedule(options_.worker.seed, number, ranks_.least + static_cast<int>(number % sizes));
@@ -119,7 +119,7 @@ class Series {
 
   const Options& options_;
   const RankCounts ranks_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   Progress progress_;
   Coverage coverage_;
   uint64_t next_ = 0;
@@ -154,7 +154,7 @@ std::vector<std::string> KindNames() {
   return names;
 }
 
-// What the command passes to its processes.
+// The options that the command passes to its processes.
 void AddWorkerOptions(Command command, Options& options) {
   const std::string hidden;
   command.AddOption("--worker", options.worker.rank).Hidden();

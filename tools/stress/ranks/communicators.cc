@@ -101,7 +101,7 @@ Result<ncclComm_t> Communicators::Await(const char* call,
   ncclComm_t made = nullptr;
   ncclResult_t result = make(&made, &config);
   while (result == ncclInProgress) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // polling is what NCCL offers
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // NCCL offers nothing but polling
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = driver_.nccl.ncclCommGetAsyncError(made, &state);
     result = asked == ncclSuccess ? state : asked;

@@ -1,4 +1,4 @@
-// The communicators of one process of `commpool_stress ranks`. Made and destroyed by the program's thread; any thread
+// The communicators of one process of `commpool_stress ranks`. The program's thread makes and destroys them; any thread
 // may abort them.
 #ifndef COMMPOOL_TOOLS_STRESS_RANKS_COMMUNICATORS_H_
 #define COMMPOOL_TOOLS_STRESS_RANKS_COMMUNICATORS_H_
@@ -22,23 +22,23 @@ class Communicators {
   Communicators(const internal::Driver& driver, const Schedule& schedule, int rank, Control& control)
       : driver_(driver), schedule_(schedule), rank_(rank), control_(control) {}
 
-  // The world, and the second as the schedule has it. Collective.
+  // Makes the world communicator, and the second one as the schedule says. Collective.
   Status Make();
-  // Of these ranks, by an id that `name` gives to the others. Collective over them.
+  // Makes one of these ranks, by an id that `name` gives to the others. Collective over them.
   Result<ncclComm_t> Join(const std::string& name, const std::vector<int>& members);
 
   ncclComm_t Of(Home home) const { return home == Home::kWorld ? world_ : second_; }
 
-  // Of all that there are, once; those that are joined afterwards are new ones.
+  // Aborts all that exist, once; those that are joined later are new.
   void Abort();
   bool aborted() const;
-  // Those that were not aborted.
+  // Destroys those that were not aborted.
   void Destroy();
 
  private:
   Result<ncclComm_t> MakeSecond();
   Result<ncclComm_t> Grow(const std::vector<int>& members);
-  // A call that makes a communicator, and the wait for it.
+  // Makes the call that makes a communicator, and waits for it.
   Result<ncclComm_t> Await(const char* call, const std::function<ncclResult_t(ncclComm_t*, ncclConfig_t*)>& make);
   ncclUniqueId Receive(const std::string& name);
   void Offer(const std::string& name, const ncclUniqueId& id);

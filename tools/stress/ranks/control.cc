@@ -12,7 +12,7 @@ namespace commpool::cli::stress_ranks {
 
 namespace {
 
-// "WORD NAME VALUE" in two: "WORD NAME" and "VALUE".
+// Splits "WORD NAME VALUE" into "WORD NAME" and "VALUE".
 std::pair<std::string, std::string> Split(const std::string& line) {
   const size_t word = line.find(' ');
   const size_t name = word == std::string::npos ? word : line.find(' ', word + 1);

@@ -1,6 +1,6 @@
-// The connection between the command and one of its processes: lines of text, both ways.
+// The connection between the command and one of its processes: lines of text in both directions.
 //
-// Any thread may send; one receives. A process whose command has gone ends itself.
+// Any thread may send; one thread receives. A process ends itself when its command is gone.
 #ifndef COMMPOOL_TOOLS_STRESS_RANKS_CONTROL_H_
 #define COMMPOOL_TOOLS_STRESS_RANKS_CONTROL_H_
 
@@ -17,7 +17,7 @@ class Control {
 
   void Send(const std::string& line);
 
-  // The value of the line "WORD NAME VALUE", where `key` is "WORD NAME". Waits for it; others are kept until asked for.
+  // Waits for the line "WORD NAME VALUE" with `key` "WORD NAME"; returns the value. Keeps other lines until asked for.
   std::string Await(const std::string& key);
 
  private:
@@ -27,7 +27,7 @@ class Control {
   std::map<std::string, std::string> values_;
 };
 
-// The complete lines in `bytes`, which keeps the rest.
+// Takes the complete lines out of `bytes`; the rest stays.
 std::vector<std::string> TakeLines(std::string& bytes);
 
 }  // namespace commpool::cli::stress_ranks

@@ -1,4 +1,5 @@
-// How often each kind of fault has happened at each point of the protocol, and survivors went on. One thread.
+// Counts how often each kind of fault happened at each point of the protocol, and how often survivors continued. One
+// thread.
 #ifndef COMMPOOL_TOOLS_STRESS_RANKS_COVERAGE_H_
 #define COMMPOOL_TOOLS_STRESS_RANKS_COVERAGE_H_
 
@@ -17,8 +18,8 @@ class Coverage {
  public:
   void Add(const Schedule& schedule, const std::vector<RankRecord>& records);
 
-  // A line a point, a column a kind; "-" where such a fault makes no sense.
-  // Below it, where there were any, the pools that survivors moved to a home of their own.
+  // A line for each point, a column for each kind; "-" where such a fault makes no sense. Below, if there were any, the
+  // pools that survivors moved to a home of their own.
   std::string Table() const;
 
  private:

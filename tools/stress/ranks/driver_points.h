@@ -1,5 +1,5 @@
-// The points of the protocol that are calls of the driver and of NCCL: a table of their functions, as the library gets
-// it in this program.
+// The points of the protocol that are calls of the driver and of NCCL: the table of functions that the library gets in
+// this program.
 #ifndef COMMPOOL_TOOLS_STRESS_RANKS_DRIVER_POINTS_H_
 #define COMMPOOL_TOOLS_STRESS_RANKS_DRIVER_POINTS_H_
 
@@ -10,7 +10,7 @@
 
 namespace commpool::cli::stress_ranks {
 
-// One a process. Forwards to `driver`.
+// One for each process. Forwards to `driver`.
 std::shared_ptr<const internal::Driver> MakeAmbushedDriver(const std::shared_ptr<const internal::Driver>& driver);
 
 // Whether a call of the library is inside one of NCCL's collective host calls.

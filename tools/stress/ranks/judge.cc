@@ -52,7 +52,7 @@ class Case {
     return found == schedule_.faults.end() ? nullptr : &*found;
   }
   bool Happened(const Fault& fault) const { return !Of(fault.victim).faults.empty(); }
-  // Ranks that may be named: those whose fault has happened by then.
+  // Ranks that an error may name: their fault has happened by then.
   std::set<int> FaultyBy(int64_t at_ns) const {
     std::set<int> ranks;
     for (const Fault& fault : schedule_.faults) {
@@ -96,8 +96,7 @@ class Case {
                     Name(step) + ", where " + std::to_string(limit_ms) + " are allowed");
   }
 
-  // Errors that follow from a loss name who is lost and nobody else; a healthy rank that never came so far is missing
-  // as well.
+  // Errors after a loss must name the lost ranks and nobody else, and those healthy ranks that never came so far.
   void JudgeNames(int rank, size_t step, const CallRecord& call, const std::set<int>& faulty) {
     const std::string what = "in " + Name(step) + ": " + call.message;
     const std::vector<int> home = schedule_.HomeOf(schedule_.steps[step].pool, rank);
@@ -105,7 +104,7 @@ class Case {
     for (const int place : NamedRanks(call.message)) {
       named.insert(place < static_cast<int>(home.size()) ? home[static_cast<size_t>(place)] : place);
     }
-    // NCCL's own words begin with the rank that speaks.
+    // NCCL's own text begins with the rank that speaks.
     if (call.code == StatusCode::kCommunicatorError) named.erase(rank);
     const auto missing = [&](int one) {
       return faulty.count(one) != 0 || one >= schedule_.ranks || Of(one).calls.count(step) == 0;
@@ -114,14 +113,14 @@ class Case {
     if (MustName(rank, step, call.code) && !names_one) {
       Wrong(rank, "names none of the faulty ranks (" + Text(faulty) + ") " + what);
     }
-    // Who disagrees is told with somebody to compare with.
+    // A disagreement also names the rank to compare with.
     if (call.code == StatusCode::kDisagreement) return;
     for (const int one : named) {
       if (!missing(one)) Wrong(rank, "names the healthy rank " + std::to_string(one) + " " + what);
     }
   }
 
-  // NCCL does not tell who is missing where ranks meet for the first time.
+  // Where ranks meet for the first time NCCL does not tell who is missing.
   bool MustName(int rank, size_t step, StatusCode code) const {
     const Fault* const first = FaultOf(schedule_.HomeOf(schedule_.steps[step].pool, rank).front());
     const bool meets = schedule_.steps[step].action == Action::kCreate && code == StatusCode::kDeadlineExceeded;
@@ -135,7 +134,7 @@ class Case {
            code == StatusCode::kOutOfMemory || code == StatusCode::kDisagreement;
   }
 
-  // Where ranks meet NCCL's kernel may run on, so a few hundred bytes and a stream are left to the process.
+  // Where ranks meet NCCL's kernel may still run: a few hundred bytes and a stream stay with the process.
   static bool Meets(Action action) { return action == Action::kCreate || action == Action::kRegister; }
   static bool IsOfMeeting(const std::string& line) {
     return line.rfind("cuMemAlloc memory", 0) == 0 || line.rfind("stream", 0) == 0 ||
@@ -149,7 +148,7 @@ class Case {
     });
   }
 
-  // Who closes without the others keeps the addresses: a rank that lives on may still write there.
+  // A rank that closes without the others keeps the addresses, because a surviving rank may still write there.
   static bool IsAddresses(const std::string& line) { return line.rfind("reserved addresses", 0) == 0; }
   bool Recovered(int rank) const {
     const auto& calls = Of(rank).calls;
@@ -157,7 +156,7 @@ class Case {
   }
 
   void JudgeLeft(int rank) {
-    // What an abort in the middle of NCCL's call leaves is NCCL's.
+    // An abort in the middle of an NCCL call leaves memory that NCCL owns.
     std::vector<std::string> left = Of(rank).left;
     if (MetNobody(rank)) left.erase(std::remove_if(left.begin(), left.end(), IsOfMeeting), left.end());
     if (Recovered(rank)) left.erase(std::remove_if(left.begin(), left.end(), IsAddresses), left.end());
@@ -165,7 +164,7 @@ class Case {
     Wrong(rank, "leaves " + std::to_string(left.size()) + " things behind, the first of them " + left.front());
   }
 
-  // Whether rank 0 of the home went while it told the others of a verdict: then some know it and some do not.
+  // Whether rank 0 of the home went away while it told the others of a verdict: then only some know it.
   bool DeciderLost(size_t step, int rank) const {
     const Fault* const fault = FaultOf(schedule_.HomeOf(schedule_.steps[step].pool, rank).front());
     return fault != nullptr && IsFatal(fault->kind) && Happened(*fault) && fault->step == step;
@@ -191,12 +190,12 @@ class Case {
     if ((mine.code == StatusCode::kOk) != (theirs.code == StatusCode::kOk)) {
       return Wrong(rank, pair + "\"" + mine.message + "\" and \"" + theirs.message + "\"");
     }
-    // Registrations with the second communicator are those of its members.
+    // Only members of the second communicator have registrations with it.
     const bool alike = schedule_.SecondOf(rank).empty() == schedule_.SecondOf(other).empty();
     if (alike && mine.state != theirs.state) Wrong(rank, pair + mine.state + " and " + theirs.state);
   }
 
-  // A call over a home whose rank is gone, or came in another order, cannot succeed.
+  // A call over a home cannot succeed when its rank is gone, or came in another order.
   void JudgeNoticed(const Fault& fault) {
     const bool stays_gone = fault.kind == Kind::kKill || fault.kind == Kind::kOrphan || fault.kind == Kind::kCrossed;
     if (!stays_gone || !Happened(fault)) return;

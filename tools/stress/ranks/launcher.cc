@@ -17,9 +17,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kLookMs = 5;  // how often it is asked what became of the processes
+constexpr int kLookMs = 5;  // how often to look at the processes
 
-// Small segments make schedules cheap. An NCCL that waits longer than anybody stands for one that waits for ever.
+// Small segments make schedules cheap. An NCCL that waits longer than all deadlines stands for one that waits for ever.
 std::vector<std::string> VariablesOf(const Schedule& schedule) {
   const std::string version = schedule.second == Second::kGrown ? ",nccl=2.30.7" : "";
   return {"COMMPOOL_EMULATOR=devices=8,memory=1GiB,granularity=64KiB,nccl_timeout_ms=60000" + version,
@@ -52,7 +52,7 @@ class Run {
     while (!AllEnded() && Clock::now() - last_sign_ < Patience()) {
       Await();
       for (size_t rank = 0; rank < processes_.size(); ++rank) {
-        // Its end is asked for first, so that nothing that it said before is missed.
+        // Asks for its end first, so that nothing that it sent before is lost.
         Ask(rank);
         Hear(rank);
       }
@@ -98,7 +98,7 @@ class Run {
     }
   }
 
-  // Whether every rank without a fault has come to its end or to the loss of another.
+  // Whether every rank without a fault has ended its program or seen the loss of another.
   bool Settled() const {
     for (int rank = 0; rank < schedule_.ranks; ++rank) {
       const auto index = static_cast<size_t>(rank);

@@ -1,5 +1,5 @@
-// Runs one schedule of `commpool_stress ranks`: a process for each rank, ids of communicators between them, the end of
-// a stop, and the end of all. One thread a schedule; several schedules may run at once.
+// Runs one schedule of `commpool_stress ranks`: starts a process for each rank, passes communicator ids between them,
+// ends stops, and ends all. One thread for each schedule; several may run at once.
 #ifndef COMMPOOL_TOOLS_STRESS_RANKS_LAUNCHER_H_
 #define COMMPOOL_TOOLS_STRESS_RANKS_LAUNCHER_H_
 
@@ -11,8 +11,8 @@
 
 namespace commpool::cli::stress_ranks {
 
-// What each rank did. `common` is what all workers get; `hosts` of it 0, or the network namespaces host1 and so on over
-// which the ranks go round. Processes that do nothing for long are ended.
+// Returns what each rank did. All workers get `common`. Its `hosts` is 0, or the number of network namespaces (host1
+// and so on) to spread the ranks over. Ends processes that do nothing for long.
 std::vector<RankRecord> Launch(const Schedule& schedule, const WorkerOptions& common, int hosts);
 
 }  // namespace commpool::cli::stress_ranks

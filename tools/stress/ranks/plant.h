@@ -1,4 +1,4 @@
-// Faults of the library that `commpool_stress ranks` plants in its processes, to show that it finds such. Values.
+// Faults of the library that `commpool_stress ranks` plants, to show that it finds such faults. Values.
 #ifndef COMMPOOL_TOOLS_STRESS_RANKS_PLANT_H_
 #define COMMPOOL_TOOLS_STRESS_RANKS_PLANT_H_
 

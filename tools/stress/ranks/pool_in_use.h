@@ -1,4 +1,4 @@
-// A pool of a program of `commpool_stress ranks`.
+// A pool in a program of `commpool_stress ranks`.
 #ifndef COMMPOOL_TOOLS_STRESS_RANKS_POOL_IN_USE_H_
 #define COMMPOOL_TOOLS_STRESS_RANKS_POOL_IN_USE_H_
 
@@ -14,11 +14,11 @@ namespace commpool::cli::stress_ranks {
 
 struct PoolInUse {
   internal::PoolHandle handle = 0;
-  std::shared_ptr<internal::Pool> pool;  // null before it is created, or where that failed
-  std::vector<CUdeviceptr> blocks;       // in the order of the allocations; 0 where it is freed or was not served
+  std::shared_ptr<internal::Pool> pool;  // null before its creation, or where that failed
+  std::vector<CUdeviceptr> blocks;       // in the order of allocation; 0 where freed or not served
 };
 
-// What has to be equal on all ranks.
+// The state that must be equal on all ranks.
 std::string StateOf(const std::vector<PoolInUse>& pools);
 
 }  // namespace commpool::cli::stress_ranks

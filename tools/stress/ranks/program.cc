@@ -20,7 +20,7 @@ namespace {
 constexpr uint64_t kLimitBytes = 256 << 20;
 constexpr int kBurst = 72;  // allocations: the library publishes every 64 calls of a sequence
 
-// The ranks that have no fault can go on after it: nobody is lost.
+// Whether ranks without a fault can continue after it: nobody is lost.
 bool GoesOn(const Status& status) {
   return status.ok() || status.code() == StatusCode::kOutOfMemory || status.code() == StatusCode::kExhausted;
 }
@@ -195,7 +195,7 @@ Status Program::ReplaceStream() {
   return Check(driver_.cuda.cuStreamCreate(&streams_[1], CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 }
 
-// The error with this rank, by its place in the pool's home, where it names others.
+// The planted fault: puts this rank, by its number in the pool's home, in place of the rank that the error names.
 Status Program::WithPlantedName(const Status& status, const Step& step) const {
   if (options_.plant != Plant::kWrongName || status.ok()) return status;
   const std::vector<int> home = schedule_.HomeOf(step.pool, options_.rank);

@@ -1,4 +1,4 @@
-// The program of one process of `commpool_stress ranks`: its steps, and the clean end. One thread.
+// The program of one process of `commpool_stress ranks`: its steps and its clean end. One thread.
 #ifndef COMMPOOL_TOOLS_STRESS_RANKS_PROGRAM_H_
 #define COMMPOOL_TOOLS_STRESS_RANKS_PROGRAM_H_
 
@@ -33,15 +33,15 @@ class Program {
 
   // Collective.
   Status Start();
-  // The schedule's steps, as far as they succeed; what follows a loss; the clean end.
+  // Makes the schedule's steps as far as they succeed; then the recovery after a loss; then the clean end.
   void Run();
 
   Communicators& communicators() { return communicators_; }
-  // When the call that runs began, in nanoseconds; 0 where none does. Any thread.
+  // When the running call began, in nanoseconds; 0 where none runs. Any thread.
   int64_t call_began_ns() const { return call_began_ns_.load(); }
 
  private:
-  // False where the program cannot go on.
+  // False where the program cannot continue.
   bool RunSteps();
   Status Do(const Step& step);
   Status Create(const Step& step);
@@ -64,7 +64,7 @@ class Program {
   const ProgramOptions options_;
   Control& control_;
   Ambush& ambush_;
-  std::vector<std::string> before_;  // the emulator's leaks
+  std::vector<std::string> before_;  // the emulator's leaks at the start
   internal::PrimaryContext context_;
   std::array<CUstream, 2> streams_ = {};
   Communicators communicators_;

@@ -19,7 +19,7 @@ namespace commpool::cli::stress_ranks {
 
 namespace {
 
-// Of the child: above what the command has open, so that no duplicate meets its own number.
+// The descriptor in the child: above all that the command has open, so that no duplicate gets its own number.
 constexpr int kControlOfChild = 900;
 
 }  // namespace
@@ -52,7 +52,7 @@ RankProcess::~RankProcess() {
 
 void RankProcess::Send(const std::string& line) {
   const std::string text = line + "\n";
-  // A process that has ended reads nothing any more.
+  // A process that has ended reads no more.
   static_cast<void>(send(control_.get(), text.data(), text.size(), MSG_NOSIGNAL));
 }
 

@@ -1,4 +1,4 @@
-// A rank's process, as the command sees it: its control connection, its output, its end. One thread.
+// A rank's process, as the command sees it: its connection, its output, its end. One thread.
 #ifndef COMMPOOL_TOOLS_STRESS_RANKS_RANK_PROCESS_H_
 #define COMMPOOL_TOOLS_STRESS_RANKS_RANK_PROCESS_H_
 
@@ -14,22 +14,22 @@ namespace commpool::cli::stress_ranks {
 
 class RankProcess {
  public:
-  // Starts this program again; `arguments` get "--control DESCRIPTOR" in addition. Throws where the system refuses.
+  // Starts this program again with `arguments` and "--control DESCRIPTOR". Throws where the system refuses.
   RankProcess(std::vector<std::string> arguments, const std::vector<std::string>& variables);
-  // Ends it, and what it left behind.
+  // Ends the process and what it left behind.
   ~RankProcess();
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
 
   int control() const { return control_.get(); }
   void Send(const std::string& line);
-  // The lines that came since, without waiting.
+  // The lines that have come since the last call; does not wait.
   std::vector<std::string> Receive();
-  // What it wrote to stdout and stderr.
+  // Its stdout and stderr.
   std::string Output() const;
 
   enum class Change { kNone, kStopped, kEnded };
-  // What became of it since the last question.
+  // What has happened to it since the last call.
   Change Ask();
   const std::optional<int>& wait_status() const { return wait_status_; }
   void Continue();

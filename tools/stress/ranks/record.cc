@@ -8,7 +8,7 @@ namespace commpool::cli::stress_ranks {
 
 namespace {
 
-// Texts go to the end of a line.
+// A text must fit one line.
 std::string OneLine(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;

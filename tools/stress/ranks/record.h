@@ -1,5 +1,5 @@
-// What a process of `commpool_stress ranks` tells the command, a line each, and what the command knows of it in the
-// end. Times are nanoseconds of CLOCK_MONOTONIC, one clock for all processes of a machine.
+// What a process of `commpool_stress ranks` reports to the command, one line each, and what the command knows of it in
+// the end. Times are nanoseconds of CLOCK_MONOTONIC, one clock for all processes of a machine.
 #ifndef COMMPOOL_TOOLS_STRESS_RANKS_RECORD_H_
 #define COMMPOOL_TOOLS_STRESS_RANKS_RECORD_H_
 
@@ -20,9 +20,9 @@ int64_t NowNanoseconds();
 // One call of a schedule on one rank.
 struct CallRecord {
   int64_t begin_ns = 0;
-  std::optional<int64_t> end_ns = {};  // none: it never returned
+  std::optional<int64_t> end_ns = {};  // none: the call never returned
   StatusCode code = StatusCode::kOk;
-  std::string state = {};  // of the pools afterwards: the same on every rank
+  std::string state = {};  // of the pools after the call: equal on every rank
   std::string message = {};
 };
 
@@ -31,22 +31,22 @@ struct FaultRecord {
   int64_t at_ns = 0;
 };
 
-// Calls of the recovery follow the schedule's steps, numbered from here.
+// The calls of the recovery are numbered from here.
 inline constexpr size_t kFirstOfRecovery = 1000;
 
 struct RankRecord {
   std::map<size_t, CallRecord> calls = {};  // by step
   std::vector<FaultRecord> faults = {};
   std::optional<int64_t> aborted_ns = {};  // when its watchdog aborted its communicators
-  std::vector<std::string> left = {};      // what is left of the device's memory and objects, and broken rules
-  uint64_t moved = 0;                      // pools that went on over a home of the survivors
-  bool waits = false;                      // for the command to say who is left
-  bool complete = false;                   // it came to the end of its program
-  std::optional<int> wait_status = {};     // of its process; none: it did not end
+  std::vector<std::string> left = {};      // leaked device memory and objects, and broken rules
+  uint64_t moved = 0;                      // pools that moved to a home of the survivors
+  bool waits = false;                      // it waits until the command says who is left
+  bool complete = false;                   // it reached the end of its program
+  std::optional<int> wait_status = {};     // of its process; none: it has not ended
   std::string output = {};                 // stdout and stderr
 };
 
-// Takes one line in; false where it is no record of a rank (an id, for the other ranks).
+// Reads one line. False for other lines (an id, which goes to the other ranks).
 bool Note(const std::string& line, RankRecord& record);
 
 // Lines for Note.

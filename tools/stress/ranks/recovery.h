@@ -1,4 +1,4 @@
-// What a program of `commpool_stress ranks` does once a rank is lost: it gives its communicators up and aborts them;
+// What a program of `commpool_stress ranks` does after a loss: it abandons its communicators and aborts them; the
 // survivors move pools to a communicator of their own, use them there and close them. The program's thread.
 #ifndef COMMPOOL_TOOLS_STRESS_RANKS_RECOVERY_H_
 #define COMMPOOL_TOOLS_STRESS_RANKS_RECOVERY_H_
@@ -31,11 +31,11 @@ class Recovery {
   void Run();
 
  private:
-  // Told to the command as every call is.
+  // Reports the call to the command, like every other call.
   void Call(const std::function<Status()>& call);
   void FreeBlocks();
   void Abandon();
-  // Of those that surely live on every survivor.
+  // Moves pools that surely live on every survivor.
   void MoveAndUse(const std::vector<int>& survivors);
 
   internal::Runtime& runtime_;

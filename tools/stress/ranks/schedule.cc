@@ -105,7 +105,7 @@ std::vector<size_t> Schedule::PoolsOfSurvivors() const {
     };
     const auto faulty = steps.begin() + static_cast<std::ptrdiff_t>(first);
     const bool created = std::any_of(steps.begin(), faulty, is(Action::kCreate));
-    // In the call in which a rank is lost it may succeed for some and fail for others.
+    // The call during which a rank is lost may succeed on some ranks and fail on others.
     const auto closed = std::find_if(steps.begin(), steps.end(), is(Action::kClose)) - steps.begin();
     if (pools[pool] == Home::kWorld && created && static_cast<size_t>(closed) > last + 1) found.push_back(pool);
   }

@@ -1,4 +1,4 @@
-// From a seed to a schedule: pools, steps, and the faults that meet them.
+// Makes a schedule from a seed: pools, steps, and faults.
 #include <algorithm>
 #include <random>
 #include <utility>
@@ -10,9 +10,9 @@ namespace commpool::cli::stress_ranks {
 namespace {
 
 constexpr uint64_t kKibi = 1024;
-constexpr uint64_t kGrowth = 1024 * kKibi;  // each such reserve asks for more than any before
+constexpr uint64_t kGrowth = 1024 * kKibi;  // each such reserve asks for more than any before it
 
-// The calls in which a rank comes by a point.
+// Whether a call reaches a point.
 bool Passes(Point point, const Step& step) {
   const Action action = step.action;
   switch (point) {
@@ -53,7 +53,7 @@ class Maker {
   Schedule Make() {
     MakePools();
     MakeSteps();
-    // One schedule in ten has no fault of its ranks, so that a sound program is judged as well.
+    // One schedule in ten has no fault, to judge a sound program too.
     if (Random(10) != 0) AddFault();
     if (!schedule_.faults.empty() && schedule_.ranks > 3 && Random(4) == 0) AddFault();
     LeaveOutReductions();
@@ -127,7 +127,7 @@ class Maker {
   }
   void Add(Step step) { schedule_.steps.push_back(step); }
 
-  // Points and kinds are drawn first, so that rare points are tried as often as common ones.
+  // Draws points and kinds first, so that rare points are tried as often as common ones.
   void AddFault() {
     Fault fault;
     do {
@@ -149,7 +149,7 @@ class Maker {
     if (repeats) fault.skip = static_cast<int>(Random(4));
     schedule_.faults.push_back(fault);
   }
-  // Whether the victim comes by the point in the step. A home of one rank has no protocol.
+  // Whether the victim reaches the point in that step. A home of one rank has no protocol.
   bool Comes(const Fault& fault, const Step& step) const {
     const std::vector<int> home = schedule_.HomeOf(step.pool, fault.victim);
     if (home.empty() || !Passes(fault.point, step)) return false;
@@ -169,7 +169,7 @@ class Maker {
   }
   bool CanCross() const { return schedule_.pools.size() > 1 && schedule_.pools[0] == schedule_.pools[1]; }
 
-  // A collective of NCCL's with a rank that is lost never ends, and nothing of the library could help it.
+  // An NCCL collective with a lost rank never ends, and the library could not help.
   void LeaveOutReductions() {
     for (const Fault& fault : schedule_.faults) {
       for (size_t step = fault.step; step < schedule_.steps.size() && IsFatal(fault.kind); ++step) {
@@ -182,7 +182,7 @@ class Maker {
   std::mt19937_64 random_;
   Schedule schedule_;
   uint64_t growth_ = 0;
-  std::vector<std::vector<size_t>> live_;  // of each pool
+  std::vector<std::vector<size_t>> live_;  // by pool
   std::vector<size_t> blocks_;
   std::vector<bool> registered_;
 };

@@ -17,7 +17,7 @@ using commpool::cli::stress_ranks::Plant;
 using commpool::cli::stress_ranks::Point;
 
 extern "C" {
-// The linker's names: the library's calls end in the first of each pair, libc's function is the second.
+// The linker's names: the library's calls reach the first of each pair; the second is libc's function.
 ssize_t WrappedSend(int socket, const void* data, size_t bytes, int flags) __asm__("__wrap_send");
 ssize_t RealSend(int socket, const void* data, size_t bytes, int flags) __asm__("__real_send");
 ssize_t WrappedReceive(int socket, void* data, size_t bytes, int flags) __asm__("__wrap_recv");
@@ -35,7 +35,7 @@ namespace {
 std::atomic<Plant> planted{Plant::kNone};
 std::atomic<int64_t> endless_ms{0};
 
-// Which sockets this process connected: at their other end is the rank that gathers, rank 0 of a home.
+// Sockets that this process connected. The peer is the rank that gathers, rank 0 of a home.
 constexpr int kMostSockets = 1024;
 std::array<std::atomic<bool>, kMostSockets> connected = {};
 bool LeadsToFirst(int socket) { return socket >= 0 && socket < kMostSockets && connected[socket].load(); }
@@ -45,12 +45,12 @@ void NoteSocket(int socket, bool leads_to_first) {
 
 // What the program's thread has sent and heard in its call.
 struct Turn {
-  int sent_to = -1;  // the socket of its last message; -1 where it has heard something since
+  int sent_to = -1;  // the socket of its last message; -1 once it has heard something since
   bool heard = false;
 };
 thread_local Turn turn;
 
-// Sends half of the message, so that the ambush meets a peer that has the other half to come.
+// Sends half of the message, so that the fault finds a peer that waits for the other half.
 ssize_t SendHalf(Ambush& ambush, Point point, int socket, const void* data, size_t bytes, int flags) {
   const ssize_t sent = RealSend(socket, data, std::max<size_t>(bytes / 2, 1), flags);
   ambush.Act(point);

@@ -1,5 +1,5 @@
-// The points of the protocol that are system calls: libc's functions as the library calls them in this program, which
-// the linker leads through here (-Wl,--wrap). They forward, unless the process has an ambush or a planted fault.
+// The points of the protocol that are system calls. In this program the linker leads the library's calls of libc
+// through here (-Wl,--wrap). They forward, unless the process has a fault.
 #ifndef COMMPOOL_TOOLS_STRESS_RANKS_SOCKET_POINTS_H_
 #define COMMPOOL_TOOLS_STRESS_RANKS_SOCKET_POINTS_H_
 
@@ -9,10 +9,10 @@
 
 namespace commpool::cli::stress_ranks {
 
-// What the process does to its messages from now on. `wait` is that of kEndlessWait.
+// What the process does to its messages from now on. `wait` belongs to kEndlessWait.
 void PlantInSockets(Plant plant, std::chrono::milliseconds wait);
 
-// The program's thread begins a call: what it sent before belongs to another.
+// The program's thread begins a call, so earlier messages belong to another call.
 void BeginCallOnSockets();
 
 }  // namespace commpool::cli::stress_ranks

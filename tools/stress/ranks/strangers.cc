@@ -18,9 +18,9 @@ namespace commpool::cli::stress_ranks {
 namespace {
 
 constexpr size_t kMostAtOnce = 48;
-constexpr int kPatienceMs = 20;  // for a connection, before a stranger says what it has to
+constexpr int kPatienceMs = 20;  // to connect, before a stranger says its words
 
-// Where a listener is reached from its own host.
+// The address of a listener for its own host.
 sockaddr_in AddressOf(int listener) {
   sockaddr_in address = {};
   socklen_t size = sizeof address;
@@ -48,7 +48,7 @@ void Flood(const sockaddr_in& address, uint64_t seed, const std::atomic<bool>& e
     pollfd connected = {open.back().get(), POLLOUT, 0};
     if (bytes > 0 && poll(&connected, 1, kPatienceMs) > 0) send(connected.fd, noise.data(), bytes, MSG_NOSIGNAL);
     if (random() % 8 == 0) open.pop_back();
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a flood that leaves the machine to the others
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // so that a flood leaves processor time to others
   }
 }
 

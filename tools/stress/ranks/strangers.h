@@ -1,4 +1,4 @@
-// Strangers at a port of the library: silent ones, talkative ones, and such as leave in the middle of a word.
+// Strangers at a port of the library: silent ones, talkative ones, and some that leave in the middle of a word.
 #ifndef COMMPOOL_TOOLS_STRESS_RANKS_STRANGERS_H_
 #define COMMPOOL_TOOLS_STRESS_RANKS_STRANGERS_H_
 
@@ -8,7 +8,7 @@
 
 namespace commpool::cli::stress_ranks {
 
-// Connects again and again until it ends, from a thread of its own.
+// Connects again and again until its end, on a thread of its own.
 class Strangers {
  public:
   Strangers(int listener, uint64_t seed);

@@ -28,10 +28,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long NCCL's call on a blocking communicator goes on beyond the deadline before the program aborts.
+// How long an NCCL call on a blocking communicator may exceed the deadline before the program aborts.
 constexpr int64_t kPatienceMs = 500;
 
-// From here on the process is on that host.
+// From now on the process is on that host.
 bool MoveToHost(int host) {
   const std::string name = "host" + std::to_string(host);
   const internal::FileDescriptor space(open(("/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC));
@@ -39,7 +39,7 @@ bool MoveToHost(int host) {
          sethostname(name.c_str(), name.size()) == 0;
 }
 
-// The program's own watchdog: a blocking communicator's call ends only where somebody aborts it.
+// The program's own watchdog: on a blocking communicator a call ends only when somebody aborts it.
 class Watchdog {
  public:
   Watchdog(Program& program, Control& control, milliseconds limit)
@@ -71,7 +71,7 @@ class Watchdog {
   std::thread thread_;
 };
 
-// A healthy rank has the fault; a verdict is rank 0's.
+// A healthy rank gets the fault; only rank 0 gives verdicts.
 Plant PlantOf(const WorkerOptions& options, const Schedule& schedule) {
   const bool of_rank_0 = options.plant == Plant::kDroppedVerdict;
   int planted = of_rank_0 ? 0 : schedule.ranks - 1;
@@ -111,7 +111,7 @@ int RunProgram(const WorkerOptions& options, const Schedule& schedule, Control& 
 }  // namespace
 
 int RunWorker(const WorkerOptions& options) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // no process survives the command
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // the process ends with the command
   fcntl(options.control, F_SETFD, FD_CLOEXEC);
   DeclareThread(Caller::kProgram);
   Control control(options.control);

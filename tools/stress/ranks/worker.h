@@ -8,11 +8,11 @@
 
 namespace commpool::cli::stress_ranks {
 
-// What the command passes to its processes as options of their command lines.
+// The options that the command passes to its processes.
 struct WorkerOptions {
-  int rank = -1;     // -1: this is the command itself
-  int control = -1;  // the descriptor of the connection to the command
-  int host = 0;      // a named network namespace, host1 and so on; 0: where the command is
+  int rank = -1;     // -1: this process is the command
+  int control = -1;  // descriptor of the connection to the command
+  int host = 0;      // a network namespace, host1 and so on; 0: the command's own
   uint64_t seed = 1;
   uint64_t number = 0;  // of the schedule
   int ranks = 2;

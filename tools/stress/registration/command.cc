@@ -1,4 +1,4 @@
-// commpool_stress registration: random schedules of collective calls, on emulated ranks of one process.
+// commpool_stress registration: random schedules of collective calls, with emulated ranks in one process.
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -29,15 +29,15 @@ const std::map<std::string, RegistrationPlant> kPlants = {{"skip-deregister", Re
                                                           {"drop-rank", RegistrationPlant::kDropRank},
                                                           {"unequal-sizes", RegistrationPlant::kUnequalSizes}};
 
-// Schedules are shared out evenly, from the fewest ranks to the most.
+// Spreads the schedules evenly over the numbers of ranks.
 int RanksOf(uint64_t index, uint64_t schedules, const RankCounts& counts) {
   return counts.least + static_cast<int>(index * static_cast<uint64_t>(counts.most - counts.least + 1) / schedules);
 }
 
-// Small segments make schedules cheap. What the user declared stays.
+// Small segments make schedules cheap. Keeps what the user declared.
 void DescribeEmulator() {
   setenv("COMMPOOL_EMULATOR", "devices=8,memory=1GiB,granularity=64KiB,nccl_timeout_ms=20000", 0);
-  setenv("COMMPOOL_LOG", "error", 0);  // pools that end without close() are meant here
+  setenv("COMMPOOL_LOG", "error", 0);  // pools end without close() on purpose here
 }
 
 struct Counts {

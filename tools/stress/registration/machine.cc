@@ -108,10 +108,10 @@ std::vector<std::string> RegistrationMachine::FreeLeftovers(uint64_t expected_by
     cuda.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address));
     cuda.cuMemUnmap(address, bytes);
     cuda.cuMemAddressFree(address, bytes);
-    cuda.cuMemRelease(handle);  // retained here
-    cuda.cuMemRelease(handle);  // and by the pool
+    cuda.cuMemRelease(handle);  // our own reference
+    cuda.cuMemRelease(handle);  // and the pool's
   }
-  // What is mapped nowhere is of segments that such pools had given back.
+  // Memory that is mapped nowhere belongs to segments that such pools had released.
   for (const std::string& line : Leftovers()) {
     unsigned long long address = 0;
     unsigned long long bytes = 0;
@@ -128,7 +128,7 @@ std::vector<std::string> RegistrationMachine::Finish() {
   ranks_.reset();
   runtime_.reset();
   std::vector<std::string> now = Sorted(EmulatorLines(*driver_, "commpoolEmulatorLeaks"));
-  // A pool that is abandoned never lets go of its device's context.
+  // An abandoned pool never releases its device's context.
   if (abandoned_) std::erase_if(now, [](const std::string& line) { return BeginsWith(line, "primary context"); });
   std::vector<std::string> left;
   std::set_difference(now.begin(), now.end(), before_.begin(), before_.end(), std::back_inserter(left));

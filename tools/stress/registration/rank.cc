@@ -13,10 +13,10 @@ namespace commpool::cli {
 
 namespace {
 
-// Thrown where a rank's schedule goes no further.
+// Thrown where a rank's schedule ends early.
 struct RankEnds {};
 
-// A rank's thread, as the pools' driver sees it: tables of functions carry no state.
+// The rank of a thread, for the pools' driver: tables of functions carry no state.
 struct ThisRank {
   CUresult (*create)(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*, unsigned long long) = nullptr;
   std::function<void()> at_growth = nullptr;
@@ -29,7 +29,7 @@ CUresult CreateOrEnd(CUmemGenericAllocationHandle* handle, size_t bytes, const C
   return this_rank.create(handle, bytes, properties, flags);
 }
 
-// Small whole numbers: sums are exact in float, whatever the order of additions.
+// Small whole numbers: their sums are exact in float, in any order.
 float ValueOf(int rank, size_t step, size_t index) {
   return static_cast<float>((index * 7 + static_cast<size_t>(rank) * 3 + step) % 17);
 }
@@ -77,7 +77,7 @@ class RankLife {
   void Expect(const Status& status) {
     if (!status.ok()) Violate(status.message());
   }
-  // A failure that the step may have, provided that it names its cause.
+  // A failure that the step may have, if it names its cause.
   void ExpectOr(const Status& status, StatusCode code, const std::string& cause) {
     Share(std::to_string(static_cast<int>(status.code())));
     const bool named = status.code() == code && status.message().find(cause) != std::string::npos;
@@ -103,7 +103,7 @@ class RankLife {
     pool_ = run_.runtime.pools().Find(handle_).value();
   }
 
-  // The pool of another home beside the first: only its members know of it.
+  // A pool over another home, beside the first one; only its members know it.
   void OpenOther() {
     if (rank_.second == nullptr) return;
     other_handle_ = CreateAcross(rank_.second, "other");
@@ -125,7 +125,7 @@ class RankLife {
     Expect(run_.runtime.DestroyPool(std::exchange(other_handle_, 0)));
   }
 
-  // What the driver gives for the new stream may be the handle of the old one.
+  // The driver may give the old stream's handle to the new one.
   void ReplaceStream() {
     Expect(run_.runtime.ReleaseStream(rank_.stream));
     const internal::CallSite call{.call = "a stream in the place of another", .device = rank_.number};
@@ -185,7 +185,7 @@ class RankLife {
     Expect(pool_->Wake());
   }
 
-  // What a reclaim takes back depends on the rank's own frees; what a trim gives back does not.
+  // A reclaim's bytes depend on the rank's own frees, a trim's bytes do not.
   void ShareCount(const Result<uint64_t>& bytes, const std::string& unit) {
     Expect(bytes.status());
     if (!unit.empty()) Share(std::to_string(*bytes) + " bytes " + unit);
@@ -196,7 +196,7 @@ class RankLife {
         reinterpret_cast<decltype(&commpoolEmulatorInjectFault)>(driver_.extension("commpoolEmulatorInjectFault"));
     const auto clear =
         reinterpret_cast<decltype(&commpoolEmulatorClearFaults)>(driver_.extension("commpoolEmulatorClearFaults"));
-    // No rank makes its segment before all have agreed to, and none goes on before all have made theirs.
+    // No rank makes its segment before all have agreed, and none continues before all have made theirs.
     const int skip = static_cast<int>(step_.bytes % static_cast<uint64_t>(schedule_.ranks));
     if (rank_.number == 0) inject("cuMemCreate", skip, 1, CUDA_ERROR_OUT_OF_MEMORY);
     const Status status = pool_->Reserve(step_.bytes);
@@ -336,7 +336,7 @@ class RankLife {
   size_t at_ = 0;
   bool closing_ = false;
   std::vector<Block> blocks_;      // in the order of the allocations
-  std::vector<CUdeviceptr> late_;  // freed in the schedule, and not yet on this rank
+  std::vector<CUdeviceptr> late_;  // freed in the schedule, and on this rank later
   RankOutcome outcome_;
 };
 

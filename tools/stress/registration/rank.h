@@ -1,4 +1,4 @@
-// One rank's part of a schedule: its pool, every step, and what it finds wrong. One thread.
+// One rank's part of a schedule: its pool, its steps, and the violations that it finds. One thread.
 #ifndef COMMPOOL_TOOLS_STRESS_REGISTRATION_RANK_H_
 #define COMMPOOL_TOOLS_STRESS_REGISTRATION_RANK_H_
 
@@ -16,13 +16,13 @@
 
 namespace commpool::cli {
 
-// What the ranks of one schedule share.
+// Shared by the ranks of one schedule.
 struct ScheduleRun {
   internal::Runtime& runtime;
   const Schedule& schedule;
   uint64_t deadline_ms;
-  std::latch survivors;                    // of a death in silence: those that have ended
-  std::vector<std::atomic<size_t>> steps;  // where each rank is
+  std::latch survivors;                    // for a silent death: the ranks that have ended
+  std::vector<std::atomic<size_t>> steps;  // the current step of each rank
 
   ScheduleRun(internal::Runtime& used, const Schedule& made, uint64_t deadline)
       : runtime(used),
@@ -34,15 +34,15 @@ struct ScheduleRun {
 
 // How one rank's schedule ended.
 struct RankOutcome {
-  std::vector<std::string> shared;      // what has to be the same on every rank: each step's code and offset
-  std::vector<std::string> violations;  // "step 5 (reserve of 65,536 bytes): ..."
+  std::vector<std::string> shared;      // equal on every rank: the code and the offset of each step
+  std::vector<std::string> violations;  // such as "step 5 (reserve of 65,536 bytes): ..."
   uint64_t left_bytes = 0;              // of a pool that ended without close(), as in a process that dies
 };
 
-// The driver's table for the pools' runtime: one that can end a rank in the middle of a growth.
+// A driver table for the pools' runtime that can end a rank in the middle of a growth.
 std::shared_ptr<const internal::Driver> MortalDriver(const std::shared_ptr<const internal::Driver>& driver);
 
-// Where the schedule ends in an error or a death, the rank's communicators are aborted.
+// Where the schedule ends in an error or a death, it aborts the rank's communicators.
 RankOutcome RunRank(ScheduleRun& run, const internal::Driver& driver, StressRank& rank);
 
 }  // namespace commpool::cli

@@ -48,7 +48,7 @@ Status StressRanks::Connect(int second_from) {
   Status status;
   if (ranks_.front().home == nullptr) status = Join(Which::kHome, 0);
   if (!status.ok()) return status;
-  const bool there = ranks_.back().second != nullptr;  // the last rank is always of it
+  const bool there = ranks_.back().second != nullptr;  // the last rank is always a member
   if (there && second_from == second_from_) return Status();
   Destroy(Which::kSecond);
   second_from_ = second_from;

@@ -1,5 +1,5 @@
-// The ranks of `commpool_stress registration`: emulated devices of one process, each with a thread of its own, and two
-// communicators, of all of them and of some.
+// The ranks of `commpool_stress registration`: emulated devices of one process, one thread each, and two communicators:
+// of all ranks and of some.
 //
 // Made and ended by one thread, which also calls Run.
 #ifndef COMMPOOL_TOOLS_STRESS_REGISTRATION_RANKS_H_
@@ -19,11 +19,11 @@
 namespace commpool::cli {
 
 struct StressRank {
-  int number = 0;  // and its device
+  int number = 0;  // also the number of its device
   internal::PrimaryContext context;
   CUstream stream = nullptr;
   ncclComm_t home = nullptr;
-  ncclComm_t second = nullptr;  // null on ranks that it does not have, or where it has ended
+  ncclComm_t second = nullptr;  // null on ranks outside of it, and where it has ended
 };
 
 class StressRanks {
@@ -34,9 +34,10 @@ class StressRanks {
   StressRanks& operator=(const StressRanks&) = delete;
 
   int count() const { return static_cast<int>(ranks_.size()); }
-  // Both communicators are there, the second of the ranks from `second_from` on: what a schedule ended is made anew.
+  // Makes sure that both communicators exist; the second has the ranks from `second_from` on. Makes those again that a
+  // schedule ended.
   Status Connect(int second_from);
-  // Calls body(rank) on a thread for each, with the rank's device current.
+  // Calls body(rank) on one thread for each rank, with the rank's device current.
   void Run(const std::function<void(StressRank&)>& body);
 
  private:

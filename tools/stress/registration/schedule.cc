@@ -9,7 +9,7 @@ namespace commpool::cli {
 namespace {
 
 constexpr uint64_t kKibi = 1024;
-constexpr uint64_t kGrowth = 4096 * kKibi;  // more than any segment before has
+constexpr uint64_t kGrowth = 4096 * kKibi;  // more than any earlier segment has
 
 class Maker {
  public:
@@ -18,7 +18,7 @@ class Maker {
     schedule_.number = number;
     schedule_.plant = plant;
     schedule_.seed = random_();
-    schedule_.second_from = static_cast<int>(Random(static_cast<uint64_t>(ranks - 1)));  // of two ranks at least
+    schedule_.second_from = static_cast<int>(Random(static_cast<uint64_t>(ranks - 1)));  // at least two ranks
     schedule_.victim = static_cast<int>(Random(static_cast<uint64_t>(ranks)));
     schedule_.ordered = Random(4) == 0;
   }
@@ -85,13 +85,13 @@ class Maker {
     Add({.kind = known ? StepKind::kDeregister : StepKind::kRegister});
     second_ = known ? Second::kUnknown : Second::kRegistered;
   }
-  // A capture is for pools whose frees are deferred.
+  // Only pools with deferred frees can serve captures.
   void AddStreamWork() {
     const bool replaces = schedule_.ordered || Random(2) == 0;
     Add({.kind = replaces ? StepKind::kReplaceStream : StepKind::kCapture, .bytes = 1 + Random(16 * kKibi)});
   }
   void AddShortReserve() {
-    if (other_) Add({.kind = StepKind::kReclaim});  // so that no rank is still making memory of the other pool
+    if (other_) Add({.kind = StepKind::kReclaim});  // so that no rank still makes memory of the other pool
     Add({.kind = StepKind::kReserveShort, .bytes = RandomReserve()});
   }
   void AddOther() {
@@ -120,7 +120,7 @@ class Maker {
     Die();
   }
   void Die() {
-    Add({.kind = StepKind::kReclaim});  // NCCL has nothing to do: a death inside its own calls is out of reach
+    Add({.kind = StepKind::kReclaim});  // so that NCCL is idle: we cannot test a death inside its own calls
     Add({.kind = StepKind::kDie, .bytes = kGrowth});
   }
 
@@ -155,7 +155,7 @@ class Maker {
   std::mt19937_64 random_;
   Schedule schedule_;
   Second second_ = Second::kUnknown;
-  bool other_ = false;  // a pool across the second communicator is open
+  bool other_ = false;  // whether a pool across the second communicator is open
   size_t blocks_ = 0;
   std::vector<size_t> live_;
 };

@@ -46,7 +46,7 @@ void RegistrationWatchdog::Bark(const ScheduleRun& run) const {
               << " is in step " << at << " (" << (at < steps.size() ? Describe(steps[at]) : "close") << ")\n";
   }
   std::cout << "no schedule takes " << limit_.count() << " s\n" << std::flush;
-  std::_Exit(kFailed);  // its threads cannot be ended
+  std::_Exit(kFailed);  // nothing else ends its threads
 }
 
 }  // namespace commpool::cli

@@ -1,4 +1,4 @@
-// Ends the process where a schedule takes too long, and says where its ranks are: whoever waits then waits for ever.
+// Ends the process where a schedule takes too long, and prints where its ranks are: they would wait for ever.
 #ifndef COMMPOOL_TOOLS_STRESS_REGISTRATION_WATCHDOG_H_
 #define COMMPOOL_TOOLS_STRESS_REGISTRATION_WATCHDOG_H_
 
@@ -11,7 +11,7 @@
 
 namespace commpool::cli {
 
-// Used by one thread, beside its own.
+// One thread uses it; it has a thread of its own.
 class RegistrationWatchdog {
  public:
   explicit RegistrationWatchdog(std::chrono::seconds limit);
@@ -19,7 +19,7 @@ class RegistrationWatchdog {
   RegistrationWatchdog(const RegistrationWatchdog&) = delete;
   RegistrationWatchdog& operator=(const RegistrationWatchdog&) = delete;
 
-  // The schedule that runs now; null between them.
+  // The running schedule; null between two.
   void Set(const ScheduleRun* run);
 
  private:

@@ -1,4 +1,5 @@
-// commpool_stress sweep: what each constant of expandable pools is worth. Pools and devices are models: it needs none.
+// commpool_stress sweep: what each constant of expandable pools is worth. Pools and devices are models: it needs no
+// GPU.
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>

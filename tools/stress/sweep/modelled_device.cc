@@ -9,19 +9,19 @@ namespace commpool::cli {
 
 namespace {
 
-// What a program does between two events, on the host.
+// The host's work between two events.
 constexpr double kHostMicroseconds = 5;
-// A kernel's start, and the rate at which work goes through its block: some kernels stream, most compute.
+// A kernel's start, and how fast it goes through its block: some kernels stream, most compute.
 constexpr double kKernelMicroseconds = 4;
 constexpr double kBytesPerMicrosecond = 5e5;
 
-// How many operations a stream takes before the host has to wait.
+// How many operations a stream takes before the host must wait.
 constexpr size_t kMostQueued = 1000;
 
-// Held work ends where an allocation waits for longer (rescue.cc).
+// Held work ends where an allocation waits longer than this (rescue.cc).
 constexpr double kReleasedAfterMicroseconds = 3000;
 
-// For each event, the next that begins on the stream that `stream_of` says; the end where there is none.
+// For each event, the next event on the stream that `stream_of` gives; the end where there is none.
 template <typename StreamOf>
 std::vector<uint32_t> NextEvents(const Trace& trace, StreamOf stream_of) {
   const auto end = static_cast<uint32_t>(trace.events.size());

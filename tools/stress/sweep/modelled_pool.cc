@@ -165,7 +165,7 @@ void ModelledPool::RecordStream(Address address, uint32_t stream) {
 }
 
 void ModelledPool::PollFences() {
-  std::set<uint32_t> at_work;  // behind a stream's first that has not passed no other is asked
+  std::set<uint32_t> at_work;  // ask no fence behind a stream's first one that has not passed
   for (const engine::Fence fence : engine_->PendingFences()) {
     const auto found = fences_.find(fence);
     if (found == fences_.end() || at_work.contains(found->second.stream)) continue;

@@ -1,8 +1,8 @@
-// A pool in modelled time: the engine that a real pool has, asked in the same order. The plans of its growth are
-// carried out by calls of the driver that cost what the emulator says and change nothing.
+// A pool in modelled time: a real pool's engine, asked in the same order. It carries out growth plans by driver calls
+// that cost as much as in the emulator and change nothing.
 //
-// What `commpool_stress sweep` needs a thousand times over, with constants that no option of a pool sets. That it
-// reserves what the real pool reserves, sweep_test says. One thread.
+// `commpool_stress sweep` needs a thousand of them, with constants that no option of a pool sets. sweep_test checks
+// that it reserves as much as the real pool. One thread.
 #ifndef COMMPOOL_TOOLS_STRESS_SWEEP_MODELLED_POOL_H_
 #define COMMPOOL_TOOLS_STRESS_SWEEP_MODELLED_POOL_H_
 
@@ -50,13 +50,13 @@ class ModelledPool {
     uint64_t bytes = 0;
   };
 
-  // What can be done for a request that free memory does not serve.
+  // Makes room for a request that free memory cannot serve.
   void Grow(uint64_t bytes, uint32_t stream);
   void Do(const internal::engine::GrowthStep& step);
   void PollFences();
   Address ServeSlowly(uint64_t bytes, uint32_t stream);
   std::optional<Address> ServeFrom(uint64_t bytes, uint32_t stream, internal::engine::Reuse reuse);
-  // The stream waits for what the block is still used by.
+  // Makes the stream wait for the block's remaining uses.
   Address HandOut(const internal::engine::Served& served, uint64_t requested, uint32_t stream);
   bool DrainCaches();
   bool Give(Address address, const Cacheable& block);

@@ -26,7 +26,7 @@ void ModelledProgress::Poll() {
     device_.Call("cuEventRecord");
     checkpoints_.push_back({stream, now, mark});
   }
-  std::set<engine::StreamKey> at_work;  // behind a stream's first that has not passed no other is asked
+  std::set<engine::StreamKey> at_work;  // ask no fence behind a stream's first one that has not passed
   std::erase_if(checkpoints_, [&](const Checkpoint& checkpoint) {
     if (at_work.contains(checkpoint.stream)) return false;
     device_.Call("cuEventQuery");

@@ -1,4 +1,4 @@
-// What src/pool/blocks/stream_progress does, in modelled time: learns which streams are done with free memory.
+// src/pool/blocks/stream_progress in modelled time: learns which streams are done with free memory.
 #ifndef COMMPOOL_TOOLS_STRESS_SWEEP_MODELLED_PROGRESS_H_
 #define COMMPOOL_TOOLS_STRESS_SWEEP_MODELLED_PROGRESS_H_
 
@@ -15,11 +15,11 @@ class ModelledProgress {
   ModelledProgress(ModelledDevice& device, internal::engine::CachingEngine& engine)
       : device_(device), engine_(engine) {}
 
-  // Whether the stream stands still, and then its free memory is idle.
+  // Whether the stream has finished; then its free memory is idle.
   bool IsIdle(internal::engine::StreamKey stream);
-  // Asks about every stream that may still use free memory, and what is recorded behind those that go on.
+  // Asks every stream that may still use free memory, and the marks behind streams that still work.
   void Poll();
-  // Polls until no stream may use free memory any more, or for so long, as StreamProgress waits. Whether it had to
+  // Polls like StreamProgress until no stream uses free memory any more, or for so long. Returns whether it had to
   // wait.
   bool Await(double limit_us, const std::function<void()>& poll_fences);
 

@@ -61,7 +61,7 @@ size_t ChooseWithout(const Sweep& sweep, const SweepTrace& left_out) {
 struct Summary {
   double mean_use = 0;
   double least_use = 1;
-  double longer = 0;  // than the ideal critical path, a mean share
+  double longer = 0;  // the mean share beyond the ideal critical path
   double cost = 0;
   uint64_t events = 0, driver_calls = 0, memory_calls = 0, steady_memory_calls = 0, host_waits = 0, device_waits = 0;
   double driver_us = 0;
@@ -123,7 +123,7 @@ void PrintLine(const std::string& name, const Summary& summary) {
               summary.PerThousand(summary.device_waits), 100 * summary.longer, summary.cost);
 }
 
-// Allocations and frees, with a pool or without one.
+// Replays allocations and frees, with a pool or without one.
 SweepMeasures Run(const Trace& trace, ModelledDevice& device, ModelledPool* pool) {
   std::vector<ModelledPool::Address> addresses(trace.blocks);
   uint64_t calls_at_half = 0;
@@ -152,7 +152,7 @@ SweepMeasures Run(const Trace& trace, ModelledDevice& device, ModelledPool* pool
   return measures;
 }
 
-// With a pool over the engine.
+// The same with a pool over the engine.
 SweepMeasures RunWith(const Trace& trace, ModelledWork work, std::unique_ptr<engine::CachingEngine> engine) {
   ModelledDevice ideal(trace, work);
   const double ideal_us = Run(trace, ideal, nullptr).critical_us;

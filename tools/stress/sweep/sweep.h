@@ -1,5 +1,5 @@
-// `commpool_stress sweep`: what each constant of expandable pools is worth, on modelled devices, and which values
-// would be chosen for a trace by the others. Pure: any thread.
+// `commpool_stress sweep`: what each constant of expandable pools is worth on modelled devices, and which value the
+// other traces would choose for a trace. Pure: any thread.
 #ifndef COMMPOOL_TOOLS_STRESS_SWEEP_SWEEP_H_
 #define COMMPOOL_TOOLS_STRESS_SWEEP_SWEEP_H_
 
@@ -20,7 +20,7 @@ struct SweepMeasures {
   uint64_t peak_requested_bytes = 0;
   uint64_t peak_reserved_bytes = 0;
   uint64_t driver_calls = 0;
-  uint64_t memory_calls = 0;         // of these, what makes, maps, opens and unmaps memory
+  uint64_t memory_calls = 0;         // of these, the calls that make, map, open and unmap memory
   uint64_t steady_memory_calls = 0;  // of these, in the second half
   uint64_t host_waits = 0;
   uint64_t device_waits = 0;
@@ -29,18 +29,18 @@ struct SweepMeasures {
   double ideal_us = 0;     // the same without an allocator
 
   double utilisation() const;
-  // In percent: the memory that was not used, and what the allocator adds to the critical path. A point of memory
-  // counts as much as a point of time.
+  // In percent: unused memory, plus what the allocator adds to the critical path. A point of memory counts as much as a
+  // point of time.
   double cost() const;
 };
 
-// One replay in modelled time.
+// Replays once in modelled time.
 SweepMeasures ReplayModelled(const Trace& trace, const internal::engine::Slack& slack, ModelledWork work);
 
-// The same of a fixed pool.
+// The same with a fixed pool.
 SweepMeasures ReplayModelledFixed(const Trace& trace, ModelledWork work);
 
-// One constant at one of its values, the others as they are shipped.
+// One constant with one of its values; the other constants as shipped.
 struct SweepSetting {
   std::string constant;
   uint64_t share = 0;
@@ -55,15 +55,15 @@ struct SweepTrace {
 
 struct Sweep {
   std::vector<double> scales;
-  std::vector<SweepSetting> settings;  // the first is what is shipped
+  std::vector<SweepSetting> settings;  // the first is the shipped one
   std::vector<SweepTrace> traces;
 };
 
-// All traces at 0.93, 1 and 1.31 times their sizes, with each setting. `progress` hears how many replays are done.
+// All traces at 0.93, 1 and 1.31 times their sizes, with each setting. `progress` gets the number of finished replays.
 Sweep RunSweep(const std::vector<Trace>& traces, const std::function<void(size_t, size_t)>& progress);
 
 nlohmann::json ToJson(const Sweep& sweep);
-// To stdout: a line a setting, then a line a trace with what the others chose for it.
+// Prints a line for each setting, then a line for each trace with the choice of the other traces.
 void PrintSweep(const Sweep& sweep);
 
 }  // namespace commpool::cli
