@@ -23,7 +23,7 @@ constexpr std::string_view kCompressed = ".trace.xz";
 
 bool IsTrace(const std::string& file) { return file.ends_with(kPlain) || file.ends_with(kCompressed); }
 
-// The numbers of one line; nothing where the line holds anything else.
+// The numbers of one line; nothing where the line has anything else.
 class Line {
  public:
   explicit Line(std::string_view text) : rest_(text) {}
@@ -48,7 +48,7 @@ class Parser {
  public:
   explicit Parser(std::string name) { trace_.name = std::move(name); }
 
-  // Empty, or what is wrong with the line.
+  // Reads a line. Returns what is wrong with it, or an empty text.
   std::string Read(std::string_view text) {
     if (text.empty() || text.front() == '#') return "";
     Line line(text.substr(1));
@@ -174,7 +174,7 @@ void SpreadOverStreams(Trace& trace, uint32_t streams) {
   for (TraceEvent& event : trace.events) {
     if (event.allocates()) {
       stream_of[event.block] = event.block / kRun % streams;
-      // Each stream writes a half of a block that two use.
+      // Each stream writes one half of a block that two streams use.
       const bool shared = streams > 1 && event.block % kSharedEvery == 0 && event.bytes >= 2;
       event.also_on = shared ? (stream_of[event.block] + 1) % streams : TraceEvent::kNoStream;
     }

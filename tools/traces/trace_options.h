@@ -1,4 +1,4 @@
-// Which traces a command reads, and what it makes of them first.
+// Which traces a command reads, and how it changes them first.
 #ifndef COMMPOOL_TOOLS_TRACES_TRACE_OPTIONS_H_
 #define COMMPOOL_TOOLS_TRACES_TRACE_OPTIONS_H_
 
@@ -19,7 +19,7 @@ struct TraceChoice {
 
 void AddTraceOptions(Command command, TraceChoice& choice);
 
-// All of them, scaled and spread.
+// Reads all of them, scaled and spread.
 Result<std::vector<Trace>> ReadTraces(const TraceChoice& choice);
 
 }  // namespace commpool::cli

@@ -8,7 +8,7 @@
 
 namespace commpool::cli {
 
-// `file` is for the error alone: kInvalidArgument where the bytes are no whole .xz file, or hold more than 1 GiB.
+// `file` is only for the error: kInvalidArgument where the bytes are no complete .xz file, or hold more than 1 GiB.
 Result<std::string> DecompressXz(const std::string& file, const std::string& compressed);
 
 }  // namespace commpool::cli
