@@ -1,5 +1,5 @@
-// What the product's sources include most, compiled once for all of them (../precompiled.bzl). A source still includes
-// what it uses. Nothing of ours: a change would compile every source anew.
+// The headers that the product's sources include most, compiled once (../precompiled.bzl). A source still includes what
+// it uses. None of our own headers: a change would compile every source again.
 #ifndef COMMPOOL_TOOLS_BAZEL_PRECOMPILED_STANDARD_H_
 #define COMMPOOL_TOOLS_BAZEL_PRECOMPILED_STANDARD_H_
 
