@@ -41,7 +41,7 @@ def _reason(element):
 
 
 def count_report(tally, label, text, status):
-    """Adds one test.xml; `status` is what Bazel says of the whole test."""
+    """Adds one test.xml; `status` is Bazel's result for the whole test."""
     try:
         cases = list(xml.etree.ElementTree.fromstring(text).iter("testcase"))
     except xml.etree.ElementTree.ParseError:
@@ -75,14 +75,14 @@ def _report_text(result):
 
 
 def _left_out(event, options):
-    """Whether --test_tag_filters=-TAG,... keeps Bazel from running a test that it has configured all the same."""
+    """Whether --test_tag_filters=-TAG,... skips a test that Bazel has configured."""
     filters = [option.split("=", 1)[1].split(",") for option in options if option.startswith("--test_tag_filters=")]
     unwanted = {word[1:] for word in (filters[-1] if filters else []) if word.startswith("-")}
     return bool(unwanted.intersection(event["configured"].get("tag", [])))
 
 
 def count_events(tally, lines):
-    """Adds one run of `bazel test`; a test that was asked for and never ran has failed."""
+    """Adds one run of `bazel test`; a test that never ran counts as failed."""
     results, expected, end, options = [], set(), None, []
     for line in lines:
         event = json.loads(line)
@@ -109,7 +109,7 @@ def main(paths):
     for path in paths:
         text = pathlib.Path(path).read_text(encoding="utf-8")
         if text.startswith("<"):
-            count_report(tally, pathlib.Path(path).stem, text, "PASSED")  # its failures are in it
+            count_report(tally, pathlib.Path(path).stem, text, "PASSED")  # the report has its failures
         else:
             count_events(tally, text.splitlines())
     for skip in tally.skips:

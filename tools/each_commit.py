@@ -22,7 +22,7 @@ _LINES_OF_A_FAILURE = 40
 
 
 class Failure(Exception):
-    """A step of one commit that failed; the text says which, and what was said."""
+    """A failed step of a commit; the text has the step and its output."""
 
 
 def output_of(*command, folder=ROOT):
@@ -42,7 +42,7 @@ def package_of(folder, path):
 
 
 def touched(folder, paths):
-    """The query for what has to be built where these files changed; empty where nothing is built from them."""
+    """The query for the targets to build after changes of these files; empty where nothing is built from them."""
     paths = [path for path in paths if path.suffix not in _READ_BY_PEOPLE_ALONE]
     if any(path.suffix in _FOR_EVERYTHING or path.name in _FOR_EVERYTHING for path in paths):
         return "kind(rule, //...)"
@@ -72,7 +72,7 @@ def build(folder, query):
 
 
 def judge(folder, commit):
-    """What became of a commit, in words; a Failure where it cannot be bisected."""
+    """Checks a commit and describes the result; a Failure where it cannot be bisected."""
     output_of("git", "checkout", "--quiet", "--detach", commit, folder=folder)
     names = output_of("git", "diff", "--name-only", "-z", f"{commit}^", commit, folder=folder).split("\0")
     query = touched(folder, [pathlib.Path(name) for name in names if name])

@@ -1,4 +1,4 @@
-"""Runs the unittest cases of some files and writes the report that Bazel asks for.
+"""Runs the unittest cases of some files and writes a report for Bazel.
 
 usage: python_test_runner.py FILE... -- [ARGUMENT...]
 Files called *_test.py hold the cases; the others are modules that they may import by name.
@@ -31,7 +31,7 @@ class ReportedResult(unittest.TextTestResult):
         super().stopTest(test)
 
     def _note(self, test, kind, message):
-        # What fails before a case begins, as a class's or a module's setUp, is a case of its own in the report.
+        # A failure before a case begins, in a class's or a module's setUp, counts as a case of its own.
         case = self._case if isinstance(test, unittest.TestCase) else ElementTree.SubElement(
             self.suite, "testcase", name=str(test), classname="", status="run", time="0")
         ElementTree.SubElement(case, kind, message=message)

@@ -11,13 +11,13 @@ from campaign import Verdict
 _BUILD_FAILED, _TESTS_FAILED = 1, 3
 # Bazel's limits for small, moderate, long and eternal tests: a fault that hangs is noticed by the first.
 _TIMEOUTS = "--test_timeout=120,180,300,600"
-# What a fault makes would fill a disk cache, and nobody asks for it again.
+# The outputs for a fault would fill a disk cache, and nobody needs them again.
 _KEEP_NOTHING = "--noremote_upload_local_results"
-# A fault may also take memory without end: 8 GiB of its own are more than any test needs.
+# A fault may take memory without end. 8 GiB are more than any test needs.
 _LIMIT = "--run_under=prlimit --data=8589934592"
-# A fault's cost is that of linking the tests; the first failure says enough.
+# Most of a fault's cost is linking tests; the first failure is enough.
 _FAST_LINKER = ["--linkopt=-fuse-ld=lld"] if shutil.which("ld.lld") else []
-# An element beyond a container's end is noticed where it is read, not only where it matters.
+# Finds an element beyond a container's end where it is read, not only where it matters.
 _CHECKED = "--copt=-D_GLIBCXX_ASSERTIONS"
 _FIRST_FAILURE = "--test_env=GTEST_FAIL_FAST=1"
 _UNSUCCESSFUL = re.compile(r"^(//\S+)\s.*\b(?:FAILED|TIMEOUT|FLAKY)\b", re.MULTILINE)
@@ -26,7 +26,7 @@ _UNSUCCESSFUL = re.compile(r"^(//\S+)\s.*\b(?:FAILED|TIMEOUT|FLAKY)\b", re.MULTI
 class BazelJudge:
 
     def __init__(self, scratch, folders, bazel="bazel", jobs=None):
-        """`folders` of tests are asked; `bazel` and `jobs` say how."""
+        """`folders`: the tests to run; `bazel` and `jobs`: how to run them."""
         self._scratch, self._bazel = scratch, shlex.split(bazel)
         self._universe = " + ".join(f"//tests/{folder}/..." for folder in folders)
         self._options = ["-c", "fastbuild", "--symlink_prefix=/", "--noshow_progress", _CHECKED]
@@ -56,16 +56,16 @@ class BazelJudge:
         return 1 if package.split("/")[3] == file.parts[1] else 2
 
     def passes(self, *options):
-        """Whether every test passes without a fault: otherwise each fault would seem noticed."""
+        """Whether every test passes without a fault; otherwise every fault would seem to be noticed."""
         return self._test(self._universe.split(" + "), *options).returncode == 0
 
     def build_errors(self):
-        """What the compiler says of the tests' sources; None where all build."""
+        """The compiler's errors in the tests' sources; None where all build."""
         result = self._run("build", *self._options, "--keep_going", "--build_tests_only", *self._universe.split(" + "))
         return None if result.returncode == 0 else result.stderr
 
     def verdict(self, fault, tests, *options):
-        """What the tests say of a fault that is in the sources; they run in groups, nearest first."""
+        """The tests' verdict on a fault in the sources; they run in groups, nearest first."""
         file = pathlib.PurePath(fault.path)
         for distance in range(3):
             group = [test for test in tests if self._distance(file, test) == distance]

@@ -1,4 +1,4 @@
-"""Draws faults, has each judged, and says which the tests did not notice."""
+"""Draws faults, judges each, and lists those that the tests did not notice."""
 
 import enum
 import itertools
@@ -15,14 +15,14 @@ class Verdict(enum.Enum):
 
 
 def draw(faults, seed):
-    """The faults with their numbers, in an order that the seed and the sources alone decide."""
+    """The faults with their numbers, in an order that depends only on the seed and the sources."""
     drawn = sorted(faults)
     random.Random(seed).shuffle(drawn)
     return list(enumerate(drawn))
 
 
 class Campaign:
-    """`judge(fault)` returns a verdict and what led to it, in words; `prepare(faults)` comes before, for many."""
+    """`judge(fault)` returns a verdict and its reason; `prepare(faults)` comes first, for many faults."""
 
     def __init__(self, judge, known, say=print, prepare=lambda faults: None):
         self._judge, self._known, self._say, self._prepare = judge, known, say, prepare
@@ -56,6 +56,6 @@ class Campaign:
                 f"{self.counts[Verdict.SURVIVED]} survive, {self.counts[Verdict.EQUIVALENT]} equivalent")
 
     def good(self):
-        """Whether enough was noticed of what changes behaviour; nothing judged proves nothing."""
+        """Whether the tests noticed enough of the faults that change behaviour; without judged faults: no."""
         changing = self.counts[Verdict.NOTICED] + self.counts[Verdict.SURVIVED]
         return self.judged() > 0 and self.counts[Verdict.NOTICED] >= ENOUGH * changing

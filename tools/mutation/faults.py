@@ -1,4 +1,4 @@
-"""The one-line faults that a C++ source can be given: a condition negated, a statement dropped, a bound moved."""
+"""One-line faults for C++ sources: negates a condition, drops a statement, moves a bound."""
 
 import dataclasses
 import re
@@ -8,7 +8,7 @@ _NOISE = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|'
     r"(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'", re.DOTALL)
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.MULTILINE)
-# Checks of our own invariants change nothing while the code is right.
+# Checks of our own invariants change nothing while the code is correct.
 _CHECK = re.compile(r"\b(?:COMMPOOL_CHECK|static_assert)\s*\(")
 _CONDITION = re.compile(r"\b(?:if|while) \(")
 _EQUALITY = re.compile(r" (==|!=) ")
@@ -18,7 +18,7 @@ _EXTREME = re.compile(r"\bstd::(min|max)\b(?=[(<])")
 _JUMP = re.compile(r"(?:return|break|continue);")
 _CALL = re.compile(r"(?:\(void\))?[*(]?[\w:]+(?:[\w:.\[\]()*]|->)*\(.*\);")
 _CHANGE = re.compile(r"(?:\+\+|--)[^;]+;|[\w:.\[\]()*>-]+ (?:[-+*/|&]|<<|>>)?= [^;]+;|[\w:.\[\]()>-]+(?:\+\+|--);")
-# What stands before a statement.
+# The text that may stand before a statement.
 _ENDS = re.compile(r"(?:[;{}:)]|\belse)\s*$")
 _GUARDED_JUMP = re.compile(r"if \(.*\) (?:return\b.*|break|continue);")
 
@@ -37,7 +37,7 @@ class Fault:
     after: str
 
     def text(self):
-        """What identifies the fault while lines above it come and go."""
+        """Identifies the fault even when lines above it change."""
         return f"{squeeze(self.before)} -> {squeeze(self.after)}"
 
     def place(self):
@@ -63,7 +63,7 @@ def closing(text, opening):
 
 
 def code_of(text):
-    """The text, of the same shape, in which only code is left."""
+    """The text in the same shape, but with code alone."""
     text = _DIRECTIVE.sub(_blank, _NOISE.sub(_blank, text))
     for match in list(_CHECK.finditer(text)):
         end = closing(text, match.end() - 1)
@@ -101,7 +101,7 @@ def _moves(line, code):
 
 
 def faults_of(path, text):
-    """Every fault that the file can be given, in the order of its lines."""
+    """Every possible fault of the file, in the order of its lines."""
     found, continues = [], False
     for number, (line, code) in enumerate(zip(text.split("\n"), code_of(text).split("\n")), 1):
         for kind, changes in [("negated", _negations), ("dropped", _drops), ("moved", _moves)]:

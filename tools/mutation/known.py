@@ -38,7 +38,7 @@ class KnownFaults:
         return None
 
     def stale(self, faults):
-        """The entries that match none of the faults that the sources can be given."""
+        """The entries that match no possible fault of the sources."""
         for fault in faults:
             self.reason(fault)
         return [f"{path}: {change}" for path, change in self._reasons if (path, change) not in self._met]

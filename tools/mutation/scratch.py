@@ -8,14 +8,14 @@ import subprocess
 
 
 def _listed(root):
-    """What git tracks, and what it does not ignore."""
+    """The files that git tracks or does not ignore."""
     command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return {name for name in names.split("\0") if name and (root / name).is_file()}
 
 
 class Scratch:
-    """At one place for each checkout, so that the next run builds only what changed. One run at a time uses it."""
+    """Each checkout has one such place, so that the next run builds only what has changed. One run at a time."""
 
     def __init__(self, root, folder):
         self.root, self.folder = pathlib.Path(root), pathlib.Path(folder)

@@ -1,4 +1,4 @@
-"""Judges many faults with one build: each is switched on in the tests that come to its line."""
+"""Judges many faults with one build: the tests that reach a fault's line run with the fault switched on."""
 
 import contextlib
 import pathlib
@@ -8,24 +8,24 @@ import tempfile
 import switches
 from campaign import Verdict
 
-# The compiler names a header by the folder that it searched: `./src/engine/heap.h`.
+# The compiler names a header with the folder that it searched: `./src/engine/heap.h`.
 _ERROR = re.compile(r"^(?:\./)?(?P<path>[\w/.]+):(?P<line>\d+):\d+: error:", re.MULTILINE)
 _MOST_BUILDS = 8
 
 
 class FailingTests(Exception):
-    """A test fails while every fault is off: each fault would seem noticed."""
+    """A test fails while every fault is off, so that every fault would seem to be noticed."""
 
 
 class SwitchedJudge:
-    """Those whose line cannot hold a switch are planted alone, in the sources that hold the others switched off."""
+    """A fault whose line cannot hold a switch is planted alone, with the others switched off."""
 
     def __init__(self, scratch, judge):
         self._scratch, self._judge = scratch, judge
         self._switches, self._reached, self._originals = switches.Switches(), {}, {}
 
     def prepare(self, listed):
-        """Builds these faults, beside those from before, and finds who comes to their lines."""
+        """Builds these faults in addition to the earlier ones, and finds the tests that reach their lines."""
         self._switches.add(listed)
         for path in {fault.path for fault in listed} - set(self._originals):
             self._originals[path] = self._file(path).read_text(encoding="utf-8")
@@ -67,7 +67,7 @@ class SwitchedJudge:
             self._write()
 
     def _build(self):
-        """Leaves alone what does not compile behind a switch: a declaration in a condition, a constant expression."""
+        """Skips faults that do not compile behind a switch: a declaration in a condition, a constant expression."""
         for _ in range(_MOST_BUILDS):
             self._write()
             errors = self._judge.build_errors()

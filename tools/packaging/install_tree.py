@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lays out an install tree of what Bazel built; tools/install calls it.
+"""Makes an install tree from Bazel's outputs; tools/install calls it.
 
 usage: install_tree.py --prefix DIR --source REPOSITORY --library FILE --cli FILE --cuda FILE --cudart FILE --nccl FILE
                        --nvml FILE [--strict]
@@ -52,7 +52,7 @@ class Tree:
     def put(self, source, place, kind="data"):
         target = self.prefix / place
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)  # never writes through a link, nor into a program that runs
+        target.unlink(missing_ok=True)  # never writes through a link, nor into a running program
         shutil.copyfile(source, target)
         target.chmod(_MODES[kind])
         return target
@@ -75,7 +75,7 @@ class Tree:
 
 
 def install_library(tree, source, version):
-    """Returns its file's name, and the name that programs load it by."""
+    """Returns the file's name, and the name by which programs load it."""
     name = portability.soname(source)
     library = tree.file_of(name, version)
     tree.put_binary(source, f"lib/{library}")

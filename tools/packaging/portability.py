@@ -1,4 +1,4 @@
-"""What a library or program asks of the system that loads it, and how much of its own it has: asked of binutils."""
+"""Asks binutils what a library or program needs from the system, and what it contains."""
 
 import os
 import re
@@ -8,8 +8,8 @@ import subprocess
 OLDEST = {"GLIBC": "2.28", "GLIBCXX": "3.4.25", "CXXABI": "1.3.11", "GCC": "7.0.0"}
 LIBRARY_BYTES = 1_500_000
 
-# What glibc 2.28 has beside libc.so.6, of what programs use. Before 2.30 glibc looks for a symbol in the file that it
-# was linked from, and nowhere else.
+# Libraries of glibc 2.28 beside libc.so.6 that programs use. Before 2.30 glibc looks for a symbol only in the file that
+# it was linked from.
 _ELSEWHERE = {
     "libdl.so.2": re.compile(r"dl(?:addr1?|close|error|info|mopen|open|sym|vsym)$"),
     "libpthread.so.0": re.compile(r"sem_\w+$|(?:__)?pthread_(?:atfork|cancel|create|detach|join|key_\w+|kill|once|"
@@ -41,7 +41,7 @@ def newest_versions(file):
 
 
 def too_new(file, oldest=None):
-    """One line for each version node of which the file asks for more than the oldest system has."""
+    """One line for each version node where the file needs a newer version than the oldest system has."""
     limits = oldest or OLDEST
     return [f"{os.path.basename(file)} needs {node}_{version}, newer than {node}_{limits[node]}"
             for node, version in sorted(newest_versions(file).items()) if _numbers(version) > _numbers(limits[node])]
@@ -52,7 +52,7 @@ def _readelf(option, file):
 
 
 def files_of_symbols(file):
-    """Symbol -> the library that it is looked for in: {"dlopen": "libdl.so.2"}."""
+    """Symbol -> the library in which the loader looks for it: {"dlopen": "libdl.so.2"}."""
     libraries, library = {}, None
     for named, version in _FILE.findall(_readelf("--version-info", file)):
         if named:
@@ -64,14 +64,14 @@ def files_of_symbols(file):
 
 
 def misplaced(file):
-    """One line for each symbol that the oldest system has in another library than the one that it is looked for in."""
+    """One line for each symbol that lies in another library on the oldest system."""
     return [f"{os.path.basename(file)} looks for {name} in {library}, and glibc {OLDEST['GLIBC']} has it in {home}"
             for name, library in sorted(files_of_symbols(file).items())
             for home, names in _ELSEWHERE.items() if library != home and names.match(name)]
 
 
 def soname(file):
-    """The name that programs load a library by."""
+    """The name by which programs load a library."""
     match = re.search(r"SONAME\s+(\S+)", _objdump("-p", file))
     if not match:
         raise ValueError(f"{file} has no SONAME")
@@ -79,7 +79,7 @@ def soname(file):
 
 
 def needed(file):
-    """The libraries that the system has to find before the file starts."""
+    """The libraries that the system must find before the file can start."""
     return re.findall(r"NEEDED\s+(\S+)", _objdump("-p", file))
 
 

@@ -31,12 +31,12 @@ _DECLARATION = re.compile(
 _INIT = re.compile(r"\bcommpool_(?P<struct>\w+)_init\([^)]*\) \{(?P<body>.*?)\n\}", re.DOTALL)
 _DEFAULTS = {"UINT64_MAX": "2**64 - 1"}
 _CALLBACK_FIELD = re.compile(r"(.*)\(\*(\w+)\)\((.*)\)", re.DOTALL)
-_ROUTER = "commpool_torch_"  # of the functions of SURFACE_H
+_ROUTER = "commpool_torch_"  # prefix of SURFACE_H's functions
 _NAME = re.compile(r"\w+$")
-_SAID = re.compile(r"(\w+); +/\* (.*?) \*/")  # of a field, at its line's end
+_SAID = re.compile(r"(\w+); +/\* (.*?) \*/")  # a field's comment, at the end of its line
 _SCALARS = {"size_t": "ctypes.c_size_t", "ptrdiff_t": "ctypes.c_ssize_t", "int": "ctypes.c_int",
             "uint64_t": "ctypes.c_uint64", "double": "ctypes.c_double"}
-# What the library fills, and what Python makes of it.
+# Structs that the library fills, and how Python shows them.
 _VALUES = {"commpool_counter": "NamedTuple", "commpool_statistics": "", "commpool_block": "NamedTuple",
            "commpool_setting": "NamedTuple"}
 
@@ -108,12 +108,12 @@ class Module:
 
     @staticmethod
     def _default(value):
-        """As Python has what C sets."""
+        """Python's form of a value in C."""
         return ("ctypes.sizeof(self)" if value.startswith("sizeof(") else f"b{value}" if value.startswith('"') else
                 _DEFAULTS.get(value, value))
 
     def _field(self, declared):
-        """Name, ctypes' type and the value's of a struct's field."""
+        """A field's name, its type in ctypes, and the type of its value."""
         callback = _CALLBACK_FIELD.fullmatch(declared)
         if callback:
             self._add_callback(callback[2], callback[1], callback[3])
@@ -150,7 +150,7 @@ class Module:
         if stars == 0:
             return self.types.get(base, "None")
         known = "ctypes.c_void_p" if base in self.callbacks else self.types.get(base)
-        if known is None:  # of what Python knows the address alone
+        if known is None:  # Python knows only the address
             known, stars = "ctypes.c_char_p" if "const char" in declared else "ctypes.c_void_p", stars - 1
         return f"ctypes.POINTER({known})" if stars else known
 

@@ -26,12 +26,12 @@ _SOURCE = "src/adapters/torch/router_all.cc"
 _NEWER = "tools/bazel/portable/newer_functions.c"
 _FLAGS = "src/python/commpool/_flags.py"
 _TORCHS_OWN = ("libc10_cuda.so", "libc10.so")
-# Of a wheel, what is compiled and checked against.
+# The files of a wheel that the binary is compiled and checked against.
 _WANTED = re.compile(r"torch/(?:version\.py|include/.*|lib/libc10(?:_cuda)?\.so)$")
 
 
 def unpack(wheel, folder):
-    """What is wanted of a wheel of torch; returns where it lies."""
+    """Unpacks the needed files of a torch wheel; returns their folder."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder, [name for name in archive.namelist() if _WANTED.match(name)])
     return folder
@@ -61,7 +61,7 @@ def build(options):
     newer = output.with_suffix(".newer.o")
     subprocess.run(["gcc", *flags["COMPILE"], "-c", str(source / _NEWER), "-o", str(newer)], check=True)
     headers = [torch / "include", torch / "include/torch/csrc/api/include", options.cuda]
-    # Headers name their files in messages: wherever torch lies, the bytes are the same.
+    # Messages contain header names: the bytes must not depend on where torch lies.
     command = ["g++", *flags["CXX"], f"-ffile-prefix-map={options.torch}/=", f"-I{source}", f"-I{source / 'include'}",
                *(f"-isystem{folder}" for folder in headers), str(source / _SOURCE), str(newer), "-o", str(output),
                *flags["LINK"], *_link(options.older)]
@@ -76,7 +76,7 @@ def _numbers(text):
 
 
 def newer_than_torchs(binary, torch):
-    """A line for each version node of which the binary asks for more than torch's own libraries do."""
+    """A line for each version node where the binary needs a newer version than torch's own libraries."""
     own = {}
     for name in (*_TORCHS_OWN, "libtorch_cpu.so", "libtorch_python.so"):
         file = torch / "torch/lib" / name
@@ -86,13 +86,13 @@ def newer_than_torchs(binary, torch):
 
 
 def asks_for_torchs(binary):
-    """A line for each library of torch's that the loader would look for: no system that a tag names has it."""
+    """A line for each library of torch that the loader would search: no system of a tag has it."""
     return [f"{binary.name} needs {name}" for name in portability.needed(binary) if name in _TORCHS_OWN]
 
 
 def does_not_load(binary, torch):
-    """What the loader says of the binary where every symbol of it has to be there; empty where it loads."""
-    # CUDA's runtime is everybody's in a process with torch, and the package makes torch's own known; 2 is RTLD_NOW.
+    """The loader's error when it resolves every symbol of the binary; empty where it loads."""
+    # A process with torch has CUDA's runtime and, through the package, torch's own libraries. 2 is RTLD_NOW.
     known = [_cuda_runtime(torch), *(name for name in _TORCHS_OWN if (torch / "torch/lib" / name).exists())]
     program = f"import ctypes, os, sys\nfor name in {known}: ctypes.CDLL(name, os.RTLD_GLOBAL | os.RTLD_NOW)\n" \
               "ctypes.CDLL(sys.argv[1], os.RTLD_NOW)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the wheel of what Bazel built: the Python package around an install tree; tools/wheel calls it.
+"""Makes the wheel from Bazel's outputs: the Python package around an install tree; tools/wheel calls it.
 
 usage: wheel.py --output DIR --source REPOSITORY --library FILE --cli FILE --cuda FILE --cudart FILE --nccl FILE
                 --nvml FILE [--module FILE]... [--router VERSION=FILE]... [--strict]
@@ -24,12 +24,12 @@ import zipfile
 import install_tree
 import portability
 
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can tell
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the first date that a zip file can hold
 _PACKAGE = pathlib.Path("src/python/commpool")
 _PACKAGED = ("*.py", "*.pyi", "py.typed", "_rmm_resource.cc")
-# What the router is compiled of, and with.
+# The files from which the router is compiled.
 _ROUTER_SOURCES = ("src/adapters/torch/*.cc", "src/adapters/torch/*.h", "src/pool/scopes/plan.h")
-# What the systems behind the tags have; of PEP 600 and the images that are named there.
+# What the systems behind the tags provide, from PEP 600 and its images.
 _SYSTEMS = {
     "manylinux_2_17": {"GLIBC": "2.17", "GLIBCXX": "3.4.19", "CXXABI": "1.3.7", "GCC": "4.8.0"},
     "manylinux_2_24": {"GLIBC": "2.24", "GLIBCXX": "3.4.22", "CXXABI": "1.3.10", "GCC": "6.0.0"},
@@ -56,7 +56,7 @@ def binaries(folder):
 
 
 def tag(folder):
-    """The wheel's tag: of the oldest system that all binaries load on.
+    """The wheel's tag: the oldest system that all binaries load on.
 
     Raises:
       ValueError: a binary asks for more than the newest system of the list has.
@@ -69,7 +69,7 @@ def tag(folder):
 
 
 def put_module(tree, file):
-    """A module of Python; or one in C: the library, where it needs that, is the wheel's."""
+    """Copies a module of Python, or one in C, which uses the wheel's own library."""
     place = str(file).rpartition(f"{_PACKAGE}/")[2]
     if file.suffix == ".py":
         tree.put(file, place)
@@ -92,7 +92,7 @@ def lay_out(options, folder):
     for router in options.router:
         version, _, file = router.partition("=")
         tree.put_binary(file, f"torch/lib/libcommpool_torch_{version}.so")
-    for pattern in _ROUTER_SOURCES:  # for torches that no binary is here for
+    for pattern in _ROUTER_SOURCES:  # for versions of torch without a binary here
         for file in sorted(options.source.glob(pattern)):
             tree.put(file, f"torch/router/{file.relative_to(options.source)}")
     if options.router or (package / "torch/router").exists():
@@ -142,14 +142,14 @@ def write_zip(folder, name, wheel):
         for file in [*files, folder / name / "RECORD"]:
             entry = zipfile.ZipInfo(str(file.relative_to(folder)), _EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.create_system = 3  # Unix: the modes count
+            entry.create_system = 3  # Unix: then the modes count
             executable = file.stat().st_mode & 0o100
             entry.external_attr = (0o100755 if executable else 0o100644) << 16
             archive.writestr(entry, file.read_bytes())
 
 
 def make(options):
-    """Returns the wheel's path, and what is wrong with what is in it, a line each."""
+    """Returns the wheel's path, and one line for each thing that is wrong with its contents."""
     with tempfile.TemporaryDirectory() as work:
         folder = pathlib.Path(work)
         found = lay_out(options, folder)

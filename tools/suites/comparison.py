@@ -1,4 +1,4 @@
-"""What the two ways of a suite say of each test, as text and as a line of a record."""
+"""Compares a suite's tests with and without a pool, as text and as a line of a record."""
 
 import collections
 import ctypes
@@ -12,7 +12,7 @@ _ABSENT = {"outcome": "absent", "reason": "", "served": 0}
 
 
 class Comparison:
-    """Of {way: {test: outcome}}."""
+    """Compares {way: {test: outcome}}."""
 
     def __init__(self, found):
         self._found = found
@@ -23,8 +23,8 @@ class Comparison:
             if len({of["outcome"] for of in both.values()}) > 1:
                 self.differences[name] = both
             elif len({_NUMBER.sub("", of["reason"]) for of in both.values()}) > 1:
-                self.other_reasons[name] = both  # a failure of the test's own may hide one of the pool's
-        # Of these nothing is known: a package that the tests import is missing, as a rule.
+                self.other_reasons[name] = both  # a test that fails in both ways may hide a failure of the pool
+        # Nothing is known of these; mostly a package that the tests import is missing.
         self.uncollected = {name: of["reason"] for outcomes in found.values() for name, of in outcomes.items()
                             if of["outcome"] == "uncollected"}
 
@@ -65,7 +65,7 @@ def _device():
 
 
 def record(file, suite, versions, comparison):
-    """Appends a line, as the other tools do."""
+    """Appends a line to the record, as the other tools do."""
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     results = {"counts": comparison.counts(), "served": comparison.served(), "differences": comparison.differences,
                "other_reasons": comparison.other_reasons}

@@ -1,5 +1,5 @@
-"""One process of a suite's tests: pytest over one file, with or without pools; tells tools/suites/runner.py by lines of
-JSON on stdout what begins and what became of it. What tests print goes to stderr."""
+"""One process of a suite's tests: pytest over one file, with or without pools; sends lines of JSON
+on stdout to tools/suites/runner.py: which test begins, and how it ended. The tests' own output goes to stderr."""
 
 import importlib
 import json
@@ -25,7 +25,7 @@ class Recorder:
         items[:] = [item for item in items if self._wants(item.nodeid) and item.nodeid not in self._done]
 
     def pytest_collectreport(self, report):
-        if not report.passed:  # a file that cannot be imported, or skips itself
+        if not report.passed:  # a file that cannot be imported, or that skips itself
             outcome = report.outcome if report.skipped else "uncollected"
             self._tell(name=report.nodeid, outcome=outcome, reason=_reason(report), served=0)
 
@@ -35,10 +35,10 @@ class Recorder:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self):
-        self._put_again()  # the test before it may have put its own
+        self._put_again()  # the previous test may have set its own
 
     def pytest_runtest_logreport(self, report):
-        if self._said in ("failed", "error"):  # in a part of it: that stays
+        if self._said in ("failed", "error"):  # a part of the test has failed: keep that
             return
         if report.failed:
             self._said = "failed" if report.when == "call" else "error"
@@ -54,7 +54,7 @@ class Recorder:
 
 
 def _reason(report):
-    """The line that says most: of an error its message, of a skip its reason."""
+    """The most useful line: an error's message, or the reason of a skip."""
     if isinstance(report.longrepr, tuple):
         return report.longrepr[-1][:300]
     crash = getattr(report.longrepr, "reprcrash", None)
@@ -63,7 +63,7 @@ def _reason(report):
 
 
 def put_on_pool(suite, mode):
-    """The pool, and what puts the framework on it again."""
+    """The pool, and a function that sets the framework on it again."""
     import commpool
 
     pool = commpool.Pool("others", mode=mode or suite.mode)
@@ -85,7 +85,7 @@ def main():
     tell(versions={suite.framework: getattr(framework, "__version__", "")})
     recorder = Recorder(tell, lambda test: suite.wants(test, wanted["tests"]), set(wanted["done"]), pool, put_again)
     sys.path += [os.path.join(wanted["source"], folder) for folder in suite.path]
-    # The suite's own settings hold, but for what is meant for its developers' command line.
+    # Keeps the suite's own settings, except those for its developers' command line.
     status = pytest.main([file, "-q", "--tb=short", "-o", "addopts=", "-p", "no:cacheprovider",
                           f"--rootdir={wanted['source']}", *suite.words], plugins=[recorder])
     if status in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):

@@ -1,4 +1,4 @@
-"""The allocator of two functions that PyTorch's tests compile, without torch's headers: a second in place of a minute.
+"""The allocator of two functions that PyTorch's tests compile, without torch's headers: a second instead of a minute.
 
 Over cudaMalloc, for the emulator has no managed memory, and no test touches it from the host.
 """
@@ -18,7 +18,7 @@ extern "C" int cudaFree(void* pointer);
 
 
 def compile_plainly():
-    """Lets torch.utils.cpp_extension.load_inline make such an allocator so, and everything else as ever."""
+    """Makes torch.utils.cpp_extension.load_inline compile this allocator so; everything else stays."""
     from torch.utils import cpp_extension
 
     usual, folder, numbers = cpp_extension.load_inline, tempfile.mkdtemp(), itertools.count()
@@ -27,7 +27,7 @@ def compile_plainly():
         if words.get("is_python_module", True) or "cudaMallocManaged" not in cpp_sources:
             return usual(name, cpp_sources, *arguments, **words)
         source = re.sub(r"#include <.*>", "", cpp_sources).replace("cudaMallocManaged", "cudaMalloc")
-        library = f"{folder}/{name}_{next(numbers)}.so"  # each with variables of its own, as torch's
+        library = f"{folder}/{name}_{next(numbers)}.so"  # each library has variables of its own, as torch's have
         subprocess.run(["g++", "-shared", "-fPIC", "-x", "c++", "-", "-o", library], input=_PLAIN + source, text=True,
                        check=True)
         return library

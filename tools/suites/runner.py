@@ -1,4 +1,4 @@
-"""Runs a suite's files both ways, each in a process of its own, and goes on behind tests that end it or hang."""
+"""Runs a suite's files with and without a pool, each in a process. A test that ends or hangs it stops no other."""
 
 import contextlib
 import json
@@ -13,27 +13,27 @@ import threading
 
 WAYS = ("without", "pool")
 DIES, HANGS = "dies", "hangs"
-_BEGIN = 600  # seconds at least to import a framework, to collect a file's tests, and to end
+_BEGIN = 600  # the least seconds for importing a framework, collecting a file's tests, and ending
 
 
 class CannotBegin(Exception):
-    """A process ended before its framework was there, and on the pool: the log says why."""
+    """A process ended before its framework was imported and set on the pool; the log says why."""
 
 
 class _Process:
-    """One over a file; in a session of its own, so that what tests start ends with it."""
+    """Runs one file, in its own session, so that processes of its tests end with it."""
 
     def __init__(self, words, wanted, log):
         program = pathlib.Path(__file__).with_name("in_process.py")
         self._process = subprocess.Popen([sys.executable, str(program), *words], stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
         self.is_late = False
-        with contextlib.suppress(BrokenPipeError):  # it could not begin: its status says so
+        with contextlib.suppress(BrokenPipeError):  # it could not begin; its exit status says so
             json.dump(wanted, self._process.stdin)
             self._process.stdin.close()
 
     def line(self, seconds):
-        """What it says next; None where it ends, or says nothing for so long and is ended."""
+        """Its next line; None where it has ended, or was ended after a long silence."""
 
         def end():
             self.is_late = self._process.poll() is None
@@ -52,7 +52,7 @@ class _Process:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self):
-        """Its exit status, behind which nothing of it is left."""
+        """Its exit status, once its whole session has ended."""
         code = self._process.wait()
         self.kill()
         self._process.stdout.close()
@@ -60,7 +60,7 @@ class _Process:
 
 
 class Runs:
-    """Of one suite."""
+    """Runs one suite."""
 
     def __init__(self, suite, options):
         self._suite, self._options, self.versions, self._begun = suite, options, {}, set()
@@ -107,7 +107,7 @@ class Runs:
                 raise CannotBegin(f"{way}: {pathlib.Path(log.name).read_text(encoding='utf-8').strip()[-2000:]}")
             if ended and code == 0:
                 return outcomes
-            # It ended in a test; or while it collected them, between two, or at its own end.
+            # It ended in a test, while it collected tests, between two tests, or at its own end.
             reason = "too long without a word" if process.is_late else f"exit code {code}"
             outcomes[begun or f"{name} (the process)"] = {"outcome": HANGS if process.is_late else DIES,
                                                           "reason": reason, "served": 0}
@@ -115,7 +115,7 @@ class Runs:
                 return outcomes
 
     def _some_of_file(self, file, way, log, outcomes):
-        """As many tests as one process does: the one that it is at, and whether it did all."""
+        """Runs tests in one process until it ends. Returns the current test, and whether all were done."""
         wanted = {"tests": self._options.tests, "mode": self._options.mode, "done": list(outcomes),
                   "source": str(self._options.source.resolve())}
         process = _Process([self._suite, way, str(file.resolve())], wanted, log)

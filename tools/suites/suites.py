@@ -1,26 +1,26 @@
-"""The suites of others that tools/others knows: where a release keeps its tests, and how a user puts a program of that
+"""Other projects' suites for tools/others: where a release has its tests, and how a user sets a program of the
 framework on a pool."""
 
 import dataclasses
 import os
 import re
 
-# Of test_cuda.py, what has to do with memory.
+# The parts of test_cuda.py about memory.
 _ALLOCATOR = (r"TestMemPool|TestBlockStateAbsorption|TestCudaMallocAsync|"
               r"test_\w*(memory|alloc|snapshot|pluggable|pool|cache|caching|record_stream|oom|fraction|graph_capture)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """Of one framework."""
+    """The suite of one framework."""
 
-    framework: str  # the module: imported first, for a checkout must not take the installed one's place
+    framework: str  # the module, imported first: a checkout must not take the place of the installed one
     files: tuple  # patterns below the checkout
-    put: object  # pool -> what puts it in place again before each test
-    tests: str = ""  # names of tests have it
-    words: tuple = ()  # pytest's
-    path: tuple = ()  # folders below the checkout that Python finds modules in
-    prepare: object = lambda: None  # in the process, either way
+    put: object  # pool -> a function that sets it again before each test
+    tests: str = ""  # a part of the names of tests
+    words: tuple = ()  # for pytest
+    path: tuple = ()  # folders below the checkout where Python finds modules
+    prepare: object = lambda: None  # runs in the process, with and without a pool
     mode: str = "fixed"
 
     def files_below(self, source):

@@ -1,4 +1,4 @@
-"""Programs whose allocations are synthesised: what memory each part of a model asks for, and when it gives it back.
+"""Made-up programs: how much memory each part of a model allocates, and when it frees it.
 
 Sizes follow the models' arithmetic (tokens times widths times bytes of an element), not a measurement. Each program
 takes a random generator, so that a seed decides it, and a number of steps.
@@ -12,7 +12,7 @@ MIB = 1 << 20
 
 
 class Model:
-    """Blocks of a program that live long, and the temporaries of one layer."""
+    """A program's long-lived blocks, and the temporaries of one layer."""
 
     def __init__(self, trace, stream=0):
         self.trace = trace

@@ -19,7 +19,7 @@ import traceback
 
 import trace_writer
 
-# What the allocator notes when the program frees. The memory may be reused later, when other streams are done with it.
+# The allocator notes this when the program frees. The memory may be reused later, when other streams are done with it.
 _FREED = "free_requested"
 
 
@@ -38,7 +38,7 @@ def write_history(events, trace):
 def run_as_python_would(words):
     """Runs `PROGRAM ARGUMENT...` or `-m MODULE ARGUMENT...`, and returns its exit code."""
     by_name = words[0] == "-m"
-    # The first place to look for modules: the program's folder, or the current one; never this tool's.
+    # The first place to look for modules is the program's folder or the current one, never this tool's.
     sys.path[0] = os.getcwd() if by_name else str(pathlib.Path(words[0]).resolve().parent)
     sys.argv = words[1:] if by_name else words
     try:
@@ -51,15 +51,15 @@ def run_as_python_would(words):
             return left.code or 0
         print(left.code, file=sys.stderr)
         return 1
-    except BaseException:  # what Python does at the top: the program is over, not its trace
+    except BaseException:  # as at the top of Python: the program is over, its trace is not
         traceback.print_exc()
         return 1
     return 0
 
 
 def record(words, device, entries):
-    """The trace of a program that is run here and now, and its exit code."""
-    import torch  # only here: the rest of the tools does without
+    """Runs a program; returns its trace and its exit code."""
+    import torch  # only here: the other tools work without it
 
     torch.cuda.init()
     torch.cuda.memory._record_memory_history(enabled="all", context=None, stacks="python", max_entries=entries)
@@ -76,7 +76,7 @@ def record(words, device, entries):
 
 
 def file_of_rank(out):
-    """Where this process writes: one of several ranks into a file of its own."""
+    """The file for this process; each of several ranks has its own."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return out
     stem, dot, kind = out.rpartition(".trace")
@@ -84,7 +84,7 @@ def file_of_rank(out):
 
 
 def split(arguments):
-    """This tool's own options, each with a value, and what comes after them: the program's words."""
+    """Splits the command line into this tool's options, each with a value, and the program's words."""
     place = 0
     while place < len(arguments) and arguments[place].startswith("--"):
         place += 1 if "=" in arguments[place] else 2

@@ -16,7 +16,7 @@ import programs
 def synthesise(name, seed, steps=None):
     """The trace of a program by name."""
     program, usual_steps = programs.PROGRAMS[name]
-    # A string as seed is hashed by the generator itself, in the same way everywhere.
+    # The generator hashes a seed that is a string, in the same way everywhere.
     return program(random.Random(f"{name} {seed}"), usual_steps if steps is None else steps)
 
 

@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 
-# `objdump -T`: address, flags, section, size, version (in parentheses where it is not the default one), name.
+# `objdump -T`: address, flags, section, size, version (in parentheses unless it is the default), name.
 _SYMBOL = re.compile(r"^[0-9a-f]+ (.{7}) (\S+)\s+([0-9a-f]+)\s+\(?([A-Za-z]\w*_[0-9.]+)\)?\s+(?:\.\w+ )?(\S+)$")
 
 
@@ -31,12 +31,12 @@ def _is_old(node, limits):
 
 
 def _rank(node, limits):
-    """Of two variants of a symbol the one of larger rank is taken: old ones before new ones, then the newest."""
+    """The rank of a variant; the highest rank wins: old variants before new ones, then the newest."""
     return _is_old(node, limits), _numbers(node.rpartition("_")[2])
 
 
 def read_symbols(listing, limits, newer):
-    """name -> (node, kind, bytes): of each symbol the newest variant within the limits; `newer` as in the usage."""
+    """name -> (node, kind, bytes): each symbol's newest variant within the limits; `newer` as in the usage."""
     symbols = {}
     for line in listing.splitlines():
         match = _SYMBOL.match(line)
