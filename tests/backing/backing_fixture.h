@@ -1,4 +1,4 @@
-// What the tests of backings share: making one, and using its memory from a device as a kernel would.
+// Shared by the tests of backings: makes a backing, and uses its memory from a device as a kernel would.
 #ifndef COMMPOOL_TESTS_BACKING_BACKING_FIXTURE_H_
 #define COMMPOOL_TESTS_BACKING_BACKING_FIXTURE_H_
 
@@ -18,7 +18,7 @@ namespace commpool::internal::testing {
 Placement OnDevice(int device = 0);
 Placement OnHost(int node = -1);
 
-// A user's functions that take memory from cuMemAlloc; what it was passed last is in LastUserCall().
+// Functions of a user that take memory from cuMemAlloc. LastUserCall() has the arguments of the last call.
 UserAllocator WorkingUserAllocator();
 struct UserCall {
   ptrdiff_t bytes = 0;
@@ -28,23 +28,23 @@ struct UserCall {
 };
 UserCall& LastUserCall();
 
-// The tests' driver with another answer to one device attribute, on every device.
+// The tests' driver, with another answer for one attribute of every device.
 Driver DriverWhere(CUdevice_attribute attribute, int answer);
 
 class BackingTest : public DriverTest {
  protected:
   BackingTest();
-  // The driver remembers for good that fabric handles are denied: each test finds out for itself.
+  // The driver remembers refused fabric handles for good. Each test must find out for itself.
   void SetUp() override { driver().refusals->fabric_handles = false; }
-  // Grants of cudaMalloc memory are the process's and outlive its segments: no test sees another's.
+  // Grants of cudaMalloc memory belong to the process and outlive segments. No test may see those of another.
   void TearDown() override;
 
   const CudaDriver& cuda() const { return driver().cuda; }
 
-  // Fails the test, and throws, where there is none.
+  // Fails the test, and throws, where the backing cannot be made.
   std::unique_ptr<Backing> Make(const BackingRequest& request) { return MakeBacking(driver(), request).value(); }
 
-  // Memory as a device sees it: by copies and memsets on it. The first error of the driver, else CUDA_SUCCESS.
+  // Uses memory from a device, by copies and memsets. Returns the driver's first error, else CUDA_SUCCESS.
   CUresult Fill(int device, CUdeviceptr address, uint8_t value, uint64_t bytes);
   CUresult Read(int device, CUdeviceptr address, std::vector<uint8_t>* bytes);
   std::vector<uint8_t> Read(int device, CUdeviceptr address, uint64_t bytes);

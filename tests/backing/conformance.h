@@ -1,5 +1,5 @@
-// What every backing does alike. A backing's own file instantiates the suite with what it is and the little in which
-// backings differ; it runs on the emulator and on hardware, where tests that would fault are skipped.
+// What every backing must do. A backing's own test instantiates the suite with the few things in which backings differ.
+// It runs on the emulator and on hardware; tests that would fault are skipped there.
 #ifndef COMMPOOL_TESTS_BACKING_CONFORMANCE_H_
 #define COMMPOOL_TESTS_BACKING_CONFORMANCE_H_
 
@@ -13,15 +13,15 @@ namespace commpool::internal::testing {
 
 // When other devices get access.
 enum class Sharing {
-  kByGrant,    // when they are granted
-  kFromStart,  // all that reach it, when it is made
-  kNever,      // it is not the backing's to give
+  kByGrant,    // by a grant
+  kFromStart,  // from the start, all devices that reach it
+  kNever,      // never: the backing cannot give it
 };
 
 struct BackingUnderTest {
   BackingRequest request;
   Sharing sharing = Sharing::kByGrant;
-  uint64_t alignment = 512;  // of a segment's address; 0 stands for the granularity
+  uint64_t alignment = 512;  // of a segment's address; 0: the granularity
 };
 
 inline void PrintTo(const BackingUnderTest& backing, std::ostream* stream) { *stream << Name(backing.request.kind); }
@@ -223,7 +223,7 @@ TEST_P(BackingConformance, SegmentsOutliveTheirBacking) {
 
 TEST_P(BackingConformance, AnAbandonedSegmentCallsNothingNorDoesItsBacking) {
   COMMPOOL_REQUIRE_EMULATOR("it leaks for good");
-  AllowLeak("");  // that is what abandoning means
+  AllowLeak("");  // an abandoned segment leaks on purpose
   std::unique_ptr<Segment> segment = MakeSegment();
   std::unique_ptr<Backing> owner = TakeBacking();
   if (ReachablePeer() > 0 && owner->CanGrant(ReachablePeer()).available) {

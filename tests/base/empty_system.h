@@ -1,12 +1,12 @@
-// A host without memory, as one thread finds it.
+// A host without memory, for one thread.
 //
-// A test that links this has an operator new of its own.
+// A test that links this gets its own operator new.
 #ifndef COMMPOOL_TESTS_BASE_EMPTY_SYSTEM_H_
 #define COMMPOOL_TESTS_BASE_EMPTY_SYSTEM_H_
 
 namespace commpool::internal::testing {
 
-// The calling thread's requests for memory fail while it lives.
+// While it lives the calling thread's requests for memory fail.
 class [[nodiscard]] SystemIsEmpty {
  public:
   SystemIsEmpty();

@@ -1,4 +1,4 @@
-// Strangers at a port: processes of their own that connect, say nothing, and stay until the test ends them.
+// Strangers at a port: processes that connect, say nothing, and stay until the test ends them.
 //
 //   SilentStrangers strangers(address, 1100);   // early: it forks, and a process with threads forks only the caller's
 //   strangers.AwaitAll();                       // all of them have connected, or wait in the port's queue
@@ -38,7 +38,7 @@ class SilentStrangers {
   SilentStrangers(const SilentStrangers&) = delete;
   SilentStrangers& operator=(const SilentStrangers&) = delete;
 
-  // Whoever listens may have to take some in meanwhile: a port's queue is short. False where one could not connect.
+  // The listener may have to accept some meanwhile, because a port's queue is short. False where one could not connect.
   bool AwaitAll() const {
     size_t arrived = 0;
     char byte = 0;
@@ -47,7 +47,7 @@ class SilentStrangers {
   }
 
  private:
-  static constexpr int kEach = 400;  // a process's own descriptors have a limit too
+  static constexpr int kEach = 400;  // for each process: descriptors are limited
 
   static pid_t Start(const std::string& address, int count, const FileDescriptor& arriving) {
     const pid_t process = fork();
@@ -59,7 +59,7 @@ class SilentStrangers {
       silent.push_back(std::move(*connection));
     }
     if (write(arriving.get(), "x", 1) != 1) _exit(1);
-    close(arriving.get());  // who waits sees the end where another one failed
+    close(arriving.get());  // a process that waits then sees the end when another one failed
     for (;;) pause();
   }
 
@@ -73,7 +73,7 @@ inline size_t OpenDescriptors() {
   return count - 1;  // one was the folder's
 }
 
-// Leaves this process so many descriptors, in all, while it lives.
+// While it lives this process may have only so many descriptors.
 class DescriptorLimit {
  public:
   explicit DescriptorLimit(rlim_t most) {

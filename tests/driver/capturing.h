@@ -1,4 +1,4 @@
-// What the tests of captures and graphs share: captures that are always ended, and graphs that are gone with the test.
+// Shared by the tests of captures and graphs: every capture is ended, and every graph destroyed with the test.
 #ifndef COMMPOOL_TESTS_DRIVER_CAPTURING_H_
 #define COMMPOOL_TESTS_DRIVER_CAPTURING_H_
 
@@ -10,7 +10,7 @@
 
 namespace commpool::internal::testing {
 
-// On top of a fixture that is a DeviceTest.
+// Put it over a fixture that is a DeviceTest.
 template <typename Fixture>
 class Capturing : public Fixture {
  protected:
@@ -20,7 +20,7 @@ class Capturing : public Fixture {
   using Fixture::MakeStream;
 
   ~Capturing() override {
-    // A test that failed half-way leaves a capture open, which would fail the calls of every later test.
+    // A test that failed half-way leaves a capture open, and later tests' calls would fail.
     for (CUstream stream : began_) EndQuietly(stream);
     for (CUgraphExec executable : executables_) EXPECT_EQ(cuda().cuGraphExecDestroy(executable), CUDA_SUCCESS);
     for (CUgraph graph : graphs_) EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
@@ -36,14 +36,14 @@ class Capturing : public Fixture {
     return stream;
   }
 
-  // Ends a capture that is expected to have failed, with this error and without a graph.
+  // Ends a capture that must have failed, with this error and without a graph.
   void EndFails(CUstream stream, CUresult error) {
     CUgraph graph = nullptr;
     EXPECT_EQ(cuda().cuStreamEndCapture(stream, &graph), error);
     EXPECT_EQ(graph, nullptr);
     Adopt(graph);
   }
-  // The graph goes with the test.
+  // The graph is destroyed with the test.
   CUgraph End(CUstream stream) {
     CUgraph graph = nullptr;
     EXPECT_EQ(cuda().cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
@@ -56,7 +56,7 @@ class Capturing : public Fixture {
     if (executable != nullptr) executables_.push_back(executable);
     return executable;
   }
-  // Before the test's end.
+  // Destroys the graph before the test's end.
   CUresult Destroy(CUgraph graph) { return std::erase(graphs_, graph), cuda().cuGraphDestroy(graph); }
   CUresult Destroy(CUgraphExec executable) {
     return std::erase(executables_, executable), cuda().cuGraphExecDestroy(executable);
@@ -72,7 +72,7 @@ class Capturing : public Fixture {
     EXPECT_EQ(cuda().cuGraphGetNodes(graph, nullptr, &count), CUDA_SUCCESS);
     return count;
   }
-  // `from` is waited for by `to`: a fork, or a join.
+  // Makes `to` wait for `from`: a fork, or a join.
   void Order(CUstream from, CUstream to) {
     const CUevent event = MakeEvent();
     EXPECT_EQ(cuda().cuEventRecord(event, from), CUDA_SUCCESS);

@@ -1,4 +1,5 @@
-// A test on one device: its primary context is current, and what the test made with Make... is gone at its end.
+// A test on one device. The device's primary context is current. What the test made with Make... is released at its
+// end.
 #ifndef COMMPOOL_TESTS_DRIVER_DEVICE_FIXTURE_H_
 #define COMMPOOL_TESTS_DRIVER_DEVICE_FIXTURE_H_
 
@@ -19,7 +20,7 @@ CUmemAllocationProp PropertiesAt(CUmemLocation location);
 class DeviceTest : public DriverTest {
  protected:
   explicit DeviceTest(int device = 0);
-  // The derived fixture has waited for the device.
+  // The derived fixture must have waited for the device.
   ~DeviceTest() override;
 
   const CudaDriver& cuda() const { return driver().cuda; }

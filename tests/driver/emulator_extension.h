@@ -1,4 +1,4 @@
-// Functions of src/emulator/extension.h, by name: to mention one as a value would link it.
+// Finds functions of src/emulator/extension.h by name. A direct use would make the linker look for them.
 //
 //   COMMPOOL_EXTENSION(commpoolEmulatorNow)()     // null on hardware
 #ifndef COMMPOOL_TESTS_DRIVER_EMULATOR_EXTENSION_H_

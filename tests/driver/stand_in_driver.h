@@ -1,4 +1,4 @@
-// How a test tells the stand-in driver what to be. Looked up in it as `commpoolStandInDriver`.
+// How a test configures the stand-in driver, which exports it as `commpoolStandInDriver`.
 #ifndef COMMPOOL_TESTS_DRIVER_STAND_IN_DRIVER_H_
 #define COMMPOOL_TESTS_DRIVER_STAND_IN_DRIVER_H_
 
@@ -7,7 +7,7 @@
 struct StandInDriver {
   CUresult init_result;
   int devices;
-  const char* lacking;  // a function that it has not; null for none
+  const char* lacking;  // a function that it lacks; null: none
 };
 
 #endif  // COMMPOOL_TESTS_DRIVER_STAND_IN_DRIVER_H_

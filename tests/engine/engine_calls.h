@@ -1,4 +1,4 @@
-// Calls of an engine that its property tests and its fuzzer make alike, and what they keep for them. No test framework.
+// Calls of an engine that property tests and fuzzer share, and the state for them. Without a test framework.
 #ifndef COMMPOOL_TESTS_ENGINE_ENGINE_CALLS_H_
 #define COMMPOOL_TESTS_ENGINE_ENGINE_CALLS_H_
 
@@ -10,7 +10,7 @@
 
 namespace commpool::internal::engine {
 
-// Fences that frees asked for and that no stream has got yet.
+// Fences that frees asked for and no stream has got yet.
 class OwedFences {
  public:
   struct Attached {
@@ -21,14 +21,14 @@ class OwedFences {
 
   bool empty() const { return owed_.empty(); }
   size_t size() const { return owed_.size(); }
-  // The newest that was attached; kNoFence before the first.
+  // The fence attached last; kNoFence before the first.
   Fence last() const { return last_; }
 
   void Owe(Address address, const ReservedVector<StreamKey>& streams) {
     for (const StreamKey stream : streams) owed_.push_back({address, stream});
   }
 
-  // Pays the debt at `place`, with a new fence.
+  // Attaches a new fence for the debt at `place`.
   template <typename Engine>
   Attached Attach(Engine& engine, uint64_t place) {
     Attached paid = owed_.at(place);

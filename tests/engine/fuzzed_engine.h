@@ -1,5 +1,5 @@
-// Plays bytes as calls of an engine: those that caching, expandable and symmetric engines share. After each call the
-// books must balance, and no two live blocks overlap. Single-threaded.
+// Reads bytes as calls of an engine: the calls that caching, expandable and symmetric engines share. After each call
+// the books must balance, and no two live blocks may overlap. Single-threaded.
 #ifndef COMMPOOL_TESTS_ENGINE_FUZZED_ENGINE_H_
 #define COMMPOOL_TESTS_ENGINE_FUZZED_ENGINE_H_
 
@@ -19,7 +19,7 @@
 
 namespace commpool::internal::engine {
 
-// A fuzzer's input: zeros where it has ended.
+// A fuzzer's input, with zeros after its end.
 class FuzzedBytes {
  public:
   FuzzedBytes(const uint8_t* data, size_t size) : next_(data), end_(data + size) {}
@@ -29,7 +29,7 @@ class FuzzedBytes {
   bool Bit() { return Next() % 2 == 1; }
   StreamKey Stream() { return 1 + Next() % 3; }
 
-  // From one byte to 32 MiB; seldom as much as overflows.
+  // From one byte to 32 MiB; seldom so much that it overflows.
   uint64_t Size() {
     const uint8_t scale = Next();
     const uint8_t value = Next();
@@ -63,7 +63,7 @@ class FuzzedEngine {
   virtual Result<Freed> FreeLive(Address address) { return engine_.Free(address); }
   virtual void PlayOwn(uint8_t call) = 0;
 
-  // Whether the number was one of the calls that all engines have.
+  // Makes a call that all engines have; false where the number is none of these.
   bool PlayShared(uint8_t call) {
     switch (call) {
       case 0:
@@ -140,7 +140,7 @@ class FuzzedEngine {
 
   void PassFence() {
     const ReservedVector<Fence> pending = engine_.PendingFences();
-    // Also one that has passed already.
+    // May name a fence that has passed already.
     engine_.FencePassed(pending.empty() ? owed_.last() + 1 : pending[bytes_.Next() % pending.size()]);
   }
 
@@ -150,7 +150,7 @@ class FuzzedEngine {
     COMMPOOL_CHECK(!engine_.RecordStream(address, 1).ok(), "a block is found where none begins");
   }
 
-  // For a segment or a territory; some touch.
+  // For a segment or a territory; some touch each other.
   SegmentRange NewRange(uint64_t bytes) {
     const SegmentRange range{next_address_, bytes};
     next_address_ += bytes + (bytes_.Bit() ? 64 * kMiB : 0);

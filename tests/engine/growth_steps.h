@@ -1,4 +1,4 @@
-// The steps of an expandable engine's growth that its property test and the fuzzer make alike. No test framework.
+// The steps of an expandable engine's growth that its property test and the fuzzer share. Without a test framework.
 #ifndef COMMPOOL_TESTS_ENGINE_GROWTH_STEPS_H_
 #define COMMPOOL_TESTS_ENGINE_GROWTH_STEPS_H_
 
@@ -11,8 +11,8 @@
 
 namespace commpool::internal::engine {
 
-// What a growth under the pool's lock would do; nothing where free memory serves. `donors` is asked for each plan,
-// `new_territory` for addresses that a plan lacks.
+// Plans what a growth under the pool's lock would do; nothing where free memory serves. Calls `donors` for each plan,
+// and `new_territory` where a plan lacks addresses.
 inline std::optional<Expansion> PlanGrowth(ExpandableEngine& engine, uint64_t bytes, StreamKey stream,
                                            const std::function<Donors()>& donors,
                                            const std::function<SegmentRange(const Grow&)>& new_territory) {
@@ -25,7 +25,7 @@ inline std::optional<Expansion> PlanGrowth(ExpandableEngine& engine, uint64_t by
   }
 }
 
-// A claimed growth fails: the memory of its first `lost` moves is gone, all else stays as it was.
+// Lets a claimed growth fail: the memory of its first `lost` moves is gone, everything else is as before.
 inline void FailGrowth(ExpandableEngine& engine, Expansion plan, uint64_t lost) {
   for (uint64_t number = 0; number < lost; ++number) engine.Lose(plan.moves[number]);
   plan.moves.erase(plan.moves.begin(), plan.moves.begin() + static_cast<int64_t>(lost));

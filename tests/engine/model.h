@@ -1,5 +1,5 @@
-// What an engine must guarantee, kept the slow and obvious way: which ranges are live, and which streams may still use
-// each freed byte. Every served block is held against it. Single-threaded.
+// A slow and obvious model of what an engine must guarantee: which ranges are live, and which streams may still use
+// each freed byte. It checks every served block. Single-threaded.
 #ifndef COMMPOOL_TESTS_ENGINE_MODEL_H_
 #define COMMPOOL_TESTS_ENGINE_MODEL_H_
 
@@ -22,7 +22,7 @@ struct ModelBlock {
 
 class Model {
  public:
-  // What is wrong with serving the block, or "".
+  // What is wrong with serving the block; "" where it is right.
   std::string Serve(const Served& served, uint64_t requested, StreamKey stream) {
     const Address end = served.address + served.bytes;
     const auto next = live_.lower_bound(served.address);
@@ -48,7 +48,7 @@ class Model {
     if (!known) block.others.push_back(stream);
   }
 
-  // The streams that owe a fence now, ascending.
+  // The streams that must record a fence now, ascending.
   ReservedVector<StreamKey> Free(Address address, Moment moment) {
     ModelBlock block = live_.at(address);
     live_.erase(address);
@@ -77,7 +77,7 @@ class Model {
     std::erase_if(uses_, [&](const PastUse& use) { return use.moment <= moment; });
   }
 
-  // What is wrong with taking the range's memory away, or "".
+  // What is wrong with taking the range's memory away; "" where it is right.
   std::string TakeAway(const SegmentRange& range) const {
     const Address end = range.address + range.bytes;
     const auto next = live_.lower_bound(end);
@@ -119,7 +119,7 @@ class Model {
     });
   }
 
-  // The range's new owner has waited: what is left of past uses lies outside.
+  // The range's new owner has waited, so past uses remain only outside of the range.
   void Cut(Address begin, Address end) {
     std::vector<PastUse> left;
     for (const PastUse& use : uses_) {

@@ -1,4 +1,4 @@
-// An engine under random calls, held against the model. Single-threaded.
+// Makes random calls of an engine and compares it with the model. Single-threaded.
 #ifndef COMMPOOL_TESTS_ENGINE_MODELLED_ENGINE_H_
 #define COMMPOOL_TESTS_ENGINE_MODELLED_ENGINE_H_
 
@@ -79,7 +79,7 @@ class ModelledEngine {
     model_.DeviceIdle(moment);
   }
 
-  // What holds for every engine between two calls.
+  // Checks what must hold for every engine between two calls.
   void CheckAgainstModel() const {
     engine_.CheckInvariants();
     const Counters counters = engine_.counters();

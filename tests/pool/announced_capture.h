@@ -1,4 +1,4 @@
-// A capture that a pool is told of, from its begin to the end of its graph.
+// A capture that is announced to a pool, from its begin to the end of its graph.
 #ifndef COMMPOOL_TESTS_POOL_ANNOUNCED_CAPTURE_H_
 #define COMMPOOL_TESTS_POOL_ANNOUNCED_CAPTURE_H_
 
@@ -13,7 +13,7 @@ namespace commpool::internal::testing {
 
 class AnnouncedCapture {
  public:
-  // The stream captures also where the pool refuses.
+  // The stream captures even where the pool refuses.
   Status Begin(Runtime& runtime, PoolHandle pool, CUstream stream,
                CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL) {
     runtime_ = &runtime;
@@ -23,7 +23,7 @@ class AnnouncedCapture {
     if (capture.ok()) handle_ = *capture;
     return capture.status();
   }
-  // The pool is told first. A capture that broke has no graph.
+  // Tells the pool first. A broken capture has no graph.
   Status End(CUresult expected = CUDA_SUCCESS) {
     Status status = EndForThePool();
     EndOnTheStream(expected);

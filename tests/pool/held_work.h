@@ -1,4 +1,4 @@
-// Work on a stream that uses a block until the test lets it end. The emulator only.
+// Work on a stream that uses a block until the test lets it end. For the emulator only.
 #ifndef COMMPOOL_TESTS_POOL_HELD_WORK_H_
 #define COMMPOOL_TESTS_POOL_HELD_WORK_H_
 

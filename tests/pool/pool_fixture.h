@@ -1,4 +1,4 @@
-// What the tests of pools share: a runtime of their own, pools by their configuration, and work on streams.
+// Shared by the tests of pools: a runtime for each test, pools by their configuration, and work on streams.
 #ifndef COMMPOOL_TESTS_POOL_POOL_FIXTURE_H_
 #define COMMPOOL_TESTS_POOL_POOL_FIXTURE_H_
 
@@ -15,8 +15,8 @@
 
 namespace commpool::internal::testing {
 
-// A stream that does not wait for the legacy one. Made in the current context; promised to the test's runtime, and
-// released.
+// A stream that does not wait for the legacy stream. Made in the current context, promised to the test's runtime, and
+// released in the end.
 class TestStream {
  public:
   TestStream();
@@ -25,7 +25,7 @@ class TestStream {
   TestStream& operator=(const TestStream&) = delete;
 
   CUstream get() const { return stream_; }
-  // The pools are not told.
+  // Destroys the stream without telling the pools.
   void DestroyUnreleased();
   StreamKey key() const { return KeyOfStream(stream_); }
 
@@ -33,12 +33,13 @@ class TestStream {
   CUstream stream_ = nullptr;
 };
 
-// Work on a stream: both return before it ran.
+// Work on a stream. Both return before it has run.
 void Fill(CUstream stream, CUdeviceptr address, uint64_t bytes, uint8_t value);
-// Counts the bytes that differ from `value` into `*wrong`, which must outlive the stream's work.
+// Adds the number of bytes that differ from `value` to `*wrong`, which must outlive the stream's work.
 void Compare(CUstream stream, CUdeviceptr address, uint64_t bytes, uint8_t value, uint64_t* wrong);
 
-// Device 0 is current. What a test made must be freed at its end: what the pools still hold then is given back.
+// Makes device 0 current. A test must free its blocks: in the end everything that pools still hold goes back to the
+// driver.
 class PoolTest : public DriverTest {
  protected:
   PoolTest();

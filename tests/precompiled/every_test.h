@@ -1,5 +1,5 @@
-// What tests include most, compiled once for all of them (tools/bazel/precompiled.bzl). A test still includes what it
-// uses. Nothing of ours: a change would compile every test anew.
+// The headers that tests include most, compiled once (tools/bazel/precompiled.bzl). A test still includes what it uses.
+// None of our own headers: a change would compile every test again.
 #ifndef COMMPOOL_TESTS_PRECOMPILED_EVERY_TEST_H_
 #define COMMPOOL_TESTS_PRECOMPILED_EVERY_TEST_H_
 

@@ -1,4 +1,4 @@
-// What tests of whole pools include, compiled once for all of them (tools/bazel/precompiled.bzl).
+// The headers that tests of whole pools include, compiled once (tools/bazel/precompiled.bzl).
 #ifndef COMMPOOL_TESTS_PRECOMPILED_POOL_TEST_H_
 #define COMMPOOL_TESTS_PRECOMPILED_POOL_TEST_H_
 

@@ -1,4 +1,4 @@
-// A pool of one rank with all that an operation of it can need, and the operations: for tests in which calls fail.
+// A pool of one rank with everything that its operations may need, and the operations: for tests in which calls fail.
 #ifndef COMMPOOL_TESTS_REGISTRATION_FAILING_WORLD_H_
 #define COMMPOOL_TESTS_REGISTRATION_FAILING_WORLD_H_
 
@@ -17,16 +17,16 @@ namespace commpool::internal::testing {
 
 enum class Kind { kFixed, kExpandable, kSymmetric };
 
-// What a failed operation must not change.
+// The state that a failed operation must not change.
 struct State {
   std::vector<uint64_t> books;  // the pool's counters, and the device's account
   size_t resources = 0;         // of the driver
 
-  // What allocations see of the books: they come first.
+  // The part of the books that allocations change; it comes first.
   std::vector<uint64_t> blocks() const { return {books.begin(), books.begin() + std::min<long>(4, std::ssize(books))}; }
 };
 
-// Its end closes the pool, where the channel is broken without it.
+// Its destructor closes the pool, or ends it alone where the channel is broken.
 class World {
  public:
   explicit World(Kind kind);
@@ -44,14 +44,14 @@ class World {
   Status Create();
   Status CreateBoth();
   Status Allocate(uint64_t bytes, CUstream stream);
-  // Of the block allocated last.
+  // Records a stream for the block that was allocated last.
   Status RecordLast();
   Status Free();
   Status BeginCapture();
   Status ReleaseStream();
   State Look() const;
 
-  // Of a symmetric pool's all-gather.
+  // How often a symmetric pool's all-gather was called.
   int gathers() const { return gathers_; }
   void FailGatherAfter(int calls) { fail_at_ = gathers_ + calls; }
 
@@ -76,7 +76,7 @@ class World {
   int fail_at_ = -1;
 };
 
-// Of the driver's resources addresses may stay, and memory that NCCL could still use.
+// After some failures addresses may stay, and memory that NCCL could still use.
 enum class Keeps { kState, kBooks, kNothing };
 enum class Again { kWorks, kDoesNot };
 

@@ -1,4 +1,4 @@
-// A fixed pool and a communicator of one rank, which local buffers are registered with.
+// A fixed pool, and a communicator of one rank to register local buffers with.
 #ifndef COMMPOOL_TESTS_REGISTRATION_FIXED_FIXTURE_H_
 #define COMMPOOL_TESTS_REGISTRATION_FIXED_FIXTURE_H_
 

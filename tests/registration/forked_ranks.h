@@ -1,5 +1,5 @@
-// Ranks as processes of their own, for tests in which one dies. Fork before this process opens a driver, which does not
-// survive a fork.
+// Ranks as processes, for tests in which one dies. Fork before this process opens a driver: a driver does not survive a
+// fork.
 #ifndef COMMPOOL_TESTS_REGISTRATION_FORKED_RANKS_H_
 #define COMMPOOL_TESTS_REGISTRATION_FORKED_RANKS_H_
 
@@ -21,7 +21,7 @@ using Pipe = std::array<int, 2>;
 // The exit codes of a rank that fails before its test begins.
 enum ForkedRankExit { kNoUniqueId = 40, kNoPipe = 41, kNoCommunicator = 42 };
 
-// A communicator of all ranks, whose id goes from rank 0 to the others through the pipe.
+// A communicator of all ranks. Rank 0 sends its id to the others through the pipe.
 inline ncclComm_t ConnectForkedRank(const Driver& driver, int rank, int ranks, const Pipe& pipe_of_id) {
   ncclUniqueId id = {};
   if (rank == 0) {
@@ -37,7 +37,7 @@ inline ncclComm_t ConnectForkedRank(const Driver& driver, int rank, int ranks, c
   return communicator;
 }
 
-// What each rank's process left, as waitpid tells it. `live(rank, pipe_of_id)` never returns.
+// Returns how each rank's process ended, from waitpid. `live(rank, pipe_of_id)` never returns.
 template <typename Live>
 std::vector<int> RunForkedRanks(int ranks, Live live) {
   Pipe pipe_of_id = {};

@@ -1,4 +1,4 @@
-// A decision by which tests see what a channel carries: everybody's bytes, and each rank's number for itself.
+// A decision that shows what a channel carries: the bytes of all ranks, and each rank's own number.
 #ifndef COMMPOOL_TESTS_REGISTRATION_JOINED_H_
 #define COMMPOOL_TESTS_REGISTRATION_JOINED_H_
 
@@ -18,7 +18,7 @@ inline Decision Join(const std::vector<std::string>& contents) {
   return decision;
 }
 
-// "[first][second] 1": all that the rank gets.
+// Everything that the rank gets, as "[first][second] 1".
 inline Result<std::string> JoinOver(AgreementChannel& channel, const std::string& mine, const std::string& step) {
   Result<Verdict> verdict = channel.Decide(mine, step, Join);
   if (!verdict.ok()) return verdict.status();

@@ -33,7 +33,7 @@ class LinkTest : public ::testing::Test {
     return rank == 0 ? HomeLink::Accept(options, std::move(*listener_)) : HomeLink::Join(options, address_);
   }
 
-  // Each rank on its own thread; all have joined at the end.
+  // Runs each rank on its own thread, and waits for all.
   static void ForEachRank(int ranks, const std::function<void(int)>& body) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(body, rank);

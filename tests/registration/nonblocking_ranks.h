@@ -1,4 +1,4 @@
-// Nonblocking communicators of a group's ranks (config.blocking = 0), for tests of what is polled.
+// Nonblocking communicators of a group's ranks (config.blocking = 0), for tests of polling.
 #ifndef COMMPOOL_TESTS_REGISTRATION_NONBLOCKING_RANKS_H_
 #define COMMPOOL_TESTS_REGISTRATION_NONBLOCKING_RANKS_H_
 
@@ -8,7 +8,7 @@
 
 namespace commpool::internal::testing {
 
-// One of all ranks, by rank; each may still be coming up.
+// One communicator of all ranks; each rank's handle may not be ready yet.
 inline std::vector<ncclComm_t> ConnectNonblocking(const Driver& driver, RankGroup& group) {
   const NcclLibrary& nccl = driver.nccl;
   ncclUniqueId id;

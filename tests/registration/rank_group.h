@@ -29,7 +29,7 @@ struct Rank {
 
 using Statuses = std::vector<Status>;
 
-// Calls body(0) to body(ranks - 1), each on a thread of its own.
+// Calls body(0) to body(ranks - 1), each on its own thread.
 Statuses RunThreads(int ranks, const std::function<Status(int)>& body);
 
 class RankGroup {
@@ -42,10 +42,10 @@ class RankGroup {
   int size() const { return static_cast<int>(ranks_.size()); }
   Rank& operator[](int number) { return ranks_[static_cast<size_t>(number)]; }
 
-  // The rank's device is current on its thread.
+  // Makes the rank's device current on its thread.
   Statuses Run(const std::function<Status(Rank&)>& body);
 
-  // A communicator over ranks `first` and up; null on the others. The caller destroys it.
+  // A communicator over the ranks from `first` on; null on the others. The caller destroys it.
   std::vector<ncclComm_t> ConnectFrom(int first);
   void Destroy(std::vector<ncclComm_t>& communicators);
 
@@ -53,9 +53,9 @@ class RankGroup {
   std::vector<Rank> ranks_;
 };
 
-// The status of each rank is OK.
+// Expects that every rank's status is OK.
 void ExpectOk(const Statuses& statuses);
-// Every rank failed with this code, and its message holds the fragment.
+// Expects that every rank failed with this code, and that its message holds the fragment.
 void ExpectFailure(const Statuses& statuses, StatusCode code, const std::string& fragment);
 void ExpectFailure(const Status& status, StatusCode code, const std::string& fragment);
 

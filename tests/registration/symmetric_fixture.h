@@ -13,8 +13,7 @@
 
 namespace commpool::internal::testing {
 
-// Four ranks where there are devices for them, at least two. At the end every pool that was made is closed, which must
-// succeed.
+// Uses four ranks where there are enough devices, at least two. In the end it closes every pool, which must succeed.
 class SymmetricTest : public DriverTest {
  protected:
   using Adjust = std::function<void(const Rank&, PoolConfiguration&)>;
@@ -38,18 +37,18 @@ class SymmetricTest : public DriverTest {
   Statuses Trim(uint64_t keep_bytes);
   Statuses Close();
 
-  // One block on each rank, rank 0's first. The calls must succeed.
+  // Allocates one block on each rank, which must succeed. Rank 0's comes first.
   std::vector<CUdeviceptr> Allocate(uint64_t bytes);
   void Free(const std::vector<CUdeviceptr>& blocks);
-  // Where each rank's block lies in its window of the rank's communicator.
+  // The offset of each rank's block in its window of the rank's communicator.
   std::vector<uint64_t> OffsetsOf(const std::vector<CUdeviceptr>& blocks);
   uint64_t ReservedBytes(int rank);
   uint64_t RegisteredSegments(int rank);
 
-  // The pools' handles end without a call to NCCL.
+  // Ends the pools' handles without a call of NCCL.
   void DestroyPools();
   void ReleasePoolOf(int rank);
-  // Runtime and communicators end, before the fixture looks at leaks and reports.
+  // Ends runtime and communicators, before the fixture looks for leaks and reports.
   void End();
 
  private:

@@ -1,4 +1,4 @@
-// What the driver's conformance tests share: a device's context for each test, and memory as the tests want it.
+// Shared by the driver's conformance tests: a device's context for each test, and memory.
 #ifndef COMMPOOL_TESTS_DRIVER_CONFORMANCE_CONFORMANCE_FIXTURE_H_
 #define COMMPOOL_TESTS_DRIVER_CONFORMANCE_CONFORMANCE_FIXTURE_H_
 
@@ -18,7 +18,7 @@ constexpr CUmemLocation NumaLocation(int node) { return {.type = CU_MEM_LOCATION
 
 uint64_t GranularityAt(const Driver& driver, CUmemLocation location);
 
-// One physical handle, mapped, and granted to one device or to nobody.
+// One physical handle, mapped; one device or nobody has access.
 class MappedMemory {
  public:
   static Result<MappedMemory> Make(const Driver& driver, CUmemLocation location, uint64_t bytes,
@@ -35,7 +35,7 @@ class MappedMemory {
   Mapping mapping_;
 };
 
-// On device 0, which must have done all its work at the end.
+// A test on device 0. In the end the device must have finished all work.
 class ConformanceTest : public DeviceTest {
  protected:
   ~ConformanceTest() override;

@@ -1,4 +1,4 @@
-// Communicators for the conformance tests of NCCL: all ranks in this thread, one a device.
+// Communicators for NCCL's conformance tests: this thread has all ranks, each on its own device.
 #ifndef COMMPOOL_TESTS_DRIVER_CONFORMANCE_NCCL_FIXTURE_H_
 #define COMMPOOL_TESTS_DRIVER_CONFORMANCE_NCCL_FIXTURE_H_
 
@@ -23,23 +23,23 @@ struct Rank {
 
 class NcclTest : public DriverTest {
  protected:
-  static void SetUpTestSuite();  // multicast stays off on hardware
+  static void SetUpTestSuite();  // keeps multicast off on hardware
   void SetUp() override;
   ~NcclTest() override;
 
   const NcclLibrary& nccl() const { return driver().nccl; }
   const CudaDriver& cuda() const { return driver().cuda; }
 
-  // Makes communicators over the first devices. REQUIRES: that many devices.
+  // Makes communicators over the first devices. REQUIRES: there are enough devices.
   void Connect(int ranks);
   std::vector<Rank>& ranks() { return ranks_; }
 
-  // Calls for every rank with its context current; grouped, as one thread that owns several ranks has to.
+  // Calls for every rank with its context current, in an NCCL group, as a thread with several ranks must.
   void ForEachRank(const std::function<void(Rank&)>& body);
   void Grouped(const std::function<void(Rank&)>& body);
   void Synchronize();
 
-  // A window's worth of memory on each rank's device.
+  // Memory for a window on each rank's device.
   std::vector<MappedMemory> MakeMappedOnEachRank(uint64_t bytes);
 
   template <typename T>
@@ -58,7 +58,7 @@ class NcclTest : public DriverTest {
   std::vector<Rank> ranks_;
 };
 
-// The element of a vector that holds one for each rank.
+// The rank's element of a vector with one element for each rank.
 template <typename T>
 auto& OfRank(T& of_each_rank, const Rank& rank) {
   return of_each_rank[static_cast<size_t>(rank.rank)];

@@ -1,5 +1,5 @@
-// What tests of the emulated machine share: a machine declared by the test itself, and streams that stand still until
-// they are told to go on.
+// Shared by tests of the emulated machine: a machine that the test declares, and streams that stop until the test lets
+// them go on.
 #ifndef COMMPOOL_TESTS_EMULATOR_CUDA_MACHINE_FIXTURE_H_
 #define COMMPOOL_TESTS_EMULATOR_CUDA_MACHINE_FIXTURE_H_
 
@@ -15,30 +15,31 @@
 
 namespace commpool::internal::testing {
 
-// Makes the emulator the driver and declares its machine. Before the first use of the driver, so from SetUpTestSuite.
+// Makes the emulator the driver and declares its machine. Call it before the first use of the driver, in
+// SetUpTestSuite.
 void DeclareMachine(const char* description);
 
 // Whether one of the lines contains the text.
 bool AnyContains(const std::vector<std::string>& lines, const std::string& text);
 
-// An operation that holds its stream until it is opened.
+// An operation that stops its stream until it is opened.
 class Gate {
  public:
-  // Declares that it writes `range`, where there is one.
+  // Declares that it writes `range`, if there is one.
   explicit Gate(CUstream stream, std::optional<commpoolEmulatorRange> range = std::nullopt);
   ~Gate() { Open(); }
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
 
-  // Waits until it is at the head of its stream, and lets the stream go on. Once; later calls do nothing.
+  // Waits until it is at the head of its stream, then lets the stream go on. Later calls do nothing.
   void Open(CUresult result = CUDA_SUCCESS);
 
  private:
   struct State;
-  State* state_;  // owned; the worker's callback holds it until the gate is open
+  State* state_;  // owned; the worker's callback uses it until the gate is open
 };
 
-// On one device of the emulated machine, which the test may lose.
+// A test on one device of the emulated machine. The device may be lost.
 class MachineTest : public DeviceTest {
  protected:
   static void SetUpTestSuite() { DeclareMachine(""); }
@@ -56,10 +57,10 @@ class MachineTest : public DeviceTest {
     return PropertiesAt({.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device});
   }
 
-  // A kernel that takes so long in virtual time and does nothing with its ranges.
+  // A kernel that takes this virtual time and does nothing with its ranges.
   CUresult Launch(CUstream stream, std::vector<commpoolEmulatorRange> writes, double duration_us = 1,
                   std::vector<commpoolEmulatorRange> reads = {});
-  // Sets memory and waits; reads its first byte.
+  // Sets memory and waits. The other reads its first byte.
   CUresult Fill(CUdeviceptr address, uint8_t value, uint64_t bytes);
   uint8_t FirstByte(CUdeviceptr address);
 };

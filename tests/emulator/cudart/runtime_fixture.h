@@ -1,4 +1,4 @@
-// The emulated CUDA runtime in a test: opened by its file, as nothing links it, over the emulated driver.
+// The emulated CUDA runtime for tests, over the emulated driver. Opened by its file, because nothing links it.
 #ifndef COMMPOOL_TESTS_EMULATOR_CUDART_RUNTIME_FIXTURE_H_
 #define COMMPOOL_TESTS_EMULATOR_CUDART_RUNTIME_FIXTURE_H_
 
@@ -11,11 +11,11 @@
 
 namespace commpool::internal::testing {
 
-// A symbol of the emulated runtime, or of the driver that it stands on; null where there is none.
+// A symbol of the emulated runtime, or of its driver; null where there is none.
 void* RuntimeSymbol(const char* name);
 void* DriverSymbol(const char* name);
 
-// What the emulator has reported since the last time; the text of all lines.
+// The emulator's reports since the last call, as one text.
 std::string TakeReports();
 
 class RuntimeTest : public ::testing::Test {
@@ -25,9 +25,9 @@ class RuntimeTest : public ::testing::Test {
   RuntimeTest();
   ~RuntimeTest() override;
 
-  // Device memory of kBytes; freed at the end.
+  // kBytes of device memory; freed at the end.
   void* Allocate();
-  // A stream that no other waits for; destroyed at the end.
+  // A stream that waits for no other; destroyed at the end.
   cudaStream_t MakeStream();
   std::vector<char> Download(const void* device);
 

@@ -1,4 +1,4 @@
-// What the tests of the emulated NCCL share: both libraries opened as a program would, buffers, and ranks as threads.
+// Shared by the tests of the emulated NCCL: both libraries, opened as a program would; buffers; ranks as threads.
 #ifndef COMMPOOL_TESTS_EMULATOR_NCCL_HARNESS_H_
 #define COMMPOOL_TESTS_EMULATOR_NCCL_HARNESS_H_
 
@@ -93,7 +93,7 @@
 
 namespace commpool::internal::testing {
 
-// Both libraries' functions, looked up as the library under test does it for programs.
+// The functions of both libraries, found in the same way as the library under test does.
 struct Libraries {
 #define COMMPOOL_TEST_MEMBER(name) decltype(&::name) name = nullptr;
   COMMPOOL_TEST_DRIVER_FUNCTIONS(COMMPOOL_TEST_MEMBER)
@@ -102,7 +102,7 @@ struct Libraries {
 };
 const Libraries& Api();
 
-// Device memory of the current context's device, freed at the end of the block.
+// Device memory on the current context's device, freed at the end of the block.
 enum class MemoryKind { kVirtual, kPlain };  // cuMemCreate with a file descriptor, or cuMemAlloc
 class DeviceMemory {
  public:
@@ -122,7 +122,7 @@ class DeviceMemory {
   CUdeviceptr address_ = 0;
 };
 
-// What rank `rank` contributes at `index`: small whole numbers, exact in every type of 16 bits or more.
+// The value of `rank` at `index`: small whole numbers, exact in every type of 16 bits or more.
 inline int Value(int rank, size_t index) { return static_cast<int>(index % 5) + rank; }
 
 template <typename T>
@@ -146,7 +146,7 @@ std::vector<T> Download(const void* source, size_t count) {
   return values;
 }
 
-// A device's primary context, current in this thread for a block.
+// Makes a device's primary context current in this thread, for a block.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device);
@@ -158,26 +158,26 @@ class CurrentDevice {
   int device_;
 };
 
-// One rank, on the device of its number.
+// One rank; its device has the same number.
 struct Rank {
   int rank = 0;
   int ranks = 0;
   ncclComm_t comm = nullptr;
   CUstream stream = nullptr;
 
-  // Waits for what it launched.
+  // Waits for its launches.
   void Synchronize() const { ASSERT_EQ(Api().cuStreamSynchronize(stream), CUDA_SUCCESS); }
 };
 
-// Runs `body` once for each rank, each in a thread of its own, between initialisation and destruction. A body that
-// destroys or aborts its communicator sets `comm` to null.
+// Runs `body` once for each rank, each on its own thread, between initialisation and destruction. A body that destroys
+// or aborts its communicator sets `comm` to null.
 void RunRanks(int ranks, const std::function<void(Rank&)>& body);
 
-// Expects an emulator without leaks and broken rules at the end of each test, except those that the test takes.
+// At the end of each test the emulator must have no leaks and no broken rules, but those that the test has taken.
 class EmulatedNccl : public ::testing::Test {
  protected:
   void TearDown() override;
-  // The broken rules so far, a line each; they are forgotten.
+  // Returns the broken rules so far, one line each, and forgets them.
   static std::string TakeReports();
 };
 
