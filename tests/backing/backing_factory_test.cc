@@ -85,7 +85,7 @@ TEST_F(BackingFactory, NamesTheVersionOfAnNcclThatIsTooOld) {
   ExpectRefused(old, BackingKind::kNccl, OnDevice(), StatusCode::kNotSupported, "2.18.5");
 }
 
-TEST_F(BackingFactory, SaysWhatEachBackingRegistersWith) {
+TEST_F(BackingFactory, ListsTheRegistrationsOfEachBacking) {
   COMMPOOL_REQUIRE_NCCL();
   if (!driver().nccl.has_windows()) GTEST_SKIP() << driver().nccl.WhyNoWindows();
   for (const BackingKind kind : kKinds) {
@@ -97,7 +97,7 @@ TEST_F(BackingFactory, SaysWhatEachBackingRegistersWith) {
   }
 }
 
-TEST_F(BackingFactory, RefusesAKindThatThereIsNot) {
+TEST_F(BackingFactory, RefusesAnUnknownKind) {
   const auto kind = static_cast<BackingKind>(17);
   EXPECT_EQ(MakeBacking(driver(), {.kind = kind}).status().code(), StatusCode::kNotSupported);
   EXPECT_STREQ(Name(kind), "unknown");

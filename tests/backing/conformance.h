@@ -46,7 +46,7 @@ class BackingConformance : public BackingTest, public ::testing::WithParamInterf
 #define COMMPOOL_REQUIRE_REACHABLE_PEER() \
   if (ReachablePeer() < 0) GTEST_SKIP() << "no other device reaches device 0's memory"
 
-TEST_P(BackingConformance, IsWhatItsRowSays) {
+TEST_P(BackingConformance, AgreesWithItsRow) {
   const BackingRow& row = *FindBacking(GetParam().request.kind);
   EXPECT_STREQ(backing().name(), row.name);
   EXPECT_EQ(MakeSegment()->territory() != nullptr, row.movement == Movement::kInPages);
@@ -131,7 +131,7 @@ TEST_P(BackingConformance, ItsOwnDeviceNeedsNoGrant) {
   EXPECT_TRUE(MakeSegment()->Grant(device()).ok());
 }
 
-TEST_P(BackingConformance, GrantsNoDeviceThatThereIsNot) {
+TEST_P(BackingConformance, GrantsNoMissingDevice) {
   std::unique_ptr<Segment> segment = MakeSegment();
   for (const int missing : {-1, DeviceCountOfTests()}) {
     EXPECT_FALSE(backing().CanGrant(missing).available);
@@ -168,7 +168,7 @@ TEST_P(BackingConformance, TheAccessOfItsOwnDeviceIsNotTakenBack) {
   EXPECT_EQ(Fill(device(), segment->address(), 2, 4096), CUDA_SUCCESS);
 }
 
-TEST_P(BackingConformance, GivesAReasonForWhatItCannotDo) {
+TEST_P(BackingConformance, GivesAReasonForEachRefusal) {
   std::unique_ptr<Segment> segment = MakeSegment();
   for (const Capability& capability : {backing().CanGrant(0), backing().CanGrant(-1), backing().CanRevoke(),
                                        backing().CanRegisterLocal(), backing().CanRegisterWindow()}) {

@@ -111,7 +111,7 @@ TEST_P(FailingFree, IsToldAndNotTriedAgain) {
   EXPECT_EQ(CallCount(GetParam().call), calls);
 }
 
-TEST_P(FailingFree, IsLoggedWhereNobodyElseIsTold) {
+TEST_P(FailingFree, IsLoggedWhereNoCallReturnsIt) {
   AllowLeak("");  // what the driver did not take back
   for (const bool fails : {false, true}) {
     std::unique_ptr<Segment> segment = Make(request())->Make({.bytes = 1}).value();

@@ -143,7 +143,7 @@ TEST_F(Territories, DropThePagesOfARangeAndNoOther) {
   EXPECT_TRUE(IsThere(3));
 }
 
-TEST_F(Territories, DropWhatTheyCanAndTellTheFirstFailure) {
+TEST_F(Territories, DropAllTheyCanAndReturnTheFirstFailure) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
   AllowLeak("");  // what the driver did not take back
   Put({0, 1, 2});
@@ -161,7 +161,7 @@ TEST_F(Territories, DropWhatTheyCanAndTellTheFirstFailure) {
   EXPECT_NE(taken.message().find("could not be unmapped"), std::string::npos) << taken.message();
 }
 
-TEST_F(Territories, LetPeersUseThePagesThatAreThereAndThoseThatCome) {
+TEST_F(Territories, LetPeersUsePresentAndFuturePages) {
   COMMPOOL_REQUIRE_DEVICES(2);
   if (ReachablePeer() < 0) GTEST_SKIP() << "no other device reaches device 0's memory";
   const int peer = ReachablePeer();

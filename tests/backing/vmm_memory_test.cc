@@ -136,7 +136,7 @@ TEST_F(VmmMemory, AsksForADeniedHandleTypeOnce) {
   EXPECT_EQ(CallCount("cuMemCreate"), before + 4) << "another backing knows";
 }
 
-TEST_F(VmmMemory, WhatHostMemoryIsRefusedDeviceMemoryStillAsksFor) {
+TEST_F(VmmMemory, DeviceMemoryStillAsksForWhatHostMemoryIsRefused) {
   COMMPOOL_REQUIRE_EMULATOR("its fabric handles are denied");
   const Driver fresh = FreshDriver();
   ASSERT_TRUE(MakeBacking(fresh, {.placement = OnHost()}).value()->Make({.bytes = 1}).ok());
@@ -145,7 +145,7 @@ TEST_F(VmmMemory, WhatHostMemoryIsRefusedDeviceMemoryStillAsksFor) {
   EXPECT_TRUE(fresh.refusals->fabric_handles);
 }
 
-TEST_F(VmmMemory, FallsBackToFileDescriptorsWhateverTheRefusal) {
+TEST_F(VmmMemory, FallsBackToFileDescriptorsAfterAnyRefusal) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
   for (const CUresult refusal : {CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_INVALID_VALUE}) {
     const Driver fresh = FreshDriver();
@@ -229,7 +229,7 @@ TEST_F(VmmHostMemory, IsOnNodeZeroWhereTheDriverNamesNone) {
   EXPECT_EQ(MakeBacking(driver, {.placement = OnHost()}).value()->placement().numa_node, 0);
 }
 
-TEST_F(VmmHostMemory, IsOnTheNodeThatWasNamed) {
+TEST_F(VmmHostMemory, IsOnTheNamedNode) {
   const Driver driver = DriverWhere(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, 1);
   EXPECT_EQ(MakeBacking(driver, {.placement = OnHost(0)}).value()->placement().numa_node, 0);
 }

@@ -9,7 +9,7 @@
 namespace commpool::internal {
 namespace {
 
-TEST(FunctionRef, CallsWhatItWasMadeOf) {
+TEST(FunctionRef, CallsItsFunction) {
   int calls = 0;
   const auto count = [&](int by) { return calls += by; };
   const FunctionRef<int(int)> function = count;
@@ -18,7 +18,7 @@ TEST(FunctionRef, CallsWhatItWasMadeOf) {
   EXPECT_EQ(calls, 5);
 }
 
-TEST(FunctionRef, IsTwoPointersWhateverTheFunctionKnows) {
+TEST(FunctionRef, IsTwoPointersForAnyFunction) {
   const std::array<std::string, 8> known = {"a", "b"};
   const auto sum = [known] { return known[0] + known[1]; };
   const FunctionRef<std::string()> function = sum;

@@ -50,7 +50,7 @@ TEST(InterfaceCheck, TakesNothingAndAddresses) {
   EXPECT_TRUE(CheckInterface("10.77.0.1").ok());
 }
 
-TEST(InterfaceCheck, RefusesAnInterfaceThatIsNotHereAndListsThoseThatAre) {
+TEST(InterfaceCheck, RefusesAMissingInterfaceAndListsTheOthers) {
   const Status status = CheckInterface("=nowhere0");
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   const std::string opening =

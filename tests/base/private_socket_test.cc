@@ -96,7 +96,7 @@ TEST(PrivateSocket, AnObjectThatEndsInTheChildClosesNoFileOfTheChilds) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(PrivateSocket, TheParentKeepsWhatItsChildLetsGo) {
+TEST(PrivateSocket, TheParentKeepsASocketThatItsChildCloses) {
   Listener listener = Listener::Open().value();
   Connection client = Connect(listener.address(), Later()).value();
   Connection server = listener.Accept(Later()).value();

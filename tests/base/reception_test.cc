@@ -67,7 +67,7 @@ TEST_F(Receptions, DropTheOneThatHasBeenSilentLongestForANewOne) {
   EXPECT_TRUE(reception_.Next(Later()).ok());
 }
 
-TEST_F(Receptions, DropNobodyThatHasSpokenByNow) {
+TEST_F(Receptions, DropNobodyThatHasSpoken) {
   Connection first = Call();
   Connection second = Call();
   EXPECT_FALSE(reception_.Next(DeadlineAfter(kShort)).ok());

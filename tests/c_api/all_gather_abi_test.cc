@@ -99,7 +99,7 @@ class AllGather : public internal::testing::DriverTest {
   void* block_ = nullptr;
 };
 
-TEST_F(AllGather, ThatThrowsFailsTheCallInWhateverRound) {
+TEST_F(AllGather, ThatThrowsFailsTheCallInAnyRound) {
   for (int call = 1; call <= kCallsOfAGrowth; ++call) {
     Gathering gathering;
     Pool pool = Pool::create(OptionsOver(gathering)).value();

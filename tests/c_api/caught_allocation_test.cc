@@ -80,7 +80,7 @@ TEST_F(CaughtAllocation, IsServedInsideAScopeAndAgainFromTheThreadsCache) {
   End(scope);
 }
 
-TEST_F(CaughtAllocation, LeavesAloneWhatTheOpenScopesDoNotCatch) {
+TEST_F(CaughtAllocation, LeavesRequestsAloneThatNoScopeCatches) {
   commpool_scope_options options;
   commpool_scope_options_init(&options);
   options.min_bytes = 8192;

@@ -107,7 +107,7 @@ TEST_P(LargePairs, CostTheSameWhereTwoComeAndGoInTurn) {
   }
 }
 
-TEST_P(LargePairs, AreServedToOneOwnerAtATimeWhateverThreadTakesThem) {
+TEST_P(LargePairs, AreServedToOneOwnerAtATimeOnAnyThread) {
   std::mutex mutex;
   std::set<void*> live;
   std::vector<std::thread> threads;
@@ -199,7 +199,7 @@ TEST_P(LargePairs, AreCountedAsAnyBlock) {
   Free(kept);
 }
 
-TEST_P(LargePairs, AreFreedOnceByWhateverThread) {
+TEST_P(LargePairs, AreFreedOnceByAnyThread) {
   for (int time = 0; time < 3; ++time) {
     void* const block = Allocate(8 * kMiB);
     std::thread([&] { Free(block); }).join();

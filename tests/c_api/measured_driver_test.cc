@@ -51,7 +51,7 @@ void ExpectEntriesOfAnotherSizeAreRefused() {
   EXPECT_EQ(call.name, nullptr) << "outputs are not written";
 }
 
-TEST(MeasuredDriver, TellsWhichOfItsFunctionsWereCalledAndWhatTheyCost) {
+TEST(MeasuredDriver, ListsTheFunctionsThatWereCalledAndTheirCost) {
   size_t count = 7;
   EXPECT_EQ(commpool_driver_calls(nullptr, 0, 0, &count), COMMPOOL_FAILED_PRECONDITION) << "nothing is measured";
   EXPECT_EQ(count, 7u) << "outputs are not written";

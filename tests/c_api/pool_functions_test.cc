@@ -38,7 +38,7 @@ uint64_t Blocks(commpool_pool pool) {
 
 void Destroy(commpool_pool pool) { EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK) << commpool_last_error(); }
 
-TEST(PoolFunctions, AllocateFromTheirPoolWhateverScopesAreOpen) {
+TEST(PoolFunctions, AllocateFromTheirPoolUnderAnyScope) {
   const commpool_pool pool = MakePool();
   const commpool_pool other = MakePool();
   const Pair pair = FunctionsOf(pool);
@@ -65,7 +65,7 @@ TEST(PoolFunctions, AreAPoolsOwnAndTheSameEachTime) {
   Destroy(other);
 }
 
-TEST(PoolFunctions, ReturnNullForWhatTheirPoolCannotServe) {
+TEST(PoolFunctions, ReturnNullForRequestsThatTheirPoolCannotServe) {
   const commpool_pool pool = MakePool();
   const Pair pair = FunctionsOf(pool);
   EXPECT_EQ(pair.allocate(0, 0, nullptr), nullptr);

@@ -33,7 +33,7 @@ Enum As(int number) {
 
 uint64_t Asleep(const Pool& pool) { return pool.stats().value().asleep_bytes; }
 
-TEST(SleepAbi, SaysWhatSleepsAndWhatIsKept) {
+TEST(SleepAbi, TellsSleepAndKeptBytes) {
   Pool pool = Make("weights", "");
   Buffer block = pool.allocate(MiB(8), nullptr).value();
   pool.sleep(commpool::Keep::kHost).or_throw();
@@ -44,7 +44,7 @@ TEST(SleepAbi, SaysWhatSleepsAndWhatIsKept) {
   EXPECT_EQ(Asleep(pool), 0u);
 }
 
-TEST(SleepAbi, RefusesWhatItDoesNotKnow) {
+TEST(SleepAbi, RefusesUnknownValues) {
   Pool pool = Make("pool", "");
   Expect(commpool_pool_sleep(pool.handle(), As<commpool_keep>(7), COMMPOOL_GRAPHS_REFUSED), COMMPOOL_INVALID_ARGUMENT,
          "keep 7 is none of DISCARD, HOST");

@@ -19,7 +19,7 @@ TEST_F(DeviceInfos, TellNameAndMemory) {
   }
 }
 
-TEST_F(DeviceInfos, OfADeviceThatThereIsNotAreRefused) {
+TEST_F(DeviceInfos, OfAMissingDeviceAreRefused) {
   for (const int device : {-1, DeviceCount(driver()).value()}) {
     const Status status = DescribeDevice(driver(), device).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
@@ -30,7 +30,7 @@ TEST_F(DeviceInfos, OfADeviceThatThereIsNotAreRefused) {
 
 TEST_F(DeviceInfos, ADeviceReachesItself) { EXPECT_EQ(WhyUnreachable(driver(), 0, 0).value(), ""); }
 
-TEST_F(DeviceInfos, ADeviceThatThereIsNotIsUnreachable) {
+TEST_F(DeviceInfos, AMissingDeviceIsUnreachable) {
   EXPECT_NE(WhyUnreachable(driver(), 0, 1000).value().find("there is no device 1000"), std::string::npos);
 }
 

@@ -35,7 +35,7 @@ TEST_F(Diagnosis, NamesCallBytesDeviceErrorAndPurpose) {
             "access between the two");
 }
 
-TEST_F(Diagnosis, OfOutOfMemoryTellsWhatIsFreeOnTheCurrentDevice) {
+TEST_F(Diagnosis, OfOutOfMemoryTellsFreeMemoryOfTheCurrentDevice) {
   const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
   const ContextGuard current(driver(), context);
   const InjectedFault fault({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY});
@@ -133,7 +133,7 @@ class WithLastWords : public Diagnosis {
 #define EXPECT_MESSAGE_LACKS(status, fragment) \
   EXPECT_EQ((status).message().find(fragment), std::string::npos) << (status).message()
 
-TEST_F(WithLastWords, TellsThemWithTheFailureThatTheyAreOf) {
+TEST_F(WithLastWords, TellsThemWithTheirOwnFailure) {
   words_ = "no more handles";
   EXPECT_MESSAGE_HAS(CheckCall("ncclMemAlloc", ncclSystemError), "(no more handles)");
   EXPECT_MESSAGE_HAS(CheckCall("ncclMemAlloc", ncclSystemError), "(no more handles)");
@@ -147,13 +147,13 @@ TEST_F(WithLastWords, DoesNotTellThemOfAnotherCall) {
   EXPECT_MESSAGE_HAS(CheckCall("ncclAllReduce", ncclInvalidUsage), "(two threads)");
 }
 
-TEST_F(WithLastWords, DoesNotTellThoseThatWereThereAtAnEarlierSuccess) {
+TEST_F(WithLastWords, DoesNotTellThoseFromBeforeASuccess) {
   words_ = "a socket was slow";
   EXPECT_TRUE(CheckCall("ncclCommInitRank", ncclSuccess).ok());
   EXPECT_MESSAGE_LACKS(CheckCall("ncclMemAlloc", ncclSystemError), "a socket was slow");
 }
 
-TEST_F(WithLastWords, DoesNotTellThoseThatACallOfTheProgramsOwnLeft) {
+TEST_F(WithLastWords, DoesNotTellThoseOfTheProgramsOwnCalls) {
   words_ = "the program passed a null buffer";
   HearLastWords(driver_);
   EXPECT_MESSAGE_LACKS(CheckCall("ncclMemAlloc", ncclSystemError), "null buffer");

@@ -140,7 +140,7 @@ TEST_F(Handles, LeaveNothingWhereTheyCannotBeMade) {
   }
 }
 
-TEST_F(Handles, RefuseADeviceThatThereIsNot) {
+TEST_F(Handles, RefuseAMissingDevice) {
   EXPECT_EQ(PrimaryContext::Retain(driver(), 1000).status().code(), StatusCode::kDriverError);
   EXPECT_EQ(PrimaryContext::Retain(driver(), -1).status().code(), StatusCode::kDriverError);
 }
@@ -163,7 +163,7 @@ TEST_F(Handles, TellWhyTheyCouldNotBeReleased) {
   EXPECT_EQ(driver().cuda.cuMemRelease(handle), CUDA_SUCCESS);  // what the fault kept from happening
 }
 
-TEST_F(Handles, LogWhatADestructorCannotTell) {
+TEST_F(Handles, LogFailuresInDestructors) {
   PhysicalMemory memory = MakeMemory();
   const CUmemGenericAllocationHandle handle = memory.get();
   ::testing::internal::CaptureStderr();

@@ -162,7 +162,7 @@ TEST(LoaderOfTheEmulator, IsNotTakenForTheRealDriver) {
   EXPECT_TRUE(!real.ok() || (*real)->cuda.cuMemCreate != emulated->cuda.cuMemCreate);
 }
 
-TEST(LoaderOfTheEmulator, IsWhatAutoTakesWhereThereIsNoDriver) {
+TEST(LoaderOfTheEmulator, IsTakenByAutoWhereThereIsNoDriver) {
   const std::shared_ptr<const Driver> driver = LoadDriver({DriverChoice::kAuto, "", ""}).value();
   EXPECT_EQ(driver->kind == DriverChoice::kEmulated, !driver->why_emulated.empty());
 }

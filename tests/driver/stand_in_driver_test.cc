@@ -34,7 +34,7 @@ class UnusableDriver : public ::testing::Test {
 
 std::optional<SharedLibrary> UnusableDriver::library_;
 
-TEST_F(UnusableDriver, WhoseInitialisationFailsIsNamedWithTheError) {
+TEST_F(UnusableDriver, ThatDoesNotInitialiseIsNamedWithTheError) {
   SettingsOfIt().init_result = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
   const Status status = Load(DriverChoice::kCuda);
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
@@ -50,7 +50,7 @@ TEST_F(UnusableDriver, ThatFindsNoDeviceIsAClearError) {
   EXPECT_NE(status.message().find("CUDA_VISIBLE_DEVICES"), std::string::npos) << status.message();
 }
 
-TEST_F(UnusableDriver, ThatIsTooOldIsNamedWithWhatItLacks) {
+TEST_F(UnusableDriver, ThatIsTooOldIsNamedWithItsMissingFunctions) {
   SettingsOfIt().lacking = "cuMemCreate";
   const Status status = Load(DriverChoice::kCuda);
   EXPECT_EQ(status.code(), StatusCode::kNotSupported);

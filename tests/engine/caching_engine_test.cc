@@ -216,7 +216,7 @@ TEST(CachingEngine, NeedsNoGrowthForSmallBlocksThatFitIntoUnitedOnes) {
   EXPECT_EQ(engine.GrowthFor(kMiB, kStream, Reuse::kSameStream)->bytes, 0u);
 }
 
-TEST(CachingEngine, CutsFreeSegmentsForWhateverFits) {
+TEST(CachingEngine, CutsFreeSegmentsForAnyRequestThatFits) {
   CachingEngine engine(FixedOptions());
   engine.AddSegment({kBase, kGiB});
   engine.AddSegment({2 * kBase, 64 * kMiB});

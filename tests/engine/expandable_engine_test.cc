@@ -341,7 +341,7 @@ TEST_F(ExpandableEngineTest, RefusesPlansForNothingAndForTooMuch) {
 
 using ExpandableEngineDeathTest = ExpandableEngineTest;
 
-TEST_F(ExpandableEngineDeathTest, AbortsOnPagesThatThereAreNot) {
+TEST_F(ExpandableEngineDeathTest, AbortsOnMissingPages) {
   Fragment();
   const Expansion plan = Plan(4 * kPage);
   EXPECT_DEATH(engine_.Settle(plan), "has another") << "without a claim";

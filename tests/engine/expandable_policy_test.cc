@@ -117,7 +117,7 @@ TEST_F(ExplicitPagesTest, MovesPagesThatLeaveSplintersRatherThanGrowFarBeyondThe
   EXPECT_GT(plan->moved_bytes(), 0u);
 }
 
-TEST_F(ExpandablePolicyTest, TakesWhatAnotherStreamUsedRatherThanGrowFarBeyondTheNeed) {
+TEST_F(ExpandablePolicyTest, TakesMemoryOfAnotherStreamRatherThanGrowFarBeyondTheNeed) {
   const Address first = Make(kGiB);
   Make(kGiB);
   ASSERT_TRUE(engine_.Free(first).ok());
@@ -149,7 +149,7 @@ TEST_F(ExpandablePolicyTest, JoinsWhatSeveralStreamsUsedForARequestThatWaitsForA
 }
 
 // What the first stream freed is too small for the other's request: only what is missing beside it is made.
-TEST_F(ExpandablePolicyTest, GrowsAroundWhatAnotherStreamUsed) {
+TEST_F(ExpandablePolicyTest, GrowsAroundMemoryOfAnotherStream) {
   const Address lower = Make(64 * kMiB, kStream);
   const Address upper = Make(512 * kMiB, kStream);
   ASSERT_EQ(upper, lower + 64 * kMiB);

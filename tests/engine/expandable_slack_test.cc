@@ -47,7 +47,7 @@ class SlackTest : public ::testing::Test {
   ExpandableEngine engine_;
 };
 
-TEST_F(SlackTest, IsAPartOfTheMostThatWasEverAskedForWithTheRequest) {
+TEST_F(SlackTest, IsAShareOfTheHighestNeedWithTheRequest) {
   ExpectMostToMake(8 * kMiB, 12 * kMiB);
   const Address block = Make(8 * kMiB);
   ExpectMostToMake(4 * kMiB, 10 * kMiB);
@@ -139,7 +139,7 @@ class SmallPages : public SlackTest {
   SmallPages() : SlackTest(Options()) {}
 };
 
-TEST_F(SmallPages, AreMadeForSmallBlocksWhateverTheirSize) {
+TEST_F(SmallPages, AreMadeForSmallBlocksOfAnySize) {
   Make(256 * kKiB);
   ASSERT_EQ(engine_.pages().size(), 4u);
   for (const auto& [address, bytes] : engine_.pages()) EXPECT_EQ(bytes, 64 * kKiB);

@@ -154,7 +154,7 @@ class BelowFreeMemory : public ExpansionTest {
   }
 };
 
-TEST_F(BelowFreeMemory, WhatIsMissingIsMade) {
+TEST_F(BelowFreeMemory, MissingMemoryIsMade) {
   Lay(8);
   const Expansion plan = Plan(6 * kPage);
   EXPECT_EQ(InPages(plan.made), (Numbers{{6, 2}}));

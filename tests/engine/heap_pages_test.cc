@@ -104,7 +104,7 @@ TEST_F(HeapPages, GivesAnIdlePageToTheStreamThatUsedItsNeighbour) {
   EXPECT_EQ(heap_.Find(kBase + kPage)->uses, (Uses{{3, kNoFence, kNobody}}));
 }
 
-TEST_F(HeapPages, KeepsUsesOfWhatAPageLeavesBehind) {
+TEST_F(HeapPages, KeepsUsesOfMemoryThatAPageLeavesBehind) {
   Map(0, 2);
   Block* lower = Take(kPage);
   Block* upper = Take(kPage);
@@ -120,7 +120,7 @@ TEST_F(HeapPages, KeepsUsesOfWhatAPageLeavesBehind) {
 
 using HeapPagesDeathTest = HeapPages;
 
-TEST_F(HeapPagesDeathTest, AbortsWhereMemoryIsNotWhatItIsSaidToBe) {
+TEST_F(HeapPagesDeathTest, AbortsWhereMemoryIsInAnotherState) {
   Map(0, 2);
   EXPECT_DEATH(heap_.Convert(PageAt(0), BlockState::kUnmapped, BlockState::kFree), "has another");
   EXPECT_DEATH(heap_.Convert(PageAt(1, 2), BlockState::kFree, BlockState::kLeaving), "no one block");

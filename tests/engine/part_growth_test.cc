@@ -51,7 +51,7 @@ TEST_F(PartGrowth, MakesPagesThatAreThePartsAlone) {
   EXPECT_EQ(Allocate(3 * kPage, kOther), kBase);
 }
 
-TEST_F(PartGrowth, FillsUpWhatThePartHasAndLeavesThePoolsMemoryAlone) {
+TEST_F(PartGrowth, FillsUpThePartsMemoryAndLeavesThePoolsAlone) {
   Grow(2 * kPage, kStream, kGraph);
   const Address first = Allocate(2 * kPage, kStream, kGraph);
   Grow(kPage, kOther, kCommonPart);

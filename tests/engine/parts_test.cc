@@ -60,7 +60,7 @@ TEST_F(Parts, GetNoMemoryThatAStreamMayStillUse) {
   EXPECT_EQ(Allocate(kMiB, kGraph), address);
 }
 
-TEST_F(Parts, KeepWhatTheirGraphFreed) {
+TEST_F(Parts, KeepMemoryThatTheirGraphFreed) {
   const Address address = Allocate(kMiB, kGraph);
   FreeInPart(address);
   EXPECT_EQ(Allocate(2 * kMiB), 0u);

@@ -79,7 +79,7 @@ TEST_F(RestingBlocksTest, LeaveTheSegmentWhollyFree) {
   EXPECT_EQ(heap_.Find(kBase), nullptr);
 }
 
-TEST_F(RestingBlocksTest, DoNotServeWhereASearchWouldFindALowerPlaceByNow) {
+TEST_F(RestingBlocksTest, DoNotServeWhereASearchWouldFindALowerPlace) {
   Block* const lower = Take(8);
   Block* const upper = Take(8);
   Take(8);
@@ -286,7 +286,7 @@ class RestingPlaces : public ::testing::TestWithParam<EngineOptions> {
   std::vector<Address> live_;
 };
 
-TEST_P(RestingPlaces, AreThoseThatASearchWouldFind) {
+TEST_P(RestingPlaces, AreThePlacesThatASearchWouldFind) {
   std::mt19937_64 random(7);
   for (int step = 0; step < 3000; ++step) {
     const uint64_t choice = random() % 100;
@@ -311,7 +311,7 @@ TEST_P(RestingPlaces, AreThoseThatASearchWouldFind) {
 INSTANTIATE_TEST_SUITE_P(FirstFit, RestingPlaces, ::testing::Values(EngineOptions{.choice = Choice::kFirstFit}));
 
 // Ranks whose programs ask their pools for figures, or whose fences pass, at different moments.
-TEST(SymmetricEngine, PlacesEquallyWhateverARankLooksAt) {
+TEST(SymmetricEngine, PlacesEquallyAfterAnyQuestionOfARank) {
   EngineOptions options;
   SymmetricEngine plain(options, FreeOrder::kOrdered);
   SymmetricEngine curious(options, FreeOrder::kOrdered);

@@ -55,14 +55,14 @@ TEST_F(Stranded, ServesNoOtherEvenAfterAWait) {
   EXPECT_EQ(engine_.StrandedBytes(), (ReservedMap<StreamKey, uint64_t>{{kMortal, 8 * kMiB}}));
 }
 
-TEST_F(Stranded, LeavesWhatNobodyUsesToEverybody) {
+TEST_F(Stranded, LeavesIdleMemoryToEverybody) {
   Free(Serve(2 * kMiB, kMortal));
   EXPECT_TRUE(Serves(6 * kMiB, kPromised, Reuse::kIdle)) << "it does not merge with what is beside it";
   EXPECT_FALSE(Serves(8 * kMiB, kOther));
   EXPECT_TRUE(Serves(8 * kMiB, kMortal, Reuse::kSameStream) || Serves(2 * kMiB, kMortal, Reuse::kSameStream));
 }
 
-TEST_F(Stranded, ServesItsOwnStreamInOnePieceWithWhatNobodyUses) {
+TEST_F(Stranded, ServesItsOwnStreamInOnePieceWithIdleMemory) {
   Free(Serve(2 * kMiB, kMortal));
   EXPECT_TRUE(Serves(8 * kMiB, kMortal, Reuse::kSameStream));
 }

@@ -29,7 +29,7 @@ ReservedVector<StreamKey> Free(SymmetricEngine& engine, Address address) {
   return freed->streams_to_fence;
 }
 
-TEST(SymmetricEngine, SaysWhatAReserveMustAskFor) {
+TEST(SymmetricEngine, NamesTheBytesToReserve) {
   SymmetricEngine engine({}, FreeOrder::kDeferred);
   const Result<Outcome> outcome = engine.Allocate(33 * kMiB + 1, 1);
   EXPECT_EQ(std::get<Grow>(*outcome).bytes, 33 * kMiB + 512);
@@ -148,7 +148,7 @@ TEST(SymmetricEngine, ServesAnOrderedFreeBeforeItsFenceComes) {
   EXPECT_TRUE(engine.PendingFences().empty());
 }
 
-TEST(SymmetricEngine, MergesWhateverTheUses) {
+TEST(SymmetricEngine, MergesWithAnyUses) {
   SymmetricEngine engine({}, FreeOrder::kOrdered);
   engine.AddSegment({kBase, 2 * kMiB});
   const Address low = Ask(engine, kMiB, 1)->address;

@@ -193,7 +193,7 @@ class SymmetricRanks : public ::testing::TestWithParam<std::tuple<FreeOrder, uin
   Sequence next_sequence_ = 0;
 };
 
-TEST_P(SymmetricRanks, PlaceEquallyWhateverDiffersBetweenThem) {
+TEST_P(SymmetricRanks, PlaceEquallyWithAnyDifferencesBetweenThem) {
   for (int step = 0; step < kSteps; ++step) {
     Step();
     for (Rank& rank : ranks_) {

@@ -205,7 +205,7 @@ TEST_F(ThreadCacheTest, HandsNothingOutWhileTheDeviceIsBroken) {
   EXPECT_EQ(cache_.Take(512), block.address);
 }
 
-TEST_F(ThreadCacheTest, GivesAllItHasToWhoeverEmptiesIt) {
+TEST_F(ThreadCacheTest, GivesAllItsBlocksToTheThreadThatEmptiesIt) {
   std::set<Address> given;
   for (const uint64_t bytes : {512, 512, 4096, 1 << 20}) given.insert(Given(bytes).address);
   std::set<Address> taken;

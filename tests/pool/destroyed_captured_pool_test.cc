@@ -138,7 +138,7 @@ TEST_P(DestroyedCapturedPool, AFenceThatACaptureHeldUpIsRecordedForADestroyedPoo
   capture_.DestroyGraph();
 }
 
-TEST_P(DestroyedCapturedPool, OnADeviceWithoutCapturesItsFencesAreHeldUpAllTheSame) {
+TEST_P(DestroyedCapturedPool, OnADeviceWithoutCapturesItsFencesAreHeldUpToo) {
   COMMPOOL_REQUIRE_DEVICES(2);
   const PrimaryContext elsewhere = PrimaryContext::Retain(driver(), 1).value();
   std::optional<ContextGuard> current(std::in_place, driver(), elsewhere);

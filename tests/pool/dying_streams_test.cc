@@ -209,7 +209,7 @@ TEST_P(DyingStreams, AreWaitedForOnceThenTheWaitGoesOnByItself) {
 }
 
 // The wait that goes on by itself tells nothing of what a block owes since it began.
-TEST_P(DyingStreams, OweWhatTheyUsedAfterTheWaitBegan) {
+TEST_P(DyingStreams, OweFencesForUsesAfterTheWaitBegan) {
   const PoolHandle pool = NewPool();
   const CUstream reader = NewStream();
   const auto read_by = [&](CUdeviceptr block) {

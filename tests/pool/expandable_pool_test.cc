@@ -63,7 +63,7 @@ class ExpandablePools : public PoolTest {
   }
 };
 
-TEST_F(ExpandablePools, ServeWhateverFitsIntoFreeMemoryWithoutMakingMore) {
+TEST_F(ExpandablePools, ServeAnyRequestThatFitsIntoFreeMemoryWithoutMakingMore) {
   const PoolHandle pool = Create(Expandable());
   const std::vector<CUdeviceptr> live = Fragment(pool);
   const uint64_t made = CallCount("cuMemCreate");
@@ -168,7 +168,7 @@ TEST_F(ExpandablePools, GrowAroundMemoryThatAnotherStreamUses) {
   Free(second);
 }
 
-TEST_F(ExpandablePools, TakeWhatAStreamUsedThatStandsStillWithoutAWait) {
+TEST_F(ExpandablePools, TakeMemoryOfAFinishedStreamWithoutAWait) {
   COMMPOOL_REQUIRE_EMULATOR("it counts calls");
   const PoolHandle pool = Create(Expandable());
   const TestStream stream;

@@ -47,7 +47,7 @@ TEST_F(FixedPoolBlocks, AnotherStreamGetsOtherMemoryWhileThereIsSome) {
   EXPECT_TRUE(Free(second).ok());
 }
 
-TEST_F(FixedPoolBlocks, MemoryThatStandsFreeMakesWayForWhatAProgramNeedsMoreOf) {
+TEST_F(FixedPoolBlocks, FreeMemoryGoesForSizesThatTheProgramNeedsMore) {
   ASSERT_TRUE(Free(Allocate(256 * kMiB, stream_)).ok());
   driver().cuda.cuCtxSynchronize();  // how long a pool waits for busy memory follows the clock
   const CUdeviceptr larger = Allocate(512 * kMiB, stream_);
@@ -66,7 +66,7 @@ TEST_F(FixedPoolBlocks, ASegmentThatStandsFreeIsCutForABlockThatIsMuchSmaller) {
   for (const CUdeviceptr block : {kept, small}) EXPECT_TRUE(Free(block).ok());
 }
 
-TEST_F(FixedPoolBlocks, OfAProgramWhoseStepsAreAlikeNeedNoDriverAfterTheFirst) {
+TEST_F(FixedPoolBlocks, OfARepeatedStepNeedNoDriverAfterTheFirst) {
   COMMPOOL_REQUIRE_EMULATOR("it counts driver calls");
   const auto step = [&] {
     for (const uint64_t bytes : {512 * kMiB, 96 * kMiB, 640 * kMiB}) {
@@ -128,7 +128,7 @@ TEST_F(FixedPoolBlocks, MemoryThatIsBusyIsNotWaitedForWhileThePoolMayGrow) {
   EXPECT_TRUE(Free(larger).ok());
 }
 
-TEST_F(FixedPoolBlocks, OfEverySizeAreServedFromWhatReserveMade) {
+TEST_F(FixedPoolBlocks, OfEverySizeAreServedFromReservedMemory) {
   ASSERT_TRUE(Get(pool_).Reserve(64 * kMiB).ok());
   std::vector<CUdeviceptr> blocks;
   for (const uint64_t bytes : {kKiB, kMiB, 16 * kMiB}) blocks.push_back(Allocate(bytes, stream_));
@@ -136,7 +136,7 @@ TEST_F(FixedPoolBlocks, OfEverySizeAreServedFromWhatReserveMade) {
   for (const CUdeviceptr block : blocks) EXPECT_TRUE(Free(block).ok());
 }
 
-TEST_F(FixedPoolBlocks, WhatReserveMadeMakesNoWayUntilATrim) {
+TEST_F(FixedPoolBlocks, ReservedMemoryStaysUntilATrim) {
   ASSERT_TRUE(Get(pool_).Reserve(256 * kMiB).ok());
   ASSERT_TRUE(Free(Allocate(512 * kMiB, stream_)).ok());
   driver().cuda.cuCtxSynchronize();

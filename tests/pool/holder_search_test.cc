@@ -49,7 +49,7 @@ class HolderSearch : public PoolTest {
   Result<CUdeviceptr> Allocate(PoolHandle pool, uint64_t bytes) { return runtime().AllocateFrom(pool, bytes, nullptr); }
 };
 
-TEST_F(HolderSearch, WhatAHolderGivesBackServesTheRequest) {
+TEST_F(HolderSearch, MemoryOfAHolderServesTheRequest) {
   Framework framework(40 * kMiB);
   runtime().holders().Add(framework.Options());
   const PoolHandle pool = Create(Configured("needy"));
@@ -59,7 +59,7 @@ TEST_F(HolderSearch, WhatAHolderGivesBackServesTheRequest) {
   EXPECT_TRUE(runtime().Free(*served).ok());
 }
 
-TEST_F(HolderSearch, WhatAHolderGivesBackMakesRoomForAReserve) {
+TEST_F(HolderSearch, MemoryOfAHolderMakesRoomForAReserve) {
   Framework framework(40 * kMiB);
   runtime().holders().Add(framework.Options());
   const Status status = Get(Create(Configured("needy"))).Reserve(50 * kMiB);
@@ -106,7 +106,7 @@ TEST_F(HolderSearch, TheErrorNamesWhoHoldsWhat) {
   EXPECT_NE(message.find("7 MiB", line), std::string::npos) << message;
 }
 
-TEST_F(HolderSearch, AHolderThatOnlySaysThatItGaveIsNotAskedForEver) {
+TEST_F(HolderSearch, AHolderThatGivesNothingIsNotAskedForEver) {
   int times_asked = 0;
   commpool_holder_options options = {sizeof(options), "boaster", nullptr, nullptr, &times_asked};
   options.release = [](int, uint64_t bytes, void* context) {

@@ -24,7 +24,7 @@ class Peaks : public PoolTest {
   const PoolHandle pool_ = Create(Configured("peaks"));
 };
 
-TEST_F(Peaks, LeaveOutWhatTheCachesHold) {
+TEST_F(Peaks, LeaveOutBlocksInCaches) {
   Free(Allocate(100000));
   Free(Allocate(99000));
   const commpool_statistics counters = CountersOf(pool_);
@@ -50,7 +50,7 @@ TEST_F(Peaks, AreThoseOfPairsThatCachesServe) {
   EXPECT_EQ(counters.allocated_blocks.peak, 1u);
 }
 
-TEST_F(Peaks, AreKeptWhateverEmptiesTheCaches) {
+TEST_F(Peaks, AreKeptWhenCachesAreEmptied) {
   const TestStream stream;
   const CUdeviceptr first = Allocate(100000, stream.get());
   Free(first);
@@ -113,7 +113,7 @@ TEST_F(Peaks, OfOneThreadAreExact) {
   }
 }
 
-TEST_F(Peaks, OfSeveralThreadsAreNeverTooLowAndTooHighByWhatTheirCachesHoldAtMost) {
+TEST_F(Peaks, OfSeveralThreadsAreNeverTooLowAndAtMostTheirCachesTooHigh) {
   constexpr int kThreads = 4;
   constexpr size_t kMostLive = 12;
   constexpr uint64_t kMost = 64 * kKiB;

@@ -113,7 +113,7 @@ TEST_F(RememberedRoutes, EndWithTheirPool) {
   End(scope);
 }
 
-TEST_F(RememberedRoutes, AgreeWithTheScopesWhateverBeginsAndEnds) {
+TEST_F(RememberedRoutes, AgreeWithTheScopesAfterAnyBeginAndEnd) {
   constexpr int kSteps = 2000;
   constexpr std::array<uint64_t, 6> kSizes = {1, 512, 3000, 4096, 20000, 70000};
   std::mt19937_64 random(7);

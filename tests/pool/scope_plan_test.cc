@@ -37,7 +37,7 @@ TEST(SizeRange, NarrowsAndNeverWidens) {
   Expect(Alike(30, {29, 31}), 29, 31);
 }
 
-TEST(ScopePlan, CatchesWhatItsDeviceAndItsSizesAre) {
+TEST(ScopePlan, CatchesItsDeviceAndItsSizes) {
   const ScopePlan plan{.pool = 1, .sizes = kScope, .device = 2};
   EXPECT_TRUE(plan.Catches(2, 10) && plan.Catches(2, 20));
   EXPECT_FALSE(plan.Catches(2, 9) || plan.Catches(2, 21) || plan.Catches(1, 10));

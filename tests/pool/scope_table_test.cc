@@ -84,7 +84,7 @@ TEST_F(Scopes, OfAStreamRouteThatStreamFromAnyThread) {
   EXPECT_TRUE(table_.End(scope).ok());
 }
 
-TEST_F(Scopes, TheOneBegunLastWinsWhateverItsFilter) {
+TEST_F(Scopes, TheOneBegunLastWinsWithAnyFilter) {
   const ScopeHandle process = Begin(first_, ScopeFilter::kProcess);
   const ScopeHandle thread = Begin(second_);
   EXPECT_EQ(Route(8), second_);
@@ -121,7 +121,7 @@ TEST_F(Scopes, EndOnce) {
 }
 
 // The thread's scopes below and above it are as before.
-TEST_F(Scopes, OfAThreadThatAnotherEndsEndAndItIsSaid) {
+TEST_F(Scopes, OfAThreadEndWithAWarningOnAnotherThread) {
   const ScopeHandle outer = Begin(first_);
   const ScopeHandle scope = Begin(second_);
   const uint64_t shared_changes = table_.shared_changes();
@@ -140,7 +140,7 @@ TEST_F(Scopes, OfAThreadThatAnotherEndsEndAndItIsSaid) {
   EXPECT_EQ(Route(), nullptr);
 }
 
-TEST_F(Scopes, OfAThreadThatEndBeforeTheirInnerOnesEndAndItIsSaid) {
+TEST_F(Scopes, OfAThreadEndWithAWarningBeforeTheirInnerOnes) {
   const ScopeHandle outer = Begin(first_);
   const ScopeHandle inner = Begin(second_);
   ::testing::internal::CaptureStderr();
@@ -217,7 +217,7 @@ TEST_F(Scopes, HaveHandlesThatAreNeverGivenAgain) {
   std::thread(use_many).join();
 }
 
-TEST_F(Scopes, OfAThreadThatEndedHaveEnded) {
+TEST_F(Scopes, OfAnEndedThreadHaveEnded) {
   ScopeHandle scope = 0;
   std::thread([&] { scope = Begin(first_); }).join();
   EXPECT_EQ(table_.End(scope).code(), StatusCode::kNotFound);

@@ -94,7 +94,7 @@ TEST(Settings, OfAPoolCountBeforeGeneralOnesInAnyOrder) {
   EXPECT_EQ(With("a.b.limit:1GiB", Named("a.b")).limit_bytes, kGiB) << "a pool's name may have dots";
 }
 
-TEST(Settings, YieldToWhatTheCodeSays) {
+TEST(Settings, YieldToTheCode) {
   PoolConfiguration in_code = Named("gradients");
   in_code.limit_bytes = 4 * kGiB;
   in_code.given = COMMPOOL_OPTION_LIMIT | COMMPOOL_OPTION_MODE;  // the mode is the default's, and meant
@@ -161,7 +161,7 @@ void PrintTo(const WrongValue& wrong, std::ostream* stream) { *stream << wrong.t
 
 class AWrongValue : public ::testing::TestWithParam<WrongValue> {};
 
-TEST_P(AWrongValue, IsRefusedWithWhatItMayBe) { ExpectWrong(GetParam().text, {GetParam().text, GetParam().told}); }
+TEST_P(AWrongValue, IsRefusedWithTheAllowedValues) { ExpectWrong(GetParam().text, {GetParam().text, GetParam().told}); }
 
 INSTANTIATE_TEST_SUITE_P(
     All, AWrongValue,
@@ -222,7 +222,7 @@ TEST(Strategies, OfAPoolCountBeforeGeneralSettings) {
   EXPECT_EQ(With(text, Named("activations")).segment_bytes, 8 * kMiB);
 }
 
-TEST(Strategies, ChooseForPoolsThatCannotHaveWhatTheySay) {
+TEST(Strategies, ChooseForPoolsThatCannotHaveThem) {
   PoolConfiguration symmetric = Named("windows");
   symmetric.home = SomeCommunicator();
   EXPECT_EQ(With("windows.heuristic", symmetric).mode, Mode::kFixed);
@@ -249,7 +249,7 @@ TEST(Settings, AreToldWithWhereTheyCameFrom) {
   EXPECT_EQ(LineOf(lines, "gradients", "limit"), "512K from COMMPOOL_CONF gradients.limit:512K");
 }
 
-TEST(Settings, OfAPoolAreToldWithWhereTheyCameFrom) {
+TEST(Settings, OfAPoolAreListedWithTheirSources) {
   PoolConfiguration in_code = Named("gradients");
   in_code.limit_bytes = 4 * kGiB + 1;
   in_code.given = COMMPOOL_OPTION_LIMIT;

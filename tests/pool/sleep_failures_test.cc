@@ -127,7 +127,7 @@ TEST_P(SleepFailure, WithoutMemoryToWakeSaysTheBytesAndSleepsOn) {
 }
 
 // The first piece is being copied to by then.
-TEST_P(SleepFailure, OfASecondPieceWaitsForTheCopiesAndKeepsWhatTheHostHas) {
+TEST_P(SleepFailure, OfASecondPieceWaitsForTheCopiesAndKeepsTheHostsMemory) {
   for (const Failure failure :
        {Failure{"cuMemSetAccess", CUDA_ERROR_INVALID_VALUE}, Failure{"cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY}}) {
     ASSERT_TRUE(pool().Sleep({.keep = Keep::kHost}).ok());

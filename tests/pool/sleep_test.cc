@@ -176,7 +176,7 @@ TEST_P(SleepInMode, IsDestroyedAsleepWithItsLastBlock) {
   ExpectOk(runtime().Free(block));
 }
 
-TEST_P(SleepInMode, GivesWhatTheHostHasBackWhereItIsDestroyed) {
+TEST_P(SleepInMode, FreesTheHostsMemoryWhereThePoolIsDestroyed) {
   COMMPOOL_REQUIRE_EMULATOR("it counts driver calls");
   const CUdeviceptr block = Allocate(4 * kMiB);
   ExpectOk(pool().Sleep(kKeeping));
@@ -186,7 +186,7 @@ TEST_P(SleepInMode, GivesWhatTheHostHasBackWhereItIsDestroyed) {
   ExpectOk(runtime().Free(block));
 }
 
-TEST_P(SleepInMode, AsksTheDriverNothingForAFreeWhateverItsThreshold) {
+TEST_P(SleepInMode, AsksTheDriverNothingForAFreeWithAnyThreshold) {
   COMMPOOL_REQUIRE_EMULATOR("it counts driver calls");
   PoolConfiguration configuration = Configured("threshold");
   configuration.mode = GetParam();
@@ -291,7 +291,7 @@ TEST_F(Sleep, OfASegmentIsOneCallForEachStep) {
   EXPECT_EQ(count("cuMemSetAccess", wake), 1u);
 }
 
-TEST_F(Sleep, LeavesWhatItKeptToTheProcessWhereTheRuntimeEnds) {
+TEST_F(Sleep, LeavesTheHostsMemoryToTheProcessWhereTheRuntimeEnds) {
   COMMPOOL_REQUIRE_EMULATOR("what was kept leaks");
   AllowLeak("");
   const PoolHandle pool = Create(Configured("kept"));

@@ -38,7 +38,7 @@ TEST_F(StickyError, IsWhatEveryLaterCallReturns) {
   EXPECT_EQ(CallCount("*"), calls);
 }
 
-TEST_F(StickyError, OfADeviceIsThatOfItsOtherPools) {
+TEST_F(StickyError, OfADeviceConcernsItsOtherPools) {
   const PoolHandle other = Create(Configured("other"));
   EXPECT_EQ(runtime().AllocateFrom(other, kMiB, nullptr).status().message(), first_.message());
 }

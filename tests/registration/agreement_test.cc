@@ -332,7 +332,7 @@ TEST(AgreementOnIntent, SaysThatItTellsADifferenceOfTheSequences) {
   });
 }
 
-TEST(AgreementOnIntent, RefusesWhatItCannotRead) {
+TEST(AgreementOnIntent, RefusesUnreadableMessages) {
   ForEachRank(2, [](AgreementChannel& channel) {
     const Status status = channel.rank() == 0 ? AgreeOnIntent(channel, Reserving(4096)).status()
                                               : channel.Decide("what is this", "reserve", {}).status();
@@ -366,7 +366,7 @@ TEST(AgreementOnOutcome, IsTheFailureOfTheLowestRank) {
   });
 }
 
-TEST(AgreementOnOutcome, RefusesWhatItCannotRead) {
+TEST(AgreementOnOutcome, RefusesUnreadableMessages) {
   ForEachRank(2, [](AgreementChannel& channel) {
     const Status status =
         channel.rank() == 0 ? AgreeOnOutcome(channel, Status(), "making") : channel.Decide("?", "making", {}).status();

@@ -109,7 +109,7 @@ TEST_F(SeveralInACall, HaveAnOutcomeEach) {
   });
 }
 
-TEST_F(SeveralInACall, TraceWhatOneOfThemDidDifferently) {
+TEST_F(SeveralInACall, TraceADifferenceToOneOfThem) {
   Open(2, 2);
   ForEachRank(2, [&](int rank) {
     const Agreement agreement = Call(rank, {0, 1}, [&](size_t pool, Intent& intent) {

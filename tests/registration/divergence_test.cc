@@ -51,7 +51,7 @@ TEST(SequenceComparison, FindsNothingInEqualSequences) {
   EXPECT_EQ(comparison.Add(2, kUsual), std::nullopt);
 }
 
-TEST(SequenceComparison, NamesTheFirstDifferingCallWhoeverComesFirst) {
+TEST(SequenceComparison, NamesTheFirstDifferingCallInAnyOrderOfRanks) {
   const std::string difference = "rank 0 made allocate 3 bytes (call 2), rank 2 made allocate 4 bytes (call 2)";
   SequenceComparison last_late(3);
   EXPECT_EQ(last_late.Add(0, kUsual), std::nullopt);

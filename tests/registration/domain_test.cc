@@ -174,7 +174,7 @@ TEST(Meeting, OfRanksThatMetOthersIsADisagreement) {
   ExpectDisagreement(NumberOf(0, {Members{}, Members{0, 1}}).status(), "rank 1 met rank 0");
 }
 
-TEST(Meeting, RefusesWhatItCannotRead) {
+TEST(Meeting, RefusesUnreadableMessages) {
   Recording channel(0, 2);
   channel.contents = {SentBy(0, Members{}, 2), "?"};
   DomainTable table(2);

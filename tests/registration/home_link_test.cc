@@ -46,7 +46,7 @@ TEST_F(HomeLinks, TellEveryRankWhoIsLostWhileNobodyWaits) {
   ExpectMessage(links[1]->lost_ranks()->status(), "its connection ended");
 }
 
-TEST_F(HomeLinks, OfWhichRankZeroDiesTellIt) {
+TEST_F(HomeLinks, TellTheDeathOfRankZero) {
   const Links links = OpenAll(3);
   links[0]->Break();
   for (const int rank : {1, 2}) AwaitLoss(*links[static_cast<size_t>(rank)], 0);
@@ -106,7 +106,7 @@ TEST_F(HomeLinks, CountSilenceByTheShortestDeadlineOfTheirChannelsAndNoLessThanA
 }
 
 // Two wait, and the one that reads goes on reading: what it read for the other ends the other's wait at once.
-TEST_F(HomeLinks, EndAWaitWithWhatAnotherThreadRead) {
+TEST_F(HomeLinks, EndAWaitWithAMessageThatAnotherThreadRead) {
   const Links links = OpenAll(2);
   for (const auto& link : links) link->StopWatching();  // no heartbeat comes
   const auto await = [&](const std::shared_ptr<Mailbox>& mailbox, std::atomic<bool>& waits) {
@@ -127,7 +127,7 @@ TEST_F(HomeLinks, EndAWaitWithWhatAnotherThreadRead) {
   reads.join();
 }
 
-TEST_F(HomeLinks, WakeWhoeverWaitsWhereTheyBreak) {
+TEST_F(HomeLinks, WakeAllWaitersWhereTheyBreak) {
   const Links links = OpenAll(2);
   for (const auto& link : links) link->StopWatching();
   std::atomic<bool> waits{false};

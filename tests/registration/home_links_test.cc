@@ -84,7 +84,7 @@ TEST_F(HomeChannel, ConnectsEveryRank) {
   }));
 }
 
-TEST_F(HomeChannel, GivesBackWhatItUsedWhereItCannotBegin) {
+TEST_F(HomeChannel, LeavesNothingBehindWhereItCannotBegin) {
   COMMPOOL_REQUIRE_EMULATOR("faults are injected");
   RankGroup group(2);
   const Fault faults[] = {{.call = "cuMemAlloc", .result = CUDA_ERROR_OUT_OF_MEMORY, .count = 2},

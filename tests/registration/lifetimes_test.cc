@@ -162,7 +162,7 @@ TEST_F(Lifetimes, ASplitHasNoRegistrationsAndItsParentKeepsThem) {
   Free(blocks);
 }
 
-TEST_F(Lifetimes, AShrunkCommunicatorIsRegisteredWithByTheRanksThatItHas) {
+TEST_F(Lifetimes, TheRanksOfAShrunkCommunicatorRegisterWithIt) {
   if (driver().nccl.ncclCommShrink == nullptr) GTEST_SKIP() << "ncclCommShrink came with NCCL 2.27";
   std::vector<ncclComm_t> shrunk(static_cast<size_t>(group().size()));
   const int last = group().size() - 1;

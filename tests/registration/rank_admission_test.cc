@@ -56,7 +56,7 @@ TEST_F(RankAdmission, ConnectsEachRank) {
   EXPECT_TRUE(ranks.connections[1].Receive(&received, 1, Later()).ok());
 }
 
-TEST_F(RankAdmission, HandsOverThoseThatCameWhereOthersAreMissing) {
+TEST_F(RankAdmission, HandsOverTheRanksThatCameWhereOthersAreMissing) {
   auto admitted = Admit(3, kShort);
   const Result<Connection> joined = JoinRankZero(Of(1, 3), address());
   ASSERT_TRUE(joined.ok());

@@ -63,7 +63,7 @@ TEST_F(Readiness, IsToldOfAnEndOnceAndOfNoBytes) {
   EXPECT_EQ(Ready(), Tags{});
 }
 
-TEST_F(Readiness, OfWhatWasRemovedIsNotTold) {
+TEST_F(Readiness, OfARemovedDescriptorIsNotTold) {
   ASSERT_TRUE(set_.Add(here_.get(), Interest::kInput, 7).ok());
   Say();
   set_.Remove(here_.get());

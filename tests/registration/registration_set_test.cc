@@ -152,7 +152,7 @@ TEST_F(RegistrationSets, DropAHandleThatNcclWouldNotEnd) {
   EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(home().handle, window), ncclSuccess);  // the fault left it alive
 }
 
-TEST_F(RegistrationSets, EndWhatTheyCanAndTellTheFirstFailure) {
+TEST_F(RegistrationSets, EndAllTheyCanAndReturnTheFirstFailure) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
   const auto deregister = [&] { return set().DeregisterSegment(0); };
   const auto remove = [&] { return set().Remove(home().handle); };

@@ -50,7 +50,7 @@ TEST_F(ReturningFixed, WhatWasRegisteredThereIsNotAgain) {
   ExpectOk({pool().Deregister(communicator())});
 }
 
-TEST_F(ReturningFixed, WhatALiveGraphUsesDoesNotReturn) {
+TEST_F(ReturningFixed, AddressesOfALiveGraphDoNotReturn) {
   ExpectOk({pool().Reserve(kBytes)});
   AnnouncedCapture capture;
   ExpectOk({capture.Begin(runtime(), handle(), rank().stream)});

@@ -136,7 +136,7 @@ TEST_F(SymmetricPoolFailure, ADifferentSequenceIsTracedToItsFirstCall) {
   }
 }
 
-TEST_F(SymmetricPoolFailure, ExhaustionSaysWhatToReserve) {
+TEST_F(SymmetricPoolFailure, ExhaustionNamesTheBytesToReserve) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);

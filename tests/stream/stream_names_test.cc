@@ -71,7 +71,7 @@ TEST_F(Names, HaveRoomForPromisesThatComeAndGo) {
   }
 }
 
-TEST_F(Names, OfStreamsThatThereAreNotAreErrors) {
+TEST_F(Names, OfMissingStreamsAreErrors) {
   COMMPOOL_REQUIRE_EMULATOR("a driver crashes");
   const Result<StreamName> name = names_.NameOf(reinterpret_cast<CUstream>(uintptr_t{0xdead0}));
   ASSERT_FALSE(name.ok());

@@ -62,7 +62,7 @@ void Write(std::FILE* file, const char* line) {
   std::fflush(file);
 }
 
-TEST(NcclLog, TellsWhatWasWrittenSinceTheLastCall) {
+TEST(NcclLog, ReadsLinesSinceTheLastCall) {
   NcclLog log;
   std::FILE* const file = OpenAsNccl();
   ASSERT_NE(file, nullptr);

@@ -96,7 +96,7 @@ TEST_F(Access, OfOneCallDoesNotReachBehindAGap) {
   EXPECT_EQ(AccessOf(range.address() + 2 * granularity(), DeviceLocation(0)), CU_MEM_ACCESS_FLAGS_PROT_NONE);
 }
 
-TEST_F(Access, IsRefusedToADeviceThatThereIsNot) {
+TEST_F(Access, IsRefusedToAMissingDevice) {
   MappedMemory mapped = MakeMapped(granularity());
   Status status = mapped.mapping().SetAccess(DeviceLocation(DeviceCountOfTests()), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   EXPECT_FALSE(status.ok());

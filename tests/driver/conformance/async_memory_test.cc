@@ -127,7 +127,7 @@ TEST_F(AsyncMemory, IsReservedInStepsAndCountedInBytes) {
   EXPECT_EQ(Quantity(CU_MEMPOOL_ATTR_USED_MEM_HIGH), kStep + 1);
 }
 
-TEST_F(AsyncMemory, APointerTellsWhatWasAskedFor) {
+TEST_F(AsyncMemory, APointerTellsTheRequestedSize) {
   const CUdeviceptr address = AllocateOn(stream_, 1000);
   CUdeviceptr base = 0;
   size_t bytes = 0;
@@ -183,7 +183,7 @@ TEST_F(AsyncMemory, AnotherStreamReusesItOnceTheFreeHasRun) {
   FreeOn(other_, reused);
 }
 
-TEST_F(AsyncMemory, AnotherStreamReusesWhatTheHostWaitedForWhateverThePolicies) {
+TEST_F(AsyncMemory, AnotherStreamReusesMemoryAfterAHostWaitUnderAnyPolicy) {
   ForbidReuse();
   Keep(kUnlimited);
   const CUdeviceptr first = AllocateOn(stream_, kStep);
@@ -233,7 +233,7 @@ TEST_F(AsyncMemory, WaitingForAnEventOrTheContextGivesBackToo) {
   EXPECT_EQ(Reserved(), 0u);
 }
 
-TEST_F(AsyncMemory, OnlyWhatTheHostWaitedForIsGivenBack) {
+TEST_F(AsyncMemory, OnlyMemoryBehindAHostWaitIsGivenBack) {
   FreeOn(stream_, AllocateOn(stream_, kStep));
   WaitByAsking(stream_);
   EXPECT_EQ(cuda().cuMemPoolTrimTo(pool_, 0), CUDA_SUCCESS);

@@ -40,7 +40,7 @@ TEST_F(VirtualMemory, RefusesZeroBytes) {
   EXPECT_EQ(cuda().cuMemAddressReserve(&address, 0, 0, 0, 0), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(VirtualMemory, RefusesADeviceThatThereIsNot) {
+TEST_F(VirtualMemory, RefusesAMissingDevice) {
   EXPECT_NE(Create(granularity(), PropertiesAt(DeviceLocation(DeviceCountOfTests()))), CUDA_SUCCESS);
 }
 

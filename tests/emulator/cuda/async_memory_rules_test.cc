@@ -118,7 +118,7 @@ TEST_F(AsyncMemoryRules, CuMemFreeUnderAnOperationToComeIsReported) {
   gate.Open();
 }
 
-TEST_F(AsyncMemoryRules, WhatIsNotFreedIsALeak) {
+TEST_F(AsyncMemoryRules, UnfreedMemoryIsALeak) {
   const CUstream stream = MakeStream();
   const CUdeviceptr address = AllocateOn(stream);
   CUmemPoolProps properties = {};

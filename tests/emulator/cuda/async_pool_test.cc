@@ -83,7 +83,7 @@ TEST_F(AsyncPoolDecides, GrowsRatherThanMakeAStreamWait) {
   EXPECT_FALSE(pool_.FindDepending(kStep, relate).has_value());
 }
 
-TEST_F(AsyncPoolDecides, WhatTheHostWaitedForIsAnybodysWhateverThePolicies) {
+TEST_F(AsyncPoolDecides, AnyStreamTakesMemoryAfterAHostWaitUnderAnyPolicy) {
   const uint64_t offset = Allocate(kStep).value();
   Free(offset, 2);
   pool_.policies = {false, false, false};
@@ -158,7 +158,7 @@ TEST_F(AsyncPoolDecides, ReservesNoMoreThanItsLimit) {
   EXPECT_FALSE(limited.Find(2 * kStep + 1, relate).has_value());
 }
 
-TEST_F(AsyncPoolDecides, RefusesWhatItsAddressesCannotHold) {
+TEST_F(AsyncPoolDecides, RefusesRequestsBeyondItsAddresses) {
   EXPECT_FALSE(Find(64 * kStep + 1).has_value());
   EXPECT_FALSE(Find(UINT64_MAX).has_value());
 }

@@ -138,7 +138,7 @@ TEST_F(CaptureRules, AReplayTakesTheTimeOfItsLongestPath) {
   EXPECT_NEAR(milliseconds, 4.0, 0.1) << "virtual";
 }
 
-TEST_F(CaptureRules, WhatIsLeftIsListed) {
+TEST_F(CaptureRules, LeftoversAreListed) {
   const std::vector<std::string> before = EmulatorLeaks();
   const CUstream stream = MakeStream();
   ASSERT_EQ(cuda().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);

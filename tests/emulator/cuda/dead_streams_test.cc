@@ -26,7 +26,7 @@ class DeadStreams : public MachineTest {
   }
 };
 
-TEST_F(DeadStreams, AreReportedByWhateverCallNamesThem) {
+TEST_F(DeadStreams, AreReportedByAnyCallThatNamesThem) {
   const CUstream dead = Dead();
   CUevent event = nullptr;
   ASSERT_EQ(cuda().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
@@ -61,7 +61,7 @@ TEST_F(DeadStreams, GiveTheirHandleToTheNextAndNeverTheirNumber) {
   EXPECT_EQ(TakeReports(), std::vector<std::string>());
 }
 
-TEST_F(DeadStreams, RunWhatTheyHold) {
+TEST_F(DeadStreams, RunTheirWork) {
   const CUdeviceptr memory = Allocate();
   const CUstream stream = NewStream();
   ASSERT_EQ(cuda().cuMemsetD8Async(memory, 7, kUnit, stream), CUDA_SUCCESS);
@@ -73,7 +73,7 @@ TEST_F(DeadStreams, RunWhatTheyHold) {
   EXPECT_EQ(TakeReports(), std::vector<std::string>());
 }
 
-TEST_F(DeadStreams, AreNoneThatThereNeverWere) {
+TEST_F(DeadStreams, AreNotReportedWhereTheyNeverExisted) {
   unsigned long long id = 0;
   EXPECT_EQ(cuda().cuStreamGetId(reinterpret_cast<CUstream>(0xdead0), &id), CUDA_ERROR_INVALID_HANDLE);
   for (const CUstream stream : {CUstream{nullptr}, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {

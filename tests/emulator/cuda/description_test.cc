@@ -142,7 +142,7 @@ TEST(EmulatorDescription, SizesThatAreNoneAreRefused) {
   ExpectRefused("multicast_granularity=big", "a size");
 }
 
-TEST(EmulatorDescription, ChoicesThatThereAreNotAreRefusedWithTheirKey) {
+TEST(EmulatorDescription, UnknownChoicesAreRefusedWithTheirKey) {
   for (const char* key : {"links", "fabric", "multicast", "rdma", "windows", "races", "report"}) {
     ExpectRefused(std::string(key) + "=perhaps", std::string(key) + "=perhaps");
   }

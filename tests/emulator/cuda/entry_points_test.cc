@@ -65,7 +65,7 @@ TEST_F(EntryPoints, OfTablesThereAreNone) {
   EXPECT_EQ(table, nullptr);
 }
 
-TEST_F(EntryPoints, OfWhatIsNotEmulatedAreNotFound) {
+TEST_F(EntryPoints, OfMissingFunctionsAreNotFound) {
   for (const char* name : {"cuGraphUpload", "cuLogsRegisterCallback", "cuMemHostRegister"}) {
     const Answer answer = Ask(name, 13000);
     EXPECT_EQ(answer.result, CUDA_SUCCESS) << name;
@@ -74,7 +74,7 @@ TEST_F(EntryPoints, OfWhatIsNotEmulatedAreNotFound) {
   }
 }
 
-TEST_F(EntryPoints, OfWhatIsNotEmulatedAbortWithTheirNameWhenTheyAreLinked) {
+TEST_F(EntryPoints, OfMissingFunctionsAbortWithTheirNameWhenTheyAreLinked) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto upload = ExtensionFunction<void()>("cuGraphUpload");
   const auto registration = ExtensionFunction<void()>("cuMemHostRegister_v2");

@@ -89,7 +89,7 @@ TEST_F(LeakReport, ListsNoStreamThatIsThereAnyhow) {
   EXPECT_EQ(EmulatorLeaks(), before);
 }
 
-TEST_F(LeakReport, IsCutAtTheCapacityAndCountsAllTheSame) {
+TEST_F(LeakReport, IsCutAtTheCapacityAndStillCountsAll) {
   const auto leaks = COMMPOOL_EXTENSION(commpoolEmulatorLeaks);
   Allocate();
   const size_t lines = leaks(nullptr, 0);

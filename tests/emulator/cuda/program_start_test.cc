@@ -26,7 +26,7 @@ TEST_F(ProgramDeathTest, AMachineThatCannotBeReadIsNoOtherMachine) {
   EXPECT_EXIT(Run("gpus=2", 1), ::testing::ExitedWithCode(2), "the keys are devices, memory");
 }
 
-TEST_F(ProgramDeathTest, WhatIsLeftIsPrintedAtExitWhereThatIsAskedFor) {
+TEST_F(ProgramDeathTest, LeaksArePrintedAtExitOnRequest) {
   EXPECT_EXIT(Run("report=exit", 0), ::testing::ExitedWithCode(0), "left at exit:\nprimary context of device 0");
 }
 

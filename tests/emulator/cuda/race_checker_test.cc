@@ -45,7 +45,7 @@ TEST_F(RaceCheckerTest, StreamsKnowNothingOfEachOther) {
   EXPECT_FALSE(one->clock.Covers(two->clock));
 }
 
-TEST_F(RaceCheckerTest, WorkKnowsWhatTheHostKnewWhenItWasSubmitted) {
+TEST_F(RaceCheckerTest, WorkComesAfterAllThatTheHostKnewAtItsSubmission) {
   StreamClock first = checker_.OpenStream();
   StreamClock second = checker_.OpenStream();
   const auto early = Submit();

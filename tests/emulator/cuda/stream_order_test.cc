@@ -161,7 +161,7 @@ TEST_F(StreamOrder, AnEventIsRecordedOnItsOwnDevice) {
   EXPECT_EQ(cuda().cuEventRecord(event, nullptr), CUDA_ERROR_INVALID_HANDLE);
 }
 
-TEST_F(StreamOrder, ADestroyedStreamRunsWhatItHolds) {
+TEST_F(StreamOrder, ADestroyedStreamRunsItsWork) {
   const CUdeviceptr memory = Allocate();
   CUstream stream = nullptr;
   ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);

@@ -19,7 +19,7 @@ class VirtualTime : public MachineTest {
   }
 };
 
-TEST_F(VirtualTime, OfAStreamIsTheSumOfWhatRan) {
+TEST_F(VirtualTime, OfAStreamIsTheSumOfItsWork) {
   const CUstream stream = MakeStream();
   const CUevent start = Record(stream);
   ASSERT_EQ(Launch(stream, {}, 5000), CUDA_SUCCESS);
@@ -71,7 +71,7 @@ TEST_F(VirtualTime, OfAWaitIsTheLaterOfBothStreams) {
   EXPECT_GE(MicrosecondsBetween(start, end), 20100);
 }
 
-TEST_F(VirtualTime, OfTheHostJoinsWhatItWaitsFor) {
+TEST_F(VirtualTime, OfTheHostJoinsItsWaits) {
   const CUstream stream = MakeStream();
   const double before = Now();
   ASSERT_EQ(Launch(stream, {}, 30000), CUDA_SUCCESS);

@@ -136,7 +136,7 @@ TEST_F(Collectives, BroadcastBringsTheRootsBytesToAll) {
   }
 }
 
-TEST_F(Collectives, RunInLaunchOrderWhateverTheirStreams) {
+TEST_F(Collectives, RunInLaunchOrderOnAnyStreams) {
   RunRanks(2, [](Rank& rank) {
     CUstream other = nullptr;
     ASSERT_EQ(Api().cuStreamCreate(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);

@@ -148,7 +148,7 @@ TEST_F(StressRanksJudge, LeavesItsAddressesToARankThatClosedAlone) {
   EXPECT_EQ(Verdict(), "");
 }
 
-TEST(NamedRanks, AreThoseThatAreNotTheSpeaker) {
+TEST(NamedRanks, LeaveOutTheSpeaker) {
   EXPECT_EQ(NamedRanks("rank 2 of 4 waited; missing: rank 1: closed"), std::set<int>({1}));
   EXPECT_EQ(NamedRanks("ranks 1, 3 and 12 did not come; rank 0 is late"), std::set<int>({0, 1, 3, 12}));
   EXPECT_EQ(NamedRanks("these ranks did not connect to 10.77.0.1:4711: 1 3 (no answer)"), std::set<int>({1, 3}));

@@ -36,7 +36,7 @@ Trace Changing(const std::string& name, uint32_t streams = 1) {
   return trace;
 }
 
-TEST(SweepTest, AModelledPoolReservesWhatARealOneDoes) {
+TEST(SweepTest, AModelledPoolReservesAsMuchAsARealOne) {
   const Result<std::unique_ptr<SoloDevice>> device = SoloDevice::Open(1, DriverTimes::kMeasured);
   ASSERT_TRUE(device.ok()) << device.status().message();
   const Trace recorded = ReadTrace("tests/data/traces/gnn.trace.xz").value();
