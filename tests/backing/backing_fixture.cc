@@ -18,7 +18,7 @@ void Free(void* pointer, ptrdiff_t bytes, int device, CUstream_st* stream, void*
   EXPECT_EQ(SharedDriver()->cuda.cuMemFree(reinterpret_cast<CUdeviceptr>(pointer)), CUDA_SUCCESS);
 }
 
-// What DriverWhere() answers: the table's functions have no context to keep it in.
+// The answer of DriverWhere(). Global, because the table's functions have no context.
 struct {
   CUdevice_attribute attribute;
   int value;
@@ -56,7 +56,7 @@ Driver DriverWhere(CUdevice_attribute attribute, int answer) {
   return driver;
 }
 
-// A context that nobody retains is destroyed, and making it again takes long on hardware: there they stay.
+// A context that nobody retains is destroyed, and hardware takes long to make it again. So keep it until the end.
 BackingTest::BackingTest() {
   if (OnEmulator()) return;
   static const std::vector<PrimaryContext>* const contexts = RetainAllContexts();
@@ -68,7 +68,7 @@ void BackingTest::TearDown() {
   for (int peer = 1; peer < DeviceCountOfTests(); ++peer) {
     PrimaryContext accessor = PrimaryContext::Retain(driver(), peer).value();
     ContextGuard guard(driver(), accessor);
-    cuda().cuCtxDisablePeerAccess(owner.get());  // an error where there was none
+    cuda().cuCtxDisablePeerAccess(owner.get());  // fails where access was not enabled
   }
 }
 

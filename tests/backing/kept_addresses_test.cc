@@ -1,4 +1,4 @@
-// Addresses of segments that are gone, and the next segment of the same size.
+// The addresses of released segments serve the next segment of the same size.
 #include "src/backing/kept_addresses.h"
 
 #include <algorithm>
@@ -128,7 +128,7 @@ class SegmentThatComesAgain : public BackingTest {
   Backing& backing() { return *backing_; }
 
   void EndBacking() { backing_.reset(); }
-  // The backing's last segment goes, but for those that the test has made.
+  // Releases the backing's last segment; the test's own stay.
   void ReleaseOther() { other_.reset(); }
 
  private:

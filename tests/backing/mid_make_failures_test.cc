@@ -1,5 +1,5 @@
-// A driver call that fails while a backing or a segment is made: the error names it, nothing stays behind, and the next
-// attempt works.
+// A driver call fails while a backing or a segment is made: the error names the call, nothing stays behind, and the
+// next attempt works.
 #include <nccl.h>
 
 #include "tests/backing/backing_fixture.h"
@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
 class FailingFree : public FailingStep {};
 
 TEST_P(FailingFree, IsToldAndNotTriedAgain) {
-  AllowLeak("");  // what the driver did not take back
+  AllowLeak("");  // the driver kept it
   std::unique_ptr<Segment> segment = Make(request())->Make({.bytes = 1}).value();
   InjectedFault injected(fault());
   Status status = segment->Release();
@@ -112,7 +112,7 @@ TEST_P(FailingFree, IsToldAndNotTriedAgain) {
 }
 
 TEST_P(FailingFree, IsLoggedWhereNoCallReturnsIt) {
-  AllowLeak("");  // what the driver did not take back
+  AllowLeak("");  // the driver kept it
   for (const bool fails : {false, true}) {
     std::unique_ptr<Segment> segment = Make(request())->Make({.bytes = 1}).value();
     ::testing::internal::CaptureStderr();

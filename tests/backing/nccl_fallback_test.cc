@@ -1,4 +1,4 @@
-// ncclMemAlloc that falls back to cudaMalloc without a word, as with NCCL_CUMEM_ENABLE=0: the nccl backing finds out.
+// With NCCL_CUMEM_ENABLE=0 ncclMemAlloc silently calls cudaMalloc: the nccl backing notices it.
 #include <cstdlib>
 
 #include "tests/backing/backing_fixture.h"

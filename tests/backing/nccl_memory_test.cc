@@ -1,4 +1,4 @@
-// What the nccl backing makes of NCCL's answers: here a library that fails as the test says.
+// The nccl backing handles NCCL's answers, here of a library that fails as the test says.
 #include <nccl.h>
 
 #include "src/base/bytes.h"
@@ -7,7 +7,7 @@
 namespace commpool::internal::testing {
 namespace {
 
-// What the test's functions answer: the driver's table has no context to keep it in.
+// The answers of the test's functions. Global, because the driver's table has no context.
 struct Answer {
   bool fails = false;
   const char* last_words = "";

@@ -1,4 +1,4 @@
-// Which memory which NCCL registers, by version: no driver needed.
+// Which version of NCCL registers which memory. Needs no driver.
 #include "src/backing/nccl_support.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@ namespace {
 constexpr MemoryKind kKinds[] = {MemoryKind::kVirtual, MemoryKind::kHostVirtual, MemoryKind::kUnshareable,
                                  MemoryKind::kLinear, MemoryKind::kForeign};
 
-// A library of that version, with the functions that such a one has.
+// A library of that version, with the functions of that version.
 NcclLibrary Library(int version) {
   NcclLibrary nccl;
   nccl.version = version;

@@ -1,4 +1,4 @@
-// Which devices get access, and what the driver is asked for.
+// Which devices get access, by which driver calls.
 #include <array>
 #include <span>
 

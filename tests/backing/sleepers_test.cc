@@ -1,4 +1,4 @@
-// Memory that goes and comes back under its addresses: a segment of one handle, and a territory of pages with gaps.
+// Memory goes, and comes back at its addresses: a segment of one handle, and a territory of pages with gaps.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -38,7 +38,7 @@ class Sleepers : public BackingTest, public ::testing::WithParamInterface<Kind> 
   Territory& sleeper() { return *segment_->territory(); }
   CUdeviceptr At(uint64_t place) const { return segment_->address() + place * page_; }
   uint64_t AllBytes() const { return places_.size() * page_; }
-  // Of driver handles, each of which is mapped by itself.
+  // The number of handles; each is mapped by itself.
   uint64_t handles() const { return GetParam() == Kind::kSegment ? 1 : places_.size(); }
   bool Works(int device = 0) {
     return std::all_of(places_.begin(), places_.end(),
@@ -71,7 +71,7 @@ class Sleepers : public BackingTest, public ::testing::WithParamInterface<Kind> 
   const uint64_t page_ = backing_->granularity();
   std::unique_ptr<Segment> segment_;
   std::vector<uint64_t> places_;  // that have memory
-  uint64_t rows_ = 0;             // of memory without a gap
+  uint64_t rows_ = 0;             // adjacent pages with memory
 };
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Sleepers, ::testing::Values(Kind::kSegment, Kind::kTerritory),
@@ -183,7 +183,7 @@ TEST_P(SleepingTerritory, WakesNoMorePagesThanItIsAskedFor) {
   EXPECT_TRUE(Works());
 }
 
-// A failure leaves a page mapped beside one that is not.
+// After a failure one page may be mapped, and its neighbour not.
 TEST_P(SleepingTerritory, GoesOnFromAPageThatIsMapped) {
   ASSERT_TRUE(sleeper().UnmapAll().ok());
   ExpectFailure("cuMemMap", 1, [&] { return Wake(); });

@@ -45,7 +45,7 @@ class Territories : public BackingTest {
 TEST_F(Territories, ReleaseEveryPageWithTheirAddresses) {
   Put({0, 3, 5});
   ASSERT_TRUE(territory_->Release().ok());
-  // Nothing is left there: not a page, and not the addresses.
+  // Expects that nothing is left: no page and no reserved addresses.
   for (const uint64_t page : {0, 3, 5}) EXPECT_FALSE(IsThere(page));
   EXPECT_EQ(territory_->missing_bytes(), 0u);
   const uint64_t calls = CallCount("*");
@@ -145,7 +145,7 @@ TEST_F(Territories, DropThePagesOfARangeAndNoOther) {
 
 TEST_F(Territories, DropAllTheyCanAndReturnTheFirstFailure) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
-  AllowLeak("");  // what the driver did not take back
+  AllowLeak("");  // the driver kept it
   Put({0, 1, 2});
   {
     const InjectedFault unmap({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN});
@@ -198,7 +198,7 @@ TEST_F(Territories, LetNoPeerInWhereTheDriverRefuses) {
 
 TEST_F(Territories, KeepAllThatIsMappedWhereTheDriverUnmapsNothing) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
-  AllowLeak("");  // what the driver did not take back
+  AllowLeak("");  // the driver kept it
   Put({0, 1});
   {
     const InjectedFault fault({.call = "cuMemUnmap", .result = CUDA_ERROR_UNKNOWN});
@@ -213,7 +213,7 @@ TEST_F(Territories, KeepAllThatIsMappedWhereTheDriverUnmapsNothing) {
 
 TEST_F(Territories, TellWhereTheirMemoryCannotBeReleased) {
   COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
-  AllowLeak("");  // what the driver did not take back
+  AllowLeak("");  // the driver kept it
   Put({0});
   const InjectedFault fault({.call = "cuMemRelease", .result = CUDA_ERROR_UNKNOWN});
   const Status status = territory_->Release();
@@ -222,7 +222,7 @@ TEST_F(Territories, TellWhereTheirMemoryCannotBeReleased) {
 
 TEST_F(Territories, ThatAreDestroyedLogWhatFailedAndNothingElse) {
   COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
-  AllowLeak("");  // what the driver did not take back
+  AllowLeak("");  // the driver kept it
   for (const bool fails : {false, true}) {
     std::unique_ptr<Territory> territory = Territory::Reserve(*backing_, page_bytes_).value();
     ASSERT_TRUE(territory->Map(MakePage(), territory->address()).ok());
@@ -240,7 +240,7 @@ TEST_F(Territories, ThatAreDestroyedLogWhatFailedAndNothingElse) {
 
 TEST_F(Territories, ThatWereAbandonedCallNothing) {
   COMMPOOL_REQUIRE_EMULATOR("it leaks for good");
-  AllowLeak("");  // that is what abandoning means
+  AllowLeak("");  // an abandoned territory leaks on purpose
   std::unique_ptr<Backing> backing = Make({.kind = BackingKind::kVmm});
   std::unique_ptr<Territory> territory = Territory::Reserve(*backing, page_bytes_).value();
   ASSERT_TRUE(territory->Map(MakePage(), territory->address()).ok());

@@ -1,4 +1,4 @@
-// A user's functions: what they are passed, and what may go wrong in them.
+// A user's functions: their arguments, and everything that may go wrong in them.
 #include <new>
 #include <stdexcept>
 #include <utility>
@@ -13,7 +13,7 @@ class UserFunctions : public BackingTest {
   std::unique_ptr<Backing> MakeUser(const UserAllocator& user) {
     return Make({.kind = BackingKind::kUser, .user = user});
   }
-  // What a segment of 2 MiB fails with.
+  // The error of making a segment of 2 MiB.
   Status FailureOf(const UserAllocator& user) { return MakeUser(user)->Make({.bytes = 1}).status(); }
 };
 
@@ -49,7 +49,7 @@ TEST_F(UserFunctions, AreToldTheStreamThatTheMemoryIsFor) {
   EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
 }
 
-// What a caller owes to another stream: a wait behind the one that the memory was made for.
+// The segment's maker may use another stream, so a caller must wait for that stream.
 TEST_F(UserFunctions, MayOrderTheMemoryBehindTheStream) {
   PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
   ContextGuard guard(driver(), context);
@@ -120,7 +120,7 @@ TEST_F(UserFunctions, ThatThrowInFreeAreReportedByFree) {
   Status status = backing->Make({.bytes = 1}).value()->Release();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("free function"), std::string::npos) << status.message();
-  backing->Make({.bytes = 1}).value().reset();  // logs
+  backing->Make({.bytes = 1}).value().reset();  // logs the failure
 }
 
 TEST_F(UserFunctions, ReturnMemoryOfTheDriver) {

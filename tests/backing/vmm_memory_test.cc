@@ -1,4 +1,4 @@
-// What the vmm backing asks the driver for: handle types and their fallback, GPUDirect RDMA, location, who has access.
+// The driver calls of the vmm backing: handle types and their fallback, GPUDirect RDMA, location, access.
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ class VmmMemory : public BackingTest {
     if (!info().virtual_memory) GTEST_SKIP() << "the device has no cuMemCreate";
   }
 
-  // The tests' driver, with nothing learned from earlier tests.
+  // The tests' driver, without refusals seen by earlier tests.
   Driver FreshDriver() const {
     Driver fresh = driver();
     fresh.refusals = std::make_shared<LearnedRefusals>();
