@@ -1,4 +1,4 @@
-// The fork guard: a process that made one is no child of it, and whoever is forked from it is.
+// A process that made a fork guard is no child of it; its forked children are.
 #include "src/base/fork_guard.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace commpool::internal {
 namespace {
 
-// What a forked child finds: a child must not return into the test.
+// The exit code of a forked child. A child must not return into the test.
 bool InChild(const std::function<bool()>& finds) {
   const pid_t child = fork();
   if (child == 0) _exit(finds() ? 1 : 0);

@@ -1,4 +1,4 @@
-// A function that somebody else keeps.
+// References to functions that the caller keeps.
 #include "src/base/function_ref.h"
 
 #include <gtest/gtest.h>

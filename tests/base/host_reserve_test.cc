@@ -1,4 +1,4 @@
-// What is put aside for changes of the books that the host has no memory for.
+// The reserve lets changes of the books succeed when the host has no memory.
 #include "src/base/host_reserve.h"
 
 #include <gtest/gtest.h>

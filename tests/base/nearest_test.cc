@@ -1,4 +1,4 @@
-// The word that was meant.
+// Finds the word that a misspelt word means.
 #include "src/base/nearest.h"
 
 #include <gtest/gtest.h>

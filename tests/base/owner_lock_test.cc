@@ -34,7 +34,7 @@ TEST(OwnerLock, RefusesItsOwnerWhileAnotherIsInside) {
 TEST(OwnerLock, MakesAnotherWaitWhileItsOwnerIsInside) {
   OwnerLock lock;
   ASSERT_TRUE(lock.TryLockAsOwner());
-  int value = 0;  // unguarded but for the lock: ThreadSanitizer sees a thread that does not wait
+  int value = 0;  // only the lock guards it, so ThreadSanitizer sees a missing wait
   std::atomic<bool> begun = false;
   std::thread other([&] {
     begun = true;

@@ -1,4 +1,4 @@
-// Names of programs in messages: nothing in them can forge a line or end a quotation.
+// Program names in messages: no name can forge a line or end a quotation.
 #include "src/base/printable.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ TEST(Printable, EscapesWhatWouldForgeALine) {
 
 TEST(Printable, EscapesWhatWouldEndAQuotation) { EXPECT_EQ(Printable("\"'\\"), "\\\"\\'\\\\"); }
 
-// JSON and Python take no other.
+// JSON and Python accept only this.
 TEST(Printable, EscapesWhatIsNoUtf8) {
   EXPECT_EQ(Printable("a\xff"
                       "b"),

@@ -1,4 +1,4 @@
-// A connection ends with its process, whatever children that has left behind.
+// A connection ends with its process, even if children of it live on.
 #include "src/base/private_socket.h"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ struct Pipe {
   FileDescriptor write_end;
 };
 
-// Ends when the other end of the pipe does.
+// Returns when the other end of the pipe is closed.
 [[noreturn]] void LiveOn(const Pipe& pipe) {
   close(pipe.write_end.get());
   char byte = 0;
@@ -37,7 +37,7 @@ struct Pipe {
   _exit(0);
 }
 
-// A parent that connects and forks; its child lives until `life` ends. Says so through the connection, and waits.
+// A parent connects and forks; the child lives until `life` ends. The parent writes to the connection, and waits.
 [[noreturn]] void ConnectAndFork(const std::string& address, const Pipe& life) {
   Connection connection = Connect(address, Later()).value();
   const pid_t child = fork();
@@ -60,7 +60,7 @@ TEST(PrivateSocket, AChildThatLivesOnDoesNotHoldTheConnectionOfItsDeadParent) {
   char byte = 0;
   const Status status = connection.Receive(&byte, 1, Later());
   EXPECT_EQ(status.code(), StatusCode::kRemoteFailure) << status.message();
-  EXPECT_EQ(kill(child, 0), 0);  // it is there still
+  EXPECT_EQ(kill(child, 0), 0);  // it still lives
 }
 
 TEST(PrivateSocket, AChildDoesNotListenOnItsParentsPort) {
@@ -86,7 +86,7 @@ TEST(PrivateSocket, AnObjectThatEndsInTheChildClosesNoFileOfTheChilds) {
   ASSERT_TRUE(socket.valid());
   const pid_t child = fork();
   if (child == 0) {
-    // Where the number were free the child's next file would get it, and lose it here.
+    // If the number were free, the child's next file would get it, and lose it here.
     const int file = dup(STDOUT_FILENO);
     { const PrivateSocket ended = std::move(socket); }
     _exit(fcntl(file, F_GETFD) >= 0 ? 0 : 1);

@@ -133,7 +133,7 @@ TEST(Connection, ReportsAClosedPeerWithoutASignal) {
   pair.server = Connection();
   char byte = 0;
   EXPECT_EQ(pair.client.Receive(&byte, 1, Later()).code(), StatusCode::kRemoteFailure);
-  // The first bytes may still be taken; the peer's refusal then ends it.
+  // The peer's system may still accept the first bytes, then refuses the rest.
   const std::vector<char> data(64 << 20);
   EXPECT_EQ(pair.client.Send(data.data(), data.size(), Later()).code(), StatusCode::kRemoteFailure);
 }
