@@ -1,5 +1,5 @@
-// A caller's all_gather is the program's own: what it throws becomes a failure of the call, at whatever round it comes,
-// and what it asks of commpool is refused, but for frees.
+// A caller's all_gather is the program's own function. Its exception becomes a failure of the call, in any round. Its
+// calls of commpool are refused, except frees.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,12 +20,12 @@ namespace {
 
 using internal::testing::SharedDriver;
 
-// The all-gather of a home of one rank, which does something of its own in the call of a number.
+// The all-gather of a home of one rank. It does something special in the call of a given number.
 struct Gathering {
   int calls = 0;
   int at = 0;  // 0: in no call
   std::function<void()> act;
-  int silent_from = 0;  // says OK and answers nothing, from the call of this number on; 0: never
+  int silent_from = 0;  // from this call on it says OK and gathers nothing; 0: never
 
   void ActIn(int call, std::function<void()> what) {
     calls = 0;
@@ -44,11 +44,11 @@ struct Gathering {
 
 class AllGather : public internal::testing::DriverTest {
  protected:
-  // A round takes two calls, the lengths and the contents; a reserve that grows has three rounds.
+  // A round takes two calls: one for lengths, one for contents. A reserve that grows has three rounds.
   static constexpr int kCallsOfAGrowth = 6;
 
   AllGather() {
-    AllowLeak("");  // the runtime's own, which lives as long as the process
+    AllowLeak("");  // the runtime's, which lives as long as the process
     const int device = 0;
     EXPECT_EQ(SharedDriver()->nccl.ncclCommInitAll(&home_, 1, &device), ncclSuccess);
     pool_.emplace(Pool::create(OptionsOver(gathering_)).value());
@@ -65,7 +65,7 @@ class AllGather : public internal::testing::DriverTest {
     options.agreement = {Gathering::Gather, &gathering};
     return options;
   }
-  // Also of one whose rounds are broken.
+  // Even for a pool with broken rounds.
   void End(Pool& pool) {
     gathering_.ActIn(0, {});
     EXPECT_EQ(commpool_pool_abandon_live(pool.handle(), home_), COMMPOOL_OK) << commpool_last_error();
@@ -118,7 +118,7 @@ TEST_F(AllGather, ThatThrowsAfterRegistrationLeavesMappedWhatNcclHolds) {
   EXPECT_EQ(gathering_.calls, kCallsOfAGrowth) << "nothing more is asked of it";
 }
 
-// The ranks stay in step, so a close of all follows, and it gives back what the reserve could not.
+// The ranks stay in step: a collective close works, and releases what the reserve could not.
 TEST_F(AllGather, ThatAnswersNothingForAWhileLeavesNoMemory) {
   for (int call = 1; call <= kCallsOfAGrowth; ++call) {
     Gathering gathering;
@@ -161,7 +161,7 @@ TEST_F(AllGather, IsRefusedEveryCallButAFree) {
   }
 }
 
-// A garbage collector that runs in a function of Python's frees what it likes.
+// A garbage collector that runs inside a Python function may free anything.
 TEST_F(AllGather, MayFreeAlsoTheLastBlockOfADestroyedPool) {
   ASSERT_TRUE(pool_->reserve(MiB(2)).ok()) << commpool_last_error();
   ASSERT_EQ(commpool_pool_allocate(pool_->handle(), 4096, nullptr, &block_), COMMPOOL_OK);

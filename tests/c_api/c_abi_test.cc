@@ -1,4 +1,4 @@
-// The C ABI as a program sees it: null outputs, handles that are none, sizes, and the sentence of the last error.
+// The C ABI as a program sees it: null outputs, invalid handles, sizes, and the message of the last error.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -261,7 +261,7 @@ TEST_F(CAbi, ExceptionsOfAUsersFunctionsDoNotPass) {
   ASSERT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_OK) << commpool_last_error();
   void* pointer = nullptr;
   Expect(commpool_pool_allocate(pool, 1, nullptr, &pointer), COMMPOOL_INVALID_ARGUMENT, "thrown");
-  Expect(commpool_pool_reserve(pool, 1), COMMPOOL_INVALID_ARGUMENT, "thrown");  // no lock was left behind
+  Expect(commpool_pool_reserve(pool, 1), COMMPOOL_INVALID_ARGUMENT, "thrown");  // no lock stayed locked
   EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK);
 }
 

@@ -1,5 +1,5 @@
-// A capture that one pool was told of, and calls on that pool, on others and on other devices: each call works, or is
-// refused before it asks the driver for anything that would break the capture. On hardware this asks the real driver.
+// A capture is announced to one pool. Calls on that pool, on others and on other devices work, or are refused before
+// they ask the driver for anything that would break the capture. On hardware this uses the real driver.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ using internal::testing::SharedDriver;
 
 const internal::CudaDriver& Cuda() { return SharedDriver()->cuda; }
 
-// A device with streams, and its context current on this thread.
+// A device with streams; its context is current on this thread.
 class Place {
  public:
   explicit Place(int device) : device_(device), context_(PrimaryContext::Retain(*SharedDriver(), device).value()) {
@@ -75,7 +75,7 @@ struct NamedCall {
   Call call;
 };
 
-// The block goes at once.
+// Frees the block at once.
 Status Done(const Result<Buffer>& block) { return block.status(); }
 
 const std::vector<NamedCall>& AllCalls() {
@@ -146,7 +146,7 @@ PoolOptions OptionsOf(Kind kind, int device) {
   return options;
 }
 
-// Whether a call worked, or says that it is the capture that it would break; or it is none of cudaMalloc's memory.
+// Whether a call worked, or names the capture that it would break, or says that the memory is not cudaMalloc's.
 bool IsSound(const Status& status) {
   if (status.ok()) return true;
   const std::string& message = status.message();
@@ -158,7 +158,7 @@ bool IsSound(const Status& status) {
 class CaptureIsolation : public internal::testing::DriverTest,
                          public ::testing::WithParamInterface<std::tuple<CUstreamCaptureMode, Kind>> {
  protected:
-  // Which pool the call is on: the one that was told, another of its device, or one of another device.
+  // The pool of the call: the pool with the capture, another one on its device, or one on another device.
   enum class On { kTold, kSameDevice, kOtherDevice };
   enum class From { kCapturingThread, kOtherThread };
 
@@ -166,7 +166,7 @@ class CaptureIsolation : public internal::testing::DriverTest,
   CaptureIsolation() {
     for (const char* kept : {"primary context", "event"}) AllowLeak(kept);  // the runtime lives as long as the process
   }
-  // What pools hold that were destroyed inside a capture goes with these calls at the latest.
+  // These calls release the memory of pools that were destroyed inside a capture.
   void TearDown() override {
     for (int device = 0; device < std::min(2, DeviceCountOfTests()); ++device) {
       EXPECT_TRUE(Pool::default_pool(device).value().trim(0).ok()) << commpool_last_error();

@@ -1,4 +1,4 @@
-// Allocation only where a scope catches: what a framework's router asks before it leaves a request to the framework.
+// Allocation only where a scope catches: a framework's router asks this before it leaves a request to the framework.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 #include "commpool/commpool.h"
 
-// The adapters' (src/c_api/open_scopes.h).
+// For the adapters (src/c_api/open_scopes.h).
 extern "C" const std::atomic<uint64_t>* const commpool_open_scopes;
 
 namespace {
@@ -34,7 +34,7 @@ class CaughtAllocation : public ::testing::Test {
     EXPECT_EQ(commpool_pool_statistics(pool, &statistics), COMMPOOL_OK) << commpool_last_error();
     return statistics.allocated_blocks.current;
   }
-  // Untouched where nothing is caught.
+  // Stays untouched where no scope catches.
   static void ExpectNotCaught(int device = 0, uint64_t bytes = 4096) {
     int mark = 0;
     void* pointer = &mark;
@@ -63,13 +63,13 @@ TEST_F(CaughtAllocation, LeavesTheRequestAloneOutsideEveryScope) {
 
 TEST_F(CaughtAllocation, IsWorthAskingForWhereTheAdaptersFlagIsSet) {
   void* pointer = nullptr;
-  while (commpool_open_scopes->load() != 0) ExpectNotCaught();  // what earlier scopes left
+  while (commpool_open_scopes->load() != 0) ExpectNotCaught();  // lets the flag of earlier scopes fall
   const commpool_scope scope = Begin();
   EXPECT_NE(commpool_open_scopes->load(), 0);
   EXPECT_EQ(commpool_allocate_in_scope(0, 4096, nullptr, &pointer), COMMPOOL_OK) << commpool_last_error();
   EXPECT_EQ(commpool_free(pointer), COMMPOOL_OK);
   End(scope);
-  while (commpool_open_scopes->load() != 0) ExpectNotCaught();  // it falls after a while of asking in vain
+  while (commpool_open_scopes->load() != 0) ExpectNotCaught();  // the flag falls after enough questions without a catch
   ExpectNotCaught();
 }
 

@@ -1,4 +1,4 @@
-// What a program is told is in force; COMMPOOL_CONF says gradients.limit:2MiB,alignment:4K (BUILD).
+// The configuration that a program can list. COMMPOOL_CONF is gradients.limit:2MiB,alignment:4K (BUILD).
 #include "commpool/configuration.h"
 
 #include <gtest/gtest.h>

@@ -85,7 +85,7 @@ TEST_F(DeviceAbi, AHolderIsAskedAndNamedUntilItIsRemoved) {
   void* held = nullptr;
   void* pointer = nullptr;
   ASSERT_EQ(commpool_pool_allocate(pool_, 100 * kGiB, nullptr, &held), COMMPOOL_OK) << commpool_last_error();
-  const uint64_t bytes = 90 * kGiB;  // more than the device, of 141 GiB, has left
+  const uint64_t bytes = 90 * kGiB;  // more than is left of the device's 141 GiB
   Expect(commpool_pool_allocate(pool_, bytes, nullptr, &pointer), COMMPOOL_OUT_OF_MEMORY, "\n  framework ");
   EXPECT_EQ(asked_for, bytes);
 

@@ -1,4 +1,4 @@
-// CUDA does not survive fork(): every call of a child is refused at the C ABI's one entry, with a sentence.
+// CUDA does not survive fork(): the C ABI refuses every call of a child with a message.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// What an allocation costs that no scope catches: its instructions, counted one by one by a parent that steps a child
-// through the call. The library's file with this function is built optimised, whatever the suite is built as.
+// Counts the instructions of an allocation that no scope catches: a parent steps a child through the call one by one.
+// Every build optimises the library's file with this function.
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -15,10 +15,10 @@
 
 namespace {
 
-// What a child tells its parent.
+// A message from the child to its parent.
 constexpr int kNotTraced = 3;
 
-// The library's function, not this program's stub for it; the call that is measured; and what it is to return.
+// The library's function (not this program's stub), the measured call, and its expected result.
 struct Measured {
   const void* function;
   void (*call)();
@@ -30,7 +30,7 @@ user_regs_struct RegistersOf(pid_t child) {
   return registers;
 }
 
-// Counts the instructions from the function's first until the call is back in its caller; -1 where tracing is
+// Counts the instructions from the function's first one until the call returns to its caller; -1 where tracing is
 // forbidden.
 int InstructionsOf(const Measured& measured) {
   const pid_t child = fork();
@@ -46,11 +46,11 @@ int InstructionsOf(const Measured& measured) {
   if (waitpid(child, &state, 0) != child || !WIFSTOPPED(state)) return -1;
   const auto start = reinterpret_cast<uint64_t>(measured.function);
   int instructions = 0;
-  uint64_t caller = 0;  // where the function returns to, once it runs
+  uint64_t caller = 0;  // where the function returns to
   for (;;) {
     if (ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr) != 0) return -1;
     if (waitpid(child, &state, 0) != child || !WIFSTOPPED(state)) return -1;
-    if (WSTOPSIG(state) == SIGSTOP) break;  // the call is over
+    if (WSTOPSIG(state) == SIGSTOP) break;  // the call has returned
     const user_regs_struct registers = RegistersOf(child);
     if (registers.rip == start) {
       caller = static_cast<uint64_t>(ptrace(PTRACE_PEEKDATA, child, registers.rsp, nullptr));
@@ -96,7 +96,7 @@ TEST_F(Instructions, OfAnAllocationWhereNoScopeIsOpenAreALoadAndABranchMoreThanA
 }
 
 TEST_F(Instructions, OfAnAllocationInAScopeAreMore) {
-  // The count can tell: with a scope open the call goes on.
+  // Shows that the count works: with an open scope the call takes more.
   commpool_pool pool = 0;
   commpool_scope scope = 0;
   ASSERT_EQ(commpool_default_pool(0, &pool), COMMPOOL_OK) << commpool_last_error();

@@ -1,5 +1,5 @@
-// What an allocation and a free of a large block cost whose memory its stream has just given back: locks and driver
-// calls, counted. And that the short way leaves what is unusual to the long one.
+// Counts the locks and driver calls of an allocation and a free of a large block whose memory its stream has just
+// freed. Also shows that unusual blocks take the long way.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -22,7 +22,7 @@ thread_local constinit int locks_taken = 0;
 }  // namespace
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// In place of the C library's, in the whole process: std::mutex asks this one.
+// Replaces the C library's function in the whole process; std::mutex calls this one.
 extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
   using Lock = int (*)(pthread_mutex_t*);
   static const Lock lock = reinterpret_cast<Lock>(dlsym(RTLD_NEXT, "pthread_mutex_lock"));
@@ -74,7 +74,7 @@ class LargePairs : public ::testing::TestWithParam<commpool_mode> {
 
   template <typename Pair>
   static Cost CostOf(Pair pair) {
-    pair();  // makes the memory, and what the thread keeps
+    pair();  // makes the memory, and fills the thread's cache
     const uint64_t calls = CallCount("*");
     const int locks = locks_taken;
     for (int time = 0; time < kPairs; ++time) pair();
@@ -151,7 +151,7 @@ TEST_P(LargePairs, GiveTheirMemoryBackWithTheirPool) {
   EXPECT_GT(CallCount("cuMemRelease"), before);
 }
 
-// Blocks that a program keeps come from no cache.
+// Blocks that the program keeps come from no cache.
 TEST_P(LargePairs, AreNoDearerThanSmallBlocksThatNoCacheHas) {
   std::vector<void*> kept;
   const Cost cost = CostOf([&] { kept.push_back(Allocate(1000)); });
@@ -213,7 +213,7 @@ TEST_P(LargePairs, AreFreedOnceByAnyThread) {
   Free(block);
 }
 
-// What another stream used waits for that stream, however short the way.
+// Memory that another stream used waits for that stream, on the short way too.
 TEST_P(LargePairs, ThatAnotherStreamUsedOweItAFence) {
   Free(Allocate(8 * kMiB));
   void* const shared = Allocate(8 * kMiB);

@@ -1,5 +1,5 @@
-// Calls from the last destructors of a thread and of a process, which run when much of the library's own is gone: each
-// works, or is an error with a sentence.
+// Calls from the last destructors of a thread or a process, after much of the library's own state is gone. Each call
+// works, or is an error with a message.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ namespace {
 constexpr int kExpected = 7;
 constexpr uint64_t kBytes = 4096;  // of a size that threads' caches keep
 
-// Ends the process at once where a last call did not do what it should.
+// Ends the process at once where a last call did something wrong.
 void Expect(bool holds, int otherwise) {
   if (!holds) _exit(otherwise);
 }
@@ -36,8 +36,7 @@ void ExpectPair() {
   Expect(commpool_free(block) == COMMPOOL_OK, 31);
 }
 
-// What a program keeps in static objects, or in objects of its threads. Made before the library's own, so that it ends
-// after them.
+// Static or thread-local objects of a program. They are made before the library's own, so they are destroyed later.
 struct Kept {
   std::optional<Pool> pool;
   std::optional<PoolScope> scope;
@@ -51,12 +50,12 @@ struct Kept {
 };
 
 Kept kept;
-std::optional<Pool> pool_that_ends_first;  // before `kept`
+std::optional<Pool> pool_that_ends_first;  // destroyed before `kept`
 thread_local Kept kept_by_thread;
 
 uint64_t LiveBlocks(const Pool& pool) { return pool.stats().value().allocated_blocks.current; }
 
-// Runs `program` in a process of its own that has no driver yet, and lets it exit.
+// Runs `program` in a new process without a driver yet, and lets it exit.
 void ExpectQuietEnd(const std::function<void()>& program) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -73,7 +72,7 @@ void ExpectQuietEnd(const std::function<void()>& program) {
 // The thread's own destructors run before the join.
 void RunThread(const std::function<void()>& work) {
   std::thread([&] {
-    kept_by_thread.buffer.reset();  // makes it before anything of the library's
+    kept_by_thread.buffer.reset();  // made before anything of the library
     work();
   }).join();
 }

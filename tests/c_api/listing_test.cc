@@ -1,4 +1,4 @@
-// Which block holds a pointer, and what lies where in a pool.
+// Lists blocks, and finds the block of a pointer.
 #include "commpool/listing.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// What the driver costs through the C ABI: asked for before the driver is open, told at any time after. One process, so
-// the facts stand in one test, in the order in which they become true.
+// Measures the driver through the C ABI: switched on before the driver is open, read at any time after. One process, so
+// one test has all facts, in their order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ void ExpectOnlyAsManyAsThereIsRoomFor(const std::vector<commpool_driver_call>& c
   EXPECT_STREQ(first[1].name, "untouched");
 }
 
-// As programs of another minor version have them.
+// As in programs of another minor version.
 void ExpectEntriesOfAnotherSizeAreRefused() {
   commpool_driver_call call = {};
   size_t count = 0;

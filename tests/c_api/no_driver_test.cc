@@ -1,4 +1,4 @@
-// A machine whose driver cannot be opened: every call says so, and a later one may succeed.
+// A machine whose driver cannot be opened: every call reports it, and a later call may succeed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

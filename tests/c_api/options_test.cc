@@ -69,7 +69,7 @@ TEST(PoolOptions, ArriveAsTheyWereSet) {
   EXPECT_EQ(configuration->limit_bytes, 1 * kGiB);
 }
 
-// What a C program can write into an enumeration, which a C++ cast may not.
+// A C program can write any number into an enumeration; a C++ cast may not.
 template <typename Enumeration>
 void Write(Enumeration& option, int value) {
   static_assert(sizeof(option) == sizeof(value));
@@ -77,7 +77,7 @@ void Write(Enumeration& option, int value) {
 }
 
 struct BadOption {
-  const char* named;  // what the message must name
+  const char* named;  // must appear in the message
   std::function<void(commpool_pool_options&)> set;
 };
 

@@ -25,7 +25,7 @@ Pool Make(const char* name, const char* tag) {
   return Pool::create(options).value();
 }
 
-// A number that the compiler does not look at.
+// Hides a number from the compiler.
 template <typename Enum>
 Enum As(int number) {
   return static_cast<Enum>(number);
@@ -62,7 +62,7 @@ TEST(SleepAbi, ATagTakesItsPoolsTogether) {
   Pool second = Make("second", "weights");
   Pool cache = Make("cache", "caches");
   for (Pool* pool : {&first, &second, &cache}) pool->reserve(MiB(4)).or_throw();
-  second.sleep().or_throw();  // by itself: passed by
+  second.sleep().or_throw();  // alone; later calls skip it
   commpool::sleep("weights").or_throw();
   EXPECT_GT(Asleep(first), 0u);
   EXPECT_GT(Asleep(second), 0u);
@@ -70,7 +70,7 @@ TEST(SleepAbi, ATagTakesItsPoolsTogether) {
   first.wake().or_throw();
   commpool::wake("weights").or_throw();
   EXPECT_EQ(Asleep(second), 0u);
-  commpool::wake("weights").or_throw();  // all are awake: nothing to do
+  commpool::wake("weights").or_throw();  // nothing to do: all are awake
 }
 
 TEST(SleepAbi, ATagGoesOnWhereAPoolFails) {

@@ -1,4 +1,4 @@
-// Structs, arrays and words of programs: those of this minor version are read and written, others refused in words.
+// Structs, arrays and enumerations of programs: those of this minor version work, others are refused with a message.
 #include "src/c_api/structs.h"
 
 #include <gtest/gtest.h>

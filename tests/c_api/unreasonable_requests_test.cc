@@ -1,4 +1,4 @@
-// What no machine can do, or no program should: refused at once, with a sentence, before anything is given up for it.
+// Impossible requests are refused at once, with a message, before any pool releases memory for them.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A user backing's functions may not call commpool, which calls them while it holds locks: each call that they make is
-// refused with a sentence, and the call that runs them ends.
+// commpool holds locks while it runs a user backing's functions, so these must not call commpool: such calls are
+// refused with a message, and the call that runs the functions ends.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace {
 
 using internal::testing::SharedDriver;
 
-// What a function of the pool under test calls, and what it was answered.
+// Makes a call inside a function of the pool under test, and keeps the result.
 struct Calls {
   std::function<commpool_status()> in_allocate;
   std::function<commpool_status()> in_free;
@@ -54,7 +54,8 @@ class UserFunctions : public internal::testing::DriverTest {
     EXPECT_EQ(commpool_free(cached_), COMMPOOL_OK);
   }
 
-  // Every kind of call: on the pool itself, on others, of what the thread's cache could serve, and of none.
+  // Every kind of call: on the pool itself, on other pools, one that the thread's cache could serve, and one on no
+  // pool.
   std::vector<std::pair<const char*, std::function<commpool_status()>>> AllCalls() {
     return {
         {"allocate from the pool itself", [&] { return Allocate(user_.handle()); }},

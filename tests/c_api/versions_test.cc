@@ -1,6 +1,5 @@
-// Programs that were compiled against the commpool.h of another minor version, whose structs have other sizes, at
-// today's C ABI: refused in words, and nothing is written. (The loader's refusal:
-// tests/house/exported_symbols_test.py.)
+// Programs that were compiled against another minor version's commpool.h, with other struct sizes, call today's C ABI:
+// they get a message, and nothing is written. (The loader's refusal: tests/house/exported_symbols_test.py.)
 #include <gtest/gtest.h>
 
 #include <array>
@@ -10,7 +9,7 @@
 
 namespace {
 
-// By how much a struct of another version may be larger or smaller than ours.
+// How much larger or smaller another version's struct is.
 constexpr std::array kDifferences = {-8, 8};
 
 void ExpectRefused(commpool_status status, const char* what) {

@@ -1,4 +1,4 @@
-// A COMMPOOL_CONF that is wrong: every call that would open the library says so, and nothing goes on with defaults.
+// With a wrong COMMPOOL_CONF every call that would open the library reports the error, and none uses defaults instead.
 #include <gtest/gtest.h>
 
 #include <string>
