@@ -16,7 +16,7 @@ DeviceTest::DeviceTest(int device) : context_(PrimaryContext::Retain(driver(), d
 
 DeviceTest::~DeviceTest() {
   for (const CUevent event : events_) EXPECT_EQ(cuda().cuEventDestroy(event), CUDA_SUCCESS);
-  // Before the streams: the emulator reports a stream that goes while memory names it.
+  // Before the streams go: the emulator reports the end of a stream that memory still names.
   for (const CUdeviceptr address : allocations_) EXPECT_EQ(cuda().cuMemFree(address), CUDA_SUCCESS);
   for (const CUstream stream : streams_) EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
 }

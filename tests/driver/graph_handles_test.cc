@@ -48,7 +48,7 @@ TEST_F(GraphHandles, AUserObjectReleasesItsReference) {
   {
     UserObject first = UserObject::Create(driver(), &Fulfil, &ended).value();
     const UserObject second = std::move(first);
-    EXPECT_FALSE(first.valid());  // NOLINT: what is left of it is what is tested
+    EXPECT_FALSE(first.valid());  // NOLINT: the test is about the moved-from handle
     EXPECT_TRUE(second.valid());
   }
   ended.get_future().wait();

@@ -12,7 +12,7 @@ namespace {
 using testing::CallCount;
 using testing::InjectedFault;
 
-// The fixture fails each test that leaves something behind.
+// The fixture fails each test that leaves anything behind.
 class Handles : public testing::EmulatorTest {
  protected:
   CUmemAllocationProp properties() { return testing::PropertiesAt(testing::DeviceLocation(0)); }
@@ -97,7 +97,7 @@ TEST_F(Handles, AreEmptyAfterAMove) {
   PhysicalMemory first = MakeMemory();
   const CUmemGenericAllocationHandle handle = first.get();
   const PhysicalMemory second = std::move(first);
-  EXPECT_FALSE(first.valid());  // NOLINT: what is left of it is what is tested
+  EXPECT_FALSE(first.valid());  // NOLINT: the test is about the moved-from handle
   EXPECT_TRUE(second.valid());
   EXPECT_EQ(second.get(), handle);
 }
@@ -160,7 +160,7 @@ TEST_F(Handles, TellWhyTheyCouldNotBeReleased) {
     EXPECT_NE(status.message().find("cuMemRelease of 2 MiB failed"), std::string::npos) << status.message();
   }
   EXPECT_FALSE(memory.valid());
-  EXPECT_EQ(driver().cuda.cuMemRelease(handle), CUDA_SUCCESS);  // what the fault kept from happening
+  EXPECT_EQ(driver().cuda.cuMemRelease(handle), CUDA_SUCCESS);  // releases what the fault kept
 }
 
 TEST_F(Handles, LogFailuresInDestructors) {

@@ -23,7 +23,7 @@ Status Load(DriverChoice choice, const std::string& emulator_folder = "") {
 
 bool HasRealDriver() { return !Contains(Load(DriverChoice::kCuda, "/nowhere"), "there is no CUDA driver here"); }
 
-// In a process of its own, because the environment is read once.
+// In a new process, because the environment is read once.
 TEST(LoaderDeathTest, AnUnknownChoiceInTheEnvironmentIsNamed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
@@ -134,14 +134,14 @@ TEST(EmulatorFolders, AreWholePathsOfWhichNoneComesTwice) {
   }
 }
 
-// From here on the emulator is loaded.
+// From now on the emulator is loaded.
 TEST(LoaderOfTheEmulator, FillsBothTables) {
   const std::shared_ptr<const Driver> driver = LoadDriver({DriverChoice::kEmulated, "", ""}).value();
   EXPECT_EQ(driver->kind, DriverChoice::kEmulated);
 #define COMMPOOL_CUDA(name, version) EXPECT_NE(driver->cuda.name, nullptr) << #name;
 #include "src/driver/cuda_functions.inc"
 #undef COMMPOOL_CUDA
-  // What came after the NCCL that runs is hidden.
+  // Hides functions newer than the NCCL that runs.
 #define COMMPOOL_NCCL(name, since) EXPECT_EQ(driver->nccl.name != nullptr, since <= driver->nccl.version) << #name;
 #include "src/driver/nccl_functions.inc"
 #undef COMMPOOL_NCCL

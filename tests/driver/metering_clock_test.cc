@@ -1,4 +1,4 @@
-// On a driver that is not the emulator the time of a call is real time.
+// On a driver other than the emulator the time of a call is real time.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -27,7 +27,7 @@ TEST(MeteringClock, IsTheSteadyOneOfTheHost) {
   ASSERT_EQ(functions.size(), 1u);
   EXPECT_STREQ(functions[0].name, "cuInit");
   EXPECT_EQ(functions[0].calls, 2u);
-  EXPECT_GE(functions[0].microseconds, 2.0 * kMicroseconds);  // what they spend at least, by the same clock
+  EXPECT_GE(functions[0].microseconds, 2.0 * kMicroseconds);  // the functions take at least so long by the same clock
 }
 
 }  // namespace

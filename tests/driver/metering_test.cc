@@ -1,4 +1,4 @@
-// A metered table: every call is counted under its name, with its time, and answers what it did before.
+// A metered table counts and times every call under its name, and returns the same results.
 #include "src/driver/metering.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace commpool::internal::testing {
 namespace {
 
-// The meter is the process's and never starts anew: what a test adds to it is a difference.
+// The process has one meter, which never starts again: a test compares before and after.
 class Metering : public DriverTest {
  protected:
   Metering() : metered_(driver()), context_(PrimaryContext::Retain(driver(), 0).value()), current_(driver(), context_) {

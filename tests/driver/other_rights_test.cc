@@ -1,5 +1,5 @@
-// A process with more rights than who started it (setuid): what its environment says is not its own, so no variable
-// names a library that it opens, and the emulator stays closed.
+// A process with more rights than the user who started it (setuid) does not trust its environment: no variable names a
+// library to open, and the emulator stays closed.
 #include <gtest/gtest.h>
 #include <link.h>
 #include <unistd.h>
@@ -14,14 +14,14 @@
 namespace commpool::internal {
 namespace {
 
-// Where the kernel tells a process of its rights: behind the environment that it was started with.
+// Where the kernel tells a process its rights: behind the initial environment.
 ElfW(auxv_t) * AuxiliaryVector() {
   char** place = environ;
   while (*place != nullptr) ++place;
   return reinterpret_cast<ElfW(auxv_t)*>(place + 1);
 }
 
-// As the kernel says it of a setuid program. Before the environment changes: it moves then.
+// As the kernel does for a setuid program. Call it before the environment changes, because it moves then.
 void TakeOtherRights() {
   for (ElfW(auxv_t)* entry = AuxiliaryVector(); entry->a_type != AT_NULL; ++entry) {
     if (entry->a_type == AT_SECURE) entry->a_un.a_val = 1;

@@ -1,4 +1,4 @@
-// A machine without links between its GPUs and with an old NCCL: what it cannot do is refused with the reason.
+// A machine without links between its GPUs and with an old NCCL: every missing ability is refused with the reason.
 #include <cstdlib>
 
 #include "src/driver/device_info.h"
@@ -9,7 +9,7 @@ namespace {
 
 class PoorMachine : public testing::EmulatorTest {
  protected:
-  // Before the emulator reads it.
+  // Runs before the emulator reads the variable.
   static void SetUpTestSuite() {
     setenv("COMMPOOL_DRIVER", "emulated", 1);
     setenv("COMMPOOL_EMULATOR", "devices=2,links=none,nccl=2.19.3,fabric=no", 1);
@@ -25,7 +25,7 @@ TEST_F(PoorMachine, HasNoWindows) {
   EXPECT_NE(reason.find("is 2.19.3"), std::string::npos) << reason;
 }
 
-// As a library of that release would: its symbols are not there.
+// An old release lacks these symbols.
 TEST_F(PoorMachine, HasNoFunctionsThatCameLater) {
   const NcclLibrary& nccl = driver().nccl;
   EXPECT_EQ(nccl.ncclCommWindowRegister, nullptr);

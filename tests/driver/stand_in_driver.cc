@@ -1,4 +1,4 @@
-// A libcuda.so.1 that stands in for a real driver which is old or finds no device. It can do nothing else.
+// A libcuda.so.1 in place of a real driver that is old or finds no device. It can do nothing else.
 #include "tests/driver/stand_in_driver.h"
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// What the loader says of a driver that is there and of no use. The stand-in is opened first, so that the driver's name
-// finds it.
+// The loader's errors for a driver that exists and cannot be used. The stand-in is opened first, so that the driver's
+// name finds it.
 #include "tests/driver/stand_in_driver.h"
 
 #include <cuda.h>
@@ -73,7 +73,7 @@ TEST_F(UnusableDriver, AndAMissingEmulatorAreBothExplained) {
   EXPECT_NE(status.message().find("/nowhere"), std::string::npos) << status.message();
 }
 
-// Last: from here on the emulator is loaded too.
+// Last, because from now on the emulator is loaded too.
 TEST_F(UnusableDriver, YieldsToTheEmulatorUnderAuto) {
   SettingsOfIt().devices = 0;
   const std::shared_ptr<const Driver> driver = LoadDriver({DriverChoice::kAuto, "", ""}).value();

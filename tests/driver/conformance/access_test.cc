@@ -1,4 +1,4 @@
-// Who may touch mapped memory: devices of the process, the CPU, and other processes by handle.
+// Who may use mapped memory: devices of the process, the CPU, other processes by handle.
 #include <cuda.h>
 #include <unistd.h>
 
@@ -81,7 +81,7 @@ TEST_F(Access, OfOneCallIsRefusedWhereARangeEndsBehindItsMappings) {
   EXPECT_EQ(cuda().cuMemSetAccess(range.address(), granularity(), &access, 1), CUDA_SUCCESS);
 }
 
-// Driver 13.0 says success (seen on H200s) and grants nothing behind the gap; the emulator says what is wrong.
+// Driver 13.0 returns success (seen on H200s) and grants nothing behind the gap; the emulator returns an error.
 TEST_F(Access, OfOneCallDoesNotReachBehindAGap) {
   AddressRange range = AddressRange::Reserve(driver(), 3 * granularity(), 0).value();
   std::vector<PhysicalMemory> memories;

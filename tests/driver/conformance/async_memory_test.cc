@@ -1,4 +1,4 @@
-// Stream-ordered allocation and its pools: what is reused when, what is given back, what is refused.
+// Stream-ordered allocation and its pools: when memory is reused, when it is given back, which calls are refused.
 #include <cuda.h>
 
 #include <array>
@@ -50,7 +50,7 @@ class AsyncMemory : public ConformanceTest {
   }
   void FreeOn(CUstream stream, CUdeviceptr address) { EXPECT_EQ(cuda().cuMemFreeAsync(address, stream), CUDA_SUCCESS); }
   void Synchronise(CUstream stream) { EXPECT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS); }
-  // Sees that a stream is done without the driver's taking it for a synchronisation.
+  // Learns that a stream is done in a way that the driver does not count as a synchronisation.
   void WaitByAsking(CUstream stream) {
     while (cuda().cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) std::this_thread::yield();
   }

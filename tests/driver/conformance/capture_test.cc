@@ -1,4 +1,4 @@
-// Stream capture: what is taken instead of run, what a capture forbids, and what breaks it.
+// Stream capture: which calls become graph nodes, which are forbidden, and which break the capture.
 //
 // Sources: the driver API's sections "Stream Management" (cuStreamBeginCapture, cuStreamEndCapture,
 // cuStreamIsCapturing, cuStreamGetCaptureInfo, cuThreadExchangeStreamCaptureMode) and "Data types" (the errors), and
@@ -30,7 +30,7 @@ class Captures : public Capturing<ConformanceTest> {
  protected:
   static constexpr uint64_t kBytes = 4096;
 
-  // The answer that another thread gets.
+  // The result of a call on another thread.
   CUresult OnAnotherThread(const std::function<CUresult()>& call) {
     return std::async(std::launch::async,
                       [&] {
@@ -260,7 +260,7 @@ TEST_F(Captures, OfANonBlockingStreamLeaveTheLegacyStreamAlone) {
   EndFails(stream, kWasInvalidated);
 }
 
-// What waits or is not seen by a capture: refused by mode.
+// Calls that wait, or that a capture would not see: which modes refuse them.
 class UnsafeCalls : public Captures {
  protected:
   std::vector<std::pair<std::string, std::function<CUresult()>>> Calls() {

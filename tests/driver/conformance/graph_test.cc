@@ -161,7 +161,7 @@ TEST_F(Graphs, OfNothingCanBeMadeAndLaunched) {
   EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
 }
 
-// Objects that say when they are gone.
+// Objects that report their own destruction.
 class UserObjects : public Graphs {
  protected:
   struct Ended {

@@ -1,4 +1,4 @@
-// What touching memory without access does. Alone in its program: on hardware it may cost the context.
+// Access to memory without permission. A program of its own, because on hardware it may cost the context.
 #include <cuda.h>
 
 #include "src/driver/diagnosis.h"

@@ -1,4 +1,4 @@
-// cudaMalloc-style and pinned memory, what pointers tell, copies and memsets.
+// cudaMalloc memory and pinned memory, pointer attributes, copies and memsets.
 #include <cuda.h>
 
 #include <array>

@@ -1,4 +1,4 @@
-// Communicators made from others, and communicators whose calls are polled.
+// Communicators made from others, and nonblocking communicators.
 #include <cuda.h>
 #include <nccl.h>
 

@@ -1,4 +1,4 @@
-// ncclMemAlloc and ncclCommRegister: what they give and grant.
+// ncclMemAlloc and ncclCommRegister: their results and grants.
 #include <cuda.h>
 #include <nccl.h>
 

@@ -1,4 +1,4 @@
-// Streams, events, host functions: what runs before what.
+// Streams, events, host functions: the order of execution.
 #include <cuda.h>
 
 #include <future>
