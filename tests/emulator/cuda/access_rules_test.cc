@@ -1,4 +1,4 @@
-// Who may touch which memory, and what is reported: rules that hardware leaves undefined or answers with a fault.
+// Who may use which memory. Hardware leaves these mistakes undefined or faults; the emulator reports them.
 #include <thread>
 
 #include "tests/emulator/cuda/machine_fixture.h"

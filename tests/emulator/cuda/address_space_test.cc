@@ -1,4 +1,4 @@
-// Addresses: device memory is not the host's, ranges are reserved, mapped and freed as a whole.
+// Addresses: device memory is not host memory; a range is reserved, mapped and freed as a whole.
 #include "tests/emulator/cuda/machine_fixture.h"
 
 namespace commpool::internal::testing {

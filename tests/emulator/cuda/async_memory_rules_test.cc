@@ -1,4 +1,4 @@
-// Stream-ordered memory where hardware says nothing: uses outside its life, leaks, modelled costs.
+// Stream-ordered memory where hardware gives no answer: uses outside its life, leaks, modelled costs.
 #include <cuda.h>
 
 #include <limits>
@@ -110,7 +110,7 @@ TEST_F(AsyncMemoryRules, FreeingWhatNcclHoldsIsReported) {
 TEST_F(AsyncMemoryRules, CuMemFreeUnderAnOperationToComeIsReported) {
   const CUstream stream = MakeStream();
   const CUdeviceptr address = AllocateOn(stream);
-  FreeOn(stream, AllocateOn(stream));  // of the same step, which stays until the host waits
+  FreeOn(stream, AllocateOn(stream));  // of the same step; it stays until the host waits
   Gate gate(stream);
   EXPECT_EQ(cuda().cuMemsetD8Async(address, 1, kBytes, stream), CUDA_SUCCESS);
   EXPECT_EQ(cuda().cuMemFree(address), CUDA_SUCCESS);

@@ -1,4 +1,4 @@
-// What a stream-ordered pool decides, without a machine.
+// The decisions of a stream-ordered pool, without a machine.
 #include "src/emulator/cuda/async_pool.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ class AsyncPoolDecides : public ::testing::Test {
   void Free(uint64_t offset, uint64_t stream) {
     ASSERT_TRUE(pool_.Free(offset, StreamPoint{stream, ++sequence_, nullptr}));
   }
-  // The host waits for all that streams up to this one have freed.
+  // The host waits for everything that the streams up to this one have freed.
   void WaitForStreams(uint64_t last) {
     pool_.Settle([last](const StreamPoint& point) { return point.stream <= last; });
   }

@@ -1,4 +1,4 @@
-// What the emulator checks about captures, graphs and user objects beyond what hardware answers.
+// What the emulator checks in captures, graphs and user objects beyond the answers of hardware.
 #include <functional>
 #include <future>
 #include <vector>
@@ -15,7 +15,7 @@ class CaptureRules : public Capturing<MachineTest> {
   CUstream Begin() { return BeginOnNewStream(CU_STREAM_CAPTURE_MODE_RELAXED); }
 };
 
-// One unit, mapped and granted to its device; unmapped by the test or at its end.
+// One unit, mapped and granted to its device. The test or its end unmaps it.
 class Mapped {
  public:
   Mapped(const Driver& driver, const CUmemAllocationProp& properties, uint64_t bytes)
@@ -75,7 +75,7 @@ TEST_F(CaptureRules, MemoryIsFreeOnceItsGraphsAreGone) {
   memory.Unmap();
 }
 
-// It loses a device of its own.
+// Loses a device that no other test uses.
 class LostByReplay : public CaptureRules {
  protected:
   LostByReplay() : CaptureRules(3) {}

@@ -1,4 +1,4 @@
-// A thread's stack of contexts, which libraries push to and pop from; the library itself only sets the top.
+// A thread's stack of contexts. Libraries push and pop; our library only sets the top.
 #include <thread>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// Streams that are destroyed: legal at any time. Calls that name them afterwards are not: they end the process on
-// hardware, where nothing can ask whether a stream lives.
+// A program may destroy a stream at any time. Later calls that name it are mistakes: on hardware they end the process,
+// and no call can ask whether a stream lives.
 #include <vector>
 
 #include "tests/emulator/cuda/machine_fixture.h"

@@ -1,4 +1,4 @@
-// Faults of the description: they strike without a line of code in the program.
+// Faults of the description: they need no line of code in the program.
 #include "tests/emulator/cuda/machine_fixture.h"
 
 namespace commpool::internal::testing {

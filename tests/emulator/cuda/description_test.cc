@@ -1,4 +1,4 @@
-// COMMPOOL_EMULATOR as it is parsed: defaults, every key, and what is refused with which words.
+// Parses COMMPOOL_EMULATOR: defaults, every key, and the messages for wrong values.
 #include "src/emulator/description.h"
 
 #include <gtest/gtest.h>

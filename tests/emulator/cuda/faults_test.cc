@@ -1,4 +1,4 @@
-// Calls that fail because a test says so.
+// Calls that fail because a test asked for it.
 #include "tests/emulator/cuda/machine_fixture.h"
 
 namespace commpool::internal::testing {

@@ -1,4 +1,4 @@
-// What the real driver answers where one might guess otherwise: a table, and what happens under running work.
+// Surprising answers of the real driver: a table, and calls while work runs.
 #include <future>
 #include <vector>
 
@@ -38,7 +38,7 @@ class MappedAnswers : public HardwareAnswers {
   }
   ~MappedAnswers() override {
     cuda().cuMemUnmap(address_, 2 * kUnit);
-    TakeReports();  // of a second unmap, where the test did the first
+    TakeReports();  // reports a second unmap where the test made the first
     EXPECT_EQ(cuda().cuMemRelease(handle_), CUDA_SUCCESS);
     EXPECT_EQ(cuda().cuMemAddressFree(address_, 2 * kUnit), CUDA_SUCCESS);
   }
@@ -162,7 +162,7 @@ TEST_F(HardwareAnswers, ABlockedHostFunctionHoldsItsStreamOnly) {
   EXPECT_EQ(cuda().cuStreamSynchronize(held), CUDA_SUCCESS);
 }
 
-// It loses a device of its own.
+// Loses a device that no other test uses.
 class UnmappedUnderWork : public MappedAnswers {
  protected:
   UnmappedUnderWork() : MappedAnswers(3) {}

@@ -1,4 +1,4 @@
-// The other process of sharing_test: imports the descriptor that it inherits, expects one byte value, writes another.
+// The other process of sharing_test: imports the inherited descriptor, expects one byte value, writes another.
 //
 //   import_program DESCRIPTOR EXPECTED WRITTEN [hold]
 // With `hold` it says "ready" on its standard output and keeps the memory until its standard input ends. Its exit code

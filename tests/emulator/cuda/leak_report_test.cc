@@ -1,4 +1,4 @@
-// What is left is listed, a line each, as long as it is left.
+// Live resources are listed, one line each, as long as they live.
 #include <functional>
 
 #include "tests/emulator/cuda/machine_fixture.h"

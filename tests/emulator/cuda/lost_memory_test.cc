@@ -1,4 +1,4 @@
-// Memory that goes away between a launch and its run costs the context. Each test loses a device of its own.
+// Memory that disappears between a launch and its execution costs the context. Each test loses its own device.
 #include "tests/emulator/cuda/machine_fixture.h"
 
 namespace commpool::internal::testing {

@@ -1,4 +1,4 @@
-// Multicast objects: their alignment, their order, and what they answer to mistakes.
+// Multicast objects: alignment, order of calls, and errors for mistakes.
 #include <cuda.h>
 
 #include <string>
@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kGranularity = 2 << 20;
 constexpr size_t kBytes = 4 * kGranularity;
 
-// The table of our own library has the question for the granularity, and no way to make an object.
+// Our library's table can ask for the granularity, and has no function to make an object.
 template <typename Table>
 constexpr bool kMakesObjects = requires(Table table) {
   table.cuMulticastCreate;
@@ -156,7 +156,7 @@ TEST_F(Multicast, MemoryThatDoesNotFitIsRefused) {
   EXPECT_EQ(Bind(memory, memory), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(COMMPOOL_EXTENSION(cuMulticastBindMem)(object, 0, memory, 0, kBytes, 1), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Bind(object, memory), CUDA_SUCCESS);
-  EXPECT_EQ(Bind(object, memory, kGranularity, kGranularity), CUDA_ERROR_INVALID_VALUE);  // taken
+  EXPECT_EQ(Bind(object, memory, kGranularity, kGranularity), CUDA_ERROR_INVALID_VALUE);  // the range is bound already
   Release({object, memory});
 }
 

@@ -1,4 +1,4 @@
-// Physical memory: how much there is, when it comes back, and that the system gets its pages back.
+// Physical memory: how much there is, when it is free again, and that the system gets its pages back.
 #include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ class PhysicalMemories : public MachineTest {
   }
 };
 
-// What the process's anonymous files hold of the system's memory.
+// How much of the system's memory the process's anonymous files hold.
 uint64_t BytesHeldInFiles() {
   uint64_t bytes = 0;
   DIR* const folder = opendir("/proc/self/fd");

@@ -1,4 +1,4 @@
-// The emulator in a program's life: a machine that cannot be read ends it, and what is left can be printed at its end.
+// The emulator at a program's start and end: a wrong description ends the program, and its end can list leaks.
 #include <cstdlib>
 
 #include "tests/emulator/cuda/machine_fixture.h"
@@ -6,7 +6,7 @@
 namespace commpool::internal::testing {
 namespace {
 
-// Each runs in a process of its own that has not used the driver before.
+// Each runs in a new process that has not used the driver.
 class ProgramDeathTest : public ::testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }

@@ -1,4 +1,4 @@
-// races=no: nothing is looked for, and nothing is kept.
+// races=no: the emulator looks for no races, and keeps no accesses.
 #include "tests/emulator/cuda/machine_fixture.h"
 
 namespace commpool::internal::testing {

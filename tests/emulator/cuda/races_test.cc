@@ -1,4 +1,4 @@
-// Accesses that nothing orders are reported however the emulator happened to run them, and ordered ones never.
+// Unordered accesses are always reported, however the emulator happened to run them; ordered accesses never.
 #include <functional>
 #include <thread>
 
@@ -36,7 +36,7 @@ TEST_F(Races, TwoWritesOnTwoStreamsAreOne) {
   EXPECT_EQ(RacesReported(), 1u);
 }
 
-// The call returns when the driver has its own copy of pageable memory: what writes the device may still run.
+// The call returns once the driver has copied the pageable memory. The write to the device may still run.
 TEST_F(Races, ACopyFromPageableMemoryIsOrderedWithItsOwnStreamAlone) {
   for (const uint64_t bytes : {uint64_t{512}, kUnit}) {
     const std::vector<uint8_t> values(bytes, 7);
@@ -68,8 +68,8 @@ TEST_F(Races, AReportNamesBothOperationsAndWhereTheyWereIssued) {
   EXPECT_EQ(reports[0].find("libcuda"), std::string::npos) << "the driver's own frames help nobody";
 }
 
-// Two places of a program that issue their work through the same function, from the same place on the stack.
-// They count afterwards, so that the call is no jump.
+// Two places of a program that issue work through the same function, from the same place on the stack. The call is not
+// the last statement, so it cannot become a jump.
 [[gnu::noinline]] void IssueHere(const std::function<void()>& issue, int& issued) {
   issue();
   ++issued;

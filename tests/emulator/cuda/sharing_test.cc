@@ -1,4 +1,4 @@
-// One physical memory in two processes, by file descriptor: the same bytes, alive until the last one lets go.
+// Two processes share one physical memory by file descriptor: the same bytes, until the last one releases it.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -118,7 +118,7 @@ TEST_F(Sharing, MemoryLivesUntilTheLastProcessLetsGo) {
   other.AwaitReady();
   close(descriptor);
   LetGo();
-  // As many more as fit: none of them may get the page that the other process still reads.
+  // Fills the rest of the device: no page may be the one that the other process still reads.
   std::vector<PhysicalMemory> more;
   AddressRange range = AddressRange::Reserve(driver(), kUnit, 0).value();
   const CUmemLocation device{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};

@@ -1,5 +1,5 @@
-// Memory that a pool says sleeps: unmapping it under a graph is no mistake, replaying the graph meanwhile is one, and
-// so is a captured collective over memory that was mapped anew.
+// A pool announces that memory sleeps. Then it may be unmapped under a graph; a replay of the graph is a mistake
+// meanwhile, and so is a captured collective over newly mapped memory.
 #include <memory>
 
 #include "tests/driver/capturing.h"
@@ -13,7 +13,7 @@ class SleepingMemory : public Capturing<MachineTest> {
   explicit SleepingMemory(int device = 0) : Capturing(device), device_(device) { Map(); }
   ~SleepingMemory() override {
     cuda().cuCtxSynchronize();
-    Announce(1);  // its graphs go after it
+    Announce(1);  // its graphs are destroyed after it
   }
 
   commpoolEmulatorRange range() const { return {addresses_.address(), kUnit}; }

@@ -1,4 +1,4 @@
-// What runs before what, with streams that stand still until they are told to go on: no timing.
+// The order of execution, with streams that stop until the test lets them go on: no timing.
 #include <atomic>
 #include <thread>
 
@@ -14,7 +14,7 @@ class StreamOrder : public MachineTest {
     EXPECT_TRUE(result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) << result;
     return result == CUDA_SUCCESS;
   }
-  // Everything submitted to it so far has run: it does not wait for what stands still.
+  // Waits until everything submitted so far has run, except behind stopped streams.
   void ExpectRuns(CUstream stream) { EXPECT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS); }
 };
 

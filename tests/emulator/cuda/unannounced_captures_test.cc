@@ -1,4 +1,4 @@
-// Blocks that a pool allocates for a stream in capture.
+// A pool allocates blocks for a capturing stream.
 #include "tests/emulator/cuda/machine_fixture.h"
 
 namespace commpool::internal::testing {

@@ -11,7 +11,7 @@ class UnmappingRaces : public MachineTest {
  protected:
   UnmappingRaces() : physical_(PhysicalMemory::Create(driver(), kUnit, Properties()).value()), stream_(MakeStream()) {}
 
-  // A place of its own where the memory is mapped; given back with the test.
+  // Maps the memory at a new address; unmapped with the test.
   struct Place {
     AddressRange range;
     Mapping mapping;
@@ -32,7 +32,7 @@ class UnmappingRaces : public MachineTest {
   CUstream stream_;
 };
 
-// Runs the stream's work to its end with a host function's help: that is no synchronisation.
+// Waits for the stream's work with a host function, which is no synchronisation.
 class Ended {
  public:
   Ended(const CudaDriver& cuda, CUstream stream) {

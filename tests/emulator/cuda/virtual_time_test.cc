@@ -1,4 +1,4 @@
-// Virtual time: what was declared adds up, whatever the machine that runs it.
+// Virtual time: declared times add up, on any machine.
 #include "tests/emulator/cuda/machine_fixture.h"
 
 namespace commpool::internal::testing {

@@ -1,4 +1,4 @@
-// What is read out of the names and arguments of PyTorch's concatenations.
+// Reads the names and arguments of PyTorch's concatenation kernels.
 #include "src/emulator/cudart/concatenation.h"
 
 #include <gtest/gtest.h>

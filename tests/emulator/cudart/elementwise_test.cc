@@ -1,4 +1,4 @@
-// What is read out of the names and arguments of PyTorch's elementwise kernels.
+// Reads the names and arguments of PyTorch's elementwise kernels.
 #include "src/emulator/cudart/elementwise.h"
 
 #include <gtest/gtest.h>
@@ -98,7 +98,7 @@ TEST(Elementwise, ComputesShortFloatsAsFloats) {
   EXPECT_EQ(wide->writes[0].bytes, 8u);
 }
 
-// What a kernel over tensors with gaps is given, as PyTorch 2.15 lays it out.
+// The arguments of a kernel over tensors with gaps, as PyTorch 2.15 lays them out.
 template <size_t kTensors, typename Held>
 struct Closure {
   uint32_t dimensions = 2;

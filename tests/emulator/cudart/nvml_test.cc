@@ -1,4 +1,4 @@
-// What PyTorch asks of NVML, answered by the emulator's.
+// The functions of NVML that PyTorch calls.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 

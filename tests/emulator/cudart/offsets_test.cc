@@ -1,4 +1,4 @@
-// Where elements lie, as PyTorch's calculators say.
+// The places of elements, by PyTorch's calculators.
 #include "src/emulator/cudart/offsets.h"
 
 #include <gtest/gtest.h>

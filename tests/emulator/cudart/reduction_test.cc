@@ -1,4 +1,4 @@
-// What is read out of the names and arguments of PyTorch's reductions.
+// Reads the names and arguments of PyTorch's reduction kernels.
 #include "src/emulator/cudart/reduction.h"
 
 #include <gtest/gtest.h>

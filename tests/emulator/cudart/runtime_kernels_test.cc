@@ -25,7 +25,7 @@ class RuntimeKernels : public RuntimeTest {
  protected:
   static constexpr int kCount = kBytes / sizeof(float);
 
-  // What stands for a kernel in its module.
+  // Stands for a kernel in its module.
   static const void* Register(const char* name) {
     static std::array<char, 8> entries;
     static size_t next = 0;

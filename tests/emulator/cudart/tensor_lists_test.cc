@@ -1,4 +1,4 @@
-// What is read out of the names and arguments of PyTorch's kernels over lists of tensors.
+// Reads the names and arguments of PyTorch's kernels over lists of tensors.
 #include "src/emulator/cudart/tensor_lists.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What programs get wrong: each call answers with an error, and nothing is lost.
+// Mistakes of programs: each call returns an error, and nothing is lost.
 #include <thread>
 
 #include "tests/emulator/nccl/harness.h"

@@ -1,4 +1,4 @@
-// Ranks meet though strangers hold connections to their ports and say nothing.
+// Ranks meet even while silent strangers hold connections to their ports.
 #include "src/emulator/nccl/bootstrap.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ TEST_F(Bootstrap, ElevenHundredSilentStrangersOnTheRootsPortKeepNobodyOut) {
   }
 }
 
-// The last rank of two, played by hand: it learns where rank 0 listens before it connects to it.
+// The last of two ranks, played by hand: it learns rank 0's address before it connects.
 class LastRank {
  public:
   LastRank(const ncclUniqueId& id, const std::string& root) : root_(Connect(root, Soon()).value()) {

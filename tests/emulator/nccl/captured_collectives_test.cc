@@ -1,4 +1,4 @@
-// Collectives in graphs: captured by every rank, replayed as often as the graph is launched.
+// Collectives in graphs: every rank captures them; each launch of the graph replays them.
 #include "tests/emulator/nccl/harness.h"
 
 namespace commpool::internal::testing {
@@ -6,7 +6,7 @@ namespace {
 
 class CapturedCollectives : public EmulatedNccl {
  protected:
-  // Captures what `body` puts on the stream.
+  // Captures the work that `body` submits to the stream.
   static CUgraphExec Capture(CUstream stream, const std::function<void()>& body) {
     CUgraph graph = nullptr;
     CUgraphExec executable = nullptr;

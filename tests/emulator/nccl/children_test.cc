@@ -18,7 +18,7 @@ int SizeOf(ncclComm_t comm) {
   return size;
 }
 
-// The sum of one number a rank.
+// The sum of one number from each rank.
 int SumOver(const Rank& rank, ncclComm_t comm, int value) {
   const DeviceMemory memory(rank.rank, 4096);
   Upload(memory.data(), std::vector<int>{value});
@@ -126,7 +126,7 @@ TEST_F(Children, OfRanksThatLeaveOutDifferentOnesAreRefused) {
     Api().ncclCommAbort(rank.comm);
     rank.comm = nullptr;
   });
-  TakeReports();  // whichever of them is first
+  TakeReports();  // from either rank
 }
 
 TEST_F(Children, RefuseBadArguments) {

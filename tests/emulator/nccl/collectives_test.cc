@@ -12,7 +12,7 @@ namespace {
 
 class Collectives : public EmulatedNccl {};
 
-// One all-reduce of `count` elements on `ranks` ranks; every element of every rank is what `expected` says.
+// One all-reduce of `count` elements on `ranks` ranks; every element on every rank must equal `expected`.
 template <typename T>
 void ExpectAllReduce(int ranks, size_t count, ncclDataType_t type, ncclRedOp_t operation,
                      const std::function<T(size_t)>& expected) {

@@ -1,4 +1,4 @@
-// Ranks that disagree, stay away, die, or use a communicator from two threads. Waits end after half a second here.
+// Ranks disagree, stay away, die, or use a communicator from two threads. Waits end after half a second here.
 #include <unistd.h>
 
 #include <atomic>
@@ -38,8 +38,8 @@ class Disagreement : public EmulatedNccl {
     return error;
   }
 
-  // Runs `launch` on each rank in a process of its own, whose contexts it breaks; exits with 0 where every rank's
-  // stream failed with the async error that is expected.
+  // Runs `launch` on each rank in a process, because it breaks the contexts. Exits with 0 where every rank's stream
+  // failed with the expected async error.
   [[noreturn]] static void FailOnEveryRank(int ranks, ncclResult_t expected,
                                            const std::function<void(Rank&, char*)>& launch) {
     std::atomic<int> failed = 0;
@@ -54,7 +54,7 @@ class Disagreement : public EmulatedNccl {
     _exit(failed.load() == ranks ? 0 : 1);
   }
 
-  // Rank 0 broadcasts in a process of its own, and rank 1 does not come; exits with 0 where rank 0's stream failed.
+  // Rank 0 broadcasts in a process, and rank 1 does not come. Exits with 0 where rank 0's stream failed.
   enum class LostRank { kStaysAway, kAborts };
   [[noreturn]] static void ExitAfterLonelyBroadcast(LostRank lost) {
     std::promise<void> ended;
@@ -199,7 +199,7 @@ TEST_F(Disagreement, TheSecondOfTwoThreadsOnOneCommunicatorIsRefused) {
       EXPECT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
       ++registered;
     };
-    // Whichever of rank 0's threads is first waits for rank 1, which comes when the other has been refused.
+    // The first of rank 0's threads waits for rank 1, which comes after the other thread was refused.
     if (rank.rank == 1) {
       one_was_refused.wait();
       return register_window();

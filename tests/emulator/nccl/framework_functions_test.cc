@@ -1,4 +1,4 @@
-// Functions that frameworks link and nccl.h of the oldest release that we build with does not declare.
+// Functions that frameworks link and that the oldest nccl.h we build with does not declare.
 #include <dlfcn.h>
 
 #include <string>
@@ -10,7 +10,7 @@ namespace {
 
 class FrameworkFunctions : public EmulatedNccl {
  protected:
-  // Of the library that Api() is of.
+  // From the same library as Api().
   template <typename Function>
   static Function* Find(const char* name) {
     Dl_info library = {};

@@ -1,5 +1,4 @@
-// The emulator in a process that the host gives few descriptors or little address space: its calls fail, and it does
-// not end the process.
+// The emulator in a process with few descriptors or little address space: its calls fail, and the process goes on.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -16,7 +15,7 @@ namespace {
 
 enum Answer { kServed = 10, kRefused = 11 };
 
-// Everything that the emulator makes files, mappings and threads for.
+// Uses everything for which the emulator makes files, mappings and threads.
 Answer UseTheEmulator() {
   LoaderOptions options = LoaderOptionsFromEnvironment(DriverChoice::kEmulated).value();
   options.choice = DriverChoice::kEmulated;
@@ -36,7 +35,7 @@ Answer UseTheEmulator() {
   return made == ncclSuccess ? kServed : kRefused;
 }
 
-// How the use of the emulator ends in a process under a limit: an Answer; negative for a signal.
+// The result of using the emulator in a process under a limit: an Answer; negative for a signal.
 int UseUnder(int resource, rlim_t limit) {
   const pid_t child = fork();
   if (child == 0) {

@@ -1,4 +1,4 @@
-// The lines that programs look for to see which registration a collective used.
+// The lines of the log by which programs see which registration a collective used.
 #include <unistd.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// What the ranks that are left can do when one is lost in a collective: abort, revoke, shrink. None of them hangs.
+// After a loss in a collective the other ranks can abort, revoke or shrink. None of them hangs.
 #include <unistd.h>
 
 #include <atomic>
@@ -100,7 +100,7 @@ TEST_F(LostRanks, AreLeftBehindByARevokeAndAShrink) {
   EXPECT_EQ(revoked.load(), 2);
 }
 
-// NCCL 2.28.9 on H200s: neither the stream nor the abort ever comes back. In a process of its own, for it ends only so.
+// NCCL 2.28.9 on H200s: neither the stream nor the abort ever returns. In a process, because only its end ends that.
 [[noreturn]] void ExitInsideAWindowCollective() {
   std::promise<void> registered;
   RunRanks(2, [&](Rank& rank) {

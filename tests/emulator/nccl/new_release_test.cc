@@ -1,4 +1,4 @@
-// Posing as 2.30.7: what newer releases allow that 2.28.9 refuses (registration_test.cc).
+// As release 2.30.7: newer releases allow what 2.28.9 refuses (registration_test.cc).
 #include <cstdlib>
 #include <fstream>
 #include <iterator>

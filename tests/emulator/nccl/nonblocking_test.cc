@@ -1,4 +1,4 @@
-// Communicators whose calls answer ncclInProgress and are asked until they have ended.
+// Communicators whose calls return ncclInProgress: the program asks them until they have ended.
 #include <array>
 #include <cstdlib>
 #include <future>

@@ -1,4 +1,4 @@
-// Which windows NVLink multicast could serve, and what is said of the others.
+// Which windows NVLink multicast could serve, and the reasons against the others.
 #include <unistd.h>
 
 #include <atomic>
@@ -27,7 +27,7 @@ class Nvls : public EmulatedNccl {
     EmulatedNccl::TearDown();
   }
 
-  // Why the memory cannot be used, empty where it can; nothing where no window is known.
+  // Why NVLS cannot use the memory, empty where it can; nothing where no window is known.
   static std::optional<std::string> WhyNot(const char* address) {
     char reason[256] = {};
     const int state = Api().commpoolEmulatorNvls(reinterpret_cast<CUdeviceptr>(address), reason, sizeof reason);
@@ -36,7 +36,7 @@ class Nvls : public EmulatedNccl {
     return reason;
   }
 
-  // What every rank is told of a window of so many bytes.
+  // The log of every rank about a window of so many bytes.
   static void ExpectWindows(int ranks, size_t bytes, const std::string& expected) {
     RunRanks(ranks, [&](Rank& rank) {
       const DeviceMemory memory(rank.rank, bytes);
@@ -49,7 +49,7 @@ class Nvls : public EmulatedNccl {
     });
   }
 
-  // In a process of its own: NCCL keeps the memory of windows that it aborts.
+  // In a process, because NCCL keeps the memory of aborted windows.
   [[noreturn]] static void ExitAfterAborts() {
     std::atomic<int> unbound = 0;
     RunRanks(3, [&](Rank& rank) {

@@ -1,4 +1,4 @@
-// Collectives order the work of their contributors before that of their receivers, and nothing else.
+// A collective orders its contributors' earlier work before its receivers' later work, and nothing else.
 #include <latch>
 
 #include "tests/emulator/nccl/harness.h"
@@ -37,7 +37,7 @@ struct Writer {
 
 class CollectiveRaces : public EmulatedNccl {
  protected:
-  // Whether a race is reported. The host waits for nothing before both ranks have submitted all.
+  // Whether a race is reported. The host does not wait before both ranks have submitted everything.
   static bool AnyRace(const std::function<void(const Writer&)>& body) {
     const CurrentDevice current(0);
     const DeviceMemory shared(0, kBytes, MemoryKind::kPlain);

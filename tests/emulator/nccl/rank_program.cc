@@ -1,5 +1,5 @@
-// One rank as a process of its own: rank_program RANK RANKS ID, where ID is a unique id in hexadecimal. Exits with 0
-// where its all-reduces, plain and in a window, came out right.
+// One rank as a process: rank_program RANK RANKS ID, where ID is a unique id in hexadecimal. Exits with 0 where its
+// all-reduces, plain and in a window, had the right results.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Pre-multiplied sums: made, used, taken down, and mistaken.
+// Pre-multiplied sums: made, used, destroyed, and used wrongly.
 #include "tests/emulator/nccl/harness.h"
 
 namespace commpool::internal::testing {

@@ -59,7 +59,7 @@ TEST_F(Transfers, OfOneGroupRunSideBySide) {
   });
 }
 
-// What a rank does with one peer does not wait for what it does with another.
+// A rank's transfers with one peer do not wait for its transfers with another.
 TEST_F(Transfers, OfOneGroupDoNotWaitForEachOther) {
   RunRanks(3, [](Rank& rank) {
     const DeviceMemory memory(rank.rank, 2 * kLarge * sizeof(int));
@@ -191,7 +191,7 @@ TEST_F(Transfers, RefuseBadArguments) {
   });
 }
 
-// Runs in a process of its own, whose contexts it breaks.
+// Runs in a process, because it breaks the contexts.
 [[noreturn]] void DifferInCount() {
   std::vector<std::unique_ptr<DeviceMemory>> memories(2);
   bool failed = false;

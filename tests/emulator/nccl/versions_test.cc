@@ -1,4 +1,4 @@
-// What depends on the version that the emulator claims, and on windows that are not supported.
+// Differences between releases, and windows that are not supported.
 #include <cstdlib>
 
 #include "tests/emulator/nccl/harness.h"
