@@ -1,4 +1,4 @@
-// The block map: words of addresses at which blocks began, and of no others.
+// The block map has words for addresses at which blocks began, and for no others.
 #include "src/engine/block_map.h"
 
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ TEST(BlockMap, MakesAWordForEachMiBOfLargeBlocks) {
   EXPECT_EQ(map->MakeLarge(Address{1} << 60), nullptr);
 }
 
-// Each page that is touched for the first time is a fault, which takes longer than the whole allocation.
+// The first touch of a page is a fault, which takes longer than the whole allocation.
 TEST(BlockMap, HasTheWordsOfLargeBlocksOnFewPages) {
   const auto map = std::make_unique<BlockMap>();
   const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));

@@ -1,4 +1,4 @@
-// The streams that use a block's memory: kept in order, each once, and whom a stream waits for.
+// The streams that use a block: in order, each once; and which streams a new user must wait for.
 #include "src/engine/block.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Which stream gets which freed block, and what it must wait for.
+// Which stream gets which freed block, and which streams it must wait for.
 #include <gtest/gtest.h>
 
 #include <optional>

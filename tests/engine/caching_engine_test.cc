@@ -162,7 +162,7 @@ TEST(CachingEngine, GivesSegmentsBackThatAreIdle) {
   engine.CheckInvariants();
 }
 
-// Four segments of one block each, which are touched in an order that their numbers do not give away.
+// Four segments of one block each, touched in an order that differs from their numbers.
 TEST(CachingEngine, NamesTheSegmentsThatWereFreedFirst) {
   CachingEngine engine({});
   std::vector<Address> blocks;
@@ -187,7 +187,7 @@ TEST(CachingEngine, NamesTheFirstOfSegmentsThatNobodyEverUsed) {
   EXPECT_EQ(engine.LongestUnusedSegments(), (std::vector<SegmentIndex>{0, 1, 2, 3}));
 }
 
-// Two free neighbours that the stream may take at once and that are no one block: of one its work is known by a fence.
+// Two free neighbours that the stream may take at once and that stay two blocks: only of one a fence is known.
 void FreeApart(CachingEngine& engine, uint64_t bytes) {
   constexpr StreamKey kOther = 2;
   const Address low = Serve(engine, bytes);

@@ -23,7 +23,7 @@ EngineOptions OptionsFrom(uint8_t bits) {
   return options;
 }
 
-// What caching and expandable engines share: who is served, and the parts of graphs.
+// Shared by caching and expandable engines: who is served, and the parts of graphs.
 template <typename Engine>
 class FuzzedStreams : public FuzzedEngine<Engine> {
  public:
@@ -36,7 +36,7 @@ class FuzzedStreams : public FuzzedEngine<Engine> {
     return this->engine_.Allocate(bytes, stream, static_cast<Reuse>(how % 3), part);
   }
 
-  // As the pool does: nothing is owed for a graph's block.
+  // As in the pool: a graph's block needs no fence.
   Result<Freed> FreeLive(Address address) override {
     if (this->engine_.PartOf(address) == kCommonPart) return this->engine_.Free(address);
     Result<Freed> freed = this->engine_.FreeInPart(address);
@@ -73,7 +73,7 @@ class FuzzedExpandable final : public FuzzedStreams<ExpandableEngine> {
   using FuzzedStreams::FuzzedStreams;
 
  protected:
-  // One growth at a time: claimed where another's is not under way.
+  // One growth at a time: claims one where no other is in progress.
   void MakeRoom(const Grow&, uint64_t bytes, StreamKey stream) override {
     if (claimed_ || planned_ || !returning_.empty()) return;
     const auto donors = static_cast<Donors>(bytes_.Next() % 3);
@@ -130,7 +130,7 @@ class FuzzedSymmetric final : public FuzzedEngine<SymmetricEngine> {
   void MakeRoom(const Grow& grow, uint64_t, StreamKey) override { engine_.AddSegment(NewRange(grow.bytes)); }
   void PlayOwn(uint8_t call) override {
     if (call % 4 == 0) return RemoveIdleSegments(engine_);
-    // What every rank has freed: some of what this one has.
+    // Frees of every rank: some of this rank's.
     std::vector<Sequence> freed = engine_.LocallyFreed();
     if (call % 4 == 1 && !freed.empty()) freed.resize(bytes_.Next() % freed.size());
     std::reverse(freed.begin(), freed.end());

@@ -1,4 +1,4 @@
-// The engine of expandable pools: growth in steps that the pool's lock may be let go between.
+// The engine of expandable pools grows in steps, between which the pool may release its lock.
 #include "src/engine/expandable_engine.h"
 
 #include <gtest/gtest.h>
@@ -162,7 +162,7 @@ TEST_F(ExpandableEngineTest, CountsNoMovedPageAsNewMemory) {
   EXPECT_EQ(engine_.counters().reserved_bytes.peak, before.reserved_bytes.peak);
 }
 
-// Free memory of the request's stream, a hole, and behind it what another stream may still use.
+// Free memory of the request's stream, a hole, and behind it memory that another stream may still use.
 TEST_F(ExpandableEngineTest, ServesTheRequestThatItGrewForNextToAnothersMemory) {
   const Address below = Allocate(2 * kPage);
   const Address between = Allocate(kPage);

@@ -1,4 +1,4 @@
-// What an expandable pool prefers: small pages where asked for, splinters and other streams' memory to growth.
+// What an expandable pool prefers: small pages where asked for, splinters and other streams' memory rather than growth.
 #include <gtest/gtest.h>
 
 #include "src/base/bytes.h"
@@ -38,7 +38,7 @@ class ExpandablePolicyTest : public ::testing::Test {
     engine_.Settle(*plan);
     return Serve(bytes, stream);
   }
-  // Of those that come for a stream where memory of that size lies free which another stream used.
+  // The pages that come for a stream while memory of that size is free that another stream used.
   uint64_t LargestPageBeyondTheNeed(uint64_t bytes) {
     EXPECT_TRUE(engine_.Free(Make(bytes)).ok());
     const uint64_t before = engine_.pages().size();
@@ -82,7 +82,7 @@ TEST_F(ExplicitPagesTest, MakesNoLargerPagesThanTheProgramAskedFor) {
   EXPECT_EQ(LargestPage(), 32 * kMiB);
 }
 
-// What is free serves nobody else while its stream works on it, so what comes is more than the program needs.
+// While its stream works on it free memory serves nobody else, so the pool gets more than the program needs.
 TEST_F(ExpandablePolicyTest, MakesSmallPagesBeyondWhatTheProgramNeeds) {
   EXPECT_EQ(LargestPageBeyondTheNeed(64 * kMiB), 2 * kMiB) << "the least";
   EXPECT_EQ(LargestPageBeyondTheNeed(512 * kMiB), 4 * kMiB) << "a 128th of the request";
@@ -148,7 +148,7 @@ TEST_F(ExpandablePolicyTest, JoinsWhatSeveralStreamsUsedForARequestThatWaitsForA
   EXPECT_EQ(std::get<Served>(*waited).waits, (ReservedVector<StreamUse>{{kStream, kNoFence}, {kOther, kNoFence}}));
 }
 
-// What the first stream freed is too small for the other's request: only what is missing beside it is made.
+// The first stream's free memory is too small for the other's request: only the missing rest is made.
 TEST_F(ExpandablePolicyTest, GrowsAroundMemoryOfAnotherStream) {
   const Address lower = Make(64 * kMiB, kStream);
   const Address upper = Make(512 * kMiB, kStream);
@@ -177,7 +177,7 @@ TEST_F(ExpandablePolicyTest, GrowsWithinItsSlackBeforePagesMoveAndBeforeTheHostW
   EXPECT_TRUE(engine_.GrowsTooFar(kMiB, 16 * kGiB / 100 + 2 * kMiB));
 }
 
-// Each step would move pages: a program that asks for no more than before is given a little more instead.
+// Each step would move pages. A program that asks for no more than before gets a little more memory instead.
 TEST_F(ExpandablePolicyTest, GivesASteadyProgramMoreSlack) {
   const uint64_t between = 16 * kGiB / 200;
   const Address most = Make(16 * kGiB);

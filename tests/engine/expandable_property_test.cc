@@ -1,5 +1,5 @@
-// Random operations on the expandable engine, growths among them and in pieces, each followed by CheckInvariants and
-// held against the model and the test's own book of pages.
+// Random operations on the expandable engine, with growths, whole and in steps. CheckInvariants, the model and the
+// test's own book of pages check it after each.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -107,7 +107,7 @@ class ExpandableProperties : public ::testing::TestWithParam<uint64_t>, protecte
     for (const SegmentRange& page : plan.made) pages_[page.address] = page.bytes;
   }
 
-  // Nobody else does anything meanwhile: then the growth serves its request.
+  // Nobody else does anything meanwhile, so the growth must serve its request.
   void GrowAtOnce(uint64_t bytes, StreamKey stream) {
     if (planned_ || claimed_ || !returning_.empty()) return;
     const std::optional<Expansion> plan = Plan(bytes, stream);
@@ -119,7 +119,7 @@ class ExpandableProperties : public ::testing::TestWithParam<uint64_t>, protecte
     EXPECT_TRUE(Serve(bytes, stream, Reuse::kSameStream) || Serve(bytes, stream, Reuse::kAnyStream));
   }
 
-  // One step of a growth, or of giving pages back: one of both at a time.
+  // One step of a growth, or of a release of pages. At most one of both is in progress.
   void StepOfGrowth() {
     if (!returning_.empty()) return GiveBackOne();
     if (claimed_) return EndClaim();

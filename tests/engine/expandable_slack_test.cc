@@ -1,4 +1,4 @@
-// By how much an expandable pool may exceed what its program needs: to the byte.
+// How far an expandable pool may exceed its program's need: to the byte.
 #include <gtest/gtest.h>
 
 #include "src/base/bytes.h"
@@ -66,7 +66,7 @@ TEST_F(SlackTest, IsThatOfASteadyProgramWhoseHighestNeedIsLongAgo) {
   Free(block);
   Make(8 * kMiB);
   ExpectMostToMake(0, 2 * kMiB);
-  ExpectMostToMake(8 * kMiB, 16 * kMiB);  // more was never needed: it is not steady any more
+  ExpectMostToMake(8 * kMiB, 16 * kMiB);  // a new peak: the program is not steady any more
 }
 
 TEST_F(SlackTest, WidensByASixteenthOfWhatMovedBeyondTheNeed) {
@@ -82,7 +82,7 @@ TEST_F(SlackTest, WidensByASixteenthOfWhatMovedBeyondTheNeed) {
       engine_.Unclaim(plan);
     }
   };
-  move_pages(3);  // 6 MiB: what is needed
+  move_pages(3);  // 6 MiB: the need
   ExpectMostToMake(4 * kMiB, 5 * kMiB);
   move_pages(8);
   ExpectMostToMake(4 * kMiB, 6 * kMiB);

@@ -1,4 +1,4 @@
-// Plans of growth: where a request's addresses lie, which free pages move there and which pages are new.
+// Plans of growth: the addresses of a request, the free pages that move there, and the new pages.
 #include "src/engine/expansion.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ class ExpansionTest : public ::testing::Test {
   Expansion Plan(uint64_t bytes, Donors donors = Donors::kWhole, Space space = Space::kLarge) const {
     return PlanExpansion(heap_, pages_, {bytes, kStream, space, donors, kPage, 4 * kPage});
   }
-  // From where to where, and how many: in pages.
+  // From, to, and how many: in pages.
   static Triples Moves(const Expansion& plan) {
     Triples moves;
     for (const PageMove& move : plan.moves) {
@@ -143,7 +143,7 @@ TEST_F(ExpansionTest, LeavesOutAddressesThatALiveBlockInterrupts) {
   EXPECT_EQ(InPages(plan.made), (Numbers{{5, 4}})) << "the three free pages lie before a live block";
 }
 
-// Behind the free memory a live block begins: what is missing comes before it.
+// A live block begins behind the free memory, so the missing pages come before it.
 class BelowFreeMemory : public ExpansionTest {
  protected:
   void Lay(uint64_t free_from) {
@@ -172,7 +172,7 @@ TEST_F(BelowFreeMemory, TheLastPageThatMovesMayReachFurtherDown) {
   EXPECT_EQ(InPages(plan.arriving), (Numbers{{5, 3}}));
 }
 
-// What fills all of a hole might merge with memory below it that others used.
+// Pages that fill a whole hole might merge with memory below it that others used.
 TEST_F(BelowFreeMemory, APartOfTheHoleStays) {
   Lay(3);
   EXPECT_EQ(InPages(Plan(6 * kPage).made), (Numbers{{1, 2}}));
@@ -326,7 +326,7 @@ TEST_F(ExpansionTest, MakesAPageWhereALargerOneFindsNoRoom) {
   EXPECT_EQ(InPages(plan.made), (Numbers{{3, 1}}));
 }
 
-// A free page, and beside it what is free of a large page that is in use: a splinter, were the free page to move.
+// A free page beside the free rest of a large page in use: if the free page moved, the rest would be a splinter.
 class Splinters : public ExpansionTest {
  protected:
   void Fragment(uint64_t pages, uint64_t splinter) {

@@ -1,4 +1,4 @@
-// Growth as a plan: which steps, in which order, and what is asked before.
+// Growth as a plan: its steps, their order, and the questions before.
 #include "src/engine/growth_plan.h"
 
 #include <gtest/gtest.h>
@@ -156,7 +156,7 @@ TEST_F(FixedPlansOfOneSize, MakeTheSegmentsThatTheProgramAskedFor) {
   EXPECT_EQ(PlanFor(kKiB).steps[0].least_bytes, 4 * kMiB);
 }
 
-// Segments go only for one that is as large together: what is reserved never falls, so that it ends to rise.
+// Segments go only for a segment of at least their size: what is reserved never falls, so the pool stops growing.
 TEST_F(FixedPlans, ComeToRestWhereStepsAreAlike) {
   const auto step = [&](uint64_t seed) {
     std::mt19937_64 random(seed);

@@ -1,4 +1,4 @@
-// Addresses whose memory comes, goes and moves: holes among a heap's blocks.
+// Addresses whose memory comes, goes and moves: holes between a heap's blocks.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// A request on the stream's own memory, without a list of waits, is placed, counted and closed as any other.
+// A request for the stream's own memory, without a list of waits, is placed, counted and closed like any other.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -14,12 +14,12 @@ constexpr Address kBase = 0x7f0000000000;
 constexpr StreamKey kStream = 1;
 constexpr StreamKey kOther = 2;
 
-// Two engines that hear the same calls, one of them asked for the stream's own memory.
+// Two engines with the same calls; one is asked for the stream's own memory.
 class Twins {
  public:
   explicit Twins(const EngineOptions& options) : usual_(options), quick_(options) {}
 
-  // The address, the same in both; 0 where both ask for more memory, and have it then.
+  // The address, the same in both; 0 where both need more memory, which they then get.
   Address Allocate(uint64_t bytes, StreamKey stream) {
     const Address usual = AllocateUsually(usual_, bytes, stream);
     const Result<SegmentRange> own = quick_.AllocateOwn(bytes, stream);

@@ -1,4 +1,4 @@
-// Growth of an expandable engine for a graph's part: fresh pages, which are the part's alone.
+// An expandable engine grows for a graph's part: with new pages that only the part uses.
 #include <gtest/gtest.h>
 
 #include "src/base/bytes.h"

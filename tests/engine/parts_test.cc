@@ -1,4 +1,4 @@
-// Memory that a captured graph was given: a part, from which nobody else is served until the graph is gone.
+// Memory of a captured graph: a part that serves nobody else until the graph is gone.
 #include <gtest/gtest.h>
 
 #include "src/base/bytes.h"

@@ -1,5 +1,5 @@
-// Large blocks that were just freed serve the next request of their size. By the first fit they lie exactly where a
-// search would place them.
+// A large block that was just freed serves the next request of its size. By the first fit it lies exactly where a
+// search would place it.
 #include "src/engine/resting_blocks.h"
 
 #include <gtest/gtest.h>
@@ -170,7 +170,7 @@ TEST(PlacementHistory, OutdatesWhatWasPlacedAfterAFreedBlockAndNothingElse) {
   EXPECT_TRUE(history.IsCurrent(history.Note()));
 }
 
-// What it must answer, as long as it need not forget.
+// The right answer, while it need not forget.
 class ExactHistory {
  public:
   Placement Note() {
@@ -229,7 +229,7 @@ TEST(PlacementHistory, NeedsRoomOnlyForWhatLiesApart) {
   history.Expect();
 }
 
-// The last free of an older block than the placement, and after it, decides.
+// Only the last free of a block older than the placement, and after the placement, matters.
 TEST(PlacementHistory, NeverCallsAnOutdatedPlacementCurrent) {
   std::mt19937_64 random(3);
   PlacementHistory history;
@@ -250,7 +250,7 @@ TEST(PlacementHistory, NeverCallsAnOutdatedPlacementCurrent) {
   }
 }
 
-// The same calls on an engine whose blocks rest and on one whose blocks never do.
+// The same calls on two engines: in one blocks rest, in the other never.
 class RestingPlaces : public ::testing::TestWithParam<EngineOptions> {
  protected:
   static EngineOptions Restless(EngineOptions options) {
@@ -307,10 +307,10 @@ TEST_P(RestingPlaces, AreThePlacesThatASearchWouldFind) {
   resting_.CheckInvariants();
 }
 
-// The best fit may differ: free memory that lost bytes meanwhile can fit better.
+// With the best fit the place may differ: free memory that shrank meanwhile can fit better.
 INSTANTIATE_TEST_SUITE_P(FirstFit, RestingPlaces, ::testing::Values(EngineOptions{.choice = Choice::kFirstFit}));
 
-// Ranks whose programs ask their pools for figures, or whose fences pass, at different moments.
+// Ranks whose programs read statistics, or whose fences pass, at different moments.
 TEST(SymmetricEngine, PlacesEquallyAfterAnyQuestionOfARank) {
   EngineOptions options;
   SymmetricEngine plain(options, FreeOrder::kOrdered);

@@ -36,7 +36,7 @@ TEST(SequenceLog, SeparatesThousandsAlone) {
   EXPECT_EQ(Describe({0, SequenceCall::kAllocate, 100'000}), "allocate 100,000 bytes (call 0)");
 }
 
-// Else two ranks whose calls differ in one bit could go on unseen.
+// Otherwise two ranks whose calls differ in one bit could continue unnoticed.
 TEST(SequenceLog, LetsEachBitOfAValueReachEachBitOfTheHash) {
   constexpr uint64_t kValues = 64;
   const auto hash = [](uint64_t value) {

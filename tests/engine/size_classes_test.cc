@@ -1,4 +1,4 @@
-// The sizes of small blocks: every size has the least class that holds it, and wastes little.
+// The sizes of small blocks: every size has the smallest class that holds it, and wastes little.
 #include "src/engine/size_classes.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Blocks in an order: against std::map, through many changes.
+// Sorted blocks, compared with std::map, through many changes.
 #include "src/engine/sorted_blocks.h"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TEST_F(SortedBlocksTest, AnswersLikeAMapThroughRandomChanges) {
   std::mt19937_64 random(7);
   for (int step = 0; step < 20000; ++step) {
     const uint64_t key = random() % kMostKey;
-    // Mostly growing in one half of the time, mostly shrinking in the other.
+    // Grows mostly in one half of the time, shrinks mostly in the other.
     const bool grows = (step / 4000) % 2 == 0;
     if (random() % 4 < (grows ? 3u : 1u)) {
       if (!expected_.contains(key)) Insert(key);

@@ -1,4 +1,5 @@
-// Memory of streams that only a call which passes them reaches: their own at once, others' after a fence or a wait.
+// Memory of streams that only a call which passes them can reach. Such a stream takes its own memory at once; others
+// after a fence or a wait.
 #include <gtest/gtest.h>
 
 #include "src/base/bytes.h"

@@ -1,5 +1,5 @@
-// Ranks that make the same calls place equally, whatever differs between them: addresses, streams, the moments of
-// frees, fences and waits.
+// Ranks that make the same calls place equally, even with different addresses, streams, and moments of frees, fences
+// and waits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -136,7 +136,7 @@ class SymmetricRanks : public ::testing::TestWithParam<std::tuple<FreeOrder, uin
     live_.erase(live_.begin() + static_cast<int64_t>(chosen));
   }
 
-  // What every rank has freed becomes free memory everywhere.
+  // Frees of every rank become free memory on every rank.
   void ReclaimEverywhere() {
     std::vector<Sequence> common = ranks_[0].engine().LocallyFreed();
     for (Rank& rank : ranks_) {
@@ -152,7 +152,7 @@ class SymmetricRanks : public ::testing::TestWithParam<std::tuple<FreeOrder, uin
     }
   }
 
-  // Collective: quiesce, then remove what is wholly free.
+  // Collective: quiesces, then removes wholly free segments.
   void TrimEverywhere() {
     const std::vector<SegmentIndex> free = ranks_[0].engine().WhollyFreeSegments();
     for (Rank& rank : ranks_) {

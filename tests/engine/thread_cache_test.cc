@@ -1,4 +1,4 @@
-// A thread's cache: what is given comes back, live again; others may empty or close it at any time.
+// A thread's cache: given blocks come back, live again; others may empty or close the cache at any time.
 #include "src/engine/thread_cache.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ constexpr Address kBase = Address{1} << 40;
 
 class ThreadCacheTest : public ::testing::Test {
  protected:
-  // A live block of the request's class, which the cache may have.
+  // A live block of the request's class that the cache may take.
   CachedBlock Make(uint64_t requested) {
     const SizeClass size_class = ClassOf(requested);
     AtomicWord& word = words_.emplace_back(BlockWord::Cacheable(kLane, size_class, requested).bits());
@@ -35,7 +35,7 @@ class ThreadCacheTest : public ::testing::Test {
     return block;
   }
 
-  // Not on the stack: AddressSanitizer's fake one aligns less than a cache asks for.
+  // Not on the stack: AddressSanitizer's fake stack aligns less than a cache needs.
   std::unique_ptr<ThreadCache> MakeCoarse(uint64_t alignment) {
     return std::make_unique<ThreadCache>(kLane, alignment, broken_);
   }
@@ -116,7 +116,7 @@ TEST_F(ThreadCacheTest, RefusesABlockThatSomebodyElseFreedWhereSeveralMayToo) {
   EXPECT_EQ(cache_.Take(512), block.address);
 }
 
-// Each has a cache of the lane. Who is behind finds blocks that were freed, and so catches up with who is ahead.
+// Each thread has a cache of the lane. The slower one finds blocks that were freed already, and so catches up.
 TEST_F(ThreadCacheTest, IsGivenABlockByOneOfTwoThreadsThatFreeIt) {
   cache_.SetFreers(Freers::kSeveral);
   const auto other = std::make_unique<ThreadCache>(kLane, kAlignment, broken_, Freers::kSeveral);

@@ -1,4 +1,4 @@
-// The uses of a block: the first lies in the block, more in an array, and nobody sees a difference.
+// The uses of a block: the first lies in the block, more lie in an array, and callers see no difference.
 #include "src/engine/uses.h"
 
 #include <gtest/gtest.h>
