@@ -1,6 +1,5 @@
-// The CUDA and NCCL functions that the examples call, for this repository's builds of them, which link neither library:
-// handed to the driver that the loader opens, the real one or where there is no GPU the emulator. commpool gets the
-// same.
+// The CUDA and NCCL functions that the examples call, for builds in this repository, which link neither library. They
+// call the driver that the loader opens: the real one, or without a GPU the emulator. commpool gets the same driver.
 #include <cuda.h>
 #include <nccl.h>
 
@@ -19,7 +18,7 @@ std::shared_ptr<const internal::Driver> Open() {
   const internal::LoaderOptions options = internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kAuto).value();
   std::shared_ptr<const internal::Driver> driver = internal::LoadDriver(options).value();
   const bool emulated = driver->kind == internal::DriverChoice::kEmulated;
-  // For ranks that this one tells what it found.
+  // For ranks that this rank sends its choice to.
   setenv("COMMPOOL_DRIVER", emulated ? "emulated" : "cuda", 1);
   const commpool_status status = commpool_initialize(emulated ? COMMPOOL_DRIVER_EMULATED : COMMPOOL_DRIVER_CUDA);
   if (status != COMMPOOL_OK) throw commpool::Error(commpool::detail::FromC(status));

@@ -1,4 +1,4 @@
-// The main job as hosts_test.py starts it on several hosts, one rank a process.
+// The main job on several hosts, one rank for each process, as hosts_test.py starts it.
 // usage: hosts_program live|mpi|die|absent|loopback|sleep|die_asleep
 //   mpi        as live, and the ranks agree over MPI
 //   die        the last rank is killed in the middle of a reserve
@@ -70,7 +70,7 @@ class RankOfJob {
     TellWhere();
   }
 
-  // Every step of a pool's life. What is wrong is thrown.
+  // Every step of a pool's life. Throws where something is wrong.
   void Live() {
     Runtime runtime(driver_);
     const PoolHandle handle = runtime.CreatePool(Configured()).value();
@@ -124,7 +124,7 @@ class RankOfJob {
   }
 
   [[noreturn]] void DieAsleep() {
-    std::signal(SIGTERM, SIG_IGN);  // mpirun's answer to the death of a rank
+    std::signal(SIGTERM, SIG_IGN);  // mpirun sends it after a rank's death
     Runtime runtime(driver_);
     const std::shared_ptr<Pool> pool = runtime.pools().Find(runtime.CreatePool(Configured()).value()).value();
     const CUdeviceptr block = FallAsleep(*pool);
@@ -136,7 +136,7 @@ class RankOfJob {
     CheckHeld(block);
     std::printf("rank %d: has what it held\n", rank_);
     std::fflush(stdout);
-    _exit(0);  // MPI cannot finalize without the rank that is gone
+    _exit(0);  // MPI cannot finalize without the lost rank
   }
 
   void LiveOverMpi() {
@@ -163,7 +163,7 @@ class RankOfJob {
 
   [[noreturn]] void Die() {
     const bool dies = rank_ == ranks_ - 1;
-    std::signal(SIGTERM, SIG_IGN);  // mpirun's answer to the death of a rank
+    std::signal(SIGTERM, SIG_IGN);  // mpirun sends it after a rank's death
     Runtime runtime(dies ? Mortal(*driver_) : driver_);
     const PoolHandle handle = runtime.CreatePool(Configured()).value();
     const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
@@ -171,7 +171,7 @@ class RankOfJob {
     pool->AbandonCommunicator(home_, CommunicatorLife::kEnded).or_throw();
     for (const ncclComm_t communicator : {second_, home_}) driver_->nccl.ncclCommAbort(communicator);
     TellOf("reserve", status);
-    _exit(status.code() == StatusCode::kRemoteFailure ? 0 : 1);  // MPI cannot finalize without the rank that is gone
+    _exit(status.code() == StatusCode::kRemoteFailure ? 0 : 1);  // MPI cannot finalize without the lost rank
   }
 
  private:
@@ -196,7 +196,7 @@ class RankOfJob {
     if (held != rank_) Status(StatusCode::kInternal, "a block lost what it held").or_throw();
   }
 
-  // Together, though pools and communicators cannot end in order any more.
+  // At the same time, although pools and communicators can no longer end in order.
   [[noreturn]] static void Leave() {
     std::fflush(stdout);
     MPI_Barrier(MPI_COMM_WORLD);
@@ -251,12 +251,12 @@ class RankOfJob {
     return configuration;
   }
 
-  // All-reduces a scoped block and looks at every element.
+  // All-reduces a scoped block and checks every element.
   void Sum(Runtime& runtime, Pool& pool, size_t count) {
     const CudaDriver& cuda = driver_->cuda;
     const size_t bytes = count * sizeof(float);
     const CUdeviceptr block = runtime.Allocate(device_, bytes, stream_).value();
-    pool.WindowOf(block, home_).value();  // or it is not of the pool
+    pool.WindowOf(block, home_).value();  // fails if the block is not the pool's
     std::vector<float> values(count);
     for (size_t index = 0; index < count; ++index) values[index] = static_cast<float>(index % 16 + rank_);
     cuda.cuMemcpyHtoDAsync(block, values.data(), bytes, stream_);

@@ -1,4 +1,4 @@
-// The mpi_test rule starts as many ranks as it was told to, and they reach each other.
+// The mpi_test rule starts the requested number of ranks, and they reach each other.
 #include <gtest/gtest.h>
 #include <mpi.h>
 

@@ -1,5 +1,5 @@
-// The skin over a device's memory: limits, and other allocators that are asked while their holders live. Compiled as
-// C++17 and as C++20.
+// The C++ headers for a device's memory: limits, and other allocators, which are asked while their holders live.
+// Compiled as C++17 and as C++20.
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -24,7 +24,7 @@ using commpool::StatusCode;
 static_assert(!std::is_copy_constructible_v<MemoryHolder> && !std::is_copy_assignable_v<MemoryHolder>);
 static_assert(std::is_nothrow_move_constructible_v<MemoryHolder>);
 
-// The message of a request that finds the device, of 141 GiB, too full.
+// The message of a request on a device of 141 GiB that is too full.
 std::string OutOfMemory() {
   Pool pool = Pool::create({}).value();
   const Buffer held = pool.allocate(GiB(100), nullptr).value();

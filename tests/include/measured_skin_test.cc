@@ -1,5 +1,5 @@
-// The skin over the measured driver, in a process of its own: measuring begins before the driver is open. Compiled as
-// C++17 and as C++20.
+// The C++ headers over the measured driver. In a process of its own, because measuring begins before the driver is
+// open. Compiled as C++17 and as C++20.
 #include <gtest/gtest.h>
 
 #include <string>

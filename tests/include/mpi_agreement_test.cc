@@ -84,7 +84,8 @@ TEST(MpiAgreement, NamesTheRankThatDoesNotComeAndStaysBroken) {
     EXPECT_NE(GatherNumbers(mpi, RankHere(), all), 0);
   }
   MPI_Barrier(MPI_COMM_WORLD);
-  // The rank that comes too late hears of it, too, and nobody waits at the end: a broken one is not freed together.
+  // A rank that comes too late hears of it too. Nobody waits at the end, because a broken agreement is not freed
+  // together.
   if (RankHere() == absent) {
     std::vector<int> all;
     EXPECT_EQ(GatherNumbers(mpi, RankHere(), all), 0);

@@ -1,5 +1,5 @@
-// The header-only skin over the shared library: buffers, pools and scopes own what they made. Compiled as C++17 and as
-// C++20.
+// The header-only C++ classes over the shared library: buffers, pools and scopes own what they made. Compiled as C++17
+// and as C++20.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -96,7 +96,7 @@ TEST(BufferSkin, HandsItsBlockOver) {
 
 TEST(BufferSkin, BeginsWhereItsAllocationAsked) {
   Pool pool = MakePool();
-  const Buffer shift = pool.allocate(512, nullptr).value();  // what comes next lies off every large alignment
+  const Buffer shift = pool.allocate(512, nullptr).value();  // moves the next block off every large alignment
   for (const std::uint64_t alignment : {std::uint64_t{1}, std::uint64_t{512}, KiB(4), MiB(2)}) {
     Buffer buffer = pool.allocate(1000, nullptr, Alignment{alignment}).value();
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % alignment, 0u);

@@ -1,5 +1,5 @@
-// The header-only skin in a program without exceptions and run-time types: errors are values, and a value that is not
-// there ends the program with the reason.
+// The header-only C++ classes in a program without exceptions and RTTI: errors are values, and reading a missing value
+// ends the program with the reason.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -16,7 +16,7 @@
 
 namespace {
 
-// The resource as it is, not erased: what a library calls once it has one.
+// The resource itself, not type-erased: this is what a library calls once it has one.
 template <typename Resource>
 double Pairs(Resource& resource, cudaStream_t stream, std::size_t bytes, int pairs) {
   const auto begin = std::chrono::steady_clock::now();

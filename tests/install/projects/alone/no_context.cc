@@ -1,4 +1,4 @@
-// No CUDA call before commpool's: no context is current, and every stream is null. Knows commpool alone.
+// Makes no CUDA call before commpool's: no context is current, and every stream is null. Uses commpool alone.
 #include <cstdio>
 #include <exception>
 

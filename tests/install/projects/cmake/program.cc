@@ -1,4 +1,4 @@
-// A pool, a scope and a routed block through the C++17 skin; prints what the pool holds.
+// A pool, a scope and a routed block through the C++17 headers; prints the pool's statistics.
 #include <cstdio>
 #include <exception>
 
