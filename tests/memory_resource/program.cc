@@ -1,5 +1,5 @@
-// What commpool/mr.h promises, one case an argument: `program CASE`. memory_resource_test.py says which there are, and
-// compiles it against CCCL's and RMM's headers.
+// The promises of commpool/mr.h, one case for each argument: `program CASE`. memory_resource_test.py lists the cases,
+// and compiles it against CCCL's and RMM's headers.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -42,7 +42,7 @@ cudaStream_t MakeStream() {
   return stream;
 }
 
-// The rules that the emulator has seen broken; 0 on a GPU.
+// How many rules the emulator has seen broken; 0 on a GPU.
 std::size_t Reports() {
   using Ask = std::size_t (*)(char*, std::size_t);
   const auto ask = reinterpret_cast<Ask>(dlsym(RTLD_DEFAULT, "commpoolEmulatorReports"));
@@ -51,7 +51,7 @@ std::size_t Reports() {
 }
 bool IsEmulated() { return dlsym(RTLD_DEFAULT, "commpoolEmulatorReports") != nullptr; }
 
-// Memory of cudaMalloc's, as anybody's resource may be.
+// cudaMalloc memory, as any library's resource could have.
 struct Upstream {
   std::size_t* given;
   std::size_t offset = 0;
@@ -88,7 +88,8 @@ void ServesThroughErasedTypes() {
   MUST(Blocks(pool) == 2 && commpool::block_of(first).value().pool == pool.handle());
   reference.deallocate(stream, second, 5 << 20, 256);
   any.deallocate(stream, first, 1000, 256);
-  MUST(Blocks(pool) == 0 && pool.stats().value().cached_bytes > 0);  // its own stream's: a thread's cache took it
+  MUST(Blocks(pool) == 0 &&
+       pool.stats().value().cached_bytes > 0);  // freed on its own stream: a thread's cache took it
   MUST(resource.allocate(stream, 0) == nullptr);
   resource.deallocate(stream, nullptr, 0);
 }
@@ -101,13 +102,13 @@ void OrdersStreams() {
   void* const block = resource.allocate(one, 1 << 20);
   MUST(cudaStreamSynchronize(one) == cudaSuccess);
   MUST(cudaMemsetAsync(block, 1, 1 << 20, two) == cudaSuccess);
-  resource.deallocate(two, block, 1 << 20);  // of another stream than its own: `one` has to wait for `two`
+  resource.deallocate(two, block, 1 << 20);  // on another stream than its own: `one` must wait for `two`
   void* const again = resource.allocate(one, 1 << 20);
   MUST(cudaMemsetAsync(again, 2, 1 << 20, one) == cudaSuccess);
   MUST(cudaDeviceSynchronize() == cudaSuccess);
   MUST(Reports() == 0);
   resource.deallocate(one, again, 1 << 20);
-  // The same by a bare free, which knows of `one` alone: the race is there to be found.
+  // The same with a plain free, which knows only `one`: a race, which the emulator must find.
   void* const bare = resource.allocate(one, 1 << 20);
   MUST(cudaStreamSynchronize(one) == cudaSuccess);
   MUST(cudaMemsetAsync(bare, 1, 1 << 20, two) == cudaSuccess);
@@ -175,7 +176,7 @@ void ThrowsWhatTheConceptAsksFor() {
     void* const block = left.allocate(stream, 512);
     gone = Make();
     late = Thrown<commpool::Error>([&] { left.allocate(stream, 512); });
-    left.deallocate(stream, block, 512);  // later than its pool
+    left.deallocate(stream, block, 512);  // after its pool's end
     MUST(!commpool::block_of(block).has_value());
   }
   MUST(!late.empty());
@@ -194,7 +195,7 @@ void KeepsWhatIsNotItsOwn() {
   resource.deallocate(stream, theirs, 4096);
   MUST(Blocks(other) == 1);
   PoolResource(other).deallocate(stream, theirs, 4096);
-  PoolResource(other).deallocate(stream, theirs, 4096);  // once more
+  PoolResource(other).deallocate(stream, theirs, 4096);  // a second time
   MUST(Blocks(other) == 0 && Blocks(pool) == 0);
 }
 

@@ -58,7 +58,7 @@ TEST_F(Addresses, AreNobodyElsesToo) {
 
 TEST_F(Addresses, ThatWereRemovedAreFree) {
   ASSERT_TRUE(Add(kBase).ok());
-  table_.Remove(kBase + 1);  // where none begins
+  table_.Remove(kBase + 1);  // no range begins there
   EXPECT_TRUE(table_.OwnerOf(kBase).ok());
   table_.Remove(kBase);
   EXPECT_FALSE(table_.OwnerOf(kBase).ok());

@@ -1,5 +1,5 @@
-// Pools that nobody reserved grow inside a capture, in relaxed mode: what they make is the graph's, and nothing is
-// waited for, moved or given back.
+// Unregistered pools grow inside a capture, in relaxed mode. The graph owns the new memory, and the pool waits for
+// nothing, moves nothing and gives nothing back.
 #include <thread>
 
 #include "tests/pool/announced_capture.h"
@@ -28,7 +28,7 @@ class CaptureGrowth : public PoolTest {
     const Status begun = capture_.Begin(runtime(), pool, stream_.get());
     ASSERT_TRUE(begun.ok()) << begun.message();
   }
-  // A graph's end is learnt from a thread of the driver's.
+  // A thread of the driver reports the end of a graph.
   void AwaitGraphsEnd(PoolHandle pool) {
     while (Get(pool).Trim(0).ok() && CountersOf(pool).reserved_bytes.current > 0) std::this_thread::yield();
   }
@@ -38,7 +38,7 @@ class CaptureGrowth : public PoolTest {
     EXPECT_TRUE(runtime().DestroyPool(pool).ok());
   }
 
-  const TestStream stream_;  // that is captured
+  const TestStream stream_;  // captures
   const TestStream other_;
   AnnouncedCapture capture_;
 };
@@ -124,8 +124,8 @@ TEST_P(CaptureGrowthOf, StopsAtThePoolsLimitAndLeavesTheCaptureSound) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, CaptureGrowthOf, ::testing::Values(Mode::kFixed, Mode::kExpandable));
 
-// Pages of an expandable pool merge with free neighbours. Where a captured stream used those, nobody can be told to
-// wait for it: the pages that a growth makes may not become a part of them.
+// Pages of an expandable pool merge with free neighbours. But nobody can wait for a captured stream, so new pages must
+// not merge with memory that such a stream used.
 TEST_F(CaptureGrowth, ServesOtherStreamsBesideMemoryThatTheCapturedOneUsed) {
   constexpr int kPlaces = 6;
   PoolConfiguration configuration = Of(Mode::kExpandable);

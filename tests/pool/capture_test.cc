@@ -1,4 +1,4 @@
-// Captures that a pool is told of: the graph's memory is its own until the graph is gone.
+// Announced captures: the graph owns its memory until it is gone.
 #include <algorithm>
 #include <functional>
 #include <thread>
@@ -25,11 +25,11 @@ class Captures : public PoolTest {
     const Status begun = capture_.Begin(runtime(), pool_, stream_.get());
     ASSERT_TRUE(begun.ok()) << begun.message();
   }
-  // A graph's end is learnt from a thread of the driver's.
+  // A thread of the driver reports the end of a graph.
   void AwaitGraphsEnd() {
     while (Get(pool_).Trim(0).ok() && CountersOf(pool_).reserved_bytes.current > 0) std::this_thread::yield();
   }
-  // The capture ends well, whatever is done meanwhile on other streams.
+  // The capture must end well, whatever happens on other streams meanwhile.
   void BesideAnUnannouncedCapture(const std::function<void()>& act) {
     const TestStream captured;
     ASSERT_EQ(cuda().cuStreamBeginCapture(captured.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
@@ -91,7 +91,7 @@ TEST_F(Captures, KeepOtherPoolsOfTheirDeviceFromClosing) {
   AwaitGraphsEnd();
 }
 
-// The pool asks streams that are not captured, and tells the driver that this is no part of anybody's capture.
+// The pool asks streams that do not capture, and tells the driver that these calls belong to no capture.
 TEST_F(Captures, ThatNobodyAnnouncedSurviveQuestionsToOtherStreams) {
   PoolConfiguration configuration = Configured("limited");
   configuration.limit_bytes = 8 * kMiB;
@@ -153,7 +153,7 @@ TEST_F(Captures, GiveNobodyABlockThatAStreamUsesOutsideOfTheGraph) {
   EXPECT_TRUE(runtime().Free(block).ok());
   capture_.DestroyGraph();
   while (!Get(pool_).HasEndedGraphs()) std::this_thread::yield();
-  // All that nobody uses, and more: the block is not among it.
+  // More than all idle memory: the block must not be in it.
   std::vector<CUdeviceptr> others;
   for (int number = 0; number < 9; ++number) others.push_back(Allocate(other_).value());
   EXPECT_EQ(std::count(others.begin(), others.end(), block), 0);
@@ -277,7 +277,7 @@ TEST_F(Captures, LeaveTheirMemoryToTheNextAllocationOnceTheirGraphIsGone) {
   EXPECT_TRUE(runtime().Free(block).ok());
   EndCapture();
   capture_.DestroyGraph();
-  while (!Get(pool_).HasEndedGraphs()) std::this_thread::yield();  // told by a thread of the driver's
+  while (!Get(pool_).HasEndedGraphs()) std::this_thread::yield();  // a thread of the driver reports it
   const CUdeviceptr again = Allocate(stream_, 32 * kMiB).value();
   EXPECT_EQ(again, block);
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, reserved);

@@ -1,5 +1,5 @@
-// Memory that a capture, or its graph, kept from going back goes with the next call that can give it back: a trim, and
-// for a pool that was destroyed meanwhile any call that makes, trims, closes or destroys a pool.
+// A capture, or its graph, may keep memory from being released. The next call that can release it does: a trim, or, for
+// a destroyed pool, any call that makes, trims, closes or destroys a pool.
 #include <chrono>
 #include <optional>
 
@@ -27,16 +27,16 @@ class DestroyedCapturedPool : public PoolTest, public ::testing::WithParamInterf
   void Destroy(PoolHandle pool) { EXPECT_TRUE(runtime().DestroyPool(pool).ok()); }
   void Begin(PoolHandle pool) { ASSERT_TRUE(capture_.Begin(runtime(), pool, stream_.get()).ok()); }
   void End() { EXPECT_TRUE(capture_.End().ok()); }
-  // A block of the pool that only the captured stream's capture keeps from being fenced.
+  // A block of the pool that has no fence only because of the stream's capture.
   void FreeWhatTheCaptureUses(PoolHandle pool, const TestStream& stream) {
     const CUdeviceptr block = Allocate(pool, stream);
     EXPECT_TRUE(runtime().RecordStream(block, stream_.get()).ok());
     Free(block);
   }
 
-  // Pools that have a handle or memory.
+  // Pools with a handle or with memory.
   size_t PoolsLeft() { return runtime().pools().All().size(); }
-  // The word of a graph's end comes from a thread of the driver's: the call is made until it finds it.
+  // A thread of the driver reports the end of a graph, so repeat the call until it finds it.
   template <typename Done, typename Call>
   static bool CallUntil(Done done, Call call) {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
@@ -63,7 +63,7 @@ TEST_P(DestroyedCapturedPool, ATrimBehindACaptureFirstRecordsTheFencesThatItHeld
   EXPECT_TRUE(Get(pool).Trim(0).ok());
   EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u);
   capture_.DestroyGraph();
-  Destroy(pool);  // with an expandable one's addresses
+  Destroy(pool);  // also releases an expandable pool's addresses
 }
 
 TEST_P(DestroyedCapturedPool, DestroyedInItsCaptureItsMemoryGoesOnceTheGraphIsGone) {

@@ -1,4 +1,4 @@
-// A limit on all pools of a device: they share it, whatever their mode.
+// One limit for all pools of a device, in any mode.
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -27,7 +27,7 @@ class DeviceLimit : public PoolTest {
     configuration.mode = Mode::kExpandable;
     return expandable_ = Create(configuration);
   }
-  // Unlike segments, an idle pool's address range goes only with it.
+  // An idle pool keeps its address range until its end, unlike segments.
   void TearDown() override {
     if (expandable_ == 0) return;
     EXPECT_TRUE(runtime().DestroyPool(expandable_).ok());
@@ -49,7 +49,7 @@ TEST_F(DeviceLimit, IsGivenWholeToOneRequestForAllOfIt) {
   const PoolHandle idle = Create(Configured("idle"));
   Free(MustAllocate(idle, kLimit));
   PoolConfiguration configuration = Configured("needy");
-  configuration.limit_bytes = kLimit;  // nor does its own limit leave room to spare
+  configuration.limit_bytes = kLimit;  // its own limit is full too
   const PoolHandle needy = Create(configuration);
   const CUdeviceptr all = MustAllocate(needy, kLimit);
   EXPECT_EQ(CountersOf(idle).reserved_bytes.current, 0u);

@@ -1,4 +1,4 @@
-// Streams that are destroyed whenever the program likes, without a word to the pools: what C++ and CuPy programs do.
+// The program destroys streams at any time without telling the pools, as C++ and CuPy programs do.
 //
 // The emulator reports each call that names a dead stream, and each access that is not ordered behind the one before.
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kBlock = 3 * kMiB;
 
-// Its later work waits until the test lets it go on. On hardware too.
+// The stream's later work waits until the test lets it continue. On hardware too.
 class HeldStream {
  public:
   HeldStream(const CudaDriver& cuda, CUstream stream) {
@@ -59,7 +59,7 @@ class DyingStreams : public PoolTest, public ::testing::WithParamInterface<Mode>
     const Status status = runtime().Free(address);
     EXPECT_TRUE(status.ok()) << status.message();
   }
-  // Whether a new stream, which then dies, gets a block that another one had.
+  // Whether a new stream, which then dies, gets another stream's block.
   bool ServesAgain(PoolHandle pool) {
     const CUstream stream = NewStream();
     const CUdeviceptr block = Allocate(pool, stream);
@@ -67,7 +67,7 @@ class DyingStreams : public PoolTest, public ::testing::WithParamInterface<Mode>
     Free(block);
     return !seen_.insert(block).second;
   }
-  // A capture on device 1, whose stream has used a block of the pool on device 0, and died.
+  // A capture on device 1. Its stream has used a block of the pool on device 0, and has died.
   CUstream CaptureWhereAReaderDied(PoolHandle pool, AnnouncedCapture& capture) {
     EXPECT_TRUE(Get(pool).Grant({1}).ok());
     const CUdeviceptr block = Allocate(pool, nullptr);
@@ -91,7 +91,7 @@ class DyingStreams : public PoolTest, public ::testing::WithParamInterface<Mode>
   std::set<CUdeviceptr> seen_;
 };
 
-// The loop of the issue: the stream goes first, its block later.
+// First the stream dies, later its block is freed.
 TEST_P(DyingStreams, MayDieBeforeTheirBlocksAreFreed) {
   const PoolHandle pool = NewPool();
   CUdeviceptr previous = 0;
@@ -109,7 +109,7 @@ TEST_P(DyingStreams, MayDieBeforeTheirBlocksAreFreed) {
   Fill(nullptr, last, 5 * kMiB, 1);
   Free(last);
   Synchronise();
-  while (!ServesAgain(pool)) std::this_thread::yield();  // dead streams' memory comes back
+  while (!ServesAgain(pool)) std::this_thread::yield();  // until dead streams' memory serves again
 }
 
 TEST_P(DyingStreams, LeaveSmallBlocksInThreadsCachesToo) {
@@ -127,7 +127,7 @@ TEST_P(DyingStreams, LeaveSmallBlocksInThreadsCachesToo) {
   Synchronise();
 }
 
-// A handle comes back at once, as another stream's.
+// A new stream gets the handle at once.
 TEST_P(DyingStreams, LeaveTheirHandleToStreamsThatWaitForThem) {
   const PoolHandle pool = NewPool();
   const CUstream first = NewStream();
@@ -194,7 +194,7 @@ TEST_P(DyingStreams, AreServedBesideWorkThatDoesNotEnd) {
   Destroy(busy);
 }
 
-// As of a device that always has work for more than a tenth of a second.
+// The device always has work for more than a tenth of a second.
 TEST_P(DyingStreams, AreWaitedForOnceThenTheWaitGoesOnByItself) {
   const PoolHandle pool = NewPool();
   const CUstream busy = NewStream();
@@ -208,7 +208,7 @@ TEST_P(DyingStreams, AreWaitedForOnceThenTheWaitGoesOnByItself) {
   Destroy(busy);
 }
 
-// The wait that goes on by itself tells nothing of what a block owes since it began.
+// The wait that goes on by itself does not cover uses that began after it.
 TEST_P(DyingStreams, OweFencesForUsesAfterTheWaitBegan) {
   const PoolHandle pool = NewPool();
   const CUstream reader = NewStream();
@@ -287,7 +287,7 @@ TEST_P(DyingStreams, GiveTheirMemoryToOthersBehindAnEventOfTheNextCall) {
   Destroy(alive);
   Destroy(other);
   Synchronise();
-  if (GetParam() == Mode::kFixed) {  // pages move when they are idle, so the other may wait for a while
+  if (GetParam() == Mode::kFixed) {  // idle pages move, so the other mode may wait for a while
     EXPECT_EQ(CountersOf(pool).host_waits, 0u);
   }
 }

@@ -13,7 +13,7 @@ constexpr uint64_t kPage = 2 * kMiB;
 
 class ExpandablePools : public PoolTest {
  protected:
-  // Their addresses go with the pools.
+  // The pools' ends release their addresses.
   ~ExpandablePools() override {
     for (const std::shared_ptr<Pool>& pool : runtime().pools().All()) {
       if (pool->handle() != 0) static_cast<void>(runtime().DestroyPool(pool->handle()));
@@ -51,7 +51,7 @@ class ExpandablePools : public PoolTest {
     EXPECT_TRUE(Get(pool).WaitForDevice().ok());
     return blocks;
   }
-  // That each of Fragment's blocks holds its data, then frees them.
+  // Checks that each of Fragment's blocks has its data, and frees them.
   void CheckAndFree(const std::vector<CUdeviceptr>& blocks) {
     for (size_t block = 0; block < blocks.size(); ++block) {
       uint64_t wrong = 1;
@@ -160,7 +160,7 @@ TEST_F(ExpandablePools, GrowAroundMemoryThatAnotherStreamUses) {
   const CUdeviceptr first = Allocate(pool, 2 * kPage, stream.get());
   HeldWork work(driver(), stream.get(), first);
   Free(first);
-  const CUdeviceptr second = Allocate(pool, 4 * kPage);  // another stream's
+  const CUdeviceptr second = Allocate(pool, 4 * kPage);  // on another stream
   EXPECT_EQ(second, first);
   EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 4 * kPage) << "behind a wait on the device";
   EXPECT_EQ(Get(pool).Statistics().moved_bytes, 0u);
@@ -177,7 +177,7 @@ TEST_F(ExpandablePools, TakeMemoryOfAFinishedStreamWithoutAWait) {
   Free(used[0]);
   Free(used[2]);
   const uint64_t waits = CallCount("cuStreamWaitEvent");
-  const CUdeviceptr first = Allocate(pool, 2 * kPage);  // another stream's
+  const CUdeviceptr first = Allocate(pool, 2 * kPage);  // on another stream
   EXPECT_EQ(first, used[0]);
   const uint64_t questions = CallCount("cuStreamQuery");
   const CUdeviceptr second = Allocate(pool, 2 * kPage);
@@ -322,7 +322,7 @@ TEST_F(ExpandablePools, TrimToWhatIsAskedFor) {
   const std::vector<CUdeviceptr> live = Fragment(pool);
   EXPECT_EQ(Get(pool).Trim(12 * kPage).value(), 4 * kPage);
   EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 12 * kPage);
-  EXPECT_EQ(Get(pool).Trim(0).value(), 4 * kPage);  // the rest is live
+  EXPECT_EQ(Get(pool).Trim(0).value(), 4 * kPage);  // the rest has live blocks
   CheckAndFree(live);
   EXPECT_EQ(Get(pool).Trim(0).value(), 8 * kPage);
 }
@@ -383,7 +383,7 @@ TEST_P(FailingMoves, LeaveThePoolSound) {
   const std::vector<CUdeviceptr> live = Fragment(pool);
   const uint64_t reserved = CountersOf(pool).reserved_bytes.current;
   {
-    // Half of the pages move, the other half are made.
+    // Half of the pages move, the other half are new.
     const Step step = GetParam();
     const InjectedFault fault({.call = step.call, .result = step.result, .skip = step.skip, .count = step.count});
     const Status failed = TryAllocate(pool, 16 * kPage).status();
@@ -401,12 +401,12 @@ TEST_P(FailingMoves, LeaveThePoolSound) {
   Free(large);
 }
 
-// Access is set once, for the pool's device and the peer.
+// One call sets access for the pool's device and the peer.
 INSTANTIATE_TEST_SUITE_P(Vmm, FailingMoves,
                          ::testing::Values(Step{"cuMemMap"}, Step{"cuMemMap", 3}, Step{"cuMemMap", 9},
                                            Step{"cuMemSetAccess"}));
 
-// A refusal is tried again under pressure, and with less demanding properties: all of them must be refused.
+// After a refusal the pool tries again, under pressure and with fewer properties: all tries must be refused.
 INSTANTIATE_TEST_SUITE_P(
     OutOfMemory, FailingMoves,
     ::testing::Values(Step{"cuMemCreate", 0, CUDA_ERROR_OUT_OF_MEMORY, 1000, StatusCode::kOutOfMemory},

@@ -1,5 +1,5 @@
-// Each driver call that a pool makes in its life fails once: the program is told, by a status or at least by a warning,
-// and no rule of the driver is broken.
+// Each driver call in a pool's life fails once: a status, or at least a warning, tells the program, and no rule of the
+// driver is broken.
 #include <set>
 #include <string>
 
@@ -14,15 +14,15 @@ constexpr const char* kCalls[] = {
 #undef COMMPOOL_CUDA
 };
 
-// What may fail without a word.
+// These may fail silently.
 const std::set<std::string> kSilent = {
-    // Questions: what is not known to be there counts as missing.
+    // Questions: an unknown answer counts as "missing".
     "cuDeviceGetAttribute", "cuDeviceGetPCIBusId", "cuDeviceCanAccessPeer", "cuMulticastGetGranularity", "cuMemGetInfo",
-    // The call that needs the context fails then.
+    // A call that needs the context fails then.
     "cuCtxGetCurrent", "cuCtxSetCurrent",
-    // The calls that a capture forbids fail then, where one is open.
+    // Calls that a capture forbids then fail, where a capture is open.
     "cuThreadExchangeStreamCaptureMode",
-    // Asked again: for a less shareable handle, or at the next call.
+    // These are tried again: for a less shareable handle, or at the next call.
     "cuMemCreate", "cuEventQuery"};
 
 enum class Kind { kFixed, kExpandable, kCuda, kHost };
@@ -31,7 +31,7 @@ class FailingCalls : public PoolTest, public ::testing::WithParamInterface<Kind>
  protected:
   void SetUp() override {
     COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
-    AllowLeak("");  // what the driver failed to take back
+    AllowLeak("");  // what the driver failed to release
   }
 
   PoolConfiguration Configuration() const {
@@ -44,7 +44,7 @@ class FailingCalls : public PoolTest, public ::testing::WithParamInterface<Kind>
   }
 
   const TestStream other_;
-  std::vector<Status> told_;  // by each call of the program
+  std::vector<Status> told_;  // from each call of the program
   std::string warnings_;
   bool Tell(const Status& status) {
     told_.push_back(status);

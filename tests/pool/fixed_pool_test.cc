@@ -1,4 +1,4 @@
-// Blocks of a fixed pool: which memory serves, and in which order streams come to use it.
+// Blocks of a fixed pool: which memory serves, and the order of streams that use it.
 #include <optional>
 #include <thread>
 
@@ -49,7 +49,7 @@ TEST_F(FixedPoolBlocks, AnotherStreamGetsOtherMemoryWhileThereIsSome) {
 
 TEST_F(FixedPoolBlocks, FreeMemoryGoesForSizesThatTheProgramNeedsMore) {
   ASSERT_TRUE(Free(Allocate(256 * kMiB, stream_)).ok());
-  driver().cuda.cuCtxSynchronize();  // how long a pool waits for busy memory follows the clock
+  driver().cuda.cuCtxSynchronize();  // how long a pool waits for busy memory depends on the clock
   const CUdeviceptr larger = Allocate(512 * kMiB, stream_);
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 512 * kMiB);
   EXPECT_TRUE(Free(larger).ok());
@@ -187,7 +187,7 @@ TEST_F(FixedPoolBlocks, ABlockThatAnotherStreamUsesIsNotReusedBeforeItsEvent) {
   Fill(other_.get(), address, kBytes, 1);
   ASSERT_TRUE(runtime().RecordStream(address, other_.get()).ok());
   ASSERT_TRUE(Free(address).ok());
-  // Whether the other stream's work is done by now is the driver's affair: either way the next user's data is right.
+  // The other stream's work may be done or not: in both cases the next user's data must be right.
   const CUdeviceptr next = Allocate(kBytes, stream_);
   uint64_t wrong = kBytes;
   Fill(stream_.get(), next, kBytes, 2);
@@ -214,7 +214,7 @@ TEST_F(FixedPoolBlocks, EventsAreMadeOnceAndRecycled) {
     ASSERT_TRUE(Free(address).ok());
     ASSERT_EQ(cuda().cuStreamSynchronize(other_.get()), CUDA_SUCCESS);
   };
-  // The pool asks at some allocations alone which have passed: it takes a while until enough have come back.
+  // Only some allocations ask which fences have passed, so it takes a while until enough memory is back.
   for (int round = 0; round < 20; ++round) use_on_both();
   const uint64_t before = CallCount("cuEventCreate");
   for (int round = 0; round < 20; ++round) use_on_both();

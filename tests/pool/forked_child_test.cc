@@ -1,4 +1,4 @@
-// CUDA does not survive fork(): a child gets an error that says so, and no driver call.
+// CUDA does not survive fork(): a child gets an error, and makes no driver call.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,7 +13,8 @@
 #include "tests/pool/pool_fixture.h"
 
 #ifdef __SANITIZE_ADDRESS__
-// LeakSanitizer asks at each exit. A child has no thread but one: what the others' stacks hold would count as leaked.
+// LeakSanitizer looks at each exit. A child has only one thread, so what the other threads' stacks refer to would count
+// as leaked.
 static const pid_t kParent = getpid();
 extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off() { return getpid() == kParent ? 0 : 1; }
 #endif
@@ -67,7 +68,7 @@ TEST_F(ForkedChild, IsRefusedInAScopeToo) {
   EXPECT_TRUE(runtime().scopes().End(scope).ok());
 }
 
-// Holds, on a thread of its own, what `hold` holds while it runs the function that it is given.
+// A thread of its own runs `hold`, and keeps what it holds while the given function runs.
 class Held {
  public:
   explicit Held(std::function<void(const std::function<void()>& meanwhile)> hold)
@@ -90,7 +91,7 @@ class Held {
   std::thread thread_;
 };
 
-// Forks on a thread that runs `use` before, so that the child ends that thread's objects: nothing of the test's own.
+// Forks on a thread that has run `use`, so that the child ends only that thread's objects.
 void ExpectChildExits(const std::function<void()>& use,
                       std::function<void(const std::function<void()>& meanwhile)> hold) {
   std::thread([&] {
@@ -99,7 +100,7 @@ void ExpectChildExits(const std::function<void()>& use,
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      alarm(20);  // else the test would wait for it
+      alarm(20);  // else the test would wait for a hanging child
       exit(0);
     }
     int result = -1;

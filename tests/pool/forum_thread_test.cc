@@ -1,5 +1,5 @@
-// The complaint that the project began with: 60 KiB, 70 KiB, 60 MiB, 70 MiB, 60 GiB and 70 GiB, one after the other, in
-// a private pool of an 80 GiB device. The last one needs what the ones before left cached.
+// The complaint that began this project: 60 KiB, 70 KiB, 60 MiB, 70 MiB, 60 GiB and 70 GiB, one after the other, in a
+// private pool on an 80 GiB device. The last one needs the memory that the earlier ones left in the cache.
 #include <cstdlib>
 
 #include "tests/pool/pool_fixture.h"
@@ -7,7 +7,7 @@
 namespace commpool::internal::testing {
 namespace {
 
-// The calls that make and release memory, with what they were told, in order.
+// The calls that make and release memory, with their sizes, in order.
 std::vector<std::string>& Calls() {
   static std::vector<std::string> calls;
   return calls;
@@ -21,7 +21,7 @@ CUresult CreateRecorded(CUmemGenericAllocationHandle* handle, size_t bytes, cons
                         unsigned long long flags) {
   const CUresult result = SharedDriver()->cuda.cuMemCreate(handle, bytes, properties, flags);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) Calls().push_back("cuMemCreate " + FormatBytes(bytes) + ": out of memory");
-  if (result != CUDA_SUCCESS) return result;  // properties that this machine refuses
+  if (result != CUDA_SUCCESS) return result;  // this machine refuses these properties
   Calls().push_back("cuMemCreate " + FormatBytes(bytes));
   Sizes().emplace_back(*handle, bytes);
   return CUDA_SUCCESS;
@@ -57,14 +57,14 @@ class ForumThread : public PoolTest {
     }
   }
 
-  // One allocation and its free inside a scope of the private pool, as a framework's.
+  // Like a framework: one allocation and its free inside a scope of the private pool.
   void Use(uint64_t bytes) {
     const ScopeHandle scope = recording_->scopes().Begin({recording_->pools().Find(pool_).value()}).value();
     Result<CUdeviceptr> address = recording_->Allocate(0, bytes, nullptr);
     ASSERT_TRUE(address.ok()) << address.status().message();
     EXPECT_TRUE(recording_->Free(*address).ok());
     EXPECT_TRUE(recording_->scopes().End(scope).ok());
-    // As after a step of training: what is cached is idle.
+    // As after a training step: cached memory is idle.
     EXPECT_TRUE(recording_->pools().Find(pool_).value()->WaitForDevice().ok());
   }
   std::vector<std::string> CallsOf(uint64_t bytes) {
@@ -79,7 +79,7 @@ class ForumThread : public PoolTest {
 
 using List = std::vector<std::string>;
 
-// A fixed pool puts a segment in the place of idle ones that were too small.
+// A fixed pool replaces idle segments that are too small by a new one.
 TEST_F(ForumThread, EndsWithSeventyGibibytesServed) {
   EXPECT_EQ(CallsOf(60 * kKiB), List({"cuMemCreate 2 MiB"}));
   EXPECT_EQ(CallsOf(70 * kKiB), List());

@@ -1,4 +1,4 @@
-// A driver call that fails while a pool grows: the error names it, and the pool is as before.
+// A driver call fails while a pool grows: the error names the call, and the pool is as before.
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -41,7 +41,7 @@ TEST_P(FailingGrowth, LeavesThePoolAsBefore) {
   EXPECT_TRUE(runtime().Free(first).ok());
 }
 
-// One call of cuMemSetAccess is for the pool's device and the peer.
+// One call of cuMemSetAccess serves the pool's device and the peer.
 INSTANTIATE_TEST_SUITE_P(Vmm, FailingGrowth,
                          ::testing::Values(Step{"cuMemAddressReserve"}, Step{"cuMemMap"}, Step{"cuMemSetAccess"}));
 
@@ -69,7 +69,7 @@ class FailingFence : public PoolTest {
 };
 
 TEST_F(FailingFence, KeepsTheBlockFromEveryOtherUser) {
-  AllowLeak("");  // a block whose uses nobody can know is never reused, and keeps its segment
+  AllowLeak("");  // a block whose uses are unknown is never reused, and keeps its segment
   const TestStream other;
   const PoolHandle pool = Create(Configured("fenced"));
   const CUdeviceptr address = runtime().AllocateFrom(pool, kMiB, nullptr).value();

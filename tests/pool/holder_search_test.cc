@@ -1,5 +1,5 @@
-// A device that is out of memory: other allocators of the process are asked, and named where they cannot help. The
-// emulated machine has 64 MiB a device.
+// A device is out of memory: the pool asks other allocators of the process, and names them where they cannot help. Each
+// emulated device has 64 MiB.
 #include <cstdlib>
 
 #include "tests/pool/pool_fixture.h"
@@ -7,7 +7,7 @@
 namespace commpool::internal::testing {
 namespace {
 
-// An allocator beside the pools, which keeps memory of device 0 until it is asked for it.
+// An allocator beside the pools, which keeps memory of device 0 until somebody asks for it.
 class Framework {
  public:
   explicit Framework(uint64_t bytes) : bytes_(bytes) {

@@ -1,4 +1,4 @@
-// A host that has no memory left: a free succeeds all the same.
+// A free succeeds even when the host has no memory.
 #include "tests/base/empty_system.h"
 #include "tests/pool/pool_fixture.h"
 
@@ -10,7 +10,7 @@ class EmptyHost : public PoolTest {
   void SetUp() override { COMMPOOL_REQUIRE_EMULATOR("a driver needs memory of the host itself"); }
 };
 
-// Blocks of their own stream alone: the emulated driver takes its memory from the same host.
+// Only blocks without other streams: the emulated driver needs the same host's memory.
 TEST_F(EmptyHost, FreesBlocks) {
   const PoolHandle pool = Create(Configured("freeing"));
   const TestStream stream;

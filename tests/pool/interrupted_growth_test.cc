@@ -1,7 +1,7 @@
-// An expandable pool grows, and at each place where it holds no lock another request is served first: what a plan wants
-// may be gone when it is claimed.
+// An expandable pool grows. At each place where it holds no lock, another request is served first: then memory in its
+// plan may be gone.
 //
-// The program has its own pthread_mutex_lock, which tells when the library's code is about to take a lock.
+// The program has its own pthread_mutex_lock, which knows when the library's code is about to lock.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -17,14 +17,14 @@ extern "C" const char etext;
 namespace commpool::internal::testing {
 namespace {
 
-// One thread's.
+// State of one thread.
 struct Interruption {
-  int locks_before = 0;  // until it comes; 0: there is none
+  int locks_before = 0;  // locks until the interruption; 0: none
   const std::function<void()>* act = nullptr;
 };
 constinit thread_local Interruption interruption;
 
-// `caller` takes a lock.
+// Called when `caller` locks.
 void MayInterrupt(const void* caller) {
   const bool own_code = caller >= &__executable_start && caller < &etext;  // the emulator holds locks of its own
   if (interruption.locks_before == 0 || !own_code || !HoldsNoLock()) return;
@@ -39,8 +39,9 @@ class InterruptedGrowth : public PoolTest {
   CUdeviceptr Allocate(uint64_t bytes) { return runtime().AllocateFrom(pool_, bytes, nullptr).value(); }
   void Free(CUdeviceptr address) { EXPECT_TRUE(runtime().Free(address).ok()); }
 
-  // A pool with four live pages and a free one behind each, and a request for all that is free, which moves it
-  // together. Before the nth lock a page is served to somebody else, where one is free. Whether there was an nth lock.
+  // A pool with four live pages, each followed by a free one, and a request for all free memory, which moves the free
+  // pages together. Before the nth lock another request gets a page, where one is free. Returns whether there was an
+  // nth lock.
   bool Interrupt(int nth) {
     PoolConfiguration configuration = Configured("expandable");
     configuration.mode = Mode::kExpandable;

@@ -1,5 +1,4 @@
-// Programs with many pools: everybody finds addresses, and an error stays readable. The machine has the memory of an
-// H200.
+// Programs with many pools: each pool finds addresses, and errors stay readable. The machine has an H200's memory.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -15,7 +14,7 @@ class ManyPools : public PoolTest {
   static void SetUpTestSuite() { setenv("COMMPOOL_EMULATOR", "devices=1,memory=141GiB,races=no", 1); }
   void SetUp() override { COMMPOOL_REQUIRE_EMULATOR("the machine's memory is declared"); }
 
-  // A block in each of so many pools.
+  // One block in each pool.
   void Fill(int pools, Mode mode) {
     for (int number = 0; number < pools; ++number) {
       PoolConfiguration configuration = Configured(("pool" + std::to_string(number)).c_str());
@@ -36,7 +35,7 @@ class ManyPools : public PoolTest {
   std::vector<CUdeviceptr> blocks_;
 };
 
-// A process has addresses for less than 464 times twice the device's memory.
+// A process does not have addresses for 464 times twice the device's memory.
 TEST_F(ManyPools, ThatAreExpandableLeaveAddressesToOthers) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "the sanitizer leaves addresses for five such pools";

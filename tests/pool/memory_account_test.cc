@@ -1,4 +1,4 @@
-// What a device's pools take together, against its limit.
+// The memory of a device's pools together, and its limit.
 #include "src/pool/shared/memory_account.h"
 
 #include <gtest/gtest.h>

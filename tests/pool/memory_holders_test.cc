@@ -1,4 +1,4 @@
-// Other allocators of the process: who is asked, for how much, and when one may go.
+// Other allocators of the process: which are asked, for how much, and when they can be removed.
 #include "src/pool/shared/memory_holders.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace commpool::internal {
 namespace {
 
-// Gives what it has, and remembers what it was asked for.
+// Gives what it has, and records the requests.
 struct Giver {
   uint64_t has = 0;
   std::vector<uint64_t> asked = {};
@@ -165,7 +165,7 @@ TEST(MemoryHolders, AreRemovedOnceTheirFunctionsHaveEndedOnOtherThreads) {
     EXPECT_TRUE(holders.Remove(handle).ok());
     EXPECT_TRUE(slow.ended) << "removed while its function ran";
   });
-  // Off the list, it is being removed: from here on the removal waits.
+  // It is off the list, so its removal has begun and waits.
   while (!holders.Describe(0).empty()) std::this_thread::yield();
   slow.leave.set_value();
   removing.join();

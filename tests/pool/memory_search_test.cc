@@ -1,5 +1,5 @@
-// Out of memory is a search: own free memory of other streams, free segments of other pools, then an error that says
-// who holds what. The emulated machine has 64 MiB a device.
+// Out of memory starts a search: the pool's own free memory of other streams, free segments of other pools, then an
+// error that lists the holders. Each emulated device has 64 MiB.
 #include <cstdlib>
 
 #include "tests/pool/pool_fixture.h"

@@ -1,4 +1,4 @@
-// A segment that no pool has adopted yet: what becomes of its memory, its room and its addresses.
+// A segment that no pool has adopted yet: its memory, its room and its addresses.
 #include "src/pool/segments/new_segment.h"
 
 #include "tests/pool/pool_fixture.h"
@@ -32,7 +32,7 @@ TEST_F(NewSegments, GiveAllBackAtTheirEnd) {
   EXPECT_FALSE(Claimed());
 }
 
-// Another rank may still know what was at the addresses: nobody gets them again.
+// Nobody may get the addresses: another rank may still know what was there.
 TEST_F(NewSegments, KeepTheirAddressesReservedWhereTheyAreReleased) {
   AllowLeak("reserved addresses");
   {

@@ -1,5 +1,4 @@
-// What an allocation tries before it fails, and in which order: nothing later is touched where something earlier
-// serves.
+// The steps of an allocation before it fails, in order: a later step never runs where an earlier one serves.
 #include <cstdlib>
 #include <latch>
 #include <thread>
@@ -69,7 +68,7 @@ TEST_F(OutOfMemoryOrder, ThenPendingFreesByAWaitOnTheHost) {
   const PoolHandle pool = Create(Configured("own"));
   Cache(idle, 20 * kMiB);
   ASSERT_TRUE(Get(pool).Reserve(40 * kMiB).ok());
-  // Neighbours that different streams used merge when nobody uses them any more.
+  // Neighbours that different streams used merge once nobody uses them.
   const CUdeviceptr one = Allocate(pool, 20 * kMiB);
   const CUdeviceptr other = Allocate(pool, 20 * kMiB);
   ASSERT_TRUE(runtime().RecordStream(other, stream.get()).ok());

@@ -1,5 +1,5 @@
-// Peaks of what is in use: what lies in threads' caches is not. Exact where one thread allocates and frees; over
-// several threads too high by at most what their caches hold.
+// Peaks of memory in use, without blocks in threads' caches. Exact where one thread allocates and frees; with several
+// threads at most their caches too high.
 #include <atomic>
 #include <random>
 #include <thread>
@@ -41,7 +41,7 @@ TEST_F(Peaks, AreThoseOfPairsThatCachesServe) {
   const CUdeviceptr second = Allocate(100000);
   Free(first);
   Free(second);
-  Free(Allocate(4 * kMiB));  // the pool's
+  Free(Allocate(4 * kMiB));  // freed to the pool
   Get(pool_).ResetPeaks();
   Free(Allocate(1024));
   const commpool_statistics counters = CountersOf(pool_);
@@ -65,7 +65,7 @@ TEST_F(Peaks, AreKeptWhenCachesAreEmptied) {
   EXPECT_EQ(CountersOf(pool_).requested_bytes.current, 0u);
 }
 
-// Blocks of any size, from caches and from the pool, and all that is free given back in between.
+// Blocks of any size, from caches and from the pool; all free memory goes back to the driver in between.
 TEST_F(Peaks, OfOneThreadAreExact) {
   constexpr uint64_t kSizes[] = {1, 512, 513, 1000, 1024, 4096, 50000, 100000, 131072, 600000, 3 * kMiB, 5 * kMiB};
   struct Block {
@@ -117,8 +117,8 @@ TEST_F(Peaks, OfSeveralThreadsAreNeverTooLowAndAtMostTheirCachesTooHigh) {
   constexpr int kThreads = 4;
   constexpr size_t kMostLive = 12;
   constexpr uint64_t kMost = 64 * kKiB;
-  std::atomic<uint64_t> at_least{0};  // counted while a block is surely in use
-  std::atomic<uint64_t> at_most{0};   // while it may be
+  std::atomic<uint64_t> at_least{0};  // counts a block while it is surely in use
+  std::atomic<uint64_t> at_most{0};   // counts a block while it may be in use
   std::atomic<uint64_t> least_peak{0};
   std::atomic<uint64_t> most_peak{0};
   const auto raise = [](std::atomic<uint64_t>& peak, uint64_t to) {

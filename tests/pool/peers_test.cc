@@ -1,4 +1,4 @@
-// Peers are granted pool by pool: for the segments there are and for those to come, and taken back again.
+// Peers are granted for one pool: for its segments now and later, until they are revoked.
 #include <atomic>
 #include <thread>
 
@@ -16,7 +16,7 @@ class Peers : public PoolTest {
   }
 
   CUdeviceptr Allocate(uint64_t bytes) { return runtime().AllocateFrom(pool_, bytes, nullptr).value(); }
-  // Whether device 1 may read the memory: by a copy that it makes.
+  // Whether device 1 can read the memory, by a copy.
   bool PeerReads(CUdeviceptr address) {
     ContextGuard guard(driver(), peer_);
     CUdeviceptr own = 0;
@@ -67,7 +67,7 @@ TEST_F(Peers, ReadSegmentsFromBeforeAndAfterTheGrant) {
 TEST_F(Peers, OfTheOptionsAreGrantedEverySegment) {
   PoolConfiguration configuration = Configured("with peers");
   configuration.peers = {0, 1};
-  if (DeviceCountOfTests() > 2) configuration.peers.push_back(1);  // no more entries than devices
+  if (DeviceCountOfTests() > 2) configuration.peers.push_back(1);  // at most one entry for each device
   pool_ = Create(configuration);
   const CUdeviceptr address = Allocate(kMiB);
   EXPECT_TRUE(PeerReads(address));
@@ -149,7 +149,7 @@ TEST_F(Peers, AreAllRefusedWhereOneGrantFails) {
 TEST_F(Peers, LoseWhatAFailedGrantGaveThem) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
   COMMPOOL_REQUIRE_DEVICES(3);
-  const std::vector<CUdeviceptr> addresses = {Allocate(30 * kMiB), Allocate(30 * kMiB)};  // a segment each
+  const std::vector<CUdeviceptr> addresses = {Allocate(30 * kMiB), Allocate(30 * kMiB)};  // one segment each
   for (int granted_before = 0; granted_before < 2; ++granted_before) {
     InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN, .skip = granted_before});
     EXPECT_EQ(Get(pool_).Grant({1, 2}).code(), StatusCode::kDriverError);
@@ -190,7 +190,7 @@ TEST_F(Peers, OfCudaMemoryAreNotThePoolsToRevoke) {
   EXPECT_NE(status.message().find("pool cuda"), std::string::npos) << status.message();
 }
 
-// The memory is used on a stream of the peer's.
+// A stream of the peer uses the memory.
 class PeerStream : public Peers {
  protected:
   void SetUp() override {
@@ -241,7 +241,7 @@ TEST_F(PeerStream, IsWaitedForBeforeItsAccessEnds) {
   EXPECT_TRUE(runtime().Free(address).ok());
 }
 
-// An event of one thread's fence was once destroyed while another thread asked for it.
+// Once a thread destroyed an event while another thread asked for it.
 TEST_F(PeerStream, ServesFourThreadsThatFreeWhileThePoolIsTrimmed) {
   constexpr int kThreads = 4;
   constexpr int kRounds = 500;

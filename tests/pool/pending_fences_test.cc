@@ -1,4 +1,4 @@
-// What an allocation asks of blocks that other streams used and that still wait for them.
+// Driver calls of an allocation about blocks that other streams used and that still wait for them.
 #include <future>
 #include <vector>
 
@@ -22,11 +22,11 @@ class PendingFences : public PoolTest {
       made.push_back(runtime().AllocateFrom(pool, 2 * kMiB, nullptr).value());
       EXPECT_TRUE(runtime().RecordStream(made.back(), user.get()).ok());
     }
-    // What is free behind them stays idle: it does not merge with what they leave.
+    // Keeps the free memory behind them idle: it must not merge with their rest.
     between_.push_back(runtime().AllocateFrom(pool, 2 * kMiB, nullptr).value());
     for (const CUdeviceptr block : made) EXPECT_TRUE(runtime().Free(block).ok());
   }
-  // Calls of cuEventQuery that the next four allocations make: one of them asks.
+  // Counts calls of cuEventQuery in the next four allocations; one of these asks.
   uint64_t Questions(PoolHandle pool) {
     const uint64_t before = CallCount("cuEventQuery");
     for (int allocation = 0; allocation < 4; ++allocation) {

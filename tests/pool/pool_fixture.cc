@@ -10,7 +10,7 @@ namespace commpool::internal::testing {
 
 namespace {
 
-Runtime* runtime_of_test = nullptr;  // of the test that runs; null where it has ended its runtime
+Runtime* runtime_of_test = nullptr;  // of the running test; null once it has ended its runtime
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The life of a pool: which transitions there are, and that none leads back.
+// The states of a pool: which transitions exist, and that none leads back.
 #include <gtest/gtest.h>
 
 #include <string>

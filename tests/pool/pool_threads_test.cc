@@ -1,4 +1,4 @@
-// One pool, several threads: each finds its own data in its blocks, and the books balance afterwards.
+// Several threads use one pool: each finds its own data in its blocks, and the books balance afterwards.
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -79,7 +79,7 @@ TEST_F(PoolThreads, ReadNoMoreLiveBlocksThanThereAre) {
   EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 0u);
 }
 
-// At any moment of the other's call: each round a little later.
+// Hits every moment of the other thread's call: a little later in each round.
 TEST_F(PoolThreads, LeaveNothingWhereOneReservesAndOneDestroys) {
   PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
   for (int round = 0; round < 500; ++round) {

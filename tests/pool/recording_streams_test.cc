@@ -1,4 +1,4 @@
-// Who is about to record on which stream.
+// Which calls are about to record on which stream.
 #include "src/pool/blocks/recording_streams.h"
 
 #include <gtest/gtest.h>

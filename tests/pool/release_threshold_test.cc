@@ -1,4 +1,4 @@
-// The release threshold: what is free beyond it goes back once the device is done with it, and what is below stays.
+// The release threshold: free memory above it goes back once the device is done with it; the rest stays.
 #include <deque>
 
 #include "tests/pool/held_work.h"
@@ -9,7 +9,7 @@ namespace {
 
 class ReleaseThreshold : public PoolTest, public ::testing::WithParamInterface<Mode> {
  protected:
-  // Addresses of an expandable pool go with it.
+  // An expandable pool's end releases its addresses.
   ~ReleaseThreshold() override {
     for (const std::shared_ptr<Pool>& pool : runtime().pools().All()) {
       EXPECT_TRUE(runtime().DestroyPool(pool->handle()).ok());
@@ -95,7 +95,7 @@ TEST_P(ReleaseThreshold, WaitsForTheDeviceWithoutBlockingTheHost) {
   EXPECT_EQ(Reserved(pool), 0u);
 }
 
-// A stream that goes on is asked by an event behind its work, once, and the events serve again.
+// A busy stream is asked once, by an event behind its work, and events are reused.
 TEST_P(ReleaseThreshold, AsksABusyStreamByOneEventThatServesAgain) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream, and counts calls");
   const PoolHandle pool = CreateWith(0);
@@ -118,7 +118,7 @@ TEST_P(ReleaseThreshold, AsksABusyStreamByOneEventThatServesAgain) {
   EXPECT_EQ(CallCount("cuEventCreate"), made);
 }
 
-// Of two busy streams one is released: what is known of the other stays.
+// Of two busy streams one is released: the pool still knows about the other.
 TEST_P(ReleaseThreshold, ForgetsTheEventOfAReleasedStreamAlone) {
   COMMPOOL_REQUIRE_EMULATOR("it holds streams");
   const PoolHandle pool = CreateWith(0);

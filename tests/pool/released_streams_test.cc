@@ -1,4 +1,4 @@
-// Streams that are released while other threads free blocks recorded for them.
+// The program releases streams while other threads free blocks that these streams used.
 #include <atomic>
 #include <thread>
 
@@ -9,13 +9,13 @@ namespace {
 
 constexpr int kThreads = 4;
 
-// What the driver of the pools below saw.
+// The calls that the pools' driver has seen.
 std::atomic<CUstream> watched{nullptr};
 std::atomic<bool> recording{false};
 std::atomic<bool> released{false};
 std::atomic<int> recorded_too_late{0};
 
-// Gives a release every chance to overtake it.
+// Gives the release every chance to come first.
 CUresult RecordSlowly(CUevent event, CUstream stream) {
   if (stream != watched.load()) return SharedDriver()->cuda.cuEventRecord(event, stream);
   recording = true;

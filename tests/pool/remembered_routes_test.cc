@@ -1,5 +1,5 @@
-// The cache that served an allocation serves the next one like it, without a look at the scopes: until one begins or
-// ends that could make a difference. Nobody watches blocks here, so that the fast path serves.
+// The cache that served an allocation serves the next equal one without a look at the scopes, until a scope begins or
+// ends that may matter. Nobody watches blocks here, so the fast path serves.
 #include <array>
 #include <random>
 #include <string>
@@ -16,7 +16,7 @@ class RememberedRoutes : public PoolTest {
   RememberedRoutes() {
     for (const CUstream stream : {first_.get(), second_.get(), CUstream{nullptr}}) {
       for (const PoolHandle pool : {runtime().DefaultPool(0).value(), one_, other_}) {
-        for (const uint64_t bytes : {512, 4096, 65536}) {  // each pool has a cache for each stream
+        for (const uint64_t bytes : {512, 4096, 65536}) {  // every pool needs a cache for every stream
           EXPECT_TRUE(runtime().Free(runtime().AllocateFrom(pool, bytes, stream).value()).ok());
         }
       }
@@ -32,7 +32,7 @@ class RememberedRoutes : public PoolTest {
   void End(ScopeHandle scope) { EXPECT_TRUE(runtime().scopes().End(scope).ok()); }
   std::string NameOf(CUdeviceptr address) { return runtime().addresses().OwnerOf(address).value()->name(); }
 
-  // Who serves it: the first call has to look, the later ones are the fast path's, and all say the same as the scopes.
+  // Which pool serves: the first call must look, later calls take the fast path, and all agree with the scopes.
   std::string ServedBy(uint64_t bytes, CUstream stream) {
     std::string server = "default";
     if (const auto caught = runtime().scopes().Route({0, runtime().NameOf(stream).value().identity, bytes}))

@@ -1,5 +1,4 @@
-// The rungs of an allocation: whom it asks on its way, and how often. The linker leads the calls here
-// (tests/pool/BUILD).
+// The steps of an allocation: which objects it asks, and how often. The linker leads the calls here (tests/pool/BUILD).
 #include "src/engine/caching_engine.h"
 #include "tests/pool/pool_fixture.h"
 

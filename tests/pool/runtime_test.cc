@@ -1,4 +1,4 @@
-// The runtime: default pools, routing, and what it refuses.
+// The runtime: default pools, routing, and refusals.
 #include "src/pool/runtime.h"
 
 #include <memory>
@@ -198,7 +198,7 @@ TEST_F(RuntimeFacts, AReleasedStreamsHandleMayMeanAnotherStream) {
   ASSERT_TRUE(runtime().Free(freed).ok());
   ASSERT_TRUE(runtime().ReleaseStream(stream->get()).ok());
   stream.reset();
-  // Nothing waits for the old stream: its free memory is anybody's, and so is the live block once freed.
+  // Nobody waits for the released stream: every stream may take its free memory, and the live block once freed.
   const TestStream other;
   const CUdeviceptr first = runtime().AllocateFrom(pool, kMiB, other.get()).value();
   EXPECT_EQ(first, freed);

@@ -1,4 +1,4 @@
-// What a scope catches, which sizes it tells from each other, and what it hands on.
+// What a scope catches, which sizes it treats alike, and what it hands on.
 #include <gtest/gtest.h>
 
 #include "src/pool/scopes/plan.h"

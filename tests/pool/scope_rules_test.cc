@@ -1,4 +1,4 @@
-// Scopes that take some sizes, and scopes that hand on what their pool has no memory for.
+// Scopes for some sizes, and scopes that hand on requests for which their pool has no memory.
 #include <functional>
 #include <optional>
 #include <thread>
@@ -31,7 +31,7 @@ class ScopeRules : public PoolTest {
     open_.pop_back();
   }
 
-  // The name of the pool that an allocation came from; the block is freed.
+  // The name of the pool that served an allocation; frees the block.
   std::string ServedBy(uint64_t bytes) {
     const CUdeviceptr address = runtime().Allocate(0, bytes, stream_.get()).value();
     const std::string name = runtime().addresses().OwnerOf(address).value()->name();
@@ -66,7 +66,7 @@ TEST_F(ScopeRules, SizesThatNoScopeTakesGoToTheDefaultPool) {
   EXPECT_EQ(ServedBy(512), "default");
 }
 
-// Caches of a thread are asked first: a range holds for them too.
+// Caches are asked first, so a size range must hold for them too.
 TEST_F(ScopeRules, SizesHoldForCachedBlocks) {
   for (int round = 0; round < 3; ++round) EXPECT_EQ(ServedBy(512), "default");
   Begin(Create(Configured("large")), {kMiB, UINT64_MAX});

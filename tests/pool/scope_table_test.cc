@@ -1,4 +1,4 @@
-// Open scopes: which pool an allocation is routed to, and in which order scopes end.
+// Open scopes: which pool gets an allocation, and the order in which scopes end.
 #include "src/pool/scope_table.h"
 
 #include <atomic>
@@ -120,7 +120,7 @@ TEST_F(Scopes, EndOnce) {
   EXPECT_EQ(table_.End(12345).code(), StatusCode::kNotFound);
 }
 
-// The thread's scopes below and above it are as before.
+// The thread's scopes further out and further in stay as they were.
 TEST_F(Scopes, OfAThreadEndWithAWarningOnAnotherThread) {
   const ScopeHandle outer = Begin(first_);
   const ScopeHandle scope = Begin(second_);
@@ -223,7 +223,7 @@ TEST_F(Scopes, OfAnEndedThreadHaveEnded) {
   EXPECT_EQ(table_.End(scope).code(), StatusCode::kNotFound);
 }
 
-// More than are published for reading without a lock: then no other size is known to be routed alike.
+// More scopes than are published for reading without a lock: then no other size counts as alike.
 TEST_F(Scopes, OfTheProcessMayBeMany) {
   std::vector<ScopeHandle> open;
   for (size_t count = 0; count < 3 * SharedScopes::kMostPublished; ++count) {
@@ -237,7 +237,7 @@ TEST_F(Scopes, OfTheProcessMayBeMany) {
   EXPECT_EQ(Route(), nullptr);
 }
 
-// From one scope out to the next, as an exhausted pool hands a request on.
+// Goes from scope to scope outwards, as an exhausted pool hands a request on.
 TEST_F(Scopes, AreGoneThroughOutwardsInTheOrderOfTheirBeginnings) {
   std::vector<ScopeHandle> open = {Begin(first_, ScopeFilter::kProcess), Begin(first_), Begin(second_),
                                    Begin(second_, ScopeFilter::kStream, kStream), Begin(first_)};
@@ -273,8 +273,9 @@ TEST_F(Scopes, ShowThatOneIsOpenAndLaterThatNoneIs) {
   EXPECT_TRUE(table.End(process).ok());
 }
 
-// Threads begin and end their own scopes, others begin and end scopes of the process, end what is the second thread's,
-// and look whether the flag may be lowered. A thread inside a scope that nobody else ends is always routed and shown.
+// Threads begin and end their own scopes. Other threads begin and end scopes of the process, end the second thread's
+// scopes, and check whether the flag may be lowered. A thread inside a scope that nobody else ends is always routed and
+// shown.
 TEST_F(Scopes, OfManyThreadsRouteTheirOwn) {
   constexpr int kTimes = 2000;
   std::atomic<uint64_t> flag{0};
@@ -290,7 +291,7 @@ TEST_F(Scopes, OfManyThreadsRouteTheirOwn) {
       ASSERT_NE(flag, 0u);
       const std::optional<CaughtBy> caught = table.Route({0, kStream, 1});
       ASSERT_TRUE(!alone || caught) << "its own, or the process's begun later";
-      // What catches instead of a scope that another thread ended may have begun before the outer one.
+      // After another thread has ended a scope, the next one that catches may have begun before the outer one.
       ASSERT_EQ(table.Route({0, kStream, 2}, alone ? caught->place : kInnermost)->scope, outer);
       const StatusCode ended = table.End(inner).code();
       ASSERT_TRUE(ended == StatusCode::kOk || (!alone && ended == StatusCode::kNotFound));
@@ -319,7 +320,7 @@ TEST_F(Scopes, OfTwoTablesDoNotMeet) {
   EXPECT_TRUE(table_.End(scope).ok());
 }
 
-// A scope table asks a pool who it is, and nothing of its mode.
+// A scope table asks a pool only its name.
 class UncalledMode final : public PoolMode {
  public:
   Result<CUdeviceptr> Allocate(uint64_t, StreamKey) override { return Uncalled(); }
@@ -347,11 +348,11 @@ class UncalledMode final : public PoolMode {
 
 class SymmetricScopes : public Scopes {
  protected:
-  ~SymmetricScopes() override { symmetric_.reset(); }  // before what it stands on
+  ~SymmetricScopes() override { symmetric_.reset(); }  // destroyed before what it depends on
 
   std::shared_ptr<Pool> MakeSymmetric() {
     PoolConfiguration configuration = Configured("windows");
-    configuration.home = reinterpret_cast<ncclComm_t>(this);  // never looked at
+    configuration.home = reinterpret_cast<ncclComm_t>(this);  // nobody looks at it
     std::unique_ptr<PoolBasis> basis(
         new PoolBasis{driver(), runtime_parts_, devices_.Get(0).value(), configuration, "pool windows"});
     symmetric_ = Pool::Make(

@@ -1,5 +1,5 @@
-// What threads see of scopes while others begin and end them: no lock, nothing torn. Needs no driver, so that
-// ThreadSanitizer can judge it alone.
+// Threads read scopes without a lock while others begin and end them, and never see a mix of two. Needs no driver, so
+// that ThreadSanitizer can check it alone.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kTimes = 20000;
 
-// All fields of a scope follow from its number: a torn one would show.
+// All fields of a scope follow from its number, so a mix of two would show.
 SharedScope Numbered(uint64_t number) { return {number, number, 0, {number, {number, number}, 0, Exhaustion::kError}}; }
 
 TEST(ScopeThreads, NeverReadHalfAPublishedScope) {
