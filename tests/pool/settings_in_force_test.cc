@@ -1,4 +1,4 @@
-// What COMMPOOL_CONF says is what pools do: each setting that is more than an option in code, and each strategy.
+// Pools follow COMMPOOL_CONF: each setting that is more than an option in code, and each strategy.
 #include <memory>
 #include <string>
 #include <vector>
@@ -91,7 +91,7 @@ TEST_F(SettingsInForce, LimitEachDeviceToAShareOfItsMemory) {
   EXPECT_EQ(account.limit(), account.capacity() / 2);
 }
 
-// What a program's function gives from the Nth call on; it has none before.
+// A program's function that has memory only from its Nth call on.
 struct LateMemory {
   int calls = 0;
   int empty_calls = 0;
@@ -124,7 +124,7 @@ TEST_F(SettingsInForce, TryAnAllocationAsOftenAsNmallocSays) {
   EXPECT_EQ(once.code(), StatusCode::kOutOfMemory);
   ASSERT_GT(measured.calls, 0);
 
-  LateMemory memory{.empty_calls = 2 * measured.calls};  // what two attempts ask for
+  LateMemory memory{.empty_calls = 2 * measured.calls};  // as many as two attempts make
   const PoolHandle patient = Create(Late("patient", memory));
   Allocate(patient, kMiB);
   EXPECT_EQ(memory.calls, 2 * measured.calls + 1);
@@ -140,7 +140,7 @@ TEST_F(SettingsInForce, GiveBackWhatLiesUnusedBeyondTheCollectionThreshold) {
     const CUdeviceptr first = Allocate(pool, 30 * kMiB);
     const CUdeviceptr second = Allocate(pool, 30 * kMiB);
     for (const CUdeviceptr block : {first, second}) Free(block);
-    const CUdeviceptr used = Allocate(pool, 40 * kMiB);  // one makes way; 70 MiB would be more than half of 128
+    const CUdeviceptr used = Allocate(pool, 40 * kMiB);  // one must go: 70 MiB would be more than half of 128
     EXPECT_EQ(ReservedBy(pool), (name == std::string("collects") ? 40 : 70) * kMiB) << name;
     Free(used);
     EXPECT_TRUE(Get(pool).Trim(0).ok());

@@ -1,4 +1,4 @@
-// What COMMPOOL_CONF may say, and which of several things that are said for an option counts.
+// The allowed texts of COMMPOOL_CONF, and which of several settings for one option counts.
 #include "src/pool/settings/settings.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ PoolConfiguration Named(const char* name) {
   return pool;
 }
 
-// The pool with what the text says.
+// The pool with the text's settings.
 PoolConfiguration With(const std::string& text, PoolConfiguration pool = Named("gradients")) {
   const Result<Settings> settings = Settings::Parse(text);
   EXPECT_TRUE(settings.ok()) << settings.status().message();
@@ -97,7 +97,7 @@ TEST(Settings, OfAPoolCountBeforeGeneralOnesInAnyOrder) {
 TEST(Settings, YieldToTheCode) {
   PoolConfiguration in_code = Named("gradients");
   in_code.limit_bytes = 4 * kGiB;
-  in_code.given = COMMPOOL_OPTION_LIMIT | COMMPOOL_OPTION_MODE;  // the mode is the default's, and meant
+  in_code.given = COMMPOOL_OPTION_LIMIT | COMMPOOL_OPTION_MODE;  // gives the default mode on purpose
   const PoolConfiguration pool = With("gradients.limit:2GiB,mode:expandable,deadline:1s", in_code);
   EXPECT_EQ(pool.limit_bytes, 4 * kGiB);
   EXPECT_EQ(pool.mode, Mode::kFixed);

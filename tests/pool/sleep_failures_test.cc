@@ -16,7 +16,7 @@ class SleepFailure : public PoolTest, public ::testing::WithParamInterface<Mode>
     PoolConfiguration configuration = Configured("sleeper");
     configuration.mode = GetParam();
     pool_ = Create(configuration);
-    for (CUdeviceptr& block : blocks_) {  // the last is small, and lies in a segment of its own
+    for (CUdeviceptr& block : blocks_) {  // the last block is small, and lies in its own segment
       block = runtime().AllocateFrom(pool_, &block == &blocks_.back() ? 4096 : 5 * kMiB, nullptr).value();
       Fill(nullptr, block, 4096, 9);
     }
@@ -37,7 +37,7 @@ class SleepFailure : public PoolTest, public ::testing::WithParamInterface<Mode>
   }
 
   Pool& pool() { return Get(pool_); }
-  // Makes the call fail at its first, second, ... time, until `act` meets no failure; `after` looks at each.
+  // Lets the call fail at its first, second, ... time, until `act` meets no failure; `after` checks each.
   template <typename Act, typename After>
   void FailEachTime(const Failure& failure, Act act, After after) {
     int failures = 0;
@@ -126,7 +126,7 @@ TEST_P(SleepFailure, WithoutMemoryToWakeSaysTheBytesAndSleepsOn) {
   ASSERT_TRUE(pool().Wake().ok());
 }
 
-// The first piece is being copied to by then.
+// By then copies to the first piece run.
 TEST_P(SleepFailure, OfASecondPieceWaitsForTheCopiesAndKeepsTheHostsMemory) {
   for (const Failure failure :
        {Failure{"cuMemSetAccess", CUDA_ERROR_INVALID_VALUE}, Failure{"cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY}}) {

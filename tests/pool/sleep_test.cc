@@ -1,5 +1,5 @@
-// Fixed and expandable pools that sleep: memory goes, addresses and blocks stay; what works meanwhile, and what does
-// not; what is kept on the host.
+// Fixed and expandable pools sleep: memory goes, addresses and blocks stay. Which calls work meanwhile, which do not,
+// and what the host keeps.
 #include <algorithm>
 #include <thread>
 
@@ -125,7 +125,7 @@ TEST_P(SleepInMode, TakesFreesFromAnyThreadMeanwhile) {
 TEST_P(SleepInMode, RefusesEveryOtherCallMeanwhile) {
   const CUdeviceptr block = Allocate(1000);
   const CUdeviceptr cached = Allocate(1000);
-  ExpectOk(runtime().Free(cached));  // this thread's cache has it now
+  ExpectOk(runtime().Free(cached));  // now in this thread's cache
   ExpectOk(pool().Sleep(kDiscarding));
   ExpectAsleep(runtime().AllocateFrom(pool_, 1000, nullptr).status());
   ExpectAsleep(runtime().AllocateFrom(pool_, 32 * kMiB, nullptr).status());
@@ -181,7 +181,7 @@ TEST_P(SleepInMode, FreesTheHostsMemoryWhereThePoolIsDestroyed) {
   const CUdeviceptr block = Allocate(4 * kMiB);
   ExpectOk(pool().Sleep(kKeeping));
   const uint64_t freed = CallCount("cuMemFreeHost");
-  ExpectOk(runtime().DestroyPool(pool_));  // its block lives on
+  ExpectOk(runtime().DestroyPool(pool_));  // its block stays alive
   EXPECT_EQ(CallCount("cuMemFreeHost"), freed + 1);
   ExpectOk(runtime().Free(block));
 }
@@ -216,7 +216,7 @@ TEST_P(SleepInMode, LeavesItsRoomToOthers) {
       << full.message();
   EXPECT_EQ(statistics().asleep_bytes, reserved) << "asleep, as before";
   ExpectOk(runtime().Free(taken));
-  ExpectOk(pool().Wake());  // takes what the other pool does not use
+  ExpectOk(pool().Wake());  // takes unused memory of the other pool
   EXPECT_EQ(CountersOf(other).reserved_bytes.current, 0u);
   ExpectOk(runtime().Free(block));
 }
@@ -306,7 +306,7 @@ TEST_F(Sleep, CopiesNeighbouringBlocksInOneCall) {
   COMMPOOL_REQUIRE_EMULATOR("it counts the driver's calls");
   const PoolHandle pool = Create(Configured("neighbours"));
   ExpectOk(Get(pool).Reserve(8 * kMiB));
-  ExpectOk(Get(pool).Reserve(64 * kMiB));  // the blocks lie in the second segment
+  ExpectOk(Get(pool).Reserve(64 * kMiB));  // so that the blocks lie in the second segment
   std::vector<CUdeviceptr> blocks;
   for (int block = 0; block < 5; ++block) {
     blocks.push_back(runtime().AllocateFrom(pool, 12 * kMiB, nullptr).value());

@@ -1,4 +1,4 @@
-// After an error that lost the context: every call returns the first one, and nothing more is asked of the driver.
+// After an error that lost the context every call returns the first error and calls the driver no more.
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -8,7 +8,7 @@ class StickyError : public PoolTest {
  protected:
   void SetUp() override {
     COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
-    AllowLeak("");  // what was there stays with the process
+    AllowLeak("");  // the memory stays until the process ends
     address_ = runtime().AllocateFrom(pool_, kMiB, nullptr).value();
     live_ = runtime().AllocateFrom(pool_, kMiB, nullptr).value();
     ASSERT_TRUE(runtime().RecordStream(address_, stream_.get()).ok());

@@ -1,5 +1,5 @@
-// A user's functions that make memory in the order of a stream: the pool tells them the stream, and no other stream
-// meets what they put there.
+// A user's functions make memory in a stream's order: the pool names the stream, and no other stream meets the
+// functions' work.
 #include <cstring>
 #include <vector>
 
@@ -10,7 +10,7 @@
 namespace commpool::internal::testing {
 namespace {
 
-// Allocates, and clears the memory on the stream that asked.
+// Allocates, and clears the memory on the asking stream.
 struct StreamOrdered {
   static void* Allocate(ptrdiff_t bytes, int, CUstream_st* stream, void* context) {
     static_cast<StreamOrdered*>(context)->streams.push_back(stream);
@@ -52,7 +52,7 @@ TEST_F(StreamOrderedBacking, MakesWhatIsReservedForNobody) {
   EXPECT_EQ(functions_.streams, std::vector<CUstream>{nullptr});
 }
 
-// The race checker judges the order.
+// The race checker checks the order.
 TEST_F(StreamOrderedBacking, HandsPartsOfTheSegmentToOtherStreams) {
   const TestStream first;
   const TestStream second;

@@ -1,4 +1,4 @@
-// Lanes of threads' caches: one for a pool and a stream, gone with either.
+// Lanes of threads' caches: one for a pool and a stream. It ends with either.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -67,7 +67,7 @@ TEST_F(Lanes, LeaveTheThreadNothingOfCachesThatEnded) {
   ASSERT_NE(caches_->Find(lane), nullptr);
   ASSERT_NE(caches_->Find(1, kStream), nullptr);
   caches_->ForgetStream(1, kStream);
-  caches_->Open(LaneOf(Pool(1), kOther));  // where the thread drops what has ended
+  caches_->Open(LaneOf(Pool(1), kOther));  // here the thread drops caches that have ended
   EXPECT_EQ(caches_->Find(lane), nullptr);
   EXPECT_EQ(caches_->Find(1, kStream), nullptr);
 }
@@ -109,9 +109,9 @@ TEST_F(Lanes, OfAClosedPoolGetNoCacheAgain) {
   EXPECT_EQ(caches_->Find(later), nullptr);
 }
 
-constexpr int kRacedBlocks = 4000;  // a cache keeps as many of one class
+constexpr int kRacedBlocks = 4000;  // the most that a cache keeps of one class
 
-// Two threads end one block after the other at about the same moment, by all delays between them.
+// Two threads free one block after the other at about the same moment, with every delay between them.
 template <typename First, typename Second>
 void Race(First first, Second second) {
   std::atomic<int> begun{0};
@@ -139,7 +139,8 @@ void Race(First first, Second second) {
   other.join();
 }
 
-// The owner of an only cache frees without an exchange, so whoever else ends a block has to keep it out meanwhile.
+// The owner of the only cache frees without an exchange. So another thread that ends a block must keep it out
+// meanwhile.
 TEST_F(Lanes, LetOneOfTwoThreadsHaveABlockThatBothEnd) {
   const engine::Lane lane = LaneOf(Pool(1), kStream);
   const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
@@ -156,12 +157,12 @@ TEST_F(Lanes, LetOneOfTwoThreadsHaveABlockThatBothEnd) {
     if (cache.Give({4096, &words[static_cast<size_t>(block)]}, live)) {
       ++ended;
     } else {
-      claim(block);  // the cache was busy, or the other thread was first
+      claim(block);  // the cache was busy, or the other thread came first
     }
   };
   Race(give, claim);
   EXPECT_EQ(ended, kRacedBlocks);
-  caches_->Close(1, ThreadCaches::Reopen::kNever);  // a cache writes to the words of what it holds when it ends
+  caches_->Close(1, ThreadCaches::Reopen::kNever);  // a cache that ends writes the words of its blocks
 }
 
 TEST_F(Lanes, AreClaimedFromOnlyWhileTheirOnlyCacheStands) {
@@ -180,7 +181,7 @@ TEST_F(Lanes, AreClaimedFromOnlyWhileTheirOnlyCacheStands) {
     });
     while (!begun) std::this_thread::yield();
     for (int turn = 0; turn < 10; ++turn) std::this_thread::yield();
-    word = live.Cached().bits();  // as the owner would, between its look at the word and its change
+    word = live.Cached().bits();  // as if the owner were between reading the word and changing it
     pause.reset();
     other.join();
     EXPECT_FALSE(claimed);
@@ -198,7 +199,7 @@ TEST_F(Lanes, LetOneOfTwoCachesHaveABlockThatBothAreGiven) {
     if (caches_->Find(lane)->Give({4096, &words[static_cast<size_t>(block)]}, live)) ++ended;
   };
   Race(give, give);
-  // Before the other thread had its cache, this one's gave way to its making.
+  // While the other thread's cache was made, this cache refused blocks for a moment.
   EXPECT_LE(ended, kRacedBlocks);
   EXPECT_GE(ended, kRacedBlocks - 1);
   caches_->Close(1, ThreadCaches::Reopen::kNever);

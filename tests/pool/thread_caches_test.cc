@@ -1,4 +1,4 @@
-// Threads' caches: a cached pair calls nobody, and what the caches hold is never lost, whoever frees, ends or runs out.
+// Threads' caches: a cached pair makes no other call, and no block in a cache is ever lost, whatever ends first.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,7 +96,7 @@ TEST_F(ThreadCaches, AreEmptiedByAPoolThatRunsOut) {
   for (const CUdeviceptr block : blocks) Free(block);
 }
 
-// A block that left a cache and has not reached its pool yet: here a pool that is told of it only after the reading.
+// A block that has left a cache and not yet reached its pool: the pool here hears of it only after the reading.
 class SlowOwner : public BlockOwner {
  public:
   explicit SlowOwner(Pool& pool) : pool_(pool) {}
@@ -178,7 +178,7 @@ TEST_F(ThreadCaches, EndWithTheirStream) {
     ASSERT_TRUE(runtime().ReleaseStream(stream.get()).ok());
     EXPECT_EQ(CachedBytes(pool), 0u);
   }
-  // Its handle may be that of the stream before.
+  // The new stream may have the handle of an earlier one.
   const TestStream recycled;
   const CUdeviceptr block = Allocate(pool, 4096, recycled.get());
   Fill(recycled.get(), block, 4096, 2);
@@ -191,7 +191,7 @@ TEST_F(ThreadCaches, CountForNothingInTheStatistics) {
   const CUdeviceptr large = Allocate(pool, 3000);
   const CUdeviceptr small = Allocate(pool, 100);
   Free(large);
-  EXPECT_EQ(Allocate(pool, 2900), large);  // of the same class, with another request
+  EXPECT_EQ(Allocate(pool, 2900), large);  // the same class, another size
   commpool_statistics counters = CountersOf(pool);
   EXPECT_EQ(counters.requested_bytes.current, 3000u);
   EXPECT_EQ(counters.allocated_blocks.current, 2u);
@@ -232,7 +232,7 @@ TEST_F(ThreadCaches, KeepTheStatisticsOfBlocksThatOthersRecord) {
   EXPECT_GE(CountersOf(pool).requested_bytes.current, 2900u);
   Free(block);
   EXPECT_EQ(CountersOf(pool).requested_bytes.current, 0u);
-  EXPECT_EQ(CachedBytes(pool), 0u);  // it waits for the other stream
+  EXPECT_EQ(CachedBytes(pool), 0u);  // waits for the other stream
 }
 
 TEST_F(ThreadCaches, ServeNoForkedChild) {

@@ -1,4 +1,4 @@
-// A trim that graphs keep from giving memory back says so. The process has COMMPOOL_LOG=info: BUILD sets it.
+// A trim reports that graphs keep memory. The process has COMMPOOL_LOG=info: BUILD sets it.
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/pool_fixture.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 class TrimOfGraphMemory : public PoolTest {
  protected:
-  // A graph that was served 4 MiB of the pool.
+  // A graph that got 4 MiB from the pool.
   void Capture() {
     ASSERT_TRUE(Get(pool_).Reserve(8 * kMiB).ok());
     ASSERT_TRUE(capture_.Begin(runtime(), pool_, stream_.get()).ok());

@@ -1,4 +1,4 @@
-// Memory that a user's function hands out although it is in use already: refused when it comes, and the pool serves on.
+// A user's function hands out memory that is already in use: the pool refuses it and continues to serve.
 #include <string>
 
 #include "tests/pool/pool_fixture.h"
@@ -8,7 +8,7 @@ namespace {
 
 class UserMemory : public PoolTest {
  protected:
-  // Hands out what the test says, else memory of its own.
+  // Hands out the memory that the test names, else new memory.
   struct Functions {
     CUdeviceptr next = 0;
     int given_back = 0;
@@ -26,7 +26,7 @@ class UserMemory : public PoolTest {
       if (reinterpret_cast<CUdeviceptr>(pointer) == functions.borrowed) return;
       EXPECT_EQ(SharedDriver()->cuda.cuMemFree(reinterpret_cast<CUdeviceptr>(pointer)), CUDA_SUCCESS);
     }
-    CUdeviceptr borrowed = 0;  // not its own
+    CUdeviceptr borrowed = 0;  // belongs to somebody else
   };
 
   PoolHandle CreateUser(const char* name) {
@@ -35,7 +35,7 @@ class UserMemory : public PoolTest {
     configuration.backing.user = {Functions::Allocate, Functions::Free, &functions_};
     return Create(configuration);
   }
-  // The next memory of the user's starts here, in use already.
+  // The user's next memory starts here, and is in use already.
   void ExpectRefused(PoolHandle pool, CUdeviceptr address, const char* owner) {
     functions_.next = functions_.borrowed = address;
     const int given_back = functions_.given_back;
