@@ -1,5 +1,5 @@
-// A rank is lost inside NCCL's call, or in a collective: the others give their communicator up, abort it, close alone
-// and have their memory back.
+// A rank is lost inside NCCL's call, or in a collective. The others abandon their communicator, abort it, close alone
+// and get their memory back.
 #include <algorithm>
 
 #include "tests/registration/nonblocking_ranks.h"
@@ -25,7 +25,7 @@ class Abandon : public SymmetricTest {
       configuration.deadline_ms = kDeadlineMs;
     });
   }
-  // All of them have come up.
+  // Waits until all are ready.
   std::vector<ncclComm_t> ConnectAll() {
     std::vector<ncclComm_t> communicators = ConnectNonblocking(driver(), group());
     ExpectOk(Run([&](Rank& rank) {
@@ -33,7 +33,7 @@ class Abandon : public SymmetricTest {
     }));
     return communicators;
   }
-  // An all-reduce of the rank over memory that is no window.
+  // An all-reduce of this rank over memory without a window.
   void Reduce(Rank& rank, ncclComm_t communicator) {
     CUdeviceptr& memory = memory_[static_cast<size_t>(rank.number)];
     EXPECT_EQ(driver().cuda.cuMemAlloc(&memory, kKiB), CUDA_SUCCESS);
@@ -130,7 +130,7 @@ TEST_F(Abandon, GivesThatMemoryBackInARehomeToo) {
   group().Destroy(other);
 }
 
-// Sets of registrations over nonblocking communicators, where rank 0 gives its window up before the others come.
+// Sets of registrations over nonblocking communicators: rank 0 gives up its window before the others come.
 class GivenUpWindows : public Abandon {
  protected:
   void SetUp() override {
@@ -173,7 +173,7 @@ class GivenUpWindows : public Abandon {
   std::vector<std::unique_ptr<RegistrationSet>> sets_;
 };
 
-// A rank that was stopped, and goes on: NCCL makes the window that the others had given up.
+// A stopped rank continues: NCCL makes the window that the others had given up.
 TEST_F(GivenUpWindows, AreEndedOnceTheyAreFinished) {
   GiveUpOnRankZero();
   ExpectFailure(SetOf(0).DeregisterSegment(0), StatusCode::kDeadlineExceeded, "has not finished a registration");
@@ -200,7 +200,7 @@ TEST_F(GivenUpWindows, FailInTheAbortWhereTheyAreNotFinished) {
 }
 
 TEST_F(GivenUpWindows, ThatNcclWouldNotEndAreHeldAndTold) {
-  AllowLeak("physical memory");  // what is held
+  AllowLeak("physical memory");  // NCCL keeps it
   GiveUpOnRankZero();
   AddOnTheOthers();
   {

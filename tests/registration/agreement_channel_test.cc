@@ -16,10 +16,10 @@ TEST(SelfChannel, DecidesAlone) {
   EXPECT_EQ(JoinOver(*channel, "mine", "reserve").value(), "[mine] 0");
 }
 
-// Stands for the all-gather of a job of two ranks of which this is rank 1; rank 0 always sends `other`.
+// The all-gather of a job of two ranks. This is rank 1; rank 0 always sends `other`.
 struct Job {
   std::string other;
-  int fail_at = 0;  // the number of the call that fails; 0 for none
+  int fail_at = 0;  // which call fails; 0: none
   int fail_with = 1;
   int calls = 0;
   bool announces_too_much = false;

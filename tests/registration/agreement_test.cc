@@ -1,4 +1,4 @@
-// What follows from the intents and outcomes of all ranks: the other ranks' messages come from a channel in memory.
+// The verdict from all ranks' intents and outcomes. A channel in memory brings the other ranks' messages.
 #include "src/registration/agreement.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace commpool::internal {
 namespace {
 
-// All ranks' messages of a step meet in one place.
+// Collects all ranks' messages of a step.
 class Meeting {
  public:
   explicit Meeting(int ranks) : barrier_(ranks), messages_(static_cast<size_t>(ranks)) {}
@@ -32,7 +32,7 @@ class MeetingChannel : public AgreementChannel {
  public:
   MeetingChannel(Meeting& meeting, int rank, int ranks) : AgreementChannel(rank, ranks), meeting_(meeting) {}
   void Break(const Status&) override {}
-  // On rank 0 alone, as over TCP.
+  // Only rank 0 decides, as over TCP.
   Result<Verdict> Decide(const std::string& mine, const std::string&, const Decider& decide) override {
     const std::vector<std::string> contents = meeting_.Exchange(rank(), mine);
     const std::string decision = meeting_.Exchange(rank(), rank() == 0 ? decide(contents).common : "")[0];
@@ -74,7 +74,7 @@ void ForEachRank(size_t ranks, const std::function<void(AgreementChannel&)>& bod
   for (std::thread& thread : threads) thread.join();
 }
 
-// What every rank gets, which has to be the same.
+// The result for every rank, which must be the same.
 Result<Agreed> Agree(const std::vector<Intent>& intents, const std::vector<CallHistory>& histories = {}) {
   std::vector<Result<Agreed>> results(intents.size(), Status(StatusCode::kInternal, "not run"));
   ForEachRank(intents.size(), [&](AgreementChannel& channel) {
@@ -218,7 +218,7 @@ TEST(AgreementOnIntent, NamesTheRankWhoseMemoryIsNotTheBeginningOfTheOthers) {
 
 TEST(AgreementOnIntent, ARankThatIsNotReadyFailsAllWithItsReason) {
   std::vector<Intent> intents(3, Reserving(4096));
-  intents[1] = {.call = CollectiveCall::kReserve};  // it knows too little to be compared
+  intents[1] = {.call = CollectiveCall::kReserve};  // it knows too little for a comparison
   intents[1].readiness = Status(StatusCode::kNotSupported, "no windows here");
   intents[2].readiness = Status(StatusCode::kInvalidArgument, "another reason");
   const Status status = Agree(intents).status();
@@ -246,7 +246,7 @@ TEST(AgreementOnIntent, NamesAFewOfManySegments) {
   }
 }
 
-// Allocations of so many bytes.
+// A sequence of allocations of these sizes.
 std::vector<engine::SequenceEntry> Allocating(const std::vector<uint64_t>& bytes) {
   engine::SequenceLog log;
   std::vector<engine::SequenceEntry> calls;
@@ -297,7 +297,7 @@ TEST(AgreementOnIntent, SaysWhereTheDifferenceIsTooOldToName) {
 TEST(AgreementOnIntent, ADifferenceThatOneRankHasHeardOfIsHeardByAll) {
   std::vector<Intent> intents(3, Reserving(4096));
   intents[1].divergence = Status(StatusCode::kDisagreement, "they differ");
-  intents[2].call = CollectiveCall::kClose;  // what follows from it says nothing new
+  intents[2].call = CollectiveCall::kClose;  // its error adds nothing new
   ExpectDisagreement(intents, "they differ");
 }
 

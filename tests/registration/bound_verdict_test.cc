@@ -1,5 +1,5 @@
-// A rank dies behind its message to rank 0, in every round of a call. The others end the call alike and have the same
-// memory after it, whether or not rank 0 had begun to tell them its verdict; the next call fails on all with its name.
+// A rank dies after its message to rank 0, in every round of a call. The others end the call alike and have equal
+// memory, whether or not rank 0 had begun to send its verdict. The next call fails on all and names the dead rank.
 #include <sys/socket.h>
 
 #include <csignal>
@@ -10,14 +10,14 @@
 #include "tests/registration/symmetric_fixture.h"
 
 extern "C" {
-// The linker's names: the library's calls end in the first, libc's function is the second.
+// The linker's names: the library's calls reach the first; the second is libc's function.
 ssize_t WrappedSend(int socket, const void* data, size_t bytes, int flags) __asm__("__wrap_send");
 ssize_t RealSend(int socket, const void* data, size_t bytes, int flags) __asm__("__real_send");
 }
 
 namespace {
 
-thread_local int messages_to_live = -1;  // of the thread that makes the call; -1: it lives on
+thread_local int messages_to_live = -1;  // of the calling thread; -1: it stays alive
 
 }  // namespace
 
@@ -33,7 +33,7 @@ namespace {
 constexpr int kRanks = 3;
 constexpr int kDead = 2;
 
-// What a survivor tells of the call in which the rank died, and of the next.
+// A survivor's report about the call in which the rank died, and about the next call.
 struct Account {
   bool succeeded = false;
   uint64_t reserved = 0;
@@ -76,7 +76,7 @@ Account AccountOf(const Pool& pool, const Status& status) {
   configuration.deadline_ms = 10000;
   Runtime runtime(SharedDriver());
   Pool& pool = *runtime.pools().Find(runtime.CreatePool(configuration).value()).value();
-  // A segment to keep and one to give back, with a block whose free is due.
+  // A segment to keep and one to release, with a block whose free must take effect.
   if (!pool.Reserve(2 * kMiB).ok()) _exit(3);
   const CUdeviceptr block = pool.Allocate(2 * kMiB, KeyOfStream(nullptr)).value();
   if (!pool.Reserve(4 * kMiB).ok() || !pool.Free(block).ok()) _exit(4);
@@ -106,7 +106,7 @@ void ExpectAlike(Call call, int round) {
   for (const int end : accounts) close(end);
 }
 
-// In a process that has no driver: forked ranks open their own.
+// Runs in a process without a driver, because forked ranks open their own.
 TEST(BoundVerdict, AReserveEndsAlikeOnTheRanksThatAreLeft) {
   for (const int round : {1, 2, 3}) ExpectAlike(Call::kReserve, round);
 }

@@ -1,4 +1,4 @@
-// A peer whose work never ends, because a rank stays away from its collective, holds a revoke no longer than the
+// A peer's work never ends, because a rank stays away from its collective. A revoke waits for it no longer than the
 // pool's deadline.
 #include "tests/registration/symmetric_fixture.h"
 
@@ -22,7 +22,7 @@ class BusyPeer : public SymmetricTest {
 
 TEST_F(BusyPeer, IsAnErrorOfARevokePastTheDeadline) {
   COMMPOOL_REQUIRE_EMULATOR("NCCL's first collective connects the ranks, so those on time wait on the host");
-  AllowLeak("primary context");  // of the peer: a thread still waits in it
+  AllowLeak("primary context");  // the peer's: a thread still waits in it
   PoolConfiguration configuration;
   configuration.name = "shared";
   configuration.deadline_ms = 200;

@@ -1,4 +1,4 @@
-// One agreement for several pools of each rank, over home links between threads that stand for ranks.
+// One agreement for several pools of each rank, over home links. Threads stand for ranks.
 #include <algorithm>
 
 #include "src/registration/agreement.h"
@@ -10,7 +10,7 @@ namespace {
 // The pools of a call, by their places in home.
 using Places = std::vector<size_t>;
 
-// One call, of a value of the rank's own.
+// One call with a value of this rank.
 CallHistory HistoryOf(int rank) {
   return [value = static_cast<uint64_t>(rank)](uint64_t) -> Calls {
     return {{.call = engine::SequenceCall::kFree, .value = value, .hash_after = value}};
@@ -21,7 +21,7 @@ class SeveralInACall : public LinkTest {
  protected:
   void Open(int ranks, size_t pools, std::chrono::milliseconds deadline = kLong) {
     links_ = OpenAll(ranks, deadline);
-    for (const auto& link : links_) link->StopWatching();  // heartbeats would be counted
+    for (const auto& link : links_) link->StopWatching();  // heartbeats would count
     for (uint64_t number = 1; number <= pools; ++number) channels_.push_back(ChannelsOf(links_, number, deadline));
   }
   HomeLink& LinkOf(int rank) { return *links_[static_cast<size_t>(rank)]; }
@@ -31,7 +31,7 @@ class SeveralInACall : public LinkTest {
     return JoinedChannels(std::move(channels));
   }
 
-  // `adjust` the intent of each pool.
+  // `adjust` changes the intent of each pool.
   Agreement Call(int rank, const Places& pools, const std::function<void(size_t pool, Intent&)>& adjust = nullptr) {
     std::vector<PoolInCall> asked;
     for (const size_t pool : pools) {
@@ -65,7 +65,7 @@ TEST_F(SeveralInACall, SendAsManyMessagesAsOnePool) {
       EXPECT_TRUE(Outcome(rank, pools)[0].ok());
       return LinkOf(rank).traffic().messages - before;
     };
-    EXPECT_TRUE(Call(rank, {0}).status.ok());  // what the watchers sent before has come
+    EXPECT_TRUE(Call(rank, {0}).status.ok());  // the watchers' earlier messages have arrived
     alone[static_cast<size_t>(rank)] = count({0});
     together[static_cast<size_t>(rank)] = count({0, 1, 2, 3, 4});
   });
@@ -122,7 +122,7 @@ TEST_F(SeveralInACall, TraceADifferenceToOneOfThem) {
   });
 }
 
-// Which pools a rank passes, and in which order.
+// The pools that a rank passes, in its order.
 struct Passed {
   std::vector<Places> by_rank;
   std::string difference;
@@ -162,7 +162,7 @@ TEST_F(SeveralInACall, HearOfARankThatDiedInTheRoundAndEverAfter) {
   });
 }
 
-// A rank that gave up is out of step with every pool of the call, and the others hear of it for each.
+// A rank that gave up is out of step with every pool of the call; the others see that for each pool.
 TEST_F(SeveralInACall, AreAllOutOfStepWhereARankGaveTheirRoundUp) {
   Open(2, 2, kShort);
   const Status gave_up = Call(1, {0, 1}).status;

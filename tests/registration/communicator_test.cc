@@ -24,7 +24,7 @@ TEST_F(Communicators, MustNotBeNull) {
   ExpectFailure(DescribeCommunicator(driver(), nullptr).status(), StatusCode::kInvalidArgument, "null");
 }
 
-// NCCL cannot tell these from live ones; the emulator can, and reports their use.
+// NCCL cannot distinguish these from live ones. The emulator can, and reports their use.
 TEST_F(Communicators, ThatHaveEndedAreErrors) {
   COMMPOOL_REQUIRE_EMULATOR("a communicator is used after its end");
   RankGroup group(1);

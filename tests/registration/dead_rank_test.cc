@@ -1,4 +1,4 @@
-// Ranks as processes, of which one dies before a collective call: the others hear of it and name it.
+// Ranks are processes. One dies before a collective call: the others notice, and name it.
 #include "tests/registration/forked_ranks.h"
 #include "tests/registration/symmetric_fixture.h"
 
@@ -8,7 +8,7 @@ namespace {
 constexpr int kRanks = 3;
 constexpr int kDead = 2;
 
-// One rank's life. Its exit code is 0 where reserve failed as it should have.
+// One rank's life. Exits with 0 where reserve failed in the right way.
 [[noreturn]] void LiveAsRank(int number, const Pipe& pipe_of_id) {
   const Driver& driver = *SharedDriver();
   const PrimaryContext context = PrimaryContext::Retain(driver, number).value();

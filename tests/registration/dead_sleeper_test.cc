@@ -1,5 +1,5 @@
-// Ranks as processes, of which one dies while a pool falls asleep, sleeps or wakes: the others hear of it, name it,
-// have what their blocks held, and go on without it.
+// Ranks are processes. One dies while a pool falls asleep, sleeps or wakes: the others notice, name it, keep the
+// contents of their blocks, and continue without it.
 #include <csignal>
 #include <cstring>
 #include <functional>
@@ -15,7 +15,7 @@ constexpr int kRanks = 3;
 constexpr int kDead = 2;
 constexpr uint64_t kBytes = 4096;
 
-// From now on this process dies when it calls the function.
+// From now on this process dies in a call of the function.
 template <typename Answer, typename... Arguments>
 void MakeDeadly(Answer (*&function)(Arguments...)) {
   function = [](Arguments...) -> Answer {
@@ -24,7 +24,7 @@ void MakeDeadly(Answer (*&function)(Arguments...)) {
   };
 }
 
-// Where the dead rank dies. `alive_after_sleep`: it takes part in falling asleep, and dies later.
+// Where the rank dies. `alive_after_sleep`: it falls asleep with the others, and dies later.
 struct Death {
   const char* name;
   bool alive_after_sleep;
@@ -64,7 +64,7 @@ class Life {
     if (death.alive_after_sleep) pool_->Sleep({.keep = Keep::kHost}).or_throw();
     death.prepare(*driver_);
     static_cast<void>(death.alive_after_sleep ? pool_->Wake() : pool_->Sleep({.keep = Keep::kHost}));
-    _exit(6);  // it should be dead
+    _exit(6);  // it should have died
   }
 
   [[noreturn]] void Survive(const Death& death) {

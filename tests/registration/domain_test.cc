@@ -1,4 +1,4 @@
-// What ranks tell each other of communicators, and what follows, without a driver.
+// What ranks tell each other about communicators, and the verdict. Without a driver.
 #include "src/registration/domain.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ void ExpectDisagreement(const Status& status, const std::string& fragment) {
   EXPECT_NE(status.message().find(fragment), std::string::npos) << status.message();
 }
 
-// What the ranks of a home send when they have met is kept, and then judged.
+// Keeps and then judges what the ranks of a home send when they have met.
 class Recording : public AgreementChannel {
  public:
   Recording(int rank, int ranks) : AgreementChannel(rank, ranks) {}
@@ -42,7 +42,7 @@ std::string SentBy(int rank, const Result<Members>& met, int ranks) {
   return channel.sent;
 }
 
-// What `rank` gets where the ranks met these.
+// The result for `rank` where the ranks met these.
 Result<std::optional<uint64_t>> NumberOf(int rank, const std::vector<Result<Members>>& met) {
   const int ranks = static_cast<int>(met.size());
   Recording channel(rank, ranks);
@@ -117,7 +117,7 @@ TEST(Domain, ARegistrationThatOnlySomeAbandonedIsNamed) {
   EXPECT_TRUE(table.CheckHeld({Holding({0, 1}), Holding({0}), Holding({0, 1})}).ok());
   ExpectDisagreement(table.CheckHeld({Holding({0, 1}), Holding({0}), Holding({0})}),
                      "registration 1 (ranks 0, 2) was abandoned on rank 2 and not on rank 0");
-  EXPECT_TRUE(table.CheckHeld({Holding({0}), Holding({0}), Holding({0})}).ok());  // by all: forgotten
+  EXPECT_TRUE(table.CheckHeld({Holding({0}), Holding({0}), Holding({0})}).ok());  // all have it: the table forgets it
   EXPECT_TRUE(table.CheckHeld({Holding({}), Holding({}), Holding({})}).ok());
 }
 
@@ -137,13 +137,13 @@ TEST(Domain, ADeregistrationIsOfAllThatHaveIt) {
   table.Add({{0, 2}});
   EXPECT_TRUE(table.CheckPassedByHolders({Holding({1}, Known(1)), Null(), Holding({1}, Known(1))}).ok());
   EXPECT_TRUE(table.CheckPassedByHolders({Holding({1}, Known(1)), Null(), Null()}).ok());  // abandoned on rank 2
-  EXPECT_TRUE(table.CheckPassedByHolders({New(0, 2), Null(), Null()}).ok());               // of none: nothing to do
+  EXPECT_TRUE(table.CheckPassedByHolders({New(0, 2), Null(), Null()}).ok());  // nobody has it: nothing to do
   ExpectDisagreement(table.CheckPassedByHolders({Holding({1}, Known(1)), Null(), Holding({1})}), "rank 2 passed null");
 }
 
 TEST(Domain, ARegisterThatGoesWrongNamesWhoPassedWhat) {
   const DomainTable table(4);
-  // Ranks 0 and 1 have one, 2 and 3 another; rank 2 begins with a third that it leads.
+  // Ranks 0 and 1 have one communicator, 2 and 3 another; rank 2 first names a third one, which it leads.
   ExpectDisagreement(
       table.CheckPassedByAll({New(0, 2), New(0, 2), New(0, 2), New(1, 2)}),
       "ranks 0, 1, 2 of home passed one of 2 ranks as its rank 0, and only rank 3 passed one as its rank "
@@ -181,7 +181,7 @@ TEST(Meeting, RefusesUnreadableMessages) {
   ExpectDisagreement(AgreeOnMembers(channel, Members{}, table).status(), "rank 1 sent an unreadable");
 }
 
-// What a rank sends does not grow with the communicator, but for the one that leads it.
+// A rank's message does not grow with the communicator, but for its leader's.
 TEST(Meeting, OnlyTheLeaderSendsTheMembers) {
   Members all(100);
   for (int rank = 0; rank < 100; ++rank) all[static_cast<size_t>(rank)] = rank;

@@ -1,5 +1,5 @@
-// Each call of one operation to the driver, to NCCL or to the program's all-gather fails once: the operation fails by
-// that call's name, the pool's books and memory are as before, and a second try works.
+// Each call of an operation to the driver, to NCCL or to the program's all-gather fails once. The operation's error
+// names the call, the pool's books and memory are as before, and a second try works.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -21,17 +21,17 @@ constexpr const char* kCalls[] = {
 #undef COMMPOOL_NCCL
 };
 
-// What may fail without failing the operation.
+// Calls that may fail while the operation succeeds.
 const std::set<std::string> kSilent = {
-    // Questions: what is not known to be there counts as missing, and is asked again where it matters.
+    // Questions: an unknown answer counts as "missing", and is asked again where it matters.
     "cuDeviceGetAttribute", "cuDeviceGetPCIBusId", "cuDeviceCanAccessPeer", "cuMulticastGetGranularity", "cuMemGetInfo",
     "cuCtxGetDevice", "cuEventQuery", "ncclCommGetAsyncError", "ncclGetLastError", "ncclGetErrorString",
     "cuGetErrorName", "cuGetErrorString", "cuStreamGetId",
-    // The call that needs the context fails then; those that a capture forbids do where one is open.
+    // A call that needs the context fails then. So do calls that a capture forbids, where a capture is open.
     "cuCtxGetCurrent", "cuCtxSetCurrent", "cuThreadExchangeStreamCaptureMode",
-    // A handle that can be shared less is made instead.
+    // The pool then makes a less shareable handle.
     "cuMemCreate",
-    // The test's own.
+    // The test's own calls.
     "cuStreamBeginCapture"};
 
 bool Releases(const std::string& call) {
@@ -44,7 +44,7 @@ class FailingOperations : public DriverTest, public ::testing::WithParamInterfac
  protected:
   void SetUp() override {
     COMMPOOL_REQUIRE_EMULATOR("calls fail");
-    AllowLeak("");  // what the driver failed to take back; the operations' own leaks are looked for below
+    AllowLeak("");  // what the driver failed to release; the operations' own leaks are checked below
   }
 
   // How often the operation makes each call.
@@ -88,11 +88,11 @@ class FailingOperations : public DriverTest, public ::testing::WithParamInterfac
 
 TEST_P(FailingOperations, FailByTheCallsNameAndChangeNothing) {
   for (const auto& [call, count] : CallsOf(GetParam())) {
-    const int times = call == "cuStreamQuery" ? std::min(count, 1) : count;  // it is asked until the work is done
+    const int times = call == "cuStreamQuery" ? std::min(count, 1) : count;  // the pool asks until the work is done
     for (int skip = 0; !kSilent.contains(call) && skip < times; ++skip) {
       SCOPED_TRACE(call + ", call " + std::to_string(skip + 1) + " of " + std::to_string(count));
       FailOnce(GetParam(), call, skip);
-      if (Releases(call)) static_cast<void>(TakeReports());  // of what NCCL or the driver still has
+      if (Releases(call)) static_cast<void>(TakeReports());  // NCCL or the driver still holds these
     }
   }
 }
@@ -115,7 +115,7 @@ TEST_P(FailingCollectives, FailWhereTheAllGatherDoes) {
     const State before = world.Look();
     world.FailGatherAfter(skip);
     ExpectFailure(GetParam().act(world), StatusCode::kRemoteFailure, "the all-gather function given for agreement");
-    // Rounds that come after NCCL was called leave memory and registrations as they are: other ranks may use them.
+    // Rounds after the call to NCCL leave memory and registrations as they are, because other ranks may use them.
     if (GetParam().keeps != Keeps::kNothing) {
       EXPECT_EQ(world.Look().blocks(), before.blocks());
     }

@@ -13,7 +13,7 @@ namespace commpool::internal::testing {
 namespace {
 
 constexpr uint64_t kHalf = 16 * kMiB;
-constexpr uint64_t kAll = 2 * kHalf;  // that a pool may have
+constexpr uint64_t kAll = 2 * kHalf;  // the most that a pool may have
 
 }  // namespace
 
@@ -165,7 +165,7 @@ Status RegisterBoth(World& world) {
 Status ReserveBoth(World& world) { return ReservePools(world.runtime(), world.both(), kHalf); }
 Status Register(World& world) { return world.pool().RegisterWith(world.second()); }
 
-// One after the other until one fails.
+// One after the other, until one fails.
 template <Status (*... parts)(World&)>
 Status Do(World& world) {
   Status status;

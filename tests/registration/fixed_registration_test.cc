@@ -1,4 +1,4 @@
-// Fixed pools, which register as local buffers: what exists at once, what is grown later when asked to.
+// Fixed pools register local buffers: existing segments at once, later ones when asked.
 #include "tests/pool/announced_capture.h"
 #include "tests/registration/fixed_fixture.h"
 
@@ -68,7 +68,7 @@ class StayingRegistration : public FixedRegistration {
  protected:
   void TearDown() override {
     FixedRegistration::TearDown();
-    TakeReports();  // what NCCL would not end is there for good
+    TakeReports();  // NCCL keeps for good what it would not end
   }
 };
 

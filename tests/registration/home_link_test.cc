@@ -1,4 +1,4 @@
-// Home links between threads that stand for ranks: how they open, who is lost, what they carry.
+// Home links; threads stand for ranks: how links open, which ranks are lost, what links transport.
 #include "src/registration/home_link.h"
 
 #include <atomic>
@@ -54,12 +54,12 @@ TEST_F(HomeLinks, TellTheDeathOfRankZero) {
 
 TEST_F(HomeLinks, CountARankThatIsSilentAsLost) {
   const Links links = OpenAll(3, kShort);
-  links[1]->StopWatching();  // it sends no heartbeats, as if it were stopped
+  links[1]->StopWatching();  // sends no heartbeats, like a stopped process
   for (const int rank : {0, 2}) AwaitLoss(*links[static_cast<size_t>(rank)], 1);
   ExpectMessage(links[2]->lost_ranks()->status(), "it was silent for ");
 }
 
-// As where all processes of a host are stopped for a while, and one of them goes on first.
+// As if all processes of a host were stopped for a while, and one continued first.
 TEST_F(HomeLinks, HoldNobodySilentWhileTheyDidNotListenThemselves) {
   const Links links = OpenAll(2, kShort);
   std::promise<void> stopped;
@@ -71,7 +71,8 @@ TEST_F(HomeLinks, HoldNobodySilentWhileTheyDidNotListenThemselves) {
     told.wait();
   });
   stopped.get_future().wait();
-  // Passes of the watcher: one hears the last of rank 1, one lasts longer than a silence that counts, one looks.
+  // Three passes of the watcher: one hears rank 1 for the last time, one lasts longer than the silence that counts, one
+  // looks.
   std::promise<void> looked;
   int passes = 0;
   links[0]->StartWork(kFirstChannel, [&] {
@@ -85,7 +86,7 @@ TEST_F(HomeLinks, HoldNobodySilentWhileTheyDidNotListenThemselves) {
   for (const auto& link : links) link->StopWork(kFirstChannel);
 }
 
-// Nothing comes from a silent rank that could wake who waits: the watcher does.
+// A silent rank sends nothing that could wake a waiting thread; the watcher wakes it.
 TEST_F(HomeLinks, EndAWaitForARankThatIsSilent) {
   const Links links = OpenAll(2, kShort);
   links[1]->StopWatching();
@@ -105,7 +106,7 @@ TEST_F(HomeLinks, CountSilenceByTheShortestDeadlineOfTheirChannelsAndNoLessThanA
   EXPECT_GE(std::stoi(text.substr(number + words.size())), 1000) << text;
 }
 
-// Two wait, and the one that reads goes on reading: what it read for the other ends the other's wait at once.
+// Two threads wait, and one of them reads. What it reads for the other ends the other's wait at once.
 TEST_F(HomeLinks, EndAWaitWithAMessageThatAnotherThreadRead) {
   const Links links = OpenAll(2);
   for (const auto& link : links) link->StopWatching();  // no heartbeat comes
@@ -196,7 +197,7 @@ TEST_F(HomeLinks, KeepNothingThatComesForAChannelAfterItsEnd) {
   EXPECT_EQ(links[0]->OpenChannel(kFirstChannel, kLong)->ranks_heard, 0u);
 }
 
-// An ended connection is ready for ever: who waits would turn in a circle.
+// An ended connection is always ready: a waiting thread would spin.
 TEST_F(HomeLinks, ReadNoMoreFromARankWhoseConnectionEnded) {
   const Links links = OpenAll(3);
   links[0]->StopWatching();
@@ -224,7 +225,7 @@ TEST_F(HomeLinks, CallTheirListenersOnTheWatchersThread) {
   links[0]->lost_ranks()->RemoveListener(number);
 }
 
-// What a rank other than 0 sends and hears does not grow with the ranks.
+// What a rank other than 0 sends and receives does not grow with the number of ranks.
 TEST_F(HomeLinks, CarryAsMuchForARankOfManyAsForOneOfFew) {
   const auto bytes_of_rank_one = [&](int ranks) {
     const Links links = OpenAll(ranks);

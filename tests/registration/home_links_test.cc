@@ -21,7 +21,7 @@ class HomeChannel : public DriverTest {
     return links_[rank.number].Open(driver(), *home, deadline_ms, unanswered_);
   }
 
-  std::map<int, HomeLinks> links_;  // each rank's, as of processes of their own
+  std::map<int, HomeLinks> links_;  // one for each rank, as if they were processes
   UnansweredGathers unanswered_;
 };
 
@@ -47,7 +47,7 @@ TEST_F(HomeChannel, OfTheSameHomeShareALink) {
   }
 }
 
-// As where a communicator has the address of one that was destroyed, on some ranks.
+// As if a communicator got the address of a destroyed one, on some ranks.
 TEST_F(HomeChannel, IsOfANewLinkWhereNotAllRanksHaveTheOldOne) {
   COMMPOOL_REQUIRE_DEVICES(2);
   RankGroup group(2);
@@ -102,7 +102,7 @@ TEST_F(HomeChannel, FailsWhereTheAllGatherFails) {
   const InjectedFault on_all({.call = "ncclAllGather", .result = ncclSystemError, .count = 2});
   ExpectFailure(group.Run([&](Rank& rank) { return Open(rank).status(); }), StatusCode::kCommunicatorError,
                 "ncclAllGather");
-  for (int rank = 0; rank < 2; ++rank) {  // its scratch memory goes back once the copy into it has passed
+  for (int rank = 0; rank < 2; ++rank) {  // its scratch memory goes back once the copy into it is done
     const ContextGuard current(driver(), group[rank].context);
     EXPECT_EQ(driver().cuda.cuCtxSynchronize(), CUDA_SUCCESS);
   }

@@ -5,7 +5,7 @@
 namespace commpool::internal {
 namespace {
 
-// Of ranks on these hosts; rank 0 listens at `address`.
+// The introductions of ranks on these hosts; rank 0 listens at `address`.
 std::vector<Introduction> Of(const std::vector<uint64_t>& hosts, const char* address, const char* why) {
   std::vector<Introduction> all(hosts.size());
   for (size_t rank = 0; rank < hosts.size(); ++rank) {

@@ -1,4 +1,4 @@
-// Ranks that stay away from a collective call, or leave: the others end within the deadline and name them.
+// Ranks stay away from a collective call, or leave: the others end within the deadline and name them.
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -9,7 +9,7 @@ class LateRank : public SymmetricTest {
   Statuses CreateWithShortDeadline() {
     return Create([](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 1000; });
   }
-  // What the other ranks get from a reserve that the last one does not make.
+  // The other ranks' results of a reserve that the last rank does not make.
   Statuses ReserveWithoutTheLast() {
     Statuses statuses =
         Run([&](Rank& rank) { return rank.number == last() ? Status() : PoolOf(rank).Reserve(2 * kMiB); });
@@ -26,7 +26,7 @@ TEST_F(LateRank, IsNamedAndThePoolStaysBroken) {
   DestroyPools();  // it holds nothing
 }
 
-// What the all-gather used is given back by a call that comes after the communicator's end.
+// A call after the communicator's end releases what the all-gather used.
 TEST_F(LateRank, ThatMakesNoPoolCostsNoMemoryOnceTheCommunicatorIsAborted) {
   COMMPOOL_REQUIRE_EMULATOR("its leaks are looked for");
   const std::vector<std::string> before = EmulatorLeaks();

@@ -1,4 +1,4 @@
-// What becomes of registrations when a communicator or a pool ends, as src/registration/reference.md lists it.
+// Registrations when a communicator or a pool ends, as src/registration/reference.md lists it.
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -27,7 +27,7 @@ class Lifetimes : public SymmetricTest {
       return PoolOf(rank).AbandonCommunicator(Of(communicators, rank), CommunicatorLife::kEnded);
     });
   }
-  // The order after a loss, with no other rank in any of it.
+  // The order after a loss; no other rank takes part.
   Status LeaveHome(Rank& rank, CommunicatorLife life) {
     const ContextGuard current(driver(), rank.context);
     const auto abort = [&] { EXPECT_EQ(driver().nccl.ncclCommAbort(rank.communicator), ncclSuccess); };
@@ -53,7 +53,7 @@ TEST_F(Lifetimes, ACommunicatorDestroyedWithItsWindowsIsReported) {
   const std::vector<ncclComm_t> ended = second;
   group().Destroy(second);
   EXPECT_FALSE(TakeReports().empty());
-  ExpectOk(Abandon(ended));  // what is left to do; the memory stays registered by nobody
+  ExpectOk(Abandon(ended));  // the rest; the memory stays, registered with nobody
   ExpectOk(Reserve(4 * kMiB));
   EXPECT_EQ(RegisteredSegments(0), 2u);
 }
@@ -137,7 +137,7 @@ TEST_F(Lifetimes, APoolWhoseHomeWasAbortedCanStillBeClosed) {
     return status;
   }));
   EXPECT_EQ(RegisteredSegments(0), 0u);
-  ExpectOk(Reserve(4 * kMiB));  // the channel is the pool's own
+  ExpectOk(Reserve(4 * kMiB));  // the pool has its own channel
   ExpectOk(Trim(0));
   ExpectOk(Close());
 }
@@ -225,7 +225,7 @@ TEST_F(Lifetimes, APoolDestroyedWithLiveBlocksKeepsItsWindowsAndItsBlocks) {
     return runtime().Free(block);
   }));
   End();
-  static_cast<void>(TakeReports());  // communicators that end with windows
+  static_cast<void>(TakeReports());  // reports communicators that end with windows
 }
 
 }  // namespace

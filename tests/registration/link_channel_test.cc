@@ -1,4 +1,4 @@
-// Rounds over a home link between threads that stand for ranks: who decides, who is named, who is bound.
+// Rounds over a home link; threads stand for ranks: who decides, who is named, who is bound by the verdict.
 #include "src/registration/link_channel.h"
 
 #include <condition_variable>
@@ -26,7 +26,7 @@ TEST_F(LinkChannels, GiveEveryRankTheDecisionAndItsOwnPart) {
   });
 }
 
-// A rank that waits in nothing reads late: nobody else would push the rest of a decision on before a heartbeat does.
+// A rank that does not wait reads late. Nobody else would send the rest of a decision before a heartbeat does.
 TEST_F(LinkChannels, LeaveNothingOfADecisionUnsent) {
   const Links links = OpenAll(2);
   const Channels channels = ChannelsOf(links);
@@ -42,7 +42,7 @@ TEST_F(LinkChannels, LeaveNothingOfADecisionUnsent) {
   });
 }
 
-// Whoever waits reads for the other, on every rank.
+// On every rank a waiting thread also reads for others.
 TEST_F(LinkChannels, OfTwoPoolsShareALinkOnThreadsOfTheirOwn) {
   const Links links = OpenAll(3);
   const Channels pools[] = {ChannelsOf(links, 1), ChannelsOf(links, 2)};
@@ -119,16 +119,16 @@ TEST_F(LinkChannels, StayBrokenAfterAFailure) {
   ExpectMessage(JoinOver(*channels[0], "mine", "close").status(), "close: the channel failed before: reserve");
 }
 
-// Each a step after which the ranks would part where rank 0 alone failed.
+// After each of these steps the ranks would differ if rank 0 alone failed.
 class BoundRankZero : public LinkTest, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(BoundRankZero, ActsByADecisionThatOneRankMissesAndTellsInTheNextRound) {
   const Links links = OpenAll(3);
   const Channels channels = ChannelsOf(links);
-  links[0]->StopWatching();  // nobody notices before the decision goes out
+  links[0]->StopWatching();  // nobody may notice before the decision is sent
   links[2]->Send({FrameKind::kSaid, StatusCode::kOk, kFirstChannel, 1, "the last words"});
   const Decider dying = [&](const std::vector<std::string>& contents) {
-    links[2]->Break();  // between its words and the decision
+    links[2]->Break();  // between its message and the decision
     return Join(contents);
   };
   ForEachRank(2, [&](int rank) {
@@ -156,7 +156,7 @@ TEST_F(LinkChannels, DecideNothingWhereARankGaveTheRoundUp) {
   ExpectMessage(status, "reserve was given up: rank 0: no answer before the deadline");
 }
 
-// The others give a round up by the moment at which the first of them came: rank 0 waits no longer for the rest.
+// The first rank that came gives up first, at its own deadline. So rank 0 waits for the rest no longer than that.
 TEST_F(LinkChannels, LetALateRankZeroWaitForTheRestOfTheDeadlineAlone) {
   const Links links = OpenAll(3);
   LinkChannel late(links[0], kFirstChannel, kLong);

@@ -1,5 +1,5 @@
-// Ranks as processes, of which one dies between collective calls: the others see it before they launch, and are told
-// once whether a collective on the pool's windows may wait for it.
+// Ranks are processes. One dies between collective calls: the others see it before they launch, and hear once whether a
+// collective on the pool's windows may wait for it.
 #include <atomic>
 #include <csignal>
 
@@ -12,7 +12,7 @@ namespace {
 constexpr int kRanks = 3;
 constexpr int kDead = 2;
 
-// What on_lost_rank hears, on a thread of the library.
+// Called as on_lost_rank, on a thread of the library.
 struct Heard {
   Pipe wake = {};
   std::atomic<int> calls{0};
@@ -25,7 +25,7 @@ struct Heard {
     heard.in_flight = in_flight;
     ++heard.calls;
     if (write(heard.wake[1], "x", 1) != 1) _exit(8);
-    throw 42;  // stops in the library
+    throw 42;  // the exception stops in the library
   }
 };
 
@@ -37,7 +37,7 @@ bool RecoversAlone(Pool& pool, const Driver& driver, ncclComm_t communicator) {
   return pool.Close().ok() && pool.Statistics().reserved_bytes.current == 0;
 }
 
-// The others are inside their collective before a rank dies that will never come to it.
+// The others are inside their collective before the rank dies, which never comes to it.
 void DieAfterTheOthers(const Pipe& launched, Moment moment) {
   char byte = 0;
   for (int other = 1; other < kRanks && moment == Moment::kInsideAWindowCollective; ++other) {
@@ -46,7 +46,7 @@ void DieAfterTheOthers(const Pipe& launched, Moment moment) {
   raise(SIGKILL);
 }
 
-// One rank's life. Its exit code is 0 where it heard what it should have.
+// One rank's life. Exits with 0 where it heard the right things.
 [[noreturn]] void LiveAsRank(int number, const Pipe& pipe_of_id, const Pipe& launched, Moment moment) {
   const Driver& driver = *SharedDriver();
   const PrimaryContext context = PrimaryContext::Retain(driver, number).value();
@@ -67,7 +67,7 @@ void DieAfterTheOthers(const Pipe& launched, Moment moment) {
   if (!created.ok()) _exit(6);
   Pool& pool = *runtime.pools().Find(*created).value();
   if (!pool.Reserve(2 * kMiB).ok() || pool.LostRank() != -1) _exit(7);
-  if (!pool.Verify().ok()) _exit(7);  // nobody dies before all have asked
+  if (!pool.Verify().ok()) _exit(7);  // no rank dies before all have asked
   const CUdeviceptr block = pool.Allocate(kMiB, KeyOfStream(stream)).value();
   if (number == kDead) DieAfterTheOthers(launched, moment);
   void* const data = reinterpret_cast<void*>(block);

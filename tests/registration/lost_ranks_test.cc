@@ -36,7 +36,7 @@ TEST(LostRanks, CallEachListenerOnceAfterALoss) {
   lost.CallListeners();
   lost.CallListeners();
   EXPECT_EQ(heard, std::vector<int>{3});
-  lost.AddListener([&](int rank) { heard.push_back(10 + rank); });  // too late to hear of it at once
+  lost.AddListener([&](int rank) { heard.push_back(10 + rank); });  // hears of it in the next call
   lost.CallListeners();
   EXPECT_EQ(heard, (std::vector<int>{3, 13}));
 }
@@ -72,7 +72,7 @@ void RemoveWhileItRuns() {
   watcher.join();
 }
 
-// Each time, whether the remover waits already when the listener ends or comes to it afterwards.
+// In both orders: the remover waits when the listener ends, or comes afterwards.
 TEST(LostRanks, RemoveAListenerWhenItHasEnded) {
   for (int time = 0; time < 100; ++time) RemoveWhileItRuns();
 }

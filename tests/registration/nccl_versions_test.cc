@@ -1,4 +1,4 @@
-// What a symmetric pool answers by the NCCL that runs: BUILD runs this with several.
+// A symmetric pool's answers with several versions of NCCL: BUILD runs this with each.
 #include "src/base/bytes.h"
 #include "src/pool/runtime.h"
 #include "tests/registration/rank_group.h"
@@ -16,7 +16,7 @@ class NcclVersions : public DriverTest {
   bool HasWindows() const { return driver().nccl.version >= 22700; }
   bool HasHostWindows() const { return driver().nccl.version >= 23003; }
 
-  // A pool of these on both ranks, grown once.
+  // A pool with these options on both ranks, grown once.
   Statuses Grow(RankGroup& group, Runtime& runtime, Placement::Kind kind) {
     return group.Run([&](Rank& rank) {
       PoolConfiguration configuration;
@@ -43,7 +43,7 @@ TEST_F(NcclVersions, WindowsBeginWith2_27) {
   const Statuses statuses = Grow(group, runtime, Placement::Kind::kDevice);
   if (HasWindows()) {
     ExpectOk(statuses);
-    // Before 2.30.3 a window spans one handle: a segment has one, whatever its size.
+    // Before 2.30.3 a window spans one handle, so a segment of any size has one.
     EXPECT_EQ(CallCount("cuMemMap") - mappings, OnEmulator() ? 2u : 0u);
     return;
   }

@@ -1,4 +1,4 @@
-// Nonblocking communicators (config.blocking = 0): every call that registration makes is polled to its end.
+// Nonblocking communicators (config.blocking = 0): registration polls every call until its end.
 #include "tests/registration/nonblocking_ranks.h"
 #include "tests/registration/symmetric_fixture.h"
 

@@ -1,4 +1,4 @@
-// A machine on which NCCL takes a window's registration and makes none.
+// A machine where NCCL accepts a window's registration and makes no window.
 #include <cstdlib>
 
 #include "tests/registration/symmetric_fixture.h"

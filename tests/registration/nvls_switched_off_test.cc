@@ -1,4 +1,4 @@
-// A process that NCCL_NVLS_ENABLE=0 was set for.
+// A process with NCCL_NVLS_ENABLE=0.
 #include "src/pool/nvls_eligibility.h"
 #include "tests/registration/symmetric_fixture.h"
 

@@ -1,4 +1,4 @@
-// An NCCL that is older than windows.
+// An NCCL without windows.
 #include <cstdlib>
 
 #include "tests/registration/registration_fixture.h"

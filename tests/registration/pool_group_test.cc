@@ -1,4 +1,4 @@
-// One thread that owns every rank of a communicator, in the style of ncclCommInitAll: one call for all of its pools.
+// One thread owns every rank of a communicator (ncclCommInitAll): one call for all of its pools.
 #include "commpool/pool_group.h"
 
 #include <thread>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kRanks = 4;
 
-// The library as a program has it, and the driver's and NCCL's own functions beside it.
+// The library as a program sees it, and the functions of the driver and NCCL.
 class OneThread : public DriverTest {
  protected:
   void SetUp() override {
@@ -39,7 +39,7 @@ class OneThread : public DriverTest {
       options[rank].device = static_cast<int>(rank);
       options[rank].symmetric_across = home_[rank];
       options[rank].deadline_ms = 20000;
-      options[rank].name = "gradients";  // the same on every rank: ranks compare names
+      options[rank].name = "gradients";  // the same on every rank, because ranks compare names
     }
     return options;
   }
@@ -118,7 +118,7 @@ TEST_F(OneThread, MayHaveSeveralPoolsOfEachRankInOneCall) {
     std::vector<Buffer> buffers;
     for (size_t place = 0; place < pools.size(); ++place) {
       buffers.push_back(pools[place].allocate(MiB(1), nullptr).value());
-      // Pools of one rank have their windows on one communicator, the same pool's at one offset on all ranks.
+      // Pools of one rank have their windows on one communicator, at the same offset on all ranks for the same pool.
       const uint64_t offset = window_of(buffers[place].data(), home_[place % kRanks]).value().offset;
       const size_t of_rank_0 = place / kRanks * kRanks;
       EXPECT_EQ(window_of(buffers[of_rank_0].data(), home_[0]).value().offset, offset);
@@ -143,7 +143,7 @@ TEST_F(OneThread, IsToldAtOnceToPassAllOfItsPools) {
   const commpool_pool some[] = {pools[0].handle(), pools[3].handle()};
   EXPECT_EQ(commpool_pools_reserve(some, 2, MiB(2)), COMMPOOL_FAILED_PRECONDITION);
   EXPECT_NE(std::string(commpool_last_error()).find("calls for 2 of them"), std::string::npos) << commpool_last_error();
-  ExpectOk(pools.reserve(MiB(2)));  // nobody was left behind
+  ExpectOk(pools.reserve(MiB(2)));  // no rank was left behind
   ExpectOk(pools.verify());
   ExpectOk(pools.close());
 }
@@ -234,7 +234,7 @@ TEST_F(OneThread, PassesEachPoolOnce) {
 TEST_F(OneThread, MayCallForPoolsThatAreNotSymmetric) {
   PoolGroup pools = PoolGroup::create({{.device = 0}, {.device = 1}}).value();
   ExpectOk(pools.reserve(MiB(2)));
-  ExpectOk(pools[0].reserve(MiB(4)));  // nobody waits for another rank
+  ExpectOk(pools[0].reserve(MiB(4)));  // no rank waits for another
   ExpectOk(pools.close());
 }
 

@@ -1,4 +1,4 @@
-// A process that ends without closing its pools: whatever ends first, it ends quietly and with its own exit code.
+// A process ends without closing its pools: whatever ends first, it ends quietly and with its own exit code.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,10 +15,10 @@ namespace {
 
 constexpr int kExpected = 7;
 
-// What ends before the process does; the rest ends with it.
+// What ends before the process. The rest ends with it.
 enum class Ends { kNothing, kPool, kCommunicator, kPoolThenCommunicator, kCommunicatorThenPool };
 
-// Destroyed at exit, after what main() made.
+// Destroyed at exit, after the objects of main().
 std::optional<Pool>& PoolOfProcess() {
   static std::optional<Pool> pool;
   return pool;
@@ -36,7 +36,7 @@ std::optional<Pool>& PoolOfProcess() {
   options.symmetric_across = communicator;
   PoolOfProcess().emplace(Pool::create(options).value());
   if (!PoolOfProcess()->reserve(MiB(2)).ok()) _exit(3);
-  static Buffer block = PoolOfProcess()->allocate(MiB(1), nullptr).value();  // ends before its pool
+  static Buffer block = PoolOfProcess()->allocate(MiB(1), nullptr).value();  // destroyed before its pool
 
   if (ends == Ends::kPool || ends == Ends::kPoolThenCommunicator) PoolOfProcess().reset();
   const bool end_communicator = ends != Ends::kNothing && ends != Ends::kPool;
@@ -47,7 +47,7 @@ std::optional<Pool>& PoolOfProcess() {
 
 class ProcessExit : public ::testing::TestWithParam<Ends> {};
 
-// Forked before this process opens a driver, which does not survive a fork.
+// Forked before this process opens a driver, because a driver does not survive a fork.
 TEST_P(ProcessExit, NeedsNoClose) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);

@@ -1,4 +1,4 @@
-// What symmetric pools publish in the background: ranks that make different calls hear of it without a collective call.
+// Symmetric pools publish in the background: ranks with different calls hear of that without a collective call.
 #include <chrono>
 #include <thread>
 
@@ -9,11 +9,11 @@ namespace {
 
 class Publication : public SymmetricTest {
  protected:
-  // An empty pool refuses: the call is part of the sequence all the same.
+  // An empty pool refuses, and the call is still part of the sequence.
   Status Call(const Rank& rank, uint64_t bytes) {
     return PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream)).status();
   }
-  // Goes on with the same calls until the rank hears of a difference.
+  // Makes the same calls until the rank hears of a difference.
   Status CallUntilOtherwise(const Rank& rank) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     Status status;
@@ -78,7 +78,7 @@ TEST_F(Publication, FindsNothingInTheSameCallsOfRanksOfDifferentSpeed) {
 
 TEST_F(Publication, OfARankThatIsGoneStopsAndFailsNobody) {
   ExpectOk(Create());
-  ExpectExhausted(group()[last()], 4096);  // it was about to differ
+  ExpectExhausted(group()[last()], 4096);  // the next call would differ
   ReleasePoolOf(last());
   ExpectOk(Run([&](Rank& rank) {
     for (int call = 0; rank.number != last() && call < 1000; ++call) ExpectExhausted(rank, 512);
@@ -93,7 +93,7 @@ TEST_F(Publication, EndsWithAnAbandonedHome) {
       Run([&](Rank& rank) { return PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kEnded); }));
   ExpectOk(Run([&](Rank& rank) {
     for (uint64_t call = 0; call < 1000; ++call) {
-      ExpectExhausted(rank, 512 + static_cast<uint64_t>(rank.number));  // different, and nobody compares
+      ExpectExhausted(rank, 512 + static_cast<uint64_t>(rank.number));  // differs, and no rank compares
     }
     return Status();
   }));

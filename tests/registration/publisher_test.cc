@@ -1,4 +1,4 @@
-// Publishers of several ranks, as threads of this process: whoever differs is named on every rank.
+// Publishers of several ranks, as threads of this process: every rank names the one that differs.
 #include "src/registration/publisher.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 
 using engine::SequenceCall;
 
-// A rank's pool, as far as it publishes.
+// The part of a rank's pool that publishes.
 struct PublishingRank {
   std::unique_ptr<AgreementChannel> channel;
   engine::SequenceLog log;
@@ -87,11 +87,11 @@ TEST_F(Publishers, NameTheFirstOfSwappedCallsOnEveryRank) {
 
 TEST_F(Publishers, OfDifferentSpeedFailOnlyWhereCallsDiffer) {
   Start(3);
-  for (PublishingRank& rank : ranks_) {  // one after the other, so each is ahead of the next by all of them
+  for (PublishingRank& rank : ranks_) {  // one after the other, so each is a whole run ahead of the next
     for (uint64_t call = 0; call < 30 * Publisher::kEvery; ++call) rank.Allocate(call + 1);
   }
   for (PublishingRank& rank : ranks_) EXPECT_FALSE(rank.divergence.known());
-  ranks_[1].Allocate(7);  // exactly this one is found, so those before it were compared and the same
+  ranks_[1].Allocate(7);  // the comparison finds exactly this call, so all earlier ones were compared and equal
   ranks_[0].Allocate(8);
   ranks_[2].Allocate(8);
   AllocateOnAll(Publisher::kEvery - 1);
@@ -123,7 +123,7 @@ TEST_F(Publishers, EndWhileCallsAreUnderWay) {
   AllocateOnAll(10 * Publisher::kEvery);
 }
 
-// What comes from the other rank of two is what the test says.
+// The test plays the other one of two ranks.
 struct Told {
   std::vector<std::string> messages = {};
   std::vector<std::string> sent = {};
@@ -195,7 +195,7 @@ TEST(Publisher, KeepsTheOldestCallsInOrderWhereItHasNoRoomForAll) {
   ASSERT_EQ(told.sent.size(), 2u) << "there is room again";
 }
 
-// The line works on a thread of its own here, as a link's does.
+// The line has its own thread here, as a link's has.
 TEST(Publisher, LosesNothingBetweenTwoThreads) {
   constexpr uint64_t kCalls = 64 * Publisher::kEvery;
   Told told{};

@@ -1,4 +1,4 @@
-// Rank 0's port among strangers. Ranks are threads, or processes where they use up descriptors.
+// Rank 0's port among strangers. Ranks are threads; where they use up descriptors, processes.
 #include "src/registration/rank_admission.h"
 
 #include <gtest/gtest.h>
@@ -79,7 +79,7 @@ TEST_F(RankAdmission, NamesAFewOfManyRanksThatAreMissing) {
 }
 
 TEST_F(RankAdmission, IgnoresStrangersEvenSilentOnes) {
-  // These are in the port's queue before rank 0 looks, and stay connected.
+  // These wait in the port's queue before rank 0 looks, and stay connected.
   Connection silent = Connect(address(), Later()).value();
   Connection hasty = Connect(address(), Later()).value();
   ASSERT_TRUE(hasty.Send("GET / HTTP/1.1\r\nHost: somewhere.example\r\n\r\n", 43, Later()).ok());
@@ -103,7 +103,7 @@ TEST_F(RankAdmission, NamesBothSidesOfTwoVersions) {
       << status.message();
 }
 
-// What a rank says in answer to this challenge, as whoever listens in on it would hear it.
+// A rank's answer to this challenge, as somebody who overhears it would see it.
 std::string OverhearHello(const std::string& challenge) {
   Listener listener = Listener::Open().value();
   const std::string here = listener.address();
@@ -141,7 +141,7 @@ TEST_F(RankAdmission, TakesNoHelloThatWasOverheardOnAnotherConnection) {
   EXPECT_TRUE(admitted.get().status.ok());
 }
 
-// Rank 1 of two as a process: once the strangers have come.
+// Rank 1 of two as a process, once the strangers have come.
 pid_t StartRankOne(const std::string& address, const SilentStrangers& strangers) {
   const pid_t child = fork();
   if (child != 0) return child;
@@ -154,7 +154,7 @@ void ExpectJoined(pid_t rank) {
   EXPECT_EQ(status, 0);
 }
 
-// How many strangers come, and how many descriptors rank 0 may have beside those that it has.
+// The number of strangers, and how many more descriptors rank 0 may open.
 struct Crowd {
   int strangers;
   rlim_t descriptors;
@@ -173,7 +173,7 @@ TEST_P(AmongStrangers, FindsItsRankBehindThemAll) {
   ExpectJoined(rank);
 }
 
-// More than rank 0 waits for, then more than it has descriptors: few of them, and as many as most systems give.
+// First more than rank 0 waits for; then more than it has descriptors: few, and as many as most systems allow.
 INSTANTIATE_TEST_SUITE_P(Crowds, AmongStrangers, ::testing::Values(Crowd{300, 500}, Crowd{300, 20}, Crowd{1100, 1000}));
 
 TEST_F(RankAdmission, FindsEveryRankBehindElevenHundredSilentStrangers) {
@@ -195,7 +195,7 @@ TEST_F(RankAdmission, FindsEveryRankBehindElevenHundredSilentStrangers) {
 TEST_F(RankAdmission, SaysAtTheDeadlineThatNoDescriptorIsLeft) {
   Connection caller = Connect(address(), Later()).value();
   const DescriptorLimit none(OpenDescriptors());
-  std::vector<FileDescriptor> taken;  // a number may lie free among those that are open
+  std::vector<FileDescriptor> taken;  // there may be free numbers between the open ones
   for (FileDescriptor one(dup(STDOUT_FILENO)); one.valid(); one = FileDescriptor(dup(STDOUT_FILENO))) {
     taken.push_back(std::move(one));
   }

@@ -1,4 +1,4 @@
-// The main job across processes: one rank a process, under mpirun.
+// The main job across processes: one process for each rank, under mpirun.
 #include <mpi.h>
 
 #include <algorithm>
@@ -96,7 +96,7 @@ class ProcessRanks : public DriverTest {
     ExpectOk({runtime_->scopes().End(scope), pool->Close(), runtime_->DestroyPool(handle)});
   }
 
-  // Twice, for the second time ends windows that were made in waking.
+  // Twice: the second time ends windows that a wake made.
   void SleepAndReduceAgain() {
     constexpr size_t kCount = 1000000;
     const PoolHandle handle = MakePool({});

@@ -1,4 +1,4 @@
-// Which of several connections have something. A pipe of sockets stands for a connection.
+// Which of several connections have data. A pair of sockets stands for a connection.
 #include "src/registration/readiness_set.h"
 
 #include <gtest/gtest.h>
@@ -21,12 +21,13 @@ class Readiness : public ::testing::Test {
     there_ = FileDescriptor(ends[1]);
   }
   void Say() const { ASSERT_EQ(write(there_.get(), "x", 1), 1); }
-  // What is ready now. A wake-up ends the wait where nothing is.
+  // The ready ones. A wake-up ends the wait where none is ready.
   ReservedVector<size_t> Ready() {
     set_.Wake();
     ReservedVector<size_t> tags = set_.Wait(DeadlineAfter(kLong));
     if (tags.empty()) return tags;
-    static_cast<void>(set_.Wait(DeadlineAfter(std::chrono::milliseconds(0))));  // the wake-up, where it was not told
+    static_cast<void>(
+        set_.Wait(DeadlineAfter(std::chrono::milliseconds(0))));  // takes the wake-up, where nobody saw it
     return tags;
   }
 

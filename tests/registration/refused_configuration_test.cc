@@ -1,4 +1,4 @@
-// A COMMPOOL_CONF that is wrong on one rank: it opens nothing there, and the other ranks hear why instead of waiting.
+// COMMPOOL_CONF is wrong on one rank: it opens nothing there, and the other ranks hear the reason instead of waiting.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// The C ABI over several ranks: options that one rank refuses at once fail the pool's creation on all of them at once.
+// The C ABI on several ranks: options that one rank refuses fail the pool's creation on all ranks at once.
 #include <array>
 #include <cstring>
 #include <functional>
@@ -22,7 +22,7 @@ class RefusedOptions : public DriverTest {
     group_.emplace(2);
   }
 
-  // What each rank gets where rank 1 creates with `spoil`ed options. The output pointer of `null_output` is null.
+  // Each rank's result where rank 1 creates with `spoil`ed options. The output pointer of rank `null_output` is null.
   Statuses Create(const std::function<void(commpool_pool_options&)>& spoil, int null_output = -1) {
     return group_->Run([&](Rank& rank) {
       commpool_pool_options options;
@@ -36,7 +36,7 @@ class RefusedOptions : public DriverTest {
       return Told(status);
     });
   }
-  // Also a number that is no enumerator.
+  // Even a number that is no enumerator.
   template <typename Word>
   static void Put(int32_t number, Word* word) {
     static_assert(sizeof(Word) == sizeof(number));
@@ -79,7 +79,7 @@ TEST_F(RefusedOptions, AreHeardOfWhicheverTheyAre) {
       {"given", [](Options& options) { options.given = UINT64_MAX - 1; }},
       {"'2 apples' is no size",
        [](Options& options) {
-         options.name = "limit '2 apples' is no size";  // as a program that refuses it itself
+         options.name = "limit '2 apples' is no size";  // as in a program that refuses its own options
          options.given = UINT64_MAX;
        }},
   };
@@ -115,13 +115,13 @@ TEST_F(RefusedOptions, OfOneOfSeveralPoolsAreHeardOfByAll) {
   std::array<commpool_pool_options, 2> of_two = {options_of(0), options_of(1)};
   std::array<commpool_pool, 2> pools{};
   ExpectFailure(create(of_two, nullptr), StatusCode::kInvalidArgument, "rank 0 cannot create: options or the output");
-  // A struct that was never written has no home that could be asked.
+  // Nobody may read the home of a struct that was never initialised.
   of_two[1].struct_bytes -= 8;
   of_two[1].symmetric_across = reinterpret_cast<ncclComm_t>(8);
   EXPECT_EQ(commpool_pools_create(of_two.data(), of_two.size(), pools.data()), COMMPOOL_INVALID_ARGUMENT);
 }
 
-// A communicator that one rank made on another device than the pool's.
+// One rank made its communicator on another device than the pool's.
 TEST_F(RefusedOptions, OfARehomeAreHeardOfToo) {
   COMMPOOL_REQUIRE_DEVICES(3);
   std::array<commpool_pool, 2> pools{};
@@ -155,7 +155,7 @@ TEST_F(RefusedOptions, OfARehomeAreHeardOfToo) {
   for (const ncclComm_t other : others) EXPECT_EQ(driver().nccl.ncclCommDestroy(other), ncclSuccess);
 }
 
-// A word of sleep that is none, on one rank alone.
+// One rank passes a wrong number for sleep.
 TEST_F(RefusedOptions, OfASleepAreHeardOfToo) {
   std::array<commpool_pool, 2> pools{};
   ExpectOk(group_->Run([&](Rank& rank) {
@@ -170,7 +170,7 @@ TEST_F(RefusedOptions, OfASleepAreHeardOfToo) {
     return group_->Run([&](Rank& rank) { return Told(call(rank, pools[static_cast<size_t>(rank.number)])); });
   };
   ExpectFailure(on_each([](const Rank& rank, commpool_pool pool) {
-                  // An enumerator that is none, which C++ lets nobody make.
+                  // A number that is no enumerator; C++ forbids making one.
                   const auto sleep = reinterpret_cast<commpool_status (*)(const commpool_pool*, size_t, int, int)>(
                       &commpool_pools_sleep);
                   return sleep(&pool, 1, rank.number == 1 ? 3 : 0, 0);

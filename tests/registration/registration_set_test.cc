@@ -149,7 +149,7 @@ TEST_F(RegistrationSets, DropAHandleThatNcclWouldNotEnd) {
     EXPECT_EQ(set().DeregisterSegment(0).code(), StatusCode::kCommunicatorError);
   }
   EXPECT_EQ(set().registrations(), 0u);
-  EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(home().handle, window), ncclSuccess);  // the fault left it alive
+  EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(home().handle, window), ncclSuccess);  // alive because of the fault
 }
 
 TEST_F(RegistrationSets, EndAllTheyCanAndReturnTheFirstFailure) {
@@ -159,7 +159,7 @@ TEST_F(RegistrationSets, EndAllTheyCanAndReturnTheFirstFailure) {
   const auto remove_all = [&] { return set().RemoveAll(); };
   struct Case {
     std::function<Status()> end;
-    int failing;  // of its calls
+    int failing;  // the failing call
     const Communicator& communicator;
     size_t segment;
     uint64_t left;
@@ -193,7 +193,7 @@ TEST_F(RegistrationSets, ForgettingCallsNothing) {
   EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(home().handle, window), ncclSuccess);
 }
 
-// Home first, then as they were added: the same on every rank, which their addresses are not.
+// Home first, then in the order of adding: the same on every rank, unlike their addresses.
 TEST_F(RegistrationSets, ServeCommunicatorsInTheOrderInWhichTheyCame) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
   const bool ascending = std::less<ncclComm_t>()(home().handle, other().handle);
@@ -205,7 +205,7 @@ TEST_F(RegistrationSets, ServeCommunicatorsInTheOrderInWhichTheyCame) {
     const InjectedFault on_the_first({.call = "ncclCommWindowDeregister", .result = ncclSystemError});
     EXPECT_FALSE(set().DeregisterSegment(0).ok());
   }
-  EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(first.handle, window), ncclSuccess);  // the fault left it alive
+  EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(first.handle, window), ncclSuccess);  // alive because of the fault
 }
 
 }  // namespace

@@ -15,14 +15,14 @@ class Rehome : public SymmetricTest {
     AllowLeak("reserved addresses");
   }
 
-  // This rank gives its home up as after a loss: no other rank takes part.
+  // This rank gives up its home as after a loss; no other rank takes part.
   Status LeaveHome(Rank& rank) {
     const ContextGuard current(driver(), rank.context);
     Status status = PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive);
     EXPECT_EQ(driver().nccl.ncclCommAbort(std::exchange(rank.communicator, nullptr)), ncclSuccess);
     return status;
   }
-  // The ranks from `first` on get a communicator of their own.
+  // Makes a communicator for the ranks from `first` on.
   void Connect(int first) {
     const std::vector<ncclComm_t> communicators = group().ConnectFrom(first);
     for (int number = 0; number <= last(); ++number) {
@@ -42,7 +42,7 @@ class Rehome : public SymmetricTest {
     const ContextGuard current(driver(), group()[number].context);
     return PoolOf(group()[number]).Wake();
   }
-  // Each rank's number into its block.
+  // Writes each rank's number into its block.
   void WriteNumbers(const std::vector<CUdeviceptr>& blocks) {
     ExpectOk(Run([&](Rank& rank) {
       const CUdeviceptr block = blocks[static_cast<size_t>(rank.number)];
@@ -59,7 +59,7 @@ class Rehome : public SymmetricTest {
       return Status();
     }));
   }
-  // Blocks of equal calls lie in windows at one offset, and their ranks agree on all their calls.
+  // Blocks from equal calls lie at equal offsets in windows, and their ranks agree on all calls.
   void ExpectSymmetricFrom(int first) {
     std::vector<uint64_t> offsets(static_cast<size_t>(group().size()));
     ExpectOk(RunFrom(first, [&](Rank& rank) {
@@ -85,7 +85,7 @@ TEST_F(Rehome, TheRanksThatAreLeftGoOnWithTheirMemory) {
   ExpectOk(Reserve(2 * kMiB));
   const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
   ExpectOk(Reserve(4 * kMiB));
-  Free(blocks);  // it takes effect though rank 0 confirms no more
+  Free(blocks);  // takes effect, although rank 0 confirms nothing any more
   const uint64_t made = CallCount("cuMemCreate");
   LeaveAll();
   ExpectOk({PoolOf(group()[0]).Close()});
@@ -105,7 +105,7 @@ TEST_F(Rehome, ARankThatJoinsMakesTheSegmentsThatTheOthersKeep) {
   ExpectOk(Reserve(4 * kMiB));
   ExpectOk(Reserve(6 * kMiB));
   Free(blocks);
-  ExpectOk(Trim(10 * kMiB));  // the numbers of what is left have a gap, or end earlier
+  ExpectOk(Trim(10 * kMiB));  // the remaining numbers have a gap, or end earlier
   LeaveAll();
   ExpectOk({PoolOf(group()[0]).Close()});
   Connect(0);
@@ -267,7 +267,7 @@ TEST_F(Rehome, APoolThatSleepsMayBeClosedByEachRankForItself) {
     ExpectOk({PoolOf(group()[number]).Close()});
     EXPECT_EQ(ReservedBytes(number), 0u);
   }
-  Connect(0);  // for the fixture's end
+  Connect(0);  // needed at the fixture's end
 }
 
 TEST_F(Rehome, ARankThatCannotMakeTheSegmentsFailsOnAllAndLeavesThemTheirs) {
@@ -307,7 +307,7 @@ TEST_F(Rehome, TheNewHomeIsAskedAboutACloseAndIsLeftAsTheFirst) {
   for (int number = 0; number <= last(); ++number) ExpectOk({PoolOf(group()[number]).Close()});
 }
 
-// Home was left together with the others. Where the way to the next fails there is none, and each rank ends alone.
+// All ranks left home. If no way leads to the next home there is none, and each rank ends alone.
 TEST_F(Rehome, APoolThatFoundNoNewHomeIsClosedAlone) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));

@@ -1,4 +1,4 @@
-// A pool's new segment lies where an old one did: nothing that held for the old one holds for it.
+// A pool's new segment lies where an old one was: nothing that held for the old one holds for it.
 #include "tests/pool/announced_capture.h"
 #include "tests/registration/fixed_fixture.h"
 
@@ -18,7 +18,7 @@ class ReturningFixed : public FixedRegistration {
     FixedRegistration::TearDown();
   }
 
-  // Where a segment that the pool grows by lies; it is free again.
+  // The address of the segment by which the pool grows; it is free again.
   CUdeviceptr AddressOfGrowth() {
     const CUdeviceptr block = Allocate(kBytes);
     ExpectOk({pool().Free(block)});
@@ -26,7 +26,7 @@ class ReturningFixed : public FixedRegistration {
   }
 
  private:
-  CUdeviceptr other_ = 0;  // lives: a pool without memory keeps no addresses
+  CUdeviceptr other_ = 0;  // stays alive, because a pool without memory keeps no addresses
 };
 
 TEST_F(ReturningFixed, WhatWasRegisteredThereIsNotAgain) {

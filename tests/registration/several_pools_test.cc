@@ -1,4 +1,4 @@
-// Several symmetric pools of each rank in one call: they agree in the rounds of one, and all go or none.
+// Several symmetric pools of each rank in one call: they need the rounds of one, and all go or none.
 #include <barrier>
 #include <cstring>
 #include <map>
@@ -11,7 +11,7 @@
 namespace commpool::internal::testing {
 namespace {
 
-// An all-gather between threads of one process, which counts.
+// An all-gather between threads of one process that counts its calls.
 class Gathering {
  public:
   explicit Gathering(int ranks) : barrier_(ranks), sent_(static_cast<size_t>(ranks)) {
@@ -96,7 +96,7 @@ class SeveralPools : public SymmetricTest {
     return Run([&](Rank& rank) { return VerifyPools(runtime(), HandlesOf(rank, names)); });
   }
 
-  // Of each pool on each rank: all of them the same.
+  // The state of each pool on each rank; all must be equal.
   void ExpectAll(const Names& names, uint64_t reserved, uint64_t windows) {
     for (int number = 0; number <= last(); ++number) {
       for (const std::string& name : names) {
@@ -114,7 +114,7 @@ class SeveralPools : public SymmetricTest {
   MemoryAccount& Account(int device) { return runtime().devices().Get(device).value()->account(); }
   std::string LastRank() const { return "rank " + std::to_string(last()); }
 
-  std::optional<Gathering> gathering_;  // of pools that agree over it until they are closed
+  std::optional<Gathering> gathering_;  // the pools need it until they are closed
 
  private:
   std::vector<std::map<std::string, PoolHandle>> handles_;
@@ -131,7 +131,7 @@ TEST_F(SeveralPools, AgreeInTheRoundsOfOne) {
   const auto rounds_of = [&](const std::function<void()>& call) {
     const int before = gathering.CallsOf(last());
     call();
-    return (gathering.CallsOf(last()) - before) / 2;  // lengths go first
+    return (gathering.CallsOf(last()) - before) / 2;  // two calls a round: lengths, then contents
   };
   EXPECT_EQ(rounds_of([&] { ExpectOk(ReserveTogether({"weights"})); }), 3);
   EXPECT_EQ(rounds_of([&] { ExpectOk(ReserveTogether(kThree)); }), 3) << "one of them has free memory already";
@@ -179,7 +179,7 @@ TEST_F(SeveralPools, HaveEqualOffsetsAndTheirOwnFrees) {
 TEST_F(SeveralPools, GetNothingWhereOneOfThemFindsNoMemoryOnOneRank) {
   ExpectOk(CreatePools(kThree));
   ExpectOk(ReserveTogether(kThree));
-  Account(last()).SetLimit(Account(last()).taken() + 6 * kMiB);  // the first pool's segment fits
+  Account(last()).SetLimit(Account(last()).taken() + 6 * kMiB);  // room for the first pool's segment
   ExpectFailureOf("weights", ReserveTogether(kThree, 6 * kMiB), StatusCode::kOutOfMemory,
                   "making a segment of 6 MiB failed on " + LastRank());
   ExpectAll(kThree, 4 * kMiB, 1);
@@ -194,7 +194,7 @@ TEST_F(SeveralPools, AreAsBeforeWhereOneOfThemCannotBeRegistered) {
   ExpectOk(CreatePools(kThree));
   ExpectOk(ReserveTogether(kThree));
   {
-    // Every rank's call for the second pool: the first one's are over then, and none follows for the third.
+    // Every rank's call for the second pool. Those for the first are over then, and none follows for the third.
     const uint64_t calls = CallCount("ncclCommWindowRegister");
     const InjectedFault second(
         {.call = "ncclCommWindowRegister", .result = ncclSystemError, .skip = group().size(), .count = group().size()});
@@ -264,7 +264,7 @@ TEST_F(SeveralPools, DivergeAlone) {
   ExpectOk(ReserveTogether({"gradients", "moments"}, 8 * kMiB));
 }
 
-// Each rank's other calls go on as they are: one pool's after the other's, and those of other homes apart.
+// A rank's other calls are not combined: one pool after the other, and other homes apart.
 TEST_F(SeveralPools, OfAnotherHomeAgreeByThemselves) {
   std::vector<ncclComm_t> other = group().ConnectFrom(0);
   ExpectOk(CreatePools(kThree, [&](const Rank& rank, PoolConfiguration& configuration) {

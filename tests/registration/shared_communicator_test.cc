@@ -1,4 +1,4 @@
-// Several pools of a rank in one call: those that use one communicator take turns, the others do not wait for each
+// Several pools of a rank in one call: pools with a common communicator take turns, the others do not wait for each
 // other.
 #include <list>
 #include <map>
@@ -31,9 +31,9 @@ class SharedCommunicator : public SymmetricTest {
   }
 
   std::vector<PoolHandle>& HandlesOf(const Rank& rank) { return handles_[rank.number]; }
-  // Over all ranks, beside the group's own.
+  // A communicator of all ranks, beside the group's own.
   const std::vector<ncclComm_t>& Another() { return more_.emplace_back(group().ConnectFrom(0)); }
-  // A pool more on each rank, of that home; a fixed one without a home.
+  // One more pool on each rank, with that home; without a home a fixed one.
   void CreateOf(const std::vector<ncclComm_t>& homes) {
     for (int number = 0; number <= last(); ++number) HandlesOf(group()[number]);
     ExpectOk(Run([&](Rank& rank) {

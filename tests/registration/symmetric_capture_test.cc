@@ -1,4 +1,4 @@
-// Symmetric pools and graphs: a capture is served from the sequence as ever, and what a live graph uses stays.
+// Symmetric pools and graphs: the sequence serves a capture as always, and memory of a live graph stays.
 #include <cuda.h>
 
 #include <chrono>
@@ -27,7 +27,8 @@ class SymmetricCapture : public SymmetricTest {
   Graph& GraphOf(const Rank& rank) { return graphs_[static_cast<size_t>(rank.number)]; }
 
   Status Begin(const Rank& rank) {
-    // Relaxed: ranks are threads here, each calls what the others' captures would forbid, and others end them.
+    // Relaxed, because ranks are threads here: their calls would break each other's captures, and other threads end
+    // them.
     return GraphOf(rank).capture.Begin(runtime(), HandleOf(rank), rank.stream, CU_STREAM_CAPTURE_MODE_RELAXED);
   }
   Status End(const Rank& rank) { return GraphOf(rank).capture.End(); }
@@ -35,7 +36,7 @@ class SymmetricCapture : public SymmetricTest {
     GraphOf(rank).capture.DestroyGraph();
     return Status();
   }
-  // A stream of each rank beside its own, and the release of all of them.
+  // Another stream on each rank, and the release of all of them.
   void MakeOthers() {
     others_.resize(graphs_.size());
     ExpectOk(Run([&](Rank& rank) {
@@ -109,7 +110,7 @@ TEST_F(SymmetricCapture, PinsTheSegmentsOnAllRanksWhileOneGraphLives) {
   ExpectFailure(Close(), pinned, who + "close" + why);
   EXPECT_EQ(ReservedBytes(0), 4 * kMiB);
   EXPECT_EQ(RegisteredSegments(0), 1u);
-  ExpectOk(Reserve(6 * kMiB));  // growth takes nothing from the graph
+  ExpectOk(Reserve(6 * kMiB));  // growth takes no memory of the graph
   ExpectOk({Destroy(group()[last()])});
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); }));
 }
@@ -122,7 +123,7 @@ TEST_F(SymmetricCapture, LetsNothingGrowWhileItIsOpen) {
        {Reserve(8 * kMiB), Trim(0), Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(rank.communicator); })}) {
     ExpectFailure(statuses, StatusCode::kFailedPrecondition, "a stream is being captured with the pool");
   }
-  ExpectOk(Reclaim());  // between ranks alone
+  ExpectOk(Reclaim());  // needs only messages between ranks
   ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Allocate(4 * kMiB, KeyOfStream(rank.stream)).status(); }),
                 StatusCode::kExhausted, "reserve(");
   ExpectOk(Run([&](Rank& rank) { return End(rank); }));
@@ -148,7 +149,7 @@ TEST_F(SymmetricCapture, WaitsOnTheHostForWhatOtherStreamsDidBefore) {
   ReleaseOthers();
 }
 
-// A fence behind those uses is there: the stream that it was recorded on may have more to do by now, or be gone.
+// A fence exists behind those uses. Its stream may have more work by now, or be gone.
 TEST_F(SymmetricCapture, WaitsForAFenceThatWasRecordedBeforeAndForNoMore) {
   COMMPOOL_REQUIRE_EMULATOR("it counts calls and holds streams");
   ExpectOk(Create());

@@ -1,4 +1,4 @@
-// Ranks that made different calls: verify() names the first, the pool serves nothing any more, and close() ends it.
+// Ranks made different calls: verify() names the first one, the pool serves no more, and close() ends it.
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -9,7 +9,7 @@ class SymmetricDivergence : public SymmetricTest {
   Statuses Verify() {
     return Run([&](Rank& rank) { return PoolOf(rank).Verify(); });
   }
-  // The last rank's blocks are of the same sizes in another order.
+  // The last rank allocates the same sizes in another order.
   void Diverge() {
     blocks_.assign(static_cast<size_t>(group().size()), {});
     ExpectOk(Run([&](Rank& rank) {

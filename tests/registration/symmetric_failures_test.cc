@@ -1,4 +1,4 @@
-// Symmetric pools where something fails on one rank or differs between ranks: all go or none.
+// A symmetric pool's call fails on one rank, or differs between ranks: all go or none.
 #include <algorithm>
 
 #include "tests/registration/symmetric_fixture.h"
@@ -58,7 +58,7 @@ TEST_F(SymmetricPoolFailure, ACreateWithOtherOptionsFailsOnAll) {
                   if (rank.number == last()) configuration.limit_bytes = kGiB;
                 }),
                 StatusCode::kDisagreement, "limit_bytes");
-  // Ranks whose libraries place equal calls otherwise differ in this.
+  // Libraries that place equal calls differently differ in this number.
   ExpectFailure(Create([&](const Rank& rank, PoolConfiguration& configuration) {
                   if (rank.number == last()) configuration.alignment_bytes = 4096;
                 }),
@@ -97,7 +97,7 @@ TEST_F(SymmetricPoolFailure, AFailedRegistrationIsUndone) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
   ExpectOk(Create());
   {
-    // On every rank: one that does not come holds the others in NCCL's own call.
+    // Runs on every rank: a missing rank would keep the others inside NCCL's call.
     const InjectedFault all({.call = "ncclCommWindowRegister", .result = ncclInternalError, .count = group().size()});
     ExpectFailure(Reserve(2 * kMiB), StatusCode::kCommunicatorError, "registering a segment of 2 MiB failed on rank 0");
   }
@@ -123,7 +123,7 @@ TEST_F(SymmetricPoolFailure, DifferentCallsFailOnAll) {
 TEST_F(SymmetricPoolFailure, ADifferentSequenceIsTracedToItsFirstCall) {
   ExpectOk(Create());
   ExpectOk(Run([&](Rank& rank) {
-    // Refused, for the pool is empty; part of the sequence all the same.
+    // Refused, because the pool is empty; still part of the sequence.
     EXPECT_EQ(AllocateOn(rank, 1000).code(), StatusCode::kExhausted);
     EXPECT_EQ(AllocateOn(rank, rank.number == last() ? 3000 : 2000).code(), StatusCode::kExhausted);
     return Status();
@@ -141,7 +141,7 @@ TEST_F(SymmetricPoolFailure, ExhaustionNamesTheBytesToReserve) {
   ExpectOk(Reserve(2 * kMiB));
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   const Statuses statuses = Run([&](Rank& rank) { return AllocateOn(rank, 3 * kMiB - 1000); });
-  const uint64_t needed = 3 * kMiB - 512;  // what the request is rounded to
+  const uint64_t needed = 3 * kMiB - 512;  // the request, rounded up
   ExpectFailure(statuses, StatusCode::kExhausted,
                 "has no free block of " + FormatBytes(3 * kMiB - 1000) +
                     ": 2 MiB are reserved, the largest free block is 1 MiB. On every rank: reserve(" +
@@ -205,7 +205,7 @@ TEST_F(SymmetricPoolFailure, CloseWithALiveBlockOnOneRankIsRefusedOnAll) {
   ExpectFailure(Close(), StatusCode::kFailedPrecondition, LastRank() + " cannot close: ");
   EXPECT_EQ(ReservedBytes(0), 2 * kMiB);
   ExpectOk(Run([&](Rank& rank) { return rank.number == last() ? PoolOf(rank).Free(blocks.back()) : Status(); }));
-  Free(Allocate(kMiB));  // it is as open as before
+  Free(Allocate(kMiB));  // the pool is as open as before
 }
 
 TEST_F(SymmetricPoolFailure, ASecondFreeIsRefused) {
@@ -244,7 +244,7 @@ TEST_F(SymmetricPoolFailure, APoolDestroyedWithoutCloseWarnsAndKeepsItsWindows) 
   EXPECT_EQ(CallCount("ncclCommWindowDeregister"), deregisters);
   EXPECT_FALSE(EmulatorLeaks().empty());
   End();
-  EXPECT_FALSE(TakeReports().empty());  // communicators that end with registrations
+  EXPECT_FALSE(TakeReports().empty());  // reports communicators that end with registrations
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A symmetric pool with several communicators: groups that overlap, split groups, ranks that mix them up.
+// A symmetric pool with several communicators: overlapping groups, split groups, ranks that mix groups up.
 #include <algorithm>
 #include <deque>
 
@@ -94,7 +94,7 @@ TEST_F(SymmetricGroups, ARankThatSharesNoGroupStopsTheOthers) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
   ExpectOk(Create());
   ExpectOk(Register(Connect({{0, 1}, {2, 3}})));
-  // Rank 3 is in no group of rank 0's but home.
+  // Of rank 0's groups rank 3 is only in home.
   MemoryAccount& account = runtime().devices().Get(3).value()->account();
   account.SetLimit(0);
   const uint64_t windows = CallCount("ncclCommWindowRegister");
@@ -164,7 +164,7 @@ TEST_F(SymmetricGroups, AGroupAbandonedOnOneRankStopsGrowthUntilAllHave) {
   ExpectOk(Register(pair));
   ExpectOk(Deregister(pair));
   ExpectOk(Register(pair));
-  // The communicator is alive, so its windows are ended here; abandon() calls nothing.
+  // The communicator is alive, so end its windows here: abandon() calls nothing.
   ExpectOk(Run([&](Rank& rank) {
     const ncclComm_t mine = pair[static_cast<size_t>(rank.number)];
     if (mine == nullptr) return Status();
@@ -209,8 +209,8 @@ TEST_F(SymmetricGroups, SeveralPoolsShareOneCommunicator) {
   ExpectOk(Run([&](Rank& rank) { return runtime().DestroyPool(second[static_cast<size_t>(rank.number)]); }));
 }
 
-// Two groups of one size that are mixed up look complete: the ranks wait for each other on their communicators, and no
-// longer than the deadline.
+// Two mixed-up groups of equal size look complete. The ranks wait for each other on their communicators, but not longer
+// than the deadline.
 TEST_F(SymmetricGroups, ThatAreMixedUpAreFoundWithinTheDeadline) {
   COMMPOOL_REQUIRE_EMULATOR("NCCL's kernel would run on");
   ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 2000; }));

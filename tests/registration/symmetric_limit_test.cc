@@ -1,4 +1,4 @@
-// The limit of a device holds for symmetric pools too: a rank without room fails the step on all.
+// A device's limit also holds for symmetric pools: a rank without room fails the step on all ranks.
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {

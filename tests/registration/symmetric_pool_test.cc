@@ -1,4 +1,4 @@
-// Symmetric pools where all goes well: offsets, sums, frees, trimming, the end.
+// Symmetric pools without failures: offsets, sums, frees, trimming, the end.
 #include <algorithm>
 
 #include "tests/registration/symmetric_fixture.h"
@@ -20,7 +20,7 @@ class SymmetricPoolLife : public SymmetricTest {
     return values;
   }
 
-  // Every rank gives its number + 1 into an all-reduce from one block to another.
+  // Every rank writes its number + 1, and all-reduces from one block to another.
   Status AllReduce(const Rank& rank, CUdeviceptr send, CUdeviceptr receive, size_t count) {
     Upload(send, std::vector<float>(count, static_cast<float>(rank.number + 1)));
     Upload(receive, std::vector<float>(count, 0));
@@ -132,7 +132,7 @@ TEST_F(SymmetricPoolLife, APairOfItsOwnStreamAsksTheDriverForNothing) {
     }));
     return CallCount("*") - before;
   };
-  calls_of(1);  // the memory is the stream's from now on
+  calls_of(1);  // from now on the memory belongs to the stream
   EXPECT_EQ(calls_of(1), calls_of(100)) << "what a rank's thread asks for itself";
 }
 
@@ -196,7 +196,7 @@ TEST_F(SymmetricPoolLife, TrimGivesTheLastSegmentsBackOnEveryRank) {
   ExpectOk(Trim(0));
   EXPECT_EQ(ReservedBytes(0), 0u);
   EXPECT_EQ(RegisteredSegments(0), 0u);
-  ExpectOk(Reserve(2 * kMiB));  // the next segment is the same one everywhere
+  ExpectOk(Reserve(2 * kMiB));  // the next segment has the same index on all ranks
   const std::vector<CUdeviceptr> again = Allocate(1 * kKiB);
   EXPECT_TRUE(AllEqual(OffsetsOf(again)));
   Free(again);
