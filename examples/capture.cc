@@ -22,7 +22,7 @@ using commpool::PoolScope;
 
 constexpr uint64_t kBytes = MiB(4);
 
-// Somebody else's code: it knows no pool and no capture, and it allocates as it goes.
+// Other people's code: it knows no pool and no capture, and allocates where it likes.
 namespace library {
 void Copy(const Buffer& to, const Buffer& from, CUstream stream) {
   examples::Check(
@@ -33,7 +33,7 @@ Buffer Step(const Buffer& input, CUstream stream) {
   Buffer output = commpool::allocate(kBytes, stream).value();
   Copy(scratch, input, stream);
   Copy(output, scratch, stream);
-  return output;  // scratch is freed here: the next step in the capture may have its memory
+  return output;  // frees scratch: the next step in the capture may get its memory
 }
 }  // namespace library
 
@@ -47,7 +47,7 @@ void ExpectAll(const Buffer& buffer, float expected, CUstream stream) {
   }
 }
 
-// What a capture leaves: a graph to launch, and what it writes to.
+// The result of a capture: a graph to launch, and its output.
 struct Captured {
   CUgraph graph = nullptr;
   CUgraphExec executable = nullptr;
@@ -58,7 +58,7 @@ Captured Capture(const Pool& pool, const Buffer& input, CUstream stream) {
   Captured captured;
   examples::Check(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
   {
-    CaptureScope capture(pool, stream);  // the pool serves this capture from a part that is the graph's own
+    CaptureScope capture(pool, stream);  // the pool serves this capture from memory that belongs to the graph
     PoolScope scope(pool);
     captured.output = library::Step(library::Step(input, stream), stream);
   }
@@ -75,7 +75,7 @@ int main() try {
   options.name = "decoder";
   Pool pool = Pool::create(options).value();
   std::printf("%s\n", examples::DriverLine().c_str());
-  pool.reserve(MiB(32)).or_throw();  // or it grows in the capture
+  pool.reserve(MiB(32)).or_throw();  // else it grows in the capture
   Buffer input = pool.allocate(kBytes, device.stream).value();
   Captured captured = Capture(pool, input, device.stream);
   for (int replay = 1; replay <= 3; ++replay) {
@@ -94,7 +94,7 @@ int main() try {
   examples::Check(cuGraphDestroy(captured.graph));
   captured.output = Buffer();
   input = Buffer();
-  pool.trim().value();  // the last user of the graph's memory is gone
+  pool.trim().value();  // nobody uses the graph's memory any more
   std::printf("the graph is gone: %d MiB reserved\n", ReservedMiB(pool));
   return 0;
 } catch (const std::exception& error) {

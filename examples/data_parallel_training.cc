@@ -1,5 +1,5 @@
-// Data-parallel training: each rank computes gradients of its own samples into a symmetric pool, the ranks sum them,
-// and each updates its copy of the parameters. C++20. Run it under mpirun, one rank a GPU.
+// Data-parallel training: each rank computes gradients of its own samples in a symmetric pool, the ranks sum them, and
+// each rank updates its copy of the parameters. C++20. Run it under mpirun, one rank for each GPU.
 #include <mpi.h>
 #include <nccl.h>
 
@@ -29,7 +29,7 @@ constexpr int kStepsBetweenReports = 25;
 constexpr float kLearningRate = 0.03f;
 constexpr int kSamplesOfARank = 64;
 
-// One step; the gradients live in the pool and are freed at its end.
+// One step. The gradients live in the pool, and are freed at the step's end.
 void Step(Perceptron& model, const Job& job, std::vector<float>* report) {
   Buffer gradients = model.backward();
   examples::Check(ncclAllReduce(gradients.data(), gradients.data(), model.gradient_count(), ncclFloat, ncclSum,
@@ -64,7 +64,7 @@ int main(int argc, char** argv) try {
       PoolScope scope(pool);
       Step(model, job, reports ? &report : nullptr);
     }
-    pool.reclaim().value();  // collective: what every rank has freed may be used again
+    pool.reclaim().value();  // collective: memory that every rank has freed serves again
     if (!reports) continue;
     loss = report.back() / static_cast<float>(job.ranks);
     if (step == 0) first_loss = loss;

@@ -1,4 +1,4 @@
-// A pool of one's own: make it, allocate, use, free, look at its statistics. C++17.
+// Make a pool, allocate, use, free, read its statistics. C++17.
 #include <cuda.h>
 
 #include <cstdint>

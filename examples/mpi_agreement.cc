@@ -1,5 +1,5 @@
-// The ranks of an MPI program agree over MPI: commpool opens no port, and needs no address that all hosts reach. C++20.
-// Run it under mpirun, one rank a GPU.
+// The ranks of an MPI program agree over MPI: commpool opens no port, and needs no address that all hosts can reach.
+// C++20. Run it under mpirun, one rank for each GPU.
 #include <cuda.h>
 #include <nccl.h>
 
@@ -32,14 +32,14 @@ void SumOnes(const examples::Job& job, const Buffer& block) {
 
 int main(int argc, char** argv) try {
   examples::Job job(argc, argv);
-  // A rank that does not come to a collective call is named by the others after 30 seconds.
+  // After 30 seconds the other ranks name a rank that does not come to a collective call.
   MpiAgreement agreement(MPI_COMM_WORLD, std::chrono::seconds(30));
   Pool pool = Pool::create({.device = job.device, .symmetric_across = job.comm, .agreement = agreement}).value();
   if (job.rank == 0) std::printf("%s\n", examples::DriverLine().c_str());
   pool.reserve(MiB(64)).or_throw();
   {
     const Buffer first = pool.allocate(MiB(48), job.stream).value();
-    pool.reserve(MiB(64)).or_throw();  // agreed over MPI again: it grows by a segment
+    pool.reserve(MiB(64)).or_throw();  // agrees over MPI again, and grows by a segment
     const Buffer second = pool.allocate(MiB(48), job.stream).value();
     SumOnes(job, first);
     SumOnes(job, second);

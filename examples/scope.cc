@@ -1,4 +1,4 @@
-// Scopes route allocations into pools, however deep they are made and whoever makes them. C++17.
+// Scopes route allocations into pools, even from deep inside other people's code. C++17.
 #include "commpool/scope.h"
 
 #include <cuda.h>
@@ -20,7 +20,7 @@ using commpool::MiB;
 using commpool::Pool;
 using commpool::PoolScope;
 
-// Somebody else's code: it knows no pool, and it cannot be changed.
+// Other people's code: it knows no pool, and you cannot change it.
 namespace library {
 Buffer MakeActivations(CUstream stream) { return commpool::allocate(MiB(1), stream).value(); }
 Buffer Layer(CUstream stream) { return MakeActivations(stream); }

@@ -1,5 +1,5 @@
-// Training that goes on when a rank dies, and takes it in again. C++20. No mpirun: it starts its ranks itself, one a
-// GPU.
+// A training that goes on when a rank dies, and takes the rank in again. C++20. It needs no mpirun: it starts its ranks
+// itself, one for each GPU.
 //
 //   survive_a_loss --ranks 4                  the last rank is killed between two steps, and joins again later
 //   survive_a_loss --ranks 4 --kill inside    it is killed while the others are inside a collective on windows
@@ -51,11 +51,11 @@ constexpr unsigned kSecondsToNotice = 10;
 struct Options {
   examples::Places places;
   std::string kill = "between";
-  std::string folder;  // of a rank
-  std::string record;  // a file of the launcher's
-  std::string look;    // when a process looks at its GPU's memory, and does nothing else
+  std::string folder;  // for a rank
+  std::string record;  // a file that the launcher writes
+  std::string look;    // the GPU whose memory the process only looks at
   int rank = -1;       // -1: the launcher
-  int epoch = 0;       // in which a rank begins
+  int epoch = 0;       // the epoch in which a rank begins
   int reserve_mib = 64;
 
   int victim() const { return places.ranks - 1; }
@@ -88,14 +88,14 @@ Options Parse(int argc, char** argv) {
   _exit(kEndedInsideACollective);
 }
 
-// The loop that looked just before the loss may launch behind it: then nothing but the program's own clock notices.
+// A loop that looked just before the loss may launch just after it. Then only the program's own clock notices the loss.
 void EndUnnoticed(int) {
   constexpr char kText[] = "a rank was lost as this one launched: only the end of this process ends that\n";
   if (write(STDOUT_FILENO, kText, sizeof(kText) - 1) < 0) _exit(1);
   _exit(kEndedInsideACollective);
 }
 
-// The library's thread calls it. Where no collective runs the training loop looks before its next launch.
+// The library's thread calls it. Where no collective runs, the training loop looks before its next launch.
 void OnLostRank(int rank, int in_flight, void* context) {
   const Options& own = *static_cast<const Options*>(context);
   examples::Notes(own.folder).WriteTime(NoticedNote(own.rank));
@@ -115,7 +115,7 @@ int FreeMemory() {
   return static_cast<int>(free_bytes >> 20);
 }
 
-// One rank, whoever the others are at the time.
+// One rank; the other ranks may change.
 class Worker {
  public:
   explicit Worker(const Options& options)
@@ -136,9 +136,9 @@ class Worker {
     if (epoch_ > 0) Broadcast(model_.parameters(), model_.parameters());
     for (int step = epoch_ > 0 ? kStepOfTheReturn : 0; step <= kSteps; ++step) {
       if (step == kStepOfTheReturn && epoch_ == 1) TakeIn(options_.victim());
-      if (pool_->lost_rank() >= 0) GoOn();  // before anything is launched
+      if (pool_->lost_rank() >= 0) GoOn();  // looks before it launches anything
       Step(step);
-      // Collective: what every rank has freed may be used again. A rank that is gone shows here at the latest.
+      // Collective: memory that every rank has freed serves again. Here a lost rank shows at the latest.
       const Status reclaimed = pool_->reclaim().status();
       if (!reclaimed.ok()) GoOn();
     }
@@ -159,7 +159,7 @@ class Worker {
     pool_ = Pool::create(options).value();
     if (leads()) std::printf("%s\n", examples::DriverLine().c_str());
     if (leads()) notes_.Write("driver", examples::DriverLine());
-    // What the others have, a rank that joins has made already.
+    // A rank that joins has already made memory of the same size.
     if (epoch_ == 0) pool_->reserve(MiB(static_cast<std::uint64_t>(options_.reserve_mib))).or_throw();
   }
 
@@ -189,7 +189,7 @@ class Worker {
     DieWhere("between", step);
   }
 
-  // In this order: NCCL gives the memory of windows back as long as their communicator is alive.
+  // In this order, because NCCL releases the memory of windows only while their communicator is alive.
   void GoOn() {
     alarm(0);
     notes_.WriteTime(NoticedNote(options_.rank));
@@ -246,7 +246,7 @@ class Worker {
   examples::Device gpu_;
   const std::vector<examples::Sample> samples_;
   examples::Perceptron model_;
-  std::vector<int> members_;  // as they were numbered at first
+  std::vector<int> members_;  // by their first numbers
   int epoch_ = 0;
   ncclComm_t comm_ = nullptr;
   std::optional<Pool> pool_;
@@ -272,8 +272,8 @@ int Look(const Options& options) {
 
 bool EndedWith(int state, int status) { return WIFEXITED(state) && WEXITSTATUS(state) == status; }
 
-// What is free while no rank is there: in a process of its own, for the launcher uses no GPU. Whether each rank has
-// one.
+// Free memory while no rank runs, from a process of its own, because the launcher uses no GPU. Returns whether each
+// rank has a GPU.
 bool LookAtMemory(const Options& options, const std::string& when) {
   bool all_there = true;
   for (int rank = 0; rank < options.places.ranks; ++rank) {
@@ -286,19 +286,19 @@ bool LookAtMemory(const Options& options, const std::string& when) {
   return all_there;
 }
 
-// Also as a shell between hands it on.
+// A shell on the way reports the signal as an exit status.
 bool WasKilled(int state) {
   return WIFSIGNALED(state) ? WTERMSIG(state) == SIGKILL : WEXITSTATUS(state) == 128 + SIGKILL;
 }
 
-// How long after the kill; null where the rank did not live to tell.
+// The time since the kill; null where the rank did not live long enough.
 std::string Noticed(const examples::Notes& notes, const std::string& note) {
   const std::optional<std::string> killed = notes.Read("killed");
   const std::optional<std::string> noticed = notes.Read(note);
   return killed && noticed ? std::to_string(std::stod(*noticed) - std::stod(*killed)) : "null";
 }
 
-// One line, behind those that the file has.
+// Appends one line to the file.
 void Record(const Options& options, bool as_expected) {
   const examples::Notes notes(options.folder);
   std::string ranks;
@@ -323,7 +323,7 @@ int Launch(Options options) {
   std::string folder = "/tmp/survive_a_loss.XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no folder can be made in /tmp");
   options.folder = folder;
-  // Ranks wait for each other: none starts where one has no GPU, which that one has said.
+  // Ranks wait for each other, so none starts where one has no GPU. That one has printed the reason.
   if (!LookAtMemory(options, "before")) {
     std::filesystem::remove_all(folder);
     std::printf("refused: not each of %d ranks has a GPU\n", options.places.ranks);
@@ -361,6 +361,6 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", options.rank, error.what());
     std::fflush(stdout);
-    _exit(1);  // other ranks may wait inside a collective: nothing of this one may wait for them
+    _exit(1);  // other ranks may wait inside a collective, and nothing here may wait for them
   }
 }

@@ -1,5 +1,5 @@
-// Ranks all-reduce gradients that were routed into a symmetric pool: memory at equal offsets on every rank, which NCCL
-// knows as a window. C++20. Run it under mpirun, one rank a GPU.
+// Ranks all-reduce gradients that were routed into a symmetric pool: memory at equal offsets on every rank, known to
+// NCCL as a window. C++20. Run it under mpirun, one rank for each GPU.
 #include <cuda.h>
 #include <nccl.h>
 
@@ -43,7 +43,7 @@ struct OneParameterJob : examples::Job {
 
   void update(const Buffer& gradients, float factor) {
     for (const float sum : examples::Download(gradients, stream)) {
-      // Whole numbers: exact in any order of addition.
+      // Whole numbers: their sums are exact in any order.
       if (sum == expected_sum_) continue;
       throw std::runtime_error("a sum is " + std::to_string(sum) + ", not " + std::to_string(expected_sum_));
     }
@@ -64,7 +64,7 @@ int main(int argc, char** argv) try {
     Buffer gradients = allocate(job.bytes, job.stream).value();  // routed, as deep as it may be called
     for (Batch& batch : job.batches) {
       job.backward(batch, gradients.data());
-      // The mean is taken in update(): ncclAvg of floats gets no symmetric kernel before NCCL 2.30.3.
+      // update() takes the mean: before NCCL 2.30.3 ncclAvg of floats has no symmetric kernel.
       examples::Check(
           ncclAllReduce(gradients.data(), gradients.data(), job.count, ncclFloat, ncclSum, job.comm, job.stream));
       job.update(gradients, 1.0f / static_cast<float>(job.ranks));

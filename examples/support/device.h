@@ -1,4 +1,4 @@
-// One GPU, current on the thread that made it, and a stream on it: what your program has already.
+// One GPU, current on the thread that made it, with a stream: your program has this already.
 #ifndef COMMPOOL_EXAMPLES_SUPPORT_DEVICE_H_
 #define COMMPOOL_EXAMPLES_SUPPORT_DEVICE_H_
 
@@ -18,7 +18,7 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  // On the calling thread: what every thread that uses the GPU does first.
+  // Makes the GPU current. Every thread that uses it calls this first.
   void MakeCurrent() const;
 
   int number = 0;
@@ -28,19 +28,19 @@ class Device {
   CUcontext context_ = nullptr;
 };
 
-// Throws where a call failed.
+// Throws where a call fails.
 void Check(CUresult result);
 
 inline CUdeviceptr AddressOf(const void* data) { return reinterpret_cast<CUdeviceptr>(data); }
 
-// Copies on the stream: cuMemcpyHtoD from ordinary memory may return before the copy ends, and only the legacy default
+// Copies on the stream. cuMemcpyHtoD from ordinary memory may return before the copy ends, and only the legacy default
 // stream would wait for it.
 void Upload(const std::vector<float>& values, const commpool::Buffer& buffer, CUstream stream);
 
-// What a buffer of floats holds once the stream's work is done.
+// The contents of a buffer of floats once the stream's work is done.
 std::vector<float> Download(const commpool::Buffer& buffer, CUstream stream);
 
-// "driver: CUDA driver 13.0, 4 devices, NCCL 2.28.9", once a pool has been made.
+// Such as "driver: CUDA driver 13.0, 4 devices, NCCL 2.28.9"; call it after a pool was made.
 std::string DriverLine();
 
 }  // namespace examples

@@ -23,18 +23,17 @@ int RankOnThisHost() {
   return rank;
 }
 
-// Every rank knows that the job cannot start; the message is empty on all but the one that says why.
+// Tells every rank that the job cannot start. Only the rank with the reason has a message.
 struct CannotStart : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Rank 0 opens the driver first, and the others take the one that it found: half a job on the emulator would be
-// fiction.
+// Rank 0 opens the driver first, and the others open the same one: a job half on the emulator would be useless.
 void TakeRankZerosDriver(int rank) {
   constexpr const char* kVariable = "COMMPOOL_DRIVER";
   std::array<char, 64> choice = {};
   if (rank == 0) {
-    static_cast<void>(cuInit(0));  // asked again, and judged, with the device
+    static_cast<void>(cuInit(0));  // asked and checked again with the device
     const char* chosen = std::getenv(kVariable);
     if (chosen != nullptr) std::strncpy(choice.data(), chosen, choice.size() - 1);
   }
@@ -42,7 +41,7 @@ void TakeRankZerosDriver(int rank) {
   if (choice.front() != '\0') setenv(kVariable, choice.data(), 1);
 }
 
-// Before the first NCCL call, in which ranks would wait for those that cannot come. Collective.
+// Comes before the first NCCL call, where ranks would wait for those that cannot come. Collective.
 void StartAllOrNone(int rank, const std::string& why_not) {
   const int mine = why_not.empty() ? INT_MAX : rank;
   int first = INT_MAX;

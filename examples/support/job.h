@@ -1,5 +1,5 @@
-// What a program that mpirun starts has before it meets commpool: MPI, a GPU for this rank, a stream, a communicator.
-// Used by one thread.
+// Everything that a program under mpirun has without commpool: MPI, a GPU for this rank, a stream, a communicator. One
+// thread uses it.
 #ifndef COMMPOOL_EXAMPLES_SUPPORT_JOB_H_
 #define COMMPOOL_EXAMPLES_SUPPORT_JOB_H_
 
@@ -16,15 +16,15 @@ namespace examples {
 
 class Job {
  public:
-  // Where one rank cannot start none does: JobFailed says why, once.
+  // If one rank cannot start none does: JobFailed gives the reason, once.
   Job(int argc, char** argv);
-  // Pools that are registered with `comm` are closed before. While an exception passes through it leaves everything as
-  // it is: other ranks may wait inside a collective for ever, and JobFailed ends them.
+  // Close pools that are registered with `comm` before. During an exception it releases nothing: other ranks may wait
+  // inside a collective for ever, and JobFailed ends them.
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // True on every rank where it is on all.
+  // True on every rank if it is true on all.
   bool AllRanks(bool here) const;
 
   int rank = 0;
@@ -38,7 +38,7 @@ class Job {
   std::optional<Device> gpu_;
 };
 
-// Says what failed and on which rank, and ends all ranks with the same status, which is not 0.
+// Prints the error and the rank, and ends all ranks with the same status, which is not 0.
 int JobFailed(const std::exception& error);
 
 }  // namespace examples

@@ -9,7 +9,7 @@
 
 namespace examples {
 
-// Throws where a call failed.
+// Throws where a call fails.
 inline void Check(ncclResult_t result) {
   if (result != ncclSuccess)
     throw std::runtime_error(std::string("an NCCL call failed: ") + ncclGetErrorString(result));

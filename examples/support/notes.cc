@@ -13,7 +13,7 @@ namespace examples {
 void Notes::Write(const std::string& name, const std::string& text) const {
   if (folder_.empty()) return;
   const int file = open(PathOf(name).c_str(), O_WRONLY | O_CREAT | O_EXCL, 0600);
-  if (file < 0) return;  // there is one
+  if (file < 0) return;  // the note exists already
   if (write(file, text.data(), text.size()) < 0) std::perror("a note could not be written");
   close(file);
 }

@@ -1,4 +1,4 @@
-// What ranks that may die tell their launcher: short notes in a folder that all of them see, each written once.
+// Notes from ranks that may die to their launcher: short files in a folder that all can read, each written once.
 //
 // Any thread of any rank writes; the launcher reads when they have ended.
 #ifndef COMMPOOL_EXAMPLES_SUPPORT_NOTES_H_
@@ -14,14 +14,14 @@ class Notes {
  public:
   explicit Notes(std::string folder) : folder_(std::move(folder)) {}
 
-  // The first note of a name stays. Without a folder nothing is written.
+  // Keeps the first note of a name. Without a folder it writes nothing.
   void Write(const std::string& name, const std::string& text) const;
   void Write(const std::string& name, double number) const;
-  // By this machine's clock: on several hosts times differ by what their clocks do.
+  // By this machine's clock; the clocks of several hosts differ.
   void WriteTime(const std::string& name) const;
 
   std::optional<std::string> Read(const std::string& name) const;
-  // As JSON: the note's number, or null where there is none.
+  // The note's number as JSON, or null where there is none.
   std::string Number(const std::string& name) const;
 
  private:

@@ -13,7 +13,7 @@ constexpr int kHidden = 16;
 constexpr int kParameters = 3 * kHidden + 1;  // w, b, v and c
 constexpr float kPi = 3.14159265f;
 
-// Adds a sample's share to the gradients, and its squared error behind them.
+// Adds a sample's part to the gradients, and its squared error behind them.
 void AddSample(const Sample& sample, float share, const float* parameters, float* gradients) {
   const float* w = parameters;
   const float* b = w + kHidden;

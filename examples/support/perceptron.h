@@ -1,7 +1,7 @@
-// Somebody else's model: it knows no pool, and allocates its gradients where backward() needs them.
+// Other people's model: it knows no pool, and allocates its gradients where backward() needs them.
 //
-// y = v . tanh(w x + b) + c over one number x, taught the sine. It computes on the host with copies of what is on the
-// device, so that it needs no CUDA compiler: slow, and the same on every machine. Used by one thread.
+// y = v . tanh(w x + b) + c for one number x; it learns the sine. It computes on the host, with copies of the device's
+// data, so it needs no CUDA compiler: slow, and the same on every machine. One thread uses it.
 #ifndef COMMPOOL_EXAMPLES_SUPPORT_PERCEPTRON_H_
 #define COMMPOOL_EXAMPLES_SUPPORT_PERCEPTRON_H_
 
@@ -19,15 +19,15 @@ struct Sample {
   float y = 0;
 };
 
-// A part of the data of its own for each rank.
+// Each rank has its own part of the data.
 std::vector<Sample> SamplesOfTheSine(int rank, int count);
 
 class Perceptron {
  public:
-  // The same parameters on every rank. `samples` stays where it is while the stream has work.
+  // The same parameters on every rank. `samples` must stay where it is while the stream has work.
   Perceptron(const std::vector<Sample>& samples, CUstream stream);
 
-  // The gradients of the mean squared error, and behind them the error itself.
+  // The gradients of the mean squared error, followed by the error itself.
   commpool::Buffer backward();
   // parameters -= factor * gradients
   void update(const commpool::Buffer& gradients, float factor);

@@ -25,7 +25,7 @@ std::string OwnPath() {
   return std::string(path.data(), static_cast<size_t>(length));
 }
 
-// A file appears whole or not at all.
+// Writes a file so that readers see all of it or nothing.
 void Publish(const std::string& path, const ncclUniqueId& id) {
   const std::string unfinished = path + ".unfinished";
   std::ofstream(unfinished, std::ios::binary).write(id.internal, sizeof(id.internal));
@@ -76,7 +76,7 @@ pid_t StartRank(const Places& places, int rank, const std::vector<std::string>& 
   const pid_t process = fork();
   if (process < 0) throw std::runtime_error("no process can be started");
   if (process > 0) return process;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // no rank outlives the launcher
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // ranks end with the launcher
   execv(command[0], command.data());
   _exit(127);
 }

@@ -1,7 +1,7 @@
-// Ranks without MPI, whose mpirun ends a job with its first dead rank: a launcher that starts processes and outlives
-// them, and a folder, seen by all, in which they find each other whenever they are other ranks than before.
+// Ranks without MPI, because mpirun ends a job when its first rank dies. A launcher starts processes and outlives them.
+// They find each other in a folder that all can read, again whenever the members change.
 //
-// Used by one thread.
+// One thread uses it.
 #ifndef COMMPOOL_EXAMPLES_SUPPORT_WORKER_H_
 #define COMMPOOL_EXAMPLES_SUPPORT_WORKER_H_
 
@@ -13,9 +13,9 @@
 
 namespace examples {
 
-// Where ranks start: on this machine, or on hosts host1, host2 and so on, through an agent such as ssh.
+// Where ranks start: on this machine, or on hosts host1, host2 and so on, through a program such as ssh.
 struct Places {
-  std::string agent;  // started as AGENT HOST COMMAND; empty: this machine
+  std::string agent;  // run as AGENT HOST COMMAND; empty: this machine
   int hosts = 1;
   int ranks = 4;
 
@@ -26,15 +26,15 @@ struct Places {
 
 // Starts this program again, as one rank.
 pid_t StartRank(const Places& places, int rank, const std::vector<std::string>& arguments);
-// What waitpid says once it has ended.
+// The result of waitpid once the process has ended.
 int AwaitRank(pid_t process);
 
-// After a failure: this rank is still there, and waits until all members but one are. The place of the one that is
-// missing; -1 where more are after 20 seconds.
+// After a failure: reports that this rank is alive, and waits until all members but one have done so. Returns the place
+// of the missing member; -1 where several are missing after 20 seconds.
 int CallTheRoll(const std::string& folder, int epoch, const std::vector<int>& members, int rank);
 
-// The members of a communicator find each other by a file with its unique id, one for each epoch of them. Throws
-// after a minute.
+// Makes a communicator of these members for an epoch. They find each other by a file with its unique id. Throws after a
+// minute.
 ncclComm_t Meet(const std::string& folder, int epoch, const std::vector<int>& members, int rank);
 
 }  // namespace examples
