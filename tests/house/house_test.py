@@ -33,14 +33,14 @@ class House(unittest.TestCase):
         found = tidy.problems(tree.workspace())
         self.assertFalse(found, "\n" + "\n".join(found))
 
-    def test_every_rule_that_is_cited_stands_in_the_readme(self):
+    def test_every_rule_that_is_cited_stands_in_the_reference(self):
         found = rules.problems(tree.workspace())
         self.assertFalse(found, "\n" + "\n".join(found))
         cited = [number for path in tree.files(tree.workspace())
                  for _, number in rules.citations(tree.read(tree.workspace(), path) or "")]
         self.assertGreater(len(cited), 20, "citations are not found any more")
 
-    def test_no_name_has_a_word_that_the_readme_rules_out(self):
+    def test_no_name_has_a_word_that_the_reference_rules_out(self):
         self.assertIn("stats", words.unwanted(tree.read(tree.workspace(), words.HOME)))
         found = words.problems(tree.workspace())
         self.assertFalse(found, "\n" + "\n".join(found))

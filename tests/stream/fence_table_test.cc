@@ -1,4 +1,4 @@
-// Fences: what was submitted before one is over once it has passed, and events are recycled.
+// Fences: work submitted before a fence is done once the fence has passed, and events are recycled.
 #include "src/stream/fence_table.h"
 
 #include <cstring>
@@ -115,7 +115,7 @@ TEST_F(Fences, ThatWereRetiredHavePassedAndAreRetiredAgainInPeace) {
   for (const CUstream stream : {first_, second_}) EXPECT_TRUE(table_.Record(KeyOfStream(stream)).ok());
 }
 
-// A stream's fences pass in order: none is asked behind one that has not.
+// A stream's fences pass in order, so nobody asks one behind a fence that has not passed.
 TEST_F(Fences, AreAskedUpToEachStreamsFirstThatHasNotPassed) {
   std::promise<void> gate;
   const std::shared_future<void> opened = gate.get_future().share();
@@ -236,8 +236,8 @@ TEST_F(Fences, TellAStickyErrorToTheDevicesHealth) {
   EXPECT_TRUE(health_.broken());
 }
 
-// A driver whose questions about events come just after another thread has retired the fence: here the question itself
-// retires it.
+// In this driver each question about an event comes just after another thread has retired the fence: the question
+// itself retires it.
 class RetiringDriver {
  public:
   explicit RetiringDriver(const Driver& real) : driver(real) {

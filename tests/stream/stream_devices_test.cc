@@ -1,4 +1,4 @@
-// The device of a stream: asked of the driver once; of the default streams, the thread's current one.
+// The device of a stream: the driver is asked once; for the default streams it is the thread's current device.
 #include "src/stream/stream_devices.h"
 
 #include <string>
@@ -55,7 +55,7 @@ TEST_F(StreamDevicesFacts, AStreamIsAskedAboutOnce) {
   EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
 }
 
-// As drivers do: the handle of a destroyed stream is the next one's, on whichever device.
+// Like drivers: a new stream gets the handle of a destroyed one, on any device.
 TEST_F(StreamDevicesFacts, AHandleThatComesBackIsAskedAboutAgain) {
   COMMPOOL_REQUIRE_DEVICES(2);
   static CUcontext owner;

@@ -1,4 +1,4 @@
-// Which stream a handle means: a promised one until its release, any other as the driver numbers it.
+// Which stream a handle means: for a promised stream the handle until its release, for others the driver's number.
 #include "src/stream/stream_names.h"
 
 #include "src/driver/handles.h"

@@ -1,4 +1,4 @@
-// What commpool advise makes of measured times.
+// The advice of commpool advise for measured times.
 #include "tools/cli/advice.h"
 
 #include <gtest/gtest.h>

@@ -12,7 +12,7 @@
 namespace commpool::cli {
 namespace {
 
-// A pool that writes down when it is called.
+// A pool that records its calls.
 class Noted : public ReplayedAllocator {
  public:
   Noted(std::unique_ptr<PoolAllocator> pool, char name, std::string& calls)
@@ -80,7 +80,7 @@ TEST_F(AlternationTest, TurnsOfTheSameEventsChangeTheirOrder) {
 TEST_F(AlternationTest, ARoundIsATwelfthOfTheSecondHalf) {
   const Result<AlternationMeasures> measures = Run(256);
   ASSERT_TRUE(measures.ok()) << measures.status().message();
-  // No time is left: six rounds are the least, and a trace that was played once goes before them.
+  // Without time it still makes six rounds, after it has played the trace once.
   EXPECT_EQ(measures->ratios.size(), 6u);
   EXPECT_EQ(measures->wall_ratios.size(), 6u);
   const size_t played = 512 + 256 + 128;

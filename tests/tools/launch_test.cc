@@ -1,4 +1,4 @@
-// `Launch` as it works on a real device, tried on the emulator: a Driver without the emulator's own launch.
+// `Launch` for a real device, tested on the emulator: with a Driver that hides the emulator's own launch.
 #include "tools/common/launch.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// A reservation of the size found carries the trace in a real pool, and one step less does not carry it in the engine.
+// The reservation that was found is enough for the trace in a real pool; one step less is not enough in the engine.
 #include "tools/cli/replay/least_reservation.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What is said of some measurements.
+// Medians and intervals of measurements.
 #include "tools/cli/median.h"
 
 #include <gtest/gtest.h>

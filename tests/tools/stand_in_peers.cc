@@ -1,5 +1,5 @@
-// Stands in for the libraries that tools/bench builds of PyTorch's and RMM's allocators: the same functions, with
-// answers that a test can foresee. The driver is the one that the process has loaded.
+// In place of the libraries that tools/bench builds from PyTorch's and RMM's allocators: the same functions, with
+// answers that a test can predict. They use the driver that the process has loaded.
 #include <cuda.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// What advise --under-compute makes of measured times, and whether a compiler takes its kernel.
+// The result of advise --under-compute for measured times; and a compiler accepts its kernel.
 #include "tools/cli/under_compute.h"
 
 #include <gtest/gtest.h>

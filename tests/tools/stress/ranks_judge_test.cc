@@ -1,4 +1,4 @@
-// What `commpool_stress ranks` takes for wrong: records as processes would make them, and one thing changed in each.
+// The violations that `commpool_stress ranks` finds: records as processes would make them, with one change in each.
 #include <gtest/gtest.h>
 
 #include "tools/stress/ranks/judge.h"

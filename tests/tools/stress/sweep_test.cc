@@ -1,4 +1,4 @@
-// The sweep's modelled pools reserve what real ones do, and its choices leave out the trace that they are for.
+// The sweep's modelled pools reserve as much as real ones, and its choice for a trace does not use that trace.
 #include "tools/stress/sweep/sweep.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ Trace Changing(const std::string& name, uint32_t streams = 1) {
     text += "a " + std::to_string(block) + " " + std::to_string(bytes) + " 0\n";
     if (block >= 12 && block % 50 != 0) text += "f " + std::to_string(block - (block % 50 == 12 ? 11 : 12)) + "\n";
   }
-  // A block that was freed already, or never was made, is no line of a trace.
+  // Leaves out frees of blocks that were freed already or never made.
   std::string kept;
   std::vector<bool> live(600);
   for (size_t begin = 0; begin < text.size();) {
