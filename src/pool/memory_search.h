@@ -9,6 +9,7 @@
 
 namespace commpool::internal {
 
+// Pools call it through OtherPools, without a lock, because it calls other pools, which take theirs.
 class MemorySearch final : public OtherPools {
  public:
   MemorySearch(const PoolTable& pools, RuntimeParts& runtime, AnnouncedCaptures& captures)

@@ -28,6 +28,8 @@ struct PoolIngredients {
   std::shared_ptr<MemoryAccount> account;
 };
 
+// PoolTable keeps a pool until its handle ends, AddressTable as long as it has segments: so blocks may outlive the
+// handle. Members are destroyed from the last to the first: the mode, then the parts.
 class Pool final : public BlockOwner {
  public:
   // Makes the mode over the pool's parts, which outlive it.

@@ -20,6 +20,7 @@ namespace commpool::internal {
 
 class SymmetricMode;
 
+// Pool owns one and calls it without a lock. GrowingMode and SymmetricMode are the two kinds.
 class PoolMode : public BlockRules {
  public:
   // This object as a symmetric mode, for calls over several pools (group_calls.h); null where the pool is not

@@ -29,6 +29,8 @@
 
 namespace commpool::internal {
 
+// Lock: `runtime`, only to make default pools and for the table of captures. Everything else is locked inside of the
+// parts.
 class Runtime {
  public:
   explicit Runtime(std::shared_ptr<const Driver> driver, Settings settings = {});

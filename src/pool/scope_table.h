@@ -31,6 +31,7 @@ struct ScopeRequest {
   Exhaustion exhaustion = Exhaustion::kError;
 };
 
+// Lock: `pool table`, the board's, to begin and end shared scopes and to look at other threads' scopes.
 class ScopeTable {
  public:
   // `flag` is not 0 where a scope is open; it may stay so for a while afterwards. REQUIRES: no scope has begun.

@@ -28,6 +28,8 @@ struct PoolEvents {
   }
 };
 
+// Pool owns one, and makes it before the other parts, which keep references to it. Everything but `life`, `events` and
+// what is set once is constant, so it needs no lock.
 struct PoolBasis {
   const Driver& driver;
   RuntimeParts& runtime;

@@ -15,6 +15,7 @@
 
 namespace commpool::internal {
 
+// PoolBasis owns one. Calls of the pool change the state; everybody asks it. One atomic, so it needs no lock.
 class PoolLife {
  public:
   enum class State {

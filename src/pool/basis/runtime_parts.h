@@ -14,6 +14,7 @@
 
 namespace commpool::internal {
 
+// Runtime owns one, and every pool has a reference to it in its PoolBasis. It has no lock: each part has its own.
 struct RuntimeParts {
   RuntimeParts(const Driver& driver, OtherPools& other_pools) : observer(driver), others(other_pools) {}
 

@@ -10,6 +10,7 @@
 
 namespace commpool::internal {
 
+// PoolMode derives from it. BlockStore calls it in Free, with the lock that each method names.
 class BlockRules {
  public:
   virtual ~BlockRules() = default;

@@ -23,6 +23,7 @@
 
 namespace commpool::internal {
 
+// Pool owns one. Lock: `pool`. A caller that needs the growth lock too takes it first.
 class BlockStore {
  public:
   BlockStore(const PoolBasis& basis, std::unique_ptr<engine::Engine> engine);

@@ -24,6 +24,8 @@ namespace commpool::internal {
 
 using CaptureHandle = uint64_t;
 
+// Pool owns one and reports the begin and end of captures to it. The modes ask it for parts, and take the parts of
+// graphs that are gone. Lock: its own, of rank `leaf`.
 class GraphCaptures {
  public:
   explicit GraphCaptures(const PoolBasis& basis) : basis_(basis) {}

@@ -17,6 +17,7 @@
 
 namespace commpool::internal {
 
+// SegmentStore owns one. Sleeping calls Keep, and waking restores, segment by segment.
 class KeptBlocks {
  public:
   explicit KeptBlocks(const PoolBasis& basis) : basis_(basis) {}

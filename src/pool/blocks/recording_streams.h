@@ -16,6 +16,7 @@
 
 namespace commpool::internal {
 
+// BlockStore owns one. Free and the modes' allocations make scopes; BlockStore::ForgetStream waits for them.
 class RecordingStreams {
  public:
   // Some streams, as long as the object lives. Make it in the hold of the pool's lock that found the streams:

@@ -24,6 +24,8 @@
 
 namespace commpool::internal {
 
+// GrowingMode owns one: symmetric pools never act on what one rank finds (rule 4). Every allocation calls Passed;
+// Relieve comes before growth, without a lock.
 class StrandedMemory {
  public:
   StrandedMemory(PoolBasis& basis, BlockStore& blocks) : basis_(basis), blocks_(blocks) {}

@@ -17,6 +17,7 @@
 
 namespace commpool::internal {
 
+// GrowingMode owns one. The growers call it before they plan with free memory, and before they release it.
 class StreamProgress {
  public:
   StreamProgress(PoolBasis& basis, BlockStore& blocks) : basis_(basis), blocks_(blocks) {}

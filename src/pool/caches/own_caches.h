@@ -81,6 +81,8 @@ struct OwnCache {
   }
 };
 
+// `own_state` points to this thread's object. ThreadCaches and Runtime use it on this thread only, so it needs no lock.
+// It is destroyed with the thread, and its caches give their blocks back then.
 class OwnCaches {
  public:
   OwnCaches();

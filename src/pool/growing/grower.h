@@ -19,6 +19,8 @@ using engine::Effort;
 // Whether to wait for memory that streams may still use.
 enum class Wait { kNo, kYes };
 
+// GrowingMode owns one: a fixed or an expandable grower. Lock: `growth` for a whole growth; the pool's lock only while
+// the engine plans, claims and settles.
 class Grower {
  public:
   Grower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments, StreamProgress& progress)

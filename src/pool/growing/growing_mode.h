@@ -15,6 +15,7 @@
 
 namespace commpool::internal {
 
+// Pool owns one. It owns the grower, and has references to the parts. Its methods begin without a lock.
 class GrowingMode final : public PoolMode {
  public:
   GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments);
@@ -87,8 +88,7 @@ class GrowingMode final : public PoolMode {
   StreamProgress progress_;
   StrandedMemory stranded_;
   const std::unique_ptr<Grower> grower_;
-  uint32_t since_poll_ COMMPOOL_GUARDED_BY(blocks_.mutex()) =
-      0;  // allocations since the last poll while fences were pending
+  uint32_t since_poll_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;  // allocations since the last poll
 };
 
 }  // namespace commpool::internal

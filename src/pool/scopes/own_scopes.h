@@ -50,6 +50,7 @@ struct alignas(16) OwnScope {  // 64 bytes: a shift finds a place in a stack
   }
 };
 
+// `own_state` points to this thread's object; ScopeTable uses it. The board lists it, so that others find it.
 class OwnScopes {
  public:
   OwnScopes();

@@ -28,6 +28,7 @@ struct SharedScope {
   CaughtBy caught() const { return {handle, place(), plan.pool, plan.exhaustion}; }
 };
 
+// ScopeTable owns one, and publishes under its lock. Every thread reads.
 class SharedScopes {
  public:
   static constexpr size_t kMostPublished = 16;

@@ -32,6 +32,7 @@ enum class Addresses {
   kKeep,  // nobody may use them until the process ends: another rank may still know what was there
 };
 
+// Pool owns one. Locks, outermost first: `collective`, `growth`, then a leaf for the books.
 class SegmentStore {
  public:
   SegmentStore(const PoolBasis& basis, const GraphCaptures& captures, BlockStore& blocks,

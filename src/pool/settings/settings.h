@@ -24,6 +24,7 @@ struct SettingLine {
   std::string source;
 };
 
+// Runtime owns one and applies it to each pool that it makes.
 class Settings {
  public:
   Settings() = default;

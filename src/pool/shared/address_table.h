@@ -24,6 +24,8 @@ struct OwnedRange {
   std::shared_ptr<BlockOwner> owner;
 };
 
+// RuntimeParts owns one. SegmentStore and the growers add entries; frees, record_stream and look-ups ask. Lock: its
+// own, of rank `pool table`.
 class AddressTable {
  public:
   void Remove(CUdeviceptr address);

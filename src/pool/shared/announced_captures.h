@@ -13,6 +13,7 @@
 
 namespace commpool::internal {
 
+// DeviceTable and the device states share one. Pools count captures in and out; no lock, only atomic counts.
 class AnnouncedCaptures {
  public:
   // A capture begins or ends that concerns these devices: those of its streams and of its pool.

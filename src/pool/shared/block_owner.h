@@ -16,6 +16,8 @@
 
 namespace commpool::internal {
 
+// AddressTable keeps owners alive. Runtime calls them by address, and ThreadCaches gives their blocks back, both
+// without a lock.
 class BlockOwner {
  public:
   virtual ~BlockOwner() = default;

@@ -26,6 +26,7 @@ std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryCont
 // Returns the same result; kDeadlineExceeded where the deadline passes: then the wait goes on.
 Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms);
 
+// DeviceTable makes it at the device's first use; all pools there share it. No lock: the parts have their own.
 class DeviceState {
  public:
   DeviceState(const Driver& driver, PrimaryContext context, uint64_t total_bytes,

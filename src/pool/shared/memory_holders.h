@@ -17,6 +17,7 @@
 
 namespace commpool::internal {
 
+// RuntimeParts owns one. The program adds and removes holders; the search for memory asks them.
 class MemoryHolders {
  public:
   commpool_holder Add(const commpool_holder_options& options);

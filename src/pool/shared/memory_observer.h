@@ -16,6 +16,7 @@
 
 namespace commpool::internal {
 
+// RuntimeParts owns one, which never changes. Pools and ThreadCaches call it.
 class MemoryObserver {
  public:
   // For a real driver: no emulator listens.

@@ -21,6 +21,7 @@ class Pool;
 
 using PoolHandle = uint64_t;
 
+// Runtime adds and removes pools; every call with a handle finds its pool here. Lock: its own, of rank `pool table`.
 class PoolTable {
  public:
   // A handle for a pool that will be added: the pool must know its handle before another thread finds it.

@@ -46,6 +46,7 @@ struct PoolOutcome {
   Status status;
 };
 
+// SymmetricMode owns one. Lock: `collective` for a whole call; `growth` and `pool` only for single steps.
 class Collective {
  public:
   Collective(const PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,

@@ -20,6 +20,8 @@
 
 namespace commpool::internal {
 
+// SymmetricMode owns one; its allocations and frees fill it, and Collective collects what graphs have left. Lock: the
+// pool's.
 class GraphBlocks {
  public:
   GraphBlocks(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks)

@@ -16,6 +16,7 @@
 
 namespace commpool::internal {
 
+// SymmetricMode owns one, and tells it each new home. Lock: its own, a leaf.
 class LossWatch {
  public:
   LossWatch(const PoolBasis& basis, const RegistrationSet& registrations)

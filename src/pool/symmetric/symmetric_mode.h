@@ -27,6 +27,8 @@ using SymmetricModes = ReservedVector<SymmetricMode*>;
 std::unique_ptr<engine::SymmetricEngine> MakeSymmetricEngine(const PoolConfiguration& configuration,
                                                              uint64_t granularity);
 
+// Pool owns one. It owns what only symmetric pools have: the members at the end. Each collective call holds
+// the lock `collective` until its end.
 class SymmetricMode final : public PoolMode {
  public:
   SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,

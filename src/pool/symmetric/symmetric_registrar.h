@@ -17,6 +17,7 @@
 
 namespace commpool::internal {
 
+// SymmetricMode owns one and calls it in register_with, deregister, and at the beginning of an epoch.
 class SymmetricRegistrar {
  public:
   SymmetricRegistrar(const PoolBasis& basis, SegmentStore& segments, Collective& collective, const Communicator& home)
