@@ -57,6 +57,9 @@ typedef struct {
   void* (*again)(void* context);
   // Nothing will repeat it any more: frees the captured context.
   void (*end)(void* context);
+  // Whether NCCL may have registered the memory under its ranges, and so hold it: 1 or 0. Then a replay over other
+  // memory is reported.
+  int may_hold_memory;
 } commpoolEmulatorReplay;
 
 // On a stream that captures, whose graph owns `context` from then on: `start` gets what `again` makes, at each replay.

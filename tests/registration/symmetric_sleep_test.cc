@@ -217,5 +217,48 @@ TEST_F(SymmetricSleep, WaitsForGraphsOfAnyRank) {
   for (int rank = 0; rank <= last(); ++rank) captures[static_cast<size_t>(rank)].DestroyGraph();
 }
 
+// Captured by nobody's leave, as torch.cuda.graph does it: symmetric kernels go by the window's place alone.
+TEST_F(SymmetricSleep, GraphsOfSymmetricKernelsAreRightAfterEachSleep) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectOk(Reserve(4 * kMiB));
+  constexpr size_t kCount = kMiB / sizeof(float);
+  const std::vector<CUdeviceptr> blocks = Allocate(3 * kMiB);
+  std::vector<CUgraphExec> graphs(blocks.size());
+  const auto block_of = [&](const Rank& rank) { return blocks[static_cast<size_t>(rank.number)]; };
+  ExpectOk(Run([&](Rank& rank) {
+    const CudaDriver& cuda = driver().cuda;
+    void* const sum = reinterpret_cast<void*>(block_of(rank) + kMiB);
+    CUgraph graph = nullptr;
+    EXPECT_EQ(cuda.cuStreamBeginCapture(rank.stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    EXPECT_EQ(driver().nccl.ncclAllReduce(reinterpret_cast<void*>(block_of(rank)), sum, kCount, ncclFloat, ncclSum,
+                                          rank.communicator, rank.stream),
+              ncclSuccess);
+    EXPECT_EQ(cuda.cuStreamEndCapture(rank.stream, &graph), CUDA_SUCCESS);
+    EXPECT_EQ(cuda.cuGraphInstantiateWithFlags(&graphs[static_cast<size_t>(rank.number)], graph, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
+    return Status();
+  }));
+  for (int sleeps = 0; sleeps < 20; ++sleeps) {
+    ExpectOk(Sleep());
+    ExpectOk(Wake());
+    ExpectOk(Run([&](Rank& rank) {
+      const CudaDriver& cuda = driver().cuda;
+      const float mine = static_cast<float>(rank.number + sleeps);
+      const std::vector<float> values(kCount, mine);
+      std::vector<float> sums(kCount);
+      EXPECT_EQ(cuda.cuMemcpyHtoDAsync(block_of(rank), values.data(), kMiB, rank.stream), CUDA_SUCCESS);
+      EXPECT_EQ(cuda.cuGraphLaunch(graphs[static_cast<size_t>(rank.number)], rank.stream), CUDA_SUCCESS);
+      EXPECT_EQ(cuda.cuMemcpyDtoHAsync(sums.data(), block_of(rank) + kMiB, kMiB, rank.stream), CUDA_SUCCESS);
+      EXPECT_EQ(cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
+      const int all = rank.ranks * (rank.ranks - 1) / 2 + rank.ranks * sleeps;
+      EXPECT_EQ(sums, std::vector<float>(kCount, static_cast<float>(all)));
+      return Status();
+    }));
+  }
+  for (const CUgraphExec graph : graphs) EXPECT_EQ(driver().cuda.cuGraphExecDestroy(graph), CUDA_SUCCESS);
+  Free(blocks);
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing

@@ -113,7 +113,9 @@ CUresult commpoolEmulatorCapture(CUstream handle, const commpoolEmulatorAccess* 
     const StreamCapture* const capture = machine.captures.Of(stream);
     if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
     if (capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;  // and the context stays the caller's
-    operation->captured_mappings = machine.addresses.NumbersUnder(operation->reads, operation->writes);
+    if (replay->may_hold_memory != 0) {
+      operation->captured_mappings = machine.addresses.NumbersUnder(operation->reads, operation->writes);
+    }
     const std::shared_ptr<void> owned(context, replay->end);
     operation->repeat = [start, owned, again = replay->again]() -> Operation::Start {
       void* const repeated = again(owned.get());

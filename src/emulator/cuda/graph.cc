@@ -1,6 +1,8 @@
 #include "src/emulator/cuda/graph.h"
 
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "src/emulator/cuda/machine.h"
 
@@ -26,7 +28,8 @@ std::shared_ptr<Operation> Replayed(Machine& machine, const CUgraphNode_st& node
     }
   }
   if (!operation->repeat) return operation;
-  if (machine.addresses.NumbersUnder(operation->reads, operation->writes) != operation->captured_mappings) {
+  const std::optional<std::vector<uint64_t>>& captured = operation->captured_mappings;
+  if (captured && machine.addresses.NumbersUnder(operation->reads, operation->writes) != *captured) {
     machine.logbook.Report("a graph replays a collective over memory that was mapped anew",
                            operation->name + ": NCCL may have registered what was there when it was captured");
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -55,7 +56,8 @@ struct Operation {
   // Of a captured operation that would start: makes the `start` of one replay; an empty one where it cannot be
   // repeated.
   std::function<Start()> repeat;
-  std::vector<uint64_t> captured_mappings;  // then: under its ranges, as NCCL may have registered them
+  // Then: under its ranges, where NCCL may have registered them.
+  std::optional<std::vector<uint64_t>> captured_mappings;
 
   std::vector<std::shared_ptr<Operation>> after;  // of other streams: the legacy stream's order
   std::vector<std::shared_ptr<Marker>> waits;     // events that the stream was told to wait for

@@ -12,7 +12,8 @@ std::string Describe(const CollectiveHeader& header) {
 
 std::string DescribePlace(const PlaceInWindow& place) {
   if (place.window == 0) return "no window";
-  return "window " + std::to_string(place.window) + " + " + std::to_string(place.offset);
+  return "window " + std::to_string(place.window) + " + " + std::to_string(place.offset) + " (at " +
+         std::to_string(place.in_range) + ")";
 }
 
 std::string DescribePlaces(const CollectiveHeader& header) {

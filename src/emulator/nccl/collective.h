@@ -40,10 +40,12 @@ struct CollectiveRequest {
   const void* device_scalar = nullptr;
 };
 
-// Where a buffer lies: the number of its window and the offset in it; window 0 for none.
+// Where a buffer lies: its window's record, 0 for none (NCCL's own is before the first symmetric one); the offset in
+// the window; and the one in the communicator's range.
 struct PlaceInWindow {
   uint64_t window = 0;
   uint64_t offset = 0;
+  uint64_t in_range = 0;
   bool operator==(const PlaceInWindow&) const = default;
 };
 

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -142,6 +143,7 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   Status RunLane(const Lane& lane, const PendingCollective& pending, double* start_us);
   Result<std::vector<CollectiveHeader>> Agree(PendingCollective& pending);
   void JoinClocks(const PendingCollective& pending, const std::vector<Message>& messages);
+  bool IsStale(const PendingCollective& pending) const;
   void Fail(const Status& status, const std::string& what);
 
   CUresult Enqueue(std::unique_ptr<PendingCollective> pending, const commpoolEmulatorAccess& access);
@@ -157,13 +159,21 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   ncclResult_t CheckBuffer(const char* name, const void* buffer, size_t bytes) const;
 
   ncclResult_t RegisterWindow(const WantedWindow& wanted);
+  std::optional<WindowPlaceInRange> TakePlace(size_t bytes, int flags);
+  size_t WindowGranularity() const;
+  // Why it would not reach the memory that it was planned for; empty where it does.
+  std::string WhyStale(const CollectivePlan& plan, const CollectiveRequest& request) const;
+  std::string WhyStale(const char* name, const PlaceInWindow& place, const void* buffer) const;
   LocalRegistration* AddLocal(void* buffer, size_t bytes);
   void DropLocal(LocalRegistration* slot);
   // `mapping` becomes what the window covers: several mappings where the release allows it.
   ncclResult_t CheckWindow(void* buffer, size_t bytes, commpoolEmulatorMapping* mapping) const;
   ncclResult_t CheckExtent(uintptr_t address, size_t bytes, commpoolEmulatorMapping* mapping) const;
-  // `why_no_multicast` is left empty where no rank has a reason.
-  ncclResult_t AgreeOnWindow(const WindowMessage& own, std::string* why_no_multicast);
+  struct AgreedWindow {
+    uint64_t largest_bytes = 0;         // of any rank
+    std::string why_no_multicast = {};  // empty where no rank has a reason
+  };
+  ncclResult_t AgreeOnWindow(const WindowMessage& own, AgreedWindow* agreed);
 
   // Why NVLink multicast cannot be used: anywhere on this communicator, for this memory, for a local registration of
   // it.
@@ -207,6 +217,8 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   mutable std::mutex registering_;
   RegistrationCache registrations_;
   CommunicatorWindows windows_;
+  std::optional<WindowPlaces> places_;  // from the first window on
+  bool has_own_window_ = false;         // NCCL's
   std::deque<WantedWindow> wanted_windows_;
   uint64_t window_calls_ = 0;
   std::map<int, ScaledSum> scaled_sums_;

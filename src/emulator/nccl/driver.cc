@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <string_view>
 
 #include "src/emulator/driver_library.h"
@@ -51,6 +52,11 @@ int NumberSetting(const char* key, int fallback) {
 std::string TextSetting(const char* key, const char* fallback) {
   const char* value = GetDriver().commpoolEmulatorSetting(key);
   return value != nullptr ? value : fallback;
+}
+
+bool IsSwitchedOff(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value != nullptr && std::string(value) == "0";
 }
 
 int ClaimedVersion() {

@@ -16,6 +16,7 @@
   X(cuDeviceCanAccessPeer)                         \
   X(cuDeviceGetAttribute)                          \
   X(cuDeviceGetCount)                              \
+  X(cuDeviceTotalMem)                              \
   X(cuDevicePrimaryCtxRelease)                     \
   X(cuDevicePrimaryCtxRetain)                      \
   X(cuInit)                                        \
@@ -67,6 +68,8 @@ const DriverFunctions& GetDriver();
 // A whole number from the emulator's description; `fallback` where the key is not declared or no number.
 int NumberSetting(const char* key, int fallback);
 std::string TextSetting(const char* key, const char* fallback);
+// Whether one of NCCL's environment variables is 0.
+bool IsSwitchedOff(const char* variable);
 
 // The version that the emulated library claims, as NCCL_VERSION_CODE: description key nccl, default 2.28.9.
 int ClaimedVersion();

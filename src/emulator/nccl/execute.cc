@@ -40,6 +40,11 @@ void EmulatedCommunicator::Execute(PendingCollective& pending) {
   double end_us = pending.start_us;
   const auto ended_early = [&] { return aborted_.load() || stopped_.load(); };
   bool succeeded = ended_early();
+  CUresult failure = CUDA_ERROR_LAUNCH_FAILED;
+  if (!succeeded && async_error() == ncclSuccess && IsStale(pending)) {
+    async_error_.store(ncclUnhandledCudaError);
+    failure = CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
   if (!succeeded && async_error() == ncclSuccess) {
     const Status status = RunCollective(pending, &end_us);
     succeeded = status.ok() || ended_early();
@@ -53,7 +58,18 @@ void EmulatedCommunicator::Execute(PendingCollective& pending) {
   if (!succeeded && async_error() == ncclRemoteError && !timed_out_.load()) {
     succeeded = queue_.WaitUntilClosed(DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds())));
   }
-  GetDriver().commpoolEmulatorComplete(pending.operation, end_us, succeeded ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED);
+  GetDriver().commpoolEmulatorComplete(pending.operation, end_us, succeeded ? CUDA_SUCCESS : failure);
+}
+
+// Hardware would read and write whatever is there.
+bool EmulatedCommunicator::IsStale(const PendingCollective& pending) const {
+  const std::string reason = WhyStale(pending.plan, pending.request);
+  if (reason.empty()) return false;
+  const std::string details =
+      "rank " + std::to_string(rank_) + " in " + CollectiveName(pending.request.kind) + ": " + reason;
+  COMMPOOL_NCCL_WARN("%s", details.c_str());
+  GetDriver().commpoolEmulatorReport("a collective reaches for memory where it was", details.c_str());
+  return true;
 }
 
 void EmulatedCommunicator::Fail(const Status& status, const std::string& what) {

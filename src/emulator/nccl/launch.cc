@@ -172,8 +172,13 @@ CUresult EmulatedCommunicator::Enqueue(std::unique_ptr<PendingCollective> pendin
 }
 
 CUresult EmulatedCommunicator::Capture(const PendingCollective& pending, const commpoolEmulatorAccess& access) {
-  const commpoolEmulatorReplay replay = {&RepeatCollective,
-                                         [](void* context) { delete static_cast<CapturedCollective*>(context); }};
+  // NCCL 2.28.9, src/register/coll_reg.cc: what is registered by the program, or else for the graph. A window's kernels
+  // go by its record.
+  const bool may_hold =
+      !pending.plan.symmetric && !(IsSwitchedOff("NCCL_LOCAL_REGISTER") && IsSwitchedOff("NCCL_GRAPH_REGISTER"));
+  const commpoolEmulatorReplay replay = {.again = &RepeatCollective,
+                                         .end = [](void* context) { delete static_cast<CapturedCollective*>(context); },
+                                         .may_hold_memory = may_hold ? 1 : 0};
   auto captured = std::make_unique<CapturedCollective>(CapturedCollective{weak_from_this(), pending});
   const CUresult result =
       GetDriver().commpoolEmulatorCapture(pending.request.stream, &access, &StartCollective, captured.get(), &replay);

@@ -19,6 +19,11 @@ bool Covers(const commpoolEmulatorMapping& mapping, const void* place, size_t by
   return mapping.base <= address && address + bytes <= mapping.base + mapping.bytes;
 }
 
+PlaceInWindow PlaceOf(const EmulatedWindow& window, const void* buffer) {
+  const uint64_t offset = reinterpret_cast<uintptr_t>(buffer) - window.buffer;
+  return {window.place.record, offset, window.PlaceOf(offset)};
+}
+
 }  // namespace
 
 bool EmulatedCommunicator::PlanSymmetric(const CollectiveRequest& request, CollectivePlan* plan) const {
@@ -29,8 +34,8 @@ bool EmulatedCommunicator::PlanSymmetric(const CollectiveRequest& request, Colle
   // Host memory in windows is for device-side use only, from 2.30.3 (NCCL's user guide).
   if (!send->on_device || !receive->on_device) return false;
   if (!HasSymmetricKernel(request.kind, request.type, request.operation, ClaimedVersion())) return false;
-  plan->send = {send->number, reinterpret_cast<uintptr_t>(request.send) - send->buffer};
-  plan->receive = {receive->number, reinterpret_cast<uintptr_t>(request.receive) - receive->buffer};
+  plan->send = PlaceOf(*send, request.send);
+  plan->receive = PlaceOf(*receive, request.receive);
   return true;
 }
 

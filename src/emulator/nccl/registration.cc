@@ -50,36 +50,38 @@ std::unique_ptr<LocalRegistration> RegistrationCache::Release(LocalRegistration*
   return removed;
 }
 
-EmulatedWindow* CommunicatorWindows::Add(EmulatedWindow window) {
-  windows_.push_back(std::make_unique<EmulatedWindow>(window));
-  return windows_.back().get();
+EmulatedWindow* CommunicatorWindows::Add(const EmulatedWindow& window) {
+  EmulatedWindow* const record = &(records_[window.place.record] = window);
+  windows_.push_back(record);
+  return record;
 }
 
 const EmulatedWindow* CommunicatorWindows::Find(const void* buffer) const {
   const auto address = reinterpret_cast<uintptr_t>(buffer);
-  for (const auto& window : windows_) {
-    if (window->buffer <= address && address < window->buffer + window->bytes) return window.get();
+  for (const EmulatedWindow* window : windows_) {
+    if (window->buffer <= address && address < window->buffer + window->bytes) return window;
   }
   return nullptr;
 }
 
 const EmulatedWindow* CommunicatorWindows::FindPhysical(uint64_t physical) const {
-  for (const auto& window : windows_) {
-    if (window->physical == physical) return window.get();
+  for (const EmulatedWindow* window : windows_) {
+    if (window->physical == physical) return window;
+  }
+  return nullptr;
+}
+
+const EmulatedWindow* CommunicatorWindows::MappedAt(uint64_t offset) const {
+  for (const EmulatedWindow* window : windows_) {
+    if (window->place.offset <= offset && offset < window->place.offset + window->place.bytes) return window;
   }
   return nullptr;
 }
 
 bool CommunicatorWindows::Holds(const EmulatedWindow* window) const {
-  return std::any_of(windows_.begin(), windows_.end(), [&](const auto& held) { return held.get() == window; });
+  return std::find(windows_.begin(), windows_.end(), window) != windows_.end();
 }
 
-std::unique_ptr<EmulatedWindow> CommunicatorWindows::Remove(const EmulatedWindow* window) {
-  const auto place =
-      std::find_if(windows_.begin(), windows_.end(), [&](const auto& held) { return held.get() == window; });
-  std::unique_ptr<EmulatedWindow> removed = std::move(*place);
-  windows_.erase(place);
-  return removed;
-}
+void CommunicatorWindows::Remove(const EmulatedWindow* window) { std::erase(windows_, window); }
 
 }  // namespace commpool::internal::emulated_nccl

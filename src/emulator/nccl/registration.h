@@ -5,9 +5,12 @@
 #include <nccl.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <vector>
+
+#include "src/emulator/nccl/window_places.h"
 
 namespace commpool::internal::emulated_nccl {
 
@@ -54,22 +57,33 @@ struct EmulatedWindow {
   uint64_t physical = 0;
   bool on_device = true;
   unsigned long long multicast = 0;  // the multicast object that its memory is bound to; 0 for none
+  WindowPlaceInRange place = {};
+
+  // Where a byte of the buffer lies in the communicator's range.
+  uint64_t PlaceOf(uint64_t offset) const { return place.offset + (buffer - mapping) + offset; }
 };
 
+// A window's address is that of its record, so a window that comes back to a record has the handle of the one before.
 class CommunicatorWindows {
  public:
-  EmulatedWindow* Add(EmulatedWindow window);
+  EmulatedWindow* Add(const EmulatedWindow& window);
   // The window that holds the address; null where none does.
   const EmulatedWindow* Find(const void* buffer) const;
   const EmulatedWindow* FindPhysical(uint64_t physical) const;
   bool Holds(const EmulatedWindow* window) const;
-  std::unique_ptr<EmulatedWindow> Remove(const EmulatedWindow* window);
+  // The window whose memory is mapped at an offset of the communicator's range; null where there is none.
+  const EmulatedWindow* MappedAt(uint64_t offset) const;
+  // As a device reads it: nothing clears the record of a window that ended. REQUIRES: some window had it.
+  const EmulatedWindow& Record(uint32_t record) const { return records_.at(record); }
+  // Its record stays as it is. REQUIRES: Holds(window).
+  void Remove(const EmulatedWindow* window);
 
-  const std::vector<std::unique_ptr<EmulatedWindow>>& windows() const { return windows_; }
+  const std::vector<EmulatedWindow*>& windows() const { return windows_; }
   void Clear() { windows_.clear(); }
 
  private:
-  std::vector<std::unique_ptr<EmulatedWindow>> windows_;
+  std::map<uint32_t, EmulatedWindow> records_;
+  std::vector<EmulatedWindow*> windows_;
 };
 
 }  // namespace commpool::internal::emulated_nccl

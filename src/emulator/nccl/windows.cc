@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "src/emulator/nccl/collective_times.h"
 #include "src/emulator/nccl/communicator.h"
@@ -24,10 +26,7 @@ struct EmulatedCommunicator::WindowMessage {
 
 namespace {
 
-bool LocalRegistrationOff() {
-  const char* value = std::getenv("NCCL_LOCAL_REGISTER");
-  return value != nullptr && std::string(value) == "0";
-}
+bool LocalRegistrationOff() { return IsSwitchedOff("NCCL_LOCAL_REGISTER"); }
 
 bool OnHost(const commpoolEmulatorMapping& mapping) { return mapping.location_type != CU_MEM_LOCATION_TYPE_DEVICE; }
 
@@ -151,7 +150,7 @@ ncclResult_t EmulatedCommunicator::CheckExtent(uintptr_t address, size_t bytes,
 
 // NCCL 2.28.9, src/dev_runtime.cc: collective over the communicator; sizes are equal on all ranks before 2.30.7, and so
 // is the order.
-ncclResult_t EmulatedCommunicator::AgreeOnWindow(const WindowMessage& own, std::string* why_no_multicast) {
+ncclResult_t EmulatedCommunicator::AgreeOnWindow(const WindowMessage& own, AgreedWindow* agreed) {
   Message message(sizeof own);
   std::memcpy(message.data(), &own, sizeof own);
   const char* const call = "ncclCommWindowRegister";
@@ -163,7 +162,8 @@ ncclResult_t EmulatedCommunicator::AgreeOnWindow(const WindowMessage& own, std::
     const Message& bytes = (*messages)[static_cast<size_t>(peer)];
     std::memcpy(&other, bytes.data(), std::min(bytes.size(), sizeof other));
     latest_us = std::max(latest_us, other.now_us);
-    if (other.multicast == 0) *why_no_multicast = "not on rank " + std::to_string(peer);
+    agreed->largest_bytes = std::max(agreed->largest_bytes, other.bytes);
+    if (other.multicast == 0) agreed->why_no_multicast = "not on rank " + std::to_string(peer);
     const bool sizes_matter = ClaimedVersion() < kFirstWithUnequalWindows;
     const bool same_size = other.bytes == own.bytes && other.offset == own.offset;
     if (other.number == own.number && other.flags == own.flags && (same_size || !sizes_matter)) continue;
@@ -225,24 +225,65 @@ ncclResult_t EmulatedCommunicator::RegisterWindow(const WantedWindow& wanted) {
                           .flags = flags,
                           .now_us = GetDriver().commpoolEmulatorNow(),
                           .multicast = own_reason.empty() ? 1u : 0u};
-  std::string why_no_multicast;
-  if (const ncclResult_t result = AgreeOnWindow(own, &why_no_multicast); result != ncclSuccess) return result;
+  AgreedWindow agreed;
+  if (const ncclResult_t result = AgreeOnWindow(own, &agreed); result != ncclSuccess) return result;
   const std::lock_guard lock(registering_);
+  const std::optional<WindowPlaceInRange> place = TakePlace(agreed.largest_bytes, flags);
+  if (!place) {
+    COMMPOOL_NCCL_WARN("Allocation failed. No suitable space found to accommodate size=0x%lx", agreed.largest_bytes);
+    return ncclInternalError;
+  }
   EmulatedWindow* added = windows_.Add({.number = own.number,
                                         .buffer = address,
                                         .bytes = bytes,
                                         .flags = flags,
-                                        .local = AddLocal(buffer, bytes),
+                                        .local = LocalRegistrationOff() ? nullptr : AddLocal(buffer, bytes),
                                         .mapping = mapping.base,
                                         .mapping_bytes = mapping.bytes,
                                         .physical = mapping.physical,
-                                        .on_device = !OnHost(mapping)});
+                                        .on_device = !OnHost(mapping),
+                                        .place = *place});
   const std::string holder = "window " + std::to_string(own.number) + " of rank " + std::to_string(rank_);
   GetDriver().commpoolEmulatorHold(mapping.base, mapping.bytes, holder.c_str());
   GetDriver().commpoolEmulatorNoteResource("NCCL window", added, holder.c_str());
-  BindMulticast(*added, own_reason.empty() ? why_no_multicast : own_reason);
+  BindMulticast(*added, own_reason.empty() ? agreed.why_no_multicast : own_reason);
   *window = reinterpret_cast<ncclWindow_t>(added);
   return ncclSuccess;
+}
+
+// NCCL 2.28.9 and 2.30.7, src/dev_runtime.cc: a range as large as the device's memory, and a window of NCCL's own
+// before the first symmetric one (ncclSymkInitOnce). That one's size is the emulator's choice.
+std::optional<WindowPlaceInRange> EmulatedCommunicator::TakePlace(size_t bytes, int flags) {
+  constexpr uint64_t kRangeUnit = uint64_t{4} << 30;
+  const size_t granularity = WindowGranularity();
+  if (!places_) {
+    size_t memory = 0;
+    GetDriver().cuDeviceTotalMem(&memory, device_);
+    places_.emplace((memory + kRangeUnit - 1) / kRangeUnit * kRangeUnit, granularity);
+  }
+  if ((flags & NCCL_WIN_COLL_SYMMETRIC) != 0 && !std::exchange(has_own_window_, true) && !places_->Take(granularity)) {
+    return std::nullopt;
+  }
+  return places_->Take(bytes);
+}
+
+// A kernel goes by a window's record and adds the offset: both are what a graph keeps. The record may say something
+// else by now, and other memory may be where it says.
+std::string EmulatedCommunicator::WhyStale(const char* name, const PlaceInWindow& place, const void* buffer) const {
+  const EmulatedWindow& record = windows_.Record(static_cast<uint32_t>(place.window));
+  const uint64_t offset = record.PlaceOf(place.offset);
+  const EmulatedWindow* mapped = windows_.MappedAt(offset);
+  const uintptr_t found = mapped == nullptr ? 0 : mapped->mapping + (offset - mapped->place.offset);
+  if (found == reinterpret_cast<uintptr_t>(buffer)) return "";
+  return std::string(name) + ", window " + std::to_string(place.window) + " + " + std::to_string(place.offset) + ": " +
+         (mapped == nullptr ? "nothing is mapped" : "other memory is") + " at its place";
+}
+
+std::string EmulatedCommunicator::WhyStale(const CollectivePlan& plan, const CollectiveRequest& request) const {
+  if (!plan.symmetric) return "";
+  const std::lock_guard lock(registering_);
+  std::string reason = WhyStale("sendbuff", plan.send, request.send);
+  return reason.empty() ? WhyStale("recvbuff", plan.receive, request.receive) : reason;
 }
 
 // NCCL 2.28.9, src/dev_runtime.cc: local, without a barrier. The other ranks keep their imports of this rank's memory.
@@ -255,11 +296,12 @@ ncclResult_t EmulatedCommunicator::DeregisterWindow(ncclWindow_t window) {
     COMMPOOL_NCCL_WARN("rank %d: no window %p", rank_, static_cast<void*>(window));
     return ncclInvalidArgument;
   }
-  const std::unique_ptr<EmulatedWindow> removed = windows_.Remove(found);
-  GetDriver().commpoolEmulatorUnhold(removed->mapping, removed->mapping_bytes);
-  GetDriver().commpoolEmulatorForgetResource("NCCL window", removed.get());
-  UnbindMulticast(*removed);
-  DropLocal(removed->local);
+  windows_.Remove(found);
+  places_->Free(found->place);
+  GetDriver().commpoolEmulatorUnhold(found->mapping, found->mapping_bytes);
+  GetDriver().commpoolEmulatorForgetResource("NCCL window", found);
+  UnbindMulticast(*found);
+  if (found->local != nullptr) DropLocal(found->local);
   GetDriver().commpoolEmulatorAdvance(kWindowDeregistrationMicroseconds);
   return ncclSuccess;
 }
@@ -287,7 +329,7 @@ void EmulatedCommunicator::DropRegistrations() {
   const DriverFunctions& driver = GetDriver();
   for (const auto& window : windows_.windows()) {
     driver.commpoolEmulatorUnhold(window->mapping, window->mapping_bytes);
-    driver.commpoolEmulatorForgetResource("NCCL window", window.get());
+    driver.commpoolEmulatorForgetResource("NCCL window", window);
     UnbindMulticast(*window);
   }
   windows_.Clear();

@@ -276,7 +276,7 @@ def sleeps_under_a_graph(group):
     pool, graph = commpool.Pool("captured", symmetric_across=group, reserve="4MiB"), torch.cuda.CUDAGraph()
     dist.all_reduce(torch.ones(1, device=DEVICE))
     with commpool.use_pool(pool), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        out = torch.ones(1000, device=DEVICE)
+        out = torch.ones(1000, device=DEVICE, dtype=torch.int32)  # no symmetric kernel: a ring
         dist.all_reduce(out)
     graph.replay()
     torch.cuda.synchronize()

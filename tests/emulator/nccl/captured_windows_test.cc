@@ -1,0 +1,159 @@
+// Graphs whose collectives reach for memory by windows and registrations: right as long as these are where they were,
+// reported and failed once they are not.
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+
+#include "tests/emulator/nccl/harness.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+constexpr size_t kUnit = 2 << 20;
+constexpr size_t kCount = 100;
+
+ncclWindow_t Register(const Rank& rank, const DeviceMemory& memory) {
+  ncclWindow_t window = nullptr;
+  EXPECT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), memory.bytes(), &window, NCCL_WIN_COLL_SYMMETRIC),
+            ncclSuccess);
+  return window;
+}
+
+void End(const Rank& rank, ncclWindow_t window) {
+  EXPECT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
+}
+
+CUgraphExec CaptureSum(const Rank& rank, const void* send, void* receive, size_t count,
+                       ncclDataType_t type = ncclFloat) {
+  CUgraph graph = nullptr;
+  CUgraphExec executable = nullptr;
+  // Other ranks of this process allocate meanwhile.
+  EXPECT_EQ(Api().cuStreamBeginCapture(rank.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+  EXPECT_EQ(Api().ncclAllReduce(send, receive, count, type, ncclSum, rank.comm, rank.stream), ncclSuccess);
+  EXPECT_EQ(Api().cuStreamEndCapture(rank.stream, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(Api().cuGraphInstantiate(&executable, graph, 0), CUDA_SUCCESS);
+  EXPECT_EQ(Api().cuGraphDestroy(graph), CUDA_SUCCESS);
+  return executable;
+}
+
+class CapturedWindows : public EmulatedNccl {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+
+  // Replays on two ranks, in a process of its own, what `change` has made of the windows; exits with 0 where every
+  // rank's context is lost by it.
+  using Change = std::function<void(const Rank& rank, ncclWindow_t first, ncclWindow_t second)>;
+  [[noreturn]] static void ReplayAfter(const Change& change) {
+    std::atomic<int> failed = 0;
+    RunRanks(2, [&](Rank& rank) {
+      // They outlive the process.
+      const auto* first = new DeviceMemory(rank.rank, kUnit);
+      const auto* second = new DeviceMemory(rank.rank, 2 * kUnit);
+      const ncclWindow_t windows[] = {Register(rank, *first), Register(rank, *second)};
+      const CUgraphExec graph = CaptureSum(rank, first->data(), first->data(), kCount);
+      change(rank, windows[0], windows[1]);
+      Api().cuGraphLaunch(graph, rank.stream);
+      if (Api().cuStreamSynchronize(rank.stream) == CUDA_ERROR_ILLEGAL_ADDRESS) ++failed;
+      Api().ncclCommAbort(rank.comm);
+      rank.comm = nullptr;
+    });
+    _exit(failed.load() == 2 ? 0 : 1);
+  }
+};
+
+// NCCL 2.28.9 and 2.30.7, src/dev_runtime.cc, src/allocator.cc; confirmed by graphs on two H200s.
+TEST_F(CapturedWindows, AreRightAfterWindowsCameBackInTheirOrder) {
+  RunRanks(2, [](Rank& rank) {
+    const DeviceMemory first(rank.rank, kUnit);
+    const DeviceMemory second(rank.rank, 2 * kUnit);
+    const std::vector<ncclWindow_t> windows = {Register(rank, first), Register(rank, second)};
+    const CUgraphExec graph = CaptureSum(rank, second.data(), second.data() + kUnit, kCount);
+    for (int round = 0; round < 3; ++round) {
+      for (const ncclWindow_t window : windows) End(rank, window);
+      EXPECT_EQ((std::vector{Register(rank, first), Register(rank, second)}), windows);
+      Upload(second.data(), std::vector<float>(kCount, static_cast<float>(round)));
+      ASSERT_EQ(Api().cuGraphLaunch(graph, rank.stream), CUDA_SUCCESS);
+      rank.Synchronize();
+      EXPECT_EQ(Download<float>(second.data() + kUnit, kCount),
+                std::vector<float>(kCount, 2.0f * static_cast<float>(round)));
+    }
+    EXPECT_EQ(Api().cuGraphExecDestroy(graph), CUDA_SUCCESS);
+    for (const ncclWindow_t window : windows) End(rank, window);
+  });
+}
+
+TEST_F(CapturedWindows, FailWhereTheWindowHasEnded) {
+  EXPECT_EXIT(ReplayAfter([](const Rank& rank, ncclWindow_t first, ncclWindow_t) { End(rank, first); }),
+              ::testing::ExitedWithCode(0),
+              "a collective reaches for memory where it was.*window 1 . 0: nothing is mapped at its place");
+}
+
+TEST_F(CapturedWindows, FailWhereAnotherWindowCameFirst) {
+  EXPECT_EXIT(ReplayAfter([](const Rank& rank, ncclWindow_t first, ncclWindow_t second) {
+                End(rank, first);
+                End(rank, second);
+                const auto* stranger = new DeviceMemory(rank.rank, kUnit);
+                Register(rank, *stranger);
+              }),
+              ::testing::ExitedWithCode(0),
+              "a collective reaches for memory where it was.*window 1 . 0: other memory is at its place");
+}
+
+// A ring's peers import a registered buffer, and a graph's buffers register themselves: the graph goes on with the
+// memory that was there. Windows need none of it: ncclCommRegister answers with no handle, and src/dev_runtime.cc goes
+// on without it.
+class CapturedRegistrations : public CapturedWindows {
+ protected:
+  // Replays on memory that was mapped anew in a process of its own; exits with 0 where nothing is reported of that.
+  [[noreturn]] static void ReplayOnOtherMemory(ncclDataType_t type) {
+    RunRanks(2, [&](Rank& rank) {
+      const DeviceMemory memory(rank.rank, kUnit);
+      ncclWindow_t window = Register(rank, memory);
+      const CUgraphExec graph = CaptureSum(rank, memory.data(), memory.data(), kCount, type);
+      End(rank, window);
+      const auto address = reinterpret_cast<CUdeviceptr>(memory.data());
+      CUmemGenericAllocationHandle other = 0;
+      CUmemAllocationProp properties = {};
+      properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+      properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = rank.rank};
+      properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+      const CUmemAccessDesc access = {.location = properties.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+      EXPECT_EQ(Api().cuMemUnmap(address, kUnit), CUDA_SUCCESS);
+      EXPECT_EQ(Api().cuMemCreate(&other, kUnit, &properties, 0), CUDA_SUCCESS);
+      EXPECT_EQ(Api().cuMemMap(address, kUnit, 0, other, 0), CUDA_SUCCESS);
+      EXPECT_EQ(Api().cuMemRelease(other), CUDA_SUCCESS);
+      EXPECT_EQ(Api().cuMemSetAccess(address, kUnit, &access, 1), CUDA_SUCCESS);
+      window = Register(rank, memory);
+      Upload(memory.data(), std::vector<float>(kCount, 0.0f));
+      EXPECT_EQ(Api().cuGraphLaunch(graph, rank.stream), CUDA_SUCCESS);
+      rank.Synchronize();
+      End(rank, window);
+      EXPECT_EQ(Api().cuGraphExecDestroy(graph), CUDA_SUCCESS);
+    });
+    const bool reported = TakeReports().find("memory that was mapped anew") != std::string::npos;
+    _exit(HasFailure() ? 2 : reported ? 1 : 0);
+  }
+};
+
+TEST_F(CapturedRegistrations, OfSymmetricKernelsHoldNoMemory) {
+  EXPECT_EXIT(ReplayOnOtherMemory(ncclFloat), ::testing::ExitedWithCode(0), "");
+}
+
+TEST_F(CapturedRegistrations, OfOtherKernelsMayHoldWhatWasThere) {
+  EXPECT_EXIT(ReplayOnOtherMemory(ncclInt32), ::testing::ExitedWithCode(1), "");
+}
+
+TEST_F(CapturedRegistrations, AreNoneWithNcclsVariablesOff) {
+  const auto replay = [](const char* local, const char* graph) {
+    setenv("NCCL_LOCAL_REGISTER", local, 1);
+    setenv("NCCL_GRAPH_REGISTER", graph, 1);
+    ReplayOnOtherMemory(ncclInt32);
+  };
+  EXPECT_EXIT(replay("0", "0"), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(replay("1", "0"), ::testing::ExitedWithCode(1), "");
+  EXPECT_EXIT(replay("0", "1"), ::testing::ExitedWithCode(1), "");
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
