@@ -1,0 +1,57 @@
+// Where NCCL places the windows of one communicator: a model, so that commpool can tell beforehand where a window would
+// come to lie. Pure: a value, which is copied to try things out.
+//
+// NCCL 2.28.9 and 2.30.7 reserve addresses once a communicator (src/dev_runtime.cc); a window takes the lowest gap that
+// holds it. Devices read of a window by a record, whose address is the window's handle: it is the lowest free one of 64
+// in the page that got room last (src/allocator.cc). Both follow from the sequence of calls alone, so all ranks agree.
+//
+// NCCL has windows of its own, and programs may have theirs. Nobody tells of these: they are learnt from where windows
+// come to lie, and what is below a place that was passed over counts as taken.
+#ifndef COMMPOOL_SRC_REGISTRATION_WINDOW_LAYOUT_H_
+#define COMMPOOL_SRC_REGISTRATION_WINDOW_LAYOUT_H_
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <vector>
+
+namespace commpool::internal {
+
+struct WindowSpot {
+  uint64_t offset = 0;  // in the communicator's addresses
+  uint32_t record = 0;
+  auto operator<=>(const WindowSpot&) const = default;
+};
+
+class WindowLayout {
+ public:
+  // `granularity`: that of addresses in bytes.
+  explicit WindowLayout(uint64_t granularity) : granularity_(granularity) {}
+
+  // Where a window of so many bytes would come.
+  WindowSpot Next(uint64_t bytes) const { return {LowestGap(bytes), NextRecord()}; }
+  // It came there.
+  WindowSpot Add(uint64_t bytes);
+  // The same where it came to `spot`: what differs from Next tells of windows of others.
+  void Learn(uint64_t bytes, const WindowSpot& spot);
+  // REQUIRES: it is there.
+  void Remove(const WindowSpot& spot);
+
+ private:
+  uint64_t LowestGap(uint64_t bytes) const;
+  uint32_t NextRecord() const;
+  void TakeAddresses(uint64_t from, uint64_t to);
+  void OpenPages(uint32_t count);
+  void TakeRecord(uint32_t record);
+
+  uint64_t granularity_;
+  std::map<uint64_t, uint64_t> taken_ = {};  // ends, by offsets; they do not overlap
+  std::set<uint32_t> free_records_ = {};     // of the pages that there are
+  std::vector<uint32_t> open_pages_ = {};    // that have free records; the one that serves is last
+  uint32_t pages_ = 0;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_REGISTRATION_WINDOW_LAYOUT_H_

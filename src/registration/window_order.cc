@@ -1,0 +1,84 @@
+#include "src/registration/window_order.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace commpool::internal {
+
+namespace {
+
+// Enough for windows that come back in a row, of which each step tries all, and for some that make way for each other.
+size_t MostTries(size_t windows) { return 1000 + windows * windows; }
+
+using Spots = std::vector<std::optional<WindowSpot>>;  // of each window; none where it is not registered
+
+struct State {
+  WindowLayout layout;
+  Spots spots;
+  std::vector<WindowStep> steps = {};
+};
+
+class Search {
+ public:
+  Search(const WindowLayout& layout, const std::vector<PlacedWindow>& windows) : windows_(windows) {
+    Offer({.layout = layout, .spots = Spots(windows.size())});
+  }
+
+  std::optional<std::vector<WindowStep>> Run() {
+    while (!waiting_.empty() && tries_ < MostTries(windows_.size())) {
+      const State state = std::move(waiting_.extract(waiting_.begin()).mapped());
+      if (Away(state.spots) == 0) return state.steps;
+      for (size_t window = 0; window < windows_.size(); ++window) Try(state, window);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  bool IsBack(const Spots& spots, size_t window) const { return spots[window] == windows_[window].spot; }
+
+  size_t Away(const Spots& spots) const {
+    size_t away = 0;
+    for (size_t window = 0; window < spots.size(); ++window) away += IsBack(spots, window) ? 0 : 1;
+    return away;
+  }
+
+  // Registers the window, or ends it where it only fills a gap.
+  void Try(const State& state, size_t window) {
+    if (IsBack(state.spots, window)) return;
+    ++tries_;
+    State next = state;
+    std::optional<WindowSpot>& spot = next.spots[window];
+    if (spot) {
+      next.layout.Remove(*spot);
+      spot.reset();
+      next.steps.push_back({WindowStep::Act::kEnd, window});
+    } else {
+      spot = next.layout.Add(windows_[window].bytes);
+      next.steps.push_back({WindowStep::Act::kRegister, window});
+    }
+    Offer(std::move(next));
+  }
+
+  // Where most windows are back the search goes on first; of two such states where fewer steps led to.
+  void Offer(State state) {
+    if (!seen_.insert(state.spots).second) return;
+    const std::pair<size_t, size_t> costs = {Away(state.spots), state.steps.size()};
+    waiting_.emplace(costs, std::move(state));
+  }
+
+  const std::vector<PlacedWindow>& windows_;
+  std::multimap<std::pair<size_t, size_t>, State> waiting_;
+  std::set<Spots> seen_;
+  size_t tries_ = 0;
+};
+
+}  // namespace
+
+std::optional<std::vector<WindowStep>> FindWindowOrder(const WindowLayout& layout,
+                                                       const std::vector<PlacedWindow>& windows) {
+  return Search(layout, windows).Run();
+}
+
+}  // namespace commpool::internal
