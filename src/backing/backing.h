@@ -1,4 +1,4 @@
-// Where segments come from: each backing is one file behind this seam, and passes tests/backing/conformance.h.
+// Backing: makes segments. Each backing is one file behind this interface, and passes tests/backing/conformance.h.
 //
 // A new backing is a file that ends with its row, and a line in backings.inc. Any thread may use a Backing. It takes no
 // lock, and its callers hold none that forbids driver calls (rule 1). Errors name the call, the device, the bytes and
@@ -36,11 +36,11 @@ struct UserAllocator {
   void* context = nullptr;
 };
 
-// What a pool asks for.
+// A pool's request for a backing.
 struct BackingRequest {
   BackingKind kind = BackingKind::kVmm;
   Placement placement = {};
-  UserAllocator user = {};  // of a backing that needs a program's functions
+  UserAllocator user = {};  // for a backing that needs a program's functions
 };
 
 // Where a backing can make memory at all.
@@ -50,15 +50,15 @@ enum class Maker { kLibrary, kProgram };
 // Whether its memory stays at its addresses, or comes in pages that an expandable pool maps where it needs them.
 enum class Movement { kNever, kInPages };
 
-// What every backing rests on. The driver must outlive the backing and its segments.
+// Shared by all backings. The driver must outlive the backing and its segments.
 struct BackingBasis {
   const Driver& driver;
   const DeviceInfo& info;
   Placement placement;
-  std::shared_ptr<DeviceContext> context;  // of the placement's device
+  std::shared_ptr<DeviceContext> context;  // for the placement's device
 };
 
-// What the table of backings knows of each: a row, defined in the backing's own file.
+// A backing's row in the table, defined in the backing's own file.
 struct BackingRow {
   BackingKind kind;
   const char* name;  // "vmm"
@@ -77,7 +77,7 @@ struct BackingRow {
 #include "src/backing/backings.inc"
 #undef COMMPOOL_BACKING
 
-// What a segment is made for.
+// A request for a segment.
 struct SegmentRequest {
   uint64_t bytes = 0;
   // The stream that uses the memory first. A backing may order its making behind that stream's work; then the memory is
@@ -118,9 +118,9 @@ class Backing {
  protected:
   Backing(const BackingRow& row, const BackingBasis& basis, uint64_t granularity);
 
-  // `bytes` is what was requested, rounded up; the device's context is current.
+  // `bytes` is the request, rounded up; the device's context is current.
   virtual Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest& request) = 0;
-  // The kind of memory that it makes, as far as it is known now.
+  // The kind of memory that it makes, as far as it knows by now.
   virtual MemoryKind memory() const = 0;
 
  private:

@@ -1,4 +1,4 @@
-// The table of all backings: finds one by number or name, and makes one from what a pool asks for. Any thread.
+// The table of all backings: finds one by number or name, and makes one for a pool's request. Any thread.
 #ifndef COMMPOOL_SRC_BACKING_BACKING_TABLE_H_
 #define COMMPOOL_SRC_BACKING_BACKING_TABLE_H_
 
@@ -12,7 +12,7 @@
 
 namespace commpool::internal {
 
-// In the order of listings for people: the most capable first.
+// In the order of listings for people: the one with the most abilities first.
 std::span<const BackingRow* const> AllBackings();
 
 // Null where there is no such backing. `number` is one of commpool.h's COMMPOOL_BACKING_*.
@@ -20,14 +20,14 @@ const BackingRow* FindBacking(int number);
 const BackingRow* FindBacking(std::string_view name);
 inline const BackingRow* FindBacking(BackingKind kind) { return FindBacking(static_cast<int>(kind)); }
 
-// "vmm, nccl": those that fit, in the table's order.
+// Such as "vmm, nccl": those that fit, in the table's order.
 std::string NamesOfBackings(bool (*fits)(const BackingRow& row));
 
 // "vmm"; "unknown" where there is no such backing.
 const char* Name(BackingKind kind);
 
-// kInvalidArgument for a device or NUMA node that there is not, for a host NUMA node with a backing of device memory
-// and for missing user functions; kNotSupported, with the reason, for what this driver, device or NCCL cannot do. The
+// kInvalidArgument for a device or NUMA node that does not exist, for a host NUMA node with a backing of device memory,
+// and for missing user functions. kNotSupported, with the reason, for what this driver, device or NCCL cannot do. The
 // driver must outlive the backing and its segments.
 Result<std::unique_ptr<Backing>> MakeBacking(const Driver& driver, const BackingRequest& request);
 

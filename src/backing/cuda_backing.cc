@@ -1,7 +1,7 @@
 // The cuda backing: cudaMalloc memory, for devices without VMM and for programs that want exactly it.
 //
-// It makes no windows: the memory has no handle that other ranks could import. A grant enables the peer's context for
-// all cudaMalloc memory of the device, this pool's and everybody else's, and so cannot be taken back.
+// It makes no windows, because the memory has no handle for other ranks to import. A grant enables the peer's context
+// for all cudaMalloc memory of the device, even that of others, so it cannot be taken back.
 #include <utility>
 #include <vector>
 
@@ -28,7 +28,7 @@ class CudaSegment : public Segment {
     for (const int peer : peers) COMMPOOL_TRY(GrantPeer(peer));
     return Status();
   }
-  // The peer's context is what gets the access, and loses it when its last owner lets go: so it is retained here.
+  // The peer's context has the access, and loses it when the context's last owner is gone. So we retain it here.
   Status GrantPeer(int peer) {
     COMMPOOL_TRY(RefuseUnless(CanReach(driver(), {.device = context().device()}, peer), "granting access"));
     PrimaryContext accessor = COMMPOOL_TRY(PrimaryContext::Retain(driver(), peer));

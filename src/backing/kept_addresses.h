@@ -2,10 +2,10 @@
 // reserve and free them than a pool takes for all its own work in a growth. The segments own the kept addresses
 // together: when the last segment goes, all of them go.
 //
-// They come here once nobody knows them any more: the memory is unmapped and released, as before cuMemAddressFree. The
-// driver gives freed addresses to the next caller of the process. Kept addresses come back to their own backing alone.
-// So a stale registration, or a pointer in a graph, is no worse off with them, and other pools are better off. Any
-// thread.
+// They come here once nobody uses them any more: the memory is unmapped and released, as before cuMemAddressFree. The
+// driver would give freed addresses to the next caller in the process; kept addresses return only to their own backing.
+// So a stale registration, or a pointer in a graph, is no worse off than with the driver, and other pools are safer.
+// Any thread.
 #ifndef COMMPOOL_SRC_BACKING_KEPT_ADDRESSES_H_
 #define COMMPOOL_SRC_BACKING_KEPT_ADDRESSES_H_
 
@@ -30,23 +30,23 @@ class KeptAddresses {
   KeptAddresses(const KeptAddresses&) = delete;
   KeptAddresses& operator=(const KeptAddresses&) = delete;
 
-  // Returns kept addresses, else new ones. Where the driver has none left, kept ones of other sizes go back to it.
+  // Returns kept addresses, else new ones. Where the driver has none left, it frees kept ones of other sizes first.
   Result<AddressRange> Take(uint64_t bytes);
   // REQUIRES: nothing is mapped there, nor registered. An empty range is none.
   Status Keep(AddressRange range);
-  // From now on no call goes to the driver for what is kept.
+  // From now on it makes no driver call for kept addresses.
   void Abandon();
 
  private:
   AddressRange Find(uint64_t bytes);
   AddressRange TakeAt(size_t place) COMMPOOL_REQUIRES(mutex_);
-  // Whether there were some.
+  // Returns whether there were some.
   bool FreeAll();
 
   const Driver& driver_;
   const uint64_t alignment_;
   Mutex mutex_{LockRank::kLeaf};
-  ReservedVector<AddressRange> ranges_ COMMPOOL_GUARDED_BY(mutex_);  // in the order in which they came
+  ReservedVector<AddressRange> ranges_ COMMPOOL_GUARDED_BY(mutex_);  // in order of arrival
   uint64_t bytes_ COMMPOOL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -1,8 +1,8 @@
-// The nccl backing: ncclMemAlloc. It registers everywhere, and grants every reachable peer whether wanted or not.
+// The nccl backing: ncclMemAlloc. It registers everywhere, and grants every reachable peer, even unwanted ones.
 //
-// With NCCL_CUMEM_ENABLE=0, or where cuMemCreate is missing, ncclMemAlloc falls back to cudaMalloc without a word. The
-// backing finds out when it is made, from one segment that it gives back, and again at every segment: such memory makes
-// no windows and grants no peers, and the capabilities say why.
+// With NCCL_CUMEM_ENABLE=0, or without cuMemCreate, ncclMemAlloc silently falls back to cudaMalloc. The backing checks
+// this with one segment when it is made, and again at every segment. Such memory makes no windows and grants no peers;
+// the capabilities say why.
 #include <atomic>
 #include <string>
 
@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kFellBack =
     "ncclMemAlloc fell back to cudaMalloc here (NCCL_CUMEM_ENABLE=0, or a driver without cuMemCreate)";
 
-// NCCL has granted every device that reaches the memory, unless it fell back.
+// NCCL has granted every device that can reach the memory, unless it fell back.
 Capability CanGrantNccl(const Driver& driver, int device, MemoryKind memory, int peer) {
   if (memory == MemoryKind::kLinear) return Capability::No(std::string(kFellBack) + ", and granted no peer");
   return CanReach(driver, {.device = device}, peer);
@@ -57,7 +57,7 @@ class NcclBacking : public Backing {
   }
 
  private:
-  // ncclMemAlloc takes the current device.
+  // ncclMemAlloc uses the current device.
   Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest&) override {
     void* pointer = nullptr;
     HearLastWords(driver());
@@ -86,10 +86,10 @@ class NcclBacking : public Backing {
     return MemoryKind::kVirtual;
   }
 
-  std::atomic<MemoryKind> memory_{MemoryKind::kVirtual};  // asked about while another thread makes a segment
+  std::atomic<MemoryKind> memory_{MemoryKind::kVirtual};  // read while another thread makes a segment
 };
 
-// Whether there is an ncclMemAlloc.
+// Whether this NCCL has ncclMemAlloc.
 Capability CanMakeNccl(const Driver& driver, const DeviceInfo&, const Placement&) {
   const NcclLibrary& nccl = driver.nccl;
   if (!nccl.available()) return Capability::No("there is no NCCL: " + nccl.why_missing);

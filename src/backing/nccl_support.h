@@ -1,4 +1,4 @@
-// Which memory NCCL takes for which registration, by the version that runs. Any thread.
+// Which memory NCCL accepts for which registration, by its running version. Any thread.
 #ifndef COMMPOOL_SRC_BACKING_NCCL_SUPPORT_H_
 #define COMMPOOL_SRC_BACKING_NCCL_SUPPORT_H_
 
@@ -8,7 +8,7 @@
 
 namespace commpool::internal {
 
-// What NCCL tells apart.
+// Kinds of memory that NCCL treats differently.
 enum class MemoryKind {
   kVirtual,      // one cuMemCreate handle on a device, with a shareable type
   kHostVirtual,  // one on a host NUMA node
@@ -17,11 +17,11 @@ enum class MemoryKind {
   kForeign,      // a user's functions made it
 };
 
-// ncclCommRegister. NCCL may take memory and not use it: cudaMalloc memory serves its legacy paths only
-// (NCCL_LEGACY_CUDA_REGISTER=1), and no error tells otherwise.
+// ncclCommRegister. NCCL may accept memory and not use it: only its legacy paths use cudaMalloc memory
+// (NCCL_LEGACY_CUDA_REGISTER=1), and no error says so.
 Capability CanRegisterLocalMemory(const NcclLibrary& nccl, MemoryKind memory);
 
-// ncclCommWindowRegister: ranks import each other's handle, so there must be one and only one.
+// ncclCommWindowRegister. Ranks import each other's handle, so a segment must have exactly one.
 Capability CanRegisterWindowMemory(const NcclLibrary& nccl, MemoryKind memory);
 
 }  // namespace commpool::internal

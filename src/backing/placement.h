@@ -1,4 +1,4 @@
-// Where memory lies, what may be made of it there, and who reaches it. Any thread.
+// Where memory lies, what can be done there, and which devices reach it. Any thread.
 #ifndef COMMPOOL_SRC_BACKING_PLACEMENT_H_
 #define COMMPOOL_SRC_BACKING_PLACEMENT_H_
 
@@ -14,7 +14,7 @@
 
 namespace commpool::internal {
 
-// Where a segment's physical memory is, and for whom it is made.
+// Where a segment's physical memory is, and the device that it is made for.
 struct Placement {
   enum class Kind { kDevice = COMMPOOL_LOCATION_DEVICE, kHostNuma = COMMPOOL_LOCATION_HOST_NUMA };
   Kind kind = Kind::kDevice;
@@ -22,7 +22,7 @@ struct Placement {
   int numa_node = -1;  // of kHostNuma
 };
 
-// Whether something can be done and, where not, why: for refusals and for `commpool info`.
+// Whether something is possible, and if not, why: for refusals and for `commpool info`.
 struct Capability {
   bool available = true;
   std::string reason;  // empty where available
@@ -34,16 +34,16 @@ struct Capability {
 // OK where the capability is there; else kNotSupported: "`what`: reason".
 Status RefuseUnless(const Capability& capability, const std::string& what);
 
-// Device memory needs a way from the peer to its owner; host memory a peer that maps host NUMA memory.
+// For device memory the peer must reach its owner; for host memory the peer must map host NUMA memory.
 Capability CanReach(const Driver& driver, const Placement& placement, int peer);
 
 CUmemLocation LocationOf(const Placement& placement);
 
-// For memory whose granularity nobody can ask: the page in which cudaMalloc takes memory from the device.
+// For memory without a known granularity: the page size of cudaMalloc.
 inline constexpr uint64_t kDevicePageBytes = 2 * kMiB;
 
-// Of cuMemCreate memory: the larger of what the driver recommends and the least that multicast binds (NVLS uses no
-// less, and falls back without a word). Asks only; makes no multicast object.
+// For cuMemCreate memory: the driver's recommendation, or multicast's minimum where that is larger (NVLS accepts no
+// less, and falls back silently). Only asks; makes no multicast object.
 Result<uint64_t> FindGranularity(const Driver& driver, const DeviceInfo& info, const Placement& placement);
 
 }  // namespace commpool::internal

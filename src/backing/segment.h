@@ -40,7 +40,7 @@ class DeviceContext {
 
   CUcontext get() const { return context_.get(); }
   int device() const { return context_.device(); }
-  // After this no owner calls the driver, not even the last one.
+  // From now on no owner calls the driver, not even the last one.
   void Abandon() { abandoned_ = true; }
 
  private:
@@ -48,8 +48,8 @@ class DeviceContext {
   std::atomic<bool> abandoned_{false};
 };
 
-// One contiguous range of memory, granted to its own device. Frees itself without waiting for anybody: the pool has
-// quiesced the device and deregistered the range before.
+// One contiguous range of memory, granted to its own device. It frees itself without a wait: before, the pool has
+// quiesced the device and deregistered the range.
 class Segment {
  public:
   virtual ~Segment() = default;
@@ -59,7 +59,7 @@ class Segment {
   CUdeviceptr address() const { return address_; }
   uint64_t bytes() const { return bytes_; }  // of the range: the request, rounded up to the granularity
 
-  // This segment as a territory, where memory and addresses can be parted; else null.
+  // This segment as a territory, where memory and addresses can be separated; else null.
   virtual Territory* territory() { return nullptr; }
 
   // Lets other devices of this process read and write the range, all of them in one call where the driver takes it so.
@@ -68,7 +68,7 @@ class Segment {
   Status Grant(int peer) { return Grant(std::span<const int>(&peer, 1)); }
   Status Revoke(int peer);
 
-  // The addresses stay reserved when the memory goes. Does nothing where the backing's own free ends both.
+  // Keeps the addresses reserved when the memory goes. Does nothing where the backing frees both in one call.
   virtual void KeepAddresses() {}
   // Frees now and says what failed; the destructor does the same and logs. At most one of them calls the driver.
   Status Release();
@@ -82,13 +82,14 @@ class Segment {
   const Driver& driver() const { return driver_; }
   const DeviceContext& context() const { return *context_; }
 
-  // The parts that differ, called with the device's context current, on live memory and for other devices only.
+  // The parts that differ between backings. Called with the device's context current, on live memory, for other
+  // devices.
   virtual Status GrantPeers(std::span<const int> peers) = 0;
-  // These refuse, with the reason of the backing's row; a backing that can do it overrides them.
+  // These refuse, with the reason of the backing's row. A backing that can do it overrides them.
   virtual Status RevokePeer(int peer);
   virtual Status ReleaseMemory() = 0;
 
-  // For destructors of derived classes: in ours their functions are gone.
+  // For destructors of derived classes: in the base destructor their functions are gone.
   void ReleaseAndLog();
 
  private:

@@ -190,7 +190,7 @@ uint64_t Territory::missing_bytes() const {
 Status Territory::ReleaseMemory() {
   Status first = UnmapPages(pages_.begin(), pages_.end());
   if (!first.ok()) {
-    Abandon();  // still mapped: nothing else can be given back
+    Abandon();  // still mapped, so nothing else can be released
     return first;
   }
   for (auto& [at, page] : pages_) {

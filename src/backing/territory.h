@@ -33,29 +33,29 @@ class Territory : public Segment {
   void KeepAddresses() override { range_.Abandon(); }
   void Abandon() override;
 
-  // Its memory can go and come back under its addresses. Each call does what is left to do, and nobody uses the memory:
-  // the pool has quiesced the device and deregistered the range before.
+  // Memory may go and come back at its addresses. Each call does what is left to do. Nobody uses the memory: the pool
+  // has quiesced the device and deregistered the range.
   //
   // Unmaps the memory, which the segment still owns. Where that fails it is mapped as before.
   Status UnmapAll();
-  // Releases the memory that is mapped nowhere.
+  // Releases all memory that is mapped nowhere.
   void ReleaseUnmapped();
   // Maps the memory again, for the device and its peers. Where it fails nothing is mapped. REQUIRES: nothing is
   // missing.
   Status MapAll();
-  // Has the backing make what was given back, and maps it likewise: whole pages from an address on, `at_least` bytes
-  // where there are so many. Returns where the rest begins; the end of the range: there is none. Where it fails some of
-  // it may be there, which UnmapAll takes out. REQUIRES: the device's context is current.
+  // Makes released memory again and maps it: whole pages from `from` on, at least `at_least` bytes where so many are
+  // missing. Returns where the rest begins; the range's end if nothing is missing. After a failure a part of it may
+  // exist; UnmapAll removes that. REQUIRES: the device's context is current.
   Result<CUdeviceptr> WakeFrom(CUdeviceptr from, uint64_t at_least, Backing& backing);
   uint64_t missing_bytes() const;
 
-  // The pages. REQUIRES: the context of the pool's device is current: a growth has many, and asking for it takes the
-  // driver 90 ns each time.
+  // The pages. REQUIRES: the context of the pool's device is current. A growth has many pages, and to ask for the
+  // context takes the driver 90 ns each time.
   //
   // Maps a page to free addresses of the territory. Nobody has access yet. kDriverError where a page could not be
   // unmapped before.
   Status Map(PhysicalMemory memory, CUdeviceptr at);
-  // Unmaps pages that lie in a row, in one call; returns them by address. Where it fails they are there as before.
+  // Unmaps adjacent pages in one call; returns them by address. Where it fails they are there as before.
   // REQUIRES: whole pages cover the range, all mapped.
   Result<ReservedVector<PhysicalMemory>> UnmapRow(CUdeviceptr at, uint64_t bytes);
   // Unmaps and releases the pages in the range, after a failure. A page that cannot be unmapped stays, and no other
@@ -74,13 +74,13 @@ class Territory : public Segment {
   using Pages = ReservedMap<CUdeviceptr, Page>;
   using Locations = ReservedVector<CUmemLocation>;
 
-  // `step(first, last, bytes)` for each row of mapped pages without a gap: a driver's call takes any number of whole
-  // mappings, and costs what it costs.
+  // Calls `step(first, last, bytes)` for each run of mapped pages without a gap: one driver call takes any number of
+  // whole mappings.
   template <typename Step>
   static Status ForEachRow(Pages::iterator first, Pages::iterator last, Step step);
 
   Status UnmapPages(Pages::iterator first, Pages::iterator last);
-  // Maps the pages that are mapped nowhere, and opens them to the pool's device and peers.
+  // Maps the pages that are mapped nowhere, and lets the pool's device and peers use them.
   Status MapPages(Pages::iterator first, Pages::iterator last);
   Status ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags);
   // REQUIRES: whole mappings cover the range; the device's context is current.
@@ -89,7 +89,7 @@ class Territory : public Segment {
   Status RevokePeer(int peer) override;
   Status ReleaseMemory() override;
 
-  std::shared_ptr<KeptAddresses> kept_;  // those of all segments live as long as one of them; null: it keeps none
+  std::shared_ptr<KeptAddresses> kept_;  // shared by all segments; null: it keeps none
   const Placement placement_;
   AddressRange range_;
   Pages pages_;

@@ -20,10 +20,10 @@ namespace {
 
 constexpr UserFunctionKind kAllocate = {"a user backing's allocate function"};
 constexpr UserFunctionKind kFree = {"a user backing's free function"};
-constexpr uint64_t kAlignment = 512;  // the least that blocks of a pool have
+constexpr uint64_t kAlignment = 512;  // the smallest alignment of a pool's blocks
 constexpr const char* kTheirsToShare = "access to a user backing's memory is given and taken by the user's functions";
 
-// "the user's allocate function (2 MiB on device 0)".
+// Such as "the user's allocate function (2 MiB on device 0)".
 std::string Describe(const char* function, uint64_t bytes, int device) {
   return std::string("the user's ") + function + " function (" + FormatBytes(bytes) + " on device " +
          std::to_string(device) + ")";
@@ -73,22 +73,22 @@ class UserBacking : public Backing {
     const auto address = reinterpret_cast<CUdeviceptr>(pointer);
     auto segment = std::make_unique<UserSegment>(*this, address, bytes, user_);
     const std::string complaint = WhyUnusable(address);
-    // The segment gives back what the user made.
+    // The segment frees what the user's function made.
     if (!complaint.empty()) return Status(StatusCode::kInvalidArgument, what + " returned " + complaint);
     return std::unique_ptr<Segment>(std::move(segment));
   }
 
-  // Empty for memory that serves. A mistake is found here and not in a kernel.
+  // Empty for usable memory. Finds a mistake here rather than in a kernel.
   std::string WhyUnusable(CUdeviceptr address) const {
     if (address % kAlignment != 0) return "memory that is not aligned to 512 bytes";
-    // The user's functions may have changed what is current.
+    // The user's functions may have changed the current context.
     ContextGuard guard(driver(), context()->get());
     unsigned type = 0;
     if (driver().cuda.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS) {
       return "memory that the CUDA driver does not know";
     }
     int owner = placement().device;
-    const bool on_device = type == CU_MEMORYTYPE_DEVICE;  // others, pinned host memory say, serve every device
+    const bool on_device = type == CU_MEMORYTYPE_DEVICE;  // other kinds, such as pinned host memory, serve every device
     if (on_device &&
         driver().cuda.cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == CUDA_SUCCESS &&
         owner != placement().device) {

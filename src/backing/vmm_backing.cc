@@ -19,8 +19,8 @@ namespace commpool::internal {
 
 namespace {
 
-// A real driver denies fabric handles to a process without an IMEX channel, and a refused call is an error in every run
-// under a sanitizer: so the channels are looked for first.
+// A real driver refuses fabric handles to a process without an IMEX channel. Under a sanitizer each refused call is an
+// error, so look for the channels first.
 bool MayHaveFabricHandles(const Driver& driver, const DeviceInfo& info) {
   if (!info.fabric_handles || driver.refusals->fabric_handles) return false;
   return driver.kind != DriverChoice::kCuda || access("/dev/nvidia-caps-imex-channels", F_OK) == 0;
@@ -43,8 +43,8 @@ class VmmBacking : public Backing {
         rdma_(basis.info.gpu_direct_rdma && basis.placement.kind == Placement::Kind::kDevice),
         handle_types_(HandleTypes(basis.driver, basis.info)) {}
 
-  // A refused handle type shows as one of several errors, so whatever is not a lack of memory tries the next. Later
-  // segments begin with what was accepted. The last failure has the fewest wishes in it, and so names the cause.
+  // A refused handle type shows as one of several errors, so every error but out-of-memory tries the next type. Later
+  // segments begin with the accepted type. The last try asks for the least, so its failure names the cause.
   Result<PhysicalMemory> MakePage(uint64_t bytes) override {
     for (size_t choice = accepted_;; ++choice) {
       Result<PhysicalMemory> memory = PhysicalMemory::Create(driver(), bytes, Properties(handle_types_[choice]));
@@ -55,7 +55,7 @@ class VmmBacking : public Backing {
     }
   }
 
-  // Makes and gives back the least that there is: the driver knows a granularity even for nodes that are not there.
+  // Makes and releases the smallest piece: the driver reports a granularity even for nodes that do not exist.
   Status Probe() {
     ContextGuard guard(driver(), context()->get());
     return MakePage(granularity()).status();
@@ -64,7 +64,7 @@ class VmmBacking : public Backing {
  private:
   // A segment is a territory of one page.
   Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest& request) override {
-    // Physical memory first: it is what runs out, and its failure names the location.
+    // Physical memory first, because memory is what runs out, and its failure names the location.
     PhysicalMemory memory = COMMPOOL_TRY(MakePage(bytes));
     std::shared_ptr<KeptAddresses> addresses = Addresses();
     AddressRange range = COMMPOOL_TRY(addresses->Take(bytes));
@@ -74,7 +74,7 @@ class VmmBacking : public Backing {
     return std::unique_ptr<Segment>(std::move(segment));
   }
 
-  // The last segment takes them along.
+  // The last segment destroys them.
   std::shared_ptr<KeptAddresses> Addresses() {
     MutexLock lock(mutex_);
     std::shared_ptr<KeptAddresses> addresses = addresses_.lock();
@@ -88,7 +88,7 @@ class VmmBacking : public Backing {
     return placement().kind == Placement::Kind::kHostNuma ? MemoryKind::kHostVirtual : MemoryKind::kVirtual;
   }
 
-  // Fabric handles that are denied on a device are denied to every pool. Host memory may be refused for itself.
+  // A refusal of fabric handles on a device holds for every pool. Host memory may be refused on its own.
   void LearnRefusal(unsigned handle_types) {
     if ((handle_types & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && placement().kind == Placement::Kind::kDevice) {
       driver().refusals->fabric_handles = true;
@@ -105,10 +105,10 @@ class VmmBacking : public Backing {
   }
 
   Mutex mutex_{LockRank::kLeaf};
-  std::weak_ptr<KeptAddresses> addresses_ COMMPOOL_GUARDED_BY(mutex_);  // of the segments
+  std::weak_ptr<KeptAddresses> addresses_ COMMPOOL_GUARDED_BY(mutex_);  // shared by the segments
   const bool rdma_;
   const std::vector<unsigned> handle_types_;
-  std::atomic<size_t> accepted_{0};  // asked about while another thread makes a segment
+  std::atomic<size_t> accepted_{0};  // read while another thread makes a segment
 };
 
 Status NoSuchNode(const Placement& placement, const Status& answer) {
@@ -116,7 +116,7 @@ Status NoSuchNode(const Placement& placement, const Status& answer) {
                                                   " that the driver makes memory on: " + answer.message());
 }
 
-// The device's own answer; whether a NUMA node exists shows when a backing is made.
+// The device's own answer. Whether a NUMA node exists shows only when a backing is made.
 Capability CanMakeVmm(const Driver&, const DeviceInfo& info, const Placement& placement) {
   const std::string device = "device " + std::to_string(info.device);
   if (!info.virtual_memory) return Capability::No(device + " has no virtual memory management (cuMemCreate)");
@@ -130,7 +130,7 @@ Result<std::unique_ptr<Backing>> MakeVmmBacking(BackingBasis basis, const Backin
   Placement& placement = basis.placement;
   const bool on_host = placement.kind == Placement::Kind::kHostNuma;
   if (on_host && placement.numa_node < 0) {
-    placement.numa_node = std::max(basis.info.host_numa_node, 0);  // the driver says -1 where there is one node only
+    placement.numa_node = std::max(basis.info.host_numa_node, 0);  // the driver says -1 on a machine with one node
   }
   const Result<uint64_t> granularity = FindGranularity(basis.driver, basis.info, placement);
   if (!granularity.ok()) return on_host ? NoSuchNode(placement, granularity.status()) : granularity.status();
