@@ -1,5 +1,5 @@
-// Ranks agree before they act (rule 2): what they tell each other before and after each step of a collective call, and
-// what follows from it. One decision, made from what all ranks have said, reaches every rank, so that all go or none.
+// Ranks agree before they act (rule 2): what they tell each other before and after each step of a collective call. One
+// decision, made from all messages, reaches every rank, so that all go or none.
 //
 //   round 1, intent:   what each rank was asked to do, and whether it could
 //   round 2, outcome:  of making and mapping memory, before the first NCCL call
@@ -21,8 +21,8 @@
 
 namespace commpool::internal {
 
-// This rank's calls: the last of the first `count`, ascending; empty where there are none. It is asked only where the
-// sequences differ, to name the first call that does.
+// This rank's calls: the last ones of the first `count`, ascending; empty where there are none. Asked only where the
+// sequences differ, to name the first difference.
 using CallHistory = std::function<Calls(uint64_t count)>;
 
 // Judges what all ranks say of communicators, rank 0's first, where they agree on all else. It runs where the channel
@@ -33,18 +33,18 @@ struct ClaimFindings {
 };
 using ClaimJudge = std::function<ClaimFindings(const std::vector<DomainClaim>& claims)>;
 
-// What this rank brings to a call for one of its pools.
+// This rank's part in a call for one of its pools.
 struct PoolInCall {
   Intent intent;
   CallHistory history = {};
   ClaimJudge judge = {};
 };
 
-// What follows for the pools of a call: all go on, or none.
+// The verdict for the pools of a call: all go on, or none.
 struct Agreement {
   Status status = {};
-  size_t refused = 0;     // where the status is not OK: the place of the pool that it is about
-  bool diverged = false;  // and whether it says how that pool's sequences differ
+  size_t refused = 0;     // for a failure: the place of the pool that it is about
+  bool diverged = false;  // and whether it describes a difference of that pool's sequences
   std::vector<Agreed> pools = {};
 };
 

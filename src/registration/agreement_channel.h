@@ -1,8 +1,8 @@
-// The ranks of a home communicator talk over it, host to host, before a collective step (rule 2).
+// The host-to-host channel between the ranks of a home, for agreement before a collective step (rule 2).
 //
-// Agreement needs one operation and no more: every rank says something, and one decision follows from what all have
-// said. One thread at a time uses a channel; every rank makes the same calls in the same order. A failure breaks a
-// channel, because its ranks are out of step, and every later call says so.
+// Agreement needs one operation: every rank sends a message, and gets one decision made from all messages. One thread
+// at a time uses a channel; every rank makes the same calls in the same order. A failure breaks a channel, because its
+// ranks are out of step; every later call then fails too.
 #ifndef COMMPOOL_SRC_REGISTRATION_AGREEMENT_CHANNEL_H_
 #define COMMPOOL_SRC_REGISTRATION_AGREEMENT_CHANNEL_H_
 
@@ -43,7 +43,7 @@ struct Decision {
 using Decider = std::function<Decision(const std::vector<std::string>& contents)>;
 
 struct BackgroundMessage {
-  int rank = 0;  // that sent it
+  int rank = 0;  // the sender
   std::string contents;
 };
 
@@ -52,7 +52,7 @@ inline bool BreaksChannel(const Status& status) {
   return status.code() == StatusCode::kRemoteFailure || status.code() == StatusCode::kDeadlineExceeded;
 }
 
-// What the ranks of a channel tell each other between rounds. Nothing here waits for a peer.
+// Messages between rounds. Nothing here waits for a peer.
 class BackgroundLine {
  public:
   virtual ~BackgroundLine() = default;
@@ -64,7 +64,7 @@ class BackgroundLine {
   // Any thread; a system call and no lock.
   virtual void Wake() = 0;
 
-  // False while earlier bytes are still queued: the sender keeps the new ones meanwhile.
+  // False while earlier bytes are still queued; then the sender keeps the new ones.
   virtual bool takes_more() = 0;
   // Sends to rank 0; rank 0 sends to every other rank.
   virtual void Send(const std::string& message) = 0;
@@ -82,12 +82,12 @@ class AgreementChannel {
   // The channel's place among those of its home, the same on every rank; 0 where it has none.
   uint64_t number() const { return number_; }
 
-  // Every rank gives some bytes, of any length, and gets the decision that `decide` makes of all of them: on rank 0,
-  // or on every rank where the channel takes all bytes to all. Rank 0 is bound by a decision once it has begun to send
-  // it. kDeadlineExceeded, naming the ranks that are missing and `step`, where they do not come in time;
-  // kRemoteFailure where one has gone.
+  // Every rank sends some bytes, of any length, and gets the decision that `decide` makes of all of them: on rank 0, or
+  // on every rank where the channel brings all bytes to all. Rank 0 is bound by a decision once it has begun to send
+  // it. kDeadlineExceeded, with the missing ranks and `step`, where they do not come in time; kRemoteFailure where one
+  // has gone.
   virtual Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) = 0;
-  // A round for this channel that went over another one has failed: the ranks are out of step here too.
+  // A round for this channel went over another one and failed: the ranks are out of step here too.
   virtual void Break(const Status& why) = 0;
 
   // The lost ranks that it knows of. Shared, because a reader may outlive the channel. Never null.
@@ -100,7 +100,7 @@ class AgreementChannel {
   AgreementChannel(int rank, int ranks, uint64_t number = 0,
                    std::shared_ptr<LostRanks> lost_ranks = std::make_shared<LostRanks>())
       : rank_(rank), ranks_(ranks), number_(number), lost_ranks_(std::move(lost_ranks)) {}
-  // As the other one is known.
+  // The same as the other channel's.
   AgreementChannel(const AgreementChannel&) = default;
 
  private:

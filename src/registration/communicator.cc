@@ -51,8 +51,8 @@ Status Communicator::CheckNoneLost(const char* call) const {
 Status AwaitCommunicator(const Driver& driver, const Communicator& communicator, ncclResult_t result, const char* call,
                          uint64_t bytes, uint64_t deadline_ms) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
-  // A window's registration on a nonblocking communicator may answer with success while it goes on (nccl4py documents
-  // it, NCCL 2.28.9 does it): what the communicator says of itself decides.
+  // A window's registration on a nonblocking communicator may return success while it goes on (nccl4py documents it,
+  // NCCL 2.28.9 does it). So the communicator's own state decides.
   if (result == ncclSuccess && driver.nccl.ncclCommGetAsyncError != nullptr) {
     ncclResult_t state = ncclSuccess;
     if (driver.nccl.ncclCommGetAsyncError(communicator.handle, &state) == ncclSuccess) result = state;
@@ -65,7 +65,7 @@ Status AwaitCommunicator(const Driver& driver, const Communicator& communicator,
                                                        "communicator and abandon it");
     }
     if (Status none_lost = communicator.CheckNoneLost(call); !none_lost.ok()) return none_lost;
-    std::this_thread::sleep_for(std::chrono::microseconds(50));  // polling is what NCCL offers for nonblocking calls
+    std::this_thread::sleep_for(std::chrono::microseconds(50));  // NCCL offers only polling for nonblocking calls
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = driver.nccl.ncclCommGetAsyncError(communicator.handle, &state);
     result = asked == ncclSuccess ? state : asked;

@@ -1,4 +1,4 @@
-// What commpool needs to know of a communicator, asked of NCCL once. Values: any thread.
+// What commpool must know of a communicator; NCCL is asked once. Values: any thread.
 #ifndef COMMPOOL_SRC_REGISTRATION_COMMUNICATOR_H_
 #define COMMPOOL_SRC_REGISTRATION_COMMUNICATOR_H_
 
@@ -18,7 +18,7 @@ struct Communicator {
   int rank = 0;
   int ranks = 1;
   int device = 0;
-  uint64_t number = 0;  // of a symmetric pool's: its place in collective calls; home's is 0
+  uint64_t number = 0;  // for a symmetric pool: the place in collective calls; home has 0
 
   // The lost ranks of a symmetric pool's home: they come to no call on this communicator either. Null where nobody
   // watches.
@@ -28,7 +28,7 @@ struct Communicator {
   Status CheckNoneLost(const char* call) const;
 };
 
-// In which state a program gives a communicator up: NCCL cannot be asked about one that has ended.
+// Whether a communicator that the program abandons is still alive: NCCL cannot be asked about an ended one.
 enum class CommunicatorLife {
   kAlive,  // NCCL may be called with it
   kEnded,  // aborted, destroyed or revoked

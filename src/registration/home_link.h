@@ -1,10 +1,10 @@
 // The connections between the ranks of one home, shared by all pools that are made across it: one to rank 0 for each
 // other rank. Each pool has a channel in it, by number.
 //
-// Whoever waits in a round reads for all: it puts what came for others into their mailboxes, so a round costs no change
-// of threads. The link's one thread, the watcher (link_watcher.cc), reads where nobody waits, sends heartbeats, notes
-// ranks that are lost (their connection ended without a goodbye, or they are silent past the deadline), tells who wants
-// to know, and does the channels' work in the background. Rank 0 tells the others. Any thread.
+// A thread that waits in a round reads for all: it puts messages for others into their mailboxes, so a round needs no
+// change of threads. The link's one thread, the watcher (link_watcher.cc), reads where nobody waits, sends heartbeats,
+// notices lost ranks (their connection ended without a goodbye, or they are silent past the deadline), calls the
+// listeners, and does the channels' work in the background. Rank 0 tells the others. Any thread.
 #ifndef COMMPOOL_SRC_REGISTRATION_HOME_LINK_H_
 #define COMMPOOL_SRC_REGISTRATION_HOME_LINK_H_
 
@@ -40,8 +40,8 @@ struct LinkTraffic {
 
 class HomeLink {
  public:
-  // Opens it over TCP. Rank 0 waits for every other rank. Where some do not come, those that did come hear it in their
-  // first round. kOutOfMemory where the system has no descriptor or thread left.
+  // Opens it over TCP. Rank 0 waits for every other rank. If some do not come, those that did hear it in their first
+  // round. kOutOfMemory where the system has no descriptor or thread left.
   static Result<std::shared_ptr<HomeLink>> Accept(const LinkOptions& options, Listener listener);
   // Of the ranks other than 0.
   static Result<std::shared_ptr<HomeLink>> Join(const LinkOptions& options, const std::string& address);
@@ -65,7 +65,7 @@ class HomeLink {
   // Tells the peers why.
   void EndChannel(uint64_t number, const std::string& why);
 
-  // Waits until `done`, which runs under the link's lock, says true; returns false where the deadline passed before.
+  // Waits until `done`, called under the link's lock, returns true; false where the deadline passes first.
   bool Await(Deadline deadline, const std::function<bool()>& done);
   // Reads what is there, unless somebody else reads already.
   void ReadNow();
@@ -117,7 +117,7 @@ class HomeLink {
   // Of the watcher.
   Status StartWatching();
   void Watch();
-  // Time in which this process did not run does not count as silence of others.
+  // Time in which this process did not run is not counted as the others' silence.
   void NoteSilentRanks(std::chrono::milliseconds unwatched);
   // The rest is under the lock.
   void Take(ReservedVector<Arrival> arrivals);

@@ -1,7 +1,7 @@
 // Which ranks of a home are known to be lost: their connection ended without a word, or they were silent too long.
 //
-// The channel's watcher notes them. Everybody else looks: a rank that is lost comes to no round and to no NCCL call, so
-// whoever waits for it ends at once with its name. Asking costs one load. Any thread.
+// The channel's watcher notes them. A lost rank comes to no round and to no NCCL call, so every thread that waits for
+// it ends at once with its name. Asking costs one load. Any thread.
 #ifndef COMMPOOL_SRC_REGISTRATION_LOST_RANKS_H_
 #define COMMPOOL_SRC_REGISTRATION_LOST_RANKS_H_
 
@@ -28,7 +28,7 @@ class LostRanks {
   // OK while all are there; then kRemoteFailure: "rank 2 was lost 12 ms ago: its connection ended".
   Status status() const;
 
-  // `how` says what was seen: "its connection ended". The first loss counts; later ones often follow from it.
+  // `how`: what was seen, such as "its connection ended". The first loss counts; later ones often follow from it.
   void Note(int rank, const std::string& how);
 
   // Called once each, with the first lost rank, by the thread that calls CallListeners.

@@ -1,4 +1,4 @@
-// What has come for one channel of a home link. Guarded by the link's lock.
+// The messages for one channel of a home link. The link's lock guards it.
 #ifndef COMMPOOL_SRC_REGISTRATION_MAILBOX_H_
 #define COMMPOOL_SRC_REGISTRATION_MAILBOX_H_
 

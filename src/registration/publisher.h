@@ -3,7 +3,7 @@
 // every rank of the first difference.
 //
 // It works on the thread of the link's watcher and waits for nothing. A dead or slow peer delays nobody: the comparison
-// goes on without it, or catches up later.
+// continues without it, or catches up later.
 #ifndef COMMPOOL_SRC_REGISTRATION_PUBLISHER_H_
 #define COMMPOOL_SRC_REGISTRATION_PUBLISHER_H_
 

@@ -1,4 +1,4 @@
-// Ranks, as messages name them.
+// The names of ranks in messages.
 #ifndef COMMPOOL_SRC_REGISTRATION_RANK_NAMES_H_
 #define COMMPOOL_SRC_REGISTRATION_RANK_NAMES_H_
 

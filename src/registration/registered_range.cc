@@ -11,7 +11,7 @@ namespace commpool::internal {
 
 namespace {
 
-// Whether NCCL may go on with what its caller gave up.
+// Whether NCCL may continue a registration that its caller gave up.
 bool MayGoOn(const Status& status) {
   return status.code() == StatusCode::kDeadlineExceeded || status.code() == StatusCode::kRemoteFailure;
 }

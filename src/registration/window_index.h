@@ -1,5 +1,5 @@
-// From a pointer and a communicator to the window that holds it, for all pools of a process: without a lock, a driver
-// call or a write, so that any number of threads look at once (rule 3).
+// WindowIndex: finds the window that holds a pointer on a communicator, for all pools of a process. It takes no lock,
+// calls no driver and writes nothing, so any number of threads can look at once (rule 3).
 //
 // Two tables take turns: a change writes the one that is not published, then publishes it. A reader that is overtaken
 // by two changes sees that its table's version moved, and looks again; it never waits for a writer. Tables that grew
