@@ -217,22 +217,28 @@ TEST_F(SymmetricSleep, WaitsForGraphsOfAnyRank) {
   for (int rank = 0; rank <= last(); ++rank) captures[static_cast<size_t>(rank)].DestroyGraph();
 }
 
-// Captured by nobody's leave, as torch.cuda.graph does it: symmetric kernels go by the window's place alone.
+// Nobody announces the capture, as with torch.cuda.graph: symmetric kernels go by their windows' places alone.
 TEST_F(SymmetricSleep, GraphsOfSymmetricKernelsAreRightAfterEachSleep) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
-  ExpectOk(Reserve(4 * kMiB));
-  constexpr size_t kCount = kMiB / sizeof(float);
-  const std::vector<CUdeviceptr> blocks = Allocate(3 * kMiB);
+  ExpectOk(Reserve(8 * kMiB));
+  constexpr size_t kCount = 64 * kKiB / sizeof(float);
+  const std::vector<CUdeviceptr> blocks = Allocate(4 * kMiB);
   std::vector<CUgraphExec> graphs(blocks.size());
-  const auto block_of = [&](const Rank& rank) { return blocks[static_cast<size_t>(rank.number)]; };
+  const auto part_of = [&](const Rank& rank, uint64_t part) {
+    return blocks[static_cast<size_t>(rank.number)] + part * kMiB;
+  };
   ExpectOk(Run([&](Rank& rank) {
     const CudaDriver& cuda = driver().cuda;
-    void* const sum = reinterpret_cast<void*>(block_of(rank) + kMiB);
+    const NcclLibrary& nccl = driver().nccl;
+    std::array<float*, 4> parts = {};
+    for (size_t part = 0; part < parts.size(); ++part) parts[part] = reinterpret_cast<float*>(part_of(rank, part));
+    const auto [mine, sum, gathered, scattered] = parts;
     CUgraph graph = nullptr;
     EXPECT_EQ(cuda.cuStreamBeginCapture(rank.stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-    EXPECT_EQ(driver().nccl.ncclAllReduce(reinterpret_cast<void*>(block_of(rank)), sum, kCount, ncclFloat, ncclSum,
-                                          rank.communicator, rank.stream),
+    EXPECT_EQ(nccl.ncclAllReduce(mine, sum, kCount, ncclFloat, ncclSum, rank.communicator, rank.stream), ncclSuccess);
+    EXPECT_EQ(nccl.ncclAllGather(mine, gathered, kCount, ncclFloat, rank.communicator, rank.stream), ncclSuccess);
+    EXPECT_EQ(nccl.ncclReduceScatter(gathered, scattered, kCount, ncclFloat, ncclSum, rank.communicator, rank.stream),
               ncclSuccess);
     EXPECT_EQ(cuda.cuStreamEndCapture(rank.stream, &graph), CUDA_SUCCESS);
     EXPECT_EQ(cuda.cuGraphInstantiateWithFlags(&graphs[static_cast<size_t>(rank.number)], graph, 0), CUDA_SUCCESS);
@@ -244,15 +250,19 @@ TEST_F(SymmetricSleep, GraphsOfSymmetricKernelsAreRightAfterEachSleep) {
     ExpectOk(Wake());
     ExpectOk(Run([&](Rank& rank) {
       const CudaDriver& cuda = driver().cuda;
-      const float mine = static_cast<float>(rank.number + sleeps);
-      const std::vector<float> values(kCount, mine);
-      std::vector<float> sums(kCount);
-      EXPECT_EQ(cuda.cuMemcpyHtoDAsync(block_of(rank), values.data(), kMiB, rank.stream), CUDA_SUCCESS);
+      const int value = rank.number + sleeps;
+      const std::vector<float> mine(kCount, static_cast<float>(value));
+      std::vector<float> sum(kCount);
+      std::vector<float> scattered(kCount);
+      const size_t bytes = kCount * sizeof(float);
+      EXPECT_EQ(cuda.cuMemcpyHtoDAsync(part_of(rank, 0), mine.data(), bytes, rank.stream), CUDA_SUCCESS);
       EXPECT_EQ(cuda.cuGraphLaunch(graphs[static_cast<size_t>(rank.number)], rank.stream), CUDA_SUCCESS);
-      EXPECT_EQ(cuda.cuMemcpyDtoHAsync(sums.data(), block_of(rank) + kMiB, kMiB, rank.stream), CUDA_SUCCESS);
+      EXPECT_EQ(cuda.cuMemcpyDtoHAsync(sum.data(), part_of(rank, 1), bytes, rank.stream), CUDA_SUCCESS);
+      EXPECT_EQ(cuda.cuMemcpyDtoHAsync(scattered.data(), part_of(rank, 3), bytes, rank.stream), CUDA_SUCCESS);
       EXPECT_EQ(cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
-      const int all = rank.ranks * (rank.ranks - 1) / 2 + rank.ranks * sleeps;
-      EXPECT_EQ(sums, std::vector<float>(kCount, static_cast<float>(all)));
+      const int of_all = rank.ranks * (rank.ranks - 1) / 2 + rank.ranks * sleeps;
+      EXPECT_EQ(sum, std::vector<float>(kCount, static_cast<float>(of_all)));
+      EXPECT_EQ(scattered, std::vector<float>(kCount, static_cast<float>(rank.ranks * value)));
       return Status();
     }));
   }
