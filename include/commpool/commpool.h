@@ -221,7 +221,7 @@ COMMPOOL_API commpool_status commpool_pools_verify(const commpool_pool* pools, s
 
 /* ---- Sleep and wake --------------------------------------------------------------------------------------------- */
 
-/* What stays of the live blocks' contents: nothing, or a copy in the host's pinned memory. */
+/* What stays of the live blocks' contents: nothing, or a copy in the host's pinned memory. kept.h has other places. */
 typedef enum commpool_keep { COMMPOOL_KEEP_DISCARD = 0, COMMPOOL_KEEP_HOST = 1 } commpool_keep;
 
 /* Live graphs that captured with the pool: a reason to refuse, or known to hold no collectives, whose buffers NCCL may
@@ -428,7 +428,7 @@ typedef struct commpool_statistics {
   uint64_t host_waits;   /* for work on the device, inside allocations */
   uint64_t held_bytes;   /* of windows whose communicator ended first: NCCL before 2.29.7 keeps them for good */
   uint64_t asleep_bytes; /* of reserved_bytes: given back while the pool sleeps */
-  uint64_t kept_bytes;   /* of pinned host memory, with what a sleeping pool keeps */
+  uint64_t kept_bytes;   /* on the host or in files, with what the pool keeps (kept.h) */
 } commpool_statistics;
 
 /* Peaks may miss what a thread's cache handed out and took back between two changes of the pool's free memory. */

@@ -14,12 +14,14 @@
 #define COMMPOOL_POOL_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "commpool/buffer.h"
 #include "commpool/commpool.h"
+#include "commpool/kept.h"
 #include "commpool/option.h"
 #include "commpool/status.h"
 
@@ -48,6 +50,23 @@ enum class Streams { kMayDie = COMMPOOL_STREAMS_MAY_DIE, kOutlive = COMMPOOL_STR
 // For sleep(): what stays of the blocks' contents, and whether live graphs that captured with the pool are refused.
 enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST };
 enum class LiveGraphs { kRefused = COMMPOOL_GRAPHS_REFUSED, kNoCollectives = COMMPOOL_GRAPHS_NO_COLLECTIVES };
+
+enum class KeptIn {
+  kPinned = COMMPOOL_KEPT_IN_PINNED,
+  kPageable = COMMPOOL_KEPT_IN_PAGEABLE,
+  kFiles = COMMPOOL_KEPT_IN_FILES
+};
+
+// What is kept, and where: commpool_sleep_options in kept.h.
+struct SleepOptions {
+  Keep keep = Keep::kHost;
+  LiveGraphs graphs = LiveGraphs::kRefused;
+  KeptIn kept_in = KeptIn::kPinned;
+  std::string directory = {};
+  bool retain = false;
+  std::optional<std::vector<const void*>> blocks = {};
+  std::vector<const void*> constants = {};
+};
 
 // Whether an abandoned communicator is still alive. The program must say it: NCCL cannot be asked about an ended one.
 enum class CommunicatorLife { kAlive, kEnded };
@@ -111,6 +130,29 @@ struct WindowPlace {
   std::uint64_t offset = 0;
 };
 
+namespace detail {
+
+// Points into `options`.
+inline commpool_sleep_options ToC(const SleepOptions& options) {
+  commpool_sleep_options c_options;
+  commpool_sleep_options_init(&c_options);
+  c_options.keep = static_cast<commpool_keep>(options.keep);
+  c_options.graphs = static_cast<commpool_graphs>(options.graphs);
+  c_options.kept_in = static_cast<commpool_kept_in>(options.kept_in);
+  c_options.directory = options.directory.c_str();
+  c_options.retain = options.retain ? 1 : 0;
+  static const void* const none = nullptr;  // an empty list is one, and its data() may be null
+  if (options.blocks) {
+    c_options.blocks = options.blocks->empty() ? &none : options.blocks->data();
+    c_options.block_count = options.blocks->size();
+  }
+  c_options.constants = options.constants.data();
+  c_options.constant_count = options.constants.size();
+  return c_options;
+}
+
+}  // namespace detail
+
 // Owns a pool and destroys it in the end (commpool_pool_destroy: never a collective call). A default pool belongs to
 // the library, and stays.
 class Pool {
@@ -158,7 +200,19 @@ class Pool {
     return detail::FromC(
         commpool_pool_sleep(pool_, static_cast<commpool_keep>(keep), static_cast<commpool_graphs>(graphs)));
   }
+  Status sleep(const SleepOptions& options) {
+    const commpool_sleep_options c_options = detail::ToC(options);
+    return detail::FromC(commpool_pools_sleep_keeping(&pool_, 1, &c_options));
+  }
   Status wake() { return detail::FromC(commpool_pool_wake(pool_)); }
+  Status retain(bool retain = true) { return detail::FromC(commpool_pool_retain(pool_, retain ? 1 : 0)); }
+  // For reading on the host.
+  Result<const void*> kept(const void* pointer, std::uint64_t bytes) const {
+    const void* kept = nullptr;
+    Status status = detail::FromC(commpool_pool_kept(pool_, pointer, bytes, &kept));
+    if (!status.ok()) return status;
+    return kept;
+  }
 
   // Blocks.
   Result<Buffer> allocate(std::uint64_t bytes, Stream stream, Alignment alignment = {}) {
@@ -270,6 +324,10 @@ class Pool {
 inline Status sleep(const std::string& tag, Keep keep = Keep::kDiscard, LiveGraphs graphs = LiveGraphs::kRefused) {
   return detail::FromC(
       commpool_sleep(tag.c_str(), static_cast<commpool_keep>(keep), static_cast<commpool_graphs>(graphs)));
+}
+inline Status sleep(const std::string& tag, const SleepOptions& options) {
+  const commpool_sleep_options c_options = detail::ToC(options);
+  return detail::FromC(commpool_sleep_keeping(tag.c_str(), &c_options));
 }
 inline Status wake(const std::string& tag) { return detail::FromC(commpool_wake(tag.c_str())); }
 

@@ -127,6 +127,60 @@ SleepRequest ParseSleep(int32_t keep, int32_t graphs) {
   return request;
 }
 
+namespace {
+
+// Addresses in blocks, sorted.
+Result<std::vector<uint64_t>> ReadBlocks(const char* what, const void* const* blocks, size_t count,
+                                         FunctionRef<Status(const void*)> is_live) {
+  std::vector<uint64_t> addresses;
+  if (count != 0 && blocks == nullptr) {
+    return Status(StatusCode::kInvalidArgument, std::string(what) + " is null and its count is not 0");
+  }
+  for (size_t place = 0; place < count; ++place) {
+    COMMPOOL_TRY(is_live(blocks[place]).under(std::string(what) + " " + std::to_string(place)));
+    addresses.push_back(reinterpret_cast<uint64_t>(blocks[place]));
+  }
+  std::sort(addresses.begin(), addresses.end());
+  return addresses;
+}
+
+Status ReadCopies(const commpool_sleep_options& given, FunctionRef<Status(const void*)> is_live, KeptCopies& copies) {
+  const bool files = copies.in == KeptIn::kFiles;
+  if (files && (given.directory == nullptr || *given.directory == 0)) {
+    return Status(StatusCode::kInvalidArgument, "kept_in FILES needs a directory");
+  }
+  if (files && given.retain != 0) {
+    return Status(StatusCode::kInvalidArgument, "copies in files are not retained: those in the host's memory are");
+  }
+  if (given.constant_count != 0 && given.retain == 0) {
+    return Status(StatusCode::kInvalidArgument, "constants are copied once where copies are retained: set retain");
+  }
+  if (files) copies.directory = given.directory;
+  copies.retain = given.retain != 0;
+  copies.all = given.blocks == nullptr;
+  copies.blocks = COMMPOOL_TRY(ReadBlocks("blocks", given.blocks, given.block_count, is_live));
+  copies.constants = COMMPOOL_TRY(ReadBlocks("constants", given.constants, given.constant_count, is_live));
+  return Status();
+}
+
+}  // namespace
+
+SleepRequest ParseSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(const void*)> is_live) {
+  SleepRequest request;
+  if (given == nullptr) {
+    request.readiness = Status(StatusCode::kInvalidArgument, "the sleep options are null");
+    return request;
+  }
+  request.readiness = CheckStructBytes("sleep_options", given->struct_bytes, sizeof(*given));
+  if (!request.readiness.ok()) return request;
+  request = ParseSleep(NumberOf(given->keep), NumberOf(given->graphs));
+  if (!request.readiness.ok()) return request;
+  request.readiness =
+      ReadWord("kept_in", NumberOf(given->kept_in), {"PINNED", "PAGEABLE", "FILES"}, &request.copies.in);
+  if (request.readiness.ok()) request.readiness = ReadCopies(*given, is_live, request.copies);
+  return request;
+}
+
 Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given) {
   ScopeRequest request;
   if (given == nullptr) return request;

@@ -9,7 +9,9 @@
 #include <optional>
 
 #include "commpool/commpool.h"
+#include "commpool/kept.h"
 #include "commpool/status.h"
+#include "src/base/function_ref.h"
 #include "src/pool/options.h"
 #include "src/pool/scope_table.h"
 #include "src/pool/settings/settings.h"
@@ -27,6 +29,8 @@ std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given);
 
 // Takes the numbers of a commpool_keep and a commpool_graphs (NumberOf). The request says what is wrong with them.
 SleepRequest ParseSleep(int32_t keep, int32_t graphs);
+// Likewise. `is_live`: whether a pointer lies in a live block of a pool.
+SleepRequest ParseSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(const void*)> is_live);
 
 // Null means the defaults. The caller sets the pool.
 Result<ScopeRequest> ParseScopeOptions(const commpool_scope_options* given);

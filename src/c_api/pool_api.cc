@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "commpool/commpool.h"
+#include "commpool/kept.h"
 #include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/options.h"
@@ -66,6 +67,17 @@ commpool_status commpool_pool_functions(commpool_pool pool, commpool_plain_alloc
     Status status = Store(FunctionOf(runtime, *found), allocate);
     if (status.ok()) *release = FreeBlock;
     return status;
+  });
+}
+
+commpool_status commpool_pool_retain(commpool_pool pool, int retain) {
+  return WithPool(pool, [&](Pool& found) { return found.Retain(retain != 0); });
+}
+
+commpool_status commpool_pool_kept(commpool_pool pool, const void* pointer, uint64_t bytes, const void** kept) {
+  return WithPool(pool, [&](Pool& found) -> Status {
+    if (kept == nullptr) return NullOutput();
+    return Store(found.Kept(AddressOf(pointer), bytes), kept);
   });
 }
 

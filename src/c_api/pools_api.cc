@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "commpool/commpool.h"
+#include "commpool/kept.h"
 #include "src/base/function_ref.h"
 #include "src/base/try.h"
 #include "src/c_api/boundary.h"
@@ -65,6 +66,17 @@ commpool_status ForTagged(const char* tag, FunctionRef<Status(Pool&)> call) {
     if (tag == nullptr || *tag == 0) return Status(StatusCode::kInvalidArgument, "the tag is null or empty");
     return OnTagged(runtime, tag, call);
   });
+}
+
+// Whether a pointer lies in a live block: for a name in sleep options.
+Status CheckLive(const void* pointer) {
+  const auto owner = OpenedProcessRuntime()->addresses().OwnerOf(AddressOf(pointer));
+  const Status found = owner.ok() ? (*owner)->FindBlock(AddressOf(pointer)).status() : owner.status();
+  return found.ok() ? found : Status(StatusCode::kInvalidArgument, found.message());
+}
+
+Status SleepKeeping(Pool& pool, const commpool_sleep_options* options) {
+  return pool.Sleep(ParseSleepOptions(options, [](const void* pointer) { return CheckLive(pointer); }));
 }
 
 Status NullOptions() { return Status(StatusCode::kInvalidArgument, "options or the output pointer is null"); }
@@ -162,6 +174,15 @@ commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count) {
 
 commpool_status commpool_sleep(const char* tag, commpool_keep keep, commpool_graphs graphs) {
   return ForTagged(tag, [&](Pool& pool) { return pool.open() ? SleepAs(pool, keep, graphs) : Status(); });
+}
+
+commpool_status commpool_pools_sleep_keeping(const commpool_pool* pools, size_t count,
+                                             const commpool_sleep_options* options) {
+  return ForPools(pools, count, [&](Pool& pool, size_t) { return SleepKeeping(pool, options); });
+}
+
+commpool_status commpool_sleep_keeping(const char* tag, const commpool_sleep_options* options) {
+  return ForTagged(tag, [&](Pool& pool) { return pool.open() ? SleepKeeping(pool, options) : Status(); });
 }
 
 commpool_status commpool_wake(const char* tag) {

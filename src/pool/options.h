@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "commpool/commpool.h"
+#include "commpool/kept.h"
 #include "commpool/status.h"
 #include "src/backing/backing_table.h"
 #include "src/engine/symmetric_engine.h"
@@ -33,8 +34,23 @@ enum class Keeper { kProgram, kLibrary };
 // What to keep in sleep.
 enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST };
 enum class LiveGraphs { kRefused = COMMPOOL_GRAPHS_REFUSED, kNoCollectives = COMMPOOL_GRAPHS_NO_COLLECTIVES };
+enum class KeptIn {
+  kPinned = COMMPOOL_KEPT_IN_PINNED,
+  kPageable = COMMPOOL_KEPT_IN_PAGEABLE,
+  kFiles = COMMPOOL_KEPT_IN_FILES
+};
+// What Keep::kHost means: of which blocks, and where.
+struct KeptCopies {
+  KeptIn in = KeptIn::kPinned;
+  std::string directory = {};            // of kFiles
+  bool retain = false;                   // they stay once the pool is awake
+  bool all = true;                       // of all live blocks, not of those that are named
+  std::vector<uint64_t> blocks = {};     // addresses in them, sorted
+  std::vector<uint64_t> constants = {};  // likewise: copied once, while their copies are retained
+};
 struct SleepRequest {
   Keep keep = Keep::kDiscard;
+  KeptCopies copies = {};
   LiveGraphs graphs = LiveGraphs::kRefused;
   Status readiness = {};  // the error of the program's arguments, which the other ranks must hear
 };

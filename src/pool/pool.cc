@@ -107,6 +107,19 @@ void Pool::DropKept() {
   segments_.kept().Drop();
 }
 
+Status Pool::Retain(bool retain) {
+  MutexLock growth(segments_.growth());
+  return basis_->Named(segments_.kept().Retain(retain).under("retain"));
+}
+
+Result<const std::byte*> Pool::Kept(CUdeviceptr address, uint64_t bytes) {
+  MutexLock collective(segments_.collective());
+  MutexLock growth(segments_.growth());
+  Result<const std::byte*> kept = segments_.kept().Find(blocks_, {address, bytes}, asleep());
+  if (kept.ok()) return kept;
+  return basis_->Named(kept.status().under("kept"));
+}
+
 void Pool::Abandon() {
   mode_->BeforeAbandon();
   basis_->life.Abandon();

@@ -93,6 +93,10 @@ class Pool final : public BlockOwner {
   Status Sleep(const SleepRequest& request) { return mode_->Sleep(request); }
   Status Wake() { return mode_->Wake(); }
   bool asleep() const { return basis_->life.asleep(); }
+  // Whether what it keeps stays once it is awake.
+  Status Retain(bool retain);
+  // Where the copy of so many bytes at an address can be read. Waits for a sleep or wake that is under way.
+  Result<const std::byte*> Kept(CUdeviceptr address, uint64_t bytes);
   // The handle has ended: the pool serves no more, and a segment goes when its last block is freed.
   void Destroy();
   // The runtime ends: wait for nothing and call no NCCL.

@@ -9,7 +9,7 @@ import unittest
 import abi
 import symbols
 
-LIBRARY, HEADER = sys.argv[1:]
+LIBRARY, HEADER, COMMPOOL_H = sys.argv[1:]
 
 
 def node(version):
@@ -66,5 +66,7 @@ class ExportedSymbols(unittest.TestCase):
         self.assertEqual(symbols.shared_name(self.readelf), f"libcommpool.so.{major}")
 
     def test_the_surface_stays_small(self):
-        self.assertLessEqual(len(symbols.declared(self.header)), 55)
-        self.assertLessEqual(len(self.header.splitlines()), 500)
+        first = pathlib.Path(COMMPOOL_H).read_text()
+        for header, functions, lines in ((first, 55, 500), (self.header, 75, 900)):
+            self.assertLessEqual(len(symbols.declared(header)), functions)
+            self.assertLessEqual(len(header.splitlines()), lines)

@@ -15,7 +15,7 @@ _HEADERS = os.path.join(emulated.REPOSITORY, "include")
 _SCALARS = {ctypes.c_size_t: "size_t", ctypes.c_int: "int", ctypes.c_uint64: "uint64_t", ctypes.c_double: "double"}
 
 
-def header(path="include/commpool/commpool.h"):
+def header(path="include/commpool/c_headers.h"):
     with open(os.path.join(emulated.REPOSITORY, path), encoding="utf-8") as file:
         return re.sub(r"/\*.*?\*/|//[^\n]*", "", file.read(), flags=re.DOTALL)
 
@@ -89,13 +89,13 @@ class Pools(unittest.TestCase):
 
 class Layout(unittest.TestCase):
     def test_is_what_a_compiler_makes_of_the_header(self):
-        lines = ["#include <commpool/commpool.h>"]
+        lines = ["#include <commpool/kept.h>"]
         for name, struct in _abi.STRUCTS.items():
             lines.append(f"_Static_assert(sizeof({name}) == {ctypes.sizeof(struct)}, \"{name}\");")
             for field in struct._fields_:
                 offset = getattr(struct, field[0]).offset
                 lines.append(f"_Static_assert(offsetof({name}, {field[0]}) == {offset}, \"{name}.{field[0]}\");")
-                enumerations = r"backing|location|frees|mode|moves|streams|filter|exhaust|state"
+                enumerations = r"backing|location|frees|mode|moves|streams|filter|exhaust|state|keep|kept|graphs"
                 if field[1] in _SCALARS and not re.match(enumerations, field[0]):
                     lines.append(f"_Static_assert(_Generic((({name}*)0)->{field[0]}, {_SCALARS[field[1]]}: 1, "
                                  f"default: 0), \"the type of {name}.{field[0]}\");")
@@ -116,11 +116,12 @@ class Layout(unittest.TestCase):
     def test_of_defaults_is_that_of_the_inits(self):
         from commpool import options
 
-        program = """#include <commpool/commpool.h>
+        program = """#include <commpool/kept.h>
 #include <stdio.h>
 int main(void) {
   commpool_pool_options p; commpool_pool_options_init(&p); p.name = 0; fwrite(&p, sizeof(p), 1, stdout);
   commpool_scope_options s; commpool_scope_options_init(&s); fwrite(&s, sizeof(s), 1, stdout);
+  commpool_sleep_options k; commpool_sleep_options_init(&k); fwrite(&k, sizeof(k), 1, stdout);
 }
 """
         with tempfile.TemporaryDirectory() as folder:
@@ -131,7 +132,8 @@ int main(void) {
             expected = subprocess.run([binary], capture_output=True, check=True).stdout
         pool = _abi.CPoolOptions()
         pool.name = None
-        self.assertEqual(bytes(pool) + bytes(options.scope_options("thread", "error", 0, None)), expected)
+        self.assertEqual(bytes(pool) + bytes(options.scope_options("thread", "error", 0, None)) +
+                         bytes(_abi.CSleepOptions()), expected)
 
 
 if __name__ == "__main__":

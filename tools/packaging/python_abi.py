@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Writes what commpool.h declares as a module of Python: versions, enumerations, structs and functions for ctypes.
+"""Writes what C headers declare as a module of Python: versions, enumerations, structs and functions for ctypes.
 
 usage: python_abi.py COMMPOOL_H INLINE_H SURFACE_H > _abi.py
+
+COMMPOOL_H may hold commpool.h and headers of capabilities beside it.
 
 The build makes `commpool._abi` so. A struct with an init function is made as that one sets it. One that the library
 fills has a class of values beside it, of the same fields, with what the header says of each. SURFACE_H is that of
@@ -52,8 +54,9 @@ class Module:
     def __init__(self, header, inline, surface):
         self.lines = [_HEAD]
         self.inits = {f"commpool_{found['struct']}": re.findall(r"->(\w+) = ([^;]+);", found["body"])
-                      for found in _INIT.finditer(inline)}
+                      for found in _INIT.finditer(inline + header)}
         self.enums, self.types, self.callbacks, self.values = {}, dict(_SCALARS), set(), {}
+        self.numbers = {}
         self.structs, self.functions = {}, {}
         self.said = {name: dict(_SAID.findall(fields)) for name, fields in re.findall(
             r"typedef struct (\w+) \{(.*?)\n\} \1;", header, flags=re.DOTALL)}
@@ -85,6 +88,7 @@ class Module:
 
     def _add_enum(self, name, words):
         self.types[name] = "ctypes.c_int"
+        self.numbers.update(words)
         prefix = os.path.commonprefix(list(words)).rpartition("_")[0] + "_"
         words = {word[len(prefix):]: number for word, number in words.items()}
         if name == "commpool_status":
@@ -106,11 +110,10 @@ class Module:
         self._class(f"{kind}(ctypes.Structure)", name, lines)
         self.types[name] = self.structs[name] = kind
 
-    @staticmethod
-    def _default(value):
+    def _default(self, value):
         """Python's form of a value in C."""
         return ("ctypes.sizeof(self)" if value.startswith("sizeof(") else f"b{value}" if value.startswith('"') else
-                _DEFAULTS.get(value, value))
+                _DEFAULTS.get(value, self.numbers.get(value, value)))
 
     def _field(self, declared):
         """A field's name, its type in ctypes, and the type of its value."""

@@ -73,6 +73,7 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   {
     MutexLock lock(mutex_);
     NoteHolding();
+    watched_.erase(address);
     Result<engine::Freed> freed = rules.FreeInEngine(address);
     if (!freed.ok()) return basis_.Named(freed.status());
     if (*requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - *requested);
@@ -198,23 +199,29 @@ void BlockStore::CloseCaches(ThreadCaches::Reopen reopen) {
 
 Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device) {
   // From now on a free of the block must wait for the other stream, so no cache may take it.
-  const Result<uint64_t> requested = basis_.runtime.caches.MakeUncacheable(address);
-  if (!requested.ok()) {
-    return basis_.Named(requested.status().under("record_stream"));
-  }
-  Status status;
-  {
-    MutexLock lock(mutex_);
-    if (*requested != 0) {
-      Result<engine::BlockView> view = engine_->Find(address);
-      // The engine knows the size that it served, not the size that the cache's user asked for. Its free subtracts the
-      // engine's size, so correct the difference now.
-      if (view.ok()) requested_correction_ += static_cast<int64_t>(view->requested_bytes - *requested);
-    }
-    status = engine_->RecordStream(address, stream);
-    if (stream_device && *stream_device != basis_.device->device()) other_devices_.insert(*stream_device);
-  }
-  return status;
+  const Status uncacheable = MakeUncacheable(address);
+  if (!uncacheable.ok()) return basis_.Named(uncacheable.under("record_stream"));
+  MutexLock lock(mutex_);
+  if (stream_device && *stream_device != basis_.device->device()) other_devices_.insert(*stream_device);
+  return engine_->RecordStream(address, stream);
+}
+
+Status BlockStore::MakeUncacheable(CUdeviceptr address) {
+  const uint64_t requested = COMMPOOL_TRY(basis_.runtime.caches.MakeUncacheable(address));
+  if (requested == 0) return Status();
+  MutexLock lock(mutex_);
+  const Result<engine::BlockView> view = engine_->Find(address);
+  // The engine knows the size that it served, not the size that the cache's user asked for. Its free subtracts the
+  // engine's size, so correct the difference now.
+  if (view.ok()) requested_correction_ += static_cast<int64_t>(view->requested_bytes - requested);
+  return Status();
+}
+
+bool BlockStore::Watch(CUdeviceptr address) {
+  if (!MakeUncacheable(address).ok()) return false;
+  MutexLock lock(mutex_);
+  const Result<engine::BlockView> view = engine_->Find(address);  // another thread may free it meanwhile
+  return view.ok() && view->address == address && watched_.insert(address).second;
 }
 
 bool BlockStore::PollFences() {

@@ -59,6 +59,17 @@ class BlockStore {
   // done.
   Status RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device);
 
+  // From now on IsWatched() says whether the live block at an address is still this one. False where there is none.
+  bool Watch(CUdeviceptr address);
+  bool IsWatched(CUdeviceptr address) const {
+    MutexLock lock(mutex_);
+    return watched_.contains(address);
+  }
+  void EndWatches() {
+    MutexLock lock(mutex_);
+    watched_.clear();
+  }
+
   // Whether HandOut can make the waits. It cannot where it must wait for a stream that captures now: the stream's work
   // from before the capture has no event, and a new event would pull the waiting stream into the capture.
   bool MayWaitFor(const engine::Served& served) const;
@@ -122,6 +133,8 @@ class BlockStore {
 
   static bool AwaitsDevice(const OwedFence& fence) { return MayHaveDied(fence.stream); }
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
+  // A live block will be freed here, not to a cache.
+  Status MakeUncacheable(CUdeviceptr address);
   // Records the fences that a freed block needs, where no capture forbids it; the others later.
   Status RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams);
   void RecordOwedFences();
@@ -136,6 +149,7 @@ class BlockStore {
   mutable Mutex mutex_{LockRank::kPool};
   const std::unique_ptr<engine::Engine> engine_ COMMPOOL_PT_GUARDED_BY(mutex_);
   ReservedVector<OwedFence> owed_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedSet<CUdeviceptr> watched_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedSet<int> other_devices_ COMMPOOL_GUARDED_BY(mutex_);  // whose streams without a promise used blocks
   // All that threads' caches have given back so far. What has left a cache and is not counted here is on its way.
   engine::Tally taken_back_ COMMPOOL_GUARDED_BY(mutex_);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "src/base/bytes.h"
 #include "src/base/try.h"
@@ -10,104 +11,178 @@ namespace commpool::internal {
 
 namespace {
 
-// Copies are split into parts: several copy engines then work at once, each with its next part ready.
-constexpr uint64_t kPartBytes = 64 * kMiB;
+// Whether one of the addresses, which are sorted, lies in a block.
+bool Names(const std::vector<uint64_t>& addresses, const engine::SegmentRange& block) {
+  const auto found = std::lower_bound(addresses.begin(), addresses.end(), block.address);
+  return found != addresses.end() && *found < block.address + block.bytes;
+}
 
 }  // namespace
 
-ReservedVector<KeptBlocks::Range> KeptBlocks::LiveRanges(const BlockStore& blocks, uint64_t* bytes) {
-  ReservedVector<Range> ranges;
-  uint64_t segment = 0;
+KeptBlocks::Copies::iterator KeptBlocks::From(engine::Address address) {
+  return std::partition_point(copies_.begin(), copies_.end(),
+                              [&](const Copy& before) { return before.end() <= address; });
+}
+
+KeptBlocks::Copies KeptBlocks::Wanted(const BlockStore& blocks, const KeptCopies& wanted) {
+  Copies copies;
   for (const commpool_block& block : blocks.List()) {
     if (block.state != COMMPOOL_BLOCK_LIVE) continue;
-    const engine::Address address = reinterpret_cast<engine::Address>(block.pointer);
-    const bool follows = !ranges.empty() && segment == block.segment &&
-                         ranges.back().device.address + ranges.back().device.bytes == address;
-    segment = block.segment;
-    if (follows) {
-      ranges.back().device.bytes += block.bytes;
-    } else {
-      ranges.push_back({.device = {address, block.bytes}});
+    Copy copy;
+    copy.device = {reinterpret_cast<engine::Address>(block.pointer), block.bytes};
+    copy.segment = block.segment;
+    const bool constant = Names(wanted.constants, copy.device);
+    if (!wanted.all && !constant && !Names(wanted.blocks, copy.device)) continue;
+    const auto before = From(copy.device.address);
+    if (before != copies_.end() && before->device.address == copy.device.address &&
+        before->device.bytes == copy.device.bytes) {
+      copy.memory = before->memory;
+      copy.offset = before->offset;
+      copy.made = constant && blocks.IsWatched(copy.device.address);
     }
+    copies.push_back(std::move(copy));
   }
-  std::sort(ranges.begin(), ranges.end(),
-            [](const Range& one, const Range& other) { return one.device.address < other.device.address; });
-  *bytes = 0;
-  for (Range& range : ranges) {
-    range.offset = *bytes;
-    *bytes += range.device.bytes;
-  }
-  return ranges;
+  std::sort(copies.begin(), copies.end(),
+            [](const Copy& one, const Copy& other) { return one.device.address < other.device.address; });
+  return copies;
 }
 
-Status KeptBlocks::Keep(const BlockStore& blocks) {
-  uint64_t bytes = 0;
-  ReservedVector<Range> ranges = LiveRanges(blocks, &bytes);
-  if (bytes == 0) return Status();
-  const ContextGuard current = basis_.MakeCurrent();
-  PinnedMemory memory = COMMPOOL_TRY(PinnedMemory::Make(basis_.driver, bytes));
-  memory_ = std::move(memory);
-  ranges_ = std::move(ranges);
-  bytes_.store(bytes, std::memory_order_relaxed);
-  Status status = Await(Start({.address = 0, .bytes = UINT64_MAX}, Direction::kToHost));
-  if (!status.ok()) Drop();
-  return status;
-}
-
-Status KeptBlocks::StartRestoring(const engine::SegmentRange& range) { return Start(range, Direction::kToDevice); }
-
-Status KeptBlocks::AwaitRestoring() { return Await(Status()); }
-
-Status KeptBlocks::MakeStreams() {
-  for (CopyStream& stream : streams_) {
-    if (stream.valid()) continue;
-    CopyStream made = COMMPOOL_TRY(CopyStream::Make(basis_.driver));
-    stream = std::move(made);
+Status KeptBlocks::MakePlaces(const KeptCopies& wanted, Copies& copies) {
+  const bool files = wanted.in == KeptIn::kFiles;
+  for (auto first = copies.begin(); first != copies.end();) {
+    // All that is new in one piece; in files that of each segment.
+    auto last = first;
+    uint64_t bytes = 0;
+    engine::Address end = 0;
+    for (; last != copies.end() && (!files || last->segment == first->segment); ++last) {
+      if (last->memory != nullptr) continue;
+      // In a file neighbours alone share a page.
+      if (files && last->device.address != end) {
+        bytes = RoundUp(bytes, KeptFile::kAlignment) + last->device.address % KeptFile::kAlignment;
+      }
+      last->offset = bytes;
+      bytes += last->device.bytes;
+      end = last->end();
+    }
+    if (bytes != 0) {
+      KeptMemory made = COMMPOOL_TRY(KeptMemory::Make(basis_.driver, wanted, bytes));
+      const auto memory = std::make_shared<KeptMemory>(std::move(made));
+      for (; first != last; ++first) {
+        if (first->memory == nullptr) first->memory = memory;
+      }
+    }
+    first = last;
   }
   return Status();
 }
 
-Status KeptBlocks::Start(const engine::SegmentRange& range, Direction direction) {
-  const CUdeviceptr end = range.address + range.bytes;
-  auto kept = std::partition_point(ranges_.begin(), ranges_.end(), [&](const Range& before) {
-    return before.device.address + before.device.bytes <= range.address;
-  });
-  Status status = kept == ranges_.end() ? Status() : MakeStreams();
-  for (; kept != ranges_.end() && kept->device.address < end; ++kept) {
-    const CUdeviceptr last = std::min<CUdeviceptr>(kept->device.address + kept->device.bytes, end);
-    uint64_t part = 0;
-    for (CUdeviceptr at = std::max<CUdeviceptr>(kept->device.address, range.address); at < last && status.ok();
-         at += part) {
-      part = std::min<uint64_t>(kPartBytes, last - at);
-      const CUdeviceptr host = memory_.address() + kept->offset + (at - kept->device.address);
-      CopyStream& stream = streams_[turn_++ % kStreams];
-      status = direction == Direction::kToHost ? stream.Copy(host, at, part) : stream.Copy(at, host, part);
-    }
-  }
+Status KeptBlocks::Keep(BlockStore& blocks, const KeptCopies& wanted) {
+  const ContextGuard current = basis_.MakeCurrent();
+  if (wanted.in == KeptIn::kFiles || wanted.in != in_) Drop();
+  Copies copies = Wanted(blocks, wanted);
+  blocks.EndWatches();
+  copies_.clear();  // what no block of now has goes before more is made
+  Status status = MakePlaces(wanted, copies);
+  copies_ = std::move(copies);
+  in_ = wanted.in;
+  retain_ = wanted.retain;
+  if (status.ok()) status = CopyAll();
+  if (!status.ok()) Drop();
   return status;
 }
 
-Status KeptBlocks::Await(const Status& started) {
-  const ContextGuard current = basis_.MakeCurrent();
-  Status status = started;
-  for (CopyStream& stream : streams_) {
-    if (!stream.valid()) continue;
-    Status ended = stream.Await();
-    if (status.ok()) status = ended;
+Status KeptBlocks::CopyAll() {
+  Account();
+  uint64_t bytes = 0;
+  for (const Copy& copy : copies_) bytes += copy.made ? 0 : copy.device.bytes;
+  transfer_.Begin("keeping", bytes);
+  COMMPOOL_TRY(transfer_.Await(Start({.address = 0, .bytes = UINT64_MAX}, HostCopies::Direction::kToHost)));
+  const KeptMemory* sealed = nullptr;
+  for (Copy& copy : copies_) {
+    copy.made = true;
+    if (copy.memory.get() == sealed) continue;
+    COMMPOOL_TRY(copy.memory->Seal());
+    sealed = copy.memory.get();
   }
-  // No copy may still run when its memory is released.
-  if (!status.ok()) basis_.driver.cuda.cuCtxSynchronize();
-  for (CopyStream& stream : streams_) stream = CopyStream();
-  return status;
+  return Status();
+}
+
+void KeptBlocks::Account() {
+  uint64_t bytes = 0;
+  for (const Copy& copy : copies_) bytes += copy.device.bytes;
+  bytes_.store(bytes, std::memory_order_relaxed);
+}
+
+Status KeptBlocks::StartRestoring(const engine::SegmentRange& range) {
+  return Start(range, HostCopies::Direction::kToDevice);
+}
+
+Status KeptBlocks::Start(engine::SegmentRange range, HostCopies::Direction direction) {
+  const engine::Address end = range.address + range.bytes;
+  for (auto copy = From(range.address); copy != copies_.end() && copy->device.address < end;) {
+    // Neighbours on both sides go in one copy.
+    const Copy& first = *copy;
+    engine::Address to = first.device.address;
+    for (; copy != copies_.end() && copy->device.address == to && copy->memory == first.memory &&
+           copy->offset == first.offset + (to - first.device.address) && copy->made == first.made;
+         ++copy) {
+      to = copy->end();
+    }
+    if (direction == HostCopies::Direction::kToHost && first.made) continue;
+    const engine::Address from = std::max(first.device.address, range.address);
+    const HostCopies::Run run{.device = from,
+                              .memory = first.memory.get(),
+                              .offset = first.offset + (from - first.device.address),
+                              .bytes = std::min(to, end) - from};
+    COMMPOOL_TRY(transfer_.Start(run, direction));
+  }
+  return Status();
+}
+
+Status KeptBlocks::Retain(bool retain) {
+  if (retain && in_ == KeptIn::kFiles && bytes() != 0) {
+    return Status(StatusCode::kInvalidArgument, "copies in files are not retained: those in the host's memory are");
+  }
+  retain_ = retain;
+  return Status();
+}
+
+void KeptBlocks::LetGo(BlockStore& blocks) {
+  if (!retain_) return Drop();
+  std::erase_if(copies_, [&](const Copy& copy) { return !blocks.Watch(copy.device.address); });
+  Account();
+}
+
+Result<const std::byte*> KeptBlocks::Find(const BlockStore& blocks, const engine::SegmentRange& range, bool asleep) {
+  const auto copy = From(range.address);
+  const engine::Address end = range.address + range.bytes;
+  const bool found = copy != copies_.end() && copy->device.address <= range.address && end <= copy->end();
+  if (!found && !asleep && copies_.empty()) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "it is awake: what it kept went as it woke, for it was not to be retained");
+  }
+  if (!found) {
+    return Status(StatusCode::kNotFound, "it has kept no " + FormatBytes(range.bytes) + " there: they were discarded");
+  }
+  if (!asleep && !blocks.IsWatched(copy->device.address)) {
+    return Status(StatusCode::kNotFound, "the block was freed since it was kept");
+  }
+  const std::byte* const start = COMMPOOL_TRY(copy->memory->Read());
+  return start + copy->offset + (range.address - copy->device.address);
 }
 
 void KeptBlocks::Drop() {
-  if (!memory_.valid()) return;
+  if (copies_.empty()) return;
   const ContextGuard current = basis_.MakeCurrent();
-  if (basis_.device->health().broken()) memory_.Abandon();
-  memory_ = PinnedMemory();
-  ranges_.clear();
-  bytes_.store(0, std::memory_order_relaxed);
+  if (basis_.device->health().broken()) Abandon();
+  copies_.clear();
+  Account();
+}
+
+void KeptBlocks::Abandon() {
+  for (const Copy& copy : copies_) {
+    if (copy.memory != nullptr) copy.memory->Abandon();
+  }
 }
 
 }  // namespace commpool::internal

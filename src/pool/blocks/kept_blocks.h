@@ -1,64 +1,79 @@
-// KeptBlocks: what a sleeping pool keeps: a copy of its live blocks in pinned host memory.
+// What a pool keeps of its blocks while it sleeps, and after that where the program wants it: copies on the host.
 //
-// One thread at a time uses it, under the pool's growth lock; any thread may call bytes(). Calls the driver.
+// One thread at a time, under the pool's growth lock; bytes() and Retain() are any thread's. Calls the driver.
 #ifndef COMMPOOL_SRC_POOL_BLOCKS_KEPT_BLOCKS_H_
 #define COMMPOOL_SRC_POOL_BLOCKS_KEPT_BLOCKS_H_
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
-#include "src/driver/handles.h"
 #include "src/engine/types.h"
 #include "src/pool/blocks/block_store.h"
+#include "src/pool/blocks/host_copies.h"
+#include "src/pool/blocks/kept_memory.h"
+#include "src/pool/options.h"
 
 namespace commpool::internal {
 
 // SegmentStore owns one. Sleeping calls Keep, and waking restores, segment by segment.
 class KeptBlocks {
  public:
-  explicit KeptBlocks(const PoolBasis& basis) : basis_(basis) {}
+  explicit KeptBlocks(const PoolBasis& basis) : basis_(basis), transfer_(basis) {}
 
-  // Copies the live blocks. REQUIRES: the device is idle, and no thread's cache holds a block. Keeps nothing where it
-  // fails.
-  Status Keep(const BlockStore& blocks);
+  // Copies the live blocks that are asked for; those that have a copy already get the same place. REQUIRES: the device
+  // is quiet, and no thread's cache holds a block. Where it fails nothing is kept.
+  Status Keep(BlockStore& blocks, const KeptCopies& wanted);
 
-  // Begins to copy a range back to its place; does not wait. The host's copy stays. Blocks that were freed meanwhile
-  // stay free. REQUIRES: the range is mapped, and the device's context is current.
+  // Copies what was in a range back to where it was, and keeps it; does not wait. Blocks that were freed meanwhile are
+  // free memory still. REQUIRES: the range is mapped, and the device's context is current.
   Status StartRestoring(const engine::SegmentRange& range);
-  // Waits for all copies that were started, and returns the first failure. Call it before the memory is used or
-  // released.
-  Status AwaitRestoring();
+  // Waits for all copies that were started, and returns the first failure. Before the memory is used, or goes again.
+  Status AwaitRestoring() { return transfer_.Await(Status()); }
+
+  // Whether copies stay once the pool is awake. kInvalidArgument for those in files.
+  Status Retain(bool retain);
+  // The pool is awake, and about to serve: copies of live blocks stay where that is asked for, all others go.
+  void LetGo(BlockStore& blocks);
+
+  // Where the copy of a range can be read. kNotFound where there is none.
+  Result<const std::byte*> Find(const BlockStore& blocks, const engine::SegmentRange& range, bool asleep);
 
   void Drop();
-  // The runtime ends: leave the memory to the end of the process.
-  void Abandon() { memory_.Abandon(); }
+  // The runtime ends: the memory goes with the process.
+  void Abandon();
   uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
-  enum class Direction { kToHost, kToDevice };
-  static constexpr size_t kStreams = 4;
-
-  // Neighbouring blocks, and their place on the host.
-  struct Range {
+  // Of a block.
+  struct Copy {
     engine::SegmentRange device;
+    uint64_t segment = 0;
+    std::shared_ptr<KeptMemory> memory;  // null: it has no place yet
     uint64_t offset = 0;
-  };
+    bool made = false;  // the block's contents are there, and have not changed since
 
-  static ReservedVector<Range> LiveRanges(const BlockStore& blocks, uint64_t* bytes);
-  // Starts copies. Where one cannot start the earlier ones still run: Await() waits for them.
-  Status Start(const engine::SegmentRange& range, Direction direction);
-  Status Await(const Status& started);
-  Status MakeStreams();
+    engine::Address end() const { return device.address + device.bytes; }
+  };
+  using Copies = ReservedVector<Copy>;  // by address
+
+  // The first that ends behind an address.
+  Copies::iterator From(engine::Address address);
+  Copies Wanted(const BlockStore& blocks, const KeptCopies& wanted);
+  // Memory for those that have none.
+  Status MakePlaces(const KeptCopies& wanted, Copies& copies);
+  Status CopyAll();
+  Status Start(engine::SegmentRange range, HostCopies::Direction direction);
+  void Account();
 
   const PoolBasis& basis_;
-  ReservedVector<Range> ranges_;  // in the order of addresses
-  PinnedMemory memory_;
-  std::array<CopyStream, kStreams> streams_;  // made while copies run
-  size_t turn_ = 0;
+  HostCopies transfer_;
+  Copies copies_;
+  KeptIn in_ = KeptIn::kPinned;
+  std::atomic<bool> retain_{false};
   std::atomic<uint64_t> bytes_{0};
 };
 

@@ -16,6 +16,7 @@
 #include "src/backing/backing.h"
 #include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
+#include "src/base/progress.h"
 #include "src/engine/types.h"
 #include "src/pool/basis/pool_basis.h"
 #include "src/pool/blocks/block_store.h"
@@ -157,7 +158,7 @@ class SegmentStore {
   void ForgetCommunicator(ncclComm_t communicator);
   Status LetTheDeviceFinish();
   Status EndRegistrations(ncclComm_t communicator);
-  Status WakeSegment(Segment& segment) COMMPOOL_REQUIRES(growth_);
+  Status WakeSegment(Segment& segment, Progress& progress) COMMPOOL_REQUIRES(growth_);
   ReservedVector<Segment*> Pointers() const;
   NewSegments TakeSetAside(Pinned pinned);
 

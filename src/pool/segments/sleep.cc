@@ -60,7 +60,9 @@ Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
   MutexLock growth(segments_.growth());
   COMMPOOL_TRY(blocks_.WaitForDevice());
   COMMPOOL_TRY(segments_.AwaitPeers());
-  return request.keep == Keep::kHost ? segments_.kept().Keep(blocks_) : Status();
+  if (request.keep == Keep::kHost) return segments_.kept().Keep(blocks_, request.copies);
+  segments_.kept().Drop();
+  return Status();
 }
 
 Status Sleeping::StayAwake(const Status& failure) {
@@ -96,8 +98,12 @@ Status Sleeping::WakeUp() {
   COMMPOOL_TRY(run_({.name = "making memory to wake",
                      .act =
                          [&] {
-                           MutexLock growth(segments_.growth());
-                           return segments_.Wake();
+                           const Status woken = [&] {
+                             MutexLock growth(segments_.growth());
+                             return segments_.Wake();
+                           }();
+                           if (woken.code() != StatusCode::kOutOfMemory) return woken;
+                           return Status(woken.code(), woken.message() + basis_.DescribeHolders());
                          },
                      .undo = [&](const Status&) { ReleaseAgain(); }}));
   COMMPOOL_TRY(run_(
@@ -119,7 +125,7 @@ void Sleeping::ReleaseAgain() {
 void Sleeping::ServeAgain() {
   {
     MutexLock growth(segments_.growth());
-    segments_.kept().Drop();
+    segments_.kept().LetGo(blocks_);
   }
   Tell(false);
   basis_.life.EndSleep();

@@ -46,13 +46,14 @@ void SegmentStore::ReleaseUnmapped() {
   account_->Return(asleep);
 }
 
-Status SegmentStore::WakeSegment(Segment& segment) {
+Status SegmentStore::WakeSegment(Segment& segment, Progress& progress) {
   // Without anything to copy it is all one piece, because each piece costs driver calls.
   const uint64_t at_least = kept_.bytes() == 0 ? segment.bytes() : kPieceBytes;
   const CUdeviceptr end = segment.address() + segment.bytes();
   for (CUdeviceptr from = segment.address(); from != end;) {
     const CUdeviceptr next = COMMPOOL_TRY(segment.territory()->WakeFrom(from, at_least, *backing_));
     COMMPOOL_TRY(kept_.StartRestoring({from, next - from}));
+    progress.Advance(next - from);
     from = next;
   }
   return Status();
@@ -65,9 +66,10 @@ Status SegmentStore::Wake() {
                                                 account_->place() + ", " + FormatBytes(account_->limit()));
   }
   const ContextGuard current = basis_.MakeCurrent();
+  Progress progress(basis_.title + ": waking", asleep);
   Status status;
   for (Segment* segment : Pointers()) {
-    status = WakeSegment(*segment);
+    status = WakeSegment(*segment, progress);
     if (!status.ok()) break;
   }
   const Status restored = kept_.AwaitRestoring();

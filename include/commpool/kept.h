@@ -1,0 +1,75 @@
+/* What pools keep while they sleep: where, of which blocks, and how it is read there. A capability beside commpool.h,
+ * whose conventions hold.
+ *
+ *   commpool_sleep_options options;
+ *   commpool_sleep_options_init(&options);
+ *   options.kept_in = COMMPOOL_KEPT_IN_PAGEABLE;
+ *   commpool_pools_sleep_keeping(&pool, 1, &options);
+ *   commpool_pool_kept(pool, weights, bytes, &host); ... save what is there ...
+ *   commpool_pools_wake(&pool, 1);
+ */
+#ifndef COMMPOOL_KEPT_H_
+#define COMMPOOL_KEPT_H_
+
+#include "commpool/commpool.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where copies of blocks lie. */
+typedef enum commpool_kept_in {
+  COMMPOOL_KEPT_IN_PINNED = 0,   /* pinned memory of the host: fastest on the way back, slow to make */
+  COMMPOOL_KEPT_IN_PAGEABLE = 1, /* other memory of the host: half as fast to copy; goes back to the system at once */
+  COMMPOOL_KEPT_IN_FILES = 2     /* one file for each segment, in `directory`; they go as the pool wakes */
+} commpool_kept_in;
+
+typedef struct commpool_sleep_options {
+  size_t struct_bytes;      /* set by commpool_sleep_options_init */
+  commpool_keep keep;       /* default HOST, which here means: as the fields below say */
+  commpool_graphs graphs;   /* default REFUSED */
+  commpool_kept_in kept_in; /* default PINNED */
+  const char* directory;    /* of FILES: it exists, on a disk; default null */
+  int retain;               /* not 0: as commpool_pool_retain; default 0 */
+  /* Pointers into the blocks that are kept; the others are discarded. Each lies in a live block of some pool, which
+   * need not be one of those that sleep. Default null: all live blocks. */
+  const void* const* blocks;
+  size_t block_count;
+  /* Likewise, into blocks whose contents do not change: they are copied once, as long as they live and their copies
+   * are retained. They need `retain`. Default null. */
+  const void* const* constants;
+  size_t constant_count;
+} commpool_sleep_options;
+
+static inline void commpool_sleep_options_init(commpool_sleep_options* options) {
+  if (!options) return;
+  memset(options, 0, sizeof(*options));
+  options->struct_bytes = sizeof(*options);
+  options->keep = COMMPOOL_KEEP_HOST;
+}
+
+/* As commpool_pools_sleep. Each rank of a symmetric pool may keep other blocks, elsewhere. Where the host or the disk
+ * has no room the pool stays awake, whole: OUT_OF_MEMORY. INVALID_ARGUMENT for a directory that is none or lies in
+ * memory (tmpfs), for FILES with `retain`, constants without it, and a pointer that is in no live block. */
+COMMPOOL_API commpool_status commpool_pools_sleep_keeping(const commpool_pool* pools, size_t count,
+                                                          const commpool_sleep_options* options);
+/* As commpool_sleep: for the pools that have a tag. */
+COMMPOOL_API commpool_status commpool_sleep_keeping(const char* tag, const commpool_sleep_options* options);
+
+/* Whether copies stay once the pool is awake: each at its address, readable, and renewed by the next sleep that keeps
+ * its block. Asked as the pool wakes, so it may be said while it sleeps. What stays counts as kept_bytes; that of a
+ * block that was freed goes at the next sleep. INVALID_ARGUMENT for copies in files. */
+COMMPOOL_API commpool_status commpool_pool_retain(commpool_pool pool, int retain);
+
+/* Where the copy of `bytes` at the device's `pointer` is, for reading alone: valid until the pool wakes, or, retained,
+ * until it next sleeps or the block is freed. Waits for a sleep or wake of the pool that is under way. NOT_FOUND for
+ * what was not kept, and a block that was freed; FAILED_PRECONDITION where the pool is awake and has retained nothing,
+ * and for a file that is gone, short, or was changed. A file is read as its pages are touched. */
+COMMPOOL_API commpool_status commpool_pool_kept(commpool_pool pool, const void* pointer, uint64_t bytes,
+                                                const void** kept);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* COMMPOOL_KEPT_H_ */

@@ -1,0 +1,101 @@
+#include "src/pool/blocks/host_copies.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/bytes.h"
+#include "src/base/try.h"
+
+namespace commpool::internal {
+
+namespace {
+
+constexpr uint64_t kPartBytes = 64 * kMiB;
+// Of a file: each lane has as much pinned memory.
+constexpr uint64_t kFilePartBytes = 16 * kMiB;
+
+// The whole pages of a file in which a part lies.
+struct Pages {
+  uint64_t offset;
+  uint64_t lead;  // of the part in the first
+  uint64_t bytes;
+};
+
+Pages PagesOf(const HostCopies::Run& part) {
+  const uint64_t offset = RoundDown(part.offset, KeptFile::kAlignment);
+  return {offset, part.offset - offset, RoundUp(part.offset + part.bytes, KeptFile::kAlignment) - offset};
+}
+
+}  // namespace
+
+Status HostCopies::Start(Run run, Direction direction) {
+  const bool file = run.memory->file() != nullptr;
+  while (run.bytes != 0) {
+    // Parts of a file end with its pages.
+    const uint64_t most = file ? kFilePartBytes - run.offset % KeptFile::kAlignment : kPartBytes;
+    Run part = run;
+    part.bytes = std::min(run.bytes, most);
+    COMMPOOL_TRY(StartPart(part, direction));
+    run.device += part.bytes;
+    run.offset += part.bytes;
+    run.bytes -= part.bytes;
+  }
+  return Status();
+}
+
+Status HostCopies::StartPart(const Run& part, Direction direction) {
+  Lane& lane = lanes_[turn_++ % kLanes];
+  COMMPOOL_TRY(Finish(lane));
+  if (!lane.stream.valid()) {
+    CopyStream made = COMMPOOL_TRY(CopyStream::Make(basis_.driver));
+    lane.stream = std::move(made);
+  }
+  KeptFile* const file = part.memory->file();
+  CUdeviceptr host = part.memory->address() + part.offset;
+  if (file != nullptr) {
+    if (!lane.staging.valid()) {
+      PinnedMemory made = COMMPOOL_TRY(PinnedMemory::Make(basis_.driver, kFilePartBytes));
+      lane.staging = std::move(made);
+    }
+    const Pages pages = PagesOf(part);
+    host = lane.staging.address() + pages.lead;
+    if (direction == Direction::kToDevice) {
+      COMMPOOL_TRY(file->Read(pages.offset, reinterpret_cast<void*>(lane.staging.address()), pages.bytes));
+    }
+  }
+  const bool to_host = direction == Direction::kToHost;
+  COMMPOOL_TRY(lane.stream.Copy(to_host ? host : part.device, to_host ? part.device : host, part.bytes));
+  lane.running = part;
+  lane.direction = direction;
+  return Status();
+}
+
+Status HostCopies::Finish(Lane& lane) {
+  if (!lane.running) return Status();
+  const Run part = *std::exchange(lane.running, std::nullopt);
+  COMMPOOL_TRY(lane.stream.Await());
+  if (progress_) progress_->Advance(part.bytes);
+  KeptFile* const file = part.memory->file();
+  if (file == nullptr || lane.direction == Direction::kToDevice) return Status();
+  const Pages pages = PagesOf(part);
+  return file->Write(pages.offset, reinterpret_cast<void*>(lane.staging.address()), pages.bytes);
+}
+
+Status HostCopies::Await(const Status& started) {
+  const ContextGuard current = basis_.MakeCurrent();
+  Status status = started;
+  for (size_t lane = 0; lane < kLanes; ++lane) {  // from the one that has run longest
+    Status ended = Finish(lanes_[turn_++ % kLanes]);
+    if (status.ok()) status = ended;
+  }
+  // Nothing may run on when its memory goes.
+  if (!status.ok()) basis_.driver.cuda.cuCtxSynchronize();
+  for (Lane& lane : lanes_) {
+    if (basis_.device->health().broken()) lane.staging.Abandon();
+    lane = Lane();
+  }
+  progress_.reset();
+  return status;
+}
+
+}  // namespace commpool::internal

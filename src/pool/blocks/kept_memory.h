@@ -1,0 +1,46 @@
+// Host memory, or a file, that holds copies of blocks. As the lock of its pool says: one thread at a time.
+#ifndef COMMPOOL_SRC_POOL_BLOCKS_KEPT_MEMORY_H_
+#define COMMPOOL_SRC_POOL_BLOCKS_KEPT_MEMORY_H_
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <variant>
+
+#include "commpool/status.h"
+#include "src/base/host_pages.h"
+#include "src/base/kept_file.h"
+#include "src/driver/handles.h"
+#include "src/pool/options.h"
+
+namespace commpool::internal {
+
+class KeptMemory {
+ public:
+  // REQUIRES: the device's context is current.
+  static Result<KeptMemory> Make(const Driver& driver, const KeptCopies& copies, uint64_t bytes);
+
+  uint64_t bytes() const { return bytes_; }
+  // As copies name it; 0 for a file, whose contents go through pinned memory.
+  CUdeviceptr address() const;
+  KeptFile* file() { return std::get_if<KeptFile>(&place_); }
+  // All copies are in it.
+  Status Seal() { return file() == nullptr ? Status() : file()->Seal(); }
+  // Its start, for the program to read. Valid as long as the object.
+  Result<const std::byte*> Read();
+  // The runtime ends: nothing calls the driver for it.
+  void Abandon();
+
+ private:
+  using Place = std::variant<PinnedMemory, HostPages, KeptFile>;
+
+  KeptMemory(Place place, uint64_t bytes) : place_(std::move(place)), bytes_(bytes) {}
+
+  Place place_;
+  uint64_t bytes_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_BLOCKS_KEPT_MEMORY_H_

@@ -1,0 +1,253 @@
+// What a pool keeps: read while it sleeps, in each place; retained; of blocks that are named; and what comes of files
+// that somebody changes.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+void ExpectOk(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }
+
+void ExpectRefused(const Status& status, StatusCode code, const std::string& part) {
+  EXPECT_EQ(status.code(), code) << status.message();
+  EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+}
+
+class Kept : public PoolTest {
+ protected:
+  Kept() : pool_(Create(Configured("keeper"))) {
+    std::string pattern = ::testing::TempDir() + "/kept-XXXXXX";
+    directory_ = mkdtemp(pattern.data());
+  }
+  ~Kept() override {
+    static_cast<void>(runtime().DestroyPool(pool_));
+    std::filesystem::remove_all(directory_);
+  }
+
+  Pool& pool() { return Get(pool_); }
+  CUdeviceptr Allocate(uint64_t bytes, uint8_t value) {
+    const CUdeviceptr block = runtime().AllocateFrom(pool_, bytes, nullptr).value();
+    Fill(nullptr, block, bytes, value);
+    return block;
+  }
+  SleepRequest Keeping(KeptIn in = KeptIn::kPinned) {
+    return {.keep = Keep::kHost, .copies = {.in = in, .directory = directory_}};
+  }
+  SleepRequest Retaining() {
+    SleepRequest request = Keeping();
+    request.copies.retain = true;
+    return request;
+  }
+  const std::byte* Read(CUdeviceptr block, uint64_t bytes) { return pool().Kept(block, bytes).value(); }
+  bool Holds(CUdeviceptr block, uint64_t bytes, uint8_t value) {
+    const std::byte* const kept = Read(block, bytes);
+    return std::all_of(kept, kept + bytes, [&](std::byte byte) { return byte == std::byte(value); });
+  }
+  uint64_t WrongBytes(CUdeviceptr address, uint64_t bytes, uint8_t value) {
+    uint64_t wrong = 0;
+    Compare(nullptr, address, bytes, value, &wrong);
+    EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+    return wrong;
+  }
+  std::vector<std::filesystem::path> Files() const {
+    return {std::filesystem::directory_iterator(directory_), std::filesystem::directory_iterator()};
+  }
+  void Free(std::initializer_list<CUdeviceptr> blocks) {
+    for (const CUdeviceptr block : blocks) ExpectOk(runtime().Free(block));
+  }
+
+  PoolHandle pool_;
+  std::string directory_;
+};
+
+TEST_F(Kept, IsReadWhileThePoolSleepsInEachPlace) {
+  // Neighbours, what lies alone, and more than one part of a file.
+  const CUdeviceptr large = Allocate(37 * kMiB + 512, 1);
+  const CUdeviceptr gap = Allocate(3 * kMiB, 2);
+  const CUdeviceptr after = Allocate(5 * kMiB + 512, 3);
+  const CUdeviceptr small = Allocate(700, 4);
+  Free({gap});
+  for (const KeptIn in : {KeptIn::kPinned, KeptIn::kPageable, KeptIn::kFiles}) {
+    ExpectOk(pool().Sleep(Keeping(in)));
+    EXPECT_GE(pool().Statistics().kept_bytes, 42 * kMiB);
+    EXPECT_TRUE(Holds(large, 37 * kMiB + 512, 1));
+    EXPECT_TRUE(Holds(large + 20 * kMiB, kMiB, 1)) << "a part of it";
+    EXPECT_TRUE(Holds(after, 5 * kMiB + 512, 3));
+    EXPECT_TRUE(Holds(small, 700, 4));
+    EXPECT_EQ(Files().size(), in == KeptIn::kFiles ? 3u : 0u) << "one for each segment with live blocks";
+    ExpectOk(pool().Wake());
+    EXPECT_EQ(pool().Statistics().kept_bytes, 0u);
+    EXPECT_EQ(Files().size(), 0u);
+    EXPECT_EQ(WrongBytes(large, 37 * kMiB + 512, 1), 0u);
+    EXPECT_EQ(WrongBytes(after, 5 * kMiB + 512, 3), 0u);
+    EXPECT_EQ(WrongBytes(small, 700, 4), 0u);
+  }
+  Free({large, after, small});
+}
+
+TEST_F(Kept, OfNamedBlocksAloneDiscardsTheOthers) {
+  const CUdeviceptr named = Allocate(4 * kMiB, 1);
+  const CUdeviceptr other = Allocate(4 * kMiB, 2);
+  SleepRequest request = Keeping();
+  request.copies.all = false;
+  request.copies.blocks = {named + kMiB};  // anywhere in it
+  ExpectOk(pool().Sleep(request));
+  EXPECT_EQ(pool().Statistics().kept_bytes, 4 * kMiB);
+  EXPECT_TRUE(Holds(named, 4 * kMiB, 1));
+  ExpectRefused(pool().Kept(other, kMiB).status(), StatusCode::kNotFound, "were discarded");
+  ExpectRefused(pool().Kept(named, 5 * kMiB).status(), StatusCode::kNotFound, "has kept no 5 MiB there");
+  ExpectOk(pool().Wake());
+  EXPECT_EQ(WrongBytes(named, 4 * kMiB, 1), 0u);
+  Free({named, other});
+}
+
+TEST_F(Kept, IsGoneOnceThePoolIsAwakeUnlessItIsRetained) {
+  const CUdeviceptr block = Allocate(4 * kMiB, 1);
+  ExpectOk(pool().Sleep(Keeping()));
+  ExpectOk(pool().Wake());
+  ExpectRefused(pool().Kept(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
+  ExpectOk(pool().Sleep(Keeping()));
+  ExpectOk(pool().Retain(true));  // before it wakes is in time
+  const std::byte* const place = Read(block, kMiB);
+  ExpectOk(pool().Wake());
+  EXPECT_EQ(Read(block, kMiB), place);
+  EXPECT_TRUE(Holds(block, kMiB, 1));
+  EXPECT_EQ(pool().Statistics().kept_bytes, 4 * kMiB);
+  ExpectOk(pool().Sleep({}));
+  EXPECT_EQ(pool().Statistics().kept_bytes, 0u) << "discarded";
+  ExpectOk(pool().Wake());
+  Free({block});
+}
+
+TEST_F(Kept, RetainedIsRenewedAtTheSameAddress) {
+  const CUdeviceptr first = Allocate(4 * kMiB, 1);
+  const CUdeviceptr small = Allocate(1000, 2);
+  ExpectOk(pool().Sleep(Retaining()));
+  const std::byte* const places[] = {Read(first, kMiB), Read(small, 1000)};
+  ExpectOk(pool().Wake());
+  Fill(nullptr, first, 4 * kMiB, 5);
+  const CUdeviceptr later = Allocate(6 * kMiB, 3);
+  EXPECT_TRUE(Holds(first, 4 * kMiB, 1)) << "as it was when the pool slept";
+  ExpectOk(pool().Sleep(Retaining()));
+  EXPECT_EQ(Read(first, kMiB), places[0]);
+  EXPECT_EQ(Read(small, 1000), places[1]);
+  EXPECT_TRUE(Holds(first, 4 * kMiB, 5));
+  EXPECT_TRUE(Holds(later, 6 * kMiB, 3));
+  ExpectOk(pool().Wake());
+  EXPECT_EQ(WrongBytes(first, 4 * kMiB, 5), 0u);
+  EXPECT_EQ(WrongBytes(later, 6 * kMiB, 3), 0u);
+  Free({first, small, later});
+}
+
+TEST_F(Kept, RetainedOfABlockThatWasFreedIsNoneOfItsFollower) {
+  const CUdeviceptr small = Allocate(1000, 2);
+  const CUdeviceptr large = Allocate(4 * kMiB, 2);
+  const CUdeviceptr asleep = Allocate(4 * kMiB, 2);
+  ExpectOk(pool().Sleep(Retaining()));
+  ExpectOk(runtime().Free(asleep));
+  ExpectOk(pool().Wake());
+  for (const CUdeviceptr block : {small, large}) {
+    const uint64_t bytes = block == small ? 1000 : 4 * kMiB;
+    ExpectOk(runtime().Free(block));
+    ASSERT_EQ(Allocate(bytes, 3), block);
+    ExpectRefused(pool().Kept(block, 1000).status(), StatusCode::kNotFound, "was freed");
+  }
+  ExpectRefused(pool().Kept(asleep, 1000).status(), StatusCode::kNotFound, "has kept no");
+  ExpectOk(pool().Sleep(Retaining()));
+  EXPECT_TRUE(Holds(small, 1000, 3));
+  ExpectOk(pool().Wake());
+  Free({small, large});
+  EXPECT_EQ(pool().Statistics().requested_bytes.current, 0u);
+}
+
+TEST_F(Kept, ConstantsAreCopiedOnceAsLongAsTheyLive) {
+  COMMPOOL_REQUIRE_EMULATOR("it counts the driver's calls");
+  const CUdeviceptr constant = Allocate(4 * kMiB, 1);
+  SleepRequest request = Retaining();
+  request.copies.constants = {constant};
+  const auto copies = [&] {
+    const uint64_t before = CallCount("cuMemcpyAsync");
+    ExpectOk(pool().Sleep(request));
+    const uint64_t copied = CallCount("cuMemcpyAsync") - before;
+    EXPECT_TRUE(Holds(constant, 4 * kMiB, 1));
+    ExpectOk(pool().Wake());
+    EXPECT_EQ(WrongBytes(constant, 4 * kMiB, 1), 0u);
+    return copied;
+  };
+  EXPECT_EQ(copies(), 1u);
+  EXPECT_EQ(copies(), 0u);
+  Free({constant});
+  ASSERT_EQ(Allocate(4 * kMiB, 1), constant);
+  EXPECT_EQ(copies(), 1u) << "another block is there now";
+  ExpectOk(pool().Retain(false));
+  EXPECT_EQ(copies(), 0u);  // the request retains again
+  Free({constant});
+}
+
+TEST_F(Kept, InFilesIsNotRetained) {
+  const CUdeviceptr block = Allocate(4 * kMiB, 1);
+  ExpectOk(pool().Sleep(Keeping(KeptIn::kFiles)));
+  ExpectRefused(pool().Retain(true), StatusCode::kInvalidArgument, "files are not retained");
+  ExpectOk(pool().Wake());
+  Free({block});
+}
+
+TEST_F(Kept, AFullDiskLeavesThePoolAwakeAndWhole) {
+  const CUdeviceptr block = Allocate(4 * kMiB, 1);
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small = {kMiB, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Status full = pool().Sleep(Keeping(KeptIn::kFiles));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  ExpectRefused(full, StatusCode::kOutOfMemory, "File too large");
+  EXPECT_TRUE(pool().open());
+  EXPECT_EQ(Files().size(), 0u);
+  EXPECT_EQ(WrongBytes(block, 4 * kMiB, 1), 0u);
+  Free({block});
+}
+
+TEST_F(Kept, AFileThatSomebodyChangedLeavesThePoolAsleep) {
+  const CUdeviceptr block = Allocate(4 * kMiB, 1);
+  ExpectOk(pool().Sleep(Keeping(KeptIn::kFiles)));
+  std::fstream(Files().at(0), std::ios::in | std::ios::out | std::ios::binary).put('x');
+  ExpectRefused(pool().Wake(), StatusCode::kFailedPrecondition, "was changed by somebody");
+  ExpectRefused(pool().Kept(block, kMiB).status(), StatusCode::kFailedPrecondition, "was changed by somebody");
+  std::filesystem::resize_file(Files().at(0), kMiB);
+  ExpectRefused(pool().Wake(), StatusCode::kFailedPrecondition, "has 1 MiB of 4 MiB");
+  std::filesystem::remove(Files().at(0));
+  ExpectRefused(pool().Wake(), StatusCode::kFailedPrecondition, "is gone");
+  EXPECT_TRUE(pool().asleep());
+  EXPECT_GT(pool().Statistics().asleep_bytes, 0u);
+  Free({block});
+  ExpectOk(pool().Close());
+}
+
+TEST_F(Kept, ADeviceThatIsFullOnWakingIsToldWithItsHolders) {
+  const CUdeviceptr block = Allocate(64 * kMiB, 1);
+  const uint64_t reserved = pool().Statistics().reserved_bytes.current;
+  ExpectOk(pool().Sleep(Keeping()));
+  runtime().devices().Get(0).value()->account().SetLimit(reserved);
+  const PoolHandle other = Create(Configured("the_other"));
+  const CUdeviceptr taken = runtime().AllocateFrom(other, 64 * kMiB, nullptr).value();
+  const Status full = pool().Wake();
+  ExpectRefused(full, StatusCode::kOutOfMemory, "waking 64 MiB");
+  ExpectRefused(full, StatusCode::kOutOfMemory, "the_other");
+  EXPECT_TRUE(pool().asleep());
+  EXPECT_TRUE(Holds(block, 64 * kMiB, 1)) << "what was kept is whole";
+  Free({taken});
+  ExpectOk(pool().Wake());
+  EXPECT_EQ(WrongBytes(block, 64 * kMiB, 1), 0u);
+  Free({block});
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
