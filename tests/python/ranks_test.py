@@ -225,7 +225,7 @@ class Ranks(unittest.TestCase):
         heard, raised = first[-1], second[-1]
         self.assertEqual((len(first), len(second)), (len(_REFUSED) + 1,) * 2)
         self.assertRegex(heard[1], "rank 1 cannot sleep: .*keep -1 is none of DISCARD, HOST")
-        self.assertEqual(raised, ("InvalidArgument", "keep 'hots' is none of discard, host"))
+        self.assertEqual(raised, ("InvalidArgument", "keep 'hots' is none of discard, host, pageable, files"))
 
     def test_agree_over_a_function_of_the_programs(self):
         rounds = ranks.run(agree)

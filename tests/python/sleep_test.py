@@ -1,6 +1,9 @@
 """Pools that sleep and wake, one by one and by their tags."""
 
 import ctypes
+import os
+import pathlib
+import tempfile
 import threading
 import unittest
 
@@ -75,6 +78,103 @@ class Sleep(unittest.TestCase):
         self.assertEqual([pool.stats().asleep_bytes for pool in weights], [0, 0])
         with self.assertRaisesRegex(LookupError, "no pool has the tag \"none\""):
             commpool.wake(tag="none")
+
+
+def bytes_of(kept):
+    """What a Kept holds, by its address."""
+    return ctypes.string_at(kept.pointer, kept.nbytes)
+
+
+class Kept(unittest.TestCase):
+    """Memory of the host: the test itself may write to it."""
+
+    def setUp(self):
+        self.pool = commpool.Pool("weights", location="host_numa", tag="kept")
+        self.addCleanup(self.pool.destroy)
+
+    def array(self, value, length=1 << 16):
+        array = commpool.empty((2, length // 2), "uint8", pool=self.pool)
+        ctypes.memset(array.pointer, value, array.nbytes)
+        return array
+
+    def test_is_read_while_the_pool_sleeps(self):
+        array, buffer = self.array(7), self.pool.allocate(MIB)
+        ctypes.memset(buffer.pointer, 5, MIB)
+        for keep in ("host", "pageable"):
+            self.pool.sleep(keep=keep)
+            kept = self.pool.kept(array)
+            self.assertEqual((kept.shape, kept.dtype, bytes_of(kept)), ((2, 1 << 15), "uint8", b"\7" * (1 << 16)))
+            self.assertEqual(bytes_of(self.pool.kept(buffer)), b"\5" * MIB)
+            self.pool.wake()
+            with self.assertRaisesRegex(commpool.FailedPrecondition, "it is awake: what it kept went"):
+                kept.pointer  # noqa: B018
+            with self.assertRaisesRegex(commpool.FailedPrecondition, "it is awake"):
+                self.pool.kept(array)
+
+    def test_is_read_from_files_that_go_as_the_pool_wakes(self):
+        array = self.array(7)
+        with tempfile.TemporaryDirectory() as directory:
+            self.pool.sleep(keep="files", directory=pathlib.Path(directory))
+            self.assertEqual(len(os.listdir(directory)), 1)
+            self.assertEqual(bytes_of(self.pool.kept(array)), b"\7" * (1 << 16))
+            self.pool.wake()
+            self.assertEqual(os.listdir(directory), [])
+        self.assertEqual(ctypes.string_at(array.pointer, array.nbytes), b"\7" * (1 << 16))
+
+    def test_is_an_array_for_numpy_and_a_capsule_for_the_cpu(self):
+        array = self.array(7)
+        self.pool.sleep(keep="host")
+        kept = self.pool.kept(array)
+        self.assertEqual(kept.__array_interface__, {"shape": (2, 1 << 15), "typestr": "|u1", "strides": None,
+                                                    "data": (kept.pointer, True), "version": 3})
+        self.assertEqual(kept.__dlpack_device__(), (1, 0))
+        self.assertIn("dltensor", repr(kept.__dlpack__()))
+        self.assertIn("dltensor_versioned", repr(kept.__dlpack__(max_version=(1, 0), dl_device=(1, 0))))
+        for wrong in ({"dl_device": (2, 0)}, {"copy": True}):
+            with self.assertRaises(BufferError):
+                kept.__dlpack__(**wrong)
+        self.pool.wake()
+
+    def test_of_named_tensors_alone_discards_the_others(self):
+        named, other = self.array(1), self.array(2)
+        commpool.sleep(tag="kept", keep="host", only=[named])
+        self.assertEqual(bytes_of(self.pool.kept(named)), b"\1" * (1 << 16))
+        with self.assertRaisesRegex(commpool.NotFound, "they were discarded"):
+            self.pool.kept(other)
+        commpool.wake(tag="kept")
+
+    def test_retained_stays_at_its_address_and_is_renewed(self):
+        array, constant = self.array(1), self.array(2)
+        places = []
+        for value in (1, 3):
+            ctypes.memset(array.pointer, value, array.nbytes)
+            self.pool.sleep(keep="host", retain=True, constant=[constant])
+            places.append(self.pool.kept(array).pointer)
+            self.pool.wake()
+            self.assertEqual(bytes_of(self.pool.kept(array)), bytes([value]) * (1 << 16))
+            self.assertEqual(bytes_of(self.pool.kept(constant)), b"\2" * (1 << 16))
+        self.assertEqual(places[0], places[1])
+        del array
+        self.pool.sleep(keep="host")
+        self.pool.retain()
+        self.pool.wake()
+        self.assertEqual(bytes_of(self.pool.kept(constant)), b"\2" * (1 << 16))
+
+    def test_options_that_exclude_each_other_are_refused_and_the_pool_stays_awake(self):
+        array = self.array(1)
+        for wrong, words in ((dict(keep="files"), "belong together"),
+                             (dict(keep="host", directory="/tmp"), "belong together"),
+                             (dict(keep="files", directory="/dev/shm"), "lies in the host's memory"),
+                             (dict(keep="files", directory="/nowhere"), "/nowhere"),
+                             (dict(keep="discard", only=[array]), "only= names what is kept"),
+                             (dict(keep="host", only=[1 << 40]), "blocks 0"),
+                             (dict(keep="host", only=["tensor"]), "is no pointer"),
+                             (dict(keep="host", constant=[array]), "set retain")):
+            with self.subTest(wrong), self.assertRaisesRegex(commpool.InvalidArgument, words):
+                self.pool.sleep(**wrong)
+            self.assertEqual(self.pool.stats().asleep_bytes, 0)
+        with self.assertRaisesRegex(commpool.InvalidArgument, "kept takes a tensor, an Array or a Buffer"):
+            self.pool.kept(array.pointer)
 
 
 if __name__ == "__main__":

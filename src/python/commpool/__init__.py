@@ -23,6 +23,7 @@ from .errors import (CommpoolError, CommunicatorError, DeadlineExceeded, Disagre
                      RemoteFailure, StatusCode)
 from .statistics import Block, Counter, Segment, Snapshot, Statistics
 from .handles import add_communicator_source
+from .kept import Kept
 from .pool import PlainFunctions, Pool
 from .pool_group import PoolGroup
 from .runtime import (DriverCall, MemoryHolder, driver_calls, driver_description, initialize, library_version,
@@ -40,7 +41,7 @@ __version__ = f"{MAJOR}.{MINOR}.{PATCH}"
 __all__ = [
     "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "Configuration", "Counter",
     "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted", "FailedPrecondition",
-    "InternalError", "InvalidArgument", "MemoryHolder", "NotFound", "NotSupported", "NvlsEligibility",
+    "InternalError", "InvalidArgument", "Kept", "MemoryHolder", "NotFound", "NotSupported", "NvlsEligibility",
     "OutOfMemory", "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "RemoteFailure", "Segment", "Setting",
     "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "allocate",
     "allocate_in_scope", "block_of", "capture", "config", "driver_calls", "driver_description", "empty", "free",

@@ -37,13 +37,39 @@ _TYPES = {
 }
 
 
-def _type_name(dtype: Any) -> str:
+def type_name(dtype: Any) -> str:
     """Of "float32", numpy.float32, numpy.dtype("float32") or torch.float32."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", str(dtype))
     name = str(name).rpartition(".")[2]
     if name not in _TYPES:
         raise InvalidArgument(f"dtype {dtype!r} is none of {', '.join(_TYPES)}")
     return name
+
+
+def kind_of(name: str) -> _Type:
+    """Of a type's name."""
+    return _TYPES[name]
+
+
+def typestr_of(name: str, protocol: str) -> str:
+    """As NumPy writes a type, for a protocol that takes no others.
+
+    Raises:
+      AttributeError: NumPy does not have it.
+    """
+    _, bits, letter = _TYPES[name]
+    if not letter:
+        raise AttributeError(f"{protocol} has no {name}: use DLPack")
+    return f"{'<' if bits > 8 else '|'}{letter}{bits // 8}"
+
+
+def dlpack_tensor(pointer: int, device: tuple[int, int], shape: tuple[int, ...], dtype: str) -> _dlpack.DLTensor:
+    """A contiguous one."""
+    kind, dimensions = _TYPES[dtype], len(shape)
+    strides = [math.prod(shape[place + 1:]) for place in range(dimensions)]
+    lengths = ctypes.c_int64 * dimensions
+    return _dlpack.DLTensor(pointer, _dlpack.DLDevice(*device), dimensions,
+                            _dlpack.DLDataType(kind.code, kind.bits, 1), lengths(*shape), lengths(*strides), 0)
 
 
 class Array(Owner):
@@ -79,12 +105,8 @@ class Array(Owner):
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """Version 3. Types that NumPy does not have are refused: they go by DLPack."""
-        _, bits, letter = _TYPES[self.dtype]
-        if not letter:
-            raise AttributeError(f"__cuda_array_interface__ has no {self.dtype}: use DLPack")
-        typestr = f"{'<' if bits > 8 else '|'}{letter}{bits // 8}"
-        return {"shape": self.shape, "typestr": typestr, "data": (self.pointer, False), "strides": None,
-                "stream": self.stream or _LEGACY_STREAM, "version": 3}
+        return {"shape": self.shape, "typestr": typestr_of(self.dtype, "__cuda_array_interface__"),
+                "data": (self.pointer, False), "strides": None, "stream": self.stream or _LEGACY_STREAM, "version": 3}
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """CUDA's, for memory of a host NUMA node as well: it is addressed by the device."""
@@ -101,7 +123,8 @@ class Array(Owner):
         versioned = max_version is not None and max_version[0] >= _dlpack.VERSION[0]
         # The block waits for the consumer's stream when the consumer lets go; a failure has nobody to hear of it.
         done = functools.partial(library.commpool_record_stream, self.pointer, consumer)
-        return _dlpack.capsule(self._tensor(), versioned, self, done if consumer != self.stream else int)
+        tensor = dlpack_tensor(self.pointer, self.__dlpack_device__(), self.shape, self.dtype)
+        return _dlpack.capsule(tensor, versioned, self, done if consumer != self.stream else int)
 
     def _ordered(self, stream: Optional[int]) -> int:
         """Puts the consumer's stream behind the array's; returns the consumer's."""
@@ -113,13 +136,6 @@ class Array(Owner):
         if consumer != (self.stream or _LEGACY_STREAM):
             _driver.make_wait(self.device, consumer, self.stream)
         return consumer
-
-    def _tensor(self) -> _dlpack.DLTensor:
-        kind, dimensions = _TYPES[self.dtype], len(self.shape)
-        strides = [math.prod(self.shape[place + 1:]) for place in range(dimensions)]
-        lengths = ctypes.c_int64 * dimensions
-        return _dlpack.DLTensor(self.pointer, _dlpack.DLDevice(*self.__dlpack_device__()), dimensions,
-                                _dlpack.DLDataType(kind.code, kind.bits, 1), lengths(*self.shape), lengths(*strides), 0)
 
     def __repr__(self) -> str:
         return f"<commpool.Array {'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype}, device {self.device}>"
@@ -143,7 +159,7 @@ def made(allocate: Callable[..., Buffer], shape: Union[int, tuple[int, ...]], dt
          stream: Stream, pool: Optional[Pool]) -> Array:
     """An array whose memory is the pool's, or what a function gives that takes bytes, a stream and a device."""
     lengths = tuple(index_of(length, "shape") for length in (shape if isinstance(shape, (tuple, list)) else (shape,)))
-    name = _type_name(dtype)
+    name = type_name(dtype)
     nbytes = math.prod(lengths) * _TYPES[name].bits // 8
     if nbytes == 0:
         raise InvalidArgument(f"an array of shape {lengths} has no bytes, and the library allocates none")

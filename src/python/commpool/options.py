@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Optional, Union
+import ctypes
+import os
+from typing import Any, Iterable, Literal, Optional, Union
 
 from . import _abi
 from ._abi import (BackingWord as BackingWord, DriverWord as DriverWord, ExhaustionWord as ExhaustionWord,
-                   FilterWord as FilterWord, FreesWord as FreesWord, GraphsWord as GraphsWord, KeepWord as KeepWord,
+                   FilterWord as FilterWord, FreesWord as FreesWord, GraphsWord as GraphsWord,
                    LocationWord as LocationWord, ModeWord as ModeWord, MovesWord as MovesWord,
                    StreamsWord as StreamsWord)
 from .backings import UserBacking
 from .errors import InvalidArgument
+from .handles import Pointer, pointer_of
 from .sizes import MOST_BYTES, Size, index_of, parse_size
 
 # Both ends are in; None is no limit. A size alone is the least.
 SizeRange = Union[Size, tuple[Optional[Size], Optional[Size]]]
+
+KeepWord = Literal["discard", "host", "pageable", "files"]
+_KEPT_IN = {"host": "pinned", "pageable": "pageable", "files": "files"}
 
 _NO_WORD = -1
 
@@ -50,6 +56,52 @@ def number_for_all(enumeration: str, word: str) -> int:
         return number_of(enumeration, word)
     except InvalidArgument:
         return _NO_WORD
+
+
+class SleepOptions:
+    """commpool_sleep_options of words. What is wrong with them is raised by `check`, after the library has refused
+    them: the other ranks of a symmetric pool hear of it.
+    """
+
+    def __init__(self, keep: KeepWord, graphs: GraphsWord, directory: Union[None, str, os.PathLike[str]],
+                 only: Optional[Iterable[Pointer]], retain: bool, constant: Iterable[Pointer]) -> None:
+        """As of Pool.sleep."""
+        self.struct = _abi.CSleepOptions()
+        self._wrong: Optional[InvalidArgument] = None
+        try:
+            self._fill(keep, graphs, directory, only, constant)
+        except InvalidArgument as error:
+            self.struct.keep, self._wrong = _NO_WORD, error
+        self.struct.retain = bool(retain)
+
+    def _fill(self, keep: KeepWord, graphs: GraphsWord, directory: Union[None, str, os.PathLike[str]],
+              only: Optional[Iterable[Pointer]], constant: Iterable[Pointer]) -> None:
+        if keep != "discard" and keep not in _KEPT_IN:
+            raise InvalidArgument(f"keep {keep!r} is none of discard, {', '.join(_KEPT_IN)}")
+        self.struct.graphs = number_of("graphs", graphs)
+        self.struct.keep = number_of("keep", "discard" if keep == "discard" else "host")
+        self.struct.kept_in = number_of("kept_in", _KEPT_IN.get(keep, "pinned"))
+        if (directory is not None) != (keep == "files"):
+            raise InvalidArgument(f"keep=\"files\" and directory= belong together, and they are {keep!r} and "
+                                  f"{directory!r}")
+        if directory is not None:
+            self.struct.directory = text_of("directory", os.fspath(directory))
+        if only is not None:
+            if keep == "discard":
+                raise InvalidArgument("only= names what is kept, and keep is \"discard\"")
+            self.struct.blocks, self.struct.block_count = _pointers(only)
+        self.struct.constants, self.struct.constant_count = _pointers(constant)
+
+    def check(self) -> None:
+        """Raises what is wrong here."""
+        if self._wrong is not None:
+            raise self._wrong
+
+
+def _pointers(objects: Iterable[Pointer]) -> tuple[Any, int]:
+    """Their addresses as an array of C's."""
+    addresses = list(map(pointer_of, objects))
+    return (ctypes.c_void_p * len(addresses))(*addresses), len(addresses)
 
 
 def give(options: Any, **given: Any) -> None:

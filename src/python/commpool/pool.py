@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import weakref
-from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence, TypedDict, Union
 
 from . import _abi, agreement, configuration, options, windows
 from ._library import library, listed, value_of
@@ -21,6 +21,8 @@ from .handles import stream_handle
 from .sizes import Size, format_size, index_of, parse_size
 from .together import Together
 
+if TYPE_CHECKING:
+    from .kept import Kept
 
 _REFUSED = 2**64 - 1  # commpool_pool_options.given: the name says why
 
@@ -226,6 +228,30 @@ class Pool(Together):
           OutOfMemory: 256 pools that are alive have such a pair.
         """
         return PlainFunctions(*library.pool_functions(self.handle))
+
+    # What is kept while the pool sleeps.
+
+    def kept(self, tensor: Pointer) -> Kept:
+        """What is kept of a tensor of the pool, for NumPy and DLPack on the CPU, without a copy: see Kept.
+
+        Args:
+          tensor: a contiguous one, an Array, or a Buffer.
+
+        Raises:
+          NotFound: it was not kept, or was freed.
+          FailedPrecondition: the pool is awake and has retained nothing; or a file was changed.
+        """
+        from .kept import Kept  # whose types are those of arrays, which need pools
+
+        return Kept(self, tensor)
+
+    def retain(self, retain: bool = True) -> None:
+        """Whether what is kept stays once the pool is awake; asked as it wakes.
+
+        Raises:
+          InvalidArgument: it is kept in files.
+        """
+        library.pool_retain(self.handle, bool(retain))
 
     # Peers.
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Iterator
+import ctypes
+import os
+from typing import Any, Callable, Iterable, Iterator, Optional, Union
 
 from . import options
 from ._library import library
+from .handles import Pointer
 
 _told: list[Callable[[], Any]] = []
 
@@ -27,12 +30,16 @@ def waking() -> Iterator[None]:
             act()
 
 
-def sleep(*, tag: str, keep: options.KeepWord = "discard", graphs: options.GraphsWord = "refused") -> None:
+def sleep(*, tag: str, keep: options.KeepWord = "discard", graphs: options.GraphsWord = "refused",
+          directory: Union[None, str, os.PathLike[str]] = None, only: Optional[Iterable[Pointer]] = None,
+          retain: bool = False, constant: Iterable[Pointer] = ()) -> None:
     """`Pool.sleep` of all pools of the process that have the tag, in the order in which they were made.
 
     Pools that are asleep already are passed by. Where one fails the others sleep, and the first failure is raised.
     """
-    library.sleep(options.text_of("tag", tag), options.number_of("keep", keep), options.number_of("graphs", graphs))
+    given = options.SleepOptions(keep, graphs, directory, only, retain, constant)
+    given.check()
+    library.sleep_keeping(options.text_of("tag", tag), ctypes.byref(given.struct))
 
 
 def wake(*, tag: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Optional, Sequence, TypeVar
+import os
+from typing import Any, Iterable, Optional, Sequence, TypeVar, Union
 
 from . import options
 from ._library import library
 from ._owners import Owner
 from .errors import CommpoolError, InvalidArgument
-from .handles import Communicator, communicator_handle
+from .handles import Communicator, Pointer, communicator_handle
 from .sizes import Size, parse_size
 from .sleeping import waking
 
@@ -71,25 +72,35 @@ class Together(Owner):
         """
         self._collective(library.pools_verify)
 
-    def sleep(self, keep: options.KeepWord = "discard", *, graphs: options.GraphsWord = "refused") -> None:
+    def sleep(self, keep: options.KeepWord = "discard", *, graphs: options.GraphsWord = "refused",
+              directory: Union[None, str, os.PathLike[str]] = None, only: Optional[Iterable[Pointer]] = None,
+              retain: bool = False, constant: Iterable[Pointer] = ()) -> None:
         """Gives the physical memory back; addresses and blocks stay, and blocks may be freed at any time.
 
+        What is kept `wake` copies back, and `Pool.kept` reads meanwhile.
+
         Args:
-          keep: "host" copies what live blocks hold to pinned memory of the host, and `wake` copies it back.
+          keep: "host" copies what live blocks hold to pinned memory of the host, "pageable" to memory of the host that
+            goes back to the system at once, "files" to a file for each segment.
+          directory: of "files", on a disk.
+          only: tensors that are kept; all other blocks are discarded.
+          retain: what is kept stays once the pool is awake, at its address, and the next sleep renews it.
+          constant: tensors that do not change: copied once, where `retain` keeps their copies.
           graphs: live CUDA graphs that captured with the pool are a reason to refuse, unless they hold
             "no_collectives": NCCL registers the buffers of captured ones by itself.
 
         Raises:
           NotSupported: the backing is not "vmm".
+          InvalidArgument: options exclude each other, the directory is none or lies in memory, or a tensor is in no
+            pool.
           FailedPrecondition: a capture is open, or a live graph is a reason to refuse.
-          OutOfMemory: the host has no room for what is kept.
+          OutOfMemory: the host, or the disk, has no room for what is kept; the pool is awake.
         """
-        words = {"keep": keep, "graphs": graphs}
+        given = options.SleepOptions(keep, graphs, directory, only, retain, constant)
         try:
-            self._collective(library.pools_sleep, *(options.number_for_all(*each) for each in words.items()))
+            self._collective(library.pools_sleep_keeping, ctypes.byref(given.struct))
         except InvalidArgument:
-            for each in words.items():
-                options.number_of(*each)  # the word itself, where it is this rank's
+            given.check()
             raise
 
     def wake(self) -> None:
@@ -97,6 +108,7 @@ class Together(Owner):
 
         Raises:
           OutOfMemory: on this rank or another; the pool sleeps on, with what was kept.
+          FailedPrecondition: a file with what was kept is gone, short, or was changed; the pool sleeps on.
         """
         with waking():
             self._collective(library.pools_wake)

@@ -13,7 +13,7 @@ README.md and reference.md beside this file: what to use for what, what to mind,
 # Each by its name, for checkers of types: an import of all would hide that four are replaced.
 from commpool import (Agreement, Array, Block, Buffer, CommpoolError, CommunicatorError, Configuration, Counter,
                       DeadlineExceeded, Disagreement, DriverCall, DriverError, Exhausted, FailedPrecondition,
-                      InternalError, InvalidArgument, MemoryHolder, NotFound, NotSupported, NvlsEligibility,
+                      InternalError, InvalidArgument, Kept, MemoryHolder, NotFound, NotSupported, NvlsEligibility,
                       OutOfMemory, PlainFunctions, PoolGroup, RankMissing, RemoteFailure, Segment, Setting, Snapshot,
                       Statistics, StatusCode, UserBacking, Window, add_communicator_source, allocate_in_scope, block_of,
                       capture, config, driver_calls, driver_description, free, initialize, library_version,
@@ -38,12 +38,11 @@ from ._tensor_parallel import tp
 __all__ = [
     "Advice", "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "Configuration", "Counter",
     "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted", "FailedPrecondition", "InternalError",
-    "InvalidArgument", "MemoryHolder", "NotFound", "NotSupported", "NvlsEligibility", "OutOfMemory", "PlainFunctions",
-    "Pool", "PoolGroup", "RankMissing", "RemoteFailure", "Segment", "Setting", "Snapshot", "Statistics", "StatusCode",
-    "UserBacking", "Window", "add_communicator_source", "advise", "all_gather_ring", "allocate", "allocate_in_scope",
-    "block_of", "capture", "config", "ddp", "ddp_release", "driver_calls", "driver_description", "empty", "fallbacks",
-    "free", "fsdp", "fsdp_release", "initialize", "install", "installed", "library_version", "measure_driver",
-    "mem_pool", "nvls_eligible", "parse_size", "promise_stream", "record_stream", "release_stream",
-    "set_device_limit", "sleep", "tp",
-    "uninstall", "use_pool", "wake", "window_of"
+    "InvalidArgument", "Kept", "MemoryHolder", "NotFound", "NotSupported", "NvlsEligibility", "OutOfMemory",
+    "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "RemoteFailure", "Segment", "Setting", "Snapshot",
+    "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "advise", "all_gather_ring",
+    "allocate", "allocate_in_scope", "block_of", "capture", "config", "ddp", "ddp_release", "driver_calls",
+    "driver_description", "empty", "fallbacks", "free", "fsdp", "fsdp_release", "initialize", "install", "installed",
+    "library_version", "measure_driver", "mem_pool", "nvls_eligible", "parse_size", "promise_stream", "record_stream",
+    "release_stream", "set_device_limit", "sleep", "tp", "uninstall", "use_pool", "wake", "window_of"
 ]
