@@ -3,10 +3,12 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "tests/pool/pool_fixture.h"
 
@@ -229,6 +231,40 @@ TEST_F(Kept, AFileThatSomebodyChangedLeavesThePoolAsleep) {
   EXPECT_GT(pool().Statistics().asleep_bytes, 0u);
   Free({block});
   ExpectOk(pool().Close());
+}
+
+TEST_F(Kept, ThreadsThatAllocateAndReadMeanwhileAreServedOrTold) {
+  const CUdeviceptr block = Allocate(4 * kMiB, 1);
+  std::atomic<bool> done{false};
+  const auto told = [](const Status& status) {
+    return status.ok() || status.code() == StatusCode::kFailedPrecondition;
+  };
+  const auto allocate = [&] {
+    const ContextGuard current(driver(), runtime().devices().Get(0).value()->context());
+    while (!done) {
+      const Result<CUdeviceptr> served = runtime().AllocateFrom(pool_, 1000, nullptr);
+      EXPECT_TRUE(told(served.status())) << served.status().message();
+      if (served.ok()) ExpectOk(runtime().Free(*served));
+    }
+  };
+  const auto read = [&] {
+    while (!done) EXPECT_TRUE(told(pool().Kept(block, kMiB).status()));
+  };
+  const auto sleep = [&] {
+    while (!done) EXPECT_TRUE(told(pool().Sleep(Keeping())));
+  };
+  std::thread threads[] = {std::thread(allocate), std::thread(allocate), std::thread(read), std::thread(sleep)};
+  for (int round = 0; round < 20; ++round) {
+    EXPECT_TRUE(told(pool().Sleep(Keeping())));
+    EXPECT_TRUE(told(pool().Wake()));
+  }
+  done = true;
+  for (std::thread& thread : threads) thread.join();
+  if (pool().asleep()) ExpectOk(pool().Wake());
+  EXPECT_EQ(WrongBytes(block, 4 * kMiB, 1), 0u);
+  Free({block});
+  pool().CheckInvariants();
+  EXPECT_EQ(pool().Statistics().allocated_blocks.current, 0u);
 }
 
 TEST_F(Kept, ADeviceThatIsFullOnWakingIsToldWithItsHolders) {

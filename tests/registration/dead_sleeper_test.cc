@@ -79,10 +79,15 @@ class Life {
     }
     pool_->AbandonCommunicator(communicator_, CommunicatorLife::kAlive).or_throw();
     Check(driver_->nccl.ncclCommAbort(communicator_) == ncclSuccess, "the communicator ends");
-    if (pool_->asleep()) pool_->Wake().or_throw();  // without the others
+    const std::string expected(kBytes, static_cast<char>('a' + number_));
+    if (pool_->asleep()) {
+      const std::byte* const kept = pool_->Kept(block_, kBytes).value();
+      Check(std::memcmp(kept, expected.data(), kBytes) == 0, "what was kept can be read");
+      pool_->Wake().or_throw();  // without the others
+    }
     std::string held(kBytes, '\0');
     Check(driver_->cuda.cuMemcpyDtoH(held.data(), block_, kBytes) == CUDA_SUCCESS, "the block is read");
-    Check(held == std::string(kBytes, static_cast<char>('a' + number_)), "the block has what it held");
+    Check(held == expected, "the block has what it held");
     pool_->Free(block_).or_throw();
     GoOn();
     _exit(0);
