@@ -46,6 +46,13 @@ void AddChoice(Command command, const std::string& option, Value& value, const s
   command.AddWord(option, Words(names), NameOf(names, value), take, help);
 }
 
+// --lives, for the enum of programs and for the library's own.
+template <typename Streams>
+void AddLives(Command command, Streams& streams, const std::string& help) {
+  static const std::map<std::string, Streams> lives = {{"outlive", Streams::kOutlive}, {"may-die", Streams::kMayDie}};
+  AddChoice(command, "--lives", streams, lives, help);
+}
+
 // Where results go besides the table on stdout.
 struct OutputOptions {
   bool json = false;   // one JSON object on stdout, without the table

@@ -35,15 +35,6 @@ struct Arguments {
 const std::map<std::string, ReplayMode> kModes = {
     {"expandable", ReplayMode::kExpandable}, {"fixed", ReplayMode::kFixed}, {"symmetric", ReplayMode::kSymmetric}};
 
-const std::map<std::string, Streams> kLives = {{"outlive", Streams::kOutlive}, {"may-die", Streams::kMayDie}};
-
-std::string NameOf(ReplayMode mode) {
-  for (const auto& [name, candidate] : kModes) {
-    if (candidate == mode) return name;
-  }
-  return "?";
-}
-
 // PyTorch reads its setting when its library is loaded, so the process must start with it.
 Result<std::optional<TorchLibrary>> OpenTorch(const SoloDevice& device, const Arguments& arguments) {
   const PeerOptions& peers = arguments.peers;
@@ -65,7 +56,7 @@ Result<ReplayRow> Measure(SoloDevice& device, const Trace& trace, const Argument
                           const std::optional<TorchLibrary>& torch) {
   ReplayRow row;
   row.name = trace.name;
-  row.mode = arguments.peers.as.empty() ? NameOf(arguments.pool.mode) : arguments.peers.as;
+  row.mode = arguments.peers.as.empty() ? NameOf(kModes, arguments.pool.mode) : arguments.peers.as;
   row.events = trace.events.size();
   row.peak_requested_bytes = trace.peak_requested_bytes;
   row.pytorch_native = trace.pytorch_native;
@@ -201,7 +192,7 @@ void AddReplay(Command app) {
   AddTraceOptions(command, arguments->traces);
   AddChoice(command, "--mode", arguments->pool.mode, kModes, "Of the pool");
   AddChoice(command, "--backing", arguments->pool.backing, BackingNames(), "What the pool is made of");
-  AddChoice(command, "--lives", arguments->pool.streams, kLives, "Whether the pool may rely on its streams to last");
+  AddLives(command, arguments->pool.streams, "Whether the pool may rely on its streams to last");
   command
       .AddOption("--reserve", arguments->reserve,
                  "What a symmetric pool reserves before it reserves again, times the peak requested")

@@ -34,9 +34,6 @@ const std::map<std::string, Plant> kPlants = {{"skip-wait", Plant::kSkipWait},
                                               {"unannounced-capture", Plant::kUnannouncedCapture},
                                               {"dead-stream", Plant::kDeadStream}};
 
-const std::map<std::string, internal::Streams> kLives = {{"outlive", internal::Streams::kOutlive},
-                                                         {"may-die", internal::Streams::kMayDie}};
-
 void Work(StressMachine& machine, Exchange& exchange, const EngineStress& stress, unsigned thread,
           std::atomic<uint64_t>& done) {
   StressWorker worker(machine, exchange, stress.seed * 1000003 + thread);
@@ -96,7 +93,7 @@ void AddStressEngine(Command app) {
   command.AddOption("--operations", stress->operations, "Steps of all threads together").Positive().ShowPreset();
   command.AddOption("--seed", stress->seed, "Of the steps").ShowPreset();
   command.AddOption("--threads", stress->threads, "Each with streams of its own").Between(1, 64).ShowPreset();
-  AddChoice(command, "--lives", stress->streams, kLives, "Whether pools may rely on streams to last, or they just die");
+  AddLives(command, stress->streams, "Whether pools may rely on streams to last, or they just die");
   AddChoice(command, "--plant", stress->plant, kPlants, "A fault that must be found");
   command.Do([stress] { return Run(*stress); });
 }
