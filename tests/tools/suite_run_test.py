@@ -1,0 +1,88 @@
+"""tools/test lets Bazel write its progress as lines where no terminal shows it; Bazel and tools/setup are stand-ins."""
+
+import os
+import pathlib
+import pty
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCRIPTS = [pathlib.Path(path).resolve() for path in sys.argv[1:]]  # tools/test and what it calls
+# Notes its words, and reports one test that passed.
+BAZEL = """#!/bin/bash
+printf '%s\\n' "$@" >"$WORDS"
+for word; do
+  case $word in --build_event_json_file=*)
+    echo '{"id": {"testResult": {"label": "//a:a"}}, "testResult": {"status": "PASSED"}}' >"${word#*=}"
+    echo '{"finished": {"exitCode": {"name": "SUCCESS", "code": 0}}}' >>"${word#*=}" ;;
+  esac
+done
+exit "$STATUS"
+"""
+
+
+class SuiteRun(unittest.TestCase):
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name).resolve()
+        (self.folder / "tools").mkdir()
+        for script in SCRIPTS:
+            shutil.copy(script, self.folder / "tools" / script.name)
+        self.program("tools/setup", "#!/bin/bash\n")
+        self.words = self.folder / "words"
+        self.environment = dict(os.environ, BAZEL=str(self.program("bazel", BAZEL)), WORDS=str(self.words), STATUS="0",
+                                HOME=str(self.folder))
+
+    def program(self, name, text):
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def run_suite(self, *words, **streams):
+        """How the run ended, and the words that Bazel got."""
+        streams = streams or {"capture_output": True}
+        run = subprocess.run([self.folder / "tools/test", *words], env=self.environment, check=False, text=True,
+                             stdin=subprocess.DEVNULL, **streams)
+        return run, self.words.read_text().splitlines()
+
+    def terminal(self):
+        """A terminal, which a process that the test starts writes to."""
+        ends = pty.openpty()
+        for end in ends:
+            self.addCleanup(os.close, end)
+        return ends[1]
+
+    def test_without_a_terminal_bazel_writes_its_progress_as_lines(self):
+        _, words = self.run_suite()
+        self.assertIn("--curses=no", words)
+        seconds = [int(word.split("=")[1]) for word in words if word.startswith("--show_progress_rate_limit=")]
+        self.assertTrue(seconds and 0 < seconds[0] < 60, words)
+
+    def test_an_output_that_is_no_terminal_is_enough(self):
+        _, words = self.run_suite(stdout=self.terminal(), stderr=subprocess.PIPE)
+        self.assertIn("--curses=no", words)
+
+    def test_a_terminal_is_left_to_bazel(self):
+        terminal = self.terminal()
+        _, words = self.run_suite(stdout=terminal, stderr=terminal)
+        self.assertFalse([word for word in words if "curses" in word or "progress" in word], words)
+
+    def test_what_is_asked_for_goes_to_bazel(self):
+        _, words = self.run_suite("--config", "asan", "//a:a")
+        self.assertEqual(words[words.index("--config") + 1], "asan")
+        self.assertEqual(words[-2:], ["--", "//a:a"])
+
+    def test_the_last_line_counts_and_the_status_is_bazels(self):
+        run, _ = self.run_suite()
+        self.assertEqual((run.returncode, run.stdout.splitlines()[-1]), (0, "1 passed, 0 failed"))
+        self.environment["STATUS"] = "3"
+        self.assertEqual(self.run_suite()[0].returncode, 3)
+
+
+if __name__ == "__main__":
+    unittest.main()
