@@ -2,6 +2,7 @@
 #ifndef COMMPOOL_TOOLS_STRESS_EMULATED_RUN_H_
 #define COMMPOOL_TOOLS_STRESS_EMULATED_RUN_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ std::vector<std::string> EmulatorLines(const internal::Driver& driver, const cha
 struct RankCounts {
   int least = 2;
   int most = 8;
+
+  // Of a schedule's number alone: it has the same ranks when it runs again by itself.
+  int Of(uint64_t number) const { return least + static_cast<int>(number % static_cast<uint64_t>(most - least + 1)); }
 };
 
 // kInvalidArgument for any other text, for fewer than 2 ranks and for more than 8.

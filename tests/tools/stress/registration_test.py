@@ -24,8 +24,15 @@ class StressRegistration(unittest.TestCase):
         self.assertEqual(result.stdout, "210 schedules, 0 failures\n")
 
     def test_a_schedule_can_be_run_again_by_its_number(self):
-        result = self.stress("--schedules", "1", "--first", "4711", "--ranks", "5")
+        result = self.stress("--schedules", "1", "--first", "4711")
         self.assertEqual((result.returncode, result.stdout), (0, "1 schedules, 0 failures\n"))
+
+    def test_a_schedule_that_runs_by_itself_has_the_ranks_that_it_had(self):
+        among, alone = (self.stress("--plant", "skip-deregister", *arguments).stdout
+                        for arguments in (["--schedules", "8"], ["--schedules", "1", "--first", "4"]))
+        found = "violation: schedule 4 of . ranks"
+        self.assertEqual(re.findall(found, among)[:1], re.findall(found, alone)[:1], among + alone)
+        self.assertRegex(alone, found)
 
     def test_a_communicator_that_ends_with_windows_is_found(self):
         self.find("skip-deregister", "communicator destroyed with live registrations: rank RANK: .* windows")

@@ -79,11 +79,7 @@ class Series {
     }
   }
 
-  // Depends on the number alone, so that a schedule is the same when it runs alone.
-  Schedule MakeOne(uint64_t number) const {
-    const auto sizes = static_cast<uint64_t>(ranks_.most - ranks_.least + 1);
-    return MakeSchedule(options_.worker.seed, number, ranks_.least + static_cast<int>(number % sizes));
-  }
+  Schedule MakeOne(uint64_t number) const { return MakeSchedule(options_.worker.seed, number, ranks_.Of(number)); }
 
   bool IsAskedFor(const Schedule& schedule) const {
     const std::vector<std::string>& kinds = options_.kinds;

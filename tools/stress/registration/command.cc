@@ -29,11 +29,6 @@ const std::map<std::string, RegistrationPlant> kPlants = {{"skip-deregister", Re
                                                           {"drop-rank", RegistrationPlant::kDropRank},
                                                           {"unequal-sizes", RegistrationPlant::kUnequalSizes}};
 
-// Spreads the schedules evenly over the numbers of ranks.
-int RanksOf(uint64_t index, uint64_t schedules, const RankCounts& counts) {
-  return counts.least + static_cast<int>(index * static_cast<uint64_t>(counts.most - counts.least + 1) / schedules);
-}
-
 // Small segments make schedules cheap. Keeps what the user declared.
 void DescribeEmulator() {
   setenv("COMMPOOL_EMULATOR", "devices=8,memory=1GiB,granularity=64KiB,nccl_timeout_ms=20000", 0);
@@ -53,8 +48,8 @@ Counts RunAll(const RegistrationStress& stress, const RankCounts& ranks, Registr
   for (uint64_t index = 0; index < stress.schedules && counts.failures == 0; ++index, ++counts.schedules) {
     progress.Show(index);
     const auto plant = index == planted ? stress.plant : RegistrationPlant::kNone;
-    const Schedule schedule =
-        MakeSchedule(stress.seed, stress.first + index, RanksOf(index, stress.schedules, ranks), plant);
+    const uint64_t number = stress.first + index;
+    const Schedule schedule = MakeSchedule(stress.seed, number, ranks.Of(number), plant);
     if (plant != RegistrationPlant::kNone) {
       std::cout << "planted: " << NameOf(kPlants, plant) << " in schedule " << schedule.number << ", rank "
                 << schedule.victim << ", step " << schedule.planted_at << '\n';
@@ -100,7 +95,7 @@ void AddStressRegistration(Command app) {
       "checked), reclaims, trims, deregisters, abandons, and in some a rank ends. Nothing may be left behind.\n"
       "Examples:\n"
       "  commpool_stress registration --schedules 10000\n"
-      "  commpool_stress registration --schedules 1 --first 4711 --ranks 5    (one of them again)\n"
+      "  commpool_stress registration --schedules 1 --first 4711    (one of them again)\n"
       "  commpool_stress registration --schedules 10 --plant swap-calls");
   auto stress = std::make_shared<RegistrationStress>();
   command.AddOption("--schedules", stress->schedules, "How many").Positive().ShowPreset();
