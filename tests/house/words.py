@@ -15,8 +15,9 @@ _TABLE = re.compile(r"^\| word \| means \| not \|\n\|[-| ]+\|\n((?:\|.*\n)*)", r
 # The table rules these out for one thing each; elsewhere they are the usual words.
 _USUAL_ELSEWHERE = {"add", "create", "dead", "drop", "failed", "give back", "insert", "lock", "pause", "release",
                     "reserve", "retire", "return"}
-# Our public `pool.stats()`, and what NCCL and PyTorch call theirs.
-_NAMES = re.compile(r"stats|nccl\w+|(?:get|reset)?(?:Device|Accumulated|Peak)Stats|(?:reset_\w+_)?memory_stats\w*")
+# Our public `pool.stats()`, and what NCCL, PyTorch, vLLM and torch_memory_saver call theirs.
+_NAMES = re.compile(r"stats|nccl\w+|(?:get|reset)?(?:Device|Accumulated|Peak)Stats|(?:reset_\w+_)?memory_stats\w*|"
+                    r"offload_tags|resume")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 

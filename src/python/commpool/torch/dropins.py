@@ -6,6 +6,8 @@
     pynccl_allocator.nccl_symm_mem_context = dropins.nccl_symm_mem_context
 
 Nothing is compiled at start, nothing is registered while tensors are made: the pool has its windows from `reserve`.
+
+And the names by which memory sleeps, over pools as well: `torch_memory_saver`, and vLLM's `CuMemAllocator`.
 """
 
 from __future__ import annotations
@@ -18,14 +20,17 @@ from commpool import errors, options
 from commpool.handles import communicator_handle
 
 from . import _group
+from ._cumem import CuMemAllocator
 from ._megatron import (MemPoolAllocatorWithoutRegistration, MultiGroupMemPoolAllocator, create_nccl_mem_pool,
                         deregister_mem_pool, init, nccl_mem, register_mem_pool)
+from ._memory_saver import TorchMemorySaver, torch_memory_saver
 from ._scope import use_pool
 from ._tensor_parallel import size_words
 
-__all__ = ["MemPoolAllocatorWithoutRegistration", "MultiGroupMemPoolAllocator", "SymmetricMemoryContext",
-           "create_nccl_mem_pool", "deregister_mem_pool", "init", "nccl_mem", "nccl_symm_mem_context",
-           "register_mem_pool", "serve", "stop_serving", "use_symmetric_memory"]
+__all__ = ["CuMemAllocator", "MemPoolAllocatorWithoutRegistration", "MultiGroupMemPoolAllocator",
+           "SymmetricMemoryContext", "TorchMemorySaver", "create_nccl_mem_pool", "deregister_mem_pool", "init",
+           "nccl_mem", "nccl_symm_mem_context", "register_mem_pool", "serve", "stop_serving", "torch_memory_saver",
+           "use_symmetric_memory"]
 
 # By the communicator's handle.
 _served: dict[int, tuple[commpool.Pool, Any]] = {}

@@ -1,0 +1,283 @@
+"""torch_memory_saver's and vLLM's names for sleep, over pools of ours; and what is kept, as torch reads it."""
+
+import gc
+import os
+import tempfile
+import unittest
+
+import torch
+
+from routed import MIB, RoutedCase, commpool, pool_of, tensor
+from commpool.torch.dropins import CuMemAllocator, TorchMemorySaver, torch_memory_saver
+
+LENGTH = 4 * MIB
+
+
+def filled(value, length=LENGTH):
+    return torch.full((length,), value, dtype=torch.uint8, device="cuda")
+
+
+def total(of_tensor):
+    """The sum, which the emulator's device has no kernel for."""
+    return of_tensor.cpu().sum().item()
+
+
+def free_bytes():
+    torch.cuda.synchronize()
+    return torch.cuda.mem_get_info()[0]
+
+
+class Kept(RoutedCase):
+    def test_is_a_tensor_on_the_cpu_while_the_pool_sleeps(self):
+        pool = self.pool()
+        with commpool.use_pool(pool):
+            weights = torch.full((3, 1 << 16), 2.5, device="cuda")
+            halves = torch.full((5,), 1.5, dtype=torch.bfloat16, device="cuda")
+        pool.sleep(keep="pageable")
+        kept = torch.from_dlpack(pool.kept(weights))
+        self.assertEqual((kept.device.type, kept.shape, kept.dtype), ("cpu", weights.shape, weights.dtype))
+        self.assertEqual(kept.data_ptr(), pool.kept(weights).pointer, "no copy")
+        self.assertTrue(torch.equal(kept, torch.full((3, 1 << 16), 2.5)))
+        self.assertEqual(torch.from_dlpack(pool.kept(halves)).tolist(), [1.5] * 5)
+        self.assertEqual(torch.from_dlpack(pool.kept(weights[1])).tolist()[:3], [2.5] * 3)
+        with self.assertRaisesRegex(ValueError, "contiguous"):
+            pool.kept(weights.t())
+        del kept
+        pool.wake()
+        self.assertEqual(total(weights), 2.5 * weights.numel())
+        del weights, halves
+
+
+class MemorySaver(RoutedCase):
+    def setUp(self):
+        super().setUp()
+        self.saver = TorchMemorySaver()
+
+    def tearDown(self):
+        del self.saver
+        gc.collect()
+        super().tearDown()
+
+    def test_a_region_is_paused_and_resumed_at_its_addresses(self):
+        self.saver.hook_mode = "preload"
+        outside = filled(1)
+        with self.saver.region():
+            inside = filled(2)
+        address, before = inside.data_ptr(), free_bytes()
+        self.saver.pause()
+        self.assertGreaterEqual(free_bytes(), before + LENGTH)
+        self.saver.pause()  # it is
+        other = filled(3)
+        self.saver.resume()
+        self.saver.resume()
+        self.assertEqual(inside.data_ptr(), address)
+        self.assertEqual((outside[7].item(), other[7].item()), (1, 3))
+        inside.fill_(4)
+        self.assertEqual(total(inside), 4 * LENGTH)
+        del inside
+
+    def test_tags_are_paused_by_themselves_and_one_that_nobody_has_is_nothing(self):
+        with self.saver.region(tag="weights", enable_cpu_backup=True):
+            weights = filled(2)
+        with self.saver.region(tag="cache"):
+            cache = filled(3)
+        before = free_bytes()
+        self.saver.pause("cache")
+        one = free_bytes()
+        self.assertGreater(one, before)
+        self.assertEqual(weights[7].item(), 2)
+        self.saver.pause("nobody's")
+        self.assertEqual(free_bytes(), one)
+        self.saver.pause()
+        self.assertGreater(free_bytes(), one)
+        self.saver.resume("weights")
+        self.assertEqual(total(weights), 2 * LENGTH)
+        self.saver.resume()
+        del weights, cache
+
+    def test_each_backup_brings_contents_back(self):
+        with tempfile.TemporaryDirectory() as directory:
+            self.saver.set_disk_backup_dir(os.path.join(directory, "made"))
+            for words in ({"enable_cpu_backup": True}, {"enable_cpu_backup": True, "cpu_backup_backend": "mmap"},
+                          {"enable_disk_backup": True}):
+                with self.subTest(words), self.saver.region(**words):
+                    large, small = filled(5), filled(6, 700)
+                for _ in range(2):
+                    self.saver.pause()
+                    files = len(os.listdir(os.path.join(directory, "made")))
+                    self.assertEqual(files, 2 if "enable_disk_backup" in words else 0, "large and small ones")
+                    self.saver.resume()
+                    self.assertEqual((total(large), total(small)), (5 * LENGTH, 6 * 700))
+                self.assertEqual(os.listdir(os.path.join(directory, "made")), [])
+                del large, small
+
+    def test_a_backup_is_read_while_it_is_paused(self):
+        with self.saver.region(enable_cpu_backup=True):
+            kept = torch.full((10, 20), 1.5, device="cuda")
+        with self.saver.region():
+            discarded = filled(1)
+        self.saver.pause()
+        backup = self.saver.get_cpu_backup(kept)
+        shown = self.saver.get_cpu_backup(kept, zero_copy=True)
+        self.assertEqual((backup.device.type, backup.shape, backup.dtype), ("cpu", kept.shape, kept.dtype))
+        self.assertTrue(torch.equal(backup, shown))
+        self.assertNotEqual(backup.data_ptr(), shown.data_ptr())
+        with self.assertRaisesRegex(LookupError, "were discarded"):
+            self.saver.get_cpu_backup(discarded)
+        with self.assertRaisesRegex(LookupError, "in no region"):
+            self.saver.get_cpu_backup(filled(1))
+        del shown
+        self.saver.resume()
+        self.assertIsNone(self.saver.get_cpu_backup(kept))
+        self.assertTrue(torch.equal(backup, kept.cpu()))
+        del kept, discarded
+
+    def test_a_retained_backup_stays_where_it_is_and_is_renewed(self):
+        with self.saver.region(enable_cpu_backup=True):
+            kept = filled(1)
+        self.saver.pause()
+        place = self.saver.get_cpu_backup(kept, zero_copy=True).data_ptr()
+        self.saver.retain_cpu_backup = True  # asked as it is resumed
+        self.saver.resume()
+        self.saver.retain_cpu_backup = False
+        self.assertEqual(self.saver.get_cpu_backup(kept, zero_copy=True).data_ptr(), place)
+        kept.fill_(2)
+        self.assertEqual(self.saver.get_cpu_backup(kept)[7].item(), 1)
+        self.saver.pause()
+        renewed = self.saver.get_cpu_backup(kept, zero_copy=True)
+        self.assertEqual((renewed.data_ptr(), renewed[7].item()), (place, 2))
+        del renewed
+        self.saver.resume()
+        self.assertIsNone(self.saver.get_cpu_backup(kept))
+        self.assertEqual(total(kept), 2 * LENGTH)
+        del kept
+
+    def test_a_region_that_is_entered_while_it_is_paused_serves_and_sleeps_with_it_next_time(self):
+        with self.saver.region(enable_cpu_backup=True):
+            first = filled(1)
+        self.saver.pause()
+        with self.saver.region(enable_cpu_backup=True):
+            second = filled(2)
+        self.assertEqual(second[7].item(), 2)
+        self.saver.resume()
+        self.assertNotEqual(pool_of(first), pool_of(second))
+        before = free_bytes()
+        self.saver.pause()
+        self.assertGreaterEqual(free_bytes(), before + 2 * LENGTH)
+        self.saver.resume()
+        self.assertEqual((first[7].item(), second[7].item()), (1, 2))
+        del first, second
+
+    def test_disable_is_torch_s_own_memory(self):
+        with self.saver.region():
+            with self.saver.disable():
+                outside = filled(1)
+            inside = filled(2)
+        self.assert_native(outside)
+        self.saver.pause()
+        self.assertEqual(total(outside), LENGTH)
+        self.saver.resume()
+        self.assertIsNotNone(pool_of(inside))
+        del inside
+
+    def test_a_graph_s_memory_is_paused_and_replayed(self):
+        for handle in (None, torch.cuda.graph_pool_handle()):
+            graphs, made = [], []
+            for value in (3, 4):
+                graph = torch.cuda.CUDAGraph()
+                with self.saver.cuda_graph(graph, pool=handle, tag="graph"):
+                    made.append(filled(value))
+                graphs.append(graph)
+            self.assertIsNotNone(pool_of(made[0]))
+            address, before = made[0].data_ptr(), free_bytes()
+            self.saver.pause("graph")
+            self.assertGreater(free_bytes(), before)
+            self.saver.resume("graph")
+            for value, graph, of_graph in zip((3, 4), graphs, made):
+                graph.replay()
+                self.assertEqual(total(of_graph), value * LENGTH)
+            self.assertEqual(made[0].data_ptr(), address)
+            del graph, graphs, made, of_graph
+
+    def test_words_that_exclude_each_other_are_refused(self):
+        for words in ({"enable_cpu_backup": True, "enable_disk_backup": True}, {"cpu_backup_backend": "mmap"},
+                      {"enable_cpu_backup": True, "cpu_backup_backend": "tape"}):
+            with self.subTest(words), self.assertRaises(ValueError), self.saver.region(**words):
+                pass
+        self.saver.set_disk_backup_dir("/dev/shm")
+        with self.saver.region(enable_disk_backup=True):
+            in_memory = filled(1)
+        with self.assertRaisesRegex(ValueError, "lies in the host's memory"):
+            self.saver.pause()
+        self.assertEqual(total(in_memory), LENGTH, "it is not paused")
+        del in_memory
+
+    def test_is_there_once_for_the_process_and_reads_its_variables(self):
+        self.assertIsInstance(torch_memory_saver, TorchMemorySaver)
+        self.assertTrue(torch_memory_saver.enabled)
+        self.assertFalse(torch_memory_saver.retain_cpu_backup)
+        os.environ["TMS_RETAIN_CPU_BACKUP"] = "1"
+        self.addCleanup(os.environ.pop, "TMS_RETAIN_CPU_BACKUP")
+        self.assertTrue(TorchMemorySaver().retain_cpu_backup)
+
+
+class Cumem(RoutedCase):
+    def setUp(self):
+        super().setUp()
+        self.allocator = CuMemAllocator()
+
+    def tearDown(self):
+        del self.allocator
+        gc.collect()
+        super().tearDown()
+
+    def test_there_is_one(self):
+        self.assertIs(CuMemAllocator.get_instance(), CuMemAllocator.get_instance())
+
+    def test_offloads_tags_and_discards_the_rest(self):
+        with self.allocator.use_memory_pool("weights"):
+            weights = filled(2)
+        with self.allocator.use_memory_pool(tag="cache"):
+            cache, unused = filled(3), filled(4, 64 * MIB)
+            del unused
+        address, usage, before = cache.data_ptr(), self.allocator.get_current_usage(), free_bytes()
+        self.assertLess(usage, 64 * MIB, "what is unused goes back as the scope ends")
+        self.allocator.sleep(offload_tags=("weights",))
+        self.assertGreaterEqual(free_bytes(), before + usage)
+        self.assertEqual(self.allocator.get_current_usage(), usage)
+        self.allocator.wake_up(tags=["weights"])
+        self.assertEqual(total(weights), 2 * LENGTH)
+        self.allocator.wake_up()
+        cache.fill_(5)
+        self.assertEqual((cache.data_ptr(), total(cache)), (address, 5 * LENGTH))
+        for tags in (None, "default", ()):
+            self.allocator.sleep(tags)
+            self.allocator.wake_up()
+        del weights, cache
+
+    def test_keeps_the_default_tag_by_default(self):
+        with self.allocator.use_memory_pool():
+            kept = filled(2)
+        self.allocator.sleep()
+        self.allocator.wake_up()
+        self.assertEqual(total(kept), 2 * LENGTH)
+        del kept
+
+    def test_out_of_memory_on_waking_is_a_runtime_error_and_a_second_call_goes_on(self):
+        nbytes = int(torch.cuda.mem_get_info()[1] * 0.7)
+        with self.allocator.use_memory_pool("cache"):
+            cache = tensor(nbytes)
+        self.allocator.sleep()
+        other = tensor(nbytes)
+        with self.assertRaisesRegex(RuntimeError, "(?s)waking .*reserved"):
+            self.allocator.wake_up()
+        del other
+        torch.cuda.empty_cache()
+        self.allocator.wake_up()
+        cache[:MIB].fill_(1)
+        self.assertEqual(total(cache[:MIB]), MIB)
+        del cache
+
+
+if __name__ == "__main__":
+    unittest.main()
