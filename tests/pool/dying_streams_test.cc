@@ -2,6 +2,8 @@
 //
 // The emulator reports each call that names a dead stream, and each access that is not ordered behind the one before.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <future>
 #include <set>
 #include <thread>
@@ -206,6 +208,50 @@ TEST_P(DyingStreams, AreWaitedForOnceThenTheWaitGoesOnByItself) {
   while (!ServesAgain(pool)) std::this_thread::yield();
   EXPECT_EQ(CountersOf(pool).host_waits, 1u);
   Destroy(busy);
+}
+
+// A pool that grew beside the wait would grow with each wait. Where the first thread's wait took too long, and the pool
+// may grow, the round tells nothing.
+TEST_P(DyingStreams, LetNoThreadGrowThePoolWhileAnotherWaitsForThem) {
+  CUcontext context = nullptr;
+  ASSERT_EQ(cuda().cuCtxGetCurrent(&context), CUDA_SUCCESS);
+  int rounds_that_tell = 0;
+  while (rounds_that_tell < 5) {
+    const PoolHandle pool = NewPool();
+    const CUstream busy = NewStream();
+    const CUstream second = NewStream();
+    HeldStream held(cuda(), busy);
+    std::chrono::steady_clock::duration waited{};
+    std::thread first([&] {
+      EXPECT_EQ(cuda().cuCtxSetCurrent(context), CUDA_SUCCESS);
+      while (CountersOf(pool).host_waits == 0) {
+        const auto begin = std::chrono::steady_clock::now();
+        ServesAgain(pool);
+        waited = std::chrono::steady_clock::now() - begin;
+      }
+    });
+    while (CountersOf(pool).host_waits == 0) std::this_thread::yield();
+    const uint64_t reserved = CountersOf(pool).reserved_bytes.current;
+    std::atomic<bool> asks{false};
+    std::thread end([&] {
+      while (!asks.load()) std::this_thread::yield();
+      for (int turn = 0; turn < 4; ++turn) std::this_thread::yield();
+      held.End();
+    });
+    asks.store(true);
+    const CUdeviceptr block = Allocate(pool, second);
+    const uint64_t reserved_then = CountersOf(pool).reserved_bytes.current;
+    first.join();
+    end.join();
+    if (waited < std::chrono::milliseconds(100)) {
+      ++rounds_that_tell;
+      EXPECT_EQ(reserved_then, reserved);
+    }
+    Free(block);
+    Synchronise();
+    for (const CUstream stream : {busy, second}) Destroy(stream);
+    EXPECT_TRUE(runtime().DestroyPool(pool).ok());
+  }
 }
 
 // The wait that goes on by itself does not cover uses that began after it.

@@ -18,21 +18,6 @@ constexpr size_t kManyStreams = 16;
 // No longer, because the device's work may depend on what this host has yet to do.
 constexpr std::chrono::milliseconds kLongestWait{100};
 
-class Turn {
- public:
-  explicit Turn(std::atomic<bool>& taken) : taken_(taken), mine_(!taken.exchange(true)) {}
-  ~Turn() {
-    if (mine_) taken_.store(false);
-  }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-  bool mine() const { return mine_; }
-
- private:
-  std::atomic<bool>& taken_;
-  const bool mine_;
-};
-
 }  // namespace
 
 Status StrandedMemory::FenceIfWanted(StreamKey stream) {
@@ -59,17 +44,19 @@ uint64_t StrandedMemory::NoteWanted(StreamKey but) {
   return wanted_.size() < kManyStreams ? wanted_before : together;
 }
 
-bool StrandedMemory::Relieve(uint64_t bytes, StreamKey stream) {
-  const Turn turn(turn_taken_);
-  if (!turn.mine()) return false;
+bool StrandedMemory::Relieve(uint64_t bytes, StreamKey stream, uint64_t times_before) {
   {
     MutexLock lock(blocks_.mutex());
     const uint64_t hopeless = NoteWanted(stream);
     const uint64_t reserved = blocks_.engine().counters().reserved_bytes.current;
-    if (hopeless == 0 || basis_.device->capturing()) return false;
-    if (under_way_.empty() && hopeless < std::max({bytes, kMuch, reserved / kMuchShare})) return false;
+    const bool much = hopeless >= std::max({bytes, kMuch, reserved / kMuchShare});
+    if (hopeless == 0 || basis_.device->capturing() || !(waits_.load() || much))
+      return times_freed_.load() != times_before;
   }
-  if (!under_way_.empty()) return HasPassed(std::chrono::milliseconds(0));
+  // While one thread waits the others do not grow: their work would lengthen the wait, and their memory strand as well.
+  MutexLock growth(growth_);
+  if (times_freed_.load() != times_before) return true;
+  if (waits_.load()) return HasPassed(std::chrono::milliseconds(0));
   if (!BeginWait()) return false;
   PoolEvents::Count(basis_.events.host_waits);
   return HasPassed(kLongestWait);
@@ -89,6 +76,7 @@ bool StrandedMemory::BeginWait() {
     waits.push_back(BeginToSynchronise(basis_.driver, *context));
   }
   under_way_ = std::move(waits);
+  waits_.store(true);
   return true;
 }
 
@@ -100,11 +88,14 @@ bool StrandedMemory::HasPassed(std::chrono::milliseconds limit) {
   bool passed = true;
   for (std::future<CUresult>& wait : under_way_) passed = wait.get() == CUDA_SUCCESS && passed;
   under_way_.clear();
+  waits_.store(false);
   const ContextGuard current = basis_.MakeCurrent();
   // A fence may be on a device that was not waited for.
   passed = passed && basis_.device->fences().PassedOf(uses_.fences).size() == uses_.fences.size();
-  if (passed) blocks_.ForgetUses(uses_);
-  return passed;
+  if (!passed) return false;
+  blocks_.ForgetUses(uses_);
+  ++times_freed_;
+  return true;
 }
 
 }  // namespace commpool::internal

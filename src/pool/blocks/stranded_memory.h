@@ -6,7 +6,7 @@
 //   no call passes it any more  -> Relieve begins a wait for the device, once such streams have freed much memory
 //
 // The host waits for a device at most a tenth of a second, once, because a device may never be idle. Then the wait goes
-// on by itself, and a later Relieve sees its end.
+// on by itself, and a later Relieve sees its end. The pool does not grow while a thread waits.
 //
 // An event of the whole context (cuda.h, cuCtxRecordEvent) would tell too. But it breaks every open capture of that
 // context, and some of these may be unannounced. Any thread.
@@ -20,6 +20,7 @@
 
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
+#include "src/base/mutex.h"
 #include "src/pool/blocks/block_store.h"
 
 namespace commpool::internal {
@@ -28,7 +29,8 @@ namespace commpool::internal {
 // Relieve comes before growth, without a lock.
 class StrandedMemory {
  public:
-  StrandedMemory(PoolBasis& basis, BlockStore& blocks) : basis_(basis), blocks_(blocks) {}
+  StrandedMemory(PoolBasis& basis, BlockStore& blocks, Mutex& growth)
+      : basis_(basis), blocks_(blocks), growth_(growth) {}
 
   // Records the event of a stream that this call passes. REQUIRES: no capture of this pool has the stream.
   Status Passed(StreamKey stream) {
@@ -36,26 +38,31 @@ class StrandedMemory {
     return FenceIfWanted(stream);
   }
 
+  // How often memory came free by a wait.
+  uint64_t times_freed() const { return times_freed_.load(); }
   // Called where a request of the stream finds no free memory and the pool is about to grow. Returns whether memory
-  // came free. None does where the host may not wait for the device, or not for so long.
-  bool Relieve(uint64_t bytes, StreamKey stream);
+  // came free after `times_before`. None does where the host may not wait for the device, or not for so long.
+  bool Relieve(uint64_t bytes, StreamKey stream, uint64_t times_before);
 
  private:
   Status FenceIfWanted(StreamKey stream);
   // Begins waits for all devices. Returns false where one captures.
-  bool BeginWait();
-  bool HasPassed(std::chrono::milliseconds limit);
+  bool BeginWait() COMMPOOL_REQUIRES(growth_);
+  bool HasPassed(std::chrono::milliseconds limit) COMMPOOL_REQUIRES(growth_);
   // Returns the bytes of streams that were wanted before (of all streams, where they are many), and wants the others
   // now.
   uint64_t NoteWanted(StreamKey but) COMMPOOL_REQUIRES(blocks_.mutex());
 
   PoolBasis& basis_;
   BlockStore& blocks_;
+  Mutex& growth_;
   std::atomic<bool> any_wanted_{false};
   ReservedSet<StreamKey> wanted_ COMMPOOL_GUARDED_BY(blocks_.mutex());
-  std::atomic<bool> turn_taken_{false};              // one thread at a time uses what follows
-  ReservedVector<std::future<CUresult>> under_way_;  // the waits for the devices
-  BlockStore::Uses uses_;                            // what is over when these waits end
+  std::atomic<bool> waits_{false};  // whether a wait is under way
+  std::atomic<uint64_t> times_freed_{0};
+  // The waits for the devices, and what is over when they end.
+  ReservedVector<std::future<CUresult>> under_way_ COMMPOOL_GUARDED_BY(growth_);
+  BlockStore::Uses uses_ COMMPOOL_GUARDED_BY(growth_);
 };
 
 }  // namespace commpool::internal

@@ -62,8 +62,9 @@ Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream
   }
   if (blocks_.PollFences()) asked = false;
   KeepToThreshold();
+  const uint64_t times_freed = stranded_.times_freed();
   std::optional<CUdeviceptr> served = COMMPOOL_TRY(Serve(bytes, stream, asked));
-  if (!served && stranded_.Relieve(bytes, stream)) served = COMMPOOL_TRY(Serve(bytes, stream, false));
+  if (!served && stranded_.Relieve(bytes, stream, times_freed)) served = COMMPOOL_TRY(Serve(bytes, stream, false));
   if (served) return *served;
   const Status possible = segments_.CheckPossible(bytes);
   if (!possible.ok()) return Status(possible.code(), possible.message() + basis_.DescribeHolders());

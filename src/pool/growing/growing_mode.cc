@@ -18,7 +18,7 @@ GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& 
       blocks_(blocks),
       segments_(segments),
       progress_(basis, blocks),
-      stranded_(basis, blocks),
+      stranded_(basis, blocks, segments.growth()),
       grower_((basis.configuration.mode == Mode::kFixed ? MakeFixedGrower : MakeExpandableGrower)(
           basis, blocks, segments, progress_)) {}
 
