@@ -31,6 +31,8 @@ struct PyTorchError : public std::exception {
 namespace commpool::torch_adapter {
 namespace {
 
+constexpr uint64_t kExabyte = uint64_t{1} << 60;
+
 using Observer = c10::cuda::CUDACachingAllocator::OutOfMemoryObserver;
 
 struct Observers {
@@ -132,6 +134,9 @@ void ThrowFailure(commpool_status status, commpool_pool pool, const Request& req
   // Which line differs, or what a backing in Python raised.
   if (status == COMMPOOL_DISAGREEMENT || status == COMMPOOL_OUT_OF_MEMORY) reason = Explained(pool, reason);
   if (status != COMMPOOL_OUT_OF_MEMORY && status != COMMPOOL_EXHAUSTED) Throw(status, "commpool: " + reason);
+  // Such a size is a mistake: PyTorch tells it without the observers and the table of memory.
+  TORCH_CHECK_WITH(OutOfMemoryError, request.bytes < kExabyte,
+                   "CUDA out of memory. Tried to allocate more than 1EB memory.");
   const DeviceMemory memory = MemoryOf(request.device);
   TellObservers(request, memory);
   // It begins as PyTorch's own, which programs look for.

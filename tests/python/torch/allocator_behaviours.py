@@ -145,6 +145,12 @@ class Exhaustion(AllocatorBehaviours):
                          r"\d+\.\d\d GiB of which \d+\.\d\d GiB is free\. ")
         self.assertTrue(tensor().is_cuda, "and the next request is served")
 
+    def test_of_a_size_that_no_device_has_names_no_device(self):
+        with self.assertRaises(torch.OutOfMemoryError) as caught:
+            tensor(4 << 40)
+        self.assertRegex(str(caught.exception), r"^CUDA out of memory\. Tried to allocate more than 1EB memory\.")
+        self.assertTrue(tensor().is_cuda, "and the next request is served")
+
     def test_comes_at_the_fraction_of_the_process(self):
         torch.cuda.set_per_process_memory_fraction(0.01)
         try:
