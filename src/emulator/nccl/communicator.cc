@@ -139,7 +139,8 @@ EmulatedCommunicator::EmulatedCommunicator(const Place& place, CUcontext context
       async_(place.async),
       peers_(std::move(membership.peers)),
       data_(std::move(membership.data)),
-      control_(std::move(membership.control)) {
+      control_(std::move(membership.control)),
+      places_(PlacesOn(place.device)) {
   all_direct_ = AllDirect(peers_);
   window_support_ = ChooseWindowSupport(all_direct_);
   const std::string description =

@@ -160,7 +160,7 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
 
   ncclResult_t RegisterWindow(const WantedWindow& wanted);
   std::optional<WindowPlaceInRange> TakePlace(size_t bytes, int flags);
-  size_t WindowGranularity() const;
+  static WindowPlaces PlacesOn(int device);
   // Why it would not reach the memory that it was planned for; empty where it does.
   std::string WhyStale(const CollectivePlan& plan, const CollectiveRequest& request) const;
   std::string WhyStale(const char* name, const PlaceInWindow& place, const void* buffer) const;
@@ -217,8 +217,8 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   mutable std::mutex registering_;
   RegistrationCache registrations_;
   CommunicatorWindows windows_;
-  std::optional<WindowPlaces> places_;  // from the first window on
-  bool has_own_window_ = false;         // NCCL's
+  WindowPlaces places_;
+  bool has_own_window_ = false;  // NCCL's
   std::deque<WantedWindow> wanted_windows_;
   uint64_t window_calls_ = 0;
   std::map<int, ScaledSum> scaled_sums_;

@@ -53,8 +53,6 @@ std::string Failed(const char* call, CUresult result) {
 
 }  // namespace
 
-size_t EmulatedCommunicator::WindowGranularity() const { return BindingGranularity(device_, ranks_).address; }
-
 // NCCL 2.28.9, src/transport/nvls.cc, ncclNvlsInit.
 std::string EmulatedCommunicator::WhyNoMulticast() const {
   if (IsSet("NCCL_NVLS_ENABLE", "0")) return "NCCL_NVLS_ENABLE is 0";

@@ -26,6 +26,7 @@ class WindowPlaces {
 
   // Nothing where no gap of the range is large enough.
   std::optional<WindowPlaceInRange> Take(uint64_t bytes);
+  uint64_t granularity() const { return granularity_; }
   // REQUIRES: it is taken.
   void Free(const WindowPlaceInRange& place);
 

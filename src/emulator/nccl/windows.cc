@@ -251,20 +251,24 @@ ncclResult_t EmulatedCommunicator::RegisterWindow(const WantedWindow& wanted) {
   return ncclSuccess;
 }
 
-// NCCL 2.28.9 and 2.30.7, src/dev_runtime.cc: a range as large as the device's memory, and a window of NCCL's own
-// before the first symmetric one (ncclSymkInitOnce). That one's size is the emulator's choice.
-std::optional<WindowPlaceInRange> EmulatedCommunicator::TakePlace(size_t bytes, int flags) {
+// NCCL 2.28.9 and 2.30.7, src/dev_runtime.cc: a range as large as the device's memory, in units of 4 GiB.
+WindowPlaces EmulatedCommunicator::PlacesOn(int device) {
   constexpr uint64_t kRangeUnit = uint64_t{4} << 30;
-  const size_t granularity = WindowGranularity();
-  if (!places_) {
-    size_t memory = 0;
-    GetDriver().cuDeviceTotalMem(&memory, device_);
-    places_.emplace((memory + kRangeUnit - 1) / kRangeUnit * kRangeUnit, granularity);
-  }
-  if ((flags & NCCL_WIN_COLL_SYMMETRIC) != 0 && !std::exchange(has_own_window_, true) && !places_->Take(granularity)) {
-    return std::nullopt;
-  }
-  return places_->Take(bytes);
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+  size_t memory = 0;
+  size_t granularity = 1;
+  GetDriver().cuDeviceTotalMem(&memory, device);
+  GetDriver().cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+  return {(memory + kRangeUnit - 1) / kRangeUnit * kRangeUnit, granularity};
+}
+
+// A window of NCCL's own comes before the first symmetric one (ncclSymkInitOnce). Its size is the emulator's choice.
+std::optional<WindowPlaceInRange> EmulatedCommunicator::TakePlace(size_t bytes, int flags) {
+  const bool first = (flags & NCCL_WIN_COLL_SYMMETRIC) != 0 && !std::exchange(has_own_window_, true);
+  if (first && !places_.Take(places_.granularity())) return std::nullopt;
+  return places_.Take(bytes);
 }
 
 // A kernel goes by a window's record and adds the offset: both are what a graph keeps. The record may say something
@@ -297,7 +301,7 @@ ncclResult_t EmulatedCommunicator::DeregisterWindow(ncclWindow_t window) {
     return ncclInvalidArgument;
   }
   windows_.Remove(found);
-  places_->Free(found->place);
+  places_.Free(found->place);
   GetDriver().commpoolEmulatorUnhold(found->mapping, found->mapping_bytes);
   GetDriver().commpoolEmulatorForgetResource("NCCL window", found);
   UnbindMulticast(*found);
