@@ -65,6 +65,7 @@ bool StrandedMemory::Relieve(uint64_t bytes, StreamKey stream, uint64_t times_be
 bool StrandedMemory::BeginWait() {
   uses_ = blocks_.NoteUses();
   const DeviceState& device = *basis_.device;
+  if (!device.CheckNotCapturing().ok()) return false;
   for (const int other : uses_.other_devices) {
     if (!device.CheckNotCapturing(other).ok()) return false;
   }
