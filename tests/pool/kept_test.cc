@@ -193,6 +193,44 @@ TEST_F(Kept, ConstantsAreCopiedOnceAsLongAsTheyLive) {
   Free({constant});
 }
 
+// A copy from before the promise may be older than the block.
+TEST_F(Kept, ConstantsAreCopiedOnceAfterTheyWereNamed) {
+  const CUdeviceptr weights = Allocate(4 * kMiB, 1);
+  ExpectOk(pool().Sleep(Retaining()));
+  ExpectOk(pool().Wake());
+  Fill(nullptr, weights, 4 * kMiB, 2);
+  SleepRequest request = Retaining();
+  request.copies.constants = {weights};
+  ExpectOk(pool().Sleep(request));
+  EXPECT_TRUE(Holds(weights, 4 * kMiB, 2));
+  ExpectOk(pool().Wake());
+  EXPECT_EQ(WrongBytes(weights, 4 * kMiB, 2), 0u);
+  Free({weights});
+}
+
+TEST_F(Kept, RetainedIsGoneAfterASleepThatFailed) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  const CUdeviceptr freed = Allocate(4 * kMiB, 1);
+  ExpectOk(pool().Sleep(Retaining()));
+  ExpectOk(pool().Wake());
+  Free({freed});
+  const CUdeviceptr block = Allocate(4 * kMiB, 2);
+  ASSERT_EQ(block, freed);
+  {
+    const InjectedFault fault({.call = "cuCtxSynchronize", .result = CUDA_ERROR_INVALID_VALUE});
+    EXPECT_FALSE(pool().Sleep(Retaining()).ok());
+  }
+  EXPECT_FALSE(pool().Kept(block, kMiB).ok()) << "that would be the freed block's";
+  SleepRequest request = Retaining();
+  request.copies.constants = {block};
+  ExpectOk(pool().Sleep(request));
+  EXPECT_TRUE(Holds(block, 4 * kMiB, 2));
+  ExpectRefused(pool().Kept(block, UINT64_MAX).status(), StatusCode::kNotFound, "has kept no");
+  ExpectOk(pool().Wake());
+  EXPECT_EQ(WrongBytes(block, 4 * kMiB, 2), 0u);
+  Free({block});
+}
+
 TEST_F(Kept, InFilesIsNotRetained) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
   ExpectOk(pool().Sleep(Keeping(KeptIn::kFiles)));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "src/base/bytes.h"
+#include "src/base/host_failure.h"
 #include "src/base/try.h"
 
 namespace commpool::internal {
@@ -38,8 +39,9 @@ KeptBlocks::Copies KeptBlocks::Wanted(const BlockStore& blocks, const KeptCopies
         before->device.bytes == copy.device.bytes) {
       copy.memory = before->memory;
       copy.offset = before->offset;
-      copy.made = constant && blocks.IsWatched(copy.device.address);
+      copy.made = before->made && before->constant && constant && blocks.IsWatched(copy.device.address);
     }
+    copy.constant = constant;
     copies.push_back(std::move(copy));
   }
   std::sort(copies.begin(), copies.end(),
@@ -95,8 +97,11 @@ Status KeptBlocks::CopyAll() {
   Account();
   uint64_t bytes = 0;
   for (const Copy& copy : copies_) bytes += copy.made ? 0 : copy.device.bytes;
-  transfer_.Begin("keeping", bytes);
-  COMMPOOL_TRY(transfer_.Await(Start({.address = 0, .bytes = UINT64_MAX}, HostCopies::Direction::kToHost)));
+  // What was started has to end, whatever stops the rest.
+  COMMPOOL_TRY(transfer_.Await(Attempt([&] {
+    transfer_.Begin("keeping", bytes);
+    return Start({.address = 0, .bytes = UINT64_MAX}, HostCopies::Direction::kToHost);
+  })));
   const KeptMemory* sealed = nullptr;
   for (Copy& copy : copies_) {
     copy.made = true;
@@ -149,14 +154,15 @@ Status KeptBlocks::Retain(bool retain) {
 
 void KeptBlocks::LetGo(BlockStore& blocks) {
   if (!retain_) return Drop();
+  const ContextGuard current = basis_.MakeCurrent();
   std::erase_if(copies_, [&](const Copy& copy) { return !blocks.Watch(copy.device.address); });
   Account();
 }
 
 Result<const std::byte*> KeptBlocks::Find(const BlockStore& blocks, const engine::SegmentRange& range, bool asleep) {
   const auto copy = From(range.address);
-  const engine::Address end = range.address + range.bytes;
-  const bool found = copy != copies_.end() && copy->device.address <= range.address && end <= copy->end();
+  const bool found =
+      copy != copies_.end() && copy->device.address <= range.address && range.bytes <= copy->end() - range.address;
   if (!found && !asleep && copies_.empty()) {
     return Status(StatusCode::kFailedPrecondition,
                   "it is awake: what it kept went as it woke, for it was not to be retained");

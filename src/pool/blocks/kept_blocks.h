@@ -54,7 +54,8 @@ class KeptBlocks {
     uint64_t segment = 0;
     std::shared_ptr<KeptMemory> memory;  // null: it has no place yet
     uint64_t offset = 0;
-    bool made = false;  // the block's contents are there, and have not changed since
+    bool constant = false;  // the program has promised that the block does not change
+    bool made = false;      // the block's contents are there, and have not changed since
 
     engine::Address end() const { return device.address + device.bytes; }
   };

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "src/backing/backing_table.h"
+#include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/registration/agreement_channel.h"
@@ -58,11 +59,16 @@ Status Sleeping::FallAsleep(const SleepRequest& request) {
 
 Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
   MutexLock growth(segments_.growth());
-  COMMPOOL_TRY(blocks_.WaitForDevice());
-  COMMPOOL_TRY(segments_.AwaitPeers());
-  if (request.keep == Keep::kHost) return segments_.kept().Keep(blocks_, request.copies);
-  segments_.kept().Drop();
-  return Status();
+  const bool keeps = request.keep == Keep::kHost;
+  Status status = Attempt([&]() -> Status {
+    segments_.growth().AssertHeld();
+    COMMPOOL_TRY(blocks_.WaitForDevice());
+    COMMPOOL_TRY(segments_.AwaitPeers());
+    return keeps ? segments_.kept().Keep(blocks_, request.copies) : Status();
+  });
+  // Retained copies too: which of their blocks were freed is known only until then.
+  if (!keeps || !status.ok()) segments_.kept().Drop();
+  return status;
 }
 
 Status Sleeping::StayAwake(const Status& failure) {
