@@ -81,22 +81,28 @@ def _left_out(event, options):
     return bool(unwanted.intersection(event["configured"].get("tag", [])))
 
 
-def count_events(tally, lines):
-    """Adds one run of `bazel test`; a test that never ran counts as failed."""
-    results, expected, end, options = [], set(), None, []
+def read_events(lines):
+    """What one run of `bazel test` has told so far: its tests, (label, result) of each attempt, and how it ended."""
+    tests, results, end, options = set(), [], None, []
     for line in lines:
         event = json.loads(line)
         identity = event.get("id", {})
         options = event.get("optionsParsed", {}).get("explicitCmdLine", options)
         is_test = "targetConfigured" in identity and event.get("configured", {}).get("testSize")
         if is_test and not _left_out(event, options):
-            expected.add(identity["targetConfigured"]["label"])
+            tests.add(identity["targetConfigured"]["label"])
         if "testResult" in identity:
             results.append((identity["testResult"]["label"], event["testResult"]))
         end = event.get("finished", end)
+    return tests, results, end
+
+
+def count_events(tally, lines):
+    """Adds one run of `bazel test`; a test that never ran counts as failed."""
+    tests, results, end = read_events(lines)
     for label, result in sorted(results, key=lambda entry: entry[0]):
         count_report(tally, label, _report_text(result), result["status"])
-    for label in sorted(expected - {label for label, _ in results}):
+    for label in sorted(tests - {label for label, _ in results}):
         tally.failures.append(f"{label}: did not build, or did not start")
     if end is None:
         tally.failures.append("Bazel stopped before its end")

@@ -1,4 +1,4 @@
-"""tools/test lets Bazel write its progress as lines where no terminal shows it; Bazel and tools/setup are stand-ins."""
+"""tools/test prints its progress as lines where no terminal shows it; Bazel and tools/setup are stand-ins."""
 
 import os
 import pathlib
@@ -20,6 +20,20 @@ for word; do
   esac
 done
 exit "$STATUS"
+"""
+# One of two tests is done, another event is half written; then a test goes on until the gate opens.
+LONG_BAZEL = """#!/bin/bash
+for word; do
+  case $word in --build_event_json_file=*)
+    for label in //a:a //b:b; do
+      echo '{"id": {"targetConfigured": {"label": "'$label'"}}, "configured": {"testSize": "LARGE"}}'
+    done >"${word#*=}"
+    echo '{"id": {"testResult": {"label": "//a:a"}}, "testResult": {"status": "FAILED"}}' >>"${word#*=}"
+    printf '{"id": {"testRes' >>"${word#*=}" ;;
+  esac
+done
+read -r <"$GATE"
+exit 3
 """
 
 
@@ -62,6 +76,21 @@ class SuiteRun(unittest.TestCase):
         self.assertIn("--curses=no", words)
         seconds = [int(word.split("=")[1]) for word in words if word.startswith("--show_progress_rate_limit=")]
         self.assertTrue(seconds and 0 < seconds[0] < 60, words)
+
+    def test_without_a_terminal_a_silent_bazel_gets_a_line_each_minute(self):
+        watch = self.folder / "tools/watch_tests.py"
+        text = watch.read_text()
+        self.assertIn("_EVERY_SECONDS = 60\n", text)
+        watch.write_text(text.replace("_EVERY_SECONDS = 60\n", "_EVERY_SECONDS = 0.05\n"))
+        gate = self.folder / "gate"
+        os.mkfifo(gate)
+        self.environment.update(BAZEL=str(self.program("bazel", LONG_BAZEL)), GATE=str(gate))
+        with subprocess.Popen([self.folder / "tools/test"], env=self.environment, text=True, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as run:
+            self.assertIn("tools/test: 0 min, 1 of 2 tests done, 1 failed\n", run.stdout)  # reads until it is said
+            gate.write_text("end\n")
+            run.communicate()
+        self.assertEqual(run.returncode, 3)
 
     def test_an_output_that_is_no_terminal_is_enough(self):
         _, words = self.run_suite(stdout=self.terminal(), stderr=subprocess.PIPE)
