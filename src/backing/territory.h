@@ -8,9 +8,7 @@
 #define COMMPOOL_SRC_BACKING_TERRITORY_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <set>
 
 #include "src/backing/backing.h"
 #include "src/backing/kept_addresses.h"

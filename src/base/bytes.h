@@ -2,7 +2,6 @@
 #ifndef COMMPOOL_SRC_BASE_BYTES_H_
 #define COMMPOOL_SRC_BASE_BYTES_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>

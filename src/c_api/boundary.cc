@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstring>
-#include <exception>
 #include <string>
 
 #include "src/base/of_this_thread.h"

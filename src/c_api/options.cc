@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <utility>
 
 #include "src/backing/backing_table.h"
 #include "src/base/printable.h"

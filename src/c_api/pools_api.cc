@@ -3,7 +3,6 @@
 #include <memory>
 #include <new>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "commpool/commpool.h"

@@ -9,7 +9,6 @@
 #include <nccl.h>
 
 #include <cstdint>
-#include <string>
 
 #include "commpool/status.h"
 #include "src/driver/loader.h"

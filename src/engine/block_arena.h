@@ -2,9 +2,7 @@
 #ifndef COMMPOOL_SRC_ENGINE_BLOCK_ARENA_H_
 #define COMMPOOL_SRC_ENGINE_BLOCK_ARENA_H_
 
-#include <deque>
 #include <utility>
-#include <vector>
 
 #include "src/base/host_reserve.h"
 #include "src/engine/block.h"

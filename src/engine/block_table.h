@@ -6,7 +6,6 @@
 #define COMMPOOL_SRC_ENGINE_BLOCK_TABLE_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "src/base/host_reserve.h"
 #include "src/engine/block.h"

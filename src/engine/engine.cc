@@ -1,7 +1,6 @@
 #include "src/engine/engine.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "src/base/check.h"
 #include "src/base/try.h"

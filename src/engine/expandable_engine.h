@@ -8,7 +8,6 @@
 #define COMMPOOL_SRC_ENGINE_EXPANDABLE_ENGINE_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "src/base/host_reserve.h"
 #include "src/engine/caching_engine.h"

@@ -6,7 +6,6 @@
 #define COMMPOOL_SRC_ENGINE_EXPANSION_H_
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <vector>
 

@@ -5,10 +5,6 @@
 #ifndef COMMPOOL_SRC_ENGINE_FENCE_BOOK_H_
 #define COMMPOOL_SRC_ENGINE_FENCE_BOOK_H_
 
-#include <map>
-#include <set>
-#include <vector>
-
 #include "src/base/host_reserve.h"
 #include "src/engine/block.h"
 #include "src/engine/types.h"

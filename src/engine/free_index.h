@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 
 #include "src/base/host_reserve.h"
 #include "src/engine/sorted_blocks.h"

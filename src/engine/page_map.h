@@ -4,8 +4,6 @@
 #ifndef COMMPOOL_SRC_ENGINE_PAGE_MAP_H_
 #define COMMPOOL_SRC_ENGINE_PAGE_MAP_H_
 
-#include <map>
-
 #include "src/base/host_reserve.h"
 #include "src/engine/types.h"
 

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "src/base/host_reserve.h"
 #include "src/engine/block.h"

@@ -7,7 +7,6 @@
 #define COMMPOOL_SRC_ENGINE_SYMMETRIC_ENGINE_H_
 
 #include <cstdint>
-#include <map>
 #include <vector>
 
 #include "commpool/commpool.h"

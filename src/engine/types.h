@@ -4,9 +4,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <variant>
-#include <vector>
 
 #include "commpool/commpool.h"
 #include "src/base/host_reserve.h"

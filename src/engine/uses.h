@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <initializer_list>
 #include <utility>
-#include <vector>
 
 #include "src/base/host_reserve.h"
 #include "src/engine/types.h"

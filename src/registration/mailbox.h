@@ -3,7 +3,6 @@
 #define COMMPOOL_SRC_REGISTRATION_MAILBOX_H_
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>

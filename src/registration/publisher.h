@@ -9,8 +9,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "src/base/mutex.h"
 #include "src/engine/sequence_log.h"

@@ -7,7 +7,6 @@
 #define COMMPOOL_SRC_REGISTRATION_RANK_ADMISSION_H_
 
 #include <chrono>
-#include <cstddef>
 #include <string>
 #include <vector>
 

@@ -9,8 +9,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
-#include <vector>
 
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"

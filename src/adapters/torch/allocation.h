@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "commpool/commpool.h"
-#include "src/adapters/torch/commpool_calls.h"
 #include "src/adapters/torch/scopes.h"
 #include "src/adapters/torch/segments.h"
 

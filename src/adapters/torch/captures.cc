@@ -1,7 +1,5 @@
 #include "src/adapters/torch/captures.h"
 
-#include <utility>
-
 #include "src/adapters/torch/commpool_calls.h"
 
 namespace commpool::torch_adapter {

@@ -1,7 +1,6 @@
 // The router's part that answers for a device: statistics, limits, what is given back.
 #include <algorithm>
 
-#include "src/adapters/torch/commpool_calls.h"
 #include "src/adapters/torch/earlier.h"
 #include "src/adapters/torch/known_pools.h"
 #include "src/adapters/torch/router.h"

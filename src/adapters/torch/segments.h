@@ -5,7 +5,6 @@
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_SEGMENTS_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_SEGMENTS_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -7,8 +7,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <set>
-#include <vector>
 
 #include "src/base/host_reserve.h"
 #include "src/base/mutex.h"

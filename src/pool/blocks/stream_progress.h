@@ -7,8 +7,6 @@
 #define COMMPOOL_SRC_POOL_BLOCKS_STREAM_PROGRESS_H_
 
 #include <chrono>
-#include <cstdint>
-#include <vector>
 
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"

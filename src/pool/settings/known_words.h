@@ -2,7 +2,6 @@
 #ifndef COMMPOOL_SRC_POOL_SETTINGS_KNOWN_WORDS_H_
 #define COMMPOOL_SRC_POOL_SETTINGS_KNOWN_WORDS_H_
 
-#include <string>
 #include <string_view>
 #include <vector>
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "src/base/bytes.h"
-#include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/pool/symmetric/symmetric_growth.h"

@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <rmm/error.hpp>
 #include <rmm/resource_ref.hpp>
