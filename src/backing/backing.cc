@@ -41,8 +41,8 @@ Result<PhysicalMemory> Backing::MakePage(uint64_t) {
   COMMPOOL_CHECK(false, "a backing whose memory comes in no pages is asked for one");
 }
 
-Capability Backing::CanRevoke() const {
-  return row_.why_no_revoke == nullptr ? Capability::Yes() : Capability::No(row_.why_no_revoke);
+Status Backing::CanRevoke() const {
+  return row_.why_no_revoke == nullptr ? Status() : Status(StatusCode::kFailedPrecondition, row_.why_no_revoke);
 }
 
 }  // namespace commpool::internal

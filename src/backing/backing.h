@@ -66,7 +66,7 @@ struct BackingRow {
   Maker maker;
   Movement movement;
   // Whether the backing can be made here and, where not, why; asked for one of `places`.
-  Capability (*can_make)(const Driver& driver, const DeviceInfo& info, const Placement& placement);
+  Status (*can_make)(const Driver& driver, const DeviceInfo& info, const Placement& placement);
   // REQUIRES: can_make() says yes. What the request points to must outlive the backing and its segments.
   Result<std::unique_ptr<Backing>> (*make)(BackingBasis basis, const BackingRequest& request);
   // Why access that was granted cannot be taken back; null where it can.
@@ -110,10 +110,10 @@ class Backing {
   virtual Result<PhysicalMemory> MakePage(uint64_t bytes);
 
   // Whether `peer` can be granted access, whether its access can be taken back, and whether NCCL takes its segments.
-  virtual Capability CanGrant(int peer) const { return CanReach(driver_, placement_, peer); }
-  Capability CanRevoke() const;
-  Capability CanRegisterLocal() const { return CanRegisterLocalMemory(driver_.nccl, memory()); }
-  virtual Capability CanRegisterWindow() const { return CanRegisterWindowMemory(driver_.nccl, memory()); }
+  virtual Status CanGrant(int peer) const { return CanReach(driver_, placement_, peer); }
+  Status CanRevoke() const;
+  Status CanRegisterLocal() const { return CanRegisterLocalMemory(driver_.nccl, memory()); }
+  virtual Status CanRegisterWindow() const { return CanRegisterWindowMemory(driver_.nccl, memory()); }
 
  protected:
   Backing(const BackingRow& row, const BackingBasis& basis, uint64_t granularity);

@@ -76,8 +76,7 @@ Result<std::unique_ptr<Backing>> MakeBacking(const Driver& driver, const Backing
   }
   const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver, placement.device));
   COMMPOOL_TRY(CheckPlacement(*row, placement));
-  const Capability capability = row->can_make(driver, info, placement);
-  if (!capability.available) return Status(StatusCode::kNotSupported, capability.reason);
+  COMMPOOL_TRY(row->can_make(driver, info, placement));
   std::shared_ptr<DeviceContext> context = COMMPOOL_TRY(DeviceContext::Retain(driver, placement.device));
   return row->make({driver, info, placement, std::move(context)}, request);
 }

@@ -30,7 +30,7 @@ class CudaSegment : public Segment {
   }
   // The peer's context has the access, and loses it when the context's last owner is gone. So we retain it here.
   Status GrantPeer(int peer) {
-    COMMPOOL_TRY(RefuseUnless(CanReach(driver(), {.device = context().device()}, peer), "granting access"));
+    COMMPOOL_TRY(CanReach(driver(), {.device = context().device()}, peer).under("granting access"));
     PrimaryContext accessor = COMMPOOL_TRY(PrimaryContext::Retain(driver(), peer));
     {
       ContextGuard guard(driver(), accessor);
@@ -76,7 +76,7 @@ constinit const BackingRow kCudaBacking = {
     .places = Places::kDevice,
     .maker = Maker::kLibrary,
     .movement = Movement::kNever,
-    .can_make = [](const Driver&, const DeviceInfo&, const Placement&) { return Capability::Yes(); },
+    .can_make = [](const Driver&, const DeviceInfo&, const Placement&) { return Status(); },
     .make = MakeCudaBacking,
     .why_no_revoke =
         "cuCtxEnablePeerAccess opened all cudaMalloc memory of the device to the peer, and closing it would take it "

@@ -18,8 +18,10 @@ constexpr const char* kFellBack =
     "ncclMemAlloc fell back to cudaMalloc here (NCCL_CUMEM_ENABLE=0, or a driver without cuMemCreate)";
 
 // NCCL has granted every device that can reach the memory, unless it fell back.
-Capability CanGrantNccl(const Driver& driver, int device, MemoryKind memory, int peer) {
-  if (memory == MemoryKind::kLinear) return Capability::No(std::string(kFellBack) + ", and granted no peer");
+Status CanGrantNccl(const Driver& driver, int device, MemoryKind memory, int peer) {
+  if (memory == MemoryKind::kLinear) {
+    return Status(StatusCode::kNotSupported, std::string(kFellBack) + ", and granted no peer");
+  }
   return CanReach(driver, {.device = device}, peer);
 }
 
@@ -32,7 +34,7 @@ class NcclSegment : public Segment {
  private:
   Status GrantPeers(std::span<const int> peers) override {
     for (const int peer : peers) {
-      COMMPOOL_TRY(RefuseUnless(CanGrantNccl(driver(), context().device(), memory_, peer), "granting access"));
+      COMMPOOL_TRY(CanGrantNccl(driver(), context().device(), memory_, peer).under("granting access"));
     }
     return Status();
   }
@@ -49,11 +51,10 @@ class NcclBacking : public Backing {
  public:
   NcclBacking(const BackingBasis& basis, uint64_t granularity) : Backing(kNcclBacking, basis, granularity) {}
 
-  Capability CanGrant(int peer) const override { return CanGrantNccl(driver(), placement().device, memory_, peer); }
-  Capability CanRegisterWindow() const override {
-    Capability capability = Backing::CanRegisterWindow();
-    if (memory_ == MemoryKind::kLinear) capability.reason = std::string(kFellBack) + ": " + capability.reason;
-    return capability;
+  Status CanGrant(int peer) const override { return CanGrantNccl(driver(), placement().device, memory_, peer); }
+  Status CanRegisterWindow() const override {
+    const Status status = Backing::CanRegisterWindow();
+    return memory_ == MemoryKind::kLinear ? status.under(kFellBack) : status;
   }
 
  private:
@@ -90,11 +91,11 @@ class NcclBacking : public Backing {
 };
 
 // Whether this NCCL has ncclMemAlloc.
-Capability CanMakeNccl(const Driver& driver, const DeviceInfo&, const Placement&) {
+Status CanMakeNccl(const Driver& driver, const DeviceInfo&, const Placement&) {
   const NcclLibrary& nccl = driver.nccl;
-  if (!nccl.available()) return Capability::No("there is no NCCL: " + nccl.why_missing);
-  if (nccl.ncclMemAlloc != nullptr && nccl.ncclMemFree != nullptr) return Capability::Yes();
-  return Capability::No("ncclMemAlloc needs NCCL 2.19: this is " + FormatNcclVersion(nccl.version));
+  if (!nccl.available()) return Status(StatusCode::kNotSupported, "there is no NCCL: " + nccl.why_missing);
+  if (nccl.ncclMemAlloc != nullptr && nccl.ncclMemFree != nullptr) return Status();
+  return Status(StatusCode::kNotSupported, "ncclMemAlloc needs NCCL 2.19: this is " + FormatNcclVersion(nccl.version));
 }
 
 Result<std::unique_ptr<Backing>> MakeNcclBacking(BackingBasis basis, const BackingRequest&) {

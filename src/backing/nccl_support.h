@@ -3,7 +3,6 @@
 #define COMMPOOL_SRC_BACKING_NCCL_SUPPORT_H_
 
 #include "src/backing/placement.h"
-#include "src/driver/device_info.h"
 #include "src/driver/nccl_library.h"
 
 namespace commpool::internal {
@@ -19,10 +18,10 @@ enum class MemoryKind {
 
 // ncclCommRegister. NCCL may accept memory and not use it: only its legacy paths use cudaMalloc memory
 // (NCCL_LEGACY_CUDA_REGISTER=1), and no error says so.
-Capability CanRegisterLocalMemory(const NcclLibrary& nccl, MemoryKind memory);
+Status CanRegisterLocalMemory(const NcclLibrary& nccl, MemoryKind memory);
 
 // ncclCommWindowRegister. Ranks import each other's handle, so a segment must have exactly one.
-Capability CanRegisterWindowMemory(const NcclLibrary& nccl, MemoryKind memory);
+Status CanRegisterWindowMemory(const NcclLibrary& nccl, MemoryKind memory);
 
 }  // namespace commpool::internal
 

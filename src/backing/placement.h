@@ -5,8 +5,6 @@
 #include <cuda.h>
 
 #include <cstdint>
-#include <string>
-#include <utility>
 
 #include "commpool/status.h"
 #include "src/base/bytes.h"
@@ -22,20 +20,9 @@ struct Placement {
   int numa_node = -1;  // of kHostNuma
 };
 
-// Whether something is possible, and if not, why: for refusals and for `commpool info`.
-struct Capability {
-  bool available = true;
-  std::string reason;  // empty where available
-
-  static Capability Yes() { return {}; }
-  static Capability No(std::string why) { return {false, std::move(why)}; }
-};
-
-// OK where the capability is there; else kNotSupported: "`what`: reason".
-Status RefuseUnless(const Capability& capability, const std::string& what);
-
-// For device memory the peer must reach its owner; for host memory the peer must map host NUMA memory.
-Capability CanReach(const Driver& driver, const Placement& placement, int peer);
+// OK, or kNotSupported and why. For device memory the peer must reach its owner; for host memory the peer must map host
+// NUMA memory.
+Status CanReach(const Driver& driver, const Placement& placement, int peer);
 
 CUmemLocation LocationOf(const Placement& placement);
 

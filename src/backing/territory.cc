@@ -115,7 +115,7 @@ Status Territory::Open(CUdeviceptr at, uint64_t bytes) {
 Status Territory::ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags) {
   Locations locations;
   for (const int device : devices) {
-    COMMPOOL_TRY(RefuseUnless(CanReach(driver(), placement_, device), "changing access"));
+    COMMPOOL_TRY(CanReach(driver(), placement_, device).under("changing access"));
     locations.push_back(LocationOf({.device = device}));
   }
   if (locations.empty()) return Status();

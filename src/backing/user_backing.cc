@@ -37,7 +37,8 @@ class UserSegment : public Segment {
 
  private:
   Status GrantPeers(std::span<const int> peers) override {
-    return RefuseUnless(Capability::No(kTheirsToShare), "granting access to device " + std::to_string(peers.front()));
+    return Status(StatusCode::kNotSupported,
+                  "granting access to device " + std::to_string(peers.front()) + ": " + kTheirsToShare);
   }
   Status ReleaseMemory() override {
     const int device = context().device();
@@ -54,8 +55,8 @@ class UserBacking : public Backing {
   UserBacking(const BackingBasis& basis, const UserAllocator& user)
       : Backing(kUserBacking, basis, kDevicePageBytes), user_(user) {}
 
-  Capability CanGrant(int peer) const override {
-    return peer == placement().device ? Capability::Yes() : Capability::No(kTheirsToShare);
+  Status CanGrant(int peer) const override {
+    return peer == placement().device ? Status() : Status(StatusCode::kNotSupported, kTheirsToShare);
   }
 
  private:
@@ -118,7 +119,7 @@ constinit const BackingRow kUserBacking = {
     .places = Places::kDevice,
     .maker = Maker::kProgram,
     .movement = Movement::kNever,
-    .can_make = [](const Driver&, const DeviceInfo&, const Placement&) { return Capability::Yes(); },
+    .can_make = [](const Driver&, const DeviceInfo&, const Placement&) { return Status(); },
     .make = MakeUserBacking,
     .why_no_revoke = kTheirsToShare,
 };

@@ -117,12 +117,14 @@ Status NoSuchNode(const Placement& placement, const Status& answer) {
 }
 
 // The device's own answer. Whether a NUMA node exists shows only when a backing is made.
-Capability CanMakeVmm(const Driver&, const DeviceInfo& info, const Placement& placement) {
+Status CanMakeVmm(const Driver&, const DeviceInfo& info, const Placement& placement) {
   const std::string device = "device " + std::to_string(info.device);
-  if (!info.virtual_memory) return Capability::No(device + " has no virtual memory management (cuMemCreate)");
-  if (placement.kind == Placement::Kind::kDevice || info.host_numa_memory) return Capability::Yes();
-  return Capability::No(device +
-                        " maps no memory of host NUMA nodes, says the driver (attribute 141; CUDA 12.2 first)");
+  if (!info.virtual_memory) {
+    return Status(StatusCode::kNotSupported, device + " has no virtual memory management (cuMemCreate)");
+  }
+  if (placement.kind == Placement::Kind::kDevice || info.host_numa_memory) return Status();
+  return Status(StatusCode::kNotSupported,
+                device + " maps no memory of host NUMA nodes, says the driver (attribute 141; CUDA 12.2 first)");
 }
 
 // A numa_node of -1 becomes the node nearest to the device. kInvalidArgument where there is no such node.

@@ -16,10 +16,11 @@ int Attribute(const Driver& driver, int device, CUdevice_attribute attribute, in
   return value;
 }
 
-// Empty where the device exists.
-std::string WhyNoDevice(int device, int count) {
-  if (device >= 0 && device < count) return "";
-  return "there is no device " + std::to_string(device) + ": this process sees " + std::to_string(count);
+// OK where the device exists.
+Status CheckDevice(int device, int count) {
+  if (device >= 0 && device < count) return Status();
+  return Status(StatusCode::kInvalidArgument,
+                "there is no device " + std::to_string(device) + ": this process sees " + std::to_string(count));
 }
 
 void FillCapabilities(const Driver& driver, DeviceInfo& info) {
@@ -45,8 +46,7 @@ Result<int> DeviceCount(const Driver& driver) {
 
 Result<DeviceInfo> DescribeDevice(const Driver& driver, int device) {
   const int count = COMMPOOL_TRY(DeviceCount(driver));
-  const std::string missing = WhyNoDevice(device, count);
-  if (!missing.empty()) return Status(StatusCode::kInvalidArgument, missing);
+  COMMPOOL_TRY(CheckDevice(device, count));
   DeviceInfo info;
   info.device = device;
   std::array<char, 128> text{};
@@ -71,19 +71,19 @@ Result<DeviceInfo> DescribeDevice(const Driver& driver, int device) {
   return info;
 }
 
-Result<std::string> WhyUnreachable(const Driver& driver, int device, int peer) {
+Status CheckReachable(const Driver& driver, int device, int peer) {
   const int count = COMMPOOL_TRY(DeviceCount(driver));
   for (const int asked : {device, peer}) {
-    const std::string missing = WhyNoDevice(asked, count);
-    if (!missing.empty()) return missing;
+    const Status there = CheckDevice(asked, count);
+    if (!there.ok()) return Status(StatusCode::kNotSupported, there.message());
   }
-  if (device == peer) return std::string();
+  if (device == peer) return Status();
   int reachable = 0;
   COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuDeviceCanAccessPeer(&reachable, device, peer),
                          {.call = "cuDeviceCanAccessPeer", .device = device}));
-  if (reachable != 0) return std::string();
-  return "device " + std::to_string(device) + " cannot reach the memory of device " + std::to_string(peer) +
-         ": no NVLink or PCIe peer access between them";
+  if (reachable != 0) return Status();
+  return Status(StatusCode::kNotSupported, "device " + std::to_string(device) + " cannot reach the memory of device " +
+                                               std::to_string(peer) + ": no NVLink or PCIe peer access between them");
 }
 
 }  // namespace commpool::internal

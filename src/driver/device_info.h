@@ -32,8 +32,8 @@ struct DeviceInfo {
 Result<DeviceInfo> DescribeDevice(const Driver& driver, int device);
 Result<int> DeviceCount(const Driver& driver);
 
-// Why `device` cannot reach `peer`'s memory; empty where it can.
-Result<std::string> WhyUnreachable(const Driver& driver, int device, int peer);
+// OK where `device` reaches `peer`'s memory; else kNotSupported and why.
+Status CheckReachable(const Driver& driver, int device, int peer);
 
 }  // namespace commpool::internal
 

@@ -32,8 +32,7 @@ Status CheckAgainstMachine(const Driver& driver, const Backing& backing, const P
   }
   for (const int peer : configuration.peers) {
     if (peer == configuration.backing.placement.device) continue;
-    const Capability capability = backing.CanGrant(peer);
-    if (!capability.available) return Status(StatusCode::kNotSupported, "pool options: " + capability.reason);
+    COMMPOOL_TRY(backing.CanGrant(peer).under("pool options"));
   }
   return Status();
 }
@@ -74,8 +73,7 @@ std::shared_ptr<Pool> MakeGrowingPool(PoolIngredients ingredients) {
 }
 
 Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int device) {
-  const Capability capability = backing.CanRegisterWindow();
-  if (!capability.available) return Status(StatusCode::kNotSupported, capability.reason);
+  COMMPOOL_TRY(backing.CanRegisterWindow());
   if (home.device != device) {
     return Status(StatusCode::kInvalidArgument, "the home communicator is of device " + std::to_string(home.device) +
                                                     ", the pool of " + std::to_string(device));

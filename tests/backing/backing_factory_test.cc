@@ -73,8 +73,8 @@ TEST_F(BackingFactory, NeedsNcclForNccl) {
   without.nccl.why_missing = "libnccl.so.2 was not found";
   ExpectRefused(without, BackingKind::kNccl, OnDevice(), StatusCode::kNotSupported, "libnccl.so.2 was not found");
   const std::unique_ptr<Backing> backing = MakeBacking(without, Request(BackingKind::kVmm, OnDevice())).value();
-  EXPECT_FALSE(backing->CanRegisterLocal().available);
-  EXPECT_FALSE(backing->CanRegisterWindow().available);
+  EXPECT_FALSE(backing->CanRegisterLocal().ok());
+  EXPECT_FALSE(backing->CanRegisterWindow().ok());
 }
 
 TEST_F(BackingFactory, NamesTheVersionOfAnNcclThatIsTooOld) {
@@ -90,10 +90,10 @@ TEST_F(BackingFactory, ListsTheRegistrationsOfEachBacking) {
   if (!driver().nccl.has_windows()) GTEST_SKIP() << driver().nccl.WhyNoWindows();
   for (const BackingKind kind : kKinds) {
     const std::unique_ptr<Backing> backing = MakeBacking(driver(), Request(kind, OnDevice())).value();
-    EXPECT_TRUE(backing->CanRegisterLocal().available) << Name(kind);
-    const Capability window = backing->CanRegisterWindow();
-    EXPECT_EQ(window.available, kind == BackingKind::kVmm || kind == BackingKind::kNccl)
-        << Name(kind) << ": " << window.reason;
+    EXPECT_TRUE(backing->CanRegisterLocal().ok()) << Name(kind);
+    const Status window = backing->CanRegisterWindow();
+    EXPECT_EQ(window.ok(), kind == BackingKind::kVmm || kind == BackingKind::kNccl)
+        << Name(kind) << ": " << window.message();
   }
 }
 

@@ -93,7 +93,7 @@ std::vector<uint8_t> BackingTest::Read(int device, CUdeviceptr address, uint64_t
 
 int BackingTest::ReachablePeer() const {
   for (int peer = 1; peer < DeviceCountOfTests(); ++peer) {
-    if (WhyUnreachable(driver(), peer, 0).value().empty()) return peer;
+    if (CheckReachable(driver(), peer, 0).ok()) return peer;
   }
   return -1;
 }

@@ -112,11 +112,11 @@ TEST_P(BackingConformance, GrantedPeersReadAndWrite) {
   COMMPOOL_REQUIRE_REACHABLE_PEER();
   const int peer = ReachablePeer();
   std::unique_ptr<Segment> segment = MakeSegment();
-  ASSERT_EQ(backing().CanGrant(peer).available, GetParam().sharing != Sharing::kNever);
+  ASSERT_EQ(backing().CanGrant(peer).ok(), GetParam().sharing != Sharing::kNever);
   Status status = segment->Grant(peer);
   if (GetParam().sharing == Sharing::kNever) {
     EXPECT_EQ(status.code(), StatusCode::kNotSupported);
-    EXPECT_NE(status.message().find(backing().CanGrant(peer).reason), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find(backing().CanGrant(peer).message()), std::string::npos) << status.message();
     return;
   }
   ASSERT_TRUE(status.ok()) << status.message();
@@ -127,17 +127,17 @@ TEST_P(BackingConformance, GrantedPeersReadAndWrite) {
 }
 
 TEST_P(BackingConformance, ItsOwnDeviceNeedsNoGrant) {
-  EXPECT_TRUE(backing().CanGrant(device()).available);
+  EXPECT_TRUE(backing().CanGrant(device()).ok());
   EXPECT_TRUE(MakeSegment()->Grant(device()).ok());
 }
 
 TEST_P(BackingConformance, GrantsNoMissingDevice) {
   std::unique_ptr<Segment> segment = MakeSegment();
   for (const int missing : {-1, DeviceCountOfTests()}) {
-    EXPECT_FALSE(backing().CanGrant(missing).available);
+    EXPECT_FALSE(backing().CanGrant(missing).ok());
     Status status = segment->Grant(missing);
     EXPECT_EQ(status.code(), StatusCode::kNotSupported);
-    EXPECT_NE(status.message().find(backing().CanGrant(missing).reason), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find(backing().CanGrant(missing).message()), std::string::npos) << status.message();
   }
 }
 
@@ -145,10 +145,10 @@ TEST_P(BackingConformance, RevokesWhereItSaysSo) {
   COMMPOOL_REQUIRE_REACHABLE_PEER();
   const int peer = ReachablePeer();
   std::unique_ptr<Segment> segment = MakeSegment();
-  if (!backing().CanRevoke().available) {
+  if (!backing().CanRevoke().ok()) {
     Status status = segment->Revoke(peer);
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-    EXPECT_NE(status.message().find(backing().CanRevoke().reason), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find(backing().CanRevoke().message()), std::string::npos) << status.message();
     return;
   }
   ASSERT_TRUE(segment->Grant(peer).ok());
@@ -170,9 +170,9 @@ TEST_P(BackingConformance, TheAccessOfItsOwnDeviceIsNotTakenBack) {
 
 TEST_P(BackingConformance, GivesAReasonForEachRefusal) {
   std::unique_ptr<Segment> segment = MakeSegment();
-  for (const Capability& capability : {backing().CanGrant(0), backing().CanGrant(-1), backing().CanRevoke(),
-                                       backing().CanRegisterLocal(), backing().CanRegisterWindow()}) {
-    EXPECT_EQ(capability.available, capability.reason.empty()) << capability.reason;
+  for (const Status& capability : {backing().CanGrant(0), backing().CanGrant(-1), backing().CanRevoke(),
+                                   backing().CanRegisterLocal(), backing().CanRegisterWindow()}) {
+    EXPECT_EQ(capability.ok(), capability.message().empty()) << capability.message();
   }
 }
 
@@ -226,7 +226,7 @@ TEST_P(BackingConformance, AnAbandonedSegmentCallsNothingNorDoesItsBacking) {
   AllowLeak("");  // an abandoned segment leaks on purpose
   std::unique_ptr<Segment> segment = MakeSegment();
   std::unique_ptr<Backing> owner = TakeBacking();
-  if (ReachablePeer() > 0 && owner->CanGrant(ReachablePeer()).available) {
+  if (ReachablePeer() > 0 && owner->CanGrant(ReachablePeer()).ok()) {
     ASSERT_TRUE(segment->Grant(ReachablePeer()).ok());
   }
   const uint64_t calls = CallCount("*");

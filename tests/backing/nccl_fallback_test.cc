@@ -13,9 +13,9 @@ class NcclFallback : public BackingTest {
 };
 
 TEST_F(NcclFallback, IsTheReasonForNoWindowsBeforeTheFirstSegment) {
-  const Capability capability = Make({.kind = BackingKind::kNccl})->CanRegisterWindow();
-  EXPECT_FALSE(capability.available);
-  EXPECT_NE(capability.reason.find("NCCL_CUMEM_ENABLE"), std::string::npos) << capability.reason;
+  const Status capability = Make({.kind = BackingKind::kNccl})->CanRegisterWindow();
+  EXPECT_FALSE(capability.ok());
+  EXPECT_NE(capability.message().find("NCCL_CUMEM_ENABLE"), std::string::npos) << capability.message();
 }
 
 TEST_F(NcclFallback, GivesMemoryThatServesItsDevice) {
@@ -26,7 +26,7 @@ TEST_F(NcclFallback, GivesMemoryThatServesItsDevice) {
 TEST_F(NcclFallback, GrantsNoPeer) {
   COMMPOOL_REQUIRE_DEVICES(2);
   std::unique_ptr<Backing> backing = Make({.kind = BackingKind::kNccl});
-  EXPECT_FALSE(backing->CanGrant(1).available);
+  EXPECT_FALSE(backing->CanGrant(1).ok());
   Status status = backing->Make({.bytes = 1}).value()->Grant(1);
   EXPECT_EQ(status.code(), StatusCode::kNotSupported);
   EXPECT_NE(status.message().find("fell back to cudaMalloc"), std::string::npos) << status.message();

@@ -35,8 +35,8 @@ TEST_F(PeerAccess, ThatTheDriverCannotTellOfIsNone) {
   COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
   COMMPOOL_REQUIRE_DEVICES(2);
   const InjectedFault fault({.call = "cuDeviceCanAccessPeer", .result = CUDA_ERROR_UNKNOWN});
-  const Capability capability = CanReach(driver(), OnDevice(), 1);
-  EXPECT_NE(capability.reason.find("cuDeviceCanAccessPeer"), std::string::npos) << capability.reason;
+  const Status capability = CanReach(driver(), OnDevice(), 1);
+  EXPECT_NE(capability.message().find("cuDeviceCanAccessPeer"), std::string::npos) << capability.message();
 }
 
 TEST_F(PeerAccess, ToLinearMemoryTellsWhichCallFailed) {
@@ -56,9 +56,9 @@ TEST_F(PeerAccess, ToLinearMemoryTellsWhichCallFailed) {
 
 TEST_F(PeerAccess, ToHostMemoryIsForDevicesThatMapIt) {
   if (!DescribeDevice(driver(), 0).value().host_numa_memory) GTEST_SKIP() << "no memory of host NUMA nodes";
-  EXPECT_TRUE(CanReach(driver(), OnHost(), 0).available);
+  EXPECT_TRUE(CanReach(driver(), OnHost(), 0).ok());
   const Driver driver = DriverWhere(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
-  EXPECT_NE(CanReach(driver, OnHost(), 0).reason.find("cannot map memory"), std::string::npos);
+  EXPECT_NE(CanReach(driver, OnHost(), 0).message().find("cannot map memory"), std::string::npos);
 }
 
 }  // namespace

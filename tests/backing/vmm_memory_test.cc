@@ -174,7 +174,7 @@ TEST_F(VmmMemory, WithoutAnyHandleTypeIsMadeButMakesNoWindows) {
   InjectedFault injected({.call = "cuMemCreate", .result = CUDA_ERROR_NOT_SUPPORTED, .count = 2});
   std::unique_ptr<Segment> segment = backing->Make({.bytes = 1}).value();
   EXPECT_EQ(PropertiesOf(*segment).requestedHandleTypes, CU_MEM_HANDLE_TYPE_NONE);
-  EXPECT_NE(backing->CanRegisterWindow().reason.find("shareable"), std::string::npos);
+  EXPECT_NE(backing->CanRegisterWindow().message().find("shareable"), std::string::npos);
 }
 
 TEST_F(VmmMemory, OutOfMemoryIsNoReasonToTryOtherHandleTypes) {
@@ -251,8 +251,8 @@ TEST_F(VmmHostMemory, IsReadAndWrittenByTheCpuToo) {
 
 TEST_F(VmmHostMemory, SaysWhyNcclDoesNotTakeIt) {
   std::unique_ptr<Backing> backing = MakeVmm(OnHost());
-  EXPECT_FALSE(backing->CanRegisterLocal().available);
-  EXPECT_EQ(backing->CanRegisterWindow().available, driver().nccl.has_host_windows());
+  EXPECT_FALSE(backing->CanRegisterLocal().ok());
+  EXPECT_EQ(backing->CanRegisterWindow().ok(), driver().nccl.has_host_windows());
 }
 
 }  // namespace

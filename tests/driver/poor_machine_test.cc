@@ -38,7 +38,7 @@ TEST_F(PoorMachine, HasNoFunctionsThatCameLater) {
 
 TEST_F(PoorMachine, HasDevicesThatDoNotReachEachOther) {
   EXPECT_TRUE(DescribeDevice(driver(), 0).value().reachable_peers.empty());
-  const std::string reason = WhyUnreachable(driver(), 1, 0).value();
+  const std::string reason = CheckReachable(driver(), 1, 0).message();
   EXPECT_NE(reason.find("device 1 cannot reach the memory of device 0"), std::string::npos) << reason;
 }
 

@@ -17,9 +17,9 @@ namespace {
 
 using nlohmann::json;
 
-json ToJson(const internal::Capability& capability) {
-  if (capability.available) return {{"available", true}};
-  return {{"available", false}, {"reason", capability.reason}};
+json ToJson(const Status& capability) {
+  if (capability.ok()) return {{"available", true}};
+  return {{"available", false}, {"reason", capability.message()}};
 }
 
 json DescribeOne(const internal::DeviceInfo& info) {
@@ -41,19 +41,19 @@ json DescribeRow(const internal::Driver& driver, internal::BackingKind kind, int
   const internal::Placement placement{place, 0, -1};
   json row = {{"backing", Name(kind)},
               {"location", place == internal::Placement::Kind::kDevice ? "device" : "host-numa"}};
-  internal::Capability make = internal::Capability::Yes();
+  Status make = Status();
   Result<std::unique_ptr<internal::Backing>> backing =
       internal::MakeBacking(driver, {.kind = kind, .placement = placement});
   if (backing.ok()) {
     // A real segment says more than attributes: which handle types are refused, whether NCCL falls back.
     Result<std::unique_ptr<internal::Segment>> segment = (*backing)->Make({.bytes = 1});
-    if (!segment.ok()) make = internal::Capability::No(segment.status().message());
+    if (!segment.ok()) make = Status(StatusCode::kNotSupported, segment.status().message());
     row["granularity"] = (*backing)->granularity();
     row["local"] = ToJson((*backing)->CanRegisterLocal());
     row["window"] = ToJson((*backing)->CanRegisterWindow());
     row["revoke_peers"] = ToJson((*backing)->CanRevoke());
   } else {
-    make = internal::Capability::No(backing.status().message());
+    make = Status(StatusCode::kNotSupported, backing.status().message());
   }
   row["make"] = ToJson(make);
   return row;

@@ -1,7 +1,6 @@
 #include "src/pool/growing/growing_mode.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "src/base/bytes.h"
 #include "src/base/host_failure.h"
@@ -160,8 +159,7 @@ Status GrowingMode::RegisterWith(ncclComm_t communicator) {
   }
   MutexLock collective(segments_.collective());
   COMMPOOL_TRY(basis_.CheckOpen());
-  const Capability capability = segments_.backing().CanRegisterLocal();
-  if (!capability.available) return Status(StatusCode::kNotSupported, basis_.title + ": " + capability.reason);
+  COMMPOOL_TRY(basis_.Named(segments_.backing().CanRegisterLocal()));
   Communicator described = COMMPOOL_TRY(DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms()));
   if (described.device != basis_.device->device()) {
     return Status(StatusCode::kInvalidArgument, basis_.title + " cannot be registered with a communicator of device " +

@@ -12,8 +12,7 @@ Status SegmentStore::Grant(const std::vector<int>& peers) {
   ReservedVector<int> joining;
   for (const int peer : peers) {
     if (peer == basis_.device->device()) continue;
-    const Capability capability = backing_->CanGrant(peer);
-    if (!capability.available) return Status(StatusCode::kNotSupported, basis_.title + ": " + capability.reason);
+    COMMPOOL_TRY(basis_.Named(backing_->CanGrant(peer)));
     if (!peers_.contains(peer)) joining.push_back(peer);
   }
   const ReservedVector<Segment*> segments = Pointers();
@@ -44,10 +43,7 @@ Status SegmentStore::WaitForPeer(int peer) const {
 Status SegmentStore::Revoke(const std::vector<int>& peers) {
   MutexLock growth(growth_);
   COMMPOOL_TRY(basis_.CheckAwake());
-  const Capability capability = backing_->CanRevoke();
-  if (!capability.available) {
-    return Status(StatusCode::kFailedPrecondition, basis_.title + ": " + capability.reason);
-  }
+  COMMPOOL_TRY(basis_.Named(backing_->CanRevoke()));
   for (const int peer : peers) {
     if (!peers_.contains(peer)) {
       return Status(StatusCode::kNotFound, basis_.title + " was never granted to device " + std::to_string(peer));

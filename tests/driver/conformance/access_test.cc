@@ -59,7 +59,7 @@ TEST_F(Access, OfOneCallMaySpanMappingsAndReachSeveralDevices) {
     mappings.push_back(Mapping::Map(driver(), range.address() + offset, memories.back()).value());
   }
   std::vector<CUmemAccessDesc> access = {{DeviceLocation(0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
-  const bool peer = DeviceCountOfTests() > 1 && WhyUnreachable(driver(), 1, 0).value().empty();
+  const bool peer = DeviceCountOfTests() > 1 && CheckReachable(driver(), 1, 0).ok();
   if (peer) access.push_back({DeviceLocation(1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
   ASSERT_EQ(cuda().cuMemSetAccess(range.address(), range.bytes(), access.data(), access.size()), CUDA_SUCCESS);
   for (uint64_t offset = 0; offset < range.bytes(); offset += granularity()) {
@@ -104,7 +104,7 @@ TEST_F(Access, IsRefusedToAMissingDevice) {
 
 TEST_F(Access, ReachesAPeerThatIsGranted) {
   COMMPOOL_REQUIRE_DEVICES(2);
-  if (!WhyUnreachable(driver(), 1, 0).value().empty()) GTEST_SKIP() << WhyUnreachable(driver(), 1, 0).value();
+  if (!CheckReachable(driver(), 1, 0).ok()) GTEST_SKIP() << CheckReachable(driver(), 1, 0).message();
   MappedMemory mapped = MakeMapped(granularity());
   EXPECT_EQ(AccessOf(mapped.address(), DeviceLocation(1)), CU_MEM_ACCESS_FLAGS_PROT_NONE);
   ASSERT_TRUE(mapped.mapping().SetAccess(DeviceLocation(1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE).ok());

@@ -234,8 +234,7 @@ Result<std::vector<Row>> RowsFor(const internal::Driver& driver, uint64_t bytes,
   const internal::DeviceInfo info = COMMPOOL_TRY(internal::DescribeDevice(driver, 0));
   std::vector<int> peers;
   for (const int peer : info.reachable_peers) {
-    Result<std::string> why = internal::WhyUnreachable(driver, peer, 0);
-    if (why.ok() && why->empty()) peers.push_back(peer);
+    if (internal::CheckReachable(driver, peer, 0).ok()) peers.push_back(peer);
   }
   std::vector<Row> rows;
   for (const size_t count : {0, 1, 3}) {
