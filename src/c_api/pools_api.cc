@@ -23,17 +23,17 @@ namespace {
 
 using PoolCall = FunctionRef<Status(Pool&, size_t place)>;
 
-using CallForSeveral = FunctionRef<Status(Runtime&, const std::vector<PoolHandle>&)>;
-
-// Runs a call for one pool on the caller's thread. A call for several runs on one thread for each pool, or as
-// `for_several` says.
-commpool_status ForPools(const commpool_pool* pools, size_t count, PoolCall call, CallForSeveral for_several = {}) {
-  if (count == 1 && pools != nullptr) return WithPool(*pools, [&](Pool& pool) { return call(pool, 0); });
+commpool_status ForPools(const commpool_pool* pools, size_t count, FunctionRef<Status(Runtime&, PoolHandles)> call) {
   return WithRuntime([&](Runtime& runtime) {
     if (pools == nullptr) return Status(StatusCode::kInvalidArgument, "pools is null");
-    const std::vector<PoolHandle> handles(pools, pools + count);
-    return for_several ? for_several(runtime, handles) : OnEach(runtime, handles, call);
+    return call(runtime, PoolHandles(pools, count));
   });
+}
+
+commpool_status ForEachPool(const commpool_pool* pools, size_t count, PoolCall call,
+                            ncclComm* const* passed = nullptr) {
+  return ForPools(pools, count,
+                  [&](Runtime& runtime, PoolHandles handles) { return OnEach(runtime, handles, call, passed); });
 }
 
 // Writes the counts where every pool's call succeeded; `call` fills them in.
@@ -50,10 +50,8 @@ commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* c
   if (communicators == nullptr) {
     return Report(Status(StatusCode::kInvalidArgument, "communicators is null: there is one a pool, each may be null"));
   }
-  const auto on_one = [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); };
-  return ForPools(pools, count, on_one, [&](Runtime& runtime, const std::vector<PoolHandle>& handles) {
-    return OnEach(runtime, handles, on_one, communicators);
-  });
+  return ForEachPool(
+      pools, count, [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); }, communicators);
 }
 
 Status SleepAs(Pool& pool, const commpool_keep& keep, const commpool_graphs& graphs) {
@@ -125,28 +123,22 @@ commpool_status commpool_pools_create(const commpool_pool_options* options, size
 }
 
 commpool_status commpool_pools_reserve(const commpool_pool* pools, size_t count, uint64_t bytes) {
-  return ForPools(
-      pools, count, [&](Pool& pool, size_t) { return pool.Reserve(bytes); },
-      [&](Runtime& runtime, const std::vector<PoolHandle>& handles) { return ReservePools(runtime, handles, bytes); });
+  return ForPools(pools, count,
+                  [&](Runtime& runtime, PoolHandles handles) { return ReservePools(runtime, handles, bytes); });
 }
 
 commpool_status commpool_pools_reclaim(const commpool_pool* pools, size_t count, uint64_t* reclaimed_bytes) {
   return CountForPools(count, reclaimed_bytes, [&](uint64_t* counts) {
-    return ForPools(
-        pools, count, [&](Pool& pool, size_t) -> Status { return Store(pool.Reclaim(), counts); },
-        [&](Runtime& runtime, const std::vector<PoolHandle>& handles) {
-          const Result<std::vector<uint64_t>> reclaimed = ReclaimPools(runtime, handles);
-          if (reclaimed.ok()) std::copy(reclaimed->begin(), reclaimed->end(), counts);
-          return reclaimed.status();
-        });
+    return ForPools(pools, count,
+                    [&](Runtime& runtime, PoolHandles handles) { return ReclaimPools(runtime, handles, counts); });
   });
 }
 
 commpool_status commpool_pools_trim(const commpool_pool* pools, size_t count, uint64_t keep_bytes,
                                     uint64_t* released_bytes) {
   return CountForPools(count, released_bytes, [&](uint64_t* counts) {
-    return ForPools(pools, count,
-                    [&](Pool& pool, size_t place) -> Status { return Store(pool.Trim(keep_bytes), &counts[place]); });
+    return ForEachPool(
+        pools, count, [&](Pool& pool, size_t place) -> Status { return Store(pool.Trim(keep_bytes), &counts[place]); });
   });
 }
 
@@ -164,11 +156,11 @@ commpool_status commpool_pools_rehome(const commpool_pool* pools, ncclComm* cons
 
 commpool_status commpool_pools_sleep(const commpool_pool* pools, size_t count, commpool_keep keep,
                                      commpool_graphs graphs) {
-  return ForPools(pools, count, [&](Pool& pool, size_t) { return SleepAs(pool, keep, graphs); });
+  return ForEachPool(pools, count, [&](Pool& pool, size_t) { return SleepAs(pool, keep, graphs); });
 }
 
 commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count) {
-  return ForPools(pools, count, [](Pool& pool, size_t) { return pool.Wake(); });
+  return ForEachPool(pools, count, [](Pool& pool, size_t) { return pool.Wake(); });
 }
 
 commpool_status commpool_sleep(const char* tag, commpool_keep keep, commpool_graphs graphs) {
@@ -177,7 +169,7 @@ commpool_status commpool_sleep(const char* tag, commpool_keep keep, commpool_gra
 
 commpool_status commpool_pools_sleep_keeping(const commpool_pool* pools, size_t count,
                                              const commpool_sleep_options* options) {
-  return ForPools(pools, count, [&](Pool& pool, size_t) { return SleepKeeping(pool, options); });
+  return ForEachPool(pools, count, [&](Pool& pool, size_t) { return SleepKeeping(pool, options); });
 }
 
 commpool_status commpool_sleep_keeping(const char* tag, const commpool_sleep_options* options) {
@@ -189,11 +181,9 @@ commpool_status commpool_wake(const char* tag) {
 }
 
 commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count) {
-  return ForPools(
-      pools, count, [](Pool& pool, size_t) { return pool.Verify(); },
-      [](Runtime& runtime, const std::vector<PoolHandle>& handles) { return VerifyPools(runtime, handles); });
+  return ForPools(pools, count, [](Runtime& runtime, PoolHandles handles) { return VerifyPools(runtime, handles); });
 }
 
 commpool_status commpool_pools_close(const commpool_pool* pools, size_t count) {
-  return ForPools(pools, count, [](Pool& pool, size_t) { return pool.Close(); });
+  return ForEachPool(pools, count, [](Pool& pool, size_t) { return pool.Close(); });
 }

@@ -162,7 +162,7 @@ Status CheckComplete(const ReservedVector<std::shared_ptr<Pool>>& pools) {
   return Status();
 }
 
-Result<ReservedVector<std::shared_ptr<Pool>>> Find(Runtime& runtime, const std::vector<PoolHandle>& handles) {
+Result<ReservedVector<std::shared_ptr<Pool>>> Find(Runtime& runtime, PoolHandles handles) {
   COMMPOOL_TRY(runtime.RefuseForkedChild());
   if (handles.empty()) return Status(StatusCode::kInvalidArgument, "a call for no pool");
   ReservedVector<std::shared_ptr<Pool>> pools;
@@ -179,7 +179,7 @@ struct PoolsOfCall {
   std::vector<Lane> lanes;
 };
 
-Result<PoolsOfCall> FindAll(Runtime& runtime, const std::vector<PoolHandle>& handles, ncclComm* const* passed) {
+Result<PoolsOfCall> FindAll(Runtime& runtime, PoolHandles handles, ncclComm* const* passed) {
   ReservedVector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
   COMMPOOL_TRY(CheckComplete(pools));
   ReservedVector<Used> used;
@@ -190,9 +190,13 @@ Result<PoolsOfCall> FindAll(Runtime& runtime, const std::vector<PoolHandle>& han
 }
 
 // Calls `together` for several pools of one home, else `alone` for one after the other.
-Status OnHomes(Runtime& runtime, const std::vector<PoolHandle>& handles, ncclComm* const* passed,
+Status OnHomes(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
                FunctionRef<Status(const SymmetricModes&, const Lane&)> together,
                FunctionRef<Status(Pool&, size_t place)> alone) {
+  if (handles.size() == 1) {
+    const std::shared_ptr<Pool> pool = COMMPOOL_TRY(runtime.pools().Find(handles.front()));
+    return alone(*pool, 0);
+  }
   const PoolsOfCall call = COMMPOOL_TRY(FindAll(runtime, handles, passed));
   const auto modes_of = [&](const Lane& lane) { return Insist([&] { return ModesOf(lane, call.pools); }); };
   const auto of_lane = [&](const Lane& lane) {
@@ -246,34 +250,31 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
   return handles;
 }
 
-Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& handles, FunctionRef<Status(Pool&, size_t)> call,
-              ncclComm* const* passed) {
+Status OnEach(Runtime& runtime, PoolHandles handles, FunctionRef<Status(Pool&, size_t)> call, ncclComm* const* passed) {
   return OnHomes(runtime, handles, passed, {}, call);
 }
 
-Status ReservePools(Runtime& runtime, const std::vector<PoolHandle>& pools, uint64_t bytes) {
+Status ReservePools(Runtime& runtime, PoolHandles pools, uint64_t bytes) {
   return OnHomes(
       runtime, pools, nullptr,
       [&](const SymmetricModes& modes, const Lane&) { return SymmetricMode::ReserveTogether(modes, bytes); },
       [&](Pool& pool, size_t) { return pool.Reserve(bytes); });
 }
 
-Result<std::vector<uint64_t>> ReclaimPools(Runtime& runtime, const std::vector<PoolHandle>& pools) {
-  std::vector<uint64_t> reclaimed(pools.size());
+Status ReclaimPools(Runtime& runtime, PoolHandles pools, uint64_t* reclaimed) {
   const auto together = [&](const SymmetricModes& modes, const Lane& lane) {
     const Result<std::vector<uint64_t>> bytes = SymmetricMode::ReclaimTogether(modes);
     for (size_t place = 0; bytes.ok() && place < lane.size(); ++place) reclaimed[lane[place]] = (*bytes)[place];
     return bytes.status();
   };
-  COMMPOOL_TRY(OnHomes(runtime, pools, nullptr, together, [&](Pool& pool, size_t place) {
+  return OnHomes(runtime, pools, nullptr, together, [&](Pool& pool, size_t place) {
     const Result<uint64_t> bytes = pool.Reclaim();
     if (bytes.ok()) reclaimed[place] = *bytes;
     return bytes.status();
-  }));
-  return reclaimed;
+  });
 }
 
-Status VerifyPools(Runtime& runtime, const std::vector<PoolHandle>& pools) {
+Status VerifyPools(Runtime& runtime, PoolHandles pools) {
   return OnHomes(
       runtime, pools, nullptr,
       [](const SymmetricModes& modes, const Lane&) { return SymmetricMode::VerifyTogether(modes); },
@@ -294,8 +295,7 @@ Status OnTagged(Runtime& runtime, const std::string& tag, FunctionRef<Status(Poo
       if (joins) together.push_back(pool->handle());
       return joins;
     });
-    Status status =
-        together.size() == 1 ? call(*next) : OnEach(runtime, together, [&](Pool& pool, size_t) { return call(pool); });
+    Status status = OnEach(runtime, together, [&](Pool& pool, size_t) { return call(pool); });
     if (first.ok()) first = status;
   }
   return first;

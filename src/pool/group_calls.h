@@ -11,6 +11,7 @@
 #define COMMPOOL_SRC_POOL_GROUP_CALLS_H_
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,18 +33,20 @@ struct PoolRequest {
 // thread for only some of them is refused.
 Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRequest> requests);
 
-// Runs call(pool, place) for each pool; for pools of several ranks at the same time. Returns the first failure in the
-// order of the pools. kInvalidArgument for no pool, or the same one twice; kFailedPrecondition where a pool is missing
-// that belongs to one of them. `passed`: the communicators that the call gives to the pools, one for each; null where
-// it gives none.
-Status OnEach(Runtime& runtime, const std::vector<PoolHandle>& pools, FunctionRef<Status(Pool&, size_t)> call,
+using PoolHandles = std::span<const PoolHandle>;
+
+// Runs call(pool, place) for each pool: for one pool on this thread, for pools of several ranks at the same time.
+// Returns the first failure in the order of the pools. kInvalidArgument for no pool, or the same one twice;
+// kFailedPrecondition where a pool is missing that belongs to one of several. `passed`: the communicators that the call
+// gives to the pools, one for each; null where it gives none.
+Status OnEach(Runtime& runtime, PoolHandles pools, FunctionRef<Status(Pool&, size_t)> call,
               ncclComm* const* passed = nullptr);
 
 // The same for calls that can be undone: pools of one rank and one home agree in the same rounds, and all go or none.
-Status ReservePools(Runtime& runtime, const std::vector<PoolHandle>& pools, uint64_t bytes);
-// Returns how many bytes each pool reclaimed.
-Result<std::vector<uint64_t>> ReclaimPools(Runtime& runtime, const std::vector<PoolHandle>& pools);
-Status VerifyPools(Runtime& runtime, const std::vector<PoolHandle>& pools);
+Status ReservePools(Runtime& runtime, PoolHandles pools, uint64_t bytes);
+// Writes how many bytes each pool reclaimed.
+Status ReclaimPools(Runtime& runtime, PoolHandles pools, uint64_t* reclaimed);
+Status VerifyPools(Runtime& runtime, PoolHandles pools);
 
 // Runs call(pool) for each pool with the tag, in the order of their creation; pools of one home at the same time. Goes
 // on after a failure, because other ranks may wait in the next call, and returns the first failure. kNotFound where no

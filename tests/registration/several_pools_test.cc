@@ -90,7 +90,10 @@ class SeveralPools : public SymmetricTest {
     return Run([&](Rank& rank) { return ReservePools(runtime(), HandlesOf(rank, names), bytes); });
   }
   Statuses ReclaimTogether(const Names& names) {
-    return Run([&](Rank& rank) { return ReclaimPools(runtime(), HandlesOf(rank, names)).status(); });
+    return Run([&](Rank& rank) {
+      std::vector<uint64_t> reclaimed(names.size());
+      return ReclaimPools(runtime(), HandlesOf(rank, names), reclaimed.data());
+    });
   }
   Statuses VerifyTogether(const Names& names) {
     return Run([&](Rank& rank) { return VerifyPools(runtime(), HandlesOf(rank, names)); });
@@ -166,10 +169,11 @@ TEST_F(SeveralPools, HaveEqualOffsetsAndTheirOwnFrees) {
       offsets[place].insert(pool.WindowOf(block, rank.communicator).value().offset);
       ExpectOk({pool.Free(block)});
     }
-    const Result<std::vector<uint64_t>> bytes = ReclaimPools(runtime(), HandlesOf(rank, kThree));
+    std::vector<uint64_t> bytes(kThree.size());
+    const Status status = ReclaimPools(runtime(), HandlesOf(rank, kThree), bytes.data());
     const std::lock_guard lock(mutex);
-    for (size_t place = 0; place < kThree.size() && bytes.ok(); ++place) reclaimed[place] += (*bytes)[place];
-    return bytes.status();
+    for (size_t place = 0; place < kThree.size(); ++place) reclaimed[place] += bytes[place];
+    return status;
   }));
   const auto ranks = static_cast<uint64_t>(group().size());
   for (const std::set<uint64_t>& of_pool : offsets) EXPECT_EQ(of_pool.size(), 1u);
