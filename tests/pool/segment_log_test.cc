@@ -9,10 +9,9 @@ namespace {
 
 // The process has COMMPOOL_LOG=debug: BUILD sets it.
 TEST(SegmentLog, NamesPoolSizeAndAddressOfWhatComesAndGoes) {
-  const MemoryObserver observer;
   ::testing::internal::CaptureStderr();
-  observer.SegmentAdded({0x7f0000200000, 2 << 20}, "weights");
-  observer.SegmentRemoved({0x7f0000200000, 2 << 20}, "weights");
+  LogSegment({0x7f0000200000, 2 << 20}, "weights", "makes");
+  LogSegment({0x7f0000200000, 2 << 20}, "weights", "gives back");
   const std::string lines = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(lines.find("pool weights makes a segment of 2 MiB at 0x7f0000200000\n"), std::string::npos) << lines;
   EXPECT_NE(lines.find("pool weights gives back a segment of 2 MiB at 0x7f0000200000\n"), std::string::npos) << lines;

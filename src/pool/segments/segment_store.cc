@@ -6,6 +6,7 @@
 #include "src/base/bytes.h"
 #include "src/base/check.h"
 #include "src/base/try.h"
+#include "src/pool/shared/memory_observer.h"
 
 namespace commpool::internal {
 
@@ -104,7 +105,7 @@ Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<S
 
 engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space, engine::Part part) {
   const engine::SegmentRange range{segment->address(), segment->bytes()};
-  basis_.runtime.observer.SegmentAdded(range, basis_.name());
+  LogSegment(range, basis_.name(), "makes");
   MutexLock lock(blocks_.mutex());
   const engine::SegmentIndex index = blocks_.engine().AddSegment(range, space, part);
   Put(index, segment.Adopt());
@@ -148,7 +149,7 @@ Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addr
   const std::unique_ptr<Segment> segment = Take(index);
   const engine::SegmentRange range{segment->address(), segment->bytes()};
   basis_.runtime.addresses.Remove(range.address);
-  basis_.runtime.observer.SegmentRemoved(range, basis_.name());
+  LogSegment(range, basis_.name(), "gives back");
   *released += range.bytes;
   ReturnRoom(range.bytes);
   if (addresses == Addresses::kKeep) segment->KeepAddresses();

@@ -15,12 +15,6 @@ void Find(const Driver& driver, const char* name, Function*& function) {
   function = reinterpret_cast<Function*>(driver.extension(name));
 }
 
-void LogSegment(const engine::SegmentRange& segment, const std::string& pool, const char* verb) {
-  if (!LogEnabled(LogLevel::kDebug)) return;
-  Log(LogLevel::kDebug, "pool " + pool + " " + verb + " a segment of " + FormatBytes(segment.bytes) + " at " +
-                            engine::Hexadecimal(segment.address));
-}
-
 }  // namespace
 
 MemoryObserver::MemoryObserver(const Driver& driver) {
@@ -35,12 +29,10 @@ MemoryObserver::MemoryObserver(const Driver& driver) {
       races != nullptr && std::strcmp(races, "yes") == 0 && block_allocated_ != nullptr && block_freed_ != nullptr;
 }
 
-void MemoryObserver::SegmentAdded(const engine::SegmentRange& segment, const std::string& pool) const {
-  LogSegment(segment, pool, "makes");
-}
-
-void MemoryObserver::SegmentRemoved(const engine::SegmentRange& segment, const std::string& pool) const {
-  LogSegment(segment, pool, "gives back");
+void LogSegment(const engine::SegmentRange& segment, const std::string& pool, const char* verb) {
+  if (!LogEnabled(LogLevel::kDebug)) return;
+  Log(LogLevel::kDebug, "pool " + pool + " " + verb + " a segment of " + FormatBytes(segment.bytes) + " at " +
+                            engine::Hexadecimal(segment.address));
 }
 
 }  // namespace commpool::internal

@@ -1,5 +1,5 @@
-// MemoryObserver: tells the emulator, which judges how a program uses memory, and the log when segments and blocks come
-// and go.
+// MemoryObserver: tells the emulator, which judges how a program uses memory, when segments and blocks come and go.
+// LogSegment tells the log.
 //
 // Any thread, several at once, without a lock. It never calls the library.
 #ifndef COMMPOOL_SRC_POOL_SHARED_MEMORY_OBSERVER_H_
@@ -26,11 +26,7 @@ class MemoryObserver {
   // Whether the emulator wants to hear of every block: then threads' caches may not serve unnoticed, which costs time.
   bool watches_blocks() const { return watches_blocks_; }
 
-  // Each prints a line of the log where COMMPOOL_LOG=debug asks for it.
-  void SegmentAdded(const engine::SegmentRange& segment, const std::string& pool) const;
-  void SegmentRemoved(const engine::SegmentRange& segment, const std::string& pool) const;
-
-  // These tell only the emulator. A segment loses its physical memory, or gets it back.
+  // A segment loses its physical memory, or gets it back.
   void SegmentSleeps(const engine::SegmentRange& segment, bool asleep) const {
     if (segment_sleeps_ != nullptr) segment_sleeps_(segment.address, segment.bytes, asleep ? 1 : 0);
   }
@@ -55,6 +51,9 @@ class MemoryObserver {
   decltype(&commpoolEmulatorCaptureAnnounced) capture_announced_ = nullptr;
   bool watches_blocks_ = false;
 };
+
+// Prints a line of the log where COMMPOOL_LOG=debug asks for it. `verb`: "makes" or "gives back".
+void LogSegment(const engine::SegmentRange& segment, const std::string& pool, const char* verb);
 
 }  // namespace commpool::internal
 
