@@ -27,8 +27,6 @@ class KeptAddresses {
 
   // All ranges have this alignment.
   KeptAddresses(const Driver& driver, uint64_t alignment) : driver_(driver), alignment_(alignment) {}
-  KeptAddresses(const KeptAddresses&) = delete;
-  KeptAddresses& operator=(const KeptAddresses&) = delete;
 
   // Returns kept addresses, else new ones. Where the driver has none left, it frees kept ones of other sizes first.
   Result<AddressRange> Take(uint64_t bytes);

@@ -35,8 +35,6 @@ class DeviceContext {
   ~DeviceContext() {
     if (abandoned_) context_.Abandon();
   }
-  DeviceContext(const DeviceContext&) = delete;
-  DeviceContext& operator=(const DeviceContext&) = delete;
 
   CUcontext get() const { return context_.get(); }
   int device() const { return context_.device(); }

@@ -41,8 +41,6 @@ enum class LockRank : int {
 class COMMPOOL_CAPABILITY("mutex") Mutex {
  public:
   explicit Mutex(LockRank rank) : rank_(rank) {}
-  Mutex(const Mutex&) = delete;
-  Mutex& operator=(const Mutex&) = delete;
 
   void Lock() COMMPOOL_ACQUIRE();
   void Unlock() COMMPOOL_RELEASE();

@@ -13,10 +13,6 @@ namespace commpool::internal {
 
 class OwnerLock {
  public:
-  OwnerLock() = default;
-  OwnerLock(const OwnerLock&) = delete;
-  OwnerLock& operator=(const OwnerLock&) = delete;
-
   // For the owner. False where another thread is inside, or has closed the lock.
   bool TryLockAsOwner() {
     owner_.store(1, kPlainStores ? std::memory_order_relaxed : std::memory_order_seq_cst);

@@ -24,10 +24,7 @@ namespace commpool::internal::engine {
 
 class BlockMap {
  public:
-  BlockMap() = default;
   ~BlockMap();
-  BlockMap(const BlockMap&) = delete;
-  BlockMap& operator=(const BlockMap&) = delete;
 
   // The word of a small block that begins at the address. Null where no block ever began near it, or the address is no
   // multiple of the unit.

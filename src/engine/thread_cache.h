@@ -66,8 +66,6 @@ class alignas(128) ThreadCache {
 
   // `broken`: while it is true no block is handed out. It must live until the cache is closed.
   ThreadCache(Lane lane, uint64_t alignment, const std::atomic<bool>& broken, Freers freers = Freers::kOwner);
-  ThreadCache(const ThreadCache&) = delete;
-  ThreadCache& operator=(const ThreadCache&) = delete;
 
   Lane lane() const { return lane_; }
 

@@ -97,8 +97,6 @@ class WindowTable {
 class WindowIndex {
  public:
   WindowIndex();
-  WindowIndex(const WindowIndex&) = delete;
-  WindowIndex& operator=(const WindowIndex&) = delete;
 
   // REQUIRES: it is not empty and overlaps no other window of its communicator.
   void Add(const RegisteredWindow& window);
