@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from typing import Optional
+from typing import Any, Callable, Iterator, Optional
 
 from ._abi import StatusCode as StatusCode
 
@@ -121,3 +122,16 @@ def failure(code: int, message: str) -> BaseException:
     error = _KINDS.get(code, CommpoolError)(message)
     error.__cause__ = cause
     return error
+
+
+@contextlib.contextmanager
+def refusing(tell: Callable[[Exception], Any]) -> Iterator[None]:
+    """Around what checks a rank's own words for a collective call. Where that fails `tell` makes the call in a way that
+    is refused on all ranks: those who wait in it hear of it at once.
+    """
+    try:
+        yield
+    except Exception as error:
+        with contextlib.suppress(Exception):  # here the program hears its own error
+            tell(error)
+        raise

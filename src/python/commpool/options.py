@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from typing import Any, Iterable, Literal, Optional, Union
+from typing import Any, Callable, Iterable, Literal, Optional, Union
 
 from . import _abi
 from ._abi import (BackingWord as BackingWord, DriverWord as DriverWord, ExhaustionWord as ExhaustionWord,
@@ -13,7 +13,7 @@ from ._abi import (BackingWord as BackingWord, DriverWord as DriverWord, Exhaust
                    LocationWord as LocationWord, ModeWord as ModeWord, MovesWord as MovesWord,
                    StreamsWord as StreamsWord)
 from .backings import UserBacking
-from .errors import InvalidArgument
+from .errors import InvalidArgument, refusing
 from .handles import Pointer, pointer_of
 from .sizes import MOST_BYTES, Size, index_of, parse_size
 
@@ -50,52 +50,41 @@ def number_of(enumeration: str, word: str) -> int:
     return words[word]
 
 
-def number_for_all(enumeration: str, word: str) -> int:
-    """As `number_of`; for what is no word a number that is none, which the library refuses on all ranks."""
-    try:
-        return number_of(enumeration, word)
-    except InvalidArgument:
-        return _NO_WORD
-
-
-class SleepOptions:
-    """commpool_sleep_options of words. What is wrong with them is raised by `check`, after the library has refused
-    them: the other ranks of a symmetric pool hear of it.
+def sleep_by(call: Callable[[Any], Any], keep: KeepWord, graphs: GraphsWord,
+             directory: Union[None, str, os.PathLike[str]], only: Optional[Iterable[Pointer]], retain: bool,
+             constant: Iterable[Pointer]) -> None:
+    """`call` with the commpool_sleep_options of the words of Pool.sleep; in place of words that are none, with what the
+    library refuses on all ranks.
     """
+    with refusing(lambda _: call(ctypes.byref(_sleep_options(keep=_NO_WORD)))):
+        given = _sleep_options(retain=bool(retain))
+        _fill(given, keep, graphs, directory, only, constant)
+    call(ctypes.byref(given))
 
-    def __init__(self, keep: KeepWord, graphs: GraphsWord, directory: Union[None, str, os.PathLike[str]],
-                 only: Optional[Iterable[Pointer]], retain: bool, constant: Iterable[Pointer]) -> None:
-        """As of Pool.sleep."""
-        self.struct = _abi.CSleepOptions()
-        self._wrong: Optional[InvalidArgument] = None
-        try:
-            self._fill(keep, graphs, directory, only, constant)
-        except InvalidArgument as error:
-            self.struct.keep, self._wrong = _NO_WORD, error
-        self.struct.retain = bool(retain)
 
-    def _fill(self, keep: KeepWord, graphs: GraphsWord, directory: Union[None, str, os.PathLike[str]],
-              only: Optional[Iterable[Pointer]], constant: Iterable[Pointer]) -> None:
-        if keep != "discard" and keep not in _KEPT_IN:
-            raise InvalidArgument(f"keep {keep!r} is none of discard, {', '.join(_KEPT_IN)}")
-        self.struct.graphs = number_of("graphs", graphs)
-        self.struct.keep = number_of("keep", "discard" if keep == "discard" else "host")
-        self.struct.kept_in = number_of("kept_in", _KEPT_IN.get(keep, "pinned"))
-        if (directory is not None) != (keep == "files"):
-            raise InvalidArgument(f"keep=\"files\" and directory= belong together, and they are {keep!r} and "
-                                  f"{directory!r}")
-        if directory is not None:
-            self.struct.directory = text_of("directory", os.fspath(directory))
-        if only is not None:
-            if keep == "discard":
-                raise InvalidArgument("only= names what is kept, and keep is \"discard\"")
-            self.struct.blocks, self.struct.block_count = _pointers(only)
-        self.struct.constants, self.struct.constant_count = _pointers(constant)
+def _sleep_options(**fields: int) -> Any:
+    given = _abi.CSleepOptions()
+    for name, value in fields.items():
+        setattr(given, name, value)
+    return given
 
-    def check(self) -> None:
-        """Raises what is wrong here."""
-        if self._wrong is not None:
-            raise self._wrong
+
+def _fill(given: Any, keep: KeepWord, graphs: GraphsWord, directory: Union[None, str, os.PathLike[str]],
+          only: Optional[Iterable[Pointer]], constant: Iterable[Pointer]) -> None:
+    if keep != "discard" and keep not in _KEPT_IN:
+        raise InvalidArgument(f"keep {keep!r} is none of discard, {', '.join(_KEPT_IN)}")
+    given.graphs = number_of("graphs", graphs)
+    given.keep = number_of("keep", "discard" if keep == "discard" else "host")
+    given.kept_in = number_of("kept_in", _KEPT_IN.get(keep, "pinned"))
+    if (directory is not None) != (keep == "files"):
+        raise InvalidArgument(f"keep=\"files\" and directory= belong together, and they are {keep!r} and {directory!r}")
+    if directory is not None:
+        given.directory = text_of("directory", os.fspath(directory))
+    if only is not None:
+        if keep == "discard":
+            raise InvalidArgument("only= names what is kept, and keep is \"discard\"")
+        given.blocks, given.block_count = _pointers(only)
+    given.constants, given.constant_count = _pointers(constant)
 
 
 def _pointers(objects: Iterable[Pointer]) -> tuple[Any, int]:

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
+import inspect
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence, TypedDict, Union
+from typing import (TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, Optional, Sequence, TypedDict, TypeVar, Union,
+                    cast)
 
 from . import _abi, agreement, configuration, options, windows
 from ._library import library, listed, value_of
 from .backings import UserBacking
 from .blocks import Buffer, allocated, of_pool
-from .errors import CommpoolError, InvalidArgument
+from .errors import CommpoolError, InvalidArgument, refusing
 from .statistics import Snapshot, Statistics, block_of_struct
 from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_array, device_number
 from .handles import stream_handle
@@ -57,6 +60,24 @@ class PoolOptions(TypedDict, total=False):
     streams: options.StreamsWord
 
 
+_Make = TypeVar("_Make", bound=Callable[..., None])
+
+
+def _telling_of_keywords(make: _Make) -> _Make:
+    """A Pool's __init__ that also tells the other ranks of keywords that it does not have, with which Python would not
+    begin it.
+    """
+    signature = inspect.signature(make)
+
+    @functools.wraps(make)
+    def begin(self: Pool, *given: Any, **words: Any) -> None:
+        with self._telling(words.get("symmetric_across"), words.get("all_gather")):
+            signature.bind(self, *given, **words)
+        make(self, *given, **words)
+
+    return cast(_Make, begin)
+
+
 class Pool(Together):
     """Memory of one device for what is routed to it (`use_pool`) or asked of it (`allocate`).
 
@@ -80,6 +101,7 @@ class Pool(Together):
 
     __slots__ = ("handle", "name", "device", "backing", "mode", "_finalizer", "__weakref__")
 
+    @_telling_of_keywords
     def __init__(self, name: str = "pool", *, device: Device = 0, symmetric_across: Communicator = None,
                  reserve: Optional[Size] = None, backing: Union[None, options.BackingWord, UserBacking] = None,
                  location: options.LocationWord = "device", numa_node: Optional[int] = None,
@@ -193,7 +215,7 @@ class Pool(Together):
           FailedPrecondition: a capture is open, or of a symmetric pool a graph that captured with it is alive.
           DeadlineExceeded: the device is busy for longer than deadline_ms: nothing was given back.
         """
-        return self._counted(library.pools_trim, parse_size(keep, "keep"))[0]
+        return self._trimmed(keep)[0]
 
     def destroy(self) -> None:
         """Ends the handle, on this rank alone; segments live until their last block is freed.
@@ -381,17 +403,13 @@ class Pool(Together):
         return f"<b>{html.escape(repr(self)[1:-1])}</b>{statistics}"
 
 
-@contextlib.contextmanager
-def telling(communicators: Sequence[Communicator], all_gather: Any = None) -> Iterator[None]:
+def telling(communicators: Sequence[Communicator],
+            all_gather: Any = None) -> contextlib.AbstractContextManager[None]:
     """Around what checks the options of symmetric pools: where it fails the other ranks of their homes hear why, in the
     call by which they make theirs.
     """
-    try:
-        yield
-    except Exception as error:
-        with contextlib.suppress(Exception):  # the library refuses it: nothing but the program's own error counts
-            make([], [_refusal(communicator, all_gather, error) for communicator in communicators])
-        raise
+    return refusing(lambda error: make([], [_refusal(communicator, all_gather, error)
+                                            for communicator in communicators]))
 
 
 def _refusal(communicator: Communicator, all_gather: Any, why: Exception) -> Any:

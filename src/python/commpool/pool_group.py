@@ -9,7 +9,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
 from ._library import library
-from .errors import InvalidArgument
+from .errors import InvalidArgument, refusing
 from .handles import Communicator, Device
 from .pool import Pool, PoolOptions, make, telling
 from .sizes import Size, parse_size
@@ -53,8 +53,8 @@ class PoolGroup(Together):
           reserve: free memory to make at once, in each.
           words: as of Pool, the same for all.
         """
-        self._refuse_other_count("devices", len(devices), symmetric_across)
         with telling(symmetric_across, words.get("all_gather")):
+            self._refuse_other_count("devices", len(devices), symmetric_across)
             at_once = None if reserve is None else parse_size(reserve, "reserve")
             self._pools = [_Member(name, device=device, symmetric_across=communicator, **words)
                            for device, communicator in zip(devices, symmetric_across)]
@@ -79,7 +79,7 @@ class PoolGroup(Together):
 
     def trim(self, keep: Size = 0) -> list[int]:
         """Gives free segments back until at most `keep` stay reserved; returns the bytes of each pool."""
-        return self._counted(library.pools_trim, parse_size(keep, "keep"))
+        return self._trimmed(keep)
 
     def register_with(self, communicators: Sequence[Communicator]) -> None:
         """As `Pool.register_with`: one for each pool, of its rank, or None."""
@@ -99,7 +99,8 @@ class PoolGroup(Together):
             pool.destroy()
 
     def _with(self, call: Any, communicators: Sequence[Communicator]) -> None:
-        self._refuse_other_count("pools", len(self._pools), communicators)
+        with refusing(lambda _: self._collective(call, communicators=[None] * len(self._pools))):
+            self._refuse_other_count("pools", len(self._pools), communicators)
         self._collective(call, communicators=communicators)
 
     @staticmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 from typing import Any, Callable, Iterable, Iterator, Optional, Union
 
@@ -37,9 +36,8 @@ def sleep(*, tag: str, keep: options.KeepWord = "discard", graphs: options.Graph
 
     Pools that are asleep already are passed by. Where one fails the others sleep, and the first failure is raised.
     """
-    given = options.SleepOptions(keep, graphs, directory, only, retain, constant)
-    given.check()
-    library.sleep_keeping(options.text_of("tag", tag), ctypes.byref(given.struct))
+    name = options.text_of("tag", tag)
+    options.sleep_by(lambda given: library.sleep_keeping(name, given), keep, graphs, directory, only, retain, constant)
 
 
 def wake(*, tag: str) -> None:

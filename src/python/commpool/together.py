@@ -9,9 +9,9 @@ from typing import Any, Iterable, Optional, Sequence, TypeVar, Union
 from . import options
 from ._library import library
 from ._owners import Owner
-from .errors import CommpoolError, InvalidArgument
+from .errors import CommpoolError, refusing
 from .handles import Communicator, Pointer, communicator_handle
-from .sizes import Size, parse_size
+from .sizes import MOST_BYTES, Size, parse_size
 from .sleeping import waking
 
 _Self = TypeVar("_Self", bound="Together")
@@ -36,8 +36,11 @@ class Together(Owner):
                     communicators: Optional[Sequence[Communicator]] = None) -> None:
         members = self._members()
         handles = (ctypes.c_uint64 * len(members))(*(pool.handle for pool in members))
-        joined = [] if communicators is None else [(ctypes.c_void_p * len(members))(
-            *(communicator_handle(communicator, pool.device) for communicator, pool in zip(communicators, members)))]
+        joined = [] if communicators is None else [(ctypes.c_void_p * len(members))()]
+        if communicators is not None:
+            with refusing(lambda _: call(handles, *joined, len(members))):  # none, where the other ranks pass one
+                joined[0][:] = [communicator_handle(communicator, pool.device)
+                                for communicator, pool in zip(communicators, members)]
         call(handles, *joined, len(members), *arguments)
 
     def _counted(self, call: Any, *arguments: Any) -> list[int]:
@@ -46,6 +49,11 @@ class Together(Owner):
         self._collective(call, *arguments, counts)
         return list(counts)
 
+    def _trimmed(self, keep: Size) -> list[int]:
+        with refusing(lambda _: self._counted(library.pools_trim, MOST_BYTES)):
+            nbytes = parse_size(keep, "keep")
+        return self._counted(library.pools_trim, nbytes)
+
     def reserve(self, size: Size) -> None:
         """Makes free memory for at least `size` in one piece, in each pool.
 
@@ -53,7 +61,9 @@ class Together(Owner):
           OutOfMemory: a limit or the device leaves no room, on any rank.
           Disagreement: ranks ask for different sizes, or called in different orders.
         """
-        self._collective(library.pools_reserve, parse_size(size))
+        with refusing(lambda _: self._collective(library.pools_reserve, MOST_BYTES)):
+            nbytes = parse_size(size)
+        self._collective(library.pools_reserve, nbytes)
 
     def _reserve_at_once(self, size: Optional[Size]) -> None:
         """What was asked for where the pools were made, which are not to be had without it."""
@@ -96,12 +106,8 @@ class Together(Owner):
           FailedPrecondition: a capture is open, or a live graph is a reason to refuse.
           OutOfMemory: the host, or the disk, has no room for what is kept; the pool is awake.
         """
-        given = options.SleepOptions(keep, graphs, directory, only, retain, constant)
-        try:
-            self._collective(library.pools_sleep_keeping, ctypes.byref(given.struct))
-        except InvalidArgument:
-            given.check()
-            raise
+        options.sleep_by(lambda given: self._collective(library.pools_sleep_keeping, given), keep, graphs, directory,
+                         only, retain, constant)
 
     def wake(self) -> None:
         """Makes memory at the same addresses, with what was kept.
