@@ -153,7 +153,7 @@ class Variables(RoutedCase):
     def test_with_values_that_are_not_known_are_refused(self):
         with mock.patch.dict(os.environ, COMMPOOL_TORCH_CALL_LINES="maybe"):
             with self.assertRaisesRegex(commpool.InvalidArgument, "COMMPOOL_TORCH_CALL_LINES=maybe is none of 0, 1"):
-                commpool.Pool(symmetric_across=1)
+                commpool.Pool(symmetric_across=object())
 
 
 class Tensors(RoutedCase):

@@ -185,10 +185,17 @@ def refused(group):
         commpool.tp(symmetric, sizes=(1024, 4096 * (1 + RANK)))
     except commpool.CommpoolError as error:
         said.append([type(error).__name__, str(error)])
-    try:
-        commpool.ddp(Model().to(DEVICE), symmetric, bucket="1MiB", blocks=-RANK)
-    except commpool.CommpoolError as error:
-        alone = [type(error).__name__, str(error)]
+    alone = []
+    for call in (lambda: commpool.ddp(Model().to(DEVICE), symmetric, bucket="1MiB", blocks=-RANK),
+                 lambda: commpool.ddp(Model().to(DEVICE), plain if RANK else symmetric, bucket="1MiB", blocks=0),
+                 lambda: commpool.tp(symmetric, sizes="much" if RANK else None),
+                 lambda: commpool.Pool(symmetric_across=group, agreement="store", deadline_ms="x" if RANK else 5000),
+                 lambda: commpool.Pool(symmetric_across=group, deadlinems=RANK) if RANK else
+                 commpool.Pool(symmetric_across=group)):
+        try:
+            call()
+        except Exception as error:
+            alone.append([type(error).__name__, str(error)])
     return [said, alone, end(symmetric)]
 
 

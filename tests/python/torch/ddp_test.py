@@ -1,6 +1,7 @@
 """DistributedDataParallel with its buckets in windows: two ranks, with torch's own reducer above the emulated NCCL."""
 
 import pathlib
+import re
 import unittest
 
 from rank_processes import said_by_ranks
@@ -86,9 +87,13 @@ class Training(unittest.TestCase):
 
     def test_refuses_on_every_rank_what_one_of_them_gave(self):
         (_, heard, _), (_, raised, _) = self.said["refused"]
-        self.assertEqual(raised, ["InvalidArgument", "blocks -1 is not between 0 and 2^31 - 1"])
-        self.assertEqual(heard[0], "Disagreement")
-        self.assertRegex(heard[1], "on rank 0 and refused, for blocks -1 is not between 0 and 2.31 - 1 on rank 1")
+        reasons = ["blocks -1 is not between 0 and 2^31 - 1", "has no windows", "sizes 'much' is no size",
+                   "deadline_ms 'x' is no integer", "got an unexpected keyword argument 'deadlinems'"]
+        self.assertEqual([kind for kind, _ in raised], ["InvalidArgument"] * 4 + ["TypeError"])
+        self.assertEqual([kind for kind, _ in heard], ["Disagreement"] * 3 + ["InvalidArgument"] * 2)
+        for reason, (_, own), (_, told) in zip(reasons, raised, heard):
+            self.assertIn(reason, own)
+            self.assertRegex(told, "(on rank 0 and refused, for |rank 1 cannot create: ).*" + re.escape(reason))
 
     def test_names_what_changed_in_the_model_and_goes_on_when_it_is_wrapped_again(self):
         for froze, grew, shrank, inside, left in self.said["changed"]:

@@ -157,7 +157,8 @@ def refused(group):
     symmetric, plain = commpool.Pool(symmetric_across=group), commpool.Pool("plain", device=RANK)
     for model, pool, words in [(Model().to(DEVICE), symmetric, {}), (sharded(), plain, {}),
                                (sharded((WIDTH, WIDTH * (1 + RANK))), symmetric, {}),
-                               (sharded(), symmetric, {"buffers": 2 + RANK}), (sharded(), symmetric, {"buffers": 0})]:
+                               (sharded(), symmetric, {"buffers": 2 + RANK}), (sharded(), symmetric, {"buffers": 0}),
+                               (sharded(), symmetric, {"buffers": 2 - 3 * RANK})]:
         try:
             commpool.fsdp(model, pool, **words)
         except commpool.CommpoolError as error:

@@ -64,13 +64,14 @@ class Fsdp(unittest.TestCase):
             self.assertRegex(warned[0], "knows no CTA policy of NCCL: all-gathers in windows run as kernels")
 
     def test_refuses_what_would_not_work_on_all_ranks_alike(self):
-        for *refusals, allocated in self.said["refused"]:
+        for *refusals, alone, allocated in self.said["refused"]:
             self.assertEqual([kind for kind, _ in refusals],
                              ["InvalidArgument", "InvalidArgument", "Disagreement", "Disagreement", "InvalidArgument"])
             for (_, error), wanted in zip(refusals, ["is not sharded: call .*fully_shard", "has no windows",
                                                      "number 1 is layers.1, 16384 .* rank 0 .* 32768 .* rank 1",
                                                      "2 buffers on rank 0 and 3 buffers on rank 1", "less than 1"]):
                 self.assertRegex(error, wanted)
+            self.assertRegex(alone[1], "(on rank 0 and refused, for )?buffers -1 is not between 0 and")
             self.assertEqual(allocated, 0)
 
     def test_names_what_changed_after_the_model_was_wrapped(self):

@@ -54,15 +54,15 @@ def ddp(net: torch.nn.Module, pool: commpool.Pool, *, bucket: Optional[Size] = N
       FailedPrecondition: the group has no communicator, or the pool is not registered with it.
       Disagreement: the ranks' models or options differ: it names the first parameter. Nothing was changed.
     """
-    _group.check_windows(pool, "ddp")
-    with _group.refusing_together(options.get("process_group"), _SHARED):
+    with errors.refusing(lambda why: _group.refuse(options.get("process_group"), _SHARED, why)):
+        _group.check_windows(pool, "ddp")
         nbytes = None if bucket is None else parse_size(bucket, "bucket")
         blocks = None if blocks is None else index_of(blocks, "blocks", 31)
         if options.get("lazy_bucket_allocation"):
             raise errors.InvalidArgument("lazy_bucket_allocation makes buckets anew in each backward: they would not "
                                          "stay in windows")
-    group = _group.checked_group(options.get("process_group"))
-    _group.communicator_of(group, pool.device)
+        group = _group.checked_group(options.get("process_group"))
+        _group.communicator_of(group, pool.device)
     words = [f"{name}={value}" for name, value in sorted(options.items()) if isinstance(value, (bool, int, float, str))]
     _group.same_everywhere(group, _SHARED,
                            [*words, f"a bucket of {bucket}", f"{blocks} blocks", *_described(net)])

@@ -18,6 +18,7 @@ from ._ring import Ring
 
 _Model = TypeVar("_Model", bound=torch.nn.Module)
 _INPUTS_AT_ONCE = 2  # one being reduced, one being filled
+_SHARED = "models or settings"
 
 logger = logging.getLogger("commpool.torch")
 
@@ -96,15 +97,15 @@ def fsdp(model: _Model, pool: commpool.Pool, *, buffers: Optional[int] = None,
       Disagreement: the ranks' models differ; nothing was changed.
     A module that is sharded later makes the model's next forward a FailedPrecondition.
     """
-    _group.check_windows(pool, "fsdp")
-    if reduce_scatters not in ("torch", "pool"):
-        raise errors.InvalidArgument(f"reduce_scatters {reduce_scatters!r} is none of torch, pool")
-    modules = shards_of(model)
-    depth = live_at_once(model) if buffers is None else index_of(buffers, "buffers", 31)
-    if depth < 1:
-        raise errors.InvalidArgument(f"buffers {buffers!r} is less than 1")
-    home = modules[0].groups[0]
-    _group.same_everywhere(home, "models or settings",
+    with errors.refusing(lambda why: _group.refuse(shards_of(model)[0].groups[0], _SHARED, why)):
+        _group.check_windows(pool, "fsdp")
+        if reduce_scatters not in ("torch", "pool"):
+            raise errors.InvalidArgument(f"reduce_scatters {reduce_scatters!r} is none of torch, pool")
+        modules = shards_of(model)
+        depth = live_at_once(model) if buffers is None else index_of(buffers, "buffers", 31)
+        if depth < 1:
+            raise errors.InvalidArgument(f"buffers {buffers!r} is less than 1")
+    _group.same_everywhere(modules[0].groups[0], _SHARED,
                            [*map(str, modules), f"{depth} buffers", f"{reduce_scatters} memory"])
     groups = {group.group_name: group for module in modules for group in module.groups}
     gathers = max(module.gathered_bytes for module in modules)

@@ -6,7 +6,7 @@ import collections
 import contextlib
 import datetime
 import json
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -95,7 +95,7 @@ def learn_groups() -> None:
 
 def store_agreement(group: Any, deadline_ms: Optional[int] = None) -> Agreement:
     """The ranks of a pool agree over the group's store, in place of TCP connections of their own. Without a deadline it
-    is the pools' own.
+    is the pools' own; so it is with one that is none, which the pool refuses over this agreement.
 
     Every rank makes its pools over the group in one order: so the n-th pool is the same one everywhere.
     """
@@ -104,7 +104,9 @@ def store_agreement(group: Any, deadline_ms: Optional[int] = None) -> Agreement:
     store = distributed_c10d.PrefixStore(f"commpool/{name}/{_pools_over[name]}",
                                          distributed_c10d._get_process_group_store(group))
     rank, ranks = group.rank(), group.size()
-    most = _abi.CPoolOptions().deadline_ms if deadline_ms is None else index_of(deadline_ms, "deadline_ms", 48)
+    most = _abi.CPoolOptions().deadline_ms
+    with contextlib.suppress(errors.InvalidArgument):
+        most = index_of(most if deadline_ms is None else deadline_ms, "deadline_ms", 48)
     return Agreement(_gatherer(store, rank, ranks, datetime.timedelta(milliseconds=most)), ranks)
 
 
@@ -178,12 +180,6 @@ def same_everywhere(group: Any, what: str, lines: Sequence[str]) -> None:
                                   f"{here} on rank 0 and {there} on rank {rank}. Nothing was changed")
 
 
-@contextlib.contextmanager
-def refusing_together(group: Any, what: str) -> Iterator[None]:
-    """Around what checks a rank's own words before `same_everywhere`: the other ranks, who are there, hear why not."""
-    try:
-        yield
-    except errors.InvalidArgument as error:
-        with contextlib.suppress(errors.CommpoolError):  # here the program hears its own error
-            same_everywhere(checked_group(group), what, [f"refused, for {error.message}"])
-        raise
+def refuse(group: Any, what: str, why: Exception) -> None:
+    """`same_everywhere` of a rank that cannot say what it has: the other ranks, who are there, hear why not."""
+    same_everywhere(checked_group(group), what, [f"refused, for {why}"])

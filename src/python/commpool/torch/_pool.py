@@ -52,7 +52,6 @@ class Pool(commpool.Pool):
           agreement: how the ranks of a symmetric pool agree.
           call_lines: keeps the Python lines of a symmetric pool's calls.
         """
-        self._keeps_lines = symmetric_across is not None and _call_lines.wanted(call_lines)
         self.abandons_itself = False
         self.kept_bytes = 0
         over_group = _group.is_group(symmetric_across)
@@ -61,11 +60,12 @@ class Pool(commpool.Pool):
         if over_group and not _group.is_member(symmetric_across):
             raise errors.InvalidArgument("this rank is not in the group: a symmetric pool is made by its members alone")
         with telling([symmetric_across]):
+            self._keeps_lines = symmetric_across is not None and _call_lines.wanted(call_lines)
             if agreement not in ("tcp", "store"):
                 raise errors.InvalidArgument(f"agreement {agreement!r} is none of tcp, store")
-        if agreement == "store":
-            if not over_group:
+            if agreement == "store" and not over_group:
                 raise errors.InvalidArgument("agreement=\"store\" needs a process group in symmetric_across")
+        if agreement == "store":
             options["all_gather"] = _group.store_agreement(symmetric_across, options.get("deadline_ms"))
         super().__init__(name, device=device, symmetric_across=symmetric_across, reserve=reserve, **options)
         if over_group:

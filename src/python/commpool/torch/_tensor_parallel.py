@@ -6,11 +6,14 @@ import threading
 from typing import Any, Optional
 
 import commpool
-from commpool import options
+from commpool import errors, options
 
 from . import _group
 from ._advise import advise
 from ._scope import use_pool
+
+
+RANGES = "ranges of sizes"
 
 
 def size_words(sizes: Optional[options.SizeRange]) -> str:
@@ -49,11 +52,12 @@ class tp:
           FailedPrecondition: the group has no communicator.
           Disagreement: the ranks gave different ranges, named for both.
         """
-        _group.check_windows(pool, "tp")
-        group = _group.checked_group(group)
-        _group.communicator_of(group, pool.device)
-        given = None if sizes is None else options.size_range(sizes)
-        _group.same_everywhere(group, "ranges of sizes", ["as advised" if given is None else size_words(given)])
+        with errors.refusing(lambda why: _group.refuse(group, RANGES, why)):
+            _group.check_windows(pool, "tp")
+            group = _group.checked_group(group)
+            _group.communicator_of(group, pool.device)
+            given = None if sizes is None else options.size_range(sizes)
+        _group.same_everywhere(group, RANGES, ["as advised" if given is None else size_words(given)])
         self.pool = pool
         self.sizes = advise(group).sizes if given is None else given
         self._scope = use_pool(pool, sizes=self.sizes) if self.sizes is not None else None

@@ -25,7 +25,7 @@ from ._megatron import (MemPoolAllocatorWithoutRegistration, MultiGroupMemPoolAl
                         deregister_mem_pool, init, nccl_mem, register_mem_pool)
 from ._memory_saver import TorchMemorySaver, torch_memory_saver
 from ._scope import use_pool
-from ._tensor_parallel import size_words
+from ._tensor_parallel import RANGES, size_words
 
 __all__ = ["CuMemAllocator", "MemPoolAllocatorWithoutRegistration", "MultiGroupMemPoolAllocator",
            "SymmetricMemoryContext", "TorchMemorySaver", "create_nccl_mem_pool", "deregister_mem_pool", "init",
@@ -65,10 +65,12 @@ def serve(communicator: Any, pool: commpool.Pool, *, sizes: Optional[options.Siz
       FailedPrecondition: the group has no communicator.
       Disagreement: the ranks gave different ranges, named for both.
     """
-    _group.check_windows(pool, "serve", "communicator")
     handle, group = _handle(communicator), _group_of(communicator)
+    with errors.refusing(lambda why: group is not None and _group.refuse(group, RANGES, why)):
+        _group.check_windows(pool, "serve", "communicator")
+        said = size_words(sizes)
     if group is not None:
-        _group.same_everywhere(group, "ranges of sizes", [size_words(sizes)])
+        _group.same_everywhere(group, RANGES, [said])
     _served[handle] = pool, use_pool(pool, sizes=sizes)
 
 
