@@ -5,13 +5,17 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/base/mutex.h"
 #include "src/base/try.h"
 
 namespace commpool::internal {
@@ -23,11 +27,47 @@ constexpr timespec kSealed = {.tv_sec = 1, .tv_nsec = 0};
 
 std::string Reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): glibc's is
 
-// kOutOfMemory for what a fuller disk, or a limit, causes.
-StatusCode CodeOf(int error) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  return full ? StatusCode::kOutOfMemory : StatusCode::kInternal;
+// kOutOfMemory for what a full disk, or a limit, causes.
+StatusCode CodeOf(int error, StatusCode other = StatusCode::kInternal) {
+  const auto exhausted = {ENOSPC, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM};
+  const bool full = std::find(exhausted.begin(), exhausted.end(), error) != exhausted.end();
+  return full ? StatusCode::kOutOfMemory : other;
 }
+
+// The files of this process, so that its exit removes them: the process's runtime is never destroyed, and nor are its
+// pools. An exception to "no mutable globals", for the handler of an exit has no argument. Any thread.
+class FilesAtExit {
+ public:
+  static FilesAtExit& Get() {
+    static auto* const files = new FilesAtExit();
+    return *files;
+  }
+
+  void Add(const std::string& path) {
+    MutexLock lock(mutex_);
+    if (process_ != getpid()) paths_.clear();
+    process_ = getpid();
+    paths_.insert(path);
+  }
+  void Forget(const std::string& path) {
+    MutexLock lock(mutex_);
+    paths_.erase(path);
+  }
+
+ private:
+  FilesAtExit() {
+    std::atexit([] { Get().RemoveAll(); });
+  }
+  void RemoveAll() {
+    if (process_ != getpid()) return;  // a forked child exits, whose parent may have held the lock
+    MutexLock lock(mutex_);
+    for (const std::string& path : paths_) unlink(path.c_str());
+  }
+
+  std::atomic<pid_t> process_{0};  // that has these files
+  Mutex mutex_{LockRank::kLeaf};
+  std::set<std::string> paths_ COMMPOOL_GUARDED_BY(mutex_);
+};
 
 Status CheckDirectory(const std::string& directory, uint64_t bytes) {
   struct statfs system = {};
@@ -82,7 +122,9 @@ KeptFile::KeptFile(KeptFile&& other) noexcept
       mapped_(std::move(other.mapped_)) {}
 
 KeptFile::~KeptFile() {
-  if (!path_.empty()) unlink(path_.c_str());
+  if (path_.empty()) return;
+  unlink(path_.c_str());
+  FilesAtExit::Get().Forget(path_);
 }
 
 Result<KeptFile> KeptFile::Make(const std::string& directory, uint64_t bytes) {
@@ -93,11 +135,16 @@ Result<KeptFile> KeptFile::Make(const std::string& directory, uint64_t bytes) {
   }
   std::string path = std::string(whole) + "/commpool-" + std::to_string(getpid()) + "-XXXXXX";
   FileDescriptor descriptor(mkostemp(path.data(), O_CLOEXEC));
+  int error = errno;
   if (!descriptor.valid()) {
-    return Status(StatusCode::kInvalidArgument, "no file can be made in \"" + directory + "\": " + Reason(errno));
+    return Status(CodeOf(error, StatusCode::kInvalidArgument),
+                  "no file can be made in \"" + directory + "\": " + Reason(error));
   }
   KeptFile file(std::move(path), bytes, std::move(descriptor));
-  const int error = posix_fallocate(file.file_.get(), 0, static_cast<off_t>(bytes));
+  FilesAtExit::Get().Add(file.path_);
+  do {
+    error = posix_fallocate(file.file_.get(), 0, static_cast<off_t>(bytes));
+  } while (error == EINTR);
   if (error != 0 && error != EOPNOTSUPP && error != EINVAL) return file.Failed("posix_fallocate", error);
   SetDirect(file.file_.get(), true);
   return file;
@@ -135,8 +182,15 @@ Status KeptFile::Seal() {
 
 Status KeptFile::OpenSealed() {
   FileDescriptor file(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat facts = {};
   if (!file.valid()) return errno == ENOENT ? Spoilt("is gone") : Failed("open", errno);
+  COMMPOOL_TRY(CheckSealed(file));
+  SetDirect(file.get(), true);
+  file_ = std::move(file);
+  return Status();
+}
+
+Status KeptFile::CheckSealed(const FileDescriptor& file) const {
+  struct stat facts = {};
   if (fstat(file.get(), &facts) != 0) return Failed("fstat", errno);
   if (facts.st_ino != number_) return Spoilt("is gone, and another one has its name");
   const auto bytes = static_cast<uint64_t>(facts.st_size);
@@ -144,17 +198,22 @@ Status KeptFile::OpenSealed() {
   if (facts.st_mtim.tv_sec != kSealed.tv_sec || facts.st_mtim.tv_nsec != kSealed.tv_nsec) {
     return Spoilt("was changed by somebody");
   }
-  SetDirect(file.get(), true);
-  file_ = std::move(file);
   return Status();
 }
 
 Status KeptFile::Read(uint64_t offset, void* to, uint64_t bytes) {
+  const Status status = ReadOpened(offset, to, bytes);
+  // It is read from its start to its end; what begins after a failure asks for its name again.
+  if (!status.ok() || offset + bytes == bytes_) file_ = FileDescriptor();
+  return status;
+}
+
+Status KeptFile::ReadOpened(uint64_t offset, void* to, uint64_t bytes) {
   if (!file_.valid()) COMMPOOL_TRY(OpenSealed());
   const int error = Transfer(file_.get(), offset, bytes, [&](uint64_t done, uint64_t rest, off_t at) {
     return pread(file_.get(), static_cast<std::byte*>(to) + done, rest, at);
   });
-  if (error != 0 || offset + bytes == bytes_) file_ = FileDescriptor();  // it is read from its start to its end
+  COMMPOOL_TRY(CheckSealed(file_));  // after the read: so what was read is as it was sealed
   return error == 0 ? Status() : Failed("pread", error);
 }
 
@@ -162,8 +221,9 @@ Result<const std::byte*> KeptFile::Map() {
   if (mapped_.valid()) return mapped_.data();
   COMMPOOL_TRY(OpenSealed());
   HostPages mapped = HostPages::Of(file_.get(), bytes_);
+  const int error = errno;
   file_ = FileDescriptor();
-  if (!mapped.valid()) return Failed("mmap", errno);
+  if (!mapped.valid()) return Failed("mmap", error);
   mapped_ = std::move(mapped);
   return mapped_.data();
 }

@@ -1,7 +1,7 @@
 // A file that holds what a program wants back: written once, and read only where nobody has changed it since.
 //
 // Its room on the disk is taken before the first byte is written, and its pages stay out of the system's cache where
-// the file system lets them (O_DIRECT). It goes with its object. One thread at a time.
+// the file system lets them (O_DIRECT). It goes with its object, or as the process exits. One thread at a time.
 #ifndef COMMPOOL_SRC_BASE_KEPT_FILE_H_
 #define COMMPOOL_SRC_BASE_KEPT_FILE_H_
 
@@ -45,6 +45,8 @@ class KeptFile {
   KeptFile(std::string path, uint64_t bytes, FileDescriptor file);
 
   Status OpenSealed();
+  Status CheckSealed(const FileDescriptor& file) const;
+  Status ReadOpened(uint64_t offset, void* to, uint64_t bytes);
   Status Failed(const char* call, int error) const;
   Status Spoilt(const std::string& how) const;
 

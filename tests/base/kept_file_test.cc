@@ -3,9 +3,12 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +16,16 @@
 #include <vector>
 
 #include "src/base/bytes.h"
+
+namespace {
+int interruptions = 0;  // that signals still cause
+}
+
+// Instead of the C library's.
+extern "C" int posix_fallocate(int file, off_t offset, off_t bytes) {
+  if (interruptions > 0) return --interruptions, EINTR;
+  return fallocate(file, 0, offset, bytes) == 0 ? 0 : errno;
+}
 
 namespace commpool::internal {
 namespace {
@@ -102,6 +115,17 @@ TEST(KeptFile, IsRefusedOnceItWasChangedHoweverSoon) {
   ExpectRefused(ReadAll(file), "was changed");
 }
 
+TEST(KeptFile, IsRefusedOnceItWasChangedBetweenTwoReads) {
+  const Directory directory;
+  KeptFile file = Sealed(directory, Page(1));
+  Page read(0);
+  EXPECT_TRUE(file.Read(0, read.bytes, KeptFile::kAlignment).ok());
+  std::fstream(file.path(), std::ios::in | std::ios::out | std::ios::binary).put('x');
+  ExpectRefused(file.Read(KeptFile::kAlignment, read.bytes, KeptFile::kAlignment), "was changed");
+  unlink(file.path().c_str());
+  ExpectRefused(file.Read(KeptFile::kAlignment, read.bytes, KeptFile::kAlignment), "is gone");
+}
+
 TEST(KeptFile, IsRefusedWhereAnotherOneHasItsName) {
   const Directory directory;
   KeptFile file = Sealed(directory, Page(1));
@@ -114,6 +138,48 @@ TEST(KeptFile, IsRefusedWhereAnotherOneHasItsName) {
 TEST(KeptFile, NeedsADirectoryOnADisk) {
   ExpectRefused(KeptFile::Make("/nowhere/at/all", kBytes).status(), "/nowhere/at/all", StatusCode::kInvalidArgument);
   ExpectRefused(KeptFile::Make("/dev/shm", kBytes).status(), "lies in the host's memory", StatusCode::kInvalidArgument);
+}
+
+TEST(KeptFile, GoesWithAProcessThatExits) {
+  const Directory directory;
+  const auto exit_with_files = [&] {
+    new KeptFile(Sealed(directory, Page(1)));
+    { const KeptFile gone = Sealed(directory, Page(2)); }
+    new KeptFile(Sealed(directory, Page(3)));
+    std::exit(directory.files() == 2 ? 0 : 1);
+  };
+  const KeptFile own = Sealed(directory, Page(4));
+  unlink(own.path().c_str());
+  EXPECT_EXIT(exit_with_files(), ::testing::ExitedWithCode(0), "");
+  EXPECT_EQ(directory.files(), 0u);
+}
+
+TEST(KeptFile, StaysWhereAForkedChildExits) {
+  const Directory directory;
+  KeptFile file = Sealed(directory, Page(1));
+  EXPECT_EXIT(std::exit(0), ::testing::ExitedWithCode(0), "");
+  EXPECT_TRUE(ReadAll(file).ok());
+}
+
+TEST(KeptFile, IsMadeWhateverInterruptsIt) {
+  const Directory directory;
+  interruptions = 3;
+  EXPECT_TRUE(KeptFile::Make(directory.path(), kBytes).ok());
+}
+
+TEST(KeptFile, NeedsAFileDescriptor) {
+  const Directory directory;
+  KeptFile sealed = Sealed(directory, Page(1));
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Status made = KeptFile::Make(directory.path(), kBytes).status();
+  const Status read = ReadAll(sealed);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ExpectRefused(made, "Too many open files", StatusCode::kOutOfMemory);
+  ExpectRefused(read, "Too many open files", StatusCode::kOutOfMemory);
+  EXPECT_TRUE(ReadAll(sealed).ok());
 }
 
 TEST(KeptFile, NeedsRoomOnTheDisk) {
