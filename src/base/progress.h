@@ -1,5 +1,6 @@
 // Tells a user how far something is that takes over a second: a line that is written again and again on a terminal,
-// else one line of the log at its end (COMMPOOL_LOG=info). What is done sooner is told nobody. One thread at a time.
+// else one line of the log at its end (COMMPOOL_LOG=info). What is done sooner is told nobody. A line
+// that the host has no memory for is left out. One thread at a time.
 #ifndef COMMPOOL_SRC_BASE_PROGRESS_H_
 #define COMMPOOL_SRC_BASE_PROGRESS_H_
 

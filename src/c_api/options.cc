@@ -5,6 +5,8 @@
 #include <string>
 
 #include "src/backing/backing_table.h"
+#include "src/base/host_failure.h"
+#include "src/base/host_patience.h"
 #include "src/base/printable.h"
 #include "src/base/try.h"
 #include "src/c_api/structs.h"
@@ -162,21 +164,22 @@ Status ReadCopies(const commpool_sleep_options& given, FunctionRef<Status(const 
   return Status();
 }
 
+Status ReadSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(const void*)> is_live,
+                        SleepRequest& request) {
+  if (given == nullptr) return Status(StatusCode::kInvalidArgument, "the sleep options are null");
+  COMMPOOL_TRY(CheckStructBytes("sleep_options", given->struct_bytes, sizeof(*given)));
+  request = ParseSleep(NumberOf(given->keep), NumberOf(given->graphs));
+  COMMPOOL_TRY(request.readiness);
+  COMMPOOL_TRY(ReadWord("kept_in", NumberOf(given->kept_in), {"PINNED", "PAGEABLE", "FILES"}, &request.copies.in));
+  return ReadCopies(*given, is_live, request.copies);
+}
+
 }  // namespace
 
 SleepRequest ParseSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(const void*)> is_live) {
   SleepRequest request;
-  if (given == nullptr) {
-    request.readiness = Status(StatusCode::kInvalidArgument, "the sleep options are null");
-    return request;
-  }
-  request.readiness = CheckStructBytes("sleep_options", given->struct_bytes, sizeof(*given));
-  if (!request.readiness.ok()) return request;
-  request = ParseSleep(NumberOf(given->keep), NumberOf(given->graphs));
-  if (!request.readiness.ok()) return request;
-  request.readiness =
-      ReadWord("kept_in", NumberOf(given->kept_in), {"PINNED", "PAGEABLE", "FILES"}, &request.copies.in);
-  if (request.readiness.ok()) request.readiness = ReadCopies(*given, is_live, request.copies);
+  // A shortage of host memory is a readiness too: the other ranks wait to hear of it.
+  request.readiness = Attempt([&] { return Insist([&] { return ReadSleepOptions(given, is_live, request); }); });
   return request;
 }
 

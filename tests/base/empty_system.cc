@@ -8,14 +8,20 @@ namespace commpool::internal::testing {
 
 namespace {
 
-thread_local constinit bool system_is_empty = false;
+thread_local constinit uint64_t most = UINT64_MAX;
+thread_local constinit uint64_t requests = 0;
 
-void* FromSystem(size_t bytes) { return system_is_empty ? nullptr : std::malloc(bytes == 0 ? 1 : bytes); }
+void* FromSystem(size_t bytes) { return requests++ >= most ? nullptr : std::malloc(bytes == 0 ? 1 : bytes); }
 
 }  // namespace
 
-SystemIsEmpty::SystemIsEmpty() { system_is_empty = true; }
-SystemIsEmpty::~SystemIsEmpty() { system_is_empty = false; }
+SystemIsEmpty::SystemIsEmpty(uint64_t served) {
+  most = served;
+  requests = 0;
+}
+SystemIsEmpty::~SystemIsEmpty() { most = UINT64_MAX; }
+
+uint64_t SystemIsEmpty::Requests() { return requests; }
 
 }  // namespace commpool::internal::testing
 

@@ -4,15 +4,20 @@
 #ifndef COMMPOOL_TESTS_BASE_EMPTY_SYSTEM_H_
 #define COMMPOOL_TESTS_BASE_EMPTY_SYSTEM_H_
 
+#include <cstdint>
+
 namespace commpool::internal::testing {
 
-// While it lives the calling thread's requests for memory fail.
+// While it lives the calling thread's requests for memory fail, but for the first ones.
 class [[nodiscard]] SystemIsEmpty {
  public:
-  SystemIsEmpty();
+  explicit SystemIsEmpty(uint64_t served = 0);
   ~SystemIsEmpty();
   SystemIsEmpty(const SystemIsEmpty&) = delete;
   SystemIsEmpty& operator=(const SystemIsEmpty&) = delete;
+
+  // How many there were since the last one began.
+  static uint64_t Requests();
 };
 
 }  // namespace commpool::internal::testing

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 
 #include "src/base/bytes.h"
+#include "tests/base/empty_system.h"
 
 namespace commpool::internal {
 namespace {
@@ -68,6 +70,17 @@ TEST(Progress, OfWhatIsDoneSoonIsToldNobody) {
     }
     EXPECT_EQ(world.shown + world.logged, "");
   }
+}
+
+TEST(Progress, OnAHostWithoutMemoryIsToldNobody) {
+  for (const bool terminal : {false, true}) {
+    std::optional<Progress> progress(std::in_place, "keeping", kMiB, Around(terminal));
+    Pass(1500);
+    const testing::SystemIsEmpty empty;
+    EXPECT_NO_THROW(progress->Advance(kMiB));
+    progress.reset();
+  }
+  EXPECT_EQ(world.shown + world.logged, "");
 }
 
 }  // namespace
