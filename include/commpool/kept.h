@@ -58,7 +58,8 @@ COMMPOOL_API commpool_status commpool_sleep_keeping(const char* tag, const commp
 
 /* Whether copies stay once the pool is awake: each at its address, readable, and renewed by the next sleep that keeps
  * its block. Asked as the pool wakes, so it may be said while it sleeps. What stays counts as kept_bytes; that of a
- * block that was freed goes at the next sleep. INVALID_ARGUMENT for copies in files. */
+ * block that was freed goes at the next sleep, with the last of the blocks that were first kept with it.
+ * INVALID_ARGUMENT for copies in files. */
 COMMPOOL_API commpool_status commpool_pool_retain(commpool_pool pool, int retain);
 
 /* Where the copy of `bytes` at the device's `pointer` is, for reading alone: valid until the pool wakes, or, retained,

@@ -102,8 +102,7 @@ void Pool::Destroy() {
 }
 
 void Pool::DropKept() {
-  if (segments_.kept_bytes() == 0) return;
-  MutexLock growth(segments_.growth());
+  MutexLock growth(segments_.growth());  // a sleep under way keeps its blocks first
   segments_.kept().Drop();
 }
 

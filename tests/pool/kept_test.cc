@@ -10,6 +10,7 @@
 #include <fstream>
 #include <thread>
 
+#include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -154,6 +155,7 @@ TEST_F(Kept, RetainedOfABlockThatWasFreedIsNoneOfItsFollower) {
   const CUdeviceptr asleep = Allocate(4 * kMiB, 2);
   ExpectOk(pool().Sleep(Retaining()));
   ExpectOk(runtime().Free(asleep));
+  ExpectRefused(pool().Kept(asleep, 1000).status(), StatusCode::kNotFound, "was freed");
   ExpectOk(pool().Wake());
   for (const CUdeviceptr block : {small, large}) {
     const uint64_t bytes = block == small ? 1000 : 4 * kMiB;
@@ -231,6 +233,41 @@ TEST_F(Kept, RetainedIsGoneAfterASleepThatFailed) {
   Free({block});
 }
 
+TEST_F(Kept, IsRetainedUntilTheProgramSaysOtherwise) {
+  const CUdeviceptr block = Allocate(4 * kMiB, 1);
+  ExpectOk(pool().Retain(true));
+  for (int round = 0; round < 2; ++round) {
+    ExpectOk(pool().Sleep(Keeping()));
+    ExpectOk(pool().Wake());
+    EXPECT_TRUE(Holds(block, 4 * kMiB, 1));
+  }
+  ExpectOk(pool().Sleep(Keeping(KeptIn::kFiles)));
+  ExpectOk(pool().Wake());
+  EXPECT_EQ(Files().size(), 0u) << "files go as the pool wakes";
+  EXPECT_EQ(pool().Statistics().kept_bytes, 0u);
+  ExpectOk(pool().Retain(false));
+  ExpectOk(pool().Sleep(Keeping()));
+  ExpectOk(pool().Wake());
+  ExpectRefused(pool().Kept(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
+  Free({block});
+}
+
+// Blocks that were first kept together share memory of the host, which goes with the last of them.
+TEST_F(Kept, CountsWhatIsHeldForBlocksThatWereFreed) {
+  const CUdeviceptr freed = Allocate(4 * kMiB, 1);
+  const CUdeviceptr survivor = Allocate(4 * kMiB, 2);
+  ExpectOk(pool().Sleep(Retaining()));
+  ExpectOk(pool().Wake());
+  Free({freed});
+  ExpectOk(pool().Sleep(Retaining()));
+  EXPECT_EQ(pool().Statistics().kept_bytes, 8 * kMiB);
+  ExpectOk(pool().Wake());
+  Free({survivor});
+  ExpectOk(pool().Sleep(Retaining()));
+  EXPECT_EQ(pool().Statistics().kept_bytes, 0u);
+  ExpectOk(pool().Wake());
+}
+
 TEST_F(Kept, InFilesIsNotRetained) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
   ExpectOk(pool().Sleep(Keeping(KeptIn::kFiles)));
@@ -303,6 +340,29 @@ TEST_F(Kept, ThreadsThatAllocateAndReadMeanwhileAreServedOrTold) {
   Free({block});
   pool().CheckInvariants();
   EXPECT_EQ(pool().Statistics().allocated_blocks.current, 0u);
+}
+
+// The sleep has begun, and waits for the device.
+TEST_F(Kept, APoolThatIsDestroyedAsItFallsAsleepStaysAwake) {
+  COMMPOOL_REQUIRE_EMULATOR("a kernel waits for the test");
+  const CUdeviceptr block = Allocate(4 * kMiB, 1);
+  const std::shared_ptr<Pool> held = runtime().pools().Find(pool_).value();
+  const TestStream stream;
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  HeldWork work(driver(), stream.get(), block);
+  Status slept;
+  std::thread sleeper([&] { slept = held->Sleep(Keeping()); });
+  while (!held->asleep()) std::this_thread::yield();
+  std::thread destroyer([&] { ExpectOk(runtime().DestroyPool(pool_)); });
+  while (held->has_handle()) std::this_thread::yield();
+  work.End();
+  sleeper.join();
+  destroyer.join();
+  ExpectRefused(slept, StatusCode::kFailedPrecondition, "was destroyed");
+  EXPECT_EQ(held->Statistics().kept_bytes, 0u);
+  EXPECT_EQ(held->Statistics().asleep_bytes, 0u);
+  EXPECT_EQ(WrongBytes(block + 512, 4 * kMiB - 512, 1), 0u) << "a block outlives its pool";
+  Free({block});
 }
 
 TEST_F(Kept, ADeviceThatIsFullOnWakingIsToldWithItsHolders) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/base/bytes.h"
+#include "src/base/host_failure.h"
 #include "src/base/try.h"
 
 namespace commpool::internal {
@@ -81,12 +82,12 @@ Status HostCopies::Finish(Lane& lane) {
   return file->Write(pages.offset, reinterpret_cast<void*>(lane.staging.address()), pages.bytes);
 }
 
-Status HostCopies::Await(const Status& started) {
+Status HostCopies::Await(Status started) {
   const ContextGuard current = basis_.MakeCurrent();
-  Status status = started;
+  Status status = std::move(started);
   for (size_t lane = 0; lane < kLanes; ++lane) {  // from the one that has run longest
-    Status ended = Finish(lanes_[turn_++ % kLanes]);
-    if (status.ok()) status = ended;
+    Status ended = Attempt([&] { return Finish(lanes_[turn_++ % kLanes]); });
+    if (status.ok()) status = std::move(ended);
   }
   // Nothing may run on when its memory goes.
   if (!status.ok()) basis_.driver.cuda.cuCtxSynchronize();

@@ -35,7 +35,7 @@ class HostCopies {
   // the device's context is current, and the memory lives until then.
   Status Start(Run run, Direction direction);
   // Waits for all, and returns the first failure: that of starting, where it is one. Nothing runs on.
-  Status Await(const Status& started);
+  Status Await(Status started);
 
  private:
   static constexpr size_t kLanes = 4;

@@ -67,7 +67,7 @@ Status KeptBlocks::MakePlaces(const KeptCopies& wanted, Copies& copies) {
       end = last->end();
     }
     if (bytes != 0) {
-      KeptMemory made = COMMPOOL_TRY(KeptMemory::Make(basis_.driver, wanted, bytes));
+      KeptMemory made = COMMPOOL_TRY(KeptMemory::Make(basis_.driver, wanted, bytes, account_));
       const auto memory = std::make_shared<KeptMemory>(std::move(made));
       for (; first != last; ++first) {
         if (first->memory == nullptr) first->memory = memory;
@@ -87,14 +87,13 @@ Status KeptBlocks::Keep(BlockStore& blocks, const KeptCopies& wanted) {
   Status status = MakePlaces(wanted, copies);
   copies_ = std::move(copies);
   in_ = wanted.in;
-  retain_ = wanted.retain;
+  if (wanted.retain) retain_ = true;
   if (status.ok()) status = CopyAll();
   if (!status.ok()) Drop();
   return status;
 }
 
 Status KeptBlocks::CopyAll() {
-  Account();
   uint64_t bytes = 0;
   for (const Copy& copy : copies_) bytes += copy.made ? 0 : copy.device.bytes;
   // What was started has to end, whatever stops the rest.
@@ -110,12 +109,6 @@ Status KeptBlocks::CopyAll() {
     sealed = copy.memory.get();
   }
   return Status();
-}
-
-void KeptBlocks::Account() {
-  uint64_t bytes = 0;
-  for (const Copy& copy : copies_) bytes += copy.device.bytes;
-  bytes_.store(bytes, std::memory_order_relaxed);
 }
 
 Status KeptBlocks::StartRestoring(const engine::SegmentRange& range) {
@@ -153,10 +146,14 @@ Status KeptBlocks::Retain(bool retain) {
 }
 
 void KeptBlocks::LetGo(BlockStore& blocks) {
-  if (!retain_) return Drop();
+  // Another thread may have destroyed the pool meanwhile: nobody drops the copies after that.
+  if (!retain_ || in_ == KeptIn::kFiles || !basis_.life.asleep()) return Drop();
   const ContextGuard current = basis_.MakeCurrent();
-  std::erase_if(copies_, [&](const Copy& copy) { return !blocks.Watch(copy.device.address); });
-  Account();
+  std::erase_if(copies_, [&](const Copy& copy) {
+    bool watched = false;
+    BestEffort([&] { watched = blocks.Watch(copy.device.address); });  // on a host without memory its copy goes
+    return !watched;
+  });
 }
 
 Result<const std::byte*> KeptBlocks::Find(const BlockStore& blocks, const engine::SegmentRange& range, bool asleep) {
@@ -170,7 +167,8 @@ Result<const std::byte*> KeptBlocks::Find(const BlockStore& blocks, const engine
   if (!found) {
     return Status(StatusCode::kNotFound, "it has kept no " + FormatBytes(range.bytes) + " there: they were discarded");
   }
-  if (!asleep && !blocks.IsWatched(copy->device.address)) {
+  const engine::Address block = copy->device.address;
+  if (asleep ? !blocks.Find(block).ok() : !blocks.IsWatched(block)) {
     return Status(StatusCode::kNotFound, "the block was freed since it was kept");
   }
   const std::byte* const start = COMMPOOL_TRY(copy->memory->Read());
@@ -182,7 +180,6 @@ void KeptBlocks::Drop() {
   const ContextGuard current = basis_.MakeCurrent();
   if (basis_.device->health().broken()) Abandon();
   copies_.clear();
-  Account();
 }
 
 void KeptBlocks::Abandon() {

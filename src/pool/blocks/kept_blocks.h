@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
@@ -16,6 +17,7 @@
 #include "src/pool/blocks/host_copies.h"
 #include "src/pool/blocks/kept_memory.h"
 #include "src/pool/options.h"
+#include "src/pool/shared/memory_account.h"
 
 namespace commpool::internal {
 
@@ -31,8 +33,9 @@ class KeptBlocks {
   // Copies what was in a range back to where it was, and keeps it; does not wait. Blocks that were freed meanwhile are
   // free memory still. REQUIRES: the range is mapped, and the device's context is current.
   Status StartRestoring(const engine::SegmentRange& range);
-  // Waits for all copies that were started, and returns the first failure. Before the memory is used, or goes again.
-  Status AwaitRestoring() { return transfer_.Await(Status()); }
+  // Waits for all copies that were started, and returns the first failure: that of starting, where it is one. Before
+  // the memory is used, or goes again.
+  Status AwaitRestoring(Status started) { return transfer_.Await(std::move(started)); }
 
   // Whether copies stay once the pool is awake. kInvalidArgument for those in files.
   Status Retain(bool retain);
@@ -45,7 +48,8 @@ class KeptBlocks {
   void Drop();
   // The runtime ends: the memory goes with the process.
   void Abandon();
-  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+  // Of the host, or of files: what a copy has as long as another one lies beside it counts too.
+  uint64_t bytes() const { return account_.taken(); }
 
  private:
   // Of a block.
@@ -68,14 +72,13 @@ class KeptBlocks {
   Status MakePlaces(const KeptCopies& wanted, Copies& copies);
   Status CopyAll();
   Status Start(engine::SegmentRange range, HostCopies::Direction direction);
-  void Account();
 
   const PoolBasis& basis_;
   HostCopies transfer_;
+  MemoryAccount account_;  // of all that copies_ has
   Copies copies_;
   KeptIn in_ = KeptIn::kPinned;
   std::atomic<bool> retain_{false};
-  std::atomic<uint64_t> bytes_{0};
 };
 
 }  // namespace commpool::internal

@@ -7,21 +7,24 @@
 
 namespace commpool::internal {
 
-Result<KeptMemory> KeptMemory::Make(const Driver& driver, const KeptCopies& copies, uint64_t bytes) {
+Result<KeptMemory> KeptMemory::Make(const Driver& driver, const KeptCopies& copies, uint64_t bytes,
+                                    MemoryAccount& account) {
+  if (copies.in == KeptIn::kFiles) bytes = RoundUp(bytes, KeptFile::kAlignment);
+  if (!account.Take(bytes)) return Status(StatusCode::kOutOfMemory, "the blocks to keep exceed any host's memory");
+  Room room(account, bytes);
   if (copies.in == KeptIn::kFiles) {
-    const uint64_t whole = RoundUp(bytes, KeptFile::kAlignment);
-    KeptFile file = COMMPOOL_TRY(KeptFile::Make(copies.directory, whole));
-    return KeptMemory(std::move(file), whole);
+    KeptFile file = COMMPOOL_TRY(KeptFile::Make(copies.directory, bytes));
+    return KeptMemory(std::move(file), std::move(room));
   }
   if (copies.in == KeptIn::kPinned) {
     PinnedMemory pinned = COMMPOOL_TRY(PinnedMemory::Make(driver, bytes));
-    return KeptMemory(std::move(pinned), bytes);
+    return KeptMemory(std::move(pinned), std::move(room));
   }
   HostPages pages = HostPages::Make(bytes);
   if (!pages.valid()) {
     return Status(StatusCode::kOutOfMemory, "the host has no " + FormatBytes(bytes) + " to keep blocks in");
   }
-  return KeptMemory(std::move(pages), bytes);
+  return KeptMemory(std::move(pages), std::move(room));
 }
 
 CUdeviceptr KeptMemory::address() const {

@@ -13,15 +13,16 @@
 #include "src/base/kept_file.h"
 #include "src/driver/handles.h"
 #include "src/pool/options.h"
+#include "src/pool/shared/memory_account.h"
 
 namespace commpool::internal {
 
 class KeptMemory {
  public:
-  // REQUIRES: the device's context is current.
-  static Result<KeptMemory> Make(const Driver& driver, const KeptCopies& copies, uint64_t bytes);
+  // Counts in the account as long as it lives. REQUIRES: the device's context is current.
+  static Result<KeptMemory> Make(const Driver& driver, const KeptCopies& copies, uint64_t bytes,
+                                 MemoryAccount& account);
 
-  uint64_t bytes() const { return bytes_; }
   // As copies name it; 0 for a file, whose contents go through pinned memory.
   CUdeviceptr address() const;
   KeptFile* file() { return std::get_if<KeptFile>(&place_); }
@@ -35,10 +36,10 @@ class KeptMemory {
  private:
   using Place = std::variant<PinnedMemory, HostPages, KeptFile>;
 
-  KeptMemory(Place place, uint64_t bytes) : place_(std::move(place)), bytes_(bytes) {}
+  KeptMemory(Place place, Room room) : place_(std::move(place)), room_(std::move(room)) {}
 
   Place place_;
-  uint64_t bytes_;
+  Room room_;
 };
 
 }  // namespace commpool::internal

@@ -64,6 +64,9 @@ Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
     segments_.growth().AssertHeld();
     COMMPOOL_TRY(blocks_.WaitForDevice());
     COMMPOOL_TRY(segments_.AwaitPeers());
+    // Another thread may have destroyed the pool meanwhile. If it does so from now on it waits for this lock, and drops
+    // what is kept.
+    if (!basis_.life.asleep()) return basis_.life.CheckOpen();
     return keeps ? segments_.kept().Keep(blocks_, request.copies) : Status();
   });
   // Retained copies too: which of their blocks were freed is known only until then.
@@ -129,11 +132,11 @@ void Sleeping::ReleaseAgain() {
 }
 
 void Sleeping::ServeAgain() {
+  Tell(false);  // may fail: so before anything is let go
   {
     MutexLock growth(segments_.growth());
     segments_.kept().LetGo(blocks_);
   }
-  Tell(false);
   basis_.life.EndSleep();
   // If the pool ends meanwhile its caches stay closed.
   if (basis_.life.open()) basis_.runtime.caches.LetReopen(basis_.handle);

@@ -1,6 +1,7 @@
 // The segments' part of sleep: their memory goes, and comes back at the same addresses.
 #include "src/backing/territory.h"
 #include "src/base/bytes.h"
+#include "src/base/host_failure.h"
 #include "src/base/try.h"
 #include "src/pool/segments/segment_store.h"
 
@@ -61,19 +62,17 @@ Status SegmentStore::WakeSegment(Segment& segment, Progress& progress) {
 
 Status SegmentStore::Wake() {
   const uint64_t asleep = asleep_bytes();
+  Progress progress(basis_.title + ": waking", asleep);
   if (!account_->Take(asleep)) {
     return Status(StatusCode::kOutOfMemory, "waking " + FormatBytes(asleep) + " would exceed the limit of " +
                                                 account_->place() + ", " + FormatBytes(account_->limit()));
   }
   const ContextGuard current = basis_.MakeCurrent();
-  Progress progress(basis_.title + ": waking", asleep);
-  Status status;
-  for (Segment* segment : Pointers()) {
-    status = WakeSegment(*segment, progress);
-    if (!status.ok()) break;
-  }
-  const Status restored = kept_.AwaitRestoring();
-  if (status.ok()) status = restored;
+  const Status status = kept_.AwaitRestoring(Attempt([&]() -> Status {
+    growth_.AssertHeld();
+    for (Segment* segment : Pointers()) COMMPOOL_TRY(WakeSegment(*segment, progress));
+    return Status();
+  }));
   if (status.ok()) {
     asleep_bytes_.store(0, std::memory_order_relaxed);
     return status;
