@@ -3,11 +3,13 @@
 import gc
 import os
 import tempfile
+import threading
 import unittest
 
 import torch
 
 from routed import MIB, RoutedCase, commpool, pool_of, tensor
+from commpool.torch import dropins
 from commpool.torch.dropins import CuMemAllocator, TorchMemorySaver, torch_memory_saver
 
 LENGTH = 4 * MIB
@@ -52,6 +54,7 @@ class MemorySaver(RoutedCase):
     def setUp(self):
         super().setUp()
         self.saver = TorchMemorySaver()
+        self.pools = set()
 
     def tearDown(self):
         del self.saver
@@ -198,6 +201,148 @@ class MemorySaver(RoutedCase):
                 self.assertEqual(total(of_graph), value * LENGTH)
             self.assertEqual(made[0].data_ptr(), address)
             del graph, graphs, made, of_graph
+
+    def test_a_graph_s_pool_that_is_given_on_is_shared(self):
+        graphs, handle = [], None
+        for value in (3, 4, 5):
+            graph = torch.cuda.CUDAGraph()
+            with self.saver.cuda_graph(graph, pool=handle, tag="graph"):
+                made = filled(value)
+                self.pools.add(pool_of(made))
+                del made
+            handle = graph.pool()
+            graphs.append(graph)
+        self.assertEqual(len(self.pools), 1)
+        with self.saver.cuda_graph(torch.cuda.CUDAGraph(), pool=handle, tag="other"):
+            other = filled(6)
+        self.assertNotIn(pool_of(other), self.pools, "what is paused with another tag lies apart")
+        self.saver.pause("graph")
+        self.saver.resume("graph")
+        for graph in graphs:
+            graph.replay()
+        torch.cuda.synchronize()
+        del graph, graphs, other
+
+    def test_a_cycle_makes_no_pool_more_than_the_last_one(self):
+        with self.saver.region():
+            weights = filled(1)
+        for _ in range(4):
+            self.saver.pause()
+            with self.saver.region():
+                meanwhile = filled(2)
+                self.pools.add(pool_of(meanwhile))
+            self.saver.resume()
+            del meanwhile
+        self.assertEqual(len(self.pools), 1)
+        del weights
+
+    def test_a_tag_that_is_empty_is_all_of_them(self):
+        with self.saver.region(tag="weights"):
+            weights = filled(1)
+        before = free_bytes()
+        self.saver.pause("")
+        self.assertGreaterEqual(free_bytes(), before + LENGTH)
+        self.saver.resume("")
+        self.assertEqual(weights.fill_(2)[7].item(), 2)
+        del weights
+
+    def test_a_pause_that_fails_for_a_tag_pauses_the_others_and_a_second_one_goes_on(self):
+        self.saver.set_disk_backup_dir("/dev/shm")
+        with self.saver.region(tag="kept", enable_disk_backup=True):
+            kept = filled(5)
+        with self.saver.region(tag="cache"):
+            cache = filled(1)
+        before = free_bytes()
+        with self.assertRaisesRegex(ValueError, "lies in the host's memory"):
+            self.saver.pause()
+        one = free_bytes()
+        self.assertGreaterEqual(one, before + LENGTH, "the cache is paused")
+        self.assertEqual(total(kept), 5 * LENGTH)
+        with tempfile.TemporaryDirectory() as directory:
+            self.saver.set_disk_backup_dir(directory)
+            self.saver.pause()
+            self.assertGreaterEqual(free_bytes(), one + LENGTH)
+            self.saver.resume()
+        self.assertEqual(total(kept), 5 * LENGTH)
+        del kept, cache
+
+    def test_threads_may_pause_at_once(self):
+        with self.saver.region(enable_cpu_backup=True):
+            kept = filled(3)
+        raised = []
+
+        def act():
+            try:
+                for _ in range(5):
+                    self.saver.pause()
+                    self.saver.resume()
+            except BaseException as error:
+                raised.append(error)
+
+        threads = [threading.Thread(target=act) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(raised, [])
+        self.saver.resume()
+        self.assertEqual(total(kept), 3 * LENGTH)
+        del kept
+
+    def test_a_backup_of_each_type_is_read(self):
+        types = [torch.bool, torch.uint16, torch.complex32, torch.complex64, torch.float8_e4m3fnuz,
+                 torch.float8_e8m0fnu]
+        with self.saver.region(enable_cpu_backup=True):
+            kept = [torch.empty((2, 3), dtype=kind, device="cuda") for kind in types]
+            kept.append(torch.full((), 2.5, device="cuda"))
+        self.saver.pause()
+        for of_type in kept:
+            backup = self.saver.get_cpu_backup(of_type)
+            self.assertEqual((backup.dtype, backup.shape), (of_type.dtype, of_type.shape))
+        self.assertEqual(backup.item(), 2.5)
+        self.saver.resume()
+        del kept, of_type
+
+    def test_the_directory_of_the_variable_is_made(self):
+        with tempfile.TemporaryDirectory() as directory:
+            made = os.path.join(directory, "not", "there")
+            os.environ["TMS_DISK_BACKUP_DIR"] = made
+            self.addCleanup(os.environ.pop, "TMS_DISK_BACKUP_DIR")
+            self.saver = TorchMemorySaver()
+            with self.saver.region(enable_disk_backup=True):
+                kept = filled(5)
+            self.saver.pause()
+            self.assertEqual(len(os.listdir(made)), 1)
+            self.saver.resume()
+            self.assertEqual(total(kept), 5 * LENGTH)
+            del kept
+
+    def test_a_margin_is_kept_free_of_regions(self):
+        self.addCleanup(commpool.set_device_limit, torch.cuda.current_device(), None)
+        self.saver.memory_margin_bytes = torch.cuda.mem_get_info()[1] - 32 * MIB
+        with self.saver.region(), self.assertRaises(torch.OutOfMemoryError):
+            filled(1, 64 * MIB)
+        self.saver.memory_margin_bytes = 0
+        with self.saver.region():
+            served = filled(1, 64 * MIB)
+        with self.assertRaises(NotImplementedError):
+            self.saver.memory_margin_bytes
+        del served
+
+    def test_subprocesses_need_no_preloading(self):
+        before = dict(os.environ)
+        with dropins.configure_subprocess():
+            self.assertEqual(dict(os.environ), before)
+
+    def test_what_the_original_asserts_is_an_assertion_error_too(self):
+        with self.assertRaises(AssertionError), self.saver.region(enable_cpu_backup=True, enable_disk_backup=True):
+            pass
+        with self.saver.region(enable_cpu_backup=True):
+            kept = filled(1)
+        for wrong in (kept.view(2, -1).t(), torch.zeros(3)):
+            with self.assertRaises(AssertionError):
+                self.saver.get_cpu_backup(wrong)
+        del kept, wrong
 
     def test_words_that_exclude_each_other_are_refused(self):
         for words in ({"enable_cpu_backup": True, "enable_disk_backup": True}, {"cpu_backup_backend": "mmap"},

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from typing import Iterator, Optional, Sequence, Union
 
 import torch
 
-from ._tagged_pools import TaggedPools
+from ._tagged_pools import TaggedPools, sleep_all
 
 
 class CuMemAllocator:
@@ -42,14 +43,14 @@ class CuMemAllocator:
         """Gives all memory back; what has one of the tags (by default the default one) is kept in pinned memory.
 
         Raises:
-          OutOfMemory: the host has no room for what is kept; what sleeps already stays so.
+          OutOfMemory: the host has no room for what is kept; what has room sleeps.
           FailedPrecondition: a capture is open.
         """
         if offload_tags is None:
             offload_tags = (self.default_tag,)
         kept = (offload_tags,) if isinstance(offload_tags, str) else tuple(offload_tags)
-        for (tag, _), member in self._pools.each():
-            member.sleep(keep="host" if tag in kept else "discard")
+        sleep_all(functools.partial(member.sleep, keep="host" if tag in kept else "discard")
+                  for (tag, _), member in self._pools.each())
         gc.collect()
         torch.cuda.empty_cache()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import weakref
 from typing import Any, Iterator, Literal, NamedTuple, Optional
 
 import torch
@@ -12,10 +14,14 @@ import commpool
 from commpool import errors
 
 from ._mem_pool import mem_pool
-from ._tagged_pools import Member, TaggedPools
+from ._tagged_pools import Member, TaggedPools, sleep_all
 
 CpuBackupBackend = Literal["mmap", "pinned"]
 _PLACES = {"pinned": "host", "mmap": "pageable"}
+
+
+class Asserted(errors.InvalidArgument, AssertionError):
+    """What torch_memory_saver asserts."""
 
 
 class _Key(NamedTuple):
@@ -44,11 +50,13 @@ class TorchMemorySaver:
         self._backend = os.environ.get("TMS_INIT_CPU_BACKUP_BACKEND") or "pinned"
         self._directory = os.environ.get("TMS_DISK_BACKUP_DIR") or "/tmp"
         self._pools = TaggedPools()
+        # By the handle that the program gave; and by the MemPool's, which graph.pool() says, as long as a graph lives.
         self._of_graphs: dict[tuple[_Key, Any], torch.cuda.MemPool] = {}
+        self._by_id: weakref.WeakValueDictionary[tuple[_Key, Any], torch.cuda.MemPool] = weakref.WeakValueDictionary()
 
     def _key(self, tag: str, cpu: bool, disk: bool, backend: Optional[str]) -> _Key:
         if cpu and disk:
-            raise errors.InvalidArgument("enable_cpu_backup and enable_disk_backup exclude each other")
+            raise Asserted("enable_cpu_backup and enable_disk_backup exclude each other")
         if backend is not None and not cpu:
             raise errors.InvalidArgument("cpu_backup_backend needs enable_cpu_backup=True")
         resolved = (backend or self._backend) if cpu else ""
@@ -70,18 +78,23 @@ class TorchMemorySaver:
                    cpu_backup_backend: Optional[CpuBackupBackend] = None) -> Iterator[None]:
         """torch.cuda.graph whose memory can be paused. Graphs that are given one `pool` share memory here too."""
         key = self._key(tag, enable_cpu_backup, False, cpu_backup_backend)
-        shared = None if pool is None else self._shared(key, pool)
-        with torch.cuda.graph(cuda_graph, pool=shared, stream=stream, capture_error_mode=capture_error_mode):
-            with contextlib.nullcontext() if shared else self._pools.scope(key, f"graph {tag}", key.device):
-                yield
+        shared = self._mem_pool(key, pool)
+        with torch.cuda.graph(cuda_graph, pool=shared.id, stream=stream, capture_error_mode=capture_error_mode):
+            yield
+        cuda_graph.commpool_mem_pool = shared  # type: ignore[attr-defined]
 
-    def _shared(self, key: _Key, handle: Any) -> Any:
-        """Instead of a handle that torch gave, that of a pool of ours."""
-        if (key, handle) not in self._of_graphs:
-            member = Member(f"graphs {key.tag}", key.device)
-            self._pools.setdefault((key, handle), []).append(member)
-            self._of_graphs[key, handle] = mem_pool(member.pool)
-        return self._of_graphs[key, handle].id
+    def _mem_pool(self, key: _Key, handle: Any) -> torch.cuda.MemPool:
+        """Over a pool of ours: of its own for None, else the same for the same handle, or for that of one of these."""
+        found = self._of_graphs.get((key, handle)) or self._by_id.get((key, handle))
+        if found is not None:
+            return found
+        if handle is None:
+            made = mem_pool(self._pools.awake(key, f"region {key.tag}", key.device))
+        else:
+            made = mem_pool(self._pools.add((key, handle), f"graphs {key.tag}", key.device))
+            self._of_graphs[key, handle] = made
+        self._by_id[key, made.id] = made
+        return made
 
     @contextlib.contextmanager
     def disable(self) -> Iterator[None]:
@@ -92,23 +105,26 @@ class TorchMemorySaver:
     def _members(self, tag: Optional[str]) -> Iterator[tuple[_Key, Member]]:
         for key, member in self._pools.each():
             own = key if isinstance(key, _Key) else key[0]
-            if tag is None or own.tag == tag:
+            if not tag or own.tag == tag:
                 yield own, member
 
+    def _sleep(self, key: _Key, member: Member) -> None:
+        if key.enable_disk_backup:
+            os.makedirs(self._directory, exist_ok=True)
+            member.sleep(keep="files", directory=self._directory)
+        elif key.enable_cpu_backup:
+            member.sleep(keep=_PLACES[key.cpu_backup_backend])
+        else:
+            member.sleep()
+
     def pause(self, tag: Optional[str] = None) -> None:
-        """Gives the memory of a tag back, or all of it. Nothing for what is paused, and for a tag that nobody has.
+        """Gives the memory of a tag back; without one all. Nothing for what is paused, and for a tag that nobody has.
 
         Raises:
-          OutOfMemory: the host or the disk has no room for a backup; what was paused before stays so.
+          OutOfMemory: the host or the disk has no room for a backup; what has room is paused, and the rest as before.
           FailedPrecondition: a capture is open.
         """
-        for key, member in self._members(tag):
-            if key.enable_disk_backup:
-                member.sleep(keep="files", directory=self._directory)
-            elif key.enable_cpu_backup:
-                member.sleep(keep=_PLACES[key.cpu_backup_backend])
-            else:
-                member.sleep()
+        sleep_all(functools.partial(self._sleep, key, member) for key, member in self._members(tag))
 
     def resume(self, tag: Optional[str] = None) -> None:
         """Makes memory at the same addresses, with what has a backup.
@@ -117,36 +133,60 @@ class TorchMemorySaver:
           OutOfMemory: the device is full, a RuntimeError too; what was resumed before stays so, and the rest paused.
         """
         for key, member in self._members(tag):
-            if key.enable_cpu_backup and member.asleep:
-                member.pool.retain(self.retain_cpu_backup)
-            member.wake()
+            member.wake(self._retain if key.enable_cpu_backup else None)
+
+    def _retain(self, pool: commpool.Pool) -> None:
+        pool.retain(self.retain_cpu_backup)
 
     def get_cpu_backup(self, x: torch.Tensor, zero_copy: bool = False) -> Optional[torch.Tensor]:
         """The backup of a tensor in a region, on the CPU: a copy, or the backup itself, valid until it is resumed, or,
         retained, paused. None for what is not paused and was not retained.
 
         Raises:
-          InvalidArgument: the tensor is not contiguous.
+          InvalidArgument: the tensor is not on a device, or not contiguous: an AssertionError too.
           NotFound: it is in no region, or has no backup.
         """
+        if not (x.is_cuda and x.is_contiguous()):
+            raise Asserted(f"a backup is that of a contiguous tensor on a device, and not of {x.shape} by {x.stride()} "
+                           f"on {x.device}")
         block = commpool.block_of(x)
         found = [member for _, member in self._members(None) if block and member.pool.handle == block.pool]
         if not found:
             raise errors.NotFound("the tensor was made in no region")
         try:
-            kept: torch.Tensor = torch.from_dlpack(found[0].pool.kept(x))  # type: ignore[attr-defined]
+            kept: torch.Tensor = torch.from_dlpack(  # type: ignore[attr-defined]
+                found[0].pool.kept(x.reshape(-1).view(torch.uint8)))  # for DLPack does not have each type
         except errors.FailedPrecondition:
             return None
         except errors.NotFound:
             if found[0].asleep:
                 raise
             return None
+        kept = kept.view(x.dtype).view(x.shape)
         return kept if zero_copy else kept.clone()
+
+    @property
+    def memory_margin_bytes(self) -> int:
+        """It can be set alone, as there."""
+        raise NotImplementedError("memory_margin_bytes can be set, and not asked for")
+
+    @memory_margin_bytes.setter
+    def memory_margin_bytes(self, value: int) -> None:
+        """What the pools of torch's current device leave of it: its `commpool.set_device_limit`. 0 for no limit."""
+        device = torch.cuda.current_device()
+        total = torch.cuda.get_device_properties(device).total_memory
+        commpool.set_device_limit(device, max(total - value, 0) if value else None)
 
     def set_disk_backup_dir(self, path: str) -> None:
         """Where files go from now on; made where it is not there. A directory in memory (tmpfs) fails `pause`."""
         os.makedirs(path, exist_ok=True)
         self._directory = os.fspath(path)
+
+
+@contextlib.contextmanager
+def configure_subprocess() -> Iterator[None]:
+    """Around the start of subprocesses, which need no preloading here."""
+    yield
 
 
 torch_memory_saver = TorchMemorySaver()

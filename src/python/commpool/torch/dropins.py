@@ -23,14 +23,14 @@ from . import _group
 from ._cumem import CuMemAllocator
 from ._megatron import (MemPoolAllocatorWithoutRegistration, MultiGroupMemPoolAllocator, create_nccl_mem_pool,
                         deregister_mem_pool, init, nccl_mem, register_mem_pool)
-from ._memory_saver import TorchMemorySaver, torch_memory_saver
+from ._memory_saver import TorchMemorySaver, configure_subprocess, torch_memory_saver
 from ._scope import use_pool
 from ._tensor_parallel import RANGES, size_words
 
 __all__ = ["CuMemAllocator", "MemPoolAllocatorWithoutRegistration", "MultiGroupMemPoolAllocator",
-           "SymmetricMemoryContext", "TorchMemorySaver", "create_nccl_mem_pool", "deregister_mem_pool", "init",
-           "nccl_mem", "nccl_symm_mem_context", "register_mem_pool", "serve", "stop_serving", "torch_memory_saver",
-           "use_symmetric_memory"]
+           "SymmetricMemoryContext", "TorchMemorySaver", "configure_subprocess", "create_nccl_mem_pool",
+           "deregister_mem_pool", "init", "nccl_mem", "nccl_symm_mem_context", "register_mem_pool", "serve",
+           "stop_serving", "torch_memory_saver", "use_symmetric_memory"]
 
 # By the communicator's handle.
 _served: dict[int, tuple[commpool.Pool, Any]] = {}
