@@ -56,7 +56,7 @@ std::vector<std::string> Split(const std::string& text, const char* separators) 
   return parts;
 }
 
-// "2.28.9", or "2.28".
+// Accepts "2.28.9" and "2.28".
 bool IsRelease(const std::string& text) {
   const std::vector<std::string> parts = Split(text, ".");
   uint64_t number = 0;
@@ -75,7 +75,7 @@ Result<DeclaredFault> ParseFault(const std::string& text) {
                        static_cast<int>(numbers[2])};
 }
 
-// "GPU-" and as many digits as tell it from others, as cuDeviceGetUuid has them.
+// Accepts "GPU-" and enough digits to tell the device from the others, as cuDeviceGetUuid writes them.
 std::optional<int> DeviceByUuid(const std::string& text, int devices) {
   std::optional<int> found;
   for (int number = 0; number < devices; ++number) {
@@ -182,8 +182,8 @@ Status Description::Interpret() {
   return Status();
 }
 
-// As the driver does it: what is behind an entry that names no device is hidden too, and a device that is named twice
-// hides all.
+// Follows the driver: an entry that names no device hides everything after it, and a device that is named twice hides
+// all.
 void Description::Hide(const char* visible) {
   numbers_.resize(static_cast<size_t>(all_devices_));
   std::iota(numbers_.begin(), numbers_.end(), 0);

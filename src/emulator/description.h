@@ -1,9 +1,10 @@
-// The emulated machine as it is declared: COMMPOOL_EMULATOR, one list of `key=value`, separated by commas.
+// The emulated machine as the variable COMMPOOL_EMULATOR declares it: a list of `key=value`, separated by commas.
 //
-//   COMMPOOL_EMULATOR="devices=2,memory=80GiB,links=none,nccl=2.19.3"
+// COMMPOOL_EMULATOR="devices=2,memory=80GiB,links=none,nccl=2.19.3"
 //
-// One place for capacity, topology, versions, latencies and faults; src/emulator/reference.md has the table. The
-// emulated driver parses it once; the emulated NCCL asks the driver. Constant afterwards: any thread.
+// This is the one place for capacity, topology, versions, latencies and faults; src/emulator/reference.md has the
+// table. The emulated driver parses it once, and the emulated NCCL asks the driver. It never changes, so any thread may
+// use it.
 #ifndef COMMPOOL_SRC_EMULATOR_DESCRIPTION_H_
 #define COMMPOOL_SRC_EMULATOR_DESCRIPTION_H_
 
@@ -22,10 +23,10 @@ struct KnownKey {
   const char* meaning;
 };
 
-// Every key there is, in the order of reference.md.
+// All keys, in the order of reference.md.
 const std::vector<KnownKey>& KnownKeys();
 
-// `fail=cuMemCreate:3:2:1`: after 3 more calls the next one (`:1`, the default) answers 2.
+// `fail=cuMemCreate:3:2:1`: 3 calls succeed, then the next one (`:1`, the default) returns 2.
 struct DeclaredFault {
   std::string call;
   int skip = 0;
@@ -33,25 +34,27 @@ struct DeclaredFault {
   int count = 1;
 };
 
-// As NVIDIA's tools write what cuDeviceGetUuid gives for the machine's device of that number.
+// Writes the UUID that cuDeviceGetUuid gives for the machine's device of that number, as NVIDIA's tools write it.
 std::string UuidText(int number);
 
+// Owns the values of all keys and the order of the devices. The emulated driver's machine holds one; NCCL and NVML ask
+// it.
 class Description {
  public:
-  // kInvalidArgument names an unknown key and lists the known ones, or the value that cannot be read. `visible` is
-  // CUDA_VISIBLE_DEVICES, null where it is not set.
+  // Fails with kInvalidArgument: the error names an unknown key and lists the known ones, or names the value that it
+  // cannot read. `visible` is CUDA_VISIBLE_DEVICES, or null if that is not set.
   static Result<Description> Parse(const std::string& text, const char* visible = nullptr);
 
-  // Of COMMPOOL_EMULATOR and CUDA_VISIBLE_DEVICES.
+  // Reads COMMPOOL_EMULATOR and CUDA_VISIBLE_DEVICES.
   static Result<Description> OfEnvironment();
 
-  // The declared value or the default. Null for a key that is not known.
+  // Returns the declared value or the default; null for an unknown key.
   const char* Value(const std::string& key) const;
 
-  // That the process sees. Those that it does not are counted on behind them.
+  // The devices that the process sees. Hidden devices have the numbers after them.
   int devices() const { return visible_; }
   int all_devices() const { return all_devices_; }
-  // The number that the machine has for a device, and back.
+  // Converts this process's number of a device into the machine's number, and back.
   int NumberOf(int device) const { return numbers_[static_cast<size_t>(device)]; }
   int DeviceOf(int number) const;
   uint64_t device_bytes() const { return device_bytes_; }
@@ -64,7 +67,7 @@ class Description {
   bool races() const { return values_.at("races") == "yes"; }
   const std::vector<DeclaredFault>& faults() const { return faults_; }
 
-  // Whether two devices reach each other's memory, hidden ones too.
+  // Says whether two devices reach each other's memory. It knows hidden devices too.
   bool Linked(int device, int peer) const;
 
  private:
@@ -74,7 +77,7 @@ class Description {
   std::map<std::string, std::string> values_;
   int all_devices_ = 0;
   int visible_ = 0;
-  std::vector<int> numbers_;  // of all devices, those that the process sees first
+  std::vector<int> numbers_;  // of all devices; the visible ones come first
   uint64_t device_bytes_ = 0;
   int numa_nodes_ = 0;
   uint64_t host_bytes_ = 0;

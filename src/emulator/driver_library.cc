@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kMarker = "commpoolEmulatorLaunch";
 
-// The folder of the library that holds this code.
+// Returns the folder of the library that contains this code.
 std::string OwnFolder() {
   Dl_info info = {};
   if (dladdr(reinterpret_cast<const void*>(&OwnFolder), &info) == 0 || info.dli_fname == nullptr) return ".";
@@ -20,7 +20,7 @@ std::string OwnFolder() {
   return slash == std::string::npos ? "." : file.substr(0, slash);
 }
 
-// A handle in which every driver symbol is looked up: that of the library which holds the marker.
+// Returns a handle to look up every driver symbol: that of the library which contains the marker.
 void* HandleOf(void* marker) {
   Dl_info info = {};
   if (dladdr(marker, &info) == 0 || info.dli_fname == nullptr) return RTLD_DEFAULT;

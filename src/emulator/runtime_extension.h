@@ -1,4 +1,4 @@
-// What the emulated driver exports for the emulated runtime alone, beyond extension.h.
+// What the emulated driver exports only for the emulated runtime, beyond extension.h.
 #ifndef COMMPOOL_SRC_EMULATOR_RUNTIME_EXTENSION_H_
 #define COMMPOOL_SRC_EMULATOR_RUNTIME_EXTENSION_H_
 
@@ -8,9 +8,9 @@
 extern "C" {
 #endif
 
-// As commpoolEmulatorLaunch, and owns `context` from the call on: `end` frees it once nothing will run the kernel any
-// more, after the last replay of a captured launch too. `end` may be called under the driver's lock: it may call
-// nothing of the driver's.
+// Like commpoolEmulatorLaunch, but it takes over `context` at the call. `end` frees it when nothing will run the kernel
+// any more: for a captured launch that is after the last replay. The driver may call `end` under its lock, so `end` may
+// not call the driver.
 CUresult commpoolEmulatorLaunchKept(CUstream stream, const commpoolEmulatorAccess* access,
                                     commpoolEmulatorKernel kernel, void* context, void (*end)(void* context));
 

@@ -1,4 +1,4 @@
-// Floating-point types of 8 and 16 bits, rounded to nearest even as the device rounds them. Values: any thread.
+// Floating-point types of 8 and 16 bits. They round to nearest even, as the device does. They are values: any thread.
 #ifndef COMMPOOL_SRC_EMULATOR_SHORT_FLOATS_H_
 #define COMMPOOL_SRC_EMULATOR_SHORT_FLOATS_H_
 
@@ -30,7 +30,7 @@ struct Half {
     const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
     const uint32_t rest = bits & 0x7fff;
     if (rest >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000 | (rest & 0x3ff) << 13);
-    // Moving the exponent by multiplication makes subnormal numbers right as well.
+    // A multiplication moves the exponent, because that handles subnormal numbers too.
     const float magnitude = std::bit_cast<float>(rest << 13) * 0x1p112f;
     return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
   }
@@ -42,7 +42,7 @@ struct Half {
     if (magnitude > 0x7f800000) return {static_cast<uint16_t>(sign | 0x7fff)};
     if (magnitude >= 0x477ff000) return {static_cast<uint16_t>(sign | 0x7c00)};
     if (magnitude < 0x38800000) {
-      // Adding 0.5 leaves the subnormal's bits, rounded, in the lowest places.
+      // Adding 0.5 leaves the rounded bits of the subnormal in the lowest places.
       const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
       return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000))};
     }
@@ -51,9 +51,9 @@ struct Half {
   }
 };
 
-// Eight bits, of which the lowest `kMantissa` are the fraction. What is too large becomes the largest finite number, as
-// in NVIDIA's conversions. NCCL adds and multiplies them as halves (src/device/reduce_kernel.h), so values pass through
-// Half.
+// A type of eight bits, of which the lowest `kMantissa` are the fraction. A value that is too large becomes the largest
+// finite number, as in NVIDIA's conversions. NCCL adds and multiplies such values as halves
+// (src/device/reduce_kernel.h), so they are converted through Half.
 template <int kMantissa, int kBias, int kLargestBits>
 struct Float8 {
   uint8_t bits;
@@ -80,7 +80,7 @@ struct Float8 {
     const float largest = Float8{kLargestBits}.ToFloat();
     const float magnitude = std::min(std::fabs(half), largest);
     const int exponent = magnitude == 0 ? 1 - kBias : std::max(std::ilogb(magnitude), 1 - kBias);
-    // Numbers of one exponent are evenly spaced; a fraction that rounds up carries into the exponent by itself.
+    // Numbers with one exponent are evenly spaced. A fraction that rounds up carries into the exponent by itself.
     const auto steps = static_cast<int>(std::nearbyint(std::ldexp(magnitude, kMantissa - exponent)));
     const int rounded = ((exponent + kBias - 1) << kMantissa) + steps;
     return {static_cast<uint8_t>(sign | std::min(rounded, kLargestBits))};

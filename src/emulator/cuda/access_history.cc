@@ -49,8 +49,8 @@ void AccessHistory::RecordWrite(uint64_t begin, uint64_t end, const Access& acce
     check(next->second.write, AccessKind::kWrite, next->first, next->second.end);
     for (const Access& read : next->second.reads) check(read, AccessKind::kRead, next->first, next->second.end);
   }
-  // A later access that waits for this write also waits for all that the write waited for. What the write did not wait
-  // for was found just now.
+  // A later access that waits for this write also waits for everything that the write waited for. The code above has
+  // just found what the write did not wait for.
   if (first != next && first->first == begin) {
     first->second.end = end;
     first->second.write = access;

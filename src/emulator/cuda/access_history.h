@@ -1,7 +1,7 @@
-// What touched a piece of physical memory, and when: for each byte the last write, and the reads since.
+// Remembers who touched a piece of physical memory, and when: for each byte the last write, and the reads since.
 //
-// Kept with the memory, not with addresses, so that pages which move to other addresses keep it. Not thread-safe: the
-// machine's lock guards it.
+// The history stays with the memory, not with its addresses, so pages that move to other addresses keep it. It is not
+// thread-safe: the machine's lock guards it.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_ACCESS_HISTORY_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_ACCESS_HISTORY_H_
 
@@ -21,19 +21,20 @@ struct Operation;
 enum class AccessKind { kRead, kWrite };
 
 struct Access {
-  std::shared_ptr<const Operation> operation;  // null for none
+  std::shared_ptr<const Operation> operation;  // null: no operation
   Moment moment;
-  CUdeviceptr base = 0;  // where offset 0 of the memory was mapped for it
+  CUdeviceptr base = 0;  // the address at which this operation saw offset 0 of the memory
 };
 
-// An earlier access that the later one's clock does not cover, though one of the two writes.
+// An earlier access that the later one did not wait for, as its clock shows. At least one of the two is a write.
 struct Conflict {
   Access earlier;
   AccessKind earlier_kind = AccessKind::kWrite;
-  uint64_t begin = 0;  // of the bytes in common
+  uint64_t begin = 0;  // the bytes that both touched
   uint64_t end = 0;
 };
 
+// Owns the accesses to one physical allocation. The race checker makes it and calls it.
 class AccessHistory {
  public:
   // Adds an access to bytes [begin, end), made by an operation whose clock is `clock`. Appends its conflicts, one for
@@ -41,7 +42,7 @@ class AccessHistory {
   void Record(AccessKind kind, uint64_t begin, uint64_t end, const Access& access, const Clock& clock,
               std::vector<Conflict>& conflicts);
 
-  // Accesses through addresses from `base` on that a clock does not cover, one for each operation.
+  // Finds the accesses through addresses from `base` on that the clock does not cover, one for each operation.
   std::vector<Conflict> NotCoveredBy(const Clock& clock, CUdeviceptr base) const;
 
   // Forgets what the clock covers. Later accesses must come after the clock.
@@ -53,9 +54,9 @@ class AccessHistory {
   struct Piece {
     uint64_t end = 0;
     Access write;
-    std::vector<Access> reads;  // none covered by another
+    std::vector<Access> reads;  // no read here covers another
   };
-  using Pieces = std::map<uint64_t, Piece>;  // by their first byte
+  using Pieces = std::map<uint64_t, Piece>;  // by first byte
 
   void SplitAt(uint64_t offset);
   void RecordWrite(uint64_t begin, uint64_t end, const Access& access, const Clock& clock,

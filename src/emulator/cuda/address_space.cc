@@ -13,7 +13,7 @@ namespace commpool::internal::emulator {
 
 namespace {
 
-// Inaccessible addresses, aligned; null where the system has none left.
+// Reserves aligned, inaccessible addresses. Returns null when the system has none left.
 char* ReserveHostRange(uint64_t bytes, uint64_t alignment) {
   const std::optional<uint64_t> padded = CheckedAdd(bytes, alignment);
   if (!padded) return nullptr;

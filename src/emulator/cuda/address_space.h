@@ -1,8 +1,8 @@
 // Reserved addresses, what is mapped there, and who may touch it.
 //
-// A reserved range is not readable by the host, as a device's memory is not. A shadow of the same size holds the
-// mappings for the emulator's own use, so that kernels and copies see one contiguous piece. Host memory granted to the
-// CPU is mapped at the range itself too. Not thread-safe: the machine's lock guards it.
+// The host cannot read a reserved range, just as it cannot read a device's memory. The emulator maps the same memory a
+// second time, in a shadow of the same size, so that its kernels and copies see one contiguous piece. Host memory that
+// the CPU may access is mapped at the range itself too. The class is not thread-safe: the machine's lock guards it.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_ADDRESS_SPACE_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_ADDRESS_SPACE_H_
 
@@ -23,7 +23,7 @@ namespace commpool::internal::emulator {
 
 class AccessHistory;
 
-// One physical allocation of this process: a handle and mappings share it.
+// One physical allocation of this process. A handle and its mappings share it.
 struct Physical {
   std::shared_ptr<MemoryBank> bank;
   uint32_t record = 0;
@@ -38,47 +38,48 @@ struct MappedRange {
   CUdeviceptr address = 0;
   uint64_t bytes = 0;
   std::shared_ptr<Physical> physical;
-  std::set<int> devices;     // that may read and write
-  bool cpu = false;          // host access granted
-  bool linear = false;       // of cuMemAlloc: access follows the devices' enabled peers
-  bool pinned_host = false;  // of cuMemAllocHost
-  bool of_pool = false;      // behind a stream-ordered pool, which maps and unmaps it
-  uint64_t requested = 0;    // bytes as the program asked
+  std::set<int> devices;     // the devices that may read and write
+  bool cpu = false;          // the host may access it
+  bool linear = false;       // made by cuMemAlloc: every enabled peer may access it
+  bool pinned_host = false;  // made by cuMemAllocHost
+  bool of_pool = false;      // a stream-ordered pool maps and unmaps it
+  uint64_t requested = 0;    // the bytes that the program asked for
   uint64_t buffer_id = 0;
 };
 
+// Owns the reservations and mappings of this process. The machine holds it; the driver functions for memory call it.
 class AddressSpace {
  public:
   ~AddressSpace();
 
-  // Errors are those of the driver's calls of the same names.
+  // Returns the errors of the driver calls with the same names.
   CUresult Reserve(uint64_t bytes, uint64_t alignment, CUdeviceptr* address);
   CUresult Free(CUdeviceptr address, uint64_t bytes);
-  // Addresses of a pool: the program cannot free them, and they are no leak.
+  // Reserves addresses for a pool. The program cannot free them, and the leak report leaves them out.
   CUresult ReserveForPool(uint64_t bytes, uint64_t alignment, CUdeviceptr* address);
   void FreeOfPool(CUdeviceptr address);
   CUresult Map(CUdeviceptr address, uint64_t bytes, std::shared_ptr<Physical> physical);
-  // Takes away every mapping that lies in the range. What still runs there finds scrap, so that it does not crash.
+  // Removes every mapping in the range. Operations that still run there get scrap memory, so that they do not crash.
   enum class Leave { kNothing, kScrap };
   void Unmap(CUdeviceptr address, uint64_t bytes, Leave leave);
 
-  // The mappings that cover a range without a gap, in one reservation; empty where there is a gap.
+  // Returns the mappings that cover a range of one reservation; nothing if the range has a gap.
   std::vector<MappedRange*> Covering(CUdeviceptr address, uint64_t bytes);
-  // Those that share a byte with the range.
+  // Returns the mappings that share a byte with the range.
   std::vector<MappedRange*> Touching(CUdeviceptr address, uint64_t bytes);
   MappedRange* Find(CUdeviceptr address);
-  // Those under the ranges of an operation, by numbers that no later mapping gets.
+  // Returns the mappings under the ranges of an operation, as numbers that no later mapping gets.
   std::vector<uint64_t> NumbersUnder(const std::vector<commpoolEmulatorRange>& reads,
                                      const std::vector<commpoolEmulatorRange>& writes);
   const std::map<CUdeviceptr, MappedRange>& mappings() const { return mappings_; }
 
-  // Lets the host itself read and write a mapping of host memory, at its own addresses; or takes that back.
+  // Lets the host read and write a mapping of host memory at its own addresses, or ends that.
   void ShowToHost(MappedRange& mapping, bool visible);
 
-  // The emulator's own pointer to device memory. REQUIRES: the range is covered.
+  // Returns the emulator's own pointer to device memory. REQUIRES: mappings cover the range.
   char* HostPointer(CUdeviceptr address) const;
 
-  std::vector<std::string> Describe() const;  // a line for each reservation that is left
+  std::vector<std::string> Describe() const;  // one line for each reservation that still exists
 
  private:
   struct Reservation {

@@ -1,4 +1,5 @@
-// What every emulated driver function begins with: counting, faults, initialisation, lost contexts, virtual time.
+// Every emulated driver function begins here: it counts the call, injects faults, checks initialisation and the
+// context, and adds virtual time.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_API_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_API_H_
 
@@ -21,16 +22,16 @@ namespace commpool::internal::emulator {
 enum class Needs {
   kNothing,  // works before cuInit
   kInitialised,
-  kCurrentContext,  // and one that is not lost
+  kCurrentContext,  // needs a context, and one that is not lost
 };
 
-// An explicit stream names its context; the default streams are the current context's.
+// A default stream belongs to the current context; an explicit stream knows its own.
 inline Needs NeedsOf(CUstream stream) {
   const bool current = stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
   return current ? Needs::kCurrentContext : Needs::kInitialised;
 }
 
-// As Call; where the host has no memory or thread for it an exception says so.
+// Does the same as Call, but throws if the host has no memory or no thread.
 template <typename Body>
 CUresult CallOrThrow(const char* name, Needs needs, Body body, uint64_t bytes) {
   Machine& machine = Machine::Get();
@@ -51,7 +52,7 @@ CUresult CallOrThrow(const char* name, Needs needs, Body body, uint64_t bytes) {
   return body(machine, lock);
 }
 
-// Runs the body of an API function under the machine's lock, which the body may give up to wait.
+// Runs the body of an API function under the machine's lock. The body may unlock it to wait.
 template <typename Body>
 CUresult Call(const char* name, Needs needs, Body body, uint64_t bytes = 0) {
   try {
@@ -63,13 +64,13 @@ CUresult Call(const char* name, Needs needs, Body body, uint64_t bytes = 0) {
   }
 }
 
-// The device of the current context. REQUIRES: Needs::kCurrentContext.
+// Returns the device of the current context. REQUIRES: Needs::kCurrentContext.
 inline int CurrentDevice() { return CurrentContext()->device; }
 
 inline bool IsLegacy(CUstream handle) { return handle == nullptr || handle == CU_STREAM_LEGACY; }
 
-// The stream that a handle means here, of a context that is not lost. The legacy stream cannot be used while a blocking
-// stream captures. REQUIRES: NeedsOf(handle).
+// Finds the stream that a handle means here; its context must not be lost. A program cannot use the legacy stream while
+// a blocking stream captures. REQUIRES: NeedsOf(handle).
 inline CUresult FindStream(Machine& machine, CUstream handle, CUstream_st** stream) {
   *stream = machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
   if (*stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -79,8 +80,8 @@ inline CUresult FindStream(Machine& machine, CUstream handle, CUstream_st** stre
 
 constexpr int kDriverVersion = 13000;
 
-// A function of cuda.h by name; null where the emulator has none, the name is not the driver's, or it came after
-// `version`.
+// Finds a function of cuda.h by name. Returns null if the emulator does not have it, if the driver has no such name, or
+// if the function is newer than `version`.
 void* FindFunction(const char* name, int version);
 
 }  // namespace commpool::internal::emulator

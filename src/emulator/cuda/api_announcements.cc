@@ -16,9 +16,10 @@ auto Locked(Body body) {
   return body(machine);
 }
 
-// The stream that the calling thread means; null for a handle that there is not.
+// Finds the stream that the calling thread means; null if the handle is unknown.
 CUstream_st* Meant(Machine& machine, CUstream handle) {
-  if (machine.scheduler.IsDead(handle)) return nullptr;  // a pool tells of a capture's end after its stream's
+  // a pool may report the end of a capture after its stream was destroyed
+  if (machine.scheduler.IsDead(handle)) return nullptr;
   return machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
 }
 

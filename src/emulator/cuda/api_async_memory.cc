@@ -1,4 +1,4 @@
-// Stream-ordered memory and its pools. What is refused, and how, was measured on H200s.
+// Stream-ordered memory and its pools. The refusals and their error codes were measured on H200s.
 #include <limits>
 
 #include "src/base/bytes.h"
@@ -11,13 +11,13 @@ namespace {
 bool IsDevice(const Machine& machine, int device) { return device >= 0 && device < machine.description.devices(); }
 
 CUresult AllocateFrom(Machine& machine, CUmemoryPool pool, CUdeviceptr* address, size_t bytes, CUstream_st* stream) {
-  // A driver makes a node that allocates, with addresses of the graph's own.
+  // A real driver makes a node that allocates, at addresses that belong to the graph.
   if (machine.captures.Of(stream) != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   *address = 0;
   return bytes == 0 ? CUDA_SUCCESS : machine.async_memory.Allocate(pool, bytes, stream, address);
 }
 
-// The reuse policy that an attribute means; null for an attribute that is none.
+// Finds the reuse policy that an attribute means; null for another attribute.
 bool* FindPolicy(ReusePolicies& policies, CUmemPool_attribute attribute) {
   switch (attribute) {
     case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
@@ -31,7 +31,7 @@ bool* FindPolicy(ReusePolicies& policies, CUmemPool_attribute attribute) {
   }
 }
 
-// The 64-bit value that an attribute means; null for an attribute that is none.
+// Finds the 64-bit value that an attribute means; null for another attribute.
 uint64_t* FindQuantity(AsyncPool& pool, CUmemPool_attribute attribute) {
   switch (attribute) {
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
@@ -151,7 +151,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
   return Call("cuMemPoolTrimTo", Needs::kInitialised, [&](Machine& machine, auto&) {
     if (!machine.async_memory.IsPool(pool)) return CUDA_ERROR_INVALID_VALUE;
-    // Whole steps stay, so a little more than the program asked for. The threshold is exact.
+    // A pool keeps whole steps, so it keeps a little more than the program asked for. The threshold is exact.
     const uint64_t whole_steps = commpool::internal::CheckedRoundUp(keep, AsyncPool::kStep).value_or(keep);
     machine.async_memory.Trim(pool, whole_steps);
     return CUDA_SUCCESS;
@@ -215,6 +215,6 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     of_cu_mem_alloc = mapping != nullptr && mapping->linear;
     return of_cu_mem_alloc ? CUDA_SUCCESS : machine.async_memory.FreeAsync(address, stream);
   });
-  // No stream orders memory of cuMemAlloc, so it is freed as cuMemFree frees it.
+  // No stream orders memory of cuMemAlloc, so this frees it as cuMemFree does.
   return of_cu_mem_alloc ? cuMemFree(address) : result;
 }

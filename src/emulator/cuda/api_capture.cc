@@ -14,8 +14,8 @@ bool IsMode(CUstreamCaptureMode mode) {
          mode == CU_STREAM_CAPTURE_MODE_RELAXED;
 }
 
-// The stream of a question about its capture: asking about the legacy stream is an error while a blocking stream
-// captures, and breaks nothing.
+// Finds the stream whose capture a program asks about. Asking about the legacy stream while a blocking stream captures
+// is an error, but the capture stays valid.
 CUresult FindForQuestion(Machine& machine, CUstream handle, CUstream_st** stream) {
   *stream = machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());
   if (*stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;

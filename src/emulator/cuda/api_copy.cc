@@ -11,7 +11,7 @@ using namespace commpool::internal::emulator;  // NOLINT: this file is C on the 
 
 namespace {
 
-// CUDA's documentation of synchronisation names 64 KiB for pageable copies to the device.
+// CUDA's documentation of synchronisation gives this limit for pageable copies to the device.
 constexpr size_t kStagedBytes = 64 << 10;
 
 enum class Return { kAtOnce, kWhenDone };
@@ -22,7 +22,7 @@ struct End {
   void* host = nullptr;
 };
 
-// Device memory that the emulator knows; anything else is the host's.
+// Device memory that the emulator knows; every other address belongs to the host.
 bool IsKnown(Machine& machine, CUdeviceptr address) { return machine.addresses.Find(address) != nullptr; }
 
 End EndAt(Machine& machine, CUdeviceptr address) {
@@ -39,7 +39,7 @@ CUresult Submit(Machine& machine, std::unique_lock<std::mutex>& lock, CUstream_s
   return machine.contexts[static_cast<size_t>(device)]->sticky;
 }
 
-// Device memory is looked up when the copy runs: it may be gone by then.
+// Looks up device memory when the copy runs: the program may have freed it before.
 std::function<void(const Pointers&, const Pointers&)> Move(const End& to, const End& from, size_t bytes, bool staged) {
   if (staged) {
     const auto* const start = static_cast<const char*>(from.host);
@@ -73,9 +73,9 @@ CUresult Copy(const char* call, End to, End from, size_t bytes, CUstream handle,
       }
       (end == &to ? operation->writes : operation->reads).push_back(range);
     }
-    // The program may change pageable memory when the call returns: the driver has copied it elsewhere then, and what
-    // brings it to the device may still run, behind other streams' backs. Where the call is asynchronous the driver
-    // copies a little, and waits for more. A captured copy takes what is there at each replay.
+    // The program may change pageable memory as soon as the call returns, so the driver copies it elsewhere first. The
+    // transfer to the device may still run then, and no stream orders it. An asynchronous call copies small blocks, and
+    // waits for large ones. A captured copy reads the memory again at each replay.
     const bool captured = machine.captures.Of(stream) != nullptr;
     const bool pageable = from.host != nullptr && to.host == nullptr && !captured;
     const bool staged = pageable && (bytes <= kStagedBytes || when == Return::kWhenDone);
@@ -105,14 +105,14 @@ CUresult Fill(const char* call, CUdeviceptr address, Element value, size_t count
   });
 }
 
-// Whole words, as writes of values are.
+// Works on whole words, as a write of a value does.
 CUresult WriteWord(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
   constexpr unsigned kFlags = CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
   if ((flags & ~kFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   return Fill("cuStreamWriteValue32", address, value, 1, stream);
 }
 
-// The devices of a peer copy's contexts.
+// Returns the devices of the two contexts of a peer copy.
 std::vector<int> DevicesOf(CUcontext to, CUcontext from) {
   std::vector<int> devices;
   for (CUcontext context : {to, from}) {
@@ -123,7 +123,7 @@ std::vector<int> DevicesOf(CUcontext to, CUcontext from) {
 
 End Device(CUdeviceptr address) { return {address, nullptr}; }
 
-// A host pointer that the driver made itself is known by its address.
+// Recognises by its address a host pointer that the driver made.
 End Host(const void* pointer) {
   Machine& machine = Machine::Get();
   const std::unique_lock<std::mutex> lock(machine.mutex);

@@ -18,7 +18,7 @@ bool IsContext(const Machine& machine, CUcontext context) {
                      [&](const auto& primary) { return primary.get() == context; });
 }
 
-// The thread's stack of contexts but for its top, which is the current one.
+// The thread's stack of contexts without its top. The top is the current context.
 std::vector<CUcontext>& ContextsBelow() {
   thread_local std::vector<CUcontext> below;
   return below;
@@ -35,7 +35,7 @@ struct Words {
   const char* text = nullptr;
 };
 
-// None for a number that is no result.
+// Returns nothing for a number that is not a result.
 Words WordsOf(CUresult result) {
   switch (result) {
 #define COMMPOOL_CUDA_RESULT(name, text) \

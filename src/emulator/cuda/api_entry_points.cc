@@ -42,11 +42,12 @@ CUresult cuGetProcAddress(const char* name, void** function, int version, cuuint
                : FindFunction(name, kDriverVersion) != nullptr ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                                                                : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     }
-    return CUDA_SUCCESS;  // no function is an answer too
+    return CUDA_SUCCESS;  // "not found" is an answer, not an error
   });
 }
 
-// Tables that NVIDIA's own libraries know by number, such as the profiler's: there are none, as of a number unknown.
+// NVIDIA's own libraries know tables by number, such as the profiler's. The emulator has none, and answers as for an
+// unknown number.
 CUresult cuGetExportTable(const void** table, const CUuuid*) {
   return Call("cuGetExportTable", Needs::kNothing, [&](Machine&, auto&) {
     if (table != nullptr) *table = nullptr;

@@ -1,4 +1,4 @@
-// The emulator's own functions: src/emulator/extension.h. What pools announce is in api_announcements.cc.
+// The emulator's own functions (src/emulator/extension.h). api_announcements.cc has the ones that pools announce with.
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -12,7 +12,7 @@ using namespace commpool::internal::emulator;  // NOLINT: C on the outside
 
 namespace {
 
-// An operation with the declared ranges, or the error that a kernel would meet.
+// Makes an operation with the declared ranges, or returns the error that a kernel would get.
 CUresult Declare(Machine& machine, CUstream handle, const commpoolEmulatorAccess& access, CUstream_st** stream,
                  std::shared_ptr<Operation>* operation) {
   const CUresult found = FindStream(machine, handle, stream);
@@ -42,7 +42,7 @@ Operation::Start StartWith(commpoolEmulatorStart start, void* context) {
   };
 }
 
-// Lines into a caller's buffer: truncated, always terminated.
+// Writes lines into a caller's buffer: it truncates them, and always terminates the text.
 size_t WriteLines(const std::vector<std::string>& lines, char* buffer, size_t capacity) {
   std::string text;
   for (const std::string& line : lines) text += line + "\n";
@@ -112,7 +112,7 @@ CUresult commpoolEmulatorCapture(CUstream handle, const commpoolEmulatorAccess* 
     if (result != CUDA_SUCCESS) return result;
     const StreamCapture* const capture = machine.captures.Of(stream);
     if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
-    if (capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;  // and the context stays the caller's
+    if (capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;  // the caller still owns `context`
     if (replay->may_hold_memory != 0) {
       operation->captured_mappings = machine.addresses.NumbersUnder(operation->reads, operation->writes);
     }

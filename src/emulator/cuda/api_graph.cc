@@ -14,7 +14,7 @@ constexpr unsigned long long kInstantiateFlags =
 
 bool IsCount(unsigned count) { return count != 0 && count <= INT_MAX; }
 
-// The graph of a handle, or the one that a capture is still making; null for neither.
+// Finds the graph of a handle, or the graph that a capture is still making; null if there is neither.
 CUgraph_st* FindGraph(Machine& machine, CUgraph graph) {
   return machine.graphs.IsGraph(graph) || machine.captures.IsMaking(graph) ? graph : nullptr;
 }
@@ -98,7 +98,7 @@ CUresult cuUserObjectRetain(CUuserObject object, unsigned int count) {
   });
 }
 
-// A program that releases what it does not own is undefined: this is reported.
+// CUDA leaves it undefined when a program releases what it does not own. The emulator reports it.
 CUresult cuUserObjectRelease(CUuserObject object, unsigned int count) {
   return Call("cuUserObjectRelease", Needs::kInitialised, [&](Machine& machine, auto&) {
     if (!IsCount(count)) return CUDA_ERROR_INVALID_VALUE;
@@ -126,6 +126,6 @@ CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned i
     if (!found->objects.Release(object, count)) {
       machine.logbook.Report("a user object is released too often", "cuGraphReleaseUserObject: the graph has fewer");
     }
-    return CUDA_SUCCESS;  // as hardware says even then
+    return CUDA_SUCCESS;  // hardware returns success even then
   });
 }

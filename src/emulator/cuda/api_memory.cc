@@ -1,4 +1,4 @@
-// cudaMalloc-style and pinned memory, pointer queries.
+// Memory of cuMemAlloc, pinned host memory, and queries about pointers.
 #include <algorithm>
 
 #include "src/base/bytes.h"
@@ -11,10 +11,10 @@ namespace {
 
 enum class Kind { kLinear, kPinnedHost };
 
-// Memory with addresses of its own, made and freed as one.
+// Makes memory with its own addresses; one call makes it and one call frees it.
 CUresult AllocateWhole(Machine& machine, Kind kind, const CUmemLocation& location, size_t bytes, CUdeviceptr* address) {
   if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  // A device hands out whole pages of 2 MiB to cuMemAlloc; here small allocations do not share one.
+  // Hardware gives cuMemAlloc whole pages of 2 MiB, and small allocations share a page. Here each has its own.
   const std::optional<uint64_t> rounded = commpool::internal::CheckedRoundUp(bytes, machine.description.granularity());
   if (!rounded) return CUDA_ERROR_OUT_OF_MEMORY;
   CUmemAllocationProp properties = {};
@@ -45,7 +45,7 @@ CUresult FreeWhole(Machine& machine, std::unique_lock<std::mutex>& lock, Kind ki
     return CUDA_ERROR_INVALID_VALUE;
   }
   const uint64_t bytes = mapping->bytes;
-  // The call waits for the device, as on hardware, so work in flight is allowed. Registered memory is still a mistake.
+  // Hardware waits for the device in this call, so work may still run. Memory that is still registered is a mistake.
   while (machine.scheduler.PendingUse(address, bytes) != nullptr) {
     for (const auto& context : machine.contexts) machine.scheduler.WaitForDevice(lock, context->device);
   }
@@ -58,8 +58,8 @@ CUresult FreeWhole(Machine& machine, std::unique_lock<std::mutex>& lock, Kind ki
   return machine.addresses.Free(address, bytes);
 }
 
-// The allocation that holds an address. A pool's memory is mapped in steps, and allocations take parts of steps. Empty
-// where a pool has allocated nothing.
+// Finds the allocation that holds an address. A pool maps memory in steps, and an allocation takes a part of some
+// steps. Returns an empty range if the pool has allocated nothing there.
 AsyncExtent AllocationAt(const Machine& machine, const MappedRange* mapping, CUdeviceptr address) {
   if (mapping == nullptr) return {};
   if (!mapping->of_pool) return {mapping->address, mapping->requested};
@@ -154,7 +154,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
       case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
         *static_cast<int*>(data) = on_device ? location.id : CurrentContext() == nullptr ? 0 : CurrentDevice();
         return CUDA_SUCCESS;
-      case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:  // for the current context, where that may access it
+      case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:  // for the current context, if that may access it
         if (CurrentContext() != nullptr && !machine.MayAccess(*mapping, CurrentDevice()))
           return CUDA_ERROR_INVALID_VALUE;
         *static_cast<CUdeviceptr*>(data) = address;

@@ -1,5 +1,5 @@
-// Multicast objects, for the emulated NCCL and for programs that make their own. Results follow the driver API's
-// documentation. Nobody asked hardware: a multicast object can hang the whole machine there.
+// Multicast objects, for the emulated NCCL and for programs that make their own. Results follow the documentation of
+// the driver API. Nobody compared them with hardware, because a multicast object can hang a whole machine.
 #include <algorithm>
 #include <string>
 
@@ -13,7 +13,7 @@ constexpr uint64_t kRecommendedMulticastGranularity = uint64_t{512} << 20;
 
 bool Supported(const Machine& machine) { return std::string(machine.description.Value("multicast")) == "yes"; }
 
-// Those too that other processes of a communicator add, and this one does not see.
+// The count includes devices that other processes of a communicator add; this process does not see those.
 bool IsDevice(const Machine& machine, CUdevice device) {
   return device >= 0 && device < machine.description.all_devices();
 }

@@ -1,4 +1,4 @@
-// What the emulated NCCL says of NVLink multicast on its windows: src/emulator/extension.h.
+// The emulated NCCL notes here whether NVLink multicast serves its windows (src/emulator/extension.h).
 #include <cstdio>
 
 #include "src/emulator/cuda/api.h"

@@ -17,14 +17,15 @@ std::shared_ptr<Operation> MakeOperation(const char* name) {
   return operation;
 }
 
-// The stream of a call that asks for its progress. An error while it captures, or while another capture forbids it.
+// Finds the stream of a call that asks for its progress. Returns an error while the stream captures, or while another
+// capture forbids the question.
 CUresult FindProgress(Machine& machine, CUstream handle, CUstream_st** stream) {
   CUresult result = FindStream(machine, handle, stream);
   if (result == CUDA_SUCCESS) result = machine.captures.RefuseCaptured(*stream);
   return result == CUDA_SUCCESS ? machine.captures.RefuseUnsafe() : result;
 }
 
-// The same of an event.
+// Does the same for an event.
 CUresult CheckProgress(Machine& machine, const CUevent_st* event) {
   const CUresult result = machine.captures.RefuseCaptured(event);
   return result == CUDA_SUCCESS ? machine.captures.RefuseUnsafe() : result;
@@ -91,7 +92,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
     }
     if (event->marker == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
     std::shared_ptr<Operation> wait = MakeOperation("event wait");
-    wait->waits.push_back(event->marker);  // the record as it is now, whatever is recorded later
+    wait->waits.push_back(event->marker);  // the record at this moment: a later record of the event changes nothing
     return machine.Submit(stream, std::move(wait));
   });
 }

@@ -23,7 +23,7 @@ CUresult CheckProperties(const Machine& machine, const CUmemAllocationProp& prop
   if ((properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0) {
     const std::string fabric = machine.description.Value("fabric");
     if (fabric == "no") return CUDA_ERROR_NOT_SUPPORTED;
-    if (fabric == "denied") return CUDA_ERROR_NOT_PERMITTED;  // no IMEX channel: the usual case
+    if (fabric == "denied") return CUDA_ERROR_NOT_PERMITTED;  // no IMEX channel, as on most machines
   }
   if (properties.allocFlags.gpuDirectRDMACapable != 0 && std::string(machine.description.Value("rdma")) == "no") {
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -46,7 +46,7 @@ bool IsHost(CUmemLocationType type) {
   return type == CU_MEM_LOCATION_TYPE_HOST || type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
 }
 
-// Whether all of the access may be set. Nothing is set before the answer is yes.
+// Checks whether the driver may set all of the access. The caller sets nothing before the answer is yes.
 CUresult CheckDescription(const Machine& machine, const MappedRange& mapping, const CUmemAccessDesc& access) {
   const BankLocation owner = machine.LocationOf(*mapping.physical->bank);
   const bool of_device = owner.kind == BankLocation::Kind::kDevice;
@@ -82,7 +82,7 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocatio
     if (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM && option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    *granularity = machine.description.granularity();  // whatever the location, even one that there is not
+    *granularity = machine.description.granularity();  // the same for every location, even one that does not exist
     return CUDA_SUCCESS;
   });
 }
@@ -107,7 +107,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
     const CUresult result = machine.addresses.Free(address, bytes);
     if (result != CUDA_SUCCESS) return result;
     machine.races.blocks().SetAsleep(address, bytes, false);
-    machine.races.blocks().Forget(address, bytes);  // of memory that slept until now
+    machine.races.blocks().Forget(address, bytes);  // the memory was asleep until now
     return result;
   });
 }
@@ -134,7 +134,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     if (machine.multicasts.Release(handle)) return CUDA_SUCCESS;
     Handle* const found = FindHandle(machine, handle);
     if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (--found->references == 0) machine.handles.erase(handle);  // the memory lives on while it is mapped
+    if (--found->references == 0) machine.handles.erase(handle);  // mappings keep the memory alive
     return CUDA_SUCCESS;
   });
 }
@@ -180,7 +180,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
       bytes);
 }
 
-// Hardware accepts an empty range and gaps; only half a mapping is an error.
+// Hardware accepts an empty range and gaps. Only a part of a mapping is an error.
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   return Call(
       "cuMemUnmap", Needs::kInitialised,
@@ -261,7 +261,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
     if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
     std::shared_ptr<Physical> physical;
-    // The handle is the descriptor itself, passed as a pointer.
+    // The handle is the descriptor itself, cast to a pointer.
     const CUresult result = ImportPhysical(machine, static_cast<int>(reinterpret_cast<intptr_t>(shareable)), &physical);
     if (result == CUDA_SUCCESS) *handle = AddHandle(machine, std::move(physical));
     return result;

@@ -12,12 +12,12 @@ namespace commpool::internal::emulator {
 
 namespace {
 
-// Holes stay between allocations, so that a pool needs more addresses than there is memory.
+// Holes stay between allocations, so a pool needs more addresses than it has memory.
 constexpr uint64_t kRoomToSpread = 2;
 constexpr const char* kAllocationKind = "stream-ordered memory";
 constexpr const char* kPoolKind = "memory pool";
 
-// For the leak report, which knows resources by a pointer.
+// The leak report knows resources by a pointer.
 const void* Identity(CUdeviceptr address) { return reinterpret_cast<const void*>(address); }
 
 std::string Describe(CUdeviceptr address, uint64_t bytes) {
@@ -152,7 +152,7 @@ void AsyncMemory::GiveBack(CUmemoryPool pool, const AsyncExtent& extent) {
                            running ? AddressSpace::Leave::kScrap : AddressSpace::Leave::kNothing);
 }
 
-// Virtual time decides, so that the speed of this machine changes nothing.
+// Virtual time decides, so the speed of this machine changes nothing.
 bool AsyncMemory::IsDone(const StreamPoint& point) const {
   return IsOver(*point.operation) && point.operation->end_us <= machine_.scheduler.host_time_us;
 }
@@ -258,7 +258,7 @@ void AsyncMemory::HostWaitedForDevice(int device) {
 
 void AsyncMemory::Settle(const std::function<bool(const StreamPoint&)>& waited_for) {
   for (auto next = pools_.begin(); next != pools_.end();) {
-    CUmemoryPool const pool = next++->first;  // removing it leaves the others
+    CUmemoryPool const pool = next++->first;  // erasing it leaves the other iterators valid
     pool->decisions.Settle(waited_for);
     Trim(pool, pool->destroyed ? 0 : pool->decisions.release_threshold);
     RemoveIfUnused(pool);

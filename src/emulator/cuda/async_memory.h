@@ -1,7 +1,7 @@
-// Stream-ordered memory: the machine's pools, the memory behind them, the operations that allocate and free.
+// Stream-ordered memory: the machine's pools, the memory behind them, and the operations that allocate and free.
 //
-// A pool has addresses of its own, of which steps are backed as its decisions (async_pool.h) ask for them. Guarded by
-// the machine's lock.
+// A pool reserves addresses once. It backs them step by step, as async_pool.h decides. The machine's lock guards
+// everything here.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_ASYNC_MEMORY_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_ASYNC_MEMORY_H_
 
@@ -17,29 +17,30 @@
 #include "src/emulator/cuda/async_pool.h"
 #include "src/emulator/cuda/operation.h"
 
-// A pool, as programs hold it.
+// The object behind a program's handle of a pool.
 struct CUmemPoolHandle_st {
   CUmemPoolHandle_st(int owner, uint64_t span, uint64_t limit) : device(owner), decisions(span, limit) {}
 
   const int device;
   CUmemAllocationHandleType handle_types = CU_MEM_HANDLE_TYPE_NONE;
-  bool destroyed = false;    // goes once its last allocation has been freed
-  std::set<int> accessible;  // devices that may read and write
+  bool destroyed = false;    // the pool goes when the program frees its last allocation
+  std::set<int> accessible;  // the devices that may read and write
   CUdeviceptr base = 0;      // 0 until it grows for the first time
   commpool::internal::emulator::AsyncPool decisions;
   std::map<CUdeviceptr, commpool::internal::emulator::StreamPoint>
-      allocations;  // live, by address; where they were made
+      allocations;  // live allocations: address -> call stack of the allocation
 };
 
 namespace commpool::internal::emulator {
 
 class Machine;
 
+// Owns the process's stream-ordered pools. The machine holds it; api_async_memory.cc and cuMemFree call it.
 class AsyncMemory {
  public:
   explicit AsyncMemory(Machine& machine) : machine_(machine) {}
 
-  // Errors are those of the driver's calls. A handle that is none, or no more, is no pool.
+  // Returns the errors of the driver calls. A handle that is unknown or destroyed is not a pool.
   bool IsPool(CUmemoryPool pool) const;
   CUmemoryPool DefaultOf(int device);
   CUmemoryPool CurrentOf(int device);
@@ -50,24 +51,24 @@ class AsyncMemory {
 
   CUresult Allocate(CUmemoryPool pool, uint64_t bytes, CUstream_st* stream, CUdeviceptr* address);
   CUresult FreeAsync(CUdeviceptr address, CUstream_st* stream);
-  // At once, without waiting, as the driver's cuMemFree of such memory: operations still to use it are reported.
+  // Frees at once, without waiting, as the driver's cuMemFree does. Reports operations that will still use the memory.
   CUresult Free(CUdeviceptr address);
 
   struct Allocation {
     CUmemoryPool pool = nullptr;
     CUdeviceptr address = 0;
-    uint64_t bytes = 0;  // as asked for
+    uint64_t bytes = 0;  // the bytes that the program asked for
   };
-  // The live allocation that holds an address.
+  // Finds the live allocation that holds an address.
   std::optional<Allocation> Find(CUdeviceptr address) const;
 
-  // Gives back what is free beyond `keep` bytes, as far as the host has waited for it to be free.
+  // Gives free memory beyond `keep` bytes back, if the host has waited for the frees.
   void Trim(CUmemoryPool pool, uint64_t keep);
-  // The host has waited for a stream, an event or a device: pools shrink to their thresholds.
+  // Call it when the host has waited for a stream, an event or a device: pools then shrink to their thresholds.
   void HostWaitedFor(const StreamReach& reach);
   void HostWaitedForDevice(int device);
 
-  // Reports an operation that uses memory of a pool outside the time between allocation and free.
+  // Reports an operation that uses memory of a pool before its allocation or after its free.
   void CheckLife(const Operation& operation);
 
  private:
@@ -78,14 +79,14 @@ class AsyncMemory {
   void GiveBack(CUmemoryPool pool, const AsyncExtent& extent);
   void Settle(const std::function<bool(const StreamPoint&)>& waited_for);
   bool IsDone(const StreamPoint& point) const;
-  // What both ways to free have in common.
+  // Both ways to free end here.
   void Freed(CUmemoryPool pool, CUdeviceptr address, const char* call);
 
   Machine& machine_;
   std::map<CUmemoryPool, std::unique_ptr<CUmemPoolHandle_st>> pools_;
   std::map<CUdeviceptr, CUmemoryPool> bases_;
   std::map<int, CUmemoryPool> defaults_;  // by device
-  std::map<int, CUmemoryPool> current_;   // by device, where one was set
+  std::map<int, CUmemoryPool> current_;   // by device, if the program has set one
 };
 
 }  // namespace commpool::internal::emulator

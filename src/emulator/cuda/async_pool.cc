@@ -12,7 +12,7 @@ namespace {
 
 uint64_t EndOf(const AsyncExtent& extent) { return extent.offset + extent.bytes; }
 
-// Adds a stretch that touches none of the map's, and joins it with its neighbours.
+// Adds a stretch that overlaps no other, and joins it with its neighbours.
 void AddStretch(std::map<uint64_t, uint64_t>& stretches, const AsyncExtent& added) {
   uint64_t start = added.offset;
   uint64_t end = EndOf(added);
@@ -30,7 +30,7 @@ void AddStretch(std::map<uint64_t, uint64_t>& stretches, const AsyncExtent& adde
   stretches[start] = end;
 }
 
-// REQUIRES: one stretch holds all of it.
+// REQUIRES: one stretch contains all of it.
 void RemoveStretch(std::map<uint64_t, uint64_t>& stretches, const AsyncExtent& removed) {
   const auto holding = std::prev(stretches.upper_bound(removed.offset));
   const auto [start, end] = *holding;
@@ -69,7 +69,7 @@ std::map<uint64_t, Order> AsyncPool::OrdersOf(const Relate& relate) const {
   for (const auto& [offset, piece] : pieces_) {
     if (piece.live()) continue;
     Order order = piece.point ? relate(*piece.point) : Order::kOwnStream;
-    if (!policies.Allows(order)) order = Order::kNone;  // a dependency of the pool's own does for any
+    if (!policies.Allows(order)) order = Order::kNone;  // the pool may add its own dependency behind any free
     if (policies.Allows(order)) orders[offset] = order;
   }
   return orders;
@@ -93,7 +93,7 @@ std::vector<AsyncExtent> AsyncPool::Runs(const AsyncExtent& within, Order worst,
   return runs;
 }
 
-// The best fit, the lowest among equals.
+// Takes the best fit; among equals the lowest.
 std::optional<AsyncExtent> AsyncPool::FitReserved(uint64_t bytes, Order worst,
                                                   const std::map<uint64_t, Order>& orders) const {
   std::optional<AsyncExtent> best;
@@ -133,7 +133,7 @@ uint64_t Total(const std::vector<AsyncExtent>& extents) {
 
 }  // namespace
 
-// The place that needs the fewest new steps: it begins where free memory does, or where reserved memory begins or ends.
+// Finds the place that needs the fewest new steps. It starts at free memory, or at a border of reserved memory.
 std::optional<AsyncExtent> AsyncPool::FitGrowing(uint64_t bytes, const std::map<uint64_t, Order>& orders) const {
   std::optional<AsyncExtent> best;
   uint64_t least = std::numeric_limits<uint64_t>::max();
@@ -180,7 +180,7 @@ AsyncPool::Plan AsyncPool::PlanFor(uint64_t bytes, const AsyncExtent& place,
   Plan plan{place, bytes, Missing(place), {}};
   for (auto piece = std::prev(pieces_.upper_bound(place.offset)); piece != pieces_.end() && piece->first < EndOf(place);
        ++piece) {
-    // The stream orders its own frees before the allocation anyway.
+    // A stream orders its own frees before the allocation already.
     if (orders.at(piece->first) != Order::kOwnStream) plan.after.push_back(piece->second.point->operation);
   }
   return plan;
@@ -218,13 +218,13 @@ bool AsyncPool::Free(uint64_t offset, std::optional<StreamPoint> point) {
   return true;
 }
 
-// A later free of one stream stands for an earlier one.
+// Of several frees on one stream the last counts, because it runs after the others.
 bool AsyncPool::MayMerge(const Piece& left, const Piece& right) const {
   if (left.live() || right.live() || left.point.has_value() != right.point.has_value()) return false;
   return !left.point || left.point->stream == right.point->stream;
 }
 
-// The piece that holds it afterwards.
+// Returns the merged piece.
 AsyncPool::Pieces::iterator AsyncPool::MergeAround(Pieces::iterator piece) {
   const auto join = [&](Pieces::iterator left, Pieces::iterator right) {
     if (right->second.point && right->second.point->sequence > left->second.point->sequence) {
@@ -256,7 +256,7 @@ std::vector<AsyncExtent> AsyncPool::Release(uint64_t keep) {
     for (uint64_t step = start; step < end; step += kStep) candidates.push_back(step);
   }
   std::vector<AsyncExtent> released;
-  // The highest first: what is in use gathers at the low end.
+  // Releases the highest steps first, so that used memory gathers at the low end.
   for (auto step = candidates.rbegin(); step != candidates.rend() && reserved.current > keep; ++step) {
     const AsyncExtent extent{*step, kStep};
     bool idle = true;

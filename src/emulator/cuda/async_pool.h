@@ -1,6 +1,6 @@
-// What a stream-ordered memory pool decides: which free memory serves an allocation, how much it grows, what it gives
-// back. It maps nothing and submits nothing: addresses are offsets in the pool's own span. Not thread-safe: the
-// machine's lock guards it.
+// Decides for a stream-ordered memory pool: which free memory serves an allocation, how much the pool grows, and what
+// it gives back. It maps nothing and submits nothing; addresses are offsets from the pool's start. It is not
+// thread-safe: the machine's lock guards it.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_ASYNC_POOL_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_ASYNC_POOL_H_
 
@@ -22,19 +22,19 @@ struct AsyncExtent {
   bool operator==(const AsyncExtent&) const = default;
 };
 
-// One operation of a stream: behind a free the memory may be used again, behind an allocation it may be used at all.
+// A position in a stream, after one operation. Memory can be reused after a free, and used after an allocation.
 struct StreamPoint {
   uint64_t stream = 0;
   uint64_t sequence = 0;
   std::shared_ptr<Operation> operation;
 };
 
-// How an allocation stands to an earlier free, the best first.
+// How an allocation is ordered after an earlier free; the best order is first.
 enum class Order {
-  kOwnStream,     // freed on the stream that allocates
-  kBehindEvents,  // events, or the legacy stream, put the allocation behind the free
+  kOwnStream,     // the allocating stream freed it
+  kBehindEvents,  // events, or the legacy stream, order the allocation after the free
   kDone,          // the free has run
-  kNone,          // a dependency of the pool's own is needed
+  kNone,          // the pool must add its own dependency
 };
 
 struct ReusePolicies {
@@ -45,15 +45,16 @@ struct ReusePolicies {
   bool Allows(Order order) const;
 };
 
+// Owns the list of free and used pieces of one pool. AsyncMemory calls it, and carries out what it decides.
 class AsyncPool {
  public:
   static constexpr uint64_t kStep = uint64_t{32} << 20;  // memory comes and goes in steps, as measured on H200s
   static constexpr uint64_t kAlignment = 512;
 
-  // `limit` is the most it may reserve.
+  // The pool reserves at most `limit` bytes.
   explicit AsyncPool(uint64_t span, uint64_t limit = std::numeric_limits<uint64_t>::max());
 
-  // Where an allocation goes, what must be reserved for it, and the frees that it must come after.
+  // The place of an allocation, the steps to reserve for it, and the frees that it must wait for.
   struct Plan {
     AsyncExtent place;
     uint64_t requested = 0;
@@ -61,24 +62,24 @@ class AsyncPool {
     std::vector<std::shared_ptr<Operation>> after;
   };
   using Relate = std::function<Order(const StreamPoint&)>;
-  // Own memory first, then what events and completion give, then growth. Nothing where the span or the limit is too
-  // small. REQUIRES: bytes > 0.
+  // Tries the stream's own memory first, then memory that events or completion make usable, then growth. Returns
+  // nothing if the span or the limit is too small. REQUIRES: bytes > 0.
   std::optional<Plan> Find(uint64_t bytes, const Relate& relate) const;
-  // When it cannot grow: memory that a dependency of the pool's own makes usable.
+  // For a pool that cannot grow: finds memory that needs a dependency which the pool adds itself.
   std::optional<Plan> FindDepending(uint64_t bytes, const Relate& relate) const;
-  // Makes a plan true; its growth has been reserved. REQUIRES: nothing done since it was found.
+  // Carries out a plan whose growth is reserved. REQUIRES: nothing changed since Find returned it.
   void Take(const Plan& plan);
 
-  // False where no allocation begins there. Without a point the memory is anybody's at once.
+  // Returns false if no allocation begins there. Without a point every stream may use the memory at once.
   bool Free(uint64_t offset, std::optional<StreamPoint> point);
 
-  // What was freed at points that the host has waited for is anybody's.
+  // Memory whose free the host has waited for becomes usable by every stream.
   void Settle(const std::function<bool(const StreamPoint&)>& waited_for);
-  // Chooses steps that anybody may use, until no more than `keep` bytes are reserved. They count as given back.
+  // Chooses steps that every stream may use, until at most `keep` bytes stay reserved. It counts them as given back.
   std::vector<AsyncExtent> Release(uint64_t keep);
 
   uint64_t span() const { return span_; }
-  // The live allocation that holds an offset, with the bytes that were asked for.
+  // Finds the live allocation that holds an offset, with the bytes that the program asked for.
   std::optional<AsyncExtent> LiveAt(uint64_t offset) const;
   size_t live() const { return live_; }
 
@@ -96,13 +97,13 @@ class AsyncPool {
  private:
   struct Piece {
     uint64_t bytes = 0;
-    uint64_t requested = 0;  // 0 where free
+    uint64_t requested = 0;  // 0: free
     std::optional<StreamPoint> point;
     bool live() const { return requested != 0; }
   };
   using Pieces = std::map<uint64_t, Piece>;
 
-  // Maximal runs of free pieces that the order allows, clipped to `within`.
+  // Finds the longest runs of free pieces that the order allows, cut to `within`.
   std::vector<AsyncExtent> Runs(const AsyncExtent& within, Order worst, const std::map<uint64_t, Order>& orders) const;
   std::map<uint64_t, Order> OrdersOf(const Relate& relate) const;
   Plan PlanFor(uint64_t bytes, const AsyncExtent& place, const std::map<uint64_t, Order>& orders) const;
@@ -116,8 +117,8 @@ class AsyncPool {
   const uint64_t span_;
   const uint64_t limit_;
   size_t live_ = 0;
-  Pieces pieces_;                       // of the whole span, without gaps
-  std::map<uint64_t, uint64_t> steps_;  // reserved stretches: offset -> end, apart from each other
+  Pieces pieces_;                       // covers the whole span without gaps
+  std::map<uint64_t, uint64_t> steps_;  // reserved stretches: offset -> end; they never touch
 };
 
 }  // namespace commpool::internal::emulator

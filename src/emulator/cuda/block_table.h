@@ -1,5 +1,5 @@
-// Blocks as pools announce them. The driver knows segments only, so a use after a pool's own free breaks none of its
-// rules. Memory that nobody announced is not judged. Not thread-safe: the machine's lock guards it.
+// The blocks that pools announce. The driver knows only segments, so it accepts a use after a pool's own free. Memory
+// that nobody announced is not checked. The table is not thread-safe: the machine's lock guards it.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_BLOCK_TABLE_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_BLOCK_TABLE_H_
 
@@ -18,8 +18,8 @@ namespace commpool::internal::emulator {
 struct AnnouncedBlock {
   CUdeviceptr address = 0;
   uint64_t bytes = 0;
-  uint64_t number = 0;  // in the order of allocations, over all pools
-  uint64_t stream = 0;  // number of the one that it was allocated for
+  uint64_t number = 0;  // counts allocations of all pools
+  uint64_t stream = 0;  // the number of the stream that the block was allocated for
   std::string pool;
   bool freed = false;
 
@@ -31,34 +31,35 @@ struct BlockMisuse {
   std::string details;
 };
 
+// Owns the announced blocks of all pools. The race checker holds it and asks it about each operation.
 class BlockTable {
  public:
   void Allocated(CUdeviceptr address, uint64_t bytes, uint64_t stream, std::string pool);
-  // An address at which no live block starts is ignored: its allocation was not announced.
+  // Ignores an address where no live block starts: nobody announced that allocation.
   void Freed(CUdeviceptr address);
-  // Memory whose pool sleeps: copies of the pool's own run over its blocks, and its blocks outlive their memory.
+  // Marks memory whose pool sleeps. The pool copies over its own blocks then, and the blocks outlive their memory.
   void SetAsleep(CUdeviceptr address, uint64_t bytes, bool asleep);
   bool IsAsleep(CUdeviceptr address) const;
-  // The segment is gone.
+  // Forgets a segment that was unmapped.
   void Forget(CUdeviceptr address, uint64_t bytes);
 
-  // The block that holds an address, freed or not; null where none was announced.
+  // Finds the block that holds an address, live or freed; null if nobody announced one.
   std::shared_ptr<const AnnouncedBlock> At(CUdeviceptr address) const;
-  // What is wrong with a use of the range now. The ends of blocks count when an operation is captured, and not when it
-  // is replayed: the same capture may have been given other blocks there meanwhile.
+  // Says what is wrong with a use of the range now. A capture checks the ends of blocks, a replay does not: the pool
+  // may have given the capture other blocks there since.
   enum class Ends { kCount, kCountedBefore };
   std::optional<BlockMisuse> Check(const commpoolEmulatorRange& range, Ends ends = Ends::kCount) const;
   bool empty() const { return pieces_.empty(); }
 
  private:
-  // The part of a block that no later block has taken.
+  // The part of a block that no later block covers.
   struct Piece {
     CUdeviceptr end;
     std::shared_ptr<AnnouncedBlock> block;
   };
 
-  std::map<CUdeviceptr, Piece> pieces_;          // by their first byte
-  std::map<CUdeviceptr, CUdeviceptr> sleeping_;  // ends by beginnings
+  std::map<CUdeviceptr, Piece> pieces_;          // by first byte
+  std::map<CUdeviceptr, CUdeviceptr> sleeping_;  // begin -> end
   uint64_t last_number_ = 0;
 };
 

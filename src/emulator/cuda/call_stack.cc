@@ -19,17 +19,18 @@ namespace commpool::internal::emulator {
 
 namespace {
 
-constexpr size_t kFrames = 40;  // of which the driver and NCCL take up to fifteen, and commpool's library as many
+constexpr size_t kFrames = 40;  // the driver and NCCL take up to fifteen of them, and commpool's library as many
 constexpr int kDescribedFrames = 4;
-constexpr size_t kCachedWalks = 64;  // a thread
+constexpr size_t kCachedWalks = 64;  // for each thread
 constexpr uintptr_t kNearBytes = 256 << 10;
 
 }  // namespace
 
-// An unwound stack, and where its return addresses lie. Unwinding takes microseconds, and a program issues operations
-// from few places. So a stack with the same frame and the same addresses in the same places is not unwound again.
+// A stack that was unwound, and where its return addresses lie. Unwinding takes microseconds, and a program issues
+// operations from few places. So a stack with the same frame and the same addresses at the same places is not unwound
+// again.
 struct CallStack::Walk {
-  const void* frame = nullptr;  // of Capture; null where it cannot be recognised
+  const void* frame = nullptr;  // the frame of Capture; null: this walk cannot be recognised
   std::array<void*, kFrames> addresses = {};
   std::array<void* const*, kFrames> places = {};
   size_t count = 0;
@@ -50,7 +51,7 @@ _Unwind_Reason_Code AddFrame(_Unwind_Context* context, void* argument) {
   return _URC_NO_REASON;
 }
 
-// The first address is Capture's own and on no stack.
+// Skips the first address: it is Capture's own, and lies on no stack.
 bool IsStill(const Walk& walk, const void* frame) {
   if (walk.frame != frame || walk.count < 2) return false;
   for (size_t index = 1; index < walk.count; ++index) {
@@ -59,7 +60,7 @@ bool IsStill(const Walk& walk, const void* frame) {
   return true;
 }
 
-// False where the machine keeps return addresses elsewhere, or the stack continues on another stack.
+// Returns false if the machine keeps return addresses elsewhere, or if the stack continues on another stack.
 bool CanBeRecognised(const Walk& walk) {
   for (size_t index = 1; index < walk.count; ++index) {
     const auto distance = reinterpret_cast<uintptr_t>(walk.places[index]) - reinterpret_cast<uintptr_t>(walk.frame);
@@ -68,24 +69,24 @@ bool CanBeRecognised(const Walk& walk) {
   return true;
 }
 
-// A return address in words of its file.
+// A return address as text.
 struct StackFrame {
   uintptr_t address = 0;
   Dl_info module = {};
-  std::string symbol;  // mangled; empty where there is none
+  std::string symbol;  // mangled; empty: unknown
 
   explicit StackFrame(void* returns_to) : address(reinterpret_cast<uintptr_t>(returns_to) - 1) {
-    // One byte before it is the call; the address itself may be the first of the next function.
+    // The call is one byte before the return address. The address itself may already be in the next function.
     if (dladdr(reinterpret_cast<const void*>(address), &module) != 0) symbol = FunctionAt(address, module);
   }
 };
 
-// Templates of the standard library between a program's functions say nothing.
+// Says whether this is a template of the standard library. Those tell a reader nothing about the program.
 bool IsStandard(const std::string& symbol) {
   return symbol.starts_with("_ZSt") || symbol.starts_with("_ZNSt") || symbol.starts_with("_ZNKSt");
 }
 
-// Without the parameters: they are long, and the function is known by its place.
+// Leaves the parameters out: they are long, and the place identifies the function.
 std::string Demangled(const std::string& symbol) {
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> whole(
@@ -109,8 +110,8 @@ std::string Describe(const StackFrame& frame) {
   return frame.symbol.empty() ? place : Demangled(frame.symbol) + " (" + place + ")";
 }
 
-// Of the emulated NCCL and runtime and of commpool's library only the function that the program called: a program is
-// mended in its own functions.
+// Says whether the program did not call this function itself. Of the emulated NCCL, the emulated runtime and commpool's
+// library a report shows only the function that the program called.
 bool IsInsideLibrary(const StackFrame& frame) {
   const std::string_view file = frame.module.dli_fname == nullptr ? "" : frame.module.dli_fname;
   const auto inside = [&](std::string_view library, std::string_view interface) {

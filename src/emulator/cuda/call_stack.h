@@ -1,4 +1,5 @@
-// Where an operation was issued: return addresses, cheap to take, put into words only for a report. Values: any thread.
+// Where a program issued an operation: return addresses, which are cheap to take. Only a report turns them into text.
+// It is a value: any thread may use one.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_CALL_STACK_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_CALL_STACK_H_
 
@@ -7,18 +8,19 @@
 
 namespace commpool::internal::emulator {
 
+// Owns one list of return addresses, shared with equal ones. Operations, blocks and reports hold it.
 class CallStack {
  public:
   struct Walk;
 
   static CallStack Capture();
 
-  // The innermost callers outside this library, in one line: "Function (module+0x1f) <- ...". Of commpool's library and
-  // of NCCL only the functions that programs call.
+  // Returns the innermost callers outside this library in one line: "Function (module+0x1f) <- ...". Of commpool's
+  // library and of NCCL it shows only the functions that programs call.
   std::string Describe() const;
 
  private:
-  std::shared_ptr<const Walk> walk_;  // shared by what was issued from one place
+  std::shared_ptr<const Walk> walk_;  // shared by all operations from one place
 };
 
 }  // namespace commpool::internal::emulator

@@ -72,9 +72,9 @@ CUresult Captures::End(CUstream_st* stream, std::unique_ptr<CUgraph_st>* graph) 
   const std::shared_ptr<StreamCapture> capture = Shared(stream);
   if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
   if (capture->origin != stream) return Invalidate(*capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
-  // Every other answer ends the capture, even the one to another thread.
+  // Every other answer ends the capture, even an error that another thread gets.
   Close(*capture);
-  std::unique_ptr<CUgraph_st> captured = std::move(capture->graph);  // goes with every error
+  std::unique_ptr<CUgraph_st> captured = std::move(capture->graph);  // an error path destroys it
   if (capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != std::this_thread::get_id()) {
     return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;

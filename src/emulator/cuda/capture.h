@@ -1,7 +1,7 @@
 // Stream capture: which streams capture, what they have captured, and which calls that forbids.
 //
-// Answers are those of an H200 with driver 580: a call that breaks a rule invalidates the captures concerned, and the
-// program must still end them. Guarded by the machine's lock.
+// The answers are those of an H200 with driver 580. A call that breaks a rule invalidates its captures, and the program
+// must still end them. The machine's lock guards everything here.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_CAPTURE_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_CAPTURE_H_
 
@@ -23,7 +23,7 @@ class Machine;
 
 // One capture, from its beginning to its end.
 struct StreamCapture {
-  // What the next node of a stream depends on; with edges, for calls that ask for them.
+  // The nodes that the next node of a stream depends on. It has edges too, for calls that ask for them.
   struct Tail {
     std::vector<CUgraphNode> nodes;
     std::vector<CUgraphEdgeData> edges;
@@ -35,36 +35,38 @@ struct StreamCapture {
   std::thread::id thread;
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   bool invalidated = false;
-  bool ended = false;  // events may still know it
+  bool ended = false;  // events may still refer to it
   std::unique_ptr<CUgraph_st> graph;
-  std::map<CUstream_st*, Tail> tails;  // of the origin and of every stream that joined
-  Tail departed;                       // of joined streams that were destroyed meanwhile
+  std::map<CUstream_st*, Tail> tails;  // the origin and every stream that joined
+  Tail departed;                       // from joined streams that the program has destroyed
 
-  // Whether what the other streams captured comes before the origin's end.
+  // Says whether all work of the other streams comes before the origin's end.
   bool IsJoined() const;
 };
 
+// Owns the captures of this process that have not ended. The machine holds it; functions of streams, events and graphs
+// ask it.
 class Captures {
  public:
-  // The capture that a stream is in; null where it captures nothing.
+  // Returns the capture that a stream belongs to; null if it captures nothing.
   StreamCapture* Of(const CUstream_st* stream) const;
 
-  // The API functions of these names, once their arguments are checked.
+  // Carry out the API functions of these names. The caller has checked the arguments.
   CUresult Begin(CUstream_st* stream, CUstreamCaptureMode mode, UserObjects& objects);
   CUresult End(CUstream_st* stream, std::unique_ptr<CUgraph_st>* graph);
   CUresult Record(CUevent_st* event, CUstream_st* stream);
-  // REQUIRES: the stream captures, or IsCaptured(event). `legacy`: the stream is the legacy one.
+  // REQUIRES: the stream captures, or IsCaptured(event). `legacy`: this is the legacy stream.
   CUresult Wait(CUstream_st* stream, CUevent_st* event, bool legacy);
-  // Makes a node of an operation.
+  // Adds an operation as a node.
   CUresult AddNode(CUstream_st* stream, Operation operation);
 
   bool IsCaptured(const CUevent_st* event) const { return records_.contains(event); }
-  // A record outside of any capture has taken the place of the captured one, or the event is gone.
+  // Call it when the event was recorded again outside of any capture, or destroyed.
   void Forget(const CUevent_st* event) { records_.erase(event); }
-  // The stream is destroyed.
+  // Call it when the program destroys the stream.
   void Forget(CUstream_st* stream);
 
-  // The error, if any, of a call of the calling thread that...
+  // Return the error, if any, when the calling thread...
   CUresult RefuseUnsafe();                      // ...waits, or changes what a replay would not change
   CUresult RefuseCaptured(const CUstream_st*);  // ...asks for the progress of a stream
   CUresult RefuseCaptured(const CUevent_st*);   // ...or of an event
@@ -95,10 +97,10 @@ class Captures {
   uint64_t next_id_ = 1;
 };
 
-// How the calling thread takes captures: cuThreadExchangeStreamCaptureMode.
+// The capture mode of the calling thread (cuThreadExchangeStreamCaptureMode).
 CUstreamCaptureMode& ThreadCaptureMode();
 
-// Whether a stream (as Scheduler::Resolve gives it) captures although no pool was told: commpool's pools serve only
+// Says whether a stream (from Scheduler::Resolve) captures although nobody told a pool. commpool's pools serve only
 // captures that are announced.
 bool IsUnannouncedCapture(const Machine& machine, const CUstream_st* stream);
 

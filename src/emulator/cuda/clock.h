@@ -1,6 +1,6 @@
-// Vector clocks: which operations of which streams came before something. Values: any thread.
+// Vector clocks: which operations of which streams came before something. They are values: any thread may use one.
 //
-// A component is a stream, in any process. A clock says of each component how far its work is known to have come.
+// A component is one stream of one process. For each component a clock says how much of its work has surely ended.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_CLOCK_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_CLOCK_H_
 
@@ -10,33 +10,34 @@
 
 namespace commpool::internal::emulator {
 
-// One moment of one component: what a clock covers or not.
+// One moment of one component. A clock covers it or does not.
 struct Moment {
   uint64_t component = 0;
   uint64_t count = 0;
 };
 
+// Owns one entry for each component that it knows. The race checker and the scheduler make clocks and join them.
 class Clock {
  public:
-  // How far a component has come: 0 for one that is not known.
+  // Returns how far a component has come; 0 if the clock does not know it.
   uint64_t Of(uint64_t component) const;
   void Set(const Moment& moment);
 
   bool Covers(const Moment& moment) const { return Of(moment.component) >= moment.count; }
   bool Covers(const Clock& other) const;
-  // Afterwards this clock covers what either of the two did.
+  // Afterwards this clock covers what either clock covered.
   void Join(const Clock& other);
   bool empty() const { return entries_.empty(); }
 
-  // As words that travel in messages. Words of any content can be read; those that mean nothing are ignored.
+  // Turns the clock into words for a message, and back. Any words can be read: invalid ones are ignored.
   std::vector<uint64_t> ToWords() const;
   static Clock FromWords(const uint64_t* words, size_t count);
 
  private:
-  std::vector<Moment> entries_;  // sorted by component, none with count 0
+  std::vector<Moment> entries_;  // sorted by component; no count is 0
 };
 
-// A stream's component, and what is known once all that it has run so far has ended.
+// The component of a stream, and the clock after all its finished work.
 struct StreamClock {
   uint64_t component = 0;
   Clock clock;

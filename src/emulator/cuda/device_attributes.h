@@ -1,4 +1,4 @@
-// What a device says of itself: an H200's figures, and what the description declares. Any thread.
+// The attributes of a device: those of an H200, and those that the description declares. Any thread may ask.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_DEVICE_ATTRIBUTES_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_DEVICE_ATTRIBUTES_H_
 
@@ -8,7 +8,7 @@
 
 namespace commpool::internal::emulator {
 
-// 0 for what is not emulated.
+// Returns 0 for an attribute that the emulator does not have.
 int AttributeOf(const Description& description, CUdevice_attribute attribute, int device);
 
 }  // namespace commpool::internal::emulator

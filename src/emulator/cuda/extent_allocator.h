@@ -1,5 +1,5 @@
-// Hands out pieces of a line of bytes: best fit, lowest first among equals, merged when they come back. Not
-// thread-safe.
+// Hands out pieces of a range of bytes. It takes the best fit, and the lowest among equals; freed pieces merge with
+// their neighbours. It is not thread-safe.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_EXTENT_ALLOCATOR_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_EXTENT_ALLOCATOR_H_
 
@@ -11,13 +11,14 @@
 
 namespace commpool::internal::emulator {
 
+// Owns the list of free pieces of one memory bank, which calls it.
 class ExtentAllocator {
  public:
   ExtentAllocator(uint64_t start, uint64_t bytes);
 
-  // The offset of a free piece; nothing where none is large enough. REQUIRES: bytes > 0.
+  // Returns the offset of a free piece, or nothing if none is large enough. REQUIRES: bytes > 0.
   std::optional<uint64_t> Allocate(uint64_t bytes);
-  // REQUIRES: a piece that Allocate gave.
+  // REQUIRES: Allocate returned this piece.
   void Free(uint64_t offset, uint64_t bytes);
 
  private:

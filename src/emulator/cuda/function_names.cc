@@ -14,7 +14,7 @@ namespace commpool::internal::emulator {
 
 namespace {
 
-// A whole file in memory; empty where it cannot be read.
+// Owns a whole file in memory, for FunctionAt. It is empty if the file cannot be read.
 class MappedFile {
  public:
   explicit MappedFile(const char* name) {
@@ -32,7 +32,7 @@ class MappedFile {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
-  // `count` items at an offset; null where the file does not hold them.
+  // Returns `count` items at an offset; null if they do not fit into the file.
   template <typename Item>
   const Item* At(uint64_t offset, uint64_t count = 1) const {
     const bool held = offset <= bytes_ && count <= (bytes_ - offset) / sizeof(Item) && offset % alignof(Item) == 0;
@@ -44,7 +44,7 @@ class MappedFile {
   size_t bytes_ = 0;
 };
 
-// A program is called what it was started as, which need not be a path.
+// dladdr gives a program the name that it was started with, which need not be a path.
 const char* FileOf(const Dl_info& module) {
   Dl_info program = {};
   const bool found = dladdr(reinterpret_cast<const void*>(getauxval(AT_PHDR)), &program) != 0;

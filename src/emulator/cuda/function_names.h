@@ -1,5 +1,5 @@
-// Names of functions from the full symbol tables of the files that they were loaded from. dladdr knows exported names
-// only, and a program exports none. Slow: for reports. Any thread.
+// Finds names of functions in the full symbol tables of their files. dladdr knows exported names only, and a program
+// exports none. It is slow, so only reports use it. Any thread may call it.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_FUNCTION_NAMES_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_FUNCTION_NAMES_H_
 
@@ -10,7 +10,7 @@
 
 namespace commpool::internal::emulator {
 
-// As a linker knows it, not demangled; empty for what no table names. `module` is dladdr's answer for the address.
+// Returns the mangled name; empty if no table has one. `module` is dladdr's answer for the address.
 std::string FunctionAt(uintptr_t address, const Dl_info& module);
 
 }  // namespace commpool::internal::emulator

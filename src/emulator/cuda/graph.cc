@@ -16,7 +16,7 @@ std::shared_ptr<Operation> Boundary(const char* name) {
   return operation;
 }
 
-// The operation that a node is at one replay.
+// Makes the operation of a node for one replay.
 std::shared_ptr<Operation> Replayed(Machine& machine, const CUgraphNode_st& node) {
   auto operation = std::make_shared<Operation>(node.operation);
   operation->origin = Operation::Origin::kReplayed;
@@ -76,12 +76,12 @@ void Graphs::Launch(Machine& machine, CUgraphExec_st& executable, CUstream_st* s
     for (const CUgraphNode_st* dependency : node->dependencies) operation->after.push_back(replayed.at(dependency));
     replayed.emplace(node.get(), operation);
     end->after.push_back(operation);
-    // A stream of its own, which goes when the node has run: the declared order is the only one.
+    // Each node gets a stream of its own, which goes when the node has run. So only the declared order holds.
     CUstream_st* const branch = scheduler.CreateStream(node->device, CU_STREAM_NON_BLOCKING, 0);
     scheduler.Submit(branch, std::move(operation));
     scheduler.DestroyStream(branch);
   }
-  end->run = [objects = executable.objects](const Pointers&, const Pointers&) {};  // holds them until it has run
+  end->run = [objects = executable.objects](const Pointers&, const Pointers&) {};  // keeps them alive until it has run
   scheduler.Submit(stream, end);
   executable.last = end;
 }

@@ -1,8 +1,8 @@
-// Graphs: captured operations with the order between them, and their replay.
+// Graphs: captured operations, the order between them, and their replay.
 //
-// A node keeps an operation as it was captured; each replay submits a copy, so what it touches is checked each time.
-// Captured nodes never change, so an executable graph shares them with the graph that it was made from, and outlives
-// it. Guarded by the machine's lock.
+// A node keeps an operation as it was captured. Each replay submits a copy, so the emulator checks its ranges each
+// time. Captured nodes never change, so an executable graph shares them with its graph, and outlives it. The machine's
+// lock guards everything here.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_GRAPH_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_GRAPH_H_
 
@@ -26,10 +26,10 @@ struct CUgraphNode_st {
 
 namespace commpool::internal::emulator {
 
-// Dependencies come before what depends on them.
+// A node comes after the nodes that it depends on.
 using Nodes = std::vector<std::shared_ptr<CUgraphNode_st>>;
 
-// The name of an operation among the nodes that touches the range; null where there is none.
+// Returns the name of an operation among the nodes that touches the range; null if none does.
 const char* UserAmong(const Nodes& nodes, CUdeviceptr address, uint64_t bytes);
 
 }  // namespace commpool::internal::emulator
@@ -43,7 +43,7 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
   commpool::internal::emulator::Nodes nodes;
-  // Shared with launches that have not ended, so that the objects outlive an executable graph destroyed meanwhile.
+  // Launches that have not ended share it, so the objects outlive an executable graph that the program destroys early.
   std::shared_ptr<const commpool::internal::emulator::ObjectReferences> objects;
   std::shared_ptr<commpool::internal::emulator::Operation> last;  // the end of its last launch
 };
@@ -52,6 +52,7 @@ namespace commpool::internal::emulator {
 
 class Machine;
 
+// Owns the process's graphs and executable graphs. The machine holds it; api_graph.cc and the end of a capture call it.
 class Graphs {
  public:
   CUgraph Add(std::unique_ptr<CUgraph_st> graph);
@@ -60,11 +61,11 @@ class Graphs {
 
   CUgraphExec Instantiate(const CUgraph_st& graph);
   bool IsExecutable(CUgraphExec executable) const { return executables_.contains(executable); }
-  // What it has launched runs to its end.
+  // Launches of the graph still run to their end.
   bool Destroy(CUgraphExec executable) { return executables_.erase(executable) != 0; }
 
-  // Submits every node: behind what the stream holds and the executable's last launch, and before what the stream gets
-  // next. Nodes without an order between them run in any.
+  // Submits every node: after the work of the stream and the executable's last launch, and before later work of the
+  // stream. Nodes without an order between them run in any order.
   static void Launch(Machine& machine, CUgraphExec_st& executable, CUstream_st* stream);
 
   const char* UserOf(CUdeviceptr address, uint64_t bytes) const;

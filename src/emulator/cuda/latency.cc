@@ -7,7 +7,8 @@ namespace commpool::internal::emulator {
 
 namespace {
 
-// Affine in bytes: the fit to 2 MiB, 256 MiB and 1 GiB. Cost follows the number of calls far more than their size.
+// Cost as a linear function of bytes, fitted to 2 MiB, 256 MiB and 1 GiB. It depends on the number of calls far more
+// than on their size.
 struct Latency {
   const char* call;
   double base_us;
@@ -42,15 +43,15 @@ double LatencyOf(const char* call, uint64_t bytes) {
   return 0.2;
 }
 
-// Fitted to calls over one page of 2 MiB to 4 GiB and over 200 and 2,048 pages. Traces whose calls had 2 to 40 pages of
-// 25 MiB in the mean cost 22 to 25 us a page, whatever the calls.
+// Fitted to calls over one page of 2 MiB to 4 GiB, and over 200 and 2,048 pages. In traces, whose calls had 2 to 40
+// pages of 25 MiB on average, a page cost 22 to 25 us.
 double AccessLatency(size_t mappings, size_t devices, uint64_t bytes) {
   const double gib = static_cast<double>(bytes) / (1 << 30);
   return static_cast<double>(devices) * (18 * static_cast<double>(mappings) + 250 * gib);
 }
 
 double CopyDuration(uint64_t bytes) {
-  constexpr double kBytesPerMicrosecond = 2.0e6;  // 2 TB/s: half of what HBM moves, for it is read and written
+  constexpr double kBytesPerMicrosecond = 2.0e6;  // 2 TB/s: half of the HBM bandwidth, because a copy reads and writes
   return 2.0 + static_cast<double>(bytes) / kBytesPerMicrosecond;
 }
 

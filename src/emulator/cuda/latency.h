@@ -1,4 +1,4 @@
-// How long driver calls take in virtual time: measured on H200s with driver 580 (medians, microseconds).
+// How long driver calls take in virtual time: medians in microseconds, measured on H200s with driver 580.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_LATENCY_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_LATENCY_H_
 
@@ -7,13 +7,14 @@
 
 namespace commpool::internal::emulator {
 
-// Of one call of the host's; 0.2 for what is not in the table.
+// Returns the time of one host call; 0.2 for a call that is not in the table.
 double LatencyOf(const char* call, uint64_t bytes);
 
-// Of letting so many devices into a range of mappings: it follows their number, far more than the calls or the bytes.
+// Returns the time to give devices access to a range. It depends on the number of mappings and devices, far more than
+// on calls or bytes.
 double AccessLatency(size_t mappings, size_t devices, uint64_t bytes);
 
-// Device time of a copy or a memset of that many bytes.
+// Returns the device time of a copy or a memset of so many bytes.
 double CopyDuration(uint64_t bytes);
 
 }  // namespace commpool::internal::emulator

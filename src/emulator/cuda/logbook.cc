@@ -63,7 +63,7 @@ std::optional<std::string> Logbook::HolderOf(CUdeviceptr address, uint64_t bytes
 
 void Logbook::Report(const std::string& rule, const std::string& details) {
   std::string report = rule + (details.empty() ? "" : ": ") + details;
-  // Where operations were issued says more than where that was noticed.
+  // The place where an operation was issued says more than the place where the emulator noticed the problem.
   const bool placed = details.find("issued at ") != details.npos || details.find("allocated at ") != details.npos;
   if (!placed) report += "; noticed in " + CallStack::Capture().Describe();
   std::fprintf(stderr, "commpool emulator: broken rule: %s\n", report.c_str());

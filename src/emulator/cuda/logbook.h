@@ -1,5 +1,5 @@
-// What tests ask the emulator: it counts calls, injects faults, and lists broken rules and other libraries' resources.
-// Guarded by the machine's lock.
+// Keeps what tests ask the emulator for: the number of calls, injected faults, broken rules, and resources of the other
+// emulated libraries. The machine's lock guards it.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_LOGBOOK_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_LOGBOOK_H_
 
@@ -17,11 +17,12 @@
 
 namespace commpool::internal::emulator {
 
+// Owns those counts and lists for this process. The machine holds it; every API function enters it.
 class Logbook {
  public:
   explicit Logbook(const Description& description);
 
-  // Counts a call. Returns the result of an injected fault, if the call has one.
+  // Counts a call. Returns the result of an injected fault, if this call has one.
   std::optional<int> Enter(const std::string& call);
   uint64_t Count(const std::string& call) const;
   void Inject(const DeclaredFault& fault) { faults_.push_back(fault); }
@@ -33,10 +34,10 @@ class Logbook {
 
   void Hold(CUdeviceptr address, uint64_t bytes, const std::string& holder);
   void Unhold(CUdeviceptr address, uint64_t bytes);
-  // The holder of a part of the range; nothing where there is none.
+  // Returns who holds a part of the range; nothing if nobody does.
   std::optional<std::string> HolderOf(CUdeviceptr address, uint64_t bytes) const;
 
-  // With the program's functions that led to it, where `details` does not say where operations were issued.
+  // Adds the call stack of the program, unless `details` says already where operations were issued.
   void Report(const std::string& rule, const std::string& details);
   const std::vector<std::string>& reports() const { return reports_; }
   void ClearReports() { reports_.clear(); }

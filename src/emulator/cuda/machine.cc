@@ -9,7 +9,7 @@ namespace commpool::internal::emulator {
 
 namespace {
 
-// A program that mistypes its machine must not run on another one.
+// A program that mistypes its machine must not run on another machine.
 Description ReadDescription() {
   Result<Description> description = Description::OfEnvironment();
   if (description.ok()) return *description;
@@ -48,7 +48,7 @@ CUresult Machine::Initialise() {
   const auto make = [this](Kind kind, int count, uint64_t bytes, std::vector<std::shared_ptr<MemoryBank>>* banks) {
     while (banks->size() < static_cast<size_t>(count)) {
       const int place = static_cast<int>(banks->size());
-      // Other processes may see other devices: what they import names the machine's.
+      // Other processes may see other devices, so an import names the machine's number.
       const int32_t number = kind == Kind::kDevice ? description.NumberOf(place) : place;
       std::shared_ptr<MemoryBank> bank = MemoryBank::Make({kind, number}, bytes);
       if (bank == nullptr) return false;
@@ -77,7 +77,7 @@ CUresult Machine::BankOf(const CUmemLocation& location, std::shared_ptr<MemoryBa
     case CU_MEM_LOCATION_TYPE_HOST:
       *bank = numa_banks[0];
       return CUDA_SUCCESS;
-    default:  // HOST_NUMA_CURRENT among them, as measured on hardware
+    default:  // includes HOST_NUMA_CURRENT, as measured on hardware
       return CUDA_ERROR_INVALID_VALUE;
   }
 }
@@ -126,7 +126,7 @@ void Machine::ReportIfInUse(CUdeviceptr address, uint64_t bytes, const char* wha
   if (const std::optional<std::string> holder = logbook.HolderOf(address, bytes)) {
     logbook.Report("memory unmapped while registered", std::string(what) + " while held by " + *holder);
   }
-  if (races.blocks().IsAsleep(address)) return;  // a replay meanwhile is what is wrong
+  if (races.blocks().IsAsleep(address)) return;  // a replay over sleeping memory is reported elsewhere
   const char* const of_graph = graphs.UserOf(address, bytes);
   if (const char* name = of_graph != nullptr ? of_graph : captures.UserOf(address, bytes)) {
     logbook.Report("unmapped while a live graph uses it",

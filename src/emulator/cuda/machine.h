@@ -1,7 +1,7 @@
-// The emulated machine of this process: one state, as a driver has one, under one lock.
+// The emulated machine of this process: one state under one lock, like a driver's.
 //
-// It is made by the first call and never destroyed, so that a process may exit in any order. Workers run operations
-// without the lock; everything else holds it.
+// The first call makes it, and nothing destroys it, so a process may exit in any order. Workers run operations without
+// the lock; everything else holds it.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_MACHINE_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_MACHINE_H_
 
@@ -26,13 +26,13 @@
 #include "src/emulator/cuda/user_objects.h"
 #include "src/emulator/description.h"
 
-// A primary context. The handle that programs see points to it.
+// A primary context. A program's handle points to it.
 struct CUctx_st {
   int device = 0;
   int retained = 0;
   unsigned flags = 0;
   std::set<int> enabled_peers;
-  CUresult sticky = CUDA_SUCCESS;  // the first error that lost the context
+  CUresult sticky = CUDA_SUCCESS;  // the first error; it lost the context
 };
 
 namespace commpool::internal::emulator {
@@ -42,12 +42,13 @@ struct Handle {
   int references = 1;
 };
 
-// What the emulated NCCL says of one window: no reason where it could be used with NVLink multicast.
+// What the emulated NCCL noted about one window. Without a reason, NVLink multicast could serve the window.
 struct NvlsNote {
   uint64_t bytes = 0;
   std::string reason;
 };
 
+// Owns all state of the emulated driver. Every API function and every worker uses it.
 class Machine {
  public:
   static Machine& Get();
@@ -55,7 +56,7 @@ class Machine {
   std::mutex mutex;
 
   const Description description;
-  bool initialised = false;                                      // the banks are there
+  bool initialised = false;                                      // the banks exist
   std::vector<std::unique_ptr<CUctx_st>> contexts;               // by device
   std::vector<std::shared_ptr<MemoryBank>> device_banks;         // by device
   std::vector<std::shared_ptr<MemoryBank>> numa_banks;           // by node
@@ -73,33 +74,33 @@ class Machine {
   Captures captures;
   AsyncMemory async_memory{*this};
 
-  // Makes the memory. CUDA_ERROR_OUT_OF_MEMORY where the system has no descriptors or memory for it: a later call makes
-  // the rest.
+  // Makes the banks. Returns CUDA_ERROR_OUT_OF_MEMORY if the system has no descriptors or memory for them; a later call
+  // then makes the rest.
   CUresult Initialise();
 
-  // The bank of a location, or the error of cuMemCreate for one that there is not.
+  // Finds the bank of a location. For a bad location it returns the error of cuMemCreate.
   CUresult BankOf(const CUmemLocation& location, std::shared_ptr<MemoryBank>* bank) const;
 
-  // Where memory lies, in numbers of this process's devices. Banks have the machine's.
+  // Says where memory lies, in device numbers of this process. Banks use the machine's numbers.
   BankLocation LocationOf(const MemoryBank& bank) const;
 
-  // Whether a device may read and write a range; the error that a kernel would get. For a copy one of `copy_devices`
-  // is enough, or the CPU, and cuMemAlloc memory is open to all.
+  // Says whether a device may read and write a range, or returns the error that a kernel would get. For a copy it is
+  // enough that one of `copy_devices` or the CPU may; everybody may access memory of cuMemAlloc.
   CUresult CheckAccess(const commpoolEmulatorRange& range, int device, const std::vector<int>& copy_devices = {});
   bool MayAccess(const MappedRange& mapping, int device) const;
   bool MayCopy(const MappedRange& mapping, const std::vector<int>& copy_devices) const;
 
-  // Puts an operation at a stream's end, or into the graph that the stream captures.
+  // Appends an operation to a stream, or to the graph that the stream captures.
   CUresult Submit(CUstream_st* stream, std::shared_ptr<Operation> operation);
 
-  // Reports a broken rule where operations still to run declare a part of the range.
+  // Reports a broken rule if an operation that has not ended declares a part of the range.
   void ReportIfInUse(CUdeviceptr address, uint64_t bytes, const char* what);
 
  private:
   Machine();
 };
 
-// The current context of the calling thread; null where none is.
+// Returns the current context of the calling thread; null if it has none.
 CUctx_st*& CurrentContext();
 
 }  // namespace commpool::internal::emulator

@@ -123,7 +123,7 @@ void MemoryBank::AddReference(uint32_t record) { header_->records[record].refere
 void MemoryBank::Release(uint32_t record) {
   ExtentRecord& extent = header_->records[record];
   if (!space_) {
-    // The contents go before the record does: once it is free the owner may hand the extent out again.
+    // Frees the contents before the record: the owner may use the extent again as soon as the record is free.
     if (extent.references.load() == 1) Punch(record);
     extent.references.fetch_sub(1);
     return;

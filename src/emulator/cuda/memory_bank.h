@@ -1,9 +1,10 @@
-// The physical memory of one device or NUMA node: one sparse memfd, of which a handle is an extent.
+// The physical memory of one device or NUMA node. It is one sparse memfd, and each handle is an extent of it.
 //
-// One file for all handles, because a file each would need tens of thousands of descriptors. The file begins with a
-// directory of extents and their reference counts, shared with every process that imports one: so memory lives until
-// the last process lets go, and sharing by file descriptor is real. Freed extents are punched. A device maps scattered
-// pages and does not fragment; a file does, so it is sparse and much longer than the memory that it stands for.
+// All handles share one file, because a file for each would need tens of thousands of descriptors. The file begins with
+// a directory of extents and their reference counts. Every process that imports an extent shares that directory: so
+// memory lives until the last process lets go, and sharing by file descriptor is real. Freed extents are punched. A
+// device maps scattered pages and does not fragment, but a file does. So the file is sparse, and much longer than the
+// memory that it stands for.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_MEMORY_BANK_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_MEMORY_BANK_H_
 
@@ -27,7 +28,7 @@ struct BankLocation {
 
 // The directory at the head of the file: plain data in shared memory.
 struct ExtentRecord {
-  std::atomic<uint32_t> references;  // handles and mappings of all processes; 0 is a free record
+  std::atomic<uint32_t> references;  // references of handles and mappings in all processes; 0: a free record
   uint32_t handle_types;
   uint64_t offset;
   uint64_t bytes;
@@ -41,12 +42,13 @@ struct BankHeader {
   ExtentRecord records[kRecords];
 };
 
-// Not thread-safe: the machine's lock guards it. The records themselves are shared between processes.
+// Owns the file and its mapping. The machine holds one for each device and NUMA node, and one for each bank that it
+// imported. It is not thread-safe: the machine's lock guards it. Processes share the records.
 class MemoryBank {
  public:
-  // A bank of this process; null where the system has no descriptor or memory for it.
+  // Makes a bank of this process; null if the system has no descriptor or memory for it.
   static std::unique_ptr<MemoryBank> Make(BankLocation location, uint64_t capacity);
-  // Another process's bank, through a descriptor that it exported; null where the descriptor is none of an emulator's.
+  // Opens another process's bank by an exported descriptor; null if no emulator made the descriptor.
   static std::unique_ptr<MemoryBank> Open(int descriptor);
   ~MemoryBank();
 
@@ -54,21 +56,21 @@ class MemoryBank {
   uint64_t capacity() const { return capacity_; }
   uint64_t used();
   int file() const { return file_.get(); }
-  // Tells banks of different files apart.
+  // differs between banks of different files
   uint64_t identity() const { return identity_; }
   static uint64_t IdentityOf(int descriptor);
 
-  // A record with one reference; nothing where no space is left.
+  // Makes a record with one reference; nothing if no space is left.
   std::optional<uint32_t> Allocate(uint64_t bytes, uint32_t handle_types);
-  // The record of the extent at an offset, with one more reference; nothing where there is none.
+  // Adds a reference to the record of the extent at an offset; nothing if there is none.
   std::optional<uint32_t> Attach(uint64_t offset);
   void AddReference(uint32_t record);
-  // The last reference of all processes punches the extent.
+  // Drops a reference. The last one of all processes punches the extent.
   void Release(uint32_t record);
 
   const ExtentRecord& At(uint32_t record) const { return header_->records[record]; }
 
-  // A new open file whose position is the extent's offset: what an export hands out.
+  // Opens the file anew, at the extent's offset: an export hands this descriptor out.
   int Export(uint32_t record) const;
 
  private:
@@ -81,12 +83,13 @@ class MemoryBank {
   BankHeader* header_ = nullptr;
   uint64_t capacity_ = 0;
   uint64_t identity_ = 0;
-  // Of a bank of this process.
+  // only for a bank of this process
   std::optional<ExtentAllocator> space_;
   uint64_t used_ = 0;
   std::vector<uint32_t> free_records_;
-  uint32_t next_record_ = 0;           // of those that were never used
-  std::set<uint32_t> maybe_released_;  // released here; the last importer may have released them since
+  uint32_t next_record_ = 0;  // the first record that was never used
+  // this process released them; another importer may have released its reference since
+  std::set<uint32_t> maybe_released_;
 };
 
 }  // namespace commpool::internal::emulator

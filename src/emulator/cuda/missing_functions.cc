@@ -1,4 +1,5 @@
-// The functions that the emulator lacks, as exports: who links them and calls one ends with its name.
+// Exports the functions that the emulator lacks. A program may link them; a call ends the process and names the
+// function.
 #pragma GCC visibility push(default)
 #include <cuda.h>
 #pragma GCC visibility pop
@@ -6,8 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-// The exported name is the one that cuda.h maps to, so a stub says it itself; under cuda.h's own it would need the
-// parameters.
+// cuda.h maps the plain name to a versioned one, so the stub spells the exported name itself. Under the plain name it
+// would need the parameters.
 #define COMMPOOL_TEXT_OF(name) #name
 #define COMMPOOL_TEXT(name) COMMPOOL_TEXT_OF(name)
 

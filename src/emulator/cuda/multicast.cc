@@ -24,7 +24,7 @@ CUresult Multicasts::AddDevice(Handle handle, int device) {
   return object.devices.insert(device).second ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// The driver API's documentation of cuMulticastBindMem, in its order.
+// Checks in the order of the driver API's documentation of cuMulticastBindMem.
 MulticastResult Multicasts::Bind(Handle handle, uint64_t offset, const MemoryPart& part, uint64_t granularity) {
   const auto found = objects_.find(handle);
   if (found == objects_.end()) return {CUDA_ERROR_INVALID_VALUE};
@@ -37,7 +37,7 @@ MulticastResult Multicasts::Bind(Handle handle, uint64_t offset, const MemoryPar
   const CUmemLocation& location = part.physical->properties.location;
   if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) return {CUDA_ERROR_NOT_SUPPORTED};
   if (object.devices.size() < properties.numDevices) {
-    // A driver waits here for the missing devices. It would wait for ever if this thread were to add them.
+    // A real driver waits here for the missing devices. If this thread were to add them, it would wait for ever.
     return {CUDA_ERROR_SYSTEM_NOT_READY, "multicast memory bound before all devices were added",
             std::to_string(object.devices.size()) + " of " + std::to_string(properties.numDevices) + " devices"};
   }

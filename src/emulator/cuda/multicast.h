@@ -1,5 +1,5 @@
-// Multicast objects: which devices they span and what memory is bound to them. They are never mapped: the emulated NCCL
-// only needs to know whether NVLink multicast could use the memory. Not thread-safe: the machine's lock guards it.
+// Multicast objects: their devices, and the memory that is bound to them. They are never mapped: the emulated NCCL only
+// asks whether NVLink multicast could use the memory. The class is not thread-safe: the machine's lock guards it.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_MULTICAST_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_MULTICAST_H_
 
@@ -23,26 +23,27 @@ struct MemoryPart {
   uint64_t bytes = 0;
 };
 
-// A broken rule that the result does not tell; empty where there is none.
+// The rule that a call broke, if the result code does not tell it; else empty.
 struct MulticastResult {
   CUresult result = CUDA_SUCCESS;
   std::string broken_rule = {};
   std::string details = {};
 };
 
+// Owns the process's multicast objects. The machine holds it; api_multicast.cc calls it.
 class Multicasts {
  public:
   using Handle = CUmemGenericAllocationHandle;
 
   void Create(Handle handle, const CUmulticastObjectProp& properties);
   CUresult AddDevice(Handle handle, int device);
-  // Offsets and sizes are multiples of `granularity`, the minimum. Memory stays alive while it is bound.
+  // Offsets and sizes are multiples of `granularity`, the minimum. Bound memory stays alive.
   MulticastResult Bind(Handle handle, uint64_t offset, const MemoryPart& part, uint64_t granularity);
   MulticastResult Unbind(Handle handle, int device, uint64_t offset, uint64_t bytes, uint64_t granularity);
 
-  // Whether there was such an object. What is bound to it is let go.
+  // Returns false if there is no such object. Its memory is unbound.
   bool Release(Handle handle);
-  // Live objects, a line each.
+  // one line for each live object
   std::vector<std::string> Describe() const;
 
  private:

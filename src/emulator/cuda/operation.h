@@ -1,4 +1,4 @@
-// One operation of a stream: what it touches, what it waits for, when it ran in virtual time.
+// One operation of a stream: what it touches, what it waits for, and when it ran in virtual time.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_OPERATION_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_OPERATION_H_
 
@@ -23,7 +23,7 @@ namespace commpool::internal::emulator {
 struct AnnouncedBlock;
 struct Operation;
 
-// What an event record leaves: done once everything before it in its stream is.
+// A record of an event. It is done when everything before it in its stream is done.
 struct Marker {
   bool done = false;
   double time_us = 0;
@@ -31,12 +31,12 @@ struct Marker {
   StreamReach reach;
 };
 
-// Host pointers of the declared ranges.
+// host pointers to the declared ranges
 using Pointers = std::vector<void*>;
 
 struct Operation {
   enum class State { kWaiting, kRunning, kDone };
-  // An operation that runs code of the program may block: then it holds its stream, not its device.
+  // An operation that runs the program's code may block. Then it holds its stream, but not its device.
   enum class Pace { kPrompt, kMayBlock };
 
   std::string name;
@@ -44,42 +44,41 @@ struct Operation {
   std::vector<commpoolEmulatorRange> writes;
   double duration_us = 0;
   Pace pace = Pace::kPrompt;
-  // Of a copy: one of these devices must have access. Empty for a kernel: its stream's device must.
+  // For a copy: one of these devices must have access. Empty for a kernel: the stream's device must have it.
   std::vector<int> copy_devices;
 
-  // Runs on the device's worker. Exactly one of the two is set, or neither for markers and waits.
+  // Runs on the device's worker. An operation has either `run` or `start`; markers and waits have neither.
   std::function<void(const Pointers& reads, const Pointers& writes)> run;
-  // Starts something that ends later, by Complete.
+  // Starts something that Complete ends later.
   using Start = std::function<void(commpoolEmulatorOperation handle, const Pointers& reads, const Pointers& writes,
                                    double start_us)>;
   Start start;
-  // Of a captured operation that would start: makes the `start` of one replay; an empty one where it cannot be
-  // repeated.
+  // For a captured operation with `start`: makes the `start` of one replay, or an empty one if it cannot be repeated.
   std::function<Start()> repeat;
-  // Then: under its ranges, where NCCL may have registered them.
+  // And the mappings under its ranges, if NCCL may have registered them.
   std::optional<std::vector<uint64_t>> captured_mappings;
 
-  std::vector<std::shared_ptr<Operation>> after;  // of other streams: the legacy stream's order
+  std::vector<std::shared_ptr<Operation>> after;  // operations of other streams, by the legacy stream's order
   std::vector<std::shared_ptr<Marker>> waits;     // events that the stream was told to wait for
-  std::shared_ptr<Marker> marker;                 // of an event record
+  std::shared_ptr<Marker> marker;                 // for an event record
 
   enum class Origin { kIssued, kReplayed };
   Origin origin = Origin::kIssued;
   int device = 0;
-  uint64_t sequence = 0;    // submission order in the process
+  uint64_t sequence = 0;    // counts submissions of the process
   double submitted_us = 0;  // the host's virtual time at submission
   double end_us = 0;
   State state = State::kWaiting;
 
-  // The race checker's:
-  uint64_t stream = 0;                // number of its stream
-  std::shared_ptr<const Clock> host;  // what the host knew when it submitted it; null once it started
-  Clock clock;                        // what came before it, and itself
-  uint64_t component = 0;             // its stream's, in the clock
-  CallStack issued_at;                // where it was submitted
-  std::vector<std::shared_ptr<const AnnouncedBlock>> blocks;  // announced ones, in which its ranges begin
-  std::set<uint64_t> reported_with;                           // sequences of operations that it was found to race with
-  StreamReach reach;                                          // itself included
+  // For the race checker:
+  uint64_t stream = 0;                                        // the stream's number
+  std::shared_ptr<const Clock> host;                          // what the host knew at submission; null after the start
+  Clock clock;                                                // everything before the operation, and the operation
+  uint64_t component = 0;                                     // the stream's component in the clock
+  CallStack issued_at;                                        // where it was submitted
+  std::vector<std::shared_ptr<const AnnouncedBlock>> blocks;  // announced blocks in which its ranges begin
+  std::set<uint64_t> reported_with;  // sequences of the operations that reports already named as racing with it
+  StreamReach reach;                 // includes the operation
 
   bool Touches(CUdeviceptr address, uint64_t bytes) const {
     const auto overlaps = [&](const commpoolEmulatorRange& range) {

@@ -1,4 +1,4 @@
-// Makes physical memory: one place for cuMemCreate, cuMemAlloc and pinned host memory.
+// Makes physical memory for cuMemCreate, cuMemAlloc and pinned host memory.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_PHYSICAL_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_PHYSICAL_H_
 
@@ -10,11 +10,12 @@
 
 namespace commpool::internal::emulator {
 
-// CUDA_ERROR_OUT_OF_MEMORY where the location is full, and the location's error where there is none.
+// Returns CUDA_ERROR_OUT_OF_MEMORY if the location is full, or the location's own error if it does not exist.
 CUresult MakePhysical(Machine& machine, uint64_t bytes, const CUmemAllocationProp& properties,
                       std::shared_ptr<Physical>* physical);
 
-// Another handle on memory that a process exported; CUDA_ERROR_UNKNOWN for a descriptor that is no export.
+// Makes another handle for memory that a process exported. Returns CUDA_ERROR_UNKNOWN if the descriptor is not an
+// export.
 CUresult ImportPhysical(Machine& machine, int descriptor, std::shared_ptr<Physical>* physical);
 
 }  // namespace commpool::internal::emulator

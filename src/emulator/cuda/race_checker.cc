@@ -11,10 +11,10 @@ namespace commpool::internal::emulator {
 
 namespace {
 
-// Histories forget accesses that nothing can race with any more, each time they have doubled in size.
+// A history drops accesses that can race with nothing any more, each time its size has doubled.
 constexpr size_t kFewPieces = 1024;
 
-// An operation reads at the first of its ticks and writes at the second.
+// An operation takes two ticks: it reads at the first and writes at the second.
 constexpr uint64_t kTicks = 2;
 
 uint64_t RandomProcessNumber() {
@@ -22,7 +22,7 @@ uint64_t RandomProcessNumber() {
   return (uint64_t{device()} << 32) | device();
 }
 
-// Spreads stream numbers over 64 bits, so that those of two processes do not meet.
+// Spreads stream numbers over 64 bits, so that numbers of two processes differ.
 uint64_t Mixed(uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
   value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
@@ -45,7 +45,7 @@ bool IsWithin(const commpoolEmulatorRange& range, const std::vector<commpoolEmul
 RaceChecker::RaceChecker(Logbook& logbook, Mode mode)
     : mode_(mode), logbook_(logbook), process_(RandomProcessNumber()), most_pieces_(kFewPieces) {}
 
-// A new stream takes over a component once the host has waited for all its work: the new stream's work comes later.
+// A new stream takes over a component when the host has waited for all its work: so the new stream's work comes later.
 StreamClock RaceChecker::OpenStream() {
   StreamClock stream;
   if (!on()) return stream;
@@ -118,7 +118,7 @@ void RaceChecker::Started(Operation& operation, const StreamClock& stream) {
 void RaceChecker::Touched(const std::shared_ptr<Operation>& operation, AddressSpace& addresses) {
   if (!on()) return;
   for (const commpoolEmulatorRange& range : operation->reads) {
-    // A write finds every conflict that a read of the same bytes would find.
+    // A write finds every conflict that a read of the same bytes would find, so the read is skipped.
     if (!IsWithin(range, operation->writes)) Touch(AccessKind::kRead, range, operation, addresses);
   }
   for (const commpoolEmulatorRange& range : operation->writes) Touch(AccessKind::kWrite, range, operation, addresses);

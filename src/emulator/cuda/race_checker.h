@@ -1,9 +1,9 @@
-// Finds accesses to the same memory that nothing orders, whatever order the emulator ran them in.
+// Finds accesses to the same memory that nothing orders, in whatever order the emulator ran them.
 //
-// Every operation carries a vector clock (clock.h), made when it starts: of what its stream ran before, of the events
-// and streams that it waited for, and of what the host knew when it submitted it. An earlier access that the clock does
-// not cover was not waited for: a race, where one of the two writes. The host has one clock a process. Guarded by the
-// machine's lock.
+// Every operation carries a vector clock (clock.h). It gets the clock when it starts: the clock covers earlier work of
+// its stream, the events and streams that it waited for, and what the host knew at submission. If the clock does not
+// cover an earlier access, the operation did not wait for it: that is a race, if one of the two writes. The host of a
+// process has one clock. The machine's lock guards everything here.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_RACE_CHECKER_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_RACE_CHECKER_H_
 
@@ -22,9 +22,10 @@
 
 namespace commpool::internal::emulator {
 
+// Owns the host's clock, the histories of memory and the announced blocks. The machine and the scheduler call it.
 class RaceChecker {
  public:
-  enum class Mode { kOff, kOn };  // off, every function does nothing
+  enum class Mode { kOff, kOn };  // kOff: every function does nothing
 
   // `logbook` outlives the checker.
   RaceChecker(Logbook& logbook, Mode mode);
@@ -34,27 +35,27 @@ class RaceChecker {
   StreamClock OpenStream();
   void CloseStream(const StreamClock& stream);
 
-  // The history of physical memory: one for all its handles in this process. Null where the checker is off.
+  // Returns the history of physical memory. All its handles in this process share it. Null if the checker is off.
   enum class Memory { kFresh, kImported };
   std::shared_ptr<AccessHistory> HistoryOf(uint64_t physical, Memory memory);
 
-  // Submission: notes what the host knew and where the call was made, and checks the announced blocks.
+  // At submission: notes what the host knows and who called, and checks the announced blocks.
   void Submitted(Operation& operation);
-  // Capture, in place of a submission: checks the same blocks.
+  // At capture, instead of a submission: checks the same blocks.
   void Captured(Operation& operation);
-  // Start, when all that it waits for has ended: makes its clock.
+  // At the start, when everything that it waits for has ended: makes its clock.
   void Started(Operation& operation, const StreamClock& stream);
-  // Run: checks what it touches.
+  // At the run: checks what it touches.
   void Touched(const std::shared_ptr<Operation>& operation, AddressSpace& addresses);
-  // End: passes its clock on.
+  // At the end: passes its clock on.
   void Ended(const Operation& operation, StreamClock& stream);
 
-  // The host has waited for what the clock covers, or has asked and heard that it is done.
+  // Call it when the host has waited for what the clock covers, or has asked and heard that it is done.
   void HostWaitedFor(const Clock& clock);
-  // Reports accesses through the addresses that the host has not waited for.
+  // Reports accesses through these addresses that the host has not waited for.
   void Unmapping(CUdeviceptr address, uint64_t bytes, AddressSpace& addresses);
 
-  // The clock of an operation that still runs, for others: it has read, but it may not have written yet.
+  // Returns the clock that a running operation gives to others: it has read, but it may not have written yet.
   Clock Contribution(const Operation& operation) const;
 
   BlockTable& blocks() { return blocks_; }
@@ -70,15 +71,15 @@ class RaceChecker {
   Logbook& logbook_;
   BlockTable blocks_;
   std::shared_ptr<const Clock> host_ = std::make_shared<Clock>();
-  // What the host knew before, as operations that have yet to start may hold it.
+  // What the host knew earlier. Operations that have not started may hold these clocks.
   std::deque<std::weak_ptr<const Clock>> earlier_host_;
-  const uint64_t process_;  // tells this process's components from others'
+  const uint64_t process_;  // differs between processes
   uint64_t streams_ = 0;
-  std::vector<Moment> closed_;  // components of streams that are gone, and how far they came
+  std::vector<Moment> closed_;  // components of destroyed streams, and how far they came
   std::map<uint64_t, std::weak_ptr<AccessHistory>> histories_;  // by identity of the physical memory
-  size_t pieces_ = 0;                                           // of all histories, those that died included
+  size_t pieces_ = 0;                                           // in all histories, those that have ended too
   size_t most_pieces_;
-  std::vector<Conflict> conflicts_;  // of the operation that starts; kept for its memory
+  std::vector<Conflict> conflicts_;  // of the operation that starts; kept to reuse its memory
 };
 
 }  // namespace commpool::internal::emulator

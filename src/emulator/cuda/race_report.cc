@@ -21,7 +21,7 @@ std::string DescribeIssue(const Operation& operation) {
          std::to_string(operation.device);
 }
 
-// What an operation declares, of which the address is a part.
+// Finds the declared range of an operation that contains the address.
 const commpoolEmulatorRange* DeclaredAround(const Operation& operation, AccessKind kind, CUdeviceptr address) {
   const auto& ranges = kind == AccessKind::kRead ? operation.reads : operation.writes;
   const auto found = std::find_if(ranges.begin(), ranges.end(), [&](const commpoolEmulatorRange& range) {

@@ -1,4 +1,4 @@
-// The words of the race checker's reports: which operation, where it was issued, what it touched, which block it meant.
+// Writes the race checker's reports: which operation, where it was issued, what it touched, and in which block.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_RACE_REPORT_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_RACE_REPORT_H_
 
@@ -10,12 +10,12 @@
 
 namespace commpool::internal::emulator {
 
-// `base` is where the later operation has the memory's offset 0.
+// The later operation saw offset 0 of the memory at `base`.
 std::string DescribeRace(const Operation& later, AccessKind kind, CUdeviceptr base, const Conflict& conflict);
 
 std::string DescribeMisuse(const Operation& operation, const commpoolEmulatorRange& range, const std::string& blocks);
 
-// REQUIRES: there is one.
+// REQUIRES: `accesses` is not empty.
 std::string DescribeOpenAccesses(const std::vector<Conflict>& accesses);
 
 }  // namespace commpool::internal::emulator

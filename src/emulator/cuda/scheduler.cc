@@ -19,7 +19,7 @@ Scheduler::Scheduler(Machine& machine, int devices, uint64_t seed)
 }
 
 CUstream_st* Scheduler::CreateStream(int device, unsigned flags, int priority) {
-  // A handle comes back at once, as the driver gives it.
+  // A handle comes back at once, as a real driver reuses it.
   auto stream = dead_.empty() ? std::make_unique<CUstream_st>() : std::move(dead_.back());
   if (!dead_.empty()) dead_.pop_back();
   stream->device = device;
@@ -41,7 +41,7 @@ void Scheduler::RetireIfDestroyed(CUstream_st* stream) {
   if (!stream->destroyed || !stream->queue.empty()) return;
   const auto device = static_cast<size_t>(stream->device);
   gone_[device].Join(stream->clock.clock);
-  // The legacy stream's later operations come after those of a blocking stream.
+  // Later operations of the legacy stream come after those of a blocking stream.
   if (stream->blocking()) legacy_[device]->clock.clock.Join(stream->clock.clock);
   machine_.races.CloseStream(stream->clock);
   const auto found = streams_.find(stream);
@@ -166,7 +166,7 @@ std::shared_ptr<Operation> Scheduler::PickReady(int device, CUstream_st** stream
     if (candidate->device == device && IsReady(*candidate)) ready.push_back(candidate);
   }
   if (ready.empty()) return nullptr;
-  // By age of the streams, not by address: the same seed gives the same choice.
+  // Sorts by age, not by address, so that the same seed gives the same choice.
   std::sort(ready.begin(), ready.end(), [](const CUstream_st* a, const CUstream_st* b) { return a->id < b->id; });
   *stream = ready[random_() % ready.size()];
   return (*stream)->queue.front();
@@ -221,8 +221,8 @@ void Scheduler::Run(std::unique_lock<std::mutex>& lock, CUstream_st* stream,
   const double start_us = StartTime(*stream, *operation);
   machine_.races.Started(*operation, stream->clock);
   const CUctx_st& context = *machine_.contexts[static_cast<size_t>(stream->device)];
-  // What was mapped when the operation was submitted may be gone now: on hardware that is a lost context, and a lost
-  // context runs nothing any more.
+  // Memory that was mapped at submission may be gone now. On hardware that loses the context, and a lost context runs
+  // nothing any more.
   Pointers reads;
   Pointers writes;
   if (context.sticky != CUDA_SUCCESS || !CheckRanges(*operation, &reads, &writes)) {

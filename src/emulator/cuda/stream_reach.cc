@@ -6,7 +6,7 @@ namespace commpool::internal::emulator {
 
 namespace {
 
-// Every operation holds a copy, so streams that are gone are dropped: a program may make streams without end.
+// Every operation holds a copy, so streams that are gone drop out: a program may make any number of streams.
 constexpr size_t kMostEntries = 64;
 
 }  // namespace

@@ -1,6 +1,7 @@
-// What comes before an operation, by the submissions so far. It is known at submission; a vector clock only at the run.
+// What comes before an operation, as the submissions so far show. It is known at submission; a vector clock only at the
+// run.
 //
-// The stream-ordered allocator goes by it to reuse memory. It may know less than is true, never more. Values.
+// The stream-ordered allocator uses it to reuse memory. It may know less than is true, never more. It is a value.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_STREAM_REACH_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_STREAM_REACH_H_
 
@@ -10,9 +11,10 @@
 
 namespace commpool::internal::emulator {
 
+// Owns, for each stream, the last operation that comes before. Operations and events carry it; the scheduler fills it.
 class StreamReach {
  public:
-  // The last operation of a stream, by its sequence in the process, that comes before.
+  // Sets the last operation of a stream that comes before, by its number in the process.
   void Set(uint64_t stream, uint64_t sequence);
   void Join(const StreamReach& other);
   bool Covers(uint64_t stream, uint64_t sequence) const;

@@ -1,7 +1,7 @@
 // User objects: their callbacks tell a program when the last graph that needs one is gone.
 //
-// Counted references. The callback of an object without references runs on one thread of the emulator's own, some time
-// later, and may call no CUDA. Guarded by the machine's lock.
+// They count references. When the last one goes, a thread of the emulator runs the callback some time later; the
+// callback may not call CUDA. The machine's lock guards everything here.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_USER_OBJECTS_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_USER_OBJECTS_H_
 
@@ -24,6 +24,7 @@ struct CUuserObject_st {
 
 namespace commpool::internal::emulator {
 
+// Owns the process's user objects and the thread of their callbacks. The machine holds it; api_graph.cc calls it.
 class UserObjects {
  public:
   // `mutex` is the machine's.
@@ -32,10 +33,10 @@ class UserObjects {
   CUuserObject Create(void* pointer, CUhostFn destroy, uint64_t references);
   bool IsObject(CUuserObject object) const { return objects_.contains(object); }
   void Retain(CUuserObject object, uint64_t count) { object->references += count; }
-  // False, and nothing released, where there are fewer references.
+  // Returns false, and releases nothing, if there are fewer references.
   bool Release(CUuserObject object, uint64_t count);
 
-  // Whether the calling thread is in a callback of a user object.
+  // Says whether the calling thread runs a callback of a user object.
   static bool InCallback();
 
   std::vector<std::string> Describe() const;
@@ -47,10 +48,10 @@ class UserObjects {
   std::map<CUuserObject, std::unique_ptr<CUuserObject_st>> objects_;
   std::deque<CUuserObject_st> ended_;
   std::condition_variable more_ended_;
-  bool runs_ = false;  // the thread, which never ends: the process ends it
+  bool runs_ = false;  // the thread runs until the process ends
 };
 
-// The references that a graph owns. Copies have references of their own.
+// Owns the references of one graph. A copy has references of its own. Graphs and executable graphs hold it.
 class ObjectReferences {
  public:
   explicit ObjectReferences(UserObjects& objects) : objects_(objects) {}
@@ -58,9 +59,9 @@ class ObjectReferences {
   ObjectReferences& operator=(const ObjectReferences&) = delete;
   ~ObjectReferences();
 
-  // Takes over references that the caller owned.
+  // Takes over references of the caller.
   void Adopt(CUuserObject object, uint64_t count) { counts_[object] += count; }
-  // False, and nothing released, where there are fewer.
+  // Returns false, and releases nothing, if there are fewer.
   bool Release(CUuserObject object, uint64_t count);
 
  private:

@@ -7,7 +7,7 @@ namespace {
 
 CUdeviceptr Address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
-// The driver sees by the addresses where a copy goes; a direction that the program names is held against it there.
+// The driver tells the direction of a copy by its addresses. It checks the direction that the program names.
 CUresult Copy(const DriverFunctions& driver, void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   switch (kind) {
     case cudaMemcpyHostToDevice:
@@ -49,7 +49,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return InContext([&](const DriverFunctions& driver) { return CopyAsync(driver, to, from, bytes, kind, stream); });
 }
 
-// Row by row; at once where rows follow each other without a gap.
+// Copies row by row, or all at once if there are no gaps between the rows.
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
                               size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
   if (!IsKind(kind)) return Keep(cudaErrorInvalidMemcpyDirection);

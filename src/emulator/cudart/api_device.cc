@@ -7,7 +7,7 @@ using namespace commpool::internal::emulated_cudart;  // NOLINT: this file is C 
 
 namespace {
 
-// Writes attributes of one device to where a cudaDeviceProp keeps them.
+// Owns nothing: writes attributes of one device into a cudaDeviceProp, for cudaGetDeviceProperties.
 class Attributes {
  public:
   explicit Attributes(int device) : device_(device) {}
@@ -72,7 +72,7 @@ void DescribePlace(const Attributes& of, cudaDeviceProp& device) {
   device.pciDeviceID = of[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID];
   device.pciDomainID = of[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID];
   device.hostNumaId = of[CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID];
-  device.deviceNumaId = -1;  // GPUs that are NUMA nodes are not emulated
+  device.deviceNumaId = -1;  // no emulated GPU is a NUMA node
 }
 
 }  // namespace

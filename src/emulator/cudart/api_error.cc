@@ -33,7 +33,7 @@ const char* cudaGetErrorName(cudaError_t error) {
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
-  // A program that meets this error wants to know whose image there is not.
+  // A program that meets this error needs the name of the kernel that has no image.
   const char* const kernel = error == cudaErrorNoKernelImageForDevice ? LastRefusal() : nullptr;
   if (kernel != nullptr) return kernel;
   const ErrorText* const known = Find(error);
@@ -59,7 +59,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned int version,
                                              unsigned long long flags, cudaDriverEntryPointQueryResult* status) {
   CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SUCCESS;
-  // A program built for a newer driver gets what this one has.
+  // A program that was built for a newer driver gets the newest function of this one.
   int newest = 0;
   Driver().cuDriverGetVersion(&newest);
   const int asked = static_cast<int>(version) > newest ? newest : static_cast<int>(version);
@@ -68,7 +68,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
   return Keep(result);
 }
 
-// Nothing is profiled here. Declared in a header of their own.
+// There is no profiler. Another header declares these functions.
 #pragma GCC visibility push(default)
 extern "C" cudaError_t cudaProfilerStart() { return cudaSuccess; }
 extern "C" cudaError_t cudaProfilerStop() { return cudaSuccess; }

@@ -113,7 +113,7 @@ cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t, cudaGraph_t, const cudaG
   return Refuse("cudaStreamBeginCaptureToGraph", kCapturedOnly);
 }
 
-// PyTorch 2.11 imports it, later ones do not.
+// PyTorch 2.11 imports it; later versions do not.
 cudaError_t cudaGraphDebugDotPrint(cudaGraph_t, const char*, unsigned int) {
   return Refuse("cudaGraphDebugDotPrint", "graphs are not drawn");
 }

@@ -1,4 +1,5 @@
-// Modules, kernels, libraries of kernels: registered by name, and run where the emulator knows what they do.
+// Modules, kernels and libraries of kernels. Modules register kernels by name, and the emulator runs those that it
+// knows.
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,7 +23,7 @@ struct CallConfiguration {
   cudaStream_t stream;
 };
 
-// Between the <<<...>>> of a launch and the launch itself.
+// The configurations that <<<...>>> pushed and a launch has not yet popped.
 std::vector<CallConfiguration>& Configurations() {
   thread_local std::vector<CallConfiguration> configurations;
   return configurations;
@@ -53,7 +54,7 @@ cudaError_t Launch(const void* entry, const dim3& grid, void** arguments, cudaSt
   });
 }
 
-// Of kernels that are launched as well: nothing is known of how they would be built.
+// Refuses to load kernels as a library, even those that the emulator runs: it does not know how the library was built.
 cudaError_t RefuseLibrary(const char* function) {
   return Refuse(function, "the emulator runs no code that is made for a GPU");
 }
@@ -137,7 +138,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int*, const void* entr
   return RefuseKernel(FindKernel(entry));
 }
 
-// Variables of modules have no memory here.
+// Variables of modules have no memory in the emulator.
 cudaError_t cudaGetSymbolAddress(void**, const void*) { return Keep(cudaErrorInvalidSymbol); }
 cudaError_t cudaMemcpyToSymbol(const void*, const void*, size_t, size_t, cudaMemcpyKind) {
   return Keep(cudaErrorInvalidSymbol);

@@ -1,4 +1,4 @@
-// Memory, pools of it, pointers.
+// Memory, memory pools, pointers.
 #include <cstdint>
 
 #include "src/emulator/cudart/runtime.h"
@@ -13,7 +13,7 @@ constexpr const char* kNoManagedMemory = "memory that host and devices share by 
 constexpr const char* kNoRegistration = "the emulator cannot pin memory that a program made; cudaHostAlloc makes some";
 constexpr const char* kNoSharing = "memory of cudaMalloc and events are not shared between processes";
 
-// 0 bytes are a success without memory, as in NVIDIA's runtime.
+// A request for 0 bytes succeeds and gives no memory, as in NVIDIA's runtime.
 template <typename Allocate>
 cudaError_t AllocateInto(void** pointer, size_t bytes, Allocate allocate) {
   return InContext([&](const DriverFunctions& driver) {
@@ -45,7 +45,7 @@ cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
                       [&](const DriverFunctions& driver) { return driver.cuMemAllocHost(pointer, bytes); });
 }
 
-// Every pinned allocation is mapped and portable here.
+// Every pinned allocation is mapped and portable in the emulator.
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned int flags) {
   constexpr unsigned kKnown = cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined;
   return (flags & ~kKnown) != 0 ? Keep(cudaErrorInvalidValue) : cudaMallocHost(pointer, bytes);
@@ -72,7 +72,7 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
   return InDriver([&](const DriverFunctions& driver) { return driver.cuDeviceGetDefaultMemPool(pool, device); });
 }
 
-// The two APIs number the attributes of pools alike.
+// The two APIs give the attributes of pools the same numbers.
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
   return InDriver([&](const DriverFunctions& driver) {
     return driver.cuMemPoolGetAttribute(pool, static_cast<CUmemPool_attribute>(attribute), value);
@@ -96,7 +96,7 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes) {
   return InDriver([&](const DriverFunctions& driver) { return driver.cuMemPoolTrimTo(pool, bytes); });
 }
 
-// Graphs hold no memory of their own here.
+// Emulated graphs have no memory of their own.
 cudaError_t cudaDeviceGetGraphMemAttribute(int device, cudaGraphMemAttributeType, void* value) {
   return InDriver([&](const DriverFunctions& driver) {
     CUdevice handle = 0;
@@ -126,7 +126,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     }
     const bool host = type == CU_MEMORYTYPE_HOST;
     attributes->type = host ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
-    CUdeviceptr reached = 0;  // null where the current device may not access it
+    CUdeviceptr reached = 0;  // stays null if the current device has no access
     driver.cuPointerGetAttribute(&reached, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, Address(pointer));
     attributes->devicePointer = reinterpret_cast<void*>(reached);
     attributes->hostPointer = host ? const_cast<void*>(pointer) : nullptr;

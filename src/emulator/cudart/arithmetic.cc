@@ -9,7 +9,7 @@ namespace commpool::internal::emulated_cudart {
 
 namespace {
 
-// Short floats are computed as floats. Whole numbers wrap, as unsigned ones do.
+// Short floats are computed as floats. Whole numbers wrap around, as unsigned ones do.
 float Load(Bfloat16 value) { return value.ToFloat(); }
 float Load(Half value) { return value.ToFloat(); }
 float Load(float value) { return value; }
@@ -107,7 +107,7 @@ constexpr KnownType kTypes[] = {
     Computing<Bfloat16>("c10::BFloat16"),
     Computing<int32_t>("int"),
     Computing<int64_t>("long"),
-    // Only filled.
+    // The emulator only fills these types.
     {"bool", 1, 0, nullptr, nullptr},
     {"unsigned char", 1, 0, nullptr, nullptr},
     {"signed char", 1, 0, nullptr, nullptr},

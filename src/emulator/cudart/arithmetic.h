@@ -1,4 +1,5 @@
-// What PyTorch's elementwise kernels compute, element by element, as the device rounds it. Values: any thread.
+// What PyTorch's elementwise kernels compute for each element, rounded as the device rounds. They are values: any
+// thread.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDART_ARITHMETIC_H_
 #define COMMPOOL_SRC_EMULATOR_CUDART_ARITHMETIC_H_
 
@@ -18,26 +19,26 @@ enum class Formula {
   kScale,        // a * s
 };
 
-// Computes `count` elements. `b` is null where the formula has none.
+// Computes `count` elements. `b` is null if the formula does not use it.
 using Elements = std::function<void(void* result, const void* a, const void* b, size_t count)>;
 
-// Of an element type by the name that C++ has for it; `scalars` are s and t as the functor holds them, side by side.
-// An empty function where the type is not known, or the formula is not computed in it.
+// Returns the function for an element type, by its name in C++. `scalars` points to s and t, side by side, as the
+// functor holds them. The function is empty if the type is unknown or does not support the formula.
 Elements ElementsOf(Formula formula, std::string_view type, const void* scalars);
 
-// Conversions between types; empty for pairs that are not known.
+// Returns the conversion from one type to another; empty if the pair is unknown.
 Elements ConversionOf(std::string_view from, std::string_view to);
 
-// The sum of the elements at so many bytes from the first, times a factor. Floats are added as doubles and rounded
-// once: the last bits differ from those of any order in which a device adds.
+// Sums the elements at these byte offsets from the first, and multiplies by a factor. It adds floats as doubles and
+// rounds once, so the last bits differ from those of a device, in whatever order that adds.
 using Summation = void (*)(void* result, const char* first, const std::vector<size_t>& places, double factor);
-// Null for a type that is not known.
+// Returns null for an unknown type.
 Summation SummationOf(std::string_view type);
 
-// 0 for an unknown type.
+// Returns 0 for an unknown type.
 size_t BytesOf(std::string_view type);
 
-// In which formulas of the type are computed, as scalars are held; 0 where there are none.
+// Returns the size of the scalars in the type's formulas; 0 if it has no formulas.
 size_t ScalarBytesOf(std::string_view type);
 
 }  // namespace commpool::internal::emulated_cudart

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMostTensors = 128;
 
-// What PyTorch calls CatArrInputTensorMetadata, as far as contiguous tensors need it.
+// The part of PyTorch's CatArrInputTensorMetadata that contiguous tensors need.
 struct Inputs {
   const char* data[kMostTensors];
   uint32_t offset[kMostTensors];  // in the result, in elements
@@ -21,8 +21,8 @@ struct Inputs {
   uint32_t elements[kMostTensors];
 };
 
-// `void at::native::(anonymous namespace)::CatArrayBatchedCopy_contig<...OpaqueType<4u>, unsigned int, 1, 128, 1...`:
-// the bytes of an element, where tensors are contiguous and have one dimension.
+// Reads the size of an element from the kernel's name, for contiguous tensors of one dimension: `void
+// at::native::(anonymous namespace)::CatArrayBatchedCopy_contig<...OpaqueType<4u>, unsigned int, 1, 128, 1...`.
 std::optional<size_t> ElementBytes(std::string_view name) {
   constexpr std::string_view kNamespace = "at::native::(anonymous namespace)::";
   if (!Skip(&name, "void ") || !Skip(&name, kNamespace) || !Skip(&name, "CatArrayBatchedCopy_")) return std::nullopt;
@@ -47,7 +47,7 @@ std::unique_ptr<KernelWork> UnderstandConcatenation(const std::string& name, voi
   work->name = "cat";
   size_t total = 0;
   for (size_t index = 0; index < tensors; ++index) {
-    if (inputs.elements[index] != inputs.size[index]) return nullptr;  // of another dimension
+    if (inputs.elements[index] != inputs.size[index]) return nullptr;  // it has another dimension
     const size_t part = inputs.elements[index] * *bytes;
     if (part == 0) continue;
     work->reads.push_back(RangeOf(inputs.data[index], part));

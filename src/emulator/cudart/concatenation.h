@@ -1,4 +1,4 @@
-// PyTorch's concatenation of flat tensors, which the emulator runs on the CPU: torch.cat of one dimension.
+// PyTorch's concatenation of flat tensors (torch.cat with one dimension), which the emulator runs on the CPU.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDART_CONCATENATION_H_
 #define COMMPOOL_SRC_EMULATOR_CUDART_CONCATENATION_H_
 
@@ -9,8 +9,8 @@
 
 namespace commpool::internal::emulated_cudart {
 
-// Null where the emulator does not know what the kernel does. `name` is demangled; a launch has a row of blocks for
-// each tensor.
+// Returns null if the emulator does not know the kernel. `name` is demangled. A launch has one row of blocks for each
+// tensor.
 std::unique_ptr<KernelWork> UnderstandConcatenation(const std::string& name, void** arguments, size_t tensors);
 
 }  // namespace commpool::internal::emulated_cudart

@@ -1,4 +1,4 @@
-// The emulated CUDA driver as the emulated runtime sees it: found at run time, never linked. Any thread.
+// The emulated CUDA driver for the emulated runtime, which finds it at run time and never links it. Any thread.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDART_DRIVER_H_
 #define COMMPOOL_SRC_EMULATOR_CUDART_DRIVER_H_
 
@@ -14,7 +14,7 @@ struct DriverFunctions {
 #undef COMMPOOL_DRIVER_FUNCTION
 };
 
-// The driver of this process. Aborts with the reason where there is none, or where it is a real one.
+// Returns the driver of this process. Aborts with the reason if there is none, or if it is a real one.
 const DriverFunctions& Driver();
 
 }  // namespace commpool::internal::emulated_cudart

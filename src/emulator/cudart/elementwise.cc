@@ -14,7 +14,8 @@ namespace {
 
 constexpr size_t kMostTensors = 3;
 
-// `void at::native::vectorized_elementwise_kernel<4, FUNCTOR, std::array<char*, 1ul>...>`, and the unrolled one.
+// A kernel over contiguous tensors, `void at::native::vectorized_elementwise_kernel<4, FUNCTOR, std::array<char*,
+// 1ul>...>`, or the unrolled one.
 struct Contiguous {
   std::string_view functor;
   size_t tensors = 0;  // the result, then the operands
@@ -22,7 +23,7 @@ struct Contiguous {
 
 std::optional<Contiguous> ContiguousOf(std::string_view name) {
   if (Skip(&name, "void at::native::vectorized_elementwise_kernel<")) {
-    if (!TakeUntil(&name, ", ")) return std::nullopt;  // elements a thread
+    if (!TakeUntil(&name, ", ")) return std::nullopt;  // the number of elements for each thread
   } else if (!Skip(&name, "void at::native::unrolled_elementwise_kernel<") ||
              name.find("memory::LoadWithoutCast") == std::string_view::npos ||
              name.find("memory::StoreWithoutCast") == std::string_view::npos) {
@@ -33,14 +34,14 @@ std::optional<Contiguous> ContiguousOf(std::string_view name) {
   return Contiguous{*functor, static_cast<size_t>(name[0] - '0')};
 }
 
-// `void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<FUNCTOR>(at::TensorIteratorBase&...`:
-// the functor of a kernel over tensors with gaps or repeats.
+// Finds the functor in the name of a kernel over tensors with gaps or repeats: `void
+// at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<FUNCTOR>(at::TensorIteratorBase&...`.
 std::optional<std::string_view> StridedFunctorOf(std::string_view name) {
   if (!Skip(&name, "void at::native::elementwise_kernel<") ||
       !TakeUntil(&name, ", at::native::gpu_kernel_impl_nocast<")) {
     return std::nullopt;
   }
-  // The functor's own name may contain the same words, with nothing between the brackets.
+  // The functor's own name may contain the same words, but with nothing between the brackets.
   const size_t lambda = name.find("> >(at::TensorIteratorBase&, ");
   const size_t plain = name.find(">(at::TensorIteratorBase&, ");
   if (plain == std::string_view::npos) return std::nullopt;
@@ -59,7 +60,7 @@ std::unique_ptr<KernelWork> WorkOf(std::string_view name, const Functor& functor
   return work;
 }
 
-// Both kinds begin with the number of elements, the functor, and the tensors' addresses.
+// The arguments of both kinds begin with the number of elements, the functor, and the tensors' addresses.
 std::unique_ptr<KernelWork> UnderstandContiguous(const Contiguous& kernel, void** arguments) {
   const std::optional<Functor> functor = FunctorOf(kernel.functor, arguments[1]);
   if (!functor || !functor->compute || kernel.tensors != functor->operands + 1) return nullptr;
@@ -74,12 +75,12 @@ std::unique_ptr<KernelWork> UnderstandContiguous(const Contiguous& kernel, void*
   return work;
 }
 
-// The second argument is a closure: where the elements lie, the tensors' addresses, the functor.
+// The second argument is a closure: the places of the elements, the tensors' addresses, and the functor.
 std::unique_ptr<KernelWork> UnderstandStrided(std::string_view name, void** arguments) {
   constexpr size_t kAlignment = alignof(char*);
   const auto count = static_cast<size_t>(*static_cast<const int*>(arguments[0]));
   const auto* const closure = static_cast<const char*>(arguments[1]);
-  // Of how many tensors the name of the functor tells, whatever it holds.
+  // The functor's name tells the number of tensors, whatever the functor holds.
   constexpr char kNothing[64] = {};
   const std::optional<Functor> shape = FunctorOf(name, kNothing);
   if (!shape || !shape->compute) return nullptr;

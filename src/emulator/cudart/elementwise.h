@@ -1,7 +1,7 @@
-// PyTorch's elementwise kernels that the emulator runs on the CPU: filling, copying, adding and multiplying tensors.
+// PyTorch's elementwise kernels that the emulator runs on the CPU: they fill, copy, add and multiply tensors.
 //
-// A kernel is known by its name, which says the functor and the element type; its arguments follow from that. What is
-// not understood in every part is not run.
+// A kernel's name says its functor and its element type, and these say what the arguments are. The emulator runs a
+// kernel only if it understands every part.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDART_ELEMENTWISE_H_
 #define COMMPOOL_SRC_EMULATOR_CUDART_ELEMENTWISE_H_
 
@@ -12,7 +12,7 @@
 
 namespace commpool::internal::emulated_cudart {
 
-// Null where the emulator does not know what the kernel does. `name` is demangled.
+// Returns null if the emulator does not know the kernel. `name` is demangled.
 std::unique_ptr<KernelWork> UnderstandElementwise(const std::string& name, void** arguments);
 
 }  // namespace commpool::internal::emulated_cudart

@@ -33,8 +33,8 @@ std::optional<Functor> Addition(std::string_view name, const char* held) {
   return Functor{name, name, of_two ? size_t{2} : size_t{1}, ElementsOf(formula, name, held)};
 }
 
-// FUNCTOR<T, T, T, at::native::binary_internal::OPERATION<U> >, with a scalar behind the operation where one operand is
-// one: the operation has no members, so the scalar is aligned to its own size.
+// FUNCTOR<T, T, T, at::native::binary_internal::OPERATION<U> >. If one operand is a scalar, it follows the operation.
+// The operation has no members, so the scalar is aligned to its own size.
 std::optional<Functor> Product(std::string_view name, const char* held) {
   const bool of_two = Skip(&name, "at::native::BinaryFunctor<");
   const bool first = !of_two && Skip(&name, "at::native::AUnaryFunctor<");

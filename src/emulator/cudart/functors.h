@@ -1,4 +1,4 @@
-// What PyTorch's functors compute, by the names that C++ gives them. Values: any thread.
+// What PyTorch's functors compute; C++ names identify them. They are values: any thread.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDART_FUNCTORS_H_
 #define COMMPOOL_SRC_EMULATOR_CUDART_FUNCTORS_H_
 
@@ -9,7 +9,7 @@
 
 namespace commpool::internal::emulated_cudart {
 
-// From operands of one type, none, one or two, to a result.
+// Computes a result from zero, one or two operands of one type.
 struct Functor {
   std::string_view from;
   std::string_view to;
@@ -17,7 +17,7 @@ struct Functor {
   Elements compute;
 };
 
-// `held` is the functor itself, for the scalars that it holds. Nothing where it is not known.
+// `held` points to the functor, which holds the scalars. Returns nothing if the functor is unknown.
 std::optional<Functor> FunctorOf(std::string_view name, const void* held);
 
 }  // namespace commpool::internal::emulated_cudart

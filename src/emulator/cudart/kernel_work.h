@@ -1,4 +1,4 @@
-// What the emulator does in place of a kernel.
+// What the emulator does instead of a kernel.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDART_KERNEL_WORK_H_
 #define COMMPOOL_SRC_EMULATOR_CUDART_KERNEL_WORK_H_
 
@@ -13,7 +13,7 @@
 
 namespace commpool::internal::emulated_cudart {
 
-// One launch: what it touches, and what it does with host pointers to that.
+// One launch: the ranges that it touches, and the function that works on host pointers to them.
 struct KernelWork {
   std::string name;
   std::vector<commpoolEmulatorRange> reads;
@@ -22,16 +22,16 @@ struct KernelWork {
   std::function<void(const void* const* reads, void* const* writes)> run;
 };
 
-// Of so many bytes: as the driver's copies take.
+// Returns the time for so many bytes, the same as for the driver's copies.
 double KernelDuration(size_t bytes);
 
-// `bytes` from a tensor's first element on.
+// Returns the range of `bytes` bytes from a tensor's first element.
 commpoolEmulatorRange RangeOf(const void* tensor, size_t bytes);
 
-// Takes what stands before `end` from the text, and `end` as well; nothing where there is no `end`.
+// Removes the text before `end`, and `end`, from `text`, and returns it. Returns nothing if `text` has no `end`.
 std::optional<std::string_view> TakeUntil(std::string_view* text, std::string_view end);
 
-// Takes `begin` from the text; false where it begins otherwise.
+// Removes `begin` from the start of `text`. Returns false if `text` begins with something else.
 bool Skip(std::string_view* text, std::string_view begin);
 
 }  // namespace commpool::internal::emulated_cudart

@@ -13,10 +13,11 @@ namespace commpool::internal::emulated_cudart {
 
 namespace {
 
-// Modules register tens of thousands while they are loaded.
+// Owns the kernels that loaded modules registered, tens of thousands of them. __cudaRegisterFunction fills it, and
+// launches look into it.
 class Registry {
  public:
-  // Never destroyed: modules end in any order.
+  // Nothing destroys it, because modules end in any order.
   static Registry& Get() {
     static auto* const registry = new Registry;
     return *registry;

@@ -4,7 +4,8 @@
 
 namespace commpool::internal::emulated_cudart {
 
-// The number of dimensions; for each of 25 a size with two numbers for dividing by it; and for each a stride a tensor.
+// The calculator holds the number of dimensions, then for each of 25 dimensions a size and two numbers to divide by it,
+// then for each dimension one stride for each tensor.
 std::optional<Offsets> Offsets::Read(const void* calculator, size_t tensors, size_t count) {
   constexpr size_t kWordsOfSize = 3;
   const auto* const words = static_cast<const uint32_t*>(calculator);

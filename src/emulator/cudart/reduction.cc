@@ -20,8 +20,8 @@ struct Parts {
   Kind kind;
 };
 
-// `void at::native::reduce_kernel<512, 1, at::native::ReduceOp<T, OPERATION, unsigned int, T, 4, 4> >(...)`, of which
-// the result has the type of the operand.
+// Reads the kernel's name, `void at::native::reduce_kernel<512, 1, at::native::ReduceOp<T, OPERATION, unsigned int, T,
+// 4, 4> >(...)`. The result has the operand's type.
 std::optional<Parts> PartsOf(std::string_view name) {
   if (!Skip(&name, "void at::native::reduce_kernel<") || !TakeUntil(&name, ", at::native::ReduceOp<")) {
     return std::nullopt;
@@ -36,7 +36,8 @@ std::optional<Parts> PartsOf(std::string_view name) {
   return same_result ? std::optional(Parts{*type, sum ? Kind::kSum : Kind::kMean}) : std::nullopt;
 }
 
-// at::ReduceOp: the operation, its neutral value, how the work is divided, where operands and results lie.
+// Owns nothing: reads an at::ReduceOp, for UnderstandReduction. It has the operation, its neutral value, how the work
+// is divided, and where operands and results are.
 class Layout {
  public:
   Layout(const void* memory, size_t scalar_bytes) : memory_(static_cast<const char*>(memory)), scalar_(scalar_bytes) {}
@@ -46,18 +47,18 @@ class Layout {
   std::optional<Offsets> input_offsets() const {
     return Offsets::Read(memory_ + Configuration() + kConfigurationBytes, 1, inputs());
   }
-  // Of the result, then of the first operand of each result.
+  // The offsets of the results, and of the first operand of each result.
   std::optional<Offsets> output_offsets() const {
     return Offsets::Read(memory_ + Configuration() + kConfigurationBytes + Offsets::SizeFor(1), 2, outputs());
   }
   const char* source() const { return Read<const char*>(Pointers()); }
   const char* target() const { return Read<const char*>(Pointers() + sizeof(char*)); }
-  // A part of a reduction that was too large for one launch goes on from what is there.
+  // False for one part of a reduction that is too large for one launch: such a part continues from what is there.
   bool whole() const {
-    constexpr size_t kFlags = 7 * sizeof(char*);  // the pointers, three buffers, the first index
+    constexpr size_t kFlags = 7 * sizeof(char*);  // skips the pointers, three buffers, the first index
     return !Read<bool>(Pointers() + kFlags) && Read<bool>(Pointers() + kFlags + 1);
   }
-  // A mean's operation is its factor.
+  // For a mean, the operation is its factor.
   template <typename Scalar>
   Scalar factor() const {
     return Read<Scalar>(0);

@@ -9,7 +9,7 @@
 
 namespace commpool::internal::emulated_cudart {
 
-// Null where the emulator does not know what the kernel does. `name` is demangled.
+// Returns null if the emulator does not know the kernel. `name` is demangled.
 std::unique_ptr<KernelWork> UnderstandReduction(const std::string& name, void** arguments);
 
 }  // namespace commpool::internal::emulated_cudart

@@ -11,7 +11,7 @@ namespace commpool::internal::emulated_cudart {
 namespace {
 
 struct ThreadState {
-  int device = 0;  // where no context is current
+  int device = 0;  // the device of a thread that has no current context
   cudaError_t last = cudaSuccess;
 };
 
@@ -20,10 +20,10 @@ ThreadState& OfThisThread() {
   return state;
 }
 
-// Each device's primary context is retained once, and never released.
+// Owns one reference to each device's primary context, and never releases it. EnterContext and UseDevice ask it.
 class PrimaryContexts {
  public:
-  // Never destroyed: the process may exit in any order.
+  // Nothing destroys it, because the process may exit in any order.
   static PrimaryContexts& Get() {
     static auto* const contexts = new PrimaryContexts;
     return *contexts;
@@ -80,7 +80,7 @@ cudaError_t UseDevice(int device) {
 
 cudaError_t EnterContext() {
   CUcontext context = nullptr;
-  // Fails where the driver has not started.
+  // This fails if the driver has not started.
   if (Driver().cuCtxGetCurrent(&context) == CUDA_SUCCESS && context != nullptr) return cudaSuccess;
   const cudaError_t started = StartDriver();
   return started != cudaSuccess ? started : UseDevice(OfThisThread().device);

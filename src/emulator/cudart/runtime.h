@@ -1,7 +1,8 @@
-// What every emulated runtime function begins and ends with: the driver's start, a current context, the last error.
+// Every emulated runtime function begins and ends with these: they start the driver, make a context current, and keep
+// the last error.
 //
-// As NVIDIA's runtime it works on primary contexts, which it makes when a thread first needs one and keeps until the
-// process ends. A context that the program made current by the driver API is taken as it is.
+// Like NVIDIA's runtime it uses primary contexts. It makes one when a thread first needs it, and keeps it until the
+// process ends. If the program made a context current through the driver API, the runtime uses that one.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDART_RUNTIME_H_
 #define COMMPOOL_SRC_EMULATOR_CUDART_RUNTIME_H_
 
@@ -14,43 +15,43 @@
 
 namespace commpool::internal::emulated_cudart {
 
-// The two APIs number their errors alike.
+// The two APIs give errors the same numbers.
 inline cudaError_t ErrorOf(CUresult result) { return static_cast<cudaError_t>(result); }
 
-// Keeps an error for cudaGetLastError, and passes it on.
+// Stores an error for cudaGetLastError, and returns it.
 cudaError_t Keep(cudaError_t error);
 inline cudaError_t Keep(CUresult result) { return Keep(ErrorOf(result)); }
 cudaError_t LastError();
-// Errors that lost the context stay.
+// Keeps an error that lost the context.
 void ForgetLastError();
 
-// Starts the driver, as every call does that asks for devices.
+// Starts the driver. Every call that asks about devices does this.
 cudaError_t StartDriver();
 
-// Also gives the thread the primary context of its device, where it has no context.
+// Starts the driver. A thread without a context gets the primary context of its device.
 cudaError_t EnterContext();
 
-// The device of the thread's context, or the one that it would get.
+// Returns the device of the thread's context; without one, the device whose context it would get.
 cudaError_t CurrentDevice(int* device);
 // Makes the device's primary context current.
 cudaError_t UseDevice(int device);
 cudaError_t PrimaryContext(int device, CUcontext* context);
 
-// Runs `body`, which gives a CUresult or a cudaError_t, with a current context.
+// Runs `body`, which returns a CUresult or a cudaError_t, with a current context.
 template <typename Body>
 cudaError_t InContext(Body body) {
   const cudaError_t entered = EnterContext();
   return entered != cudaSuccess ? Keep(entered) : Keep(body(Driver()));
 }
 
-// The same where a started driver is enough.
+// The same for a `body` that needs a started driver, but no context.
 template <typename Body>
 cudaError_t InDriver(Body body) {
   const cudaError_t started = StartDriver();
   return started != cudaSuccess ? Keep(started) : Keep(body(Driver()));
 }
 
-// What this emulator refuses by design: "not supported", and a line to stderr once for each function.
+// Answers "not supported" for what this emulator refuses by design, and prints one line to stderr for each function.
 cudaError_t Refuse(const char* function, const char* reason);
 
 }  // namespace commpool::internal::emulated_cudart

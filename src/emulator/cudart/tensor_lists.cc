@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kChunkElements = 65536;
 constexpr size_t kMostBlocks = 2240;
 
-// What PyTorch built for CUDA 13 calls TensorListMetadata, for lists of one or two.
+// PyTorch built for CUDA 13 calls this TensorListMetadata. It holds one or two lists.
 template <size_t kLists, size_t kMostTensors>
 struct Metadata {
   char* tensors[kLists][kMostTensors];
@@ -26,13 +26,13 @@ struct Metadata {
   int32_t chunk_of_block[kMostBlocks];
 };
 
-// What one block works on: addresses by list.
+// What one block works on: one address for each list.
 struct Part {
   std::array<char*, 2> tensors;
   size_t elements;
 };
 
-// Empty where the memory does not hold what it should.
+// Returns an empty list if the memory does not hold valid metadata.
 template <size_t kLists, size_t kMostTensors>
 std::vector<Part> PartsOf(const void* memory, size_t blocks, size_t element_bytes) {
   const auto& metadata = *static_cast<const Metadata<kLists, kMostTensors>*>(memory);
@@ -50,14 +50,14 @@ std::vector<Part> PartsOf(const void* memory, size_t blocks, size_t element_byte
   return parts;
 }
 
-// The results are in the first list, where the operands come from too.
+// The first list holds the results, and operands too.
 struct Operation {
   size_t lists = 1;
   std::string_view type;
   Elements compute;
 };
 
-// The operation that a template argument names, with the scalar that is the kernel's last argument.
+// Finds the operation that a template argument names. Its scalar is the kernel's last argument.
 Elements ComputeOf(std::string_view type, std::string_view operation, size_t lists, const void* scalar) {
   std::array<char, 2 * sizeof(double)> held = {};
   const size_t bytes = ScalarBytesOf(type);

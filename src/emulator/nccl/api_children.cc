@@ -1,4 +1,4 @@
-// Communicators made from others: split, shrunk, grown; and the end before that.
+// Communicators that are made from others: split, shrink, grow. Revoke is here too, because it comes before a shrink.
 #include <set>
 
 #include "src/driver/newer_nccl.h"
@@ -42,7 +42,7 @@ ncclResult_t Refuse(const char* name, const char* reason) {
   return Group::OfThisThread().Note(ncclInvalidArgument);
 }
 
-// A new rank takes part only in the joining.
+// A new rank only joins.
 ncclResult_t JoinGrown(int ranks, const ncclUniqueId* id, int rank, ncclComm_t* newcomm, const ncclConfig_t* config) {
   if (id == nullptr || rank < 0 || rank >= ranks || MagicOf(*id) == 0) {
     return Refuse("ncclCommGrow", "a new rank needs an id and its number");

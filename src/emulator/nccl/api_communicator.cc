@@ -1,4 +1,4 @@
-// Communicators: making, asking, ending.
+// Makes communicators, answers questions about them, and ends them.
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +14,7 @@ namespace commpool::internal::emulated_nccl {
 
 namespace {
 
-// The runtime's current device: that of the current context, else 0.
+// Returns the runtime's current device: the device of the current context, else 0.
 int CurrentDevice() {
   GetDriver().cuInit(0);
   CUdevice device = 0;
@@ -114,7 +114,7 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nran
 }
 COMMPOOL_NCCL_PROFILED(ncclCommInitRankConfig);
 
-// Several ids spread the connections of thousands of ranks; here the first one serves all.
+// NCCL takes several ids to spread the connections of thousands of ranks. Here the first id serves all.
 COMMPOOL_NCCL_API ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
                                                         ncclUniqueId* commIds, ncclConfig_t* config) {
   if (const ncclResult_t injected = EnterCall("ncclCommInitRankScalable"); injected != ncclSuccess) return injected;
@@ -156,7 +156,7 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm == nullptr) return ncclSuccess;
   if (!FindEntry("ncclCommAbort", comm).exists()) return ncclInvalidArgument;
   const LiveCommunicators::Entry found = LiveCommunicators::Get().Remove(comm);
-  if (found.communicator == nullptr) return ncclSuccess;  // what is being made ends by itself
+  if (found.communicator == nullptr) return ncclSuccess;  // a communicator that is still being made ends by itself
   found.communicator->Interrupt();
   if (found.work != nullptr) found.work->Wait();
   found.communicator->Abort();

@@ -1,5 +1,5 @@
-// ncclMemAlloc and ncclMemFree, with the documented cost: access for every peer-capable device (NCCL 2.28.9,
-// src/allocator.cc).
+// ncclMemAlloc and ncclMemFree. They give access to every peer-capable device, as documented, which costs time (NCCL
+// 2.28.9, src/allocator.cc).
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -15,7 +15,7 @@ namespace commpool::internal::emulated_nccl {
 
 namespace {
 
-// Off, NCCL falls back to cudaMalloc without a word.
+// When this is off, NCCL uses cudaMalloc and says nothing.
 bool VirtualMemoryOff() {
   const char* value = std::getenv("NCCL_CUMEM_ENABLE");
   return value != nullptr && std::string(value) == "0";
@@ -38,7 +38,7 @@ CUmemAllocationProp PropertiesFor(int device) {
   return properties;
 }
 
-// With fabric handles where the device has them and the system lets it, else without.
+// Asks for fabric handles if the device has them and the system allows them.
 CUresult CreatePhysical(CUmemGenericAllocationHandle* handle, size_t bytes, CUmemAllocationProp properties) {
   const DriverFunctions& driver = GetDriver();
   const int device = properties.location.id;
@@ -66,7 +66,7 @@ std::vector<CUmemAccessDesc> EveryPeer(int device) {
   return accesses;
 }
 
-// Reserves, maps and grants; what was made is given back where a step fails.
+// Reserves, maps and grants. If a step fails, it gives everything back.
 CUresult MapPhysical(CUmemGenericAllocationHandle handle, size_t bytes, size_t granularity, int device,
                      CUdeviceptr* address) {
   const DriverFunctions& driver = GetDriver();
@@ -126,7 +126,7 @@ ncclResult_t Free(void* pointer) {
   commpoolEmulatorMapping mapping = {};
   const bool found = driver.commpoolEmulatorFindMapping(address, &mapping) == CUDA_SUCCESS;
   if (!found || mapping.physical == 0 || mapping.base != address) {
-    // NCCL believes the pointer (src/allocator.cc).
+    // NCCL trusts the pointer (src/allocator.cc).
     driver.commpoolEmulatorReport("ncclMemFree of memory that ncclMemAlloc did not make", "");
     return ncclInvalidArgument;
   }

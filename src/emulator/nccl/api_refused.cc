@@ -1,4 +1,4 @@
-// Functions that frameworks link and the emulated NCCL cannot do: each says why, in the log and as the last error.
+// Functions that frameworks link but the emulated NCCL cannot do. Each says why, in the log and as the last error.
 #include <cstdint>
 
 #include "src/emulator/nccl/api.h"
@@ -24,7 +24,7 @@ ncclResult_t Refuse(const char* function, const char* reason) {
 
 }  // namespace
 
-// Declared by nccl.h of 2.30 and nccl_device.h, which are newer than the headers that the build asks for.
+// nccl.h of 2.30 and nccl_device.h declare these. The build needs only older headers.
 #define COMMPOOL_NCCL_REFUSED(name, reason, ...)                                     \
   COMMPOOL_NCCL_API ncclResult_t name(__VA_ARGS__) { return Refuse(#name, reason); } \
   COMMPOOL_NCCL_PROFILED(name)
@@ -49,7 +49,7 @@ COMMPOOL_NCCL_PROFILED(ncclGroupSimulateEnd);
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-// The environment is read once here.
+// The emulated NCCL reads the environment once, so there is nothing to reset.
 COMMPOOL_NCCL_API void ncclResetDebugInit() {}
 COMMPOOL_NCCL_PROFILED(ncclResetDebugInit);
 #pragma GCC diagnostic pop

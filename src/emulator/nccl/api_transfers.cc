@@ -1,4 +1,4 @@
-// Sends and receives, and the collectives that NCCL builds from them.
+// Sends and receives, and the collectives that NCCL makes of them.
 #include <utility>
 #include <vector>
 
@@ -28,7 +28,7 @@ ncclResult_t OneTransfer(const char* name, const PeerTransfer& transfer, ncclCom
   return LaunchTransfers(name, call, {transfer}, stream);
 }
 
-// One transfer with each rank, of a block each.
+// Adds one transfer of one block with each rank.
 void AddTransfers(Direction direction, const void* buffer, size_t count, ncclDataType_t type, int ranks,
                   std::vector<PeerTransfer>* transfers) {
   const size_t step = count * ElementBytes(type);
@@ -39,7 +39,7 @@ void AddTransfers(Direction direction, const void* buffer, size_t count, ncclDat
   }
 }
 
-// Blocks from every rank to the root (gather), or the other way round (scatter).
+// Moves blocks from every rank to the root (gather), or from the root to every rank (scatter).
 ncclResult_t WithRoot(const char* name, Direction of_root, const void* send, void* receive, size_t count,
                       ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
   const Call call(name, comm);

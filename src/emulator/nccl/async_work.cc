@@ -28,7 +28,7 @@ ncclResult_t AsyncWork::Run(std::vector<std::shared_ptr<AsyncWork>> users, std::
   const ncclResult_t started = OrSystemError([&] {
     std::thread([users, work = std::move(work)]() mutable {
       const ncclResult_t result = OrSystemError(work);
-      work = nullptr;  // its resources go before anyone hears of the end
+      work = nullptr;  // frees its resources before anyone sees the result
       for (const auto& user : users) user->Set(result);
     }).detach();
     return ncclInProgress;

@@ -12,14 +12,15 @@
 
 namespace commpool::internal::emulated_nccl {
 
+// Owns the result of that work. A nonblocking communicator holds one; API calls start work and ask for the result.
 class AsyncWork {
  public:
-  // How the last work ended; ncclInProgress while it runs, ncclSuccess where there was none.
+  // Returns how the last work ended: ncclInProgress while it runs, ncclSuccess if there was none.
   ncclResult_t result();
-  // Waits for the end of the work that runs.
+  // Waits until the running work ends.
   void Wait();
 
-  // Runs `work` in a thread of its own, for all of `users`; ncclInProgress.
+  // Runs `work` in its own thread, on behalf of all `users`. Returns ncclInProgress.
   static ncclResult_t Run(std::vector<std::shared_ptr<AsyncWork>> users, std::function<ncclResult_t()> work);
 
  private:

@@ -13,7 +13,7 @@ namespace commpool::internal::emulated_nccl {
 
 namespace {
 
-constexpr uint64_t kMarker = 0x636f6d6d706f6f6c;  // what an id of this library begins with
+constexpr uint64_t kMarker = 0x636f6d6d706f6f6c;  // every id of this library begins with it
 
 struct IdContent {
   uint64_t marker;
@@ -22,7 +22,7 @@ struct IdContent {
 };
 static_assert(sizeof(IdContent) <= NCCL_UNIQUE_ID_BYTES);
 
-// The root's answer: an empty reason, then the table of all ranks; or why there is none.
+// The root's answer: an empty reason and the table of all ranks, or the reason why there is no table.
 struct Answer {
   std::array<char, 256> reason = {};
 };
@@ -47,7 +47,7 @@ IdContent ContentOf(const ncclUniqueId& id) {
   return content;
 }
 
-// Collects the introductions of all ranks of one communicator, and answers them.
+// Owns the introductions of all ranks of one communicator, and answers them. A thread of MakeUniqueId runs it.
 class Root {
  public:
   Root(Listener listener, uint64_t magic)
@@ -55,7 +55,7 @@ class Root {
 
   void Serve() {
     std::string reason;
-    Deadline deadline = Deadline::max();  // until somebody comes: an id may be used late
+    Deadline deadline = Deadline::max();  // no limit until the first rank comes: a program may use an id late
     while (reason.empty() && !Complete()) {
       Result<Caller> caller = reception_.Next(deadline);
       if (!caller.ok()) {
@@ -73,7 +73,7 @@ class Root {
  private:
   bool Complete() const { return !peers_.empty() && joined_ == peers_.size(); }
 
-  // Takes one rank in; what is wrong with it, or nothing.
+  // Takes one rank in. Returns what is wrong with it, or nothing.
   std::string Introduce(Caller caller) {
     PeerInfo peer;
     std::memcpy(&peer, caller.hello.data(), sizeof peer);
@@ -113,7 +113,7 @@ class Root {
     for (Connection& connection : connections_) {
       if (!connection.valid()) continue;
       Status sent = connection.Send(&answer, sizeof answer, deadline);
-      // Its peers find out where a rank is gone by now.
+      // Its peers notice by themselves that a rank is gone.
       if (sent.ok() && reason.empty())
         sent = connection.Send(peers_.data(), peers_.size() * sizeof(PeerInfo), deadline);
     }
@@ -142,7 +142,7 @@ Result<std::vector<PeerInfo>> Introduce(const ncclUniqueId& id, const PeerInfo& 
   return peers;
 }
 
-// Every rank connects to those below it and accepts those above.
+// Every rank connects to lower ranks and accepts higher ones.
 Status ConnectMeshes(Listener listener, const PeerInfo& own, Membership& membership, Deadline deadline) {
   for (int rank = 0; rank < own.rank; ++rank) {
     for (const int channel : {kDataChannel, kControlChannel}) {
@@ -159,7 +159,7 @@ Status ConnectMeshes(Listener listener, const PeerInfo& own, Membership& members
     if (!caller.ok()) return caller.status();
     Hello hello;
     std::memcpy(&hello, caller->hello.data(), sizeof hello);
-    // Not one of ours: a port scan must not end a job.
+    // This caller is no rank of ours. A port scan must not end a job.
     if (hello.magic != own.magic || hello.rank <= own.rank || hello.rank >= own.ranks) continue;
     (hello.channel == kDataChannel ? membership.data : membership.control).to(hello.rank) =
         std::move(caller->connection);

@@ -1,4 +1,4 @@
-// The part of a communicator that makes others from it, and ends early for that.
+// The part of a communicator that makes others from it, and that ends early before a shrink.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -17,7 +17,7 @@ struct SplitMessage {
 };
 
 struct ResizeMessage {
-  uint64_t fingerprint = 0;  // of what has to be equal on all ranks
+  uint64_t fingerprint = 0;  // of everything that must be equal on all ranks
   uint64_t has_id = 0;
   ncclUniqueId id = {};
 };
@@ -36,7 +36,7 @@ T Unpack(const Message& message) {
   return value;
 }
 
-// Names a call at the head of its messages.
+// Each message begins with this mark of its call.
 uint64_t TagOf(const char* call) { return std::hash<std::string>()(call); }
 
 }  // namespace
@@ -64,7 +64,7 @@ Result<std::vector<Message>> EmulatedCommunicator::ExchangeControl(const char* c
     if (peer == rank_) continue;
     Message& message = messages[static_cast<size_t>(peer)];
     Status status = ReceiveMessage(control_.to(peer), message, deadline);
-    // Passes over messages of calls that an early end broke off: nobody answers those.
+    // Skips messages of calls that an early end interrupted: nobody answers them.
     while (status.ok() && stopped_.load() && Unpack<uint64_t>(message) != tag) {
       status = ReceiveMessage(control_.to(peer), message, deadline);
     }
@@ -90,7 +90,8 @@ ncclResult_t EmulatedCommunicator::FailControl(const char* call, const Status& s
   return status.code() == StatusCode::kDisagreement ? ncclInvalidUsage : ncclRemoteError;
 }
 
-// NCCL 2.28.9, src/init.cc: ranks of one colour, ordered by key and then by rank; nothing registered is inherited.
+// NCCL 2.28.9, src/init.cc: one communicator for each colour, its ranks ordered by key and then by rank. It inherits no
+// registration.
 ncclResult_t EmulatedCommunicator::AgreeOnSplit(int color, int key, Child* child) {
   if (async_error() != ncclSuccess) return async_error();
   const char* const call = "ncclCommSplit";
@@ -121,8 +122,8 @@ ncclResult_t EmulatedCommunicator::AgreeOnSplit(int color, int key, Child* child
   return ncclSuccess;
 }
 
-// NCCL 2.28.9, src/init.cc: the ranks that stay close up, in order. Those that are left out, dead perhaps, take no
-// part.
+// NCCL 2.28.9, src/init.cc: the ranks that stay are numbered anew in their old order. The excluded ranks may be dead,
+// and take no part.
 ncclResult_t EmulatedCommunicator::AgreeOnShrink(const std::set<int>& excluded, int flags, Child* child) {
   const char* const call = "ncclCommShrink";
   if ((flags & NCCL_SHRINK_ABORT) != 0) Stop();
@@ -153,7 +154,7 @@ ncclResult_t EmulatedCommunicator::AgreeOnShrink(const std::set<int>& excluded, 
   return ncclSuccess;
 }
 
-// NCCL's user guide, from 2.29.2: old ranks keep their numbers; one of them has brought the id that new ranks join by.
+// NCCL's user guide, from 2.29.2: old ranks keep their numbers. One of them brings the id that new ranks join by.
 ncclResult_t EmulatedCommunicator::AgreeOnGrow(int ranks, const ncclUniqueId* id, Child* child) {
   const char* const call = "ncclCommGrow";
   if (async_error() != ncclSuccess) return async_error();

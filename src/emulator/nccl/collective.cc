@@ -26,8 +26,8 @@ bool SameCall(const CollectiveHeader& a, const CollectiveHeader& b) {
          a.operation == b.operation && a.root == b.root;
 }
 
-// Peers reach into what an all-gather receives and into what a reduce-scatter sends; the other side of each is read or
-// written by its own rank alone, and in place it begins elsewhere on every rank.
+// Peers read or write what an all-gather receives and what a reduce-scatter sends, so its place must be the same on all
+// ranks. Only the own rank uses the other buffer. In place, that one begins elsewhere on every rank.
 bool SamePlaces(const CollectiveHeader& a, const CollectiveHeader& b) {
   if (a.symmetric != b.symmetric) return false;
   if (a.symmetric == 0) return true;
@@ -46,8 +46,8 @@ std::optional<Mismatch> FindMismatch(const std::vector<CollectiveHeader>& header
     if (!SameCall(first, other)) {
       return Mismatch{"collectives differ between ranks", names[0] + Describe(first) + names[1] + Describe(other)};
     }
-    // NCCL picks the kernel on each rank by a local look-up and would hang or corrupt here
-    // (NCCL 2.28.9, src/scheduler/symmetric_sched.cc).
+    // NCCL picks the kernel on each rank by itself, so the real library would hang or give wrong data here (NCCL
+    // 2.28.9, src/scheduler/symmetric_sched.cc).
     if (!SamePlaces(first, other)) {
       return Mismatch{"window offsets differ between ranks",
                       names[0] + DescribePlaces(first) + names[1] + DescribePlaces(other)};

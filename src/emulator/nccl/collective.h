@@ -1,4 +1,4 @@
-// One collective: what the program asked for, what this rank decided, what it tells the others. Values: any thread.
+// One collective: what the program asked for, what this rank decided, and what it tells the others. Values: any thread.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_H_
 
@@ -29,19 +29,20 @@ struct CollectiveRequest {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   const void* send = nullptr;
   void* receive = nullptr;
-  size_t count = 0;  // as the API counts: of one rank for all-gather and reduce-scatter
+  size_t count = 0;  // in the API's unit: for all-gather and reduce-scatter the count of one rank
   ncclDataType_t type = ncclInt8;
   ncclRedOp_t operation = ncclSum;
   int root = 0;
   CUstream stream = nullptr;
-  std::vector<PeerTransfer> transfers = {};  // of kTransfers, which has none of the above but a stream
-  // Of a pre-multiplied sum, which travels as ncclNumOps: the scalar's bytes, or where the device keeps them.
+  std::vector<PeerTransfer> transfers = {};  // for kTransfers, which uses no field above except the stream
+  // For a pre-multiplied sum, which travels as ncclNumOps: the scalar's bytes, or the place where the device keeps
+  // them.
   std::array<char, 8> scalar = {};
   const void* device_scalar = nullptr;
 };
 
-// Where a buffer lies: its window's record, 0 for none (NCCL's own is before the first symmetric one); the offset in
-// the window; and the one in the communicator's range.
+// Where a buffer is: the record of its window (0: none, because NCCL's own window is before the first symmetric one),
+// its offset in the window, and its offset in the communicator's range.
 struct PlaceInWindow {
   uint64_t window = 0;
   uint64_t offset = 0;
@@ -49,7 +50,7 @@ struct PlaceInWindow {
   bool operator==(const PlaceInWindow&) const = default;
 };
 
-// This rank's own decision, as in NCCL: nothing makes ranks agree on it (NCCL 2.28.9,
+// This rank's own decision. As in NCCL, nothing makes the ranks agree on it (NCCL 2.28.9,
 // src/scheduler/symmetric_sched.cc).
 struct CollectivePlan {
   bool symmetric = false;
@@ -58,9 +59,9 @@ struct CollectivePlan {
   double duration_us = 0;
 };
 
-// What a rank tells the others at the head of a collective; its clock's bytes follow it.
+// What a rank tells the others at the beginning of a collective. The bytes of its clock follow.
 struct CollectiveHeader {
-  uint64_t magic = 0;  // of the communicator
+  uint64_t magic = 0;  // the communicator's
   uint64_t sequence = 0;
   uint64_t count = 0;
   CollectiveKind kind = CollectiveKind::kAllReduce;
@@ -74,13 +75,13 @@ struct CollectiveHeader {
   double duration_us = 0;
 };
 
-// A rule that the headers of all ranks break together.
+// A rule that the ranks break together, as their headers show.
 struct Mismatch {
   std::string rule;
   std::string details;  // names two ranks
 };
 
-// The first disagreement; nothing where all ranks run the same collective the same way.
+// Returns the first difference; nothing if all ranks run the same collective in the same way.
 std::optional<Mismatch> FindMismatch(const std::vector<CollectiveHeader>& headers);
 
 }  // namespace commpool::internal::emulated_nccl

@@ -7,13 +7,13 @@
 
 namespace commpool::internal::emulated_nccl {
 
-// kTransfers is what a group's sends and receives become.
+// kTransfers stands for the sends and receives of a group.
 enum class CollectiveKind : uint32_t { kAllReduce, kAllGather, kBroadcast, kReduceScatter, kReduce, kTransfers };
 
-// "AllReduce", as NCCL's log names it.
+// Returns a name as in NCCL's log, such as "AllReduce".
 const char* CollectiveName(CollectiveKind kind);
 
-// Bytes of the whole result: what choices and times go by.
+// Returns the bytes of the whole result, which decide choices and times.
 size_t ResultBytes(CollectiveKind kind, size_t count, size_t element_bytes, int ranks);
 
 }  // namespace commpool::internal::emulated_nccl

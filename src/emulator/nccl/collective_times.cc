@@ -14,7 +14,7 @@ struct Point {
 };
 using Curve = std::array<Point, 6>;
 
-// Megabytes a second of bus bandwidth, as measured, become microseconds of an all-reduce.
+// Turns measured bus bandwidth into the microseconds of an all-reduce.
 constexpr double At(double bytes, int ranks, double bus_gigabytes) {
   return bytes * 2.0 * (ranks - 1) / ranks / (bus_gigabytes * 1000.0);
 }
@@ -31,7 +31,7 @@ constexpr Curve MakeCurve(int ranks, double at_8k, double at_64k, double at_1m, 
           Point{512 * kMebi, At(512 * kMebi, ranks, bus_512m)}};
 }
 
-// Float sums, out of place, on 2 and 4 H200 without multicast (NCCL 2.28.9).
+// Sums of floats, not in place, on 2 and 4 H200s without multicast (NCCL 2.28.9).
 constexpr Curve kTwoPlain = MakeCurve(2, 7.0, 7.5, 13.8, 180, 269, 317);
 constexpr Curve kTwoWindow = MakeCurve(2, 4.6, 8.1, 14.8, 203, 243, 256);
 constexpr Curve kFourPlain = MakeCurve(4, 10.1, 11.0, 17.2, 208, 315, 349);
@@ -53,10 +53,10 @@ double CollectiveMicroseconds(CollectiveKind kind, size_t bytes, int ranks, bool
   if (ranks == 1) return 2;
   const Curve& curve = ranks == 2 ? (symmetric ? kTwoWindow : kTwoPlain) : (symmetric ? kFourWindow : kFourPlain);
   const double all_reduce = Interpolate(curve, static_cast<double>(bytes));
-  // Larger rings move more bytes over each link: 2 (n - 1) / n against the 3 / 2 of four ranks.
+  // A larger ring moves more bytes over each link: 2 (n - 1) / n, beside 3 / 2 for four ranks.
   const double more_ranks = ranks <= 4 ? 1.0 : 2.0 * (ranks - 1) / ranks / 1.5;
   if (kind == CollectiveKind::kAllReduce) return all_reduce * more_ranks;
-  // One pass over the ring instead of two.
+  // The other collectives go around the ring once, not twice.
   return std::max(curve.front().microseconds, all_reduce * more_ranks / 2);
 }
 

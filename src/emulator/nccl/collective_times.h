@@ -1,4 +1,4 @@
-// How long NCCL would take, in virtual time. Pure functions: any thread.
+// How long NCCL would take in virtual time. Pure functions: any thread.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_TIMES_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_COLLECTIVE_TIMES_H_
 
@@ -8,13 +8,13 @@
 
 namespace commpool::internal::emulated_nccl {
 
-// Virtual microseconds of one collective, interpolated between measured sizes.
+// Returns the virtual microseconds of one collective, interpolated between measured sizes.
 double CollectiveMicroseconds(CollectiveKind kind, size_t bytes, int ranks, bool symmetric);
 
-// The same of sends and receives that move so many bytes in either direction.
+// Returns the same for sends and receives that move so many bytes in either direction.
 double TransferMicroseconds(size_t bytes);
 
-// Virtual microseconds of host time.
+// Host time in virtual microseconds.
 inline constexpr double kLocalRegistrationMicroseconds = 3;
 inline constexpr double kFirstUseMicroseconds = 150;
 inline constexpr double kWindowRegistrationMicroseconds = 30000;

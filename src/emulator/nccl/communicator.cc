@@ -18,7 +18,7 @@ namespace {
 
 Deadline CallDeadline() { return DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds())); }
 
-// Equal on all processes of one running host: NCCL tells hosts apart by name and boot, too.
+// Returns the same number in all processes of one running host. NCCL also identifies a host by its name and boot.
 uint64_t HostIdentity() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
@@ -37,13 +37,14 @@ uint64_t BusOf(int device) {
   return static_cast<uint64_t>(domain) << 20 | static_cast<uint64_t>(bus) << 12 | static_cast<uint64_t>(slot) << 4;
 }
 
-// Readable: the driver, which was there before, has read it.
+// The value is valid: the driver has parsed it before.
 const emulator::Description& MachineHere() {
   static const emulator::Description machine = emulator::Description::OfEnvironment().value();
   return machine;
 }
 
-// NCCL refuses two ranks on one device, and ranks of two versions, at initialisation (NCCL 2.28.9, src/init.cc).
+// NCCL refuses two ranks on one device, and ranks with different versions, at initialisation (NCCL 2.28.9,
+// src/init.cc).
 ncclResult_t CheckPeers(const std::vector<PeerInfo>& peers) {
   for (const PeerInfo& a : peers) {
     if (a.version != peers[0].version) {
@@ -61,7 +62,7 @@ ncclResult_t CheckPeers(const std::vector<PeerInfo>& peers) {
   return ncclSuccess;
 }
 
-// Whether every rank's device reaches every other's: all on one host, and linked.
+// Says whether every rank's device reaches every other's: all are on one host and linked.
 bool AllDirect(const std::vector<PeerInfo>& peers) {
   for (const PeerInfo& a : peers) {
     if (a.host != peers[0].host) return false;
@@ -76,8 +77,8 @@ WindowSupport ChooseWindowSupport(bool all_direct) {
   if (TextSetting("windows", "yes") == "no") return WindowSupport::kNullWindow;
   const char* enabled = std::getenv("NCCL_WIN_ENABLE");
   if (all_direct && (enabled == nullptr || std::string(enabled) != "0")) return WindowSupport::kSupported;
-  // Before 2.29.2 a local handle poses as a window, from then on the window is null
-  // (src/dev_runtime.cc of 2.28.9 and 2.30.7).
+  // Before 2.29.2 a local handle stands for a window; from then on the window is null (src/dev_runtime.cc of 2.28.9 and
+  // 2.30.7).
   return ClaimedVersion() < kFirstWithNullWindows ? WindowSupport::kLocalHandle : WindowSupport::kNullWindow;
 }
 
@@ -154,7 +155,7 @@ bool EmulatedCommunicator::Enter(const char* call) {
   const int self = gettid();
   int expected = 0;
   if (user_.load() != self && !user_.compare_exchange_strong(expected, self)) {
-    // NCCL's user guide: one thread at a time on a communicator, registration included (NVIDIA/nccl#2184).
+    // NCCL's user guide: only one thread at a time may use a communicator, also for registration (NVIDIA/nccl#2184).
     GetDriver().commpoolEmulatorReport(
         "communicator used by two threads at once",
         ("rank " + std::to_string(rank_) + ": " + call + " on thread " + std::to_string(self) + " while thread " +
@@ -187,8 +188,8 @@ ncclResult_t EmulatedCommunicator::Finalize() {
 void EmulatedCommunicator::ReportLeftovers() const {
   const size_t windows = windows_.windows().size();
   const size_t locals = registrations_.slots().size();
-  // 2.29.7 takes leftover windows down by itself; local registrations are used after free
-  // (src/init.cc; NVIDIA/nccl#1115).
+  // 2.29.7 ends leftover windows by itself. Local registrations would be used after they are freed (src/init.cc;
+  // NVIDIA/nccl#1115).
   const bool windows_matter = windows > 0 && ClaimedVersion() < kFirstThatDropsWindows;
   if (!windows_matter && (locals == 0 || windows > 0)) return;
   GetDriver().commpoolEmulatorReport("communicator destroyed with live registrations",
@@ -222,7 +223,7 @@ void EmulatedCommunicator::Abort() {
 void EmulatedCommunicator::JoinThread() {
   const DriverFunctions& driver = GetDriver();
   queue_.Close();
-  // A collective that never reaches the head of its stream keeps the thread; it holds the communicator then.
+  // A collective that never becomes the first of its stream keeps the communicator. Then the thread goes on.
   if (queue_.WaitUntilNothingRuns()) {
     thread_.join();
   } else {

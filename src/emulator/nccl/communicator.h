@@ -1,6 +1,6 @@
-// One rank's end of a communicator: its peers, its registrations, and the thread that runs its collectives.
+// One rank's part of a communicator: its peers, its registrations, and the thread that runs its collectives.
 //
-// One thread at a time may use it (NCCL's own rule, checked by Enter), except async_error and Abort.
+// Only one thread at a time may use it, as in NCCL; Enter checks that. Any thread may call async_error and Abort.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_COMMUNICATOR_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_COMMUNICATOR_H_
 
@@ -35,20 +35,21 @@ struct ScaledSum {
   const void* device_scalar;
 };
 
-// How ncclCommWindowRegister behaves where windows are not supported (src/dev_runtime.cc).
+// What ncclCommWindowRegister does where windows are not supported (src/dev_runtime.cc).
 enum class WindowSupport { kSupported, kNullWindow, kLocalHandle };
 
+// Owns the connections, the registrations and the progress thread. API functions find it by its handle and call it.
 class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommunicator> {
  public:
   struct Place {
     int ranks = 1;
     int rank = 0;
     int device = 0;
-    std::shared_ptr<AsyncWork> async = nullptr;  // of a nonblocking communicator
+    std::shared_ptr<AsyncWork> async = nullptr;  // null for a blocking communicator
     const char* call = "ncclCommInitRank";       // for the log
   };
 
-  // Joins the others; returns when all have. `*created` is set on success only.
+  // Joins the others; returns when all ranks have joined. Sets `*created` only on success.
   static ncclResult_t Create(const Place& place, const ncclUniqueId& id,
                              std::shared_ptr<EmulatedCommunicator>* created);
 
@@ -60,39 +61,40 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   }
   // Null for a blocking communicator.
   const std::shared_ptr<AsyncWork>& async() const { return async_; }
-  // Whether a nonblocking communicator has its connections still to make (once).
+  // Returns true once for a nonblocking communicator: its first launch still has to make the connections.
   bool TakeFirstLaunch() { return async_ != nullptr && ranks_ > 1 && std::exchange(first_launch_, false); }
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int device() const { return device_; }
   CUcontext context() const { return context_; }
-  // By Revoke or a shrink that aborts: it takes no collectives any more.
+  // After Revoke, or a shrink that aborts, it takes no more collectives.
   bool stopped() const { return stopped_.load(); }
   ncclResult_t async_error() const { return async_error_.load(); }
 
-  // Marks the calling thread as its user. False, and a report, while another thread is; Leave undoes a success.
+  // Marks the calling thread as the user. Returns false, with a report, while another thread is the user. Leave ends
+  // it.
   bool Enter(const char* call);
   void Leave();
 
-  // Checks the request against this communicator, without doing anything.
+  // Checks the request against this communicator. Changes nothing.
   ncclResult_t Check(const CollectiveRequest& request) const;
   // Puts a checked request on its stream.
   ncclResult_t Launch(const CollectiveRequest& request);
-  // The same for the sends and receives of one group, which run side by side.
+  // Do the same for the sends and receives of one group, which run side by side.
   ncclResult_t Check(const char* call, const PeerTransfer& transfer) const;
   ncclResult_t LaunchTransfers(CUstream stream, std::vector<PeerTransfer> transfers);
 
-  // Pre-multiplied sums, by the number that stands for them in calls on this communicator.
+  // Keep pre-multiplied sums. A number stands for each in calls on this communicator.
   ncclResult_t AddScaledSum(const void* scalar, ncclDataType_t type, ncclScalarResidence_t residence,
                             ncclRedOp_t* operation);
   ncclResult_t RemoveScaledSum(ncclRedOp_t operation);
-  // Replaces the number of a pre-multiplied sum by ncclNumOps and the scalar. Built-in operations stay.
+  // Replaces the number of a pre-multiplied sum by ncclNumOps and the scalar. Keeps built-in operations.
   ncclResult_t ResolveOperation(CollectiveRequest* request) const;
 
   ncclResult_t RegisterLocal(void* buffer, size_t bytes, void** handle);
   ncclResult_t DeregisterLocal(void* handle);
-  // A window that MakeWindows makes, with all that were asked for before it. Where one fails those behind it wait for
-  // the next such call: `window` is written then.
+  // A window to make. MakeWindows makes it after all that were asked for before. If one fails, those after it wait for
+  // the next call, which then writes `window`.
   struct WantedWindow {
     void* buffer = nullptr;
     size_t bytes = 0;
@@ -102,11 +104,11 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   void WantWindow(const WantedWindow& wanted);
   ncclResult_t MakeWindows();
   ncclResult_t DeregisterWindow(ncclWindow_t window);
-  // The buffer that the window was registered with.
+  // Finds the buffer of a window.
   ncclResult_t FindWindow(ncclWindow_t window, void** buffer);
 
-  // Collective over this communicator: this rank's place in a new one, and the id that its members join by. No ranks
-  // for a rank that has no colour.
+  // This rank's place in a new communicator, and the id that its members join by. It has no ranks if this rank has no
+  // colour. The calls are collective over this communicator.
   struct Child {
     int ranks = 0;
     int rank = 0;
@@ -115,18 +117,18 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   ncclResult_t AgreeOnSplit(int color, int key, Child* child);
   // Collective over the ranks that stay.
   ncclResult_t AgreeOnShrink(const std::set<int>& excluded, int flags, Child* child);
-  // `id` is null except on the rank that hands it out.
+  // Only the rank that hands out the id passes it; the others pass null.
   ncclResult_t AgreeOnGrow(int ranks, const ncclUniqueId* id, Child* child);
-  // Ends this rank's collectives. Communicators can still be made from this one.
+  // Ends this rank's collectives. The program can still make communicators from this one.
   ncclResult_t Revoke();
 
-  // Waits for the collectives that were launched; none may follow.
+  // Waits for the launched collectives. The program may launch none after this.
   ncclResult_t Finalize();
-  // Finalizes, reports what is still registered, and releases everything.
+  // Finalizes, reports registrations that are left, and releases everything.
   ncclResult_t Destroy();
-  // Makes every wait of this communicator end; Abort follows.
+  // Ends every wait of this communicator. Call Abort next.
   void Interrupt();
-  // Releases everything at once; peers that wait for this rank fail.
+  // Releases everything at once. Peers that wait for this rank get an error.
   void Abort();
 
  private:
@@ -161,30 +163,30 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   ncclResult_t RegisterWindow(const WantedWindow& wanted);
   std::optional<WindowPlaceInRange> TakePlace(size_t bytes, int flags);
   static WindowPlaces PlacesOn(int device);
-  // Why it would not reach the memory that it was planned for; empty where it does.
+  // Says why the collective would not reach the memory that it was planned for; empty if it would.
   std::string WhyStale(const CollectivePlan& plan, const CollectiveRequest& request) const;
   std::string WhyStale(const char* name, const PlaceInWindow& place, const void* buffer) const;
   LocalRegistration* AddLocal(void* buffer, size_t bytes);
   void DropLocal(LocalRegistration* slot);
-  // `mapping` becomes what the window covers: several mappings where the release allows it.
+  // Fills `mapping` with what the window covers: several mappings if the release allows that.
   ncclResult_t CheckWindow(void* buffer, size_t bytes, commpoolEmulatorMapping* mapping) const;
   ncclResult_t CheckExtent(uintptr_t address, size_t bytes, commpoolEmulatorMapping* mapping) const;
   struct AgreedWindow {
-    uint64_t largest_bytes = 0;         // of any rank
-    std::string why_no_multicast = {};  // empty where no rank has a reason
+    uint64_t largest_bytes = 0;         // the largest of any rank
+    std::string why_no_multicast = {};  // empty if no rank has a reason
   };
   ncclResult_t AgreeOnWindow(const WindowMessage& own, AgreedWindow* agreed);
 
-  // Why NVLink multicast cannot be used: anywhere on this communicator, for this memory, for a local registration of
-  // it.
+  // Say why NVLink multicast cannot be used: anywhere on this communicator, for this memory, or for a local
+  // registration of this memory.
   std::string WhyNoMulticast() const;
   std::string WhyNoMulticast(const commpoolEmulatorMapping& mapping) const;
   std::string WhyNoMulticastOfLocal(const void* buffer, size_t bytes, const commpoolEmulatorMapping& mapping) const;
   void BindMulticast(EmulatedWindow& window, std::string why_not);
   std::string MakeMulticast(EmulatedWindow& window) const;
   void UnbindMulticast(const EmulatedWindow& window) const;
-  // Messages by rank on the calling thread's connections; empty for ranks that are no members. `call` names the
-  // reason for the exchange; a rank that is in another call is reported.
+  // Exchanges messages on the calling thread's connections. Returns them by rank; they are empty for ranks that are not
+  // members. `call` names the reason; it reports a rank that is in another call.
   Result<std::vector<Message>> ExchangeControl(const char* call, const std::vector<int>& members, const Message& own);
   ncclResult_t FailControl(const char* call, const Status& status);
   std::vector<int> AllRanks() const;
@@ -201,29 +203,29 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   const std::shared_ptr<AsyncWork> async_;
   bool first_launch_ = true;
   const std::vector<PeerInfo> peers_;
-  bool all_direct_ = true;  // every rank's device reaches every other's
+  bool all_direct_ = true;  // every rank's device reaches every other rank's
   WindowSupport window_support_ = WindowSupport::kSupported;
-  Mesh data_;     // the progress thread's
-  Mesh control_;  // the calling thread's
+  Mesh data_;     // for the progress thread
+  Mesh control_;  // for the calling thread
 
   std::atomic<int> user_ = 0;  // the thread that is in a call
   int user_depth_ = 0;
   std::atomic<ncclResult_t> async_error_ = ncclSuccess;
   std::atomic<bool> aborted_ = false;
-  std::atomic<bool> stopped_ = false;    // by Revoke, or a shrink that aborts: collectives end quietly
-  std::atomic<bool> timed_out_ = false;  // a rank was waited for long enough already
+  std::atomic<bool> stopped_ = false;    // set by Revoke, or a shrink that aborts: collectives then end quietly
+  std::atomic<bool> timed_out_ = false;  // a wait for a rank has run out already
   bool finalized_ = false;
-  // A registration may end while a nonblocking communicator makes another in the background.
+  // A registration may end while a nonblocking communicator makes another one in the background.
   mutable std::mutex registering_;
   RegistrationCache registrations_;
   CommunicatorWindows windows_;
   WindowPlaces places_;
-  bool has_own_window_ = false;  // NCCL's
+  bool has_own_window_ = false;  // NCCL's own window exists
   std::deque<WantedWindow> wanted_windows_;
   uint64_t window_calls_ = 0;
   std::map<int, ScaledSum> scaled_sums_;
   int next_scaled_sum_ = 0;
-  uint64_t agreed_ = 0;  // collectives of all ranks so far; the progress thread's
+  uint64_t agreed_ = 0;  // the collectives of all ranks so far; only the progress thread uses it
   ProgressQueue queue_;
   std::thread thread_;
 };

@@ -1,4 +1,4 @@
-// The emulated CUDA driver as the emulated NCCL sees it: found at run time, never linked. Any thread.
+// The emulated CUDA driver for the emulated NCCL, which finds it at run time and never links it. Any thread.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_DRIVER_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_DRIVER_H_
 
@@ -8,7 +8,7 @@
 
 #include "src/emulator/extension.h"
 
-// Every driver function that is used; a name that cuda.h maps to a version is looked up under that version.
+// Lists the driver functions that NCCL uses. If cuda.h maps a name to a version, the look-up uses that version.
 #define COMMPOOL_EMULATED_NCCL_DRIVER_FUNCTIONS(X) \
   X(cuCtxGetCurrent)                               \
   X(cuCtxSetCurrent)                               \
@@ -62,22 +62,23 @@ struct DriverFunctions {
 #undef COMMPOOL_MEMBER
 };
 
-// The driver of this process. Aborts with the reason where there is none, or where it is a real one.
+// Returns the driver of this process. Aborts with the reason if there is none, or if it is a real one.
 const DriverFunctions& GetDriver();
 
-// A whole number from the emulator's description; `fallback` where the key is not declared or no number.
+// Reads a whole number from the emulator's description; `fallback` if the key is missing or is not a number.
 int NumberSetting(const char* key, int fallback);
 std::string TextSetting(const char* key, const char* fallback);
-// Whether one of NCCL's environment variables is 0.
+// Says whether one of NCCL's environment variables is 0.
 bool IsSwitchedOff(const char* variable);
 
-// The version that the emulated library claims, as NCCL_VERSION_CODE: description key nccl, default 2.28.9.
+// Returns the version that the library pretends to be, as NCCL_VERSION_CODE. Description key nccl, default 2.28.9.
 int ClaimedVersion();
 
-// How long a rank that does not arrive is waited for: description key nccl_timeout_ms, default 60000.
+// Returns how long to wait for a missing rank. Description key nccl_timeout_ms, default 60000.
 int TimeoutMilliseconds();
 
-// Makes `context` current for a block, and restores what was.
+// Makes `context` current for a block, and restores the previous one. It owns nothing; communicators use it around
+// driver calls.
 class CurrentContext {
  public:
   explicit CurrentContext(CUcontext context);

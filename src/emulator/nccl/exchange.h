@@ -1,4 +1,4 @@
-// Every rank tells every other rank something, and waits for what they tell. One thread at a time on a mesh.
+// Every rank sends one message to every other rank, and waits for theirs. One thread at a time may use a mesh.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_EXCHANGE_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_EXCHANGE_H_
 
@@ -12,18 +12,18 @@ namespace commpool::internal::emulated_nccl {
 
 using Message = std::vector<char>;
 
-// One message to or from one peer. A message has at most 1 MiB.
+// Sends or receives one message. A message has at most 1 MiB.
 Status SendMessage(Connection& connection, const Message& message, Deadline deadline);
 Status ReceiveMessage(Connection& connection, Message& message, Deadline deadline);
 
-// The same failure, naming the rank.
+// Adds the rank's name to a failure.
 Status NameRank(int rank, const Status& status);
 
-// Messages by rank, this rank's own among them. The failure names every rank that did not arrive before the deadline
-// (kDeadlineExceeded) or the one whose connection broke (kRemoteFailure).
+// Returns the messages by rank, with this rank's own. A failure names every rank that missed the deadline
+// (kDeadlineExceeded), or the rank whose connection broke (kRemoteFailure).
 Result<std::vector<Message>> ExchangeAll(Mesh& mesh, int rank, int ranks, const Message& own, Deadline deadline);
 
-// "1, 3".
+// Writes ranks as "1, 3".
 std::string JoinRanks(const std::vector<int>& ranks);
 
 }  // namespace commpool::internal::emulated_nccl

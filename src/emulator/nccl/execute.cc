@@ -16,8 +16,8 @@ namespace commpool::internal::emulated_nccl {
 
 namespace {
 
-// NCCL 2.28.9 on H200s: nothing tells a symmetric kernel that a rank of it is lost. It spins until the process ends;
-// ncclCommAbort, or a revoke, waits for it or does not help.
+// NCCL 2.28.9 on H200s: a symmetric kernel never learns that a rank is lost. It spins until the process ends.
+// ncclCommAbort or a revoke waits for it, or does not help.
 bool NeverEnds(const PendingCollective& pending, const Status& status) {
   return pending.plan.symmetric && status.code() == StatusCode::kRemoteFailure &&
          ClaimedVersion() < kFirstThatAbortsSymmetricKernels;
@@ -54,14 +54,14 @@ void EmulatedCommunicator::Execute(PendingCollective& pending) {
     }
     if (!succeeded) Fail(status, CollectiveName(pending.request.kind));
   }
-  // NCCL's kernel waits for a lost rank until this rank ends its communicator, and leaves quietly then.
+  // NCCL's kernel waits for a lost rank until this rank ends its communicator. Then it ends quietly.
   if (!succeeded && async_error() == ncclRemoteError && !timed_out_.load()) {
     succeeded = queue_.WaitUntilClosed(DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds())));
   }
   GetDriver().commpoolEmulatorComplete(pending.operation, end_us, succeeded ? CUDA_SUCCESS : failure);
 }
 
-// Hardware would read and write whatever is there.
+// Reports a replay over memory that changed. Real hardware would read and write whatever is there now.
 bool EmulatedCommunicator::IsStale(const PendingCollective& pending) const {
   const std::string reason = WhyStale(pending.plan, pending.request);
   if (reason.empty()) return false;
@@ -77,7 +77,7 @@ void EmulatedCommunicator::Fail(const Status& status, const std::string& what) {
   COMMPOOL_NCCL_WARN("%s", details.c_str());
   if (status.code() == StatusCode::kDeadlineExceeded) {
     timed_out_.store(true);
-    // NCCL itself would wait for ever.
+    // The real NCCL would wait for ever.
     GetDriver().commpoolEmulatorReport("a rank is missing from a collective call", details.c_str());
   }
   async_error_.store(status.code() == StatusCode::kDisagreement ? ncclInternalError : ncclRemoteError);
@@ -111,8 +111,8 @@ Result<std::vector<CollectiveHeader>> EmulatedCommunicator::Agree(PendingCollect
   return headers;
 }
 
-// The ranks that this one receives from come before it: all ranks; in a broadcast the root alone; in a reduce all for
-// the root, and none for the others.
+// This operation comes after the ranks that it receives from: all ranks as a rule, only the root in a broadcast, and in
+// a reduce all ranks for the root and none for the others.
 void EmulatedCommunicator::JoinClocks(const PendingCollective& pending, const std::vector<Message>& messages) {
   const CollectiveKind kind = pending.request.kind;
   if (kind == CollectiveKind::kReduce && rank_ != pending.request.root) return;

@@ -14,12 +14,12 @@ namespace commpool::internal::emulated_nccl {
 
 namespace {
 
-// Runs each work on a thread of its own; the first failure in their order.
+// Runs each work on its own thread. Returns the first failure in their order.
 ncclResult_t RunSideBySide(const std::vector<Group::Work>& works) {
   if (works.size() == 1) return OrSystemError(works.front());
   std::vector<ncclResult_t> results(works.size(), ncclSuccess);
   std::vector<std::thread> threads;
-  // None begins before all have a thread: the others would wait for one that never comes.
+  // Nobody begins before all have a thread: else some would wait for a thread that never comes.
   std::promise<bool> ready;
   const std::shared_future<bool> all_here = ready.get_future().share();
   const ncclResult_t started = OrSystemError([&] {
@@ -40,7 +40,7 @@ ncclResult_t RunSideBySide(const std::vector<Group::Work>& works) {
   return ncclSuccess;
 }
 
-// Every use of a communicator marks its thread: work that moved to another thread does so again.
+// A communicator marks the thread that uses it. Work that moved to another thread marks that one.
 ncclResult_t RunAs(EmulatedCommunicator& communicator, const Group::Work& work) {
   if (!communicator.Enter("ncclGroupEnd")) return ncclInvalidUsage;
   const ncclResult_t result = work();
@@ -52,7 +52,7 @@ ncclResult_t RunAs(EmulatedCommunicator& communicator, const Group::Work& work) 
 
 Group& Group::OfThisThread() {
   if (Group* const group = internal::OfThisThread<Group, Group>()) return *group;
-  static thread_local constinit Group* late = nullptr;  // while the thread ends; not destroyed
+  static thread_local constinit Group* late = nullptr;  // used while the thread ends; never destroyed
   if (late == nullptr) late = new Group();
   return *late;
 }
@@ -81,7 +81,7 @@ ncclResult_t Group::WaitForRanks(std::shared_ptr<EmulatedCommunicator> communica
   return Take(&Tasks::waits, {std::move(communicator), std::move(work), {own, std::move(async)}});
 }
 
-// NCCL 2.28.9, src/group.cc: a launch is in progress while connections are made, which the first one needs.
+// NCCL 2.28.9, src/group.cc: the first launch makes connections, and the launch is in progress meanwhile.
 ncclResult_t Group::Launch(std::shared_ptr<EmulatedCommunicator> communicator, Work work) {
   const std::shared_ptr<AsyncWork> own = communicator->TakeFirstLaunch() ? communicator->async() : nullptr;
   return Take(&Tasks::launches, {std::move(communicator), std::move(work), {own}});
@@ -142,7 +142,7 @@ ncclResult_t Group::RunAll(const Tasks& tasks) {
   if (!works.empty()) {
     if (const ncclResult_t result = RunSideBySide(works); result != ncclSuccess) return result;
   }
-  // In the order of each communicator's calls, whatever the addresses of communicators are.
+  // Keeps the order of each communicator's calls, whatever the communicators' addresses are.
   std::vector<std::vector<Task>> sequences;
   std::map<EmulatedCommunicator*, size_t> place;
   for (const Task& task : tasks.waits) {

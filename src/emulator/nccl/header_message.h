@@ -1,4 +1,4 @@
-// A collective's header and its operation's clock as they travel. Any thread.
+// How the header of a collective and the clock of its operation travel. Any thread.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_HEADER_MESSAGE_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_HEADER_MESSAGE_H_
 
@@ -12,7 +12,7 @@ Message MakeMessage(const CollectiveHeader& header, commpoolEmulatorOperation op
 
 CollectiveHeader HeaderOf(const Message& message);
 
-// What the sender knew happened before `operation`.
+// Adds to `operation` what the sender knew.
 void JoinClock(const Message& message, commpoolEmulatorOperation operation);
 
 }  // namespace commpool::internal::emulated_nccl

@@ -1,4 +1,4 @@
-// A host without memory or threads to give, as NCCL tells of it.
+// Turns a host without memory or threads into NCCL's error.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_HOST_FAILURE_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_HOST_FAILURE_H_
 
@@ -9,7 +9,7 @@
 
 namespace commpool::internal::emulated_nccl {
 
-// What `work` returns; ncclSystemError where the host refuses it memory or a thread.
+// Returns what `work` returns; ncclSystemError if the host refuses memory or a thread.
 template <typename Work>
 ncclResult_t OrSystemError(Work work) {
   try {

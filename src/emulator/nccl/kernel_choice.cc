@@ -57,8 +57,8 @@ int ChooseChannels(size_t bytes) {
   return static_cast<int>(std::clamp<size_t>(bytes / kBytesAChannel, 1, 24));
 }
 
-// NCCL 2.28.9, src/sym_kernels.cc: any type for all-gather; sums of 8 to 32 bit floats for the others; no minimum,
-// maximum or whole numbers (NVIDIA/nccl#2014). Averages: NCCL 2.30.3.
+// NCCL 2.28.9, src/sym_kernels.cc: all types for all-gather; for the others sums of floats of 8 to 32 bits, but no
+// minimum, no maximum and no whole numbers (NVIDIA/nccl#2014). Averages: NCCL 2.30.3.
 bool HasSymmetricKernel(CollectiveKind kind, ncclDataType_t type, ncclRedOp_t operation, int version) {
   if (kind == CollectiveKind::kAllGather) return true;
   if (kind != CollectiveKind::kAllReduce && kind != CollectiveKind::kReduceScatter) return false;
@@ -67,7 +67,7 @@ bool HasSymmetricKernel(CollectiveKind kind, ncclDataType_t type, ncclRedOp_t op
 }
 
 const char* SymmetricKernelName(CollectiveKind kind, size_t bytes, int ranks) {
-  // Where the low-latency kernel's extra bytes cost as much as its shorter start saves (NCCL's own model).
+  // At this size the extra bytes of the low-latency kernel cost as much as its shorter start saves (NCCL's own model).
   const size_t crossover = size_t{128 << 10} / static_cast<size_t>(ranks);
   const bool low_latency = bytes <= crossover;
   if (kind == CollectiveKind::kAllGather) return low_latency ? "AllGather_LL" : "AllGather_ST";

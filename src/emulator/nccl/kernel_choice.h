@@ -1,4 +1,4 @@
-// Which kernel, protocol and channels NCCL would choose. Pure functions: any thread.
+// Which kernel, protocol and number of channels NCCL would choose. Pure functions: any thread.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_KERNEL_CHOICE_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_KERNEL_CHOICE_H_
 
@@ -12,20 +12,21 @@ namespace commpool::internal::emulated_nccl {
 
 enum class Protocol { kLowLatency, kLowLatency128, kSimple };
 
-// "LL", "LL128", "SIMPLE", as NCCL's log names them.
+// Returns "LL", "LL128" or "SIMPLE", as in NCCL's log.
 const char* ProtocolName(Protocol protocol);
 
-// The ring's protocol for a result of so many bytes; NCCL_PROTO narrows the choice as in NCCL ("Simple", "^LL128,LL").
+// Returns the ring's protocol for a result of so many bytes. NCCL_PROTO limits the choice as in NCCL ("Simple",
+// "^LL128,LL").
 Protocol ChooseProtocol(size_t bytes, const char* allowed);
 
-// How many channels (and so thread blocks) work on a result of so many bytes.
+// Returns how many channels (and so thread blocks) work on a result of so many bytes.
 int ChooseChannels(size_t bytes);
 
-// Whether symmetric kernels exist for it: all-gather of any type; all-reduce and reduce-scatter sums of floats up to 32
-// bits. Averages of floats join them with 2.30.3.
+// Says whether symmetric kernels exist: for all-gather of any type, and for all-reduce and reduce-scatter sums of
+// floats up to 32 bits; from 2.30.3 on for averages of such floats too.
 bool HasSymmetricKernel(CollectiveKind kind, ncclDataType_t type, ncclRedOp_t operation, int version);
 
-// The name of the symmetric kernel, without multicast.
+// Returns the name of the symmetric kernel without multicast.
 const char* SymmetricKernelName(CollectiveKind kind, size_t bytes, int ranks);
 
 }  // namespace commpool::internal::emulated_nccl

@@ -14,7 +14,7 @@ namespace commpool::internal::emulated_nccl {
 
 namespace {
 
-// Bytes that this rank gives and gets, 0 for a buffer that does not count; nothing where they do not fit 64 bits.
+// The bytes that this rank sends and receives; 0 for an unused buffer. Nothing if they do not fit into 64 bits.
 struct BufferBytes {
   size_t send;
   size_t receive;
@@ -43,7 +43,7 @@ commpoolEmulatorRange RangeOf(const void* buffer, size_t bytes) {
   return {reinterpret_cast<CUdeviceptr>(buffer), bytes};
 }
 
-// What an operation declares, in the order of PendingCollective's host pointers.
+// The ranges that an operation declares, in the order of PendingCollective's host pointers.
 struct Ranges {
   std::vector<commpoolEmulatorRange> reads;
   std::vector<commpoolEmulatorRange> writes;
@@ -107,7 +107,7 @@ ncclResult_t EmulatedCommunicator::CheckBuffer(const char* name, const void* buf
                        mapping.location_id, device_);
     return ncclInvalidArgument;
   }
-  // NCCL looks up a window by its first byte only, and would run past its end.
+  // NCCL finds a window by the first byte only, and would run past the window's end.
   const EmulatedWindow* window = windows_.Find(buffer);
   if (window != nullptr && window->buffer + window->bytes < address + bytes) {
     GetDriver().commpoolEmulatorReport(
@@ -140,13 +140,14 @@ ncclResult_t EmulatedCommunicator::Check(const CollectiveRequest& request) const
   return result;
 }
 
-// What a graph keeps of a collective. It does not keep the communicator: replaying it after that is a broken rule.
+// What a graph keeps of a collective. It does not keep the communicator: a replay after the communicator's end is a
+// broken rule.
 struct CapturedCollective {
   std::weak_ptr<EmulatedCommunicator> communicator;
   PendingCollective collective;
 };
 
-// A replay takes its place among the communicator's collectives when its graph is launched.
+// A replay takes its place among the communicator's collectives when the program launches the graph.
 void* RepeatCollective(void* context) {
   const auto& captured = *static_cast<const CapturedCollective*>(context);
   const std::shared_ptr<EmulatedCommunicator> communicator = captured.communicator.lock();
@@ -164,7 +165,7 @@ CUresult EmulatedCommunicator::Enqueue(std::unique_ptr<PendingCollective> pendin
   PendingCollective* const context = pending.get();
   const CUresult result = GetDriver().commpoolEmulatorEnqueue(stream, &access, &StartCollective, context);
   if (result == CUDA_SUCCESS) {
-    static_cast<void>(pending.release());  // the stream owns it
+    static_cast<void>(pending.release());  // the stream owns it now
   } else {
     queue_.CancelLaunch();
   }
@@ -172,8 +173,8 @@ CUresult EmulatedCommunicator::Enqueue(std::unique_ptr<PendingCollective> pendin
 }
 
 CUresult EmulatedCommunicator::Capture(const PendingCollective& pending, const commpoolEmulatorAccess& access) {
-  // NCCL 2.28.9, src/register/coll_reg.cc: what is registered by the program, or else for the graph. A window's kernels
-  // go by its record.
+  // NCCL 2.28.9, src/register/coll_reg.cc: buffers that the program registered, or that NCCL registers for the graph.
+  // Kernels on windows use the window's record.
   const bool may_hold =
       !pending.plan.symmetric && !(IsSwitchedOff("NCCL_LOCAL_REGISTER") && IsSwitchedOff("NCCL_GRAPH_REGISTER"));
   const commpoolEmulatorReplay replay = {.again = &RepeatCollective,
@@ -182,7 +183,7 @@ CUresult EmulatedCommunicator::Capture(const PendingCollective& pending, const c
   auto captured = std::make_unique<CapturedCollective>(CapturedCollective{weak_from_this(), pending});
   const CUresult result =
       GetDriver().commpoolEmulatorCapture(pending.request.stream, &access, &StartCollective, captured.get(), &replay);
-  if (result == CUDA_SUCCESS) static_cast<void>(captured.release());  // the graph owns it
+  if (result == CUDA_SUCCESS) static_cast<void>(captured.release());  // the graph owns it now
   return result;
 }
 

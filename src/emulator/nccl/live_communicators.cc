@@ -9,7 +9,7 @@
 namespace commpool::internal::emulated_nccl {
 
 LiveCommunicators& LiveCommunicators::Get() {
-  // Never destroyed: detached threads may end after main.
+  // Never destroyed, because detached threads may end after main.
   static auto* const live = new LiveCommunicators;
   return *live;
 }
@@ -53,7 +53,7 @@ LiveCommunicators::Entry LiveCommunicators::Remove(ncclComm_t handle) {
 
 ncclResult_t EnterCall(const char* name) {
   if (ClaimedVersion() < FirstReleaseOf(name)) {
-    // A library of that release lacks the symbol: a program linked to the symbol would not start.
+    // The real library of that release lacks the symbol, so a program that links it would not start.
     COMMPOOL_NCCL_WARN("NCCL %d has no %s, which begins with %d", ClaimedVersion(), name, FirstReleaseOf(name));
     return ncclInvalidUsage;
   }
@@ -65,7 +65,7 @@ LiveCommunicators::Entry FindEntry(const char* name, ncclComm_t handle) {
   if (handle == nullptr) return {};
   LiveCommunicators::Entry found = LiveCommunicators::Get().Find(handle);
   if (!found.exists()) {
-    // Use after free in NCCL itself.
+    // In NCCL itself this would be a use after free.
     GetDriver().commpoolEmulatorReport("use of a communicator that does not exist", name);
   }
   return found;
@@ -73,11 +73,11 @@ LiveCommunicators::Entry FindEntry(const char* name, ncclComm_t handle) {
 
 namespace {
 
-// NCCL 2.28.9, src/init.cc: a nonblocking communicator is asked with ncclCommGetAsyncError until it is ready.
+// NCCL 2.28.9, src/init.cc: the program must ask ncclCommGetAsyncError until a nonblocking communicator is ready.
 ncclResult_t CheckReady(ncclComm_t handle, LiveCommunicators::Entry* entry) {
   if (!entry->exists()) return ncclInvalidArgument;
   const ncclResult_t state = entry->work == nullptr ? ncclSuccess : entry->work->result();
-  // It may have been initialised since it was looked up.
+  // The initialisation may have ended since the look-up.
   if (entry->communicator == nullptr) *entry = LiveCommunicators::Get().Find(handle);
   if (state == ncclSuccess && entry->communicator == nullptr) return ncclInvalidArgument;
   if (state != ncclInProgress) return state;

@@ -1,4 +1,4 @@
-// Which communicators exist in this process: a handle that is none of them is refused, not followed. Any thread.
+// Which communicators exist in this process. Calls refuse any other handle and never follow it. Any thread.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_LIVE_COMMUNICATORS_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_LIVE_COMMUNICATORS_H_
 
@@ -13,22 +13,23 @@
 
 namespace commpool::internal::emulated_nccl {
 
+// Owns a reference to every live communicator, by handle. API functions add, find and remove entries.
 class LiveCommunicators {
  public:
   static LiveCommunicators& Get();
 
   struct Entry {
-    std::shared_ptr<EmulatedCommunicator> communicator;  // null until a nonblocking one is initialised
+    std::shared_ptr<EmulatedCommunicator> communicator;  // null until a nonblocking communicator is initialised
     std::shared_ptr<AsyncWork> work;                     // null for a blocking one
     bool exists() const { return communicator != nullptr || work != nullptr; }
   };
 
   ncclComm_t Add(std::shared_ptr<EmulatedCommunicator> communicator);
-  // A handle whose communicator is still being made; Fill is false where it has been removed meanwhile.
+  // Makes a handle for a communicator that is not ready yet. Fill returns false if the program removed the handle.
   ncclComm_t Reserve(std::shared_ptr<AsyncWork> work);
   bool Fill(ncclComm_t handle, std::shared_ptr<EmulatedCommunicator> communicator);
   Entry Find(ncclComm_t handle);
-  // Returns the entry that it removed.
+  // Removes the entry and returns it.
   Entry Remove(ncclComm_t handle);
 
  private:
@@ -36,21 +37,21 @@ class LiveCommunicators {
   std::map<ncclComm_t, Entry> live_;
 };
 
-// The head of an API call on a communicator: counts it, injects a fault, finds the communicator, and marks the thread
-// as its user until the call ends.
+// Begins an API call on a communicator: counts the call, injects a fault, finds the communicator, and marks the thread
+// as its user. It keeps the communicator alive and ends the mark when the call ends.
 class Call {
  public:
-  // What a call does while a nonblocking communicator still works: NCCL refuses most calls (ncclInvalidArgument), and
-  // after a failure too. Those that end registrations ask for neither (NCCL 2.28.9 and 2.30.7, src/dev_runtime.cc).
+  // What a call does while a nonblocking communicator works. NCCL refuses most calls then (ncclInvalidArgument), and
+  // after a failure too. Calls that end registrations check neither (NCCL 2.28.9 and 2.30.7, src/dev_runtime.cc).
   enum class Unfinished { kRefuse, kWait, kGoOn };
   Call(const char* name, ncclComm_t handle, Unfinished unfinished = Unfinished::kRefuse);
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // What the API function returns at once unless it is ncclSuccess.
+  // If this is not ncclSuccess, the API function returns it at once.
   ncclResult_t result() const { return result_; }
-  // Null with Unfinished::kWait, where the initialisation failed.
+  // Null if the initialisation failed (Unfinished::kWait only).
   const std::shared_ptr<EmulatedCommunicator>& communicator() const { return communicator_; }
   EmulatedCommunicator* operator->() const { return communicator_.get(); }
 
@@ -60,13 +61,14 @@ class Call {
   bool entered_ = false;
 };
 
-// The same for calls without a communicator: the injected result, or ncclSuccess.
+// Begins a call without a communicator: returns the injected result, or ncclSuccess.
 ncclResult_t EnterCall(const char* name);
 
-// The entry of a handle, whichever thread uses its communicator. Empty, with a report, where there is no such handle.
+// Finds the entry of a handle, whichever thread uses its communicator. An unknown handle is reported and gives an empty
+// entry.
 LiveCommunicators::Entry FindEntry(const char* name, ncclComm_t handle);
 
-// The communicator, where it is ready; null otherwise.
+// Returns the communicator if it is ready; else null.
 std::shared_ptr<EmulatedCommunicator> FindReported(const char* name, ncclComm_t handle);
 
 }  // namespace commpool::internal::emulated_nccl

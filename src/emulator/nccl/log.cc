@@ -28,7 +28,7 @@ constexpr std::array<std::pair<std::string_view, Subject>, 8> kSubjectNames = {{
     {"ALL", Subject::kAll},
 }};
 
-// One of them names a file.
+// Reads a variable that may hold a file name.
 const char* Variable(const char* name) {
   const char* value = secure_getenv(name);
   return value != nullptr ? value : "";
@@ -43,7 +43,7 @@ std::string FormatList(const char* format, va_list arguments) {
 std::string Prefix() {
   CUdevice device = 0;
   if (GetDriver().cuCtxGetDevice(&device) != CUDA_SUCCESS) device = 0;
-  static const auto* const host = new std::string(HostName());  // not destroyed: programs call NCCL at exit
+  static const auto* const host = new std::string(HostName());  // never destroyed: programs call NCCL at exit
   return *host + ":" + std::to_string(getpid()) + ":" + std::to_string(gettid()) + " [" + std::to_string(device) + "] ";
 }
 
@@ -56,11 +56,11 @@ std::string TimeStamp() {
   return text.data();
 }
 
-// Where lines go, and which: one for the process.
+// Owns the log file and the chosen levels and subjects. One for each process; every log line asks it.
 class Output {
  public:
   static Output& Get() {
-    static auto* const output = new Output();  // not destroyed: programs call NCCL at exit
+    static auto* const output = new Output();  // never destroyed: programs call NCCL at exit
     return *output;
   }
 

@@ -1,5 +1,5 @@
-// The log of the emulated NCCL: the variables, prefixes and lines of the real one (reference.md lists them), so that
-// one parser reads both. Any thread; the environment is read at the first line.
+// The log of the emulated NCCL. It has the variables, prefixes and lines of the real one (reference.md lists them), so
+// one parser reads both. Any thread; the first line reads the environment.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_LOG_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_LOG_H_
 
@@ -11,7 +11,7 @@ namespace commpool::internal::emulated_nccl {
 
 enum class NcclLogLevel { kNone, kVersion, kWarn, kInfo, kTrace };
 
-// What a line is about, as NCCL_DEBUG_SUBSYS names it.
+// The subject of a line, as NCCL_DEBUG_SUBSYS names it.
 enum class Subject : uint32_t {
   kInit = 1u << 0,
   kCollective = 1u << 1,
@@ -23,21 +23,22 @@ enum class Subject : uint32_t {
   kAll = ~0u,
 };
 
-// NCCL_DEBUG's value; kNone for an unknown one.
+// Reads NCCL_DEBUG; kNone for an unknown value.
 NcclLogLevel ParseLogLevel(std::string_view text);
 
-// NCCL_DEBUG_SUBSYS's value: a comma list of names, after "^" all but them. Empty: INIT, BOOTSTRAP and ENV.
+// Reads NCCL_DEBUG_SUBSYS: a list of names with commas. After "^" it means all other names. An empty value means INIT,
+// BOOTSTRAP and ENV.
 uint32_t ParseSubjects(std::string_view text);
 
-// NCCL_DEBUG_FILE's value with %h, %p and %% replaced.
+// Reads NCCL_DEBUG_FILE: replaces %h, %p and %%.
 std::string ExpandFileName(std::string_view pattern, const std::string& host, int process);
 
 [[gnu::format(printf, 2, 3)]] void LogInfo(Subject subject, const char* format, ...);
-// Also kept as the last error, whatever NCCL_DEBUG says.
+// Also stores the text as the last error, for every value of NCCL_DEBUG.
 [[gnu::format(printf, 3, 4)]] void LogWarning(const char* file, int line, const char* format, ...);
 void LogVersion(const std::string& line);
 
-// The text of the last warning of the process; empty before the first.
+// Returns the last warning of the process; empty before the first.
 const char* LastWarning();
 
 std::string HostName();

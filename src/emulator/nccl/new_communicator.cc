@@ -16,7 +16,7 @@ ncclResult_t ReadConfig(const ncclConfig_t* config, Blocking inherited, Blocking
     return ncclInvalidArgument;
   }
   const int least = config->minCTAs, most = config->maxCTAs;
-  // The least alone is more than an unset most, which is a very small number.
+  // A minimum without a maximum is larger than the unset maximum, which is a very small number.
   if ((least != NCCL_CONFIG_UNDEF_INT && least <= 0) || (most != NCCL_CONFIG_UNDEF_INT && most <= 0) || least > most) {
     COMMPOOL_NCCL_WARN("Invalid config min/max channels attribute value %d/%d", least, most);
     return ncclInvalidArgument;
@@ -46,7 +46,7 @@ ncclResult_t NewCommunicator::Make(EmulatedCommunicator::Place place, const nccl
   if (async_ == nullptr) {
     *target_ = LiveCommunicators::Get().Add(std::move(created));
   } else if (!LiveCommunicators::Get().Fill(handle_, created)) {
-    created->Abort();  // as the program has done with the handle
+    created->Abort();  // the program has already given the handle up
   }
   return ncclSuccess;
 }

@@ -1,4 +1,4 @@
-// A communicator that an API call is about to make, blocking or not, and what its configuration says. Any thread.
+// A communicator that an API call is about to make, and what its configuration says. Any thread.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_NEW_COMMUNICATOR_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_NEW_COMMUNICATOR_H_
 
@@ -12,18 +12,19 @@ namespace commpool::internal::emulated_nccl {
 
 enum class Blocking { kYes, kNo };
 
-// What `config` asks for; `inherited` where it says nothing, or is null.
+// Reads `config`. `inherited` holds if the configuration does not say it, or is null.
 ncclResult_t ReadConfig(const ncclConfig_t* config, Blocking inherited, Blocking* blocking);
 
+// Owns the handle of a nonblocking communicator until the communicator is ready. Calls that make communicators use it.
 class NewCommunicator {
  public:
-  // Writes null to `target`, or the handle of a nonblocking communicator, which exists from now on.
+  // Sets `target` to null, or to the handle of a nonblocking communicator, which exists from now on.
   NewCommunicator(ncclComm_t* target, Blocking blocking);
 
-  // Null for a blocking one.
+  // Null for a blocking communicator.
   const std::shared_ptr<AsyncWork>& async() const { return async_; }
 
-  // Joins the others, and hands the communicator to the program.
+  // Joins the others, and gives the communicator to the program.
   ncclResult_t Make(EmulatedCommunicator::Place place, const ncclUniqueId& id) const;
 
  private:

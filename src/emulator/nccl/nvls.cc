@@ -1,5 +1,5 @@
 // The part of a communicator that knows NVLink multicast (NVLS): which memory it could serve, and why not. Every rank
-// makes an object of its own, for the emulator's are not shared between processes.
+// makes its own multicast object, because processes of the emulator do not share them.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -32,8 +32,9 @@ struct Granularity {
   size_t bytes = 1;
 };
 
-// NCCL's user guide on buffer registration: address and size are multiples of the allocation's recommended granularity;
-// the size is one of the object's minimum as well (the driver API's documentation of cuMulticastBindMem).
+// NCCL's user guide on buffer registration: address and size must be multiples of the allocation's recommended
+// granularity. The size must also be a multiple of the object's minimum (the driver API's documentation of
+// cuMulticastBindMem).
 Granularity BindingGranularity(int device, int ranks) {
   const CUmulticastObjectProp object = PropertiesOf(ranks, 0);
   CUmemAllocationProp memory = {};
@@ -64,7 +65,7 @@ std::string EmulatedCommunicator::WhyNoMulticast() const {
 
 std::string EmulatedCommunicator::WhyNoMulticast(const commpoolEmulatorMapping& mapping) const {
   if (std::string reason = WhyNoMulticast(); !reason.empty()) return reason;
-  // NCCL's user guide: windows of host memory serve loads and stores of devices alone.
+  // NCCL's user guide: windows of host memory serve only loads and stores of devices.
   if (mapping.location_type != CU_MEM_LOCATION_TYPE_DEVICE) return "host memory";
   if (mapping.physical == 0) return "its memory is not one physical handle";
   if ((mapping.handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
@@ -80,7 +81,7 @@ std::string EmulatedCommunicator::WhyNoMulticast(const commpoolEmulatorMapping& 
 
 std::string EmulatedCommunicator::WhyNoMulticastOfLocal(const void* buffer, size_t bytes,
                                                         const commpoolEmulatorMapping& mapping) const {
-  // Two ranks in one process (NVIDIA/nccl#1377, #1542); the variable comes with 2.28.3.
+  // For two ranks in one process (NVIDIA/nccl#1377, #1542). 2.28.3 has the variable first.
   constexpr int kFirstWithOneProcess = 22803;
   const bool allowed = ClaimedVersion() >= kFirstWithOneProcess && IsSet("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1");
   for (const PeerInfo& peer : peers_) {
@@ -132,7 +133,7 @@ void EmulatedCommunicator::UnbindMulticast(const EmulatedWindow& window) const {
   const DriverFunctions& driver = GetDriver();
   driver.commpoolEmulatorNoteNvls(window.mapping, 0, nullptr);
   if (window.multicast == 0) return;
-  // NCCL takes no notice of a failure here (NVIDIA/nccl#2117).
+  // NCCL ignores a failure here (NVIDIA/nccl#2117).
   driver.cuMulticastUnbind(window.multicast, device_, 0, window.mapping_bytes);
   driver.cuMemRelease(window.multicast);
 }

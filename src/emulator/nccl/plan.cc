@@ -1,4 +1,4 @@
-// The part of a communicator that decides, as NCCL does, how a collective runs, and says so in the log.
+// The part of a communicator that decides how a collective runs, as NCCL does, and logs it.
 #include <algorithm>
 #include <cstdlib>
 #include <set>
@@ -13,7 +13,7 @@ namespace commpool::internal::emulated_nccl {
 
 namespace {
 
-// Whether `place` and the `bytes` from there on lie in one mapping.
+// Says whether the `bytes` from `place` on are in one mapping.
 bool Covers(const commpoolEmulatorMapping& mapping, const void* place, size_t bytes) {
   const auto address = reinterpret_cast<uintptr_t>(place);
   return mapping.base <= address && address + bytes <= mapping.base + mapping.bytes;
@@ -31,7 +31,7 @@ bool EmulatedCommunicator::PlanSymmetric(const CollectiveRequest& request, Colle
   const EmulatedWindow* receive = windows_.Find(request.receive);
   if (send == nullptr || receive == nullptr) return false;
   if ((send->flags & receive->flags & NCCL_WIN_COLL_SYMMETRIC) == 0) return false;
-  // Host memory in windows is for device-side use only, from 2.30.3 (NCCL's user guide).
+  // Windows in host memory are only for use by devices, from 2.30.3 on (NCCL's user guide).
   if (!send->on_device || !receive->on_device) return false;
   if (!HasSymmetricKernel(request.kind, request.type, request.operation, ClaimedVersion())) return false;
   plan->send = PlaceOf(*send, request.send);
@@ -76,9 +76,9 @@ void EmulatedCommunicator::LogOrdinary(const CollectiveRequest& request, size_t 
           static_cast<long>(bytes), "RING", ProtocolName(protocol), 0, channels - 1);
 }
 
-// NCCL 2.28.9, src/register/coll_reg.cc: a ring uses a registered receive buffer, among linked devices of one host,
-// with the Simple protocol, but not for an all-reduce in place, a reduce or a reduce-scatter; the buffer must lie in
-// one cuMem mapping (src/transport/p2p.cc; NVIDIA/nccl#1820).
+// NCCL 2.28.9, src/register/coll_reg.cc: a ring uses a registered receive buffer if the devices are linked and on one
+// host, and the protocol is Simple; but not for an all-reduce in place, a reduce or a reduce-scatter. One cuMem mapping
+// must hold the buffer (src/transport/p2p.cc; NVIDIA/nccl#1820).
 bool EmulatedCommunicator::UseLocalRegistration(const CollectiveRequest& request, size_t bytes) {
   const bool in_place = request.kind == CollectiveKind::kAllReduce && request.send == request.receive;
   const bool partial = request.kind == CollectiveKind::kReduce || request.kind == CollectiveKind::kReduceScatter;

@@ -1,5 +1,5 @@
-// Collectives of one communicator between their launch and their end, in launch order whatever their streams do.
-// Any thread.
+// The collectives of one communicator from launch to end. They stay in launch order, whatever their streams do. Any
+// thread.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_PROGRESS_QUEUE_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_PROGRESS_QUEUE_H_
 
@@ -24,35 +24,39 @@ struct PendingCollective {
   CollectiveRequest request;
   CollectivePlan plan;
   uint64_t sequence = 0;
-  // Known once it is at the head of its stream:
+  // Known when it is the first of its stream:
   commpoolEmulatorOperation operation = nullptr;
-  std::vector<const void*> reads;  // host pointers, as declared
+  std::vector<const void*> reads;  // host pointers in the declared order
   std::vector<void*> writes;
   double start_us = 0;
 };
 
+// Owns the collectives that are first in their streams. The communicator launches and posts; its progress thread takes
+// them.
 class ProgressQueue {
  public:
-  // The number of the next collective, from 1; launched unless Cancel follows.
+  // Returns the number of the next collective, from 1 on. The collective counts as launched unless Cancel follows.
   uint64_t Launch();
   void CancelLaunch();
-  // The same for a caller that may come too late: 0 once the queue is closed.
+  // The same for a caller that may be too late: returns 0 if the queue is closed.
   uint64_t LaunchUnlessClosed();
 
-  // It has reached the head of its stream.
+  // Adds a collective that is now the first of its stream.
   void Post(std::unique_ptr<PendingCollective> pending);
-  // Waits for the next in launch order; null once the queue is closed and everything launched has ended.
+  // Waits for the next collective in launch order. Returns null if the queue is closed and all launched collectives
+  // ended.
   std::unique_ptr<PendingCollective> TakeNext();
   void Finish();
 
-  // Whether everything launched has ended before the deadline, or an Interrupt.
+  // Waits until all launched collectives ended. Returns false at the deadline, or after an Interrupt.
   bool WaitUntilIdle(Deadline deadline);
   void Interrupt();
-  // Waits for collectives that run or could run, not for those that a stream still holds back. True where none is left.
+  // Waits for collectives that run or could run, but not for those that a stream still holds. Returns true if none is
+  // left.
   bool WaitUntilNothingRuns();
-  // No launch follows. Collectives in the queue may still end.
+  // No launch may follow. Collectives in the queue may still end.
   void Close();
-  // Whether the queue was closed before the deadline.
+  // Says whether somebody closed the queue before the deadline.
   bool WaitUntilClosed(Deadline deadline);
 
  private:

@@ -34,7 +34,7 @@ T Narrow(Wide value) {
   }
 }
 
-// Sums of signed whole numbers wrap around, as on the device.
+// Sums of signed whole numbers wrap around, as on a device.
 template <typename T>
 T Wrapping(T a, T b, bool multiply) {
   using Unsigned = std::make_unsigned_t<T>;
@@ -123,7 +123,7 @@ void ScaleType(const void* values, const void* scalar, void* result, size_t coun
   }
 }
 
-// Calls `visit` with a value of the type that `type` stands for.
+// Calls `visit` with a value of the C++ type for `type`.
 template <typename Visitor>
 void VisitType(ncclDataType_t type, const Visitor& visit) {
   switch (type) {

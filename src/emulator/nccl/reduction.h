@@ -1,4 +1,4 @@
-// Element types and what reduces them. Pure functions: any thread.
+// Types of elements and how they are reduced. Pure functions: any thread.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_REDUCTION_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_REDUCTION_H_
 
@@ -8,31 +8,31 @@
 
 namespace commpool::internal::emulated_nccl {
 
-// Bytes of one element; 0 for a value that is no type.
+// Returns the bytes of one element; 0 if `type` is invalid.
 size_t ElementBytes(ncclDataType_t type);
 
 // Whether `type` is a floating-point type.
 bool IsFloat(ncclDataType_t type);
 
-// result[i] = own[i] (+) received[i], for sum and average, product, maximum or minimum. `result` may be `own`.
-// REQUIRES: ElementBytes(type) != 0, here and below.
+// result[i] = own[i] (+) received[i], for sum, average, product, maximum or minimum. `result` may be `own`. REQUIRES,
+// here and below: ElementBytes(type) != 0.
 void Reduce(ncclDataType_t type, ncclRedOp_t operation, const void* own, const void* received, void* result,
             size_t count);
 
 // result[i] = values[i] / ranks. `result` may be `values`.
 void Divide(ncclDataType_t type, const void* values, int ranks, void* result, size_t count);
 
-// result[i] = values[i] * *scalar, an element of the same type. `result` may be `values`.
+// result[i] = values[i] * *scalar, where `scalar` has the same type. `result` may be `values`.
 void Scale(ncclDataType_t type, const void* values, const void* scalar, void* result, size_t count);
 
 // One reduction as a collective carries it out.
 struct Reduction {
   ncclDataType_t type = ncclInt8;
   ncclRedOp_t operation = ncclSum;
-  const void* scalar = nullptr;  // of a pre-multiplied sum; null for the others
+  const void* scalar = nullptr;  // for a pre-multiplied sum; else null
 
-  // Each rank's own values are scaled before they are added: by the scalar, or for averages of floats by the number of
-  // ranks, so that a sum cannot overflow. Averages of whole numbers are divided after.
+  // Says whether each rank scales its own values before the sum: by the scalar, or for averages of floats by the number
+  // of ranks, so that a sum cannot overflow. Averages of whole numbers are divided after the sum.
   bool PreparesOwn() const;
   void PrepareOwn(const void* values, int ranks, void* result, size_t count) const;
   bool DividesAfter() const { return operation == ncclAvg && !IsFloat(type); }

@@ -1,4 +1,5 @@
-// What a communicator knows about its buffers: local registrations and windows. Metadata only; one thread at a time.
+// What a communicator knows about its buffers: local registrations and windows. It is only metadata. One thread at a
+// time.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_REGISTRATION_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_REGISTRATION_H_
 
@@ -14,18 +15,19 @@
 
 namespace commpool::internal::emulated_nccl {
 
-// One slot of the cache: page-rounded, shared by registrations of the same or a contained range.
+// One slot of the cache, rounded to pages. Registrations of the same range, or of a range inside, share it.
 struct LocalRegistration {
-  uintptr_t begin = 0;  // page-rounded
+  uintptr_t begin = 0;  // rounded down to a page
   uintptr_t end = 0;
-  uintptr_t buffer = 0;  // as registered first
+  uintptr_t buffer = 0;  // as the first registration gave it
   size_t bytes = 0;
   int references = 0;
-  std::set<int> imported_by;  // ranks that a collective has made the buffer known to
+  std::set<int> imported_by;  // ranks to which a collective made the buffer known
 };
 
-// NCCL 2.28.9, src/register/register.cc: slots sorted by address; the same or a contained range takes a
-// further reference on the slot that is there; a partial overlap makes a second slot.
+// Owns the local registrations of one communicator, sorted by address. It follows NCCL 2.28.9,
+// src/register/register.cc: a registration of the same range, or of a range inside, adds a reference to the slot; a
+// partial overlap makes a new slot.
 class RegistrationCache {
  public:
   struct Added {
@@ -33,10 +35,10 @@ class RegistrationCache {
     bool created;
   };
   Added Add(const void* buffer, size_t bytes);
-  // The first slot that covers the range; null where none does.
+  // Returns the first slot that covers the range; null if there is none.
   LocalRegistration* Find(const void* buffer, size_t bytes) const;
   bool Holds(const LocalRegistration* slot) const;
-  // Gives one reference back; the slot where it was the last, for the caller to clean up. REQUIRES: Holds(slot).
+  // Drops one reference. If it was the last, returns the slot, so that the caller cleans up. REQUIRES: Holds(slot).
   std::unique_ptr<LocalRegistration> Release(LocalRegistration* slot);
 
   const std::vector<std::unique_ptr<LocalRegistration>>& slots() const { return slots_; }
@@ -47,35 +49,36 @@ class RegistrationCache {
 };
 
 struct EmulatedWindow {
-  uint64_t number = 0;  // equal on all ranks: the order of registration
+  uint64_t number = 0;  // the same on all ranks: the order of registration
   uintptr_t buffer = 0;
   size_t bytes = 0;
   int flags = 0;
-  LocalRegistration* local = nullptr;  // NCCL registers a window's buffer locally, too
-  uintptr_t mapping = 0;               // the whole mapping is what is registered
+  LocalRegistration* local = nullptr;  // NCCL also registers a window's buffer locally
+  uintptr_t mapping = 0;               // the whole mapping is registered
   size_t mapping_bytes = 0;
   uint64_t physical = 0;
   bool on_device = true;
-  unsigned long long multicast = 0;  // the multicast object that its memory is bound to; 0 for none
+  unsigned long long multicast = 0;  // the multicast object that the memory is bound to; 0: none
   WindowPlaceInRange place = {};
 
-  // Where a byte of the buffer lies in the communicator's range.
+  // Returns where a byte of the buffer is in the communicator's range.
   uint64_t PlaceOf(uint64_t offset) const { return place.offset + (buffer - mapping) + offset; }
 };
 
-// A window's address is that of its record, so a window that comes back to a record has the handle of the one before.
+// Owns the windows and their records for one communicator. A window's handle is the address of its record, so a new
+// window that takes an old record has the old handle.
 class CommunicatorWindows {
  public:
   EmulatedWindow* Add(const EmulatedWindow& window);
-  // The window that holds the address; null where none does.
+  // Returns the window that holds the address; null if there is none.
   const EmulatedWindow* Find(const void* buffer) const;
   const EmulatedWindow* FindPhysical(uint64_t physical) const;
   bool Holds(const EmulatedWindow* window) const;
-  // The window whose memory is mapped at an offset of the communicator's range; null where there is none.
+  // Returns the window whose memory is mapped at an offset of the communicator's range; null if there is none.
   const EmulatedWindow* MappedAt(uint64_t offset) const;
-  // As a device reads it: nothing clears the record of a window that ended. REQUIRES: some window had it.
+  // Returns a record as a device reads it: it keeps the data of a window that ended. REQUIRES: some window had it.
   const EmulatedWindow& Record(uint32_t record) const { return records_.at(record); }
-  // Its record stays as it is. REQUIRES: Holds(window).
+  // Keeps the record as it is. REQUIRES: Holds(window).
   void Remove(const EmulatedWindow* window);
 
   const std::vector<EmulatedWindow*>& windows() const { return windows_; }

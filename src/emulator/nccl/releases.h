@@ -1,4 +1,4 @@
-// What differs between NCCL releases: which functions there are, and how windows behave. Values: any thread.
+// What differs between NCCL releases: which functions exist, and how windows behave. Values: any thread.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_RELEASES_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_RELEASES_H_
 
@@ -6,24 +6,24 @@
 
 namespace commpool::internal::emulated_nccl {
 
-// The release that brought an API function: 22700 for 2.27.0; 0 for one that always was.
+// Returns the release that introduced a function, such as 22700 for 2.27.0; 0 if all releases have it.
 int FirstReleaseOf(std::string_view function);
 
 // NCCL 2.27's release notes: symmetric windows.
 inline constexpr int kFirstWithWindows = 22700;
-// src/dev_runtime.cc: an unsupported window is a local handle before, and a null window from here on
-// (NVIDIA/nccl#1963).
+// Before this release an unsupported window is a local handle; from it on it is null (src/dev_runtime.cc,
+// NVIDIA/nccl#1963).
 inline constexpr int kFirstWithNullWindows = 22902;
-// src/init.cc of 2.29.7: ending a communicator takes its windows down.
+// The end of a communicator ends its windows too (src/init.cc of 2.29.7).
 inline constexpr int kFirstThatDropsWindows = 22907;
-// NCCL 2.29.7's release notes: an abort ends symmetric kernels.
+// An abort ends symmetric kernels (NCCL 2.29.7's release notes).
 inline constexpr int kFirstThatAbortsSymmetricKernels = 22907;
-// NCCL 2.30.3's release notes: elastic buffers, that is windows of several physical handles and of host memory;
-// averages in symmetric kernels.
+// Elastic buffers (NCCL 2.30.3's release notes): a window may have several physical handles, or host memory; symmetric
+// kernels compute averages.
 inline constexpr int kFirstWithSegmentedWindows = 23003;
 inline constexpr int kFirstWithHostWindows = 23003;
 inline constexpr int kFirstWithSymmetricAverages = 23003;
-// src/dev_runtime.cc of 2.30.7: ranks may register unequal sizes.
+// Ranks may register windows of unequal size (src/dev_runtime.cc of 2.30.7).
 inline constexpr int kFirstWithUnequalWindows = 23007;
 
 }  // namespace commpool::internal::emulated_nccl

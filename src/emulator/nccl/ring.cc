@@ -8,7 +8,7 @@ namespace commpool::internal::emulated_nccl {
 
 namespace {
 
-// Small enough for a core's cache, large enough that system calls do not count.
+// A slice fits a core's cache, and is large enough to make system calls cheap.
 constexpr size_t kSliceBytes = 512 << 10;
 
 void CopyUnlessSame(void* target, const void* source, size_t bytes) {
@@ -49,7 +49,7 @@ Status Ring::ReduceChunks(const char* own, char* result, size_t count, const Red
       const size_t in_count = done < in.count ? std::min(slice, in.count - done) : 0;
       const size_t out_place = (out.begin + done) * element;
       const size_t in_place = (in.begin + done) * element;
-      // The first chunk is this rank's own; later ones were reduced into `result` a step before.
+      // The first chunk is this rank's own. Later chunks were reduced into `result` one step before.
       const char* sent = step == 0 ? Prepared(own + out_place, out_count, reduction, prepared) : result + out_place;
       if (Status status = SendAndReceive(sent, out_count * element, received, in_count * element); !status.ok()) {
         return status;
@@ -61,7 +61,7 @@ Status Ring::ReduceChunks(const char* own, char* result, size_t count, const Red
   return Status();
 }
 
-// One slice of every block goes around; block b ends with rank b.
+// One slice of every block goes around. Block b ends at rank b.
 Status Ring::ReduceBlocks(const char* own, char* result, size_t block_bytes, size_t count, const Reduction& reduction) {
   const size_t bytes = count * ElementBytes(reduction.type);
   char* const received = scratch_.data();
@@ -93,7 +93,7 @@ Status Ring::ReduceScatter(const void* own, void* result, size_t count, const Re
   return Status();
 }
 
-// Partial results go from the rank after the root along the ring, and end with the root.
+// Partial results start at the rank after the root, go along the ring, and end at the root.
 Status Ring::Reduce(const void* own, void* result, size_t count, const Reduction& reduction, int root) {
   const size_t element = ElementBytes(reduction.type);
   const size_t slice = kSliceBytes / element;

@@ -1,5 +1,5 @@
-// The data movement of collectives around a ring. Deterministic: each element is reduced once, by one rank, in a fixed
-// order, and travels as bits from there, so every rank ends with the same bits. One thread at a time.
+// Moves the data of collectives around a ring. The result is deterministic: one rank reduces each element, once and in
+// a fixed order, and then sends the bits on. So every rank has the same bits. One thread at a time.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_RING_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_RING_H_
 
@@ -14,21 +14,23 @@
 
 namespace commpool::internal::emulated_nccl {
 
+// Owns nothing: it moves data over a mesh. The communicator makes one for each collective that its progress thread
+// runs.
 class Ring {
  public:
-  // `mesh` outlives the ring. `timeout` bounds each wait for a slice of the data.
+  // `mesh` outlives the ring. Each wait for a slice of data ends after `timeout`.
   Ring(Mesh& mesh, int rank, int ranks, std::chrono::milliseconds timeout)
       : mesh_(mesh), rank_(rank), ranks_(ranks), timeout_(timeout) {}
 
-  // `own` and `result` may be the same.
+  // `own` and `result` may be equal.
   Status AllReduce(const void* own, void* result, size_t count, const Reduction& reduction);
-  // `own` holds a block of `count` elements for each rank; `result` may be this rank's.
+  // `own` holds `count` elements for each rank. `result` may be this rank's part of it.
   Status ReduceScatter(const void* own, void* result, size_t count, const Reduction& reduction);
-  // `result` counts on the root only.
+  // Only the root uses `result`.
   Status Reduce(const void* own, void* result, size_t count, const Reduction& reduction, int root);
-  // `own` may be its place in `result`.
+  // `own` may be this rank's place in `result`.
   Status AllGather(const void* own, void* result, size_t bytes);
-  // `own` counts on the root only.
+  // Only the root uses `own`.
   Status Broadcast(const void* own, void* result, size_t bytes, int root);
 
  private:
@@ -41,12 +43,12 @@ class Ring {
   Connection& next() { return mesh_.to(Wrap(rank_ + 1)); }
   Connection& previous() { return mesh_.to(Wrap(rank_ - 1)); }
 
-  // Leaves chunk `rank + 1` of the result in its place; partial results lie in the others.
+  // Puts chunk `rank + 1` of the result in its place. The other places hold partial results.
   Status ReduceChunks(const char* own, char* result, size_t count, const Reduction& reduction);
   Status ReduceBlocks(const char* own, char* result, size_t block_bytes, size_t count, const Reduction& reduction);
-  // This rank's addend: `own`, or what `prepared` is filled with.
+  // Returns this rank's addend: `own`, or `prepared` after filling it.
   const char* Prepared(const char* own, size_t count, const Reduction& reduction, char* prepared) const;
-  // Passes chunks on until every rank has all; this rank begins with chunk `first`, already in place.
+  // Passes chunks on until every rank has all. This rank begins with chunk `first`, which is in its place.
   template <typename ChunkPlace>
   Status PassAround(int first, const ChunkPlace& place);
   Status SendAndReceive(const char* sent, size_t sent_bytes, char* received, size_t received_bytes);

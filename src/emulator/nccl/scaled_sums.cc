@@ -7,7 +7,7 @@
 
 namespace commpool::internal::emulated_nccl {
 
-// Numbers of different communicators differ, as NCCL's do (src/enqueue.cc): a foreign one is refused.
+// As in NCCL (src/enqueue.cc), communicators use different numbers, so a number of another communicator is refused.
 ncclResult_t EmulatedCommunicator::AddScaledSum(const void* scalar, ncclDataType_t type,
                                                 ncclScalarResidence_t residence, ncclRedOp_t* operation) {
   if (scalar == nullptr || operation == nullptr || ElementBytes(type) == 0 ||

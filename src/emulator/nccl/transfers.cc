@@ -1,4 +1,4 @@
-// The part of a communicator that sends and receives: the calls of one group become one operation on their stream.
+// The part of a communicator that sends and receives. The calls of one group become one operation on their stream.
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -25,7 +25,7 @@ std::string Describe(uint64_t count, int type) {
 
 }  // namespace
 
-// All transfers of one group with one peer in one direction: they follow each other, lanes run side by side.
+// The transfers of one group with one peer in one direction. They follow each other; lanes run side by side.
 struct EmulatedCommunicator::Lane {
   struct Part {
     const PeerTransfer* transfer;
@@ -84,7 +84,7 @@ CollectivePlan EmulatedCommunicator::PlanTransfers(const CollectiveRequest& requ
   return plan;
 }
 
-// A send goes ahead of its receive: what arrives is compared with what is waited for.
+// A rank sends before it receives. Each arriving message is compared with the expected one.
 Status EmulatedCommunicator::RunLane(const Lane& lane, const PendingCollective& pending, double* start_us) {
   const auto deadline = [] { return DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds())); };
   Connection& connection = data_.to(lane.peer);

@@ -1,9 +1,9 @@
-// Where a communicator puts its windows: metadata only; one thread at a time.
+// Where a communicator puts its windows. It is only metadata; one thread at a time.
 //
-// NCCL 2.28.9 and 2.30.7, src/dev_runtime.cc and src/allocator.cc: a communicator reserves one range of addresses, in
-// which memory takes the lowest gap that holds it. What a device reads of a window is a record: the lowest free one of
-// a page of 64. Pages with free records form a stack: a new page comes on its top, and so does a full one that a record
-// comes back to.
+// It follows NCCL 2.28.9 and 2.30.7, src/dev_runtime.cc and src/allocator.cc. A communicator reserves one range of
+// addresses, and memory takes the lowest gap that is large enough. A device reads a record of each window: the lowest
+// free record of a page of 64. Pages with free records form a stack. A new page goes on top; so does a full page when
+// one of its records is freed.
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_WINDOW_PLACES_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_WINDOW_PLACES_H_
 
@@ -20,14 +20,15 @@ struct WindowPlaceInRange {
   uint32_t record = 0;
 };
 
+// Owns the gaps of the range and the free records of one communicator, which asks it for each window.
 class WindowPlaces {
  public:
   WindowPlaces(uint64_t range_bytes, uint64_t granularity) : range_bytes_(range_bytes), granularity_(granularity) {}
 
-  // Nothing where no gap of the range is large enough.
+  // Returns nothing if no gap of the range is large enough.
   std::optional<WindowPlaceInRange> Take(uint64_t bytes);
   uint64_t granularity() const { return granularity_; }
-  // REQUIRES: it is taken.
+  // REQUIRES: Take returned this place.
   void Free(const WindowPlaceInRange& place);
 
  private:
@@ -37,9 +38,9 @@ class WindowPlaces {
 
   uint64_t range_bytes_;
   uint64_t granularity_;
-  std::map<uint64_t, uint64_t> taken_ = {};     // ends, by offsets
-  std::vector<uint64_t> free_records_ = {};     // of each page, a bit for each
-  std::vector<uint32_t> pages_with_free_ = {};  // the top of the stack is last
+  std::map<uint64_t, uint64_t> taken_ = {};     // begin -> end
+  std::vector<uint64_t> free_records_ = {};     // for each page, one bit for each record
+  std::vector<uint32_t> pages_with_free_ = {};  // the top of the stack is the last element
 };
 
 }  // namespace commpool::internal::emulated_nccl

@@ -17,11 +17,11 @@ namespace commpool::internal::emulated_nccl {
 // What each rank tells the others about its part of a window.
 struct EmulatedCommunicator::WindowMessage {
   uint64_t number = 0;
-  uint64_t bytes = 0;   // of the whole mapping: what is registered
-  uint64_t offset = 0;  // of the buffer in it
+  uint64_t bytes = 0;   // of the whole mapping, which is registered
+  uint64_t offset = 0;  // of the buffer in the mapping
   int64_t flags = 0;
   double now_us = 0;
-  uint64_t multicast = 0;  // 1 where its memory could be bound to a multicast object
+  uint64_t multicast = 0;  // 1: the memory can be bound to a multicast object
 };
 
 namespace {
@@ -66,7 +66,7 @@ ncclResult_t EmulatedCommunicator::RegisterLocal(void* buffer, size_t bytes, voi
     COMMPOOL_NCCL_WARN("rank %d: buffer %p (%zu bytes) cannot be registered: not device memory", rank_, buffer, bytes);
     return ncclInvalidArgument;
   }
-  // 2.30 answers success for CPU memory and leaves the handle as it was (src/register/register.cc).
+  // 2.30 returns success for CPU memory and does not set the handle (src/register/register.cc).
   if (OnHost(mapping) && ClaimedVersion() >= kFirstWithHostWindows) {
     LogInfo(Subject::kRegistration,
             "Skipping registration for buffer %p size %zi since it contains segments backed by CPU memory", buffer,
@@ -105,20 +105,20 @@ ncclResult_t EmulatedCommunicator::CheckWindow(void* buffer, size_t bytes, commp
                        buffer);
     return ncclInvalidArgument;
   }
-  // NCCL's user guide: host memory is refused before 2.30.3, and HOST (not HOST_NUMA) after it, too.
+  // NCCL's user guide: host memory is refused before 2.30.3. Later releases still refuse HOST (but not HOST_NUMA).
   const bool host_numa = mapping->location_type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
   if (OnHost(*mapping) && !(host_numa && ClaimedVersion() >= kFirstWithHostWindows)) {
     COMMPOOL_NCCL_WARN("%swindow buffer %p is host memory", rank.c_str(), buffer);
     return ncclInvalidArgument;
   }
-  // NCCL_WIN_REQUIRED_ALIGNMENT of nccl.h holds for the offset in the physical handle (src/dev_runtime.cc).
+  // NCCL_WIN_REQUIRED_ALIGNMENT of nccl.h applies to the offset in the physical handle (src/dev_runtime.cc).
   if ((address - mapping->base) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
     COMMPOOL_NCCL_WARN("Window address must be suitably aligned.");
     return ncclInvalidArgument;
   }
   if (const ncclResult_t result = CheckExtent(address, bytes, mapping); result != ncclSuccess) return result;
   const std::lock_guard lock(registering_);
-  // Undefined in host collectives, and exhausts addresses from 2.30 on (user guide; NVIDIA/nccl#2331).
+  // This is undefined in host collectives, and uses up addresses from 2.30 on (user guide; NVIDIA/nccl#2331).
   if (mapping->physical != 0 && windows_.FindPhysical(mapping->physical) != nullptr) {
     GetDriver().commpoolEmulatorReport("physical memory is registered as a window twice",
                                        (rank + std::to_string(bytes) + " bytes").c_str());
@@ -126,7 +126,7 @@ ncclResult_t EmulatedCommunicator::CheckWindow(void* buffer, size_t bytes, commp
   return ncclSuccess;
 }
 
-// A window is one physical handle before 2.30.3, and a row of them from then on (NVIDIA/nccl#1820; release notes).
+// Before 2.30.3 a window is one physical handle; later it may be several in a row (NVIDIA/nccl#1820; release notes).
 ncclResult_t EmulatedCommunicator::CheckExtent(uintptr_t address, size_t bytes,
                                                commpoolEmulatorMapping* mapping) const {
   const std::string rank = "rank " + std::to_string(rank_) + ": ";
@@ -136,20 +136,20 @@ ncclResult_t EmulatedCommunicator::CheckExtent(uintptr_t address, size_t bytes,
                        GetDriver().commpoolEmulatorFindMapping(mapping->base + mapping->bytes, &next) == CUDA_SUCCESS &&
                        next.physical != 0 && next.location_type == mapping->location_type;
     if (!joins) {
-      // 2.28.9 does not look; what lies beyond the first handle is not in the window (src/dev_runtime.cc).
+      // 2.28.9 does not check this. Memory after the first handle is not in the window (src/dev_runtime.cc).
       GetDriver().commpoolEmulatorReport(
           "window is larger than its physical handle",
           (rank + std::to_string(bytes) + " bytes asked, the handle holds " + std::to_string(mapping->bytes)).c_str());
       return ncclInvalidArgument;
     }
     mapping->bytes += next.bytes;
-    mapping->physical = 0;  // none for all of it
+    mapping->physical = 0;  // the window has no single handle
   }
   return ncclSuccess;
 }
 
-// NCCL 2.28.9, src/dev_runtime.cc: collective over the communicator; sizes are equal on all ranks before 2.30.7, and so
-// is the order.
+// NCCL 2.28.9, src/dev_runtime.cc: the call is collective over the communicator. The order must be equal on all ranks,
+// and before 2.30.7 the sizes too.
 ncclResult_t EmulatedCommunicator::AgreeOnWindow(const WindowMessage& own, AgreedWindow* agreed) {
   Message message(sizeof own);
   std::memcpy(message.data(), &own, sizeof own);
@@ -184,7 +184,8 @@ void EmulatedCommunicator::WantWindow(const WantedWindow& wanted) {
   wanted_windows_.push_back(wanted);
 }
 
-// NCCL 2.28.3 to 2.30.7, src/group.cc: what a failure leaves in the communicator's queue, the next registration makes.
+// NCCL 2.28.3 to 2.30.7, src/group.cc: after a failure, requests stay in the communicator's queue, and the next
+// registration carries them out.
 ncclResult_t EmulatedCommunicator::MakeWindows() {
   for (;;) {
     WantedWindow wanted;
@@ -207,7 +208,7 @@ ncclResult_t EmulatedCommunicator::RegisterWindow(const WantedWindow& wanted) {
     return ncclSuccess;
   }
   if (window_support_ == WindowSupport::kLocalHandle) {
-    // With NCCL_LOCAL_REGISTER=0 nothing is written (src/dev_runtime.cc).
+    // With NCCL_LOCAL_REGISTER=0, NCCL does not write the handle (src/dev_runtime.cc).
     if (LocalRegistrationOff()) return ncclSuccess;
     void* handle = nullptr;
     const ncclResult_t result = RegisterLocal(buffer, bytes, &handle);
@@ -251,7 +252,7 @@ ncclResult_t EmulatedCommunicator::RegisterWindow(const WantedWindow& wanted) {
   return ncclSuccess;
 }
 
-// NCCL 2.28.9 and 2.30.7, src/dev_runtime.cc: a range as large as the device's memory, in units of 4 GiB.
+// NCCL 2.28.9 and 2.30.7, src/dev_runtime.cc: the range is as large as the device's memory, in units of 4 GiB.
 WindowPlaces EmulatedCommunicator::PlacesOn(int device) {
   constexpr uint64_t kRangeUnit = uint64_t{4} << 30;
   CUmemAllocationProp properties = {};
@@ -264,15 +265,15 @@ WindowPlaces EmulatedCommunicator::PlacesOn(int device) {
   return {(memory + kRangeUnit - 1) / kRangeUnit * kRangeUnit, granularity};
 }
 
-// A window of NCCL's own comes before the first symmetric one (ncclSymkInitOnce). Its size is the emulator's choice.
+// NCCL makes a window of its own before the first symmetric one (ncclSymkInitOnce). The emulator chose its size.
 std::optional<WindowPlaceInRange> EmulatedCommunicator::TakePlace(size_t bytes, int flags) {
   const bool first = (flags & NCCL_WIN_COLL_SYMMETRIC) != 0 && !std::exchange(has_own_window_, true);
   if (first && !places_.Take(places_.granularity())) return std::nullopt;
   return places_.Take(bytes);
 }
 
-// A kernel goes by a window's record and adds the offset: both are what a graph keeps. The record may say something
-// else by now, and other memory may be where it says.
+// A graph keeps a window's record and an offset, and a kernel goes by both. Later the record may describe another
+// window, and other memory may be at that place.
 std::string EmulatedCommunicator::WhyStale(const char* name, const PlaceInWindow& place, const void* buffer) const {
   const EmulatedWindow& record = windows_.Record(static_cast<uint32_t>(place.window));
   const uint64_t offset = record.PlaceOf(place.offset);
@@ -290,7 +291,8 @@ std::string EmulatedCommunicator::WhyStale(const CollectivePlan& plan, const Col
   return reason.empty() ? WhyStale("recvbuff", plan.receive, request.receive) : reason;
 }
 
-// NCCL 2.28.9, src/dev_runtime.cc: local, without a barrier. The other ranks keep their imports of this rank's memory.
+// NCCL 2.28.9, src/dev_runtime.cc: the call is local and has no barrier. The other ranks keep their imports of this
+// rank's memory.
 ncclResult_t EmulatedCommunicator::DeregisterWindow(ncclWindow_t window) {
   if (window == nullptr) return ncclSuccess;
   if (window_support_ == WindowSupport::kLocalHandle) return DeregisterLocal(window);
@@ -318,8 +320,8 @@ ncclResult_t EmulatedCommunicator::FindWindow(ncclWindow_t window, void** buffer
   return ncclSuccess;
 }
 
-// NCCL 2.28.9 on H200s: what was a window when its communicator was aborted never comes back, though its owner unmaps
-// and releases it.
+// NCCL 2.28.9 on H200s: if a communicator is aborted, the memory of its windows never comes back, even when its owner
+// unmaps and releases it.
 void EmulatedCommunicator::KeepMemoryOfWindows() const {
   if (ClaimedVersion() >= kFirstThatDropsWindows) return;
   for (const auto& window : windows_.windows()) {

@@ -1,5 +1,5 @@
-// The few functions of NVML that PyTorch asks, over the emulated driver. NVML's header is not needed to build: the
-// types here have its sizes.
+// The few functions of NVML that PyTorch calls, on top of the emulated driver. The build does not need NVML's header:
+// the types here have the same sizes.
 #include <cuda.h>
 
 #include <cstdint>
@@ -23,7 +23,7 @@ constexpr nvmlReturn_t kTooSmall = 7;
 
 constexpr unsigned char kFabricNotSupported = 0;
 
-// The part that all versions of nvmlGpuFabricInfoV_t have.
+// All versions of nvmlGpuFabricInfoV_t have these fields.
 struct FabricInfo {
   unsigned version;
   unsigned char cluster[16];
@@ -38,13 +38,13 @@ Function* DriverFunction(const char* name) {
   return reinterpret_cast<Function*>(commpool::internal::FindDriverSymbol("NVML", library, name));
 }
 
-// From the description: the driver is not started, as NVML starts none.
+// Asks the description, because NVML does not start the driver.
 unsigned DeviceCount() {
   static const auto setting = DriverFunction<decltype(commpoolEmulatorSetting)>("commpoolEmulatorSetting");
   return static_cast<unsigned>(std::strtoul(setting("devices"), nullptr, 10));
 }
 
-// Devices are told apart by their number from 1 on, as their buses are.
+// Numbers of devices begin at 1, like their buses.
 nvmlReturn_t DeviceOfNumber(unsigned long number, nvmlDevice_t* device) {
   if (device == nullptr) return kInvalidArgument;
   if (number < 1 || number > DeviceCount()) return kNotFound;
@@ -96,20 +96,20 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t* device)
   return index < DeviceCount() ? DeviceOfNumber(index + 1ul, device) : kInvalidArgument;
 }
 
-// DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal; only the bus differs between devices.
+// Reads DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal. Only the bus differs between devices.
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char* text, nvmlDevice_t* device) {
   const char* const colon = text == nullptr ? nullptr : std::strchr(text, ':');
   return colon == nullptr ? kInvalidArgument : DeviceOfNumber(std::strtoul(colon + 1, nullptr, 16), device);
 }
 
-// The bytes that cuDeviceGetUuid gives.
+// Writes the bytes that cuDeviceGetUuid returns.
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char* text, unsigned capacity) {
   if (text == nullptr) return kInvalidArgument;
   const int length = std::snprintf(text, capacity, "GPU-%02x000000-0000-0000-0000-000000000000", NumberOf(device));
   return static_cast<unsigned>(length) < capacity ? kSuccess : kTooSmall;
 }
 
-// What other processes use is not known.
+// The emulator does not know what other processes use.
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t, unsigned* count, void*) {
   if (count == nullptr) return kInvalidArgument;
   *count = 0;
@@ -119,7 +119,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t, unsigned* count,
 nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t, unsigned, int*) { return kNotSupported; }
 nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t, unsigned, void*) { return kNotSupported; }
 
-// GPUs are in no fabric of several hosts.
+// No emulated GPU is in a fabric of several hosts.
 nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t, FabricInfo* info) {
   if (info == nullptr) return kInvalidArgument;
   *info = {info->version, {}, kNotSupported, 0, kFabricNotSupported};
