@@ -14,14 +14,14 @@
 namespace commpool::torch_adapter {
 namespace {
 
-// Set while the library works for this thread: what a user's backing allocates by PyTorch meanwhile is PyTorch's own.
-// Looking the place up is dear, so an allocation does it once.
+// True while the library works for this thread. What a user's backing allocates with PyTorch then belongs to PyTorch.
+// The look-up of a thread-local place is slow, so each allocation does it once.
 bool& InsideLibrary() {
   static thread_local bool inside = false;
   return inside;
 }
 
-// PyTorch's observers of each allocation: its memory history, its profiler, its sanitizer.
+// Says whether somebody observes each allocation: PyTorch's memory history, its profiler or its sanitizer.
 inline bool IsObserved() {
   return C10_UNLIKELY(History::Wanted() || c10::impl::GPUTrace::get_trace() != nullptr ||
                       c10::memoryProfilingEnabled());
@@ -54,7 +54,8 @@ void ReportAllocated(commpool_pool pool, uint64_t bytes, void* pointer) {
   if (IsObserved()) Tell(Event::kAllocated, pointer);
 }
 
-// From one pool; null with the status where it fails. A capture of the stream is announced to the pool first.
+// Allocates from one pool; null and the status if that fails. If the stream is captured, it announces the capture
+// first.
 [[gnu::always_inline]] inline void* AllocateFromPool(commpool_pool pool, const Request& request, bool& inside_library,
                                                      commpool_status* status) {
   void* pointer = nullptr;
@@ -69,7 +70,7 @@ void ReportAllocated(commpool_pool pool, uint64_t bytes, void* pointer) {
   return pointer;
 }
 
-// From a pool that has caught the request: it serves, or the program hears why not.
+// Allocates from the pool that caught the request. If the pool fails, the program gets the error.
 void* AllocateOrThrow(commpool_pool pool, const Request& request, bool& inside_library) {
   commpool_status status = COMMPOOL_OK;
   void* pointer = AllocateFromPool(pool, request, inside_library, &status);
@@ -77,13 +78,13 @@ void* AllocateOrThrow(commpool_pool pool, const Request& request, bool& inside_l
   return pointer;
 }
 
-// What this thread's scopes make of it: a block, or null and whether a routing that lies further in takes it.
+// Asks this thread's scopes. Returns a block, or null and whether an inner routing takes the request.
 void* AllocateInScopes(const Request& request, const Routing& routing, bool& inside_library) {
   internal::WayOut way;
   for (const OpenScope* scope = InnermostScope(); scope != nullptr; scope = scope->outer) {
     if (!scope->Catches(request.device, request.bytes) || way.PassesBy(scope->symmetric)) continue;
-    // PyTorch's own pool that was begun inside of the scope serves, unless it is that of a graph's capture: a graph in
-    // a scope is served by the scope's pool.
+    // PyTorch's own pool, if the program opened it inside the scope, serves the request; but not the pool of a graph's
+    // capture: in a scope the scope's pool serves graphs too.
     if (routing.number > scope->number && (routing.pool != 0 || CaptureOf(request.stream) == 0)) return nullptr;
     const ScopePlan& plan = scope->plan;
     commpool_status status = COMMPOOL_OK;
@@ -95,7 +96,7 @@ void* AllocateInScopes(const Request& request, const Routing& routing, bool& ins
   return nullptr;
 }
 
-// Scopes that were begun through the C ABI, for this thread, a stream or the process.
+// Asks the scopes that the program opened through the C ABI, for this thread, a stream or the process.
 void* AllocateInPlainScopes(const Request& request) {
   void* pointer = nullptr;
   const commpool_status status = Commpool().allocate_in_scope(request.device, request.bytes, request.stream, &pointer);
@@ -129,7 +130,7 @@ void ReleaseLargeBlock(void* pointer) {
 void ReleaseBlock(void* pointer) {
   if (pointer == nullptr) return;
   if (IsObserved()) Tell(Event::kFreed, pointer);
-  // In a forked child the library refuses, and the block is the parent's: there is nobody to tell.
+  // In a forked child the block belongs to the parent, and the library refuses. Nobody can be told.
   Commpool().free(pointer);
 }
 

@@ -1,4 +1,4 @@
-// Turns a request of PyTorch's into a block of ours: from one pool, and from whatever catches the request.
+// Turns a request of PyTorch's into a block of ours: from one pool, or from whatever catches the request.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_ALLOCATION_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_ALLOCATION_H_
 
@@ -18,12 +18,13 @@ struct Request {
   CUstream_st* stream = nullptr;
 };
 
-// A block from the innermost scope, routing or default pool that catches the request; null where none does, and
-// PyTorch's own allocator is asked. Throws PyTorch's errors where the pool that caught it fails.
+// Returns a block from the innermost scope, routing or default pool that catches the request. Returns null if none
+// does: then the caller asks PyTorch's own allocator. Throws PyTorch's errors if the pool that caught the request
+// fails.
 void* AllocateCaught(const Request& request);
 
-// The deleters of AllocateCaught's blocks: of at most kSmallRequest, and of more. They work at any time, in forked
-// children and after everything else is gone.
+// The deleters of AllocateCaught's blocks: of at most kSmallRequest, and of more. They work at any time, even in forked
+// children and when everything else is gone.
 void ReleaseBlock(void* pointer);
 void ReleaseLargeBlock(void* pointer);
 inline c10::DeleterFnPtr DeleterOf(uint64_t bytes) {
@@ -31,7 +32,7 @@ inline c10::DeleterFnPtr DeleterOf(uint64_t bytes) {
 }
 inline bool IsOurs(c10::DeleterFnPtr deleter) { return deleter == &ReleaseBlock || deleter == &ReleaseLargeBlock; }
 
-// The live block of ours that holds the address.
+// Finds the live block of ours that holds the address.
 std::optional<commpool_block> OurBlock(const void* pointer);
 
 }  // namespace commpool::torch_adapter

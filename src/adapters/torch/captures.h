@@ -1,5 +1,4 @@
-// Captures announce themselves: the first allocation that a pool serves on a stream that is being captured tells the
-// pool.
+// Announces captures to pools. The first allocation that a pool serves on a captured stream tells the pool.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_CAPTURES_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_CAPTURES_H_
 
@@ -14,19 +13,20 @@
 
 namespace commpool::torch_adapter {
 
-uint64_t CaptureOfStream(cudaStream_t stream);  // not the legacy one
-// The number of the capture that `stream` is a part of; 0: none. The legacy stream is never captured.
+uint64_t CaptureOfStream(cudaStream_t stream);  // not for the legacy stream
+// Returns the number of the capture that `stream` is part of; 0 if there is none. The legacy stream is never captured.
 inline uint64_t CaptureOf(cudaStream_t stream) { return stream == nullptr ? 0 : CaptureOfStream(stream); }
 
+// Owns the announcements that are open. AllocateFromPool announces; PyTorch's end of a capture ends them.
 class Captures {
  public:
-  // Tells the pool, where the stream is captured and this was not done before.
+  // Tells the pool if the stream is captured and nobody has told the pool of that capture.
   commpool_status Announce(commpool_pool pool, cudaStream_t stream) {
     const uint64_t capture = CaptureOf(stream);
     if (capture == 0 && count_.load(std::memory_order_relaxed) == 0) return COMMPOOL_OK;
     return Announce(pool, stream, capture);
   }
-  // Ends the announcements of captures that have ended; PyTorch says when one may have.
+  // Ends the announcements of captures that have ended. The router calls it when PyTorch says that one may have.
   void EndFinished();
 
  private:

@@ -1,5 +1,5 @@
-// libcommpool's functions, found at run time: the router links PyTorch's c10 alone, and serves whichever libcommpool
-// the process has open already.
+// The functions of libcommpool, found at run time. So the router links only PyTorch's c10, and uses whichever
+// libcommpool the process has open already.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_COMMPOOL_CALLS_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_COMMPOOL_CALLS_H_
 
@@ -35,14 +35,14 @@ struct CommpoolCalls {
 #define COMMPOOL_TORCH_MEMBER(name) decltype(&::commpool_##name) name = nullptr;
   COMMPOOL_TORCH_CALLS(COMMPOOL_TORCH_MEMBER)
 #undef COMMPOOL_TORCH_MEMBER
-  const std::atomic<uint64_t>* open_scopes = nullptr;  // not 0 where a scope of the C ABI is open
+  const std::atomic<uint64_t>* open_scopes = nullptr;  // not 0 while a scope of the C ABI is open
 };
 
-// The table of the process. Null members until OpenCommpool has succeeded.
+// Returns the table of the process. Its members are null until OpenCommpool succeeds.
 const CommpoolCalls& Commpool();
 
-// Fills the table from the library at `path`, which has the minor version that the router was built with. Returns why
-// it cannot, or nothing.
+// Fills the table from the library at `path`. That library must have the minor version that the router was built with.
+// Returns the reason if it cannot, else an empty text.
 std::string OpenCommpool(const char* path);
 
 }  // namespace commpool::torch_adapter

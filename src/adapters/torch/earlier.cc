@@ -22,12 +22,12 @@
 namespace commpool::torch_adapter {
 namespace {
 
-// Makes a device the current one, and the one before again at its end, which is given no context for that.
+// Makes a device current, and later the previous one again, but creates no context for that.
 using OnDevice = c10::cuda::CUDAGuard;
 
 void MakeCurrent(int device) { c10::cuda::SetDevice(static_cast<c10::DeviceIndex>(device)); }
 
-// A block of PyTorch's own on the current device.
+// Owns a block of PyTorch's own on the current device, for ReachedFrom.
 class NativeBlock {
  public:
   NativeBlock() : pointer_(Native()->raw_alloc_with_stream(1, nullptr)) {}
@@ -35,12 +35,12 @@ class NativeBlock {
   NativeBlock(const NativeBlock&) = delete;
   NativeBlock& operator=(const NativeBlock&) = delete;
 
-  // CUDA tells the address of memory for the current device, and null where that cannot reach it.
+  // For memory that the current device cannot reach, CUDA returns null instead of the address.
   bool IsReachedFrom(int device) const {
     MakeCurrent(device);
     cudaPointerAttributes attributes = {};
     if (cudaPointerGetAttributes(&attributes, pointer_) == cudaSuccess) return attributes.devicePointer != nullptr;
-    static_cast<void>(cudaGetLastError());  // not known: then it counts as reached
+    static_cast<void>(cudaGetLastError());  // the answer is unknown: count it as reached
     return true;
   }
 
@@ -48,7 +48,7 @@ class NativeBlock {
   void* pointer_;
 };
 
-// PyTorch makes peers of devices with contexts alone, and makes none for this question.
+// PyTorch makes peers only of devices that have contexts, and does not create one for this question.
 std::vector<int> DevicesInUse() {
   std::vector<int> devices;
   const int count = std::min<int>(c10::cuda::device_count(), KnownPools::kDevices);
@@ -57,21 +57,21 @@ std::vector<int> DevicesInUse() {
   return devices;
 }
 
-// Devices that reach memory of the owner's, so that a kernel there may be given a tensor of ours here. PyTorch asks
-// once for each pair of devices, and keeps to itself what it heard.
+// Returns the devices that reach the owner's memory, because a kernel there may get a tensor of ours here. PyTorch asks
+// once for each pair of devices, and does not tell the answer.
 std::vector<int> ReachedFrom(int owner, const std::vector<int>& devices) try {
   const OnDevice on_owner(static_cast<c10::DeviceIndex>(owner));
   const NativeBlock block;
   std::vector<int> peers;
   std::copy_if(devices.begin(), devices.end(), std::back_inserter(peers),
                [&](int device) { return device != owner && block.IsReachedFrom(device); });
-  MakeCurrent(owner);  // where the block is given back
+  MakeCurrent(owner);  // PyTorch frees the block here
   return peers;
 } catch (const std::exception&) {
-  return devices;  // the device is full: granting what nobody uses costs time, and the opposite ends the process
+  return devices;  // the device is full: a grant that nobody uses costs time, but a missing one ends the process
 }
 
-// PyTorch's fraction of a device, as our pools were last held to it.
+// PyTorch's fraction of a device, as we last applied it to our pools.
 struct Fraction {
   std::atomic<double> of_memory{1.0};
 };
@@ -92,16 +92,18 @@ void TakeOverFraction(int device) try {
   if (device < 0 || device >= KnownPools::kDevices || !Native()->initialized()) return;
   const OnDevice on_device(static_cast<c10::DeviceIndex>(device));
   const double fraction = Native()->getMemoryFraction(static_cast<c10::DeviceIndex>(device));
-  // A limit that the program gave our pools itself stays as long as PyTorch's is the same, which counts in bytes.
+  // The program may have set a limit for our pools itself, in bytes. It stays as long as PyTorch's fraction is the
+  // same.
   const double known = FractionOf(device).load(std::memory_order_relaxed);
   if (std::abs(fraction - known) > 1e-6) LimitPools(device, fraction);
 } catch (const std::exception&) {
-  // PyTorch has not begun with this device: it has no fraction yet.
+  // PyTorch has not used this device, so it has no fraction.
 }
 
 void TakeOver() {
-  if (!Native()->initialized()) return;  // nothing was set, and it answers nothing of devices that it has not yet
-  if (!Native()->isHistoryEnabled()) TorchHistory().Record({}, true);  // it ended while the router was away
+  // the program has set nothing, and PyTorch answers nothing about devices that it does not know
+  if (!Native()->initialized()) return;
+  if (!Native()->isHistoryEnabled()) TorchHistory().Record({}, true);  // it ended before the router came back
   const std::vector<int> devices = DevicesInUse();
   for (const int device : devices) TakeOverFraction(device);
   if (devices.size() < 2) return;

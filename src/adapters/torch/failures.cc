@@ -18,7 +18,8 @@
 
 namespace torch {
 
-// PyTorch's own, whose header needs Python's: where C++ returns to Python it raises the class that it names.
+// PyTorch has this class in a header that needs Python's. Where C++ returns to Python, PyTorch raises the class that
+// `python_type` returns.
 struct PyTorchError : public std::exception {
   explicit PyTorchError(std::string sentence) : msg(std::move(sentence)) {}
   virtual struct _object* python_type() = 0;
@@ -62,7 +63,7 @@ struct Failure final : torch::PyTorchError {
   throw Failure(std::move(sentence), python_class);
 }
 
-// As PyTorch writes sizes.
+// Writes a size as PyTorch does.
 std::string Bytes(uint64_t bytes) {
   constexpr std::array kUnits = {"KiB", "MiB", "GiB"};
   std::ostringstream text;
@@ -86,7 +87,8 @@ std::string NativeTable(int device) {
          Bytes(static_cast<uint64_t>(allocated.current)) + " of it allocated.";
 }
 
-// A sentence with what Python knows of it: where the call that it names was made, what a user's function raised.
+// Adds what Python knows to a sentence: where the program made the call that it names, or what a user's function
+// raised.
 std::string Explained(commpool_pool pool, const std::string& sentence) {
   const commpool_torch_explain explainer = call_explainer.load(std::memory_order_relaxed);
   if (explainer == nullptr) return sentence;
@@ -130,16 +132,16 @@ std::string PoolTable(int device) {
 }
 
 void ThrowFailure(commpool_status status, commpool_pool pool, const Request& request) {
-  std::string reason = Commpool().last_error();  // what follows may fail as well
-  // Which line differs, or what a backing in Python raised.
+  std::string reason = Commpool().last_error();  // copied, because the calls below may fail too
+  // Python may know which line differs, or what its backing raised.
   if (status == COMMPOOL_DISAGREEMENT || status == COMMPOOL_OUT_OF_MEMORY) reason = Explained(pool, reason);
   if (status != COMMPOOL_OUT_OF_MEMORY && status != COMMPOOL_EXHAUSTED) Throw(status, "commpool: " + reason);
-  // Such a size is a mistake: PyTorch tells it without the observers and the table of memory.
+  // Such a size is a mistake. PyTorch then calls no observer and shows no table of memory.
   TORCH_CHECK_WITH(OutOfMemoryError, request.bytes < kExabyte,
                    "CUDA out of memory. Tried to allocate more than 1EB memory.");
   const DeviceMemory memory = MemoryOf(request.device);
   TellObservers(request, memory);
-  // It begins as PyTorch's own, which programs look for.
+  // Programs look for the beginning of PyTorch's own message.
   TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", Bytes(request.bytes), ". GPU ",
                    request.device, " has a total capacity of ", Bytes(memory.total), " of which ", Bytes(memory.free),
                    " is free. It was asked of a commpool pool: ", reason, "\n", NativeTable(request.device));

@@ -1,5 +1,5 @@
-// A static object that is there before everything and outlives everything: tensors are freed after static objects are
-// gone. It is made at compile time, so an allocation that asks for it checks nothing.
+// A static object that exists before all others and is never destroyed, because programs free tensors after static
+// objects are gone. The compiler makes it, so an allocation that asks for it checks nothing.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_FOREVER_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_FOREVER_H_
 
@@ -8,7 +8,7 @@ namespace commpool::torch_adapter {
 template <typename Object>
 union Forever {
   constexpr Forever() : object() {}
-  constexpr ~Forever() {}  // the object's is never run
+  constexpr ~Forever() {}  // never destroys `object`
   Object object;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 using Action = History::Entry::Action;
 
-constexpr const char* kNoCompileContext = "N/A";  // PyTorch's word
+constexpr const char* kNoCompileContext = "N/A";  // PyTorch's text
 
 }  // namespace
 
@@ -60,7 +60,7 @@ History::Context History::Gather(RecordContext level) {
     const std::lock_guard lock(mutex_);
     if (wish_.when >= level) recorder = wish_.recorder;
   }
-  return recorder == nullptr ? nullptr : recorder();  // it may take Python's lock: never under ours
+  return recorder == nullptr ? nullptr : recorder();  // it may take Python's lock, so it is never called under ours
 }
 
 void History::Append(const char* name, Entry entry) {
@@ -92,7 +92,8 @@ void History::Freed(const commpool_block& block) {
 void History::OutOfMemory(int device, uint64_t bytes, uint64_t device_free) {
   commpool_block block = {};
   block.device = device;
-  block.pointer = reinterpret_cast<void*>(device_free);  // as PyTorch has it: an address of this action is free memory
+  // as in PyTorch: for this action the address is the free memory
+  block.pointer = reinterpret_cast<void*>(device_free);
   const Context context = Gather(RecordContext::ALLOC);
   const std::lock_guard lock(mutex_);
   if (wish_.enabled) Append("oom", MakeEntry(Action::OOM, block, bytes, context));

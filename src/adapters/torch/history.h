@@ -1,5 +1,5 @@
-// The history that torch.cuda.memory._record_memory_history asks for, of our blocks: who allocated them, and what
-// happened when.
+// The history of our blocks, if the program asks for one with torch.cuda.memory._record_memory_history: who allocated
+// them, and what happened when.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_HISTORY_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_HISTORY_H_
 
@@ -20,6 +20,8 @@
 
 namespace commpool::torch_adapter {
 
+// Owns the records of live blocks and the trace of each device. The router and its deleters add to it; snapshots read
+// it.
 class History {
  public:
   using Context = std::shared_ptr<c10::GatheredContext>;
@@ -29,41 +31,41 @@ class History {
   struct Wish {
     bool enabled = false;
     c10::cuda::CUDACachingAllocator::CreateContextFn recorder = nullptr;
-    size_t entries = 0;  // of the trace: the last ones
+    size_t entries = 0;  // the trace keeps the last ones
     RecordContext when = RecordContext::NEVER;
-    std::vector<std::string> skipped;  // actions by PyTorch's names
+    std::vector<std::string> skipped;  // PyTorch's names of actions
   };
   void Record(const Wish& wish, bool clear);
 
-  // While true, this thread's request to PyTorch to record history is for our pools alone. It fails where PyTorch would
-  // begin anew: PyTorch's own history goes on as it was set.
+  // While true, this thread's request to PyTorch to record history is only for our pools. The request fails where
+  // PyTorch would start anew, so PyTorch's own history continues as before.
   static inline thread_local bool ours_only = false;
 
   static bool Wanted() { return wanted_.load(std::memory_order_relaxed); }
-  // Whether PyTorch records history of its own blocks while nobody does of ours.
+  // Says whether PyTorch records history of its own blocks while nobody records ours.
   static bool Misses() { return Native()->initialized() && Native()->isHistoryEnabled() && !Wanted(); }
   void Allocated(const commpool_block& block);
   void Freed(const commpool_block& block);
   void OutOfMemory(int device, uint64_t bytes, uint64_t device_free);
   void Annotated(const commpool_block& block, const std::string& metadata);
 
-  // The compile context of this thread, which PyTorch tells while it records history.
+  // The compile context of this thread. PyTorch sets it while it records history.
   static void PushCompileContext(std::string context) { compile_contexts_.push_back(std::move(context)); }
   static void PopCompileContext() {
     if (!compile_contexts_.empty()) compile_contexts_.pop_back();
   }
 
-  // The context of the live block that starts here; null where it was not recorded.
+  // Returns the context of the live block that starts here; null if nobody recorded it.
   Context ContextOf(const void* pointer);
-  // In the order of time, as PyTorch's clock counts; times are converted to microseconds.
+  // Returns the entries ordered by PyTorch's clock, with the times converted to microseconds.
   std::vector<Entry> TraceOf(int device);
 
  private:
   static Entry MakeEntry(Entry::Action action, const commpool_block& block, uint64_t bytes, Context context);
   Context Gather(RecordContext level);
-  void Append(const char* name, Entry entry);  // under the mutex
+  void Append(const char* name, Entry entry);  // the caller holds the mutex
 
-  static inline constinit std::atomic<bool> wanted_{false};  // of the one history: asked for each allocation
+  static inline constinit std::atomic<bool> wanted_{false};  // for the one history; every allocation reads it
   static inline thread_local std::vector<std::string> compile_contexts_;
   std::mutex mutex_;
   Wish wish_;
@@ -73,7 +75,7 @@ class History {
 
 History& TorchHistory();
 
-// The stream of a block as PyTorch shows it: its default stream is 0.
+// Returns the stream of a block as PyTorch shows it: the default stream is 0.
 cudaStream_t ShownStream(const commpool_block& block);
 
 }  // namespace commpool::torch_adapter

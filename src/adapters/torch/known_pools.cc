@@ -9,10 +9,10 @@
 namespace commpool::torch_adapter {
 namespace {
 
-// PyTorch counts its pools' ids from 1 on; ours begin where it will not come.
+// PyTorch numbers its pools from 1 on. Ours begin where PyTorch does not get to.
 constexpr uint64_t kFirstId = uint64_t{1} << 62;
 
-// Each pool by itself: one that cannot be granted keeps no other from it. A grant that holds already calls no driver.
+// Grants each pool on its own, so that a failure of one does not stop the others. A repeated grant calls no driver.
 void Grant(const std::vector<KnownPool>& pools, int peer) {
   for (const KnownPool& known : pools) Commpool().pool_grant(known.pool, &peer, 1);
 }
@@ -58,7 +58,7 @@ void KnownPools::Add(commpool_pool pool, int device, PoolKind kind) {
       if (owner == device) peers.push_back(peer);
   }
   TakeOverFraction(device);
-  // Each by itself: one that cannot be granted keeps no other from it.
+  // Grants each peer on its own, so that a failure of one does not stop the others.
   for (const int peer : peers) Commpool().pool_grant(pool, &peer, 1);
 }
 

@@ -1,5 +1,4 @@
-// The pools that PyTorch's tensors may lie in: what its statistics, snapshots, empty_cache and limits cover beside its
-// own.
+// The pools that may hold PyTorch's tensors. PyTorch's statistics, snapshots, limits and empty_cache cover them too.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_KNOWN_POOLS_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_KNOWN_POOLS_H_
 
@@ -20,80 +19,84 @@ namespace commpool::torch_adapter {
 
 using c10::cuda::MempoolId_t;
 
-// A symmetric pool is trimmed by all ranks together, or not at all; so is one that only a scope of the C ABI has shown,
-// which may be symmetric.
+// All ranks trim a symmetric pool together, or nobody does. kUnknown is treated the same: a scope of the C ABI named
+// the pool, and it may be symmetric.
 enum class PoolKind { kOfOneRank, kSymmetric, kUnknown };
 
 struct KnownPool {
   commpool_pool pool = 0;
   int device = 0;
   PoolKind kind = PoolKind::kUnknown;
-  MempoolId_t id;           // under which PyTorch's snapshots and statistics name it
-  uint64_t kept_bytes = 0;  // what the program reserved, and nobody else gives back
-  // As of the last reset of accumulated statistics: of all blocks, and of large ones.
+  MempoolId_t id;           // the name in PyTorch's snapshots and statistics
+  uint64_t kept_bytes = 0;  // the program reserved it; only the program gives it back
+  // The totals at the last reset of accumulated statistics: of all blocks, and of large ones.
   commpool_statistics base_totals;
   commpool_statistics base_large;
-  uint64_t handed_on = 0;  // since then: failures that are none to the program, for its next scope out served
-  bool whole = false;      // it is, or was, the whole allocator of its device, which tells small from large
+  uint64_t handed_on = 0;  // since the reset: failures after which the next outer scope served the program
+  // it is, or was, the whole allocator of its device; such an allocator tells small blocks from large ones
+  bool whole = false;
   LargeBlocks large;
 
   commpool_statistics LargeNow(const commpool_statistics& all) const { return whole ? LargeOf(pool, all, large) : all; }
 };
 
-// PyTorch's own name for all of its memory.
+// PyTorch's own name for all its memory.
 inline constexpr MempoolId_t kEverything = {0, 0};
 
+// Owns the list of those pools and of PyTorch's peers. The router and its C surface call it.
 class KnownPools {
  public:
   static constexpr int kDevices = 64;
 
-  // Adds it, or learns what kind it is of; grants it, once, to the devices that PyTorch made peers of its own.
+  // Adds the pool, or learns its kind. Grants it once to the devices that PyTorch has made peers.
   void Add(commpool_pool pool, int device, PoolKind kind);
   std::optional<KnownPool> Of(commpool_pool pool);
   void Keep(commpool_pool pool, uint64_t bytes);
   void Rename(commpool_pool pool, const MempoolId_t& id);
 
-  // Of one device, in the order in which they were made.
+  // Returns the pools of one device, oldest first.
   std::vector<KnownPool> OfDevice(int device);
-  // The pool of that name in PyTorch's snapshots, or all pools; nothing where the id is none of ours.
+  // Returns the pool that PyTorch's snapshots call `id`, or all pools; nothing if the id is not ours.
   std::vector<KnownPool> Named(const MempoolId_t& id);
 
-  // From now on accumulated statistics of the device begin at zero, peaks at what is there.
+  // Starts the accumulated statistics of the device at zero, and its peaks at the current values.
   void ResetTotals(int device);
   void ResetPeaks(int device);
 
-  // The pool failed, and a scope further out is asked.
+  // Counts a failure of the pool after which an outer scope is asked.
   void HandedOn(commpool_pool pool);
 
-  // The router handed out, or takes back, a block of more than kSmallRequest.
+  // The router hands out, or takes back, a block of more than kSmallRequest.
   void LargeMade(commpool_pool pool, uint64_t requested);
   void LargeFreed(const commpool_block& block);
 
-  // `device` may read and write PyTorch's memory on `owner`, so our pools there are granted to it, later ones too.
+  // `device` may now read and write PyTorch's memory on `owner`. So it grants our pools there to it, and later ones
+  // too.
   void AllowPeer(int device, int owner);
-  // Grants all of them again: a pool that slept when a peer came was granted to nobody.
+  // Grants all of them again: a pool that slept when a peer came has no grant.
   void GrantAgain();
 
-  // The pool that serves a device outside of all scopes; 0: PyTorch's own allocator does.
+  // Returns the pool that serves a device outside of all scopes; 0: PyTorch's own allocator does.
   commpool_pool Default(int device) const {
     return device >= 0 && device < kDevices ? defaults_[device].load(std::memory_order_relaxed) : 0;
   }
   void SetDefault(int device, commpool_pool pool);
-  // As snapshots and statistics name it: the whole allocator is PyTorch's own pool, which is no private one.
+  // Returns the name in snapshots and statistics. The whole allocator counts as PyTorch's default pool, not as a
+  // private one.
   MempoolId_t ShownId(const KnownPool& known) const {
     return Default(known.device) == known.pool ? kEverything : known.id;
   }
 
-  // Blocks that are alive in all of them.
+  // Counts the live blocks of all pools.
   uint64_t LiveBlocks();
 
  private:
   template <typename Predicate>
   std::vector<KnownPool> Those(const Predicate& wanted);
-  KnownPool* Find(commpool_pool pool);  // under the mutex
+  KnownPool* Find(commpool_pool pool);  // the caller holds the mutex
 
   std::mutex mutex_;
-  std::vector<KnownPool> pools_;            // by their handles
+  std::vector<KnownPool> pools_;            // sorted by handle
   std::vector<std::pair<int, int>> peers_;  // device, owner
   std::array<std::atomic<commpool_pool>, kDevices> defaults_ = {};
 };
@@ -101,10 +104,10 @@ class KnownPools {
 inline constinit Forever<KnownPools> known_pools;
 inline KnownPools& Pools() { return known_pools.object; }
 
-// False where the pool is gone.
+// Returns false if the pool is gone.
 bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics);
 
-// Gives a pool's free segments back to the driver, but not what the program reserved, and never a symmetric pool's.
+// Gives a pool's free segments back to the driver, except what the program reserved; never those of a symmetric pool.
 // Returns the bytes.
 uint64_t TrimKnownPool(const KnownPool& known);
 uint64_t TrimKnownPools(int device);

@@ -17,7 +17,7 @@ uint64_t NativeReserved(int device) {
       Native()->getDeviceStats(static_cast<c10::DeviceIndex>(device)).reserved_bytes[0].current);
 }
 
-// C functions: nothing is thrown through them.
+// C calls this function, so it may throw nothing.
 uint64_t CachedBytes(int device, void* /*context*/) try {
   const auto stats = Native()->getDeviceStats(static_cast<c10::DeviceIndex>(device));
   return static_cast<uint64_t>(stats.reserved_bytes[0].current - stats.allocated_bytes[0].current);
@@ -26,7 +26,7 @@ uint64_t CachedBytes(int device, void* /*context*/) try {
 }
 
 uint64_t ReleaseCached(int device, uint64_t /*bytes*/, void* /*context*/) try {
-  // A graph of PyTorch's may be captured: then its cache cannot give anything back, and asking would break the capture.
+  // PyTorch may be capturing a graph. Then its cache can give nothing back, and the question would break the capture.
   if (!TorchRoutings().None()) return 0;
   const uint64_t before = NativeReserved(device);
   Native()->emptyCache();

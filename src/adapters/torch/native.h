@@ -1,4 +1,4 @@
-// The allocator that PyTorch had before us, its native one as a rule: the router forwards to it.
+// The allocator that PyTorch had before us, as a rule its native one. The router forwards to it.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_NATIVE_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_NATIVE_H_
 
@@ -11,8 +11,8 @@ namespace commpool::torch_adapter {
 
 using TorchAllocator = c10::cuda::CUDACachingAllocator::CUDAAllocator;
 
-// The part of the router that a forwarded allocation reads. It lies in one cache line with the table of the router's
-// functions: torch.empty touches more memory than the nearest cache holds, so each further line costs more than the few
+// The part of the router that a forwarded allocation reads. It shares one cache line with the table of the router's
+// functions: torch.empty touches more memory than the nearest cache holds, so another line would cost more than the few
 // instructions that read it.
 struct HotLine {
   TorchAllocator* native = nullptr;

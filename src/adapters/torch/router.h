@@ -25,10 +25,11 @@ using AllocatorOfPool = std::shared_ptr<TorchAllocator>;
 using AllocatorOfPool = TorchAllocator*;
 #endif
 
+// Owns no memory: each block belongs to PyTorch's allocator or to a pool of ours. PyTorch calls it as its allocator.
 class alignas(64) Router final : public TorchAllocator {
  public:
   HotLine& hot() { return hot_; }
-  // While it does not route it only forwards: blocks of ours that are alive still find their way back.
+  // false: it only forwards. Live blocks of ours still find their way back.
   void Route(bool routes) { routes_.store(routes, std::memory_order_relaxed); }
   bool Routes() const { return routes_.load(std::memory_order_relaxed); }
 
@@ -58,7 +59,7 @@ class alignas(64) Router final : public TorchAllocator {
   void init(int device_count) override { Native()->init(device_count); }
   void enable(bool value) override { Native()->enable(value); }
   bool isEnabled() const override { return Native()->isEnabled(); }
-  std::string name() override { return Native()->name(); }  // libraries test for "native"
+  std::string name() override { return Native()->name(); }  // libraries check for "native"
   double getMemoryFraction(c10::DeviceIndex device) override { return Native()->getMemoryFraction(device); }
   void setMemoryFraction(double fraction, c10::DeviceIndex device) override;
   void cacheInfo(c10::DeviceIndex device, size_t* largest) override;
@@ -135,10 +136,12 @@ class alignas(64) Router final : public TorchAllocator {
 #endif
 
  private:
-  // From PyTorch's own allocator; where it is out of memory, once more after our idle pools gave back what they could.
+  // Allocates from PyTorch's own allocator. If that is out of memory, our idle pools give memory back, and it tries
+  // again.
   static c10::DataPtr AllocateNative(size_t bytes);
   [[gnu::noinline, gnu::cold]] static c10::DataPtr AllocateNativeAgain(size_t bytes);
-  // From whatever catches it. A function of its own, so that a forwarded allocation saves no registers for it.
+  // Allocates from whatever catches the request. It is a separate function, so a forwarded allocation saves no
+  // registers for it.
   [[gnu::noinline]] c10::DataPtr AllocateRouted(size_t bytes);
 
   HotLine hot_;
@@ -146,7 +149,7 @@ class alignas(64) Router final : public TorchAllocator {
 };
 static_assert(sizeof(Router) == 64, "what an allocation reads is one line");
 
-// For ever: blocks may come back after everything else is gone.
+// The router lives for ever, because programs may free blocks when everything else is gone.
 Router& TheRouter();
 
 }  // namespace commpool::torch_adapter

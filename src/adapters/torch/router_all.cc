@@ -1,4 +1,4 @@
-// The router as one translation unit: PyTorch's headers are read once, and a user's compiler needs seconds.
+// The router as one translation unit, so that a user's compiler reads PyTorch's headers once and needs only seconds.
 #include "src/adapters/torch/allocation.cc"
 #include "src/adapters/torch/captures.cc"
 #include "src/adapters/torch/commpool_calls.cc"

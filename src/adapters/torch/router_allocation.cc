@@ -16,8 +16,9 @@
 namespace commpool::torch_adapter {
 namespace {
 
-// PyTorch never destroys its own streams. Those that a program made are not known to outlive their use: an external
-// stream's id is its handle. The promise costs a lookup, but for the stream that the thread promised last.
+// PyTorch never destroys its own streams, so they are promised to last. A stream that the program made may end before
+// its last use here: for such an external stream the id is the handle. A promise costs a look-up, except for the stream
+// that the thread promised last.
 cudaStream_t Promised(c10::cuda::CUDAStream stream) {
   thread_local cudaStream_t last = nullptr;
   const cudaStream_t handle = stream.stream();
@@ -32,17 +33,17 @@ Request CurrentRequest(size_t bytes) {
   return {device, bytes, c10::cuda::getCurrentCUDAStream(device).stream()};
 }
 
-// Of the one router.
+// Returns the memory of the one router.
 std::byte* Place() {
   alignas(Router) static std::byte place[sizeof(Router)];
   return place;
 }
 
-// PyTorch's own allocator is out of memory: our pools give back what is idle. Throws where that is nothing. Called by a
-// handler of the error.
+// Called by a handler of PyTorch's out-of-memory error. Our pools give their idle memory back; it throws if they have
+// none.
 [[gnu::noinline, gnu::cold]] void GiveIdleMemory(const c10::OutOfMemoryError& error) {
   const Request request = CurrentRequest(0);
-  // What is being captured may not wait for the device.
+  // A captured stream must not wait for the device.
   const uint64_t released = CaptureOf(request.stream) == 0 ? TrimKnownPools(request.device) : 0;
   if (released != 0) return;
   const std::string table = PoolTable(request.device);
@@ -50,7 +51,7 @@ std::byte* Place() {
   TORCH_CHECK_WITH(OutOfMemoryError, false, error.what_without_backtrace(), "\n", table);
 }
 
-// Runs `allocate` of PyTorch's, and once more where it ran out of memory that our pools could give back.
+// Runs PyTorch's `allocate`. If it runs out of memory that our pools could give back, runs it once more.
 template <typename Allocate>
 C10_ALWAYS_INLINE auto WithOurIdleMemory(const Allocate& allocate) {
   try {
@@ -76,11 +77,11 @@ c10::DataPtr Router::AllocateNative(size_t bytes) {
   return WithOurIdleMemory([bytes] { return Native()->allocate(bytes); });
 }
 
-// Where nothing is open this is all that it costs: two loads, a branch, and the frame that a second try needs.
+// When nothing is open this costs two loads, a branch, and the frame that a second try needs.
 [[gnu::aligned(64), gnu::optimize("omit-frame-pointer")]] c10::DataPtr Router::allocate(size_t bytes) {
   if (hot_.AnythingCatches()) return AllocateRouted(bytes);
   TorchAllocator* const native = hot_.native;
-  const volatile size_t kept = bytes;  // in memory: a register of its own would have to be saved first
+  const volatile size_t kept = bytes;  // kept in memory: a register would have to be saved first
   try {
     return native->allocate(bytes);
   } catch (const c10::OutOfMemoryError& error) {
@@ -121,7 +122,7 @@ void* Router::getBaseAllocation(void* pointer, size_t* bytes) {
 }
 
 void Router::recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream stream) {
-  // A view of a foreign deleter may still be on our block: then the address tells.
+  // A view of a foreign deleter may hide ours: then the address tells.
   const bool ours = IsOurs(pointer.get_deleter());
   const std::optional<commpool_block> block = ours ? std::nullopt : OurBlock(pointer.get());
   if (!ours && !block) return Native()->recordStream(pointer, stream);
@@ -147,7 +148,7 @@ void Router::enablePeerAccess(c10::DeviceIndex device, c10::DeviceIndex owner) {
 
 cudaError_t Router::memcpyAsync(void* to, int to_device, const void* from, int from_device, size_t bytes,
                                 cudaStream_t stream, bool peers) {
-  // Peers of PyTorch's are granted our pools as far as these can: where one could not be, the driver's own way works.
+  // PyTorch's peers have grants for our pools if these can be granted. If one has none, the driver's own copy works.
   if (to_device != from_device && (OurBlock(to) || OurBlock(from)))
     return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
   return Native()->memcpyAsync(to, to_device, from, from_device, bytes, stream, peers);

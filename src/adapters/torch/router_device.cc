@@ -1,4 +1,4 @@
-// The router's part that answers for a device: statistics, limits, what is given back.
+// The router's part that answers for a device: statistics, limits, and what it gives back.
 #include <algorithm>
 
 #include "src/adapters/torch/earlier.h"
@@ -15,7 +15,7 @@ using c10::CachingDeviceAllocator::DeviceStats;
 
 int64_t Signed(uint64_t value) { return static_cast<int64_t>(value); }
 
-// What is left of a counter; the peak of two kinds is the sum of theirs at most.
+// Returns what is left of a counter. A sum of two peaks is at most the sum of both.
 commpool_counter Rest(const commpool_counter& all, const commpool_counter& large) {
   const auto less = [](uint64_t one, uint64_t other) { return one - std::min(one, other); };
   const uint64_t current = less(all.current, large.current);
@@ -29,13 +29,13 @@ void AddTo(Stat* stat, const commpool_counter& now, const commpool_counter& base
   stat->freed += Signed(now.total - now.current) - Signed(base.total - base.current);
 }
 
-// A pool's figures now, and when accumulated ones began.
+// A pool's statistics now, and at the last reset.
 struct NowAndBase {
   const commpool_statistics& now;
   const commpool_statistics& base;
 };
 
-// One of the figures, of all blocks and of large ones.
+// Reads one of them, for all blocks and for large ones.
 template <typename Get>
 void Add(StatArray* stats, const NowAndBase& all, const NowAndBase& large, const Get& get) {
   AddTo(&(*stats)[static_cast<size_t>(StatType::AGGREGATE)], get(all.now), get(all.base));
@@ -77,7 +77,7 @@ void AddPool(const KnownPool& known, const commpool_statistics& now, DeviceStats
 
 }  // namespace
 
-// PyTorch's pools and ours are held to the fraction each for itself.
+// The fraction limits PyTorch's pools and ours separately.
 void Router::setMemoryFraction(double fraction, c10::DeviceIndex device) {
   Native()->setMemoryFraction(fraction, device);
   LimitPools(device, fraction);
@@ -96,7 +96,7 @@ void Router::emptyCache(MempoolId_t id) {
   for (const KnownPool& known : named) TrimKnownPool(known);
 }
 
-// Peaks are summed: together they are an upper bound, exact where one of the two allocators serves everything.
+// The peaks of both allocators are added. The sum is an upper bound; it is exact if one allocator serves everything.
 DeviceStats Router::getDeviceStats(c10::DeviceIndex device) {
   DeviceStats stats = Native()->getDeviceStats(device);
   commpool_statistics now;

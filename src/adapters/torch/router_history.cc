@@ -1,4 +1,4 @@
-// The router's part that is about snapshots, recorded history and observers.
+// The router's part for snapshots, recorded history and observers.
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
@@ -35,7 +35,8 @@ void AddBlock(const commpool_block& block, SegmentInfo* segment) {
   segment->blocks.push_back(info);
 }
 
-// Behind PyTorch's own segments, and numbered on from theirs: a snapshot is in the order of registration_counter.
+// Adds ours after PyTorch's own segments and continues their numbers, because a snapshot is ordered by
+// registration_counter.
 void AddPoolSegments(const KnownPool& known, SnapshotInfo* snapshot) {
 #if COMMPOOL_TORCH_AT_LEAST(11)
   int32_t counter = 0;
@@ -55,7 +56,7 @@ void AddPoolSegments(const KnownPool& known, SnapshotInfo* snapshot) {
   }
 }
 
-// Merged into the devices' traces, in the order of time.
+// Merges ours into the devices' traces, ordered by time.
 void AddPoolTraces(SnapshotInfo* snapshot) {
   for (size_t device = 0; device < snapshot->device_traces.size(); ++device) {
     std::vector<TraceEntry>& trace = snapshot->device_traces[device];
@@ -67,16 +68,16 @@ void AddPoolTraces(SnapshotInfo* snapshot) {
   }
 }
 
-// What PyTorch's own allocator found, with ours: it knows none of our ids, and asked for one it has settings and
-// traces, and no segment.
+// Adds ours to what PyTorch's own allocator found. That allocator knows none of our ids: for such an id it returns
+// settings and traces, but no segment.
 SnapshotInfo WithOurs(SnapshotInfo found, const MempoolId_t& id, bool include_traces) {
   for (const KnownPool& known : Pools().Named(id)) AddPoolSegments(known, &found);
   if (include_traces) AddPoolTraces(&found);
   return found;
 }
 
-// Where a thread records ours alone this ends what PyTorch was asked for: of what it would do else, as record pinned
-// memory no more, nothing was meant.
+// If a thread records only ours, the request to PyTorch ends here. The program did not mean what PyTorch would do
+// besides, such as to stop the record of pinned memory.
 template <typename AskNative>
 void Record(const History::Wish& wish, bool clear, const AskNative& ask_native) {
   if (!History::ours_only) ask_native();

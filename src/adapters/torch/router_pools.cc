@@ -1,4 +1,4 @@
-// The router's part that is about private pools: those of torch.cuda.MemPool that are ours, and captures.
+// The router's part for private pools: our pools that are a torch.cuda.MemPool, and captures.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -37,7 +37,7 @@ int Router::getPoolUseCount(c10::DeviceIndex device, MempoolId_t id) {
 bool Router::checkPoolLiveAllocations(c10::DeviceIndex device, MempoolId_t id,
                                       const std::unordered_set<void*>& expected) {
   if (!TorchRoutings().IsOurs(id)) {
-    // What a scope around a graph of PyTorch's caught lies in our pool, and is no less alive.
+    // A scope around PyTorch's graph may have put blocks into our pool. They are alive too.
     std::unordered_set<void*> theirs;
     std::copy_if(expected.begin(), expected.end(), std::inserter(theirs, theirs.end()),
                  [](void* address) { return !OurBlock(address); });

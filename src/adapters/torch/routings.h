@@ -1,6 +1,6 @@
-// Which of PyTorch's private pools serve whom now (torch.cuda.use_mem_pool, graphs), and which of them are ours. A
-// torch.cuda.MemPool that is bound to one of our pools is known to the router alone: PyTorch's native allocator never
-// hears of it.
+// Which of PyTorch's private pools serve whom now (torch.cuda.use_mem_pool, graphs), and which of them are ours. Only
+// the router knows a torch.cuda.MemPool that is bound to one of our pools: PyTorch's native allocator never hears of
+// it.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_ROUTINGS_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_ROUTINGS_H_
 
@@ -20,29 +20,31 @@ namespace commpool::torch_adapter {
 using StreamFilter = std::function<bool(cudaStream_t)>;
 
 struct Routing {
-  uint64_t number = 0;     // among scopes and routings; 0: there is none
-  commpool_pool pool = 0;  // 0: PyTorch's own
+  uint64_t number = 0;     // scopes and routings count together; 0: none
+  commpool_pool pool = 0;  // 0: a pool of PyTorch's own
 };
 
+// Owns the table of our MemPools and of the open routings. The router asks it for each allocation that something may
+// catch.
 class Routings {
  public:
-  // The next private pool that this thread makes is `pool`; 0 takes it back.
+  // Makes `pool` the next private pool that this thread makes; 0 takes that back.
   static void BindNext(commpool_pool pool) { next_bound_ = pool; }
-  // Binds, or counts one more user of, `id`. False: the id is PyTorch's own.
+  // Binds `id`, or counts one more user of it. Returns false if the id is PyTorch's own.
   bool CreateOrIncrease(int device, const MempoolId_t& id);
-  // The users of a pool of ours; none for an id of PyTorch's own.
+  // Returns the number of users of our pool; nothing if the id is PyTorch's own.
   std::optional<int> Users(const MempoolId_t& id);
   bool IsOurs(const MempoolId_t& id) { return Users(id).has_value(); }
-  // Whether a MemPool of ours is alive.
+  // Says whether a MemPool of ours is alive.
   bool AnyOfOurs();
-  // False: the id is PyTorch's own.
+  // Returns false if the id is PyTorch's own.
   bool Release(const MempoolId_t& id);
 
-  // Called for all ids. True: ours, and PyTorch's allocator must not be told.
+  // The router calls it for every id. Returns true if the id is ours: then PyTorch's allocator must not hear of it.
   bool Begin(int device, const MempoolId_t& id, StreamFilter filter);
   bool End(int device, const MempoolId_t& id);
 
-  // Among those whose filter takes the calling thread and stream, the one that began last.
+  // Returns the newest routing whose filter takes the calling thread and stream.
   Routing Innermost(int device, cudaStream_t stream) { return None() ? Routing{} : InnermostOpen(device, stream); }
   bool None() const { return open_count_.load(std::memory_order_relaxed) == 0; }
 
@@ -60,7 +62,7 @@ class Routings {
     Routing routing;
   };
   Routing InnermostOpen(int device, cudaStream_t stream);
-  Bound* Find(const MempoolId_t& id);  // under the mutex
+  Bound* Find(const MempoolId_t& id);  // the caller holds the mutex
 
   static inline thread_local commpool_pool next_bound_ = 0;
   std::mutex mutex_;

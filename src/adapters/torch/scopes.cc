@@ -12,12 +12,13 @@ namespace {
 constexpr std::string_view kScopeName = "COMMPOOL_SCOPE";
 constexpr c10::DebugInfoKind kScope(&kScopeName);
 #else
-// The kinds are a closed list before 2.13; this one PyTorch uses in its own tests alone.
+// Before 2.13 the list of kinds is closed. Only PyTorch's own tests use this kind.
 constexpr c10::DebugInfoKind kScope = c10::DebugInfoKind::TEST_INFO_2;
 #endif
 
-// Debug info is a stack, of which PyTorch's profiler takes its own entry off the top wherever it stops, also in a scope
-// that was entered after it began. So the profiler's entry stays above ours: it is lifted while ours change.
+// Owns the entry of PyTorch's profiler in the debug info while a scope begins or ends. Debug info is a stack. When the
+// profiler stops, it removes the top entry and expects its own, even inside a scope that began later. So its entry must
+// stay above ours.
 class LiftedProfiler {
  public:
   LiftedProfiler() {
@@ -43,7 +44,7 @@ bool PopInnermost() {
     c10::ThreadLocalDebugInfo::_pop(kScope);
     return true;
   } catch (const c10::Error&) {
-    return false;  // something of PyTorch's was begun after it and has not ended: it catches nothing any more
+    return false;  // PyTorch has put something on top that has not ended; this scope catches nothing any more
   }
 }
 
@@ -55,8 +56,8 @@ void PopEndedScopes() {
   }
 }
 
-// Whether a scope further in is open. One that the thread no longer sees, since PyTorch put its debug info back, has
-// none.
+// Says whether an inner scope is open. False if the thread no longer sees this scope, because PyTorch restored earlier
+// debug info.
 bool HasOpenInside(const OpenScope* scope) {
   bool open = false;
   const OpenScope* inner = InnermostScope();

@@ -1,5 +1,5 @@
-// Scopes that follow autograd: an open scope lies in PyTorch's own thread-local debug info, which backward() hands to
-// the threads that run it. No scope catches what unrelated threads do.
+// Scopes that follow autograd. An open scope is in PyTorch's thread-local debug info, which backward() passes to its
+// worker threads. A scope catches nothing on other threads.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_SCOPES_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_SCOPES_H_
 
@@ -16,6 +16,7 @@ namespace commpool::torch_adapter {
 
 using internal::ScopePlan;
 
+// Owns one open scope. PyTorch's debug info and the program's handle hold it; AllocateInScopes reads it.
 class OpenScope : public c10::DebugInfoBase {
  public:
   OpenScope(const ScopePlan& plan, bool symmetric, const OpenScope* outer, uint64_t number)
@@ -26,24 +27,25 @@ class OpenScope : public c10::DebugInfoBase {
   }
 
   const ScopePlan plan;
-  const bool symmetric;          // the pool is
-  const OpenScope* const outer;  // lives as long as this one: PyTorch's debug info holds its parents
-  const uint64_t number;         // scopes and PyTorch's own routings count together: the larger one is further in
+  const bool symmetric;          // the pool is symmetric
+  const OpenScope* const outer;  // lives as long as this one, because PyTorch's debug info holds its parents
+  const uint64_t number;  // scopes and PyTorch's own routings count together: the larger number is further inside
   const std::thread::id thread;
   std::atomic<bool> ended{false};
-  std::shared_ptr<OpenScope> self;  // until it is left: a program's handle is good on every thread
+  std::shared_ptr<OpenScope> self;  // until the program leaves it, so that its handle is valid on every thread
 };
 
-// The next number of a scope or a routing.
+// Returns the next number for a scope or a routing.
 uint64_t NextCatcherNumber();
 
 OpenScope* EnterScope(const ScopePlan& plan, bool symmetric);
 
-// Ends it at once, for whichever threads see it, and says how it was left. Each is left once.
+// Ends the scope at once for all threads that see it, and says how the program left it. Each scope is left once.
 enum class Left { kInOrder, kBeforeAnInnerOne, kOnAnotherThread };
 Left LeaveScope(OpenScope* scope);
 
-// The innermost scope that this thread sees, its own or that of the backward() it works for; ended ones included.
+// Returns the innermost scope that this thread sees: its own, or that of the backward() that it works for. The scope
+// may have ended.
 const OpenScope* InnermostScope();
 
 }  // namespace commpool::torch_adapter

@@ -7,8 +7,8 @@
 namespace commpool::torch_adapter {
 namespace {
 
-constexpr uint64_t kSmallSegment = 2 << 20;  // PyTorch's
-constexpr uint64_t kUnit = 512;              // of what large blocks are rounded up to
+constexpr uint64_t kSmallSegment = 2 << 20;  // as in PyTorch
+constexpr uint64_t kUnit = 512;              // PyTorch rounds large blocks up to it
 
 void Increase(commpool_counter* counter, uint64_t amount) {
   counter->current += amount;
@@ -16,7 +16,7 @@ void Increase(commpool_counter* counter, uint64_t amount) {
   counter->peak = std::max(counter->peak, counter->current);
 }
 
-// The counter as it were if what it does not count had been there all the time.
+// Returns the counter as if everything that it does not count had always been there. `current` counts everything.
 commpool_counter Shifted(commpool_counter counter, uint64_t current) {
   const uint64_t uncounted = current - counter.current;
   return {current, counter.peak + uncounted, counter.total + uncounted};
@@ -56,7 +56,7 @@ void LargeBlocks::ResetPeaks() {
 std::vector<commpool_block> BlocksOf(commpool_pool pool) {
   std::vector<commpool_block> blocks;
   size_t count = 0;
-  // Other threads allocate meanwhile: asked again until all fit.
+  // Other threads may allocate in the meantime, so it asks again until all blocks fit.
   while (Commpool().pool_blocks(pool, blocks.data(), sizeof(commpool_block), blocks.size(), &count) == COMMPOOL_OK) {
     const bool all = count <= blocks.size();
     blocks.resize(all ? count : count + count / 8 + 16);

@@ -1,7 +1,8 @@
-// A pool's blocks in the segments that PyTorch shows, and what of them PyTorch calls small and large.
+// A pool's blocks as the segments that PyTorch shows, and which of them PyTorch calls small or large.
 //
-// The library does not tell them apart in its figures. So the router counts the large blocks that it hands out, which
-// take the pool's lock anyway, a figure's look at all blocks finds who else has some, and the rest is small.
+// The library's statistics do not tell small blocks from large ones. So the router counts the large blocks that it
+// hands out; they take the pool's lock anyway. A call for statistics looks at all blocks and finds large blocks of
+// other callers. The rest is small.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_SEGMENTS_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_SEGMENTS_H_
 
@@ -12,9 +13,9 @@
 
 namespace commpool::torch_adapter {
 
-inline constexpr uint64_t kSmallRequest = 1 << 20;  // PyTorch's border between its small and its large pool
+inline constexpr uint64_t kSmallRequest = 1 << 20;  // PyTorch's limit between its small and its large pool
 
-// Of one pool, those that the router handed out.
+// The large blocks of one pool that the router handed out.
 struct LargeBlocks {
   commpool_counter requested_bytes = {};
   commpool_counter allocated_bytes = {};
@@ -25,11 +26,11 @@ struct LargeBlocks {
   void ResetPeaks();
 };
 
-// All of a pool's, by their addresses.
+// Returns all blocks of a pool, ordered by address.
 std::vector<commpool_block> BlocksOf(commpool_pool pool);
 
-// Neighbours that are mapped: unmapped addresses of an expandable pool are no memory, so they end one segment, and the
-// next mapped block begins another.
+// Mapped neighbours. In an expandable pool unmapped addresses are not memory: they end one segment, and the next mapped
+// block begins another.
 using SegmentBlocks = std::vector<commpool_block>;
 std::vector<SegmentBlocks> SegmentsOf(commpool_pool pool);
 
@@ -37,10 +38,11 @@ inline bool IsActive(const commpool_block& block) {
   return block.state == COMMPOOL_BLOCK_LIVE || block.state == COMMPOOL_BLOCK_PENDING;
 }
 
-// Whether PyTorch would have it in its large pool: it has a large block, or more free memory than a small segment.
+// Says whether PyTorch would put it into its large pool: it has a large block, or more free memory than a small
+// segment.
 bool IsLarge(const SegmentBlocks& segment);
 
-// What of a pool's figures is large; `counted`: of the blocks that the router handed out.
+// Returns the large part of a pool's statistics. `counted`: the blocks that the router handed out.
 commpool_statistics LargeOf(commpool_pool pool, const commpool_statistics& all, const LargeBlocks& counted);
 
 }  // namespace commpool::torch_adapter

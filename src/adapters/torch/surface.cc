@@ -23,7 +23,7 @@ using namespace commpool::torch_adapter;
 namespace {
 
 constexpr int kFailed = -1;
-constexpr uint8_t kPriority = 1;  // PyTorch's own has 0; the same priority may replace it again
+constexpr uint8_t kPriority = 1;  // PyTorch's own has 0; an allocator of the same priority may replace it again
 
 std::string& LastError() {
   static thread_local std::string sentence;
@@ -42,7 +42,7 @@ void Put(TorchAllocator* allocator) {
 
 bool IsInPlace() { return c10::cuda::CUDACachingAllocator::get() == &TheRouter(); }
 
-// Nothing is thrown into C. A body that returns nothing succeeds.
+// Throws nothing into C. A body without a result succeeds.
 template <typename Body>
 int Guarded(const Body& body) try {
   if constexpr (!std::is_void_v<decltype(body())>) return body();
@@ -52,8 +52,8 @@ int Guarded(const Body& body) try {
   return Fail(error.what());
 }
 
-// Scopes of streams and of the process, and what is none of any kind, are libcommpool's affair. Its handles are odd
-// here: those of the router's own scopes are their addresses.
+// Says whether the router serves this scope itself. libcommpool serves scopes of streams and of the process, and
+// rejects unknown kinds. Its handles are odd; the handles of the router's scopes are addresses, so they are even.
 bool IsOwn(const commpool_scope_options& options) {
   return options.filter == COMMPOOL_FILTER_THREAD && options.min_bytes <= options.max_bytes;
 }
@@ -96,8 +96,8 @@ int commpool_torch_uninstall() {
   return Guarded([] {
     TheRouter().Route(false);
     if (!IsInPlace()) return 0;
-    // PyTorch's own allocator would refuse to free a raw block of ours, forget streams recorded on a tensor of ours,
-    // and does not know our MemPools.
+    // PyTorch's own allocator does not know our MemPools. It would refuse to free a raw block of ours, and would forget
+    // streams that were recorded on a tensor of ours.
     if (Pools().LiveBlocks() != 0 || TorchRoutings().AnyOfOurs()) return 1;
     Put(Native());
     return 0;
@@ -157,7 +157,7 @@ commpool_status commpool_torch_scope_begin(commpool_pool pool, const commpool_sc
   *scope = reinterpret_cast<uint64_t>(EnterScope({pool, sizes, known->device, exhaustion}, symmetric));
   return COMMPOOL_OK;
 } catch (const std::bad_alloc&) {
-  return COMMPOOL_OUT_OF_MEMORY;  // the host has no room for a scope
+  return COMMPOOL_OUT_OF_MEMORY;  // the host has no memory for a scope
 }
 
 commpool_status commpool_torch_scope_end(commpool_scope scope) {

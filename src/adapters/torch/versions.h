@@ -1,4 +1,5 @@
-// Which PyTorch this is compiled for. Its allocator class changes with each minor version, so one binary serves one.
+// Which PyTorch this is compiled for. PyTorch's allocator class changes with each minor version, so each binary serves
+// one.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_VERSIONS_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_VERSIONS_H_
 
