@@ -13,7 +13,7 @@ from .pool import Pool
 
 
 def needed(name: str) -> Any:
-    """The library that an adapter is for.
+    """Imports the library that an adapter is for.
 
     Raises:
       ImportError: it is not installed.
@@ -26,19 +26,19 @@ def needed(name: str) -> Any:
 
 
 def checked(pool: Optional[Pool]) -> Optional[Pool]:
-    """The pool that an adapter was given; None stands for scopes."""
+    """Checks the pool that an adapter was given; None stands for scopes."""
     if pool is not None and not isinstance(pool, Pool):
         raise errors.InvalidArgument(f"{pool!r} is no commpool.Pool; None takes what scopes catch")
     return pool
 
 
 def give_back(library_name: str, pointer: int, pool: Optional[Pool] = None, stream: Optional[int] = None) -> None:
-    """Frees a block for a caller that cannot be raised to: what fails is said on stderr, and changes nothing.
+    """Frees a block for a caller that no exception can reach: a failure is printed to stderr and changes nothing.
 
     Args:
-      library_name: whose free it is, for the sentence.
-      pool: whose block it has to be; None for any.
-      stream: what the block was used on last, where the library tells.
+      library_name: the library that frees, for the sentence.
+      pool: the pool that must own the block; None: any pool.
+      stream: the last stream that used the block, if the library tells it.
     """
     why = _refused(pointer, pool, stream)
     if why:
@@ -52,13 +52,13 @@ def _refused(pointer: int, pool: Optional[Pool], stream: Optional[int]) -> str:
             return "it is in no live block: it was freed before, or is another allocator's"
         if pool is not None and block.pool not in (0, pool.handle):
             return "it is a block of another pool, which keeps it"
-        # The legacy stream is 1 there; a stream that is the block's own needs no fence.
+        # In this protocol the legacy stream is 1. The block's own stream needs no fence.
         if stream is not None and (stream or 1) != block.stream and library.commpool_record_stream(pointer, stream):
             return last_error()
     return last_error() if library.commpool_free(pointer) else ""
 
 
 def allocate(pool: Optional[Pool], device: int, nbytes: int, stream: int) -> int:
-    """The start of a block of the pool, or of what the thread's scopes catch."""
+    """Allocates from the pool, or from whatever the thread's scopes catch; returns the block's start."""
     return (library.pool_allocate(pool.handle, nbytes, stream) if pool is not None else
             library.allocate(device, nbytes, stream)) or 0

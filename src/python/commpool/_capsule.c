@@ -1,5 +1,5 @@
-// What Python's capsules own goes back by these functions, without a line of Python's before: Ctrl-C may interrupt one
-// before its first step, and none may run while an exception is on its way. Python finds them by ctypes.
+// These functions free what Python's capsules own, and run no line of Python before that: Ctrl-C may interrupt a Python
+// function before its first step, and none may run while an exception is being raised. Python finds them by ctypes.
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x03090000
 #include <Python.h>
@@ -9,24 +9,25 @@
 
 // ---- Blocks ---------------------------------------------------------------------------------------------------------
 
-// Frees the block of a capsule whose context is the function that does it. Null: it was freed, or is another's now.
+// Frees the block of a capsule. The capsule's context is the function that frees. Null: the block is freed already, or
+// has another owner now.
 COMMPOOL_FOR_PYTHON int commpool_block_free(PyObject* capsule) {
   int (*const release)(void*) = (int (*)(void*))(uintptr_t)PyCapsule_GetContext(capsule);
   if (release == NULL) return 0;
   PyCapsule_SetContext(capsule, NULL);
   void* block = PyCapsule_GetPointer(capsule, NULL);
-  PyThreadState* state = PyEval_SaveThread();  // it may wait for a thread that runs a function of Python's
+  PyThreadState* state = PyEval_SaveThread();  // it may wait for a thread that runs a Python function
   const int status = release(block);
   PyEval_RestoreThread(state);
   return status;
 }
 
-// The capsule's destructor. A failure has nobody to hear of it: a forked child must not free, for one.
+// The capsule's destructor. Nobody can hear of a failure, for example that a forked child must not free.
 COMMPOOL_FOR_PYTHON void commpool_block_destroy(PyObject* capsule) { (void)commpool_block_free(capsule); }
 
-// What one of the library's calls allocates, as a capsule of it that `release` frees: Ctrl-C comes before the call or
-// after the capsule is there. None where the call fails, with its status. `pool` or `device` is what it asks, by
-// `of_pool`.
+// Returns what a call of the library allocates, as a capsule that `release` frees. Ctrl-C comes before the call, or
+// after the capsule exists. Returns None if the call fails; `status` says why. It passes `pool` or `device`, depending
+// on `of_pool`.
 typedef int (*OfPool)(uint64_t pool, uint64_t bytes, void* stream, void** block);
 typedef int (*OfDevice)(int device, uint64_t bytes, void* stream, void** block);
 
@@ -49,8 +50,8 @@ COMMPOOL_FOR_PYTHON PyObject* commpool_block_allocate(void* call, int of_pool, i
 
 // ---- DLPack ---------------------------------------------------------------------------------------------------------
 
-// DLManagedTensor and DLManagedTensorVersioned, as _dlpack.py has them. Their context is the function of Python's that
-// lets go of what a struct keeps alive.
+// DLManagedTensor and DLManagedTensorVersioned, as in _dlpack.py. Their context is the Python function that lets go of
+// what a struct keeps alive.
 typedef struct {
   uint64_t tensor[6];
   void (*let_go)(void* managed);
@@ -60,7 +61,7 @@ typedef struct {
   void (*let_go)(void* managed);
 } Versioned;
 
-// A consumer may have refused it with an exception, or drop it while one is on its way. It may not have Python's lock.
+// A consumer may have refused it with an exception, or may drop it during one. It may not hold Python's lock.
 static void LetGo(void (*let_go)(void*), void* managed) {
   const PyGILState_STATE state = PyGILState_Ensure();
   PyObject *type = NULL, *value = NULL, *traceback = NULL;
@@ -73,7 +74,7 @@ static void LetGo(void (*let_go)(void*), void* managed) {
 COMMPOOL_FOR_PYTHON void commpool_dlpack_delete(Managed* managed) { LetGo(managed->let_go, managed); }
 COMMPOOL_FOR_PYTHON void commpool_dlpack_delete_versioned(Versioned* managed) { LetGo(managed->let_go, managed); }
 
-// The destructor of a capsule. A consumer that took the struct has renamed it.
+// The destructor of a capsule. If a consumer took the struct, it has renamed the capsule.
 COMMPOOL_FOR_PYTHON void commpool_dlpack_destroy(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, "dltensor")) {
     commpool_dlpack_delete((Managed*)PyCapsule_GetPointer(capsule, "dltensor"));

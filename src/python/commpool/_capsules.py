@@ -1,7 +1,7 @@
-"""Capsules: objects of Python's that call a function of C when they go, and so whatever Python is doing then.
+"""Capsules: Python objects that call a C function when they go, whatever Python does at that moment.
 
-The functions are those of `_capsule.c`. Where that is not built Python's own do the work, but for two cases: Ctrl-C
-just then, and an exception that is on its way.
+The functions are in `_capsule.c`. Where that is not built, Python functions do the work, but they can fail in two
+cases: Ctrl-C at that moment, and an exception that is being raised.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ._library import FAST, for_ever
 
 Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
-_python = ctypes.PyDLL(None)  # not ctypes.pythonapi, whose functions others give types of their own
+_python = ctypes.PyDLL(None)  # not ctypes.pythonapi: others give its functions their own types
 
 
 def _of_python(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
@@ -22,7 +22,7 @@ def _of_python(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-# A capsule is told by its address, as its destructor is: id(capsule).
+# Both the capsule and its destructor know the capsule by its address: id(capsule).
 is_valid = _of_python("PyCapsule_IsValid", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
 pointer_of = _of_python("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
 context_of = _of_python("PyCapsule_GetContext", ctypes.c_void_p, ctypes.c_void_p)
@@ -31,7 +31,7 @@ set_context = _of_python("PyCapsule_SetContext", ctypes.c_int, ctypes.c_void_p, 
 
 
 def in_c(kind: Any, name: str, otherwise: Callable[..., Any], called_by_c: bool = True) -> Any:
-    """A function of `_capsule.c` as one of a kind of ctypes'; `otherwise` where that is not built."""
+    """Returns a function of `_capsule.c` as a ctypes function; `otherwise` where that is not built."""
     try:
         return kind((name, ctypes.PyDLL(FAST)))
     except (OSError, AttributeError):
@@ -39,7 +39,7 @@ def in_c(kind: Any, name: str, otherwise: Callable[..., Any], called_by_c: bool 
 
 
 def owner(block: int, release: int, destroy: Any) -> Any:
-    """A capsule of a block that a function of C, by its address, frees."""
+    """Makes a capsule that owns a block. A C function, given by its address, frees the block."""
     made = new(block, None, destroy)
     set_context(id(made), release)
     return made

@@ -1,4 +1,4 @@
-"""Binaries that the user's compiler makes for what is installed: once, kept in a private folder, and tried first.
+"""Compiles binaries with the user's compiler for what is installed. Each is tried first, and kept in a private folder.
 
 A folder is private where nobody else can put a binary into it: `COMMPOOL_CACHE`, else ~/.cache/commpool.
 """
@@ -20,17 +20,17 @@ from typing import Callable, Iterable, Optional, Sequence
 
 from . import _flags
 
-_SECONDS = 300  # beyond it the compiler counts as broken
+_SECONDS = 300  # after that the compiler counts as broken
 
 logger = logging.getLogger("commpool")
 
 
 class CannotBuild(Exception):
-    """A header or the compiler is missing, the compiler failed, or what it made is unfit: the message says which."""
+    """A header or the compiler is missing, the compiler failed, or its binary is unfit: the message says which."""
 
 
 def cache() -> pathlib.Path:
-    """Below which binaries are kept."""
+    """The folder that keeps the binaries."""
     return pathlib.Path(os.environ.get("COMMPOOL_CACHE") or pathlib.Path.home() / ".cache/commpool")
 
 
@@ -48,13 +48,14 @@ def compiler() -> str:
 
 
 def _check_nobody_else_writes(folder: pathlib.Path, within: bool) -> None:
-    """`within`: whether it is enough that nobody else changes what is ours in it, as in /tmp.
+    """Refuses a folder that others may change. `within`: it is enough that nobody else changes our files in it (/tmp).
 
     Raises:
       CannotBuild: others may.
     """
     found = folder.stat()
-    ours = (os.getuid(), 0, os.stat("/").st_uid) if within else (os.getuid(),)  # root has another number in a namespace
+    # in a namespace root may have another number
+    ours = (os.getuid(), 0, os.stat("/").st_uid) if within else (os.getuid(),)
     kept_apart = within and found.st_mode & stat.S_ISVTX
     if found.st_uid not in ours or (found.st_mode & 0o022 and not kept_apart):
         raise CannotBuild(f"{folder} is another user's, or others may write to it; COMMPOOL_CACHE may name another "
@@ -62,8 +63,8 @@ def _check_nobody_else_writes(folder: pathlib.Path, within: bool) -> None:
 
 
 def make_private(folder: pathlib.Path) -> pathlib.Path:
-    """Makes a folder that nobody else can put a binary into, nor another folder into its place, and those above it that
-    are missing. Returns it without symbolic links, which others might change later.
+    """Makes a private folder, and the missing folders above it. Nobody else can put a binary into it, or replace it by
+    another folder. Returns its path without symbolic links, because others might change a link later.
 
     Raises:
       CannotBuild: it cannot be made, or others may write to it or above it.
@@ -90,8 +91,9 @@ def _run(what: str, line: list[str],
 
 
 def try_out(made: pathlib.Path, program: str, variable: str) -> None:
-    """Refuses a binary that ends a process of its own, in which `variable` names it; what else fails there is no fault
-    of the compiler's. A compiler whose libraries are not those of the process may make one that cannot throw.
+    """Tries a binary in a process of its own, where `variable` names it, and refuses the binary if that process dies.
+    Other failures there are not the compiler's fault. If the compiler's libraries are not those of the process, the
+    binary may be unable to throw.
 
     Raises:
       CannotBuild: with the signal.
@@ -106,7 +108,7 @@ def try_out(made: pathlib.Path, program: str, variable: str) -> None:
 
 
 def _cuda_includes(packages: pathlib.Path, major: str) -> list[pathlib.Path]:
-    """Wheels beside the framework first, since they are of its version, then toolkits."""
+    """Wheels beside the framework come first, because they have its version; then toolkits."""
     toolkits = [pathlib.Path(os.environ[variable]) / "include" for variable in ("CUDA_HOME", "CUDA_PATH")
                 if os.environ.get(variable)]
     return [*packages.glob(f"nvidia/cu{major}/include"), packages / "nvidia/cuda_runtime/include", *toolkits,
@@ -114,8 +116,8 @@ def _cuda_includes(packages: pathlib.Path, major: str) -> list[pathlib.Path]:
 
 
 def cuda_headers(packages: pathlib.Path, major: str = "1*") -> pathlib.Path:
-    """The first folder with all that CUDA's runtime header includes: the compiler's part may be a wheel that is not
-    here.
+    """The first folder with all headers that CUDA's runtime header includes. The wheel with the compiler's headers may
+    be missing.
 
     Raises:
       CannotBuild: there is none.
@@ -125,10 +127,10 @@ def cuda_headers(packages: pathlib.Path, major: str = "1*") -> pathlib.Path:
 
 
 def first_with(otherwise: str, folders: Sequence[pathlib.Path], *headers: str) -> pathlib.Path:
-    """The first of folders that has all the headers.
+    """The first folder that has all the headers.
 
     Raises:
-      CannotBuild: there is none, and what to do `otherwise`.
+      CannotBuild: there is none; the message says what to do `otherwise`.
     """
     for folder in folders:
         if all((folder / header).exists() for header in headers):
@@ -138,14 +140,15 @@ def first_with(otherwise: str, folders: Sequence[pathlib.Path], *headers: str) -
 
 def built(name: str, sources: Iterable[pathlib.Path], command: Callable[[], list[str]], program: str,
           variable: str) -> pathlib.Path:
-    """The binary of sources, below the cache as `name` and a hash: compiled where it is not kept already, and tried.
+    """Returns the binary of the sources, which the cache keeps as `name` and a hash. Compiles and tries it if it is
+    missing.
 
     Args:
-      name: says what it was compiled for.
-      sources: what it is compiled of, for the hash.
-      command: the compiler's command line, without its beginning and its end.
-      program: what a process of its own runs, as `try_out` has it.
-      variable: names the binary there.
+      name: what it is compiled for.
+      sources: the files to compile; they make the hash.
+      command: the middle of the compiler's command line.
+      program: the program for the trial, as for `try_out`.
+      variable: names the binary in the trial.
 
     Raises:
       CannotBuild: with the reason.

@@ -1,5 +1,5 @@
-// CuPy's allocator in C: two functions of cupy.cuda.CFunctionAllocator over a pool, with no Python on the way. A part
-// of the module of `_fast.c`. CuPy calls them with the GIL; they wait for memory without it.
+// CuPy's allocator in C: two functions of cupy.cuda.CFunctionAllocator over a pool, without Python. It is a part of the
+// module of `_fast.c`. CuPy calls them with the GIL; they release it while they wait for memory.
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x03090000
 #include <Python.h>
@@ -7,18 +7,18 @@
 
 #include "commpool/commpool.h"
 
-// What CuPy's modules offer in C: the current stream of the calling thread. It is called with the GIL.
+// CuPy's C function for the current stream of the calling thread. It is called with the GIL.
 typedef intptr_t (*CurrentStream)(void);
 static const char stream_signature[] = "intptr_t (void)";
 
 typedef struct {
   commpool_pool pool;  // 0: what the thread's scopes catch, else the default pool
-  int device;          // the pool's
+  int device;          // the pool's device
   CurrentStream current_stream;
 } Source;
 static const char source_name[] = "commpool._fast.cupy_source";
 
-// Why an allocation inside the thread's innermost Call() returned null; its sentence is commpool_last_error's.
+// Why an allocation in the thread's innermost Call() returned null. commpool_last_error has the sentence.
 static _Thread_local int last_status = COMMPOOL_OK;
 
 static void* Allocate(void* context, size_t bytes, int device) {
@@ -58,7 +58,7 @@ PyObject* CupySource(PyObject* module, PyObject* arguments) {
   int device = 0;
   PyObject* stream = NULL;
   if (!PyArg_ParseTuple(arguments, "KiO:cupy_source", &pool, &device, &stream)) return NULL;
-  // Another signature has another name, and raises.
+  // Another signature has another name, so this raises.
   const CurrentStream current_stream = (CurrentStream)PyCapsule_GetPointer(stream, stream_signature);
   if (current_stream == NULL) return NULL;
   Source* source = malloc(sizeof(Source));
@@ -75,9 +75,9 @@ PyObject* CupySource(PyObject* module, PyObject* arguments) {
                        PyLong_FromVoidPtr((void*)(uintptr_t)&Free), capsule);
 }
 
-// What CuPy calls for an array: its own way to memory, and an exception where that found none, for CuPy would take null
-// for memory. `self` is (CFunctionAllocator.malloc, a function that raises what a status says). A collection of garbage
-// may run inside, and it another call.
+// CuPy calls this for an array. It calls CuPy's own way to memory, and raises if that found none, because CuPy would
+// take null for memory. `self` is (CFunctionAllocator.malloc, a function that raises the error of a status). Python may
+// collect garbage inside, and so call it again.
 static PyObject* Call(PyObject* self, PyObject* bytes) {
   const int outer = last_status;
   last_status = COMMPOOL_OK;

@@ -51,13 +51,13 @@ class DLManagedTensorVersioned(ctypes.Structure):
 
 _NAMES = {DLManagedTensor: b"dltensor", DLManagedTensorVersioned: b"dltensor_versioned"}
 
-# Structs that consumers hold, by address, with what they keep alive and what is done when they are let go.
+# Structs that consumers hold, by address: what each keeps alive, and what to do when the consumer lets go.
 _held: dict[int, tuple[Any, Callable[[], object]]] = {}
 
 
 def _make_functions() -> tuple[Any, Any, Any]:
-    """What lets go of a struct, and what does both for a capsule, where there is no C. They use no name of the module:
-    those go before the last capsules.
+    """Makes the functions for builds without C: one lets go of a struct, one does it for a capsule. They use no name of
+    the module, because names are deleted before the last capsules.
     """
     held, names, is_valid, pointer_of = _held, tuple(_NAMES.values()), _capsules.is_valid, _capsules.pointer_of
 
@@ -67,7 +67,7 @@ def _make_functions() -> tuple[Any, Any, Any]:
 
     def destroy(capsule: int) -> None:
         for name in names:
-            if is_valid(capsule, name):  # a consumer that took the struct renames the capsule
+            if is_valid(capsule, name):  # a consumer renames the capsule when it takes the struct
                 let_go(pointer_of(capsule, name))
 
     deleters = {kind: _capsules.in_c(Deleter, name, let_go) for kind, name in (
@@ -79,7 +79,7 @@ _let_go, _deleters, _destructor = _make_functions()
 
 
 def capsule(tensor: DLTensor, versioned: bool, kept: Any, done: Callable[[], object]) -> Any:
-    """A capsule with the tensor. `kept` lives until the consumer lets go, which calls `done`."""
+    """Makes a capsule with the tensor. `kept` lives until the consumer lets go; then `done` is called."""
     managed: Any = DLManagedTensorVersioned() if versioned else DLManagedTensor()
     managed.dl_tensor, managed.deleter = tensor, _deleters[type(managed)]
     managed.manager_ctx = ctypes.cast(_let_go, ctypes.c_void_p)

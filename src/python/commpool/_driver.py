@@ -1,5 +1,5 @@
-"""The few calls of CUDA's driver that the package makes itself: one stream waits for another; a memory pool is trimmed;
-which device is current.
+"""The few driver calls that the package makes itself: to let a stream wait for another, to trim a memory pool, and to
+find the current device.
 
 The driver is the one that the library has opened, the emulator's included.
 """
@@ -18,7 +18,7 @@ _POOL_RESERVED, _POOL_USED = 5, 7  # CU_MEMPOOL_ATTR_*_MEM_CURRENT
 
 
 def _driver() -> Any:
-    # By its soname, and only if it is loaded: the library has opened it from wherever it lies.
+    # Opens it by its soname, only if it is loaded: the library has opened it from wherever it is.
     return ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
 
 
@@ -29,7 +29,7 @@ def _call(driver: Any, name: str, *arguments: Any) -> None:
 
 
 def make_wait(device: int, waiting: int, awaited: int) -> None:
-    """Work that stream `waiting` gets from now on begins after what stream `awaited` has now."""
+    """Makes later work of stream `waiting` begin after all work that stream `awaited` has now."""
     driver = _driver()
     context, before, event = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     with contextlib.ExitStack() as undo:
@@ -45,22 +45,22 @@ def make_wait(device: int, waiting: int, awaited: int) -> None:
 
 
 def has_context() -> bool:
-    """Whether this thread has a current one."""
-    with contextlib.suppress(OSError):  # no driver was opened so far
+    """Whether this thread has a current context."""
+    with contextlib.suppress(OSError):  # no driver is open
         return bool(_driver().cuCtxGetDevice(ctypes.byref(ctypes.c_int())) == 0)
     return False
 
 
 def current_device() -> int:
-    """That of this thread's current context; 0 where there is none, as CUDA's runtime has it."""
+    """The device of this thread's current context; 0 without a context, as in CUDA's runtime."""
     device = ctypes.c_int()
-    with contextlib.suppress(OSError):  # no driver was opened so far
-        _driver().cuCtxGetDevice(ctypes.byref(device))  # what fails writes nothing
+    with contextlib.suppress(OSError):  # no driver is open
+        _driver().cuCtxGetDevice(ctypes.byref(device))  # a call that fails writes nothing
     return device.value
 
 
 def unused_bytes(pool: int) -> int:
-    """What a memory pool of the driver's has reserved and not given out."""
+    """The bytes that a memory pool of the driver has reserved and not given out."""
     driver, numbers = _driver(), []
     for attribute in (_POOL_RESERVED, _POOL_USED):
         figure = ctypes.c_uint64()
@@ -70,5 +70,5 @@ def unused_bytes(pool: int) -> int:
 
 
 def trim(pool: int) -> None:
-    """Gives back what a memory pool of the driver's does not use."""
+    """Gives the unused memory of a driver's memory pool back."""
     _call(_driver(), "cuMemPoolTrimTo", ctypes.c_void_p(pool), ctypes.c_size_t(0))

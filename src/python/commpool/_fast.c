@@ -27,28 +27,28 @@ static int ReadAddress(PyObject* number, uint64_t* address) {
 
 // ---- Scope ----------------------------------------------------------------------------------------------------------
 
-// Who begins and ends scopes: the library, or a framework's router in front of it.
+// The functions that begin and end scopes: the library's, or those of a framework's router.
 typedef struct {
   commpool_status (*begin)(commpool_pool pool, const commpool_scope_options* options, commpool_scope* scope);
   commpool_status (*end)(commpool_scope scope);
 } Way;
 
 static const Way library_way = {commpool_scope_begin, commpool_scope_end};
-static Way router_way = {NULL, NULL};  // before a router is there it begins nothing
-static PyObject* routed_type = NULL;   // whose subtypes go by the router
+static Way router_way = {NULL, NULL};  // without a router it begins nothing
+static PyObject* routed_type = NULL;   // its subtypes use the router
 
 typedef struct {
   PyObject_HEAD PyObject* pool;
   PyObject* options;  // the bytes of a commpool_scope_options, or null: this thread
-  PyObject* instead;  // an open scope that does the work, or null
+  PyObject* instead;  // another open scope that does the work, or null
   const Way* way;
   const commpool_scope_options* c_options;  // in `options`
   commpool_pool handle;
-  commpool_scope scope;  // 0 where it is not open
-  const void* task;      // that entered it
+  commpool_scope scope;  // 0: not open
+  const void* task;      // the task that entered it
 } Scope;
 
-// Of asyncio, once the program has imported it.
+// These belong to asyncio, once the program has imported it.
 static PyObject *running_loop = NULL, *current_task = NULL;
 
 static int KnowAsyncio(void) {
@@ -61,7 +61,7 @@ static int KnowAsyncio(void) {
   return running_loop != NULL;
 }
 
-// The asyncio task that runs on this thread, by its address, since a task keeps its scopes; NULL for none.
+// The asyncio task that runs on this thread, by its address; NULL for none. A task keeps its scopes.
 static const void* RunningTask(void) {
   const void* address = NULL;
   PyObject* loop = running_loop != NULL || KnowAsyncio() ? PyObject_CallObject(running_loop, NULL) : NULL;
@@ -71,11 +71,11 @@ static const void* RunningTask(void) {
     Py_XDECREF(task);
   }
   Py_XDECREF(loop);
-  if (address == NULL) PyErr_Clear();  // of an asyncio that is being imported, for one
+  if (address == NULL) PyErr_Clear();  // for example while asyncio is being imported
   return address;
 }
 
-// `_configure` of the type checks the words, and returns the ctypes options that they are.
+// `_configure` of the type checks the words, and returns the ctypes options for them.
 static int SetOptions(Scope* self, PyObject* arguments, PyObject* words) {
   PyObject* configure = PyObject_GetAttrString((PyObject*)self, "_configure");
   PyObject* options = configure == NULL ? NULL : PyObject_Call(configure, arguments, words);
@@ -99,7 +99,7 @@ static int ScopeInit(PyObject* object, PyObject* arguments, PyObject* words) {
   PyObject* handle = PyObject_GetAttrString(pool, "handle");
   const int known = handle != NULL && ReadAddress(handle, &self->handle) == 0;
   Py_XDECREF(handle);
-  if (!known) PyErr_Clear();  // what is no pool is refused there
+  if (!known) PyErr_Clear();  // `_configure` refuses an object that is not a pool
   const int plain = known && (words == NULL || PyDict_Size(words) == 0);
   if (!plain && SetOptions(self, arguments, words) != 0) return -1;
   self->way = PyType_IsSubtype(Py_TYPE(object), (PyTypeObject*)routed_type) ? &router_way : &library_way;
@@ -138,7 +138,7 @@ static PyObject* ScopeExit(PyObject* object, PyObject* arguments) {
   Scope* self = (Scope*)object;
   if (self->instead != NULL) return ExitInstead(self, arguments);
   const commpool_status status = self->way->end(self->scope);
-  self->scope = 0;  // it has ended in any case
+  self->scope = 0;  // it has ended, whether the call failed or not
   if (status != COMMPOOL_OK) return PyObject_CallMethod(object, "_refuse_end", "i", (int)status);
   if (self->task != NULL && RunningTask() != self->task) return PyObject_CallMethod(object, "_refuse_task", NULL);
   Py_RETURN_NONE;
@@ -207,8 +207,7 @@ static int ReadExactly(PyObject* number, uint64_t* address) {
   return PyLong_CheckExact(number) ? ReadAddress(number, address) : -1;
 }
 
-// Of addresses as they are. What else says where it lies the package's own record_stream takes; it also raises what
-// fails.
+// Takes addresses as integers. The package's own record_stream takes other objects, and raises failures.
 static PyObject* RecordStream(PyObject* module, PyObject* arguments) {
   (void)module;
   PyObject *pointer = NULL, *stream = NULL;

@@ -1,8 +1,9 @@
-// A memory holder whose functions are Python's, for threads that must not wait for Python. An allocation that runs out
-// of memory posts a request and waits a bounded time; a thread of Python's takes it, and does the work.
+// A memory holder with Python functions, for threads that must not wait for Python. An allocation that runs out of
+// memory posts a request and waits for a bounded time. A thread of Python takes the request and does the work.
 //
-// An allocating thread may hold what Python needs: the GIL, or the lock of the library that is asked. So the request is
-// withdrawn where it is not taken in time, and left alone where it is not done in time. Python calls it by ctypes.
+// An allocating thread may hold what Python needs: the GIL, or the lock of the library that is asked. So the thread
+// withdraws a request that nobody takes in time, and abandons one that is not done in time. Python calls this file by
+// ctypes.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,19 +12,19 @@
 typedef enum { IDLE, POSTED, TAKEN, BEGUN, DONE } Stage;
 
 typedef struct {
-  // What Python reads, by holders.Desk. A request stays as it is from TAKEN on, until it is finished or given up.
-  int release;  // what is asked: 1 to give back, 0 to say what it holds
+  // What Python reads, through holders.Desk. From TAKEN on a request does not change until it is done or given up.
+  int release;  // the request: 1 to give back, 0 to say what it holds
   int device;
-  uint64_t bytes;     // asked for
-  uint64_t skipped;   // requests that were not begun in time
-  uint64_t overtime;  // that were begun and not done in time
+  uint64_t bytes;     // requested
+  uint64_t skipped;   // requests that did not begin in time
+  uint64_t overtime;  // requests that began, and were not done in time
 
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   Stage stage;
-  int wanted;       // whether somebody still waits for what is TAKEN or BEGUN
-  int closed;       // the Python thread ends
-  uint64_t answer;  // of what is DONE
+  int wanted;       // whether a thread still waits for the request that is TAKEN or BEGUN
+  int closed;       // the Python thread must end
+  uint64_t answer;  // for a request that is DONE
   uint64_t begin_ms;
   uint64_t done_ms;
 } Desk;
@@ -40,7 +41,7 @@ static struct timespec After(uint64_t milliseconds) {
   return moment;
 }
 
-// Waits until the desk has come to `stage`; 0 where that took too long. REQUIRES: the mutex.
+// Waits until the desk is at `stage`. Returns 0 if that took too long. REQUIRES: the mutex.
 static int Await(Desk* desk, Stage stage, uint64_t milliseconds) {
   const struct timespec deadline = After(milliseconds);
   while (desk->stage < stage) {
@@ -49,8 +50,8 @@ static int Await(Desk* desk, Stage stage, uint64_t milliseconds) {
   return 1;
 }
 
-// Waits until no other thread's request is under way; 0 where that took too long, or where Python is still at one that
-// its thread has given up: that says nothing of when it ends. REQUIRES: the mutex.
+// Waits until no other request is under way. Returns 0 if that took too long, or if Python still works on a request
+// that its thread gave up: nobody knows when that ends. REQUIRES: the mutex.
 static int AwaitTurn(Desk* desk) {
   const struct timespec deadline = After(desk->begin_ms);
   while (desk->stage != IDLE && desk->wanted && !desk->closed) {
@@ -69,7 +70,7 @@ static void GiveUp(Desk* desk) {
   Change(desk, desk->stage == POSTED ? IDLE : desk->stage);
 }
 
-// Once a request is posted. REQUIRES: the mutex. Its place is free again unless Python is still at it.
+// Call it after a request is posted. Its place becomes free, unless Python still works on it. REQUIRES: the mutex.
 static uint64_t Answer(Desk* desk) {
   uint64_t* missed = !Await(desk, BEGUN, desk->begin_ms) ? &desk->skipped
                      : !Await(desk, DONE, desk->done_ms) ? &desk->overtime
@@ -103,7 +104,7 @@ static uint64_t Ask(Desk* desk, int release, int device, uint64_t bytes) {
 
 #define COMMPOOL_FOR_PYTHON __attribute__((visibility("default")))
 
-// The holder's functions, with the desk as their context.
+// The holder's functions. Their context is the desk.
 COMMPOOL_FOR_PYTHON uint64_t commpool_desk_cached_bytes(int device, void* desk) { return Ask(desk, 0, device, 0); }
 COMMPOOL_FOR_PYTHON uint64_t commpool_desk_release(int device, uint64_t bytes, void* desk) {
   return Ask(desk, 1, device, bytes);
@@ -111,7 +112,7 @@ COMMPOOL_FOR_PYTHON uint64_t commpool_desk_release(int device, uint64_t bytes, v
 
 // ---- What the Python thread calls -----------------------------------------------------------------------------------
 
-// Never deleted: a thread of the library's may be in it at any time. Null where the host has no memory.
+// Never deleted, because a thread of the library may be in it at any time. Null if the host has no memory.
 COMMPOOL_FOR_PYTHON Desk* commpool_desk_new(uint64_t begin_ms, uint64_t done_ms) {
   Desk* desk = calloc(1, sizeof(Desk));
   if (desk == NULL) return NULL;
@@ -126,7 +127,7 @@ COMMPOOL_FOR_PYTHON Desk* commpool_desk_new(uint64_t begin_ms, uint64_t done_ms)
   return desk;
 }
 
-// Waits for a request and takes it; 0 once the desk is closed. Called without the GIL.
+// Waits for a request and takes it. Returns 0 when the desk is closed. Called without the GIL.
 COMMPOOL_FOR_PYTHON int commpool_desk_take(Desk* desk) {
   pthread_mutex_lock(&desk->mutex);
   while (!desk->closed && desk->stage != POSTED) pthread_cond_wait(&desk->changed, &desk->mutex);
@@ -136,7 +137,7 @@ COMMPOOL_FOR_PYTHON int commpool_desk_take(Desk* desk) {
   return !closed;
 }
 
-// Whether the request that was taken is still wanted: now, with the GIL and whatever else it took to come here.
+// Whether a thread still waits for the request that was taken. Asked when Python has the GIL and all other locks.
 COMMPOOL_FOR_PYTHON int commpool_desk_begin(Desk* desk) {
   pthread_mutex_lock(&desk->mutex);
   const int wanted = desk->wanted;
@@ -145,7 +146,7 @@ COMMPOOL_FOR_PYTHON int commpool_desk_begin(Desk* desk) {
   return wanted;
 }
 
-// Answers the request that was begun.
+// Answers the request that has begun.
 COMMPOOL_FOR_PYTHON void commpool_desk_finish(Desk* desk, uint64_t answer) {
   pthread_mutex_lock(&desk->mutex);
   desk->answer = answer;
@@ -153,7 +154,7 @@ COMMPOOL_FOR_PYTHON void commpool_desk_finish(Desk* desk, uint64_t answer) {
   pthread_mutex_unlock(&desk->mutex);
 }
 
-// Requests are skipped from now on.
+// From now on requests are skipped.
 COMMPOOL_FOR_PYTHON void commpool_desk_close(Desk* desk) {
   pthread_mutex_lock(&desk->mutex);
   desk->closed = 1;

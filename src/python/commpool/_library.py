@@ -11,10 +11,10 @@ from . import _abi, errors
 
 _SONAME = "libcommpool.so.0"
 _VARIABLE = "COMMPOOL_LIBRARY"
-# The module in C, for ctypes.
+# The module in C, as a file for ctypes.
 FAST = str(pathlib.Path(__file__).parent / "_fast.abi3.so")
-# Functions of some nanoseconds, which neither wait nor call back, are called with the GIL held. All others may wait for
-# ranks, the device or a lock whose holder runs a Python function.
+# These functions take some nanoseconds; they neither wait nor call back, so they keep the GIL. All others may wait for
+# ranks, the device, or a lock whose holder runs a Python function.
 QUICK = frozenset({"commpool_last_error", "commpool_version", "commpool_driver_description", "commpool_record_stream",
                    "commpool_scope_begin", "commpool_scope_end", "commpool_pool_lost_rank", "commpool_window_of",
                    "commpool_block_of"})
@@ -26,26 +26,27 @@ _keep.argtypes, _keep.restype = [ctypes.py_object], None
 
 
 def for_ever(function: _Function) -> _Function:
-    """Keeps a function of ctypes, which C may call as late as the end of the process, with what it refers to.
+    """Keeps a ctypes function, and what it refers to, for the life of the process, because C may call it at the very
+    end.
 
-    A name in a module would not do: those go, in no order that one could rely on, while the interpreter ends, and
-    blocks that are freed after them would call what is gone.
+    A name in a module would not keep it: Python deletes those in no fixed order while it ends, and blocks that are
+    freed after that would call a deleted function.
     """
     _keep(function)
     return function
 
 
 class Library:
-    """The library's functions: `commpool_pool_destroy`, as commpool.h has it, returns a status; `pool_destroy` raises
-    what that says, and returns what the function writes to the outputs that lie behind the arguments given.
+    """The library's functions. `commpool_pool_destroy`, as in commpool.h, returns a status. `pool_destroy` raises the
+    error of that status, and returns the outputs, which follow the given arguments in C.
     """
 
     def __init__(self, path: str) -> None:
-        """Loads the library at a path, or by its name where the system finds it.
+        """Loads the library from a path, or by its name if the system finds it.
 
         Raises:
           OSError: it cannot be loaded.
-          ImportError: it is of another version than this package needs.
+          ImportError: this package needs another version.
         """
         waiting, quick = ctypes.CDLL(path), ctypes.PyDLL(path)
         _check_version(path, quick)
@@ -60,12 +61,12 @@ class Library:
         raise AttributeError(f"commpool.h has no {name}")
 
     def address(self, name: str) -> int:
-        """Where a function is, for code in C."""
+        """The address of a function, for code in C."""
         return ctypes.cast(getattr(self, name), ctypes.c_void_p).value or 0
 
 
 def version_text(version: int) -> str:
-    """ "0.5.0", of what commpool_version returns."""
+    """ "0.5.0", from the number that commpool_version returns."""
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 
@@ -98,7 +99,7 @@ def _load() -> Library:
 
 
 def _load_fast(loaded: Library) -> Any:
-    """The module in C; None where it is not built, or would call another library than the one that was loaded."""
+    """The module in C. None if it is not built, or if it would call another library than the loaded one."""
     try:
         from . import _fast
     except ImportError:
@@ -107,7 +108,7 @@ def _load_fast(loaded: Library) -> Any:
 
 
 def text_of(text: Any) -> str:
-    """Of a C string; empty for none."""
+    """The text of a C string; empty for null."""
     return (text or b"").decode("utf-8", "replace")
 
 
@@ -123,7 +124,7 @@ def check(status: int) -> None:
 
 
 def _raising(function: Any) -> Callable[..., Any]:
-    """Calls a function with as many arguments as are given, and returns what it writes behind them, if anything."""
+    """Makes a function that passes its arguments to C, and returns the outputs that follow them, if there are any."""
     kinds: list[Any] = [getattr(kind, "_type_", None) for kind in function.argtypes]
 
     def call(*arguments: Any) -> Any:
@@ -136,7 +137,7 @@ def _raising(function: Any) -> Callable[..., Any]:
 
 
 def listed(kind: Any, call: Callable[..., int], *arguments: Any) -> list[Any]:
-    """The structs that a call lists behind its arguments: asked again until all have room."""
+    """The structs that a call writes behind its arguments. It asks again until there is room for all."""
     capacity = 0
     while True:
         entries = (kind * capacity)()
@@ -147,7 +148,7 @@ def listed(kind: Any, call: Callable[..., int], *arguments: Any) -> list[Any]:
 
 
 def value_of(kind: Any, struct: Any) -> Any:
-    """A struct that the library filled as a value of Python's, of a kind that has its fields in their order."""
+    """A struct of the library as a Python value. The type `kind` has the same fields in the same order."""
     return kind(*[_plain(getattr(struct, field[0])) for field in struct._fields_ if field[0] != "struct_bytes"])
 
 

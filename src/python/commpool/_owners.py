@@ -1,4 +1,4 @@
-"""Objects that own something of the library's: a copy would be a second owner, and free it under the first."""
+"""Objects that own something of the library. A copy would be a second owner, and would free it too early."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 
 class Owner:
-    """It is neither copied nor pickled. TypeError is what Python raises for its own objects of this kind."""
+    """Cannot be copied or pickled. It raises TypeError, as Python does for its own objects of this kind."""
 
     __slots__ = ()
 

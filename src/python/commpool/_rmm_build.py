@@ -1,7 +1,7 @@
-"""Compiles an RMM resource for the RMM that is installed: in seconds, once for a version, where there is a compiler.
+"""Compiles an RMM resource for the installed RMM, if there is a compiler: in seconds, once for each version.
 
-RMM's Python package has no door to C++; its classes hold a C++ reference, and librmm's wheel brings the headers. The
-binary is kept in a private folder (`COMMPOOL_CACHE`, else ~/.cache/commpool), under a name with RMM's version and a
+RMM's Python package offers no C++ interface, but its classes hold a C++ reference, and librmm's wheel brings the
+headers. A private folder (`COMMPOOL_CACHE`, else ~/.cache/commpool) keeps the binary; its name has RMM's version and a
 hash of the sources.
 """
 
@@ -19,7 +19,7 @@ from ._compile import CannotBuild
 from ._library import library
 
 _SOURCE = "_rmm_resource.cc"
-# Where the one member of RMM's class lies: behind CPython's head of an object and Cython's table of functions.
+# The offset of the one member of RMM's class: it follows CPython's object head and Cython's table of functions.
 _OFFSET = 3 * ctypes.sizeof(ctypes.c_void_p)
 _DECLARED = {
     "pylibrmm/memory_resource/_memory_resource.pxd":
@@ -28,7 +28,7 @@ _DECLARED = {
     "librmm/memory_resource.pxd":
         "struct cython_device_async_resource_ref {\n        std::optional<rmm::device_async_resource_ref> ref;\n",
 }
-# A resource has to throw what RMM's package catches.
+# A resource must throw what RMM's package catches.
 _THROWS = """
 import commpool.rmm
 try:
@@ -36,11 +36,11 @@ try:
 except MemoryError:
     pass
 """
-_TRIED = "COMMPOOL_RMM_TRIAL"  # in that process: the binary that it tries
+_TRIED = "COMMPOOL_RMM_TRIAL"  # names the binary in the trial process
 
 
 def placed(kind: Any, pool: int, device: int) -> Any:
-    """An object of `kind`, a Python subclass of RMM's DeviceMemoryResource, over a pool.
+    """Makes an object of `kind`, a Python subclass of RMM's DeviceMemoryResource, over a pool.
 
     Raises:
       CannotBuild: with the reason.
@@ -57,7 +57,7 @@ def _place() -> Any:
     _check_member(importlib.import_module("rmm"))
     try:
         shim = ctypes.CDLL(str(_build()))
-    except OSError as error:  # made by a compiler whose libraries are newer than the process's, for one
+    except OSError as error:  # for example, the compiler's libraries are newer than the process's
         raise CannotBuild(f"what was compiled does not load: {error}") from error
     shim.commpool_rmm_size.restype = ctypes.c_size_t
     size = mr.DeviceMemoryResource.__basicsize__ - _OFFSET
@@ -76,7 +76,7 @@ def _check_member(rmm: Any) -> None:
 
 
 def _ours() -> str:
-    """libcommpool for the linker. It is loaded already when the binary is, and found by its soname."""
+    """libcommpool for the linker. It is loaded before the binary, which finds it by its soname."""
     return library.path if os.path.isabs(library.path) or "/" in library.path else f"-l:{library.path}"
 
 
@@ -87,7 +87,7 @@ def _build() -> pathlib.Path:
     source, installed = here / _SOURCE, pathlib.Path(librmm.__file__ or "").parent
     if not source.exists():
         raise CannotBuild(f"this package has no {_SOURCE}")
-    # Our own headers: of the wheel, or of a checkout.
+    # Our own headers, from the wheel or a checkout.
     ours = _compile.first_with("the package is not whole", [here / "include", *(parent / "include" for parent in
                                                                                 here.parents[2:3])], "commpool/mr.h")
 

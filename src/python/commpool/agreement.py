@@ -1,4 +1,4 @@
-"""How a symmetric pool's ranks agree where not over TCP, and who hears of a lost rank: Python functions."""
+"""Python functions by which a symmetric pool's ranks agree without TCP, and that hear of a lost rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Bytes = Union[bytes, bytearray, memoryview]
 
 
 class RankMissing(Exception):
-    """An all-gather of a program's own raises it where one rank did not come: the pool's error then names the rank."""
+    """A program's own all-gather raises it when a rank did not come. The pool's error then names the rank."""
 
     def __init__(self, rank: int) -> None:
         super().__init__(f"rank {rank} did not come")
@@ -23,10 +23,10 @@ class RankMissing(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """An all-gather over something that a program has already: mpi4py, a torch store, files.
+    """An all-gather over something that the program already has: mpi4py, a torch store, files.
 
-    `all_gather(sent)` gets the bytes of this rank and returns those of every rank, rank 0's first: a sequence of
-    `ranks` byte strings, each as long as what was sent. It is called in collective calls alone, on their thread.
+    `all_gather(sent)` gets the bytes of this rank. It returns those of every rank, rank 0 first: a sequence of `ranks`
+    byte strings, each as long as `sent`. Only collective calls call it, on their thread.
     """
 
     all_gather: Callable[[bytes], Sequence[Bytes]]
@@ -48,7 +48,7 @@ class Agreement:
                                                  f"and {self.ranks} ranks sent {count} each")
                 ctypes.memmove(received, b"".join(parts), count * self.ranks)
                 return 0
-            except BaseException as error:  # nothing may pass through C
+            except BaseException as error:  # no exception may pass through C
                 errors.note_raised(error)
                 return -2 - error.rank if isinstance(error, RankMissing) else 1
 

@@ -16,13 +16,13 @@ from .handles import Device, Stream, device_number
 from .pool import Pool, checked
 from .sizes import index_of
 
-_LEGACY_STREAM = 1  # of both protocols; 0 is ambiguous there
+_LEGACY_STREAM = 1  # in both protocols; 0 is ambiguous there
 
 
 class _Type(NamedTuple):
     code: int  # DLDataTypeCode
     bits: int
-    letter: str = ""  # NumPy's; empty where it has none
+    letter: str = ""  # NumPy's letter; empty if NumPy has none
 
 
 _TYPES = {
@@ -38,7 +38,7 @@ _TYPES = {
 
 
 def type_name(dtype: Any) -> str:
-    """Of "float32", numpy.float32, numpy.dtype("float32") or torch.float32."""
+    """The name of "float32", numpy.float32, numpy.dtype("float32") or torch.float32."""
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", str(dtype))
     name = str(name).rpartition(".")[2]
     if name not in _TYPES:
@@ -47,12 +47,12 @@ def type_name(dtype: Any) -> str:
 
 
 def kind_of(name: str) -> _Type:
-    """Of a type's name."""
+    """The type with a name."""
     return _TYPES[name]
 
 
 def typestr_of(name: str, protocol: str) -> str:
-    """As NumPy writes a type, for a protocol that takes no others.
+    """NumPy's text for a type. `protocol` is a protocol that takes no other types.
 
     Raises:
       AttributeError: NumPy does not have it.
@@ -64,7 +64,7 @@ def typestr_of(name: str, protocol: str) -> str:
 
 
 def dlpack_tensor(pointer: int, device: tuple[int, int], shape: tuple[int, ...], dtype: str) -> _dlpack.DLTensor:
-    """A contiguous one."""
+    """A contiguous tensor."""
     kind, dimensions = _TYPES[dtype], len(shape)
     strides = [math.prod(shape[place + 1:]) for place in range(dimensions)]
     lengths = ctypes.c_int64 * dimensions
@@ -73,9 +73,9 @@ def dlpack_tensor(pointer: int, device: tuple[int, int], shape: tuple[int, ...],
 
 
 class Array(Owner):
-    """A contiguous array of device memory, with nothing written to it; its memory lives as long as it or a consumer.
+    """A contiguous array of device memory. Nothing is written to it. Its memory lives as long as it or a consumer.
 
-    What consumers do on another stream than the array's is ordered behind what that stream has when they take it.
+    If a consumer works on another stream, its work starts after all work that the array's stream has at that moment.
     """
 
     __slots__ = ("buffer", "shape", "dtype", "device", "__weakref__")
@@ -99,17 +99,17 @@ class Array(Owner):
 
     @property
     def stream(self) -> int:
-        """The stream that it was allocated for."""
+        """The stream of its allocation."""
         return self.buffer.stream
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Version 3. Types that NumPy does not have are refused: they go by DLPack."""
+        """Version 3. It refuses types that NumPy does not have; DLPack takes those."""
         return {"shape": self.shape, "typestr": typestr_of(self.dtype, "__cuda_array_interface__"),
                 "data": (self.pointer, False), "strides": None, "stream": self.stream or _LEGACY_STREAM, "version": 3}
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """CUDA's, for memory of a host NUMA node as well: it is addressed by the device."""
+        """CUDA's, even for memory of a host NUMA node, because the device addresses it."""
         return _dlpack.CUDA, self.device
 
     def __dlpack__(self, *, stream: Optional[int] = None, max_version: Optional[tuple[int, int]] = None,
@@ -121,13 +121,13 @@ class Array(Owner):
             raise BufferError("commpool hands its memory over and makes no copies")
         consumer = self._ordered(stream)
         versioned = max_version is not None and max_version[0] >= _dlpack.VERSION[0]
-        # The block waits for the consumer's stream when the consumer lets go; a failure has nobody to hear of it.
+        # When the consumer lets go, the block waits for the consumer's stream. Nobody can hear of a failure there.
         done = functools.partial(library.commpool_record_stream, self.pointer, consumer)
         tensor = dlpack_tensor(self.pointer, self.__dlpack_device__(), self.shape, self.dtype)
         return _dlpack.capsule(tensor, versioned, self, done if consumer != self.stream else int)
 
     def _ordered(self, stream: Optional[int]) -> int:
-        """Puts the consumer's stream behind the array's; returns the consumer's."""
+        """Makes the consumer's stream wait for the array's; returns the consumer's."""
         if stream == -1:
             return self.stream
         if stream == 0:
@@ -148,16 +148,16 @@ def empty(shape: Union[int, tuple[int, ...]], dtype: Any = "float32", *, device:
     Args:
       shape: a length, or several.
       dtype: "float32", or NumPy's or torch's object of that name.
-      device: None is the stream's; for the default stream the thread's current one.
-      stream: as of `allocate`.
-      pool: whose memory to take, whatever scopes are open.
+      device: None is the device of the stream; for the default stream the thread's current one.
+      stream: as in `allocate`.
+      pool: the pool to take memory from, whatever scopes are open.
     """
     return made(allocate, shape, dtype, device, stream, pool)
 
 
 def made(allocate: Callable[..., Buffer], shape: Union[int, tuple[int, ...]], dtype: Any, device: Optional[Device],
          stream: Stream, pool: Optional[Pool]) -> Array:
-    """An array whose memory is the pool's, or what a function gives that takes bytes, a stream and a device."""
+    """An array with memory of the pool, or of a function that takes bytes, a stream and a device."""
     lengths = tuple(index_of(length, "shape") for length in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     name = type_name(dtype)
     nbytes = math.prod(lengths) * _TYPES[name].bits // 8

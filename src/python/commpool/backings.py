@@ -3,10 +3,9 @@
     backing = commpool.UserBacking.load("./alloc.so", allocate="my_alloc", free="my_free")
     pool = commpool.Pool("special", backing=backing)
 
-The functions have the signatures of PyTorch's pluggable allocators: allocate(bytes, device, stream) returns an
-address, and free(pointer, bytes, device, stream) takes it back. A Python function that takes fewer values is given the
-first ones: allocate(bytes), free(pointer). They make a pool's segments, so they are called seldom; they must not call
-commpool.
+The functions have the signatures of PyTorch's pluggable allocators: allocate(bytes, device, stream) returns an address,
+and free(pointer, bytes, device, stream) takes it back. A Python function that takes fewer values gets the first ones:
+allocate(bytes), free(pointer). They make a pool's segments, so they are called seldom. They must not call commpool.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ._library import for_ever
 
 Function = Union[Callable[..., Any], int]
 
-_C_FUNCTION = _abi.UserAllocate.__mro__[1]  # ctypes' own class, of which every function's is one
+_C_FUNCTION = _abi.UserAllocate.__mro__[1]  # ctypes' own class, of which every function's class is a subclass
 
 
 class UserBacking:
@@ -33,10 +32,10 @@ class UserBacking:
         """Takes the two functions.
 
         Args:
-          allocate: returns the address of memory of the device, aligned to 512 bytes, as an integer or a ctypes
-            pointer; None or 0: out of memory. So is an exception; it becomes the cause of the OutOfMemory that the
-            program sees. KeyboardInterrupt and SystemExit reach the program themselves.
-          free: what it raises is reported as sys.unraisablehook does, and the memory counts as freed.
+          allocate: returns the address of device memory, aligned to 512 bytes, as an integer or a ctypes pointer. None
+            or 0 means out of memory. So does an exception, which becomes the cause of the OutOfMemory that the program
+            sees. KeyboardInterrupt and SystemExit reach the program themselves.
+          free: its exceptions go to sys.unraisablehook, and the memory counts as freed.
         """
         self.allocate = for_ever(_function(_abi.UserAllocate, allocate, _guarded_allocate))
         self.free = for_ever(_function(_abi.UserFree, free, _guarded_free))
@@ -67,7 +66,7 @@ def _function(kind: Any, function: Function, guard: Callable[[Any], Any]) -> Any
 
 
 def _first_values(function: Callable[..., Any], names: str) -> int:
-    """How many of a call's values the function takes, the first ones: as many as it has places for.
+    """How many of a call's values the function takes: the first ones, as many as it has places for.
 
     Raises:
       InvalidArgument: it cannot be called with any of them.
@@ -76,7 +75,7 @@ def _first_values(function: Callable[..., Any], names: str) -> int:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return most  # written in C: nobody can tell
+        return most  # it is written in C: nobody can tell
     for count in range(most, -1, -1):
         with contextlib.suppress(TypeError):
             signature.bind(*range(count))
@@ -90,10 +89,10 @@ def _guarded_allocate(function: Callable[..., Any]) -> Callable[..., int]:
 
     def allocate(count: int, device: int, stream: Any, _context: Any) -> int:
         try:
-            errors.forget_raised()  # what an earlier attempt raised says nothing of this one
+            errors.forget_raised()  # what an earlier attempt raised says nothing about this one
             made = function(*(count, device, stream or 0)[:taken])
             return operator.index(getattr(made, "value", made) or 0)  # a ctypes pointer has a value, which may be None
-        except BaseException as error:  # nothing may pass through C
+        except BaseException as error:  # no exception may pass through C
             errors.note_raised(error)
             return 0
 
@@ -104,7 +103,7 @@ def _guarded_free(function: Callable[..., Any]) -> Callable[..., None]:
     taken = _first_values(function, "pointer, bytes, device, stream")
 
     def free(pointer: Any, count: int, device: int, stream: Any, _context: Any) -> None:
-        # ctypes hands an exception to sys.unraisablehook
+        # ctypes gives an exception to sys.unraisablehook
         function(*(pointer or 0, count, device, stream or 0)[:taken])
 
     return free

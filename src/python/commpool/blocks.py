@@ -1,4 +1,4 @@
-"""Buffers: blocks of device memory that free themselves; and what is done with any block by its address."""
+"""Buffers: blocks of device memory that free themselves; and functions for any block, by its address."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .sizes import MOST_BYTES, Size, format_size, parse_size
 _CURRENT_DEVICE = -1  # COMMPOOL_CURRENT_DEVICE
 _FIRST_DEVICE = 0
 _MOST_ALIGNMENT = 2 << 20
-_BLOCK_ALIGNMENT = 512  # every block begins at a multiple of it
+_BLOCK_ALIGNMENT = 512  # every block's address is a multiple of it
 _FREE = library.address("commpool_free")
 
 
@@ -24,7 +24,7 @@ _OF_POOL, _OF_DEVICE, _IN_SCOPE = (library.address(f"commpool_{call}") for call 
 
 
 class Source(NamedTuple):
-    """A call of the library's that allocates, and the pool or the device that it asks."""
+    """A function of the library that allocates, and the pool or device that it asks."""
 
     call: int
     of_pool: bool
@@ -37,13 +37,13 @@ def of_pool(handle: int) -> Source:
 
 
 def of_device(number: int) -> Source:
-    """What scopes catch, else a device's default pool."""
+    """What scopes catch, else the device's default pool."""
     return Source(_OF_DEVICE, False, number)
 
 
 def _make_functions() -> tuple[Any, Any, Any]:
-    """What frees a capsule's block, its destructor, which does it too, and what allocates one; none uses a name of the
-    module.
+    """Makes the functions that free a capsule's block (one is its destructor), and the one that allocates. They use no
+    name of the module.
     """
     free, context_of, set_context, pointer_of = (library.commpool_free, _capsules.context_of, _capsules.set_context,
                                                  _capsules.pointer_of)
@@ -75,16 +75,16 @@ _free_block, _destroy, _allocate_block = _make_functions()
 
 
 class Buffer(Owner):
-    """A block of device memory; it goes back to its pool with `free()`, at the end of a `with`, or with its last name.
+    """A block of device memory. It returns to its pool with `free()`, at the end of a `with`, or with its last name.
 
-    `pointer` is a device address: the host must not read through it. Work already submitted to the stream of the
-    allocation, and to streams given to `record_stream`, may still use the memory after it was freed.
+    `pointer` is a device address: the host must not read through it. The stream of the allocation, and streams that
+    `record_stream` got, may still use freed memory for work that they already have.
     """
 
     __slots__ = ("_block", "_owned", "pointer", "nbytes", "stream", "__weakref__")
 
     def __init__(self, block: int, pointer: int, nbytes: int, stream: int, owned: Any = None) -> None:
-        """Takes over a block that commpool allocated, with the capsule that owns it, if there is one."""
+        """Takes over a block that commpool allocated, and the capsule that owns it, if there is one."""
         self._owned = _capsules.owner(block, _FREE, _destroy) if block and owned is None else owned
         self._block = block
         self.pointer = pointer
@@ -92,14 +92,14 @@ class Buffer(Owner):
         self.stream = stream
 
     def free(self) -> None:
-        """Frees it now, and raises what failed."""
+        """Frees the block now; raises if that fails."""
         if self._owned is not None:
             status = _free_block(id(self._owned))
             self.release()
             check(status)
 
     def release(self) -> int:
-        """Hands the block over to the caller, who gives it to `commpool.free`; returns its start."""
+        """Hands the block over to the caller, who must give it to `commpool.free`; returns its start."""
         block, self._block, self.pointer, self.nbytes = self._block, 0, 0, 0
         if self._owned is not None:
             _capsules.set_context(id(self._owned), None)
@@ -107,7 +107,7 @@ class Buffer(Owner):
         return block
 
     def record_stream(self, stream: Stream) -> None:
-        """Notes that another stream uses the block: after submitting that work, before the free."""
+        """Notes that another stream uses the block. Call it after the work is submitted, and before the free."""
         record_stream(self._block, stream)
 
     def __enter__(self) -> Buffer:
@@ -127,7 +127,7 @@ class Buffer(Owner):
 
 
 def _taken(source: Source, nbytes: int, stream: int) -> tuple[Any, int]:
-    """A capsule that owns what was allocated, and the status of the call."""
+    """Allocates; returns a capsule that owns the block, and the status of the call."""
     errors.forget_raised()
     status = ctypes.c_int()
     owned = _allocate_block(*source, nbytes, stream, _FREE, status)
@@ -135,7 +135,7 @@ def _taken(source: Source, nbytes: int, stream: int) -> tuple[Any, int]:
 
 
 def allocated(source: Callable[[int], Source], size: Size, alignment: Size, stream: int) -> Buffer:
-    """The buffer that `source(bytes)` gives, beginning at a multiple of `alignment`."""
+    """The buffer of `source(bytes)`, which begins at a multiple of `alignment`."""
     nbytes, wanted = parse_size(size), parse_size(alignment, "alignment")
     if wanted & (wanted - 1) or not 1 <= wanted <= _MOST_ALIGNMENT:
         raise errors.InvalidArgument(f"alignment {wanted} is no power of two from 1 to 2 MiB")
@@ -152,9 +152,10 @@ def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None,
 
     Args:
       size: in bytes, or as text: "4MiB".
-      stream: the block may be used on it at once, on others after work there was ordered behind it.
-      device: None is the stream's; for the default stream the thread's current one, or CUDA's first where none is.
-      alignment: of the address, a power of two up to 2 MiB; above 512 it costs as much of the pool.
+      stream: it may use the block at once; others after work there that follows it.
+      device: None is the stream's device; for the default stream the thread's current one, or without a context CUDA's
+        first.
+      alignment: of the address: a power of two up to 2 MiB. Above 512 it uses that much more of the pool.
     """
     handle = stream_handle(stream)
     number = _CURRENT_DEVICE if device is None else device_number(device)
@@ -167,7 +168,7 @@ def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None,
 
 
 def allocate_in_scope(size: Size, stream: Stream, device: Device) -> Optional[Buffer]:
-    """The same where a scope catches it, else None: for a router that leaves all else to its framework."""
+    """Like `allocate`, but returns None if no scope catches it: for a router that leaves the rest to its framework."""
     handle, nbytes = stream_handle(stream), parse_size(size)
     owned, status = _taken(Source(_IN_SCOPE, False, device_number(device)), nbytes, handle)
     if status == errors.StatusCode.NOT_CAUGHT:
@@ -178,31 +179,31 @@ def allocate_in_scope(size: Size, stream: Stream, device: Device) -> Optional[Bu
 
 
 def free(block: int) -> None:
-    """Gives back a block that `Buffer.release` or a C function handed out, by its start; 0 is nothing."""
+    """Frees a block, by its start, that `Buffer.release` or a C function handed out; 0 does nothing."""
     library.free(block)
 
 
 def record_stream(pointer: Pointer, stream: Stream) -> None:
-    """Notes that a stream uses a block, too: after submitting that work, before the free."""
+    """Notes that a stream uses a block too. Call it after the work is submitted, and before the free."""
     check(library.commpool_record_stream(pointer_of(pointer), stream_handle(stream)))
 
 
 def promise_stream(stream: Stream) -> None:
-    """The stream outlives its use: `release_stream` comes before it ends.
+    """Promises that the stream outlives its use: the program calls `release_stream` before the stream ends.
 
-    Other streams may then reuse what it frees after a wait of the device's. PyTorch's own streams are promised where
-    the router serves them.
+    Other streams may then reuse the memory that it frees after a wait on the device. If the router serves PyTorch's own
+    streams, it promises them itself.
     """
     library.promise_stream(stream_handle(stream))
 
 
 def release_stream(stream: Stream) -> None:
-    """Forgets a stream, after waiting for its work, and ends its promise. Others may end without a word."""
+    """Waits for a stream's work, forgets the stream, and ends its promise. Without a promise no call is needed."""
     library.release_stream(stream_handle(stream))
 
 
 def block_of(pointer: Pointer) -> Optional[Block]:
-    """The live block that holds a pointer; None for one that is in no block."""
+    """The live block that holds a pointer; None if there is none."""
     block = _abi.CBlock()
     found = library.commpool_block_of(pointer_of(pointer), ctypes.byref(block), ctypes.sizeof(block))
     return block_of_struct(block) if found == 0 else None

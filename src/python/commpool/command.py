@@ -1,4 +1,4 @@
-"""The program `commpool` of a wheel: the one in C++ lies inside of the package."""
+"""The program `commpool` of a wheel: it runs the C++ program inside the package."""
 
 import os
 import pathlib
@@ -7,8 +7,9 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Becomes it, with this process's arguments."""
+    """Replaces this process by that program, with the same arguments."""
     program = pathlib.Path(__file__).parent / "bin/commpool"
     if not program.exists():
         sys.exit(f"commpool: there is no {program}: this package was not installed from a wheel")
-    os.execv(program, [str(program), *sys.argv[1:]])  # its whole path: it finds the library and the emulator by it
+    # the full path: the program finds the library and the emulator by it
+    os.execv(program, [str(program), *sys.argv[1:]])

@@ -1,4 +1,4 @@
-"""What is in force and where it came from: defaults, COMMPOOL_CONF, code."""
+"""Which options hold, and who set them: a default, COMMPOOL_CONF, or code."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Configuration(tuple[Setting, ...]):
 
 
 def of(pool: int) -> Configuration:
-    """Of the pool with a handle; 0: of pools to be made."""
+    """The settings of the pool with a handle; 0: of pools that are not made yet."""
     return Configuration(value_of(Setting, each) for each in listed(_abi.CSetting, library.configuration, pool))
 
 
 def config() -> Configuration:
-    """Of pools to be made: what COMMPOOL_CONF says, and defaults. Opens no driver.
+    """The settings of pools that are not made yet: COMMPOOL_CONF and defaults. Opens no driver.
 
     Raises:
-      InvalidArgument: COMMPOOL_CONF is wrong; with the keys that are known.
+      InvalidArgument: COMMPOOL_CONF is wrong; the message lists the known keys.
     """
     return of(0)

@@ -6,9 +6,9 @@
     pool = commpool.Pool("shared")
     cupy.cuda.set_allocator(commpool.cupy.allocator(pool))  # of all threads; cupy.cuda.using_allocator(...) of one
 
-Arrays lie in the stream order of CuPy's current stream, as in CuPy's own pool: who uses one on another stream orders
-the two, and tells commpool with `commpool.record_stream(array.data.ptr, stream)` where the array may go before that
-work is done.
+Arrays follow the stream order of CuPy's current stream, as in CuPy's own pool. If you use one on another stream, order
+the two streams. If the array may be freed before that work is done, tell commpool with
+`commpool.record_stream(array.data.ptr, stream)`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Allocator = Callable[[int], Any]
 
 
 class OutOfMemory(errors.OutOfMemory, _cupy.cuda.memory.OutOfMemoryError):  # type: ignore[misc,name-defined]
-    """A pool is out of memory: both commpool's exception and CuPy's."""
+    """A pool is out of memory. It is commpool's exception and CuPy's."""
 
     def __init__(self, message: str = "") -> None:
         MemoryError.__init__(self, message)
@@ -34,18 +34,18 @@ class OutOfMemory(errors.OutOfMemory, _cupy.cuda.memory.OutOfMemoryError):  # ty
 
 
 def allocator(pool: Optional[Pool] = None, *, path: PathWord = "auto") -> Allocator:
-    """What `cupy.cuda.set_allocator` and `using_allocator` take.
+    """Makes a function for `cupy.cuda.set_allocator` and `using_allocator`.
 
     Args:
-      pool: whose memory arrays get. None is what the calling thread's scopes (`use_pool`) catch, else the default pool
-        of CuPy's current device.
-      path: "c" calls no Python for an array, which needs CuPy's current stream as a C function; "python" asks for the
-        stream in Python. "auto" is "c" where this CuPy has that.
+      pool: the pool for arrays. None: what the calling thread's scopes (`use_pool`) catch, else the default pool of
+        CuPy's current device.
+      path: "c" calls no Python for an array, but needs CuPy's current stream as a C function. "python" asks for the
+        stream in Python. "auto" is "c" if this CuPy has that function.
 
     The allocator keeps the pool's handle. Arrays may outlive the pool; new ones are then refused.
 
     Raises:
-      NotSupported: path="c" with a CuPy that has no such function, or without the module in C.
+      NotSupported: path="c", but CuPy has no such function, or the module in C is missing.
     """
     _adapters.checked(pool)
     if path not in ("auto", "c", "python"):
@@ -57,7 +57,7 @@ def allocator(pool: Optional[Pool] = None, *, path: PathWord = "auto") -> Alloca
 
 
 def why_not_c() -> str:
-    """Why allocators are Python's here; empty where they are C's."""
+    """Why the allocators are Python's; empty if they are C's."""
     if fast is None:
         return "the module commpool._fast is not built, or is of another library than the one that is loaded"
     if _current_stream() is None:
@@ -66,7 +66,7 @@ def why_not_c() -> str:
 
 
 def _current_stream() -> Any:
-    """CuPy's capsule of it, with the one signature that is known."""
+    """CuPy's capsule of its current-stream function, if that has the one known signature."""
     try:
         from cupy_backends.cuda import stream  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:

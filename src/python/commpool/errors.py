@@ -1,4 +1,5 @@
-"""Exceptions by kind. Each also is Python's own exception of that kind: `except MemoryError` works."""
+"""Exceptions, one for each kind of failure. Each is also Python's own exception of its kind: use `except
+MemoryError`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from ._abi import StatusCode as StatusCode
 
 
 class CommpoolError(Exception):
-    """A call failed: `message` names the call, the device, the bytes and the likely cause, `code` the kind."""
+    """A call failed. `message` names the call, the device, the bytes and the likely cause; `code` is the kind."""
 
     code: StatusCode = StatusCode.INTERNAL
 
@@ -19,7 +20,7 @@ class CommpoolError(Exception):
         self.message = message
 
     def __init_subclass__(cls, code: Optional[StatusCode] = None) -> None:
-        """A class is that of a status."""
+        """Makes the class that of a status."""
         if code is not None:
             cls.code, _KINDS[code] = code, cls
 
@@ -44,7 +45,7 @@ class NotSupported(CommpoolError, NotImplementedError, code=StatusCode.NOT_SUPPO
 
 
 class FailedPrecondition(CommpoolError, RuntimeError, code=StatusCode.FAILED_PRECONDITION):
-    """Not in this state, or not on this thread."""
+    """Not possible in this state, or not on this thread."""
 
 
 class NotFound(CommpoolError, LookupError, code=StatusCode.NOT_FOUND):
@@ -84,34 +85,34 @@ class _Raised(threading.local):
     exception: Optional[BaseException] = None
 
 
-# What a Python function raised while the library ran it on this thread: the cause of the failure that follows.
+# What a Python function raised while the library ran it on this thread. It is the cause of the failure that follows.
 _raised = _Raised()
 
 
 def note_raised(exception: BaseException) -> None:
-    """A Python function that the library called raised this; it cannot pass through C."""
+    """Notes what a Python function raised that the library called; an exception cannot pass through C."""
     _raised.exception = exception
 
 
 def forget_raised() -> None:
-    """The library recovered from what a Python function raised, or a new call begins."""
+    """Forgets that: the library recovered, or a new call begins."""
     _raised.exception = None
 
 
 def what_was_raised() -> str:
-    """ "a Python function raised TypeError: ...", of the failure that is reported now; empty where none did."""
+    """ "a Python function raised TypeError: ...", for the current failure; empty if none raised."""
     cause = _raised.exception
     return f"a Python function raised {type(cause).__name__}: {cause}" if cause is not None else ""
 
 
 def was_interrupted() -> bool:
-    """Whether Ctrl-C ended the Python function that this failure comes of."""
+    """Whether the Python function ended by Ctrl-C and so caused this failure."""
     return isinstance(_raised.exception, KeyboardInterrupt)
 
 
 def failure(code: int, message: str) -> BaseException:
-    """The exception of a status, with what a Python function raised on the way as its cause. What is to end the
-    program, as Ctrl-C's is, goes on as it is.
+    """The exception of a status. Its cause is what a Python function raised on the way. An exception that ends the
+    program, such as Ctrl-C's, is returned itself.
     """
     said, cause = what_was_raised(), _raised.exception
     forget_raised()

@@ -1,4 +1,4 @@
-"""What others call streams, communicators, devices and pointers, as the numbers that the library takes."""
+"""Turns streams, communicators, devices and pointers of other libraries into the numbers that the library takes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class HasCudaStream(Protocol):
 
 
 Stream = Union[None, int, HasCudaStream]
-# An ncclComm_t as an integer, or an object that tells it; adapters add others (add_communicator_source).
+# An ncclComm_t as an integer, or an object that has one. Adapters add other kinds (add_communicator_source).
 Communicator = Any
 # A CUDA ordinal, "cuda:1", or an object with `index` or `device_id`; "cuda" is the current one.
 Device = Any
-# An address, or an object that tells its own: a Buffer, an Array, a tensor.
+# An address, or an object that has one: a Buffer, an Array, a tensor.
 Pointer = Any
 
 CommunicatorSource = Callable[[Any, Optional[int]], Optional[int]]
 _communicator_sources: list[CommunicatorSource] = []
 
 _DEVICE = re.compile(r"cuda(?::(\d{1,10}))?")
-_DEVICES = 2**31  # a C int numbers them
+_DEVICES = 2**31  # the device number is a C int
 _POINTERS = 2**64
 
 
@@ -49,15 +49,16 @@ def stream_handle(stream: Stream) -> int:
 
 
 def add_communicator_source(source: CommunicatorSource) -> None:
-    """Teaches commpool further objects: `source(object, device)` returns an ncclComm_t, or None for no object of its.
+    """Lets commpool take more kinds of objects. `source(object, device)` returns an ncclComm_t, or None for other
+    kinds.
 
-    `device` is the pool's, or None where no pool is concerned. The source that was added last is asked first.
+    `device` is the pool's, or None if no pool is concerned. commpool asks the newest source first.
     """
     _communicator_sources.insert(0, source)
 
 
 def _attribute_of_communicator(communicator: Any) -> Any:
-    for name in ("_comm_ptr", "comm_ptr", "ptr"):  # torch's backend, that of 2.15; nccl4py's Communicator
+    for name in ("_comm_ptr", "comm_ptr", "ptr"):  # torch's backend; torch's backend of 2.15; nccl4py's Communicator
         if hasattr(communicator, name):
             pointer = getattr(communicator, name)
             return pointer() if callable(pointer) else pointer
@@ -65,7 +66,7 @@ def _attribute_of_communicator(communicator: Any) -> Any:
 
 
 def communicator_handle(communicator: Communicator, device: Optional[int] = None) -> int:
-    """The ncclComm_t of a communicator; 0 for None, which is for ranks that a communicator does not have."""
+    """The ncclComm_t of a communicator; 0 for None, which ranks pass that are not in the communicator."""
     if communicator is None:
         return 0
     if isinstance(communicator, int):
@@ -86,7 +87,7 @@ def _made(handle: Any, communicator: Any) -> int:
 
 
 def device_number(device: Device, option: str = "device") -> int:
-    """The CUDA ordinal of a device that an option names."""
+    """The CUDA ordinal of a device; `option` names it in errors."""
     try:
         number = operator.index(_ordinal(device))
     except TypeError:
@@ -98,11 +99,12 @@ def device_number(device: Device, option: str = "device") -> int:
 
 
 def _ordinal(device: Device) -> Any:
-    """What a device tells as its ordinal, the current one's where it tells none; itself where it tells of no CUDA."""
+    """The ordinal that a device object has, or the current device's. Returns the object itself if it is not a CUDA
+    device."""
     if isinstance(device, str):
         match = _DEVICE.fullmatch(device)
         return int(match.group(1) or _current_device()) if match else device
-    if getattr(device, "type", "cuda") == "cuda":  # torch's says which kind it is
+    if getattr(device, "type", "cuda") == "cuda":  # in torch this is the kind of the device
         for name in ("index", "device_id"):
             told = getattr(device, name, "")
             if told is None or isinstance(told, int):
@@ -111,7 +113,8 @@ def _ordinal(device: Device) -> Any:
 
 
 def _current_device() -> int:
-    """As torch has it, where it is in use; else that of the driver's current context. 0 is CUDA's before either is."""
+    """torch's current device if torch is in use, else that of the driver's current context. Without both it is 0, as in
+    CUDA."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return int(torch.cuda.current_device())
@@ -119,17 +122,17 @@ def _current_device() -> int:
 
 
 def device_array(devices: Union[Device, Iterable[Device]], option: str = "device") -> tuple[Any, int]:
-    """Those of one device, or of several, as an array of C's, and how many they are."""
+    """The ordinals of one or several devices as a C array, and their number."""
     several = isinstance(devices, Iterable) and not isinstance(devices, str)
     numbers = [device_number(device, option) for device in (devices if several else [devices])]
     return (ctypes.c_int * len(numbers))(*numbers), len(numbers)
 
 
 def pointer_of(pointer: Pointer) -> int:
-    """The address that an object begins at."""
+    """The address at which an object begins."""
     if isinstance(pointer, int):
         return _address(pointer, "pointer")
-    if hasattr(pointer, "data_ptr"):  # a tensor of torch
+    if hasattr(pointer, "data_ptr"):  # a torch tensor
         return _address(pointer.data_ptr(), "pointer")
     if hasattr(pointer, "pointer"):  # a Buffer or an Array
         return _address(pointer.pointer, "pointer")

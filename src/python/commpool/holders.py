@@ -1,13 +1,13 @@
-"""Other libraries' caches, asked for memory when a pool finds none.
+"""Caches of other libraries, which give memory when a pool finds none.
 
     import commpool.holders
 
     commpool.holders.add_torch()
     commpool.holders.add_cupy()
 
-A library is asked on a thread of this module's. An allocating thread waits for it a bounded time: it may hold the GIL,
-or be inside that library's own allocator. Then the library is skipped, and `skipped` counts it; where it began and did
-not end in time, `overtime` does, and what it gives back comes too late for that allocation alone.
+A thread of this module asks the library. An allocating thread waits for it for a bounded time, because it may hold the
+GIL, or be inside that library's own allocator. If the library cannot begin in time it is skipped, and `skipped` counts
+that. If it began and does not end in time, `overtime` counts that; only this allocation misses what it gives back.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ _DONE_MS = 10000
 
 
 def _desks() -> Any:
-    """The part in C: functions of `_holder.c`, of which one waits without the GIL.
+    """The part in C: the functions of `_holder.c`. One of them waits without the GIL.
 
     Raises:
       NotSupported: it is not built.
     """
     try:
-        waiting, quick = (kind(FAST) for kind in (ctypes.CDLL, ctypes.PyDLL))  # without the GIL, and with it
+        # the first without the GIL, the second with it
+        waiting, quick = (kind(FAST) for kind in (ctypes.CDLL, ctypes.PyDLL))
     except OSError as error:
         raise errors.NotSupported(f"{FAST} is not built: {error}") from error
     setattr(quick, "commpool_desk_take", waiting.commpool_desk_take)
@@ -49,14 +50,14 @@ def _desks() -> Any:
 
 
 class Desk(ctypes.Structure):
-    """Where requests are put, as `_holder.c` has it: this much of it Python reads."""
+    """The place of requests, as in `_holder.c`. Python reads only these fields."""
 
     _fields_ = [("release", ctypes.c_int), ("device", ctypes.c_int), ("bytes", ctypes.c_uint64),
                 ("skipped", ctypes.c_uint64), ("overtime", ctypes.c_uint64)]
 
 
 class LibraryHolder(MemoryHolder):
-    """Another library's cache as a memory holder, whose functions may need the GIL and the library's locks."""
+    """Another library's cache as a memory holder. Its functions may need the GIL and the library's locks."""
 
     def __init__(self, name: str, cached_bytes: Callable[[int], int], release: Callable[[int], Any], *,
                  begin_ms: int = _BEGIN_MS, done_ms: int = _DONE_MS) -> None:
@@ -64,9 +65,9 @@ class LibraryHolder(MemoryHolder):
 
         Args:
           name: for the error's table.
-          cached_bytes: `cached_bytes(device)` is what it holds and does not use; it takes the library's lock, so that a
-            thread that has it is found out.
-          release: `release(device)` gives that back to the driver. Neither may call commpool.
+          cached_bytes: `cached_bytes(device)` returns what the library holds and does not use. It takes the library's
+            lock, so it does not return while another thread has that lock.
+          release: `release(device)` gives that back to the driver. Neither function may call commpool.
           begin_ms: how long an allocation waits for Python and for cached_bytes.
           done_ms: how long it then waits for release.
         """
@@ -81,16 +82,16 @@ class LibraryHolder(MemoryHolder):
 
     @property
     def skipped(self) -> int:
-        """Requests that Python or the library could not begin at once."""
+        """The number of requests that Python or the library could not begin in time."""
         return int(self._desk.contents.skipped)
 
     @property
     def overtime(self) -> int:
-        """Requests that were begun, and took longer than an allocation waits."""
+        """The number of requests that began, but took longer than an allocation waits."""
         return int(self._desk.contents.overtime)
 
     def remove(self) -> None:
-        """Ends it: the library is not asked any more."""
+        """Removes it: nobody asks the library any more."""
         self._desks.commpool_desk_close(self._desk)
         super().remove()
         atexit.unregister(self.remove)
@@ -112,8 +113,8 @@ class LibraryHolder(MemoryHolder):
         return given
 
     def _ask(self, function: Callable[[int], Any], device: int) -> int:
-        """A function that raises has nothing. It runs as C calls one: what it raises goes to sys.unraisablehook, and
-        what that raises nowhere.
+        """Calls a function; one that raises counts as 0. It runs it as C does: its exception goes to
+        sys.unraisablehook, and an exception of that hook is lost.
         """
         answer = 0
 
@@ -130,9 +131,9 @@ class LibraryHolder(MemoryHolder):
 
 
 def add_torch() -> Optional[LibraryHolder]:
-    """PyTorch's cache. None where `commpool.torch` routes: its router offers that cache by itself, in C++.
+    """PyTorch's cache. Returns None while `commpool.torch` routes: its router offers that cache itself, in C++.
 
-    A router that comes later takes over: through it PyTorch's functions count pools of ours, and call commpool.
+    A router that comes later takes over, because then PyTorch's functions count our pools, and call commpool.
     """
     torch = importlib.import_module("torch")
 
@@ -156,7 +157,7 @@ def add_torch() -> Optional[LibraryHolder]:
 
 
 def add_cupy(pool: Any = None) -> LibraryHolder:
-    """A memory pool of CuPy's: `cupy.get_default_memory_pool()`, or another that does not lie on commpool."""
+    """A memory pool of CuPy's: `cupy.get_default_memory_pool()`, or another one that is not over commpool."""
     cupy = importlib.import_module("cupy")
     asked = pool if pool is not None else cupy.get_default_memory_pool()
 
@@ -172,10 +173,10 @@ def add_cupy(pool: Any = None) -> LibraryHolder:
 
 
 def add_rmm() -> LibraryHolder:
-    """What RMM's current resources can give back: pools of cudaMallocAsync that RMM was given.
+    """What RMM's current resources can give back: pools of cudaMallocAsync that the program gave to RMM.
 
-    Those are CudaAsyncViewMemoryResource, on top or below adaptors. RMM's own pools and arenas never shrink, and of
-    CudaAsyncMemoryResource Python does not learn the pool: they are asked for nothing.
+    Those are CudaAsyncViewMemoryResource, above or below adaptors. RMM's own pools and arenas never shrink, and Python
+    cannot see the pool of a CudaAsyncMemoryResource: nobody asks them.
     """
     mr = importlib.import_module("rmm.mr")
 

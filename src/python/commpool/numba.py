@@ -6,8 +6,8 @@
 
     commpool.numba.use(pool)   # in a program, before its first use of CUDA; again for another pool at any time
 
-Numba tells no stream. As with its own allocator an array may be used on any stream: what is freed is kept until the
-device has been waited for, once for several arrays.
+Numba tells no stream. As with its own allocator, a program may use an array on any stream. So freed arrays are kept
+until one wait for the device, which serves several arrays.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .pool import Pool
 _cuda = _adapters.needed("numba.cuda")
 _driver = _cuda.cudadrv.driver
 
-# Whose memory each device's arrays get; a device that is not here takes what scopes catch.
+# The pool for each device's arrays. Scopes serve a device that is not here.
 _pools: dict[int, Optional[Pool]] = {}
 
 
 def use(pool: Optional[Pool], device: int = 0) -> None:
-    """Puts new arrays of a pool's device into it; None gives those of `device` back to scopes.
+    """Puts new arrays of a pool's device into the pool. None gives the arrays of `device` back to scopes.
 
-    The manager is Numba's from now on.
+    From now on this manager is Numba's.
 
     Raises:
       FailedPrecondition: Numba has another memory manager, and contexts that use it.
@@ -50,7 +50,7 @@ def _has_contexts() -> bool:
 
 
 class _Frees:
-    """Gives blocks back behind one wait for the device, however many they are."""
+    """Frees any number of blocks after one wait for the device."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -58,11 +58,11 @@ class _Frees:
         self._waited = 0
 
     def note(self, pointer: int) -> tuple[int, int]:
-        """What Numba keeps until it calls this."""
+        """Notes a block to free. Numba keeps the result until it calls this object."""
         self._noted += 1
         return self._noted, pointer
 
-    __name__ = "commpool.free"  # of a destructor, for Numba's log
+    __name__ = "commpool.free"  # the destructor's name in Numba's log
 
     def __call__(self, item: tuple[int, int]) -> None:
         number, pointer = item
@@ -73,7 +73,7 @@ class _Frees:
 
 
 class MemoryManager(_cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc,name-defined]
-    """Device memory of one context by commpool; pinned memory stays Numba's."""
+    """Device memory of one context from commpool. Numba keeps its own pinned memory."""
 
     def __init__(self, *arguments: Any, **words: Any) -> None:
         super().__init__(*arguments, **words)
@@ -84,7 +84,7 @@ class MemoryManager(_cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc,name-
         return 1
 
     def initialize(self) -> None:
-        # How much Numba keeps back before it frees is a part of this.
+        # Numba decides by this how much it keeps before it frees.
         self.deallocations.memory_capacity = self.get_memory_info().total
 
     def memalloc(self, size: int) -> Any:
@@ -103,7 +103,7 @@ class MemoryManager(_cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc,name-
         allocations, deallocations, frees = self.allocations, self.deallocations, self._frees
 
         def finalize() -> None:
-            if allocations.pop(pointer, None) is not None:  # else the context was reset
+            if allocations.pop(pointer, None) is not None:  # it is missing after a reset of the context
                 deallocations.add_item(frees, frees.note(pointer), size)
 
         return finalize
@@ -115,7 +115,7 @@ class MemoryManager(_cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc,name-
             library.commpool_free(pointer)
 
     def get_memory_info(self) -> Any:
-        """The driver's: free memory of pools counts as used."""
+        """The driver's numbers: free memory of pools counts as used."""
         return _driver.NumbaCUDAMemoryManager.get_memory_info(self)
 
     def get_ipc_handle(self, memory: Any) -> Any:

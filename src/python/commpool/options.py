@@ -17,7 +17,7 @@ from .errors import InvalidArgument, refusing
 from .handles import Pointer, pointer_of
 from .sizes import MOST_BYTES, Size, index_of, parse_size
 
-# Both ends are in; None is no limit. A size alone is the least.
+# Both limits are included; None is no limit. A single size is the lower limit.
 SizeRange = Union[Size, tuple[Optional[Size], Optional[Size]]]
 
 KeepWord = Literal["discard", "host", "pageable", "files"]
@@ -27,7 +27,7 @@ _NO_WORD = -1
 
 
 def text_of(option: str, text: str) -> bytes:
-    """A text as C has it.
+    """A text for C.
 
     Raises:
       InvalidArgument: the option is no text, or none that C and UTF-8 can hold.
@@ -53,8 +53,8 @@ def number_of(enumeration: str, word: str) -> int:
 def sleep_by(call: Callable[[Any], Any], keep: KeepWord, graphs: GraphsWord,
              directory: Union[None, str, os.PathLike[str]], only: Optional[Iterable[Pointer]], retain: bool,
              constant: Iterable[Pointer]) -> None:
-    """`call` with the commpool_sleep_options of the words of Pool.sleep; in place of words that are none, with what the
-    library refuses on all ranks.
+    """Makes a call with the commpool_sleep_options for the words of Pool.sleep. If a word is unknown, the options are
+    invalid, so that the library refuses them on all ranks.
     """
     with refusing(lambda _: call(ctypes.byref(_sleep_options(keep=_NO_WORD)))):
         given = _sleep_options(retain=bool(retain))
@@ -88,14 +88,14 @@ def _fill(given: Any, keep: KeepWord, graphs: GraphsWord, directory: Union[None,
 
 
 def _pointers(objects: Iterable[Pointer]) -> tuple[Any, int]:
-    """Their addresses as an array of C's."""
+    """The objects' addresses as a C array, and their number."""
     addresses = list(map(pointer_of, objects))
     return (ctypes.c_void_p * len(addresses))(*addresses), len(addresses)
 
 
 def give(options: Any, **given: Any) -> None:
-    """Sets what the program gave: COMMPOOL_CONF leaves it alone, also where it is the default's. None leaves what that
-    says, or the library's default.
+    """Sets the options that the program gave. COMMPOOL_CONF does not change these, even if they equal the default. None
+    leaves an option to COMMPOOL_CONF and the default.
     """
     for name, value in given.items():
         if value is None:
@@ -110,7 +110,7 @@ def give(options: Any, **given: Any) -> None:
 
 
 def set_backing(options: Any, backing: Union[None, BackingWord, UserBacking]) -> None:
-    """A backing by its word, or a user's with its functions."""
+    """Sets a backing: a word, or a user's backing with its functions."""
     if isinstance(backing, UserBacking):
         options.user_allocate, options.user_free = backing.allocate, backing.free
         backing = "user"
@@ -120,7 +120,7 @@ def set_backing(options: Any, backing: Union[None, BackingWord, UserBacking]) ->
 
 
 def size_range(sizes: Optional[SizeRange]) -> tuple[int, int]:
-    """The least and the most of what a scope catches."""
+    """The lower and the upper limit of the sizes that a scope catches."""
     if isinstance(sizes, (tuple, list)) and len(sizes) != 2:
         raise InvalidArgument(f"sizes {sizes!r} are not (least, most): None is no limit")
     least, most = sizes if isinstance(sizes, (tuple, list)) else (sizes, None)
@@ -129,7 +129,7 @@ def size_range(sizes: Optional[SizeRange]) -> tuple[int, int]:
 
 
 def scope_options(filter: FilterWord, exhaustion: ExhaustionWord, stream: int, sizes: Optional[SizeRange]) -> Any:
-    """commpool_scope_options of words."""
+    """commpool_scope_options from words."""
     options = _abi.CScopeOptions()
     options.filter, options.exhaustion = number_of("filter", filter), number_of("exhaustion", exhaustion)
     options.stream = stream

@@ -27,7 +27,7 @@ from .together import Together
 if TYPE_CHECKING:
     from .kept import Kept
 
-_REFUSED = 2**64 - 1  # commpool_pool_options.given: the name says why
+_REFUSED = 2**64 - 1  # for commpool_pool_options.given: the pool's name then says why
 
 
 class PlainFunctions(NamedTuple):
@@ -38,7 +38,8 @@ class PlainFunctions(NamedTuple):
 
 
 class PoolOptions(TypedDict, total=False):
-    """What Pool takes beside name, device, symmetric_across and reserve, for what hands it on: editors know the words.
+    """The options of Pool besides name, device, symmetric_across and reserve. Functions that pass them on use it, so
+    that
     """
 
     backing: Union[None, options.BackingWord, UserBacking]
@@ -177,7 +178,7 @@ class Pool(Together):
         make([self], [c_options])
 
     def _learn(self, mode: Optional[str] = None) -> None:
-        """COMMPOOL_CONF may have said what the program did not."""
+        """Learns what COMMPOOL_CONF has set and the program has not."""
         words = {setting.key: setting.value for setting in self.config()}
         self.backing, self.mode = words["backing"], mode or words["mode"]
 
@@ -263,7 +264,7 @@ class Pool(Together):
           NotFound: it was not kept, or was freed.
           FailedPrecondition: the pool is awake and has retained nothing; or a file was changed.
         """
-        from .kept import Kept  # whose types are those of arrays, which need pools
+        from .kept import Kept  # imported here: its types are those of arrays, which need pools
 
         return Kept(self, tensor)
 
@@ -405,8 +406,8 @@ class Pool(Together):
 
 def telling(communicators: Sequence[Communicator],
             all_gather: Any = None) -> contextlib.AbstractContextManager[None]:
-    """Around what checks the options of symmetric pools: where it fails the other ranks of their homes hear why, in the
-    call by which they make theirs.
+    """Wraps the checks of options for symmetric pools. If a check fails, the other ranks hear the reason in the call
+    that makes their pools.
     """
     return refusing(lambda error: make([], [_refusal(communicator, all_gather, error)
                                             for communicator in communicators]))
@@ -418,17 +419,17 @@ def _refusal(communicator: Communicator, all_gather: Any, why: Exception) -> Any
     refused.name, refused.given = str(why).encode("utf-8", "replace"), _REFUSED
     refused.symmetric_across = communicator_handle(communicator)
     if not refused.symmetric_across:
-        raise why  # nobody waits
+        raise why  # no other rank waits
     if isinstance(all_gather, agreement.Agreement):
         refused.all_gather = all_gather.as_c()
     return refused
 
 
 def checked(pool: Pool, taker: str) -> Pool:
-    """What a function was given as its pool.
+    """Checks what a function got as its pool.
 
     Raises:
-      InvalidArgument: it is none.
+      InvalidArgument: it is not a pool.
     """
     if not isinstance(pool, Pool):
         raise InvalidArgument(f"{taker} takes a commpool.Pool, not {pool!r}")
@@ -436,7 +437,7 @@ def checked(pool: Pool, taker: str) -> Pool:
 
 
 def make(pools: Sequence[Pool], all_options: Sequence[Any]) -> None:
-    """Makes pools by the C ABI's options, in one call: their objects are the handles' from then on."""
+    """Makes pools from the C ABI's options, in one call. Then each object has its handle."""
     handles = (ctypes.c_uint64 * len(all_options))()
     given = (_abi.CPoolOptions * len(all_options))(*all_options)
     library.pools_create(given, len(all_options), handles)

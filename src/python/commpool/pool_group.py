@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Member(Pool):
-    """A pool of a group, which makes all of them in one call."""
+    """A pool of a group. The group makes all its pools in one call."""
 
     __slots__ = ("c_options",)
 
@@ -28,7 +28,7 @@ class _Member(Pool):
         self.c_options = c_options
 
     def _telling(self, symmetric_across: Communicator, all_gather: Any) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()  # the group does it, for all ranks of its thread
+        return contextlib.nullcontext()  # the group does this, for all ranks of its thread
 
 
 class PoolGroup(Together):
@@ -38,8 +38,8 @@ class PoolGroup(Together):
             first = pools[0].allocate("64MiB", streams[0])
             second = pools[1].allocate("64MiB", streams[1])
 
-    A rank's own collective call would wait for the thread's other ranks, and is refused: the group's take all of them.
-    What is of one rank (`allocate`, `use_pool`, `stats`, `window_of`, `abandon`) is the pool's, as ever.
+    A collective call of one rank would wait for the thread's other ranks, so it is refused: the group's calls take all
+    of them. Calls for one rank (`allocate`, `use_pool`, `stats`, `window_of`, `abandon`) go to its pool.
     """
 
     def __init__(self, name: str = "pool", *, devices: Sequence[Device], symmetric_across: Sequence[Communicator],
@@ -82,19 +82,19 @@ class PoolGroup(Together):
         return self._trimmed(keep)
 
     def register_with(self, communicators: Sequence[Communicator]) -> None:
-        """As `Pool.register_with`: one for each pool, of its rank, or None."""
+        """Like `Pool.register_with`: one communicator for each pool, of its rank, or None."""
         self._with(library.pools_register_with, communicators)
 
     def deregister(self, communicators: Sequence[Communicator]) -> None:
-        """As `Pool.deregister`."""
+        """Like `Pool.deregister`."""
         self._with(library.pools_deregister, communicators)
 
     def rehome(self, communicators: Sequence[Communicator]) -> None:
-        """As `Pool.rehome`."""
+        """Like `Pool.rehome`."""
         self._with(library.pools_rehome, communicators)
 
     def destroy(self) -> None:
-        """As `Pool.destroy`, of each."""
+        """Like `Pool.destroy`, for each pool."""
         for pool in self._pools:
             pool.destroy()
 

@@ -6,8 +6,8 @@
     pool = commpool.Pool("shared")
     rmm.mr.set_current_device_resource(commpool.rmm.resource(pool))
 
-RMM's Python package takes functions in Python alone, with the GIL. Where there is a C++ compiler a resource in C++ is
-compiled once for the RMM that is installed, in seconds, which calls no Python. Programs in C++ have `commpool/mr.h`.
+RMM's Python package takes only Python functions, which need the GIL. If there is a C++ compiler, commpool compiles a
+C++ resource that calls no Python: in seconds, once for the installed RMM. Programs in C++ use `commpool/mr.h`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ class CompiledResource(_mr.DeviceMemoryResource):  # type: ignore[misc,name-defi
 
 
 def resource(pool: Optional[Pool] = None, device: int = 0, *, path: PathWord = "auto") -> Any:
-    """An `rmm.mr.DeviceMemoryResource`, also for RMM's adaptors: statistics, limits, logs.
+    """An `rmm.mr.DeviceMemoryResource`. RMM's adaptors for statistics, limits and logs take it too.
 
     Args:
-      pool: whose memory buffers get. None is what the calling thread's scopes (`use_pool`) catch, else the default pool
-        of `device`.
-      device: then, the one that the resource is set for.
-      path: "c++" is compiled, "python" calls Python; "auto" is "c++" where that can be had, and else warns.
+      pool: the pool for buffers. None: what the calling thread's scopes (`use_pool`) catch, else the default pool of
+        `device`.
+      device: only for None: the device that the resource is set for.
+      path: "c++" is compiled, "python" calls Python. "auto" is "c++" if that is possible; else it warns and uses
+        Python.
 
     RMM raises MemoryError where there is no memory. Buffers may outlive the pool.
 

@@ -1,4 +1,4 @@
-"""Which driver commpool runs on, and what is true of a whole device."""
+"""Which driver commpool runs on, and settings of a whole device."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Holder = TypeVar("_Holder", bound="MemoryHolder")
 
 
 class DriverCall(NamedTuple):
-    """A function of the driver, how often it was called, and how long all of these calls took."""
+    """A driver function: the number of its calls, and their time in all."""
 
     name: str
     calls: int
@@ -24,7 +24,7 @@ class DriverCall(NamedTuple):
 
 
 def initialize(driver: DriverWord = "cuda") -> None:
-    """Opens the driver; optional, before anything else. COMMPOOL_DRIVER in the environment goes before `driver`.
+    """Opens the driver. The call is optional, and comes before all others. COMMPOOL_DRIVER overrides `driver`.
 
     Raises:
       NotFound: there is none.
@@ -34,35 +34,35 @@ def initialize(driver: DriverWord = "cuda") -> None:
 
 
 def library_version() -> str:
-    """Of the library that runs, "0.5.0": of this package's minor version."""
+    """The version of the library that runs, such as "0.5.0". It has this package's minor version."""
     return version_text(library.commpool_version())
 
 
 def driver_description() -> str:
-    """"CUDA driver 13.0, 4 devices, NCCL 2.28.9"; empty before the first call that needs the driver."""
+    """A text such as "CUDA driver 13.0, 4 devices, NCCL 2.28.9"; empty before the first call that needs the driver."""
     return text_of(library.commpool_driver_description())
 
 
 def measure_driver() -> None:
-    """Counts and times the library's driver calls: before anything else."""
+    """Counts and times the library's driver calls. Call it before anything else."""
     library.measure_driver()
 
 
 def driver_calls() -> list[DriverCall]:
-    """The functions of the driver that were called so far, the dearest first."""
+    """The driver functions that were called so far; those that took most time come first."""
     return [value_of(DriverCall, call) for call in listed(_abi.CDriverCall, library.driver_calls)]
 
 
 def set_device_limit(device: Device, limit: Optional[Size]) -> None:
-    """The most that all pools of a device may reserve together; None for no limit."""
+    """Limits what all pools of a device may reserve together; None for no limit."""
     library.set_device_limit(device_number(device), MOST_BYTES if limit is None else parse_size(limit, "limit"))
 
 
 class MemoryHolder:
-    """Another allocator of the process, asked when a device runs out of memory and named in the error.
+    """Another allocator of the process. commpool asks it when a device runs out of memory, and names it in the error.
 
-    Its functions are called on an allocating thread while the holder is added, and must not call commpool. What they
-    raise is reported as sys.unraisablehook does, and counts as 0.
+    While it is added, an allocating thread calls its functions, which must not call commpool. Their exceptions go to
+    sys.unraisablehook, and count as 0.
     """
 
     def __init__(self, name: str = "other", *, cached_bytes: Optional[Callable[[int], int]] = None,
@@ -71,20 +71,20 @@ class MemoryHolder:
 
         Args:
           name: for the error's table.
-          cached_bytes: `cached_bytes(device)` is what it holds and does not use.
-          release: `release(device, bytes)` gives at least as much back to the driver, if it can; returns how many.
+          cached_bytes: `cached_bytes(device)` returns what the allocator holds and does not use.
+          release: `release(device, bytes)` gives at least so much back to the driver, if it can, and returns the bytes.
         """
         self._add(name, _without_context(_abi.CachedBytes, cached_bytes), _without_context(_abi.Release, release))
 
     def _add(self, name: str, cached_bytes: Any, release: Any, context: Optional[int] = None) -> None:
-        """By functions of C."""
+        """Adds it with C functions."""
         options = _abi.CHolderOptions()
         options.name, options.cached_bytes, options.release = words.text_of("name", name), cached_bytes, release
         options.context = context
         self.name, self._holder = name, library.add_holder(ctypes.byref(options))
 
     def remove(self) -> None:
-        """Ends it, once no call of its functions is running any more."""
+        """Removes it, when no call of its functions runs any more."""
         if self._holder:
             library.remove_holder(self._holder)
             self._holder = 0
@@ -97,5 +97,5 @@ class MemoryHolder:
 
 
 def _without_context(kind: Any, function: Optional[Callable[..., int]]) -> Any:
-    """For C; a null pointer for None."""
+    """A function for C; a null pointer for None."""
     return kind() if function is None else for_ever(kind(lambda *arguments: int(function(*arguments[:-1]))))

@@ -21,7 +21,7 @@ _Scope = TypeVar("_Scope", bound="PlainScope")
 def configure(pool: Pool, *, device: Optional[Device] = None, stream: Stream = None,
               sizes: Optional[options.SizeRange] = None, exhaustion: options.ExhaustionWord = "error",
               filter: Optional[options.FilterWord] = None) -> Any:
-    """The options of a scope as a commpool_scope_options, checked against the pool."""
+    """The options of a scope as commpool_scope_options, after a check against the pool."""
     checked(pool, "use_pool")
     if device is not None and device_number(device) != pool.device:
         raise errors.InvalidArgument(f"pool {pool.name} serves device {pool.device}, not {device}: a scope catches its "
@@ -35,14 +35,14 @@ def configure(pool: Pool, *, device: Optional[Device] = None, stream: Stream = N
 
 
 def _running_task() -> int:
-    """The asyncio task that runs on this thread, by its address, since a task keeps its scopes; 0 for none."""
+    """The asyncio task that runs on this thread, by its address; 0 for none. A task keeps its scopes."""
     asyncio = sys.modules.get("asyncio")
     running = asyncio and asyncio._get_running_loop() and asyncio.current_task()
     return id(running) if running else 0
 
 
 class PlainScope:
-    """A scope by ctypes alone; `_fast.Scope` is the same in C. A subclass says what needs no speed: `Words`."""
+    """A scope by ctypes alone; `_fast.Scope` is the same in C. The subclass `Words` has what need not be fast."""
 
     __slots__ = ("pool", "_options", "_scope", "_instead", "_task")
 
@@ -71,7 +71,7 @@ class PlainScope:
             instead.__exit__(*error)
             return
         status = self._end(self._scope)
-        self._scope = 0  # it has ended in any case
+        self._scope = 0  # it has ended, whether the call failed or not
         if status:
             self._refuse_end(status)
         if self._task and _running_task() != self._task:
@@ -89,19 +89,21 @@ class PlainScope:
 
 
 class Words:
-    """What scopes by the module in C and by ctypes are told, and say; and decorators."""
+    """What the scopes in C and by ctypes have in common: their arguments, their text, and decorators."""
 
     __slots__ = ()
 
     _configure: Any = staticmethod(configure)
-    __signature__ = inspect.signature(configure).replace(return_annotation=inspect.Signature.empty)  # C tells none
+    # a type in C has no signature
+    __signature__ = inspect.signature(configure).replace(return_annotation=inspect.Signature.empty)
 
     def _refuse(self: Any) -> None:
         raise errors.FailedPrecondition(f"the scope of {self.pool!r} is open already: make another use_pool for each "
                                         "with")
 
     def _otherwise(self, status: int) -> Any:
-        """The open scope that does the work of one that did not begin; raises why it did not, where there is none."""
+        """Finds another open scope that does the work of one that did not begin; if there is none, raises the
+        reason."""
         check(status)
 
     def _refuse_end(self, status: int) -> None:
@@ -118,7 +120,7 @@ class Words:
                                         "scopes")
 
     def __call__(self: Any, function: _Function) -> _Function:
-        """A function that runs in the scope; each call, on whatever thread, in one of its own."""
+        """Makes a function that runs in the scope. Each call has a scope of its own, on its own thread."""
         if (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function) or
                 inspect.isasyncgenfunction(function)):
             raise errors.InvalidArgument(f"use_pool cannot decorate {function.__qualname__}: what it returns runs "
@@ -149,16 +151,16 @@ class use_pool(Scope, Words):
         def backward(): ...
 
     Args:
-      pool: where they go.
-      device: the device that the program means: refused where the pool is another's.
-      stream: catches what is allocated for this stream, on any thread, in place of what this thread allocates.
-      sizes: (least, most) of what is caught, both in; None for no limit.
-      exhaustion: "next_scope" hands what the pool cannot serve to the next scope out, at last to the default pool.
+      pool: the pool that gets the allocations.
+      device: the device that the program expects; refused if the pool is another device's.
+      stream: catches allocations for this stream on any thread, instead of this thread's allocations.
+      sizes: (lower, upper) limit of the sizes that it catches; both are included, None is no limit.
+      exhaustion: "next_scope" passes what the pool cannot serve to the next outer scope, at last to the default pool.
       filter: "thread" (the default), "stream", or "process": every allocation.
 
-    Scopes nest: of those that catch an allocation the one begun last wins. One object is one scope at a time; it may be
-    used again. It ends on the thread, and in the asyncio task, that began it, innermost first; await nothing inside.
-    One that is left otherwise has ended, and raises FailedPrecondition.
+    Scopes nest: if several catch an allocation, the one that began last wins. One object is one scope at a time; it can
+    be used again. A scope must end on the thread, and in the asyncio task, that began it, innermost first; do not await
+    inside. If it is left in another way, it has ended, and raises FailedPrecondition.
     """
 
     __slots__ = ()
@@ -172,10 +174,10 @@ class use_pool(Scope, Words):
 
 @contextlib.contextmanager
 def capture(pool: Pool, stream: Stream) -> Iterator[Pool]:
-    """Announces that a stream is being captured: the pool then serves it from a part that belongs to the graph.
+    """Announces that a stream is captured. The pool then serves it from a part that belongs to the graph.
 
-    It begins after the capture of the stream does. Registered and symmetric pools serve what was reserved before;
-    others grow.
+    Begin it after the capture of the stream begins. Registered and symmetric pools serve what was reserved before;
+    other pools grow.
     """
     announced = library.capture_begin(checked(pool, "capture").handle, stream_handle(stream))
     try:

@@ -1,4 +1,4 @@
-"""Sizes: bytes as integers, or as people write them, and figures as people read them."""
+"""Sizes in bytes, as integers or as text for people."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Size = Union[int, str]
 
 MOST_BYTES = 2**64 - 1
 _UNITS = "KMGTP"
-# The library's command line takes the same; every unit is binary: "2GB" is "2GiB".
+# The library's command line takes the same text. Every unit is binary: "2GB" is "2GiB".
 _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGTP])(?:i?B)?|B)?\s*", re.IGNORECASE)
 
 
 def parse_size(size: Size, what: str = "size") -> int:
-    """Bytes of a size: 4096, "512 B", "64K", "1.5GiB" (every unit is a power of 1024).
+    """The bytes of a size: 4096, "512 B", "64K", "1.5GiB" (every unit is a power of 1024).
 
     Raises:
-      InvalidArgument: it is no size, negative, or more than 64 bits hold.
+      InvalidArgument: it is not a size, is negative, or needs more than 64 bits.
     """
     if isinstance(size, str):
         match = _TEXT.fullmatch(size)
@@ -35,7 +35,7 @@ def parse_size(size: Size, what: str = "size") -> int:
 
 
 def index_of(value: Any, what: str, bits: int = 64) -> int:
-    """An integer that fits so many bits without a sign, of anything that is an index (a NumPy integer is)."""
+    """Reads an unsigned integer of at most so many bits, from anything that is an index (such as a NumPy integer)."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -46,7 +46,7 @@ def index_of(value: Any, what: str, bits: int = 64) -> int:
 
 
 def format_size(count: int) -> str:
-    """As the library writes it: "512 B", "1.5 GiB"."""
+    """Writes a size as the library does: "512 B", "1.5 GiB"."""
     if count < 1024:
         return f"{count} B"
     figure, unit = float(count), 0

@@ -1,4 +1,4 @@
-"""What a pool tells of itself: statistics, blocks and segments, as values that show themselves."""
+"""What a pool tells about itself: statistics, blocks and segments, as values that can print themselves."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _shown(name: str, figure: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Statistics(_abi.Statistics):
-    """A pool's figures at one moment. A `Counter` has `current`, `peak` and `total`."""
+    """The numbers of a pool at one moment. A `Counter` has `current`, `peak` and `total`."""
 
     __doc__ += "\n\n" + inspect.cleandoc(_abi.Statistics.__doc__ or "")
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Name, now, peak and total of each figure, as text; those that have one figure have no peak and total."""
+        """Name, current value, peak and total of each number, as text. Plain numbers have no peak and no total."""
         shown = []
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -45,13 +45,13 @@ class Statistics(_abi.Statistics):
 
 
 def block_of_struct(struct: Any) -> Block:
-    """A commpool_block, its state as a word."""
+    """A commpool_block with its state as a word."""
     block: Block = value_of(Block, struct)
     return block._replace(state=_STATES.get(struct.state, str(struct.state)))
 
 
 class Segment(NamedTuple):
-    """A contiguous range that a pool's blocks fill."""
+    """A contiguous range of memory, filled by the pool's blocks."""
 
     pointer: int
     bytes: int
@@ -66,7 +66,7 @@ class Snapshot:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments that the blocks fill, by their numbers."""
+        """The segments of the blocks, ordered by number."""
         found: list[Segment] = []
         for block in self.blocks:
             if not found or found[-1].number != block.segment:
@@ -82,7 +82,7 @@ class Snapshot:
 
 
 def table(heads: tuple[str, ...], rows: Any) -> str:
-    """An HTML table for notebooks; figures stand on the right."""
+    """An HTML table for notebooks, with numbers aligned on the right."""
 
     def line(tag: str, cells: tuple[str, ...]) -> str:
         shown = "".join(f'<{tag} style="text-align:{"right" if place else "left"}">{html.escape(cell)}</{tag}>'

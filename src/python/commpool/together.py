@@ -1,4 +1,4 @@
-"""The calls that take one pool, or several of one thread: COLLECTIVE where these are symmetric."""
+"""The calls that take one pool, or several pools of one thread. They are COLLECTIVE for symmetric pools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Self = TypeVar("_Self", bound="Together")
 
 
 class Together(Owner):
-    """What Pool and PoolGroup have alike. As a context manager they are closed and destroyed at the end."""
+    """The common part of Pool and PoolGroup. As a context manager they are closed and destroyed at the end."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ class Together(Owner):
         call(handles, *joined, len(members), *arguments)
 
     def _counted(self, call: Any, *arguments: Any) -> list[int]:
-        """A call that tells a figure of each pool."""
+        """Makes a call that returns one number for each pool."""
         counts = (ctypes.c_uint64 * len(self._members()))()
         self._collective(call, *arguments, counts)
         return list(counts)
@@ -66,7 +66,7 @@ class Together(Owner):
         self._collective(library.pools_reserve, nbytes)
 
     def _reserve_at_once(self, size: Optional[Size]) -> None:
-        """What was asked for where the pools were made, which are not to be had without it."""
+        """Reserves what the program asked for with new pools. If that fails, there are no pools."""
         try:
             if size is not None:
                 self.reserve(size)

@@ -10,14 +10,14 @@ from .sizes import Size, parse_size
 
 
 class Window(NamedTuple):
-    """The ncclWindow_t that holds a pointer, and the pointer's offset there: the same on every rank."""
+    """The ncclWindow_t that holds a pointer, and the pointer's offset in it, which is the same on every rank."""
 
     handle: int
     offset: int
 
 
 class NvlsEligibility(NamedTuple):
-    """Whether NCCL can use NVLink multicast, and where it cannot, why."""
+    """Whether NCCL can use NVLink multicast; if not, the reason."""
 
     eligible: bool
     reason: str
@@ -27,7 +27,7 @@ class NvlsEligibility(NamedTuple):
 
 
 def window_of(pointer: Pointer, communicator: Communicator) -> Window:
-    """The window that holds a pointer on a communicator, without a driver call.
+    """Finds the window that holds a pointer on a communicator, without a driver call.
 
     Raises:
       NotFound: there is none.
@@ -37,6 +37,7 @@ def window_of(pointer: Pointer, communicator: Communicator) -> Window:
 
 
 def nvls_eligible(pointer: Pointer, size: Size, communicator: Communicator) -> NvlsEligibility:
-    """Whether NCCL can use NVLink multicast for `size` at a pointer. A yes is no proof: NCCL chooses by size."""
+    """Whether NCCL can use NVLink multicast for `size` at a pointer. A yes is no proof, because NCCL chooses by
+    size."""
     eligible, reason = library.nvls_eligible(pointer_of(pointer), parse_size(size), communicator_handle(communicator))
     return NvlsEligibility(eligible != 0, text_of(reason))

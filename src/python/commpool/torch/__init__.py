@@ -7,10 +7,10 @@
         loss(model(x), y).backward()
     print(torch.cuda.memory_summary())
 
-README.md and reference.md beside this file: what to use for what, what to mind, and what each version of torch allows.
+README.md and reference.md beside this file say what to use when, what to watch out for, and what each torch allows.
 """
 
-# Each by its name, for checkers of types: an import of all would hide that four are replaced.
+# Each by its name, for type checkers: a wildcard import would hide that four names are replaced.
 from commpool import (Agreement, Array, Block, Buffer, CommpoolError, CommunicatorError, Configuration, Counter,
                       DeadlineExceeded, Disagreement, DriverCall, DriverError, Exhausted, FailedPrecondition,
                       InternalError, InvalidArgument, Kept, MemoryHolder, NotFound, NotSupported, NvlsEligibility,

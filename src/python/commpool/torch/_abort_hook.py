@@ -1,4 +1,4 @@
-"""What torch calls before it aborts a communicator: on threads of its own, at any time."""
+"""A hook that torch calls before it aborts a communicator, on threads of its own and at any time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _MOMENT, _SECONDS = 0.001, 10
 
 
 def on_abort(backend: Any, owner: _Owner, act: Callable[[_Owner], None]) -> bool:
-    """Calls `act(owner)` then, while the owner lives, where torch's backend tells of an abort; returns whether it does.
+    """Calls `act(owner)` before an abort, while the owner lives. Returns False if torch's backend has no such hook.
 
-    Before 3.14 Python ends a thread that asks for its lock while the interpreter ends. One of torch's has C++ on its
-    stack, and the whole process ends with it: so torch has no hook any more by then.
+    Before 3.14, Python ends a thread that asks for its lock while the interpreter ends. A thread of torch has C++
+    frames on its stack, so the whole process would end with it. Therefore the hook is removed before that.
     """
     if not getattr(backend, "supports_abort_hooks", False):
         return False
@@ -28,14 +28,14 @@ def on_abort(backend: Any, owner: _Owner, act: Callable[[_Owner], None]) -> bool
 
     number, last = id(dropped), weakref.ref(hook, lambda _: dropped.set())
     backend.register_abort_hook(number, hook)
-    weakref.finalize(owner, _unregister, backend, number, dropped, last)  # at the interpreter's end at the latest
+    weakref.finalize(owner, _unregister, backend, number, dropped, last)  # at the latest when the interpreter ends
     return True
 
 
 def _unregister(backend: Any, number: int, dropped: threading.Event, _last: Any) -> None:
-    # torch copies its hooks under a lock that it takes here too, and each copy takes Python's, which this thread holds:
-    # a thread that is copying now gets it before.
+    # torch copies its hooks under a lock, which this call takes too. Each copy takes Python's lock, which this thread
+    # holds. So the sleep lets a thread that is copying have Python's lock first.
     time.sleep(_MOMENT)
     backend.unregister_abort_hook(number)
     if threading.current_thread() is threading.main_thread():
-        dropped.wait(_SECONDS)  # until the copies are gone that a thread of torch's calls now
+        dropped.wait(_SECONDS)  # waits for the copies that a thread of torch calls now

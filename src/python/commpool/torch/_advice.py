@@ -1,4 +1,4 @@
-"""What follows from times of all-reduces, plain and in windows: ranges of sizes, and gradient buckets of a model."""
+"""Turns times of all-reduces, plain and in windows, into ranges of sizes and a model's gradient buckets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple, Optional, Sequence
 
 from commpool.sizes import format_size
 
-_WORTH_IT = 0.98  # less of a gain is noise
+_WORTH_IT = 0.98  # a smaller gain is noise
 
 SizeRange = tuple[int, Optional[int]]
 
 
 class Row(NamedTuple):
-    """An all-reduce of so many bytes: microseconds in torch's memory and in windows, of the slowest rank."""
+    """One size of all-reduce: microseconds in torch's memory and in windows, on the slowest rank."""
 
     nbytes: int
     plain_us: float
@@ -22,13 +22,13 @@ class Row(NamedTuple):
 
     @property
     def gains(self) -> bool:
-        """Whether windows are faster by more than noise."""
+        """Whether windows gain more than noise."""
         return self.window_us <= _WORTH_IT * self.plain_us
 
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """What was measured, and what follows: the same on every rank."""
+    """The measured times and what follows from them. They are the same on every rank."""
 
     ranks: int
     rows: tuple[Row, ...]
@@ -36,16 +36,16 @@ class Advice:
 
     @property
     def sizes(self) -> Optional[tuple[int, int]]:
-        """The least and the most bytes of tensors that windows serve faster, for `use_pool(sizes=...)`; None for none.
+        """The smallest and largest tensors, in bytes, that windows serve faster, for `use_pool(sizes=...)`; None: none.
 
-        The range ends before the first size above that is slower in windows: it has no gaps.
+        The range ends before the next larger size that is slower in windows, so it has no gaps.
         """
         runs = self._runs()
         return (runs[0][0].nbytes, runs[0][-1].nbytes) if runs else None
 
     @property
     def ranges(self) -> list[SizeRange]:
-        """All such ranges, each up to where windows begin to lose between two measured sizes; None: without an end."""
+        """All such ranges. Each ends between two measured sizes, where windows begin to lose. None: it has no end."""
         return [(run[0].nbytes, self._end_of(run[-1])) for run in self._runs()]
 
     def _runs(self) -> list[list[Row]]:
@@ -66,11 +66,11 @@ class Advice:
         return last.nbytes + int((beyond.nbytes - last.nbytes) * left / (left - lost))
 
     def microseconds(self, buckets: Sequence[int], windows: Optional[SizeRange]) -> float:
-        """What all-reduces of buckets take, one after another, where those in a range of sizes lie in windows."""
+        """The time of all-reduces of the buckets, one after another, if those in a range of sizes are in windows."""
         return sum(self._of(nbytes, in_window=lies_in(nbytes, windows)) for nbytes in buckets)
 
     def _of(self, nbytes: int, in_window: bool) -> float:
-        """Between two measured sizes on a line; beyond the largest as many bytes a second as at it."""
+        """Linear between two measured sizes. Above the largest it assumes the same bytes per second."""
         points = [(row.nbytes, row.window_us if in_window else row.plain_us) for row in self.rows]
         if nbytes <= points[0][0]:
             return points[0][1]
@@ -88,7 +88,7 @@ class Advice:
 
 
 def lies_in(nbytes: int, sizes: Optional[SizeRange]) -> bool:
-    """Whether a size lies in a range; in None none does."""
+    """Whether a size is in a range; None is an empty range."""
     return sizes is not None and sizes[0] <= nbytes <= (math.inf if sizes[1] is None else sizes[1])
 
 

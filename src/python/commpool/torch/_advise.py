@@ -1,4 +1,4 @@
-"""Which all-reduces gain by windows on this group: measured once in a process, agreed by all ranks, reused."""
+"""Measures which all-reduces of a group gain by windows: once in a process. All ranks agree on it, and reuse it."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from ._ring import bytes_of
 _KIB, _MIB = 1 << 10, 1 << 20
 _SIZES = (8 * _KIB, 32 * _KIB, 128 * _KIB, 512 * _KIB, _MIB, 2 * _MIB, 4 * _MIB, 8 * _MIB, 16 * _MIB, 25 * _MIB,
           64 * _MIB, 128 * _MIB)
-_SIZES_EMULATED = (8 * _KIB, 128 * _KIB, _MIB)  # a processor copies each byte, and its times say nothing of a GPU's
+_SIZES_EMULATED = (8 * _KIB, 128 * _KIB, _MIB)  # a processor copies each byte, so times say nothing about a GPU
 _ROUNDS, _REPLAYS, _IN_A_GRAPH = 5, 3, 8
 
 logger = logging.getLogger("commpool.torch")
 
 
-# By the group's name, and the least number of blocks.
+# By the group's name and the minimum number of blocks.
 _advice: dict[tuple[str, int], Advice] = {}
 
 
 def advise(group: Any = None, *, sizes: Optional[Sequence[int]] = None, blocks: int = 0) -> Advice:
-    """Measures all-reduces of a group in torch's memory and in windows; COLLECTIVE over the group at its first call.
+    """Measures all-reduces of a group in torch's memory and in windows. The first call is COLLECTIVE over the group.
 
         print(commpool.advise())
         with commpool.use_pool(pool, sizes=commpool.advise().sizes):
             ...
 
-    It takes a second or less, once in a process for each group: later calls return the same object. Each figure is the
+    It takes a second or less, once in a process for each group: later calls return the same object. Each time is the
     slowest rank's, so that all ranks choose the same.
 
     Args:
       group: None is the default group.
-      sizes: bytes to measure at; None: from 8 KiB to 128 MiB, on the emulator a few that are small.
-      blocks: those in windows go over a communicator beside the group's, whose kernels have at least so many blocks,
-        as `ddp` uses it. 0: over the group's own.
+      sizes: the bytes to measure at. None: from 8 KiB to 128 MiB; on the emulator a few small ones.
+      blocks: if not 0, the windows use a communicator beside the group's, whose kernels have at least so many blocks,
+        as in `ddp`. 0: they use the group's own.
     """
     group = _group.checked_group(group)
     blocks = index_of(blocks, "blocks", 31)
@@ -60,7 +60,7 @@ def advise(group: Any = None, *, sizes: Optional[Sequence[int]] = None, blocks: 
 
 
 def agreed(ranks: int, everywhere: Sequence[Sequence[Sequence[float]]], blocks: int = 0) -> Advice:
-    """The advice of what each rank measured: (bytes, plain, windows) by size."""
+    """The advice from each rank's measurements: (bytes, plain, windows) for each size."""
     rows = [Row(int(of_size[0][0]), max(row[1] for row in of_size), max(row[2] for row in of_size))
             for of_size in zip(*everywhere)]
     return Advice(ranks, tuple(rows), blocks)
@@ -68,7 +68,7 @@ def agreed(ranks: int, everywhere: Sequence[Sequence[Sequence[float]]], blocks: 
 
 def _measured(group: Any, sizes: Sequence[int], blocks: int) -> list[tuple[int, float, float]]:
     device = _group.device_of(group)
-    _group.communicator_of(group, device)  # says what to do where there is none
+    _group.communicator_of(group, device)  # raises with advice if there is none
     with torch.cuda.device(device), Pool("advise", symmetric_across=group, reserve=max(sizes)) as pool:
         rows = measured_rows(group, _beside.with_blocks(group, pool, blocks) if blocks else group, pool, sizes)
         torch.cuda.synchronize()
@@ -93,7 +93,7 @@ def _both(ways: Sequence[tuple[Any, torch.Tensor]]) -> tuple[float, float]:
 
 
 def _graph(group: Any, tensor: torch.Tensor) -> Callable[[], None]:
-    """All-reduces in a graph: submitted one by one, the host's time would hide the device's."""
+    """Captures all-reduces in a graph. If the host submitted them one by one, its time would hide the device's."""
     stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     graph = torch.cuda.CUDAGraph()
     stream.wait_stream(torch.cuda.current_stream())
@@ -111,7 +111,7 @@ def _microseconds(group: Any, replay: Callable[[], None]) -> float:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     dist.barrier(group)
     torch.cuda.synchronize()
-    replay()  # The ranks meet in it, and the host submits the next ones meanwhile.
+    replay()  # The ranks meet in it. Meanwhile the host submits the next ones.
     begin.record()
     for _ in range(_REPLAYS):
         replay()

@@ -1,4 +1,4 @@
-"""`empty` and `allocate` of commpool that know torch's scopes, streams and devices."""
+"""commpool's `empty` and `allocate`, which also know torch's scopes, streams and devices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _place(device: Optional[Device], stream: Stream) -> tuple[int, int]:
 
 def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None, *,
              alignment: Size = 1) -> commpool.Buffer:
-    """As commpool.allocate, from the innermost scope of torch's or of commpool's.
+    """Like commpool.allocate, but torch's scopes catch it too; the innermost scope wins.
 
     Args:
       stream: None is torch's current one.
@@ -39,7 +39,7 @@ def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None,
 
 def empty(shape: Union[int, tuple[int, ...]], dtype: Any = "float32", *, device: Optional[Device] = None,
           stream: Stream = None, pool: Optional[commpool.Pool] = None) -> commpool.Array:
-    """As commpool.empty, from the innermost scope of torch's or commpool's; device and stream are torch's current."""
+    """Like commpool.empty, but torch's scopes catch it too. Device and stream are torch's current ones."""
     if pool is not None and device is None:
         device = checked(pool, "empty").device
     number, handle = _place(device, stream)

@@ -1,4 +1,4 @@
-"""Process groups that stand beside another one: of the same ranks, with a communicator configured for one purpose."""
+"""Process groups beside another one: they have the same ranks, and a communicator with settings for one purpose."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ._fallback import fell_back
 
 _MOST_BLOCKS = 64  # NCCL's own limit
 _ZERO = 2  # NCCL_CTA_POLICY_ZERO
-_GATHER = "all_gather_single" if hasattr(dist, "all_gather_single") else "all_gather_into_tensor"  # its older name
+_GATHER = "all_gather_single" if hasattr(dist, "all_gather_single") else "all_gather_into_tensor"  # the older name
 _LEGACY_STREAMS = (0, 1)
 
-# By group, then by purpose: a second model uses the first one's.
+# By group, then by purpose: a second model uses the first one's group.
 _made: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
-# By pool: the names of the groups that it was registered with here.
+# By pool: the names of the groups that this module registered it with.
 _registered: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
 
 
 def group_beside(group: Any, pool: commpool.Pool, purpose: str, options: Any) -> Any:
-    """Such a group, which the pool is registered with. COLLECTIVE over the group.
+    """Makes such a group, and registers the pool with it. COLLECTIVE over the group.
 
     Args:
-      group: whose ranks it has. Its other collectives keep its own communicator.
+      group: the group with the ranks. Its other collectives keep its own communicator.
       pool: symmetric over these ranks.
-      purpose: says what it is for; groups of one purpose are one.
-      options: ProcessGroupNCCL's, for its communicator.
+      purpose: names the use. One group serves each purpose.
+      options: ProcessGroupNCCL's options for the new communicator.
     """
     of_group = _made.setdefault(group, {})
     made: Any = of_group.get(purpose)
@@ -48,7 +48,7 @@ def group_beside(group: Any, pool: commpool.Pool, purpose: str, options: Any) ->
 
 
 def take_from(pool: commpool.Pool, group: Any) -> list[Any]:
-    """The groups beside a group that a pool was registered with, which it forgets: their ranks are lost as well."""
+    """Forgets and returns the groups beside a group that a pool was registered with: their ranks are lost too."""
     known = _registered.get(pool, set())
     if not _group.is_member(group):
         return []
@@ -58,12 +58,13 @@ def take_from(pool: commpool.Pool, group: Any) -> list[Any]:
 
 
 def with_blocks(group: Any, pool: commpool.Pool, blocks: int) -> Any:
-    """A group whose communicator runs every collective's kernel in at least so many blocks, on as many SMs.
+    """A group whose communicator runs every collective's kernel in at least so many blocks, each on its own SM.
 
-    Where NCCL refuses such a communicator, which it does on all ranks, it is the group itself: counted, and said.
+    If NCCL refuses such a communicator, it does so on all ranks. Then this returns the group itself, counts it, and
+    warns.
     """
     options = dist.ProcessGroupNCCL.Options()
-    options.config.min_ctas, options.config.max_ctas = blocks, max(blocks, _MOST_BLOCKS)  # NCCL wants both or none
+    options.config.min_ctas, options.config.max_ctas = blocks, max(blocks, _MOST_BLOCKS)  # NCCL takes both or none
     try:
         return group_beside(group, pool, f"kernels of {blocks} blocks and more", options)
     except dist.DistBackendError as error:
@@ -73,10 +74,10 @@ def with_blocks(group: Any, pool: commpool.Pool, blocks: int) -> Any:
 
 
 def with_copy_engines(group: Any, pool: commpool.Pool) -> Any:
-    """A group on whose communicator NCCL gathers with copy engines: no SM is taken from the computation beside it.
+    """A group on whose communicator NCCL gathers with copy engines, so that it takes no SM from computations.
 
-    COLLECTIVE over the group. The other collectives of the group keep their own communicator: reductions are slower
-    where copy engines are preferred.
+    COLLECTIVE over the group. The group's other collectives keep their own communicator, because copy engines make
+    reductions slower.
     """
     return group_beside(group, pool, "all-gathers by copy engines", _copy_engines())
 
@@ -92,7 +93,7 @@ def _copy_engines() -> Any:
 
 
 def all_gather(output: torch.Tensor, shard: torch.Tensor, group: Any, asynchronous: bool) -> Any:
-    """Gathers over such a group; on a stream of its own where the current one is the legacy default stream.
+    """Gathers over such a group. If the current stream is the legacy default stream, it uses a stream of its own.
 
     NCCL cannot run copy engines there: cudaMemcpyBatchAsync refuses that stream.
     """

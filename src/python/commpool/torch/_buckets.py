@@ -1,4 +1,4 @@
-"""Which buckets DDP's gradients come in, and which of them lie in windows: what takes least time for this model."""
+"""Chooses DDP's gradient buckets, and which of them are in windows, for the shortest time with this model."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from commpool.sizes import format_size
 from ._advice import Advice, SizeRange, lies_in, text_of
 
 _MIB = 1 << 20
-_LARGEST = 25 * _MIB  # torch's own: larger ones would wait for more of backward
+_LARGEST = 25 * _MIB  # as in torch: larger buckets would wait for more of backward
 _EVERYTHING: SizeRange = (0, None)
 
 
 class Buckets(NamedTuple):
-    """How `ddp` cuts a model's gradients: the same on every rank.
+    """How `ddp` cuts a model's gradients. It is the same on every rank.
 
-    `nbytes` is a bucket's size, `windows` the sizes of those that lie in windows, `blocks` how many a kernel of their
-    communicator has at least (0: the group's own communicator); the microseconds are of all buckets' all-reduces, as
-    chosen and in torch's memory, where that was measured.
+    `nbytes` is a bucket's size. `windows` is the range of sizes in windows. `blocks` is the minimum number of blocks
+    for their communicator's kernels (0: the group's own communicator). The microseconds are the time of all buckets'
+    all-reduces, as chosen and in torch's memory, if that was measured.
     """
 
     nbytes: int
@@ -38,7 +38,7 @@ class Buckets(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """How many buckets lie where, and their bytes."""
+    """The number of buckets in each place, and their bytes."""
 
     in_windows: int
     window_bytes: int
@@ -47,14 +47,15 @@ class Placed(NamedTuple):
 
 
 def placed(buckets: Sequence[int], windows: Optional[SizeRange]) -> Placed:
-    """Of buckets of so many bytes."""
+    """Places buckets of these sizes."""
     inside = [nbytes for nbytes in buckets if lies_in(nbytes, windows)]
     outside = [nbytes for nbytes in buckets if not lies_in(nbytes, windows)]
     return Placed(len(inside), sum(inside), len(outside), sum(outside))
 
 
 def bucket_sizes(parameters: Sequence[torch.nn.Parameter], cap: int) -> list[int]:
-    """Bytes of the buckets that torch makes of them once it knows the order of backward, which is about the reverse."""
+    """The bytes of torch's buckets when it knows the order of backward, which is roughly the reverse of the
+    parameters'."""
     from torch._C._distributed_c10d import _compute_bucket_assignment_by_size
 
     backward: list[torch.Tensor] = [parameter for parameter in reversed(parameters) if parameter.requires_grad]
@@ -65,7 +66,7 @@ def bucket_sizes(parameters: Sequence[torch.nn.Parameter], cap: int) -> list[int
 
 
 def in_windows(parameters: Sequence[torch.nn.Parameter], advices: Sequence[Advice], nbytes: int) -> Buckets:
-    """Buckets of a size, all in windows, over the communicator that reduces them soonest. As `best`."""
+    """Buckets of a size, all in windows, over the communicator that reduces them fastest. Arguments as for `best`."""
     sizes = bucket_sizes(parameters, nbytes)
     soonest = min(advices, key=lambda advice: advice.microseconds(sizes, _EVERYTHING))
     return Buckets(nbytes, _EVERYTHING, soonest.blocks, soonest.microseconds(sizes, _EVERYTHING),
@@ -73,12 +74,12 @@ def in_windows(parameters: Sequence[torch.nn.Parameter], advices: Sequence[Advic
 
 
 def best(parameters: Sequence[torch.nn.Parameter], advices: Sequence[Advice], cap: Optional[int] = None) -> Buckets:
-    """What reduces all of a model's gradients soonest, of the ways that were measured; torch's own where none gains.
+    """The fastest measured way to reduce all of a model's gradients; torch's own if nothing gains.
 
     Args:
       parameters: the model's.
-      advices: of the group's communicator, and of others beside it.
-      cap: the size of a bucket, if it is given.
+      advices: for the group's communicator, and for others beside it.
+      cap: the size of a bucket, if the program gave it.
     """
     caps = [cap] if cap is not None else sorted({row.nbytes for advice in advices for row in advice.rows
                                                  if _MIB <= row.nbytes <= _LARGEST} | {_LARGEST}, reverse=True)

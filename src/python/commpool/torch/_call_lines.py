@@ -1,8 +1,9 @@
-"""Which Python line made the calls that a symmetric pool compares between its ranks.
+"""Finds the Python line of each call that a symmetric pool compares between its ranks.
 
-Off unless asked for (`Pool(..., call_lines=True)`, or COMMPOOL_TORCH_CALL_LINES=1 in the environment): a routed
-allocation of such a pool then costs some microseconds more. A divergence names the first call that differs by its
-number and bytes; what is kept here says where this rank made it.
+It is off unless a program asks for it (`Pool(..., call_lines=True)`, or COMMPOOL_TORCH_CALL_LINES=1 in the
+environment), because a routed allocation of such a pool then takes some microseconds more. When ranks diverge, the
+error names the first different call by its number and bytes. The lines that are kept here say where this rank made that
+call.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from . import _router
 
 _VARIABLE = "COMMPOOL_TORCH_CALL_LINES"
 _KEPT = 512
-_USERS = "the user's allocate function"  # as the library calls that of a UserBacking
+_USERS = "the user's allocate function"  # the library's name for the allocate function of a UserBacking
 _CALL = re.compile(r"allocate ([\d,]+) bytes?[^(]*\(call (\d+)\)")
 
 
@@ -36,7 +37,7 @@ class Call(NamedTuple):
 
 
 class _Calls:
-    """The last calls of one pool, in their order."""
+    """The latest calls of one pool, in order."""
 
     def __init__(self) -> None:
         self.owner = threading.get_ident()
@@ -52,7 +53,7 @@ _watched: dict[int, _Calls] = {}
 
 
 def wanted(asked: bool) -> bool:
-    """Whether lines are to be kept.
+    """Whether the lines must be kept.
 
     Raises:
       InvalidArgument: the variable is neither 0 nor 1.
@@ -64,7 +65,7 @@ def wanted(asked: bool) -> bool:
 
 
 def watch(pool: int) -> None:
-    """Keeps the lines of a pool from now on; it has to be new."""
+    """Keeps the lines of a pool from now on. The pool must be new."""
     _watched[pool] = _Calls()
     router = _router.loaded()
     if router is not None:
@@ -72,17 +73,17 @@ def watch(pool: int) -> None:
 
 
 def attach(router: _router.Router) -> None:
-    """The router asks this module where a call was made, and tells of calls once a pool is watched."""
+    """Lets the router ask this module where a call was made. The router reports calls once a pool is watched."""
     router.watch_calls(_on_call if _watched else _abi.TorchOnCall(), _explain)
 
 
 def forget(pool: int) -> None:
-    """The pool has ended."""
+    """Call it when the pool has ended."""
     _watched.pop(pool, None)
 
 
 def called(pool: int, nbytes: int = 0) -> None:
-    """A call of the pool's was made: an allocation, or a collective one."""
+    """Notes a call of the pool: an allocation, or a collective call."""
     calls = _watched.get(pool)
     if calls is not None:
         calls.add(nbytes, _line(sys._getframe().f_back, calls.owner))
@@ -96,18 +97,18 @@ def _of_the_program(frame: Optional[FrameType]) -> Optional[FrameType]:
 
 def _line(frame: Optional[FrameType], owner: int) -> str:
     found, where = _of_the_program(frame), ""
-    if found is None:  # autograd's thread runs no Python: what waits for it does
+    if found is None:  # autograd's thread runs no Python; the thread that waits for it does
         found, where = _of_the_program(sys._current_frames().get(owner)), "in what was called at "
     return f"{where}{found.f_code.co_filename}:{found.f_lineno}" if found is not None else "on a thread without Python"
 
 
 def explanation(pool: int, sentence: str) -> str:
-    """Where this rank made the call that a sentence names; empty where that is not known."""
+    """Where this rank made the call that a sentence names; empty if unknown."""
     calls = _watched.get(pool)
     named = [(int(nbytes.replace(",", "")), int(number)) for nbytes, number in _CALL.findall(sentence)]
     if calls is None:
         return f"{_VARIABLE}=1 in the environment names the Python line" if named else ""
-    # The sentence has a call of each of two ranks: this rank's is the one that it made at that place, or nearest to it.
+    # The sentence names one call of each of two ranks. This rank's call is the one nearest to that place.
     made = [(abs(call.number - number), call) for nbytes, number in named for call in calls.kept
             if call.nbytes == nbytes]
     if not made:
@@ -121,8 +122,8 @@ def _write_explanation(pool: int, sentence: bytes, text: int, room: int) -> None
     if _USERS in words:
         said = errors.what_was_raised()
         if errors.was_interrupted():
-            _thread.interrupt_main()  # once more, since torch raises its own error of this one
-        errors.forget_raised()  # torch raises what it is told; nobody else asks for the cause
+            _thread.interrupt_main()  # again, because torch raises its own error instead of this one
+        errors.forget_raised()  # torch raises its own error, so nobody asks for the cause
     else:
         said = explanation(pool, words)
     written = said.encode()[:room - 1] + b"\0"

@@ -1,4 +1,4 @@
-"""vLLM's CuMemAllocator, over pools of ours that sleep."""
+"""vLLM's CuMemAllocator over our pools, which can sleep."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from ._tagged_pools import TaggedPools, sleep_all
 
 
 class CuMemAllocator:
-    """`vllm.device_allocator.cumem.CuMemAllocator`: one for the process, from `get_instance`."""
+    """`vllm.device_allocator.cumem.CuMemAllocator`. The process has one; `get_instance` returns it."""
 
     instance: Optional[CuMemAllocator] = None
     default_tag = "default"
 
     def __init__(self) -> None:
-        """Of `get_instance` alone."""
+        """Only `get_instance` calls this."""
         self._pools = TaggedPools()
 
     @staticmethod
     def get_instance() -> CuMemAllocator:
-        """The process's one."""
+        """The one instance of the process."""
         if CuMemAllocator.instance is None:
             CuMemAllocator.instance = CuMemAllocator()
         return CuMemAllocator.instance
 
     @contextlib.contextmanager
     def use_memory_pool(self, tag: Optional[str] = None) -> Iterator[None]:
-        """What is made inside, for torch's current device, sleeps with the tag. At its end what is unused goes back."""
+        """Allocations inside, on torch's current device, sleep with the tag. At the end unused memory goes back."""
         tag = self.default_tag if tag is None else tag
         device = torch.cuda.current_device()
         pool = self._pools.awake((tag, device), f"cumem {tag}", device)
@@ -40,7 +40,7 @@ class CuMemAllocator:
         pool.trim()
 
     def sleep(self, offload_tags: Union[None, str, Sequence[str]] = None) -> None:
-        """Gives all memory back; what has one of the tags (by default the default one) is kept in pinned memory.
+        """Gives all memory back. Memory with one of the tags (by default the default tag) is kept in pinned memory.
 
         Raises:
           OutOfMemory: the host has no room for what is kept; what has room sleeps.
@@ -55,11 +55,11 @@ class CuMemAllocator:
         torch.cuda.empty_cache()
 
     def wake_up(self, tags: Optional[Sequence[str]] = None) -> None:
-        """Makes memory at the same addresses for these tags, or for all, with what was kept.
+        """Makes memory at the same addresses for these tags, or for all, and restores what was kept.
 
         Raises:
-          OutOfMemory: the device is full, a RuntimeError too. Tags that woke before are awake, the rest sleeps on with
-            what was kept: a second call goes on.
+          OutOfMemory: the device is full; it is a RuntimeError too. Tags that woke before it are awake. The rest sleeps
+            on with what was kept, and a second call continues.
         """
         for (tag, _), member in self._pools.each():
             if tags is None or tag in tags:

@@ -1,4 +1,4 @@
-"""DistributedDataParallel whose gradient buckets lie in windows, from the first step on."""
+"""DistributedDataParallel with its gradient buckets in windows from the first step on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ._windowed_ddp import WindowedDDP
 
 _MIB = 1 << 20
 _BLOCK = 512
-# NCCL gives a symmetric kernel about 7 blocks on H100 and H200, where it does not fill their links.
+# NCCL starts a symmetric kernel with about 7 blocks on H100 and H200, which do not fill the links.
 _MORE_BLOCKS = 16
 _SHARED = "models or options"
 
@@ -32,22 +32,22 @@ def ddp(net: torch.nn.Module, pool: commpool.Pool, *, bucket: Optional[Size] = N
 
         net = commpool.ddp(net, pool, device_ids=[rank])
 
-    COLLECTIVE over the process group. torch divides the gradients and sums them, for which NCCL has symmetric kernels.
-    With gradient_as_bucket_view, which is the default here, the gradients lie in the buckets, too. The pool holds them
-    once, and twice from the start of the step that moves them: so much is reserved. `ddp_release` ends it.
+    COLLECTIVE over the process group. torch divides the gradients and sums them, because NCCL has symmetric kernels for
+    sums. With gradient_as_bucket_view, the default here, the gradients are in the buckets too. The pool holds them
+    once, but twice during the step that moves them: so much is reserved. `ddp_release` ends it.
 
-    `advise` measures, and what takes least time for all of this model's buckets is chosen: their size, which sizes lie
-    in windows (others stay in torch's memory, such as an embedding that is larger than windows serve faster), and
-    whether they are reduced over a communicator of their own, whose kernels have more blocks. What is given is not
-    chosen; with both `bucket` and `blocks` nothing is measured. `net.buckets` says what was chosen, logger
-    "commpool.torch" prints it, `net.placed()` counts them.
+    `advise` measures, and the fastest choice for all buckets of this model is taken: their size, which sizes are in
+    windows (others stay in torch's memory, such as an embedding that is too large to gain), and whether they are
+    reduced over a communicator of their own with more blocks. It does not choose what the program gives; if the program
+    gives `bucket` and `blocks`, it measures nothing. `net.buckets` has the choice, logger "commpool.torch" prints it,
+    `net.placed()` counts the buckets.
 
     Args:
       net: the same on all ranks.
       pool: symmetric, and registered with the process group.
-      bucket: bytes of a bucket; all of them lie then in windows. None: what was found best.
-      blocks: how many blocks kernels have at least; 0 is NCCL's choice. None: what was found best.
-      options: as of DistributedDataParallel.
+      bucket: bytes of a bucket; then all buckets are in windows. None: the best size.
+      blocks: the minimum number of blocks in kernels; 0: NCCL chooses. None: the best number.
+      options: as for DistributedDataParallel.
 
     Raises:
       InvalidArgument: the pool has no windows, or lazy_bucket_allocation was asked for: its buckets move in each step.
@@ -82,7 +82,7 @@ def ddp(net: torch.nn.Module, pool: commpool.Pool, *, bucket: Optional[Size] = N
 
 def _buckets(net: torch.nn.Module, group: Any, nbytes: Optional[int], blocks: Optional[int],
              options: dict[str, Any]) -> Buckets:
-    """What was asked for or found best, which `options` then say."""
+    """The buckets that the program asked for, or the best ones. Puts their size into `options`."""
     if nbytes is not None and blocks is not None:
         buckets = Buckets(nbytes, blocks=blocks)
     else:
@@ -97,12 +97,12 @@ def _buckets(net: torch.nn.Module, group: Any, nbytes: Optional[int], blocks: Op
 
 
 def ddp_release(net: WindowedDDP, *, alive: bool = True) -> torch.nn.Module:
-    """Ends what `ddp` made, and returns the model that was wrapped: nothing of it lies in the pool any more.
+    """Ends what `ddp` made, and returns the original model. After that nothing of it is in the pool.
 
-    COLLECTIVE over the process group, between steps; before pool.close(). Gradients that lay in buckets move into
-    torch's memory. What torch's process group keeps of the last all-reduces is waited for.
+    COLLECTIVE over the process group, between steps, before pool.close(). Gradients in buckets move into torch's
+    memory. The call waits until torch's process group keeps nothing of the last all-reduces.
 
-    `alive=False` is for a group that was aborted after a loss: nothing is asked of the other ranks.
+    `alive=False` is for a group that was aborted after a loss: it asks nothing of the other ranks.
 
     Raises:
       FailedPrecondition: it was released before.
@@ -116,7 +116,7 @@ def _rounded(parameter: torch.nn.Parameter) -> int:
 
 
 def _fits(parameter: torch.nn.Parameter, windows: Optional[SizeRange]) -> bool:
-    """Whether it may lie in a window: a bucket is no smaller than any of its gradients."""
+    """Whether it may be in a window: a bucket is at least as large as each of its gradients."""
     return windows is not None and lies_in(max(parameter.numel() * parameter.itemsize, windows[0]), windows)
 
 

@@ -1,4 +1,4 @@
-"""Running out of memory, which is PyTorch's error as well where torch is in use."""
+"""Out-of-memory errors that are also PyTorch's, once torch is in use."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from commpool import StatusCode, errors
 
 
 class OutOfMemory(errors.OutOfMemory, torch.OutOfMemoryError, code=StatusCode.OUT_OF_MEMORY):
-    """What every call of commpool raises in place of `commpool.OutOfMemory` from now on."""
+    """Every call of commpool raises this instead of `commpool.OutOfMemory` from now on."""
 
 
 class Exhausted(errors.Exhausted, torch.OutOfMemoryError, code=StatusCode.EXHAUSTED):
-    """The same of `commpool.Exhausted`."""
+    """The same for `commpool.Exhausted`."""

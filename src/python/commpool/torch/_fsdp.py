@@ -1,4 +1,4 @@
-"""FSDP2 with its all-gathers in windows, by copy engines: beside them no SM is taken from the model's kernels."""
+"""FSDP2 with all-gathers in windows, by copy engines, so that they take no SM from the model's kernels."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ._fsdp_shards import Before, Shards, comm_of, live_at_once, sharded_modules
 from ._ring import Ring
 
 _Model = TypeVar("_Model", bound=torch.nn.Module)
-_INPUTS_AT_ONCE = 2  # one being reduced, one being filled
+_INPUTS_AT_ONCE = 2  # one is reduced while one is filled
 _SHARED = "models or settings"
 
 logger = logging.getLogger("commpool.torch")
 
 
 class WindowedAllGather:
-    """What FSDP2 asks for a buffer, and then to gather into it."""
+    """FSDP2 asks it for a buffer, and then to gather into that."""
 
     def __init__(self, ring: Ring, groups: dict[str, Any]) -> None:
         self.ring, self._groups = ring, groups
         self.before: list[Before] = []
-        self.watch: Any = None  # of modules that are sharded later
+        self.watch: Any = None  # for modules that are sharded later
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """The next buffer of the ring."""
@@ -37,7 +37,7 @@ class WindowedAllGather:
 
     def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any,
                  async_op: bool = False) -> Any:
-        """Gathers over the communicator that uses copy engines, for what lies in the ring alone."""
+        """Gathers over the communicator with copy engines, but only into the ring's buffers."""
         beside = self._groups.get(group.group_name)
         if beside is None or not self.ring.holds(output_tensor):
             raise errors.FailedPrecondition(f"an all-gather over group {group.group_name} was not there when the model "
@@ -46,9 +46,9 @@ class WindowedAllGather:
 
 
 class WindowedReduceScatter:
-    """The same of reduce-scatters: the input lies in a window, the sharded gradient in torch's memory.
+    """The same for reduce-scatters: the input is in a window, the sharded gradient in torch's memory.
 
-    The gradient lives until it is zeroed, so one ring would not hold those of a step.
+    The gradient lives until the program zeroes it, so one ring could not hold a step's gradients.
     """
 
     def __init__(self, ring: Ring) -> None:
@@ -56,7 +56,7 @@ class WindowedReduceScatter:
         self._elements = 0
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """FSDP2 asks for the input, then for the output, which is a part of its size."""
+        """FSDP2 asks for the input first, then for the output, which is smaller."""
         elements = math.prod(size)
         if 0 < elements < self._elements:
             self._elements = 0
@@ -81,16 +81,16 @@ def fsdp(model: _Model, pool: commpool.Pool, *, buffers: Optional[int] = None,
         model = commpool.fsdp(model, pool)
 
     COLLECTIVE over the pool's ranks, after the prefetch settings and before the first step. The all-gathers get a
-    communicator of their own that uses copy engines. The buffers are taken in turn, and stay in the pool until
-    `fsdp_release` or the model's end; logger "commpool.torch" says how large they are, as
-    `all_gather_ring(model).total_bytes` does.
+    communicator of their own, which uses copy engines. They use the buffers in turn. The buffers stay in the pool until
+    `fsdp_release` or the end of the model; logger "commpool.torch" prints their size, and
+    `all_gather_ring(model).total_bytes` returns it.
 
     Args:
       model: with FSDP2's modules. Each has the same parameters on all ranks.
       pool: symmetric, over the ranks that shard the model.
-      buffers: how many gathered modules there are at once. None: one more than are gathered ahead.
-      reduce_scatters: "pool" has their inputs in windows as well, and sums in place of averaging, for which NCCL has
-        symmetric kernels; the gradient is then divided by a kernel of torch.
+      buffers: the number of modules that are gathered at once. None: one more than FSDP2 gathers ahead.
+      reduce_scatters: "pool" puts their inputs into windows too. They sum instead of averaging, because NCCL has
+        symmetric kernels for sums; then a kernel of torch divides the gradient.
 
     Raises:
       InvalidArgument: the model is not sharded, or the pool is not symmetric.
@@ -125,7 +125,7 @@ def fsdp(model: _Model, pool: commpool.Pool, *, buffers: Optional[int] = None,
 
 
 def all_gather_ring(model: torch.nn.Module) -> Ring:
-    """The buffers of a model that `fsdp` returned: how many, how large, how often taken.
+    """The buffers of a model that `fsdp` returned: their number, their size, how often they were taken.
 
     Raises:
       FailedPrecondition: `fsdp` has not seen it.
@@ -134,9 +134,8 @@ def all_gather_ring(model: torch.nn.Module) -> Ring:
 
 
 def fsdp_release(model: torch.nn.Module) -> None:
-    """The model communicates as before `fsdp`, and its buffers go back to the pool: before pool.close().
-
-    On all ranks at the same place, between steps.
+    """Makes the model communicate as before `fsdp`; its buffers go back to the pool. Call it before pool.close(),
+    on all ranks at the same place, between steps.
     """
     comm = _comm_of(model)
     rings = {comm.ring, *(reduce.ring for reduce in _reducers(model))}
@@ -148,7 +147,7 @@ def fsdp_release(model: torch.nn.Module) -> None:
 
 
 def _refuse_later_ones(model: torch.nn.Module, _inputs: Any) -> None:
-    """What was sharded after the model was wrapped would gather in torch's memory, and take SMs, without a word."""
+    """Refuses modules that were sharded after the wrap: they would gather in torch's memory and take SMs, silently."""
     for of_torch, module in sharded_modules(model):
         if not isinstance(of_torch._all_gather_comm, WindowedAllGather):
             name = next(name for name, other in model.named_modules() if other is module)
@@ -170,7 +169,7 @@ def _comm_of(model: torch.nn.Module) -> WindowedAllGather:
 
 
 def _make_room(pool: commpool.Pool, sizes: Sequence[int]) -> None:
-    """One free piece for all: a symmetric pool grows in agreement only."""
+    """Makes one free piece for all buffers, because a symmetric pool grows only in agreement."""
     pool.reserve(sum((nbytes + 511) // 512 * 512 for nbytes in sizes))
 
 

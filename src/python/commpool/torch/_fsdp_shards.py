@@ -1,4 +1,5 @@
-"""What FSDP2 gathers and reduces of a model: read once, when it is wrapped, from the parameter groups of torch."""
+"""What FSDP2 gathers and reduces of a model. It is read from torch's parameter groups once, when the model is
+wrapped."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from commpool import errors
 
 @dataclasses.dataclass(frozen=True)
 class Shards:
-    """One FSDP module with parameters: the name of it, what it gathers, and over which process groups."""
+    """One FSDP module with parameters: its name, what it gathers, and over which process groups."""
 
     name: str
     module: Any
@@ -27,7 +28,7 @@ class Shards:
 
 
 def shards_of(model: torch.nn.Module) -> list[Shards]:
-    """Of every FSDP module, in the order of the modules.
+    """The shards of every FSDP module, in the order of the modules.
 
     Raises:
       InvalidArgument: no module of it was sharded.
@@ -48,7 +49,7 @@ def shards_of(model: torch.nn.Module) -> list[Shards]:
 
 
 def live_at_once(model: torch.nn.Module) -> int:
-    """How many gathered buffers FSDP2 has at a time: one in use beside as many as are gathered ahead.
+    """The number of gathered buffers that FSDP2 has at a time: one in use, and those that it gathers ahead.
 
     Without settings of the program it gathers one module ahead.
     """
@@ -93,7 +94,8 @@ def _shards(name: str, module: Any, of_torch: Any) -> Shards:
 
 
 def _width(parameter: Any, wanted: Any) -> int:
-    """Bytes of an element that is converted to a type; at most so many, where the parameter converts itself."""
+    """The bytes of an element after its conversion to a type. If the parameter converts itself, this is an upper
+    bound."""
     own: torch.dtype = parameter.sharded_param.dtype
     if wanted is None or not own.is_floating_point:
         return own.itemsize
@@ -102,7 +104,7 @@ def _width(parameter: Any, wanted: Any) -> int:
 
 
 def sharded_modules(model: torch.nn.Module) -> Iterator[tuple[Any, torch.nn.Module]]:
-    """Every parameter group of torch's, and its module: in some microseconds, for each step does it."""
+    """Every parameter group of torch and its module. It takes some microseconds, because each step calls it."""
     for module in model.modules():
         state = getattr(type(module), "_get_fsdp_state", None)
         if state is not None:
@@ -111,12 +113,12 @@ def sharded_modules(model: torch.nn.Module) -> Iterator[tuple[Any, torch.nn.Modu
 
 
 def comm_of(model: torch.nn.Module) -> Any:
-    """The communication object that gathers for the model's first sharded module; None where there is none."""
+    """The communication object that gathers for the first sharded module; None if there is none."""
     return next((of_torch._all_gather_comm for of_torch, _ in sharded_modules(model)), None)
 
 
 class Before:
-    """How a module communicated before it was wrapped."""
+    """How a module communicated before `fsdp` wrapped it."""
 
     def __init__(self, of_torch: Any) -> None:
         self._of_torch = of_torch
@@ -124,6 +126,6 @@ class Before:
                       for name in ("_all_gather_comm", "_reduce_scatter_comm", "force_sum_reduction_for_comms")}
 
     def restore(self) -> None:
-        """So it does again."""
+        """Makes it communicate so again."""
         for name, value in self._kept.items():
             setattr(self._of_torch, name, value)

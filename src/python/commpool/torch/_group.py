@@ -1,4 +1,4 @@
-"""Process groups as communicators, their stores as a way to agree, and what their ranks have to share."""
+"""Process groups as communicators, agreement through their stores, and data that their ranks share."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _pools_over: collections.Counter[str] = collections.Counter()
 
 
 def is_member(communicator: Any) -> bool:
-    """Whether it is a process group that this rank is in."""
+    """Whether it is a process group with this rank in it."""
     return dist.is_available() and isinstance(communicator, dist.ProcessGroup)
 
 
 def is_group(communicator: Any) -> bool:
-    """Whether it is a process group, or what torch gives ranks that are not in one."""
+    """Whether it is a process group, or torch's value for ranks that are not in one."""
     return is_member(communicator) or (communicator is not None and or_none(communicator) is None)
 
 
@@ -46,7 +46,7 @@ def backend_of(group: Any, device: int) -> Any:
 
 
 def device_of(group: Any) -> int:
-    """The device of this rank in the group: the one that it was made for, else torch's current one."""
+    """The device of this rank in the group: the one that the group was made for, else torch's current one."""
     bound = getattr(group, "bound_device_id", None)
     return bound.index if bound is not None and bound.index is not None else torch.cuda.current_device()
 
@@ -79,7 +79,7 @@ def _not_yet(group: Any, device: int, why: str) -> errors.FailedPrecondition:
 
 
 def or_none(communicator: Any) -> Any:
-    """None for what torch gives ranks that are not in a group: so commpool names a communicator that a rank lacks."""
+    """Turns torch's value for ranks that are not in a group into None, which stands for a missing communicator."""
     absent = dist.GroupMember.NON_GROUP_MEMBER if dist.is_available() else None
     return None if communicator is absent else communicator
 
@@ -89,15 +89,15 @@ def _source(communicator: Any, device: Optional[int]) -> Optional[int]:
 
 
 def learn_groups() -> None:
-    """Lets every call of commpool that takes a communicator take a group."""
+    """Lets every function of commpool that takes a communicator take a group too."""
     add_communicator_source(_source)
 
 
 def store_agreement(group: Any, deadline_ms: Optional[int] = None) -> Agreement:
-    """The ranks of a pool agree over the group's store, in place of TCP connections of their own. Without a deadline it
-    is the pools' own; so it is with one that is none, which the pool refuses over this agreement.
+    """Lets the ranks of a pool agree through the group's store instead of TCP connections. Without a deadline, or with
+    an invalid one, it uses the pools' default; the pool refuses an invalid one over this agreement.
 
-    Every rank makes its pools over the group in one order: so the n-th pool is the same one everywhere.
+    Every rank makes its pools over the group in the same order, so the n-th pool is the same one everywhere.
     """
     name = group.group_name
     _pools_over[name] += 1
@@ -124,7 +124,7 @@ def _gatherer(store: Any, rank: int, ranks: int, deadline: datetime.timedelta) -
             except (dist.DistStoreError, RuntimeError) as error:
                 raise RankMissing(other) from error
             parts.append(store.get(f"{rounds}/{other}"))
-        # All have sent this round, so all have read the one before.
+        # All ranks have sent this round, so all have read the round before.
         store.delete_key(f"{rounds - 1}/{rank}")
         return parts
 
@@ -147,13 +147,13 @@ def checked_group(group: Any) -> Any:
 
 
 def check_windows(pool: commpool.Pool, taker: str, across: str = "group") -> None:
-    """Raises InvalidArgument where a pool is none, or not symmetric, and says across what it is to be."""
+    """Raises InvalidArgument if it is not a symmetric pool. The message says what the pool must be symmetric across."""
     if checked(pool, taker).mode != "symmetric":
         raise errors.InvalidArgument(f"{pool!r} has no windows: make it with symmetric_across={across}")
 
 
 def gathered(group: Any, said: Any) -> list[Any]:
-    """What every rank says, rank 0 first: anything that JSON holds.
+    """Returns what every rank says, rank 0 first. It can be anything that JSON can hold.
 
     Raises:
       RankMissing: a rank did not come.
@@ -163,7 +163,7 @@ def gathered(group: Any, said: Any) -> list[Any]:
 
 
 def same_everywhere(group: Any, what: str, lines: Sequence[str]) -> None:
-    """Compares lines that describe something, on all ranks: the same error on each where one differs.
+    """Compares lines of text on all ranks. If a line differs, every rank raises the same error.
 
     Raises:
       Disagreement: it names the first line that differs, and both ranks.
@@ -181,5 +181,5 @@ def same_everywhere(group: Any, what: str, lines: Sequence[str]) -> None:
 
 
 def refuse(group: Any, what: str, why: Exception) -> None:
-    """`same_everywhere` of a rank that cannot say what it has: the other ranks, who are there, hear why not."""
+    """Takes part in `same_everywhere` for a rank with wrong arguments. The other ranks wait there, and hear why."""
     same_everywhere(checked_group(group), what, [f"refused, for {why}"])

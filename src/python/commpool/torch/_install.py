@@ -1,4 +1,4 @@
-"""Puts the router in front of torch's allocator, and takes it away again."""
+"""Puts the router in front of torch's allocator, and removes it again."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from commpool.pool import checked
 from . import _call_lines, _router
 from ._router import Router
 
-# Of history that was asked for before the router came: torch does not tell how many events were asked for.
+# For history that the program asked for before the router came: torch does not tell the number of events.
 _EVENTS = 100_000
 _lock = threading.Lock()
-# Pools that are the whole allocator: torch may ask them as long as the process lives.
+# Pools that are the whole allocator. torch may use them as long as the process lives.
 _defaults: dict[int, commpool.Pool] = {}
 
 
 def ensure_installed() -> Optional[Router]:
-    """The router, in place; None where there is none and MemPools have to do."""
+    """The router, installed; None if there is none, so that MemPools must do."""
     router = _router.router()
     if router is not None and not router.installed():
         install()
@@ -32,16 +32,16 @@ def ensure_installed() -> Optional[Router]:
 
 
 def introduce(router: Router, pool: commpool.Pool) -> None:
-    """torch's statistics, snapshots and empty_cache cover the pool from now on."""
+    """From now on torch's statistics, snapshots and empty_cache cover the pool."""
     router.check(router.know_pool(pool.handle, pool.device, pool.mode == "symmetric"))
     router.check(router.keep(pool.handle, getattr(pool, "kept_bytes", 0)))
 
 
 def _record_from_now_on(router: Router) -> None:
-    """History that torch records since before the router came is recorded of our pools too, with stacks of Python."""
+    """If torch has recorded history since before the router came, records it for our pools too, with Python stacks."""
     if not router.check(router.misses_history()):
         return
-    router.record_ours_only(1)  # torch's own goes on as it was set: the call is ended before torch begins anew
+    router.record_ours_only(1)  # torch's own history continues unchanged: the call ends before torch would start anew
     try:
         with contextlib.suppress(RuntimeError):
             torch.cuda.memory._record_memory_history("all", stacks="python", max_entries=_EVENTS)
@@ -53,17 +53,17 @@ def _record_from_now_on(router: Router) -> None:
 
 
 def install(default: Union[None, commpool.Pool, Iterable[commpool.Pool]] = None) -> bool:
-    """Puts the router in front of torch's allocator: at any time, also when tensors exist. Idempotent.
+    """Puts the router in front of torch's allocator, at any time, even when tensors exist. A second call is allowed.
 
-    `use_pool` and `mem_pool` do it themselves. Torch's statistics, snapshots, errors, graphs and `empty_cache` go on,
-    and cover our pools too.
+    `use_pool` and `mem_pool` call it. Torch's statistics, snapshots, errors, graphs and `empty_cache` still work, and
+    cover our pools too.
 
     Args:
-      default: a pool, or several of different devices, that serve all tensors of their devices outside of scopes:
-        the whole allocator. What torch's own graphs and MemPools catch stays torch's.
+      default: a pool, or several for different devices. They serve all tensors of their devices outside of scopes, as
+        the whole allocator. Torch still serves what its own graphs and MemPools catch.
 
     Returns:
-      False where there is no binary for this torch and no compiler: then scopes fall back to torch's MemPools.
+      False if there is no binary for this torch and no compiler. Scopes then use torch's MemPools.
     """
     given = default if isinstance(default, Iterable) else [] if default is None else [default]
     pools = [checked(pool, "install") for pool in given]
@@ -89,11 +89,11 @@ def install(default: Union[None, commpool.Pool, Iterable[commpool.Pool]] = None)
 
 
 def uninstall() -> bool:
-    """Routes nothing any more: new tensors are torch's own. Those that exist keep their deleter.
+    """Stops routing: new tensors are torch's own. Existing tensors keep their deleter.
 
     Returns:
-      True where torch has its own allocator again; False where blocks of ours are alive: then the router stays, as a
-      forwarder, so that they find their way back. Call it again when they are gone.
+      True if torch has its own allocator again. False if blocks of ours are alive: the router then stays and only
+      forwards, so that they can be freed. Call it again when they are gone.
     """
     router = _router.loaded()
     if router is None:

@@ -1,4 +1,4 @@
-"""Megatron-LM's nccl_allocator, over pools of ours: `dropins` has these names."""
+"""Megatron-LM's nccl_allocator over our pools. `dropins` offers these names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._scope import use_pool
 
 
 def init() -> None:
-    """Compiles nothing, and leaves the environment alone: NCCL_NVLS_ENABLE and torch's hooks stay the user's."""
+    """Compiles nothing, and changes no environment variable: NCCL_NVLS_ENABLE and torch's hooks stay the user's."""
     ensure_installed()
 
 
@@ -26,10 +26,10 @@ def create_nccl_mem_pool(symmetric: Optional[bool] = None, group: Any = None, de
     """A pool for user buffers (nccl_ub).
 
     Args:
-      symmetric: windows; else ordinary registrations, made where NCCL can be asked: at the end of a context.
-      group: None is the default group; it has all ranks of the groups that are registered later.
+      symmetric: windows; else ordinary registrations, made at the end of a context, where NCCL may be called.
+      group: None is the default group. It has all ranks of the groups that are registered later.
       device: None is the group's.
-      reserve: what a symmetric pool has at once; it grows in agreement only.
+      reserve: what a symmetric pool has at once; it grows only in agreement.
     """
     group = _group.checked_group(group)
     if symmetric:
@@ -38,10 +38,10 @@ def create_nccl_mem_pool(symmetric: Optional[bool] = None, group: Any = None, de
 
 
 def register_mem_pool(pool: commpool.Pool, group: Any, symmetric: bool = True) -> None:
-    """Registers what the pool has, and will have, with a group; again, what has come since.
+    """Registers the pool's memory, now and later, with a group. A second call registers what has come since.
 
-    Of a symmetric pool all ranks call it: each with a group that it is in, or with what `new_group` gave it. Whether
-    there are windows is decided where the pool is made: without them `symmetric` falls back, and is counted.
+    For a symmetric pool all ranks call it: each with a group that it is in, or with what `new_group` returned. Only the
+    creation of the pool decides about windows: without them `symmetric` is a second choice, and is counted.
     """
     if symmetric and pool.mode != "symmetric":
         fell_back("nccl_ub without windows", f"{pool!r} has no windows, and is registered as ordinary buffers: make it "
@@ -52,15 +52,16 @@ def register_mem_pool(pool: commpool.Pool, group: Any, symmetric: bool = True) -
 
 
 def deregister_mem_pool(pool: commpool.Pool, group: Any) -> None:
-    """Ends the pool's registrations with a group, before it is destroyed; collective as above."""
+    """Ends the pool's registrations with a group, before the group is destroyed. It is collective as above."""
     pool.deregister(group)
 
 
 class MemPoolAllocatorWithoutRegistration:
-    """`with MemPoolAllocatorWithoutRegistration(pool):` around what makes the buffers; `register_mem_pool` follows."""
+    """Use `with MemPoolAllocatorWithoutRegistration(pool):` around the code that makes the buffers, then
+    `register_mem_pool`."""
 
     def __init__(self, pool: commpool.Pool) -> None:
-        """A pool of `create_nccl_mem_pool`."""
+        """Takes a pool of `create_nccl_mem_pool`."""
         self.pool = pool
         self._scope: Any = use_pool(pool)
 
@@ -72,10 +73,10 @@ class MemPoolAllocatorWithoutRegistration:
 
 
 class MultiGroupMemPoolAllocator(MemPoolAllocatorWithoutRegistration):
-    """The same, registered with several groups at its end, in their order."""
+    """The same, but its end registers the pool with several groups, in their order."""
 
     def __init__(self, pool: commpool.Pool, groups: Sequence[Any], symmetric: bool = True) -> None:
-        """`groups` are those that this rank is in, as many on each rank."""
+        """`groups` are the groups with this rank; each rank has the same number."""
         for group in groups:
             if not _group.is_group(group):
                 raise errors.InvalidArgument(f"{group!r} is no process group")
@@ -90,7 +91,7 @@ class MultiGroupMemPoolAllocator(MemPoolAllocatorWithoutRegistration):
 
 
 class nccl_mem(MultiGroupMemPoolAllocator):
-    """`with nccl_mem(pool, group=group):` around what makes the buffers; they are registered after."""
+    """Use `with nccl_mem(pool, group=group):` around the code that makes the buffers. Its end registers them."""
 
     def __init__(self, pool: commpool.Pool, enabled: bool = True, device: Any = None, group: Any = None,
                  symmetric: bool = True) -> None:

@@ -1,4 +1,5 @@
-"""torch.cuda.MemPool objects on our pools: for use_mem_pool, torch.compile, graphs, vLLM's and SGLang's contexts."""
+"""torch.cuda.MemPool objects over our pools: for use_mem_pool, torch.compile, graphs, and contexts of vLLM and
+SGLang."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _WHY_NO_WINDOWS = ("a torch.cuda.MemPool allocates whenever one rank runs short,
 
 
 class MemPoolOptions(PoolOptions, total=False):
-    """What `mem_pool` makes a pool of: all of Pool's but a home communicator."""
+    """The options of a pool that `mem_pool` makes: all of Pool's, except a home communicator."""
 
     name: str
     device: Optional[Device]
@@ -32,7 +33,7 @@ class MemPoolOptions(PoolOptions, total=False):
 
 
 def mem_pool(pool: Optional[commpool.Pool] = None, **options: Unpack[MemPoolOptions]) -> torch.cuda.MemPool:
-    """A real torch.cuda.MemPool whose memory is that of a pool of ours.
+    """A real torch.cuda.MemPool with the memory of one of our pools.
 
         with torch.cuda.use_mem_pool(commpool.mem_pool(pool)):
             ...
@@ -51,7 +52,7 @@ def mem_pool(pool: Optional[commpool.Pool] = None, **options: Unpack[MemPoolOpti
     if options.get("symmetric_across") is not None or (pool is not None and pool.mode == "symmetric"):
         raise errors.NotSupported(f"no MemPool has windows: {_WHY_NO_WINDOWS}")
     if pool is None:
-        from ._pool import Pool  # which needs scopes, and those this
+        from ._pool import Pool  # Pool needs scopes, and scopes need this module
 
         options.setdefault("name", "mem_pool")
         pool = Pool(**options)
@@ -72,7 +73,7 @@ def mem_pool(pool: Optional[commpool.Pool] = None, **options: Unpack[MemPoolOpti
 
 
 def _over_functions(pool: commpool.Pool) -> torch.cuda.MemPool:
-    """By a pair of C functions of the library: torch's own caching above them."""
+    """Uses a pair of the library's C functions, below torch's own cache."""
     if pool.mode != "fixed":
         raise errors.NotSupported(f"without the router a MemPool needs a fixed pool, and {pool!r} is not: {reason()}")
     fell_back("MemPool over functions",

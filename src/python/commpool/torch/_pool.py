@@ -1,4 +1,4 @@
-"""Pool for torch: of torch's devices, over process groups, and known to torch's statistics."""
+"""Pool for torch: on torch's devices, over process groups, and included in torch's statistics."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _OUTSIDE_OF_THE_SEQUENCE = (library.pools_verify, library.pools_rehome, library.
 
 
 class Pool(commpool.Pool):
-    """As commpool.Pool, for torch's tensors.
+    """Like commpool.Pool, but for torch's tensors.
 
         pool = commpool.Pool(symmetric_across=dist.group.WORLD, reserve="2GiB")
         with commpool.use_pool(pool):
             ...
 
     `device` is by default the group's, else torch's current one. `symmetric_across`, `register_with`, `deregister`,
-    `abandon` and `rehome` take process groups. Ranks agree over TCP, or with `agreement="store"` over the
-    group's store.
-    Where torch's backend tells of an abort before it (`abandons_itself`) the pool abandons its communicator then.
+    `abandon` and `rehome` take process groups. Ranks agree over TCP, or through the group's store with
+    `agreement="store"`. If torch's backend has a hook for aborts (`abandons_itself`), the pool abandons its
+    communicator before an abort.
 
-    With `call_lines=True` a divergence names the Python line of the first call that differs: a routed allocation then
-    costs some microseconds more.
+    With `call_lines=True`, the error of diverged ranks names the Python line of the first call that differs. A routed
+    allocation then takes some microseconds more.
     """
 
     __slots__ = ("abandons_itself", "kept_bytes", "_keeps_lines")
@@ -46,7 +46,7 @@ class Pool(commpool.Pool):
     def __init__(self, name: str = "pool", *, device: Optional[Device] = None, symmetric_across: Communicator = None,
                  reserve: Optional[Size] = None, agreement: AgreementWord = "tcp", call_lines: bool = False,
                  **options: Unpack[PoolOptions]) -> None:
-        """Makes the pool. `options` are commpool.Pool's, which says what they are and what it raises.
+        """Makes the pool. `options` are those of commpool.Pool, which also says what it raises.
 
         Args:
           agreement: how the ranks of a symmetric pool agree.
@@ -85,7 +85,7 @@ class Pool(commpool.Pool):
 
     def _collective(self, call: Any, *arguments: Any,
                     communicators: Optional[Sequence[Communicator]] = None) -> None:
-        """Counts what the ranks compare; where they differ the error says which line was the first."""
+        """Counts the calls that the ranks compare. If they differ, the error names the line of the first one."""
         own = None if communicators is None else [_group.or_none(communicator) for communicator in communicators]
         try:
             super()._collective(call, *arguments, communicators=own)
@@ -96,7 +96,8 @@ class Pool(commpool.Pool):
             _call_lines.called(self.handle)
 
     def reserve(self, size: Size) -> None:
-        """Makes free memory for at least `size` in one piece; torch.cuda.empty_cache leaves the pool what it has then.
+        """Makes free memory for at least `size` in one piece. torch.cuda.empty_cache then leaves this memory in the
+        pool.
         """
         super().reserve(size)
         self._keep(self.stats().reserved_bytes.current)
@@ -115,7 +116,7 @@ class Pool(commpool.Pool):
 
     def abandon(self, communicator: Communicator, *, alive: bool = True) -> None:
         """After a loss, before a group is aborted: ends this rank's registrations with it, and with the communicators
-        that `fsdp` and `ddp` made beside it, whose ranks are the same.
+        that `fsdp` and `ddp` made beside it, because they have the same ranks.
         """
         super().abandon(communicator, alive=alive)
         for made in _beside.take_from(self, communicator):
@@ -124,10 +125,10 @@ class Pool(commpool.Pool):
     def close(self) -> None:
         """The clean end: deregisters everywhere and gives memory back. Collective for symmetric pools.
 
-        cuBLAS workspaces that lie in the pool, as what a backward() in a scope leaves behind, are given back first.
+        It first frees cuBLAS workspaces in the pool, such as those that a backward() in a scope has left.
 
         Raises:
-          FailedPrecondition: tensors are alive, those of collectives that nobody waited for included.
+          FailedPrecondition: tensors are alive. Collectives that nobody waited for keep tensors too.
         """
         _drop_workspaces(self)
         try:
@@ -137,7 +138,7 @@ class Pool(commpool.Pool):
 
 
 def _kept_by_torch(pool: commpool.Pool) -> str:
-    """Where tensors may be that a program has dropped; nothing where it cannot be that."""
+    """Where tensors may be that the program has dropped; empty if that cannot be the reason."""
     blocks = pool.stats().allocated_blocks.current
     if not blocks or not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return ""

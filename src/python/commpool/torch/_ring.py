@@ -1,4 +1,4 @@
-"""Buffers in a pool that collectives use in turn: which comes next depends on how many were taken, on nothing else."""
+"""Buffers in a pool that collectives use in turn. Which one is next depends only on how many were taken."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from commpool.sizes import format_size
 
 
 def bytes_of(pool: commpool.Pool, nbytes: int) -> torch.Tensor:
-    """Memory of a pool as a tensor of bytes: it goes back with the last tensor over it."""
+    """Memory of a pool as a tensor of bytes. It goes back with the last tensor over it."""
     stream = torch.cuda.current_stream(pool.device)
     made: torch.Tensor = from_dlpack(arrays.empty(nbytes, "uint8", device=pool.device, stream=stream, pool=pool))
     return made
 
 
 class _Buffer:
-    """Memory that lasts, and whether anybody has a tensor over it."""
+    """Memory that stays, and knows whether a tensor is over it."""
 
     def __init__(self, pool: commpool.Pool, nbytes: int) -> None:
         self.stream = torch.cuda.current_stream(pool.device)
@@ -34,13 +34,13 @@ class _Buffer:
         return self._count() > self._users
 
     def move_to(self, stream: torch.cuda.Stream) -> None:
-        """Its next user works on `stream`: behind what the last one's did."""
+        """Its next user works on `stream`, after the work of its last user."""
         stream.wait_stream(self.stream)
         commpool.record_stream(self.memory, stream)
         self.stream = stream
 
     def tensor(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
-        """A new tensor over the first bytes of a buffer that nobody uses."""
+        """A new tensor over the first bytes of an unused buffer."""
         shape = self._shapes.get((elements, dtype))
         if shape is None:
             with torch.no_grad():
@@ -53,35 +53,35 @@ class _Buffer:
 class Ring:
     """A number of equal buffers that are taken in turn.
 
-    Ranks that take them in one order get equal offsets, whatever the timing on each. A buffer is free again when its
-    last tensor is gone, and may then be written on the stream that it was taken on, as memory of torch's allocator may.
+    If all ranks take them in the same order, they get equal offsets, whatever the timing on each. A buffer is free when
+    its last tensor is gone. As with torch's allocator, the stream that took it may then write to it again.
     """
 
     def __init__(self, pool: commpool.Pool, what: str, buffers: int, nbytes: int) -> None:
-        """Takes the memory from the pool; for a symmetric pool at the same place on all ranks."""
+        """Takes the memory from the pool. For a symmetric pool, every rank must call it at the same place."""
         self.pool, self.what, self.nbytes, self.taken, self._device = pool, what, nbytes, 0, pool.device
         self._buffers = [_Buffer(pool, nbytes) for _ in range(buffers)]
         self._pointers = frozenset(buffer.memory.data_ptr() for buffer in self._buffers)
 
     @property
     def buffers(self) -> int:
-        """How many there are."""
+        """The number of buffers."""
         return len(self._buffers)
 
     @property
     def total_bytes(self) -> int:
-        """What the ring holds of its pool, always."""
+        """The bytes of the pool that the ring always holds."""
         return self.nbytes * len(self._buffers)
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor begins where one of the buffers does."""
+        """Whether a tensor begins at the start of a buffer."""
         return tensor.data_ptr() in self._pointers
 
     def take(self, elements: int, dtype: torch.dtype) -> torch.Tensor:
         """A tensor over the next buffer, for work on the current stream.
 
         Raises:
-          FailedPrecondition: the buffer is still in use, or too small. All ranks of one program see the same.
+          FailedPrecondition: the buffer is still in use, or too small. All ranks of one program get the same error.
         """
         nbytes = elements * dtype.itemsize
         if nbytes > self.nbytes:

@@ -1,8 +1,7 @@
-"""The router's binary: found or compiled, refused where it is for another torch, and its functions bound.
+"""The router's binary: finds or compiles it, refuses one for another torch, and binds its functions.
 
-Where the wheel has none for the torch that is installed it is compiled, in seconds, once. It is kept in a private
-folder (`COMMPOOL_CACHE`, else ~/.cache/commpool) under a name that holds torch's version, its C++ ABI and a hash of the
-router's sources.
+If the wheel has none for the installed torch, it is compiled: in seconds, once. A private folder (`COMMPOOL_CACHE`,
+else ~/.cache/commpool) keeps it; its name has torch's version, torch's C++ ABI and a hash of the router's sources.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _OLDEST = (2, 9)
 _TORCH = pathlib.Path(torch.__file__).resolve().parent
 _SEVERAL = "src/adapters/torch/router_all.cc"
 _HEADER = "include/commpool/commpool.h"
-# A router has to throw what torch catches.
+# A router must throw what torch catches.
 _THROWS = """
 import torch, commpool.torch as commpool
 pool = commpool.Pool("trial", limit="2MiB")
@@ -37,12 +36,12 @@ except torch.OutOfMemoryError:
 
 
 def version_of_torch() -> str:
-    """ "2.11": what a binary serves."""
+    """Such as "2.11": the torch that a binary is for."""
     return ".".join(torch.__version__.split(".")[:2])
 
 
 class Router:
-    """The functions of a router's binary, by the names of surface.h without their prefix."""
+    """The functions of a router's binary, named as in surface.h without their prefix."""
 
     def __init__(self, path: pathlib.Path) -> None:
         """Loads it.
@@ -52,8 +51,8 @@ class Router:
         """
         needed = f"torch {version_of_torch()} is installed"
         try:
-            # It asks for no library of torch's (_flags.py): those that torch has loaded are found by their names from
-            # now on. Itself with RTLD_LOCAL: nothing else is to bind its names.
+            # The binary names no library of torch's (_flags.py), so these names make the loaded libraries visible from
+            # now on. The binary itself is RTLD_LOCAL, so that nothing else binds its names.
             for name in _flags.TORCHS:
                 ctypes.CDLL(str(_TORCH / "lib" / name), mode=os.RTLD_NOLOAD | os.RTLD_GLOBAL | os.RTLD_NOW)
             self._binary = ctypes.PyDLL(str(path))
@@ -71,7 +70,7 @@ class Router:
             fast.route_by(*(ctypes.cast(function, ctypes.c_void_p).value
                             for function in (self.scope_begin, self.scope_end)))
         for status, kind in errors.kinds().items():
-            if issubclass(kind, RuntimeError):  # as all of torch's are
+            if issubclass(kind, RuntimeError):  # all of torch's errors are
                 self.raise_as(status, id(for_ever(kind)))
         self.path = path
 
@@ -84,14 +83,14 @@ class Router:
         raise AttributeError(f"the router has no {name}")
 
     def check(self, result: int) -> int:
-        """Raises what a function that returned a negative number said."""
+        """Raises the error of a function that returned a negative number."""
         if result < 0:
             raise errors.FailedPrecondition(self.last_error().decode("utf-8", "replace"))
         return result
 
 
 def _sources() -> Optional[pathlib.Path]:
-    """The folder below which the router's sources lie: the wheel's or a checkout's; None where there are none."""
+    """The folder above the router's sources, in the wheel or in a checkout; None if there are no sources."""
     here = pathlib.Path(__file__).resolve()
     return next((root for root in (here.parent / "router", *here.parents[4:5])
                  if (root / _SEVERAL).exists() and (root / _HEADER).exists()), None)
@@ -103,7 +102,7 @@ def _files(root: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _build() -> pathlib.Path:
-    """The binary for this torch, compiled where it is not kept already.
+    """Returns the binary for this torch. Compiles it if it is missing.
 
     Raises:
       CannotBuild: with the reason.
@@ -131,7 +130,7 @@ def _find() -> pathlib.Path:
     """The binary to load.
 
     Raises:
-      _compile.CannotBuild: there is none, and none can be made.
+      _compile.CannotBuild: there is none, and it cannot be made.
     """
     asked = os.environ.get(_VARIABLE)
     if asked:
@@ -148,7 +147,7 @@ def _refuse_unknown_torch() -> None:
 
 @functools.lru_cache(maxsize=None)
 def _load() -> tuple[Optional[Router], str]:
-    """At most one router a process; None where there is none, with the reason."""
+    """Loads at most one router in a process. Returns None and the reason if there is none."""
     _refuse_unknown_torch()
     try:
         return Router(_find()), ""
@@ -162,12 +161,12 @@ def router() -> Optional[Router]:
 
 
 def loaded() -> Optional[Router]:
-    """The router where it was asked for before: nothing is compiled for this question."""
+    """The router, if it was asked for before. This call compiles nothing."""
     return _load()[0] if _load.cache_info().currsize else None
 
 
 def reason() -> str:
-    """Why there is no router, which was asked for."""
+    """The reason why there is no router."""
     return _load()[1]
 
 

@@ -1,4 +1,4 @@
-"""Scopes: while one is open, torch's tensors go to its pool, those of the backward() called in it too."""
+"""Scopes: while one is open, torch's tensors go to its pool, also those of a backward() that is called in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ._router import loaded, reason
 
 @contextlib.contextmanager
 def _mem_pool_scope(pool: commpool.Pool) -> Iterator[None]:
-    """Without a router: torch's own scope over a MemPool of ours. It is of the calling thread alone."""
+    """Without a router: torch's own scope over a MemPool of ours. It works only for the calling thread."""
     fell_back("scopes without backward",
               f"there is no router for torch {torch.__version__} ({reason()}): scopes use torch.cuda.MemPool, which "
               "does not route what backward() allocates")
@@ -28,7 +28,7 @@ def _mem_pool_scope(pool: commpool.Pool) -> Iterator[None]:
 
 
 class PlainScope(scopes.PlainScope):
-    """A scope of the router's by ctypes alone; `_fast.RoutedScope` is the same in C."""
+    """A router's scope by ctypes alone; `_fast.RoutedScope` is the same in C."""
 
     __slots__ = ()
 
@@ -43,7 +43,7 @@ class PlainScope(scopes.PlainScope):
 
 
 class _Words(scopes.Words):
-    """What is torch's of a scope: it needs the router, and a pool that the router knows."""
+    """What scopes need for torch: the router, and a pool that the router knows."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ class _Words(scopes.Words):
         return made
 
     def _otherwise(self: Any, status: int) -> Any:
-        """Another scope, once the router is there and knows the pool; or torch's own, where there is no router."""
+        """Finds another scope when the router is there and knows the pool; without a router torch's own."""
         if status == StatusCode.OUT_OF_MEMORY:
             raise errors.OutOfMemory("the host has no memory for a scope")
         if status != StatusCode.NOT_CAUGHT:
@@ -93,20 +93,21 @@ class use_pool(Scope, _Words):
         @commpool.use_pool(pool, sizes=("1MiB", None), exhaustion="next_scope")
         def step(): ...
 
-    What the thread allocates inside goes to the pool, and what the backward() does that is called inside, whichever
-    thread runs it. Unrelated threads are not caught.
+    It catches what the thread allocates inside, and what a backward() that is called inside allocates, on whatever
+    thread it runs. It does not catch unrelated threads.
 
     Args:
-      pool: where they go.
-      device: the device that the program means: refused where the pool is another's.
-      stream: catches what is allocated for this stream, on any thread, in place of what this thread allocates.
-      sizes: (least, most) of what is caught, both in; None for no limit.
-      exhaustion: "next_scope" hands what the pool cannot serve to the next scope out, at last to torch's own allocator.
+      pool: the pool that gets the tensors.
+      device: the device that the program expects; refused if the pool is another device's.
+      stream: catches allocations for this stream on any thread, instead of this thread's allocations.
+      sizes: (lower, upper) limit of the sizes that it catches; both are included, None is no limit.
+      exhaustion: "next_scope" passes what the pool cannot serve to the next outer scope, at last to torch's own
+        allocator.
       filter: "thread" (the default), "stream", or "process": every allocation.
 
-    Scopes nest: of those that catch a tensor the one entered last wins. One object is one scope at a time; it may be
-    used again. It ends on the thread, and in the asyncio task, that entered it, innermost first; await nothing inside.
-    One that is left otherwise has ended, and raises FailedPrecondition.
+    Scopes nest: if several catch a tensor, the one that began last wins. One object is one scope at a time; it can be
+    used again. A scope must end on the thread, and in the asyncio task, that began it, innermost first; do not await
+    inside. If it is left in another way, it has ended, and raises FailedPrecondition.
     """
 
     __slots__ = ()

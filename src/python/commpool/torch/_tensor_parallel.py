@@ -1,4 +1,4 @@
-"""Tensor parallelism: what a layer hands to an all-reduce is made in a window, eagerly and in CUDA graphs."""
+"""Tensor parallelism: makes the input of a layer's all-reduce in a window, eagerly and in CUDA graphs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RANGES = "ranges of sizes"
 
 
 def size_words(sizes: Optional[options.SizeRange]) -> str:
-    """A range of sizes, as ranks compare it."""
+    """A range of sizes, as text that ranks compare."""
     if sizes is None:
         return "all sizes"
     least, most = options.size_range(sizes)
@@ -25,7 +25,7 @@ def size_words(sizes: Optional[options.SizeRange]) -> str:
 
 
 class tp:
-    """Routes the outputs of row-parallel layers into windows of a pool: a context manager to enter for each.
+    """Routes the outputs of row-parallel layers into windows of a pool. Enter it as a context manager for each.
 
         windows = commpool.tp(pool)                # once, on all ranks
         ...
@@ -33,10 +33,10 @@ class tp:
             out = torch.nn.functional.linear(x, self.weight)
         dist.all_reduce(out)                       # in a symmetric kernel, if windows gain at this size
 
-    It may be entered again inside of itself, by several threads, and while a graph is captured: the graph then owns
-    what is made. Tensors outside of the range of sizes stay torch's. Graphs need a pool with deferred frees, the
-    default. A model that decodes eagerly, its ranks in lockstep, wants frees="ordered": what is freed serves again at
-    once, as with torch's own allocator, where deferred frees need pool.reclaim() every some steps.
+    It may be entered again inside itself, by several threads, and during a capture: then the graph owns what is made.
+    Tensors outside the range of sizes stay torch's. Graphs need a pool with deferred frees, the default. For a model
+    that decodes eagerly, with its ranks in lockstep, use frees="ordered": freed memory can serve at once, as with
+    torch's own allocator, while deferred frees need a pool.reclaim() every few steps.
     """
 
     def __init__(self, pool: commpool.Pool, *, group: Any = None, sizes: Optional[options.SizeRange] = None) -> None:
@@ -44,13 +44,13 @@ class tp:
 
         Args:
           pool: symmetric, registered with the group, with enough reserved.
-          group: whose all-reduces follow; None is the default group.
-          sizes: (least, most) of what windows serve; None: what `advise` found for this group.
+          group: the group of the following all-reduces; None is the default group.
+          sizes: (lower, upper) limit of the sizes that windows serve; None: what `advise` found for this group.
 
         Raises:
           InvalidArgument: the pool has no windows.
           FailedPrecondition: the group has no communicator.
-          Disagreement: the ranks gave different ranges, named for both.
+          Disagreement: the ranks gave different ranges; the message names both.
         """
         with errors.refusing(lambda why: _group.refuse(group, RANGES, why)):
             _group.check_windows(pool, "tp")
@@ -61,7 +61,7 @@ class tp:
         self.pool = pool
         self.sizes = advise(group).sizes if given is None else given
         self._scope = use_pool(pool, sizes=self.sizes) if self.sizes is not None else None
-        self._open = threading.local()  # the scopes that a thread has entered, the innermost last
+        self._open = threading.local()  # the scopes that a thread has entered, the innermost is the last
 
     def __enter__(self) -> commpool.Pool:
         if self._scope is not None:

@@ -1,4 +1,4 @@
-"""DistributedDataParallel that has its buckets made in windows, and moved to where they stay by torch itself."""
+"""DistributedDataParallel whose buckets are made in windows, and moved to their final place by torch itself."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _BETWEEN_LOOKS = 0.01
 
 
 class WindowedDDP(torch.nn.parallel.DistributedDataParallel):
-    """torch's own, but for where its buckets lie. `ddp` makes it.
+    """torch's own class, except for the place of its buckets. `ddp` makes it.
 
-    torch moves the buckets once, before the second forward, or the third with static_graph, and never where unused
-    parameters are looked for. It is made to do so here, in a scope, at one place on all ranks.
+    torch moves the buckets once, before the second forward, or the third with static_graph; it never moves them if it
+    looks for unused parameters. This class lets it move them in a scope, at the same place on all ranks.
     """
 
     def __init__(self, net: torch.nn.Module, pool: commpool.Pool, buckets: Buckets, **options: Any) -> None:
@@ -58,14 +58,14 @@ class WindowedDDP(torch.nn.parallel.DistributedDataParallel):
         return placed([int(nbytes) for nbytes in sizes.split(",")], self.buckets.windows)
 
     def release(self, alive: bool) -> torch.nn.Module:
-        """`ddp_release` says what it does."""
+        """`ddp_release` documents it."""
         self._refuse_released()
         for parameter in self.module.parameters():
             if parameter.grad is not None and _lies_in(self._commpool, parameter.grad):
                 parameter.grad = parameter.grad.clone()
         group, self._released = self.process_group, True
         del self.reducer
-        self.logger = None  # it has the reducer, too
+        self.logger = None  # it holds the reducer too
         if alive:
             let_go(group, torch.device("cuda", self._commpool.device))
         else:
@@ -101,14 +101,14 @@ def _parameters(net: torch.nn.Module) -> dict[str, tuple[int, bool]]:
 
 
 def let_go(group: Any, device: torch.device) -> None:
-    """Waits until the group keeps no tensor of the collectives so far. COLLECTIVE over it.
+    """Waits until the group keeps no tensor of earlier collectives. COLLECTIVE over the group.
 
-    ProcessGroupNCCL keeps what an asynchronous collective works on until somebody waits for it; where nobody does, as
-    in DDP, until its watchdog has seen the end and a later collective comes. It goes through them in order: so one more
-    is made that nobody waits for, and when its tensor is gone, all are.
+    ProcessGroupNCCL keeps the tensors of an asynchronous collective until somebody waits for it. If nobody does, as in
+    DDP, it keeps them until its watchdog has seen the end and a later collective comes. It goes through them in order.
+    So this call makes one more that nobody waits for: when its tensor is gone, all are.
 
     Raises:
-      DeadlineExceeded: it did not let go.
+      DeadlineExceeded: the group did not let go.
     """
     witness = torch.zeros(1, device=device)
     storage = witness.untyped_storage()
@@ -119,10 +119,10 @@ def let_go(group: Any, device: torch.device) -> None:
     end = time.monotonic() + _SECONDS
     while True:
         kept = torch.full((1,), float(torch._C._storage_Use_Count(storage._cdata) >= users), device=device)
-        dist.all_reduce(kept, group=group)  # the later collective, and the ranks stop together
+        dist.all_reduce(kept, group=group)  # the later collective; the ranks stop together too
         if not kept.item():
             return
         if time.monotonic() > end:
             raise errors.DeadlineExceeded(f"process group {group.group_name} still keeps tensors of its collectives "
                                           f"{_SECONDS} s after their end")
-        time.sleep(_BETWEEN_LOOKS)  # the watchdog looks every 100 ms, and tells nobody
+        time.sleep(_BETWEEN_LOOKS)  # the watchdog looks every 100 ms, and notifies nobody
