@@ -1,4 +1,4 @@
-"""What the package knows of the C ABI, held against commpool.h: every name, and by a compiler every size and offset."""
+"""The package agrees with commpool.h: every name, and, as a compiler sees them, every size and offset."""
 
 import ctypes
 import os
@@ -21,7 +21,7 @@ def header(path="include/commpool/c_headers.h"):
 
 
 def enumerations(text):
-    """{"commpool_mode": {"FIXED": 0, ...}}, by what is written."""
+    """{"commpool_mode": {"FIXED": 0, ...}}, from the header's text."""
     return {name: {word: int(number) for word, number in re.findall(r"COMMPOOL_(\w+) = (\d+)", body)}
             for name, body in re.findall(r"typedef enum (\w+) \{(.*?)\}", text, re.DOTALL)}
 
@@ -68,9 +68,9 @@ class Names(unittest.TestCase):
 
 
 class Pools(unittest.TestCase):
-    """Pool has every call that the C++ skin has."""
+    """Pool has every call of the C++ skin."""
 
-    # A constructor, a class method, and what a handle is.
+    # A constructor, a class method, and the object itself, which stands for the handle.
     _OTHERWISE = {"create": "__init__", "default_pool": "default"}
 
     @staticmethod
@@ -126,7 +126,7 @@ int main(void) {
 """
         with tempfile.TemporaryDirectory() as folder:
             binary = os.path.join(folder, "defaults")
-            # The functions that the header's inline part calls are never run here.
+            # The test never runs the functions that the header's inline part calls.
             subprocess.run(["gcc", "-O1", f"-I{_HEADERS}", "-x", "c", "-", "-o", binary], input=program, text=True,
                            check=True)
             expected = subprocess.run([binary], capture_output=True, check=True).stdout

@@ -20,7 +20,7 @@ _USED = {b"dltensor": b"used_dltensor", b"dltensor_versioned": b"used_dltensor_v
 
 
 def take(capsule):
-    """What a consumer does: takes the struct and renames the capsule; gives the struct to its deleter in the end."""
+    """Acts as a consumer: takes the struct, renames the capsule, and at the end passes the struct to its deleter."""
     name = _name(capsule)
     kind = _dlpack.DLManagedTensorVersioned if b"versioned" in name else _dlpack.DLManagedTensor
     managed = kind.from_address(_pointer(capsule, name))
@@ -149,11 +149,11 @@ class DLPack(unittest.TestCase):
         array = commpool.empty(MIB, "uint8", stream=own)
         own.fill(array)
         managed = take(array.__dlpack__(stream=consumer.handle))
-        consumer.fill(array, 9)  # the emulator reports a race where it is not ordered
+        consumer.fill(array, 9)  # the emulator reports a race if the fill is not ordered
         managed.deleter(ctypes.addressof(managed))
         array.buffer.free()
         again = commpool.empty(MIB, "uint8", stream=own)
-        own.fill(again)  # and here, where the block did not wait for the consumer
+        own.fill(again)  # and here, if the block did not wait for the consumer
         for stream in (own, consumer):
             stream.synchronize()
         self.assertEqual(emulated.reports(), (0, ""))

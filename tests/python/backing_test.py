@@ -1,4 +1,4 @@
-"""A program's own functions as the backing of pools: of a shared library, and of Python."""
+"""A program's own functions as the backing of pools, from a shared library and in Python."""
 
 import ctypes
 import gc
@@ -16,7 +16,7 @@ _LIBRARY = os.path.join(emulated.REPOSITORY, "tests/python/plain_allocator.so")
 
 
 class Recorder:
-    """cudaMalloc in Python, which notes what it is asked for."""
+    """cudaMalloc in Python; it notes the arguments of its calls."""
 
     def __init__(self):
         self.live, self.asked = {}, []

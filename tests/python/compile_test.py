@@ -1,4 +1,4 @@
-"""What the user's compiler makes lies where nobody else can put another binary."""
+"""Nobody else can replace the binaries that the user's compiler makes."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""The package on the emulator: imported by every test here, before commpool is."""
+"""Runs the package on the emulator. Every test here imports it before commpool."""
 
 import ctypes
 import os
@@ -21,7 +21,7 @@ def check(result):
 
 
 def cuda():
-    """The emulated driver, which commpool has opened by the time."""
+    """The emulated driver. commpool has opened it before."""
     return ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
 
 
@@ -30,14 +30,14 @@ def nccl():
 
 
 def reports():
-    """What broke a rule so far, of those that hardware would leave undefined: races, for one."""
+    """The broken rules so far that hardware would leave undefined, such as races."""
     text = ctypes.create_string_buffer(1 << 16)
     count = cuda().commpoolEmulatorReports(text, ctypes.c_size_t(len(text)))
     return count, text.value.decode()
 
 
 def make_current(device):
-    """The device's primary context becomes this thread's."""
+    """Makes the device's primary context current on this thread."""
     import commpool
 
     commpool.initialize("emulated")
@@ -47,7 +47,7 @@ def make_current(device):
 
 
 class Stream:
-    """A stream of the emulated driver, as other libraries show theirs."""
+    """A stream of the emulated driver, with the interface of other libraries' streams."""
 
     def __init__(self, device=0):
         make_current(device)
@@ -67,6 +67,6 @@ class Stream:
         return status.value != 0
 
     def fill(self, buffer, value=7):
-        """A memset of the whole buffer: work that is under way until somebody waits for it."""
+        """Starts a memset of the whole buffer: the work runs until somebody waits for it."""
         check(cuda().cuMemsetD8Async(ctypes.c_uint64(buffer.pointer), value, ctypes.c_size_t(buffer.nbytes),
                                      ctypes.c_void_p(self.handle)))

@@ -1,4 +1,4 @@
-"""The examples in Python, and the first program of the package's page, run on the emulator."""
+"""Runs the Python examples, and the first program on the package's page, on the emulator."""
 
 import os
 import pathlib
@@ -22,7 +22,7 @@ _WORDS = {
                    r"64 MiB at the same address: True\nasleep: 0\n$",
     "own_allocator.py": r"^1000 allocations, 1 call of ncclMemAlloc\n$",
 }
-_OF_TWO_LIBRARIES = {"torch_and_cupy.py"}  # //tests/python/torch:two_libraries_test
+_OF_TWO_LIBRARIES = {"torch_and_cupy.py"}  # //tests/python/torch:two_libraries_test runs it
 
 
 class Examples(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""What programs call devices: numbers, texts and objects, as the ordinals that the library takes."""
+"""Device numbers, texts and objects of programs become the ordinals that the library takes."""
 
 import threading
 import unittest
@@ -8,7 +8,7 @@ import commpool
 
 
 class Index:
-    """An integer of NumPy's, for one."""
+    """For example an integer of NumPy's."""
 
     def __init__(self, value):
         self.value = value

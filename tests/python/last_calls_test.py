@@ -1,4 +1,4 @@
-"""The end of a process, and forked children: whatever is alive then, nothing crashes and nothing is said."""
+"""At the end of a process, and in forked children, nothing crashes and nothing is printed, whatever is alive then."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ scope.__enter__()
 holder = commpool.MemoryHolder("other", cached_bytes=lambda device: 0, release=lambda device, count: 0)
 cycle = [pool, buffer, *capsules]
 cycle.append(cycle)
-sys.kept = cycle  # goes after all modules
+sys.kept = cycle  # goes when all modules are gone
 """
 _FORKED_CHILD = """
 import os

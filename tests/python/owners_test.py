@@ -1,4 +1,4 @@
-"""What owns something of the library's has one owner, whatever a program does with the object."""
+"""An object that owns something of the library stays the only owner, whatever a program does with it."""
 
 import copy
 import gc

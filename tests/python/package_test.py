@@ -1,4 +1,4 @@
-"""The package as a whole: it imports no framework, and tells of everything that it offers."""
+"""The package as a whole: it imports no framework, and documents everything that it offers."""
 
 import dataclasses
 import inspect
@@ -14,7 +14,7 @@ import commpool
 from commpool import pool
 
 def _oldest():
-    """A CPython 3.9 that runs; None where there is none."""
+    """A CPython 3.9 that runs; None if there is none."""
     found = shutil.which("python3.9")
     runs = found and subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode == 0
     return found if runs else None
@@ -77,7 +77,8 @@ class Package(unittest.TestCase):
     def test_says_what_each_call_of_a_pool_raises(self):
         silent = [name for name, function in inspect.getmembers(commpool.Pool, inspect.isroutine)
                   if not name.startswith("_") and "Raises:\n  " not in inspect.getdoc(function)]
-        self.assertEqual(silent, ["config", "lost_rank", "reset_peaks", "snapshot", "stats"])  # as all: see the class
+        # they raise only what the class documents
+        self.assertEqual(silent, ["config", "lost_rank", "reset_peaks", "snapshot", "stats"])
         self.assertIn("Raises:\n  NotFound: by every method", inspect.getdoc(commpool.Pool))
 
     def test_offers_no_name_twice_and_none_that_is_not_there(self):

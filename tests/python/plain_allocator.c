@@ -1,4 +1,4 @@
-// Somebody else's allocator, with names of its own: cudaMalloc in PyTorch's pluggable signature, and two counts.
+// A foreign allocator with its own names: cudaMalloc in PyTorch's pluggable signature, and two counters.
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdint.h>

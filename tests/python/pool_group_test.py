@@ -1,4 +1,4 @@
-"""The pools of several ranks that one thread owns: their collective calls are the group's."""
+"""The pools of several ranks in one thread: the group makes their collective calls."""
 
 import ctypes
 import unittest
@@ -11,7 +11,7 @@ _DEVICES = [0, 1]
 
 
 def communicators():
-    """As ncclCommInitAll gives them; the test ends them."""
+    """Makes communicators as ncclCommInitAll does. The test ends them."""
     commpool.initialize("emulated")
     handles = (ctypes.c_void_p * len(_DEVICES))()
     emulated.check(emulated.nccl().ncclCommInitAll(handles, len(_DEVICES), (ctypes.c_int * len(_DEVICES))(*_DEVICES)))

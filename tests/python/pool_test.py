@@ -1,4 +1,4 @@
-"""Pools, buffers, scopes, figures and errors, in C and by ctypes alone."""
+"""Pools, buffers, scopes, statistics and errors, in C and by ctypes alone."""
 
 import ctypes
 import gc
@@ -73,7 +73,7 @@ class Pools(unittest.TestCase):
         self.assertEqual(pool.stats().allocated_blocks.current, 0)
 
     def test_a_buffer_is_there_once_its_block_is(self):
-        """Ctrl-C at any step of an allocation's, one after another: the block goes with what it met."""
+        """Ctrl-C may come at any step of an allocation: if it does, the block is freed."""
         pool, scoped = commpool.Pool(reserve="8MiB"), commpool.use_pool(commpool.Pool(reserve="8MiB"))
         for allocate in (lambda: pool.allocate(MIB), lambda: commpool.allocate(MIB, device=0),
                          lambda: commpool.allocate_in_scope(MIB, None, 0), lambda: commpool.empty(MIB, device=0)):
@@ -84,7 +84,7 @@ class Pools(unittest.TestCase):
 
     @staticmethod
     def interrupted_at_each_step(function):
-        """At how many steps of Python's it was interrupted."""
+        """Interrupts the function at each of its Python steps, one after another. Returns their number."""
         interrupted = 0
         while True:
             steps = iter(range(interrupted))
@@ -280,7 +280,7 @@ class Runtime(unittest.TestCase):
             with self.assertRaisesRegex(commpool.OutOfMemory, "framework"):
                 pool.allocate(_ALL_OF_THE_DEVICE)
         held.free()
-        holder.remove()  # again: nothing
+        holder.remove()  # a second time does nothing
         self.assertEqual({device for device, _ in asked}, {3})
         self.assertIsInstance(unraisable[0].exc_value, ValueError)
 

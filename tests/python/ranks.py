@@ -1,4 +1,4 @@
-"""Several ranks, a process each, with a communicator of the emulated NCCL; this process gathers for them."""
+"""Several ranks, one process each, with a communicator of the emulated NCCL. This process gathers for them."""
 
 import contextlib
 import ctypes
@@ -21,7 +21,7 @@ class UniqueId(ctypes.Structure):
 
 
 class Communicator:
-    """As nccl4py's: `ptr` is the ncclComm_t."""
+    """Like nccl4py's: `ptr` is the ncclComm_t."""
 
     def __init__(self, unique_id, ranks, rank):
         handle = ctypes.c_void_p()
@@ -34,7 +34,7 @@ class Communicator:
 
 
 class Job:
-    """One rank: its device is the one of its number, or the only one that it sees."""
+    """One rank. Its device has the rank's number, or is the only visible one."""
 
     def __init__(self, pipe, rank, ranks, device):
         import commpool
@@ -45,18 +45,18 @@ class Job:
         self.communicator = self.make_communicator()
 
     def gather(self, value):
-        """What all ranks gave, rank 0's first."""
+        """What all ranks gave, rank 0 first."""
         self._pipe.send(("gather", value))
         return self._pipe.recv()
 
     def make_communicator(self, members=None):
-        """Of some ranks, all by default; None on the others. All ranks call it."""
+        """Makes a communicator of some ranks, by default of all; None on the others. All ranks call it."""
         members = range(self.ranks) if members is None else members
         unique_id = self.gather(UniqueId.make() if self.rank == members[0] else None)[members[0]]
         return Communicator(unique_id, len(members), list(members).index(self.rank)) if self.rank in members else None
 
     def die(self):
-        """Without a word, as a rank that is lost."""
+        """Dies silently, like a rank that is lost."""
         os._exit(0)
 
 
@@ -70,9 +70,9 @@ def _rank(case, pipe, rank, ranks, alone):
 
 
 def run(case, ranks=2, alone=False):
-    """What `case(job)` returns on each rank; None for a rank that died. One that raises fails the test.
+    """Runs `case(job)` on each rank and returns the results; None for a rank that died. An exception fails the test.
 
-    With `alone` each rank sees its own device only, as launchers often have it.
+    With `alone` each rank sees only its own device, as many launchers do it.
     """
     context = multiprocessing.get_context("spawn")
     pipes, processes, results = {}, [], [None] * ranks

@@ -13,7 +13,7 @@ _FLOAT, _SUM = 7, 0
 
 
 def all_reduce(job, array, value):
-    """Every rank's `value` in the array, summed up; returns its first element."""
+    """Sums every rank's `value` in the array; returns its first element."""
     check, pointer = emulated.check, ctypes.c_void_p(array.pointer)
     count = array.nbytes // 4
     bits = ctypes.c_uint.from_buffer(ctypes.c_float(value)).value
@@ -91,7 +91,7 @@ _REFUSED_CALLS = [(lambda pool, wrong, _: pool.sleep("hots" if wrong else "host"
 
 
 def refuse(job):
-    """What rank 1 alone gives is none of what calls take."""
+    """Rank 1 alone passes invalid arguments."""
     said = []
 
     def attempt(call):
@@ -111,7 +111,7 @@ def refuse(job):
 
 
 def agree(job):
-    """Over the test's own gathering, in place of TCP."""
+    """The ranks agree through the test's own gathering instead of TCP."""
     rounds = []
 
     def all_gather(sent):
@@ -147,7 +147,7 @@ def miss(job):
 
 
 def register(job):
-    """A fixed pool, and a symmetric one with a second communicator that rank 2 does not have."""
+    """A fixed pool, and a symmetric one with a second communicator, which rank 2 does not have."""
     fixed = commpool.Pool("fixed", device=job.rank, reserve="16MiB")
     fixed.register_with(job.communicator.ptr)
     registered = [fixed.stats().registered_segments]
@@ -169,9 +169,9 @@ def register(job):
 
 
 def lose(job, alive=True):
-    """Rank 1 is lost; the other hears of it, gives its communicator up and closes alone.
+    """Rank 1 is lost. The other rank hears of it, abandons its communicator and closes alone.
 
-    `alive`: the communicator is aborted behind that, else before.
+    `alive`: it aborts the communicator after that, else before.
     """
     heard, lost = threading.Event(), []
 
@@ -201,7 +201,7 @@ def lose_aborted(job):
 
 
 class Groups:
-    """A group of some framework, whose backend tells its communicator."""
+    """A group of some framework, whose backend has the communicator."""
 
     def __init__(self, communicator):
         self.communicator = communicator

@@ -1,9 +1,9 @@
-"""Scopes by ctypes alone, as where the module in C is not there."""
+"""Scopes by ctypes alone, as without the module in C."""
 
 import sys
 import unittest
 
-sys.modules["commpool._fast"] = None  # an import of it fails
+sys.modules["commpool._fast"] = None  # makes an import of it fail
 
 from scope_cases import *  # noqa: E402, F403: the cases
 

@@ -1,4 +1,4 @@
-"""What scopes do, by the module in C and by ctypes alone: two tests run it, each with one of them."""
+"""What scopes do. Two tests run these cases: one with the module in C, one by ctypes alone."""
 
 import asyncio
 import concurrent.futures
@@ -16,7 +16,7 @@ def pool_of(pointer):
 
 
 def elsewhere(function):
-    """On a thread of its own."""
+    """Calls the function on another thread."""
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
         threads.submit(function).result()
 
@@ -154,7 +154,7 @@ class Scopes(ScopeCase):
 
 
 class Tasks(ScopeCase):
-    """A thread's tasks share its scopes."""
+    """The tasks of a thread share its scopes."""
 
     def test_that_await_in_scopes_are_told(self):
         async def wait_in(pool, entered, leave):

@@ -28,7 +28,7 @@ class Sleep(unittest.TestCase):
         buffer.free()
 
     def test_keeps_what_blocks_hold_on_the_host(self):
-        pool = commpool.Pool("weights", location="host_numa")  # memory that the test itself may look at
+        pool = commpool.Pool("weights", location="host_numa")  # the test itself may read this memory
         buffer = pool.allocate(MIB)
         ctypes.memset(buffer.pointer, 7, MIB)
         pool.sleep(keep="host")
@@ -81,12 +81,12 @@ class Sleep(unittest.TestCase):
 
 
 def bytes_of(kept):
-    """What a Kept holds, by its address."""
+    """The bytes of a Kept, read by its address."""
     return ctypes.string_at(kept.pointer, kept.nbytes)
 
 
 class Kept(unittest.TestCase):
-    """Memory of the host: the test itself may write to it."""
+    """Memory of the host, because the test itself writes to it."""
 
     def setUp(self):
         self.pool = commpool.Pool("weights", location="host_numa", tag="kept")

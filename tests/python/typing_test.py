@@ -1,4 +1,4 @@
-"""mypy, strict, finds nothing in the package nor in a program that uses it, and finds a program's mistakes."""
+"""Strict mypy finds no error in the package or in a program that uses it, and finds a program's mistakes."""
 
 import os
 import pathlib
@@ -37,7 +37,7 @@ _MISTAKES = {
 
 
 def mypy():
-    """The program mypy: of the environment with torch, else of the system; None where there is none."""
+    """The program mypy from the environment with torch, else from the system; None if there is none."""
     home = os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir  # tests have no HOME
     cache = pathlib.Path(os.environ.get("COMMPOOL_CACHE") or pathlib.Path(home, ".cache/commpool"))
     folders = [os.environ.get("COMMPOOL_TORCH", ""), *sorted(map(str, cache.glob("torch-*")))]

@@ -1,4 +1,4 @@
-"""CuPy's arrays in pools, by way of stand_ins/cupy.py, in C and in Python alike."""
+"""CuPy's arrays in pools, through stand_ins/cupy.py, in C and in Python alike."""
 
 import contextlib
 import gc
@@ -103,7 +103,7 @@ class Cases:
         commpool.free(own)
 
     def test_other_threads_run_while_one_waits_for_memory(self):
-        """A backing in Python is called on the way, by a thread that needs the GIL for it."""
+        """An allocation calls a backing in Python. Another thread makes that call, and needs the GIL for it."""
         backing = commpool.UserBacking(lambda nbytes, device, stream: upstream.allocate(nbytes), lambda *_: None)
         upstream = Upstream()
         pool = commpool.Pool("python", backing=backing)
@@ -143,7 +143,7 @@ class InC(Cases, unittest.TestCase):
             self.assertEqual(commpool.block_of(memory.ptr).pool, self.pool.handle)
 
     def said_by(self, act):
-        """On the process's stderr, which C writes to."""
+        """What the process writes to stderr meanwhile. C writes to it too."""
         read = emulated.os.pipe()
         kept = emulated.os.dup(2)
         emulated.os.dup2(read[1], 2)

@@ -1,4 +1,4 @@
-"""Other libraries' caches are asked for memory, and never waited for where that could last for ever."""
+"""Pools ask other libraries' caches for memory, and never wait for them without a bound."""
 
 import contextlib
 import ctypes
@@ -19,7 +19,7 @@ MIB = emulated.MIB
 
 
 class Cache:
-    """A library that holds a pool's worth of the device, behind a lock of its own."""
+    """A library that holds as much of the device as a pool, behind its own lock."""
 
     def __init__(self, nbytes):
         self.lock = threading.RLock()
@@ -83,7 +83,7 @@ class Holders(FullDevice):
 
     def test_are_skipped_where_a_thread_is_inside_the_librarys_allocator(self):
         holder = self.holder(begin_ms=50, done_ms=60000)
-        with self.cache.lock:  # as a library that calls commpool from inside its allocator
+        with self.cache.lock:  # like a library that calls commpool from its allocator
             with self.assertRaises(commpool.OutOfMemory):
                 self.pool.allocate(120 * MIB)
         self.assertGreater(holder.skipped, 0)
@@ -158,7 +158,7 @@ class Holders(FullDevice):
     def test_are_not_asked_once_removed(self):
         holder = self.holder()
         holder.remove()
-        holder.remove()  # again: nothing
+        holder.remove()  # a second time does nothing
         with self.assertRaises(commpool.OutOfMemory):
             self.pool.allocate(120 * MIB)
         self.assertEqual((holder.asked, holder.skipped), (0, 0))
@@ -185,7 +185,7 @@ class Holders(FullDevice):
 
 
 class Libraries(FullDevice):
-    """Those that have a function of their own, by stand-ins: the real ones are asked on GPUs."""
+    """Libraries with a function of their own here, as stand-ins. GPU machines test the real ones."""
 
     def setUp(self):
         super().setUp()
@@ -234,7 +234,7 @@ class Libraries(FullDevice):
 
 
 class Desks(unittest.TestCase):
-    """The part in C, by itself: what its two functions answer to threads without the GIL."""
+    """The part in C alone: the answers of its two functions to threads without the GIL."""
 
     def test_answer_each_request_for_itself_however_they_meet(self):
         desks = holders._desks()
@@ -269,7 +269,7 @@ class Desks(unittest.TestCase):
         desks.commpool_desk_close(desk)
         server.join()
         self.assertEqual(wrong, [])
-        self.assertEqual(ask_cached(0, context), 0)  # closed
+        self.assertEqual(ask_cached(0, context), 0)  # the desk is closed
 
 
 if __name__ == "__main__":

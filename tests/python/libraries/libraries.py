@@ -1,4 +1,4 @@
-"""What tools/setup --libraries has made, for the tests that need it; else they are skipped, and say so."""
+"""Finds the environment of tools/setup --libraries. Tests that need it are skipped without it, and say so."""
 
 import functools
 import pathlib
@@ -16,12 +16,13 @@ def _found():
 
 
 def site_packages():
-    """Where the environment's packages lie."""
+    """The folder of the environment's packages."""
     return next(_found()[0].glob("lib/python3*/site-packages"))
 
 
 def add():
-    """Makes them importable here, with what their .pth files do: one puts numba-cuda in the place of Numba's own."""
+    """Makes them importable here, and runs their .pth files: one of these replaces Numba's own CUDA part by
+    numba-cuda."""
     site.addsitedir(str(site_packages()))
 
 

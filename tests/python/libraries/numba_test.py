@@ -1,4 +1,4 @@
-"""Numba's device arrays in pools: the real Numba, on the emulated driver. Kernels need a GPU; arrays do not."""
+"""Numba's device arrays in pools: the real Numba on the emulated driver. Arrays need no GPU; kernels would."""
 
 import contextlib
 import io
@@ -28,7 +28,7 @@ class NumbaArrays(unittest.TestCase):
         import commpool.numba as adapter
 
         cls.adapter = adapter
-        adapter.use(None)  # the manager is Numba's before its first use of CUDA
+        adapter.use(None)  # Numba uses this manager before its first use of CUDA
 
     def setUp(self):
         self.pool = commpool.Pool("shared", limit="64MiB")
@@ -74,11 +74,11 @@ class NumbaArrays(unittest.TestCase):
         array = arrays().device_array(1 << 20, "uint8")
         self.assertEqual(array.device_ctypes_pointer.value, start)
         arrays().driver.device_memset(array, 2, 1 << 20, stream=next_one)
-        next_one.synchronize()  # a race would be reported
+        next_one.synchronize()  # the emulator would report a race
 
     def test_take_freed_memory_before_they_fail(self):
         array = arrays().device_array(40 << 20, "uint8")
-        del array  # kept by Numba
+        del array  # Numba keeps it
         array = arrays().device_array(40 << 20, "uint8")
         with self.assertRaisesRegex(MemoryError, "no memory for 40 MiB in pool shared"):
             arrays().device_array(40 << 20, "uint8")
@@ -95,7 +95,7 @@ class NumbaArrays(unittest.TestCase):
         emulated.check(emulated.cuda().cuMemAlloc_v2(emulated.ctypes.byref(foreign), emulated.ctypes.c_size_t(4096)))
         kept = arrays().device_array(1000, "uint8")
         manager = arrays().current_context().memory_manager
-        manager.allocations[foreign.value] = foreign.value  # as if it were an array's
+        manager.allocations[foreign.value] = foreign.value  # acts as if it were an array's
         held = [manager._finalizer(foreign.value, 4096)]
         held[0]()
         self.assertIn("commpool: Numba cannot free", self.said_when_freed(held))
@@ -126,7 +126,7 @@ class NumbaArrays(unittest.TestCase):
         self.assertEqual((self.blocks(), commpool.block_of(beside).pool), (1, self.pool.handle))
 
     def test_whose_place_another_pool_s_block_took_give_that_one_back(self):
-        """As README says: Numba's frees take blocks of any pool."""
+        """As README says: Numba's frees accept blocks of any pool."""
         other, held = commpool.Pool("other"), [arrays().device_array(1000, "uint8")]
         theirs = self.adapter._adapters.allocate(other, 0, 1000, 0)
         allocations = arrays().current_context().memory_manager.allocations

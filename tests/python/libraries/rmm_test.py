@@ -1,4 +1,4 @@
-"""RMM's buffers in pools: the real RMM in Python, on the emulated driver, as far as it goes without CUDA's runtime."""
+"""RMM's buffers in pools: the real RMM in Python on the emulated driver, as far as it works without CUDA's runtime."""
 
 import contextlib
 import ctypes
@@ -66,7 +66,7 @@ class Cases:
         self.resource.deallocate(start, 1 << 20, of_rmm[1])
         again = self.resource.allocate(1 << 20, of_rmm[0])
         one.fill(Range(again, 1 << 20))
-        one.synchronize()  # a race would be reported
+        one.synchronize()  # the emulator would report a race
         two.synchronize()
         self.resource.deallocate(again, 1 << 20, of_rmm[0])
 
@@ -152,7 +152,7 @@ class InCxx(Cases, unittest.TestCase):
         self.rmm.mr.set_per_device_resource(0, self.rmm.mr.CudaMemoryResource())
 
     def test_that_pools_of_the_driver_keep_are_given_back_from_below_rmms_adaptors(self):
-        """RMM's own class of such pools refuses drivers that are not NVIDIA's: its base is in its place."""
+        """RMM's own class for such pools refuses drivers that are not NVIDIA's. So this test uses its base class."""
         handle, pointer, nothing = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_void_p()
         cuda = emulated.cuda()
         emulated.make_current(0)
@@ -186,7 +186,7 @@ class InCxx(Cases, unittest.TestCase):
 
 
 class Handle:
-    """A stream as RMM takes others'."""
+    """A stream as RMM takes it from others."""
 
     def __init__(self, stream):
         self._stream = stream

@@ -1,4 +1,4 @@
-"""What follows from measured all-reduces, and that all ranks follow the slowest one."""
+"""Advice that follows from measured all-reduces: all ranks follow the slowest one."""
 
 import unittest
 
@@ -22,7 +22,7 @@ def without_gains(rows):
 
 
 def parameters(*mebibytes):
-    """Parameters of so many MiB, which no memory is needed for."""
+    """Parameters of these sizes in MiB, which use no memory."""
     return [torch.nn.Parameter(torch.empty(int(size * _MIB) // 4, device="meta")) for size in mebibytes]
 
 
@@ -65,7 +65,7 @@ class BestBuckets(unittest.TestCase):
     def test_takes_the_size_that_reduces_all_buckets_soonest(self):
         rows = (Row(_MIB, 20, 10), Row(8 * _MIB, 50, 40))
         chosen = best(parameters(*[1] * 16), [Advice(2, rows)])
-        self.assertEqual((chosen.nbytes, chosen.microseconds), (25 * _MIB, 80))  # 1 MiB gains most, and takes 160
+        self.assertEqual((chosen.nbytes, chosen.microseconds), (25 * _MIB, 80))  # 1 MiB gains most, but takes 160
         rows = (Row(_MIB, 20, 2), Row(8 * _MIB, 50, 40))
         self.assertEqual(best(parameters(*[1] * 16), [Advice(2, rows)]).nbytes, _MIB)
 

@@ -1,4 +1,5 @@
-"""What PyTorch documents of its allocator, as cases that need few kernels: for it, and for what takes its place."""
+"""What PyTorch documents about its allocator, as cases with few kernels. PyTorch's own and its replacements run
+them."""
 
 import ctypes
 import gc
@@ -22,7 +23,7 @@ def lies_in(pool, inner):
                for segment in pool.snapshot())
 
 
-# torch.compile calls its code by such a name, and a compile context is the name.
+# torch.compile gives its code such a name, and the compile context is the name.
 COMPILED = type(torch.autograd.Function)("Torch-Compiled Region: 0/0", (torch.autograd.Function,),
                                          {"forward": staticmethod(lambda ctx: tensor(5))})
 
@@ -60,8 +61,8 @@ class Statistics(AllocatorBehaviours):
         self.assertEqual(torch.cuda.max_memory_allocated(), before)
 
     def test_tell_small_from_large(self):
-        """Small is what asks for 1 MiB at most."""
-        torch.cuda.memory._snapshot()  # what it allocates itself
+        """A request of at most 1 MiB is small."""
+        torch.cuda.memory._snapshot()  # makes what it allocates itself
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.reset_accumulated_memory_stats()
         before = torch.cuda.memory_stats()
@@ -335,7 +336,7 @@ class GraphPools(AllocatorBehaviours):
         graph.replay()
 
     def test_go_back_to_a_checkpoint(self):
-        """As CUDA graph trees have it, which look for private pools in snapshots."""
+        """CUDA graph trees do this: they look for private pools in snapshots."""
 
         def private(pool=None):
             return [(segment["address"], [(block["size"], block["state"]) for block in segment["blocks"]])

@@ -1,6 +1,6 @@
-"""What takes the place of PyTorch's allocator does what that documents: the router, or a pool as the whole allocator.
+"""Replacements of PyTorch's allocator do what that documents: the router, or a pool as the whole allocator.
 
-The word after the files says which: router, whole.
+The word after the files chooses one: router, whole.
 """
 
 import sys
@@ -28,7 +28,7 @@ def tearDownModule():
 
 
 class InPlace(unittest.TestCase):
-    """unittest calls setUpModule of the module that a case is of: so each class is one of this module's own."""
+    """unittest calls setUpModule of the module that defines a case, so each class must be defined here."""
 
     def setUp(self):
         self.assertTrue(commpool.installed())
@@ -60,7 +60,8 @@ class Pools(InPlace, allocator_behaviours.Pools):
     if _WHOLE:
 
         def test_serve_a_request_that_nothing_else_can(self):
-            """The fraction bounds torch's memory and ours each: here the whole allocator has its own left."""
+            """The fraction limits torch's memory and ours separately. So the whole allocator has its own share left
+            here."""
             pool = torch.cuda.MemPool(use_on_oom=True)
             with torch.cuda.use_mem_pool(pool):
                 held = tensor(512)

@@ -1,4 +1,4 @@
-"""Scopes follow autograd: a backward() called in one, whichever thread runs it; nothing of unrelated threads."""
+"""Scopes follow a backward() that is called in one, on whatever thread it runs, and catch no unrelated thread."""
 
 import threading
 import unittest
@@ -118,7 +118,7 @@ class Backward(RoutedCase):
         profiler = torch.autograd.profiler.profile(profile_memory=True)
         profiler.__enter__()
         self.assert_in(pool, tensor(MIB))
-        scope.__exit__(None, None, None)  # before what was begun inside of it
+        scope.__exit__(None, None, None)  # before the inner one, which began later
         self.assert_native(tensor(MIB))
         profiler.__exit__(None, None, None)
         with commpool.use_pool(pool):

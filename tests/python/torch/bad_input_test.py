@@ -1,4 +1,4 @@
-"""Bad input: Python exceptions that say what to do, the process alive, nothing lost."""
+"""Bad input raises Python exceptions that say what to do. The process goes on, and nothing is lost."""
 
 import asyncio
 import gc
@@ -18,7 +18,7 @@ from routed import MIB, RoutedCase, commpool, tensor
 
 
 def python(program, **environment):
-    """What a program of its own writes; its exit has to be clean."""
+    """The output of a program in its own process, which must exit cleanly."""
     run = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env={**os.environ, **environment},
                          capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -26,7 +26,7 @@ def python(program, **environment):
 
 
 def made_library(path, source):
-    """The path of a shared library of that C."""
+    """Compiles C code; returns the path of the shared library."""
     subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", path], input=source, text=True, check=True)
     return path
 

@@ -1,9 +1,9 @@
-"""torch's scopes by ctypes alone, as where the module in C is not there: the router's and autograd's cases."""
+"""torch's scopes by ctypes alone, as without the module in C: the cases of the router and of autograd."""
 
 import sys
 import unittest
 
-sys.modules["commpool._fast"] = None  # an import of it fails
+sys.modules["commpool._fast"] = None  # makes an import of it fail
 
 from autograd_test import *  # noqa: E402, F403: the cases
 from router_test import *  # noqa: E402, F403

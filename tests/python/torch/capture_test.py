@@ -1,4 +1,4 @@
-"""Graphs in and out of scopes: captures announce themselves, and what they allocate lives as long as the graph."""
+"""Graphs inside and outside of scopes: captures announce themselves, and their memory lives as long as the graph."""
 
 import unittest
 
@@ -8,7 +8,7 @@ from routed import MIB, RoutedCase, commpool, on_thread, pool_of, tensor
 
 
 def fill_graph(pool=None, sizes=(MIB,)):
-    """A graph that makes and fills tensors, in a scope of the pool; with the tensors."""
+    """Makes a graph that allocates and fills tensors in a scope of the pool; returns it with the tensors."""
     graph, made = torch.cuda.CUDAGraph(), []
     with torch.cuda.graph(graph):
         if pool is None:
@@ -68,7 +68,7 @@ class Captures(RoutedCase):
         pool, lies_in, address = self.pool(), [], 0
         compiled = torch.compile(lambda: torch.ones(1024, device="cuda") * 2.0, backend="cudagraphs")
         with commpool.use_pool(pool):
-            for _ in range(5):  # eagerly, captured, replayed
+            for _ in range(5):  # eager, captured, replayed
                 torch.compiler.cudagraph_mark_step_begin()
                 out = compiled()
                 lies_in.append(pool_of(out))

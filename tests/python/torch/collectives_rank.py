@@ -1,4 +1,4 @@
-"""One rank: PyTorch's collectives over the emulated NCCL. Exits with 1 where something is wrong, with reports too."""
+"""One rank: PyTorch's collectives over the emulated NCCL. It exits with 1 on an error or a report."""
 
 import sys
 

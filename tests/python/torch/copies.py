@@ -1,4 +1,4 @@
-"""FSDP2's fused copies by plain ones: the emulator runs the kernels of those, and of the fused ones it has none."""
+"""Replaces FSDP2's fused copies by plain ones, because the emulator has kernels only for the plain ones."""
 
 import torch
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives
@@ -22,7 +22,7 @@ def _join_gradients(gradients, joined, ranks):
 
 
 def use():
-    """From now on, in this process."""
+    """Uses them from now on in this process."""
     torch._foreach_copy_ = _copy_each
     torch.split_with_sizes_copy = _split
     _fsdp_collectives.foreach_reduce_scatter_copy_in = _join_gradients

@@ -30,7 +30,7 @@ class Scale(torch.nn.Module):
 
 
 class Model(torch.nn.Module):
-    """Layers in turn; `unused` of them are left out of forward."""
+    """Layers in a row; forward leaves `unused` of them out."""
 
     def __init__(self, layers=LAYERS, unused=0):
         super().__init__()
@@ -44,7 +44,8 @@ class Model(torch.nn.Module):
 
 
 def train(net, pool=None, steps=4):
-    """Steps of SGD: the losses, a weight of each layer, and in which steps all gradients lay in the pool."""
+    """Trains with SGD. Returns the losses, a weight of each layer, and the steps in which all gradients were in the
+    pool."""
     optimizer, losses, inside = torch.optim.SGD(net.parameters(), lr=1 / 1024, foreach=False), [], []
     for _ in range(steps):
         loss = net(torch.full((WIDTH,), (1.0 + RANK) / 64, device=DEVICE)).sum()
@@ -91,7 +92,7 @@ def with_gradients_of_their_own(group):
 
 
 def advised(group):
-    """The first call measures, all others return what it found: so do buckets and ranges of sizes."""
+    """The first call measures. All later ones return its result, and so do buckets and ranges of sizes."""
     sizes = [32 << 10, 1 << 20, 4 << 20]
     advice, more_blocks = commpool.advise(group, sizes=sizes), commpool.advise(group, sizes=sizes, blocks=16)
     with unittest.mock.patch("commpool.torch._advise._measured", side_effect=AssertionError):
@@ -107,7 +108,7 @@ def advised(group):
 
 
 def measured_on_the_emulator(_group):
-    """Whose times say nothing: what is measured there, and what is said before."""
+    """The emulator's times mean nothing: what is measured there, and what is said before."""
     other, happened = dist.new_group(device_id=DEVICE), []
     measured = _advise._measured
 
@@ -122,7 +123,8 @@ def measured_on_the_emulator(_group):
 
 
 def larger_than_windows_serve(group):
-    """Windows gain up to 600 KiB, over a communicator with more blocks: a parameter of 1 MiB stays with torch."""
+    """Windows gain up to 600 KiB, over a communicator with more blocks. A parameter of 1 MiB stays in torch's
+    memory."""
     rows = (Row(64 << 10, 20, 10), Row(512 << 10, 30, 20), Row(1 << 20, 40, 50))
     advices = {0: Advice(2, rows[2:]), 16: Advice(2, rows, 16)}
 
@@ -148,7 +150,7 @@ def larger_than_windows_serve(group):
 
 
 def of_what_is_given(group):
-    """The size of a bucket, or the number of blocks: the other is still what was found best."""
+    """The program gives the size of a bucket or the number of blocks. The best value is chosen for the other."""
     slower, faster = (tuple(Row(nbytes, 30, window) for nbytes in (64 << 10, 1 << 20)) for window in (25, 10))
     pool, said = commpool.Pool("gradients", symmetric_across=group), []
     for rows in ({0: slower, 16: faster}, {0: faster, 16: slower}):
@@ -228,7 +230,7 @@ def changed(group):
 
 
 def released(group):
-    """With gradients that are kept, after collectives that nobody waited for."""
+    """Gradients are alive, and nobody has waited for the last collectives."""
     pool, said = commpool.Pool(symmetric_across=group), []
     net = commpool.ddp(Model(2).to(DEVICE), pool, bucket="256KiB", blocks=0, device_ids=[RANK])
     train(net, pool, 2)
@@ -237,7 +239,7 @@ def released(group):
     with commpool.use_pool(pool):
         unawaited = torch.ones(WIDTH, device=DEVICE)
     dist.all_reduce(unawaited, async_op=True)
-    del unawaited  # torch's process group has it still
+    del unawaited  # torch's process group still has it
     torch.cuda.synchronize()
     commpool.ddp_release(net)
     said.append(pool.stats().allocated_blocks.current)
@@ -251,7 +253,7 @@ def released(group):
 
 
 def without_more_blocks(group):
-    """NCCL makes no such communicator: the group's own serves."""
+    """NCCL refuses such a communicator: the group's own is used."""
     pool = commpool.Pool(symmetric_across=group)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -264,7 +266,7 @@ def without_more_blocks(group):
 
 
 def after_a_loss(group):
-    """As where a rank was lost: no rank is waited for, and the same model goes on over another group."""
+    """After the loss of a rank nobody waits for it, and the same model goes on over another group."""
     lost = dist.new_group(device_id=DEVICE)
     pool = commpool.Pool(symmetric_across=lost)
     net = commpool.ddp(Model(2).to(DEVICE), pool, bucket="256KiB", blocks=16, process_group=lost)

@@ -7,8 +7,8 @@ import unittest
 from rank_processes import said_by_ranks
 
 _RANKS = pathlib.Path(__file__).with_name("ddp_ranks.py")
-_BYTES = 4 * 6 * 65536  # of the gradients
-_SMALL = 64 << 10  # what the reducer makes beside them
+_BYTES = 4 * 6 * 65536  # the gradients' bytes
+_SMALL = 64 << 10  # what the reducer makes besides
 
 
 class Training(unittest.TestCase):
@@ -58,7 +58,7 @@ class Training(unittest.TestCase):
             self.assertEqual((blocks, in_own_group, held, left), ([16, 64], False, _BYTES, 0))
             self.assertRegex(logged, "gradients of .* in <.*'gradients'.*>, in buckets of 512.KiB, in windows from "
                                      "64.KiB to 750.*, over kernels of at least 16 blocks; all of them are reduced")
-        # Rank 0's log of NCCL: the buckets in windows are summed by symmetric kernels, the other one is not.
+        # Rank 0's log of NCCL: symmetric kernels sum the buckets in windows; another kernel sums the other bucket.
         ran = sorted(kernel[:2] for kernel in self.said["larger_than_windows_serve"][0][8])
         self.assertEqual(ran, [[512 << 10, True]] * 3 + [[1 << 20, False]])
 

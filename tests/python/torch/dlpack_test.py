@@ -1,4 +1,4 @@
-"""Arrays of commpool as the real PyTorch's tensors, without a copy and without commpool.torch."""
+"""Arrays of commpool as tensors of the real PyTorch, without a copy and without commpool.torch."""
 
 import gc
 import importlib.util
@@ -18,7 +18,7 @@ if os.environ.get("COMMPOOL_DRIVER") == "emulated":
 else:
     EmulatorCase = unittest.TestCase
 
-# Not the current one, where there is another.
+# Another device than the current one, if there is one.
 LAST = min(2, torch.cuda.device_count() - 1)
 DEVICE = min(1, LAST)
 
@@ -63,7 +63,7 @@ class Exchange(EmulatorCase):
         with torch.cuda.stream(stream):
             array = commpool.empty(1 << 20, "uint8", pool=self.pool, stream=stream)
             torch.as_tensor(array, device=torch.device("cuda", DEVICE)).fill_(3)
-        tensor = torch.from_dlpack(array)  # for the current stream, which is another
+        tensor = torch.from_dlpack(array)  # for the current stream, which differs
         self.assertEqual(tensor.fill_(4)[-1].item(), 4)
         del tensor, array
         with torch.cuda.stream(stream):

@@ -1,4 +1,4 @@
-"""PyTorch's unmodified wheel on the emulator: what it does without kernels, and with the few that are emulated."""
+"""PyTorch's unmodified wheel on the emulator: operations without kernels, and those with the few emulated kernels."""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""What the examples for PyTorch import: the model that decodes is right on the CPU, and NCCL's log is understood."""
+"""The modules that the PyTorch examples import: the decoding model is right on the CPU, and NCCL's log is
+understood."""
 
 import contextlib
 import sys
@@ -25,7 +26,7 @@ def model_of(ranks, seed=0):
 
 
 def part_of(whole, rank, ranks):
-    """A rank's part of a model: matrices that lead into attention and MLPs by columns, those that lead out by rows."""
+    """One rank's part of a model: it splits matrices before attention and MLPs by columns, those after them by rows."""
     part = model_of(ranks)
     for name, weight in whole.named_parameters():
         dimension = 0 if name.endswith(_COLUMNS) else 1 if name.endswith(_ROWS) else None
@@ -101,7 +102,7 @@ _COPIED = "host:1:2 [0] NCCL INFO AllGather [Copy Engine]: 4194304 Bytes -> cuda
 
 
 class Log(unittest.TestCase):
-    """The lines are those of NCCL 2.28.9; of copy engines 2.30.7's."""
+    """The lines are those of NCCL 2.28.9; those about copy engines are of 2.30.7."""
 
     def check(self, lines, collective, kernels, registrations):
         found = recorded.collectives_of(lines)[collective]

@@ -1,4 +1,4 @@
-"""Streams that the program made, as torch.cuda.ExternalStream: they may end before what was made or recorded on them.
+"""Streams that the program made (torch.cuda.ExternalStream) may end before the tensors that they made or recorded.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ _NON_BLOCKING = 1
 
 @contextlib.contextmanager
 def external_stream():
-    """Torch's current stream inside; destroyed behind it, with its work under way."""
+    """Makes a stream torch's current one. Destroys it at the end, while its work still runs."""
     driver, handle = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
     if driver.cuStreamCreate(ctypes.byref(handle), _NON_BLOCKING) != 0:
         raise RuntimeError("cuStreamCreate failed")
@@ -26,7 +26,7 @@ def external_stream():
 
 
 class ExternalStreams(RoutedCase):
-    """A call that names a dead stream, or an access that is not ordered, the emulator reports."""
+    """The emulator reports a call that names a dead stream, and an access that is not ordered."""
 
     def test_may_die_before_what_was_made_on_them(self):
         pool = self.pool()

@@ -1,4 +1,4 @@
-"""What each rank of fsdp_test does, case by case; rank 0 prints what all said, a line of JSON a case."""
+"""The cases of fsdp_test on each rank. Rank 0 prints the results of all ranks as a line of JSON for each case."""
 
 import sys
 import unittest.mock
@@ -48,7 +48,7 @@ def sharded(widths=(WIDTH,) * LAYERS, **words):
 
 
 def train(model, steps=3):
-    """Steps on a batch that differs by rank; the losses, and what the last layer's shard became."""
+    """Trains on batches that differ by rank. Returns the losses and the last layer's shard."""
     optimizer, losses = torch.optim.SGD(model.parameters(), lr=1 / 1024, foreach=False), []
     for _ in range(steps):
         x = torch.full((WIDTH,), (1.0 + RANK) / 8, device=DEVICE)
@@ -61,7 +61,7 @@ def train(model, steps=3):
 
 
 def trained_so_far():
-    """As a model after `train`."""
+    """The results of `train` for a model that was trained before."""
     model = sharded()
     train(model)
     return model
@@ -113,7 +113,8 @@ def prefetches_further(group):
 
 
 def gathered_by_hand(group):
-    """On the legacy default stream, before the first step, where NCCL has no copy engines; then more than fit."""
+    """Gathers on the legacy default stream before the first step, where NCCL has no copy engines; then gathers too
+    much."""
     pool, model = windowed(group)
     streams, policies, gather = [], [], getattr(dist, _beside._GATHER)
 
@@ -139,14 +140,14 @@ def gathered_by_hand(group):
 
 
 def checkpointed_whole(group):
-    """Backward begins with the whole forward once more, after which every module stays gathered."""
+    """Backward first repeats the whole forward; then every module stays gathered."""
     pool, model = windowed(group)
     x, said = torch.ones(WIDTH, device=DEVICE, requires_grad=True), ""
     try:
         checkpoint(model, x, use_reentrant=False).sum().backward()
     except commpool.FailedPrecondition as error:
         said = str(error)
-    pool.abandon(group)  # torch keeps what the step that failed has gathered
+    pool.abandon(group)  # torch keeps what the failed step has gathered
     commpool.fsdp_release(model)
     pool.destroy()
     return said
@@ -169,7 +170,7 @@ def refused(group):
 
 
 def changed(group):
-    """A module that outgrew the buffers, and a model whose buffers went back."""
+    """A module outgrows the buffers, and another model's buffers went back."""
     pool, model = windowed(group)
     ring, said = commpool.all_gather_ring(model), []
 
@@ -185,12 +186,12 @@ def changed(group):
             call()
         except commpool.FailedPrecondition as error:
             said.append(str(error))
-    said.append(train(model, 1) == train(sharded(), 1))  # as torch's own
+    said.append(train(model, 1) == train(sharded(), 1))  # the same as torch's own
     return [*said, end(pool)]
 
 
 def sharded_later(group):
-    """A layer that is new, after steps: its step is refused, and a model that is wrapped again goes on."""
+    """A new layer is sharded after some steps. Its step is refused; a model that is wrapped again goes on."""
     pool, model = windowed(group)
     said = [train(model, 1) == train(sharded(), 1)]
     model.layers.append(fully_shard(Scale().to(DEVICE)))
@@ -199,14 +200,14 @@ def sharded_later(group):
     except commpool.FailedPrecondition as error:
         said.append(str(error))
     commpool.fsdp_release(model)
-    model(torch.ones(WIDTH, device=DEVICE)).sum().backward()  # torch's own, which nothing watches
+    model(torch.ones(WIDTH, device=DEVICE)).sum().backward()  # torch's own, which nobody watches
     commpool.fsdp(model, pool)
     model(torch.ones(WIDTH, device=DEVICE)).sum().backward()
     return [*said, commpool.all_gather_ring(model).taken, end(pool, model)]
 
 
 def abandoned(group):
-    """After a loss the communicator that was made beside the group's is abandoned with it."""
+    """After a loss, the pool also abandons the communicator that was made beside the group's."""
     pool, model = windowed(group)
     beside, ring = _beside.with_copy_engines(group, pool), commpool.all_gather_ring(model)
     tensor, said = ring.take(WIDTH, torch.float32), []
@@ -226,7 +227,7 @@ def abandoned(group):
 
 
 def without_copy_engines(_group):
-    """A torch whose options know no policy: the gathers run as kernels, which is said and counted."""
+    """A torch whose options have no policy: kernels gather, which is reported and counted."""
     with warnings.catch_warnings(record=True) as said, unittest.mock.patch.object(dist, "ProcessGroupNCCL") as backend:
         backend.Options.return_value.config = object()
         warnings.simplefilter("always")
@@ -236,7 +237,7 @@ def without_copy_engines(_group):
 
 
 def reshards_to_fewer(group):
-    """Between forward and backward a layer stays gathered by halves: two groups gather it."""
+    """Between forward and backward, halves of a layer stay gathered: two groups gather it."""
     stock = train(sharded(reshard_after_forward=2))
     pool, model = commpool.Pool("training", symmetric_across=group), sharded(reshard_after_forward=2)
     commpool.fsdp(model, pool)

@@ -1,4 +1,4 @@
-"""What each rank of group_test does, case by case; rank 0 prints what all said, a line of JSON a case."""
+"""The cases of group_test on each rank. Rank 0 prints the results of all ranks as a line of JSON for each case."""
 
 import ctypes
 import os
@@ -89,7 +89,7 @@ def different(group):
 
 
 def steps(group):
-    """What a step has freed serves the next one, once all ranks have called reclaim()."""
+    """The next step gets what a step has freed, after all ranks have called reclaim()."""
     pool, x = commpool.Pool(symmetric_across=group, reserve="40MiB"), leaf(2 * MIB)
 
     def step():
@@ -116,7 +116,7 @@ def between_devices(group):
     """A kernel on another device of this process writes to a symmetric pool's tensor."""
     other = torch.device("cuda", 1 - RANK)
     theirs = torch.arange(6.0).reshape(2, 3).to(other)
-    torch.empty(3, 2, device=DEVICE).copy_(theirs.t())  # torch makes them peers, if they are none
+    torch.empty(3, 2, device=DEVICE).copy_(theirs.t())  # torch makes them peers if they are not
     pool = commpool.Pool(symmetric_across=group, reserve="2MiB")
     with commpool.use_pool(pool):
         ours = torch.empty(3, 2, device=DEVICE)
@@ -128,7 +128,7 @@ def between_devices(group):
 
 
 def proposed(group):
-    """The program of a proposal to PyTorch: memory of NCCL by ctypes, registered, and an all-reduce in it."""
+    """The program of a proposal to PyTorch: it gets NCCL's memory by ctypes, registers it, and all-reduces in it."""
     live = []
 
     def nccl_mem_alloc(size):
@@ -149,8 +149,8 @@ def proposed(group):
             raise RuntimeError(f"Failed to free memory with ncclMemFree with error code: {err}")
         live.remove(ptr)
 
-    # In place of torch.cuda.MemPool(nccl_mem_alloc, nccl_mem_free); below, of torch.cuda.mempool, of
-    # backend.register_user_buffers(pool), and of a kernel that makes random numbers.
+    # These lines replace torch.cuda.MemPool(nccl_mem_alloc, nccl_mem_free); below, torch.cuda.mempool,
+    # backend.register_user_buffers(pool), and a kernel that makes random numbers.
     pool = commpool.Pool(backing=commpool.UserBacking(nccl_mem_alloc, nccl_mem_free), device=DEVICE)
     with commpool.use_pool(pool, device=DEVICE):
         special_tensor = torch.full((2**20,), RANK + 1.0, device="cuda")
@@ -167,13 +167,14 @@ def proposed(group):
 
 
 def sizes(group):
-    # One of commpool's own: torch is not told that its memory was reserved, and keeps it for being symmetric alone.
+    # A pool of commpool's own package: torch does not hear that it has reserved memory, and keeps the memory only
+    # because the pool is symmetric.
     pool = plain.Pool(symmetric_across=group, device=RANK, reserve="16MiB")
     with commpool.use_pool(pool, sizes=("1MiB", None)):
         ragged = tensor(1000 * (1 + RANK), RANK)
         same = tensor(MIB, RANK)
     pool.verify()
-    torch.cuda.empty_cache()  # never trims a symmetric pool: the ranks would have to agree
+    torch.cuda.empty_cache()  # never trims a symmetric pool, because the ranks would have to agree
     said = [pool_of(ragged), pool_of(same) == pool.handle, pool.stats().reserved_bytes.current]
     del same
     end(pool)
@@ -202,7 +203,7 @@ def several(group):
 
 
 def outlived(group):
-    """A tensor is alive when its group ends, and when its pool does."""
+    """A tensor is alive when its group ends, and when its pool ends."""
     other = dist.new_group(device_id=DEVICE)
     dist.all_reduce(torch.ones(1, device=DEVICE), group=other)
     pool, said = commpool.Pool("outlived", symmetric_across=other, reserve="2MiB"), []
@@ -222,7 +223,7 @@ def outlived(group):
 
 
 def without_communicator(group):
-    """First, where torch makes the communicator at the first collective; in older versions the question raises."""
+    """The first case: torch makes the communicator at the first collective. In older versions the question raises."""
     said, raises = [], unittest.mock.Mock(spec=["_comm_ptr"])
     raises._comm_ptr.side_effect = RuntimeError("no communicator\nand where that was found")
     for backend in (group._get_backend(DEVICE), raises):
@@ -239,7 +240,7 @@ def without_communicator(group):
 
 
 def refusal(call):
-    """The type and text of the error of ours that a call raises."""
+    """The type and the text of our error that a call raises."""
     try:
         call()
     except commpool.CommpoolError as error:
@@ -248,7 +249,8 @@ def refusal(call):
 
 
 def sleeps(group):
-    """By a tag, with what blocks hold kept; once a rank has no memory to wake with, which all ranks hear."""
+    """Pools sleep by a tag and keep their blocks' contents. Once a rank has no memory to wake with; all ranks hear of
+    it."""
     pool = commpool.Pool("sleeping", tag="windows", symmetric_across=group, reserve="64MiB")
     with commpool.use_pool(pool):
         kept = torch.full((1000,), 3.0, device=DEVICE)
@@ -272,16 +274,16 @@ def sleeps(group):
 
 
 def sleeps_under_a_graph(group):
-    """A captured collective may have registered memory that is another after waking: the emulator reports it."""
+    """A captured collective may have registered memory that is different after waking: the emulator reports it."""
     pool, graph = commpool.Pool("captured", symmetric_across=group, reserve="4MiB"), torch.cuda.CUDAGraph()
     dist.all_reduce(torch.ones(1, device=DEVICE))
     with commpool.use_pool(pool), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        out = torch.ones(1000, device=DEVICE, dtype=torch.int32)  # no symmetric kernel: a ring
+        out = torch.ones(1000, device=DEVICE, dtype=torch.int32)  # no symmetric kernel exists for it, so a ring runs
         dist.all_reduce(out)
     graph.replay()
     torch.cuda.synchronize()
     said = [reports(), refusal(pool.sleep)]
-    pool.sleep(graphs="no_collectives")  # which is not true
+    pool.sleep(graphs="no_collectives")  # the promise is false
     pool.wake()
     graph.replay()
     torch.cuda.synchronize()
@@ -292,7 +294,8 @@ def sleeps_under_a_graph(group):
 
 
 def aborted(group):
-    """Last: the group is gone afterwards. torch calls hooks where a timeout aborts, here they are called at once."""
+    """The last case, because the group is gone after it. torch calls hooks when a timeout aborts; here they run at
+    once."""
     backend, hooks = group._get_backend(DEVICE), []
     with unittest.mock.patch.object(_group, "backend_of", return_value=unittest.mock.Mock(
             supports_abort_hooks=True, register_abort_hook=lambda _number, hook: hooks.append(hook),
@@ -301,14 +304,14 @@ def aborted(group):
     with_hook = pool.abandons_itself
     hooks[0]()
     backend.abort()
-    pool.close()  # local: every communicator is abandoned
+    pool.close()  # local, because every communicator is abandoned
     said = [with_hook, pool.stats().reserved_bytes.current, pool.stats().held_bytes]
     pool.destroy()
     return said
 
 
 def unawaited(group):
-    """Torch's process group has the tensor of a collective that nobody waited for: the pool says where to look."""
+    """Torch's process group has the tensor of a collective that nobody waited for. The pool says where to look."""
     pool, said = commpool.Pool("gradients", symmetric_across=group, reserve="2MiB"), []
     with commpool.use_pool(pool):
         dist.all_reduce(torch.ones(1000, device=DEVICE), async_op=True)
@@ -335,4 +338,4 @@ if __name__ == "__main__":
     else:
         run_cases(CASES)
     sys.stdout.flush()
-    os._exit(0)  # the group may have been aborted: there is nothing to destroy together
+    os._exit(0)  # the group may be aborted, so the ranks cannot destroy it together

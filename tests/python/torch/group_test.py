@@ -14,7 +14,7 @@ class Groups(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.said = said_by_ranks(_RANKS, COMMPOOL_TORCH_CALL_LINES="1")
-        # torch's older backend, which makes communicators late.
+        # torch's older backend makes communicators late.
         cls.said_late = said_by_ranks(_RANKS, "late", COMMPOOL_TORCH_CALL_LINES="0", TORCH_DIST_USE_NCCL2="0")
 
     def test_have_windows_at_equal_offsets_backward_s_too(self):

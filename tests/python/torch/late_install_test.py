@@ -1,4 +1,4 @@
-"""What was set before the router came holds for our pools too: this process installs it late."""
+"""Settings from before the router came hold for our pools too. This process installs the router late."""
 
 import ctypes
 import inspect
@@ -8,7 +8,7 @@ import torch
 
 from routed import MIB, EmulatorCase, commpool, pool_of, tensor
 
-import commpool as plain  # which finds its library by what routed sets
+import commpool as plain  # routed has set where it finds its library
 
 
 def make_in_late_install_test():
@@ -20,8 +20,8 @@ def numbers(device):
 
 
 def reaches(device, of_tensor):
-    """Whether a kernel on the device may read the tensor, as the driver has it."""
-    address, attribute = ctypes.c_uint64(), 3  # the address for the current device; refused where there is none
+    """Whether the driver lets a kernel on the device read the tensor."""
+    address, attribute = ctypes.c_uint64(), 3  # the address for the current device; the driver refuses if there is none
     with torch.cuda.device(device):
         torch.cuda.current_stream().synchronize()  # CUDA makes the device current at its first call
         return ctypes.CDLL("libcuda.so.1").cuPointerGetAttribute(ctypes.byref(address), attribute,
@@ -29,14 +29,14 @@ def reaches(device, of_tensor):
 
 
 class LateInstall(EmulatorCase):
-    """Its tensors, peers, fraction and history are older than the router."""
+    """The tensors, peers, fraction and history here are older than the router."""
 
     @classmethod
     def setUpClass(cls):
         cls.older = numbers(0)
         cls.devices = torch.cuda.device_count()
         if cls.devices > 1:
-            # Not as it lies: a kernel on one device writes to the other, of which torch makes it a peer, once.
+            # Not a plain copy: a kernel on one device writes to the other, so torch makes that a peer, once.
             cls.older_copy = torch.empty(3, 2, device="cuda:1").copy_(cls.older.t())
         cls.of_no_peer = [torch.empty(1, device=f"cuda:{device}") for device in range(2, cls.devices)]
         cls.total = torch.cuda.get_device_properties(0).total_memory

@@ -1,4 +1,4 @@
-"""torch.cuda.MemPool on pools of ours: a real one, for everything that takes MemPools."""
+"""torch.cuda.MemPool over our pools: a real one, for everything that takes MemPools."""
 
 import gc
 import unittest
@@ -94,7 +94,7 @@ class MemPool(RoutedCase):
         self.assertEqual(theirs.use_count(), 1)
 
     def test_takes_the_place_of_a_graph_s_pool_inside_of_its_capture(self):
-        """As contexts of vLLM and SGLang do it: they end the graph's pool, and begin it again behind theirs."""
+        """Contexts of vLLM and SGLang do this: they end the graph's pool, and begin it again after theirs."""
         pool = self.pool()
         mem_pool, graph = commpool.mem_pool(pool), torch.cuda.CUDAGraph()
         graph_s = torch.cuda.graph_pool_handle()

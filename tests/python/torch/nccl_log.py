@@ -1,4 +1,4 @@
-"""NCCL's own log as a witness of what it ran: imported before torch is, by programs that are a rank."""
+"""NCCL's own log shows what NCCL ran. Programs that are a rank import this before torch."""
 
 import os
 import pathlib
@@ -14,12 +14,13 @@ _KERNEL = re.compile(r"AllReduce( \[Symmetric\])?: (\d+) Bytes -> (?:Kernel (\S+
 
 
 def log():
-    """All of it so far."""
+    """The whole log so far."""
     return LOG.read_text(errors="replace") if LOG.exists() else ""
 
 
 def all_reduces_of(work):
-    """What NCCL ran meanwhile: bytes, whether symmetric, and the kernel or algorithm. Rank 0's log alone has it."""
+    """What NCCL ran meanwhile: bytes, whether it was symmetric, and the kernel or algorithm. Only rank 0's log has
+    it."""
     torch.cuda.synchronize()
     before = len(log())
     work()

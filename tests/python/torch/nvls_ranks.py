@@ -1,7 +1,7 @@
-"""Whether tensors made in `commpool.torch.tp` are what NCCL can use NVLink multicast (NVLS) for: what each rank says.
+"""Each rank says whether NCCL can use NVLink multicast (NVLS) for tensors that `commpool.torch.tp` makes.
 
-Rank 0 prints what all said, a line of JSON a case: eagerly, and in a captured graph. NCCL's own log is the witness:
-which windows were bound (the emulator's line), and the kernel of each all-reduce.
+Rank 0 prints the answers of all ranks as a line of JSON for each case: eager, and in a captured graph. NCCL's own log
+shows which windows were bound (the emulator's line), and the kernel of each all-reduce.
 """
 
 import json
@@ -23,7 +23,7 @@ _BOUND = re.compile(r"window 0x([0-9a-f]+) size (\d+) is bound for NVLS multicas
 
 
 def bound(tensor):
-    """Whether the tensor lies in a window that the emulator's NCCL has bound."""
+    """Whether the emulator's NCCL has bound the window with this tensor."""
     windows = [(int(begin, 16), int(size)) for begin, size in _BOUND.findall(log())]
     return any(begin <= tensor.data_ptr() < begin + size for begin, size in windows)
 
@@ -46,7 +46,7 @@ def told(pool, tensor, group, kernels):
 
 
 def made(windows):
-    """One tensor in a window, as a row-parallel layer's output is, and one of torch's."""
+    """Makes one tensor in a window, as the output of a row-parallel layer, and one in torch's memory."""
     with windows:
         inside = torch.ones(COUNT, device=DEVICE)
     return {"inside": inside, "outside": torch.ones(COUNT, device=DEVICE)}

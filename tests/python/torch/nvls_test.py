@@ -1,4 +1,4 @@
-"""Tensor-parallel outputs are what NVLS takes: three ranks, for two GPUs have none, on the emulated multicast."""
+"""NVLS takes tensor-parallel outputs: three ranks, because two GPUs have no NVLS, on the emulated multicast."""
 
 import pathlib
 import unittest
@@ -11,7 +11,8 @@ _RANKS = pathlib.Path(__file__).with_name("nvls_ranks.py")
 class Multicast(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # An object wants twice what an allocation does: sizes have to follow it. Switched off: nvls_switched_off_test.
+        # An object needs twice the granularity of an allocation, and sizes must follow. nvls_switched_off_test has NVLS
+        # off.
         cls.said = said_by_ranks(_RANKS, ranks=3, NCCL_NVLS_ENABLE="1",
                                  COMMPOOL_EMULATOR="multicast_granularity=4MiB")
 

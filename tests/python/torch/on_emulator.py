@@ -1,4 +1,4 @@
-"""What tests with the real PyTorch share: the emulator's reports, which fail the test that caused them."""
+"""Shared by tests with the real PyTorch: a report of the emulator fails the test that caused it."""
 
 import ctypes
 import unittest
@@ -9,7 +9,7 @@ def _driver():
 
 
 def reports():
-    """The broken rules that the emulator has reported since the last call, a line each."""
+    """The broken rules that the emulator has reported since the last call, one line each."""
     driver = _driver()
     buffer = ctypes.create_string_buffer(1 << 20)
     driver.commpoolEmulatorReports.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
@@ -19,14 +19,14 @@ def reports():
 
 
 def calls(function):
-    """How often a function of the driver was called in this process."""
+    """How often this process called a driver function."""
     count = _driver().commpoolEmulatorCallCount
     count.argtypes, count.restype = [ctypes.c_char_p], ctypes.c_uint64
     return count(function.encode())
 
 
 class EmulatorCase(unittest.TestCase):
-    """A case that fails where the emulator reports what hardware would leave undefined."""
+    """A case that fails if the emulator reports what hardware would leave undefined."""
 
     def tearDown(self):
         self.assertEqual(reports(), [])

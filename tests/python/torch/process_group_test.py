@@ -1,4 +1,4 @@
-"""PyTorch's ProcessGroupNCCL over the emulated NCCL, with a process for each rank."""
+"""PyTorch's ProcessGroupNCCL over the emulated NCCL, with one process for each rank."""
 
 import pathlib
 import unittest

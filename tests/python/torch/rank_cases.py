@@ -1,4 +1,4 @@
-"""What programs with cases for several ranks share: where a rank runs, a line for each case, a pool's end."""
+"""Shared by programs with cases for several ranks: the rank's device, one line for each case, the end of a pool."""
 
 import gc
 import json
@@ -15,9 +15,10 @@ DEVICE = torch.device("cuda", RANK)
 
 
 def run_cases(cases, device_id=DEVICE):
-    """Runs `case(group)` for each, or for those that the command line names; rank 0 prints a line of JSON for each.
+    """Runs `case(group)` for each case, or for those that the command line names. Rank 0 prints a line of JSON for
+    each.
 
-    Without `device_id` the group's communicator is made later, by torch's first collective.
+    Without `device_id`, torch's first collective makes the group's communicator.
     """
     torch.cuda.set_device(DEVICE)
     dist.init_process_group("nccl", device_id=device_id)
@@ -30,14 +31,14 @@ def run_cases(cases, device_id=DEVICE):
 
 
 def leave():
-    """Ends the group, on all ranks together."""
+    """Ends the group on all ranks together."""
     torch.cuda.synchronize()
     dist.destroy_process_group()
     sys.stdout.flush()
 
 
 def end(pool, model=None):
-    """Closes a pool that a program is done with, after all ranks' calls were alike; how many blocks were alive."""
+    """Checks that all ranks made the same calls, and closes the pool. Returns how many blocks were alive."""
     if model is not None:
         commpool.fsdp_release(model)
     gc.collect()

@@ -1,4 +1,4 @@
-"""Processes that are the ranks of one group, as torchrun starts them: a GPU each, which find each other by a file."""
+"""Starts the ranks of one group as processes, like torchrun: each has a GPU, and they find each other by a file."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import tempfile
 
 
 def unused_port():
-    """Of those that the kernel gives to nobody unasked: no test beside this one gets it before rank 0 does."""
+    """A port that the kernel gives to nobody who does not ask for it, so no other test gets it before rank 0 does."""
     for port in random.sample(range(20000, 32000), 100):
         with socket.socket() as trial:
             if trial.connect_ex(("127.0.0.1", port)):
@@ -20,7 +20,7 @@ def unused_port():
 
 
 def run_ranks(program, world, *arguments, timeout=240):
-    """Runs `program RANK WORLD STORE ARGUMENT...` for each rank; a list of (exit code, output)."""
+    """Runs `program RANK WORLD STORE ARGUMENT...` for each rank. Returns a list of (exit code, output)."""
     with tempfile.TemporaryDirectory() as folder:
         store = pathlib.Path(folder) / "store"
         ranks = [subprocess.Popen([sys.executable, "-B", str(program), str(rank), str(world), str(store), *arguments],
@@ -35,9 +35,10 @@ def run_ranks(program, world, *arguments, timeout=240):
 
 
 def said_by_ranks(program, *words, ranks=2, seconds=600, reported=False, **environment):
-    """What ranks that torchrun would start said, case by case; they have to end well, and break no rule, or all one.
+    """Runs the ranks of a program and returns what they said, by case. They must exit with 0, and break no rule, or all
+    one.
 
-    Rank 0 of the program prints a line of JSON for each case: its name, and what all ranks said of it.
+    Rank 0 prints a line of JSON for each case: its name, and what all ranks said.
     """
     shared = {**os.environ, **environment, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
               "MASTER_PORT": unused_port()}
@@ -48,7 +49,7 @@ def said_by_ranks(program, *words, ranks=2, seconds=600, reported=False, **envir
         for process in processes:
             answers.append(process.communicate(timeout=seconds))
             if process.returncode:
-                break  # the other would wait for it
+                break  # the other rank would wait for it
     finally:
         for process in processes:
             process.kill()
@@ -59,7 +60,7 @@ def said_by_ranks(program, *words, ranks=2, seconds=600, reported=False, **envir
 
 
 def join(arguments):
-    """The beginning of such a program: the default group over NCCL. Returns rank, world and device."""
+    """Begins such a program: makes the default group over NCCL. Returns rank, world and device."""
     import torch
     import torch.distributed as distributed
 

@@ -1,4 +1,4 @@
-"""tools/traces/record.py on programs that run on the emulator: as Python would run them, and what they allocated."""
+"""tools/traces/record.py runs programs on the emulator as Python would, and records their allocations."""
 
 import lzma
 import os
@@ -10,7 +10,7 @@ import unittest
 
 _RECORD = os.path.abspath("tools/traces/record.py")
 
-# Its module has the name of one of the tool's.
+# One of the tool's modules has the same name.
 _MODULE = "SIZES = [1000, 3 << 20]\n"
 _PROGRAM = """
 import sys

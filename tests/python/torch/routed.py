@@ -1,4 +1,4 @@
-"""What tests of commpool.torch share: imported before commpool is."""
+"""Shared by tests of commpool.torch, which import it before commpool."""
 
 import os
 import threading
@@ -25,13 +25,13 @@ def tensor(nbytes, device=0):
 
 
 def pool_of(of_tensor):
-    """The handle of the pool that a tensor lies in; None for torch's own."""
+    """The handle of the pool with the tensor's memory; None for torch's own memory."""
     block = commpool.block_of(of_tensor)
     return block.pool if block else None
 
 
 def on_thread(function):
-    """What the function returns on a thread of its own."""
+    """Calls the function on another thread; returns its result."""
     results = []
     thread = threading.Thread(target=lambda: results.append(function()))
     thread.start()
@@ -40,12 +40,12 @@ def on_thread(function):
 
 
 class MakeInBackward(torch.autograd.Function):
-    """Hands a tensor on; forward and backward each make one, without any kernel."""
+    """Passes a tensor on. Forward and backward each make a tensor, without any kernel."""
 
     @staticmethod
     def forward(ctx, x, made):
         ctx.made = made
-        ctx.save_for_backward(x)  # a checkpoint recomputes what is asked for
+        ctx.save_for_backward(x)  # a checkpoint recomputes it when it is asked for
         made.append(("forward", threading.get_ident(), torch.empty_like(x)))
         return x.view_as(x)
 
@@ -57,7 +57,7 @@ class MakeInBackward(torch.autograd.Function):
 
 
 class RoutedCase(EmulatorCase):
-    """The router is installed, and every test leaves no pool behind."""
+    """Installs the router. No test may leave a pool behind."""
 
     @classmethod
     def setUpClass(cls):
@@ -66,7 +66,7 @@ class RoutedCase(EmulatorCase):
             raise unittest.SkipTest("there is no router and no compiler")
 
     def needs_device(self, number):
-        """The number, where the machine has such a device."""
+        """Returns the number, or skips the test if the machine has no such device."""
         if number >= torch.cuda.device_count():
             self.skipTest(f"{number + 1} devices are needed")
         return number

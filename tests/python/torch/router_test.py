@@ -1,4 +1,4 @@
-"""The router: what a scope catches goes to its pool, all else to torch, whose own functions tell the truth of both."""
+"""The router puts what a scope catches into its pool, and all else into torch's. torch's own functions count both."""
 
 import unittest
 
@@ -109,7 +109,7 @@ class Routing(RoutedCase):
         used.record_stream(stream)
         del used
         with commpool.use_pool(pool):
-            tensor(2 * MIB).fill_(2)  # a race, reported by the emulator, if the other stream were forgotten
+            tensor(2 * MIB).fill_(2)  # if the other stream were forgotten, the emulator would report a race
         torch.cuda.synchronize()
 
     def test_copies_between_devices(self):
@@ -126,7 +126,8 @@ class Routing(RoutedCase):
             with commpool.use_pool(pool):
                 ours = torch.arange(6.0).reshape(2, 3).to(torch.device("cuda", owner))
                 into = torch.empty(2, 3, device=torch.device("cuda", owner))
-            theirs = torch.empty(3, 2, device=torch.device("cuda", other)).copy_(ours.t())  # a kernel: not as it lies
+            # a kernel, because it is no plain copy
+            theirs = torch.empty(3, 2, device=torch.device("cuda", other)).copy_(ours.t())
             into.copy_(theirs.t())
             self.assert_in(pool, into)
             self.assertEqual(into.tolist(), [[0, 1, 2], [3, 4, 5]])

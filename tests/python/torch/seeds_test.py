@@ -1,4 +1,4 @@
-"""Programs that people asked for, as they wrote them or with the one line that they lacked."""
+"""Programs that people asked for: as they wrote them, or with the one line that was missing."""
 
 import os
 import pathlib
@@ -43,7 +43,7 @@ def _cuda_folder(name):
 
 
 def build_allocator(folder):
-    """alloc.so with functions of any name."""
+    """Compiles alloc.so, with functions of any name."""
     source, library = pathlib.Path(folder, "alloc.cc"), pathlib.Path(folder, "alloc.so")
     source.write_text(_ALLOCATOR, encoding="utf-8")
     include = _compile.cuda_headers(pathlib.Path(torch.__file__).resolve().parent.parent)
@@ -54,7 +54,7 @@ def build_allocator(folder):
 
 
 def run(program, *arguments, **environment):
-    """What a program of its own writes."""
+    """The output of a program in its own process."""
     done = subprocess.run([sys.executable, "-c", program, *map(str, arguments)], env={**os.environ, **environment},
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -194,7 +194,7 @@ class Proposal(RoutedCase):
 
 
 class Slides(RoutedCase):
-    """Of a talk about stream-ordered memory: tensors of several devices, and what comes before a capture."""
+    """From a talk about stream-ordered memory: tensors on several devices, and preparations for a capture."""
 
     def test_of_several_devices_have_each_its_pool(self):
         self.needs_device(2)
@@ -214,7 +214,7 @@ class Slides(RoutedCase):
                 f = torch.randn(2).cuda(cuda2)
                 with self.assertRaisesRegex(RuntimeError, "same device"):
                     c + z
-                moved = z.to(cuda)  # what was missing
+                moved = z.to(cuda)  # this line was missing
                 i = c + moved
         for made, device in [(x, 0), (y, 0), (z, 0), (a, 1), (b, 1), (b2, 1), (c, 1), (moved, 1), (i, 1), (d, 2),
                              (e, 2), (f, 2)]:
@@ -249,7 +249,7 @@ class Slides(RoutedCase):
 
 class Settings(RoutedCase):
     def test_of_the_article_have_a_meaning(self):
-        large = 256  # MiB: one piece of a pool for many blocks
+        large = 256  # in MiB: one piece of a pool for many blocks
         for setting, mode, has_large, in_force in [
                 ("heuristic", "expandable", False, "mode:expandable moves:under_pressure strategy:heuristic"),
                 ("nmalloc", "fixed", False, "nmalloc:3 strategy:nmalloc"),

@@ -1,4 +1,4 @@
-"""torch_memory_saver's and vLLM's names for sleep, over pools of ours; and what is kept, as torch reads it."""
+"""The names of torch_memory_saver and vLLM for sleep, over our pools; and how torch reads what is kept."""
 
 import gc
 import os
@@ -20,7 +20,7 @@ def filled(value, length=LENGTH):
 
 
 def total(of_tensor):
-    """The sum, which the emulator's device has no kernel for."""
+    """The sum. The emulator has no kernel for it."""
     return of_tensor.cpu().sum().item()
 
 
@@ -69,7 +69,7 @@ class MemorySaver(RoutedCase):
         address, before = inside.data_ptr(), free_bytes()
         self.saver.pause()
         self.assertGreaterEqual(free_bytes(), before + LENGTH)
-        self.saver.pause()  # it is
+        self.saver.pause()  # it is paused
         other = filled(3)
         self.saver.resume()
         self.saver.resume()
@@ -140,7 +140,7 @@ class MemorySaver(RoutedCase):
             kept = filled(1)
         self.saver.pause()
         place = self.saver.get_cpu_backup(kept, zero_copy=True).data_ptr()
-        self.saver.retain_cpu_backup = True  # asked as it is resumed
+        self.saver.retain_cpu_backup = True  # read when it is resumed
         self.saver.resume()
         self.saver.retain_cpu_backup = False
         self.assertEqual(self.saver.get_cpu_backup(kept, zero_copy=True).data_ptr(), place)

@@ -1,4 +1,4 @@
-"""torch's tensors in pools that sleep: dropped at any time, and where they were once the pool wakes."""
+"""torch's tensors in sleeping pools: a program may drop them at any time, and they return when the pool wakes."""
 
 import gc
 import unittest
@@ -14,7 +14,7 @@ class Sleeping(RoutedCase):
         with commpool.use_pool(pool):
             kept = torch.full((MIB,), 3.0, device="cuda")
             dropped, cyclic, on_another = tensor(MIB), [tensor(MIB)], [tensor(512)]
-        cyclic.append(cyclic)  # the garbage collector's alone
+        cyclic.append(cyclic)  # only the garbage collector can free it
         commpool.sleep(tag="sleeping")
         del dropped, cyclic
         gc.collect()
@@ -42,7 +42,7 @@ class Sleeping(RoutedCase):
 
     def test_devices_that_became_peers_meanwhile_reach_it_once_it_is_awake(self):
         self.needs_device(1)
-        owner = torch.cuda.device_count() - 1  # another than other tests' peers, where there are so many
+        owner = torch.cuda.device_count() - 1  # other tests' peers are on other devices, if there are so many
         peer = owner - 1
         asleep = {"by itself": self.pool(device=owner), "by its tag": self.pool(device=owner, tag="meanwhile")}
         met_asleep = self.pool("met asleep", device=owner, tag="meanwhile")
@@ -53,7 +53,7 @@ class Sleeping(RoutedCase):
         for pool in (*asleep.values(), met_asleep):
             pool.sleep(keep="host")
         x = torch.arange(6.0).reshape(2, 3).to(f"cuda:{peer}")
-        # Not as it lies: a kernel on one device writes to the other, of which torch makes it a peer, once.
+        # Not a plain copy: a kernel on one device writes to the other, so torch makes that a peer, once.
         torch.empty(3, 2, device=f"cuda:{owner}").copy_(x.t())
         with commpool.use_pool(met_asleep), self.assertRaises(RuntimeError):
             torch.empty(1, device=f"cuda:{owner}")

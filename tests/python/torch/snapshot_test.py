@@ -1,4 +1,4 @@
-"""torch's snapshots and recorded history: our segments, blocks, stacks and events, as memory_viz reads them."""
+"""torch's snapshots and recorded history have our segments, blocks, stacks and events, as memory_viz reads them."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""The examples for PyTorch print what they show, on the emulator."""
+"""The PyTorch examples print on the emulator what they promise."""
 
 import json
 import os
@@ -15,13 +15,13 @@ _EXAMPLES = pathlib.Path("examples/python/torch")
 _SECONDS = 250
 
 
-# FSDP2 does with fused kernels what the emulator does with copies.
+# The emulator has only copies for FSDP2's fused kernels.
 _WITH_COPIES = ("import copies, os, runpy, sys; copies.use(); sys.path.append(os.path.dirname(sys.argv[1])); "
                 "runpy.run_path(sys.argv[1], run_name='__main__')")
 
 
 def run(name, *words, ranks=1, before=(), **variables):
-    """What the ranks of an example print, a line each, in order."""
+    """The lines that an example's ranks print, in order."""
     shared = {**os.environ, **variables, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port(),
               "WORLD_SIZE": str(ranks), "COMMPOOL_LIBRARY": os.path.abspath("src/c_api/libcommpool.so.0")}
     shared["PYTHONPATH"] += os.pathsep + str(pathlib.Path(__file__).parent)
@@ -64,7 +64,8 @@ class Examples(unittest.TestCase):
                                                         "rank 1: offset 0 of its window, sum 2"])
 
     def check_elastic(self, kill, **variables):
-        """Losses as of 3 ranks before, and of 2 from the step of the loss on, which those that are left do again."""
+        """The losses are those of 3 ranks before the loss, and of 2 ranks from its step on, which the survivors
+        repeat."""
         lines, weight = run("elastic_training.py", "--ranks", "3", "--kill", kill, **variables), 1.0
         steps = [re.fullmatch(r"step (\d): loss (\S+), (\d) ranks", line) for line in lines]
         said = [(int(step[1]), float(step[2]), int(step[3])) for step in steps if step]
@@ -83,7 +84,7 @@ class Examples(unittest.TestCase):
         self.check_elastic("between")
 
     def test_elastic_training_goes_on_without_a_rank_that_dies_inside_a_collective(self):
-        self.check_elastic("inside", COMMPOOL_EMULATOR="nccl=2.30.7")  # before 2.29.7 nothing ends it
+        self.check_elastic("inside", COMMPOOL_EMULATOR="nccl=2.30.7")  # before 2.29.7 it never ends
 
     def record(self, name, **words):
         """What the first rank prints, and the record that it writes."""
@@ -93,7 +94,7 @@ class Examples(unittest.TestCase):
             return lines, json.loads(file.read_text(encoding="utf-8"))
 
     def check_record(self, record, collective, kernel):
-        """Times, held memory, and that the collective uses windows with the pool, and no registration without it."""
+        """Checks the times, the held memory, and that the collective uses windows with the pool and none without it."""
         self.assertEqual((sorted(record), record["ranks"]), (["plain", "ranks", "windows"], 2))
         plain, windows = record["plain"], record["windows"]
         self.assertEqual((plain["pool_mib"], windows["pool_mib"] > 0), (0, True), record)

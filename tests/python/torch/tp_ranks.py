@@ -1,4 +1,4 @@
-"""What each rank of tp_test does, case by case; rank 0 prints what all said, a line of JSON a case."""
+"""The cases of tp_test on each rank. Rank 0 prints the results of all ranks as a line of JSON for each case."""
 
 import ctypes
 import gc
@@ -18,7 +18,7 @@ WIDTH = 2048
 
 
 class Layer(torch.nn.Module):
-    """The row-parallel part of a layer: its output is summed over the ranks."""
+    """The row-parallel part of a layer. Its output is summed over the ranks."""
 
     def __init__(self):
         super().__init__()
@@ -33,7 +33,7 @@ class Layer(torch.nn.Module):
 
 
 def decode(layers, x, windows):
-    """A token; where each output lay."""
+    """Decodes one token; returns the place of each output."""
     seen = []
     for layer in layers:
         x = layer(x, windows, seen)
@@ -47,7 +47,7 @@ def ordered(group):
 def eagerly(group):
     pool = ordered(group)
     windows, layers = commpool.tp(pool, sizes=(4 * WIDTH, MIB)), [Layer() for _ in range(3)]
-    for _ in range(2000):  # far more than the pool holds, were a freed output not served again
+    for _ in range(2000):  # far more than the pool holds if it does not reuse freed outputs
         x, seen = decode(layers, torch.ones(WIDTH, device=DEVICE), windows)
         inside = [pool_of(out) == pool.handle for out in seen]
         offset = pool.window_of(seen[-1], group).offset
@@ -98,7 +98,7 @@ def nested_and_refused(group):
 
 
 class PyNccl:
-    """What vLLM and SGLang hand over: a communicator of their own binding."""
+    """A communicator of their own binding, as vLLM and SGLang pass it."""
 
     def __init__(self, group):
         self.comm = ctypes.c_void_p(group._get_backend(DEVICE)._comm_ptr())
@@ -106,14 +106,14 @@ class PyNccl:
 
 
 class Coordinator:
-    """SGLang's."""
+    """Like SGLang's."""
 
     def __init__(self, group):
         self.pynccl_comm, self.world_size, self.device_group = PyNccl(group), group.size(), group
 
 
 def served_with_other_sizes(group):
-    """By rank: of a group, and of a coordinator that has one."""
+    """For a group, and for a coordinator that has one."""
     pool, said = ordered(group), []
     rank = dist.get_rank()
     for communicator in (group, Coordinator(group)):
@@ -182,7 +182,7 @@ def as_megatron_does(group):
 
 
 def by_several_groups(group):
-    """Of one pool: over all ranks, and each rank alone."""
+    """Of one pool: over all ranks, and over each rank alone."""
     alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
     mine = alone[dist.get_rank()]
     dist.all_reduce(torch.ones(1, device=DEVICE), group=mine)

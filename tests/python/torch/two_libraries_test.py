@@ -1,5 +1,5 @@
-"""The real PyTorch beside other libraries: examples/python/torch_and_cupy.py, with a stand-in for CuPy, which needs the
-real driver; and PyTorch's own cache, which is asked when a pool finds no memory.
+"""The real PyTorch beside other libraries: examples/python/torch_and_cupy.py with a stand-in for CuPy, which needs the
+real driver; and PyTorch's own cache, which a pool asks when it finds no memory.
 """
 
 import os
@@ -16,14 +16,14 @@ without the array count: current 1, peak 2, total 2
 with another tensor bytes: current 800, peak 1200, total 2000
 with another tensor count: current 1, peak 2, total 3
 """
-# Without commpool.torch, whose router offers the cache by itself.
+# Without commpool.torch, because its router offers the cache itself.
 _HOLDER = """
 import torch
 import commpool
 import commpool.holders
 
 tensor = torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
-del tensor  # stays in PyTorch's cache
+del tensor  # PyTorch's cache keeps it
 pool = commpool.Pool("hungry")
 with commpool.holders.add_torch() as holder:
     pool.allocate("2GiB").free()

@@ -1,4 +1,4 @@
-"""commpool.torch has all that commpool has, and mypy, strict, finds nothing in it with torch's own types."""
+"""commpool.torch has all names of commpool, and strict mypy finds no error in it with torch's own types."""
 
 import importlib.util
 import inspect

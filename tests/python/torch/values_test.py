@@ -1,4 +1,4 @@
-"""Values that programs write: they work, or the error names them."""
+"""Values of programs work, or the error names them."""
 
 import pickle
 import unittest
@@ -12,7 +12,7 @@ from commpool.torch import _group
 
 
 class Index:
-    """An integer of NumPy's, for one."""
+    """For example an integer of NumPy's."""
 
     def __init__(self, value):
         self.value = value
@@ -108,7 +108,7 @@ class Options(RoutedCase):
 
     def test_of_ddp_are_refused_before_any_rank_waits(self):
         pool, net = self.pool(), torch.nn.Linear(4, 4)
-        pool.mode = "symmetric"  # as one over a group would be
+        pool.mode = "symmetric"  # like a pool over a group
         for words, why in (({"blocks": -1}, "blocks -1 is not between"), ({"blocks": 2**31}, "blocks 2147483648 is"),
                            ({"blocks": "4"}, "blocks '4' is no integer"), ({"bucket": "x"}, "bucket 'x' is no size")):
             with self.assertRaisesRegex(commpool.InvalidArgument, why):

@@ -1,4 +1,4 @@
-"""What each rank of group_test does where torch's own watchdog gives a group up: rank 0 prints a line of JSON."""
+"""The ranks of group_test when torch's own watchdog aborts a group. Rank 0 prints a line of JSON."""
 
 import datetime
 import json
@@ -17,7 +17,7 @@ _PATIENCE = datetime.timedelta(seconds=120)
 
 
 def abandoned(pool):
-    """Whether the pool gives its registrations up within some time; nobody here asks it to."""
+    """Whether the pool abandons its registrations in time; nobody here asks it to."""
     pause = threading.Event()
     for _ in range(int(_PATIENCE.total_seconds() * 20)):
         if pool.stats().registered_segments == 0:

@@ -1,4 +1,4 @@
-"""commpool.torch from a wheel that pip installed: with the binary for this torch in it, and without it."""
+"""commpool.torch from a wheel that pip installed: with the binary for this torch, and without it."""
 
 import argparse
 import functools
@@ -57,7 +57,7 @@ class Binary(unittest.TestCase):
 
 
 class Wheel(unittest.TestCase):
-    """What hardware_wheel.py does on a GPU machine."""
+    """Does what hardware_wheel.py does on a GPU machine."""
 
     def install(self, name, routers):
         file, _ = wheel.make(installed.built(output=installed.WORK / name, module=_MODULES, router=routers))

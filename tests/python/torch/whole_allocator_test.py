@@ -33,14 +33,14 @@ class WholeAllocator(RoutedCase):
         self.assert_in(self.whole, tensor(MIB))
 
     def test_is_what_torch_s_functions_tell_of(self):
-        gc.collect()  # What earlier tests left in cycles would be in the peak, and gone a line later.
+        gc.collect()  # Cycles of earlier tests would count in the peak, and be gone a line later.
         before = torch.cuda.memory_allocated()
         kept = tensor(3 * MIB)
         self.assertEqual(torch.cuda.memory_allocated() - before, 3 * MIB)
         blocks = [block["address"] for segment in torch.cuda.memory_snapshot() for block in segment["blocks"]]
         self.assertIn(kept.data_ptr(), blocks)
         with commpool.use_pool(self.pool("other")):
-            tensor(MIB)  # freed: a thread's cache keeps it, and it is in no peak from now on
+            tensor(MIB)  # it is freed, so a thread's cache keeps it, and no peak counts it from now on
         torch.cuda.reset_peak_memory_stats()
         large = tensor(64 * MIB)
         del large

@@ -1,5 +1,5 @@
-"""A stand-in for CuPy, which links a runtime of its own that needs the real driver: what its two allocator classes do
-with functions, from their documentation, and its current stream. The real one is tried on GPUs.
+"""A stand-in for CuPy: its current stream, and what its documentation says about two allocator classes. CuPy itself
+links a runtime that needs the real driver; it is tested on GPUs.
 """
 
 import ctypes
@@ -80,7 +80,7 @@ class cuda:
 
 
 class zeros:
-    """Of float64; nothing is written."""
+    """Elements are float64; it writes nothing."""
 
     def __init__(self, length):
         self.data = ALLOCATOR[0](8 * length)

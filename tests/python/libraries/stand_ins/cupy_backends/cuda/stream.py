@@ -1,4 +1,4 @@
-"""The one function in C that CuPy's module of this name offers and that is used."""
+"""The one C function of CuPy's module with this name that the adapter uses."""
 
 import ctypes
 
