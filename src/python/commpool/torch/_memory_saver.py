@@ -79,7 +79,8 @@ class TorchMemorySaver:
         """torch.cuda.graph whose memory can be paused. Graphs that are given one `pool` share memory here too."""
         key = self._key(tag, enable_cpu_backup, False, cpu_backup_backend)
         shared = self._mem_pool(key, pool)
-        with torch.cuda.graph(cuda_graph, pool=shared.id, stream=stream, capture_error_mode=capture_error_mode):
+        handle: Any = shared.id  # releases of torch type it differently
+        with torch.cuda.graph(cuda_graph, pool=handle, stream=stream, capture_error_mode=capture_error_mode):
             yield
         cuda_graph.commpool_mem_pool = shared  # type: ignore[attr-defined]
 

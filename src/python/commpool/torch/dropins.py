@@ -66,7 +66,8 @@ def serve(communicator: Any, pool: commpool.Pool, *, sizes: Optional[options.Siz
       Disagreement: the ranks gave different ranges, named for both.
     """
     handle, group = _handle(communicator), _group_of(communicator)
-    with errors.refusing(lambda why: group is not None and _group.refuse(group, RANGES, why)):
+    told = contextlib.nullcontext() if group is None else errors.refusing(lambda why: _group.refuse(group, RANGES, why))
+    with told:
         _group.check_windows(pool, "serve", "communicator")
         said = size_words(sizes)
     if group is not None:
