@@ -61,11 +61,10 @@ uint64_t CallCount(const char* call) {
   return count == nullptr ? 0 : count(call);
 }
 
-void ExpectCalls(const char* call, uint64_t before, uint64_t expected, std::source_location from) {
+void ExpectCalls(const char* call, uint64_t before, uint64_t expected, const char* file, int line) {
   const uint64_t made = CallCount(call) - before;
   if (!OnEmulator() || made == expected) return;
-  ADD_FAILURE_AT(from.file_name(), static_cast<int>(from.line()))
-      << call << " was called " << made << " times, not " << expected;
+  ADD_FAILURE_AT(file, line) << call << " was called " << made << " times, not " << expected;
 }
 
 std::string EmulatorSetting(const char* key) {

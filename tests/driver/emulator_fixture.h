@@ -12,7 +12,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -31,8 +30,8 @@ std::vector<std::string> EmulatorReports();  // broken rules since the last Clea
 void ClearEmulatorReports();
 uint64_t CallCount(const char* call);  // of a driver or NCCL function in this process; "*" for all
 // Expects so many calls since `before`, a CallCount. Expects nothing on hardware, which counts no calls.
-void ExpectCalls(const char* call, uint64_t before, uint64_t expected,
-                 std::source_location from = std::source_location::current());
+void ExpectCalls(const char* call, uint64_t before, uint64_t expected, const char* file = __builtin_FILE(),
+                 int line = __builtin_LINE());
 std::string EmulatorSetting(const char* key);  // of COMMPOOL_EMULATOR, defaults included
 
 // After `skip` more calls of `call` the next `count` do nothing and return `result` (a CUresult or an ncclResult_t).

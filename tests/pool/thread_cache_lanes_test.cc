@@ -26,7 +26,7 @@ class Lanes : public ::testing::Test {
   engine::ReturnedBlocks returned_;
   const std::shared_ptr<BlockOwner> owner_ = std::make_shared<NobodysOwner>();
   const std::atomic<bool> broken_{false};
-  const MemoryObserver observer_;
+  const MemoryObserver observer_{};
   const std::shared_ptr<ThreadCaches> caches_ = std::make_shared<ThreadCaches>(observer_);
 };
 

@@ -130,9 +130,10 @@ struct Passed {
 class DifferentPools : public SeveralInACall, public ::testing::WithParamInterface<Passed> {};
 
 TEST_P(DifferentPools, AreNamedAndLeaveEveryChannelInStep) {
-  const auto& [by_rank, difference] = GetParam();
+  const Passed& passed = GetParam();
   Open(2, 3);
   ForEachRank(2, [&](int rank) {
+    const auto& [by_rank, difference] = passed;
     const Status status = Call(rank, by_rank[static_cast<size_t>(rank)]).status;
     EXPECT_EQ(status.code(), StatusCode::kDisagreement) << status.message();
     ExpectMessage(status, "ranks disagree on the pools of one call: " + difference);
