@@ -1,6 +1,7 @@
-"""Clang's thread-safety analysis of the library: what a mutex guards is used under that mutex alone.
+"""Clang's syntax and its analysis of locks: what a mutex guards is used under that mutex alone.
 
-GCC ignores the annotations of src/base/mutex.h; this is where they are read. Nothing is compiled, so it takes seconds.
+GCC ignores the annotations of src/base/mutex.h; this is where they are read. Nothing is compiled: the library takes
+seconds, the programs (tests, tools, examples) minutes.
 """
 
 import concurrent.futures
@@ -19,6 +20,13 @@ _HEADERS = [
     ("nccl.h", "COMMPOOL_NCCL_INCLUDE", ["/usr/local/cuda/include", "/usr/local/include", "/usr/include"],
      "nccl/include"),
 ]
+_MPI_INCLUDES = ["/usr/lib/x86_64-linux-gnu/openmpi/include", "/usr/lib/aarch64-linux-gnu/openmpi/include"]
+_FOREIGN = re.compile(r'^\s*#\s*include\s*[<"](?:c10|torch|rmm|cub)/', re.MULTILINE)  # tools/setup installs them apart
+# The flags that the BUILD files give.
+_FLAGS = {
+    "tests/include/skin_test.cc": ["-std=c++17", "-DCOMMPOOL_TEST_STANDARD=17"],
+    "tests/include/without_exceptions_test.cc": ["-std=c++17", "-fno-exceptions", "-fno-rtti"],
+}
 _SYSTEM_INCLUDE = "/usr/include"  # the compiler looks there itself, in the right order
 
 
@@ -58,20 +66,29 @@ def annotated_sources(root):
     return sorted(path for path in seen if path.endswith(".cc"))
 
 
-def problems(root):
-    """What the compiler says of each source that breaks a promise about locks."""
+def programs(root):
+    """The sources outside of src/ that include nobody's headers but ours and the system's."""
+    found = [path for folder in ["tests", "tools", "examples"] for path in pathlib.Path(root, folder).rglob("*.cc")]
+    return sorted(str(path.relative_to(root)) for path in found
+                  if not _FOREIGN.search(path.read_text(encoding="utf-8")))
+
+
+def problems(root, sources):
+    """What the compiler says of each source that it refuses, or that breaks a promise about locks."""
     command = [compiler(), "-std=c++20", "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror=thread-safety",
                # The parts of a pool reach its locks by different paths, which the precise form takes for other locks.
                "-Wno-thread-safety-precise",
-               f"-I{root}", f"-I{root}/include"]
+               f"-I{root}", f"-I{root}/include", "-DOMPI_SKIP_MPICXX=1",
+               *(flag for folder in _MPI_INCLUDES for flag in ["-isystem", folder])]
     for header, *places in _HEADERS:
         folder = _folder(header, *places)
         if folder not in (None, _SYSTEM_INCLUDE):
             command += ["-isystem", folder]
 
     def analyse(path):
-        run = subprocess.run([*command, str(pathlib.Path(root, path))], capture_output=True, text=True, check=False)
+        run = subprocess.run([*command, *_FLAGS.get(path, []), str(pathlib.Path(root, path))],
+                             capture_output=True, text=True, check=False)
         return run.stderr.strip() if run.returncode else ""
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
-        return [text for text in threads.map(analyse, annotated_sources(root)) if text]
+        return [text for text in threads.map(analyse, sources) if text]

@@ -1,4 +1,4 @@
-"""The library keeps what its lock annotations promise, and the analysis finds each kind of broken promise.
+"""The sources keep what their lock annotations promise, and the analysis finds each kind of broken promise.
 
 Run by tools/check, outside of Bazel: it needs Clang, and headers where tools/setup has put them.
 """
@@ -32,6 +32,12 @@ class Sources(unittest.TestCase):
         self.assertNotIn("src/base/bytes.cc", sources)
         self.assertGreater(len(sources), 20)
 
+    def test_of_tests_and_tools_are_analysed_without_annotations_too(self):
+        programs = analysis.programs(tree.workspace())
+        self.assertIn("tests/base/bytes_test.cc", programs)
+        self.assertIn("tools/cli/main.cc", programs)
+        self.assertNotIn("tools/bench/torch_allocator.cc", programs)  # it includes PyTorch's headers
+
 
 @unittest.skipUnless(analysis.compiler(), "there is no clang++: tools/setup --checks installs it")
 @unittest.skipIf(analysis.missing_header(), f"there is no {analysis.missing_header()}: run tools/setup")
@@ -45,7 +51,7 @@ class Analysis(unittest.TestCase):
             pathlib.Path(root, "src/pool/account.h").write_text(HEADER + "}\n")
             pathlib.Path(root, "src/pool/account.cc").write_text(SOURCE + functions + "}\n")
             pathlib.Path(root, "src/pool/other.cc").write_text("int f() { return 1 +; }\n")  # sees no annotation
-            return analysis.problems(root)
+            return analysis.problems(root, analysis.annotated_sources(root))
 
     def assert_problem(self, words, functions):
         found = self.problems(functions)
@@ -69,5 +75,5 @@ class Analysis(unittest.TestCase):
         self.assert_problem("error", "void Account::Missing() {}\n")
 
     def test_the_library_keeps_its_promises(self):
-        found = analysis.problems(tree.workspace())
+        found = analysis.problems(tree.workspace(), analysis.annotated_sources(tree.workspace()))
         self.assertFalse(found, "\n" + "\n".join(found))
