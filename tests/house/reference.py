@@ -1,4 +1,4 @@
-"""The table of include/commpool/reference.md that names, for each exported function, the program that needs it."""
+"""The table of include/commpool/functions.md that names, for each exported function, the program that needs it."""
 
 import re
 

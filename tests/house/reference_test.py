@@ -1,4 +1,4 @@
-"""Each exported function is there for a program, and include/commpool/reference.md names it."""
+"""Each exported function is there for a program, and include/commpool/functions.md names it."""
 
 import pathlib
 import sys
