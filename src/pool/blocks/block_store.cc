@@ -281,8 +281,7 @@ Status BlockStore::WaitForDevice(uint64_t deadline_ms) {
   for (const int device : uses.other_devices) COMMPOOL_TRY(basis_.device->CheckNotCapturing(device));
   COMMPOOL_TRY(basis_.device->Quiesce(deadline_ms));
   for (const int device : uses.other_devices) {
-    const PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(basis_.driver, device));
-    const CUresult result = COMMPOOL_TRY(SynchroniseWithin(basis_.driver, context, deadline_ms));
+    const CUresult result = COMMPOOL_TRY(SynchroniseWithin(basis_.driver, device, deadline_ms));
     COMMPOOL_TRY(CheckCuda(basis_.driver, result, {.call = "cuCtxSynchronize", .device = device}));
   }
   for (const engine::Fence fence : uses.fences) COMMPOOL_TRY(basis_.device->Await(fence, deadline_ms));

@@ -20,6 +20,10 @@ constexpr std::chrono::milliseconds kLongestWait{100};
 
 }  // namespace
 
+StrandedMemory::~StrandedMemory() {
+  for (DeviceWait& wait : under_way_) wait.context.Abandon();  // some may go on
+}
+
 Status StrandedMemory::FenceIfWanted(StreamKey stream) {
   {
     MutexLock lock(blocks_.mutex());
@@ -69,25 +73,28 @@ bool StrandedMemory::BeginWait() {
   for (const int other : uses_.other_devices) {
     if (!device.CheckNotCapturing(other).ok()) return false;
   }
-  ReservedVector<std::future<CUresult>> waits;
-  waits.push_back(BeginToSynchronise(basis_.driver, device.context()));
+  ReservedVector<DeviceWait> waits;
+  waits.emplace_back();
   for (const int other : uses_.other_devices) {
-    const Result<PrimaryContext> context = PrimaryContext::Retain(basis_.driver, other);
+    Result<PrimaryContext> context = PrimaryContext::Retain(basis_.driver, other);
     if (!context.ok()) return false;
-    waits.push_back(BeginToSynchronise(basis_.driver, *context));
+    waits.push_back({std::move(*context), {}});
   }
   under_way_ = std::move(waits);
+  for (DeviceWait& wait : under_way_) {
+    wait.result = BeginToSynchronise(basis_.driver, wait.context.valid() ? wait.context : device.context());
+  }
   waits_.store(true);
   return true;
 }
 
 bool StrandedMemory::HasPassed(std::chrono::milliseconds limit) {
   const auto end = std::chrono::steady_clock::now() + limit;
-  for (const std::future<CUresult>& wait : under_way_) {
-    if (wait.wait_until(end) != std::future_status::ready) return false;
+  for (const DeviceWait& wait : under_way_) {
+    if (wait.result.wait_until(end) != std::future_status::ready) return false;
   }
   bool passed = true;
-  for (std::future<CUresult>& wait : under_way_) passed = wait.get() == CUDA_SUCCESS && passed;
+  for (DeviceWait& wait : under_way_) passed = wait.result.get() == CUDA_SUCCESS && passed;
   under_way_.clear();
   waits_.store(false);
   const ContextGuard current = basis_.MakeCurrent();

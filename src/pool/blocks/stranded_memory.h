@@ -31,6 +31,7 @@ class StrandedMemory {
  public:
   StrandedMemory(PoolBasis& basis, BlockStore& blocks, Mutex& growth)
       : basis_(basis), blocks_(blocks), growth_(growth) {}
+  ~StrandedMemory();
 
   // Records the event of a stream that this call passes. REQUIRES: no capture of this pool has the stream.
   Status Passed(StreamKey stream) {
@@ -60,8 +61,12 @@ class StrandedMemory {
   ReservedSet<StreamKey> wanted_ COMMPOOL_GUARDED_BY(blocks_.mutex());
   std::atomic<bool> waits_{false};  // whether a wait is under way
   std::atomic<uint64_t> times_freed_{0};
-  // The waits for the devices, and what is over when they end.
-  ReservedVector<std::future<CUresult>> under_way_ COMMPOOL_GUARDED_BY(growth_);
+  // The waits for the devices, with the context of each that is not the pool's, and what is over when they end.
+  struct DeviceWait {
+    PrimaryContext context;
+    std::future<CUresult> result;
+  };
+  ReservedVector<DeviceWait> under_way_ COMMPOOL_GUARDED_BY(growth_);
   BlockStore::Uses uses_ COMMPOOL_GUARDED_BY(growth_);
 };
 

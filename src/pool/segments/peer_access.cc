@@ -30,12 +30,8 @@ Status SegmentStore::Grant(const std::vector<int>& peers) {
 
 // Work that a peer has submitted may use the pool: access ends after it.
 Status SegmentStore::WaitForPeer(int peer) const {
-  PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(basis_.driver, peer));
-  const Result<CUresult> result = SynchroniseWithin(basis_.driver, context, basis_.deadline_ms());
-  if (!result.ok()) {
-    context.Abandon();  // the wait goes on
-    return basis_.Named(result.status());
-  }
+  const Result<CUresult> result = SynchroniseWithin(basis_.driver, peer, basis_.deadline_ms());
+  if (!result.ok()) return basis_.Named(result.status());
   return basis_.Named(
       CheckCuda(basis_.driver, *result, {.call = "cuCtxSynchronize", .device = peer, .purpose = "what a peer does"}));
 }

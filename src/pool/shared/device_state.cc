@@ -31,6 +31,13 @@ Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& c
                                                    " ms, nothing was changed: a collective waits for a rank?");
 }
 
+Result<CUresult> SynchroniseWithin(const Driver& driver, int device, uint64_t deadline_ms) {
+  PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(driver, device));
+  const Result<CUresult> result = SynchroniseWithin(driver, context, deadline_ms);
+  if (!result.ok()) context.Abandon();
+  return result;
+}
+
 DeviceState::~DeviceState() {
   if (!health_.broken()) {
     // Destroys spare events in their own context.

@@ -25,6 +25,8 @@ namespace commpool::internal {
 std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryContext& context);
 // Returns the same result; kDeadlineExceeded where the deadline passes: then the wait goes on.
 Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms);
+// The same for any device. A wait that goes on keeps the device's primary context retained, for good.
+Result<CUresult> SynchroniseWithin(const Driver& driver, int device, uint64_t deadline_ms);
 
 // DeviceTable makes it at the device's first use; all pools there share it. No lock: the parts have their own.
 class DeviceState {

@@ -1,0 +1,97 @@
+// Waits for a device that is not the pool's: its context stays retained until they end, also where the pool goes on.
+#include <optional>
+#include <thread>
+
+#include "tests/pool/held_work.h"
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+constexpr uint64_t kBlock = 3 * kMiB;
+
+// A stream of device 1 works on a block of device 0's pool, which is free already.
+class FarWaits : public PoolTest {
+ protected:
+  void SetUp() override {
+    COMMPOOL_REQUIRE_EMULATOR("it counts calls and holds work up");
+    COMMPOOL_REQUIRE_DEVICES(2);
+    PoolConfiguration configuration = Configured("near");
+    configuration.deadline_ms = 200;
+    configuration.streams = Streams::kMayDie;
+    configuration.peers = {1};
+    pool_ = Create(configuration);
+    const CUdeviceptr block = Allocate(nullptr);
+    peer_ = PrimaryContext::Retain(driver(), 1).value();
+    {
+      ContextGuard guard(driver(), peer_);
+      far_ = NewStream();
+      work_.emplace(driver(), far_, block);
+      ASSERT_TRUE(runtime().RecordStream(block, far_).ok());
+    }
+    ASSERT_TRUE(runtime().Free(block).ok());
+    released_before_ = CallCount("cuDevicePrimaryCtxRelease");
+  }
+  void TearDown() override {
+    EXPECT_TRUE(Get(pool_).Trim(0).ok());
+    EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
+    EXPECT_EQ(cuda().cuStreamDestroy(far_), CUDA_SUCCESS);
+  }
+
+  CUstream NewStream() {
+    CUstream stream = nullptr;
+    EXPECT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    return stream;
+  }
+  CUdeviceptr Allocate(CUstream stream) { return runtime().AllocateFrom(pool_, kBlock, stream).value(); }
+  // On a new stream, which then dies.
+  void Use() {
+    const CUstream stream = NewStream();
+    const CUdeviceptr block = Allocate(stream);
+    EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+    EXPECT_TRUE(runtime().Free(block).ok());
+  }
+  void EndWork() {
+    work_->End();
+    ContextGuard guard(driver(), peer_);
+    EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  }
+  uint64_t Released() { return CallCount("cuDevicePrimaryCtxRelease") - released_before_; }
+
+  PoolHandle pool_ = 0;
+  PrimaryContext peer_;
+  CUstream far_ = nullptr;
+  std::optional<HeldWork> work_;
+  uint64_t released_before_ = 0;
+};
+
+TEST_F(FarWaits, KeepTheContextWhereTheDeadlinePasses) {
+  AllowLeak("primary context of device 1");  // for the wait that goes on
+  EXPECT_EQ(Get(pool_).WaitForDevice().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Released(), 0u);
+  EndWork();
+  EXPECT_TRUE(Get(pool_).WaitForDevice().ok());
+  EXPECT_EQ(Released(), 1u);
+}
+
+TEST_F(FarWaits, KeepTheContextWhileTheyGoOnByThemselves) {
+  while (CountersOf(pool_).host_waits == 0) Use();
+  EXPECT_EQ(Released(), 0u);
+  EndWork();
+  while (Released() == 0) {
+    Use();
+    std::this_thread::yield();
+  }
+}
+
+TEST_F(FarWaits, KeepTheContextWhereThePoolEndsBefore) {
+  AllowLeak("primary context of device 1");
+  while (CountersOf(pool_).host_waits == 0) Use();
+  EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
+  EXPECT_EQ(Released(), 0u);
+  EndWork();
+  pool_ = Create(Configured("later"));
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
