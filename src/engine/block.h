@@ -1,5 +1,5 @@
-// Block: a part of a segment that one allocation has, had or may get. Its metadata lies outside device memory. The heap
-// owns the blocks.
+// Block: a part of a segment that one allocation has, had or may get. The struct lies in host memory, never in the
+// memory that it describes. The heap owns all blocks (in its BlockArena); engines change them through the heap.
 //
 // Not thread-safe: the pool's lock guards it.
 #ifndef COMMPOOL_SRC_ENGINE_BLOCK_H_
@@ -21,11 +21,11 @@ enum class BlockState : uint8_t {
   kLive,            // an allocation has it; `uses` are the other streams recorded for it
   kFree,            // in the free index
   kResting,         // free memory too, just freed: not merged yet (resting_blocks.h)
-  kAwaitingFences,  // freed, and closed until its last fence has come
+  kAwaitingFences,  // freed, and closed until the pool has recorded a fence for every stream that used it
   kDeferred,        // freed by this rank, and closed until every rank has freed it
   kUnmapped,        // addresses of an expandable pool that have no memory
   kArriving,        // such addresses, claimed by a growth
-  kLeaving,         // free pages, claimed by a growth
+  kLeaving,         // free pages, claimed by a growth: it moves or releases them
 };
 
 // The fields that searches read in neighbours come first: the struct spans two cache lines.
@@ -40,7 +40,7 @@ struct Block {
   bool stream_over = false;  // the stream was forgotten while the block was live: its key may mean another stream now
   Uses uses;
   FreeList* free_list = nullptr;  // of the free index, while the block is in it
-  Moment freed_at = 0;            // the latest of its parts
+  Moment freed_at = 0;            // of merged blocks, the latest
   Placement placement = 0;        // of the last search that chose its place
   StreamKey stream = 0;           // of the last allocation
   uint64_t requested = 0;         // of a live block
@@ -56,7 +56,7 @@ inline bool IsFreeMemory(const Block& block) {
   return block.state == BlockState::kFree || block.state == BlockState::kResting;
 }
 
-// Whether a freed block still waits for a fence, or for another rank.
+// Whether the pool has yet to record a fence for one of the streams that used the freed block.
 inline bool OwesFence(const Block& block) {
   for (const Use& use : block.uses) {
     if (use.owed()) return true;
@@ -70,6 +70,7 @@ inline bool IsStranded(const Block& block) {
   }
   return false;
 }
+// Whether the block is freed but waits for a fence to pass, or for another rank. Statistics count it as pending.
 inline bool IsPending(const Block& block) {
   if (block.state == BlockState::kLive || IsHole(block)) return false;
   if (!IsFreeMemory(block)) return true;
@@ -79,7 +80,7 @@ inline bool IsPending(const Block& block) {
   return false;
 }
 
-// Keep `uses` ascending and without duplicates.
+// Both keep `uses` ascending and without duplicates.
 void AddUse(Uses& uses, const Use& use);
 void UniteUses(Uses& uses, const Uses& others);
 

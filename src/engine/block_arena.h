@@ -1,4 +1,5 @@
-// BlockArena: owns the metadata of blocks, at stable addresses in host memory, and recycles it. Not thread-safe.
+// BlockArena: owns the Block structs of one heap. They never move, so blocks point to each other; the arena gives a
+// recycled one out again. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_BLOCK_ARENA_H_
 #define COMMPOOL_SRC_ENGINE_BLOCK_ARENA_H_
 
@@ -18,7 +19,7 @@ class BlockArena {
     return block;
   }
 
-  // Keeps the capacity of its list of uses for the next block.
+  // Keeps the memory of its list of uses for the next block, which then need not allocate.
   void Recycle(Block* block) {
     Uses uses = std::move(block->uses);
     uses.clear();

@@ -1,12 +1,14 @@
-// BlockMap: finds the word of a block by the block's address, without a lock. For the fast path.
+// BlockMap: finds the word of a block by the block's address, without a lock. A runtime has one, for the blocks of all
+// its pools; every free asks it first.
 //
-// Small blocks: a radix tree of three levels over 512-byte units. Large blocks: one word for each MiB, because no two
-// begin in the same MiB; these words lie close together. Among the words of small blocks each large block at a new
-// place would touch a new page of the host, which costs more than all the rest of its allocation.
+// Small blocks have a word for each unit of 512 bytes, in a radix tree of three levels. Large blocks have one word for
+// each MiB, because no two of them begin in the same MiB. These words lie close together: among the words of small
+// blocks, each large block at a new place would touch a new page of the host, which costs more than the rest of its
+// allocation.
 //
-// Reading takes no lock and is always correct: a node is made when the first block begins in it, and is never released
-// while the map lives. Its memory stays virtual until a block begins there: at most 1 MiB for each 64 MiB of device
-// memory. Any thread.
+// Readers take no lock. They can do so because the map makes a node when the first block begins in it, and keeps it as
+// long as the map lives. The system gives memory to a node's pages when a block begins there: at most 1 MiB for each 64
+// MiB of device memory. Any thread.
 #ifndef COMMPOOL_SRC_ENGINE_BLOCK_MAP_H_
 #define COMMPOOL_SRC_ENGINE_BLOCK_MAP_H_
 
@@ -43,8 +45,8 @@ class BlockMap {
     return node == nullptr ? nullptr : &node->large[(address >> kLargeShift) & (kLargeSize - 1)];
   }
 
-  // The same, made where it is missing. Null for addresses beyond 57 bits (no GPU has them), for addresses that Find
-  // has no words for, and where the system has no addresses left: blocks there take the slow path.
+  // Find and FindLarge, but a missing word is made. Null for addresses beyond 57 bits (no GPU has them), for addresses
+  // that Find has no words for, and where the system has no addresses left: blocks there take the slow path.
   AtomicWord* Make(Address address) {
     AtomicWord* const word = Find(address);
     return word != nullptr ? word : MakeLeaf(address);
@@ -66,7 +68,8 @@ class BlockMap {
   static constexpr uint64_t kTopSize = uint64_t{1} << (kAddressBits - kTopShift);
   static_assert(kSmallBytes >> kLargeShift == 1);
 
-  using Leaf = std::array<AtomicWord, kLeafSize>;
+  using Leaf = std::array<AtomicWord, kLeafSize>;  // the small blocks of 64 MiB
+  // What lies in 4 TiB of addresses.
   struct Node {
     std::array<std::atomic<Leaf*>, kLeaves> leaves;
     std::array<AtomicWord, kLargeSize> large;

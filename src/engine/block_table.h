@@ -1,7 +1,8 @@
-// BlockTable: finds a block by the address at which it begins, with one probe for any number of blocks.
+// BlockTable: finds a block by the address at which it begins, with one probe for any number of blocks. A heap has one;
+// every free that reaches the pool asks it.
 //
-// Open addressing with linear probing. Erasing closes the gap, so searches do not get longer with time. Not
-// thread-safe.
+// It is a hash table with linear probing. Erase closes the gap that it makes, so searches do not get longer with time.
+// Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_BLOCK_TABLE_H_
 #define COMMPOOL_SRC_ENGINE_BLOCK_TABLE_H_
 

@@ -1,8 +1,8 @@
 // BlockWord: what the fast path knows of a block, in one word that the block's address finds without a lock.
 //
-// The word of a block that a thread's cache may keep has its size class, how much less was asked for, and its lane. The
-// word of a block that only the pool's lock may free has its owner: blocks that other streams used, those of symmetric
-// pools, and large ones (with another kind of word).
+// Some blocks may go to a thread's cache: their word has the size class, by how much the class is larger than the
+// request, and the lane. Other blocks go back to the pool under its lock: those that other streams used, those of
+// symmetric pools, and large ones (these have a LargeWord). Their word has the owner, which tells whose pool that is.
 #ifndef COMMPOOL_SRC_ENGINE_BLOCK_WORD_H_
 #define COMMPOOL_SRC_ENGINE_BLOCK_WORD_H_
 
@@ -13,7 +13,7 @@
 
 namespace commpool::internal::engine {
 
-// One pool's memory as one stream sees it. 0 is none.
+// The number of a pair of pool and stream: blocks of one lane serve that stream again without a wait. 0 is none.
 using Lane = uint32_t;
 
 class BlockWord {
@@ -32,9 +32,9 @@ class BlockWord {
   static constexpr BlockWord Cacheable(Lane lane, SizeClass size_class, uint64_t requested) {
     return CacheableWithSlack(lane, size_class, ClassBytes(size_class) - requested);
   }
-  // The same as a word without slack, but for that.
+  // This word with a slack. REQUIRES: it has none yet.
   constexpr BlockWord WithSlack(uint64_t slack) const { return BlockWord(bits_ | slack << 12); }
-  // `slack`: by how much the class is larger than what was asked for.
+  // `slack`: by how many bytes the class is larger than the request.
   static constexpr BlockWord CacheableWithSlack(Lane lane, SizeClass size_class, uint64_t slack) {
     return BlockWord(static_cast<uint64_t>(State::kCacheable) | uint64_t{size_class} << 2 | slack << 12 |
                      uint64_t{lane} << 32);
@@ -53,7 +53,7 @@ class BlockWord {
   constexpr uint64_t requested() const { return ClassBytes(size_class()) - slack(); }
   constexpr uint64_t bits() const { return bits_; }
 
-  // The same block, in a cache.
+  // The word of the same block while it lies in a cache.
   constexpr BlockWord Cached() const {
     return BlockWord((bits_ & ~uint64_t{3}) | static_cast<uint64_t>(State::kCached));
   }
@@ -62,7 +62,8 @@ class BlockWord {
   uint64_t bits_ = 0;  // state 2, then class 10, slack 20, lane 32; or owner 62
 };
 
-// LargeWord: the word of the large block that begins in a MiB of addresses. Only its pool takes the block back.
+// LargeWord: the word of the large block that begins in a MiB of addresses. No thread's cache takes such a block, so
+// the word has no class and no lane.
 class LargeWord {
  public:
   constexpr LargeWord() = default;

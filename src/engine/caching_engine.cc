@@ -12,7 +12,8 @@ namespace commpool::internal::engine {
 
 namespace {
 
-// A segment is at least this share of the pool, so that a pool has few segments, however many blocks a program has.
+// A new segment is at least this share of the pool (one part in 256). So even a program with very many blocks has few
+// segments.
 constexpr uint64_t kPoolShare = 256;
 
 }  // namespace
@@ -93,7 +94,8 @@ Result<Freed> CachingEngine::Free(Address address) {
 }
 
 Result<Freed> CachingEngine::FreeInPart(Address address) {
-  // Nothing may be recorded on a stream that captures. So what several streams used stays unused in the graph's part.
+  // No fence can be recorded on a stream that captures. So a block that several streams used stays in the graph's part,
+  // and serves nobody there.
   Block* const block = COMMPOOL_TRY(LiveBlock("free", address));
   return Close(block, Disposal::kFreeAtOnce);
 }

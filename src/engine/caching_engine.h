@@ -1,8 +1,8 @@
 // CachingEngine: the engine of fixed pools, and the base of the expandable engine. It decides which block serves a
-// request, and when to split and merge.
+// request, and when to split and merge. BlockStore (src/pool/blocks) owns it and makes every call.
 //
 // Pure: it calls nothing outside this folder. Where nothing fits it returns Grow, and the pool makes the segment
-// outside its lock. Not thread-safe: the pool's lock guards it, and BlockStore owns it.
+// outside its lock. Not thread-safe: the pool's lock guards it.
 //
 // A free block remembers which streams used it last. The same stream takes it again at once. Another stream gets it
 // together with the uses that it must wait for, and only where the request allows a wait.
@@ -30,8 +30,8 @@ class CachingEngine : public Engine {
   // free memory, then from the pool's idle memory.
   Result<Outcome> Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
 
-  // The same for Reuse::kSameStream and the common part, as most allocations ask. There are no waits, so it needs no
-  // list of them. No bytes where the pool must grow.
+  // Allocate for Reuse::kSameStream and the common part, as most allocations ask. There are no waits then, so no list
+  // of waits is made, which is faster. Returns 0 bytes where the pool must grow.
   Result<SegmentRange> AllocateOwn(uint64_t bytes, StreamKey stream);
 
   // Whether the program reserved memory by name. Such memory serves blocks of every size, and is not released for
@@ -41,9 +41,9 @@ class CachingEngine : public Engine {
   // The segment that Allocate would ask for; 0 bytes where free memory is enough.
   Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
 
-  // How to make room for a request that Allocate answered with Grow: with a segment that replaces free ones of at most
-  // its size. So what is reserved never falls, and a program that repeats its steps stops growing. Notes in the request
-  // what the pool was told to ask.
+  // How to make room for a request that Allocate answered with Grow. The plan makes one segment, and releases idle
+  // segments of at most its size in all. So the reserved bytes never fall, and a program that repeats its steps stops
+  // growing. `request.asked` becomes true where the plan tells the pool to ask or to wait.
   virtual Result<GrowthPlan> PlanGrowth(GrowthRequest& request);
   // Call it before the steps of a plan, unless the plan asks to plan again. False where somebody got memory that the
   // plan counts on: then plan again.
@@ -53,9 +53,9 @@ class CachingEngine : public Engine {
 
   // kNotFound where no live block starts at `address` (foreign, or freed already).
   Result<Freed> Free(Address address) override;
-  // The same for a block of a graph's part: the part keeps it, and reuses it only in its own stream's order.
+  // Frees a block of a graph's part: the part keeps it, and reuses it only in its own stream's order.
   Result<Freed> FreeInPart(Address address);
-  // ClosePart: the capture has ended. ReleasePart: its graph is gone.
+  // Call ClosePart when the capture has ended, ReleasePart when its graph is gone.
   void ClosePart(Part part) { heap().ClosePart(part); }
   void ReleasePart(Part part) { heap().ReleasePart(part); }
 
@@ -73,11 +73,11 @@ class CachingEngine : public Engine {
  private:
   Choice ChoiceFor(Space space) const { return space == Space::kLarge ? options().choice : Choice::kBestFit; }
 
-  // A block cut from free memory. Merges first, or takes memory of the other space, where needed. Null where there is
-  // none.
+  // A block cut from free memory; null where none is large enough. Where nothing fits at once, it merges the stream's
+  // memory, and then takes a small block from among large ones where the pool should not grow.
   Block* Take(Fit fit);
 
-  // The segments to release for a new one of so many bytes.
+  // The steps that release idle segments for a new one of `bytes`.
   std::vector<GrowthStep> MakeWay(const GrowthRequest& request, uint64_t bytes);
 
   bool reserved_ = false;

@@ -1,11 +1,11 @@
 // Decides from which end of a free block to cut a request, where blocks of all sizes share a range that cannot grow or
 // move.
 //
-// An example: a loss's logits come as one block of half the size, then several of full size, and the half is freed
-// first. A block beside one of twice its size then leaves a hole that fits nothing of the next step. So a block should
-// lie beside blocks of its size, and away from blocks of about twice or half its size. Where neither end decides, large
-// blocks come from the upper end, small ones and the very largest from the lower end: the room is between them. A
-// segment's first block lies at its beginning.
+// An example: a loss allocates one block of half a size, then several of the full size, and frees the half first. If
+// the half lay beside a full one, it leaves a hole that fits nothing of the next step. So a block should lie beside
+// blocks of its size, and away from blocks of about twice or half its size. Where the neighbours at both ends do not
+// decide, large blocks come from the upper end, small ones and the very largest from the lower end: the room is between
+// them. A segment's first block lies at its beginning.
 //
 // Pure: it uses sizes and offsets alone, so every rank of a symmetric pool decides the same.
 #ifndef COMMPOOL_SRC_ENGINE_CUT_SIDE_H_

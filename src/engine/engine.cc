@@ -9,7 +9,7 @@
 namespace commpool::internal::engine {
 namespace {
 
-// `apart`: what the peak must leave out.
+// `apart`: what threads' caches hold of it, which the peak leaves out (NoteHolding).
 void RaisePeak(Counter& counter, int64_t apart) {
   const int64_t in_use = static_cast<int64_t>(counter.current) - apart;
   if (in_use > static_cast<int64_t>(counter.peak)) counter.peak = static_cast<uint64_t>(in_use);
@@ -128,7 +128,7 @@ void Engine::ChangeUsesWhere(Matches matches, Change change) {
         block = block->next;
         continue;
       }
-      // Look again at the merged block: it has the next one's uses then.
+      // The change may have merged the block with the next one, and it has that one's uses too: look at it again.
       block = heap_.ChangeUses(block, [&](Uses& uses) {
         uses.EraseIf(matching);
         change(uses);

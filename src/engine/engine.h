@@ -1,8 +1,9 @@
-// Engine: what every engine does for its pool: it knows who has which block, who may still use it, and how many bytes
-// that makes. Engines differ in how they serve a request, and in what they do with a freed block.
+// Engine: the base of all engines. It knows who has which block, who may still use it, and the sums of their bytes. A
+// subclass decides how to serve a request, and what happens to a freed block.
 //
 // A block's life: Serve -> live -> Close -> (closed until its fences or the other ranks come) -> free -> merged. Pure:
-// an engine calls nothing outside this folder. Not thread-safe: the pool's lock guards it. BlockStore owns it.
+// an engine calls nothing outside this folder. Not thread-safe: the pool's lock guards it. BlockStore (src/pool/blocks)
+// owns it and makes every call.
 #ifndef COMMPOOL_SRC_ENGINE_ENGINE_H_
 #define COMMPOOL_SRC_ENGINE_ENGINE_H_
 
@@ -23,31 +24,32 @@ class Engine {
 
   // kNotFound where no live block starts at `address` (foreign, or freed already).
   virtual Result<Freed> Free(Address address) = 0;
-  // Adds the fence of one of `Freed::streams_to_fence` to the block just freed; the pool may record it outside its
-  // lock. Returns whether the block still needed it. It does not where it was handed out meanwhile, to a caller that
-  // waits for all of the stream's work. The fence is pending until it passes in any case.
+  // Adds the fence of one of `Freed::streams_to_fence` to the block just freed. The pool may record the fence outside
+  // its lock, so another caller may have got the block meanwhile, and waits for all of the stream's work. Then the
+  // block needs no fence: returns false. The fence is pending until it passes in any case.
   virtual bool AttachFence(Address address, StreamKey stream, Fence fence);
-  // The same where the stream's work is known to be done, so that no fence comes.
+  // Call it instead of AttachFence where the stream's work is known to be done, so that no fence comes.
   void PayDebt(Address address, StreamKey stream);
   // The fence was recorded behind all that the stream had submitted at `moment`. What the stream freed before that
   // waits for this fence from now on, and is no longer stranded.
   void FenceStream(StreamKey stream, Fence fence, Moment moment);
-  // The bytes of free memory that no other stream can wait for, by the stream that used it.
+  // How many bytes of free memory each stream has stranded: no other stream can wait for that stream's work.
   ReservedMap<StreamKey, uint64_t> StrandedBytes();
   // Notes that `stream` uses a live block too. kNotFound as for Free.
   Status RecordStream(Address address, StreamKey stream);
 
   // The fence has passed: its uses are over, and neighbours may merge.
   void FencePassed(Fence fence);
-  // Fences that have not passed, oldest first. Includes those whose blocks were handed out since, so that the pool can
-  // recycle their events.
+  // Fences that have not passed, oldest first. Fences whose blocks were handed out since are among them, so that the
+  // pool can recycle their events.
   ReservedVector<Fence> PendingFences() const { return heap_.fences().Pending(); }
   // Whether there are any: one load.
   bool HasPendingFences() const { return !heap_.fences().empty(); }
-  // DeviceIdle: the device was synchronised after `moment` = Now(), so nobody uses a block that was freed before it.
+  // Before the pool waits for the device it asks for Now(), and afterwards calls DeviceIdle with that moment: nobody
+  // uses a block that was freed before it.
   Moment Now() const { return clock_; }
   void DeviceIdle(Moment moment);
-  // The same for one stream's work.
+  // DeviceIdle for one stream: the pool waited for that stream's work.
   void StreamIdle(StreamKey stream, Moment moment);
   // The stream's work is done and its key will mean another stream: no block, live or free, waits for it any more.
   void ForgetStream(StreamKey stream);
@@ -66,15 +68,16 @@ class Engine {
   std::vector<BlockView> Snapshot() const;
 
   Counters counters() const;
-  // Blocks in threads' caches are live for the engine, but not in use, so peaks leave them out. The caches held at
-  // least `least` since the last call that changed what is live; until the next such call they hold `now`.
+  // Blocks in threads' caches are live for the engine, but the program does not use them, so peaks leave them out.
+  // Since the last call that changed what is live, the caches held at least `least`. Until the next such call they hold
+  // `now`.
   void NoteHolding(const Holding& holding);
   void ResetPeaks();
   // Aborts with a reason where the books contradict each other. O(n log n); for tests, and to search for a fault.
   virtual void CheckInvariants() const;
 
  protected:
-  // What to do with a block that its allocation frees.
+  // What happens to a block at its free.
   enum class Disposal {
     kAwaitFences,  // free memory once its last fence has come; at once where it needs none
     kDefer,        // closed until it is opened
@@ -92,7 +95,7 @@ class Engine {
 
   // Gives a block of the heap to the stream, which must wait for its uses. `sequence` is for symmetric pools.
   Served Serve(Block* block, StreamKey stream, uint64_t requested, uint64_t sequence = 0);
-  // The same for the stream's own memory: there is nothing to wait for.
+  // Serve for memory that only this stream used: there is nothing to wait for.
   SegmentRange ServeOwn(Block* block, StreamKey stream, uint64_t requested);
   // The live block that starts at the address; an error that names `call` and the likely cause.
   Result<Block*> LiveBlock(const char* call, Address address) const;
@@ -107,12 +110,13 @@ class Engine {
   void RemovePage();
 
  private:
-  // The freed block has this fence now, or needs none. Returns whether it needed one.
+  // Replaces the owed use of a freed block by one with this fence, or removes it (kNoFence). Returns whether the block
+  // still owed it.
   bool Pay(const Use& debt, Fence fence);
   // Changes the uses of free blocks, and of closed ones that need no fence, where `matches` accepts them.
   template <typename Matches, typename Change>
   void ChangeUsesWhere(Matches matches, Change change);
-  // Removes such uses, because they are over.
+  // Removes the uses that `over` accepts.
   template <typename Over>
   void DropUses(Over over);
   // Updates the books for a block's new owner.

@@ -12,15 +12,15 @@ namespace commpool::internal::engine {
 
 namespace {
 
-// A page may be this share of the request that it is made for, where that is more than the usual page: each page costs
-// the driver some 24 us, and more when it moves.
+// One part in so many of the request is a page, where that is more than the usual page: each page costs the driver some
+// 24 us, and more when it moves.
 constexpr uint64_t kRequestShare = 64;
 constexpr uint64_t kSmallRequestShare = 128;  // of small pages
-// A program counts as steady once it has asked for its peak so many times without a higher one.
+// A program is steady once it has asked for this many times its highest need since that need last rose.
 constexpr uint64_t kSteadyTimes = 2;
 
-// Blocks that come and go at random would move pages for ever. So once as many bytes have moved as the program needs,
-// the pool may exceed that need by this share of what moves further.
+// Blocks that come and go at random would move pages for ever. So a pool that has moved more bytes than the program's
+// highest need may hold more: one part in so many of what it moved beyond that need.
 constexpr uint64_t kMovedShare = 16;
 
 constexpr uint64_t kMostMilliseconds = 100;  // the longest host wait for pages
@@ -84,7 +84,8 @@ Result<Grow> ExpandableEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse
 }
 
 Result<GrowthPlan> ExpandableEngine::PlanPages(const GrowthRequest& request, Donors donors) {
-  // Nobody can wait for the work of a captured stream, and the engine does not know which streams those are.
+  // While a stream captures, nobody can wait for its work. The engine does not know which streams capture, so it takes
+  // memory of no other stream.
   const Reuse reuse = request.capturing ? Reuse::kSameStream : Reuse::kAnyStream;
   const Grow grow = COMMPOOL_TRY(GrowthFor(request.bytes, request.stream, reuse, request.part));
   if (grow.bytes == 0) return GrowthPlan();
@@ -118,8 +119,8 @@ Result<GrowthPlan> ExpandableEngine::PlanGrowth(GrowthRequest& request) {
   request.asked = true;
   const uint64_t made = plan->pages.made_bytes();
   if (request.capturing || !GrowsTooFar(request.bytes, made)) return GrowthPlan({Kind::kAsk});
-  // One millisecond for each MiB that the pool would otherwise hold for good. Limited, because the work may depend on
-  // what this host has yet to do.
+  // The wait lasts one millisecond for each MiB that the pool would otherwise hold for good. It has a limit, because
+  // the work may depend on something that this thread does later.
   const uint64_t milliseconds = std::min(RoundUp(made, kMiB) / kMiB, kMostMilliseconds);
   return GrowthPlan({.kind = Kind::kAwait, .microseconds = 1000 * milliseconds});
 }
@@ -172,7 +173,7 @@ void ExpandableEngine::Claim(const Expansion& expansion) {
 }
 
 void ExpandableEngine::Settle(const Expansion& expansion) {
-  // Upwards: then each page merges with the request's memory below it, not with memory above that others used.
+  // In ascending order each page merges with the request's memory below it, and not with memory above that others used.
   auto page = expansion.made.begin();
   const auto settle_made = [&](Address end) {
     for (; page != expansion.made.end() && page->address < end; ++page) {

@@ -1,9 +1,9 @@
-// ExpandableEngine: the engine of expandable pools: a CachingEngine whose memory is pages. They move to where they are
-// needed among the addresses of territories.
+// ExpandableEngine: the engine of expandable pools. It is a CachingEngine whose segments are territories: ranges of
+// addresses that begin without memory. Pages give them memory, and move to the addresses that need them.
 //
-// Growth has four steps, so that the pool can call the driver outside its lock: PlanGrowth, Claim, the calls, then
-// Settle (or Unclaim where a call failed). Claimed pages and addresses serve nobody. One growth at a time, under the
-// pool's growth lock.
+// Growth has four steps, so that the pool can call the driver outside its lock: PlanGrowth, Claim, the driver's calls,
+// then Settle (or Unclaim where a call failed). Between Claim and Settle the claimed pages and addresses serve nobody.
+// The pool's growth lock lets one growth run at a time.
 #ifndef COMMPOOL_SRC_ENGINE_EXPANDABLE_ENGINE_H_
 #define COMMPOOL_SRC_ENGINE_EXPANDABLE_ENGINE_H_
 
@@ -25,17 +25,18 @@ class ExpandableEngine final : public CachingEngine {
   void RemoveTerritory(SegmentIndex index) { heap().RemoveSegment(index); }
   bool IsEmptyTerritory(SegmentIndex index) const;
 
-  // The segment that Allocate would ask for; 0 bytes where free memory is enough. With kAnyStream also where memory of
-  // other streams is enough and the pool has more than enough: then kAnyStream serves, with waits on the device.
+  // The segment that Allocate would ask for; 0 bytes where free memory is enough. With kAnyStream it counts memory that
+  // other streams used too, once the pool holds more than its slack (Slack::wait_share): then an allocation with
+  // kAnyStream finds it, and waits on the device.
   Result<Grow> GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
 
-  // The cheapest plan: new pages while the pool stays within its slack, else pages that move, after a wait where the
-  // excess is worth one.
+  // The cheapest plan. While the pool stays within its slack it makes new pages. Beyond, pages move, after a wait for
+  // their streams where that saves enough memory.
   Result<GrowthPlan> PlanGrowth(GrowthRequest& request) override;
   bool Claim(const GrowthPlan& plan) override;
   void Settle(const GrowthPlan& plan) override { Settle(plan.pages); }
 
-  // Whether to make so many bytes for the request is better than to move pages.
+  // Whether new pages (`made` bytes of them) are better for the request than pages that move.
   bool GrowsCheaply(uint64_t requested, uint64_t made);
   // Whether the growth is worth a host wait, after which other pages could move.
   bool GrowsTooFar(uint64_t requested, uint64_t made) const {
@@ -68,10 +69,10 @@ class ExpandableEngine final : public CachingEngine {
  private:
   // Plans with such donors; adds addresses where there are too few.
   Result<GrowthPlan> PlanPages(const GrowthRequest& request, Donors donors);
-  // The most that was ever needed at once, with the next request included.
+  // The highest need so far: the most bytes that the program ever had at once, the next request included.
   uint64_t NeededWith(uint64_t requested) const;
-  // Whether the pool, with what is made for the request, exceeds its need by no more than this share of it and the
-  // bonus for moved pages.
+  // Whether the pool with `made` new bytes exceeds the highest need by at most one part in `share`, and by what it has
+  // earned by moving pages (kMovedShare).
   bool IsWithin(uint64_t share, uint64_t requested, uint64_t made) const;
   // The largest page to make for a request, within the pool's slack and beyond.
   uint64_t PageBytes(const RequestSizes& sizes) const;

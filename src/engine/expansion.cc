@@ -10,10 +10,11 @@
 namespace commpool::internal::engine {
 namespace {
 
-// How much of a free block may stay behind when its whole pages move, so that few splinters remain: for each byte that
-// moves, and of the pool's whole memory. Found by replaying traces (tests/data/traces).
+// Limits of what stays behind of a free block when its whole pages move, so that few splinters remain: so many bytes
+// for each byte that moves, and one part in so many of the pool's memory. Found by replaying traces
+// (tests/data/traces).
 constexpr uint64_t kMostLeftForEachMoved = 3;
-constexpr uint64_t kMostLeftShare = 300;  // one part in
+constexpr uint64_t kMostLeftShare = 300;
 
 // A range of addresses for the request: free memory, and holes to fill.
 struct Window {
@@ -32,7 +33,7 @@ bool IsUsable(const Block& block, const ExpansionRequest& request) {
          });
 }
 
-// The window that begins with this block; nothing where a block in use, or the territory's end, comes too early.
+// The window that begins with this block. Nothing where a block in use, or the territory's end, comes before its end.
 std::optional<Window> WindowFrom(const Block* first, const ExpansionRequest& request) {
   // Compares sizes: the end address of a huge request would wrap around.
   if (request.block_bytes > first->segment->range.bytes - first->offset) return std::nullopt;
@@ -54,7 +55,7 @@ std::optional<Window> WindowFrom(const Block* first, const ExpansionRequest& req
   return window;
 }
 
-// The window that ends with this block and begins in a hole below it. A part of the hole stays: without it the new
+// The window that ends with this block and begins in a hole below it. It leaves a part of the hole: otherwise the new
 // memory might merge with memory further below that others used.
 std::optional<Window> WindowTo(const Block* last, const ExpansionRequest& request) {
   if (request.block_bytes > last->offset + last->bytes) return std::nullopt;
@@ -100,13 +101,14 @@ std::optional<Window> BestWindow(const Heap& heap, const ExpansionRequest& reque
   return best;
 }
 
+// A free page that may move.
 struct Donor {
   Address address = 0;
   uint64_t bytes = 0;
   uint64_t splinters = 0;  // what the block leaves behind
 };
 
-// The whole pages of a free block.
+// The pages that lie wholly inside a free block.
 std::vector<Donor> PagesOf(const Block& block, const Pages& pages) {
   std::vector<Donor> whole;
   const Address end = AddressOf(block) + block.bytes;
@@ -120,7 +122,7 @@ std::vector<Donor> PagesOf(const Block& block, const Pages& pages) {
   return whole;
 }
 
-// Free pages outside the window: those with the fewest splinters and the largest first.
+// Free pages outside the window. Those that leave the fewest splinters come first, and of these the largest.
 std::vector<Donor> FindDonors(const Heap& heap, const Pages& pages, const Window& window,
                               const ExpansionRequest& request, uint64_t* busy_bytes) {
   std::vector<Donor> donors;
@@ -157,8 +159,8 @@ uint64_t Sum(const std::vector<SegmentRange>& ranges) {
   return bytes;
 }
 
-// Takes donors that fit the bytes still to fill. Where they are enough in all, the last may be larger than the rest, if
-// the addresses behind the window are free.
+// Chooses donors that fit into the bytes still to fill. Where all together are enough, the last may be larger than what
+// is left to fill, if the addresses behind the window are free.
 std::vector<Donor> Choose(const std::vector<Donor>& donors, uint64_t wanted, uint64_t room_behind) {
   std::vector<Donor> chosen;
   std::vector<Donor> left;
@@ -191,7 +193,8 @@ void MakePages(const SegmentRange& range, uint64_t page_bytes, std::vector<Segme
   }
 }
 
-// Fills a hole with the chosen pages, and the rest with new ones. The last hole may be filled beyond its end.
+// Fills a hole with the chosen pages, and what is left of it with new pages. The last hole may be filled beyond its
+// end.
 void Fill(const SegmentRange& hole, uint64_t room_behind, const ExpansionRequest& request, std::vector<Donor>& chosen,
           Expansion& expansion) {
   Address at = hole.address;
@@ -206,7 +209,7 @@ void Fill(const SegmentRange& hole, uint64_t room_behind, const ExpansionRequest
   expansion.arriving.push_back({hole.address, std::max(at, end) - hole.address});
 }
 
-// The last chosen page may be larger than the rest: then the window begins further below.
+// Lets the window begin further below where the last chosen page is larger than what was left to fill.
 void Widen(const std::vector<Donor>& chosen, Window& window) {
   uint64_t bytes = 0;
   for (const Donor& donor : chosen) bytes += donor.bytes;
@@ -244,7 +247,7 @@ Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionReq
     return expansion;
   }
   COMMPOOL_CHECK(!window->holes.empty(), "a growth is planned for a request that free memory serves already");
-  // There may be more addresses without memory behind the last hole: a page may reach into them.
+  // A page may reach into addresses without memory behind the last hole.
   const SegmentRange& last = window->holes.back();
   const Block* const hole = heap.Find(last.address);
   const uint64_t room_behind = AddressOf(*hole) + hole->bytes - (last.address + last.bytes);

@@ -1,7 +1,8 @@
 // Plans how an expandable pool makes room for a request: which free pages move where, and which pages are new.
 //
 // A page is one physical handle, mapped at a place of its own in a territory. It moves only as a whole, and only while
-// nobody uses a byte of it. Pure, like the engine: this decides, and the pool calls the driver.
+// nobody uses a byte of it. Pure: the functions decide here, and the pool calls the driver. ExpandableEngine calls
+// them.
 #ifndef COMMPOOL_SRC_ENGINE_EXPANSION_H_
 #define COMMPOOL_SRC_ENGINE_EXPANSION_H_
 
@@ -20,10 +21,11 @@ using Pages = ReservedMap<Address, uint64_t>;  // address -> bytes
 // Which free pages may move.
 enum class Donors {
   kNone,
-  kWhole,  // of free blocks that are mostly whole pages: others would leave splinters behind
+  kWhole,  // of free blocks that are mostly whole pages: other blocks would leave splinters behind
   kAll,
 };
 
+// A request that free memory does not serve, and how far the plan may go for it.
 struct ExpansionRequest {
   uint64_t block_bytes = 0;
   StreamKey stream = 0;
@@ -35,12 +37,14 @@ struct ExpansionRequest {
   Reuse reuse = Reuse::kSameStream;  // which of that memory
 };
 
+// A free page moves from one address to another; its physical memory stays the same.
 struct PageMove {
   Address from = 0;
   Address to = 0;
   uint64_t bytes = 0;
 };
 
+// The plan. ExpandableEngine claims it, the pool carries it out, and ExpandableEngine settles it.
 struct Expansion {
   std::vector<PageMove> moves;         // ascending by target
   std::vector<SegmentRange> made;      // pages to make, with their addresses, ascending
@@ -52,8 +56,8 @@ struct Expansion {
 
   uint64_t moved_bytes() const;
   uint64_t made_bytes() const;
-  // The first move after `first` whose page does not directly follow the one before it at the source, or lies at
-  // `limit` or beyond: one driver call unmaps the pages before it.
+  // The end of a row of moves that begins with `first`. The pages of a row lie one behind the other at the source, and
+  // below `limit`, so one driver call unmaps them all.
   size_t EndOfRow(size_t first, Address limit) const;
 };
 
@@ -61,7 +65,7 @@ struct Expansion {
 // block that the stream may take at once holds the request (Heap::Unify).
 Expansion PlanExpansion(const Heap& heap, const Pages& pages, const ExpansionRequest& request);
 
-// Makes the same memory in pages of at most so many bytes.
+// Lets the plan make the same memory in pages of at most `page_bytes`.
 void CutPages(uint64_t page_bytes, Expansion& expansion);
 
 }  // namespace commpool::internal::engine

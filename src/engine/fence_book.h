@@ -1,7 +1,8 @@
-// FenceBook: the freed blocks that each fence guards, so that a passed fence finds its blocks at once.
+// FenceBook: knows which freed blocks wait for which fence, so that a passed fence finds its blocks at once. The heap
+// owns it and keeps it up to date; the engine adds fences and removes those that passed.
 //
-// A fence stays in the book until it passes, even when its last block has been handed out: its owner waits to recycle
-// the event. Not thread-safe.
+// A fence stays in the book until it passes, even when its last block has been handed out: the pool then recycles its
+// event. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_FENCE_BOOK_H_
 #define COMMPOOL_SRC_ENGINE_FENCE_BOOK_H_
 
@@ -33,6 +34,7 @@ class FenceBook {
   ReservedVector<Fence> Pending(Moment until = kAllTime) const;
 
  private:
+  // What the book knows of one fence.
   struct Entry {
     Moment added = 0;
     ReservedSet<Block*> blocks;

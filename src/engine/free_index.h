@@ -1,4 +1,5 @@
-// FreeIndex: the free blocks, by who may still use them, then by size. Finds the best fit for a stream in O(log n).
+// FreeIndex: the free blocks, by who may still use them, then by size. Finds the best fit for a stream in O(log n). The
+// heap owns it.
 //
 // Not thread-safe. A block's bytes, place and uses must not change while it is in the index.
 #ifndef COMMPOOL_SRC_ENGINE_FREE_INDEX_H_
@@ -44,8 +45,9 @@ struct FreeRank {
   }
 };
 
-// Blocks of one owner and space that the same streams may take without a wait: every stream, one stream, or none.
-// Stranded blocks are apart, because no other stream may take them even after a wait.
+// Names the list that a free block belongs to. All blocks of a list belong to one part and one space, and the same
+// streams may take them without a wait: every stream, one stream, or none. Stranded blocks have lists of their own,
+// because no other stream may take them even after a wait.
 struct UseClass {
   Part part = kCommonPart;
   Space space = Space::kLarge;
@@ -71,16 +73,18 @@ class FreeIndex {
   void Insert(Block* block);
   // REQUIRES: the block is in the index.
   void Erase(Block* block);
-  // Puts the rest of a block, or the larger block that it became part of, in its place: `list` and `was` are the
-  // block's. REQUIRES: no block of the index has its bytes.
+  // A block that was in `list` with the rank `was` has been cut, or merged into a larger block: puts `now`, which is
+  // left of it or holds it, in its place. REQUIRES: no block of the index holds a byte of `now`.
   void Replace(FreeList* list, const FreeRank& was, Block* now);
   static FreeRank RankOf(const Block& block);
 
-  // The block that the choice asks for; null where none is large enough. A first fit looks at all that are.
+  // The block that `fit.choice` asks for; null where none is large enough. A first fit looks at every block that is
+  // large enough.
   Block* Find(const Fit& fit) const;
 
   uint64_t LargestBytes() const;
-  // The bytes of stranded blocks of the common part, by stream. Those of several streams count for the first.
+  // The bytes of stranded blocks of the common part, by stream. A block that several streams strand counts for the
+  // first of them.
   ReservedMap<StreamKey, uint64_t> StrandedBytes() const;
   uint64_t count() const { return count_; }
   bool Contains(Block* block) const;
@@ -91,14 +95,14 @@ class FreeIndex {
  private:
   using Entry = SortedBlocks<FreeRank>::Entry;
 
-  // What a search for a stream looks at: idle memory and the stream's own. Null where there is none.
+  // The lists that a search for one stream looks at: idle memory and the stream's own. Null where there is none.
   struct Lists {
     Part part = kCommonPart;
     StreamKey stream = 0;
     bool known = false;
     const FreeList* idle = nullptr;
     const FreeList* own = nullptr;
-    const FreeList* stranded = nullptr;  // its own too
+    const FreeList* stranded = nullptr;  // memory that this stream itself has stranded
   };
 
   static UseClass ClassOf(const Block& block);

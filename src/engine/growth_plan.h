@@ -1,5 +1,6 @@
-// How a pool makes room for a request or gives memory back, as data. The engine plans under the pool's lock; the pool
-// carries the steps out outside of it (src/pool/growing), and so does the model of a pool (tools/stress). Pure.
+// How a pool makes room for a request or gives memory back, as data. The engine makes the plan under the pool's lock.
+// The pool carries it out without that lock (src/pool/growing); a modelled pool does the same without a driver
+// (tools/stress). Pure.
 #ifndef COMMPOOL_SRC_ENGINE_GROWTH_PLAN_H_
 #define COMMPOOL_SRC_ENGINE_GROWTH_PLAN_H_
 
@@ -15,11 +16,11 @@ namespace commpool::internal::engine {
 // How hard growth tries.
 enum class Effort {
   kUsual,     // only cheap steps
-  kReserve,   // the same, for reserve(): what it makes stays until a trim
+  kReserve,   // only cheap steps, for reserve(): what it makes stays until a trim
   kPressure,  // free pages move at any cost, after a wait where needed
 };
 
-// A request that free memory cannot serve, and what the pool knows and the engine does not.
+// A request that free memory cannot serve, and facts that the pool knows and the engine does not.
 struct GrowthRequest {
   uint64_t bytes = 0;
   StreamKey stream = 0;
@@ -28,15 +29,16 @@ struct GrowthRequest {
   bool capturing = false;      // no stream can be asked or waited for, and nothing is released
   bool moves_eagerly = true;   // pages move before the pool exceeds its slack
   uint64_t room = UINT64_MAX;  // what the limits allow
-  uint64_t held_bytes = 0;     // by all pools of the device: above most_unused_bytes unused memory is released
+  uint64_t held_bytes = 0;     // by all pools of the device: above `most_unused` they release unused memory
   uint64_t most_unused = UINT64_MAX;
   std::function<bool(SegmentIndex)> pinned = nullptr;  // segments that must stay; null: none
   bool asked = false;                                  // a plan made the pool ask or wait already
 
-  // How much too much the device's pools would hold with so many more bytes.
+  // By how much the device's pools would exceed `most_unused` if they held `more` bytes more.
   uint64_t Excess(uint64_t more) const { return held_bytes + more > most_unused ? held_bytes + more - most_unused : 0; }
 };
 
+// One call, or one short row of calls, that the pool makes without its lock.
 struct GrowthStep {
   enum class Kind {
     kAsk,           // ask which streams are done
@@ -60,15 +62,17 @@ struct GrowthStep {
   uint64_t microseconds = 0;  // for a wait
 };
 
+// The steps in order. A step that fails ends the plan.
 struct GrowthPlan {
   std::vector<GrowthStep> steps;  // empty where free memory serves by now
   bool again = false;             // plan again after the steps
   Expansion pages = {};           // the pages that the steps make, move and map
 
   GrowthPlan() = default;
-  // Plans again after the step.
+  // A plan of one step, after which the pool plans again.
   explicit GrowthPlan(const GrowthStep& first) : steps{first}, again(true) {}
-  // For pages: makes memory first, because memory is what runs out, and until then nothing has changed.
+  // The steps of an expansion. Those that make memory come first: they are the likeliest to fail, and when they do,
+  // nothing has moved yet.
   GrowthPlan(Expansion expansion, const Heap& heap);
 };
 

@@ -83,7 +83,7 @@ Block* Heap::Take(const Fit& fit) {
   if (fit.space == Space::kLarge) Wake();
   Block* block = FindFree(fit);
   if (block == nullptr) return nullptr;
-  // Cuts off every remainder, however small: it merges when its neighbour is freed.
+  // Even a tiny remainder becomes a free block: it merges when its neighbour is freed.
   if (block->bytes > fit.bytes) {
     block =
         CutFree(block, fit.bytes, fit.choice == Choice::kBesideItsLike ? CutSideFor(fit.bytes, *block) : CutSide::kLow);
@@ -265,15 +265,15 @@ Block* Heap::CutFree(Block* block, uint64_t bytes, CutSide side) {
 
 Block* Heap::Settle(Block* block) {
   Block* const lower = block->previous != nullptr && Mergeable(*block->previous, *block) ? block->previous : nullptr;
-  // The lower neighbour first: the upper one then meets the merged block.
+  // The lower neighbour comes first: the upper one merges only if it fits what these two become.
   const Block& together = lower != nullptr && block->uses.empty() ? *lower : *block;
   Block* const upper = block->next != nullptr && Mergeable(together, *block->next) ? block->next : nullptr;
   if (lower == nullptr && upper == nullptr) {
     Enter(block);
     return block;
   }
-  // The merged block mostly takes a neighbour's place in the free index, so that the neighbour need not leave and come
-  // back.
+  // The merged block takes a neighbour's place in the free index: that is cheaper than to erase one and insert the
+  // other.
   if (lower != nullptr && upper != nullptr) Leave(upper);
   Block* const before = lower != nullptr ? lower : upper;
   const FreeRank was = FreeIndex::RankOf(*before);

@@ -1,4 +1,5 @@
-// Heap: segments cut into blocks. It finds, splits and merges blocks. Every engine owns one.
+// Heap: segments cut into blocks. It finds, splits and merges blocks. Every engine owns one; nobody else changes
+// blocks.
 //
 // The blocks of a segment form a list in the order of addresses. Free ones are in the free index, which orders by size,
 // segment and offset but never by address, so that equal calls place equally on every rank. Metadata lies outside
@@ -27,8 +28,8 @@ namespace commpool::internal::engine {
 
 class Heap {
  public:
-  // Blocks start at multiples of `alignment`. REQUIRES: it is a power of two. `resting_blocks`: how many large blocks
-  // rest when they are freed. Where spaces are apart, a large segment has few blocks.
+  // Blocks start at multiples of `alignment`. REQUIRES: it is a power of two. `resting_blocks`: how many freed large
+  // blocks may rest at a time. Where spaces are apart, a large segment has few blocks, and needs no index of them.
   Heap(uint64_t alignment, MergePolicy policy, size_t resting_blocks = 0, Spaces spaces = Spaces::kOne);
 
   // Makes the range one block, free or unmapped. REQUIRES: it is aligned, not empty, and overlaps no other.
@@ -42,11 +43,11 @@ class Heap {
   // Numbers segments from the first again, and forgets past placements. REQUIRES: there is no segment.
   void BeginAgain();
 
-  // The best fit, cut to size and live, with the uses that it had as a free block; null where none fits. A graph takes
-  // idle memory of the whole pool where its own is not enough. A resting block of exactly the size is taken first.
-  // REQUIRES: bytes is a multiple of the alignment, not 0.
+  // Takes the best fit, cut to size: a live block, with the uses that it had while it was free. Null where none fits. A
+  // resting block of exactly the size goes first. A graph takes idle memory of the whole pool where its own is not
+  // enough. REQUIRES: bytes is a multiple of the alignment, not 0.
   Block* Take(const Fit& fit);
-  // The block that Take would cut, resting blocks aside.
+  // The block that Take would cut if no block rested.
   Block* FindFree(const Fit& fit) const;
   // Ends a live block: it becomes free (and merges), or closed in another state. REQUIRES: `state` is not kLive.
   void Close(Block* block, BlockState state);
@@ -55,7 +56,7 @@ class Heap {
   // Makes a closed block free, and merges it. REQUIRES: it awaits fences, or is deferred.
   void Open(Block* block);
 
-  // Changes the uses of a block that is not live, and merges it where it is free. Returns the block that holds it then.
+  // Changes the uses of a block that is not live. A free one may merge then: returns the block that holds it.
   template <typename Change>
   Block* ChangeUses(Block* block, Change change) {
     LeaveToChange(block);
@@ -63,8 +64,8 @@ class Heap {
     return EnterChanged(block);
   }
 
-  // Merges free neighbours of the part that this stream may take at once or that nobody uses any more; they become the
-  // stream's.
+  // Merges free neighbours of the part, if nobody but this stream may still use them. The merged block counts as used
+  // by the stream, so call it only where its memory is short.
   void Unify(StreamKey stream, Part part);
 
   // Merges all free neighbours of the common part, whoever uses them: for a request that waits for the uses.
@@ -72,15 +73,15 @@ class Heap {
   // The largest block that UnifyAll would make.
   uint64_t LargestUnited(Space space) const;
 
-  // The capture has ended. What was freed in it needs no fences, and serves nobody until ReleasePart. What is freed
-  // later was used outside of the graph, and keeps its uses.
+  // Call it when the capture has ended. Blocks that were freed in it need no fences, and serve nobody until
+  // ReleasePart. Blocks freed later were used outside of the graph, and keep their uses.
   void ClosePart(Part part);
   // Gives a graph's free memory to the whole pool.
   void ReleasePart(Part part);
 
-  // Cuts [address, address + bytes) out of a block of the common part and changes its state. What becomes free has only
-  // the claimant's use. Neighbours merge. REQUIRES: one block in `from` holds the range; neither state is live or
-  // closed.
+  // Cuts the range out of a block of the common part, and changes its state from `from` to `to`. Memory that becomes
+  // free has the claimant's use alone, and merges with neighbours. REQUIRES: one block in `from` holds the range;
+  // neither state is live or closed.
   void Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant = {});
 
   // The block that holds the address, in any state; null outside the segments.
@@ -88,7 +89,7 @@ class Heap {
   // The block that begins there; null where there is none.
   Block* FindStart(Address address) const { return starts_.Find(address); }
 
-  // The largest free block, now or after all resting blocks have woken.
+  // The size of the largest free block once all resting blocks have woken; wakes none.
   uint64_t LargestFree() const;
 
   uint64_t alignment() const { return alignment_; }
@@ -108,7 +109,7 @@ class Heap {
   bool Mergeable(const Block& a, const Block& b) const;
 
  private:
-  // Notes that the space got more free memory, or that other streams may use it now.
+  // Call it when the space gets more free memory, or when more streams may take what it has.
   void NoteMoreFree(Space space) { histories_[static_cast<size_t>(space)].NoteOther(); }
   PlacementHistory& HistoryOf(const Block& block) { return histories_[static_cast<size_t>(block.segment->space)]; }
   const PlacementHistory& HistoryOf(const Block& block) const {
@@ -122,11 +123,11 @@ class Heap {
   // Whether free neighbours with these uses would be one block.
   bool UsesMerge(const Block& a, const Block& b) const;
 
-  // A block that is not live enters or leaves the books that its state, bytes and uses belong to. Before you change one
-  // of these, let the block leave.
+  // A block that is not live stands in books that depend on its state, bytes and uses: the free index, the fence book,
+  // the counts. Before you change one of these, call Leave; afterwards Enter.
   void Enter(Block* block);
   void Leave(Block* block);
-  // The same, the free index aside.
+  // The same for all books but the free index.
   void EnterCounts(Block* block);
   void LeaveCounts(Block* block);
   // The two halves of ChangeUses.
@@ -137,14 +138,14 @@ class Heap {
   template <typename Usable>
   void UnifyIn(HeapSegment& segment, Usable usable);
 
-  // Merges a block that is in no book with its neighbours, and enters the result. The lower one first: growth fills
-  // addresses above free memory of the asking stream, and memory of another stream may lie behind them.
+  // Merges a block that is in no book with its neighbours, and enters the result. The lower neighbour comes first:
+  // growth fills addresses above free memory of the asking stream, and memory of another stream may lie above them.
   Block* Settle(Block* block);
   // The lower of two neighbours takes the upper's bytes and uses. Both are in no book.
   void Absorb(Block* lower, Block* upper);
-  // Cuts what is beyond `bytes` off a block that is in no book. Returns that part: same state, in no book.
+  // Cuts a block that is in no book behind its first `bytes`. Returns the upper block: same state, in no book.
   Block* Split(Block* block, uint64_t bytes);
-  // Takes so many bytes of a free block out of the books; the rest of the block stays in them. Returns the taken part.
+  // Takes `bytes` of a free block out of the books; the rest of the block stays in them. Returns the taken block.
   Block* CutFree(Block* block, uint64_t bytes, CutSide side);
 
   uint64_t alignment_;

@@ -1,4 +1,5 @@
-// HeapSegment: a segment as the heap sees it: a contiguous range, cut into blocks without gaps. Not thread-safe.
+// HeapSegment: a segment as the heap sees it, a contiguous range that blocks cover without gaps. The heap owns it. Not
+// thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_HEAP_SEGMENT_H_
 #define COMMPOOL_SRC_ENGINE_HEAP_SEGMENT_H_
 
@@ -17,8 +18,8 @@ struct HeapSegment : MadeFromReserve {
   Space space = Space::kLarge;
   uint64_t held_blocks = 0;   // live, awaiting fences, deferred, moving, or free memory of a graph
   uint64_t last_touched = 0;  // rises with every block that is closed
-  // By offset, where `indexed`. Blocks change more often than somebody asks what lies inside of one; in a segment with
-  // few blocks a walk finds it.
+  // By offset; empty unless `indexed`. In a segment with few blocks a walk finds the block of an address soon enough,
+  // and it is seldom asked for, while every cut and merge would have to change the index.
   SortedBlocks<uint64_t> blocks;
   bool indexed = true;
 };

@@ -1,6 +1,5 @@
-// PageMap: finds the segment that holds an address, anywhere inside.
-//
-// Three calls around a sorted container. Not thread-safe.
+// PageMap: finds the segment that holds an address, anywhere inside. A heap has one, for addresses at which no block
+// begins. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_PAGE_MAP_H_
 #define COMMPOOL_SRC_ENGINE_PAGE_MAP_H_
 

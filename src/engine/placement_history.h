@@ -1,10 +1,11 @@
 // PlacementHistory: tells whether a search would place a block again where it lies. If so, a block just freed can serve
-// the next request of its size without a search.
+// the next request of its size without a search. The heap has one for each space, and tells it of every search and
+// free.
 //
-// Placements are numbered. A placement took the best free place of its time. The place stays the best while free memory
-// only shrinks, or gets back what later placements took. Where an older block is freed, or memory comes from elsewhere,
-// it may not be the best any more for all placements since. The answer depends on the order of calls alone. Not
-// thread-safe.
+// Placements are numbered. A placement took the best free place of its time. That place stays the best while free
+// memory only shrinks, or gets back what later placements took. But when an older block is freed, or memory comes from
+// elsewhere, a better place may exist for every placement since: these are outdated. The answer depends on the order of
+// calls alone. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_PLACEMENT_HISTORY_H_
 #define COMMPOOL_SRC_ENGINE_PLACEMENT_HISTORY_H_
 
@@ -20,10 +21,10 @@ using Placement = uint64_t;
 
 class PlacementHistory {
  public:
-  // A search chose a place.
+  // Call it when a search has chosen a place; returns the placement's number.
   Placement Note() { return ++last_; }
 
-  // The block of a placement was freed: later placements might choose its place now.
+  // Call it when the block of a placement is freed: later placements might choose its place now.
   void NoteFree(Placement freed) {
     // The new range ends behind all others, so it touches only the last ones.
     while (count_ > 0 && outdated_[count_ - 1].first >= freed) --count_;
@@ -36,7 +37,7 @@ class PlacementHistory {
     outdated_[count_++] = {freed, last_};
   }
 
-  // Free memory came from elsewhere.
+  // Call it when free memory comes from elsewhere.
   void NoteOther() { NoteFree(0); }
 
   bool IsCurrent(Placement placement) const {
@@ -56,7 +57,8 @@ class PlacementHistory {
     Placement last = 0;
   };
 
-  // Joins the two oldest and what lies between them: they are so old that little is lost.
+  // Makes one range of the two oldest, so that another fits. The placements between them count as outdated too, which
+  // costs a search at most.
   void JoinOldest() {
     outdated_[1].first = outdated_[0].first;
     std::copy(outdated_.begin() + 1, outdated_.end(), outdated_.begin());

@@ -1,9 +1,8 @@
-// RestingBlocks: the last few large blocks that were freed, not merged yet, because the next request is often for one
-// of these sizes.
+// RestingBlocks: the last few large blocks that were freed. The heap, which owns the list, has not merged them yet,
+// because the next request is often for one of these sizes.
 //
-// A request of the same size takes the newest such block. Any other request first wakes all of them, so that it
-// searches whole free memory. Which blocks rest and which are taken depends on the order of calls alone. Not
-// thread-safe.
+// A request of the same size takes the newest such block. Any other request wakes all of them first: they merge, and it
+// searches all free memory. Which blocks rest and which are taken depends on the order of calls alone. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_RESTING_BLOCKS_H_
 #define COMMPOOL_SRC_ENGINE_RESTING_BLOCKS_H_
 
@@ -17,10 +16,10 @@ namespace commpool::internal::engine {
 
 class RestingBlocks {
  public:
-  // With more blocks a walk takes longer than a search.
+  // With more blocks a walk through the list would take longer than a search.
   static constexpr size_t kMost = 16;
 
-  // REQUIRES: most <= kMost. 0 rests none.
+  // REQUIRES: most <= kMost. With 0 no block rests.
   explicit RestingBlocks(size_t most) : most_(most) {}
 
   bool enabled() const { return most_ > 0; }

@@ -3,7 +3,7 @@
 namespace commpool::internal::engine {
 namespace {
 
-// splitmix64's finaliser: a bijection of 64 bits in which every input bit reaches every output bit.
+// splitmix64's finaliser. Every input bit changes every output bit, and no two inputs have the same output.
 uint64_t Mix(uint64_t value) {
   value += 0x9e3779b97f4a7c15;
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
@@ -51,8 +51,8 @@ std::string Describe(const SequenceEntry& entry) {
 }
 
 void SequenceLog::Append(SequenceCall call, uint64_t value) {
-  // The hash goes in first and is mixed after each part. So neither the order of calls, nor the part that a value
-  // belongs to, can cancel out.
+  // Mix runs after each part. With one Mix for all parts, calls in another order, or a value that moved from one part
+  // to another, could give the same hash.
   hash_ = Mix(Mix(hash_ + static_cast<uint64_t>(call)) ^ value);
   kept_[count_ % kKept] = {count_, call, value, hash_};
   ++count_;

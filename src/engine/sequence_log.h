@@ -1,7 +1,7 @@
-// SequenceLog: the calls of a symmetric pool in order: a rolling hash to compare, and the last calls to name a
-// difference.
+// SequenceLog: the calls of a symmetric pool in order. Ranks compare its rolling hash; where the hashes differ, its
+// last calls tell which call differed first. SymmetricEngine owns it.
 //
-// Holds only what ranks share: kinds and sizes, never addresses or streams. Not thread-safe.
+// It holds only values that are equal on all ranks: kinds and sizes, never addresses or streams. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_SEQUENCE_LOG_H_
 #define COMMPOOL_SRC_ENGINE_SEQUENCE_LOG_H_
 
@@ -26,6 +26,7 @@ enum class SequenceCall : uint8_t {
   kWake
 };
 
+// One call of the sequence. It goes to other ranks as it is.
 struct SequenceEntry {
   uint64_t number = 0;  // 0 is the pool's first call
   SequenceCall call = SequenceCall::kAllocate;
@@ -49,7 +50,7 @@ class SequenceLog {
 
   uint64_t hash() const { return hash_; }
   uint64_t count() const { return count_; }
-  // One of the last kKept calls; nothing for older and future ones.
+  // The call of that number, if it is one of the last kKept.
   std::optional<SequenceEntry> Entry(uint64_t number) const;
 
  private:

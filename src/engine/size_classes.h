@@ -1,7 +1,7 @@
 // The sizes of small blocks, which threads' caches keep. Pure functions: any thread.
 //
-// Up to 128 KiB every multiple of 512 bytes is a class. Above there are 32 classes for each doubling. So a block wastes
-// less than 512 bytes, or 3.2 %, of its request.
+// Up to 128 KiB every multiple of 512 bytes is a class. Above there are 32 classes for each doubling. So a block is
+// less than 512 bytes, or above 128 KiB less than 3.2 %, larger than its request.
 #ifndef COMMPOOL_SRC_ENGINE_SIZE_CLASSES_H_
 #define COMMPOOL_SRC_ENGINE_SIZE_CLASSES_H_
 

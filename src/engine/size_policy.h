@@ -11,9 +11,9 @@
 
 namespace commpool::internal::engine {
 
-// How much memory an expandable pool spends to save work. Each value is one part in so many; 0: no limit.
-// `commpool_stress sweep` shows what each is worth. All but the last are shares of the highest need so far: the pool
-// may exceed that need by this share.
+// How much memory an expandable pool spends to save work. Each value N means one part in N; 0: no limit. All but the
+// last say by which part of the highest need so far the pool may exceed that need before it does the work.
+// `commpool_stress sweep` shows what each is worth.
 struct Slack {
   uint64_t move_share = 250;         // before pages move instead of being made
   uint64_t steady_move_share = 160;  // the same for a steady program, which would move pages in every step
@@ -25,6 +25,7 @@ struct Slack {
   uint64_t page_share = 1200;
 };
 
+// How an engine cuts and places. The pool derives them from its own options when it is made; they never change.
 struct EngineOptions {
   uint64_t alignment = 512;                // of every block, a power of two
   uint64_t granularity = 2 * 1024 * 1024;  // segments are multiples of it; a multiple of the alignment
@@ -41,7 +42,7 @@ EngineOptions FixedOptions();
 // Large blocks lie towards one end; the other end then has whole pages that can move.
 EngineOptions ExpandableOptions();
 
-// Aborts where options contradict each other. Pools check the users' values before.
+// Aborts where options contradict each other. A pool has refused a program's wrong values before.
 void CheckOptions(const EngineOptions& options);
 
 // The bytes of the block that serves a request: a multiple of the alignment, so that every block starts at one. A small
@@ -49,8 +50,8 @@ void CheckOptions(const EngineOptions& options);
 std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment, Spaces spaces = Spaces::kOne);
 
 // The bytes of the segment to make when no free block holds `block_bytes`. Segments are few and large, because each one
-// costs. Up to 1 MiB makes 2 MiB, less than 4 MiB makes 8 MiB, more makes itself; at least `minimum`; rounded up to the
-// granularity. Nothing on overflow. REQUIRES: granularity > 0.
+// costs driver calls. Up to 1 MiB asks for 2 MiB, less than 4 MiB for 8 MiB, more for itself; always at least
+// `minimum`, rounded up to the granularity. Nothing on overflow. REQUIRES: granularity > 0.
 std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity, uint64_t minimum);
 
 // Both sizes of a request, and where its block lies. kInvalidArgument for zero bytes and on overflow.

@@ -1,6 +1,7 @@
-// SortedBlocks: blocks in an order, in short arrays: side by side, where a tree would follow pointers.
+// SortedBlocks: blocks in the order of a key, in a list of short arrays. Arrays touch less memory than a tree, whose
+// nodes lie apart. The free index and heap segments use it.
 //
-// A search halves the list of arrays, then one array. A change moves at most half an array. Keys lie beside the
+// A search halves the list of arrays, then one array. A change moves the entries of one array. Keys lie beside the
 // pointers, so a search touches no block. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_SORTED_BLOCKS_H_
 #define COMMPOOL_SRC_ENGINE_SORTED_BLOCKS_H_
@@ -63,8 +64,8 @@ class SortedBlocks : public MadeFromReserve {
     return true;
   }
 
-  // Erases one and inserts another, which often lies near: only the entries between them move. Returns whether the
-  // first was there.
+  // Erases one block and inserts another, whose key is often near: only the entries between them move then. Returns
+  // whether the first was there.
   bool Replace(const Key& was, const Key& key, Block* block) {
     const size_t index = FindArray(was);
     if (index == arrays_.size()) return false;

@@ -1,8 +1,9 @@
-// SymmetricEngine: the engine of symmetric pools: the same blocks at the same offsets on every rank. Placement depends
-// on the sequence of calls alone (rule 4): not on addresses, streams, event timing, hash order or scheduling.
+// SymmetricEngine: the engine of symmetric pools. It places the same blocks at the same offsets on every rank.
+// Placement depends on the sequence of calls alone (rule 4): not on addresses, streams, event timing, hash order or
+// scheduling.
 //
-// Pure, and guarded by the pool's lock, like CachingEngine. Ranks free at moments of their own, so by default a free is
-// deferred: the block closes at once, and is free memory once every rank has freed it.
+// Pure, owned by BlockStore, and guarded by the pool's lock, like CachingEngine. Ranks free at moments of their own, so
+// by default a free is deferred: the block closes at once, and becomes free memory once every rank has freed it.
 #ifndef COMMPOOL_SRC_ENGINE_SYMMETRIC_ENGINE_H_
 #define COMMPOOL_SRC_ENGINE_SYMMETRIC_ENGINE_H_
 
@@ -38,24 +39,25 @@ class SymmetricEngine final : public Engine {
   SymmetricEngine(const EngineOptions& options, FreeOrder order)
       : Engine(options, MergePolicy::kAlways), order_(order) {}
 
-  // Any free block may serve: the caller waits on the device for the returned uses. Grow is final until `reserve`, and
-  // has the bytes to reserve. The sequence also has requests that are refused, but not those for zero or too many bytes
-  // (kInvalidArgument).
+  // Any free block may serve: the caller waits on the device for the returned uses. Grow means *exhausted*: only a
+  // `reserve` of its bytes helps. Refused requests are part of the sequence too, but not requests for zero or too many
+  // bytes (kInvalidArgument).
   Result<Outcome> Allocate(uint64_t bytes, StreamKey stream);
   // The number of the next allocation.
   Sequence NextSequence() const { return next_sequence_; }
-  // Whether free memory would serve a request now. The same on every rank; not part of the sequence.
+  // Whether free memory would serve a request now. Every rank gets the same answer; the question is not part of the
+  // sequence.
   bool CanServe(uint64_t bytes) const;
   // kNotFound where no live block starts at `address` (foreign, or freed already). With ordered frees the block is free
   // memory at once; until its fences come the next user waits for all work of their streams.
   Result<Freed> Free(Address address) override;
 
-  // Whether a deferred free waits for a stream that cannot be reached: only the next call that passes it, or a wait for
-  // the device, helps.
+  // Whether a deferred free waits for a stream that nobody may touch (kUnpromisedBit). Then only the next call that
+  // passes this stream, or a wait for the device, helps.
   bool AwaitsDevice() const;
-  // LocallyFreed: this rank's deferred frees whose fences have all come, ascending. The ranks exchange these. The other
-  // makes the blocks of `sequences`, which every rank has freed, free memory, in ascending order. REQUIRES: each is in
-  // LocallyFreed().
+  // The ranks exchange LocallyFreed, this rank's deferred frees whose fences are all recorded, ascending. ApplyFrees
+  // then makes the blocks that every rank has freed free memory, in ascending order. REQUIRES: each of `sequences` is
+  // in LocallyFreed().
   std::vector<Sequence> LocallyFreed() const;
   void ApplyFrees(const std::vector<Sequence>& sequences);
 

@@ -1,8 +1,9 @@
 // ThreadCache: one thread's cache of one lane: freed small blocks that the same stream may take again at once.
 //
-// The owner takes and gives without waiting and without an atomic exchange (base/owner_lock.h). Only where several
-// threads have caches of the lane an exchange finds double frees. Others may empty or close the cache at any time
-// without the owner; meanwhile the owner goes to the pool. Bounded in bytes. ThreadCaches (src/pool/caches) owns it.
+// ThreadCaches (src/pool/caches) owns it. Its owner in the sense of owner_lock.h is the thread that it serves: this
+// thread takes and gives without waiting and without an atomic exchange. Only where several threads have caches of the
+// lane, an exchange finds double frees. Other threads may empty or close the cache at any time; meanwhile the owner
+// goes to the pool. The cache holds at most kMostBytes.
 #ifndef COMMPOOL_SRC_ENGINE_THREAD_CACHE_H_
 #define COMMPOOL_SRC_ENGINE_THREAD_CACHE_H_
 
@@ -26,7 +27,7 @@ struct CachedBlock {
   AtomicWord* word = nullptr;
 };
 
-// Of a small block, with the size asked for that its word tells.
+// The tally of one small block. Its word tells the size that the program asked for.
 inline Tally TallyOf(BlockWord word) {
   return {static_cast<int64_t>(word.requested()), static_cast<int64_t>(ClassBytes(word.size_class())), 1};
 }
@@ -34,9 +35,9 @@ inline Tally TallyOf(BlockWord word) {
 // Blocks on their way back to their pool.
 struct ReturnedBlocks {
   ReservedVector<CachedBlock> blocks;
-  // The least that the caches of the emptying thread had held, for peaks.
+  // The least that the caches of the emptying thread had held, for peaks (Engine::NoteHolding).
   Tally held;
-  // For a cache that has ended: the requested bytes of its blocks when they came, less those when they left.
+  // For a closed cache: the requested bytes of its blocks as they came in, less the requested bytes as they went out.
   int64_t requested_more = 0;
 };
 
@@ -64,12 +65,12 @@ class alignas(128) ThreadCache {
   static constexpr int64_t kMostBytes = 8 << 20;  // 8 blocks of the largest class
   static constexpr size_t kMostBlocks = 4096;     // of one class
 
-  // `broken`: while it is true no block is handed out. It must live until the cache is closed.
+  // While `broken` is true the cache hands out no block. The flag must live until the cache is closed.
   ThreadCache(Lane lane, uint64_t alignment, const std::atomic<bool>& broken, Freers freers = Freers::kOwner);
 
   Lane lane() const { return lane_; }
 
-  // Both halves of the fast path are inlined: a call would cost a tenth of a pair.
+  // Take and GiveAtOnce are inlined: two calls would take a tenth of the time of an allocation and its free.
   //
   // For the owner. A block for the request, live again; 0 where there is none, or another thread is at the cache.
   // REQUIRES: 0 < requested <= kSmallBytes.
@@ -114,8 +115,8 @@ class alignas(128) ThreadCache {
     return GiveAtOnce(block, word) || (MakeRoom(word.size_class()) && GiveAtOnce(block, word));
   }
 
-  // For the owner, and a live block of the lane that no cache may get: changes its word from `from` to `to`, and
-  // returns whether it did. Nothing where the cache is closed or busy.
+  // For the owner: takes a live block of the lane away from all caches, so that only the pool may free it. Changes its
+  // word from `from` to `to`, and returns whether it did. Nothing where the cache is closed or busy.
   std::optional<bool> Claim(AtomicWord& word, BlockWord from, BlockWord to);
 
   // For every thread; these wait for the owner's short moments.
@@ -129,8 +130,8 @@ class alignas(128) ThreadCache {
   void SetFreers(Freers freers);
   CacheStatistics Statistics() { return Pause(*this).Statistics(); }
 
-  // For the owner. What it holds, when the owner's pool is about to change; nothing while another thread is at the
-  // cache.
+  // For the owner, before it changes its pool: what the cache holds, and held at least since the last Look. Zeros while
+  // another thread is at the cache.
   Holding Look() {
     if (!lock_.TryLockAsOwner()) return {};
     const Holding holding{least_, cached_};
@@ -163,7 +164,7 @@ class alignas(128) ThreadCache {
   struct Bin {
     std::unique_ptr<CachedBlock[]> blocks;  // an array of `room`, of which `count` are used
     uint64_t taken = 0;                     // all-time
-    // Of the class: computing them costs more than reading them.
+    // Both follow from the size class, but reading them is faster than computing them.
     BlockWord live;  // without slack
     uint32_t block_bytes = 0;
     uint16_t count = 0;
@@ -184,7 +185,7 @@ class alignas(128) ThreadCache {
     return true;
   }
 
-  // Takes blocks until only one part in `share` stays, the largest first; everything where share is 0.
+  // Takes blocks, the largest first, until one part in `share` of the bytes stays; all blocks where share is 0.
   ReservedVector<CachedBlock> TakeDownTo(int64_t share);
   ReservedVector<CachedBlock> Remove(int64_t keep_bytes);
 
@@ -194,8 +195,8 @@ class alignas(128) ThreadCache {
   Freers freers_;
   const uint64_t alignment_;
   uint64_t taken_requested_ = 0;
-  // What is here; and the least since the owner's pool last changed, which is when most was in use. Requests that come
-  // may be larger than those that went.
+  // What the cache holds, and the least that it held since the owner's pool last changed: the program then used most. A
+  // block may leave with a larger request than it came with, so `requested` may be negative.
   Tally cached_;
   Tally least_;
   Tally left_;

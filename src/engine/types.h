@@ -16,17 +16,17 @@ using Address = uint64_t;
 // One key for each stream (src/stream), even where it has two handles. The engine reads only one bit of it.
 using StreamKey = uint64_t;
 
-// Set where nobody promised that the stream outlives its use: only a call that passes the stream can record an event on
-// it.
+// This bit is set where nobody promised that the stream outlives its use. Then only a call that passes the stream may
+// record an event on it: at other times the program may have destroyed it.
 inline constexpr StreamKey kUnpromisedBit = 4;
 constexpr bool IsUnpromised(StreamKey key) { return (key & kUnpromisedBit) != 0; }
 
-// An event that the pool recorded behind a stream's work. The engine does not look inside; 0: none.
+// The name of an event that the pool recorded behind a stream's work. The engine only compares fences; 0: none.
 using Fence = uint64_t;
 inline constexpr Fence kNoFence = 0;
 
-// A point in an engine's history, counted in frees and fences. A host wait covers only the frees before it began: other
-// threads may free while it lasts.
+// A point in an engine's history, counted in frees and fences. A wait of the host covers only the frees before it
+// began, because other threads may free while it lasts.
 using Moment = uint64_t;
 
 // Segments are numbered in the order in which they were added, and keep their numbers: on a symmetric pool the same
@@ -44,16 +44,16 @@ enum class Spaces { kOne, kApart };
 enum class Choice {
   kBestFit,        // the smallest; of equals in the first segment, the lowest
   kFirstFit,       // in the first segment, the lowest
-  kBesideItsLike,  // the best fit, cut from the end that cut_side.h chooses
+  kBesideItsLike,  // the best fit, cut at the end where blocks of its size lie (cut_side.h)
 };
 
 // When free neighbours become one block.
 enum class MergePolicy {
-  kCompatible,  // where the same streams may still use both, or nobody uses one of them
+  kCompatible,  // where both have the same uses, or one of them has none
   kAlways,      // always, and unites the uses: the shape of free memory depends on the calls alone
 };
 
-// Who owns free memory: the whole pool, or a graph that captured allocations.
+// Who owns memory: the whole pool (kCommonPart), or the graph of one capture.
 using Part = uint64_t;
 inline constexpr Part kCommonPart = 0;
 
@@ -62,7 +62,8 @@ struct SegmentRange {
   uint64_t bytes = 0;
 };
 
-// Who gets new memory. Memory that a stream counts as using merges with nothing that other streams may still use.
+// Who gets new memory. With a stream the memory counts as used by it, and merges with nothing that other streams may
+// still use.
 struct Claimant {
   Part part = kCommonPart;
   std::optional<StreamKey> stream = {};
@@ -100,7 +101,7 @@ struct Freed {
   ReservedVector<StreamKey> streams_to_fence;
 };
 
-// Sums over blocks, or a change of such sums.
+// Sums over blocks, or a change of such sums, which may be negative.
 struct Tally {
   int64_t requested = 0;  // bytes as asked for
   int64_t bytes = 0;      // rounded up
@@ -116,7 +117,7 @@ struct Tally {
     bytes -= other.bytes;
     blocks -= other.blocks;
   }
-  // Lowers each counter to the other's value. It seldom stores, because values seldom fall.
+  // Lowers each counter to the other's value where that is lower. It seldom is, so most calls store nothing.
   void LowerTo(const Tally& other) {
     if (other.requested < requested) [[unlikely]]
       requested = other.requested;

@@ -1,7 +1,7 @@
-// Uses: the streams that may still use a block's memory: ascending, no two equal.
+// Uses: the streams that may still use a block's memory, ascending, no two equal. Each block has one such list.
 //
 // Most blocks have at most one use; it lies in the block itself, so that a look at a block and its neighbours touches
-// no other memory. More uses lie in an array. Not thread-safe.
+// no other memory. Several uses lie in an array. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_USES_H_
 #define COMMPOOL_SRC_ENGINE_USES_H_
 
@@ -21,10 +21,10 @@ inline constexpr Address kNobody = ~Address{0};
 struct Use {
   StreamKey stream = 0;
   Fence fence = kNoFence;
-  Address owed_to = kNobody;  // the free at this address still needs the fence (AttachFence)
+  Address owed_to = kNobody;  // the block freed at this address still needs a fence (Engine::AttachFence)
 
   bool owed() const { return owed_to != kNobody; }
-  // Whether no other stream can wait for it before a call passes the stream again, or the host waits for the device.
+  // Whether no other stream can wait for it: that takes a call that passes the stream again, or a wait for the device.
   bool stranded() const { return fence == kNoFence && IsUnpromised(stream); }
   friend auto operator<=>(const Use&, const Use&) = default;
 };
