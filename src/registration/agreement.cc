@@ -51,7 +51,7 @@ Result<Verdict> TraceDifference(AgreementChannel& channel, uint64_t other_rank, 
       });
 }
 
-// The first rank's failure of each pool.
+// For each pool the failure of the lowest rank that failed.
 Outcomes Combine(const std::vector<std::string>& contents, const std::vector<std::string>& steps) {
   const auto of_all_pools = [&](const Status& status) { return Outcomes{std::vector<Status>(steps.size(), status)}; };
   const Result<std::vector<Outcomes>> all = DecodeAll<Outcomes>(contents);

@@ -15,8 +15,8 @@ namespace {
 constexpr uint64_t kLongestMessage = uint64_t{1} << 30;
 constexpr UserFunctionKind kAllGather = {.name = "a pool's all_gather", .may_free = true};
 
-// Every rank hears all and decides alike. The caller's all-gather takes the same number of bytes from every rank:
-// lengths go first, then padded contents.
+// The channel over the program's all-gather: every rank gets all messages and decides for itself. The all-gather takes
+// the same number of bytes from every rank. So ranks send their lengths first, and then contents padded to the longest.
 class CallerChannel : public AgreementChannel {
  public:
   CallerChannel(int rank, int ranks, commpool_all_gather all_gather, void* context)
@@ -45,7 +45,7 @@ class CallerChannel : public AgreementChannel {
   void Break(const Status&) override { broken_ = true; }
 
  private:
-  // One that throws has left the ranks out of step, as one that says that it failed.
+  // An all-gather that throws counts as one that returns a failure: the ranks are out of step.
   Status Gather(const void* sent, void* received, uint64_t bytes, const std::string& step) {
     int result = 0;
     const Status called =

@@ -51,8 +51,8 @@ Status Communicator::CheckNoneLost(const char* call) const {
 Status AwaitCommunicator(const Driver& driver, const Communicator& communicator, ncclResult_t result, const char* call,
                          uint64_t bytes, uint64_t deadline_ms) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
-  // A window's registration on a nonblocking communicator may return success while it goes on (nccl4py documents it,
-  // NCCL 2.28.9 does it). So the communicator's own state decides.
+  // On a nonblocking communicator the registration of a window may return success before it has finished (nccl4py
+  // documents it, NCCL 2.28.9 does it). So the state of the communicator decides.
   if (result == ncclSuccess && driver.nccl.ncclCommGetAsyncError != nullptr) {
     ncclResult_t state = ncclSuccess;
     if (driver.nccl.ncclCommGetAsyncError(communicator.handle, &state) == ncclSuccess) result = state;

@@ -19,7 +19,7 @@ const engine::SequenceEntry* Find(const Calls& calls, uint64_t number) {
 
 }  // namespace
 
-// The first call of which the hashes differ is the first that was different: everything before agreed.
+// A hash covers all calls up to its own. So the first call whose hashes differ is the first that was different.
 std::string NameFirstDifferingCall(const Calls& of_rank_zero, const Calls& of_other, size_t other_rank) {
   for (const engine::SequenceEntry& call : of_rank_zero) {
     const engine::SequenceEntry* const match = Find(of_other, call.number);

@@ -1,5 +1,5 @@
-// Whether, and where, the ranks of a symmetric pool made different calls. Rank 0 compares what they have published:
-// they are at different places of one sequence, so only calls that both have published are compared.
+// Whether, and where, the ranks of a symmetric pool made different calls. Ranks are at different places of one
+// sequence. So rank 0 compares only calls that both it and the other rank have published.
 #ifndef COMMPOOL_SRC_REGISTRATION_DIVERGENCE_H_
 #define COMMPOOL_SRC_REGISTRATION_DIVERGENCE_H_
 
@@ -33,17 +33,17 @@ struct PublishedDifference {
   static constexpr auto Fields() { return std::tuple(&PublishedDifference::difference); }
 };
 
-// The first call that differs, from the last calls of rank 0 and of another.
+// Names the first call that differs, from the last calls of rank 0 and of another rank.
 std::string NameFirstDifferingCall(const Calls& of_rank_zero, const Calls& of_other, size_t other_rank);
 
 // The one form of the message, wherever the difference was found.
 Status SequencesDiffer(const std::string& difference);
 
-// Pure, one thread.
+// Compares the published calls of all ranks as they come. The Publisher of rank 0 owns one. Pure, one thread.
 class SequenceComparison {
  public:
-  // The most calls kept of one rank while another is behind; older ones are forgotten. A difference among those shows
-  // in every later call too, for the hashes roll.
+  // The most calls that are kept of one rank while another is behind; older ones are dropped. A difference among
+  // dropped calls still shows, because the hash of a call covers every call before it.
   static constexpr size_t kMostKept = size_t{1} << 14;
 
   explicit SequenceComparison(int ranks) : published_(static_cast<size_t>(ranks)) {}
@@ -52,13 +52,14 @@ class SequenceComparison {
   // and another rank: "rank 0 made ..., rank 2 made ...".
   std::optional<std::string> Add(size_t rank, const Calls& calls);
 
-  // The rank publishes no more: nothing is kept for it.
+  // Call it when the rank publishes no more: no call is kept for it then.
   void Forget(size_t rank);
 
-  // How many calls wait for another rank's.
+  // How many calls wait for the same call of another rank.
   size_t kept() const;
 
  private:
+  // What one rank has published.
   struct Published {
     bool gone = false;
     uint64_t compared = 0;                    // calls below it were the same as rank 0's
@@ -72,8 +73,8 @@ class SequenceComparison {
   std::vector<Published> published_;
 };
 
-// Remembers that the ranks made different calls. From then on their blocks lie at different offsets, and the pool hands
-// out none. Any thread; asking costs one load.
+// Remembers that the ranks made different calls. From then on their blocks may lie at different offsets, so the pool
+// hands out none. Each symmetric pool owns one. Any thread; to ask costs one load.
 class Divergence {
  public:
   bool known() const { return known_.load(std::memory_order_acquire); }

@@ -15,7 +15,7 @@ namespace {
 
 Status Disagreement(const std::string& text) { return Status(StatusCode::kDisagreement, text); }
 
-// "ranks 0, 2, 3"; of many the first ones: every rank gets the sentence.
+// "ranks 0, 2, 3". Of many ranks it names the first only, because every rank gets the sentence.
 std::string RankNames(const std::vector<int>& ranks) { return NamesOfRanks(ranks, 16); }
 
 std::string NameOf(uint64_t number, const Members& members) {
@@ -46,7 +46,7 @@ bool Holds(const DomainClaim& claim, uint64_t number) {
 
 bool IsNew(const DomainClaim& claim) { return claim.passed && !claim.number; }
 
-// "rank 3 passed null, rank 4 a new communicator of 2 ranks": who might have passed what is missing.
+// Names the ranks that may have made the mistake: "rank 3 passed null, rank 4 a new communicator of 2 ranks".
 std::string OthersOf(const std::vector<DomainClaim>& claims, int size) {
   const std::vector<int> null = RanksWhere(claims, [](const DomainClaim& claim) { return !claim.passed; });
   const std::vector<int> different = RanksWhere(
@@ -57,8 +57,8 @@ std::string OthersOf(const std::vector<DomainClaim>& claims, int size) {
   return others;
 }
 
-// New communicators of one size: each of their ranks was passed as often as their rank 0. Which of them belong together
-// cannot be told yet.
+// Checks the new communicators of one size: each of their ranks (0, 1 and so on) must have been passed equally often.
+// It cannot tell yet which ranks belong together.
 Status CheckNewOfSize(const std::vector<DomainClaim>& claims, int size) {
   std::vector<std::vector<int>> passed_as(static_cast<size_t>(size));
   for (size_t rank = 0; rank < claims.size(); ++rank) {

@@ -13,11 +13,12 @@ namespace commpool::internal {
 
 namespace {
 
-// At one look: whoever sends more than is read must not keep the reader.
+// The most bytes that one ReceiveSome reads: a peer that sends faster than we read must not keep the reader for ever.
 constexpr size_t kMostAtOnce = size_t{1} << 22;
 
 constexpr uint64_t kLongestContents = uint64_t{1} << 30;
 
+// A frame's first bytes, as they travel.
 struct Header {
   uint32_t kind;
   uint32_t code;

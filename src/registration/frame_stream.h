@@ -1,5 +1,5 @@
-// Frames over a connection of a home link, each for one channel or for the link itself. They are sent and received a
-// piece at a time, as far as the socket takes or has them: never waits.
+// Frames over a connection of a home link. Each frame is for one channel or for the link itself. No call waits: it
+// sends as many bytes as the socket takes now, and receives the bytes that are there.
 //
 // One thread at a time sends and one receives; the two share nothing but the socket.
 #ifndef COMMPOOL_SRC_REGISTRATION_FRAME_STREAM_H_
@@ -17,14 +17,15 @@ namespace commpool::internal {
 
 enum class FrameKind : uint32_t {
   kSaid,        // a rank's bytes in a round, to rank 0
-  kDecision,    // rank 0's answer: what was decided or, under another code than OK, why nothing was
-  kBackground,  // between rounds, either way
+  kDecision,    // rank 0's answer: the decision, or with another code than OK the reason why there is none
+  kBackground,  // a message between rounds, either way
   kLeft,        // the sender uses the channel no more, and why
   kHeartbeat,   // the sender lives
   kLost,        // from rank 0: the rank in `sequence` is lost, and how
   kGoodbye,     // the sender ends the link in order
 };
 
+// One message over a connection.
 struct Frame {
   FrameKind kind = FrameKind::kHeartbeat;
   StatusCode code = StatusCode::kOk;
@@ -35,6 +36,7 @@ struct Frame {
 
 constexpr uint64_t kFrameHeaderBytes = 32;
 
+// One connection of a link. HomeLink owns one for each peer.
 class FrameStream {
  public:
   FrameStream() = default;
@@ -44,13 +46,13 @@ class FrameStream {
   const std::string& peer() const { return connection_.peer(); }
 
   void Queue(const Frame& frame);
-  // What cannot be sent any more is dropped: the receiving side finds out why.
+  // Drops what the connection cannot take any more: ReceiveSome finds out why, and ended() tells.
   void SendSome();
   bool has_unsent() const { return !unsent_.empty(); }
-  // No more is sent; the peer reads what was.
+  // Ends the sending side. The peer still reads all that was sent.
   void EndSending();
 
-  // The frames that are complete now.
+  // Reads what is there, and returns the frames that are complete now.
   ReservedVector<Frame> ReceiveSome();
   // Why nothing more comes; empty while the connection works.
   const std::string& ended() const { return ended_; }

@@ -12,14 +12,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Below it a busy machine is taken for a silent rank.
+// No rank counts as lost after a shorter silence: its machine may only be busy.
 constexpr std::chrono::milliseconds kShortestSilence{1000};
-// Rank 0 is silent while it waits for ranks that never connect, and names them when the deadline has passed.
+// Rank 0 is silent while it waits for ranks that never connect, and names them only when the deadline has passed. So
+// the others wait this much longer for its first bytes.
 constexpr std::chrono::milliseconds kUntilTheFirstWord{1000};
-// For what peers have not taken yet when the link ends.
+// How long the end of a link waits for peers to take what was sent.
 constexpr std::chrono::milliseconds kLastWords{1000};
 
-// What they read as the decision of their first round.
+// Sends the ranks that came an answer, which they read as the decision of their first round.
 void TellThatSomeAreMissing(std::vector<Connection> connections, const Status& why) {
   for (Connection& connection : connections) {
     if (!connection.valid()) continue;
@@ -74,12 +75,12 @@ HomeLink::~HomeLink() {
   Flush(DeadlineAfter(kLastWords));
   for (Peer& peer : peers_) {
     peer.stream.EndSending();
-    // A socket that closes over unread bytes takes back what it has sent.
+    // If a socket closes with unread bytes, the system also drops what it has sent: so read first.
     static_cast<void>(peer.stream.ReceiveSome());
   }
 }
 
-// It tells links apart, and nothing of the key.
+// A hash of the key: it tells links apart, and gives nothing of the key away.
 uint64_t HomeLink::id() const {
   constexpr char kPurpose[] = "link";
   return KeyedHash(options_.key, kPurpose, sizeof(kPurpose)) | 1;
@@ -105,7 +106,7 @@ std::shared_ptr<Mailbox> HomeLink::OpenChannel(uint64_t number, std::chrono::mil
   const std::lock_guard lock(mutex_);
   next_channel_ = std::max(next_channel_, number + 1);
   silence_ = std::min(silence_, std::max(deadline, kShortestSilence));
-  MailboxOf(number);  // what came early is there
+  MailboxOf(number);  // messages may have come before the channel opened: they are in it
   return mailboxes_[number];
 }
 
@@ -196,7 +197,7 @@ void HomeLink::TakeFrame(int from, Frame frame) {
     return;
   }
   const auto found = mailboxes_.find(frame.channel);
-  if (found == mailboxes_.end() && frame.channel < next_channel_) return;  // it has ended here
+  if (found == mailboxes_.end() && frame.channel < next_channel_) return;  // the channel has ended on this rank
   Mailbox& mailbox = MailboxOf(frame.channel);
   if (frame.kind == FrameKind::kLeft) {
     mailbox.left.emplace(from, std::move(frame.contents));
@@ -217,7 +218,8 @@ void HomeLink::NoteLost(int lost, const std::string& how) {
   input_.Wake();
 }
 
-// A heartbeat is queued where there is something already: it only pushes that on.
+// Queues a frame and sends what the socket takes. A heartbeat is left out while other bytes still wait: they are a sign
+// of life too.
 void HomeLink::QueueFor(size_t index, const Frame& frame) {
   Peer& peer = peers_[index];
   if (!peer.ended.empty()) return;

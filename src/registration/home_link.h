@@ -1,10 +1,11 @@
-// The connections between the ranks of one home, shared by all pools that are made across it: one to rank 0 for each
-// other rank. Each pool has a channel in it, by number.
+// The connections between the ranks of one home: every other rank has one to rank 0. All pools of that home share them;
+// each pool has a channel, with a number.
 //
-// A thread that waits in a round reads for all: it puts messages for others into their mailboxes, so a round needs no
-// change of threads. The link's one thread, the watcher (link_watcher.cc), reads where nobody waits, sends heartbeats,
-// notices lost ranks (their connection ended without a goodbye, or they are silent past the deadline), calls the
-// listeners, and does the channels' work in the background. Rank 0 tells the others. Any thread.
+// A thread that waits in a round reads for everybody: it puts messages for other channels into their mailboxes. So a
+// round needs no change of threads. The link has one thread of its own, the watcher (link_watcher.cc). It reads when
+// nobody waits, sends heartbeats, notices lost ranks, calls their listeners, and does the channels' work in the
+// background. A rank is lost when its connection ends without a goodbye, or when it is silent past the deadline. Rank 0
+// tells the others. Any thread.
 #ifndef COMMPOOL_SRC_REGISTRATION_HOME_LINK_H_
 #define COMMPOOL_SRC_REGISTRATION_HOME_LINK_H_
 
@@ -30,59 +31,62 @@
 
 namespace commpool::internal {
 
-// Of the first channel of a link.
+// The number of a link's first channel.
 constexpr uint64_t kFirstChannel = 1;
 
+// What went over a link since it was opened.
 struct LinkTraffic {
   uint64_t messages = 0;  // sent and received
   uint64_t bytes = 0;     // of their contents and headers
 };
 
+// This rank's end of a link. The channels of its pools own it together (HomeLinks finds it for the next pool).
 class HomeLink {
  public:
-  // Opens it over TCP. Rank 0 waits for every other rank. If some do not come, those that did hear it in their first
-  // round. kOutOfMemory where the system has no descriptor or thread left.
+  // Opens a link over TCP. On rank 0: waits for every other rank. If some do not come, the others get that error in
+  // their first round. kOutOfMemory where the system has no descriptor or thread left.
   static Result<std::shared_ptr<HomeLink>> Accept(const LinkOptions& options, Listener listener);
-  // Of the ranks other than 0.
+  // On the other ranks.
   static Result<std::shared_ptr<HomeLink>> Join(const LinkOptions& options, const std::string& address);
   // Says goodbye. What was sent before arrives.
   ~HomeLink();
-  // Ends the watcher: from then on losses are noticed only while somebody waits.
+  // Ends the watcher. From then on the link notices losses only while somebody waits in a round.
   void StopWatching();
-  // For tests: ends the connections without a word, as peers see a death.
+  // For tests: ends the connections without a goodbye, as the death of a process does.
   void Break();
 
   int rank() const { return options_.rank; }
   int ranks() const { return options_.ranks; }
-  // The link's number: the same on all ranks, and of no other link.
+  // The link's number: the same on all ranks, and different from that of every other link.
   uint64_t id() const;
   const std::shared_ptr<LostRanks>& lost_ranks() const { return lost_ranks_; }
 
   // The number that the next channel of this rank would get.
   uint64_t next_channel() const;
-  // The numbers below it are used up. A rank that is silent past the shortest deadline of any channel is lost.
+  // Opens a channel. No later channel gets a number up to this one. `deadline` counts for the whole link: a rank that
+  // is silent past the shortest deadline of any channel is lost.
   std::shared_ptr<Mailbox> OpenChannel(uint64_t number, std::chrono::milliseconds deadline);
-  // Tells the peers why.
+  // Ends a channel, and tells the peers why.
   void EndChannel(uint64_t number, const std::string& why);
 
   // Waits until `done`, called under the link's lock, returns true; false where the deadline passes first.
   bool Await(Deadline deadline, const std::function<bool()>& done);
-  // Reads what is there, unless somebody else reads already.
+  // Reads what is there, unless another thread reads already.
   void ReadNow();
   // Runs `part` under the link's lock.
   void WithLock(const std::function<void()>& part);
-  // Sends to rank 0; rank 0 sends to every other rank. Never waits: the rest goes as the socket takes it.
+  // Sends to rank 0; rank 0 sends to every other rank. Never waits: bytes that the socket does not take yet go later.
   void Send(const Frame& frame);
-  // For rank 0: sends frame i to rank i + 1, to all ranks or to none. Nobody gets one where a rank is lost, or where
-  // `objection`, which runs under the lock, says no.
+  // For rank 0: sends frame i to rank i + 1, to all ranks or to none. Nobody gets a frame where a rank is lost, or
+  // where `objection`, which runs under the lock, returns an error.
   Status SendToAll(const std::vector<Frame>& frames, const std::function<Status()>& objection);
-  // Waits until everything is sent to the ranks that are there.
+  // Waits until everything is sent to the ranks that are still there.
   void Flush(Deadline deadline);
   bool HasUnsent() const;
   // Why nothing more comes from the rank; empty while it is there.
   std::string WhyGone(int rank) const;
 
-  // The watcher does a channel's work whenever it wakes.
+  // From now on the watcher calls `work` whenever it wakes.
   void StartWork(uint64_t channel, std::function<void()> work);
   // Returns once the work no longer runs.
   void StopWork(uint64_t channel);
@@ -91,13 +95,15 @@ class HomeLink {
   LinkTraffic traffic() const;
 
  private:
+  // The rank at the other end of a connection.
   struct Peer {
     FrameStream stream;
-    Deadline heard;                         // last
-    std::chrono::milliseconds patience{0};  // that it gets beyond the others, until it is heard
+    Deadline heard;                         // when its last bytes came
+    std::chrono::milliseconds patience{0};  // until its first bytes come, it may be silent this much longer than others
     bool goodbye = false;
     std::string ended;  // why nothing more comes
   };
+  // What one look at a connection has read.
   struct Arrival {
     size_t index;
     ReservedVector<Frame> frames;
@@ -105,21 +111,21 @@ class HomeLink {
   };
 
   HomeLink(const LinkOptions& options, ReadinessSet input, ReadinessSet ends);
-  // Of rank 0: connection i leads to rank i + 1; of the others: one, to rank 0.
+  // On rank 0 connection i leads to rank i + 1. The others have one connection, to rank 0.
   static Result<std::shared_ptr<HomeLink>> Make(const LinkOptions& options, std::vector<Connection> connections);
 
   int RankOf(size_t index) const { return rank() == 0 ? static_cast<int>(index) + 1 : 0; }
   size_t IndexOf(int rank) const { return rank == 0 ? 0 : static_cast<size_t>(rank - 1); }
-  // Reads as the one reader; unlocks while it waits, at most until the deadline. REQUIRES: nobody reads.
+  // Makes this thread the one reader, and reads until something comes or the deadline passes, without the lock
+  // meanwhile. REQUIRES: no other thread reads.
   void ReadForAll(std::unique_lock<std::mutex>& lock, Deadline deadline);
   // Reads without the lock what comes until the deadline.
   ReservedVector<Arrival> Read(Deadline deadline);
-  // Of the watcher.
+  // For the watcher. `unwatched` is time in which this process did not run: it does not count as the peers' silence.
   Status StartWatching();
   void Watch();
-  // Time in which this process did not run is not counted as the others' silence.
   void NoteSilentRanks(std::chrono::milliseconds unwatched);
-  // The rest is under the lock.
+  // Call the functions below under the lock.
   void Take(ReservedVector<Arrival> arrivals);
   void TakeFrame(int rank, Frame frame);
   void QueueFor(size_t index, const Frame& frame);
@@ -141,7 +147,7 @@ class HomeLink {
   std::chrono::milliseconds silence_;
   LinkTraffic traffic_;
 
-  ReadinessSet ends_;  // of connections: the watcher wakes for these, and never for the bytes of a round
+  ReadinessSet ends_;  // the watcher wakes when a connection ends, and never for the bytes of a round
   std::atomic<bool> ending_{false};
   // Held while work runs. Not our Mutex: the work takes the link's lock.
   std::mutex work_mutex_;

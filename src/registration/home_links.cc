@@ -34,7 +34,7 @@ bool AllHaveTheLink(const std::vector<Introduction>& all) {
                      [&](const Introduction& other) { return other.link != 0 && other.link == all[0].link; });
 }
 
-// Where a create failed on some ranks only they count differently: the highest number is free on all.
+// Ranks count differently after a create that failed on some of them. The highest of their numbers is free on all.
 uint64_t NextChannel(const std::vector<Introduction>& all) {
   uint64_t next = 0;
   for (const Introduction& one : all) next = std::max(next, one.next_channel);
@@ -51,8 +51,8 @@ Result<std::unique_ptr<AgreementChannel>> HomeLinks::Open(const Driver& driver, 
     return std::unique_ptr<AgreementChannel>(std::make_unique<LinkChannel>(link, number, deadline));
   };
   const std::shared_ptr<HomeLink> existing = Find(home);
-  std::optional<Listener> listener;  // also where rank 0 has a link: the others may have none
-  // A rank that left here would be waited for in NCCL's call.
+  std::optional<Listener> listener;  // even if rank 0 has a link already: other ranks may have none
+  // Do not return an error here: the other ranks would wait for this one in NCCL's call.
   Introduction mine = Insist([&] { return Introduce(home.rank, listener); });
   if (existing != nullptr) {
     mine.link = existing->id();
@@ -70,7 +70,7 @@ Result<std::unique_ptr<AgreementChannel>> HomeLinks::Open(const Driver& driver, 
 }
 
 std::shared_ptr<HomeLink> HomeLinks::Find(const Communicator& home) {
-  std::shared_ptr<HomeLink> link;  // ends, where it is the last, after the lock
+  std::shared_ptr<HomeLink> link;  // declared before the lock: if it is the last, the link ends after the lock
   {
     MutexLock lock(mutex_);
     const auto found = links_.find(home.handle);

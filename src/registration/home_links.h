@@ -1,7 +1,8 @@
-// The links of a process, by home communicator, while pools use them: pools of one home share one. Any thread.
+// The links of a process, by home communicator. Pools of one home share one link; it ends with the last of them. A
+// runtime has one such table. Any thread.
 //
-// A channel opens over the link that pools of its home have already, where all ranks have the same one, else over a new
-// one: rank 0 listens, and its address is sent once over the communicator.
+// A channel opens over the link that pools of its home use already, if all ranks have the same one. Else the ranks open
+// a new link: rank 0 listens, and sends its address once over the communicator.
 #ifndef COMMPOOL_SRC_REGISTRATION_HOME_LINKS_H_
 #define COMMPOOL_SRC_REGISTRATION_HOME_LINKS_H_
 
@@ -21,13 +22,13 @@ namespace commpool::internal {
 
 class HomeLinks {
  public:
-  // An agreement channel of a home. Collective over the communicator; its device must be current. Bounded by the
-  // deadline.
+  // Opens a channel for a new pool of the home. Collective over the communicator; its device must be current. Returns
+  // within the deadline.
   Result<std::unique_ptr<AgreementChannel>> Open(const Driver& driver, const Communicator& home, uint64_t deadline_ms,
                                                  UnansweredGathers& unanswered);
 
-  // The link that pools of this home use on this rank; null where none does, or where a rank of it is lost. It may
-  // belong to an earlier communicator at the same address: the ranks compare the links' numbers.
+  // The link that pools of this home use on this rank. Null where no pool does, or where the link has lost a rank. The
+  // link may belong to an earlier communicator at the same address, so the ranks compare the links' numbers.
   std::shared_ptr<HomeLink> Find(const Communicator& home);
   void Keep(const Communicator& home, const std::shared_ptr<HomeLink>& link);
   // Called when the runtime ends.

@@ -42,7 +42,7 @@ Status CheckSegments(const std::vector<Intent>& intents) {
   return Status();
 }
 
-// The first rank of which the field is not rank 0's.
+// kDisagreement with the first rank whose field differs from rank 0's.
 template <typename Value>
 Status CheckField(const std::vector<Intent>& intents, const SameOnAll<Value>& field) {
   const Intent& first = intents[0];

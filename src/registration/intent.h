@@ -1,5 +1,5 @@
-// What one rank brings to a collective call, and what follows from the intents of all: values, as they travel, and the
-// one place that compares them. Pure.
+// What one rank brings to a collective call (its intent), and what follows from the intents of all ranks. The structs
+// go over the wire as they are; CompareIntents alone compares them. Pure.
 #ifndef COMMPOOL_SRC_REGISTRATION_INTENT_H_
 #define COMMPOOL_SRC_REGISTRATION_INTENT_H_
 
@@ -32,9 +32,9 @@ std::string Name(CollectiveCall call);
 // What one rank says of communicators when a call begins (domain.h).
 struct DomainClaim {
   std::vector<uint64_t> held = {};      // numbers of the registrations that it has, ascending
-  bool passed = false;                  // a communicator with this call; else null
-  std::optional<uint64_t> number = {};  // of that one, where it is home or registered; at create, a proposal for home's
-  int rank = 0;                         // in it
+  bool passed = false;                  // whether it passed a communicator; else null
+  std::optional<uint64_t> number = {};  // of the passed one, if it is home or registered; at create, proposed for home
+  int rank = 0;                         // in the passed one
   int ranks = 0;
 
   bool Valid() const { return !passed || (rank >= 0 && rank < ranks); }
@@ -51,6 +51,7 @@ std::string SubjectOfBytes(const Intent& intent);
 template <typename Value>
 struct SameOnAll;
 
+// What one rank wants, for one pool of a call. A field that Fields() marks Same has to be equal on all ranks.
 struct Intent {
   CollectiveCall call = CollectiveCall::kReserve;
   std::string pool = {};  // its name
@@ -109,7 +110,7 @@ constexpr auto Intent::Fields() {
       &Intent::divergence, &Intent::readiness, &Intent::freed, &Intent::claim, &Intent::segments);
 }
 
-// Of one rank: the intents of all pools of a call, in its order.
+// One rank's message of round 1: its intents for all pools of the call, in the order in which the program passed them.
 struct CallIntents {
   static constexpr const char* kName = "intent";
   std::vector<Intent> pools = {};
@@ -130,7 +131,7 @@ struct Agreed {
   uint64_t least_memory_left = 0;
   int rank_with_least_memory = 0;
   std::vector<uint64_t> freed = {};     // blocks that every rank has freed, ascending
-  std::vector<uint64_t> segments = {};  // of create: the bytes of all; a rank may have the first ones alone
+  std::vector<uint64_t> segments = {};  // of create: the bytes of all segments; a rank may have only the first of them
   Status claims = {};                   // whether what the ranks say of communicators goes together
   Findings findings = {};
   static constexpr auto Fields() {
@@ -139,8 +140,8 @@ struct Agreed {
   }
 };
 
-// The decision for one pool. The ranks agree, or they do not, or their sequences differ and the first difference from
-// rank 0 has to be traced.
+// The decision for one pool. The ranks agree, or they do not, or their sequences differ. In the last case one more
+// round finds the first difference between rank 0 and `traced_rank`.
 struct IntentVerdict {
   Status failure = {};
   bool diverged = false;     // the failure is a difference between the sequences
@@ -168,11 +169,11 @@ struct Outcomes {
   static constexpr auto Fields() { return std::tuple(&Outcomes::pools); }
 };
 
-// Intents of one pool, rank 0's first. The claims are not judged yet.
+// Compares the intents of all ranks for one pool, rank 0's first. It does not judge their claims.
 IntentVerdict CompareIntents(const std::vector<Intent>& intents);
 
-// kDisagreement where the ranks do not call for the same pools in one order. A call for one pool has the pool's name
-// compared with the rest of the intent.
+// kDisagreement where the ranks do not call for the same pools in the same order. A call for one pool is not checked
+// here: CompareIntents compares the pool's name.
 Status CheckSamePools(const std::vector<CallIntents>& calls);
 
 }  // namespace commpool::internal

@@ -1,4 +1,5 @@
-// What every rank tells all others once, over the home communicator: where rank 0 listens, and whether they reach it.
+// The ranks of a home introduce themselves once, over the home communicator. So all learn where rank 0 listens, and
+// whether every rank can reach it.
 #ifndef COMMPOOL_SRC_REGISTRATION_INTRODUCTION_H_
 #define COMMPOOL_SRC_REGISTRATION_INTRODUCTION_H_
 
@@ -15,7 +16,7 @@
 
 namespace commpool::internal {
 
-// The other ranks leave empty what only rank 0 knows.
+// What one rank tells all others. Ranks other than 0 leave the fields empty that only rank 0 knows.
 struct Introduction {
   static constexpr const char* kName = "introduction";
   std::string address = {};  // of rank 0; empty where it cannot listen
@@ -23,16 +24,16 @@ struct Introduction {
   HashKey key{};
   uint64_t rank = 0;
   uint64_t host = 0;
-  uint64_t link = 0;          // the id of the one that this rank has for this home; 0 for none
-  uint64_t next_channel = 0;  // in it
+  uint64_t link = 0;          // the id of the link that this rank has for this home; 0 for none
+  uint64_t next_channel = 0;  // in that link
   static constexpr auto Fields() {
     return std::tuple(&Introduction::address, &Introduction::why, &Introduction::key, &Introduction::rank,
                       &Introduction::host, &Introduction::link, &Introduction::next_channel);
   }
 };
 
-// As it travels, in every version: whole 32-bit words, NCCL's ncclInt32, the rest zeros. NCCL takes as many from each
-// rank, and never finds out where they differ.
+// Every version sends so many bytes, as whole 32-bit words (NCCL's ncclInt32), padded with zeros. NCCL takes the same
+// number of bytes from each rank, and would not notice a rank that sends another number.
 constexpr size_t kIntroductionBytes = 512;
 std::string Pad(const Introduction& introduction);
 // The introductions of all ranks, rank 0's first.

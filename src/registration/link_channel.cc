@@ -22,7 +22,7 @@ milliseconds Since(Deadline moment) {
   return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - moment);
 }
 
-// The line beside a channel. The mailbox outlives the channel, and then nothing more comes.
+// The background line of a channel. It may outlive the channel: the mailbox stays, and nothing more comes into it.
 class LinkLine : public BackgroundLine {
  public:
   LinkLine(std::shared_ptr<HomeLink> link, uint64_t number, std::shared_ptr<Mailbox> mailbox)
@@ -88,7 +88,7 @@ Result<Verdict> LinkChannel::Decide(const std::string& mine, const std::string& 
 void LinkChannel::Break(const Status& why) {
   if (!failure_.ok()) return;
   failure_ = why;
-  if (rank() == 0) return;  // the others hear of it where the round was held
+  if (rank() == 0) return;  // the channel that carried the round tells the others
   link_->Send(MakeFrame(FrameKind::kLeft, why.message()));
 }
 
@@ -112,7 +112,7 @@ Frame LinkChannel::MakeFrame(FrameKind kind, const std::string& contents, Status
 
 Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {
   const auto others = static_cast<size_t>(ranks() - 1);
-  link_->ReadNow();  // a rank that has spoken may have given up since
+  link_->ReadNow();  // a rank whose message is here may have given up since
   Deadline deadline = begun_ + deadline_;
   milliseconds late{0};
   const auto look = [&] {
@@ -171,7 +171,8 @@ Result<Verdict> LinkChannel::Lead(const std::string& mine, const std::string& st
   Decision decision;
   if (contents.ok()) {
     decision = Insist([&] { return decide(*contents); });
-    // Once it begins to go out this rank is bound by it: what is lost from then on is said in the next round.
+    // Once rank 0 begins to send the decision, it must keep it. The next round tells of ranks that are lost from then
+    // on.
     failure = link_->SendToAll(Insist([&] { return FramesOf(decision); }), [this] { return Trouble(); });
   }
   if (!failure.ok()) {

@@ -1,7 +1,7 @@
-// The agreement of one pool over its home's link: rank 0 gathers, decides, and tells all.
+// The agreement of one pool over its home's link. Rank 0 gathers all messages, decides, and tells all.
 //
-// Rank 0 waits until the deadline; the others wait a little longer, so that they hear its verdict, which names whoever
-// is missing.
+// Rank 0 waits until the deadline. The others wait a little longer, so that they still get its verdict, which names the
+// missing ranks.
 #ifndef COMMPOOL_SRC_REGISTRATION_LINK_CHANNEL_H_
 #define COMMPOOL_SRC_REGISTRATION_LINK_CHANNEL_H_
 
@@ -16,6 +16,7 @@
 
 namespace commpool::internal {
 
+// Keeps the link alive, and owns one mailbox in it.
 class LinkChannel : public AgreementChannel {
  public:
   LinkChannel(std::shared_ptr<HomeLink> link, uint64_t number, std::chrono::milliseconds deadline);
@@ -34,7 +35,7 @@ class LinkChannel : public AgreementChannel {
   // Of the others.
   Result<Verdict> Follow(const std::string& mine, const std::string& step);
 
-  // Why a round cannot end well any more; under the link's lock.
+  // Why the round must fail; OK while it may still succeed. Call it under the link's lock.
   Status Trouble() const;
   // Adds the step and the time that it took to `why`.
   Status Failure(const std::string& step, const Status& why) const;

@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kTick{50};
 constexpr milliseconds kBeat{250};  // a quarter of the shortest silence that counts
 
-// Signals are for the program's threads.
+// While it lives, this thread gets no signals, and neither does a thread that it starts: they are for the program.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -41,8 +41,7 @@ class SignalsBlocked {
 Status HomeLink::StartWatching() {
   const SignalsBlocked in_the_thread;
   try {
-    // Where the host has no memory for long nothing is watched any more: rounds still read what comes, and end at their
-    // deadlines.
+    // If the host has no memory for long, the watcher ends. Rounds still read what comes, and end at their deadlines.
     watcher_ = std::thread([this] { BestEffort([this] { Watch(); }); });
   } catch (const std::system_error& error) {
     return Status(StatusCode::kOutOfMemory, std::string("the watcher of the ranks cannot start: ") + error.what());
@@ -74,7 +73,7 @@ void HomeLink::Watch() {
     static_cast<void>(HostReserve::Fill());
     ReadNow();
     const Deadline now = Clock::now();
-    // A process that was stopped finds its peers silent, and was itself the silent one.
+    // A process that was stopped finds its peers silent, though it was itself the silent one.
     const auto unwatched = std::chrono::duration_cast<milliseconds>(now - looked);
     NoteSilentRanks(unwatched > 4 * kTick ? unwatched : milliseconds(0));
     looked = now;

@@ -1,7 +1,7 @@
 // Which ranks of a home are known to be lost: their connection ended without a word, or they were silent too long.
 //
-// The channel's watcher notes them. A lost rank comes to no round and to no NCCL call, so every thread that waits for
-// it ends at once with its name. Asking costs one load. Any thread.
+// The link's watcher notes them. A lost rank comes to no round and to no NCCL call, so every thread that waits for it
+// returns at once with its name. To ask costs one load. Any thread.
 #ifndef COMMPOOL_SRC_REGISTRATION_LOST_RANKS_H_
 #define COMMPOOL_SRC_REGISTRATION_LOST_RANKS_H_
 
@@ -18,6 +18,7 @@
 
 namespace commpool::internal {
 
+// The lost ranks of one home. Its link, its channels and its communicators share one.
 class LostRanks {
  public:
   static constexpr int kNone = -1;
@@ -28,16 +29,17 @@ class LostRanks {
   // OK while all are there; then kRemoteFailure: "rank 2 was lost 12 ms ago: its connection ended".
   Status status() const;
 
-  // `how`: what was seen, such as "its connection ended". The first loss counts; later ones often follow from it.
+  // `how`: the sign of the loss, such as "its connection ended". Only the first loss is kept; later ones often follow
+  // from it.
   void Note(int rank, const std::string& how);
 
-  // Called once each, with the first lost rank, by the thread that calls CallListeners.
+  // A listener is called once, with the first lost rank, by the thread that calls CallListeners.
   using Listener = std::function<void(int rank)>;
   using ListenerNumber = uint64_t;
   ListenerNumber AddListener(Listener listener);
   // Returns once the listener no longer runs. Do not call it from a listener.
   void RemoveListener(ListenerNumber number);
-  // For the watcher. Listeners that are added after a loss are called the next time.
+  // For the watcher. A listener that is added after a loss is called the next time.
   void CallListeners();
 
  private:

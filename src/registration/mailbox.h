@@ -1,4 +1,5 @@
-// The messages for one channel of a home link. The link's lock guards it.
+// The messages for one channel of a home link. Any reader of the link fills it, the channel empties it. The link's lock
+// guards it.
 #ifndef COMMPOOL_SRC_REGISTRATION_MAILBOX_H_
 #define COMMPOOL_SRC_REGISTRATION_MAILBOX_H_
 
@@ -15,11 +16,11 @@
 namespace commpool::internal {
 
 struct Mailbox {
-  // Messages of rounds: on rank 0 what the others said, by rank; on the others rank 0's decisions, in place 0. There
-  // may be several, for rank 0 tells at once of a next round that cannot be.
+  // Messages of rounds. On rank 0 those of the others, by rank; on the others rank 0's decisions, in place 0. There may
+  // be several decisions: rank 0 tells at once if the next round cannot happen.
   ReservedVector<ReservedDeque<Frame>> rounds;
   size_t ranks_heard = 0;
-  Deadline first_came;  // the first of them
+  Deadline first_came;  // when the round's first message came
 
   ReservedMap<int, std::string> left;  // ranks that use the channel no more, and why
   ReservedDeque<BackgroundMessage> background;
@@ -32,7 +33,7 @@ struct Mailbox {
     if (heard.empty()) ++ranks_heard;
     heard.push_back(std::move(frame));
   }
-  // The first message of each rank, by rank.
+  // Takes the oldest message of each rank, by rank.
   ReservedVector<std::optional<Frame>> TakeRound() {
     ReservedVector<std::optional<Frame>> first(rounds.size());
     ranks_heard = 0;

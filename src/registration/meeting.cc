@@ -1,4 +1,4 @@
-// Whom the ranks of home met on new communicators, and the numbers that follow.
+// Which ranks of home met on new communicators, and the numbers that these communicators get.
 #include <algorithm>
 #include <utility>
 
@@ -22,7 +22,7 @@ struct Met {
   static constexpr auto Fields() { return std::tuple(&Met::status, &Met::leader, &Met::hash, &Met::members); }
 };
 
-// The answer for one rank alone.
+// The answer for one rank: the number of its communicator.
 struct Placed {
   static constexpr const char* kName = "number of a communicator";
   Status status = {};
@@ -43,7 +43,7 @@ Met MetBy(const Result<Members>& mine, int rank) {
 
 Status Disagreement(const std::string& text) { return Status(StatusCode::kDisagreement, text); }
 
-// Everybody's words; the failure of the lowest rank that has one.
+// The messages of all ranks, or the failure of the lowest rank that has one.
 Result<std::vector<Met>> HearAll(const std::vector<std::string>& contents) {
   Result<std::vector<Met>> all = DecodeAll<Met>(contents);
   for (size_t rank = 0; all.ok() && rank < all->size(); ++rank) {
@@ -56,7 +56,8 @@ Result<std::vector<Met>> HearAll(const std::vector<std::string>& contents) {
   return all;
 }
 
-// The communicators, in the order of their lowest home ranks. kDisagreement where one's members do not all say so.
+// The communicators, in the order of their lowest home ranks. kDisagreement where the members of one do not all name
+// the same members.
 Result<std::vector<Members>> CommunicatorsOf(const std::vector<std::string>& contents) {
   const std::vector<Met> all = COMMPOOL_TRY(HearAll(contents));
   std::vector<bool> was_met(all.size());
@@ -87,7 +88,7 @@ Result<std::vector<Members>> CommunicatorsOf(const std::vector<std::string>& con
   return communicators;
 }
 
-// Changes nothing where the host has no memory: it is asked again then.
+// Changes a copy first: where the host has no memory, the caller tries again, and must find `domains` unchanged.
 Decision Decide(const std::vector<std::string>& contents, DomainTable& domains) {
   DomainTable after = domains;
   const Result<std::vector<Members>> communicators = CommunicatorsOf(contents);

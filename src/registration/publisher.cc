@@ -37,7 +37,7 @@ void Publisher::Offer(const engine::SequenceLog& log) {
 
 Calls Publisher::TakeOffered() {
   MutexLock lock(mutex_);
-  Calls taken = offered_;  // which keeps its room
+  Calls taken = offered_;  // a copy, so that offered_ keeps its memory
   offered_.clear();
   return taken;
 }
@@ -49,7 +49,7 @@ void Publisher::Work() {
 
 void Publisher::PublishOffered() {
   if (rank_ == 0) return Compare(0, TakeOffered());
-  // While rank 0 does not take what was sent before, calls stay here: their number is bounded.
+  // While rank 0 has not taken what was sent before, calls stay in offered_, which has a limit.
   if (!line_->takes_more()) return;
   const PublishedCalls published{TakeOffered()};
   if (!published.calls.empty()) line_->Send(Encode(published));

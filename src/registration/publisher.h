@@ -1,9 +1,9 @@
-// Publishes a symmetric pool's calls in the background: ranks that made different calls hear of it before their next
-// collective one (rule 4). Every 64 calls each rank sends their hashes to rank 0; rank 0 compares, and tells
-// every rank of the first difference.
+// Publishes a symmetric pool's calls in the background. So ranks that made different calls learn it before their next
+// collective call (rule 4). After every 64 calls each rank sends their hashes to rank 0. Rank 0 compares them, and
+// tells every rank of the first difference.
 //
-// It works on the thread of the link's watcher and waits for nothing. A dead or slow peer delays nobody: the comparison
-// continues without it, or catches up later.
+// The publisher works on the thread of the link's watcher and waits for nothing. A dead or slow peer delays nobody: the
+// comparison continues without it, or catches up later.
 #ifndef COMMPOOL_SRC_REGISTRATION_PUBLISHER_H_
 #define COMMPOOL_SRC_REGISTRATION_PUBLISHER_H_
 
@@ -17,10 +17,11 @@
 
 namespace commpool::internal {
 
+// The publisher of one pool on this rank; the pool owns it.
 class Publisher {
  public:
   static constexpr uint64_t kEvery = 64;
-  // Offered calls that wait to be published. Those that find no room leave a gap; the hashes of later ones stand for
+  // The most calls that wait to be published. Calls that find no room leave a gap; the hashes of later calls cover
   // them.
   static constexpr size_t kMostOffered = 4096;
 
@@ -30,8 +31,8 @@ class Publisher {
   // Returns once its work no longer runs.
   ~Publisher();
 
-  // Call it after every call that the log took in: it hands over the new ones once there are 64, and makes a system
-  // call then. One thread at a time.
+  // Call it after every call that was appended to the log. Once 64 are new it hands them over, which takes a system
+  // call. One thread at a time.
   void Offer(const engine::SequenceLog& log);
 
  private:
@@ -39,7 +40,7 @@ class Publisher {
 
   void Work();
   Calls TakeOffered();
-  // The calls offered meanwhile: rank 0 compares them, others send them.
+  // Takes the calls that were offered meanwhile: rank 0 compares them, others send them.
   void PublishOffered();
   void Hear();
   void Compare(size_t rank, const Calls& calls);
@@ -49,7 +50,7 @@ class Publisher {
   const std::unique_ptr<BackgroundLine> line_;
   Divergence& divergence_;
   Mutex mutex_{LockRank::kLeaf};
-  Calls offered_ COMMPOOL_GUARDED_BY(mutex_);  // has room for all from the beginning
+  Calls offered_ COMMPOOL_GUARDED_BY(mutex_);  // has memory for kMostOffered from the beginning
   uint64_t offered_count_ = 0;
 
   SequenceComparison comparison_;  // the watcher's own

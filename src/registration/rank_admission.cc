@@ -15,16 +15,17 @@ namespace commpool::internal {
 
 namespace {
 
-// Beside the ranks that are to come: port scans and connections of ranks that tried twice.
+// How many callers may be connected beside the missing ranks: port scans, and ranks that try a second time.
 constexpr size_t kStrangers = 64;
 
-// As they travel.
+// Rank 0's first message, as it travels.
 struct Challenge {
   uint32_t magic = WireHello::kMagic;
   uint32_t version = kWireVersion;
   HashKey nonce{};
 };
 
+// A rank's answer, as it travels.
 struct Hello {
   HashKey nonce{};
   uint64_t rank = 0;
@@ -59,7 +60,8 @@ Message ReadAs(const std::string& bytes) {
   return message;
 }
 
-// The rank that a caller has proved to be, and was told so; 0 for none: who cannot prove it goes without an answer.
+// Returns the rank that a caller has proved to be, after an answer to it. A caller that cannot prove any gets no
+// answer: 0.
 size_t Welcome(const LinkOptions& options, Caller& caller) {
   const Challenge challenge = ReadAs<Challenge>(caller.challenge);
   const Hello hello = ReadAs<Hello>(caller.hello);
@@ -116,7 +118,7 @@ AdmittedRanks AdmitRanks(const LinkOptions& options, Listener listener) {
     }
     const size_t rank = Welcome(options, *caller);
     if (rank == 0) continue;
-    // A rank that comes again has given its first connection up.
+    // A rank that comes a second time has given its first connection up.
     Connection& place = admitted.connections[rank - 1];
     if (!place.valid()) --missing;
     place = std::move(caller->connection);

@@ -49,7 +49,8 @@ void ReadinessSet::Remove(int descriptor) {
   static_cast<void>(epoll_ctl(set_.get(), EPOLL_CTL_DEL, descriptor, nullptr));
 }
 
-// Writing fails only where the counter is full: then nobody has looked yet, and somebody will.
+// The write fails only where the counter is full. Then many wakes came before, and the next wait returns at once
+// anyway.
 void ReadinessSet::Wake() { static_cast<void>(eventfd_write(wake_.get(), 1)); }
 
 ReservedVector<size_t> ReadinessSet::Wait(Deadline deadline) {

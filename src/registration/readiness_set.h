@@ -1,6 +1,6 @@
-// Which of many descriptors have something, or take something, without looking at all of them (epoll).
+// Tells which of many descriptors have bytes, or room for bytes, without a look at each (epoll).
 //
-// Any thread adds, changes and removes; one at a time waits.
+// Any thread may add, change and remove; one thread at a time may wait.
 #ifndef COMMPOOL_SRC_REGISTRATION_READINESS_SET_H_
 #define COMMPOOL_SRC_REGISTRATION_READINESS_SET_H_
 
@@ -20,23 +20,24 @@ namespace commpool::internal {
 enum class Interest : uint32_t {
   kInput = EPOLLIN,                       // bytes to read, or the end
   kInputAndOutput = EPOLLIN | EPOLLOUT,   // also room to write
-  kEnd = uint32_t{EPOLLRDHUP} | EPOLLET,  // that the peer has ended, and no bytes; told once
+  kEnd = uint32_t{EPOLLRDHUP} | EPOLLET,  // the end of the peer alone; told once
 };
 
+// A set of descriptors; it owns none of them. A home link has two.
 class ReadinessSet {
  public:
   // kOutOfMemory where the system has no descriptor left.
   static Result<ReadinessSet> Make();
 
-  // `tag` comes back where the descriptor is ready.
+  // Wait returns `tag` when the descriptor is ready.
   Status Add(int descriptor, Interest interest, size_t tag);
   void Change(int descriptor, Interest interest, size_t tag);
   void Remove(int descriptor);
 
-  // Makes a wait return at once, this one or the next.
+  // Lets the current wait return at once, or the next where nobody waits.
   void Wake();
 
-  // The tags that are ready; none where the deadline passed or it was woken.
+  // The tags of the descriptors that are ready; none where the deadline passed or Wake was called.
   ReservedVector<size_t> Wait(Deadline deadline);
 
  private:

@@ -11,12 +11,12 @@ namespace commpool::internal {
 
 namespace {
 
-// Whether NCCL may continue a registration that its caller gave up.
+// Whether NCCL may still continue the registration that failed for its caller so.
 bool MayGoOn(const Status& status) {
   return status.code() == StatusCode::kDeadlineExceeded || status.code() == StatusCode::kRemoteFailure;
 }
 
-// NCCL 2.30 returns success without writing the handle for host memory: what is not written stays null.
+// For host memory NCCL 2.30 returns success and writes no handle. The handle then stays null.
 ncclResult_t CallNccl(const NcclLibrary& nccl, ncclComm_t communicator, RegisteredRange& range) {
   void* const memory = reinterpret_cast<void*>(range.address);
   if (range.kind == RegistrationKind::kLocal) {
@@ -49,7 +49,7 @@ Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& 
                                       UnfinishedRange* unfinished) {
   ContextGuard keep_current(driver);
   HearLastWords(driver);
-  // The other ranks are on their way into NCCL's call.
+  // This allocation must not fail: the other ranks are on their way into NCCL's call, and would wait there.
   auto range = Insist([&] {
     return std::make_unique<RegisteredRange>(RegisteredRange{.kind = kind, .address = address, .bytes = bytes});
   });
@@ -79,7 +79,7 @@ Status DeregisterRange(const Driver& driver, const Communicator& communicator, c
   const bool window = range.kind == RegistrationKind::kWindow;
   const ncclResult_t result = window ? driver.nccl.ncclCommWindowDeregister(communicator.handle, range.window)
                                      : driver.nccl.ncclCommDeregister(communicator.handle, range.local_handle);
-  // The call asks no other rank: neither a lost one, nor what that has done to the communicator, makes it fail.
+  // The call needs no other rank. So it must not fail because one is lost.
   Communicator local = communicator;
   local.lost = nullptr;
   const Status finished = AwaitCommunicator(

@@ -1,8 +1,8 @@
 // One registration: a segment with a communicator, as a local buffer or as a window, and NCCL's handle for it.
 //
-// Making and ending one calls NCCL, so only callers that may do so make or end it (rule 1), and no destructor does. The
-// functions poll a nonblocking communicator until it has finished. Each keeps the thread's current device: NCCL 2.28 to
-// 2.30 do not always put it back.
+// To make or end one calls NCCL. So only callers that may call NCCL do it (rule 1), and no destructor does. The
+// functions poll a nonblocking communicator until it has finished. Each puts the thread's current device back, because
+// NCCL 2.28 to 2.30 do not always do so.
 #ifndef COMMPOOL_SRC_REGISTRATION_REGISTERED_RANGE_H_
 #define COMMPOOL_SRC_REGISTRATION_REGISTERED_RANGE_H_
 
@@ -23,6 +23,7 @@ enum class RegistrationKind {
   kWindow,  // ncclCommWindowRegister, symmetric: every rank of the communicator, in the same order, of the same size
 };
 
+// A registration that exists, or one on its way. RegistrationSet keeps those of a pool.
 struct RegisteredRange {
   RegistrationKind kind = RegistrationKind::kLocal;
   CUdeviceptr address = 0;
@@ -33,8 +34,8 @@ struct RegisteredRange {
   bool registered() const { return local_handle != nullptr || window != nullptr; }
 };
 
-// A registration that its caller gave up while a nonblocking communicator goes on with it. NCCL writes the handle when
-// it has finished, so that place is NCCL's for ever.
+// A registration that its caller gave up while a nonblocking communicator continues it. NCCL writes the handle into the
+// struct when it has finished, at any time, so nobody ever frees the struct.
 struct LeaveToNccl {
   void operator()(RegisteredRange*) const {}
 };
@@ -46,8 +47,8 @@ Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& 
                                       CUdeviceptr address, uint64_t bytes, uint64_t deadline_ms,
                                       UnfinishedRange* unfinished = nullptr);
 
-// Ends a registration that was given up. It has until the deadline to finish: kDeadlineExceeded where it has not. Waits
-// for no other rank beyond that.
+// Ends a registration that was given up. Waits until NCCL has finished it, at most until the deadline
+// (kDeadlineExceeded), and for no other rank.
 Status EndUnfinished(const Driver& driver, const Communicator& communicator, const RegisteredRange& range,
                      uint64_t deadline_ms);
 

@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Moment = Clock::time_point;
 
-// How often a wait for NCCL's call looks whether a rank is lost.
+// How long a wait for NCCL's call lasts before it looks again whether a rank is lost.
 constexpr std::chrono::milliseconds kLook{10};
 
 Status Missing(const Communicator& communicator, const GatherPurpose& purpose, uint64_t deadline_ms) {
@@ -32,7 +32,7 @@ Status Missing(const Communicator& communicator, const GatherPurpose& purpose, u
 std::future<ncclResult_t> Launch(const Driver& driver, const Communicator& communicator, const GatherScratch& scratch,
                                  CUdeviceptr sent, size_t words) {
   HearLastWords(driver);
-  // The other ranks are on their way into the call.
+  // This allocation must not fail: the other ranks are on their way into the call, and would wait there.
   auto call = Insist([&] {
     return std::make_shared<std::packaged_task<ncclResult_t()>>(
         [set_current = driver.cuda.cuCtxSetCurrent, all_gather = driver.nccl.ncclAllGather,
@@ -76,7 +76,7 @@ Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& co
   }
 }
 
-// Until all ranks' bytes have come, or the deadline has.
+// Waits until the bytes of all ranks have come, or the deadline has passed.
 Status AwaitGather(const Driver& driver, SmallGather& gather, const Communicator& communicator,
                    const GatherPurpose& purpose, uint64_t deadline_ms, Moment deadline) {
   const bool returned = HasReturned(gather.call, communicator, deadline);
@@ -98,7 +98,7 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
                                             const std::string& mine, const GatherPurpose& purpose, uint64_t deadline_ms,
                                             UnansweredGathers& unanswered) {
   COMMPOOL_CHECK(mine.size() % sizeof(int32_t) == 0, "a gather of half a word");
-  unanswered.NoteIdle(communicator.handle);  // whoever described it has waited for that
+  unanswered.NoteIdle(communicator.handle);  // DescribeCommunicator has waited until it was idle
   const Moment deadline = Clock::now() + std::chrono::milliseconds(deadline_ms);
   const uint64_t all_bytes = mine.size() * static_cast<uint64_t>(communicator.ranks);
   GatherScratch scratch = COMMPOOL_TRY(GatherScratch::Make(driver, mine.size() + all_bytes));

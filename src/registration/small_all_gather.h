@@ -1,7 +1,7 @@
-// One all-gather of a few bytes over a communicator: its ranks meet before they have another way to talk.
+// One all-gather of a few bytes over a communicator, for ranks that have no other way to talk yet.
 //
-// The deadline holds also where NCCL's own call does not return: a separate thread makes that call, and stays in it
-// where a rank does not come. The caller then aborts the communicator, which ends the thread.
+// The deadline holds even if NCCL's call does not return, because a separate thread makes it. Where a rank does not
+// come, that thread stays in the call until the program aborts the communicator.
 #ifndef COMMPOOL_SRC_REGISTRATION_SMALL_ALL_GATHER_H_
 #define COMMPOOL_SRC_REGISTRATION_SMALL_ALL_GATHER_H_
 
@@ -16,15 +16,15 @@
 
 namespace commpool::internal {
 
-// For messages: the pool's call, and why a rank might not come.
+// For error messages: the pool's call, and why a rank might not come.
 struct GatherPurpose {
   const char* call;
   const char* likely_cause;
 };
 
-// Everybody's bytes, the communicator's rank 0's first. Collective over the communicator, of whole 32-bit words, as
-// many on every rank; its device must be current. Where a rank is missing the device may still run NCCL's kernel:
-// what that uses is among the unanswered ones then.
+// Returns the bytes of all ranks, the communicator's rank 0's first. Collective over the communicator; its device must
+// be current. `mine` is whole 32-bit words, as many on every rank. Where a rank is missing, the device may still run
+// NCCL's kernel: the kernel's memory and stream go to `unanswered` then.
 Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communicator& communicator,
                                             const std::string& mine, const GatherPurpose& purpose, uint64_t deadline_ms,
                                             UnansweredGathers& unanswered);

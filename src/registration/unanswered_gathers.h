@@ -1,10 +1,10 @@
-// Device memory and streams of small all-gathers that ended without an answer: NCCL may still use them. They go back in
-// a later call, once NCCL's own call has returned and its work has passed; the abort of the communicator brings both
-// about.
+// Device memory and streams of small all-gathers that ended without an answer. NCCL may still use them. A later call
+// gives them back, once NCCL's call has returned and its work has passed; an abort of the communicator lets both
+// happen.
 //
-// With a nonblocking communicator NCCL's threads may launch the work later, and nobody can ask about one that was
-// aborted: the memory stays until the program says that the communicator has ended, or until another call finds it
-// idle.
+// With a nonblocking communicator, NCCL's threads may launch the work later, and nobody can ask an aborted
+// communicator. So the memory stays until the program says that the communicator has ended, or until another call finds
+// it idle.
 #ifndef COMMPOOL_SRC_REGISTRATION_UNANSWERED_GATHERS_H_
 #define COMMPOOL_SRC_REGISTRATION_UNANSWERED_GATHERS_H_
 
@@ -45,23 +45,24 @@ class GatherScratch : public Handle<GatherScratchTraits> {
   CUdeviceptr address() const { return value().memory; }
   CUstream stream() const { return value().stream; }
   uint64_t bytes() const { return value().bytes; }
-  // Whether the stream's work has passed. Empties the handle where that cannot be known any more: the context is lost.
+  // Whether the stream's work has passed. Where the context is lost nobody can know: the handle then becomes empty.
   bool IsIdle();
 };
 
+// A gather whose answer has not come.
 struct SmallGather {
   GatherScratch scratch;
-  std::future<ncclResult_t> call = {};  // NCCL's, on a thread of its own, while nobody has heard its result
-  ncclComm_t busy = nullptr;            // the nonblocking communicator that goes on with it
+  std::future<ncclResult_t> call = {};  // NCCL's call, on a thread of its own, until its result is read
+  ncclComm_t busy = nullptr;            // the nonblocking communicator that still works on it
 };
 
-// Any thread.
+// All such gathers of a process; the runtime owns them. Any thread.
 class UnansweredGathers {
  public:
   ~UnansweredGathers();  // calls nothing
 
   void Keep(SmallGather gather);
-  // NCCL has nothing more to launch on the communicator: it is idle, or has ended.
+  // Call it when NCCL has nothing more to launch on the communicator: it is idle, or has ended.
   void NoteIdle(ncclComm_t communicator);
   // Gives back what no gather uses any more. It may wait for their devices.
   void Release();

@@ -6,14 +6,14 @@ namespace commpool::internal {
 
 namespace {
 
-// A message is known by its name.
+// A message's kind is a hash of its name.
 uint32_t KindOf(std::string_view name) {
   uint64_t hash = kHashStart;
   for (const char letter : name) hash = HashOn(hash, static_cast<unsigned char>(letter));
   return static_cast<uint32_t>(hash ^ (hash >> 32));
 }
 
-// Whatever single bit changes, it changes too.
+// If any single bit of the message changes, the checksum changes too.
 uint64_t ChecksumOf(uint32_t kind, std::string_view contents) {
   uint64_t hash = HashOn(kHashStart, kind);
   for (; contents.size() >= sizeof(uint64_t); contents.remove_prefix(sizeof(uint64_t))) {

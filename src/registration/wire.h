@@ -1,8 +1,8 @@
-// What ranks say to each other, as bytes. Little-endian, like every host that has a GPU.
+// The messages of ranks as bytes. Little-endian, like every host that has a GPU.
 //
 // A message is a struct with a name, kName, and one list of its fields, Fields(), in their order on the wire. That list
-// writes the message and reads it, and it is what ranks compare (intent.h): a field stands nowhere else. Each message
-// begins with a hello, so what comes from another build, or was cut or damaged, is an error that names both sides.
+// alone writes the message, reads it, and tells which fields ranks compare (intent.h). Each message begins with a
+// hello. So a message of another build, or one that was cut or damaged, is an error that names both sides.
 #ifndef COMMPOOL_SRC_REGISTRATION_WIRE_H_
 #define COMMPOOL_SRC_REGISTRATION_WIRE_H_
 
@@ -22,18 +22,19 @@
 
 namespace commpool::internal {
 
-// Counts up whenever a message changes.
+// Count it up whenever a message changes.
 inline constexpr uint32_t kWireVersion = 1;
 
-// As it travels, in every version: so builds that do not understand each other can say so.
+// The first bytes of a message. They are the same in every version, so builds that do not understand each other can say
+// so.
 struct WireHello {
   static constexpr uint32_t kMagic = 0x6c6f6f70;  // "pool"
 
   uint32_t magic = kMagic;
   uint32_t version = kWireVersion;
-  uint32_t kind = 0;      // of message
-  uint32_t bytes = 0;     // that follow
-  uint64_t checksum = 0;  // of the kind and of what follows: a program's own all-gather is code that nobody checked
+  uint32_t kind = 0;      // a hash of the message's name
+  uint32_t bytes = 0;     // behind the hello
+  uint64_t checksum = 0;  // of kind and bytes: a program's own all-gather may damage or mix up messages
 };
 static_assert(sizeof(WireHello) == 24);
 
@@ -41,8 +42,8 @@ static_assert(sizeof(WireHello) == 24);
 constexpr uint64_t kHashStart = 0xcbf29ce484222325;
 constexpr uint64_t HashOn(uint64_t hash, uint64_t word) { return (hash ^ word) * 0x100000001b3; }
 
-// An entry of a list of fields is a pointer to a member or, where there is more to say of it, a struct with that as its
-// `value`.
+// An entry of a list of fields is a pointer to a member, or a struct that has the pointer as `value` and says more
+// about the field (SameOnAll).
 template <typename Message, typename Value>
 constexpr auto MemberOf(Value Message::*member) {
   return member;
@@ -52,9 +53,10 @@ constexpr auto MemberOf(const Field& field) {
   return field.value;
 }
 
+// Writes the fields of one message, one after the other.
 class WireWriter {
  public:
-  // Writes anything that has a list of fields, and numbers.
+  // Writes numbers, and structs with a list of fields.
   template <typename Value>
   void Write(const Value& value) {
     if constexpr (std::is_arithmetic_v<Value> || std::is_enum_v<Value>) {
@@ -92,8 +94,9 @@ class WireWriter {
   std::string bytes_;
 };
 
-// Reads past the end yield zeros and make `complete()` false, as does a value that its field cannot have (a message
-// says so itself, with `Valid()`), and what is left over: check it once, at the end.
+// Reads the fields of one message. Check `complete()` once, at the end. It is false after a read past the end (such
+// reads give zeros), after a value that its field cannot have (a struct may refuse its values by `Valid()`), and where
+// bytes are left over.
 class WireReader {
  public:
   explicit WireReader(std::string_view bytes) : rest_(bytes) {}
@@ -165,15 +168,16 @@ class WireReader {
 // The bytes behind a hello of this version and kind; else the error, which names sender and reader.
 Result<std::string_view> OpenMessage(std::string_view bytes, const char* name, size_t sender,
                                      const std::string& reader);
-// Hello included, as the hello says; 0 where there is none.
+// The size of a message with its hello, as the hello says; 0 where there is no hello.
 size_t SizeOfMessage(std::string_view bytes);
 std::string SealMessage(const char* name, const std::string& contents);
 // kDisagreement: the message has other fields than its reader knows.
 Status FieldsDiffer(const WireReader& rest, std::string_view contents, const char* name, size_t sender,
                     const std::string& reader);
-// kDisagreement: of another version than its reader's.
+// kDisagreement: the message has another version than its reader.
 Status VersionsDiffer(size_t sender, uint32_t version, const std::string& reader, uint32_t own);
-// Of all ranks, rank 0's first: kDisagreement where one is no message, or of another version than rank 0's.
+// Checks the messages of all ranks, rank 0's first. kDisagreement where one is no message, or has another version than
+// rank 0's.
 Status CheckVersions(const std::vector<std::string>& messages, const char* name);
 
 template <typename Message>
@@ -193,7 +197,7 @@ Result<Message> Decode(std::string_view bytes, size_t sender, const std::string&
   return message;
 }
 
-// The messages of all ranks, rank 0's first: the same error on every rank that reads it.
+// Decodes the messages of all ranks, rank 0's first. Every rank that reads the same bytes gets the same error.
 template <typename Message>
 Result<std::vector<Message>> DecodeAll(const std::vector<std::string>& messages) {
   if (Status status = CheckVersions(messages, Message::kName); !status.ok()) return status;
