@@ -1,4 +1,5 @@
-// The edge of the library: turns a Status into a code and the thread's last message, and lets no exception pass.
+// The edge of the library, which every function of the C ABI enters through. It turns a Status into a code and the
+// thread's last message, and lets no exception pass.
 #ifndef COMMPOOL_SRC_C_API_BOUNDARY_H_
 #define COMMPOOL_SRC_C_API_BOUNDARY_H_
 
@@ -18,14 +19,14 @@ commpool_status Report(const Status& status) noexcept;
 
 const char* LastErrorMessage();
 
-// Does the same for the exception that is being handled.
+// Report for the exception that is being handled.
 commpool_status ReportException() noexcept;
 
 inline Status NullOutput() { return Status(StatusCode::kInvalidArgument, "the output pointer is null"); }
 
-// Runs `body`, which returns a Status. An exception is a bug of ours or a host without memory; it becomes a code. Only
-// for calls that need no runtime: all others enter by the functions below. It does not begin where the host reserve is
-// low, because the body could then fail half-way.
+// Runs `body`, which returns a Status. An exception becomes a code: it is a bug of ours, or the host has no memory.
+// Call it for functions that need no runtime; all others enter by the functions below. It refuses to begin where the
+// host reserve is low, because the body could then fail half-way.
 template <typename Body>
 commpool_status Guarded(Body body) noexcept {
   try {
@@ -62,7 +63,7 @@ commpool_status WithRuntime(Body body, CallKind call = CallKind::kAny) noexcept 
   });
 }
 
-// The same, and finds the pool of a handle.
+// WithRuntime for a call about one pool: finds it by its handle, and runs `body(pool)`.
 template <typename Body>
 commpool_status WithPool(commpool_pool handle, Body body) noexcept {
   return WithRuntime([&](Runtime& runtime) -> Status {

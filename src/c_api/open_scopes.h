@@ -9,9 +9,9 @@
 
 namespace commpool::internal {
 
-// Not 0 where a scope is open. It may stay so for a few hundred calls after the last scope has ended
-// (ScopeTable::NoteUncaught). It only rules scopes out, so it needs no memory order beyond the program's own between
-// the begin of a scope and an allocation.
+// Not 0 while a scope is open, and for up to a few hundred calls after the last one has ended
+// (ScopeTable::NoteUncaught). 0 only means that no scope can catch. So a relaxed load is enough: a program that begins
+// a scope in one thread and allocates in another orders the two calls itself.
 extern constinit std::atomic<uint64_t> open_scopes;
 
 // commpool_allocate_in_scope, where a scope is open.
@@ -19,8 +19,8 @@ commpool_status AllocateCaught(int device, uint64_t bytes, CUstream_st* stream, 
 
 }  // namespace commpool::internal
 
-// The same flag for the adapters of this repository, which forward each allocation of a framework: they read it instead
-// of making a call. Exported under a version of its own, which no header of programs shows.
+// The same flag for the adapters of this repository, which forward each allocation of a framework: a read is cheaper
+// than a call. It is exported under a version of its own, and no public header declares it.
 extern "C" COMMPOOL_API const std::atomic<uint64_t>* const commpool_open_scopes;
 
 #endif  // COMMPOOL_SRC_C_API_OPEN_SCOPES_H_

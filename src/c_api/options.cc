@@ -16,10 +16,10 @@ namespace commpool::internal {
 
 namespace {
 
-constexpr uint64_t kRefusedByTheProgram = UINT64_MAX;  // of `given`
+constexpr uint64_t kRefusedByTheProgram = UINT64_MAX;  // in `given`: a binding refused the options before the call
 constexpr size_t kMostReasonBytes = 1000;
 
-// One line of text, which every rank hears.
+// The binding's reason as one line of text, because every rank gets it in its error.
 Status RefusedByTheProgram(const char* why) {
   std::string sentence(why, strnlen(why, kMostReasonBytes));
   std::replace_if(
@@ -77,7 +77,7 @@ PoolConfiguration HomeOf(const commpool_pool_options& given) {
   return configuration;
 }
 
-// Of the options that COMMPOOL_CONF may set, those with values other than the init function's.
+// The options that COMMPOOL_CONF may set, and that differ from their defaults: the program has set them.
 uint64_t OptionsThatDiffer(const PoolConfiguration& configuration) {
   const PoolConfiguration defaults;
   uint64_t options = 0;
@@ -178,7 +178,7 @@ Status ReadSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(
 
 SleepRequest ParseSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(const void*)> is_live) {
   SleepRequest request;
-  // A shortage of host memory is a readiness too: the other ranks wait to hear of it.
+  // Where the host has no memory, the request says so too: the other ranks wait for this rank's answer.
   request.readiness = Attempt([&] { return Insist([&] { return ReadSleepOptions(given, is_live, request); }); });
   return request;
 }

@@ -23,13 +23,14 @@ inline constexpr size_t kMostPeers = 1024;  // more than any machine has; the po
 // Adds what the environment sets and the program has not. Checks what needs no driver.
 Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, const Settings& settings = {});
 
-// Only how to reach a symmetric pool's other ranks; every other option is its default. It works even where other
-// options are wrong. Nothing where the options name no home, or are no such struct.
+// Reads only the options that say how to reach a symmetric pool's other ranks; every other option has its default. It
+// works even where other options are wrong, so that the other ranks can be told of those. Nothing where the options
+// name no home, or have another size than ours.
 std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given);
 
 // Takes the numbers of a commpool_keep and a commpool_graphs (NumberOf). The request says what is wrong with them.
 SleepRequest ParseSleep(int32_t keep, int32_t graphs);
-// Likewise. `is_live`: whether a pointer lies in a live block of a pool.
+// Reads sleep options; the request says what is wrong with them. `is_live`: whether a pointer lies in a live block.
 SleepRequest ParseSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(const void*)> is_live);
 
 // Null means the defaults. The caller sets the pool.

@@ -43,7 +43,7 @@ commpool_status WithPeers(commpool_pool pool, const int* devices, size_t count,
   });
 }
 
-// All pools share it: the block knows its pool.
+// The free function of commpool_pool_functions. All pools share it, because a block's address tells its pool.
 void FreeBlock(void* pointer, size_t, int, CUstream_st*) { commpool_free(pointer); }
 
 }  // namespace

@@ -55,7 +55,8 @@ Mutex& BindingMutex() {
   return *mutex;
 }
 
-// The pool's own slot, else an unused one, else that of the oldest destroyed pool; kFunctions where there is none.
+// Chooses the slot of the pool: its own, else an unused one, else that of the oldest destroyed pool. Returns kFunctions
+// where there is none.
 size_t Choose(Runtime& runtime, PoolHandle pool) {
   size_t gone = kFunctions;
   for (size_t place = 0; place < kFunctions; ++place) {

@@ -36,7 +36,7 @@ commpool_status ForEachPool(const commpool_pool* pools, size_t count, PoolCall c
                   [&](Runtime& runtime, PoolHandles handles) { return OnEach(runtime, handles, call, passed); });
 }
 
-// Writes the counts where every pool's call succeeded; `call` fills them in.
+// Runs `call`, which fills in a count for each pool. Writes them to the output only where the call succeeded.
 commpool_status CountForPools(size_t count, uint64_t* output, FunctionRef<commpool_status(uint64_t* counts)> call) {
   const std::unique_ptr<uint64_t[]> counts(new (std::nothrow) uint64_t[count]());
   if (counts == nullptr) return Report(Status(StatusCode::kOutOfMemory, kNoHostMemory));
@@ -78,7 +78,8 @@ Status SleepKeeping(Pool& pool, const commpool_sleep_options* options) {
 
 Status NullOptions() { return Status(StatusCode::kInvalidArgument, "options or the output pointer is null"); }
 
-// Tells the other ranks of options that are refused here, a null output too, so that none of them waits.
+// Creates one pool. Where this rank refuses the options, or the output pointer is null, it still tells the other ranks,
+// so that none of them waits.
 Status CreateOne(Runtime& runtime, const commpool_pool_options& options, commpool_pool* pool) {
   Result<PoolConfiguration> configuration =
       pool == nullptr ? NullOptions() : ParsePoolOptions(options, runtime.settings());
@@ -91,7 +92,7 @@ Status CreateSeveral(Runtime& runtime, const commpool_pool_options* options, siz
   std::vector<PoolRequest> requests;
   for (size_t place = 0; place < count; ++place) {
     const commpool_pool_options& one = options[place];
-    // Read nothing in a struct of another size, not even its home: the program may never have written that field.
+    // Do not read a struct of another size, not even its home: the program may not have written that field.
     COMMPOOL_TRY(CheckStructBytes("pool_options", one.struct_bytes, sizeof(one)));
     requests.push_back({.configuration = pools == nullptr ? Result<PoolConfiguration>(NullOptions())
                                                           : ParsePoolOptions(one, runtime.settings()),
@@ -102,7 +103,8 @@ Status CreateSeveral(Runtime& runtime, const commpool_pool_options* options, siz
   return made.status();
 }
 
-// Where COMMPOOL_CONF is wrong no runtime opens, but the other ranks of a symmetric pool must hear of it.
+// For a process whose COMMPOOL_CONF is wrong. It opens no usual runtime, but must tell the other ranks of a symmetric
+// pool.
 Status Refuse(const Status& why, FunctionRef<Status(Runtime&)> create) {
   const Result<Runtime*> refusing = RefusingRuntime(why);
   return refusing.ok() ? create(**refusing) : why;

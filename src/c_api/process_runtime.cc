@@ -14,7 +14,7 @@ constinit std::atomic<Runtime*> process_runtime{nullptr};
 
 namespace {
 
-// Never destroyed, like the runtime.
+// What a thread that opens the runtime needs. Never destroyed, like the runtime.
 struct Opening {
   Mutex mutex{LockRank::kRuntime};
   std::atomic<bool> measured{false};

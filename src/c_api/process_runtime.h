@@ -19,15 +19,16 @@ bool DriverIsMeasured();
 Result<Settings> SettingsFromEnvironment();
 Result<Runtime*> RefusingRuntime(const Status& why);
 
-// Opens the runtime with the driver of COMMPOOL_DRIVER, else with `choice`. `auto` in the environment leaves the choice
-// to a caller who names a driver, because a job decides once for all ranks. A second call with the same outcome is OK;
+// Opens the runtime with the driver that COMMPOOL_DRIVER names, else with `choice`: a job decides once for all ranks.
+// With `auto` in the environment a caller who names a driver decides. A second call with the same outcome is OK;
 // kFailedPrecondition where another driver is open already.
 Status OpenProcessRuntime(DriverChoice choice);
 
 // The runtime, opened with the real driver at its first use.
 Result<Runtime*> ProcessRuntime();
 
-// The process's one mutable global. Never destroyed: static destructors may free blocks, in any order, until the end.
+// The process's one mutable global. It is never destroyed, because static destructors of the program may free blocks,
+// in any order, until the process ends.
 extern constinit std::atomic<Runtime*> process_runtime;
 
 // The runtime where it is open, else null.

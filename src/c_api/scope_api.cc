@@ -18,7 +18,7 @@ const std::atomic<uint64_t>* const commpool_open_scopes = &commpool::internal::o
 
 namespace {
 
-// Begins a usual scope of this thread without a lock. Returns 0, having done nothing, for all other scopes.
+// Begins a usual scope of this thread without a lock. For every other scope it does nothing and returns 0.
 ScopeHandle BeginAtOnce(commpool_pool pool, const commpool_scope_options* options) {
   static constexpr commpool_scope_options kUsual = {
       sizeof(kUsual), COMMPOOL_FILTER_THREAD, COMMPOOL_EXHAUSTION_ERROR, nullptr, 0, UINT64_MAX};

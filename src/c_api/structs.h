@@ -19,7 +19,7 @@ namespace commpool::internal {
 // Whether a program's commpool_`name` has the size of ours. kInvalidArgument names both sizes, and our version.
 Status CheckStructBytes(const std::string& name, size_t given_bytes, size_t own_bytes);
 
-// The same for the entries of an array.
+// CheckStructBytes for the entries of an array.
 Status CheckEntryBytes(const std::string& name, size_t given_bytes, size_t own_bytes);
 
 // The number of a program's enumeration, which may be no enumerator. C++ forbids reading such a value as an
