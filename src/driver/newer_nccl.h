@@ -4,6 +4,8 @@
 
 #include <nccl.h>
 
+#include <cstdint>
+
 extern "C" {
 
 // Since 2.29.2: an id for ranks that join an existing communicator, and the call that old and new ranks make then. Old
@@ -11,6 +13,21 @@ extern "C" {
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId);
 ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId* uniqueId, int rank, ncclComm_t* newcomm,
                           ncclConfig_t* config);
+
+// Since 2.29.7: gives the memory of a communicator back and makes it again. Both wait for all ranks, without a
+// deadline.
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 7)
+#define NCCL_SUSPEND_MEM 0x01
+typedef enum {
+  ncclStatGpuMemSuspend = 0,    // bytes that a suspension gives back, or gave back
+  ncclStatGpuMemSuspended = 1,  // 1 while it is suspended
+  ncclStatGpuMemPersist = 2,    // bytes that stay
+  ncclStatGpuMemTotal = 3,
+} ncclCommMemStat_t;
+#endif
+ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags);
+ncclResult_t ncclCommResume(ncclComm_t comm);
+ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t* value);
 
 }  // extern "C"
 

@@ -16,7 +16,7 @@ using Child = EmulatedCommunicator::Child;
 
 // Agrees with the other ranks of the parent, then makes the child.
 template <typename Agree>
-ncclResult_t MakeChild(const char* name, const Call& call, ncclComm_t* child, const ncclConfig_t* config,
+ncclResult_t MakeChild(const char* name, const Call& call, ncclComm_t* child, const ncclConfig_t* config, bool shares,
                        const Agree& agree) {
   Group& group = Group::OfThisThread();
   const std::shared_ptr<EmulatedCommunicator>& parent = call.communicator();
@@ -27,11 +27,15 @@ ncclResult_t MakeChild(const char* name, const Call& call, ncclComm_t* child, co
   const NewCommunicator created(child, blocking);
   return group.WaitForRanks(
       parent,
-      [name, parent, agree, created] {
+      [name, parent, shares, agree, created] {
         Child place;
         const ncclResult_t result = agree(*parent, &place);
         if (result != ncclSuccess) return result;
-        return created.Make({.ranks = place.ranks, .rank = place.rank, .device = parent->device(), .call = name},
+        return created.Make({.ranks = place.ranks,
+                             .rank = place.rank,
+                             .device = parent->device(),
+                             .call = name,
+                             .memory = shares ? parent->memory() : nullptr},
                             place.id);
       },
       created.async());
@@ -80,9 +84,10 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key
       return parent->AgreeOnSplit(color, key, &nobody);
     });
   }
-  return MakeChild("ncclCommSplit", call, newcomm, config, [color, key](EmulatedCommunicator& parent, Child* child) {
-    return parent.AgreeOnSplit(color, key, child);
-  });
+  const bool shares = config != nullptr && config->splitShare == 1;
+  return MakeChild(
+      "ncclCommSplit", call, newcomm, config, shares,
+      [color, key](EmulatedCommunicator& parent, Child* child) { return parent.AgreeOnSplit(color, key, child); });
 }
 COMMPOOL_NCCL_PROFILED(ncclCommSplit);
 
@@ -100,7 +105,8 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanks
   if (*excluded.begin() < 0 || *excluded.rbegin() >= call->ranks() || excluded.count(call->rank()) != 0) {
     return Refuse("ncclCommShrink", "the list names no rank of the communicator, or the caller");
   }
-  return MakeChild("ncclCommShrink", call, newcomm, config,
+  const bool shares = config != nullptr && config->shrinkShare == 1 && shrinkFlags == NCCL_SHRINK_DEFAULT;
+  return MakeChild("ncclCommShrink", call, newcomm, config, shares,
                    [excluded, shrinkFlags](EmulatedCommunicator& parent, Child* child) {
                      return parent.AgreeOnShrink(excluded, shrinkFlags, child);
                    });
@@ -129,7 +135,7 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const n
   if (nRanks <= call->ranks() || rank != -1) return Refuse("ncclCommGrow", "an old rank passes -1 and a larger number");
   const ncclUniqueId id = uniqueId != nullptr ? *uniqueId : ncclUniqueId{};
   const bool brings_id = uniqueId != nullptr;
-  return MakeChild("ncclCommGrow", call, newcomm, config,
+  return MakeChild("ncclCommGrow", call, newcomm, config, false,
                    [nRanks, id, brings_id](EmulatedCommunicator& parent, Child* child) {
                      return parent.AgreeOnGrow(nRanks, brings_id ? &id : nullptr, child);
                    });

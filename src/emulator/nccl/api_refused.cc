@@ -1,6 +1,4 @@
 // Functions that frameworks link but the emulated NCCL cannot do. Each says why, in the log and as the last error.
-#include <cstdint>
-
 #include "src/emulator/nccl/api.h"
 #include "src/emulator/nccl/group.h"
 #include "src/emulator/nccl/live_communicators.h"
@@ -10,7 +8,6 @@ using namespace commpool::internal::emulated_nccl;  // NOLINT: this file defines
 
 namespace {
 
-constexpr const char* kNoSuspension = "the emulator does not suspend memory of communicators";
 constexpr const char* kNoDeviceCode = "the emulator runs no kernels of programs, so they can have no communicator";
 constexpr const char* kNoPeerPointers = "the emulator gives no pointers to the memory of other ranks";
 constexpr const char* kNoSignals = "the emulator does not do one-sided communication";
@@ -29,9 +26,6 @@ ncclResult_t Refuse(const char* function, const char* reason) {
   COMMPOOL_NCCL_API ncclResult_t name(__VA_ARGS__) { return Refuse(#name, reason); } \
   COMMPOOL_NCCL_PROFILED(name)
 
-COMMPOOL_NCCL_REFUSED(ncclCommSuspend, kNoSuspension, ncclComm_t, int);
-COMMPOOL_NCCL_REFUSED(ncclCommResume, kNoSuspension, ncclComm_t);
-COMMPOOL_NCCL_REFUSED(ncclCommMemStats, kNoSuspension, ncclComm_t, int, uint64_t*);
 COMMPOOL_NCCL_REFUSED(ncclDevCommCreate, kNoDeviceCode, ncclComm_t, const void*, void*);
 COMMPOOL_NCCL_REFUSED(ncclDevCommDestroy, kNoDeviceCode, ncclComm_t, const void*);
 COMMPOOL_NCCL_REFUSED(ncclGetLsaMultimemDevicePointer, kNoPeerPointers, ncclWindow_t, size_t, void**);

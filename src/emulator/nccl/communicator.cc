@@ -86,7 +86,7 @@ WindowSupport ChooseWindowSupport(bool all_direct) {
 
 ncclResult_t EmulatedCommunicator::Create(const Place& place, const ncclUniqueId& id,
                                           std::shared_ptr<EmulatedCommunicator>* created) {
-  const auto& [ranks, rank, device, async, call] = place;
+  const auto& [ranks, rank, device, async, call, shared_memory] = place;
   CUcontext context = nullptr;
   const DriverFunctions& driver = GetDriver();
   if (driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) return ncclUnhandledCudaError;
@@ -116,7 +116,16 @@ ncclResult_t EmulatedCommunicator::Create(const Place& place, const ncclUniqueId
     driver.cuDevicePrimaryCtxRelease(device);
     return result;
   }
-  auto communicator = std::make_shared<EmulatedCommunicator>(place, context, std::move(*membership));
+  std::shared_ptr<OwnMemory> memory = shared_memory;
+  if (memory != nullptr) {
+    memory->Join();
+  } else if (ClaimedVersion() >= kFirstWithSuspension) {
+    if (result = OwnMemory::Make(device, &memory); result != ncclSuccess) {
+      driver.cuDevicePrimaryCtxRelease(device);
+      return result;
+    }
+  }
+  auto communicator = std::make_shared<EmulatedCommunicator>(place, context, std::move(*membership), std::move(memory));
   LogInfo(Subject::kInit, "%s comm %p rank %d nranks %d cudaDev %d nvmlDev %d busId %lx commId 0x%llx - Init COMPLETE",
           call, static_cast<void*>(communicator->handle()), rank, ranks, device, own.device,
           static_cast<unsigned long>(own.bus), magic);
@@ -125,6 +134,7 @@ ncclResult_t EmulatedCommunicator::Create(const Place& place, const ncclUniqueId
     return ncclSuccess;
   });
   if (result != ncclSuccess) {
+    if (communicator->memory_ != nullptr) communicator->memory_->Leave();
     driver.cuDevicePrimaryCtxRelease(device);
     return result;
   }
@@ -132,11 +142,13 @@ ncclResult_t EmulatedCommunicator::Create(const Place& place, const ncclUniqueId
   return ncclSuccess;
 }
 
-EmulatedCommunicator::EmulatedCommunicator(const Place& place, CUcontext context, Membership membership)
+EmulatedCommunicator::EmulatedCommunicator(const Place& place, CUcontext context, Membership membership,
+                                           std::shared_ptr<OwnMemory> memory)
     : ranks_(place.ranks),
       rank_(place.rank),
       device_(place.device),
       context_(context),
+      memory_(std::move(memory)),
       async_(place.async),
       peers_(std::move(membership.peers)),
       data_(std::move(membership.data)),
@@ -228,6 +240,10 @@ void EmulatedCommunicator::JoinThread() {
     thread_.join();
   } else {
     thread_.detach();
+  }
+  if (memory_ != nullptr) {
+    const CurrentContext guard(context_);
+    memory_->Leave();
   }
   driver.commpoolEmulatorForgetResource("NCCL communicator", this);
   driver.cuDevicePrimaryCtxRelease(device_);

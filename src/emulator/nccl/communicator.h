@@ -24,6 +24,7 @@
 #include "src/emulator/nccl/collective.h"
 #include "src/emulator/nccl/driver.h"
 #include "src/emulator/nccl/exchange.h"
+#include "src/emulator/nccl/own_memory.h"
 #include "src/emulator/nccl/progress_queue.h"
 #include "src/emulator/nccl/registration.h"
 
@@ -45,15 +46,16 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
     int ranks = 1;
     int rank = 0;
     int device = 0;
-    std::shared_ptr<AsyncWork> async = nullptr;  // null for a blocking communicator
-    const char* call = "ncclCommInitRank";       // for the log
+    std::shared_ptr<AsyncWork> async = nullptr;   // null for a blocking communicator
+    const char* call = "ncclCommInitRank";        // for the log
+    std::shared_ptr<OwnMemory> memory = nullptr;  // of the parent that it shares resources with
   };
 
   // Joins the others; returns when all ranks have joined. Sets `*created` only on success.
   static ncclResult_t Create(const Place& place, const ncclUniqueId& id,
                              std::shared_ptr<EmulatedCommunicator>* created);
 
-  EmulatedCommunicator(const Place& place, CUcontext context, Membership membership);
+  EmulatedCommunicator(const Place& place, CUcontext context, Membership membership, std::shared_ptr<OwnMemory> memory);
   ~EmulatedCommunicator();
 
   ncclComm_t handle() {
@@ -104,6 +106,13 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   void WantWindow(const WantedWindow& wanted);
   ncclResult_t MakeWindows();
   ncclResult_t DeregisterWindow(ncclWindow_t window);
+  // Gives the memory of the communicator back, and makes it again. Collective; each waits for all ranks.
+  ncclResult_t Sleep();
+  ncclResult_t Wake();
+  // Null before the release that counts it. Children that share resources with their parent have the parent's.
+  const std::shared_ptr<OwnMemory>& memory() const { return memory_; }
+  // Refuses, with a report, while the memory is away. Whoever uses it then reads and writes nothing on hardware.
+  ncclResult_t CheckAwake(const char* call) const;
   // Finds the buffer of a window.
   ncclResult_t FindWindow(ncclWindow_t window, void** buffer);
 
@@ -163,6 +172,8 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   ncclResult_t RegisterWindow(const WantedWindow& wanted);
   std::optional<WindowPlaceInRange> TakePlace(size_t bytes, int flags);
   static WindowPlaces PlacesOn(int device);
+  // Says what is missing of the memory that collectives go through; empty if nothing is.
+  std::string WhyNoMemory() const;
   // Says why the collective would not reach the memory that it was planned for; empty if it would.
   std::string WhyStale(const CollectivePlan& plan, const CollectiveRequest& request) const;
   std::string WhyStale(const char* name, const PlaceInWindow& place, const void* buffer) const;
@@ -200,6 +211,8 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   const int rank_;
   const int device_;
   const CUcontext context_;
+  const std::shared_ptr<OwnMemory> memory_;
+  std::atomic<int> not_imported_ = -1;  // a peer whose memory did not come back
   const std::shared_ptr<AsyncWork> async_;
   bool first_launch_ = true;
   const std::vector<PeerInfo> peers_;

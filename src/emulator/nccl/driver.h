@@ -13,6 +13,7 @@
   X(cuCtxGetCurrent)                               \
   X(cuCtxSetCurrent)                               \
   X(cuCtxGetDevice)                                \
+  X(cuCtxSynchronize)                              \
   X(cuDeviceCanAccessPeer)                         \
   X(cuDeviceGetAttribute)                          \
   X(cuDeviceGetCount)                              \

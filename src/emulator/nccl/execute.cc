@@ -63,7 +63,8 @@ void EmulatedCommunicator::Execute(PendingCollective& pending) {
 
 // Reports a replay over memory that changed. Real hardware would read and write whatever is there now.
 bool EmulatedCommunicator::IsStale(const PendingCollective& pending) const {
-  const std::string reason = WhyStale(pending.plan, pending.request);
+  std::string reason = WhyStale(pending.plan, pending.request);
+  if (reason.empty()) reason = WhyNoMemory();
   if (reason.empty()) return false;
   const std::string details =
       "rank " + std::to_string(rank_) + " in " + CollectiveName(pending.request.kind) + ": " + reason;

@@ -121,6 +121,7 @@ ncclResult_t EmulatedCommunicator::CheckBuffer(const char* name, const void* buf
 ncclResult_t EmulatedCommunicator::Check(const CollectiveRequest& request) const {
   if (finalized_ || stopped_.load()) return ncclInvalidUsage;
   if (async_error() != ncclSuccess) return async_error();
+  if (const ncclResult_t result = CheckAwake(CollectiveName(request.kind)); result != ncclSuccess) return result;
   if (ElementBytes(request.type) == 0 || request.operation < 0 || request.operation > ncclNumOps) {
     COMMPOOL_NCCL_WARN("%s : invalid type %d or operation %d", CollectiveName(request.kind), request.type,
                        request.operation);

@@ -25,6 +25,9 @@ constexpr FirstRelease kFirstReleases[] = {
     {"ncclCommRevoke", 22807},
     {"ncclCommGetUniqueId", 22902},
     {"ncclCommGrow", 22902},
+    {"ncclCommSuspend", kFirstWithSuspension},
+    {"ncclCommResume", kFirstWithSuspension},
+    {"ncclCommMemStats", kFirstWithSuspension},
 };
 
 }  // namespace

@@ -16,6 +16,8 @@ inline constexpr int kFirstWithWindows = 22700;
 inline constexpr int kFirstWithNullWindows = 22902;
 // The end of a communicator ends its windows too (src/init.cc of 2.29.7).
 inline constexpr int kFirstThatDropsWindows = 22907;
+// A communicator's memory is counted, and can be given back (src/mem_manager.cc of 2.29.7).
+inline constexpr int kFirstWithSuspension = 22907;
 // An abort ends symmetric kernels (NCCL 2.29.7's release notes).
 inline constexpr int kFirstThatAbortsSymmetricKernels = 22907;
 // Elastic buffers (NCCL 2.30.3's release notes): a window may have several physical handles, or host memory; symmetric

@@ -40,6 +40,7 @@ struct EmulatedCommunicator::Lane {
 ncclResult_t EmulatedCommunicator::Check(const char* call, const PeerTransfer& transfer) const {
   if (finalized_ || stopped_.load()) return ncclInvalidUsage;
   if (async_error() != ncclSuccess) return async_error();
+  if (const ncclResult_t result = CheckAwake(call); result != ncclSuccess) return result;
   if (transfer.peer < 0 || transfer.peer >= ranks_) {
     COMMPOOL_NCCL_WARN("%s : invalid peer %d (peer should be in the 0..%d range)", call, transfer.peer, ranks_);
     return ncclInvalidArgument;

@@ -203,6 +203,7 @@ ncclResult_t EmulatedCommunicator::RegisterWindow(const WantedWindow& wanted) {
   const auto& [buffer, bytes, flags, window] = wanted;
   if (stopped_.load()) return ncclInvalidUsage;
   if (async_error() != ncclSuccess) return async_error();
+  if (const ncclResult_t result = CheckAwake("ncclCommWindowRegister"); result != ncclSuccess) return result;
   if (window_support_ == WindowSupport::kNullWindow) {
     *window = nullptr;
     return ncclSuccess;

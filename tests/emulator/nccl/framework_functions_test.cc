@@ -60,9 +60,8 @@ TEST_F(FrameworkFunctions, ACommunicatorIsMadeFromSeveralIds) {
 }
 
 TEST_F(FrameworkFunctions, OthersSayWhyTheyAreRefused) {
-  for (const char* name : {"ncclCommSuspend", "ncclCommResume", "ncclCommMemStats", "ncclDevCommCreate",
-                           "ncclDevCommDestroy", "ncclGetLsaMultimemDevicePointer", "ncclGetPeerDevicePointer",
-                           "ncclPutSignal", "ncclSignal", "ncclWaitSignal"}) {
+  for (const char* name : {"ncclDevCommCreate", "ncclDevCommDestroy", "ncclGetLsaMultimemDevicePointer",
+                           "ncclGetPeerDevicePointer", "ncclPutSignal", "ncclSignal", "ncclWaitSignal"}) {
     const auto refused = Find<ncclResult_t()>(name);
     ASSERT_NE(refused, nullptr) << name;
     EXPECT_EQ(refused(), ncclInvalidUsage) << name << ": whatever its arguments are";

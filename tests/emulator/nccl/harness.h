@@ -24,6 +24,7 @@
   X(cuMemAlloc)                           \
   X(cuMemCreate)                          \
   X(cuMemFree)                            \
+  X(cuMemGetInfo)                         \
   X(cuMemMap)                             \
   X(cuMemRelease)                         \
   X(cuMemSetAccess)                       \
@@ -66,10 +67,13 @@
   X(ncclCommInitAll)                    \
   X(ncclCommInitRank)                   \
   X(ncclCommInitRankConfig)             \
+  X(ncclCommMemStats)                   \
   X(ncclCommRegister)                   \
+  X(ncclCommResume)                     \
   X(ncclCommRevoke)                     \
   X(ncclCommShrink)                     \
   X(ncclCommSplit)                      \
+  X(ncclCommSuspend)                    \
   X(ncclCommUserRank)                   \
   X(ncclCommWindowDeregister)           \
   X(ncclCommWindowRegister)             \

@@ -30,6 +30,10 @@ TEST_F(OldRelease, RefusesWhatCameLater) {
     EXPECT_EQ(Api().ncclCommWindowDeregister(rank.comm, nullptr), ncclInvalidUsage);
     EXPECT_EQ(Api().ncclCommShrink(rank.comm, excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT), ncclInvalidUsage);
     EXPECT_EQ(Api().ncclCommRevoke(rank.comm, NCCL_REVOKE_DEFAULT), ncclInvalidUsage);
+    EXPECT_EQ(Api().ncclCommSuspend(rank.comm, NCCL_SUSPEND_MEM), ncclInvalidUsage);
+    EXPECT_EQ(Api().ncclCommResume(rank.comm), ncclInvalidUsage);
+    uint64_t bytes = 0;
+    EXPECT_EQ(Api().ncclCommMemStats(rank.comm, ncclStatGpuMemTotal, &bytes), ncclInvalidUsage);
     EXPECT_EQ(Api().ncclCommGrow(rank.comm, 2, nullptr, -1, &child, nullptr), ncclInvalidUsage);
     EXPECT_NE(std::string(Api().ncclGetLastError(nullptr)).find("has no ncclCommGrow"), std::string::npos);
     EXPECT_EQ(Api().ncclAlltoAll(memory.data(), memory.data(), 1, ncclInt, rank.comm, rank.stream), ncclInvalidUsage);
