@@ -20,8 +20,9 @@ constexpr uint64_t kSmallRequestShare = 128;  // of small pages
 constexpr uint64_t kSteadyTimes = 2;
 
 // Blocks that come and go at random would move pages for ever. So a pool that has moved more bytes than the program's
-// highest need may hold more: one part in so many of what it moved beyond that need.
-constexpr uint64_t kMovedShare = 16;
+// highest need may hold more: one part in so many of what it moved beyond that need. A smaller part saves little
+// memory: the pool ends about as large, after more moves.
+constexpr uint64_t kMovedShare = 4;
 
 constexpr uint64_t kMostMilliseconds = 100;  // the longest host wait for pages
 

@@ -69,7 +69,7 @@ TEST_F(SlackTest, IsThatOfASteadyProgramWhoseHighestNeedIsLongAgo) {
   ExpectMostToMake(8 * kMiB, 16 * kMiB);  // a new peak: the program is not steady any more
 }
 
-TEST_F(SlackTest, WidensByASixteenthOfWhatMovedBeyondTheNeed) {
+TEST_F(SlackTest, WidensByAQuarterOfWhatMovedBeyondTheNeed) {
   const Address below = Make(2 * kMiB);
   const Address block = Make(2 * kMiB);
   Free(below);
@@ -84,9 +84,9 @@ TEST_F(SlackTest, WidensByASixteenthOfWhatMovedBeyondTheNeed) {
   };
   move_pages(3);  // 6 MiB: the need
   ExpectMostToMake(4 * kMiB, 5 * kMiB);
-  move_pages(8);
+  move_pages(2);
   ExpectMostToMake(4 * kMiB, 6 * kMiB);
-  move_pages(8);
+  move_pages(2);
   ExpectMostToMake(4 * kMiB, 7 * kMiB);
   Free(block);
 }

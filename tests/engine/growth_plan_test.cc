@@ -209,13 +209,40 @@ class PagePlans : public ::testing::Test {
     EXPECT_FALSE(plan.again);
     EXPECT_TRUE(engine_.Claim(plan));
     engine_.Settle(plan);
+    moved_bytes_ += plan.pages.moved_bytes();
     return std::get<Served>(*engine_.Allocate(bytes, stream, Reuse::kSameStream)).address;
   }
+  // On one stream, which is done whenever the pool asks.
+  Address Replace(Address block, uint64_t bytes) {
+    if (block != 0) Free(block);
+    const Result<Outcome> outcome = engine_.Allocate(bytes, kStream, Reuse::kSameStream);
+    if (const auto* const served = std::get_if<Served>(&*outcome)) return served->address;
+    engine_.DeviceIdle(engine_.Now());
+    return Allocate(bytes);
+  }
   void Free(Address address) { ASSERT_TRUE(engine_.Free(address).ok()); }
+  uint64_t Reserved() const { return engine_.counters().reserved_bytes.current; }
 
   ExpandableEngine engine_{Options()};
   Address next_ = kBase;
+  uint64_t moved_bytes_ = 0;
 };
+
+// A program replaces 32 blocks at random, over and over: pages move at first, then the pool has grown.
+TEST_F(PagePlans, ComeToRestWhereBlocksComeAndGoAtRandom) {
+  std::vector<Address> blocks(32);
+  for (int pass = 0; pass < 10; ++pass) {
+    std::mt19937_64 random(1);
+    for (int call = 0; call < 1000; ++call) {
+      Address& block = blocks[random() % blocks.size()];
+      block = Replace(block, (1 + random() % 1023) << (10 + random() % 10));
+    }
+  }
+  const uint64_t needed = engine_.counters().requested_bytes.peak;
+  EXPECT_LT(moved_bytes_, 3 * needed);
+  EXPECT_LT(Reserved(), needed + needed / 3);
+  for (const Address block : blocks) Free(block);
+}
 
 TEST_F(PagePlans, MakeMemoryBeforeAnythingChanges) {
   GrowthRequest request{.bytes = 2 * kPage, .stream = kStream};
