@@ -19,7 +19,7 @@ namespace commpool::internal {
 
 namespace {
 
-// Where the device cannot be made current, the call itself says why.
+// Runs `part` with the device's context current. Where that cannot be done, `part` fails too and says why.
 template <typename Part>
 Status RunOn(Runtime& runtime, int device, Part part) {
   Result<std::shared_ptr<DeviceState>> state = Insist([&] { return runtime.devices().Get(device); });
@@ -39,7 +39,7 @@ Status RunTogether(const std::vector<Lane>& lanes, FunctionRef<Status(const Lane
   std::vector<Status> statuses(lanes.size());
   std::vector<std::thread> threads;
   threads.reserve(lanes.size());
-  // No rank begins before all have a thread: the others would wait for a rank that never comes.
+  // No rank begins before all have a thread: otherwise the ranks that began would wait for one that never comes.
   std::promise<bool> ready;
   const std::shared_future<bool> all_here = ready.get_future().share();
   Status started;
@@ -60,8 +60,8 @@ Status RunTogether(const std::vector<Lane>& lanes, FunctionRef<Status(const Lane
   return Status();
 }
 
-// Calls the pools one after the other, and never stops early. Returns the first failure. Needs no host memory: the
-// other ranks have begun.
+// Calls the pools one after the other, and never stops early. Returns the first failure. It needs no host memory,
+// because it must not fail by itself: the other ranks have begun.
 Status OneByOne(const Lane& lane, FunctionRef<Status(size_t place)> part) {
   Status first;
   for (const size_t place : lane) {
@@ -71,7 +71,8 @@ Status OneByOne(const Lane& lane, FunctionRef<Status(size_t place)> part) {
   return first;
 }
 
-// What only one thread at a time may use: communicators, and a device for the fixed pools on it.
+// What a pool's part of the call uses that only one thread at a time may use: communicators; for a fixed pool its
+// device.
 struct Used {
   ReservedVector<ncclComm_t> communicators;
   std::optional<int> device = {};
@@ -102,7 +103,7 @@ Used UsedBy(const Pool& pool, ncclComm_t passed) {
   return used;
 }
 
-// In the order of their first pools.
+// The lanes of a call, in the order of their first pools. A pool that meets several lanes joins them to one.
 std::vector<Lane> LanesOf(const ReservedVector<Used>& used) {
   std::vector<Lane> lanes;
   for (size_t place = 0; place < used.size(); ++place) {
@@ -287,7 +288,7 @@ Status OnTagged(Runtime& runtime, const std::string& tag, FunctionRef<Status(Poo
   if (pools.empty()) return Status(StatusCode::kNotFound, "no pool has the tag \"" + Printable(tag.c_str()) + "\"");
   Status first;
   while (!pools.empty()) {
-    // The next pool's own, and those of the other pools of its home.
+    // The next pool, and the other pools of its home: their ranks must make the call at the same time.
     const std::shared_ptr<Pool> next = pools.front();
     std::vector<PoolHandle> together;
     std::erase_if(pools, [&](const auto& pool) {

@@ -23,7 +23,8 @@
 
 namespace commpool::internal {
 
-// A rank's request: its options, or why they were refused, and the home whose other ranks must hear that.
+// A rank's request for a pool: its options, or why they were refused. In the second case `home` says how to tell the
+// other ranks.
 struct PoolRequest {
   Result<PoolConfiguration> configuration;
   std::optional<PoolConfiguration> home = {};
@@ -42,7 +43,8 @@ using PoolHandles = std::span<const PoolHandle>;
 Status OnEach(Runtime& runtime, PoolHandles pools, FunctionRef<Status(Pool&, size_t)> call,
               ncclComm* const* passed = nullptr);
 
-// The same for calls that can be undone: pools of one rank and one home agree in the same rounds, and all go or none.
+// Calls that can be undone. Pools of one rank and one home agree in the same rounds: the call succeeds for all of them,
+// or for none.
 Status ReservePools(Runtime& runtime, PoolHandles pools, uint64_t bytes);
 // Writes how many bytes each pool reclaimed.
 Status ReclaimPools(Runtime& runtime, PoolHandles pools, uint64_t* reclaimed);

@@ -18,6 +18,7 @@
 
 namespace commpool::internal {
 
+// The range and the communicator that a program asks about.
 struct NvlsQuestion {
   CUdeviceptr address = 0;
   uint64_t bytes = 0;

@@ -43,11 +43,12 @@ enum class KeptIn {
 struct KeptCopies {
   KeptIn in = KeptIn::kPinned;
   std::string directory = {};            // of kFiles
-  bool retain = false;                   // they stay once the pool is awake
-  bool all = true;                       // of all live blocks, not of those that are named
+  bool retain = false;                   // the copies stay once the pool is awake
+  bool all = true;                       // keeps all live blocks; else only those that `blocks` names
   std::vector<uint64_t> blocks = {};     // addresses in them, sorted
   std::vector<uint64_t> constants = {};  // likewise: copied once, while their copies are retained
 };
+// How to fall asleep, as the program asked.
 struct SleepRequest {
   Keep keep = Keep::kDiscard;
   KeptCopies copies = {};
@@ -61,6 +62,7 @@ struct SettingSource {
   std::string text;
 };
 
+// The options of one pool, after the program and COMMPOOL_CONF. A pool keeps them unchanged (PoolBasis).
 struct PoolConfiguration {
   std::string name = "pool";
   std::string tag = {};  // names pools that sleep and wake together
@@ -84,8 +86,8 @@ struct PoolConfiguration {
   Keeper keeper = Keeper::kProgram;
   // How often an allocation is tried, with pauses, before it is out of memory.
   uint32_t attempts = 1;
-  // When the pool would grow beyond this share of the device's limit, unused memory is released first. 1: the device
-  // decides.
+  // Before all pools of the device together exceed this share of its limit, the pool releases unused memory. 1: only
+  // when the device is full.
   double collection_share = 1.0;
   uint64_t given = 0;                  // commpool_option bits: what the program's code has set
   std::vector<SettingSource> sources;  // what COMMPOOL_CONF has set

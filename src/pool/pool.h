@@ -93,9 +93,9 @@ class Pool final : public BlockOwner {
   Status Sleep(const SleepRequest& request) { return mode_->Sleep(request); }
   Status Wake() { return mode_->Wake(); }
   bool asleep() const { return basis_->life.asleep(); }
-  // Whether what it keeps stays once it is awake.
+  // Sets whether the copies that it keeps in sleep stay once it is awake.
   Status Retain(bool retain);
-  // Where the copy of so many bytes at an address can be read. Waits for a sleep or wake that is under way.
+  // Where a program can read the host's copy of a range. Waits for a sleep or wake that is under way.
   Result<const std::byte*> Kept(CUdeviceptr address, uint64_t bytes);
   // The handle has ended: the pool serves no more, and a segment goes when its last block is freed.
   void Destroy();
@@ -126,7 +126,7 @@ class Pool final : public BlockOwner {
   void CheckInvariants() const { blocks_.CheckInvariants(); }
 
  private:
-  // Drops the copy of the blocks, where a pool ends asleep.
+  // Drops the host's copies of blocks, for a pool that ends while it is asleep.
   void DropKept();
   // Tries as often as the configuration says, with pauses, because others may release memory meanwhile.
   Result<CUdeviceptr> AllocateInAttempts(uint64_t bytes, StreamKey stream);

@@ -81,6 +81,7 @@ Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int dev
   return Status();
 }
 
+// A symmetric pool before its ranks have agreed on it, or the reason why this rank has none.
 struct UnopenedPool {
   std::shared_ptr<Pool> pool;
   SymmetricMode* symmetric;  // the same object as the pool's mode
@@ -102,7 +103,7 @@ Result<UnopenedPool> MakeUnopened(const Driver& driver, DeviceTable& devices, Ru
   return UnopenedPool{std::move(pool), symmetric, std::move(readiness)};
 }
 
-// If a rank gave up here for lack of host memory, the others would wait for it.
+// It tries again where the host has no memory: if this rank gave up, the others would wait for it.
 Result<std::unique_ptr<AgreementChannel>> ReachHome(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                                     const PoolConfiguration& configuration, Communicator& home) {
   home =

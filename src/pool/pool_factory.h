@@ -1,4 +1,5 @@
 // Makes pools: checks a configuration against this driver, device and communicator, then puts the parts together.
+// Runtime calls it.
 #ifndef COMMPOOL_SRC_POOL_POOL_FACTORY_H_
 #define COMMPOOL_SRC_POOL_POOL_FACTORY_H_
 

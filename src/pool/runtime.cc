@@ -67,9 +67,8 @@ std::optional<RelaxedCapture> Runtime::Relax() const {
 Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   COMMPOOL_TRY(RefuseForkedChild());
   search_.ReleaseDestroyed();
-  const std::vector<SettingSource> sources = Insist([&] {
-    return configuration.sources;
-  });  // a copy: the other ranks may wait, so a shortage of host memory must not end it
+  // A copy, which is tried again where the host has no memory: the other ranks may wait for this one.
+  const std::vector<SettingSource> sources = Insist([&] { return configuration.sources; });
   Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, parts_, std::move(configuration));
   if (!pool.ok()) return WithSources(pool.status(), sources);
   const PoolHandle handle = pools_.NextHandle();

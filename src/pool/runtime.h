@@ -97,7 +97,8 @@ class Runtime {
   // kNotFound for a capture that has ended.
   Status EndCapture(CaptureHandle capture);
 
-  // While a capture is open anywhere: the library's own driver calls must not become part of it. Every call holds this.
+  // Every call of the library holds the result until its end: while a capture is open anywhere, the library's own
+  // driver calls must not become part of it, or break it.
   std::optional<RelaxedCapture> Relax() const;
 
   // kFailedPrecondition in a forked child. Every call asks this first.
@@ -107,8 +108,8 @@ class Runtime {
   static Status RefuseChild();
   static constexpr size_t kMostDevices = 64;
 
-  // How this thread finds who serves, with its scopes and the shared scopes as they are now. Both counts only rise, so
-  // an equal sum means that neither has changed.
+  // The key by which this thread remembers who serves, with its scopes and the shared scopes as they are now. Both
+  // counts only rise, so an equal sum means that neither has changed.
   Route RouteOf(Target target, CUstream stream) const {
     const bool scoped = target.kind() != Target::Kind::kPool;
     return {nullptr, target, reinterpret_cast<uint64_t>(stream),
@@ -117,9 +118,9 @@ class Runtime {
   // Who serves the request: what the thread remembers, else what WhoServes says, which the thread then remembers. Where
   // it cannot remember, the answer is in `unkept`.
   Slot& SlotOf(Target target, uint64_t bytes, CUstream stream, const StreamName& name, Slot& unkept) const;
-  // The one decision: the named pool; or, of the scopes that began before `inner` and catch the request, the one begun
-  // last; or the device's default pool. No pool where only scopes are asked and none catches, or the default pool is
-  // not made yet.
+  // Decides who serves: the named pool; or, of the scopes that began before `inner` and catch the request, the one that
+  // began last; or the device's default pool. No pool where only scopes are asked and none catches, or while the device
+  // has no default pool yet.
   CaughtBy WhoServes(Target target, uint64_t bytes, StreamKey stream, const ScopePlace& inner) const;
   // The pool that serves; makes a default pool where needed.
   Result<std::shared_ptr<Pool>> PoolOf(Slot& slot, Target target);

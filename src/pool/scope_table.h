@@ -23,6 +23,7 @@
 
 namespace commpool::internal {
 
+// A scope to begin.
 struct ScopeRequest {
   std::shared_ptr<Pool> pool;
   ScopeFilter filter = ScopeFilter::kThread;
@@ -46,8 +47,8 @@ class ScopeTable {
     return own_state.scopes->PushAtOnce(*board_, plan);
   }
 
-  // kNotFound for a scope that has ended. kFailedPrecondition, and a line in the log, where another thread's scope or
-  // not the innermost one is ended: it has ended all the same.
+  // kNotFound for a scope that has ended. kFailedPrecondition, and a line in the log, for a scope of another thread and
+  // for one that is not the innermost: both end all the same.
   Status End(ScopeHandle scope);
   // Ends the scope if it is this thread's innermost; returns whether it did.
   bool EndAtOnce(ScopeHandle scope) {

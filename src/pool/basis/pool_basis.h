@@ -37,7 +37,7 @@ struct PoolBasis {
   const PoolConfiguration configuration;
   const std::string title;  // "pool gradients (vmm, device 1)"
 
-  // Set once, before another thread can find the pool.
+  // Both are set once, before another thread can find the pool.
   PoolHandle handle = 0;
   std::weak_ptr<BlockOwner> owner = {};
 
@@ -59,7 +59,7 @@ struct PoolBasis {
     return open.ok() ? device->health().first_error() : Status(open.code(), title + " " + open.message());
   }
 
-  // Out of memory: asks others to give memory back, and lists who holds what.
+  // For a pool that is out of memory: asks others to give memory back, and lists who holds what.
   uint64_t ReleaseOtherPools() const { return runtime.others.ReleaseUnused(device->device(), owner.lock().get()); }
   std::string DescribeHolders() const { return runtime.others.DescribeHolders(device->device()); }
 

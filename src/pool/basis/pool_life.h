@@ -22,7 +22,7 @@ class PoolLife {
     kOpen,       // serves
     kAsleep,     // its memory is given back, its addresses and blocks stay
     kClosing,    // serves no more; a close that failed may be repeated
-    kClosed,     // its memory is given back, but for what live blocks hold
+    kClosed,     // its memory is given back, except for segments with live blocks
     kDestroyed,  // has no handle: a segment goes when its last block is freed
     kAbandoned,  // the runtime ends: nobody calls the driver any more
   };
@@ -48,7 +48,7 @@ class PoolLife {
 
  private:
   void Replace(State from, State to) { state_.compare_exchange_strong(from, to, std::memory_order_acq_rel); }
-  // Only forwards: a pool that is destroyed while it closes stays destroyed.
+  // Moves only forwards: a pool that is destroyed while it closes stays destroyed.
   void Advance(State to);
 
   std::atomic<State> state_{State::kOpen};

@@ -17,8 +17,8 @@ class BlockRules {
 
   // Closes the block in the engine. The caller holds the pool's lock.
   virtual Result<engine::Freed> FreeInEngine(CUdeviceptr address) = 0;
-  // Whether nobody uses the block after its free. A replay of a graph uses the graph's blocks again. Called without a
-  // lock.
+  // Whether nobody uses the block after its free. False for a graph's block: a replay of the graph uses it again.
+  // Called without a lock.
   virtual bool EndsWithItsFree(CUdeviceptr address) const = 0;
   // Called when blocks have come back, without a lock: the pool may now give memory back to the driver.
   virtual void AfterFree() = 0;

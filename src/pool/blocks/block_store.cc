@@ -25,7 +25,7 @@ Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t r
                                         Caching caching) {
   if (!served.waits.empty()) {
     const ContextGuard current = basis_.MakeCurrent();
-    // If we freed it instead, it would serve the next request without the waits that it still needs.
+    // Where a wait fails, the block stays live for good. Freed, it would serve the next request without its waits.
     for (const engine::StreamUse& use : served.waits) COMMPOOL_TRY(MakeWait(stream, use));
   }
   Announce({served.address, served.bytes}, requested, stream, caching);
@@ -43,6 +43,7 @@ Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
 Result<bool> BlockStore::IsIdle(StreamKey stream) {
   if (!IsReachable(stream) || basis_.device->capturing()) return false;
   if (basis_.configuration.symmetric()) return false;  // ranks must not act on what one of them finds (rule 4)
+  // The driver's answer covers what was freed by now. Other threads may free more before the answer comes.
   engine::Moment now = 0;
   {
     MutexLock lock(mutex_);
@@ -63,6 +64,7 @@ void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested,
 }
 
 Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
+  // If two threads free one block, the block's word lets one of them pass; the other gets its error here.
   const Result<uint64_t> requested = basis_.runtime.caches.Withdraw(address);
   if (!requested.ok()) {
     return basis_.Named(requested.status().under("free"));
@@ -141,7 +143,7 @@ void BlockStore::RecordOwedFences() {
     for (const OwedFence& fence : owed) streams.push_back(fence.stream);
     recording.emplace(recording_, std::move(streams));
   }
-  // Where one fails its block stays closed for good, as in RecordFences.
+  // Where one cannot be recorded yet, RecordFences puts it back. Where one fails, its block stays closed for good.
   for (const OwedFence& fence : owed) static_cast<void>(RecordFences(fence.address, {fence.stream}));
 }
 
@@ -155,6 +157,7 @@ bool BlockStore::MayWaitFor(const engine::Served& served) const {
 
 void BlockStore::TakeBackUnserved(const engine::Served& served) {
   MutexLock lock(mutex_);
+  // As if the program had used the block on these streams and freed it: then it opens after their fences.
   NoteHolding();
   for (const engine::StreamUse& use : served.waits) {
     const Status noted = engine_->RecordStream(served.address, use.stream);

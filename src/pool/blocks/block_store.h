@@ -51,12 +51,12 @@ class BlockStore {
   // a stream of `served.waits` meanwhile: it came with a RecordingStreams::Scope, or the caller holds the growth lock.
   Result<CUdeviceptr> HandOut(const engine::Served& served, uint64_t requested, StreamKey stream, Caching caching);
 
-  // The same for a block that nothing must wait for.
+  // HandOut for a block that nothing must wait for.
   void Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream, Caching caching) const;
 
   Status Free(CUdeviceptr address, BlockRules& rules);
-  // `stream_device` is asked where the stream may die, because then only a wait for that device tells that its work is
-  // done.
+  // Another stream uses the block too. `stream_device`: the device of a stream that may die, because then only a wait
+  // for that device tells that its work is done.
   Status RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device);
 
   // From now on IsWatched() says whether the live block at an address is still this one. False where there is none.
@@ -73,12 +73,13 @@ class BlockStore {
   // Whether HandOut can make the waits. It cannot where it must wait for a stream that captures now: the stream's work
   // from before the capture has no event, and a new event would pull the waiting stream into the capture.
   bool MayWaitFor(const engine::Served& served) const;
-  // For the other case: frees the block again, and keeps it closed until those streams can be asked for fences.
+  // Call it instead of HandOut where MayWaitFor says no: frees the block again, and keeps it closed until those streams
+  // can be asked for fences.
   void TakeBackUnserved(const engine::Served& served);
 
   // Takes blocks that threads' caches held.
   void TakeBack(const engine::ReturnedBlocks& returned);
-  // Takes back what the caches of all threads hold. Returns whether there was anything.
+  // Takes back what the caches of all threads hold. Returns whether they held anything.
   bool DrainCaches();
   // From now on every request and every free takes the pool's lock.
   void CloseCaches(ThreadCaches::Reopen reopen);
@@ -98,16 +99,17 @@ class BlockStore {
   Status WaitForDevice() { return WaitForDevice(basis_.deadline_ms()); }
   Status WaitForDevice(uint64_t deadline_ms);
 
-  // The uses that are over once all work submitted by now is done, on the pool's device and on others.
+  // The uses that end once all work submitted by now is done, on the pool's device and on others. A caller that waits
+  // for devices by itself takes them before its wait, and passes them to ForgetUses afterwards.
   struct Uses {
     engine::Moment moment = 0;
     ReservedVector<engine::Fence> fences;
     ReservedSet<int> other_devices;
   };
   Uses NoteUses();
-  // REQUIRES: those uses are over, and the fences in them have passed.
+  // REQUIRES: those uses have ended, and the fences in them have passed.
   void ForgetUses(const Uses& uses);
-  // Records an event on the stream, which this call passes: then other streams may take what it freed, after a wait.
+  // Records an event on the stream, which this call passes. Then other streams may take what it freed, after a wait.
   Status FenceFreed(StreamKey stream);
   // For a stream whose work is done and whose handle will be recycled: no block, live or free, waits for it any more.
   void ForgetStream(StreamKey stream);
@@ -133,9 +135,9 @@ class BlockStore {
 
   static bool AwaitsDevice(const OwedFence& fence) { return MayHaveDied(fence.stream); }
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
-  // A live block will be freed here, not to a cache.
+  // From now on the live block's free comes here, and not to a cache.
   Status MakeUncacheable(CUdeviceptr address);
-  // Records the fences that a freed block needs, where no capture forbids it; the others later.
+  // Records the fences that a freed block needs. Those that a capture forbids now are recorded later (owed_).
   Status RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams);
   void RecordOwedFences();
   // Whether a fence recorded now would break no capture: the stream does not capture, and this thread can reach it.
@@ -153,7 +155,8 @@ class BlockStore {
   ReservedSet<int> other_devices_ COMMPOOL_GUARDED_BY(mutex_);  // whose streams without a promise used blocks
   // All that threads' caches have given back so far. What has left a cache and is not counted here is on its way.
   engine::Tally taken_back_ COMMPOOL_GUARDED_BY(mutex_);
-  // For blocks that went through a cache: the bytes that programs asked for, less those that the engine has noted.
+  // The engine notes the requested size of a block when it serves the block, and a cache may then serve it again for
+  // another size. This is the sum of the differences, for statistics.
   int64_t requested_correction_ COMMPOOL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -65,6 +65,7 @@ class GraphCaptures {
   ReservedVector<engine::Part> TakeGone();
 
  private:
+  // A capture that is open, or whose graph may still live.
   struct Capture {
     Origin origin;
     CUgraph graph = nullptr;

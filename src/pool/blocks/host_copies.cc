@@ -12,13 +12,13 @@ namespace commpool::internal {
 namespace {
 
 constexpr uint64_t kPartBytes = 64 * kMiB;
-// Of a file: each lane has as much pinned memory.
+// The largest part of a copy to or from a file: each lane has so much pinned memory.
 constexpr uint64_t kFilePartBytes = 16 * kMiB;
 
-// The whole pages of a file in which a part lies.
+// The whole pages of a file that hold a part: files are read and written in whole pages.
 struct Pages {
   uint64_t offset;
-  uint64_t lead;  // of the part in the first
+  uint64_t lead;  // where the part begins in the first page
   uint64_t bytes;
 };
 
@@ -32,7 +32,7 @@ Pages PagesOf(const HostCopies::Run& part) {
 Status HostCopies::Start(Run run, Direction direction) {
   const bool file = run.memory->file() != nullptr;
   while (run.bytes != 0) {
-    // Parts of a file end with its pages.
+    // A part of a file ends where one of its pages ends, so that no two parts write one page.
     const uint64_t most = file ? kFilePartBytes - run.offset % KeptFile::kAlignment : kPartBytes;
     Run part = run;
     part.bytes = std::min(run.bytes, most);
@@ -85,11 +85,11 @@ Status HostCopies::Finish(Lane& lane) {
 Status HostCopies::Await(Status started) {
   const ContextGuard current = basis_.MakeCurrent();
   Status status = std::move(started);
-  for (size_t lane = 0; lane < kLanes; ++lane) {  // from the one that has run longest
+  for (size_t lane = 0; lane < kLanes; ++lane) {  // turn_ is the lane whose copy began first
     Status ended = Attempt([&] { return Finish(lanes_[turn_++ % kLanes]); });
     if (status.ok()) status = std::move(ended);
   }
-  // Nothing may run on when its memory goes.
+  // After a failure a copy may still run, and the caller releases its memory now.
   if (!status.ok()) basis_.driver.cuda.cuCtxSynchronize();
   for (Lane& lane : lanes_) {
     if (basis_.device->health().broken()) lane.staging.Abandon();

@@ -1,5 +1,5 @@
-// Copies between a device and what is kept on the host: several at a time, so that each engine finds its next one
-// waiting, and a file is read or written while others are copied. One thread at a time.
+// Copies between a device and what is kept on the host. Several copies run at a time: so the device's copy engines
+// never wait for the next one, and a file is read or written while other parts are copied. One thread at a time.
 #ifndef COMMPOOL_SRC_POOL_BLOCKS_HOST_COPIES_H_
 #define COMMPOOL_SRC_POOL_BLOCKS_HOST_COPIES_H_
 
@@ -17,38 +17,42 @@
 
 namespace commpool::internal {
 
+// KeptBlocks owns one, and uses it in a sleep and in a wake.
 class HostCopies {
  public:
   enum class Direction { kToHost, kToDevice };
+  // One copy of adjacent bytes.
   struct Run {
     CUdeviceptr device = 0;
     KeptMemory* memory = nullptr;
-    uint64_t offset = 0;  // there; in a file as the device's address is to KeptFile::kAlignment
+    uint64_t offset = 0;  // in `memory`; for a file, equal to `device` modulo KeptFile::kAlignment
     uint64_t bytes = 0;
   };
 
   explicit HostCopies(const PoolBasis& basis) : basis_(basis) {}
 
-  // What follows copies so many bytes, as a user is told who waits: "keeping".
+  // Call it before the first Start. A user who waits sees `what` ("keeping") and how many of `bytes` are copied.
   void Begin(const char* what, uint64_t bytes) { progress_.emplace(basis_.title + ": " + what, bytes); }
-  // Starts to copy, after what has to end first. Where it fails those before it run: Await() waits for them. REQUIRES:
-  // the device's context is current, and the memory lives until then.
+  // Starts a copy; where all lanes are busy it first waits for the oldest. After a failure earlier copies still run:
+  // call Await() in any case. REQUIRES: the device's context is current, and the memory lives until Await() returns.
   Status Start(Run run, Direction direction);
-  // Waits for all, and returns the first failure: that of starting, where it is one. Nothing runs on.
+  // Waits for all copies. Returns `started` where that is a failure, else the first failure of a copy. Afterwards no
+  // copy runs.
   Status Await(Status started);
 
  private:
   static constexpr size_t kLanes = 4;
 
+  // One copy at a time, with a stream of its own.
   struct Lane {
     CopyStream stream;
-    PinnedMemory staging;  // of what a file holds
+    PinnedMemory staging;  // for copies to and from files: the driver copies only between memories
     std::optional<Run> running;
     Direction direction = Direction::kToHost;
   };
 
   Status StartPart(const Run& part, Direction direction);
-  // What runs in the lane is done.
+  // Waits for the lane's copy; writes it to its file where it goes to one.
   Status Finish(Lane& lane);
 
   const PoolBasis& basis_;

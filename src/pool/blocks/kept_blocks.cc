@@ -52,13 +52,13 @@ KeptBlocks::Copies KeptBlocks::Wanted(const BlockStore& blocks, const KeptCopies
 Status KeptBlocks::MakePlaces(const KeptCopies& wanted, Copies& copies) {
   const bool files = wanted.in == KeptIn::kFiles;
   for (auto first = copies.begin(); first != copies.end();) {
-    // All that is new in one piece; in files that of each segment.
+    // All new copies share one piece of memory, or one file for each segment.
     auto last = first;
     uint64_t bytes = 0;
     engine::Address end = 0;
     for (; last != copies.end() && (!files || last->segment == first->segment); ++last) {
       if (last->memory != nullptr) continue;
-      // In a file neighbours alone share a page.
+      // In a file only blocks that are neighbours on the device may share a page: others begin on a new one.
       if (files && last->device.address != end) {
         bytes = RoundUp(bytes, KeptFile::kAlignment) + last->device.address % KeptFile::kAlignment;
       }
@@ -83,7 +83,7 @@ Status KeptBlocks::Keep(BlockStore& blocks, const KeptCopies& wanted) {
   if (wanted.in == KeptIn::kFiles || wanted.in != in_) Drop();
   Copies copies = Wanted(blocks, wanted);
   blocks.EndWatches();
-  copies_.clear();  // what no block of now has goes before more is made
+  copies_.clear();  // releases the copies of blocks that are gone, before new memory is made
   Status status = MakePlaces(wanted, copies);
   copies_ = std::move(copies);
   in_ = wanted.in;
@@ -96,7 +96,7 @@ Status KeptBlocks::Keep(BlockStore& blocks, const KeptCopies& wanted) {
 Status KeptBlocks::CopyAll() {
   uint64_t bytes = 0;
   for (const Copy& copy : copies_) bytes += copy.made ? 0 : copy.device.bytes;
-  // What was started has to end, whatever stops the rest.
+  // Copies that were started must end, even if a later one could not start.
   COMMPOOL_TRY(transfer_.Await(Attempt([&] {
     transfer_.Begin("keeping", bytes);
     return Start({.address = 0, .bytes = UINT64_MAX}, HostCopies::Direction::kToHost);
@@ -118,7 +118,7 @@ Status KeptBlocks::StartRestoring(const engine::SegmentRange& range) {
 Status KeptBlocks::Start(engine::SegmentRange range, HostCopies::Direction direction) {
   const engine::Address end = range.address + range.bytes;
   for (auto copy = From(range.address); copy != copies_.end() && copy->device.address < end;) {
-    // Neighbours on both sides go in one copy.
+    // Blocks that are neighbours on the device and on the host go in one copy.
     const Copy& first = *copy;
     engine::Address to = first.device.address;
     for (; copy != copies_.end() && copy->device.address == to && copy->memory == first.memory &&
@@ -151,7 +151,7 @@ void KeptBlocks::LetGo(BlockStore& blocks) {
   const ContextGuard current = basis_.MakeCurrent();
   std::erase_if(copies_, [&](const Copy& copy) {
     bool watched = false;
-    BestEffort([&] { watched = blocks.Watch(copy.device.address); });  // on a host without memory its copy goes
+    BestEffort([&] { watched = blocks.Watch(copy.device.address); });  // without host memory for a watch the copy goes
     return !watched;
   });
 }

@@ -1,6 +1,6 @@
-// What a pool keeps of its blocks while it sleeps, and after that where the program wants it: copies on the host.
+// The copies on the host that a pool keeps of its blocks while it sleeps. With Retain they stay once the pool is awake.
 //
-// One thread at a time, under the pool's growth lock; bytes() and Retain() are any thread's. Calls the driver.
+// One thread at a time, under the pool's growth lock; any thread may call bytes() and Retain(). Calls the driver.
 #ifndef COMMPOOL_SRC_POOL_BLOCKS_KEPT_BLOCKS_H_
 #define COMMPOOL_SRC_POOL_BLOCKS_KEPT_BLOCKS_H_
 
@@ -26,56 +26,59 @@ class KeptBlocks {
  public:
   explicit KeptBlocks(const PoolBasis& basis) : basis_(basis), transfer_(basis) {}
 
-  // Copies the live blocks that are asked for; those that have a copy already get the same place. REQUIRES: the device
-  // is quiet, and no thread's cache holds a block. Where it fails nothing is kept.
+  // Copies the live blocks that `wanted` names. A block that has a copy already keeps that copy's place. Where it fails
+  // nothing is kept. REQUIRES: the device is quiet, and no thread's cache holds a block.
   Status Keep(BlockStore& blocks, const KeptCopies& wanted);
 
-  // Copies what was in a range back to where it was, and keeps it; does not wait. Blocks that were freed meanwhile are
-  // free memory still. REQUIRES: the range is mapped, and the device's context is current.
+  // Starts to copy the kept blocks of a range back to the device; the copies on the host stay. It copies blocks that
+  // were freed meanwhile too, which does no harm: they are free memory. REQUIRES: the range is mapped, and the device's
+  // context is current.
   Status StartRestoring(const engine::SegmentRange& range);
-  // Waits for all copies that were started, and returns the first failure: that of starting, where it is one. Before
-  // the memory is used, or goes again.
+  // Waits for all copies that were started. Returns `started` where that is a failure, else the first failure of a
+  // copy. Call it before the memory is used or released.
   Status AwaitRestoring(Status started) { return transfer_.Await(std::move(started)); }
 
-  // Whether copies stay once the pool is awake. kInvalidArgument for those in files.
+  // Sets whether copies stay once the pool is awake. kInvalidArgument for copies in files.
   Status Retain(bool retain);
-  // The pool is awake, and about to serve: copies of live blocks stay where that is asked for, all others go.
+  // Call it when the pool is awake, before it serves. Copies of live blocks stay if the program wants that (Retain);
+  // all others go.
   void LetGo(BlockStore& blocks);
 
   // Where the copy of a range can be read. kNotFound where there is none.
   Result<const std::byte*> Find(const BlockStore& blocks, const engine::SegmentRange& range, bool asleep);
 
   void Drop();
-  // The runtime ends: the memory goes with the process.
+  // Call it when the runtime ends: the memory goes with the process.
   void Abandon();
-  // Of the host, or of files: what a copy has as long as another one lies beside it counts too.
+  // The bytes that the copies take, on the host or in files. Several copies share one piece of memory: all of it counts
+  // until its last copy goes.
   uint64_t bytes() const { return account_.taken(); }
 
  private:
-  // Of a block.
+  // The copy of one block.
   struct Copy {
     engine::SegmentRange device;
     uint64_t segment = 0;
     std::shared_ptr<KeptMemory> memory;  // null: it has no place yet
     uint64_t offset = 0;
     bool constant = false;  // the program has promised that the block does not change
-    bool made = false;      // the block's contents are there, and have not changed since
+    bool made = false;      // the copy has the block's contents, and the block has not changed since
 
     engine::Address end() const { return device.address + device.bytes; }
   };
   using Copies = ReservedVector<Copy>;  // by address
 
-  // The first that ends behind an address.
+  // The first copy that ends behind an address.
   Copies::iterator From(engine::Address address);
   Copies Wanted(const BlockStore& blocks, const KeptCopies& wanted);
-  // Memory for those that have none.
+  // Makes memory for the copies that have none.
   Status MakePlaces(const KeptCopies& wanted, Copies& copies);
   Status CopyAll();
   Status Start(engine::SegmentRange range, HostCopies::Direction direction);
 
   const PoolBasis& basis_;
   HostCopies transfer_;
-  MemoryAccount account_;  // of all that copies_ has
+  MemoryAccount account_;  // of the memory of all copies
   Copies copies_;
   KeptIn in_ = KeptIn::kPinned;
   std::atomic<bool> retain_{false};

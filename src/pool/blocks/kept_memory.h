@@ -1,4 +1,5 @@
-// Host memory, or a file, that holds copies of blocks. As the lock of its pool says: one thread at a time.
+// Host memory, or a file, that holds copies of blocks. KeptBlocks owns it. One thread at a time: the pool's growth lock
+// guards it.
 #ifndef COMMPOOL_SRC_POOL_BLOCKS_KEPT_MEMORY_H_
 #define COMMPOOL_SRC_POOL_BLOCKS_KEPT_MEMORY_H_
 
@@ -19,18 +20,19 @@ namespace commpool::internal {
 
 class KeptMemory {
  public:
-  // Counts in the account as long as it lives. REQUIRES: the device's context is current.
+  // Makes memory or a file of so many bytes, which count in the account as long as the object lives. REQUIRES: the
+  // device's context is current.
   static Result<KeptMemory> Make(const Driver& driver, const KeptCopies& copies, uint64_t bytes,
                                  MemoryAccount& account);
 
-  // As copies name it; 0 for a file, whose contents go through pinned memory.
+  // The address for the driver's copies; 0 for a file, whose contents go through pinned memory.
   CUdeviceptr address() const;
   KeptFile* file() { return std::get_if<KeptFile>(&place_); }
-  // All copies are in it.
+  // Call it when all copies are in it. A file that somebody changes after that is refused (KeptFile::Seal).
   Status Seal() { return file() == nullptr ? Status() : file()->Seal(); }
-  // Its start, for the program to read. Valid as long as the object.
+  // The first byte, for the program to read. Valid as long as the object lives.
   Result<const std::byte*> Read();
-  // The runtime ends: nothing calls the driver for it.
+  // Call it when the runtime ends: then no driver call releases it.
   void Abandon();
 
  private:

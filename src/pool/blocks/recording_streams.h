@@ -1,5 +1,5 @@
 // RecordingStreams: the streams on which calls of a pool are about to record events, outside the pool's lock. Before a
-// stream is forgotten somebody waits for these calls: later its handle may be gone, or mean another stream.
+// pool forgets a stream, it waits for these calls: afterwards the stream's handle may be gone, or mean another stream.
 //
 // Any thread. Its own lock guards bookkeeping only.
 #ifndef COMMPOOL_SRC_POOL_BLOCKS_RECORDING_STREAMS_H_
@@ -17,8 +17,8 @@ namespace commpool::internal {
 // BlockStore owns one. Free and the modes' allocations make scopes; BlockStore::ForgetStream waits for them.
 class RecordingStreams {
  public:
-  // Some streams, as long as the object lives. Make it in the hold of the pool's lock that found the streams:
-  // ForgetStream takes that lock too, and then waits for the scope's end, so it misses no recording.
+  // While it lives, calls may record on its streams. Make it under the same hold of the pool's lock that found the
+  // streams: ForgetStream takes that lock too, and then waits for the scope's end, so it misses no recording.
   class Scope {
    public:
     Scope(RecordingStreams& owner, ReservedVector<StreamKey> streams);

@@ -10,12 +10,14 @@ namespace commpool::internal {
 
 namespace {
 
-// Host waits begin where streams that no call passes any more have freed this much, and a certain share of the pool.
+// Waits of the host begin once streams that no call passes any more have freed this much, and a certain share of the
+// pool.
 constexpr uint64_t kMuch = 32 * kMiB;
 constexpr uint64_t kMuchShare = 4;
-// With more streams than this the program makes and destroys streams: then no stream gets a second chance to be passed.
+// A program with more streams than this seems to make and destroy them all the time. Then the pool does not first wait
+// for calls that pass them.
 constexpr size_t kManyStreams = 16;
-// No longer, because the device's work may depend on what this host has yet to do.
+// The wait has a limit, because the device's work may depend on something that this thread does later.
 constexpr std::chrono::milliseconds kLongestWait{100};
 
 }  // namespace

@@ -39,7 +39,7 @@ class StrandedMemory {
     return FenceIfWanted(stream);
   }
 
-  // How often memory came free by a wait.
+  // How often a wait has freed memory.
   uint64_t times_freed() const { return times_freed_.load(); }
   // Called where a request of the stream finds no free memory and the pool is about to grow. Returns whether memory
   // came free after `times_before`. None does where the host may not wait for the device, or not for so long.
@@ -50,8 +50,8 @@ class StrandedMemory {
   // Begins waits for all devices. Returns false where one captures.
   bool BeginWait() COMMPOOL_REQUIRES(growth_);
   bool HasPassed(std::chrono::milliseconds limit) COMMPOOL_REQUIRES(growth_);
-  // Returns the bytes of streams that were wanted before (of all streams, where they are many), and wants the others
-  // now.
+  // From now on wants every stream but `but` that has stranded memory. Returns how much of it belongs to streams that
+  // were wanted before: no call has passed them meanwhile. With many streams it returns all of it.
   uint64_t NoteWanted(StreamKey but) COMMPOOL_REQUIRES(blocks_.mutex());
 
   PoolBasis& basis_;

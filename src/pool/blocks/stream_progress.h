@@ -1,8 +1,8 @@
 // StreamProgress: learns which streams are done with the free memory of a growing pool, so that the memory can be
 // merged, moved or given back.
 //
-// A finished stream says so at once. Behind any other an event is recorded, and asked later. Only Await waits. One
-// thread at a time uses it, under the pool's growth lock or where nobody grows.
+// It asks each stream. If the stream has not finished, it records an event behind its work, and asks the event later.
+// Only Await waits. One thread at a time uses it: under the pool's growth lock, or in a call beside which nobody grows.
 #ifndef COMMPOOL_SRC_POOL_BLOCKS_STREAM_PROGRESS_H_
 #define COMMPOOL_SRC_POOL_BLOCKS_STREAM_PROGRESS_H_
 

@@ -31,7 +31,7 @@ engine::Lane ThreadCaches::LaneOf(const CachedPool& pool, StreamKey stream, engi
 }
 
 std::optional<StreamKey> ThreadCaches::OldestUnpromised(PoolHandle pool) const {
-  // The driver counts upwards: a lower number is an older stream.
+  // The driver numbers streams upwards, so a lower number is an older stream.
   std::optional<StreamKey> oldest;
   size_t lanes = 0;
   for (auto key = by_key_.lower_bound({pool, 0}); key != by_key_.end() && key->first.first == pool; ++key) {
@@ -69,7 +69,7 @@ void ThreadCaches::Open(engine::Lane lane) {
     const engine::Freers freers = others.empty() ? engine::Freers::kOwner : engine::Freers::kSeveral;
     cache = std::make_shared<engine::ThreadCache>(lane, pool.alignment, *pool.broken, freers);
     others.push_back(cache);
-    if (others.size() == 2) others.front()->SetFreers(freers);
+    if (others.size() == 2) others.front()->SetFreers(freers);  // from now on two threads may free one block at once
     own.pool = pool.handle;
     own.stream = found->second.stream;
   }
@@ -82,7 +82,8 @@ bool ThreadCaches::Claim(engine::AtomicWord& word, engine::BlockWord from, engin
     if (const std::optional<bool> claimed = own->Claim(word, from, to)) return *claimed;
   }
   MutexLock lock(mutex_);
-  // With one cache no other owner can move blocks meanwhile, so nobody must be paused.
+  // The owner of a lane's only cache changes words without an exchange (Freers::kOwner), so it must pause. The owners
+  // of several caches use exchanges.
   std::optional<engine::ThreadCache::Pause> pause;
   const auto found = lanes_.find(from.lane());
   if (found != lanes_.end() && found->second.caches.size() == 1) pause.emplace(*found->second.caches.front());
@@ -165,6 +166,7 @@ void ThreadCaches::CloseAll() {
 void ThreadCaches::Statistics(PoolHandle pool, const Meanwhile& meanwhile) const {
   engine::CacheStatistics statistics;
   MutexLock lock(mutex_);
+  // First pause all caches, then read: so the sums are of one moment.
   std::vector<engine::ThreadCache::Pause> pauses;
   const auto past = past_.find(pool);
   if (past != past_.end()) statistics += past->second;

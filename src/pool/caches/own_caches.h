@@ -50,7 +50,7 @@ class Target {
 struct Route {
   const ThreadCaches* all = nullptr;
   Target target;
-  uint64_t stream = 0;  // the handle as this thread means it
+  uint64_t stream = 0;  // the handle: on another thread it may mean another stream
   uint64_t scopes = 0;  // a count of scopes that began or ended and may matter to this thread
 
   friend bool operator==(const Route&, const Route&) = default;
@@ -61,15 +61,16 @@ struct alignas(64) Slot {
   Route route;
   uint64_t least = 0;
   uint64_t span = 0;
-  engine::ThreadCache* cache = nullptr;       // null where there is none, or none may serve unnoticed
+  engine::ThreadCache* cache = nullptr;       // null where there is none, or an observer must see each block
   std::shared_ptr<const ThreadCaches> owner;  // of the route: kept alive, so that no other object gets its address
   std::weak_ptr<Pool> pool;                   // weak: the pool may have lost its handle meanwhile
   PoolHandle server = 0;                      // the pool's handle; 0 where nobody serves
-  StreamKey stream = 0;                       // what the route's handle meant then: it may be another stream's now
+  StreamKey stream = 0;                       // the stream that the handle meant then: it may mean another one now
 
   bool Has(const Route& asked, uint64_t bytes) const { return route == asked && bytes - least <= span; }
 };
 
+// One cache of this thread, and whose memory it keeps.
 struct OwnCache {
   const ThreadCaches* all = nullptr;
   PoolHandle pool = 0;

@@ -47,7 +47,8 @@ bool ThreadCaches::GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner) {
   engine::ThreadCache* const cache = Find(block.lane());
   if (cache == nullptr) return false;
   const auto give = [&] {
-    // Told before the block can be served again. Where the cache refuses, the owner's own free tells it a second time.
+    // Tell the observer before another thread can get the block. Where the cache then refuses the block, the owner's
+    // free tells it a second time.
     observer_.BlockFreed(address);
     return cache->Give({address, word}, block);
   };

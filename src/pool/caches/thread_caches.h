@@ -9,9 +9,9 @@
 // A block's word says whether caches keep it; its address finds the word without a lock. Publish writes the word when a
 // pool serves the block. Withdraw ends it when the block is freed to the pool.
 //
-// A lane is one pool's memory as one stream sees it. A thread has a cache for each lane that it uses, and finds it
-// without a lock in its own table (own_caches.h). The lock here (rank `caches`) is for making a cache, for emptying
-// caches by their pool, and for their end with the thread. Any thread.
+// A lane is a pair of pool and stream. A thread has a cache for each lane that it uses, and finds it without a lock in
+// its own table (own_caches.h). The lock here (rank `caches`) is held to make a cache, to empty the caches of a pool,
+// and to end the caches of a thread. Any thread.
 #ifndef COMMPOOL_SRC_POOL_CACHES_THREAD_CACHES_H_
 #define COMMPOOL_SRC_POOL_CACHES_THREAD_CACHES_H_
 
@@ -85,7 +85,7 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   // uncached where the host has no memory for the cache or the word.
   void Publish(const CachedPool& pool, const engine::SegmentRange& range, uint64_t requested, StreamKey stream,
                Caching caching);
-  // The same for a large block.
+  // Publish for a large block, which no cache may keep.
   void PublishLarge(CUdeviceptr address, PoolHandle pool) {
     engine::AtomicWord* const word = blocks_.MakeLarge(address);
     if (word != nullptr) word->store(engine::LargeWord::Live(address, pool).bits(), std::memory_order_release);
@@ -93,7 +93,8 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   // Ends the word of a block that is freed to its pool; kNotFound where it was freed already. Returns the requested
   // size; 0 where only the engine knows it.
   Result<uint64_t> Withdraw(CUdeviceptr address);
-  // From now on no cache may take the live block; kNotFound where it was freed. Returns the same as Withdraw.
+  // From now on no cache may take the live block. Returns the requested size as Withdraw does; kNotFound where the
+  // block was freed already.
   Result<uint64_t> MakeUncacheable(CUdeviceptr address);
 
   // The word of the block at the address; kNone where nothing was published.
@@ -106,18 +107,16 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
     return large.IsOf(address) ? engine::BlockWord::Live(large.owner()) : small;
   }
 
-  // The caches of one pool, of all threads.
-  //
-  // Takes all blocks out of them.
+  // Takes all blocks out of a pool's caches, of all threads.
   engine::ReturnedBlocks Drain(PoolHandle pool);
-  // The same, and ends the caches. kNever: from now on blocks are freed to the pool.
+  // Drain, and ends the caches. kNever: from now on all blocks are freed to the pool.
   enum class Reopen { kAtNextUse, kNever };
   engine::ReturnedBlocks Close(PoolHandle pool, Reopen reopen);
-  // After kNever: caches may be made again.
+  // Ends a kNever: threads may make caches of the pool again.
   void LetReopen(PoolHandle pool);
-  // Before the stream's handle means another stream: ends and forgets the pool's lane of it.
+  // Call it before the stream's handle means another stream: ends and forgets the pool's lane of the stream.
   engine::ReturnedBlocks ForgetStream(PoolHandle pool, StreamKey stream);
-  // The pool is gone: forgets it. The blocks in its caches go with its memory.
+  // Call it when the pool is gone. The blocks in its caches go with its memory.
   void ForgetPool(PoolHandle pool);
   // Sums all caches of the pool at one moment, and calls `meanwhile` at that moment. `meanwhile` may take the pool's
   // lock, to read the pool's own statistics of the same moment. A new low of what the caches hold starts here.
@@ -131,10 +130,8 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   // Ends every cache; the blocks in them stay where they are.
   void CloseAll();
 
-  // Lanes.
-  //
-  // The lane of a pool and stream, made at its first use. A stream without a promise may be gone unnoticed, so a pool
-  // keeps only its newest lanes of such streams; `returned` gets the blocks of a lane that ends here.
+  // The lane of a pool and stream, made at its first use. Nobody tells when a stream without a promise is gone, so a
+  // pool keeps only its newest lanes of such streams; `returned` gets the blocks of a lane that ends here.
   engine::Lane LaneOf(const CachedPool& pool, StreamKey stream, engine::ReturnedBlocks* returned);
   // The number of lanes that are not forgotten.
   size_t lanes() const;
@@ -148,13 +145,14 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   engine::ThreadCache* Find(engine::Lane lane) const {
     return own_state.caches == nullptr ? nullptr : own_state.caches->Find(this, lane);
   }
-  // For a live block that no cache may get: changes its word from `from` to `to`. Returns whether it did: of all
-  // threads that try, and owners of caches that free the block, one succeeds.
+  // Takes a live block away from all caches, so that only its pool may free it: changes its word from `from` to `to`.
+  // Returns whether it did. If several threads try, or free the block meanwhile, one of them succeeds.
   bool Claim(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
-  // The thread ends: its cache goes, and the blocks in it go back to the owner.
+  // Called when a thread ends: its cache ends, and the blocks in it go back to the owner.
   void End(engine::ThreadCache* cache);
 
  private:
+  // The caches of a lane, one for each thread that uses it.
   struct LaneEntry {
     CachedPool pool;
     StreamKey stream = 0;

@@ -12,17 +12,18 @@ namespace commpool::internal {
 
 namespace {
 
-// While fences are pending, one allocation in so many asks which have passed, for that costs a driver call for each
+// While fences are pending, one allocation in so many asks which have passed. To ask costs a driver call for each
 // stream.
 constexpr uint32_t kAllocationsForPoll = 4;
 
-constexpr int kMostRequests = 8;  // for one allocation, to the other allocators of the process
+constexpr int kMostRequests = 8;  // how often one allocation asks the process's other allocators for memory
 
 }  // namespace
 
 Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
   COMMPOOL_TRY(stranded_.Passed(stream));
   bool asked = false;
+  // Chores come before an allocation: to collect graphs that are gone, to mind captures, to keep to the threshold.
   const bool chores = captures_.any_known() || basis_.device->captures().any() ||
                       basis_.configuration.release_threshold_bytes != UINT64_MAX;
   if (!chores) {
@@ -60,7 +61,7 @@ Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream
     if (part != engine::kCommonPart) return AllocateInCapture(bytes, stream, part);
     relaxed.emplace(basis_.driver);  // this thread's driver calls must not become part of a capture
   }
-  if (blocks_.PollFences()) asked = false;
+  if (blocks_.PollFences()) asked = false;  // more memory may be free now
   KeepToThreshold();
   const uint64_t times_freed = stranded_.times_freed();
   std::optional<CUdeviceptr> served = COMMPOOL_TRY(Serve(bytes, stream, asked));
@@ -117,7 +118,7 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(uint64_t bytes, StreamKey 
       if (std::holds_alternative<engine::Grow>(*outcome)) return std::optional<CUdeviceptr>();
       served = std::move(std::get<engine::Served>(*outcome));
     }
-    // The part's own memory was used inside the same capture, so its wait stays inside.
+    // The part's own memory was used inside this capture, so a wait for its uses becomes an edge of the graph.
     if (part != engine::kCommonPart || blocks_.MayWaitFor(served)) break;
     blocks_.TakeBackUnserved(served);  // now closed: the next try finds other memory, or none
   }

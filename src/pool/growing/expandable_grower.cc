@@ -44,7 +44,8 @@ class ExpandableGrower final : public Grower {
 
  private:
   Status Do(const engine::GrowthStep& step, Growth& growth) override COMMPOOL_REQUIRES(segments_.growth());
-  // A driver that cannot map what it has just unmapped is lost or soon will be: do not use these pages again.
+  // It does not try to map pages back that have lost their address: a driver that cannot map what it has just unmapped
+  // is broken, or soon will be.
   void Undo(Growth& growth) override COMMPOOL_REQUIRES(segments_.growth());
   Status ReleasePages(const ReservedVector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(segments_.growth());
 

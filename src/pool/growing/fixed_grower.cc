@@ -23,8 +23,8 @@ class FixedGrower final : public Grower {
     const std::vector<engine::SegmentIndex> chosen = segments_.ChooseFree(keep_bytes, SegmentStore::Pinned::kStay);
     if (chosen.empty()) return uint64_t{0};
 
-    // Other threads allocate during the wait, so what was wholly free before may not be now. Release only what still
-    // is.
+    // Other threads allocate during the wait, so a segment that was wholly free may have blocks now. Release only those
+    // that are still free.
     COMMPOOL_TRY(wait == Wait::kYes ? blocks_.WaitForDevice() : progress_.Poll());
     return segments_.Release(chosen);
   }

@@ -60,7 +60,7 @@ class Grower {
   StreamProgress& progress_;
 
  private:
-  // Adds what the pool knows and the engine does not.
+  // Adds the facts that the pool knows and the engine does not.
   void Describe(engine::GrowthRequest& request) const COMMPOOL_REQUIRES(segments_.growth());
   // Plans, and carries the plan out. Returns whether the growth is complete.
   Result<bool> GrowOnce(Growth& growth) COMMPOOL_REQUIRES(segments_.growth());

@@ -43,6 +43,7 @@ void GrowingMode::CollectGraphs() {
 
 void GrowingMode::AfterFree() {
   if (basis_.device->health().broken()) return;  // quarantined: the memory goes with the process
+  // A destroyed pool gives back each segment whose last block was freed.
   if (basis_.life.destroyed()) {
     ReleaseUnused();
   } else {
@@ -115,8 +116,8 @@ uint64_t GrowingMode::ReleaseUnused() {
   if (device.health().broken()) return 0;
   Result<uint64_t> released = uint64_t{0};
   if (!device.capturing() && !basis_.life.asleep()) released = Attempt([&] { return TrimNow(0); });
-  // No program waits for a destroyed pool's memory. A later call retries what failed, and what a capture keeps (even
-  // one on another device, because no fence may be recorded meanwhile).
+  // No program can ask a destroyed pool again. So a later call of another pool retries after a failure, and after a
+  // capture (even one on another device, because fences may have to be recorded there).
   if (basis_.life.destroyed() && (device.captures().any() || !released.ok())) device.captures().Postpone();
   if (released.ok()) return *released;
   Log(LogLevel::kWarning, basis_.Named(released.status()).message());

@@ -59,7 +59,7 @@ class GrowingMode final : public PoolMode {
   // For a graph's part: takes the part's free memory, or idle memory of the pool. No cache may keep such blocks.
   Address ServeFromFreeMemory(uint64_t bytes, StreamKey stream, engine::Reuse reuse,
                               engine::Part part = engine::kCommonPart);
-  // Also takes memory that other streams used, with a wait on the device.
+  // Takes free memory that other streams used too; the stream then waits for them on the device.
   Address ServeFromAnyStream(uint64_t bytes, StreamKey stream);
   Result<CUdeviceptr> ServeAfterGrowth(uint64_t bytes, StreamKey stream, Effort effort);
   // For a stream that captures: idle memory, then growth that waits for nothing, moves nothing and releases nothing.
@@ -67,12 +67,12 @@ class GrowingMode final : public PoolMode {
   Status GrowInCapture(uint64_t bytes, StreamKey stream, engine::Part part);
   // Returns the memory of graphs that are gone to the pool. Each graph has a part of its own, which serves nobody else.
   void CollectGraphs();
-  // Neither free memory nor the driver has room: searches in the order of rule 7.
+  // For a request that neither free memory nor the driver could serve: searches for memory in the order of rule 7.
   Result<CUdeviceptr> Search(uint64_t bytes, StreamKey stream, const Status& growth_failure);
-  // The last part of the search: memory that others give back.
+  // The last part of the search: asks other pools and other allocators to give memory back.
   Result<CUdeviceptr> SearchElsewhere(uint64_t bytes, StreamKey stream);
 
-  // Does not wait for news of graphs that were destroyed just now.
+  // Trim without the wait for the driver's news of graphs that were destroyed just now.
   Result<uint64_t> TrimNow(uint64_t keep_bytes);
   // Whether threads' caches may keep blocks that are served now.
   Caching CachingNow() const;

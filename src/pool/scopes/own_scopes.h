@@ -24,7 +24,7 @@ struct ScopeBoard {
   ReservedVector<OwnScopes*> stacks COMMPOOL_GUARDED_BY(mutex);
   std::atomic<ScopeHandle> next_handle{1};
   std::atomic<uint64_t> shared_begun{0};  // scopes of streams and of the process that have ever begun
-  // Not 0 where a scope may be open: raised when one begins, lowered now and then (ScopeTable::NoteUncaught).
+  // Not 0 while a scope may be open. Each begin raises it; ScopeTable::NoteUncaught lowers it now and then.
   std::atomic<uint64_t> own_flag{0};
   std::atomic<uint64_t>* flag = &own_flag;
 
@@ -34,7 +34,8 @@ struct ScopeBoard {
   }
 };
 
-struct alignas(16) OwnScope {  // 64 bytes: a shift finds a place in a stack
+// One scope in a thread's stack. Its size is 64 bytes, so that a shift finds a place in the stack.
+struct alignas(16) OwnScope {
   const ScopeBoard* board = nullptr;
   ScopeHandle handle = 0;
   uint64_t shared_before = 0;  // how many shared scopes had begun before
@@ -82,7 +83,7 @@ class OwnScopes {
   }
   // Takes scopes that other threads have ended off the stack.
   void EraseEnded() { Erase(nullptr, 0); }
-  // The same, and takes `scope` off too.
+  // EraseEnded, and takes `scope` off the stack too.
   void Erase(const ScopeBoard* board, ScopeHandle scope);
 
   // Narrows `alike` to sizes around `bytes` that every scope of the stack treats alike.
@@ -99,7 +100,7 @@ class OwnScopes {
 
   // For other threads, which hold the board's lock.
   bool MayBeOpen() const { return open_.load(std::memory_order_relaxed) != 0; }
-  // For every thread but the owner: the owner changes nothing while it lives.
+  // For every thread but the owner: while a Pause lives, the owner changes nothing.
   class [[nodiscard]] Pause {
    public:
     explicit Pause(OwnScopes& scopes) : scopes_(&scopes) { static_cast<void>(scopes.lock_.Lock()); }

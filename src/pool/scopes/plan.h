@@ -34,6 +34,7 @@ struct SizeRange {
 // What happens to a request when the scope's pool has no memory.
 enum class Exhaustion { kError = COMMPOOL_EXHAUSTION_ERROR, kNextScope = COMMPOOL_EXHAUSTION_NEXT_SCOPE };
 
+// What one scope catches, and for which pool.
 struct ScopePlan {
   commpool_pool pool = 0;
   SizeRange sizes = {};
@@ -46,8 +47,8 @@ struct ScopePlan {
 // A request on its way from the scope begun last to the scopes further out.
 class WayOut {
  public:
-  // How much memory one rank has left must not decide where a symmetric pool places its blocks (rule 4). So a request
-  // that another pool handed on passes symmetric pools by.
+  // Whether the request skips the scope's pool. A pool of this rank hands a request on when its memory is short, which
+  // may differ from rank to rank. Such a request must not reach a symmetric pool, whose ranks allocate alike (rule 4).
   bool PassesBy(bool symmetric) const { return symmetric && rank_local_; }
 
   // Whether a request that the scope's pool could not serve goes on to the next scope out.

@@ -26,8 +26,9 @@ struct RoutedRequest {
   uint64_t bytes = 0;
 };
 
-// When a scope began, as one thread sees it: after so many shared scopes, then after so many of the thread's own.
-// Scopes of other threads never catch this thread's allocations.
+// When a scope began, as one thread sees it. `shared`: how many shared scopes had begun by then; `own`: then, how many
+// of the thread's own were open. Scopes of other threads have no place, because they never catch this thread's
+// allocations.
 struct ScopePlace {
   uint64_t shared = 0;
   uint64_t own = 0;

@@ -15,6 +15,7 @@
 
 namespace commpool::internal {
 
+// One open scope of a stream or of the process.
 struct SharedScope {
   ScopeHandle handle = 0;
   uint64_t number = 0;   // start order among stream-wide and process-wide scopes, from 1

@@ -23,8 +23,8 @@ void SegmentStore::ForgetCommunicator(ncclComm_t communicator) {
           "it, then close()");
 }
 
-// A registration's end cuts this rank off from its peers' windows, so work on them gets the deadline to finish. Work
-// that still runs then waits for the lost rank until the communicator is aborted; it needs the windows no more.
+// When its registrations end, this rank can no longer reach its peers' windows. So work on them gets until the deadline
+// to finish. Work that still runs then waits for the lost rank, until the communicator is aborted: it needs no window.
 Status SegmentStore::LetTheDeviceFinish() {
   const Status status = blocks_.WaitForDevice();
   if (status.code() != StatusCode::kDeadlineExceeded) return status;
@@ -39,14 +39,14 @@ Status SegmentStore::EndRegistrations(ncclComm_t communicator) {
   COMMPOOL_TRY(CheckMayUnmap());
   if (registrations_.IsRegisteredWith(communicator)) COMMPOOL_TRY(LetTheDeviceFinish());
   const ContextGuard current = basis_.MakeCurrent();
-  // Uses the rest of the deadline after the device's part: the call as a whole keeps one deadline.
+  // The wait for the device took a part of the deadline. NCCL gets the rest, so that the whole call keeps one deadline.
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - began);
   const uint64_t spent_ms = static_cast<uint64_t>(waited.count());
   const uint64_t deadline_ms = basis_.deadline_ms();
   Status ended = registrations_.EndUnfinished(communicator, deadline_ms - std::min(deadline_ms, spent_ms));
   const Status removed = registrations_.Remove(communicator);
   if (ended.ok()) ended = removed;
-  // The handles are dropped anyway, and nobody tries again: the pool is done with the communicator.
+  // After a failure nobody tries again: the pool drops the handles, and uses this communicator no more.
   if (!ended.ok()) Log(LogLevel::kWarning, basis_.title + ": abandon: " + ended.message());
   return Status();
 }

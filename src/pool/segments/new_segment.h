@@ -1,5 +1,5 @@
-// NewSegment: a segment that no engine knows yet: made, addresses claimed, granted to the pool's peers, counted. Unless
-// a pool adopts it, its destructor releases it with its room and addresses.
+// NewSegment: a segment that exists but that no engine knows yet. Its addresses are claimed, the pool's peers have
+// access, and its bytes count. Unless a pool adopts it, its destructor releases it with its room and addresses.
 #ifndef COMMPOOL_SRC_POOL_SEGMENTS_NEW_SEGMENT_H_
 #define COMMPOOL_SRC_POOL_SEGMENTS_NEW_SEGMENT_H_
 
@@ -50,7 +50,7 @@ class NewSegment {
   AddressTable::Claim claim_;  // ends first: once the segment has gone the driver may give its addresses to others
 };
 
-// A list: nodes move to another list without an allocation, so undoing cannot run out of host memory.
+// A list, because its nodes move to another list without an allocation: so an undo cannot run out of host memory.
 using NewSegments = std::list<NewSegment, ReservedAllocator<NewSegment>>;
 
 }  // namespace commpool::internal

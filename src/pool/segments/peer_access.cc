@@ -28,7 +28,7 @@ Status SegmentStore::Grant(const std::vector<int>& peers) {
   return Status();
 }
 
-// Work that a peer has submitted may use the pool: access ends after it.
+// Work that a peer has submitted may use the pool, so access must not end before it.
 Status SegmentStore::WaitForPeer(int peer) const {
   const Result<CUresult> result = SynchroniseWithin(basis_.driver, peer, basis_.deadline_ms());
   if (!result.ok()) return basis_.Named(result.status());

@@ -43,7 +43,7 @@ Result<Room> SegmentStore::TakeRoom(uint64_t bytes) const {
 }
 
 Status SegmentStore::CheckPossible(uint64_t bytes) const {
-  if (!CheckedRoundUp(bytes, granularity_)) return Status();  // too large for any size: the engine reports it
+  if (!CheckedRoundUp(bytes, granularity_)) return Status();  // overflows: the engine reports that
   if (bytes <= account_->capacity()) return Status();
   // A program's functions may take the memory from elsewhere.
   if (FindBacking(basis_.configuration.backing.kind)->maker == Maker::kProgram) return Status();
@@ -77,8 +77,8 @@ Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> 
   if (!ordered) return backing_->Make({.bytes = bytes, .peers = peers});
   std::unique_ptr<Segment> segment =
       COMMPOOL_TRY(backing_->Make({.bytes = bytes, .stream = StreamOfKey(*stream), .peers = peers}));
-  // Parts of the segment may serve other streams next. Wait here for what the backing put on the stream, so that free
-  // memory never has to wait for its maker. Growth is rare enough.
+  // Parts of the segment may serve other streams next. So wait here for the work that the backing put on the stream:
+  // then free memory never has to wait for its maker. Growth is rare enough for that.
   FenceTable& fences = basis_.device->fences();
   FenceId fence = COMMPOOL_TRY(fences.Record(*stream));
   const Status status = basis_.device->Await(fence, basis_.deadline_ms());
@@ -141,6 +141,8 @@ std::vector<engine::SegmentIndex> SegmentStore::ChooseFree(uint64_t keep_bytes, 
 }
 
 Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addresses, uint64_t* released) {
+  // The engine forgets the segment first, so that no thread gets a block of it. The address table forgets it before the
+  // memory goes, because the driver may then give its addresses to another pool.
   {
     MutexLock lock(blocks_.mutex());
     if (!blocks_.engine().IsIdle(index)) return false;
@@ -159,7 +161,7 @@ Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addr
 }
 
 void SegmentStore::ReturnRoom(uint64_t bytes) {
-  // Sleeping memory has given its room back already.
+  // Memory that sleeps has returned its room already.
   const uint64_t asleep = std::min(bytes, asleep_bytes());
   asleep_bytes_.fetch_sub(asleep, std::memory_order_relaxed);
   account_->Return(bytes - asleep);

@@ -61,8 +61,9 @@ class SegmentStore {
   bool FitsEmptyPlacement(uint64_t bytes) const { return bytes <= account_->limit(); }
   // The bytes that the limits of the pool and of its placement still allow.
   uint64_t RoomLeft() const;
-  // HeldBytes: what all pools of the placement have reserved. Above CollectionBytes this pool releases unused memory (a
-  // share of the placement's limit, or of its memory where it has no limit); UINT64_MAX: never.
+  // HeldBytes: how much all pools of the placement have reserved together. Once that exceeds CollectionBytes, this pool
+  // releases unused memory before it grows. The threshold is a share of the placement's limit, or of its memory where
+  // it has no limit; UINT64_MAX: never.
   uint64_t HeldBytes() const { return account_->taken(); }
   uint64_t CollectionBytes() const;
   // Makes a segment, and enters it into the address table before any engine knows it: after that another thread may get
@@ -79,17 +80,18 @@ class SegmentStore {
   Status Deregister(const std::vector<engine::SegmentIndex>& segments);
 
   // Gives up the communicator on this rank alone. A live one: call it on the thread that uses it. It waits for the
-  // device, at most the deadline, and then goes on: NCCL's kernel may wait for the lost rank until an abort ends it;
-  // memory stays mapped until close() or rehome(), which wait again. An ended one: any thread, no wait. A line of the
-  // log says what NCCL keeps for good.
+  // device, at most until the deadline, and then continues in any case, because NCCL's kernel may wait for the lost
+  // rank until an abort ends it. Memory stays mapped until close() or rehome(), which wait again. An ended one: any
+  // thread may call, and nothing waits. A line of the log says what NCCL keeps for good.
   Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) COMMPOOL_EXCLUDES(collective_);
 
   // Whether memory may be unmapped and registrations may end. Every call that does so asks here.
   //
   // Pinned: a communicator knows the segment, so NCCL may still use it.
   bool IsPinned(engine::SegmentIndex segment) const { return registrations_.IsRegistered(segment); }
-  // kFailedPrecondition while a live graph may use what goes: through NCCL's handles of registered memory, or at the
-  // places of its blocks, which only a symmetric pool counts as free memory.
+  // kFailedPrecondition while a live graph may use the memory that will be unmapped. A graph may use registered memory
+  // through NCCL's handles, and its own blocks by their addresses. Only a symmetric pool may count such blocks as free
+  // memory.
   enum class Unmapped { kFreeMemory, kBlocksToo };
   Status CheckMayUnmap(Unmapped unmapped = Unmapped::kFreeMemory) const;
 
@@ -102,17 +104,17 @@ class SegmentStore {
   // Releases those of the segments that are wholly free and that no stream uses any more; returns their bytes. The
   // caller has deregistered them.
   Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments) COMMPOOL_REQUIRES(growth_);
-  // The same for one segment; false where another thread got a block of it meanwhile.
+  // Release for one segment; false where another thread got a block of it meanwhile.
   Result<bool> ReleaseOne(engine::SegmentIndex segment, Addresses addresses, uint64_t* released)
       COMMPOOL_REQUIRES(growth_);
-  // Set aside: registered memory that this rank is done with, but that another rank or NCCL may still use. It stays
-  // mapped, and serves nobody. kPinned: NCCL has not ended its registration on this rank.
+  // Memory is set aside when this rank needs it no more, but another rank or NCCL may still use it. It stays mapped,
+  // and serves nobody. kPinned: NCCL has not ended its registration on this rank.
   enum class Aside { kUnpinned, kPinned };
   void SetAside(NewSegments segments, Aside how);
   // Releases what was set aside. Pinned memory goes only after a loss, with every communicator abandoned and the device
   // idle; unpinned memory also where all ranks end the pool together.
   Status ReleaseSetAside(Pinned pinned);
-  // Returns the room of memory that others release (pages).
+  // Returns the room of memory that the caller itself has released (a grower's pages).
   void ReturnRoom(uint64_t bytes) COMMPOOL_REQUIRES(growth_);
 
   // Sleep, for backings with pages. Calls the driver. REQUIRES: nobody uses the memory, and nothing is registered.
@@ -125,8 +127,8 @@ class SegmentStore {
   Status MapAll() COMMPOOL_REQUIRES(growth_);
   // Releases the memory and its room; addresses and books stay.
   void ReleaseUnmapped() COMMPOOL_REQUIRES(growth_);
-  // Makes and maps memory at the same addresses. Copies kept blocks back to what is mapped while it maps the rest.
-  // Where it fails the memory is gone again, and no copy runs any more.
+  // Makes and maps memory at the same addresses, and copies kept blocks back; it copies to one part while it maps the
+  // next. Where it fails it releases the memory again, and no copy runs any more.
   Status Wake() COMMPOOL_REQUIRES(growth_);
   // The host's copy of a sleeping pool's live blocks.
   KeptBlocks& kept() COMMPOOL_REQUIRES(growth_) { return kept_; }

@@ -24,8 +24,8 @@ struct Strategy {
 const Strategy* FindStrategy(std::string_view name);
 
 // Translates an entry into our own words: the name of a strategy becomes strategy:NAME, and a key of PyTorch becomes
-// our key of the same meaning. Returns nothing for what holds anyway. kInvalidArgument for an unknown word, and, with
-// advice what to write instead, for what only PyTorch has.
+// our key of the same meaning. Returns no entry for a setting that commpool has in any case. kInvalidArgument for an
+// unknown word; also for a setting that only PyTorch has, with advice what to write instead.
 Result<std::vector<SettingEntry>> InOwnWords(const SettingEntry& entry);
 
 }  // namespace commpool::internal

@@ -12,6 +12,7 @@
 
 namespace commpool::internal {
 
+// One setting of a pool.
 struct SettingRow {
   const char* key;
   uint64_t option;  // commpool_option; 0 where only COMMPOOL_CONF has it

@@ -42,6 +42,7 @@ class Settings {
   std::vector<SettingLine> Describe() const;
 
  private:
+  // The value of a key for one pool, and which entry it came from.
   struct Found {
     std::string value;
     const SettingEntry* entry = nullptr;  // null: COMMPOOL_CONF has none

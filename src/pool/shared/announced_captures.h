@@ -1,8 +1,9 @@
 // AnnouncedCaptures: which devices have an open capture. A capture that was announced to one pool binds all pools of
 // the process.
 //
-// On a capturing device we may not wait for the device or ask its streams for progress: that would break the capture.
-// Calls that a capture forbids to every thread out of caution run in relaxed mode (driver/graph_handles.h). Any thread.
+// While a device has a capture, we may not wait for the device or ask its streams for progress: that would break the
+// capture. Other calls that a capture forbids to every thread, only as a precaution, run in relaxed mode
+// (driver/graph_handles.h). Any thread.
 #ifndef COMMPOOL_SRC_POOL_SHARED_ANNOUNCED_CAPTURES_H_
 #define COMMPOOL_SRC_POOL_SHARED_ANNOUNCED_CAPTURES_H_
 
@@ -16,14 +17,15 @@ namespace commpool::internal {
 // DeviceTable and the device states share one. Pools count captures in and out; no lock, only atomic counts.
 class AnnouncedCaptures {
  public:
-  // A capture begins or ends that concerns these devices: those of its streams and of its pool.
+  // Call them when a capture begins and ends. `devices`: those of its streams and of its pool.
   void Begin(const std::set<int>& devices) { Count(devices, 1); }
   void End(const std::set<int>& devices) { Count(devices, -1); }
 
   bool any() const { return all_.load(std::memory_order_acquire) > 0; }
   bool OnDevice(int device) const { return CountOf(device).load(std::memory_order_acquire) > 0; }
 
-  // A pool that was destroyed meanwhile could not release its memory: OtherPools asks it again once no capture is open.
+  // Call it where a destroyed pool cannot release its memory because of a capture: OtherPools asks the pool again once
+  // no capture is open.
   void Postpone() { postponed_.store(true, std::memory_order_release); }
   bool TakePostponed() { return !any() && postponed_.exchange(false, std::memory_order_acq_rel); }
 

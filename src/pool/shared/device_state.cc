@@ -23,7 +23,7 @@ std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryCont
 }
 
 Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms) {
-  // A collective with a dead rank never ends. When the deadline passes, its wait goes on without us.
+  // A collective with a dead rank never ends. When the deadline passes, the wait for it continues on its own thread.
   std::future<CUresult> result = BeginToSynchronise(driver, context);
   if (result.wait_for(std::chrono::milliseconds(deadline_ms)) == std::future_status::ready) return result.get();
   return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(context.device()) + " is still busy after " +

@@ -23,7 +23,8 @@ namespace commpool::internal {
 // Waits for everything submitted to the device by now, on a thread of its own that may outlive the caller. Returns
 // cuCtxSynchronize's result. The context must stay retained until then, or until the process ends. Any thread.
 std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryContext& context);
-// Returns the same result; kDeadlineExceeded where the deadline passes: then the wait goes on.
+// Waits for the device, and returns cuCtxSynchronize's result. kDeadlineExceeded where the deadline passes: then the
+// wait continues on its own thread.
 Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms);
 // The same for any device. A wait that goes on keeps the device's primary context retained, for good.
 Result<CUresult> SynchroniseWithin(const Driver& driver, int device, uint64_t deadline_ms);
@@ -57,11 +58,12 @@ class DeviceState {
   Status CheckNotCapturing() const { return CheckNotCapturing(device()); }
   Status CheckNotCapturing(int device) const;
 
-  // Waits on the host for everything submitted to the device, at most the deadline. Comes before any unmapping and any
-  // deregistration (rule 5).
+  // Waits on the host for everything submitted to the device, at most until the deadline. Call it before memory is
+  // unmapped and before a registration ends (rule 5).
   Status Quiesce(uint64_t deadline_ms);
 
-  // Waits on the host for a fence, at most the deadline. For fences of other devices' streams, which Quiesce misses.
+  // Waits on the host for a fence, at most until the deadline. For fences of other devices' streams: Quiesce does not
+  // wait for these.
   Status Await(FenceId fence, uint64_t deadline_ms);
 
  private:

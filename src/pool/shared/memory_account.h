@@ -13,8 +13,8 @@
 
 namespace commpool::internal {
 
-// DeviceState owns that of its device, DeviceTable those of host nodes. SegmentStore takes and returns room. Lock: its
-// own, a leaf.
+// DeviceState owns the account of its device, DeviceTable those of host nodes. SegmentStore takes and returns room.
+// Lock: its own, a leaf.
 class MemoryAccount {
  public:
   // `place`: for messages, such as "device 1". `capacity`: how much memory there is, UINT64_MAX where unknown.

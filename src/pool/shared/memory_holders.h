@@ -28,6 +28,7 @@ class MemoryHolders {
   // Asks one after the other until they have released `bytes`; returns how many they say they released.
   uint64_t Release(int device, uint64_t bytes);
 
+  // How much memory one holder could give back.
   struct Held {
     std::string name;
     uint64_t cached_bytes = 0;
@@ -35,6 +36,7 @@ class MemoryHolders {
   std::vector<Held> Describe(int device);
 
  private:
+  // One allocator of the process, with the functions that the program gave us.
   struct Holder {
     std::string name;
     uint64_t (*cached_bytes)(int device, void* context) = nullptr;

@@ -1,5 +1,5 @@
-// MemoryObserver: tells the emulator, which judges how a program uses memory, when segments and blocks come and go.
-// LogSegment tells the log.
+// MemoryObserver: tells the emulator when blocks come and go, and when segments sleep. The emulator then finds a
+// program that uses memory which it may not use.
 //
 // Any thread, several at once, without a lock. It never calls the library.
 #ifndef COMMPOOL_SRC_POOL_SHARED_MEMORY_OBSERVER_H_
@@ -23,7 +23,8 @@ class MemoryObserver {
   MemoryObserver() = default;
   explicit MemoryObserver(const Driver& driver);
 
-  // Whether the emulator wants to hear of every block: then threads' caches may not serve unnoticed, which costs time.
+  // Whether the emulator wants to hear of every block. Then each block must take the slow path through the caches,
+  // which reports it.
   bool watches_blocks() const { return watches_blocks_; }
 
   // A segment loses its physical memory, or gets it back.

@@ -18,13 +18,14 @@ class OtherPools {
 
   // Makes the device's pools, except the asking one, release what they do not use. Returns the released bytes.
   virtual uint64_t ReleaseUnused(int device, const BlockOwner* asks) = 0;
-  // Releases what destroyed pools still hold because of a capture or a graph (they get no call of their own any more),
-  // and what failed collective calls could not release. Does nothing while a capture is open anywhere, nor for pools
-  // for which no capture or graph has ended. It may wait for their devices, so call it where a pool is made, trimmed,
-  // closed or destroyed.
+  // Releases memory that destroyed pools still hold because of a capture or a graph: a program has no handle any more
+  // to trim them. Also releases what failed collective calls could not release. Does nothing while a capture is open
+  // anywhere, nor for pools without a capture or graph that has ended. It may wait for their devices, so call it where
+  // a pool is made, trimmed, closed or destroyed.
   virtual void ReleaseDestroyed() = 0;
   // One line for each pool of the device: reserved, in use, cached, largest free block. The largest holder comes first;
-  // of many, the rest share one line. Then what the process's other allocators say they hold.
+  // the smallest of many share one line. Then one line for each other allocator of the process, with what it says it
+  // holds.
   virtual std::string DescribeHolders(int device) = 0;
 };
 

@@ -10,9 +10,10 @@ namespace commpool::internal {
 class OwnCaches;
 class OwnScopes;
 
+// The fields of one thread, for the fast paths of caches and scopes.
 struct OwnState {
   OwnCaches* caches = nullptr;  // null before the first use, and while the thread ends
-  OwnScopes* scopes = nullptr;  // the same
+  OwnScopes* scopes = nullptr;  // likewise
   uint64_t scope_changes = 0;   // how often a scope of this thread has begun or ended
   // How many allocations asked for a scope and found none: see ScopeTable::NoteUncaught.
   uint32_t uncaught = 0;
@@ -23,7 +24,8 @@ struct OwnState {
 // It has no destructor, so it stays readable until the thread is gone.
 extern thread_local constinit OwnState own_state;
 
-// While it lives this thread uses no caches, and begins or ends no scope by the fast path.
+// While it lives, this thread uses no caches, and takes the slow path to begin and end scopes. For functions of the
+// program that the library calls: their own calls must be refused, which only the slow path does.
 class [[nodiscard]] WithoutFastPaths {
  public:
   WithoutFastPaths() : caches_(own_state.caches), outer_(own_state.in_user_function) {

@@ -52,6 +52,7 @@ class PoolTable {
   static constexpr uint64_t kMostDevice = (1 << kDeviceBits) - 1;
   static constexpr size_t kTitlesKept = 64;
 
+  // The title of a pool that was removed, for messages about its old handle.
   struct Title {
     PoolHandle handle = 0;
     std::string text;

@@ -22,7 +22,7 @@ class Taken {
     if (owner_ != nullptr) (owner_->*give_back)(what_);
   }
 
-  // Somebody else returns it later.
+  // From now on somebody else returns it.
   void Keep() { owner_ = nullptr; }
 
  private:

@@ -37,7 +37,7 @@ engine::SequenceCall SequenceCallOf(CollectiveCall call) {
     case CollectiveCall::kReserve:
       return engine::SequenceCall::kReserve;
     case CollectiveCall::kReclaim:
-    case CollectiveCall::kVerify:  // never in the sequence
+    case CollectiveCall::kVerify:  // only agrees, and never comes here
       return engine::SequenceCall::kReclaim;
     case CollectiveCall::kTrim:
     case CollectiveCall::kClose:
@@ -69,6 +69,7 @@ Calls Collective::LastCalls(uint64_t count) const {
 }
 
 Status Collective::CheckTakesPart(CollectiveCall call) const {
+  // These calls exchange messages. They make, register and release nothing, so a capture does not forbid them.
   const bool between_ranks_alone =
       call == CollectiveCall::kCreate || call == CollectiveCall::kReclaim || call == CollectiveCall::kVerify;
   if (between_ranks_alone) return Status();
@@ -121,10 +122,11 @@ Status Collective::CheckCalled(size_t present) const {
 PoolInCall Collective::Ask(const Proposal& proposal) {
   const std::optional<RelaxedCapture> relaxed =
       captures_.any_open() ? std::make_optional<RelaxedCapture>(basis_.driver) : std::nullopt;
-  // Waits for the driver's news of graphs that were destroyed just now: what they held then counts as freed in this
-  // call.
+  // CheckTakesPart waits for the driver's news of graphs that were destroyed just now. So the blocks of these graphs
+  // count as freed in this call.
   const Status readiness =
       Insist([&] { return proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness; });
+  // All ranks may reuse a block only after each has offered its free. So first finish every free that can be finished.
   graph_blocks_.Collect();
   AwaitStranded();
   blocks_.PollFences();
@@ -140,7 +142,7 @@ void Collective::AwaitStranded() {
     MutexLock lock(blocks_.mutex());
     awaits = engine().AwaitsDevice();
   }
-  // Where this fails, or a capture forbids it, the frees wait for a later call.
+  // Where the wait fails, or a capture forbids it, the frees wait for a later call.
   if (awaits && !basis_.device->capturing()) BestEffort([&] { static_cast<void>(blocks_.WaitForDevice()); });
 }
 
@@ -229,18 +231,19 @@ Status Collective::AgreeOn(ReservedVector<PoolOutcome>& pools) {
 Status Collective::Run(const PoolStep& step) {
   const Status mine = Attempt([&] { return step.act(); });
   Status all = AgreeOn(mine, step.name);
+  // This rank undoes its step even if it succeeded here: all ranks go on, or none.
   if (!all.ok() && step.undo) step.undo(mine);
   return all;
 }
 
 Status Collective::TearDown(FunctionRef<Status()> deregister, FunctionRef<Status()> unmap) {
-  // NCCL does not wait for running work when it deregisters, and can deadlock beside a running collective: quiesce
-  // first.
+  // When NCCL deregisters it does not wait for running work, and it can deadlock beside a running collective. So wait
+  // for the device first.
   COMMPOOL_TRY(Run({"waiting for the device", [&] { return blocks_.WaitForDevice(); }}));
-  // Every rank has quiesced. Deregister on every communicator before the caller destroys any.
+  // Every rank has waited. Deregister on every communicator before the program destroys any.
   COMMPOOL_TRY(Run({"deregistering", deregister}));
-  // Every rank has deregistered. Until now peers' imports kept the memory alive, and a reused address would have put
-  // another block under an old window.
+  // Every rank has deregistered. Before that, imports of peers would have kept the memory alive; and if its address had
+  // been used again, an old window would have led to another block.
   return unmap();
 }
 

@@ -59,37 +59,38 @@ class Collective {
   Result<Agreed> Agree(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
   // Agrees on a call, applies the frees that every rank has made, and adds the call to the sequence.
   Result<Agreed> Begin(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
-  // The same for several pools of this rank, of one home and one device. All go on, or none: then it returns the
-  // failure of the first pool. REQUIRES: their collective locks.
+  // Agree and Begin for several pools of this rank, of one home and one device. All go on or none; if none, they return
+  // the failure of the first pool. REQUIRES: their collective locks.
   static Result<std::vector<Agreed>> Agree(const std::vector<PoolProposal>& pools);
   static Result<std::vector<Agreed>> Begin(const std::vector<PoolProposal>& pools);
-  // From this rank's results makes each pool's result of all ranks. Returns the first failure.
+  // Replaces each pool's result of this rank by the result of all ranks. Returns the first failure.
   static Status AgreeOn(ReservedVector<PoolOutcome>& pools);
   // The result of a step on all ranks, from this rank's result.
   Status AgreeOn(const Status& mine, const char* step) COMMPOOL_REQUIRES(segments_.collective());
+  // Makes this rank's step, and agrees on its result.
   Status Run(const PoolStep& step) COMMPOOL_REQUIRES(segments_.collective());
-  // The same as a function object, to be called under that lock.
+  // Run as a function object, to be called under that lock.
   auto Runner() {
     return [this](const PoolStep& step) {
       segments_.collective().AssertHeld();
       return Run(step);
     };
   }
-  // Ends registrations, and the memory under them, in the one order that all ranks keep. Graphs that used them are
-  // gone: the intent has checked that.
+  // Ends registrations, and then the memory under them, in the order that all ranks keep. The intent has checked that
+  // no live graph uses them.
   Status TearDown(FunctionRef<Status()> deregister, FunctionRef<Status()> unmap)
       COMMPOOL_REQUIRES(segments_.collective());
-  // Connects to the ranks of a home, as the pool's options ask: through the caller's all-gather, or through the link
-  // that the pools of this home share, which tells `home` of lost ranks. Collective over home; `context` is of its
+  // Connects to the ranks of a home, as the pool's options ask: through the program's all-gather, or through the link
+  // that the pools of this home share. The link also fills in `home.lost`. Collective over home; `context` is of its
   // device.
   static Result<std::unique_ptr<AgreementChannel>> OpenChannel(const Driver& driver, const PrimaryContext& context,
                                                                RuntimeParts& runtime, Communicator& home,
                                                                const PoolConfiguration& configuration);
   // Tells the other ranks that make or rehome a pool over a channel why this rank does not.
   static Status Refuse(AgreementChannel& channel, const Status& why);
-  // Changes to the ranks of a home, the first or another one; a new sequence of calls begins.
+  // Lets the pool agree with the ranks of a new home from now on. A new sequence of calls begins.
   void MoveTo(std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(segments_.collective());
-  // No call comes after this.
+  // Ends the channel. No call may come after this.
   void End() COMMPOOL_REQUIRES(segments_.collective());
 
   // Publishes the sequence in the background, as this rank of home.
@@ -97,7 +98,7 @@ class Collective {
   // Call it after each call that the engine added to its sequence.
   void Publish() COMMPOOL_REQUIRES(blocks_.mutex());
   void StopPublishing() COMMPOOL_EXCLUDES(blocks_.mutex());
-  // OK, or how the ranks' sequences differ.
+  // OK where the ranks' sequences are alike as far as this rank knows; else kDisagreement with the first difference.
   Status CheckAlike() const;
 
  private:
@@ -105,13 +106,13 @@ class Collective {
 
   // This pool's part of a call for several pools.
   Result<Agreed> Alone(const Proposal& proposal, CallOfSeveral call) COMMPOOL_REQUIRES(segments_.collective());
-  // Why this call cannot agree on anything, the same on every rank. `present`: how many of the pools that this thread
-  // made together with this one are in the call.
+  // Refuses calls that every rank would refuse alike, before anything is sent. `present`: how many of the pools that
+  // this thread made together with this one are in the call.
   Status CheckCalled(size_t present) const;
   // Waits for streams that may be gone, so that this rank can offer what they freed to the other ranks.
   void AwaitStranded();
   PoolInCall Ask(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
-  // A failure of a round, with this pool's name and the way out.
+  // Adds this pool's name to the failure of a round, and what the program can do now.
   Status Told(const Status& status) const;
   void Note(const Proposal& proposal, const Agreed& agreed);
   Calls LastCalls(uint64_t count) const;

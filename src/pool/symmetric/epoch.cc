@@ -29,6 +29,7 @@ ClaimFindings FindHomeNumber(const std::vector<DomainClaim>& claims) {
 Status SymmetricMode::Renumber() {
   MutexLock growth(segments_.growth());
   MutexLock lock(blocks_.mutex());
+  // Check all segments before the first one changes, so that a failure changes nothing.
   const std::vector<SegmentToRegister> kept = segments_.List();
   for (const SegmentToRegister& segment : kept) {
     if (!engine().IsIdle(segment.index)) {
@@ -103,7 +104,7 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
   }
   {
     MutexLock lock(blocks_.mutex());
-    engine().NoteCollective(engine::SequenceCall::kRegister, 0);
+    engine().NoteCollective(engine::SequenceCall::kRegister, 0);  // the first call of every epoch
   }
   collective_.StartPublishing(home_.rank);
   home_id_.store(agreed.findings.home_id, std::memory_order_release);
@@ -122,7 +123,7 @@ Status SymmetricMode::LeaveHome() {
                       " communicators: abandon() or deregister() every one before rehome()");
   }
   COMMPOOL_TRY(SettleAlone());
-  // If the pool left its home together with the other ranks, that home lives on and may still know the memory.
+  // If the pool left its home together with the other ranks, that home still exists and may still know the memory.
   return home() == nullptr ? segments_.ReleaseSetAside(SegmentStore::Pinned::kGo) : Status();
 }
 
@@ -144,6 +145,7 @@ Status SymmetricMode::Rehome(ncclComm_t communicator) {
         Status(StatusCode::kInvalidArgument, "rehome: the communicator is of device " + std::to_string(home->device) +
                                                  ", and " + basis_.title + " of another")));
   }
+  // A rank that cannot leave its home connects all the same: the ranks of the new home must hear its reason.
   const Status readiness = LeaveHome();
   Result<std::unique_ptr<AgreementChannel>> channel =
       Collective::OpenChannel(basis_.driver, basis_.device->context(), basis_.runtime, *home, basis_.configuration);

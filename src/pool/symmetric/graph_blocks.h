@@ -1,6 +1,6 @@
 // GraphBlocks: the blocks of a symmetric pool that captures got. A graph owns such a block until the graph is gone.
-// Until then this rank does not offer a freed one to the other ranks, so that no rank reuses it while the graph is
-// replayed. Only the sequence of calls decides where such a block lies, as always.
+// Even if the program frees the block before, this rank does not offer it to the other ranks, so that no rank reuses it
+// while the graph can be replayed. Only the sequence of calls decides where such a block lies, as always.
 //
 // Any thread. Methods with an annotation need the pool's lock; the others call the driver, so never call them under a
 // lock.
@@ -32,10 +32,10 @@ class GraphBlocks {
   // kFailedPrecondition for a use in another capture.
   Status AwaitOutside(engine::Part part, ReservedVector<engine::StreamUse>* waits) const;
 
-  // A capture of `part` got the block by the call number `sequence`.
+  // Call it when a capture of `part` got the block, by the call number `sequence`.
   void Add(CUdeviceptr address, engine::Sequence sequence, engine::Part part) COMMPOOL_REQUIRES(blocks_.mutex());
-  // The block was freed. Nothing may be recorded for a graph, so the streams in `freed` record their fences once the
-  // graph is gone; takes them out of `freed`. Does nothing for blocks of no graph.
+  // Call it when a block was freed. While its graph lives no fence may be recorded, so it moves the streams of `freed`
+  // here: they get their fences once the graph is gone. Does nothing for blocks of no graph.
   void Free(CUdeviceptr address, engine::Freed* freed) COMMPOOL_REQUIRES(blocks_.mutex());
   // Removes blocks of live graphs from what this rank offers as freed.
   void Keep(std::vector<engine::Sequence>* freed) const COMMPOOL_REQUIRES(blocks_.mutex());
@@ -46,17 +46,18 @@ class GraphBlocks {
   void ForgetStream(StreamKey stream);
 
  private:
+  // A block that a graph owns, or has owned.
   struct GraphBlock {
     engine::Sequence sequence = 0;
     engine::Part part = engine::kCommonPart;
-    bool gone = false;                       // of the graph; the block stays while streams have fences to record
-    ReservedVector<StreamKey> streams = {};  // those that used it and record fences then
+    bool gone = false;                       // the graph is gone; the entry stays until all fences are recorded
+    ReservedVector<StreamKey> streams = {};  // freed: those that used it and still need a fence
   };
 
   Status Await(const engine::StreamUse& use) const;
   // The fences that blocks of gone graphs still need.
   ReservedVector<std::pair<CUdeviceptr, StreamKey>> TakeOwed(const ReservedVector<engine::Part>& gone);
-  // With kNoFence where the stream's work is done.
+  // Gives the engine the fence of a stream that used the block; kNoFence where the stream's work is done.
   void Settle(CUdeviceptr address, StreamKey stream, FenceId fence);
 
   PoolBasis& basis_;

@@ -11,8 +11,8 @@ namespace commpool::internal {
 
 namespace {
 
-// Long enough for work other than collectives, and for collectives with all their ranks; short beside watchdogs of
-// programs.
+// How long to wait for the device before work on it counts as a collective that hangs. Other work, and collectives with
+// all their ranks, mostly end sooner; the watchdogs of programs wait much longer.
 constexpr uint64_t kPatienceMilliseconds = 200;
 
 constexpr UserFunctionKind kOnLostRank = {.name = "a pool's on_lost_rank", .may_free = true};

@@ -25,7 +25,7 @@ class LossWatch {
 
   // Watches the ranks of a new home.
   void Follow(const std::shared_ptr<LostRanks>& ranks);
-  // Calls nobody any more once it returns.
+  // Once it returns, on_lost_rank is no longer called.
   void Stop();
 
   int first() const {

@@ -93,6 +93,7 @@ Result<std::vector<uint64_t>> SymmetricMode::ReclaimTogether(const SymmetricMode
   COMMPOOL_TRY(Collective::Begin(ProposalsOf(pools, [](SymmetricMode& pool) -> Proposal {
     return {.call = CollectiveCall::kReclaim, .readiness = pool.basis_.CheckOpen()};
   })));
+  // Other threads may free blocks meanwhile, which then hide a part of what was reclaimed.
   for (size_t place = 0; place < pools.size(); ++place) {
     pending[place] -= std::min(pending[place], pools[place]->blocks_.counters().pending_bytes);
   }
@@ -143,6 +144,7 @@ Result<uint64_t> SymmetricMode::Trim(uint64_t keep_bytes) {
   MutexLock collective(segments_.collective());
   COMMPOOL_TRY(
       collective_.Begin({.call = CollectiveCall::kTrim, .bytes = keep_bytes, .readiness = basis_.CheckOpen()}));
+  // Every rank chooses the same segments: Begin has applied the same frees on all of them.
   const std::vector<engine::SegmentIndex> chosen =
       Insist([&] { return segments_.ChooseFree(keep_bytes, SegmentStore::Pinned::kGo); });
   return Release(chosen, UnmatchedFrees::kKeep);
@@ -201,7 +203,7 @@ Status SymmetricMode::Close() {
   const std::vector<engine::SegmentIndex> all = Insist([&] { return segments_.Indexes(); });
   COMMPOOL_TRY(Release(all, UnmatchedFrees::kApply));
   Status status = segments_.registrations().RemoveAll();
-  // No rank uses the pool any more, so memory that waited only for other ranks goes too.
+  // No rank uses the pool any more. So memory that was set aside only because of other ranks goes too.
   const Status released = segments_.ReleaseSetAside(SegmentStore::Pinned::kStay);
   if (status.ok()) status = released;
   EndClose();

@@ -14,8 +14,8 @@ namespace {
 
 using GrowingPools = ReservedVector<GrowingPool>;
 
-// One pool after the other. Stops at a failure: a later pool would call NCCL where the other ranks make the call for
-// the failed one.
+// Acts on one pool after the other, and stops at a failure: otherwise this rank would call NCCL for a later pool while
+// the other ranks call it for the failed one.
 void OneByOne(GrowingPools& pools, Status (*act)(GrowingPool& pool)) {
   for (GrowingPool& pool : pools) {
     pool.status = Attempt([&] { return act(pool); });
@@ -23,7 +23,7 @@ void OneByOne(GrowingPools& pools, Status (*act)(GrowingPool& pool)) {
   }
 }
 
-// Makes the results of all ranks.
+// Replaces this rank's results by those of all ranks.
 Status AgreeOn(GrowingPools& pools, FunctionRef<std::string(const GrowingPool& pool)> step) {
   ReservedVector<PoolOutcome> outcomes;
   for (GrowingPool& pool : pools) Insist([&] { outcomes.push_back({pool.collective, step(pool), pool.status}); });
@@ -46,8 +46,8 @@ Status Register(GrowingPool& pool) {
   return pool.segments.registrations().RegisterSegment({pool.index, made->address(), made->bytes()});
 }
 
-// Ends this rank's windows. All ranks have ended theirs before any rank unmaps. Each pool by itself: they do not depend
-// on each other's success.
+// Ends this rank's windows, and agrees on that: all ranks have ended theirs before any rank unmaps. A pool that fails
+// does not stop the others.
 void UndoRegistrations(GrowingPools& pools) {
   for (GrowingPool& pool : pools) {
     pool.status = Attempt([&] { return pool.segments.registrations().DeregisterSegment(pool.index); });

@@ -11,6 +11,7 @@
 
 namespace commpool::internal {
 
+// One of the pools, and how far it is. The caller fills in the first four members.
 struct GrowingPool {
   BlockStore& blocks;
   SegmentStore& segments;

@@ -85,19 +85,19 @@ class SymmetricMode final : public PoolMode {
   // on may still know what was there.
   Status CloseAlone() COMMPOOL_REQUIRES(segments_.collective());
   Status CheckNoLiveBlocks(const char* call) const;
-  // Applies the frees that other ranks have not made, or may not have made: no round will tell any more.
+  // Applies this rank's deferred frees without the other ranks: no round with them will come any more.
   void ApplyOwnFrees();
-  // As far as this rank alone can tell, nobody uses the memory any more.
+  // Waits until nobody uses the memory any more, as far as this rank alone can tell.
   Status SettleAlone() COMMPOOL_REQUIRES(segments_.collective());
   void EndClose() COMMPOOL_REQUIRES(segments_.collective());
-  // From now on the pool hears nothing of the other ranks, and tells them nothing.
+  // Ends the publishing of calls and the watch for lost ranks.
   void StopListening();
   // Cuts all ties to the old home: applies frees that no other rank will confirm.
   Status LeaveHome() COMMPOOL_REQUIRES(segments_.collective());
   // Tells the ranks of a communicator why this pool does not take it as home.
   Status RefuseHome(Communicator& other, const Status& why) const;
-  // Begins an epoch with the ranks of home, whom the channel reaches by now. Where it fails this rank's memory is as
-  // before, and registered with nobody.
+  // Begins an epoch with the ranks of home; the channel reaches them already. Where it fails this rank keeps its
+  // memory, registered with nobody.
   Status BeginEpoch(const Status& readiness) COMMPOOL_REQUIRES(segments_.collective());
   // Renumbers the segments, smallest number first, as on a rank that makes them now.
   Status Renumber();
@@ -112,8 +112,8 @@ class SymmetricMode final : public PoolMode {
   // The bytes of the segment that a reserve needs, the same on every rank; 0 where free memory is enough.
   Result<uint64_t> MissingBytes(uint64_t bytes, const Agreed& agreed) const;
   Status CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const;
-  // Frees that not every rank has made, or that waited for the device. kApply at the pool's end, when no rank has a
-  // live block.
+  // What happens to frees that not every rank has made, or that wait for the device. kApply at the pool's end, when no
+  // rank has a live block.
   enum class UnmatchedFrees { kKeep, kApply };
   // Deregisters these segments on every rank and releases them.
   Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees)

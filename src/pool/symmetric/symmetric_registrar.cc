@@ -11,7 +11,7 @@
 namespace commpool::internal {
 
 Status SymmetricRegistrar::AddHome(const std::vector<SegmentToRegister>& segments) {
-  // The other ranks are already on their way into NCCL's call.
+  // This step must not fail: the other ranks are already on their way into NCCL's call.
   Insist([&] {
     segments_.collective().AssertHeld();
     DomainTable domains(home_.ranks);
@@ -75,7 +75,7 @@ ClaimJudge SymmetricRegistrar::JudgePassedByAll() {
 Status SymmetricRegistrar::Meet(const DomainClaim& mine, Communicator* communicator) {
   Result<Members> met = Members();
   if (mine.passed && !mine.number) {
-    // Gives up before the ranks that do not wait here give this one up.
+    // This wait must end before the ranks that passed no communicator, and do not wait here, give up this rank.
     const Status gathered = Attempt([&] {
       met =
           GatherMembers(basis_.driver, *communicator, home_.rank, basis_.deadline_ms() / 2, basis_.runtime.unanswered);
@@ -130,8 +130,8 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
 Status SymmetricRegistrar::Deregister(ncclComm_t handle) {
   const ContextGuard current = basis_.MakeCurrent();
   const bool held = segments_.registrations().Has(handle);
-  std::vector<uint64_t> ended;  // needed where the channel decides, and known there only
-  // std::function stores up to two pointers without allocating.
+  std::vector<uint64_t> ended;  // the judge fills it in, on the ranks that have the table of domains
+  // The judge has two pointers, which std::function stores without an allocation.
   const ClaimJudge judge = [this, &ended](const std::vector<DomainClaim>& claims) -> ClaimFindings {
     segments_.collective().AssertHeld();
     ended = NumbersPassed(claims);

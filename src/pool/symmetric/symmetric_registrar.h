@@ -36,7 +36,8 @@ class SymmetricRegistrar {
   Result<Communicator> Examine(ncclComm_t handle) const;
   DomainClaim ClaimOf(const Communicator& communicator) const;
   ClaimJudge JudgePassedByAll() COMMPOOL_REQUIRES(segments_.collective());
-  // Meets the other members of new communicators and numbers these, on all ranks, whether they passed one or not.
+  // Every rank calls it, even one that passed no communicator. The members of each new communicator meet over it, and
+  // all ranks number the new ones.
   Status Meet(const DomainClaim& mine, Communicator* communicator) COMMPOOL_REQUIRES(segments_.collective());
 
   const PoolBasis& basis_;
