@@ -1,5 +1,5 @@
 // Every environment variable that commpool reads, read once at first use. A process with more rights than the user who
-// started it (setuid, capabilities of its file) reads none: the variables name libraries to open.
+// started it (setuid, capabilities of its file) reads none, because some variables name libraries to open.
 #ifndef COMMPOOL_SRC_BASE_ENVIRONMENT_H_
 #define COMMPOOL_SRC_BASE_ENVIRONMENT_H_
 
@@ -9,7 +9,7 @@ namespace commpool::internal {
 
 struct Environment {
   static const Environment& Get();
-  // Whether the user who wrote the environment has the same rights as this process.
+  // Whether this process has no more rights than the user who set the variables.
   static bool Trusted();
   // Empty where the variable is not set or not trusted.
   static std::string Variable(const char* name);

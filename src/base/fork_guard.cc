@@ -11,7 +11,7 @@ ForkGuard::ForkGuard() {
   const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void* const page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   COMMPOOL_CHECK(page != MAP_FAILED, "the system has no page of memory left");
-  // Linux 4.14 brought this. An older one does not notice a child.
+  // Before Linux 4.14 this fails, and a child is not noticed.
   static_cast<void>(madvise(page, bytes, MADV_WIPEONFORK));
   page_ = static_cast<unsigned char*>(page);
   *page_ = 1;

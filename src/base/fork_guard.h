@@ -17,8 +17,8 @@ class ForkGuard {
   volatile unsigned char* page_ = nullptr;  // the kernel clears it in a child
 };
 
-// Whether this is a child of the process that called this first. A child has one thread, and its locks are as other
-// threads held them at the fork: so a thread that ends in it takes no lock.
+// Whether this is a child of the process that called this first. In a child, locks that other threads held at the fork
+// stay locked for ever. So a thread that ends there takes no lock.
 bool InForkedChild();
 
 }  // namespace commpool::internal

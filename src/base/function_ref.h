@@ -1,5 +1,5 @@
-// FunctionRef: refers to a function that the caller keeps, and is called before the call that takes it returns. Unlike
-// std::function it never allocates. A value: two pointers.
+// FunctionRef: a parameter type for functions. The caller keeps the function alive until its call has returned, so a
+// FunctionRef, unlike std::function, never allocates. A value: two pointers.
 #ifndef COMMPOOL_SRC_BASE_FUNCTION_REF_H_
 #define COMMPOOL_SRC_BASE_FUNCTION_REF_H_
 
@@ -15,7 +15,7 @@ template <typename Answer, typename... Arguments>
 class FunctionRef<Answer(Arguments...)> {
  public:
   FunctionRef() = default;
-  // REQUIRES: `function` lives as long as this is called.
+  // REQUIRES: `function` lives until the last call of this object.
   template <std::invocable<Arguments...> Function>
   FunctionRef(const Function& function)
       : function_(&function), call_([](const void* known, Arguments... arguments) -> Answer {

@@ -8,15 +8,17 @@
 
 namespace commpool::internal {
 
-// For kOutOfMemory. So short that a std::string holds it without allocating. The C ABI makes a sentence of it.
+// The message for kOutOfMemory. It is so short that a std::string holds it without an allocation. The C ABI makes a
+// sentence of it.
 inline constexpr const char* kNoHostMemory = "no host memory";
 inline constexpr const char* kNoHostThread = "no host thread";
 
-// Names what the host refused; for another exception kInternal, with its text where there is memory for it.
+// The Status for an exception: names what the host refused. For any other exception kInternal, with its text if there
+// is memory for it.
 Status Described(const std::exception& exception) noexcept;
 
 // Runs `step`, which returns a Status or a Result. An exception of the standard library becomes a Status. Any other
-// passes: a caller's function threw it, and the caller waits for it.
+// passes through, because a function of the caller threw it, and the caller expects it.
 template <typename Step>
 auto Attempt(Step step) -> decltype(step()) {
   try {
@@ -26,8 +28,8 @@ auto Attempt(Step step) -> decltype(step()) {
   }
 }
 
-// Best effort, for work after a change that is done already. A failure is dropped: it must not fail the call, and the
-// work may be done later.
+// Runs `step` as a best effort, for work that follows a finished change. It drops a failure: the call must not fail any
+// more, and a later call does the work.
 template <typename Step>
 void BestEffort(Step step) noexcept {
   try {

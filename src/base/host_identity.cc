@@ -13,7 +13,7 @@ namespace commpool::internal {
 
 namespace {
 
-// Falls back on the host's name where /proc does not tell.
+// A text that differs at each boot of each host; the host's name where /proc does not tell one.
 std::string Boot() {
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);

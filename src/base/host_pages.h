@@ -1,4 +1,5 @@
-// Pages that the system maps for the process: memory, or a file's. They go back to it at once.
+// Pages that the system maps for the process: memory, or a file. The destructor unmaps them, so the system has them
+// back at once (free() may keep memory).
 #ifndef COMMPOOL_SRC_BASE_HOST_PAGES_H_
 #define COMMPOOL_SRC_BASE_HOST_PAGES_H_
 
@@ -13,11 +14,11 @@ namespace commpool::internal {
 class HostPages {
  public:
   HostPages() = default;
-  // Of new memory; not valid where the system has none.
+  // Pages of new memory; not valid where the system has none.
   static HostPages Make(uint64_t bytes) {
     return HostPages(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
   }
-  // Of a file, for reading; not valid where it cannot be mapped.
+  // The pages of a file, to read them; not valid where the file cannot be mapped.
   static HostPages Of(int file, uint64_t bytes) { return HostPages(bytes, PROT_READ, MAP_SHARED, file); }
 
   HostPages(HostPages&& other) noexcept

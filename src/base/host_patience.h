@@ -1,5 +1,5 @@
-// Repeats a step for a while when the host refuses memory for it. The other ranks wait for a late rank anyway; a rank
-// that leaves a round half-way breaks their channel.
+// Repeats a step for a while when the host refuses memory for it. For steps of a collective call: the other ranks wait
+// for a late rank anyway, but a rank that leaves a round half-way breaks their channel.
 #ifndef COMMPOOL_SRC_BASE_HOST_PATIENCE_H_
 #define COMMPOOL_SRC_BASE_HOST_PATIENCE_H_
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMostPieces = 64;
 
-// Pieces of one size. One change of the books takes a handful of small pieces, and one large piece for a list that
+// Pieces of one size. One change of the books takes at most a few small pieces, and one large piece for a list that
 // grows.
 struct Shelf {
   size_t bytes = 0;
@@ -29,8 +29,8 @@ class Shelves {
     return nullptr;
   }
 
-  // Lists double, so the next request may be twice the largest so far. Returns false where the next Fill must enlarge
-  // the reserve.
+  // Notes a request. A list doubles when it grows, so the next request may be twice the largest so far. Returns false
+  // where the next Fill must enlarge the reserve.
   bool Cover(size_t bytes) {
     size_t covered = largest_.load(std::memory_order_relaxed);
     if (2 * bytes <= covered) return true;
@@ -80,7 +80,7 @@ constinit Shelves shelves;
 constinit std::atomic<bool> HostReserve::full_{false};
 
 bool HostReserve::Refill() {
-  // Set before the pieces are counted: a thread that draws meanwhile clears it after us.
+  // Set it before we count the pieces: a thread that draws one meanwhile then clears it again.
   full_.store(true, std::memory_order_release);
   const Shelves::Level level = shelves.Fill();
   if (level != Shelves::Level::kFull) full_.store(false, std::memory_order_release);

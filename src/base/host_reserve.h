@@ -4,7 +4,7 @@
 // only where the system has nothing. Each call of the library begins with Fill(); where Fill fails, nothing has changed
 // yet. So a free succeeds on a host without memory. Any thread.
 //
-// The reserve is the process's, an exception to "no mutable globals": an allocator of a container carries no state.
+// The process has one reserve, an exception to "no mutable globals": the allocator of a container carries no state.
 #ifndef COMMPOOL_SRC_BASE_HOST_RESERVE_H_
 #define COMMPOOL_SRC_BASE_HOST_RESERVE_H_
 
@@ -23,7 +23,7 @@ namespace commpool::internal {
 
 class HostReserve {
  public:
-  // Refills what was drawn. False where the system has none and too much is gone: then begin no change.
+  // Refills what was drawn. False where the system has no memory and the reserve is too low: then begin no change.
   static bool Fill() { return full_.load(std::memory_order_acquire) || Refill(); }
 
   // Throws std::bad_alloc where neither the system nor the reserve has memory. The system's free() takes the result.
@@ -67,7 +67,7 @@ template <typename Key, typename T>
 using ReservedHashMap =
     std::unordered_map<Key, T, std::hash<Key>, std::equal_to<Key>, ReservedAllocator<std::pair<const Key, T>>>;
 
-// Base of classes that such a step makes with `new`.
+// The base of classes whose objects such a step makes with `new`.
 struct MadeFromReserve {
   static void* operator new(size_t bytes) { return HostReserve::Allocate(bytes); }
   static void operator delete(void* memory) { HostReserve::Free(memory); }

@@ -26,7 +26,7 @@ bool ConsumePrefix(std::string_view& text, char prefix) {
   return true;
 }
 
-// `why`: the reason why the address was chosen; kept only where the address reaches this host alone.
+// Describes an address. `why`: the reason why it was chosen; kept only where the address reaches this host alone.
 HostAddress Describe(in_addr address, const std::string& why) {
   std::array<char, INET_ADDRSTRLEN> text = {};
   inet_ntop(AF_INET, &address, text.data(), text.size());

@@ -19,11 +19,11 @@ struct HostAddress {
   std::string why_local;  // why only this host reaches it; empty where others do
 };
 
-// The IPv4 address of the first interface that is up and fits `pattern`. Where `pattern` is an IPv4 address, that one.
-// 127.0.0.1 where none fits.
+// The IPv4 address of the first interface that is up and fits `pattern`; 127.0.0.1 where none fits. If `pattern` is an
+// IPv4 address itself, returns that address.
 HostAddress FindHostAddress(const std::string& pattern);
 
-// Whether `chosen`, the value of COMMPOOL_INTERFACE, exists: a misspelt one would leave the ranks on loopback. OK for
+// Checks `chosen`, the value of COMMPOOL_INTERFACE: with a misspelt one the ranks would silently use loopback. OK for
 // an empty text, for an IPv4 address, and for a pattern that matches an interface that is up and has an address. Errors
 // list the interfaces.
 Status CheckInterface(const std::string& chosen);

@@ -22,20 +22,21 @@ namespace commpool::internal {
 
 namespace {
 
-// When a sealed file says that it was last written: whoever writes to it later changes that, however soon.
+// The time of the last write that Seal() gives a file. It is long ago, so every later write changes it, however soon it
+// comes.
 constexpr timespec kSealed = {.tv_sec = 1, .tv_nsec = 0};
 
 std::string Reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): glibc's is
 
-// kOutOfMemory for what a full disk, or a limit, causes.
+// kOutOfMemory for the errors of a full disk or of a limit; `other` for all others.
 StatusCode CodeOf(int error, StatusCode other = StatusCode::kInternal) {
   const auto exhausted = {ENOSPC, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM};
   const bool full = std::find(exhausted.begin(), exhausted.end(), error) != exhausted.end();
   return full ? StatusCode::kOutOfMemory : other;
 }
 
-// The files of this process, so that its exit removes them: the process's runtime is never destroyed, and nor are its
-// pools. An exception to "no mutable globals", for the handler of an exit has no argument. Any thread.
+// The files of this process, so that its exit removes them: nobody destroys the process's runtime and its pools. An
+// exception to "no mutable globals", because the handler of an exit has no argument. Any thread.
 class FilesAtExit {
  public:
   static FilesAtExit& Get() {
@@ -59,12 +60,13 @@ class FilesAtExit {
     std::atexit([] { Get().RemoveAll(); });
   }
   void RemoveAll() {
-    if (process_ != getpid()) return;  // a forked child exits, whose parent may have held the lock
+    // A forked child does not own the files, and its copy of the lock may stay locked for ever.
+    if (process_ != getpid()) return;
     MutexLock lock(mutex_);
     for (const std::string& path : paths_) unlink(path.c_str());
   }
 
-  std::atomic<pid_t> process_{0};  // that has these files
+  std::atomic<pid_t> process_{0};  // the process that owns these files
   Mutex mutex_{LockRank::kLeaf};
   std::set<std::string> paths_ COMMPOOL_GUARDED_BY(mutex_);
 };
@@ -85,13 +87,13 @@ Status CheckDirectory(const std::string& directory, uint64_t bytes) {
                                               FormatBytes(bytes) + ": " + FormatBytes(left) + " are left");
 }
 
-// Past the system's cache, where the file system can do that.
+// Lets reads and writes go past the system's cache. Returns whether the file system can do that.
 bool SetDirect(int file, bool direct) {
   const int flags = fcntl(file, F_GETFL);
   return fcntl(file, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
 }
 
-// All of it, by one of pread and pwrite. 0 or the error; EIO where the file ends before.
+// Transfers all bytes by repeated calls of pread or pwrite. Returns 0 or the error; EIO where the file ends too early.
 template <typename Call>
 int Transfer(int file, uint64_t offset, uint64_t bytes, Call call) {
   for (uint64_t done = 0; done < bytes;) {
@@ -101,7 +103,7 @@ int Transfer(int file, uint64_t offset, uint64_t bytes, Call call) {
     } else if (count == 0) {
       return EIO;
     } else if ((errno == EINVAL || errno == EFAULT) && (fcntl(file, F_GETFL) & O_DIRECT) != 0) {
-      SetDirect(file, false);  // the disk, or the driver's memory, has other wishes than nearly all
+      SetDirect(file, false);  // this disk, or this memory, needs a larger alignment: go through the cache
     } else if (errno != EINTR) {
       return errno;
     }
@@ -176,7 +178,7 @@ Status KeptFile::Seal() {
   if (futimens(file_.get(), times) != 0) return Failed("futimens", errno);
   if (fstat(file_.get(), &facts) != 0) return Failed("fstat", errno);
   number_ = facts.st_ino;
-  file_ = FileDescriptor();  // a pool of a thousand segments has as many files
+  file_ = FileDescriptor();  // closes it: a pool of a thousand segments has a thousand files
   return Status();
 }
 
@@ -203,7 +205,7 @@ Status KeptFile::CheckSealed(const FileDescriptor& file) const {
 
 Status KeptFile::Read(uint64_t offset, void* to, uint64_t bytes) {
   const Status status = ReadOpened(offset, to, bytes);
-  // It is read from its start to its end; what begins after a failure asks for its name again.
+  // Callers read the file from its start to its end, so close it there. After a failure the next Read opens it again.
   if (!status.ok() || offset + bytes == bytes_) file_ = FileDescriptor();
   return status;
 }
@@ -213,7 +215,7 @@ Status KeptFile::ReadOpened(uint64_t offset, void* to, uint64_t bytes) {
   const int error = Transfer(file_.get(), offset, bytes, [&](uint64_t done, uint64_t rest, off_t at) {
     return pread(file_.get(), static_cast<std::byte*>(to) + done, rest, at);
   });
-  COMMPOOL_TRY(CheckSealed(file_));  // after the read: so what was read is as it was sealed
+  COMMPOOL_TRY(CheckSealed(file_));  // only after the read: a change before or during it is noticed
   return error == 0 ? Status() : Failed("pread", error);
 }
 

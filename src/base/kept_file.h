@@ -1,7 +1,9 @@
-// A file that holds what a program wants back: written once, and read only where nobody has changed it since.
+// A file that holds bytes which the program wants back. It is written once; a read fails if somebody has changed it
+// since.
 //
-// Its room on the disk is taken before the first byte is written, and its pages stay out of the system's cache where
-// the file system lets them (O_DIRECT). It goes with its object, or as the process exits. One thread at a time.
+// Make() takes its room on the disk before the first byte is written. Its pages stay out of the system's cache where
+// the file system can do that (O_DIRECT). The destructor removes the file, and so does the exit of the process. One
+// thread at a time.
 #ifndef COMMPOOL_SRC_BASE_KEPT_FILE_H_
 #define COMMPOOL_SRC_BASE_KEPT_FILE_H_
 
@@ -19,10 +21,11 @@ namespace commpool::internal {
 
 class KeptFile {
  public:
-  // Of offsets, sizes and addresses in memory.
+  // Offsets, sizes and addresses in memory must be multiples of it.
   static constexpr uint64_t kAlignment = 4096;
 
-  // kInvalidArgument for a directory that is none, or that lies in memory; kOutOfMemory where its disk has no room.
+  // Makes a file in the directory. kInvalidArgument for a path that is no directory, and for a directory that lies in
+  // memory; kOutOfMemory where the disk has no room.
   static Result<KeptFile> Make(const std::string& directory, uint64_t bytes);
 
   KeptFile(KeptFile&& other) noexcept;
@@ -33,12 +36,12 @@ class KeptFile {
 
   // REQUIRES: all three are multiples of kAlignment.
   Status Write(uint64_t offset, const void* from, uint64_t bytes);
-  // All is written: whoever writes to it from now on is noticed.
+  // Call it when all is written, before Read and Map: they notice whoever writes to the file from now on.
   Status Seal();
 
-  // kFailedPrecondition where the file is gone, or is not as Seal() left it. Seal() comes before both.
+  // kFailedPrecondition, for Map too, where the file is gone or is not as Seal() left it.
   Status Read(uint64_t offset, void* to, uint64_t bytes);
-  // All of it, read as its pages are touched; valid as long as the object.
+  // Maps the whole file; the system reads a page when it is touched. Valid as long as the object lives.
   Result<const std::byte*> Map();
 
  private:
@@ -52,8 +55,8 @@ class KeptFile {
 
   std::string path_;  // empty: moved away
   uint64_t bytes_ = 0;
-  FileDescriptor file_;  // while it is written or read
-  ino_t number_ = 0;     // of the file, once it is sealed: another one may have its name
+  FileDescriptor file_;  // open while the file is written or read
+  ino_t number_ = 0;     // the sealed file's number: another file may get its name
   HostPages mapped_;
 };
 

@@ -8,10 +8,10 @@ namespace commpool::internal {
 
 namespace {
 
-// The ranks that this thread holds, one bit each; an inner rank has a higher bit.
+// The ranks of the mutexes that this thread holds, one bit each; an inner rank has a higher bit.
 thread_local constinit uint32_t held = 0;
 
-// For calls over several pools: how many kCollective mutexes this thread holds, and the last of them.
+// For calls over several pools: how many kCollective mutexes this thread holds, and which it locked last.
 thread_local constinit uint32_t collectives = 0;
 thread_local constinit const Mutex* last_collective = nullptr;
 

@@ -1,5 +1,5 @@
-// One object for each thread, safe to ask for until the very end of the thread. A program's own thread-local and static
-// objects are destroyed after the library's, and their destructors still call the library.
+// One object for each thread. A thread may ask for it until its very end: thread-local and static objects of the
+// program may be destroyed after the library's, and their destructors still call the library.
 #ifndef COMMPOOL_SRC_BASE_OF_THIS_THREAD_H_
 #define COMMPOOL_SRC_BASE_OF_THIS_THREAD_H_
 

@@ -14,7 +14,7 @@ namespace {
 
 // Returns after every thread of the process has passed a full barrier.
 void BarrierOnAllCores() {
-  // Linux 4.14 brought this. An older kernel refuses the registration; then we use the barrier for all processes.
+  // Before Linux 4.14 the kernel refuses this registration. Then we use the slower barrier over all processes.
   static const bool private_one = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   const int command = private_one ? MEMBARRIER_CMD_PRIVATE_EXPEDITED : MEMBARRIER_CMD_GLOBAL;
   COMMPOOL_CHECK(syscall(SYS_membarrier, command, 0, 0) == 0, "the kernel has no membarrier (Linux 4.3 first)");

@@ -25,7 +25,7 @@ size_t CharacterBytes(std::string_view text) {
   return bytes;
 }
 
-// Escapes one byte: an ASCII character, or a byte of no character.
+// Escapes one byte: an ASCII character, or a byte that belongs to no valid character.
 std::string Escaped(char character) {
   if (character == '\n') return "\\n";
   if (character == '\t') return "\\t";
@@ -42,7 +42,7 @@ std::string Escaped(char character) {
 std::string Printable(std::string_view text, size_t most_bytes) {
   constexpr std::string_view kCut = "...";
   std::string printable;
-  size_t kept = 0;  // how much of the result stays where it is too long
+  size_t kept = 0;  // how much of the result stays if the whole is too long
   while (!text.empty()) {
     const size_t bytes = CharacterBytes(text);
     const std::string next = bytes > 1 ? std::string(text.substr(0, bytes)) : Escaped(text.front());

@@ -64,8 +64,8 @@ class PrivateSockets {
     return 0;
   }
 
-  // The descriptors' numbers stay in use: an object of the parent that ends in the child then closes /dev/null, not a
-  // file of the child. The other threads are gone, so nothing here may allocate.
+  // Each descriptor's number becomes one of /dev/null. So when a copy of one of the parent's objects ends in the child,
+  // it closes that, and not a file of the child. Nothing here may allocate: another thread may have held malloc's lock.
   static void LetGoInChild() {
     PrivateSockets& sockets = Get();
     const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -77,7 +77,7 @@ class PrivateSockets {
     sockets.mutex_.unlock();
   }
 
-  std::mutex mutex_;  // below every lock of src/reference.md: nothing is locked under it
+  std::mutex mutex_;  // the innermost lock: nothing is locked under it
   std::vector<int> held_;
   bool installed_ = false;
 };

@@ -1,7 +1,7 @@
-// A TCP socket of this process alone: a child of fork() closes it before it does anything else.
+// A TCP socket of this process alone: a child of fork() closes its copy before it does anything else.
 //
-// A copy in a child, such as a data loader, would keep the connection open after the parent's death, and the peers
-// would wait until their deadline. CLOEXEC does the same for exec(). Any thread.
+// If a child, such as a data loader, kept its copy, the connection would stay open after the parent's death, and the
+// peers would wait until their deadline. CLOEXEC does the same for exec(). Any thread.
 #ifndef COMMPOOL_SRC_BASE_PRIVATE_SOCKET_H_
 #define COMMPOOL_SRC_BASE_PRIVATE_SOCKET_H_
 

@@ -1,6 +1,6 @@
-// Tells a user how far something is that takes over a second: a line that is written again and again on a terminal,
-// else one line of the log at its end (COMMPOOL_LOG=info). What is done sooner is told nobody. A line
-// that the host has no memory for is left out. One thread at a time.
+// Tells a user how far long work is. On a terminal it writes one line again and again; elsewhere it logs one line when
+// the work ends (COMMPOOL_LOG=info). Work of less than a second shows nothing. Where the host has no memory for a line,
+// it leaves the line out. One thread at a time.
 #ifndef COMMPOOL_SRC_BASE_PROGRESS_H_
 #define COMMPOOL_SRC_BASE_PROGRESS_H_
 
@@ -13,20 +13,20 @@ namespace commpool::internal {
 class Progress {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // Where it runs: a clock, and whoever hears of it.
+  // The clock, the terminal and the log. Tests pass their own.
   struct Surroundings {
     Time (*now)();
     bool terminal;
-    void (*show)(const std::string& text);  // on the terminal, as it is
+    void (*show)(const std::string& text);  // writes to the terminal, and adds nothing
     void (*log)(const std::string& line);
   };
   static Surroundings OfTheProcess();
 
-  // `what`: "pool weights (vmm, device 0): keeping".
+  // `what`: the work, such as "pool weights (vmm, device 0): keeping". `bytes`: how many bytes it has to do.
   Progress(std::string what, uint64_t bytes, const Surroundings& around = OfTheProcess());
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  // It has ended, or failed.
+  // The work has ended, or failed.
   ~Progress();
 
   void Advance(uint64_t bytes);

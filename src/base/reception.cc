@@ -14,7 +14,7 @@ namespace commpool::internal {
 
 namespace {
 
-// How long we leave the port alone where the process has no descriptor for the next caller.
+// How long we do not look at the port when the process has no descriptor for the next caller.
 constexpr std::chrono::milliseconds kRest{10};
 
 enum class Words { kNoneYet, kAll, kGone };

@@ -1,7 +1,8 @@
-// Accepts connections on a port that strangers can reach too. A caller comes in once it has said its first words.
+// Accepts connections on a port that strangers can reach too. Next() returns a caller once it has sent its first words.
 //
-// A silent caller delays nobody. At most `most_silent` may wait; then the one that is silent longest goes. Silent
-// callers go too where the process runs out of descriptors, and the port stays open. One thread at a time.
+// A silent caller delays nobody. At most `most_silent` may wait; when one more comes, the one that is silent longest is
+// dropped. Where the process runs out of descriptors, silent callers are dropped too, and the port stays open. One
+// thread at a time.
 #ifndef COMMPOOL_SRC_BASE_RECEPTION_H_
 #define COMMPOOL_SRC_BASE_RECEPTION_H_
 

@@ -14,10 +14,10 @@ namespace commpool::internal {
 
 struct UserFunctionKind {
   const char* name;       // for messages: "a pool's all_gather"
-  bool may_free = false;  // its caller holds no lock that a free takes, so a garbage collector that runs in it may free
+  bool may_free = false;  // whether the function may free blocks: its caller holds no lock that a free takes
 };
 
-// While it lives, this thread runs a function of the program of that kind. They may nest.
+// While it lives, this thread runs a function of the program of that kind. Such functions may nest.
 class [[nodiscard]] UserFunction {
  public:
   // `kind` lives as long as the process.
