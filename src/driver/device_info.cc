@@ -9,7 +9,7 @@ namespace commpool::internal {
 
 namespace {
 
-// 0 where the driver does not know the attribute: then it is too old for the feature too.
+// An attribute of the device; `fallback` where the driver does not know it: then it is too old for the feature too.
 int Attribute(const Driver& driver, int device, CUdevice_attribute attribute, int fallback = 0) {
   int value = fallback;
   if (driver.cuda.cuDeviceGetAttribute(&value, attribute, device) != CUDA_SUCCESS) return fallback;

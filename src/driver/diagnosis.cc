@@ -107,8 +107,8 @@ std::string DescribePurpose(const CallSite& site) {
   return *site.purpose == '\0' ? "" : std::string(" for ") + site.purpose;
 }
 
-// Such as "; 1.2 GiB of 141 GiB are free". Empty where no context of the device is current: to ask we would have to
-// change the current context.
+// Such as "; 1.2 GiB of 141 GiB are free". Empty where no context of the device is current: we would have to change the
+// current context to ask.
 std::string DescribeMemoryLeft(const Driver& driver, const CallSite& site) {
   if (site.numa_node >= 0) return "; the node's free memory is in numactl --hardware";
   CUcontext context = nullptr;

@@ -32,12 +32,12 @@ struct CallSite {
 //   1.2 GiB of 141 GiB are free; likely cause: ...
 Status CheckCuda(const Driver& driver, CUresult result, const CallSite& site);
 
-// Comes before each NCCL call that CheckNccl judges. NCCL never clears its last error, so the text so far is about
-// earlier calls, even the program's own; CheckNccl leaves it out.
+// Call it before each NCCL call that CheckNccl judges. NCCL never clears its last error, so a text that is there
+// already is about an earlier call, perhaps one of the program; CheckNccl leaves that text out.
 void HearLastWords(const Driver& driver);
 
-// OK for ncclSuccess, else kCommunicatorError with NCCL's last error (if it is about this call), the known causes and
-// the version that runs. Pass successes too.
+// OK for ncclSuccess. Else kCommunicatorError with NCCL's last error (if it is about this call), the known causes and
+// the version that runs. Call it after successful calls too, so that it knows which texts are old.
 Status CheckNccl(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator = nullptr);
 
 // Whether every later call on the context fails: then blocks are quarantined and destructors call nothing (rule 9).

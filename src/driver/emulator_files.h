@@ -9,6 +9,7 @@
 
 namespace commpool::internal {
 
+// The paths of the two libraries.
 struct EmulatorFiles {
   std::string cuda;  // the emulated libcuda.so.1, with its folder: the bare name would find the real driver
   std::string nccl;  // the emulated libnccl.so.2

@@ -41,8 +41,8 @@ Result<CUstreamCaptureStatus> CaptureStatusOf(const Driver& driver, CUstream str
 // broken, or another stream's capture makes this stream unusable.
 Result<CUgraph> GraphInCapture(const Driver& driver, CUstream stream);
 
-// While it lives this thread may make calls that a capture forbids out of caution (cuMemAlloc, cuEventQuery). Only for
-// work that a replay need not repeat.
+// While it lives, this thread may make calls that a capture forbids only as a precaution (cuMemAlloc, cuEventQuery).
+// Use it for work that a replay of the graph need not repeat.
 class [[nodiscard]] RelaxedCapture {
  public:
   explicit RelaxedCapture(const Driver& driver);

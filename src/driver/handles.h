@@ -17,6 +17,7 @@
 
 namespace commpool::internal {
 
+// For each owner below, its traits (handle.h) come first.
 struct PhysicalMemoryTraits {
   struct Value {
     CUmemGenericAllocationHandle handle = 0;
@@ -154,7 +155,8 @@ class PrimaryContext : public Handle<PrimaryContextTraits> {
   int device() const { return value().device; }
 };
 
-// Makes a context current for a C++ scope, then restores the caller's: no call of ours may change the thread's device.
+// While it lives, a context is current. Then it restores the caller's context: no call of ours may change the thread's
+// device.
 class [[nodiscard]] ContextGuard {
  public:
   ContextGuard(const Driver& driver, const PrimaryContext& context) : ContextGuard(driver, context.get()) {}

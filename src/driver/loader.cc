@@ -53,7 +53,7 @@ Result<std::shared_ptr<const Driver>> Initialise(std::shared_ptr<Driver> driver)
 }
 
 NcclLibrary OpenRealNccl(const std::string& file) {
-  // The program's communicators belong to the library that the program has loaded.
+  // Take the NCCL that the program has loaded: its communicators belong to that library.
   Result<SharedLibrary> library = file.empty() ? SharedLibrary::FindLoaded(kNcclFile) : SharedLibrary::Open(file);
   if (file.empty() && !library.ok()) library = SharedLibrary::Open(kNcclFile);
   if (library.ok()) return ResolveNccl(*library);
@@ -81,14 +81,15 @@ Result<std::shared_ptr<const Driver>> LoadReal(const LoaderOptions& options) {
 }
 
 Result<std::shared_ptr<const Driver>> LoadEmulator(const LoaderOptions& options) {
-  if (!Environment::Trusted()) {  // the search covers folders where the user who started the process may have put a
-                                  // file
+  // The search covers folders in which the user who started the process may have put a file.
+  if (!Environment::Trusted()) {
     return Status(
         StatusCode::kNotSupported,
         "a process with more rights than who started it (setuid) opens no emulator: it takes the real driver");
   }
   const EmulatorFiles files = COMMPOOL_TRY(FindEmulator(options.emulator_folder));
-  // Shared: the emulated NCCL must find its symbols, even where a real driver without a device was opened before.
+  // Open it with shared symbols: the emulated NCCL must find these, even if a real driver without a device was opened
+  // before.
   const SharedLibrary library = COMMPOOL_TRY(SharedLibrary::Open(files.cuda, SharedLibrary::Symbols::kShared));
   if (library.Symbol(kEmulatorNow) == nullptr) {
     return Status(StatusCode::kNotFound, library.file() + " is not commpool's emulator");

@@ -27,7 +27,7 @@ enum class DriverChoice {
 // "cuda", "emulated" or "auto". Errors name the text.
 Result<DriverChoice> ParseDriverChoice(const std::string& text);
 
-// Refusals of a driver that we have seen: no later pool pays for the same one.
+// What a driver has refused before, so that no later pool pays for the same refusal.
 struct LearnedRefusals {
   // The device offers fabric handles and the driver refuses them (no IMEX channel). Each try costs 130 us on an H200.
   std::atomic<bool> fabric_handles{false};
@@ -57,6 +57,7 @@ struct Driver {
   std::function<void*(const char* name)> extension = [](const char*) -> void* { return nullptr; };
 };
 
+// Which driver to open, and where to look for the libraries.
 struct LoaderOptions {
   DriverChoice choice = DriverChoice::kCuda;
   // COMMPOOL_EMULATOR_LIBRARIES: the folder of the emulator's libraries. Empty: look in an install tree

@@ -8,6 +8,7 @@ namespace commpool::internal {
 
 namespace {
 
+// How often a function was called, and how long all its calls took.
 struct Counter {
   std::atomic<uint64_t> calls{0};
   std::atomic<int64_t> nanoseconds{0};
@@ -20,6 +21,7 @@ struct Counters {
 #undef COMMPOOL_CUDA
 };
 
+// The process's meter: the counters, and the functions that it calls in turn.
 struct Meter {
   CudaDriver driver;  // the real functions
   EmulatorNowFunction emulator_now = nullptr;

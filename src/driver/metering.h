@@ -13,11 +13,12 @@
 
 namespace commpool::internal {
 
-// Replaces each CUDA function of the table by one that counts, times and calls it; NCCL's stay. Comes before other
-// threads call through the table. A metered table stays as it is; kFailedPrecondition where the process meters another
-// driver.
+// Replaces each CUDA function of the table by one that counts, times and calls it; NCCL's functions stay. Call it
+// before other threads use the table. It does nothing to a metered table; kFailedPrecondition where the process meters
+// another driver.
 Status MeterDriver(Driver& driver);
 
+// How often a function was called, and how long all its calls took.
 struct MeteredFunction {
   const char* name;
   uint64_t calls = 0;

@@ -8,8 +8,8 @@
 
 extern "C" {
 
-// Since 2.29.2: an id for ranks that join an existing communicator, and the call that old and new ranks make then. Old
-// ranks pass -1 as `rank`, and one of them the id; new ranks pass a null communicator, the id and their rank.
+// Since 2.29.2: makes an id for ranks that join an existing communicator, and grows the communicator. Old ranks pass -1
+// as `rank`, and one of them passes the id; new ranks pass a null communicator, the id and their rank.
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId* uniqueId);
 ncclResult_t ncclCommGrow(ncclComm_t comm, int nRanks, const ncclUniqueId* uniqueId, int rank, ncclComm_t* newcomm,
                           ncclConfig_t* config);

@@ -1,4 +1,4 @@
-// A shared library opened at run time and never closed: other code keeps pointers into it. Any thread.
+// A shared library that is opened at run time and never closed, because other code keeps pointers into it. Any thread.
 #ifndef COMMPOOL_SRC_DRIVER_SHARED_LIBRARY_H_
 #define COMMPOOL_SRC_DRIVER_SHARED_LIBRARY_H_
 
@@ -16,7 +16,8 @@ class SharedLibrary {
     kShared,   // also found by libraries that are opened later
   };
 
-  // kNotFound has the system's own words.
+  // Opens the file; the system searches for a name without a folder. The message of kNotFound has the system's own
+  // words.
   static Result<SharedLibrary> Open(const std::string& file, Symbols symbols = Symbols::kPrivate);
   // The library of that name that the process has loaded already; kNotFound where there is none.
   static Result<SharedLibrary> FindLoaded(const std::string& name);
