@@ -1,5 +1,6 @@
-// Remembers whether a device's context still works. After a sticky error every call on it fails: then pools quarantine
-// their blocks, answer with the first error, and destructors call nothing (rule 9). Any thread.
+// Remembers whether a device's context still works. After a sticky error every call on the context fails. Then pools
+// quarantine their blocks and answer with the first error, and destructors call nothing (rule 9). Each device has one
+// (DeviceState). Any thread.
 #ifndef COMMPOOL_SRC_STREAM_DEVICE_HEALTH_H_
 #define COMMPOOL_SRC_STREAM_DEVICE_HEALTH_H_
 

@@ -34,7 +34,7 @@ FenceTable::Recorded FenceTable::RecordOf(FenceId fence) const {
 Result<FenceId> FenceTable::Record(StreamKey stream) {
   if (!IsReachable(stream)) {
     // Only the stream's own thread, or a call that passes the stream, can record on it. So wait for its work on the
-    // host; any fence may stand for it then.
+    // host: after that any fence will do.
     COMMPOOL_TRY(SynchronizeDevice());
     stream = KeyOfStream(CU_STREAM_LEGACY);
   }
@@ -74,8 +74,8 @@ FenceId FenceTable::Keep(Recorded recorded) {
 }
 
 Status FenceTable::MakeWait(StreamKey waiter, FenceId fence) {
-  // Another thread may retire the fence meanwhile: then it has passed. Its event may even be recorded again before the
-  // call below: then the wait is longer than needed, and still right.
+  // Another thread may retire the fence meanwhile, because it has passed. Its event may even be recorded again before
+  // the call below. Then the wait is longer than needed, and still right.
   const SharedEvent event = RecordOf(fence).event;
   if (event == nullptr) return Status();
   return health_.Check(driver_, driver_.cuda.cuStreamWaitEvent(StreamOfKey(waiter), event->get(), 0),

@@ -1,4 +1,5 @@
-// Fences: events recorded behind a stream's work, so that a block is reused after it. Each device has one table.
+// Fences: events recorded behind a stream's work, so that a block is reused only after that work. Each device has one
+// table (DeviceState).
 //
 // The table recycles events: in steady state it creates none. Any thread. Its own lock guards bookkeeping; no driver
 // call is made under it. The caller makes the table's device current, except for Retire.
@@ -41,16 +42,17 @@ class FenceTable {
   // Whether the fence's work is done. Never waits.
   Result<bool> Passed(FenceId fence);
 
-  // Returns those fences of a list, in the order of recording, that have passed. Where a question fails it returns
-  // those that it knows. A stream's fences pass in order, so it asks no fence behind one that has not passed. Never
-  // waits.
+  // Returns the fences of the list that have passed. The list is in the order of recording. A stream's fences pass in
+  // that order, so behind one that has not passed it asks for no other. Where a question fails it returns those that it
+  // knows. Never waits.
   ReservedVector<FenceId> PassedOf(const ReservedVector<FenceId>& fences);
 
   // Whether everything submitted to the stream so far is done. Never waits. REQUIRES: IsReachable(stream), and no
   // stream of the device captures, because the question would break the capture.
   Result<bool> IsIdle(StreamKey stream);
 
-  // Takes a fence back that has passed, or that nobody waits for any more. Retiring twice is harmless.
+  // Call it when a fence has passed, or when nobody waits for it any more: its event is used again. A second call does
+  // nothing.
   void Retire(FenceId fence);
 
   Status SynchronizeDevice();

@@ -1,4 +1,4 @@
-// Finds the device that a stream belongs to; asks the driver once for each stream. Any thread.
+// Finds the device that a stream belongs to. It asks the driver once for each stream. Runtime owns one. Any thread.
 //
 // The driver gives a destroyed stream's handle to the next stream, even on another device. So an answer is remembered
 // for the stream's key, not for the handle.

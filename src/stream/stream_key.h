@@ -1,9 +1,9 @@
 // One key for each stream: handles are not streams, and streams die (rule 11).
 //
-// 0 and CU_STREAM_LEGACY are one stream; CU_STREAM_PER_THREAD is a different stream on each thread. The handle
-// identifies a promised stream (stream_names.h) until `release_stream`. Any other stream is identified by the number
-// that the driver gives it and never gives again: its handle may already mean another stream, and a call on a dead
-// handle crashes. So its key leads to the handle only inside the call that passes it (PassedStream). Any thread.
+// 0 and CU_STREAM_LEGACY are one stream; CU_STREAM_PER_THREAD is a different stream on each thread. A promised stream
+// (stream_names.h) is identified by its handle, until `release_stream`. Any other stream is identified by the number
+// that the driver gives it and never gives again. Its handle may already mean another stream, and a call on a dead
+// handle crashes. So its key leads to the handle only inside a call that passes the stream (PassedStream). Any thread.
 #ifndef COMMPOOL_SRC_STREAM_STREAM_KEY_H_
 #define COMMPOOL_SRC_STREAM_STREAM_KEY_H_
 

@@ -35,7 +35,8 @@ Result<StreamName> StreamNames::NameOf(CUstream stream) const {
 void StreamNames::Show(StreamKey key, CUstream stream) const {
   Shown& shown = shown_[(key >> 3) % kShown];
   if (shown.key.load(std::memory_order_relaxed) == key) return;
-  // Two writers at once may mix handle and number. Then a message shows a wrong handle, and nothing uses it.
+  // Two writers at once may mix a handle with another's number. Then a message shows a wrong handle, which does no
+  // harm.
   for (Shown* const place : {&shown, &newest_[PlaceOf(stream) % kShown]}) {
     place->key.store(key, std::memory_order_relaxed);
     place->stream.store(stream, std::memory_order_release);

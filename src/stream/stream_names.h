@@ -1,5 +1,6 @@
 // Knows which stream a handle means now, and which streams the program has promised. A promised stream outlives its
-// use: the program releases it before it destroys it. Any thread; only promises and releases take the lock.
+// use, because the program calls release_stream before it destroys the stream. Runtime owns one. Any thread; only
+// promises and releases take the lock.
 #ifndef COMMPOOL_SRC_STREAM_STREAM_NAMES_H_
 #define COMMPOOL_SRC_STREAM_STREAM_NAMES_H_
 
@@ -18,7 +19,7 @@ namespace commpool::internal {
 
 // A stream that the current call passes.
 struct StreamName {
-  StreamKey key = 0;       // how this call reaches it: PassedStream
+  StreamKey key = 0;       // by which this call reaches the stream (PassedStream)
   StreamKey identity = 0;  // its identity: the same before and after a promise
 };
 
