@@ -50,7 +50,7 @@ enum class Maker { kLibrary, kProgram };
 // Whether its memory stays at its addresses, or comes in pages that an expandable pool maps where it needs them.
 enum class Movement { kNever, kInPages };
 
-// Shared by all backings. The driver must outlive the backing and its segments.
+// What every backing has. The driver must outlive the backing and its segments.
 struct BackingBasis {
   const Driver& driver;
   const DeviceInfo& info;
@@ -120,7 +120,7 @@ class Backing {
 
   // `bytes` is the request, rounded up; the device's context is current.
   virtual Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest& request) = 0;
-  // The kind of memory that it makes, as far as it knows by now.
+  // The kind of memory that the backing makes, as far as it knows so far.
   virtual MemoryKind memory() const = 0;
 
  private:

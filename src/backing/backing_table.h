@@ -12,7 +12,7 @@
 
 namespace commpool::internal {
 
-// In the order of listings for people: the one with the most abilities first.
+// All rows, in the order in which we list them to users: the backing with the most abilities first.
 std::span<const BackingRow* const> AllBackings();
 
 // Null where there is no such backing. `number` is one of commpool.h's COMMPOOL_BACKING_*.

@@ -28,7 +28,7 @@ class CudaSegment : public Segment {
     for (const int peer : peers) COMMPOOL_TRY(GrantPeer(peer));
     return Status();
   }
-  // The peer's context has the access, and loses it when the context's last owner is gone. So we retain it here.
+  // The access belongs to the peer's context, and ends with it. So we retain that context here.
   Status GrantPeer(int peer) {
     COMMPOOL_TRY(CanReach(driver(), {.device = context().device()}, peer).under("granting access"));
     PrimaryContext accessor = COMMPOOL_TRY(PrimaryContext::Retain(driver(), peer));

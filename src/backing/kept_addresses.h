@@ -1,11 +1,11 @@
-// Addresses of released segments, kept for the backing's next segment of the same size: the driver takes longer to
-// reserve and free them than a pool takes for all its own work in a growth. The segments own the kept addresses
-// together: when the last segment goes, all of them go.
+// Addresses of released segments, kept for the backing's next segment of the same size. To reserve and free addresses
+// takes the driver longer than a pool needs for all its own work in a growth. The segments of a backing own the kept
+// addresses together: when the last segment goes, all of them go.
 //
-// They come here once nobody uses them any more: the memory is unmapped and released, as before cuMemAddressFree. The
-// driver would give freed addresses to the next caller in the process; kept addresses return only to their own backing.
-// So a stale registration, or a pointer in a graph, is no worse off than with the driver, and other pools are safer.
-// Any thread.
+// Addresses come here when nobody uses them any more: the memory is unmapped and released, as before cuMemAddressFree.
+// The driver would give freed addresses to the next caller in the process; kept ones go only to their own backing. So a
+// stale registration, or a stale pointer in a graph, does no more harm than with the driver, and never harms another
+// pool. Any thread.
 #ifndef COMMPOOL_SRC_BACKING_KEPT_ADDRESSES_H_
 #define COMMPOOL_SRC_BACKING_KEPT_ADDRESSES_H_
 
@@ -30,7 +30,7 @@ class KeptAddresses {
 
   // Returns kept addresses, else new ones. Where the driver has none left, it frees kept ones of other sizes first.
   Result<AddressRange> Take(uint64_t bytes);
-  // REQUIRES: nothing is mapped there, nor registered. An empty range is none.
+  // Keeps the addresses of a range; does nothing for an empty one. REQUIRES: nothing is mapped or registered there.
   Status Keep(AddressRange range);
   // From now on it makes no driver call for kept addresses.
   void Abandon();
@@ -38,7 +38,7 @@ class KeptAddresses {
  private:
   AddressRange Find(uint64_t bytes);
   AddressRange TakeAt(size_t place) COMMPOOL_REQUIRES(mutex_);
-  // Returns whether there were some.
+  // Returns whether there were any.
   bool FreeAll();
 
   const Driver& driver_;

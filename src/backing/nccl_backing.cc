@@ -72,7 +72,7 @@ class NcclBacking : public Backing {
   }
   MemoryKind memory() const override { return memory_; }
 
-  // NCCL reports running out of memory as an unhandled CUDA error.
+  // NCCL reports "out of memory" as an unhandled CUDA error, so we ask how much memory is left.
   bool HasMemoryFor(uint64_t bytes) const {
     size_t free_bytes = 0;
     size_t total_bytes = 0;

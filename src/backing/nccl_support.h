@@ -10,17 +10,18 @@ namespace commpool::internal {
 // Kinds of memory that NCCL treats differently.
 enum class MemoryKind {
   kVirtual,      // one cuMemCreate handle on a device, with a shareable type
-  kHostVirtual,  // one on a host NUMA node
-  kUnshareable,  // one without a shareable type
-  kLinear,       // cudaMalloc's
+  kHostVirtual,  // one cuMemCreate handle on a host NUMA node
+  kUnshareable,  // one cuMemCreate handle without a shareable type
+  kLinear,       // memory of cudaMalloc
   kForeign,      // a user's functions made it
 };
 
-// ncclCommRegister. NCCL may accept memory and not use it: only its legacy paths use cudaMalloc memory
-// (NCCL_LEGACY_CUDA_REGISTER=1), and no error says so.
+// Whether ncclCommRegister takes the memory. NCCL may take memory and still not use it, without an error: only its
+// legacy paths use cudaMalloc memory (NCCL_LEGACY_CUDA_REGISTER=1).
 Status CanRegisterLocalMemory(const NcclLibrary& nccl, MemoryKind memory);
 
-// ncclCommWindowRegister. Ranks import each other's handle, so a segment must have exactly one.
+// Whether ncclCommWindowRegister takes the memory. Ranks import each other's handle, so a segment must have exactly
+// one.
 Status CanRegisterWindowMemory(const NcclLibrary& nccl, MemoryKind memory);
 
 }  // namespace commpool::internal

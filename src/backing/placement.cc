@@ -42,7 +42,7 @@ Result<uint64_t> FindGranularity(const Driver& driver, const DeviceInfo& info, c
   multicast.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   size_t least = 0;
   const CUresult result = driver.cuda.cuMulticastGetGranularity(&least, &multicast, CU_MULTICAST_GRANULARITY_MINIMUM);
-  // Without an answer nothing can be bound, so the recommended granularity serves.
+  // Without an answer no multicast object can exist, so the recommended granularity is enough.
   return uint64_t{result == CUDA_SUCCESS ? std::max(recommended, least) : recommended};
 }
 

@@ -16,7 +16,7 @@ namespace commpool::internal {
 struct Placement {
   enum class Kind { kDevice = COMMPOOL_LOCATION_DEVICE, kHostNuma = COMMPOOL_LOCATION_HOST_NUMA };
   Kind kind = Kind::kDevice;
-  int device = 0;      // whose allocations it serves; its own memory where kind is kDevice
+  int device = 0;      // the device that uses the memory; where kind is kDevice the memory lies there too
   int numa_node = -1;  // of kHostNuma
 };
 
@@ -26,11 +26,11 @@ Status CanReach(const Driver& driver, const Placement& placement, int peer);
 
 CUmemLocation LocationOf(const Placement& placement);
 
-// For memory without a known granularity: the page size of cudaMalloc.
+// The granularity of memory for which the driver tells none: the page size of cudaMalloc.
 inline constexpr uint64_t kDevicePageBytes = 2 * kMiB;
 
-// For cuMemCreate memory: the driver's recommendation, or multicast's minimum where that is larger (NVLS accepts no
-// less, and falls back silently). Only asks; makes no multicast object.
+// The granularity of cuMemCreate memory: the driver's recommendation, or multicast's minimum where that is larger (with
+// less, NVLS would fall back silently). It only asks, and makes no multicast object.
 Result<uint64_t> FindGranularity(const Driver& driver, const DeviceInfo& info, const Placement& placement);
 
 }  // namespace commpool::internal

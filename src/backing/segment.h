@@ -1,7 +1,7 @@
-// One contiguous range of memory, as a backing makes it: a Segment frees itself.
+// One contiguous range of memory, as a backing makes it. A Segment frees itself.
 //
-// Any thread may use one, one at a time. It takes no lock, and its callers hold none that forbids driver calls (rule
-// 1). Errors name the call, the device, the bytes and the likely cause.
+// Any thread may use a segment, but one at a time. It takes no lock, and its callers hold none that forbids driver
+// calls (rule 1). Errors name the call, the device, the bytes and the likely cause.
 #ifndef COMMPOOL_SRC_BACKING_SEGMENT_H_
 #define COMMPOOL_SRC_BACKING_SEGMENT_H_
 
@@ -83,7 +83,7 @@ class Segment {
   // The parts that differ between backings. Called with the device's context current, on live memory, for other
   // devices.
   virtual Status GrantPeers(std::span<const int> peers) = 0;
-  // These refuse, with the reason of the backing's row. A backing that can do it overrides them.
+  // The base refuses, with the reason of the backing's row. A backing that can do it overrides this.
   virtual Status RevokePeer(int peer);
   virtual Status ReleaseMemory() = 0;
 

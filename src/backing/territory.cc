@@ -190,7 +190,7 @@ uint64_t Territory::missing_bytes() const {
 Status Territory::ReleaseMemory() {
   Status first = UnmapPages(pages_.begin(), pages_.end());
   if (!first.ok()) {
-    Abandon();  // still mapped, so nothing else can be released
+    Abandon();  // the memory is still mapped, so neither it nor the addresses can be released
     return first;
   }
   for (auto& [at, page] : pages_) {
@@ -198,7 +198,7 @@ Status Territory::ReleaseMemory() {
     if (first.ok()) first = std::move(released);
   }
   pages_.clear();
-  const bool last = kept_.use_count() <= 1;  // and leaves nothing behind
+  const bool last = kept_.use_count() <= 1;  // the last segment of the backing keeps no addresses
   Status freed = last ? range_.Release() : kept_->Keep(std::move(range_));
   kept_ = nullptr;
   return first.ok() ? freed : first;

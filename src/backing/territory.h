@@ -1,9 +1,9 @@
 // Memory of the vmm backing: a reserved range of addresses in which pages, one physical handle each, come, move and go.
 //
-// An expandable pool has a few large ones and moves pages in them. A segment of any other pool is one with a single
-// page that covers it. As a Segment it is granted to peers, freed and abandoned as a whole: pages that come later are
-// granted to the same peers. Threads: as Segment says. Work that uses a page must have ended before it moves or goes:
-// unmapping needs a wait on the host, even behind work of the same stream.
+// An expandable pool has a few large territories and moves pages in them. A segment of any other pool is a territory
+// with a single page that covers it. As a Segment it is granted to peers, freed and abandoned as a whole; pages that
+// come later are granted to the same peers. Threads: as Segment says. Before a page moves or goes, the host must have
+// waited for all work that uses it, even for work of the same stream.
 #ifndef COMMPOOL_SRC_BACKING_TERRITORY_H_
 #define COMMPOOL_SRC_BACKING_TERRITORY_H_
 
@@ -21,29 +21,29 @@ class Territory : public Segment {
   // For the pages of an expandable pool, which the backing makes. REQUIRES: its memory comes in pages.
   static Result<std::unique_ptr<Territory>> Reserve(const Backing& backing, uint64_t bytes);
 
-  // `kept` gets the addresses when the territory is released; without it the driver does.
+  // When the territory is released, its addresses go to `kept`; without `kept`, back to the driver.
   Territory(const Backing& backing, AddressRange range, std::span<const int> peers = {},
             std::shared_ptr<KeptAddresses> kept = nullptr);
-  // Runs without a Release only where a growth is taken back: then it keeps no addresses.
+  // Without a Release before, as after a growth that failed, the addresses go back to the driver.
   ~Territory() override;
 
   Territory* territory() override { return this; }
   void KeepAddresses() override { range_.Abandon(); }
   void Abandon() override;
 
-  // Memory may go and come back at its addresses. Each call does what is left to do. Nobody uses the memory: the pool
-  // has quiesced the device and deregistered the range.
+  // For sleep: memory goes and comes back at its addresses. After a failure a second call does what is left. REQUIRES:
+  // nobody uses the memory; the pool has waited for the device and deregistered the range.
   //
-  // Unmaps the memory, which the segment still owns. Where that fails it is mapped as before.
+  // Unmaps the memory, which the territory still owns. Where that fails it is mapped as before.
   Status UnmapAll();
   // Releases all memory that is mapped nowhere.
   void ReleaseUnmapped();
   // Maps the memory again, for the device and its peers. Where it fails nothing is mapped. REQUIRES: nothing is
   // missing.
   Status MapAll();
-  // Makes released memory again and maps it: whole pages from `from` on, at least `at_least` bytes where so many are
-  // missing. Returns where the rest begins; the range's end if nothing is missing. After a failure a part of it may
-  // exist; UnmapAll removes that. REQUIRES: the device's context is current.
+  // Makes released memory again, and maps it: whole pages from `from` on, at least `at_least` bytes if so many are
+  // missing. Returns the address where the rest begins; the range's end if nothing is left to make. After a failure a
+  // part of the memory may exist; UnmapAll removes that. REQUIRES: the device's context is current.
   Result<CUdeviceptr> WakeFrom(CUdeviceptr from, uint64_t at_least, Backing& backing);
   uint64_t missing_bytes() const;
 
@@ -78,7 +78,7 @@ class Territory : public Segment {
   static Status ForEachRow(Pages::iterator first, Pages::iterator last, Step step);
 
   Status UnmapPages(Pages::iterator first, Pages::iterator last);
-  // Maps the pages that are mapped nowhere, and lets the pool's device and peers use them.
+  // Maps those of the pages that are mapped nowhere, and lets the pool's device and peers use them.
   Status MapPages(Pages::iterator first, Pages::iterator last);
   Status ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags);
   // REQUIRES: whole mappings cover the range; the device's context is current.

@@ -1,10 +1,10 @@
 // The user backing: a program's own functions, of PyTorch's pluggable signature with a context last.
 //
-// It calls them outside every lock, with the device's context current; an exception that leaves one becomes a Status.
-// `allocate` gets the stream that a segment is made for, or null where it is for no stream in particular; `free` always
-// gets null, for the pool has waited for the device by then. Peer access is theirs to arrange. They must return memory
-// that the device can use, aligned to 512 bytes: the backing checks that as far as the driver tells. They may not call
-// commpool.
+// The backing calls the functions outside every lock, with the device's context current; an exception that leaves one
+// becomes a Status. `allocate` gets the stream that a segment is made for, or null where it is for no stream in
+// particular. `free` always gets null, because the pool has waited for the device before. Peer access is a matter of
+// these functions. They must return memory that the device can use, aligned to 512 bytes; the backing checks that as
+// far as the driver tells. They may not call commpool.
 #include <cstddef>
 #include <cstdint>
 #include <utility>

@@ -1,7 +1,7 @@
 // The vmm backing: cuMemCreate on a device or a host NUMA node, one physical handle a segment.
 //
-// It can do everything: only its own device has access until a peer is granted, NCCL and other processes can import its
-// handles, it asks for GPUDirect RDMA where the device has it, and its granularity is the one that multicast wants.
+// It has every ability. Only its own device has access until a peer is granted. NCCL and other processes can import its
+// handles. It asks for GPUDirect RDMA where the device has it. Its granularity is the one that multicast needs.
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,8 +43,9 @@ class VmmBacking : public Backing {
         rdma_(basis.info.gpu_direct_rdma && basis.placement.kind == Placement::Kind::kDevice),
         handle_types_(HandleTypes(basis.driver, basis.info)) {}
 
-  // A refused handle type shows as one of several errors, so every error but out-of-memory tries the next type. Later
-  // segments begin with the accepted type. The last try asks for the least, so its failure names the cause.
+  // The driver has several errors for a refused handle type. So after every error but out-of-memory it tries the next
+  // type. Later segments begin with the type that was accepted. The last try asks for the least, so its failure names
+  // the cause.
   Result<PhysicalMemory> MakePage(uint64_t bytes) override {
     for (size_t choice = accepted_;; ++choice) {
       Result<PhysicalMemory> memory = PhysicalMemory::Create(driver(), bytes, Properties(handle_types_[choice]));
@@ -74,7 +75,7 @@ class VmmBacking : public Backing {
     return std::unique_ptr<Segment>(std::move(segment));
   }
 
-  // The last segment destroys them.
+  // The addresses that the segments keep together; the last segment destroys them.
   std::shared_ptr<KeptAddresses> Addresses() {
     MutexLock lock(mutex_);
     std::shared_ptr<KeptAddresses> addresses = addresses_.lock();
