@@ -48,7 +48,7 @@ TEST_F(Addresses, OfNeighboursTouch) {
   EXPECT_EQ(table_.RangeOf(kBase - 1)->address, kBase - kBytes);
 }
 
-TEST_F(Addresses, AreNobodyElsesToo) {
+TEST_F(Addresses, HaveOneOwner) {
   ASSERT_TRUE(Add(kBase).ok());
   ExpectTaken(Add(kBase));
   ExpectTaken(Add(kBase + kBytes - 1));

@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kBlock = 3 * kMiB;
 
-// The stream's later work waits until the test lets it continue. On hardware too.
+// The stream's later work waits until the test lets it continue. This works on hardware too.
 class HeldStream {
  public:
   HeldStream(const CudaDriver& cuda, CUstream stream) {
@@ -210,8 +210,8 @@ TEST_P(DyingStreams, AreWaitedForOnceThenTheWaitGoesOnByItself) {
   Destroy(busy);
 }
 
-// A pool that grew beside the wait would grow with each wait. Where the first thread's wait took too long, and the pool
-// may grow, the round tells nothing.
+// A pool that grew beside the wait would grow with each wait. If the first thread's wait takes too long the pool may
+// grow, so such a round proves nothing.
 TEST_P(DyingStreams, LetNoThreadGrowThePoolWhileAnotherWaitsForThem) {
   CUcontext context = nullptr;
   ASSERT_EQ(cuda().cuCtxGetCurrent(&context), CUDA_SUCCESS);
@@ -254,11 +254,12 @@ TEST_P(DyingStreams, LetNoThreadGrowThePoolWhileAnotherWaitsForThem) {
   }
 }
 
-// The wait that goes on by itself does not cover uses that began after it.
+// The wait that continues without a thread does not cover uses that began after it.
 TEST_P(DyingStreams, OweFencesForUsesAfterTheWaitBegan) {
   const PoolHandle pool = NewPool();
   const CUstream reader = NewStream();
-  // Not by Fill: it frees pinned memory of earlier fills, and there a GPU's driver waits for the held stream too.
+  // Do not use Fill here: it frees pinned memory of earlier fills, and for that a GPU's driver waits for the held
+  // stream.
   const auto read_by = [&](CUdeviceptr block) {
     EXPECT_EQ(cuda().cuMemsetD8Async(block, 1, kBlock, reader), CUDA_SUCCESS);
     EXPECT_TRUE(runtime().RecordStream(block, reader).ok());
@@ -435,7 +436,7 @@ TEST_P(DyingStreams, DoNotDisturbACaptureThatIsOpenMeanwhile) {
   EndUnbroken(capture, recording);
 }
 
-TEST_P(DyingStreams, OfACaptureMayDieBeforeItsEndIsTold) {
+TEST_P(DyingStreams, MayDieBeforeTheEndOfTheirCaptureIsTold) {
   const PoolHandle pool = NewPool();
   ASSERT_TRUE(Get(pool).Reserve(8 * kMiB).ok());
   const CUstream recording = NewStream();
@@ -449,7 +450,7 @@ TEST_P(DyingStreams, OfACaptureMayDieBeforeItsEndIsTold) {
   capture.DestroyGraph();
 }
 
-TEST_P(DyingStreams, AreNoneOfAPoolWhoseProgramReleasesThem) {
+TEST_P(DyingStreams, AreNotExpectedWhereTheProgramReleasesItsStreams) {
   PoolConfiguration configuration = Configured("outlived");
   configuration.mode = GetParam();
   const PoolHandle pool = Create(std::move(configuration));
@@ -468,7 +469,7 @@ TEST_P(DyingStreams, AreNoneOfAPoolWhoseProgramReleasesThem) {
   }
 }
 
-TEST_P(DyingStreams, ThatArePromisedLaterAreTheSameStreamStill) {
+TEST_P(DyingStreams, ThatArePromisedLaterStayTheSameStream) {
   const PoolHandle pool = NewPool();
   const CUstream stream = NewStream();
   const CUdeviceptr block = Allocate(pool, stream);

@@ -109,7 +109,7 @@ TEST_F(ExpandablePools, UnmapPagesThatLieInARowInOneCall) {
   Free(large);
 }
 
-TEST_F(ExpandablePools, ServeOnWhereAPageCannotBeUnmapped) {
+TEST_F(ExpandablePools, KeepServingWhereAPageCannotBeUnmapped) {
   COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
   const PoolHandle pool = Create(Expandable());
   const std::vector<CUdeviceptr> live = Fragment(pool);

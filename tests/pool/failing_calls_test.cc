@@ -1,5 +1,5 @@
-// Each driver call in a pool's life fails once: a status, or at least a warning, tells the program, and no rule of the
-// driver is broken.
+// Each driver call in a pool's life fails once. A status, or at least a warning, tells the program, and the library
+// breaks no rule of the driver.
 #include <set>
 #include <string>
 

@@ -1,4 +1,5 @@
-// Waits for a device that is not the pool's: its context stays retained until they end, also where the pool goes on.
+// A pool waits for another device than its own. That device's context stays retained until the wait ends, even if the
+// pool does not wait any longer, or ends.
 #include <optional>
 #include <thread>
 
@@ -66,7 +67,7 @@ class FarWaits : public PoolTest {
 };
 
 TEST_F(FarWaits, KeepTheContextWhereTheDeadlinePasses) {
-  AllowLeak("primary context of device 1");  // for the wait that goes on
+  AllowLeak("primary context of device 1");  // the wait that still runs needs it
   EXPECT_EQ(Get(pool_).WaitForDevice().code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(Released(), 0u);
   EndWork();

@@ -47,7 +47,7 @@ TEST_F(FixedPoolBlocks, AnotherStreamGetsOtherMemoryWhileThereIsSome) {
   EXPECT_TRUE(Free(second).ok());
 }
 
-TEST_F(FixedPoolBlocks, FreeMemoryGoesForSizesThatTheProgramNeedsMore) {
+TEST_F(FixedPoolBlocks, FreeMemoryMakesWayForSizesThatTheProgramNeedsNow) {
   ASSERT_TRUE(Free(Allocate(256 * kMiB, stream_)).ok());
   driver().cuda.cuCtxSynchronize();  // how long a pool waits for busy memory depends on the clock
   const CUdeviceptr larger = Allocate(512 * kMiB, stream_);
@@ -98,7 +98,7 @@ TEST_F(FixedPoolBlocks, ASegmentThatIsBusyIsCutRatherThanWaitedFor) {
   for (const CUdeviceptr block : {kept, small}) EXPECT_TRUE(Free(block).ok());
 }
 
-TEST_F(FixedPoolBlocks, BehindWorkThatGoesOnNothingIsAskedAbout) {
+TEST_F(FixedPoolBlocks, AreNotAskedAboutBehindWorkThatStillRuns) {
   COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
   const CUdeviceptr busy = Allocate(16 * kMiB, stream_);
   HeldWork work(driver(), stream_.get(), busy);
@@ -254,7 +254,7 @@ class SharedBlock : public FixedPoolBlocks {
 
 TEST_F(SharedBlock, GoesToAnotherStreamWhenMemoryIsOutBehindADeviceSideWait) {
   const CUdeviceptr first = Allocate(2 * kMiB, stream_);
-  std::optional<HeldWork> held;  // on hardware the fills last long enough
+  std::optional<HeldWork> held;  // for the emulator; on hardware the fills last long enough
   if (OnEmulator()) held.emplace(driver(), stream_.get(), first);
   uint64_t first_wrong = kBytes;
   for (int round = 0; round < 20; ++round) Fill(stream_.get(), first, 2 * kMiB, 1);

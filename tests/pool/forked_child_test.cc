@@ -13,8 +13,8 @@
 #include "tests/pool/pool_fixture.h"
 
 #ifdef __SANITIZE_ADDRESS__
-// LeakSanitizer looks at each exit. A child has only one thread, so what the other threads' stacks refer to would count
-// as leaked.
+// LeakSanitizer looks for leaks at each exit. A child has only one thread, so memory that the other threads' stacks
+// point to would count as leaked.
 static const pid_t kParent = getpid();
 extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off() { return getpid() == kParent ? 0 : 1; }
 #endif

@@ -27,7 +27,8 @@ TEST_F(EmptyHost, FreesBlocks) {
   EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 0u);
 }
 
-// As it begins to wake, and as it lets copies go: the emulated driver needs no memory then.
+// The host has no memory when the pool begins to wake, and when it releases copies: at these moments the emulated
+// driver needs none.
 TEST_F(EmptyHost, WakesAPoolLaterWithAllThatItKeeps) {
   const PoolHandle handle = Create(Configured("sleeper"));
   Pool& pool = Get(handle);

@@ -1,5 +1,5 @@
-// What a pool keeps: read while it sleeps, in each place; retained; of blocks that are named; and what comes of files
-// that somebody changes.
+// The copies that a pool keeps: a program reads them while the pool sleeps, in each place; retains them; names the
+// blocks to keep; and somebody changes the files.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -71,7 +71,7 @@ class Kept : public PoolTest {
 };
 
 TEST_F(Kept, IsReadWhileThePoolSleepsInEachPlace) {
-  // Neighbours, what lies alone, and more than one part of a file.
+  // Two neighbours, one block alone, and a block of more than one part of a file.
   const CUdeviceptr large = Allocate(37 * kMiB + 512, 1);
   const CUdeviceptr gap = Allocate(3 * kMiB, 2);
   const CUdeviceptr after = Allocate(5 * kMiB + 512, 3);
@@ -117,7 +117,7 @@ TEST_F(Kept, IsGoneOnceThePoolIsAwakeUnlessItIsRetained) {
   ExpectOk(pool().Wake());
   ExpectRefused(pool().Kept(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
   ExpectOk(pool().Sleep(Keeping()));
-  ExpectOk(pool().Retain(true));  // before it wakes is in time
+  ExpectOk(pool().Retain(true));  // any time before it wakes
   const std::byte* const place = Read(block, kMiB);
   ExpectOk(pool().Wake());
   EXPECT_EQ(Read(block, kMiB), place);
@@ -149,7 +149,7 @@ TEST_F(Kept, RetainedIsRenewedAtTheSameAddress) {
   Free({first, small, later});
 }
 
-TEST_F(Kept, RetainedOfABlockThatWasFreedIsNoneOfItsFollower) {
+TEST_F(Kept, RetainedGoesWithItsBlockAndIsNotOfTheNextBlockThere) {
   const CUdeviceptr small = Allocate(1000, 2);
   const CUdeviceptr large = Allocate(4 * kMiB, 2);
   const CUdeviceptr asleep = Allocate(4 * kMiB, 2);

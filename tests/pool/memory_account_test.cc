@@ -1,4 +1,4 @@
-// The memory of a device's pools together, and its limit.
+// How much memory all pools of a device have together, and the limit of that.
 #include "src/pool/shared/memory_account.h"
 
 #include <gtest/gtest.h>

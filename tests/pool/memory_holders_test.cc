@@ -1,4 +1,4 @@
-// Other allocators of the process: which are asked, for how much, and when they can be removed.
+// Other allocators of the process: which of them the library asks, for how much, and when a program can remove them.
 #include "src/pool/shared/memory_holders.h"
 
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ TEST(MemoryHolders, DescribeThemselves) {
   EXPECT_EQ(holders.Release(0, 7), 7u) << "one without functions gives nothing";
 }
 
-TEST(MemoryHolders, ThatThrowGiveNothingAndDoNotKeepOthersFromGiving) {
+TEST(MemoryHolders, ThatThrowGiveNothingAndDoNotStopOthers) {
   MemoryHolders holders;
   commpool_holder_options options = {sizeof(options), "thrower", nullptr, nullptr, nullptr};
   options.cached_bytes = [](int, void*) -> uint64_t { throw std::runtime_error("cached"); };

@@ -107,7 +107,7 @@ TEST_F(MemorySearch, TheErrorBeginsWithOneSentence) {
   EXPECT_TRUE(runtime().Free(most).ok());
 }
 
-TEST_F(MemorySearch, ARetiredPoolsLiveBlocksAreListedToo) {
+TEST_F(MemorySearch, LiveBlocksOfADestroyedPoolAreListedToo) {
   const PoolHandle retired = Create(Configured("retired"));
   const PoolHandle needy = Create(Configured("needy"));
   const CUdeviceptr live = Allocate(retired, 40 * kMiB).value();
@@ -152,7 +152,7 @@ TEST_F(PoolLimit, HoldsForReserve) {
   EXPECT_TRUE(Get(pool_).Reserve(1 * kMiB).ok());
 }
 
-TEST_F(PoolLimit, IsMetByGivingOwnFreeSegmentsBack) {
+TEST_F(PoolLimit, ReleasesOwnFreeSegmentsBeforeItRefuses) {
   Cache(pool_, 2 * kMiB);
   Result<CUdeviceptr> served = Allocate(pool_, 4 * kMiB);
   ASSERT_TRUE(served.ok()) << served.status().message();

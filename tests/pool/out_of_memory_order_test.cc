@@ -25,7 +25,7 @@ class OutOfMemoryOrder : public PoolTest {
   uint64_t Reserved(PoolHandle pool) { return CountersOf(pool).reserved_bytes.current; }
 };
 
-TEST_F(OutOfMemoryOrder, FirstComesTheThreadsCachesOfThePool) {
+TEST_F(OutOfMemoryOrder, BeginsWithTheThreadsCachesOfThePool) {
   const PoolHandle idle = Create(Configured("idle"));
   const PoolHandle pool = Create(Configured("own"));
   Cache(idle, 60 * kMiB);
@@ -46,7 +46,7 @@ TEST_F(OutOfMemoryOrder, FirstComesTheThreadsCachesOfThePool) {
   Free(served);
 }
 
-TEST_F(OutOfMemoryOrder, ThenMemoryOfOtherStreamsByAWaitOnTheDevice) {
+TEST_F(OutOfMemoryOrder, TakesMemoryOfOtherStreamsByAWaitOnTheDevice) {
   const TestStream stream;
   const PoolHandle idle = Create(Configured("idle"));
   const PoolHandle pool = Create(Configured("own"));
@@ -62,7 +62,7 @@ TEST_F(OutOfMemoryOrder, ThenMemoryOfOtherStreamsByAWaitOnTheDevice) {
   Free(served);
 }
 
-TEST_F(OutOfMemoryOrder, ThenPendingFreesByAWaitOnTheHost) {
+TEST_F(OutOfMemoryOrder, OpensPendingFreesByAWaitOnTheHost) {
   const TestStream stream;
   const PoolHandle idle = Create(Configured("idle"));
   const PoolHandle pool = Create(Configured("own"));
@@ -80,7 +80,7 @@ TEST_F(OutOfMemoryOrder, ThenPendingFreesByAWaitOnTheHost) {
   Free(served);
 }
 
-TEST_F(OutOfMemoryOrder, ThenOwnSegmentsAndThoseOfOtherPools) {
+TEST_F(OutOfMemoryOrder, ReleasesOwnSegmentsAndThoseOfOtherPools) {
   const PoolHandle idle = Create(Configured("idle"));
   const PoolHandle pool = Create(Configured("own"));
   Cache(idle, 30 * kMiB);
@@ -91,7 +91,7 @@ TEST_F(OutOfMemoryOrder, ThenOwnSegmentsAndThoseOfOtherPools) {
   Free(served);
 }
 
-TEST_F(OutOfMemoryOrder, AndOnlyThenTheError) {
+TEST_F(OutOfMemoryOrder, EndsWithTheError) {
   const PoolHandle pool = Create(Configured("own"));
   const CUdeviceptr live = Allocate(pool, 40 * kMiB);
   const Status status = runtime().AllocateFrom(pool, 30 * kMiB, nullptr).status();

@@ -1,5 +1,5 @@
-// Peaks of memory in use, without blocks in threads' caches. Exact where one thread allocates and frees; with several
-// threads at most their caches too high.
+// Peaks of memory in use, without blocks in threads' caches. With one thread they are exact; with several threads they
+// may be too high, by at most what the caches hold.
 #include <atomic>
 #include <random>
 #include <thread>

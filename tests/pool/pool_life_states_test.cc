@@ -64,7 +64,7 @@ TEST(PoolLife, EndsAsleepToo) {
   EXPECT_TRUE(life.closed());
 }
 
-TEST(PoolLife, NeverGoesBack) {
+TEST(PoolLife, NeverReturnsToAnEarlierState) {
   PoolLife life;
   life.Destroy();
   life.BeginClose();

@@ -32,7 +32,7 @@ TEST_F(PoolLife, ReserveOfWhatIsThereDoesNothing) {
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, reserved);
 }
 
-TEST_F(PoolLife, ReserveRefusesNothingAndTooMuch) {
+TEST_F(PoolLife, ReserveRefusesZeroAndTooManyBytes) {
   EXPECT_EQ(Get(pool_).Reserve(0).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(Get(pool_).Reserve(UINT64_MAX).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 0u);
@@ -163,7 +163,7 @@ TEST_F(PoolLife, PeaksThatStartAnewLeaveOutWhatThreadsKeep) {
   EXPECT_EQ(CountersOf(pool_).allocated_bytes.peak, 30 * kMiB);
 }
 
-TEST_F(PoolLife, ReclaimIsNothingToAFixedPool) { EXPECT_EQ(Get(pool_).Reclaim().value(), 0u); }
+TEST_F(PoolLife, ReclaimGivesNothingInAFixedPool) { EXPECT_EQ(Get(pool_).Reclaim().value(), 0u); }
 
 }  // namespace
 }  // namespace commpool::internal::testing

@@ -1,4 +1,4 @@
-// Which calls are about to record on which stream.
+// Calls announce on which stream they are about to record, and others wait for them.
 #include "src/pool/blocks/recording_streams.h"
 
 #include <gtest/gtest.h>

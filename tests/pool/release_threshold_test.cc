@@ -35,7 +35,7 @@ TEST_P(ReleaseThreshold, OfZeroGivesEverythingBack) {
   EXPECT_EQ(Reserved(pool), 0u);
 }
 
-TEST_P(ReleaseThreshold, IsKept) {
+TEST_P(ReleaseThreshold, BoundsTheReservedBytes) {
   const PoolHandle pool = CreateWith(64 * kMiB);
   std::vector<CUdeviceptr> blocks;
   for (int block = 0; block < 6; ++block) blocks.push_back(Allocate(pool, 32 * kMiB));

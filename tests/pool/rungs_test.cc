@@ -1,4 +1,5 @@
-// The steps of an allocation: which objects it asks, and how often. The linker leads the calls here (tests/pool/BUILD).
+// The steps of an allocation (src/README.md): which objects it asks, and how often. The linker redirects the library's
+// calls to functions here that count them (tests/pool/BUILD).
 #include "src/engine/caching_engine.h"
 #include "tests/pool/pool_fixture.h"
 
@@ -81,7 +82,7 @@ class Rungs : public PoolTest {
   }
 };
 
-TEST_F(Rungs, AreGoneDownOnceByAFirstAllocation) {
+TEST_F(Rungs, AreAskedOnceByAFirstAllocation) {
   for (const uint64_t bytes : {uint64_t{512}, 8 * kMiB}) {
     const PoolHandle pool = Create(Configured("first"));
     const CUdeviceptr named = Allocate(Target::Pool(pool), bytes);
@@ -103,7 +104,7 @@ TEST_F(Rungs, AreGoneDownOnceByAFirstAllocation) {
   Free(elsewhere);
 }
 
-TEST_F(Rungs, AboveTheOneThatServesAreAllThatIsAsked) {
+TEST_F(Rungs, BelowTheOneThatServesAreNotAsked) {
   const PoolHandle pool = Create(Configured("known"));
   const ScopeHandle scope = runtime().scopes().Begin({.pool = runtime().pools().Find(pool).value()}).value();
   for (int time = 0; time < 2; ++time) Free(Allocate(Target::Device(0), 512));

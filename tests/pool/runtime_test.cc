@@ -40,7 +40,7 @@ CUresult AttributeWithoutVirtualMemory(int* value, CUdevice_attribute attribute,
   return CUDA_SUCCESS;
 }
 
-TEST_F(RuntimeFacts, TheDefaultPoolOfADeviceWithoutVirtualMemoryIsOfCudas) {
+TEST_F(RuntimeFacts, TheDefaultPoolOfADeviceWithoutVirtualMemoryUsesTheCudaBacking) {
   auto old = std::make_shared<Driver>(driver());
   old->cuda.cuDeviceGetAttribute = AttributeWithoutVirtualMemory;
   Runtime on_old(old);

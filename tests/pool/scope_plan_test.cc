@@ -43,7 +43,7 @@ TEST(ScopePlan, CatchesItsDeviceAndItsSizes) {
   EXPECT_FALSE(plan.Catches(2, 9) || plan.Catches(2, 21) || plan.Catches(1, 10));
 }
 
-TEST(WayOut, GoesOnFromAScopeThatSaysSoWhereItsPoolIsShortOfMemory) {
+TEST(WayOut, LeadsFromAScopeThatHandsOnWhereItsPoolIsShortOfMemory) {
   WayOut way;
   EXPECT_TRUE(way.HandsOn(Exhaustion::kNextScope, false, COMMPOOL_OUT_OF_MEMORY));
   EXPECT_TRUE(way.HandsOn(Exhaustion::kNextScope, true, COMMPOOL_EXHAUSTED));
@@ -51,7 +51,7 @@ TEST(WayOut, GoesOnFromAScopeThatSaysSoWhereItsPoolIsShortOfMemory) {
   EXPECT_FALSE(way.HandsOn(Exhaustion::kNextScope, false, COMMPOOL_FAILED_PRECONDITION));
 }
 
-TEST(WayOut, PassesSymmetricPoolsByOnceAPoolOfOneRankHandedOn) {
+TEST(WayOut, SkipsSymmetricPoolsOnceAPoolOfOneRankHandedOn) {
   WayOut way;
   EXPECT_FALSE(way.PassesBy(true));
   EXPECT_TRUE(way.HandsOn(Exhaustion::kNextScope, true, COMMPOOL_EXHAUSTED));

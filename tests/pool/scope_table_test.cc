@@ -238,7 +238,7 @@ TEST_F(Scopes, OfTheProcessMayBeMany) {
 }
 
 // Goes from scope to scope outwards, as an exhausted pool hands a request on.
-TEST_F(Scopes, AreGoneThroughOutwardsInTheOrderOfTheirBeginnings) {
+TEST_F(Scopes, AreAskedFromTheLatestBegunOutwards) {
   std::vector<ScopeHandle> open = {Begin(first_, ScopeFilter::kProcess), Begin(first_), Begin(second_),
                                    Begin(second_, ScopeFilter::kStream, kStream), Begin(first_)};
   std::vector<ScopeHandle> met;

@@ -1,4 +1,4 @@
-// Pools follow COMMPOOL_CONF: each setting that is more than an option in code, and each strategy.
+// Pools follow COMMPOOL_CONF: each setting that does more than set one option, and each strategy.
 #include <memory>
 #include <string>
 #include <vector>
@@ -69,7 +69,7 @@ TEST_F(SettingsInForce, AreNamedWhereTheDefaultPoolCannotBeMade) {
   EXPECT_NE(status.message().find("COMMPOOL_CONF set default.alignment:1GiB"), std::string::npos) << status.message();
 }
 
-TEST_F(SettingsInForce, ThatFitNoOtherOfTheDefaultPoolAreNamed) {
+TEST_F(SettingsInForce, ThatContradictEachOtherInTheDefaultPoolAreNamed) {
   Open("default.limit:4MiB,default.segment:8MiB");
   const Status status = runtime().DefaultPool(0).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
@@ -117,7 +117,7 @@ PoolConfiguration Late(const char* name, LateMemory& memory) {
   return configuration;
 }
 
-TEST_F(SettingsInForce, TryAnAllocationAsOftenAsNmallocSays) {
+TEST_F(SettingsInForce, RetryAnAllocationAsOftenAsNmallocSays) {
   Open("patient.nmalloc:3");
   LateMemory measured{.empty_calls = INT_MAX};
   const Status once = runtime().AllocateFrom(Create(Late("hasty", measured)), kMiB, nullptr).status();

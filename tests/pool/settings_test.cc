@@ -72,7 +72,7 @@ TEST(Settings, MayHaveTheGreatestAndTheLeastValues) {
   ExpectWrong("segment:131073GiB", {"more than a device can address"});
 }
 
-TEST(Settings, ThatSayNothingChangeNothing) {
+TEST(Settings, WithoutAnEntryChangeNothing) {
   for (const char* const text : {"", "  ", ",", "other.limit:1GiB"}) {
     const PoolConfiguration pool = With(text);
     EXPECT_EQ(pool.limit_bytes, UINT64_MAX) << text;
@@ -104,7 +104,7 @@ TEST(Settings, YieldToTheCode) {
   EXPECT_EQ(pool.deadline_ms, 1000u) << "what the code leaves open is set";
 }
 
-TEST(Settings, PassPoolsByThatCannotHaveThem) {
+TEST(Settings, SkipPoolsThatCannotHaveThem) {
   PoolConfiguration symmetric = Named("windows");
   symmetric.home = SomeCommunicator();
   const PoolConfiguration pool = With("mode:expandable,backing:cuda,alignment:1K", symmetric);
@@ -179,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongValue{"limit", "write limit:VALUE"}, WrongValue{"limit:", "write limit:VALUE"},
         WrongValue{"expandable_segments:yes", "True or False"}));
 
-TEST(Settings, ThatAreSaidTwiceAreRefused) {
+TEST(Settings, ThatAreGivenTwiceAreRefused) {
   ExpectWrong("limit:1GiB,limit:2GiB", {"limit:2GiB", "so does limit:1GiB"});
   ExpectWrong("mode:fixed,expandable_segments:True", {"expandable_segments:True", "so does mode:fixed"});
   ExpectWrong("pooled,strategy:heuristic", {"so does pooled"});
@@ -259,7 +259,7 @@ TEST(Settings, OfAPoolAreListedWithTheirSources) {
   EXPECT_EQ(LineOf(lines, "gradients", "mode"), "fixed from default");
 }
 
-TEST(Settings, AreShownAsTheyMayBeSaid) {
+TEST(Settings, AreShownInTheFormThatTheyAreReadIn) {
   const PoolConfiguration pool = With("limit:1000,segment:auto,deadline:1500,alignment:8K,mode:expandable");
   std::string text;
   for (const SettingLine& line : DescribePool(pool)) text += line.key + ":" + line.value + ",";
@@ -267,7 +267,7 @@ TEST(Settings, AreShownAsTheyMayBeSaid) {
   for (const SettingRow& row : SettingRows()) EXPECT_EQ(row.show(again), row.show(pool)) << row.key;
 }
 
-TEST(ADeviceLimit, IsTheSmallerOfWhatIsSaid) {
+TEST(ADeviceLimit, IsTheSmallerOfBytesAndShare) {
   const DeviceLimit limit = Settings::Parse("device_limit:6GiB,per_process_memory_fraction:0.5").value().device_limit();
   EXPECT_EQ(limit.For(10 * kGiB), 5 * kGiB);
   EXPECT_EQ(limit.For(20 * kGiB), 6 * kGiB);

@@ -126,7 +126,7 @@ TEST_P(SleepFailure, WithoutMemoryToWakeSaysTheBytesAndSleepsOn) {
   ASSERT_TRUE(pool().Wake().ok());
 }
 
-// By then copies to the first piece run.
+// A later piece fails while copies to the first piece run.
 TEST_P(SleepFailure, OfASecondPieceWaitsForTheCopiesAndKeepsTheHostsMemory) {
   for (const Failure failure :
        {Failure{"cuMemSetAccess", CUDA_ERROR_INVALID_VALUE}, Failure{"cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY}}) {
@@ -151,7 +151,7 @@ TEST_P(SleepFailure, OfASecondPieceWaitsForTheCopiesAndKeepsTheHostsMemory) {
   }
 }
 
-TEST_P(SleepFailure, OfTheWayBackSleepsWithItsContents) {
+TEST_P(SleepFailure, OfAnUndoLeavesThePoolAsleepWithItsContents) {
   {
     const InjectedFault unmapping({.call = "cuMemUnmap", .result = CUDA_ERROR_INVALID_VALUE, .skip = 1});
     const InjectedFault mapping({.call = "cuMemMap", .result = CUDA_ERROR_INVALID_VALUE, .count = 10000});

@@ -1,5 +1,5 @@
-// Fixed and expandable pools sleep: memory goes, addresses and blocks stay. Which calls work meanwhile, which do not,
-// and what the host keeps.
+// Fixed and expandable pools sleep: memory goes, addresses and blocks stay. The tests show which calls work meanwhile,
+// and which copies the host keeps.
 #include <algorithm>
 #include <thread>
 

@@ -58,7 +58,7 @@ TEST_F(StickyError, LetsBlocksBeFreedWithoutADriverCall) {
   EXPECT_EQ(CallCount("*"), calls);
 }
 
-TEST_F(StickyError, LetsDestructionCallNothing) {
+TEST_F(StickyError, LetsDestructorsCallNothing) {
   const uint64_t calls = CallCount("*");
   EXPECT_TRUE(runtime().Free(live_).ok());
   EXPECT_TRUE(runtime().DestroyPool(pool_).ok());

@@ -38,7 +38,7 @@ class StreamOrderedBacking : public PoolTest {
   StreamOrdered functions_;
 };
 
-TEST_F(StreamOrderedBacking, IsToldTheStreamThatAsks) {
+TEST_F(StreamOrderedBacking, GetsTheStreamThatAsks) {
   const TestStream stream;
   const PoolHandle pool = CreateOrdered();
   const CUdeviceptr block = runtime().AllocateFrom(pool, 2 * kMiB, stream.get()).value();
@@ -46,7 +46,7 @@ TEST_F(StreamOrderedBacking, IsToldTheStreamThatAsks) {
   EXPECT_TRUE(runtime().Free(block).ok());
 }
 
-TEST_F(StreamOrderedBacking, MakesWhatIsReservedForNobody) {
+TEST_F(StreamOrderedBacking, MakesReservedMemoryForNoStream) {
   const PoolHandle pool = CreateOrdered();
   EXPECT_TRUE(Get(pool).Reserve(2 * kMiB).ok());
   EXPECT_EQ(functions_.streams, std::vector<CUstream>{nullptr});
@@ -69,7 +69,7 @@ TEST_F(StreamOrderedBacking, HandsPartsOfTheSegmentToOtherStreams) {
   EXPECT_TRUE(runtime().Free(two).ok());
 }
 
-TEST_F(StreamOrderedBacking, IsNeverToldAStreamThatCaptures) {
+TEST_F(StreamOrderedBacking, NeverGetsAStreamThatCaptures) {
   const TestStream captured;
   const TestStream other;
   const PoolHandle pool = CreateOrdered();

@@ -132,7 +132,7 @@ TEST_F(ThreadCaches, CountAsFreeWhatIsOnItsWayToThePool) {
   EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 0u);
 }
 
-TEST_F(ThreadCaches, RefuseABlockThatTheyHaveAlready) {
+TEST_F(ThreadCaches, RefuseABlockThatTheyHold) {
   const PoolHandle pool = Create(Configured("twice"));
   const CUdeviceptr block = Allocate(pool, 4096);
   Free(block);
@@ -186,7 +186,7 @@ TEST_F(ThreadCaches, EndWithTheirStream) {
   EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 0u);
 }
 
-TEST_F(ThreadCaches, CountForNothingInTheStatistics) {
+TEST_F(ThreadCaches, CountAsFreeInTheStatistics) {
   const PoolHandle pool = Create(Configured("counted"));
   const CUdeviceptr large = Allocate(pool, 3000);
   const CUdeviceptr small = Allocate(pool, 100);

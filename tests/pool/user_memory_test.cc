@@ -35,7 +35,7 @@ class UserMemory : public PoolTest {
     configuration.backing.user = {Functions::Allocate, Functions::Free, &functions_};
     return Create(configuration);
   }
-  // The user's next memory starts here, and is in use already.
+  // The user's function will return this address next, though it is in use already.
   void ExpectRefused(PoolHandle pool, CUdeviceptr address, const char* owner) {
     functions_.next = functions_.borrowed = address;
     const int given_back = functions_.given_back;
