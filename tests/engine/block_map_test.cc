@@ -52,7 +52,7 @@ TEST(BlockMap, MakesTheWordsOfALeafAndNoFurther) {
   EXPECT_EQ(map->FindLarge(kEnd), nullptr);
 }
 
-TEST(BlockMap, KeepsWhatIsMadeMoreThanOnce) {
+TEST(BlockMap, MakesEachWordOnce) {
   const auto map = std::make_unique<BlockMap>();
   AtomicWord* const word = map->Make(kBase);
   AtomicWord* const large = map->MakeLarge(kBase);

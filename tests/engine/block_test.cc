@@ -41,7 +41,7 @@ TEST(BlockUses, AreWaitedForByOtherStreamsAlone) {
   EXPECT_EQ(Waits(UsesOf({{1, 4}, {2, kNoFence}, {3, 8}}), 2), "1:4 3:8");
 }
 
-TEST(BlockUses, OfAllOfAStreamsWorkCoverItsFences) {
+TEST(BlockUses, WithoutAFenceCoverTheFencesOfTheirStream) {
   static_assert(kNoFence == 0, "a use without a fence sorts first");
   EXPECT_EQ(Waits(UsesOf({{2, kNoFence}, {2, 5}, {2, 6}, {3, 1}, {3, 2}}), 1), "2 3:1 3:2");
 }

@@ -1,4 +1,4 @@
-// Which stream gets which freed block, and which streams it must wait for.
+// A freed block: which stream gets it, and which other streams that one must wait for.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -52,7 +52,7 @@ class CachingEngineStreams : public ::testing::Test {
 
 using Waits = ReservedVector<StreamUse>;
 
-TEST_F(CachingEngineStreams, ServesAnotherStreamOnlyWhereWaitingIsWelcome) {
+TEST_F(CachingEngineStreams, ServesAnotherStreamOnlyWhereTheRequestAllowsAWait) {
   UseAndFree({});
   EXPECT_FALSE(Ask(kOther, Reuse::kSameStream).has_value());
   const std::optional<Served> served = Ask(kOther, Reuse::kAnyStream);
@@ -185,7 +185,7 @@ TEST_F(CachingEngineStreams, CountsWhatIsLeftOfABlockAsFreedWithIt) {
   EXPECT_FALSE(Ask(kOther, Reuse::kSameStream, kMiB).has_value());
 }
 
-TEST_F(CachingEngineStreams, StillWantsItsFenceAfterTheDeviceWasIdle) {
+TEST_F(CachingEngineStreams, NeedsItsFenceEvenAfterTheDeviceWasIdle) {
   UseAndFree({kOther});
   engine_.DeviceIdle(engine_.Now());
   engine_.CheckInvariants();

@@ -187,7 +187,7 @@ TEST(CachingEngine, NamesTheFirstOfSegmentsThatNobodyEverUsed) {
   EXPECT_EQ(engine.LongestUnusedSegments(), (std::vector<SegmentIndex>{0, 1, 2, 3}));
 }
 
-// Two free neighbours that the stream may take at once and that stay two blocks: only of one a fence is known.
+// Two free neighbours that the stream may take at once, and that stay two blocks, because only one of them has a fence.
 void FreeApart(CachingEngine& engine, uint64_t bytes) {
   constexpr StreamKey kOther = 2;
   const Address low = Serve(engine, bytes);
@@ -239,7 +239,7 @@ TEST(CachingEngineDeathTest, AbortsOnOptionsThatContradictThemselves) {
   EXPECT_DEATH(CachingEngine({.alignment = 512, .granularity = 1000}), "no multiple of the alignment");
 }
 
-TEST(CachingEngine, RefusesNothingAndTooMuch) {
+TEST(CachingEngine, RefusesZeroAndTooManyBytes) {
   CachingEngine engine({});
   engine.AddSegment({kBase, 2 * kMiB});
   for (const uint64_t bytes :

@@ -32,7 +32,7 @@ class Gap {
   Block free_;
 };
 
-TEST(CutSide, LiesBesideItsLike) {
+TEST(CutSide, LiesBesideABlockOfItsSize) {
   EXPECT_EQ(Gap(64 * kMiB, 8 * kMiB).For(64 * kMiB), CutSide::kLow);
   EXPECT_EQ(Gap(8 * kMiB, 64 * kMiB).For(64 * kMiB), CutSide::kHigh);
   EXPECT_EQ(Gap(8 * kMiB, 64 * kMiB).For(90 * kMiB), CutSide::kHigh);
@@ -41,14 +41,14 @@ TEST(CutSide, LiesBesideItsLike) {
   EXPECT_EQ(Gap(0, 4096).For(4096), CutSide::kHigh);
 }
 
-TEST(CutSide, KeepsAwayFromWhatIsAboutTwiceAsLargeOrSmall) {
+TEST(CutSide, KeepsAwayFromBlocksOfAboutTwiceOrHalfTheSize) {
   EXPECT_EQ(Gap(64 * kMiB, 0).For(128 * kMiB), CutSide::kHigh);
   EXPECT_EQ(Gap(64 * kMiB, 0).For(32 * kMiB), CutSide::kHigh);
   EXPECT_EQ(Gap(0, 64 * kMiB).For(32 * kMiB), CutSide::kLow);
   EXPECT_EQ(Gap(128 * kMiB, 128 * kMiB + 512).For(256 * kMiB), CutSide::kLow) << "neither end, so by size";
 }
 
-TEST(CutSide, GoesBySizeWhereNeitherEndSaysMore) {
+TEST(CutSide, DependsOnTheSizeWhereNeitherNeighbourDecides) {
   EXPECT_EQ(Gap(64 * kMiB, 0).For(512), CutSide::kLow);
   EXPECT_EQ(Gap(64 * kMiB, 0).For(kMiB), CutSide::kLow);
   EXPECT_EQ(Gap(64 * kMiB, 0).For(kMiB + 512), CutSide::kHigh);

@@ -91,7 +91,7 @@ TEST_F(SlackTest, WidensByAQuarterOfWhatMovedBeyondTheNeed) {
   Free(block);
 }
 
-TEST_F(SlackTest, IsNoneOfAGraphs) {
+TEST_F(SlackTest, DoesNotHoldForGraphs) {
   const Address block = Make(16 * kMiB);
   Free(block);
   EXPECT_EQ(engine_.GrowthFor(16 * kMiB, kOther, Reuse::kAnyStream)->bytes, 0u) << "it rather waits for the stream";

@@ -127,7 +127,7 @@ TEST_F(FreeIndexTest, TellsWhichBlocksItHolds) {
   EXPECT_DEATH(index_.Erase(block), "missing from the free index");
 }
 
-TEST_F(FreeIndexTest, GivesABlocksPlaceToWhatIsLeftOfIt) {
+TEST_F(FreeIndexTest, GivesTheRestOfABlockItsPlace) {
   Block* const block = Add(first_, 0, 4096);
   Block* const other = Add(first_, 8192, 3072);
   FreeRank was = FreeIndex::RankOf(*block);

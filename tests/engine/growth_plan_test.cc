@@ -156,7 +156,8 @@ TEST_F(FixedPlansOfOneSize, MakeTheSegmentsThatTheProgramAskedFor) {
   EXPECT_EQ(PlanFor(kKiB).steps[0].least_bytes, 4 * kMiB);
 }
 
-// Segments go only for a segment of at least their size: what is reserved never falls, so the pool stops growing.
+// The pool releases segments only for one of at least their size. So the reserved bytes never fall, and it stops
+// growing.
 TEST_F(FixedPlans, ComeToRestWhereStepsAreAlike) {
   const auto step = [&](uint64_t seed) {
     std::mt19937_64 random(seed);

@@ -25,7 +25,7 @@ std::vector<int64_t> Shape(const Heap& heap, SegmentIndex index) {
   return shape;
 }
 
-TEST(Heap, CutsWhatIsAskedForOffTheFront) {
+TEST(Heap, CutsARequestOffTheFrontOfABlock) {
   Heap heap(kAlignment, MergePolicy::kCompatible);
   const SegmentIndex segment = heap.AddSegment({kBase, 4096});
   Block* block = Take(heap, 1024);
@@ -186,7 +186,7 @@ TEST(Heap, KeepsItsBlocksWhenItMoves) {
   EXPECT_NE(Take(heap, 4096), nullptr);
 }
 
-TEST(HeapDeathTest, AbortsOnBrokenPromises) {
+TEST(HeapDeathTest, AbortsOnBrokenRequirements) {
   EXPECT_DEATH(Heap(48, MergePolicy::kCompatible), "power of two");
   Heap heap(kAlignment, MergePolicy::kCompatible);
   EXPECT_DEATH(heap.AddSegment({kBase + 1, 4096}), "alignment");
@@ -219,7 +219,7 @@ TEST(Heap, FindsWhatLiesInsideABlockOfALargeSegmentToo) {
   }
 }
 
-// Merging the lower neighbour first decides what the upper one meets.
+// A freed block merges with its lower neighbour first, which decides whether the upper one merges too.
 TEST(Heap, MergesTheLowerNeighbourBeforeTheUpperWhereUsesAreCompatible) {
   Heap heap(kAlignment, MergePolicy::kCompatible);
   heap.AddSegment({kBase, 3 * 1024});

@@ -141,7 +141,7 @@ TEST_P(OwnMemory, IsBookedAsWithWaits) {
   }
 }
 
-TEST_P(OwnMemory, IsNotAskedForWhatIsImpossible) {
+TEST_P(OwnMemory, RefusesImpossibleSizes) {
   CachingEngine engine(GetParam());
   engine.AddSegment({kBase, 64 * kMiB});
   for (const uint64_t bytes : {uint64_t{0}, UINT64_MAX - 1, UINT64_MAX}) {

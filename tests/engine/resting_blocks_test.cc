@@ -104,7 +104,7 @@ TEST_F(RestingBlocksTest, KeepSmallBlocksAwake) {
   EXPECT_EQ(resting(), 1u);
 }
 
-TEST_F(RestingBlocksTest, ServeOneRequestAndRestOn) {
+TEST_F(RestingBlocksTest, ServeOneRequestWhileTheOthersRestOn) {
   for (const Reuse reuse : {Reuse::kSameStream, Reuse::kAnyStream}) {
     Block* const small = Take(8);
     Block* const large = Take(16);
@@ -119,7 +119,7 @@ TEST_F(RestingBlocksTest, ServeOneRequestAndRestOn) {
   }
 }
 
-TEST_F(RestingBlocksTest, AreNoneOfAGraphsAndServeNoGraph) {
+TEST_F(RestingBlocksTest, AreNeverAGraphsAndServeNoGraph) {
   constexpr Part kGraph = 5;
   const Fit fit{8 * kMiB, kStream, Reuse::kSameStream, Space::kLarge, kGraph, kFit};
   Block* const block = Take(8);
@@ -170,7 +170,7 @@ TEST(PlacementHistory, OutdatesWhatWasPlacedAfterAFreedBlockAndNothingElse) {
   EXPECT_TRUE(history.IsCurrent(history.Note()));
 }
 
-// The right answer, while it need not forget.
+// A slow model of PlacementHistory that forgets nothing.
 class ExactHistory {
  public:
   Placement Note() {
@@ -343,7 +343,7 @@ TEST(SymmetricEngine, PlacesEquallyAfterAnyQuestionOfARank) {
 }
 
 // So many frees of older blocks that one more would make a history forget: each leaves a hole that fits nothing later.
-TEST(SymmetricEngine, PlacesAfterAnEpochBeganAsOneThatIsNew) {
+TEST(SymmetricEngine, PlacesInANewEpochLikeANewEngine) {
   SymmetricEngine fresh({}, FreeOrder::kOrdered);
   SymmetricEngine old({}, FreeOrder::kOrdered);
   const auto take = [](SymmetricEngine& engine, uint64_t bytes) {

@@ -1,5 +1,5 @@
-// Memory of streams that only a call which passes them can reach. Such a stream takes its own memory at once; others
-// after a fence or a wait.
+// Memory of streams that nobody promised: only a call that passes such a stream can reach it. The stream takes its own
+// memory at once; other streams take it after a fence or a wait.
 #include <gtest/gtest.h>
 
 #include "src/base/bytes.h"
@@ -81,7 +81,7 @@ TEST_F(Stranded, ServesOthersBehindAFence) {
   engine_.CheckInvariants();
 }
 
-TEST_F(Stranded, StaysSoWhereItWasFreedAfterTheFence) {
+TEST_F(Stranded, StaysStrandedWhereItWasFreedAfterTheFence) {
   const Address first = Serve(4 * kMiB, kMortal);
   const Address second = Serve(4 * kMiB, kMortal);
   Free(first);
@@ -92,7 +92,7 @@ TEST_F(Stranded, StaysSoWhereItWasFreedAfterTheFence) {
   EXPECT_FALSE(Serves(8 * kMiB, kPromised));
 }
 
-TEST_F(Stranded, IsEverybodysOnceTheDeviceWasWaitedFor) {
+TEST_F(Stranded, IsFreeForEverybodyAfterAWaitForTheDevice) {
   Free(Serve(8 * kMiB, kMortal));
   engine_.DeviceIdle(engine_.Now());
   EXPECT_TRUE(Serves(8 * kMiB, kPromised, Reuse::kIdle));

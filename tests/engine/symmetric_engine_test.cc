@@ -63,8 +63,8 @@ TEST(SymmetricEngine, DefersFreesUntilTheyAreApplied) {
   EXPECT_EQ(Ask(engine, 2 * kMiB)->address, address);
 }
 
-// A loss in lower precision, its copy, their gradients: the peak of a step, where the first is half of the others. The
-// same step with another batch must find as much room.
+// The peak of a training step: a loss in lower precision, its copy, and their gradients; the first is half as large as
+// the others. The same step with another batch must find as much room.
 TEST(SymmetricEngine, PlacesTheBlocksOfALossWithoutAHole) {
   SymmetricEngine engine({}, FreeOrder::kOrdered);
   engine.AddSegment({kBase, 1024 * kMiB});
