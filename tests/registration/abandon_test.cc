@@ -46,7 +46,7 @@ class Abandon : public SymmetricTest {
   }
 
   // One rank fails, and the others wait for it in NCCL until the deadline.
-  void ReserveInVain(uint64_t bytes) {
+  void ReserveUntilTheDeadline(uint64_t bytes) {
     const InjectedFault one({.call = "ncclCommWindowRegister", .result = ncclInternalError, .count = 1});
     const Statuses statuses = Reserve(bytes);
     EXPECT_TRUE(std::none_of(statuses.begin(), statuses.end(), [](const Status& status) { return status.ok(); }));
@@ -76,7 +76,7 @@ class Abandon : public SymmetricTest {
   std::vector<CUdeviceptr> memory_ = std::vector<CUdeviceptr>(8);
 };
 
-TEST_F(Abandon, GoesOnBesideAKernelThatWaitsForALostRankUntilTheAbort) {
+TEST_F(Abandon, EndsAtTheDeadlineBesideAKernelThatWaitsForALostRank) {
   AllowLeak("primary context");  // a thread still waits in it
   const std::vector<ncclComm_t> home = group().ConnectFrom(0);
   const std::vector<uint64_t> before = FreeMemories();
@@ -101,7 +101,7 @@ TEST_F(Abandon, GivesBackTheMemoryWhoseRegistrationNeverFinished) {
   const std::vector<uint64_t> before = FreeMemories();
   ExpectOk(CreateOver(home));
   ExpectOk(Reserve(2 * kMiB));
-  ReserveInVain(4 * kMiB);
+  ReserveUntilTheDeadline(4 * kMiB);
   EXPECT_EQ(FreeMemories()[0], before[0] - 6 * kMiB) << "nothing is unmapped under NCCL";
   ExpectOk(Run([&](Rank& rank) {
     Status status = GiveUp(rank, home);
@@ -117,7 +117,7 @@ TEST_F(Abandon, GivesThatMemoryBackInARehomeToo) {
   const std::vector<uint64_t> before = FreeMemories();
   ExpectOk(CreateOver(home));
   ExpectOk(Reserve(2 * kMiB));
-  ReserveInVain(4 * kMiB);
+  ReserveUntilTheDeadline(4 * kMiB);
   ExpectOk(Run([&](Rank& rank) {
     Status status = GiveUp(rank, home);
     return status.ok() ? PoolOf(rank).Rehome(other[static_cast<size_t>(rank.number)]) : status;

@@ -1,4 +1,4 @@
-// The verdict from all ranks' intents and outcomes. A channel in memory brings the other ranks' messages.
+// The verdict on all ranks' intents and outcomes. A channel in memory carries the messages.
 #include "src/registration/agreement.h"
 
 #include <gtest/gtest.h>
@@ -110,7 +110,7 @@ TEST(AgreementOnIntent, CombinesWhatRanksBring) {
   EXPECT_EQ(agreed->rank_with_least_memory, 1);
 }
 
-TEST(AgreementOnIntent, TakesTheExtremeOfAnyRank) {
+TEST(AgreementOnIntent, TakesTheLargestGranularityAndTheLeastMemoryOfAllRanks) {
   for (size_t extreme = 0; extreme < 3; ++extreme) {
     std::vector<Intent> intents(3, Reserving(4096));
     for (Intent& intent : intents) {
@@ -200,7 +200,7 @@ TEST(AgreementOnIntent, NamesTheRankWithOtherSegments) {
   ExpectDisagreement(intents, "ranks disagree on the pool's segments: rank 0: segment 0 next, rank 1: segment 4 next");
 }
 
-TEST(AgreementOnIntent, ARankThatJoinsHearsWhatTheOthersHave) {
+TEST(AgreementOnIntent, ARankThatJoinsLearnsTheSegmentsOfTheOthers) {
   std::vector<Intent> intents(3, Intent{.call = CollectiveCall::kCreate});
   intents[1].segments = {2 << 20, 4 << 20};
   intents[2].segments = {2 << 20};
@@ -275,7 +275,7 @@ TEST(AgreementOnIntent, NamesTheFirstDifferingCall) {
       {History(usual), History(usual), History(other)});
 }
 
-TEST(AgreementOnIntent, NamesTheCallThatOneRankMadeMore) {
+TEST(AgreementOnIntent, NamesTheExtraCallOfARank) {
   const std::vector<engine::SequenceEntry> usual = Allocating({1});
   const std::vector<engine::SequenceEntry> more = Allocating({1, 2});
   const std::string made_also = " also made allocate 2 bytes (call 1)";
@@ -294,14 +294,14 @@ TEST(AgreementOnIntent, SaysWhereTheDifferenceIsTooOldToName) {
                      {History(calls), History(calls)});
 }
 
-TEST(AgreementOnIntent, ADifferenceThatOneRankHasHeardOfIsHeardByAll) {
+TEST(AgreementOnIntent, ADifferenceThatOneRankKnowsReachesAll) {
   std::vector<Intent> intents(3, Reserving(4096));
   intents[1].divergence = Status(StatusCode::kDisagreement, "they differ");
   intents[2].call = CollectiveCall::kClose;  // its error adds nothing new
   ExpectDisagreement(intents, "they differ");
 }
 
-TEST(AgreementOnIntent, ACloseEndsADivergedPoolWhereAllHaveHeardOfIt) {
+TEST(AgreementOnIntent, ACloseEndsADivergedPoolWhereAllRanksKnow) {
   std::vector<Intent> intents(2, Intent{.call = CollectiveCall::kClose, .sequence_count = 7});
   intents[0].sequence_count = 8;
   intents[0].divergence = Status(StatusCode::kDisagreement, "they differ");
@@ -314,7 +314,7 @@ TEST(AgreementOnIntent, ACloseEndsADivergedPoolWhereAllHaveHeardOfIt) {
   EXPECT_EQ(Agree(intents).status().message(), "rank 1 cannot close: a live block");
 }
 
-TEST(AgreementOnIntent, SaysThatItTellsADifferenceOfTheSequences) {
+TEST(AgreementOnIntent, MarksAFailureAsADifferenceOfTheSequences) {
   for (const bool heard_before : {false, true}) {
     ForEachRank(2, [&](AgreementChannel& channel) {
       Intent mine = Reserving(4096);
@@ -342,7 +342,7 @@ TEST(AgreementOnIntent, RefusesUnreadableMessages) {
   });
 }
 
-TEST(AgreementOnIntent, ARefusalIsHeardByAll) {
+TEST(AgreementOnIntent, ARefusalReachesAllRanks) {
   ForEachRank(2, [](AgreementChannel& channel) {
     Intent mine{.call = CollectiveCall::kCreate};
     if (channel.rank() == 1) mine.readiness = Status(StatusCode::kInvalidArgument, "no device 9");

@@ -20,7 +20,7 @@ class BusyPeer : public SymmetricTest {
   std::vector<CUdeviceptr> memory_ = std::vector<CUdeviceptr>(8);
 };
 
-TEST_F(BusyPeer, IsAnErrorOfARevokePastTheDeadline) {
+TEST_F(BusyPeer, FailsARevokeAtTheDeadline) {
   COMMPOOL_REQUIRE_EMULATOR("NCCL's first collective connects the ranks, so those on time wait on the host");
   AllowLeak("primary context");  // the peer's: a thread still waits in it
   PoolConfiguration configuration;

@@ -73,7 +73,7 @@ TEST_F(SeveralInACall, SendAsManyMessagesAsOnePool) {
   EXPECT_EQ(together, alone);
 }
 
-TEST_F(SeveralInACall, HearWhatFollowsForEachOfThem) {
+TEST_F(SeveralInACall, GetADecisionForEachOfThem) {
   Open(2, 3);
   ForEachRank(2, [&](int rank) {
     const Agreement agreement = Call(rank, {0, 1, 2}, [](size_t pool, Intent& intent) { intent.freed = {pool}; });
@@ -164,7 +164,7 @@ TEST_F(SeveralInACall, HearOfARankThatDiedInTheRoundAndEverAfter) {
 }
 
 // A rank that gave up is out of step with every pool of the call; the others see that for each pool.
-TEST_F(SeveralInACall, AreAllOutOfStepWhereARankGaveTheirRoundUp) {
+TEST_F(SeveralInACall, AreAllOutOfStepWhereARankGaveUpTheirRound) {
   Open(2, 2, kShort);
   const Status gave_up = Call(1, {0, 1}).status;
   EXPECT_EQ(gave_up.code(), StatusCode::kDeadlineExceeded);

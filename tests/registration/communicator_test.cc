@@ -65,7 +65,7 @@ TEST_F(Communicators, AreAwaitedNoLongerThanTheDeadline) {
                 StatusCode::kDeadlineExceeded, "ncclCommWindowRegister did not finish within 20 ms");
 }
 
-TEST_F(Communicators, AreAwaitedNoLongerThanALostRankIsUnknown) {
+TEST_F(Communicators, AreAwaitedUntilARankIsKnownToBeLost) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
   RankGroup group(1);
   Communicator communicator = DescribeCommunicator(driver(), group[0].communicator).value();

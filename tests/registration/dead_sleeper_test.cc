@@ -139,7 +139,7 @@ class Life {
   }
 }
 
-TEST(DeadSleeper, CostsTheOthersNothing) {
+TEST(DeadSleeper, LetsTheOtherRanksEndInOrder) {
   for (const Death& death : Deaths()) {
     const std::vector<int> states =
         RunForkedRanks(kRanks, [&](int number, const Pipe& pipe_of_id) { LiveAsRank(number, pipe_of_id, death); });

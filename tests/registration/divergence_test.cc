@@ -95,7 +95,7 @@ TEST(SequenceComparison, ARankThatHasGoneIsComparedNoMore) {
   EXPECT_EQ(comparison.Add(2, kUsual), std::nullopt);
 }
 
-TEST(SequenceComparison, KeepsWhatSomebodyHasNotPublishedYet) {
+TEST(SequenceComparison, KeepsCallsThatARankHasNotPublishedYet) {
   SequenceComparison comparison(3);
   comparison.Add(0, kUsual);
   comparison.Add(1, Part(kUsual, 0, 4));

@@ -1,4 +1,4 @@
-// What ranks tell each other about communicators, and the verdict. Without a driver.
+// Ranks tell each other about their communicators, and get a verdict. The tests need no driver.
 #include "src/registration/domain.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ TEST(Domain, ClaimsSurviveTheWire) {
   EXPECT_FALSE(decoded->pools.back().claim.passed);
 }
 
-TEST(Domain, ClaimsThatCannotBeNameTheRank) {
+TEST(Domain, ImpossibleClaimsNameTheirRank) {
   for (const DomainClaim& claim : {New(2, 2), New(-1, 2)}) {
     const std::string bytes = Encode(CallIntents{{{.claim = claim}}});
     ExpectDisagreement(Decode<CallIntents>(bytes, 1).status(), "rank 1 sent an unreadable intent");
@@ -121,7 +121,7 @@ TEST(Domain, ARegistrationThatOnlySomeAbandonedIsNamed) {
   EXPECT_TRUE(table.CheckHeld({Holding({}), Holding({}), Holding({})}).ok());
 }
 
-TEST(Domain, OfManyRanksTheFirstAreNamed) {
+TEST(Domain, NamesTheFirstOfManyRanks) {
   for (const int ranks : {17, 18}) {
     DomainTable table(ranks);
     table.AddHome();
@@ -132,7 +132,7 @@ TEST(Domain, OfManyRanksTheFirstAreNamed) {
   }
 }
 
-TEST(Domain, ADeregistrationIsOfAllThatHaveIt) {
+TEST(Domain, ADeregistrationNeedsAllRanksThatHoldTheCommunicator) {
   DomainTable table(3);
   table.Add({{0, 2}});
   EXPECT_TRUE(table.CheckPassedByHolders({Holding({1}, Known(1)), Null(), Holding({1}, Known(1))}).ok());
@@ -141,7 +141,7 @@ TEST(Domain, ADeregistrationIsOfAllThatHaveIt) {
   ExpectDisagreement(table.CheckPassedByHolders({Holding({1}, Known(1)), Null(), Holding({1})}), "rank 2 passed null");
 }
 
-TEST(Domain, ARegisterThatGoesWrongNamesWhoPassedWhat) {
+TEST(Domain, AFailedRegisterNamesWhatEachRankPassed) {
   const DomainTable table(4);
   // Ranks 0 and 1 have one communicator, 2 and 3 another; rank 2 first names a third one, which it leads.
   ExpectDisagreement(
@@ -150,7 +150,7 @@ TEST(Domain, ARegisterThatGoesWrongNamesWhoPassedWhat) {
       "1. One of ranks 0, 1, 2 passed another than its members did");
 }
 
-TEST(Domain, WhatAllPassedIsSummed) {
+TEST(Domain, FindingsCountTheClaimsOfAllRanks) {
   const Findings none = FindingsOf({Null(), Known(3)});
   EXPECT_FALSE(none.any_new);
   EXPECT_FALSE(none.home);
@@ -189,7 +189,7 @@ TEST(Meeting, OnlyTheLeaderSendsTheMembers) {
   EXPECT_LT(SentBy(1, all, 100).size(), 80u);
 }
 
-TEST(Meeting, ARankThatWaitedInVainIsADisagreement) {
+TEST(Meeting, ARankThatMetNobodyIsADisagreement) {
   ExpectDisagreement(NumberOf(1, {Status(StatusCode::kDeadlineExceeded, "nobody came"), Members{}}).status(),
                      "failed on rank 0: nobody came");
   EXPECT_EQ(NumberOf(0, {Status(StatusCode::kCommunicatorError, "lost"), Members{}}).status().code(),

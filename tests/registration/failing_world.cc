@@ -165,7 +165,7 @@ Status RegisterBoth(World& world) {
 Status ReserveBoth(World& world) { return ReservePools(world.runtime(), world.both(), kHalf); }
 Status Register(World& world) { return world.pool().RegisterWith(world.second()); }
 
-// One after the other, until one fails.
+// Makes the steps one after the other, until one fails.
 template <Status (*... parts)(World&)>
 Status Do(World& world) {
   Status status;

@@ -78,7 +78,7 @@ TEST_F(Streams, DeliverWhatWasSentBeforeSendingEnded) {
   EXPECT_FALSE(far_->ended().empty());
 }
 
-TEST_F(Streams, RefuseWhatIsNoFrame) {
+TEST_F(Streams, RefuseBytesThatAreNoFrame) {
   const std::string stranger(64, '\xff');
   ASSERT_EQ(send(near_->descriptor(), stranger.data(), stranger.size(), 0), 64);
   EXPECT_TRUE(far_->ReceiveSome().empty());

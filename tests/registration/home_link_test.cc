@@ -1,4 +1,4 @@
-// Home links; threads stand for ranks: how links open, which ranks are lost, what links transport.
+// Home links open, carry messages, and notice lost ranks. Threads stand for ranks.
 #include "src/registration/home_link.h"
 
 #include <atomic>
@@ -24,7 +24,7 @@ TEST_F(HomeLinks, NameTheRanksThatNeverConnectOnEveryRankThatDid) {
   });
 }
 
-TEST_F(HomeLinks, LetRankZeroSayWhoIsMissingBeforeItCountsAsSilent) {
+TEST_F(HomeLinks, LetRankZeroNameMissingRanksBeforeItCountsAsSilent) {
   ForEachRank(2, [&](int rank) {  // rank 2 does not come
     // Rank 1 has waited for its whole deadline when rank 0 gives up.
     Result<std::shared_ptr<HomeLink>> link = Open(rank, 3, std::chrono::milliseconds(rank == 0 ? 1400 : 1000));
@@ -60,7 +60,7 @@ TEST_F(HomeLinks, CountARankThatIsSilentAsLost) {
 }
 
 // As if all processes of a host were stopped for a while, and one continued first.
-TEST_F(HomeLinks, HoldNobodySilentWhileTheyDidNotListenThemselves) {
+TEST_F(HomeLinks, CountNoSilenceWhileTheyDidNotListen) {
   const Links links = OpenAll(2, kShort);
   std::promise<void> stopped;
   std::promise<void> go_on;

@@ -17,15 +17,15 @@ std::vector<Introduction> Of(const std::vector<uint64_t>& hosts, const char* add
   return all;
 }
 
-TEST(CheckReach, LoopbackDoesForRanksOfOneHost) {
+TEST(CheckReach, AcceptsLoopbackForRanksOfOneHost) {
   EXPECT_TRUE(CheckReach(Of({7, 7, 7}, "127.0.0.1:4000", "no interface fits")).ok());
 }
 
-TEST(CheckReach, AnAddressThatOthersReachDoesForEveryHost) {
+TEST(CheckReach, AcceptsRanksOfEveryHostAtAnAddressThatOthersReach) {
   EXPECT_TRUE(CheckReach(Of({7, 8, 9}, "10.77.0.1:4000", "")).ok());
 }
 
-TEST(CheckReach, LoopbackIsRefusedForRanksOfOtherHostsWithTheReasonAndTheAdvice) {
+TEST(CheckReach, RefusesLoopbackForRanksOfOtherHostsWithTheReasonAndTheAdvice) {
   const Status status = CheckReach(Of({7, 7, 8, 9}, "127.0.0.1:4000", "no interface fits"));
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   for (const char* part : {"127.0.0.1:4000", "ranks 2, 3 run elsewhere", "no interface fits", "COMMPOOL_INTERFACE"}) {

@@ -23,7 +23,7 @@ TEST_F(LateRank, IsNamedAndThePoolStaysBroken) {
   ExpectFailure(ReserveWithoutTheLast(), StatusCode::kDeadlineExceeded, "rank " + std::to_string(last()) + ": ");
   EXPECT_EQ(ReservedBytes(0), 0u);
   ExpectFailure(PoolOf(group()[0]).Close(), StatusCode::kDeadlineExceeded, "the channel failed before");
-  DestroyPools();  // it holds nothing
+  DestroyPools();  // the pool holds nothing
 }
 
 // A call after the communicator's end releases what the all-gather used.

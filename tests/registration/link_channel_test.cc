@@ -1,4 +1,4 @@
-// Rounds over a home link; threads stand for ranks: who decides, who is named, who is bound by the verdict.
+// Rounds over a home link: rank 0 decides, names missing ranks, and must keep its decision. Threads stand for ranks.
 #include "src/registration/link_channel.h"
 
 #include <condition_variable>
@@ -57,7 +57,7 @@ TEST_F(LinkChannels, OfTwoPoolsShareALinkOnThreadsOfTheirOwn) {
   });
 }
 
-TEST_F(LinkChannels, HearWhatCameBeforeTheyWereOpened) {
+TEST_F(LinkChannels, GetMessagesThatCameBeforeTheyWereOpened) {
   const Links links = OpenAll(2);
   std::thread early([&] {
     LinkChannel channel(links[1], 7, kLong);
@@ -122,7 +122,7 @@ TEST_F(LinkChannels, StayBrokenAfterAFailure) {
 // After each of these steps the ranks would differ if rank 0 alone failed.
 class BoundRankZero : public LinkTest, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(BoundRankZero, ActsByADecisionThatOneRankMissesAndTellsInTheNextRound) {
+TEST_P(BoundRankZero, KeepsADecisionThatOneRankMissesAndTellsInTheNextRound) {
   const Links links = OpenAll(3);
   const Channels channels = ChannelsOf(links);
   links[0]->StopWatching();  // nobody may notice before the decision is sent

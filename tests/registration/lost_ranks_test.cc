@@ -36,7 +36,7 @@ TEST(LostRanks, CallEachListenerOnceAfterALoss) {
   lost.CallListeners();
   lost.CallListeners();
   EXPECT_EQ(heard, std::vector<int>{3});
-  lost.AddListener([&](int rank) { heard.push_back(10 + rank); });  // hears of it in the next call
+  lost.AddListener([&](int rank) { heard.push_back(10 + rank); });  // called by the next CallListeners
   lost.CallListeners();
   EXPECT_EQ(heard, (std::vector<int>{3, 13}));
 }

@@ -1,4 +1,4 @@
-// Whether NVLink multicast can serve a range, and each reason why not.
+// NVLink multicast can serve a range, or not for one of these reasons.
 #include "src/pool/nvls_eligibility.h"
 
 #include "tests/registration/symmetric_fixture.h"

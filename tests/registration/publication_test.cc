@@ -1,4 +1,4 @@
-// Symmetric pools publish in the background: ranks with different calls hear of that without a collective call.
+// Symmetric pools publish in the background: ranks that made different calls learn it without a collective call.
 #include <chrono>
 #include <thread>
 

@@ -111,7 +111,7 @@ TEST_F(Publishers, ThatDieAreComparedNoMore) {
   for (const size_t rank : {0, 2}) EXPECT_EQ(Heard(ranks_[rank]), SequencesDiffer(difference).message());
 }
 
-TEST_F(Publishers, GoOnWithoutRankZeroAndSayNothing) {
+TEST_F(Publishers, ContinueSilentlyWithoutRankZero) {
   Start(2);
   ranks_[0].publisher.reset();
   for (uint64_t call = 0; call < 2 * Publisher::kMostOffered; ++call) ranks_[1].Allocate(call + 1);

@@ -1,4 +1,4 @@
-// COMMPOOL_CONF is wrong on one rank: it opens nothing there, and the other ranks hear the reason instead of waiting.
+// COMMPOOL_CONF is wrong on one rank: it opens nothing there, and the other ranks get the reason instead of waiting.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -35,7 +35,7 @@ constexpr int kRanks = 2;
   _exit(::testing::Test::HasFailure() ? 1 : 0);
 }
 
-TEST(ARefusedConfiguration, IsHeardOfByAllRanks) {
+TEST(ARefusedConfiguration, IsToldToAllRanks) {
   for (const int state : RunForkedRanks(kRanks, LiveAsRank)) EXPECT_TRUE(EndedWell(state)) << state;
 }
 

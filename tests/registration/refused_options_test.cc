@@ -49,7 +49,7 @@ class RefusedOptions : public DriverTest {
   std::optional<RankGroup> group_;
 };
 
-TEST_F(RefusedOptions, AreHeardOfByAllRanks) {
+TEST_F(RefusedOptions, AreToldToAllRanks) {
   ExpectFailure(Create([](commpool_pool_options& options) { options.alignment_bytes = 3; }),
                 StatusCode::kInvalidArgument, "rank 1 cannot create: pool options: alignment_bytes 3");
   ExpectFailure(Create([](commpool_pool_options& options) { options.deadline_ms = 0; }), StatusCode::kInvalidArgument,
@@ -58,7 +58,7 @@ TEST_F(RefusedOptions, AreHeardOfByAllRanks) {
                 StatusCode::kInvalidArgument, "rank 1 cannot create: pool options: mode EXPANDABLE");
 }
 
-TEST_F(RefusedOptions, AreHeardOfWhicheverTheyAre) {
+TEST_F(RefusedOptions, AreToldWhicheverOptionIsWrong) {
   using Options = commpool_pool_options;
   const std::vector<std::pair<const char*, std::function<void(Options&)>>> refused = {
       {"device -1", [](Options& options) { options.device = -1; }},
@@ -93,7 +93,7 @@ TEST_F(RefusedOptions, AreHeardOfWhicheverTheyAre) {
 }
 
 // One thread owns two ranks.
-TEST_F(RefusedOptions, OfOneOfSeveralPoolsAreHeardOfByAll) {
+TEST_F(RefusedOptions, OfOneOfSeveralPoolsAreToldToAllRanks) {
   COMMPOOL_REQUIRE_DEVICES(3);
   RankGroup three(3);
   const auto options_of = [&](int number) {
@@ -122,7 +122,7 @@ TEST_F(RefusedOptions, OfOneOfSeveralPoolsAreHeardOfByAll) {
 }
 
 // One rank made its communicator on another device than the pool's.
-TEST_F(RefusedOptions, OfARehomeAreHeardOfToo) {
+TEST_F(RefusedOptions, AreToldInARehomeToo) {
   COMMPOOL_REQUIRE_DEVICES(3);
   std::array<commpool_pool, 2> pools{};
   std::array<ncclComm_t, 2> others{};
@@ -156,7 +156,7 @@ TEST_F(RefusedOptions, OfARehomeAreHeardOfToo) {
 }
 
 // One rank passes a wrong number for sleep.
-TEST_F(RefusedOptions, OfASleepAreHeardOfToo) {
+TEST_F(RefusedOptions, AreToldInASleepToo) {
   std::array<commpool_pool, 2> pools{};
   ExpectOk(group_->Run([&](Rank& rank) {
     commpool_pool_options options;
@@ -180,7 +180,7 @@ TEST_F(RefusedOptions, OfASleepAreHeardOfToo) {
   ExpectOk(on_each([](const Rank&, commpool_pool pool) { return commpool_pool_destroy(pool); }));
 }
 
-TEST_F(RefusedOptions, OfANullOutputAreHeardOfToo) {
+TEST_F(RefusedOptions, AreToldForANullOutputToo) {
   ExpectFailure(Create([](commpool_pool_options&) {}, 0), StatusCode::kInvalidArgument, "rank 0 cannot create: ");
 }
 

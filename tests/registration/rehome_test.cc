@@ -80,7 +80,7 @@ class Rehome : public SymmetricTest {
   }
 };
 
-TEST_F(Rehome, TheRanksThatAreLeftGoOnWithTheirMemory) {
+TEST_F(Rehome, TheRemainingRanksKeepTheirMemory) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
   const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
@@ -105,7 +105,7 @@ TEST_F(Rehome, ARankThatJoinsMakesTheSegmentsThatTheOthersKeep) {
   ExpectOk(Reserve(4 * kMiB));
   ExpectOk(Reserve(6 * kMiB));
   Free(blocks);
-  ExpectOk(Trim(10 * kMiB));  // the remaining numbers have a gap, or end earlier
+  ExpectOk(Trim(10 * kMiB));  // now the numbers of the segments have a gap, or end earlier
   LeaveAll();
   ExpectOk({PoolOf(group()[0]).Close()});
   Connect(0);
@@ -270,7 +270,7 @@ TEST_F(Rehome, APoolThatSleepsMayBeClosedByEachRankForItself) {
   Connect(0);  // needed at the fixture's end
 }
 
-TEST_F(Rehome, ARankThatCannotMakeTheSegmentsFailsOnAllAndLeavesThemTheirs) {
+TEST_F(Rehome, ARankThatCannotMakeTheSegmentsFailsAllRanksAndTheyKeepTheirs) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
   LeaveAll();
@@ -290,7 +290,7 @@ TEST_F(Rehome, ARankThatCannotMakeTheSegmentsFailsOnAllAndLeavesThemTheirs) {
   }
 }
 
-TEST_F(Rehome, TheNewHomeIsAskedAboutACloseAndIsLeftAsTheFirst) {
+TEST_F(Rehome, TheNewHomeTakesPartInACloseAndIsLeftLikeTheFirst) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
   LeaveAll();
@@ -307,7 +307,7 @@ TEST_F(Rehome, TheNewHomeIsAskedAboutACloseAndIsLeftAsTheFirst) {
   for (int number = 0; number <= last(); ++number) ExpectOk({PoolOf(group()[number]).Close()});
 }
 
-// All ranks left home. If no way leads to the next home there is none, and each rank ends alone.
+// All ranks left home. If they cannot reach a next home, the pool has none, and each rank closes it alone.
 TEST_F(Rehome, APoolThatFoundNoNewHomeIsClosedAlone) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));

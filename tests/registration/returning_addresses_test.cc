@@ -1,4 +1,4 @@
-// A pool's new segment lies where an old one was: nothing that held for the old one holds for it.
+// A pool's new segment lies where an old one was. Registrations and graphs of the old one do not count for the new one.
 #include "tests/pool/announced_capture.h"
 #include "tests/registration/fixed_fixture.h"
 

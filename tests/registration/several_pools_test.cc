@@ -1,4 +1,5 @@
-// Several symmetric pools of each rank in one call: they need the rounds of one, and all go or none.
+// Several symmetric pools of each rank in one call: they need as many rounds as one pool, and the call succeeds for all
+// or none.
 #include <barrier>
 #include <cstring>
 #include <map>
@@ -180,7 +181,7 @@ TEST_F(SeveralPools, HaveEqualOffsetsAndTheirOwnFrees) {
   EXPECT_EQ(reclaimed, (std::vector<uint64_t>{ranks * kMiB, 2 * ranks * kMiB, 3 * ranks * kMiB}));
 }
 
-TEST_F(SeveralPools, GetNothingWhereOneOfThemFindsNoMemoryOnOneRank) {
+TEST_F(SeveralPools, GetNoMemoryWhereOneOfThemFindsNoneOnOneRank) {
   ExpectOk(CreatePools(kThree));
   ExpectOk(ReserveTogether(kThree));
   Account(last()).SetLimit(Account(last()).taken() + 6 * kMiB);  // room for the first pool's segment

@@ -1,4 +1,4 @@
-// Ranks made different calls: verify() names the first one, the pool serves no more, and close() ends it.
+// Ranks made different calls: verify() names the first difference, the pool serves no more, and close() ends it.
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -61,7 +61,7 @@ TEST_F(SymmetricDivergence, VerifyNamesTheFirstDifferingCallAndTheRanks) {
   FreeBlocks();
 }
 
-TEST_F(SymmetricDivergence, NothingIsServedAfterIt) {
+TEST_F(SymmetricDivergence, EndsAllocations) {
   ExpectOk(Create());
   ExpectOk(Reserve(4 * kMiB));
   Diverge();
@@ -74,7 +74,7 @@ TEST_F(SymmetricDivergence, NothingIsServedAfterIt) {
   FreeBlocks();
 }
 
-TEST_F(SymmetricDivergence, CloseEndsThePoolOnceEveryRankHasHeardOfIt) {
+TEST_F(SymmetricDivergence, CloseEndsThePoolOnceEveryRankKnows) {
   ExpectOk(Create());
   ExpectOk(Reserve(4 * kMiB));
   Diverge();

@@ -1,4 +1,4 @@
-// A symmetric pool's call fails on one rank, or differs between ranks: all go or none.
+// A symmetric pool's call fails on one rank, or differs between ranks: then it fails on all ranks.
 #include <algorithm>
 
 #include "tests/registration/symmetric_fixture.h"

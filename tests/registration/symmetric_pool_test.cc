@@ -113,7 +113,7 @@ TEST_F(SymmetricPoolLife, ABlockThatOneRankKeepsIsReusedByNone) {
   Free(again);
 }
 
-TEST_F(SymmetricPoolLife, APairOfItsOwnStreamAsksTheDriverForNothing) {
+TEST_F(SymmetricPoolLife, APairOnOneStreamMakesNoDriverCall) {
   COMMPOOL_REQUIRE_EMULATOR("it counts the driver's calls");
   ExpectOk(
       Create([](const Rank&, PoolConfiguration& configuration) { configuration.frees = engine::FreeOrder::kOrdered; }));

@@ -9,7 +9,7 @@ class SymmetricRegistration : public SymmetricTest {
   void SetUp() override {
     SymmetricTest::SetUp();
     if (IsSkipped()) return;
-    second_ = group().ConnectFrom(1);  // rank 0 is none of it
+    second_ = group().ConnectFrom(1);  // without rank 0
   }
   void TearDown() override {
     if (!second_.empty()) group().Destroy(second_);

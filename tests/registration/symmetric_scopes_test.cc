@@ -72,7 +72,7 @@ TEST_F(SymmetricScopes, AFullPoolHandsOnTheSameRequestsOnEveryRank) {
 }
 
 // Rank 0's fixed pool is smaller than the others': what it hands on must not move the symmetric pool's blocks.
-TEST_F(SymmetricScopes, RequestsThatAFixedPoolHandsOnPassSymmetricPoolsBy) {
+TEST_F(SymmetricScopes, RequestsThatAFixedPoolHandsOnSkipSymmetricPools) {
   ExpectOk(Create());
   ExpectOk(Reserve(8 * kMiB));
   std::vector<std::string> orders(static_cast<size_t>(last() + 1));

@@ -1,4 +1,4 @@
-// Symmetric pools that sleep and wake: all ranks or none; windows end and are made anew.
+// Symmetric pools sleep and wake on all ranks or on none. Windows end, and come back in a wake.
 #include <algorithm>
 #include <array>
 
@@ -155,7 +155,7 @@ TEST_F(SymmetricSleep, NamesARankThatNeverComesToWake) {
   ExpectFailure(statuses, StatusCode::kDeadlineExceeded, "rank " + std::to_string(last()) + ": ");
   ExpectFailure(statuses, StatusCode::kDeadlineExceeded, "wake");
   ExpectAllAsleep();
-  // The way on is that after a loss.
+  // The ranks continue as after a loss.
   ExpectOk(
       Run([&](Rank& rank) { return PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive); }));
   ExpectOk(Close());
@@ -217,7 +217,7 @@ TEST_F(SymmetricSleep, WaitsForGraphsOfAnyRank) {
   for (int rank = 0; rank <= last(); ++rank) captures[static_cast<size_t>(rank)].DestroyGraph();
 }
 
-// Nobody announces the capture, as with torch.cuda.graph: symmetric kernels go by their windows' places alone.
+// Nobody announces the capture, as with torch.cuda.graph. Symmetric kernels depend only on the places of their windows.
 TEST_F(SymmetricSleep, GraphsOfSymmetricKernelsAreRightAfterEachSleep) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));

@@ -25,7 +25,7 @@ class SymmetricStreams : public SymmetricTest {
   }
 };
 
-TEST_F(SymmetricStreams, ThatDiedLeaveTheirMemoryToAReclaimThatWaits) {
+TEST_F(SymmetricStreams, ThatDiedGiveTheirMemoryInAReclaimThatWaits) {
   ExpectOk(Create(MayDie));
   ExpectOk(Reserve(2 * kMiB));
   for (int step = 0; step < 5; ++step) {

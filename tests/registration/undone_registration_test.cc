@@ -1,5 +1,5 @@
-// A reserve whose registration fails on one rank, and is not undone on another: no rank gives its memory back, for
-// peers may still reach it through the window that stayed.
+// A reserve fails in the registration on one rank, and another rank cannot undo its own. Then no rank gives its memory
+// back, because peers may still reach it through the window that stayed.
 #include <algorithm>
 
 #include "tests/registration/symmetric_fixture.h"
@@ -67,7 +67,8 @@ TEST_F(UndoneRegistration, KeepsTheMemoryOfAllRanksWhereOneHasNot) {
   }
   const std::vector<size_t> before = MemoryLeft();
   {
-    // The last rank undoes its own before the others hear of its failure: the second to undo is one of them.
+    // The last rank undoes its registration before the others learn of its failure. So the second undo is one of
+    // theirs.
     const InjectedFault second({.call = "ncclCommWindowDeregister", .result = ncclInternalError, .skip = 1});
     ExpectFailure(ReserveWhereTheLastRankFails(), StatusCode::kCommunicatorError,
                   "registering a segment of 2 MiB failed on rank " + std::to_string(last()));
@@ -76,7 +77,7 @@ TEST_F(UndoneRegistration, KeepsTheMemoryOfAllRanksWhereOneHasNot) {
   for (size_t rank = 0; rank < before.size(); ++rank) EXPECT_EQ(before[rank] - after[rank], kBytes) << "rank " << rank;
   EXPECT_TRUE(EmulatorReports().empty()) << "nothing that is registered was unmapped";
   EXPECT_EQ(ReservedBytes(0), 0u) << "no block is ever served from it";
-  ExpectOk(Reserve(kBytes));  // the pool goes on
+  ExpectOk(Reserve(kBytes));  // the pool still works
   EndAlone();
   ExpectOk(Close());
   const std::vector<size_t> closed = MemoryLeft();

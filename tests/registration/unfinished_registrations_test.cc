@@ -1,5 +1,5 @@
-// What NCCL may still make of segments, and what it keeps for good. NCCL is a few functions here, the communicators are
-// numbers.
+// Registrations that NCCL has not finished, and memory that it keeps for good. Here NCCL is a few functions, and
+// communicators are numbers.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -11,7 +11,8 @@ namespace {
 
 constexpr uint64_t kDeadlineMs = 1;
 
-// Of the NCCL of this test: whether its communicators go on, and the addresses of the windows that it has ended.
+// The state of this test's NCCL: whether its communicators are still busy, and the addresses of the windows that it has
+// ended.
 bool busy = false;
 std::vector<uintptr_t> ended;
 
@@ -57,7 +58,7 @@ class Registrations : public ::testing::Test {
     return RegistrationSet(driver, kind, kDeadlineMs, windows_);
   }
   // Begins registrations that NCCL does not finish.
-  static void AddInVain(RegistrationSet& set, const Communicator& communicator, uint32_t segment) {
+  static void AddUnfinished(RegistrationSet& set, const Communicator& communicator, uint32_t segment) {
     busy = true;
     EXPECT_EQ(set.Add(communicator, {Segment(segment)}).code(), StatusCode::kDeadlineExceeded);
     busy = false;
@@ -73,7 +74,7 @@ TEST_F(UnfinishedRegistrations, KeepASegmentUntilTheyAreEnded) {
   const Driver driver = OfNccl(22809);
   RegistrationSet set = SetOf(driver);
   EXPECT_TRUE(set.DeregisterSegment(3).ok());
-  AddInVain(set, Numbered(1), 3);
+  AddUnfinished(set, Numbered(1), 3);
   const Status status = set.DeregisterSegment(3);
   EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_NE(status.message().find("of segment 3: abandon"), std::string::npos) << status.message();
@@ -89,8 +90,8 @@ TEST_F(UnfinishedRegistrations, AreEndedOfOneCommunicatorInTheOrderInWhichTheyCa
   const Driver driver = OfNccl(22809);
   RegistrationSet set = SetOf(driver);
   for (const uint32_t segment : {5, 2, 9}) {
-    AddInVain(set, Numbered(1), segment);
-    AddInVain(set, Numbered(2), segment);
+    AddUnfinished(set, Numbered(1), segment);
+    AddUnfinished(set, Numbered(2), segment);
   }
   const std::vector<uintptr_t> in_order = {Segment(5).address, Segment(2).address, Segment(9).address};
   EXPECT_TRUE(set.EndUnfinished(Numbered(1).handle, kDeadlineMs).ok());

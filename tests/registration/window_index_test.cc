@@ -56,7 +56,7 @@ TEST(WindowIndex, TellsTheCommunicatorsOfOneSegmentApart) {
   EXPECT_TRUE(index.Find(CommunicatorOf(3), kBase));
 }
 
-TEST(WindowIndex, RemovesOnlyWhatIsThere) {
+TEST(WindowIndex, RemovesOnlyWindowsThatItHas) {
   WindowIndex index;
   index.Add(MakeWindow(1, kBase, 2 * kPage));
   index.Remove(CommunicatorOf(1), kBase + kPage);

@@ -1,4 +1,4 @@
-// What ranks say survives the wire; what another build said, or what came cut or damaged, is an error.
+// Messages of ranks survive the wire. A message of another build, and one that was cut or damaged, is an error.
 #include "src/registration/wire.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct Leg {
   friend bool operator==(const Leg&, const Leg&) = default;
 };
 
-// Each kind of field there is. A field stands here, and in its list.
+// One field of each kind. Each is also in the list of fields.
 struct Beast {
   static constexpr const char* kName = "beast";
   uint64_t number = 0;
@@ -37,7 +37,7 @@ struct Beast {
   }
 };
 
-// The same one in a build that knows one field more, or less.
+// The same message in a build that knows one field more, or one less.
 struct BeastWithWings : Beast {
   uint64_t wings = 2;
   static constexpr auto Fields() { return std::tuple_cat(Beast::Fields(), std::tuple(&BeastWithWings::wings)); }
@@ -127,7 +127,7 @@ TEST(Wire, RefusesValuesThatAFieldCannotHave) {
   EXPECT_FALSE(reader.complete());
 }
 
-TEST(Wire, DoesNotBelieveACountBeyondTheEnd) {
+TEST(Wire, RefusesACountBeyondTheEnd) {
   WireWriter writer;
   writer.Write(UINT64_MAX);
   const std::string bytes = writer.Take();
@@ -143,7 +143,7 @@ TEST(Wire, DoesNotBelieveACountBeyondTheEnd) {
   EXPECT_EQ(text, "");
 }
 
-// Every message there is, with something in each.
+// Every message of the library, with some contents.
 template <typename Message>
 void ExpectNothingButItself(const Message& message) {
   const std::string bytes = Encode(message);
@@ -179,7 +179,8 @@ TEST(EveryMessage, CutLongerOrWithOneBitFlippedIsRefused) {
   ExpectNothingButItself(PublishedDifference{"rank 0 made free of block 1"});
 }
 
-// Whoever computes the checksum right may still send anything: it is read or refused, and nothing else happens.
+// A sender may compute the right checksum over any contents. The message is then read or refused, and nothing else
+// happens.
 TEST(EveryMessage, OfRandomContentsIsReadOrRefused) {
   std::mt19937_64 random(7);
   for (int turn = 0; turn < 20000; ++turn) {
