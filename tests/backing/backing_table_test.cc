@@ -26,7 +26,7 @@ TEST(BackingTable, FindsEachRowByNumberAndByName) {
   EXPECT_EQ(names.size(), AllBackings().size()) << "no two share a name";
 }
 
-TEST(BackingTable, FindsNothingThatIsNotThere) {
+TEST(BackingTable, HasNoRowForAnUnknownBacking) {
   EXPECT_EQ(FindBacking(17), nullptr);
   EXPECT_EQ(FindBacking(-1), nullptr);
   EXPECT_EQ(FindBacking("vm"), nullptr);

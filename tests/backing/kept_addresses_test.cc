@@ -37,7 +37,7 @@ class KeptAddressesTest : public BackingTest {
   std::optional<KeptAddresses> kept_{std::in_place, driver(), kUnit};
 };
 
-TEST_F(KeptAddressesTest, ServeTheNextOfTheSameSizeAlone) {
+TEST_F(KeptAddressesTest, ServeOnlyTheNextOfTheSameSize) {
   const CUdeviceptr address = Keep(2);
   const AddressRange other = Take(3);
   EXPECT_NE(other.address(), address);
@@ -69,7 +69,7 @@ TEST_F(KeptAddressesTest, AreNoMoreThanABoundOfBytes) {
   EXPECT_EQ(Reserved() - before, 1u) << "too large to be kept";
 }
 
-TEST_F(KeptAddressesTest, GoBackWhereTheDriverHasNoneLeft) {
+TEST_F(KeptAddressesTest, AreFreedWhereTheDriverHasNoneLeft) {
   Keep(1);
   const uint64_t before = Reserved();
   {
@@ -98,7 +98,7 @@ TEST_F(KeptAddressesTest, AreLeftToTheProcessWhereNothingMayCallTheDriver) {
   EXPECT_EQ(CallCount("cuMemAddressFree"), calls);
 }
 
-TEST_F(KeptAddressesTest, AFailureOfWhatGoesIsTold) {
+TEST_F(KeptAddressesTest, ReportAFailureToFreeTheOldest) {
   AllowLeak("");
   for (uint64_t units = 1; units <= KeptAddresses::kMostRanges; ++units) Keep(units);
   AddressRange more = Take(KeptAddresses::kMostRanges + 1);

@@ -43,7 +43,7 @@ TEST(Bytes, RoundsDown) {
   EXPECT_EQ(RoundUp(513, 512), 1024u);
 }
 
-TEST(Bytes, FormatsAsPeopleWrite) {
+TEST(Bytes, FormatsSizesAsPeopleWriteThem) {
   EXPECT_EQ(FormatBytes(0), "0 B");
   EXPECT_EQ(FormatBytes(512), "512 B");
   EXPECT_EQ(FormatBytes(8 * kKiB), "8 KiB");
@@ -51,7 +51,7 @@ TEST(Bytes, FormatsAsPeopleWrite) {
   EXPECT_EQ(FormatBytes(kMost), "16 EiB");
 }
 
-TEST(Bytes, ParsesWhatPeopleWrite) {
+TEST(Bytes, ParsesSizesAsPeopleWriteThem) {
   EXPECT_EQ(ParseBytes("4096").value(), 4096u);
   EXPECT_EQ(ParseBytes("8K").value(), 8 * kKiB);
   EXPECT_EQ(ParseBytes("64M").value(), 64 * kMiB);
@@ -65,7 +65,7 @@ TEST(Bytes, ParsesWhatPeopleWrite) {
   EXPECT_EQ(ParseBytes("0." + std::string(400, '3') + "K").value(), kKiB / 3);
 }
 
-TEST(Bytes, RefusesWhatIsNoSize) {
+TEST(Bytes, RefusesTextsThatAreNoSizes) {
   const std::string huge(400, '9');
   for (const std::string text : {"", ".", "M", "-1", "1X", "1.2.3K", "8Kelvin", "99999999999G", "1e400", "20E", "16.0E",
                                  "  8K", "0x10", huge.c_str(), (huge + ".5").c_str()}) {

@@ -13,7 +13,7 @@ bool IsOpen(int descriptor) { return fcntl(descriptor, F_GETFD) >= 0; }
 
 TEST(FileDescriptor, IsInvalidUntilItHoldsOne) { EXPECT_FALSE(FileDescriptor().valid()); }
 
-TEST(FileDescriptor, ClosesWhatItHolds) {
+TEST(FileDescriptor, ClosesItsDescriptor) {
   const int descriptor = OpenNull();
   { FileDescriptor holder(descriptor); }
   EXPECT_FALSE(IsOpen(descriptor));

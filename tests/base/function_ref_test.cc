@@ -26,7 +26,7 @@ TEST(FunctionRef, IsTwoPointersForAnyFunction) {
   EXPECT_EQ(sizeof(function), 2 * sizeof(void*));
 }
 
-TEST(FunctionRef, MayBeOfNothing) {
+TEST(FunctionRef, MayBeEmpty) {
   EXPECT_FALSE(FunctionRef<void()>());
   const auto nothing = [] {};
   EXPECT_TRUE(FunctionRef<void()>(nothing));

@@ -28,7 +28,7 @@ TEST(HostReserve, AListAndAMapGrowWhereTheSystemHasNothing) {
   EXPECT_EQ(map.size(), 16u);
 }
 
-TEST(HostReserve, IsPutAsideAgain) {
+TEST(HostReserve, IsFilledAgainAfterEachUse) {
   ASSERT_TRUE(HostReserve::Fill());
   for (int time = 0; time < 100; ++time) {
     {
@@ -39,7 +39,7 @@ TEST(HostReserve, IsPutAsideAgain) {
   }
 }
 
-TEST(HostReserve, SaysNoBeforeItIsUsedUp) {
+TEST(HostReserve, RefusesBeforeItIsUsedUp) {
   ASSERT_TRUE(HostReserve::Fill());
   ReservedDeque<ReservedVector<uint64_t>> lists;
   const SystemIsEmpty empty;

@@ -45,7 +45,7 @@ TEST(FindHostAddress, FallsBackToLoopbackAndSaysWhy) {
   EXPECT_EQ(found.why_local, "no interface that is up has an IPv4 address and fits \"=no-such-interface\"");
 }
 
-TEST(InterfaceCheck, TakesNothingAndAddresses) {
+TEST(InterfaceCheck, AcceptsAnEmptyTextAndAnAddress) {
   EXPECT_TRUE(CheckInterface("").ok());
   EXPECT_TRUE(CheckInterface("10.77.0.1").ok());
 }

@@ -161,7 +161,7 @@ TEST(KeptFile, StaysWhereAForkedChildExits) {
   EXPECT_TRUE(ReadAll(file).ok());
 }
 
-TEST(KeptFile, IsMadeWhateverInterruptsIt) {
+TEST(KeptFile, IsMadeDespiteInterruptions) {
   const Directory directory;
   interruptions = 3;
   EXPECT_TRUE(KeptFile::Make(directory.path(), kBytes).ok());

@@ -50,7 +50,7 @@ TEST(Progress, IsALineOnATerminalThatIsWrittenAgain) {
   EXPECT_EQ(world.logged, "");
 }
 
-TEST(Progress, IsALineOfTheLogElsewhere) {
+TEST(Progress, IsOneLineOfTheLogWithoutATerminal) {
   {
     Progress progress("waking", 4 * kMiB, Around(false));
     Pass(1500);
@@ -61,7 +61,7 @@ TEST(Progress, IsALineOfTheLogElsewhere) {
   EXPECT_EQ(world.logged, "waking 4 MiB of 4 MiB in 1.5 s\n");
 }
 
-TEST(Progress, OfWhatIsDoneSoonIsToldNobody) {
+TEST(Progress, ShowsNothingOfShortWork) {
   for (const bool terminal : {false, true}) {
     {
       Progress progress("keeping", kMiB, Around(terminal));
@@ -72,7 +72,7 @@ TEST(Progress, OfWhatIsDoneSoonIsToldNobody) {
   }
 }
 
-TEST(Progress, OnAHostWithoutMemoryIsToldNobody) {
+TEST(Progress, LeavesOutLinesOnAHostWithoutMemory) {
   for (const bool terminal : {false, true}) {
     std::optional<Progress> progress(std::in_place, "keeping", kMiB, Around(terminal));
     Pass(1500);

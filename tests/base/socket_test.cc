@@ -79,7 +79,7 @@ TEST(Listener, ShutdownEndsAnAcceptInAnotherThread) {
   waiting.join();
 }
 
-TEST(Connect, RefusesWhatIsNoAddress) {
+TEST(Connect, RefusesTextsThatAreNoAddresses) {
   for (const char* address : {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:99999", "host:80", ":80"}) {
     const Result<Connection> connection = Connect(address, Later());
     ASSERT_FALSE(connection.ok()) << address;

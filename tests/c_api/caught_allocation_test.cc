@@ -61,7 +61,7 @@ TEST_F(CaughtAllocation, LeavesTheRequestAloneOutsideEveryScope) {
   ExpectNotCaught();
 }
 
-TEST_F(CaughtAllocation, IsWorthAskingForWhereTheAdaptersFlagIsSet) {
+TEST_F(CaughtAllocation, MayBeServedWhereTheAdaptersFlagIsSet) {
   void* pointer = nullptr;
   while (commpool_open_scopes->load() != 0) ExpectNotCaught();  // lets the flag of earlier scopes fall
   const commpool_scope scope = Begin();

@@ -44,12 +44,12 @@ TEST_F(DeviceAbi, ALimitHoldsForThePoolsOfTheDevice) {
   EXPECT_EQ(commpool_pool_reserve(pool_, 16 * kMiB), COMMPOOL_OK) << commpool_last_error();
 }
 
-TEST_F(DeviceAbi, ALimitOfADeviceThatIsNoneIsRefused) {
+TEST_F(DeviceAbi, ALimitOfAMissingDeviceIsRefused) {
   Expect(commpool_set_device_limit(99, kMiB), COMMPOOL_INVALID_ARGUMENT, "99");
   Expect(commpool_set_device_limit(-1, kMiB), COMMPOOL_INVALID_ARGUMENT, "-1");
 }
 
-TEST_F(DeviceAbi, AHoldersDefaultsGiveAndKnowNothing) {
+TEST_F(DeviceAbi, AHolderHasNoFunctionsByDefault) {
   const commpool_holder_options options = Defaults();
   EXPECT_EQ(options.struct_bytes, sizeof(options));
   EXPECT_STREQ(options.name, "other");

@@ -152,7 +152,7 @@ TEST_P(LargePairs, GiveTheirMemoryBackWithTheirPool) {
 }
 
 // Blocks that the program keeps come from no cache.
-TEST_P(LargePairs, AreNoDearerThanSmallBlocksThatNoCacheHas) {
+TEST_P(LargePairs, CostNoMoreThanSmallBlocksThatNoCacheHas) {
   std::vector<void*> kept;
   const Cost cost = CostOf([&] { kept.push_back(Allocate(1000)); });
   EXPECT_EQ(cost.driver_calls, 0u);
@@ -238,7 +238,7 @@ TEST_P(LargePairs, OutliveTheirPool) {
   EXPECT_GT(CallCount("cuMemRelease"), before) << "nobody comes again for its memory";
 }
 
-TEST_P(LargePairs, LeaveAThresholdsReleaseToTheLongWay) {
+TEST_P(LargePairs, LeaveTheReleaseAboveAThresholdToTheSlowPath) {
   commpool_pool_options options;
   commpool_pool_options_init(&options);
   options.mode = GetParam();

@@ -83,7 +83,7 @@ TEST_F(Arrays, AreWrittenAsFarAsTheyGoAndTellHowManyThereAre) {
   EXPECT_EQ(count_, 1u);
 }
 
-TEST_F(Arrays, OrTheirCountMayBeMissingButNotBoth) {
+TEST_F(Arrays, MayBeNullWhereTheirCountIsNot) {
   const std::vector<int> list = {1, 2, 3};
   const auto itself = [](int value) { return value; };
   ASSERT_TRUE(Of(nullptr, &count_).Check("int").ok());

@@ -82,7 +82,7 @@ TEST_F(Handles, AMappingStaysWhereItCannotBeUnmapped) {
   EXPECT_FALSE(mapping.valid());
 }
 
-TEST_F(Handles, GiveBackWhatTheyOwn) {
+TEST_F(Handles, ReleaseWhatTheyOwn) {
   const PrimaryContext context = PrimaryContext::Retain(driver(), 0).value();
   const ContextGuard current(driver(), context);
   const AddressRange range = AddressRange::Reserve(driver(), granularity(), 0).value();

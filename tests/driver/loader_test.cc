@@ -82,7 +82,7 @@ TEST(Loader, AMissingEmulatorIsAClearError) {
   EXPECT_TRUE(Contains(status, "COMMPOOL_EMULATOR_LIBRARIES")) << status.message();
 }
 
-TEST(Loader, NeitherDriverNorEmulatorIsExplainedTwice) {
+TEST(Loader, NamesBothReasonsWhereThereIsNeitherDriverNorEmulator) {
   if (HasRealDriver()) GTEST_SKIP() << "this machine has a CUDA driver";
   const Status status = Load(DriverChoice::kAuto, "/nowhere/at/all");
   EXPECT_EQ(status.code(), StatusCode::kNotFound);

@@ -79,7 +79,7 @@ TEST_F(Metering, AddsTheTimeThatTheEmulatorModels) {
   EXPECT_EQ(metered().cuMemFree(address), CUDA_SUCCESS);
 }
 
-TEST_F(Metering, ListsTheDearestFirst) {
+TEST_F(Metering, ListsTheLongestFirst) {
   CUdeviceptr address = 0;
   size_t free = 0;
   size_t total = 0;

@@ -177,7 +177,7 @@ TEST_F(Fences, ThatWereNeededForOneWaitLeaveTheirEventToOthers) {
   ExpectCalls("cuEventCreate", created, 0);
 }
 
-TEST_F(Fences, AndStreamsThatAreNotDoneHaveNotPassed) {
+TEST_F(Fences, HaveNotPassedWhileTheirStreamIsNotDone) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls answer");
   const FenceId fence = table_.Record(KeyOfStream(first_)).value();
   for (const auto& [result, passed] : {std::pair(CUDA_ERROR_NOT_READY, true), std::pair(CUDA_ERROR_UNKNOWN, false)}) {

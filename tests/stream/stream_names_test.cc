@@ -22,7 +22,7 @@ class Names : public DriverTest {
   StreamNames names_{driver()};
 };
 
-TEST_F(Names, OfDefaultStreamsAskNobody) {
+TEST_F(Names, OfDefaultStreamsNeedNoDriverCall) {
   const uint64_t calls = CallCount("cuStreamGetId");
   for (const CUstream stream : {CUstream{nullptr}, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
     EXPECT_EQ(KeyOf(stream), KeyOfStream(stream));
