@@ -51,7 +51,7 @@ struct Expansion {
   std::vector<SegmentRange> arriving;  // the addresses that moves and made fill, each one range without memory
   bool needs_territory = false;        // no range of addresses is large enough: add one and plan again
   Claimant claimant = {};              // who gets the new pages
-  std::optional<Space> unites = {};    // where free neighbours merge with what comes, whoever used them
+  std::optional<Space> unites = {};    // where all free neighbours merge with the new pages, whoever used them
   uint64_t busy_bytes = 0;             // free pages that could have moved if their streams were done
 
   uint64_t moved_bytes() const;

@@ -161,7 +161,8 @@ void Heap::Wake() {
 uint64_t Heap::LargestFree() const {
   uint64_t largest = free_index_.LargestBytes();
   for (const Block* block : resting_) {
-    // Asks each pair of neighbours: of three blocks of which only two merge, all three count.
+    // Asks each pair of neighbours by itself. So it counts three blocks even where the merge of two would keep the
+    // third away.
     const auto merges = [&](const Block& a, const Block& b) {
       return IsFreeMemory(a) && IsFreeMemory(b) && UsesMerge(a, b);
     };

@@ -68,7 +68,8 @@ class Heap {
   // by the stream, so call it only where its memory is short.
   void Unify(StreamKey stream, Part part);
 
-  // Merges all free neighbours of the common part, whoever uses them: for a request that waits for the uses.
+  // Merges all free neighbours of the common part, even those that different streams use: for a request that waits for
+  // all these uses.
   void UnifyAll(Space space);
   // The largest block that UnifyAll would make.
   uint64_t LargestUnited(Space space) const;

@@ -57,6 +57,7 @@ enum class MergePolicy {
 using Part = uint64_t;
 inline constexpr Part kCommonPart = 0;
 
+// A range of addresses: a segment, a block or a page.
 struct SegmentRange {
   Address address = 0;
   uint64_t bytes = 0;
@@ -85,7 +86,7 @@ struct Served {
   ReservedVector<StreamUse> waits;
 };
 
-// Nothing free fits: add a segment of at least so many bytes and ask again.
+// No free block fits: add a segment of at least `bytes`, and ask again.
 struct Grow {
   uint64_t bytes = 0;
   Space space = Space::kLarge;

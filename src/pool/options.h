@@ -39,7 +39,7 @@ enum class KeptIn {
   kPageable = COMMPOOL_KEPT_IN_PAGEABLE,
   kFiles = COMMPOOL_KEPT_IN_FILES
 };
-// What Keep::kHost means: of which blocks, and where.
+// What Keep::kHost means: which blocks are kept, and where.
 struct KeptCopies {
   KeptIn in = KeptIn::kPinned;
   std::string directory = {};            // of kFiles

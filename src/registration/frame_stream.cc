@@ -28,7 +28,7 @@ struct Header {
 };
 static_assert(sizeof(Header) == kFrameHeaderBytes);
 
-// Whether a transfer that moved nothing may go on later.
+// Whether a transfer that moved no byte may continue later.
 bool MayGoOn(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 }  // namespace

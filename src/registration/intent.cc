@@ -75,7 +75,7 @@ Status CheckReadiness(const std::vector<Intent>& intents) {
   return Status();
 }
 
-// The difference that one of the ranks has heard of before. OK where none has, and in a close where all have.
+// The difference that one of the ranks knows already. OK where no rank knows one; in a close, where all ranks do.
 Status CheckDivergence(const std::vector<Intent>& intents) {
   const auto first =
       std::find_if(intents.begin(), intents.end(), [](const Intent& intent) { return !intent.divergence.ok(); });

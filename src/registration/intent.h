@@ -64,7 +64,7 @@ struct Intent {
   uint64_t memory_left = 0;     // on this rank's device; UINT64_MAX where it does not count
   uint64_t sequence_count = 0;  // calls so far, and their hash
   uint64_t sequence_hash = 0;
-  Status divergence = {};               // the difference between the sequences that this rank has heard of before
+  Status divergence = {};               // the difference between the sequences, where this rank knows one already
   Status readiness = {};                // why this rank cannot take part, if it cannot
   std::vector<uint64_t> freed = {};     // deferred frees of this rank, ascending
   DomainClaim claim = {};               // of communicators
@@ -73,7 +73,7 @@ struct Intent {
   static constexpr auto Fields();
 };
 
-// A difference is told as "ranks disagree on SUBJECT: rank 0: TOLD, rank 2: TOLD" and, behind that, the advice.
+// The message for a difference is "ranks disagree on SUBJECT: rank 0: TOLD, rank 2: TOLD", followed by the advice.
 template <typename Value>
 struct SameOnAll {
   Value Intent::*value;

@@ -20,7 +20,7 @@ namespace commpool::internal {
 class LinkChannel : public AgreementChannel {
  public:
   LinkChannel(std::shared_ptr<HomeLink> link, uint64_t number, std::chrono::milliseconds deadline);
-  // The others hear that this rank has left.
+  // Tells the other ranks that this rank has left.
   ~LinkChannel() override;
 
   Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) override;
@@ -28,18 +28,18 @@ class LinkChannel : public AgreementChannel {
   std::unique_ptr<BackgroundLine> OpenBackground() override;
 
  private:
-  // Of rank 0.
+  // Rank 0's side of a round.
   Result<Verdict> Lead(const std::string& mine, const std::string& step, const Decider& decide);
   Result<std::vector<std::string>> Gather(const std::string& mine);
   std::vector<Frame> FramesOf(const Decision& decision) const;
-  // Of the others.
+  // The other ranks' side of a round.
   Result<Verdict> Follow(const std::string& mine, const std::string& step);
 
   // Why the round must fail; OK while it may still succeed. Call it under the link's lock.
   Status Trouble() const;
   // Adds the step and the time that it took to `why`.
   Status Failure(const std::string& step, const Status& why) const;
-  // Of this round.
+  // A frame with the number of this round.
   Frame MakeFrame(FrameKind kind, const std::string& contents, StatusCode code = StatusCode::kOk) const;
 
   const std::shared_ptr<HomeLink> link_;

@@ -31,7 +31,7 @@ Result<GatherScratch> GatherScratch::Make(const Driver& driver, uint64_t bytes) 
 }
 
 bool GatherScratch::IsIdle() {
-  const RelaxedCapture relaxed(driver());  // a capture elsewhere goes on
+  const RelaxedCapture relaxed(driver());  // the query breaks no capture of another thread
   const CUresult result = driver().cuda.cuStreamQuery(stream());
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) Abandon();
   return result != CUDA_ERROR_NOT_READY;

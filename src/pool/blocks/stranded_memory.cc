@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds kLongestWait{100};
 }  // namespace
 
 StrandedMemory::~StrandedMemory() {
-  for (DeviceWait& wait : under_way_) wait.context.Abandon();  // some may go on
+  for (DeviceWait& wait : under_way_) wait.context.Abandon();  // a wait may still run, and needs its context
 }
 
 Status StrandedMemory::FenceIfWanted(StreamKey stream) {

@@ -38,7 +38,7 @@ class AddressTable {
   // The segment that holds the address, and its owner; kNotFound for foreign pointers.
   Result<std::shared_ptr<BlockOwner>> OwnerOf(CUdeviceptr address) const;
   Result<OwnedRange> RangeOf(CUdeviceptr address) const;
-  // Of all segments together.
+  // The bytes of all segments together.
   uint64_t bytes() const;
 
  private:

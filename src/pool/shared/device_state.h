@@ -26,7 +26,8 @@ std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryCont
 // Waits for the device, and returns cuCtxSynchronize's result. kDeadlineExceeded where the deadline passes: then the
 // wait continues on its own thread.
 Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms);
-// The same for any device. A wait that goes on keeps the device's primary context retained, for good.
+// SynchroniseWithin for any device. A wait that continues after the deadline keeps the device's primary context
+// retained, for good.
 Result<CUresult> SynchroniseWithin(const Driver& driver, int device, uint64_t deadline_ms);
 
 // DeviceTable makes it at the device's first use; all pools there share it. No lock: the parts have their own.
@@ -48,7 +49,7 @@ class DeviceState {
   // The part of the device's memory that pools have reserved.
   MemoryAccount& account() { return account_; }
 
-  // Of all devices.
+  // The captures of all devices.
   AnnouncedCaptures& captures() const { return *captures_; }
   // Whether a stream of the device captures. Then a wait for the device would break the capture, and so would a
   // question about an event that was recorded on that stream meanwhile.

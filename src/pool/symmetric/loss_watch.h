@@ -43,7 +43,8 @@ class LossWatch {
   const RegistrationSet& registrations_;
   std::atomic<const LostRanks*> followed_{nullptr};
   Mutex mutex_{LockRank::kLeaf};
-  // Also those of earlier homes: a thread that asks takes no lock, and may still read them.
+  // The lost ranks of this home and of earlier ones: a thread that asks takes no lock, and may still read an earlier
+  // one.
   std::vector<std::shared_ptr<LostRanks>> kept_ COMMPOOL_GUARDED_BY(mutex_);
   LostRanks::ListenerNumber listener_ COMMPOOL_GUARDED_BY(mutex_) = 0;
 };
