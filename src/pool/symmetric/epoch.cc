@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "src/base/host_patience.h"
+#include "src/base/host_reserve.h"
 #include "src/base/try.h"
 #include "src/pool/symmetric/symmetric_mode.h"
 
@@ -36,7 +37,7 @@ Status SymmetricMode::Renumber() {
       return Status(StatusCode::kFailedPrecondition, "another thread allocated during a collective call");
     }
   }
-  std::vector<std::unique_ptr<Segment>> segments;
+  ReservedVector<std::unique_ptr<Segment>> segments;  // from here on nothing fails
   for (const SegmentToRegister& segment : kept) {
     engine().RemoveSegment(segment.index);
     segments.push_back(segments_.Take(segment.index));
