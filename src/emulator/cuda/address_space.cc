@@ -202,6 +202,7 @@ std::vector<std::string> AddressSpace::Describe() const {
     const char* kind = "reserved addresses";
     if (mapped != mappings_.end() && mapped->second.linear) kind = "cuMemAlloc memory";
     if (mapped != mappings_.end() && mapped->second.pinned_host) kind = "pinned host memory";
+    if (mapped != mappings_.end() && mapped->second.openings != 0) kind = "opened memory of another process";
     char line[128];
     std::snprintf(line, sizeof(line), "%s at 0x%llx of %llu bytes", kind, static_cast<unsigned long long>(address),
                   static_cast<unsigned long long>(reservation.bytes));

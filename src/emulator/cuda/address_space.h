@@ -43,6 +43,7 @@ struct MappedRange {
   bool linear = false;       // made by cuMemAlloc: every enabled peer may access it
   bool pinned_host = false;  // made by cuMemAllocHost
   bool of_pool = false;      // a stream-ordered pool maps and unmaps it
+  unsigned openings = 0;     // how often cuIpcOpenMemHandle returned it
   uint64_t requested = 0;    // the bytes that the program asked for
   uint64_t buffer_id = 0;
 };

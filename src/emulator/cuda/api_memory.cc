@@ -4,15 +4,15 @@
 #include "src/base/bytes.h"
 #include "src/emulator/cuda/api.h"
 #include "src/emulator/cuda/physical.h"
+#include "src/emulator/cuda/whole_memory.h"
 
 using namespace commpool::internal::emulator;  // NOLINT: this file is C on the outside
 
 namespace {
 
-enum class Kind { kLinear, kPinnedHost };
-
 // Makes memory with its own addresses; one call makes it and one call frees it.
-CUresult AllocateWhole(Machine& machine, Kind kind, const CUmemLocation& location, size_t bytes, CUdeviceptr* address) {
+CUresult AllocateWhole(Machine& machine, Whole kind, const CUmemLocation& location, size_t bytes,
+                       CUdeviceptr* address) {
   if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   // Hardware gives cuMemAlloc whole pages of 2 MiB, and small allocations share a page. Here each has its own.
   const std::optional<uint64_t> rounded = commpool::internal::CheckedRoundUp(bytes, machine.description.granularity());
@@ -21,41 +21,8 @@ CUresult AllocateWhole(Machine& machine, Kind kind, const CUmemLocation& locatio
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = location;
   std::shared_ptr<Physical> physical;
-  CUresult result = MakePhysical(machine, *rounded, properties, &physical);
-  if (result != CUDA_SUCCESS) return result;
-  CUdeviceptr range = 0;
-  result = machine.addresses.Reserve(*rounded, machine.description.granularity(), &range);
-  if (result != CUDA_SUCCESS) return result;
-  result = machine.addresses.Map(range, *rounded, std::move(physical));
-  if (result != CUDA_SUCCESS) return result;
-  MappedRange& mapping = *machine.addresses.Find(range);
-  mapping.linear = kind == Kind::kLinear;
-  mapping.pinned_host = kind == Kind::kPinnedHost;
-  mapping.requested = bytes;
-  if (kind == Kind::kPinnedHost) machine.addresses.ShowToHost(mapping, true);
-  *address = range;
-  return CUDA_SUCCESS;
-}
-
-CUresult FreeWhole(Machine& machine, std::unique_lock<std::mutex>& lock, Kind kind, CUdeviceptr address,
-                   const char* call) {
-  MappedRange* const mapping = machine.addresses.Find(address);
-  if (mapping == nullptr || mapping->address != address ||
-      !(kind == Kind::kLinear ? mapping->linear : mapping->pinned_host)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  const uint64_t bytes = mapping->bytes;
-  // Hardware waits for the device in this call, so work may still run. Memory that is still registered is a mistake.
-  while (machine.scheduler.PendingUse(address, bytes) != nullptr) {
-    for (const auto& context : machine.contexts) machine.scheduler.WaitForDevice(lock, context->device);
-  }
-  machine.ReportIfInUse(address, bytes, call);
-  if (kind == Kind::kLinear) {
-    machine.races.HostWaitedFor(machine.scheduler.ClockOfDevice(machine.LocationOf(*mapping->physical->bank).id));
-  }
-  machine.races.blocks().Forget(address, bytes);
-  machine.addresses.Unmap(address, bytes, AddressSpace::Leave::kNothing);
-  return machine.addresses.Free(address, bytes);
+  const CUresult result = MakePhysical(machine, *rounded, properties, &physical);
+  return result == CUDA_SUCCESS ? MapWhole(machine, std::move(physical), kind, bytes, address) : result;
 }
 
 // Finds the allocation that holds an address. A pool maps memory in steps, and an allocation takes a part of some
@@ -83,7 +50,7 @@ CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
       "cuMemAlloc", Needs::kCurrentContext,
       [&](Machine& machine, auto&) {
         if (const CUresult refused = machine.captures.RefuseUnsafe(); refused != CUDA_SUCCESS) return refused;
-        return AllocateWhole(machine, Kind::kLinear, {CU_MEM_LOCATION_TYPE_DEVICE, {CurrentDevice()}}, bytes, address);
+        return AllocateWhole(machine, Whole::kLinear, {CU_MEM_LOCATION_TYPE_DEVICE, {CurrentDevice()}}, bytes, address);
       },
       bytes);
 }
@@ -94,10 +61,14 @@ CUresult cuMemFree(CUdeviceptr address) {
     if (address == 0) return CUDA_SUCCESS;
     const MappedRange* const mapping = machine.addresses.Find(address);
     if (mapping == nullptr || (!mapping->linear && !mapping->of_pool)) return CUDA_ERROR_INVALID_VALUE;
+    if (mapping->openings != 0) return CUDA_ERROR_INVALID_VALUE;  // cuIpcCloseMemHandle gives it back
     const CUctx_st& context = *machine.contexts[static_cast<size_t>(machine.LocationOf(*mapping->physical->bank).id)];
     if (context.sticky != CUDA_SUCCESS) return context.sticky;
     if (mapping->of_pool) return machine.async_memory.Free(address);
-    return FreeWhole(machine, lock, Kind::kLinear, address, "cuMemFree");
+    if (mapping->physical->bank->IsHeldElsewhere(mapping->physical->record)) {
+      machine.logbook.Report("freed while another process has it open", "cuMemFree of memory that is open elsewhere");
+    }
+    return FreeWhole(machine, lock, Whole::kLinear, address, "cuMemFree");
   });
 }
 
@@ -109,7 +80,7 @@ CUresult cuMemAllocHost(void** pointer, size_t bytes) {
         if (pointer == nullptr) return CUDA_ERROR_INVALID_VALUE;
         CUdeviceptr address = 0;
         const CUresult result =
-            AllocateWhole(machine, Kind::kPinnedHost, {CU_MEM_LOCATION_TYPE_HOST_NUMA, {0}}, bytes, &address);
+            AllocateWhole(machine, Whole::kPinnedHost, {CU_MEM_LOCATION_TYPE_HOST_NUMA, {0}}, bytes, &address);
         if (result == CUDA_SUCCESS) *pointer = reinterpret_cast<void*>(address);
         return result;
       },
@@ -121,7 +92,7 @@ CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned int) { return cuM
 CUresult cuMemFreeHost(void* pointer) {
   return Call("cuMemFreeHost", Needs::kCurrentContext, [&](Machine& machine, auto& lock) {
     if (const CUresult refused = machine.captures.RefuseUnsafe(); refused != CUDA_SUCCESS) return refused;
-    return FreeWhole(machine, lock, Kind::kPinnedHost, reinterpret_cast<CUdeviceptr>(pointer), "cuMemFreeHost");
+    return FreeWhole(machine, lock, Whole::kPinnedHost, reinterpret_cast<CUdeviceptr>(pointer), "cuMemFreeHost");
   });
 }
 

@@ -17,6 +17,14 @@ std::shared_ptr<Operation> MakeOperation(const char* name) {
   return operation;
 }
 
+// Waits for a record of another process, as a worker: no other way tells when it is done.
+std::shared_ptr<Operation> AwaitElsewhere(const std::shared_ptr<SharedEvent>& event, uint64_t record) {
+  std::shared_ptr<Operation> wait = MakeOperation("wait for another process's event");
+  wait->pace = Operation::Pace::kMayBlock;
+  wait->run = [event, record](const Pointers&, const Pointers&) { event->Await(record); };
+  return wait;
+}
+
 // Finds the stream of a call that asks for its progress. Returns an error while the stream captures, or while another
 // capture forbids the question.
 CUresult FindProgress(Machine& machine, CUstream handle, CUstream_st** stream) {
@@ -89,6 +97,9 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
     if ((flags & ~unsigned{CU_EVENT_WAIT_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
     if (machine.captures.Of(stream) != nullptr || machine.captures.IsCaptured(event)) {
       return machine.captures.Wait(stream, event, IsLegacy(handle));
+    }
+    if (const uint64_t elsewhere = event->RecordedElsewhere()) {
+      return machine.Submit(stream, AwaitElsewhere(event->shared, elsewhere));
     }
     if (event->marker == nullptr) return CUDA_SUCCESS;  // never recorded: nothing to wait for
     std::shared_ptr<Operation> wait = MakeOperation("event wait");
@@ -175,6 +186,7 @@ CUresult cuEventRecord(CUevent event, CUstream handle) {
     if (machine.captures.Of(stream) != nullptr) return machine.captures.Record(event, stream);
     machine.captures.Forget(event);
     event->marker = std::make_shared<Marker>();
+    if (event->shared != nullptr) event->marker->shown = event->shared->Record(&event->shown);
     std::shared_ptr<Operation> operation = MakeOperation("event record");
     operation->marker = event->marker;
     return machine.Submit(stream, std::move(operation));
@@ -188,6 +200,9 @@ CUresult cuEventQuery(CUevent event) {
     if (sticky != CUDA_SUCCESS) return sticky;
     const CUresult refused = CheckProgress(machine, event);
     if (refused != CUDA_SUCCESS) return refused;
+    if (const uint64_t elsewhere = event->RecordedElsewhere()) {
+      return event->shared->IsPending(elsewhere) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    }
     if (event->marker == nullptr) return CUDA_SUCCESS;
     if (!event->marker->done) return CUDA_ERROR_NOT_READY;
     machine.races.HostWaitedFor(event->marker->clock);
@@ -201,7 +216,12 @@ CUresult cuEventSynchronize(CUevent event) {
     const CUresult refused = CheckProgress(machine, event);
     if (refused != CUDA_SUCCESS) return refused;
     const int device = event->device;
-    if (const std::shared_ptr<Marker> marker = event->marker) {
+    if (const uint64_t elsewhere = event->RecordedElsewhere()) {
+      const std::shared_ptr<SharedEvent> shared = event->shared;
+      lock.unlock();
+      shared->Await(elsewhere);
+      lock.lock();
+    } else if (const std::shared_ptr<Marker> marker = event->marker) {
       machine.scheduler.WaitForMarker(lock, marker);
       machine.async_memory.HostWaitedFor(marker->reach);
     }

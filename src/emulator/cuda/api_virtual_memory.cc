@@ -50,8 +50,9 @@ bool IsHost(CUmemLocationType type) {
 CUresult CheckDescription(const Machine& machine, const MappedRange& mapping, const CUmemAccessDesc& access) {
   const BankLocation owner = machine.LocationOf(*mapping.physical->bank);
   const bool of_device = owner.kind == BankLocation::Kind::kDevice;
-  if (access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && access.flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
-      access.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+  // Nobody has shown yet what hardware grants here, so no program may rest on it.
+  if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return CUDA_ERROR_NOT_SUPPORTED;
+  if (access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && access.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (IsHost(access.location.type)) return of_device ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;

@@ -89,8 +89,8 @@ BankLocation Machine::LocationOf(const MemoryBank& bank) const {
 }
 
 bool Machine::MayAccess(const MappedRange& mapping, int device) const {
-  if (mapping.pinned_host) return true;
-  if (!mapping.linear) return mapping.devices.contains(device);
+  if (mapping.pinned_host || mapping.devices.contains(device)) return true;
+  if (!mapping.linear) return false;
   const int owner = LocationOf(*mapping.physical->bank).id;
   return owner == device || contexts[static_cast<size_t>(device)]->enabled_peers.contains(owner);
 }

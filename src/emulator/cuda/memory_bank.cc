@@ -5,9 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <string>
-
 #include "src/base/bytes.h"
+#include "src/emulator/cuda/shared_file.h"
 
 namespace commpool::internal::emulator {
 
@@ -42,7 +41,7 @@ std::unique_ptr<MemoryBank> MemoryBank::Open(int descriptor) {
   struct stat about {};
   if (fstat(descriptor, &about) != 0 || static_cast<uint64_t>(about.st_size) < kHeaderBytes) return nullptr;
   std::unique_ptr<MemoryBank> bank(new MemoryBank());
-  bank->file_ = FileDescriptor(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  bank->file_ = OpenAgain(descriptor);
   if (!bank->file_.valid()) return nullptr;
   bank->header_ = MapHeader(bank->file_.get());
   if (bank->header_ == nullptr || bank->header_->magic != BankHeader::kMagic) return nullptr;
@@ -55,34 +54,27 @@ MemoryBank::~MemoryBank() {
   if (header_ != nullptr) munmap(header_, kHeaderBytes);
 }
 
-uint64_t MemoryBank::IdentityOf(int descriptor) {
-  struct stat about {};
-  return fstat(descriptor, &about) == 0 ? static_cast<uint64_t>(about.st_ino) : 0;
-}
-
 uint64_t MemoryBank::used() {
   CollectReleased();
   return used_;
 }
 
 void MemoryBank::CollectReleased() {
-  for (auto next = maybe_released_.begin(); next != maybe_released_.end();) {
-    const uint32_t record = *next++;
-    if (At(record).references.load() == 0) Reclaim(record);
-  }
+  std::erase_if(held_elsewhere_, [this](uint32_t record) { return Reclaim(record); });
 }
 
-void MemoryBank::Reclaim(uint32_t record) {
-  Punch(record);
-  used_ -= At(record).bytes;
-  space_->Free(At(record).offset, At(record).bytes);
+// The exclusive lock keeps out a process that opens the extent by an old handle.
+bool MemoryBank::Reclaim(uint32_t record) {
+  if (!TryLock(file_.get(), record, Lock::kExclusive)) return false;
+  ExtentRecord& extent = header_->records[record];
+  fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(extent.offset),
+            static_cast<off_t>(extent.bytes));
+  used_ -= extent.bytes;
+  space_->Free(extent.offset, extent.bytes);
   free_records_.push_back(record);
-  maybe_released_.erase(record);
-}
-
-void MemoryBank::Punch(uint32_t record) const {
-  fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(At(record).offset),
-            static_cast<off_t>(At(record).bytes));
+  extent.bytes = 0;
+  Unlock(file_.get(), record);
+  return true;
 }
 
 std::optional<uint32_t> MemoryBank::Allocate(uint64_t bytes, uint32_t handle_types) {
@@ -102,44 +94,47 @@ std::optional<uint32_t> MemoryBank::Allocate(uint64_t bytes, uint32_t handle_typ
   extent.offset = *offset;
   extent.bytes = bytes;
   extent.handle_types = handle_types;
-  extent.references.store(1);
+  extent.serial.store(next_serial_++);
+  references_[record] = 1;
   used_ += bytes;
   return record;
 }
 
-std::optional<uint32_t> MemoryBank::Attach(uint64_t offset) {
-  for (uint32_t record = 0; record < BankHeader::kRecords; ++record) {
-    ExtentRecord& extent = header_->records[record];
-    uint32_t references = extent.references.load();
-    while (references != 0 && extent.offset == offset) {
-      if (extent.references.compare_exchange_weak(references, references + 1)) return record;
-    }
+bool MemoryBank::Attach(uint64_t place, uint64_t serial) {
+  if (place >= BankHeader::kRecords) return false;
+  const auto record = static_cast<uint32_t>(place);
+  const ExtentRecord& extent = At(record);
+  const bool first = !references_.contains(record);
+  const bool locks = first && !space_;
+  if (locks && !TryLock(file_.get(), record, Lock::kShared)) return false;
+  if (extent.bytes == 0 || (serial != 0 && extent.serial.load() != serial)) {
+    if (locks) Unlock(file_.get(), record);
+    return false;
   }
-  return std::nullopt;
+  held_elsewhere_.erase(record);
+  ++references_[record];
+  return true;
 }
 
-void MemoryBank::AddReference(uint32_t record) { header_->records[record].references.fetch_add(1); }
-
 void MemoryBank::Release(uint32_t record) {
-  ExtentRecord& extent = header_->records[record];
+  if (--references_.at(record) != 0) return;
+  references_.erase(record);
   if (!space_) {
-    // Frees the contents before the record: the owner may use the extent again as soon as the record is free.
-    if (extent.references.load() == 1) Punch(record);
-    extent.references.fetch_sub(1);
+    Unlock(file_.get(), record);
     return;
   }
-  if (extent.references.fetch_sub(1) == 1) {
-    Reclaim(record);
-  } else {
-    maybe_released_.insert(record);
-  }
+  header_->records[record].serial.store(0);
+  if (!Reclaim(record)) held_elsewhere_.insert(record);
+}
+
+bool MemoryBank::IsHeldElsewhere(uint32_t record) const {
+  return IsLockedElsewhere(file_.get(), record, Lock::kExclusive);
 }
 
 int MemoryBank::Export(uint32_t record) const {
-  const std::string path = "/proc/self/fd/" + std::to_string(file_.get());
-  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (descriptor >= 0) lseek(descriptor, static_cast<off_t>(At(record).offset), SEEK_SET);
-  return descriptor;
+  FileDescriptor exported = OpenAgain(file_.get());
+  if (!exported.valid() || !TryLock(exported.get(), record, Lock::kShared)) return -1;
+  return lseek(exported.get(), record, SEEK_SET) == static_cast<off_t>(record) ? exported.Release() : -1;
 }
 
 }  // namespace commpool::internal::emulator

@@ -1,15 +1,16 @@
 // The physical memory of one device or NUMA node. It is one sparse memfd, and each handle is an extent of it.
 //
 // All handles share one file, because a file for each would need tens of thousands of descriptors. The file begins with
-// a directory of extents and their reference counts. Every process that imports an extent shares that directory: so
-// memory lives until the last process lets go, and sharing by file descriptor is real. Freed extents are punched. A
-// device maps scattered pages and does not fragment, but a file does. So the file is sparse, and much longer than the
-// memory that it stands for.
+// a directory of extents. A process that imports an extent, and each exported descriptor, hold a shared lock on the
+// record's byte: so memory lives until the last process and the last descriptor let go, and the kernel lets go for
+// those that were killed. Freed extents are punched. A device maps scattered pages and does not fragment, but a file
+// does. So the file is sparse, and much longer than the memory that it stands for.
 #ifndef COMMPOOL_SRC_EMULATOR_CUDA_MEMORY_BANK_H_
 #define COMMPOOL_SRC_EMULATOR_CUDA_MEMORY_BANK_H_
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -28,7 +29,7 @@ struct BankLocation {
 
 // The directory at the head of the file: plain data in shared memory.
 struct ExtentRecord {
-  std::atomic<uint32_t> references;  // references of handles and mappings in all processes; 0: a free record
+  std::atomic<uint64_t> serial;  // of the allocation; 0: its owner has freed it
   uint32_t handle_types;
   uint64_t offset;
   uint64_t bytes;
@@ -43,7 +44,7 @@ struct BankHeader {
 };
 
 // Owns the file and its mapping. The machine holds one for each device and NUMA node, and one for each bank that it
-// imported. It is not thread-safe: the machine's lock guards it. Processes share the records.
+// imported. It is not thread-safe: the machine's lock guards it. Other processes read the records.
 class MemoryBank {
  public:
   // Makes a bank of this process; null if the system has no descriptor or memory for it.
@@ -58,38 +59,40 @@ class MemoryBank {
   int file() const { return file_.get(); }
   // differs between banks of different files
   uint64_t identity() const { return identity_; }
-  static uint64_t IdentityOf(int descriptor);
 
   // Makes a record with one reference; nothing if no space is left.
   std::optional<uint32_t> Allocate(uint64_t bytes, uint32_t handle_types);
-  // Adds a reference to the record of the extent at an offset; nothing if there is none.
-  std::optional<uint32_t> Attach(uint64_t offset);
-  void AddReference(uint32_t record);
-  // Drops a reference. The last one of all processes punches the extent.
+  // Adds a reference of this process to an extent that lives. Returns false for another, or if the serial is not that
+  // of the extent; 0 stands for any.
+  bool Attach(uint64_t place, uint64_t serial = 0);
+  // Drops a reference of this process. The owner punches the extent once nobody else holds it.
   void Release(uint32_t record);
+  // Says whether another process, or an exported descriptor, keeps the extent.
+  bool IsHeldElsewhere(uint32_t record) const;
 
   const ExtentRecord& At(uint32_t record) const { return header_->records[record]; }
 
-  // Opens the file anew, at the extent's offset: an export hands this descriptor out.
+  // Opens the file anew, at the record's byte: an export hands this descriptor out, and it keeps the extent.
   int Export(uint32_t record) const;
 
  private:
   MemoryBank() = default;
   void CollectReleased();
-  void Reclaim(uint32_t record);
-  void Punch(uint32_t record) const;
+  bool Reclaim(uint32_t record);
 
   FileDescriptor file_;
   BankHeader* header_ = nullptr;
   uint64_t capacity_ = 0;
   uint64_t identity_ = 0;
+  std::map<uint32_t, uint32_t> references_;  // of this process, by record
   // only for a bank of this process
   std::optional<ExtentAllocator> space_;
   uint64_t used_ = 0;
   std::vector<uint32_t> free_records_;
   uint32_t next_record_ = 0;  // the first record that was never used
-  // this process released them; another importer may have released its reference since
-  std::set<uint32_t> maybe_released_;
+  uint64_t next_serial_ = 1;
+  // this process released them; somebody else held them then
+  std::set<uint32_t> held_elsewhere_;
 };
 
 }  // namespace commpool::internal::emulator

@@ -29,6 +29,7 @@ struct Marker {
   double time_us = 0;
   Clock clock;
   StreamReach reach;
+  std::shared_ptr<void> shown;  // while it exists, other processes wait for the record
 };
 
 // host pointers to the declared ranges

@@ -27,6 +27,31 @@ CUmemLocation LocationOf(const BankLocation& location) {
   return result;
 }
 
+// Finds the bank of an exported descriptor, or opens it. Returns null if no emulator made the descriptor.
+std::shared_ptr<MemoryBank> BankBehind(Machine& machine, int descriptor) {
+  const uint64_t identity = IdentityOf(descriptor);
+  for (const auto* own : {&machine.device_banks, &machine.numa_banks}) {
+    for (const std::shared_ptr<MemoryBank>& candidate : *own) {
+      if (candidate->identity() == identity) return candidate;
+    }
+  }
+  std::weak_ptr<MemoryBank>& imported = machine.imported_banks[identity];
+  std::shared_ptr<MemoryBank> bank = imported.lock();
+  if (bank == nullptr) imported = bank = MemoryBank::Open(descriptor);
+  return bank;
+}
+
+// REQUIRES: the bank is attached to the record, for the result to release.
+std::shared_ptr<Physical> OwnImported(Machine& machine, const std::shared_ptr<MemoryBank>& bank, uint32_t record) {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = LocationOf(machine.LocationOf(*bank));
+  properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(bank->At(record).handle_types);
+  std::shared_ptr<Physical> physical = Own(bank, record, properties);
+  physical->history = machine.races.HistoryOf(physical->identity, RaceChecker::Memory::kImported);
+  return physical;
+}
+
 }  // namespace
 
 CUresult MakePhysical(Machine& machine, uint64_t bytes, const CUmemAllocationProp& properties,
@@ -42,28 +67,21 @@ CUresult MakePhysical(Machine& machine, uint64_t bytes, const CUmemAllocationPro
 }
 
 CUresult ImportPhysical(Machine& machine, int descriptor, std::shared_ptr<Physical>* physical) {
-  const off_t offset = lseek(descriptor, 0, SEEK_CUR);
-  const uint64_t identity = MemoryBank::IdentityOf(descriptor);
-  if (offset < 0 || identity == 0) return CUDA_ERROR_UNKNOWN;
-  std::shared_ptr<MemoryBank> bank = machine.imported_banks[identity].lock();
-  for (const auto* own : {&machine.device_banks, &machine.numa_banks}) {
-    for (const std::shared_ptr<MemoryBank>& candidate : *own) {
-      if (candidate->identity() == identity) bank = candidate;
-    }
+  const off_t record = lseek(descriptor, 0, SEEK_CUR);
+  const std::shared_ptr<MemoryBank> bank = record < 0 ? nullptr : BankBehind(machine, descriptor);
+  if (bank == nullptr || !bank->Attach(static_cast<uint64_t>(record))) return CUDA_ERROR_UNKNOWN;
+  *physical = OwnImported(machine, bank, static_cast<uint32_t>(record));
+  return CUDA_SUCCESS;
+}
+
+CUresult ImportPhysical(Machine& machine, const IpcPlace& place, std::shared_ptr<Physical>* physical) {
+  if (place.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
+  const FileDescriptor file = place.Open();
+  const std::shared_ptr<MemoryBank> bank = file.valid() ? BankBehind(machine, file.get()) : nullptr;
+  if (bank == nullptr || place.serial == 0 || !bank->Attach(place.record, place.serial)) {
+    return CUDA_ERROR_INVALID_HANDLE;
   }
-  if (bank == nullptr) {
-    bank = MemoryBank::Open(descriptor);
-    if (bank == nullptr) return CUDA_ERROR_UNKNOWN;
-    machine.imported_banks[identity] = bank;
-  }
-  const std::optional<uint32_t> record = bank->Attach(static_cast<uint64_t>(offset));
-  if (!record) return CUDA_ERROR_UNKNOWN;
-  CUmemAllocationProp properties = {};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = LocationOf(machine.LocationOf(*bank));
-  properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(bank->At(*record).handle_types);
-  *physical = Own(std::move(bank), *record, properties);
-  (*physical)->history = machine.races.HistoryOf((*physical)->identity, RaceChecker::Memory::kImported);
+  *physical = OwnImported(machine, bank, static_cast<uint32_t>(place.record));
   return CUDA_SUCCESS;
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "src/emulator/cuda/machine.h"
+#include "src/emulator/cuda/shared_file.h"
 
 namespace commpool::internal::emulator {
 
@@ -17,6 +18,10 @@ CUresult MakePhysical(Machine& machine, uint64_t bytes, const CUmemAllocationPro
 // Makes another handle for memory that a process exported. Returns CUDA_ERROR_UNKNOWN if the descriptor is not an
 // export.
 CUresult ImportPhysical(Machine& machine, int descriptor, std::shared_ptr<Physical>* physical);
+
+// Does the same by the handle of cuIpcGetMemHandle. Returns CUDA_ERROR_INVALID_HANDLE if the memory or its process is
+// gone, and CUDA_ERROR_INVALID_CONTEXT if it is this process.
+CUresult ImportPhysical(Machine& machine, const IpcPlace& place, std::shared_ptr<Physical>* physical);
 
 }  // namespace commpool::internal::emulator
 

@@ -5,6 +5,11 @@
 
 #include "src/emulator/cuda/machine.h"
 
+uint64_t CUevent_st::RecordedElsewhere() const {
+  const uint64_t last = shared == nullptr ? 0 : shared->last();
+  return last == shown ? 0 : last;
+}
+
 namespace commpool::internal::emulator {
 
 Scheduler::Scheduler(Machine& machine, int devices, uint64_t seed)
@@ -258,6 +263,7 @@ void Scheduler::Finish(CUstream_st* stream, const std::shared_ptr<Operation>& op
   if (operation->marker != nullptr) {
     operation->marker->time_us = end_us;
     operation->marker->done = true;
+    operation->marker->shown.reset();
   }
   stream->queue.pop_front();
   RetireIfDestroyed(stream);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "src/emulator/cuda/operation.h"
+#include "src/emulator/cuda/shared_event.h"
 
 // The objects behind a program's handles of streams and events.
 struct CUstream_st {
@@ -39,7 +40,12 @@ struct CUstream_st {
 struct CUevent_st {
   int device = 0;
   unsigned flags = 0;
-  std::shared_ptr<commpool::internal::emulator::Marker> marker;  // the last record; null before the first
+  std::shared_ptr<commpool::internal::emulator::Marker> marker;  // this process's last record; null before the first
+  std::shared_ptr<commpool::internal::emulator::SharedEvent> shared;  // null until another process may know it
+  uint64_t shown = 0;                                                 // the number of `marker` in `shared`
+
+  // The number of the last record, if another process made it; else 0.
+  uint64_t RecordedElsewhere() const;
 };
 
 struct commpoolEmulatorOperation_st {

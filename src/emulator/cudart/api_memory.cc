@@ -11,7 +11,6 @@ CUdeviceptr Address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(
 
 constexpr const char* kNoManagedMemory = "memory that host and devices share by faults is not emulated";
 constexpr const char* kNoRegistration = "the emulator cannot pin memory that a program made; cudaHostAlloc makes some";
-constexpr const char* kNoSharing = "memory of cudaMalloc and events are not shared between processes";
 
 // A request for 0 bytes succeeds and gives no memory, as in NVIDIA's runtime.
 template <typename Allocate>
@@ -137,14 +136,3 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 cudaError_t cudaMallocManaged(void**, size_t, unsigned int) { return Refuse("cudaMallocManaged", kNoManagedMemory); }
 cudaError_t cudaHostRegister(void*, size_t, unsigned int) { return Refuse("cudaHostRegister", kNoRegistration); }
 cudaError_t cudaHostUnregister(void*) { return Refuse("cudaHostUnregister", kNoRegistration); }
-cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t*, void*) { return Refuse("cudaIpcGetMemHandle", kNoSharing); }
-cudaError_t cudaIpcCloseMemHandle(void*) { return Refuse("cudaIpcCloseMemHandle", kNoSharing); }
-cudaError_t cudaIpcOpenMemHandle(void**, cudaIpcMemHandle_t, unsigned int) {
-  return Refuse("cudaIpcOpenMemHandle", kNoSharing);
-}
-cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t*, cudaEvent_t) {
-  return Refuse("cudaIpcGetEventHandle", kNoSharing);
-}
-cudaError_t cudaIpcOpenEventHandle(cudaEvent_t*, cudaIpcEventHandle_t) {
-  return Refuse("cudaIpcOpenEventHandle", kNoSharing);
-}

@@ -131,8 +131,6 @@ TEST_F(RuntimeDevices, GiveTheDriversFunctions) {
 TEST_F(RuntimeDevices, RefuseWhatIsNotEmulated) {
   void* memory = nullptr;
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaMallocManaged)(&memory, 1, cudaMemAttachGlobal), cudaErrorNotSupported);
-  cudaIpcMemHandle_t handle;
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaIpcGetMemHandle)(&handle, Allocate()), cudaErrorNotSupported);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaGraphDebugDotPrint)(nullptr, "graph.dot", 0), cudaErrorNotSupported);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetLastError)(), cudaErrorNotSupported);
 }

@@ -95,5 +95,23 @@ TEST_F(RuntimeMemory, OfStreamsComesFromThePool) {
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaMemPoolTrimTo)(pool, 0), cudaSuccess);
 }
 
+// That other processes open it, tests/driver/conformance/ipc_test says.
+TEST_F(RuntimeMemory, HasAHandleThatItsOwnProcessCannotOpen) {
+  cudaIpcMemHandle_t handle = {};
+  ASSERT_EQ(COMMPOOL_RUNTIME(cudaIpcGetMemHandle)(&handle, Allocate()), cudaSuccess);
+  void* opened = nullptr;
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaIpcOpenMemHandle)(&opened, handle, cudaIpcMemLazyEnablePeerAccess),
+            cudaErrorDeviceUninitialized);
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaIpcCloseMemHandle)(opened), cudaErrorInvalidValue);
+  cudaEvent_t event = nullptr;
+  ASSERT_EQ(COMMPOOL_RUNTIME(cudaEventCreateWithFlags)(&event, cudaEventDisableTiming | cudaEventInterprocess),
+            cudaSuccess);
+  cudaIpcEventHandle_t event_handle = {};
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaIpcGetEventHandle)(&event_handle, event), cudaSuccess);
+  cudaEvent_t other = nullptr;
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaIpcOpenEventHandle)(&other, event_handle), cudaErrorDeviceUninitialized);
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaEventDestroy)(event), cudaSuccess);
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing
