@@ -17,6 +17,10 @@ std::string NcclLibrary::WhyNoLocalRegistration() const {
 
 std::string NcclLibrary::WhyNoWindows() const { return has_windows() ? "" : WhyMissing(*this, "windows", "2.27"); }
 
+std::string NcclLibrary::WhyNoSleep() const {
+  return has_sleep() ? "" : WhyMissing(*this, "communicators that sleep", "2.29.7");
+}
+
 NcclLibrary ResolveNccl(const SharedLibrary& library) {
   NcclLibrary nccl;
 #define COMMPOOL_NCCL(name, version) nccl.name = reinterpret_cast<decltype(nccl.name)>(library.Symbol(#name));

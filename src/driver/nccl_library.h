@@ -29,12 +29,17 @@ struct NcclLibrary {
   bool has_windows() const { return ncclCommWindowRegister != nullptr && version >= 22700; }
   // Windows over host memory, since 2.30.3 (and for device-side use only).
   bool has_host_windows() const { return has_windows() && version >= 23003; }
+  // ncclCommSuspend, ncclCommResume and ncclCommMemStats, since 2.29.7.
+  bool has_sleep() const {
+    return ncclCommSuspend != nullptr && ncclCommResume != nullptr && ncclCommMemStats != nullptr;
+  }
   // From 2.29.7 on an abort releases windows. Before, it keeps their memory for good.
   bool ends_windows_in_abort() const { return version >= 22907; }
 
   // The reason, for refusals; empty where the library has local registration.
   std::string WhyNoLocalRegistration() const;
   std::string WhyNoWindows() const;
+  std::string WhyNoSleep() const;
 };
 
 // A missing function is null. A library that does not tell its version counts as none.

@@ -112,6 +112,10 @@ class Pool final : public BlockOwner {
   Status Deregister(ncclComm_t communicator) { return mode_->Deregister(communicator); }
   Status Rehome(ncclComm_t communicator) { return mode_->Rehome(communicator); }
   int LostRank() const { return mode_->LostRank(); }
+  // Whether NCCL has any segment there, or may come to have one.
+  bool IsRegisteredWith(ncclComm_t communicator) const {
+    return segments_.registrations().IsRegisteredWith(communicator);
+  }
   // Ends the registrations with the communicator on this rank alone.
   Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
     return mode_->AbandonCommunicator(communicator, life);

@@ -18,6 +18,7 @@
 #include "src/driver/graph_handles.h"
 #include "src/driver/loader.h"
 #include "src/pool/basis/runtime_parts.h"
+#include "src/pool/communicator_sleep.h"
 #include "src/pool/memory_search.h"
 #include "src/pool/options.h"
 #include "src/pool/pool.h"
@@ -45,6 +46,7 @@ class Runtime {
   ScopeTable& scopes() { return scopes_; }
   const WindowIndex& windows() const { return parts_.windows; }
   DeviceTable& devices() { return devices_; }
+  SleepingCommunicators& sleeping_communicators() { return sleeping_communicators_; }
 
   // The configuration already has the settings of COMMPOOL_CONF (Settings::ApplyTo).
   Result<PoolHandle> CreatePool(PoolConfiguration configuration);
@@ -138,6 +140,7 @@ class Runtime {
   RuntimeParts parts_;
   PoolTable pools_;  // destroyed first: its pools use the other members
   MemorySearch search_{pools_, parts_, devices_.captures()};
+  SleepingCommunicators sleeping_communicators_{*driver_, devices_, parts_, pools_};
   ScopeTable scopes_;
   StreamNames stream_names_;
   StreamDevices stream_devices_;

@@ -26,12 +26,22 @@ Status CheckState(const Driver& driver, ncclComm_t handle, uint64_t deadline_ms)
 
 }  // namespace
 
+Status CheckNotAsleep(const Driver& driver, ncclComm_t handle) {
+  if (!driver.nccl.has_sleep()) return Status();
+  uint64_t asleep = 0;
+  // Where NCCL's accounts are switched off it answers no question, and no communicator sleeps.
+  const ncclResult_t asked = driver.nccl.ncclCommMemStats(handle, ncclStatGpuMemSuspended, &asleep);
+  if (asked != ncclSuccess || asleep == 0) return Status();
+  return Status(StatusCode::kFailedPrecondition, "the communicator is asleep: wake it first");
+}
+
 Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handle, uint64_t deadline_ms) {
   if (!driver.nccl.available()) {
     return Status(StatusCode::kNotSupported, "there is no NCCL here: " + driver.nccl.why_missing);
   }
   if (handle == nullptr) return Status(StatusCode::kInvalidArgument, "the communicator is null");
   COMMPOOL_TRY(CheckState(driver, handle, deadline_ms));
+  COMMPOOL_TRY(CheckNotAsleep(driver, handle));
 
   Communicator communicator{.handle = handle};
   COMMPOOL_TRY(

@@ -35,9 +35,13 @@ enum class CommunicatorLife {
   kEnded,  // aborted, destroyed or revoked
 };
 
+// kFailedPrecondition while the communicator's own memory is away (communicator_memory.h): NCCL does not check that.
+Status CheckNotAsleep(const Driver& driver, ncclComm_t handle);
+
 // Asks NCCL about a communicator. kInvalidArgument for null, kNotSupported where there is no NCCL, kCommunicatorError
-// for one that is aborted or failed. It waits for a busy nonblocking one until the deadline (kDeadlineExceeded). NCCL's
-// API cannot tell a destroyed communicator from a live one: see rule 5.
+// for one that is aborted or failed. It waits for a busy nonblocking one until the deadline (kDeadlineExceeded).
+// kFailedPrecondition for one that is asleep. NCCL's API cannot tell a destroyed communicator from a live one: see
+// rule 5.
 Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handle, uint64_t deadline_ms = 60000);
 
 // Waits until a nonblocking communicator has finished the call that returned `result`; a blocking one has finished

@@ -126,8 +126,18 @@ std::string PoolsOf(const CallIntents& call) {
 }  // namespace
 
 std::string Name(CollectiveCall call) {
-  constexpr const char* kNames[] = {"create",     "reserve", "reclaim", "trim",  "register_with",
-                                    "deregister", "close",   "verify",  "sleep", "wake"};
+  constexpr const char* kNames[] = {"create",
+                                    "reserve",
+                                    "reclaim",
+                                    "trim",
+                                    "register_with",
+                                    "deregister",
+                                    "close",
+                                    "verify",
+                                    "sleep",
+                                    "wake",
+                                    "put the communicator to sleep",
+                                    "wake the communicator"};
   const auto place = static_cast<size_t>(call);
   return place < std::size(kNames) ? kNames[place] : "unknown call";
 }

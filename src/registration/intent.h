@@ -24,7 +24,9 @@ enum class CollectiveCall : uint32_t {
   kClose,
   kVerify,
   kSleep,  // bytes: what its caller asks for, as a number
-  kWake
+  kWake,
+  kSleepCommunicator,
+  kWakeCommunicator
 };
 
 std::string Name(CollectiveCall call);

@@ -58,6 +58,7 @@ bool RegistrationSet::Lacks(ncclComm_t communicator, uint32_t index) const {
 }
 
 Status RegistrationSet::RegisterOne(const Communicator& communicator, const SegmentToRegister& segment) {
+  COMMPOOL_TRY(CheckNotAsleep(driver_, communicator.handle));
   // Before NCCL knows the segment, while the other ranks are on their way into its call.
   if (kind_ == RegistrationKind::kWindow) Insist([&] { windows_.MakeRoom(); });
   UnfinishedRange unfinished;

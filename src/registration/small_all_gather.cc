@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
-#include <memory>
 #include <thread>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
+#include "src/registration/separate_call.h"
 
 namespace commpool::internal {
 
@@ -19,40 +19,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Moment = Clock::time_point;
 
-// How long a wait for NCCL's call lasts before it looks again whether a rank is lost.
-constexpr std::chrono::milliseconds kLook{10};
-
 Status Missing(const Communicator& communicator, const GatherPurpose& purpose, uint64_t deadline_ms) {
   return Status(StatusCode::kDeadlineExceeded, std::string(purpose.call) + ": waited " + std::to_string(deadline_ms) +
                                                    " ms for all of the " + std::to_string(communicator.ranks) +
                                                    " ranks of the communicator: " + purpose.likely_cause);
 }
 
-// NCCL's call. It may block on the host: ranks connect at a communicator's first collective.
+// It may block on the host: ranks connect at a communicator's first collective.
 std::future<ncclResult_t> Launch(const Driver& driver, const Communicator& communicator, const GatherScratch& scratch,
                                  CUdeviceptr sent, size_t words) {
-  HearLastWords(driver);
-  // This allocation must not fail: the other ranks are on their way into the call, and would wait there.
-  auto call = Insist([&] {
-    return std::make_shared<std::packaged_task<ncclResult_t()>>(
-        [set_current = driver.cuda.cuCtxSetCurrent, all_gather = driver.nccl.ncclAllGather,
-         handle = communicator.handle, context = scratch.context(), sent, received = scratch.address(), words,
-         stream = scratch.stream()] {
-          if (set_current(context) != CUDA_SUCCESS) return ncclUnhandledCudaError;
-          return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32,
-                            handle, stream);
-        });
-  });
-  Insist([&] { std::thread([call] { (*call)(); }).detach(); });
-  return call->get_future();
-}
-
-bool HasReturned(const std::future<ncclResult_t>& call, const Communicator& communicator, Moment deadline) {
-  while (Clock::now() < deadline && !(communicator.lost != nullptr && communicator.lost->any())) {
-    const Moment next_look = std::min(deadline, Clock::now() + kLook);
-    if (call.wait_until(next_look) == std::future_status::ready) return true;
-  }
-  return false;
+  return CallSeparately(driver, scratch.context(),
+                        [all_gather = driver.nccl.ncclAllGather, handle = communicator.handle, sent,
+                         received = scratch.address(), words, stream = scratch.stream()] {
+                          return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received),
+                                            words, ncclInt32, handle, stream);
+                        });
 }
 
 Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& communicator,

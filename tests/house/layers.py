@@ -36,7 +36,7 @@ POOL_FLOORS = [
     ("blocks",),
     ("pool_mode", "segments"),
     ("growing", "pool", "symmetric"),
-    ("memory_search", "nvls_eligibility", "pool_factory", "scope_table"),
+    ("communicator_sleep", "memory_search", "nvls_eligibility", "pool_factory", "scope_table"),
     ("runtime",),
     ("group_calls",),
 ]

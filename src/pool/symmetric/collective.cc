@@ -51,6 +51,9 @@ engine::SequenceCall SequenceCallOf(CollectiveCall call) {
       return engine::SequenceCall::kSleep;
     case CollectiveCall::kWake:
       return engine::SequenceCall::kWake;
+    case CollectiveCall::kSleepCommunicator:
+    case CollectiveCall::kWakeCommunicator:  // never a pool's
+      break;
   }
   return engine::SequenceCall::kReserve;
 }

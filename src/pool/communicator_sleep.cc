@@ -1,0 +1,215 @@
+#include "src/pool/communicator_sleep.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/base/bytes.h"
+#include "src/base/host_failure.h"
+#include "src/base/host_patience.h"
+#include "src/base/try.h"
+#include "src/driver/diagnosis.h"
+#include "src/driver/handles.h"
+#include "src/pool/pool.h"
+#include "src/registration/agreement.h"
+#include "src/registration/communicator_memory.h"
+#include "src/registration/small_all_gather.h"
+
+namespace commpool::internal {
+
+namespace {
+
+constexpr char kAbort[] = "; abort the communicator";
+
+// What all ranks have said of a step, from this rank's part.
+Status AgreeOn(AgreementChannel& channel, const Status& mine, const char* step) {
+  return Insist([&] { return AgreeOnOutcomes(channel, {mine}, {step}).front(); });
+}
+
+Status WithAdvice(const Status& status) {
+  return status.ok() ? status : Status(status.code(), status.message() + kAbort);
+}
+
+// Words that no other rank sends.
+std::string WordsOf(int rank, size_t count) {
+  std::string words;
+  for (size_t word = 0; word < count; ++word) {
+    const auto value = static_cast<uint32_t>((word + 1) * 2654435761u) ^ static_cast<uint32_t>(rank);
+    words.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  return words;
+}
+
+}  // namespace
+
+// A call for a communicator, from its beginning to its end. Keeps the sleeper where it sleeps then.
+class SleepingCommunicators::Turn {
+ public:
+  Turn(SleepingCommunicators& all, ncclComm_t handle) : all_(all), handle_(handle) {}
+  ~Turn() {
+    if (sleeper_ != nullptr) all_.End(handle_, *sleeper_);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  Status Begin() {
+    sleeper_ = COMMPOOL_TRY(all_.Begin(handle_));
+    return Status();
+  }
+  Sleeper& sleeper() { return *sleeper_; }
+
+ private:
+  SleepingCommunicators& all_;
+  const ncclComm_t handle_;
+  SleeperPointer sleeper_;
+};
+
+Result<SleepingCommunicators::SleeperPointer> SleepingCommunicators::Begin(ncclComm_t handle) {
+  if (handle == nullptr) return Status(StatusCode::kInvalidArgument, "the communicator is null");
+  MutexLock lock(mutex_);
+  SleeperPointer& sleeper = sleepers_[handle];
+  if (sleeper != nullptr && sleeper->busy) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "another thread's call is putting the communicator to sleep, or waking it");
+  }
+  if (sleeper == nullptr) sleeper = std::make_shared<Sleeper>();
+  sleeper->busy = true;
+  return sleeper;
+}
+
+void SleepingCommunicators::End(ncclComm_t handle, Sleeper& sleeper) {
+  SleeperPointer ended;  // its channel says goodbye, after the lock
+  MutexLock lock(mutex_);
+  sleeper.busy = false;
+  const auto found = sleepers_.find(handle);
+  if (sleeper.asleep || found == sleepers_.end()) return;
+  ended = std::move(found->second);
+  sleepers_.erase(found);
+}
+
+Status SleepingCommunicators::Open(Sleeper& sleeper, ncclComm_t handle, uint64_t deadline_ms) {
+  sleeper.communicator = COMMPOOL_TRY(DescribeCommunicator(driver_, handle, deadline_ms));
+  sleeper.deadline_ms = deadline_ms;
+  sleeper.device = COMMPOOL_TRY(Insist([&] { return devices_.Get(sleeper.communicator.device); }));
+  const ContextGuard current(driver_, sleeper.device->context());
+  sleeper.channel = COMMPOOL_TRY(runtime_.links.Open(driver_, sleeper.communicator, deadline_ms, runtime_.unanswered));
+  sleeper.communicator.lost = sleeper.channel->lost_ranks();
+  return Status();
+}
+
+Status SleepingCommunicators::Sleep(ncclComm_t handle, uint64_t deadline_ms) {
+  Turn turn(*this, handle);
+  COMMPOOL_TRY(turn.Begin());
+  const CommunicatorMemory memory = COMMPOOL_TRY(MemoryOf(driver_, handle));
+  Sleeper& sleeper = turn.sleeper();
+  // Another communicator came to the address of one that was aborted in its sleep.
+  if (sleeper.asleep && !memory.asleep) {
+    sleeper.asleep = false;
+    sleeper.channel = nullptr;
+  }
+  if (sleeper.channel == nullptr) COMMPOOL_TRY(Open(sleeper, handle, deadline_ms));
+  const ContextGuard current(driver_, sleeper.device->context());
+  COMMPOOL_TRY(Agree(sleeper, CollectiveCall::kSleepCommunicator, CheckMaySleep(sleeper)));
+  return FallAsleep(sleeper);
+}
+
+Status SleepingCommunicators::Wake(ncclComm_t handle) {
+  Turn turn(*this, handle);
+  COMMPOOL_TRY(turn.Begin());
+  const CommunicatorMemory memory = COMMPOOL_TRY(MemoryOf(driver_, handle));
+  Sleeper& sleeper = turn.sleeper();
+  if (sleeper.asleep && !memory.asleep) sleeper.asleep = false;
+  if (!sleeper.asleep) {
+    return Status(StatusCode::kFailedPrecondition, memory.asleep
+                                                       ? "the communicator was suspended by ncclCommSuspend, not by "
+                                                         "communicator_sleep: call ncclCommResume"
+                                                       : "the communicator is not asleep");
+  }
+  const ContextGuard current(driver_, sleeper.device->context());
+  COMMPOOL_TRY(Agree(sleeper, CollectiveCall::kWakeCommunicator, CheckMayWake(sleeper, memory)));
+  return WakeUp(sleeper);
+}
+
+Status SleepingCommunicators::Agree(Sleeper& sleeper, CollectiveCall call, const Status& readiness) {
+  Intent intent{.call = call, .nccl_version = driver_.nccl.version};
+  intent.readiness = readiness;
+  const Status status = TellRefusal(*sleeper.channel, intent);
+  if (!BreaksChannel(status)) return status;
+  const bool was_asleep = std::exchange(sleeper.asleep, false);  // nobody can be asked to wake it any more
+  return was_asleep ? WithAdvice(status) : status;
+}
+
+Status SleepingCommunicators::CheckMaySleep(const Sleeper& sleeper) const {
+  if (sleeper.asleep) return Status(StatusCode::kFailedPrecondition, "the communicator is asleep already");
+  COMMPOOL_TRY(sleeper.device->health().first_error());
+  COMMPOOL_TRY(sleeper.device->CheckNotCapturing());
+  return CheckNoPoolUses(sleeper.communicator);
+}
+
+// NCCL makes its memory before it waits for the others: a rank without room would make them wait for ever.
+Status SleepingCommunicators::CheckMayWake(const Sleeper& sleeper, const CommunicatorMemory& memory) const {
+  COMMPOOL_TRY(sleeper.device->health().first_error());
+  COMMPOOL_TRY(sleeper.device->CheckNotCapturing());
+  size_t free = 0;
+  size_t total = 0;
+  COMMPOOL_TRY(CheckCuda(driver_, driver_.cuda.cuMemGetInfo(&free, &total),
+                         {.call = "cuMemGetInfo", .device = sleeper.device->device()}));
+  if (free >= memory.sleeping_bytes) return Status();
+  return Status(StatusCode::kOutOfMemory, "the communicator needs " + FormatBytes(memory.sleeping_bytes) +
+                                              ", and device " + std::to_string(sleeper.device->device()) + " has " +
+                                              FormatBytes(free) + " free" +
+                                              runtime_.others.DescribeHolders(sleeper.device->device()));
+}
+
+Status SleepingCommunicators::CheckNoPoolUses(const Communicator& communicator) const {
+  for (const std::shared_ptr<Pool>& pool : pools_.All()) {
+    if (!pool->IsRegisteredWith(communicator.handle)) continue;
+    return Status(StatusCode::kFailedPrecondition,
+                  pool->title() + " is registered with the communicator: sleep() that pool before, or deregister it");
+  }
+  return Status();
+}
+
+Status SleepingCommunicators::FallAsleep(Sleeper& sleeper) {
+  const Status quiet = Attempt([&] { return sleeper.device->Quiesce(sleeper.deadline_ms); });
+  COMMPOOL_TRY(AgreeOn(*sleeper.channel, quiet, "waiting for the device"));
+  const Status mine =
+      Attempt([&] { return GiveMemoryBack(driver_, sleeper.communicator, PartOf(sleeper.deadline_ms)); });
+  const Status all = AgreeOn(*sleeper.channel, mine, "giving NCCL's memory back");
+  sleeper.asleep = all.ok();
+  if (all.ok()) return all;
+  const Result<CommunicatorMemory> memory = MemoryOf(driver_, sleeper.communicator.handle);
+  // Where NCCL refused on every rank nothing has happened.
+  const bool untouched = !mine.ok() && mine.code() == StatusCode::kCommunicatorError && memory.ok() && !memory->asleep;
+  return untouched && !BreaksChannel(all) ? all : WithAdvice(all);
+}
+
+Status SleepingCommunicators::WakeUp(Sleeper& sleeper) {
+  sleeper.asleep = false;
+  const Status made =
+      Attempt([&] { return MakeMemoryAgain(driver_, sleeper.communicator, PartOf(sleeper.deadline_ms)); });
+  COMMPOOL_TRY(WithAdvice(AgreeOn(*sleeper.channel, made, "making NCCL's memory again")));
+  const Status checked = Attempt([&] { return CheckCollective(sleeper); });
+  return WithAdvice(AgreeOn(*sleeper.channel, checked, "checking NCCL's memory with a collective"));
+}
+
+// Through NCCL's buffers on every rank of the ring.
+Status SleepingCommunicators::CheckCollective(const Sleeper& sleeper) const {
+  constexpr size_t kMostWords = 64 << 10;  // of a rank
+  constexpr size_t kMostWordsOfAll = 1 << 20;
+  const Communicator& communicator = sleeper.communicator;
+  const size_t count = std::clamp<size_t>(kMostWordsOfAll / static_cast<size_t>(communicator.ranks), 1, kMostWords);
+  const std::vector<std::string> all =
+      COMMPOOL_TRY(GatherOver(driver_, communicator, WordsOf(communicator.rank, count),
+                              {.call = "wake", .likely_cause = "the memory of some rank did not come back"},
+                              PartOf(sleeper.deadline_ms), runtime_.unanswered));
+  for (int rank = 0; rank < communicator.ranks; ++rank) {
+    if (all[static_cast<size_t>(rank)] == WordsOf(rank, count)) continue;
+    return Status(StatusCode::kCommunicatorError,
+                  "the bytes of rank " + std::to_string(rank) + " arrived changed: its memory did not come back");
+  }
+  return Status();
+}
+
+}  // namespace commpool::internal

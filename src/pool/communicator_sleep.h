@@ -1,0 +1,77 @@
+// SleepingCommunicators: communicators whose own memory has been given back, until their ranks wake them. The ranks
+// agree before each step, over TCP, because NCCL waits in both calls for all ranks without a deadline.
+//
+// A communicator's owner calls it; nobody else may use that communicator meanwhile. Any thread may call it for other
+// communicators.
+#ifndef COMMPOOL_SRC_POOL_COMMUNICATOR_SLEEP_H_
+#define COMMPOOL_SRC_POOL_COMMUNICATOR_SLEEP_H_
+
+#include <nccl.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "commpool/status.h"
+#include "src/base/mutex.h"
+#include "src/driver/loader.h"
+#include "src/pool/basis/runtime_parts.h"
+#include "src/pool/shared/device_state.h"
+#include "src/pool/shared/pool_table.h"
+#include "src/registration/agreement_channel.h"
+#include "src/registration/communicator.h"
+#include "src/registration/communicator_memory.h"
+#include "src/registration/intent.h"
+
+namespace commpool::internal {
+
+// Runtime owns one.
+class SleepingCommunicators {
+ public:
+  SleepingCommunicators(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime, const PoolTable& pools)
+      : driver_(driver), devices_(devices), runtime_(runtime), pools_(pools) {}
+
+  // Both are collective over the communicator. Where a rank cannot, all ranks return its reason, and nothing has
+  // changed; where a rank fails or is lost inside NCCL's call, the communicator has to be aborted.
+  Status Sleep(ncclComm_t handle, uint64_t deadline_ms);
+  // Afterwards every rank has seen the bytes of every other rank in a collective.
+  Status Wake(ncclComm_t handle);
+
+ private:
+  struct Sleeper {
+    Communicator communicator;
+    std::shared_ptr<DeviceState> device;
+    std::unique_ptr<AgreementChannel> channel;
+    uint64_t deadline_ms = 0;
+    bool busy = false;  // a call is under way
+    bool asleep = false;
+  };
+  using SleeperPointer = std::shared_ptr<Sleeper>;
+  class Turn;
+
+  // The sleeper of a call that begins; kFailedPrecondition while another thread's call is under way.
+  Result<SleeperPointer> Begin(ncclComm_t handle);
+  void End(ncclComm_t handle, Sleeper& sleeper);
+  Status Open(Sleeper& sleeper, ncclComm_t handle, uint64_t deadline_ms);
+  Status Agree(Sleeper& sleeper, CollectiveCall call, const Status& readiness);
+  // Of this rank, before anything has changed.
+  Status CheckMaySleep(const Sleeper& sleeper) const;
+  Status CheckMayWake(const Sleeper& sleeper, const CommunicatorMemory& memory) const;
+  Status CheckNoPoolUses(const Communicator& communicator) const;
+  Status FallAsleep(Sleeper& sleeper);
+  Status WakeUp(Sleeper& sleeper);
+  Status CheckCollective(const Sleeper& sleeper) const;
+  // Of a step inside a round: the round's own deadline must still hold for what the other ranks tell.
+  static uint64_t PartOf(uint64_t deadline_ms) { return deadline_ms / 2; }
+
+  const Driver& driver_;
+  DeviceTable& devices_;
+  RuntimeParts& runtime_;
+  const PoolTable& pools_;
+  Mutex mutex_{LockRank::kLeaf};
+  std::map<ncclComm_t, SleeperPointer> sleepers_ COMMPOOL_GUARDED_BY(mutex_);
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_COMMUNICATOR_SLEEP_H_
