@@ -1,4 +1,5 @@
-// The memory of a device, beyond one pool: a limit on all of its pools, and other allocators that can give back.
+// The memory of a device, beyond one pool: a limit on all of its pools, other allocators that can give back, and what
+// NCCL takes for communicators.
 //
 //   commpool::set_device_limit(0, GiB(60)).or_throw();
 //   HolderOptions options;
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "commpool/commpool.h"
+#include "commpool/communicator.h"
 #include "commpool/status.h"
 
 namespace commpool {
@@ -23,6 +25,29 @@ inline namespace v1 {
 // The most that all pools of a device may reserve together; UINT64_MAX for no limit. See commpool_set_device_limit.
 inline Status set_device_limit(int device, std::uint64_t bytes) {
   return detail::FromC(commpool_set_device_limit(device, bytes));
+}
+
+// NCCL's own memory of a communicator on this rank's device. See commpool_communicator_memory.
+struct CommunicatorMemory {
+  std::uint64_t bytes = 0;
+  std::uint64_t sleeping_bytes = 0;  // the part that sleep gives back, or has given back
+  bool asleep = false;
+};
+inline Result<CommunicatorMemory> communicator_memory(ncclComm* communicator) {
+  CommunicatorMemory memory;
+  int asleep = 0;
+  Status status =
+      detail::FromC(commpool_communicator_memory(communicator, &memory.bytes, &memory.sleeping_bytes, &asleep));
+  if (!status.ok()) return status;
+  memory.asleep = asleep != 0;
+  return memory;
+}
+// Give it back, and make it again; COLLECTIVE over the communicator. See communicator.h.
+inline Status sleep_communicator(ncclComm* communicator, std::uint64_t deadline_ms = 0) {
+  return detail::FromC(commpool_communicator_sleep(communicator, deadline_ms));
+}
+inline Status wake_communicator(ncclComm* communicator) {
+  return detail::FromC(commpool_communicator_wake(communicator));
 }
 
 // See commpool_holder_options. The functions run on an allocating thread and must not call commpool. One that throws

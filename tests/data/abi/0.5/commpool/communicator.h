@@ -1,0 +1,45 @@
+/* The memory that NCCL takes for a communicator itself (buffers of its channels: GiB on large machines), and how it
+ * goes back to the driver for a while. A capability beside commpool.h, whose conventions hold. NCCL 2.29.7 or later.
+ *
+ *   commpool_pools_sleep(&pool, 1, COMMPOOL_KEEP_HOST, COMMPOOL_GRAPHS_REFUSED);   first the pools registered with it
+ *   commpool_communicator_sleep(communicator, 60000);
+ *   ...
+ *   commpool_communicator_wake(communicator);
+ *   commpool_pools_wake(&pool, 1);                                                 their windows come back
+ */
+#ifndef COMMPOOL_COMMUNICATOR_H_
+#define COMMPOOL_COMMUNICATOR_H_
+
+#include "commpool/commpool.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Gives the buffers of the communicator back, with ncclCommSuspend; what was launched on the device ends before.
+ * COLLECTIVE over the communicator, on the thread that owns it, one rank a thread; nobody uses it until it is awake.
+ * NCCL waits for all ranks without a deadline, so the ranks agree first, over TCP. `deadline_ms` bounds every wait of
+ * this call and of the wake, 0 for 60000. NOT_SUPPORTED for an older NCCL. FAILED_PRECONDITION on all ranks, and
+ * nothing has changed, where it is asleep, a stream of one rank's device is being captured, or a pool that is awake is
+ * registered with it. COMMUNICATOR_ERROR where it shares resources with a split child or parent. Where a rank dies or
+ * fails inside NCCL's call, the error says to abort the communicator. Asleep it may be destroyed or aborted; pools
+ * refuse it. */
+COMMPOOL_API commpool_status commpool_communicator_sleep(struct ncclComm* communicator, uint64_t deadline_ms);
+
+/* Makes the buffers again, at the same addresses, with ncclCommResume: graphs that captured collectives hold.
+ * COLLECTIVE, as sleep. NCCL succeeds also where a peer's memory did not come back, so a small all-gather follows, and
+ * all ranks hear whether every rank's bytes arrived; else COMMUNICATOR_ERROR, DEADLINE_EXCEEDED or DRIVER_ERROR, and
+ * the communicator is to be aborted. OUT_OF_MEMORY on all ranks, with a table of who holds what, where one rank's
+ * device has no room: it sleeps on. FAILED_PRECONDITION where commpool_communicator_sleep did not put it to sleep. */
+COMMPOOL_API commpool_status commpool_communicator_wake(struct ncclComm* communicator);
+
+/* What NCCL counts on this rank's device: all of it, with what has gone to sleep; the part that sleep gives back; and
+ * whether it is asleep (1). Any output may be null. Local. NOT_SUPPORTED for an older NCCL. */
+COMMPOOL_API commpool_status commpool_communicator_memory(struct ncclComm* communicator, uint64_t* bytes,
+                                                          uint64_t* sleeping_bytes, int* asleep);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* COMMPOOL_COMMUNICATOR_H_ */
