@@ -30,7 +30,8 @@ from .runtime import (DriverCall, MemoryHolder, driver_calls, driver_description
                       measure_driver, set_device_limit)
 from .scopes import capture, use_pool
 from .sizes import parse_size
-from .sleeping import sleep, wake
+from .sleeping import (CommunicatorMemory, communicator_memory, sleep, sleep_communicator, wake,
+                       wake_communicator)
 from .windows import NvlsEligibility, Window, nvls_eligible, window_of
 
 if _fast_module:
@@ -39,12 +40,13 @@ if _fast_module:
 __version__ = f"{MAJOR}.{MINOR}.{PATCH}"
 
 __all__ = [
-    "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "Configuration", "Counter",
-    "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted", "FailedPrecondition",
-    "InternalError", "InvalidArgument", "Kept", "MemoryHolder", "NotFound", "NotSupported", "NvlsEligibility",
-    "OutOfMemory", "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "RemoteFailure", "Segment", "Setting",
-    "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "allocate",
-    "allocate_in_scope", "block_of", "capture", "config", "driver_calls", "driver_description", "empty", "free",
-    "initialize", "library_version", "measure_driver", "nvls_eligible", "parse_size", "promise_stream",
-    "record_stream", "release_stream", "set_device_limit", "sleep", "use_pool", "wake", "window_of"
+    "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "CommunicatorMemory",
+    "Configuration", "Counter", "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted",
+    "FailedPrecondition", "InternalError", "InvalidArgument", "Kept", "MemoryHolder", "NotFound", "NotSupported",
+    "NvlsEligibility", "OutOfMemory", "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "RemoteFailure", "Segment",
+    "Setting", "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "allocate",
+    "allocate_in_scope", "block_of", "capture", "communicator_memory", "config", "driver_calls", "driver_description",
+    "empty", "free", "initialize", "library_version", "measure_driver", "nvls_eligible", "parse_size", "promise_stream",
+    "record_stream", "release_stream", "set_device_limit", "sleep", "sleep_communicator", "use_pool", "wake",
+    "wake_communicator", "window_of"
 ]

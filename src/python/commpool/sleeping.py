@@ -1,15 +1,16 @@
-"""Lets some of a program's pools sleep together. The tag of a pool, given when it is made, says which: weights,
-caches."""
+"""Lets some of a program's pools sleep together, and communicators. The tag of a pool, given when it is made, says
+which: weights, caches."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any, Callable, Iterable, Iterator, Optional, Union
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Union
 
 from . import options
 from ._library import library
-from .handles import Pointer
+from .handles import Communicator, Pointer, communicator_handle
+from .sizes import index_of
 
 _told: list[Callable[[], Any]] = []
 
@@ -45,3 +46,44 @@ def wake(*, tag: str) -> None:
     """Calls `Pool.wake` for all pools of the process that have the tag and are asleep."""
     with waking():
         library.wake(options.text_of("tag", tag))
+
+
+class CommunicatorMemory(NamedTuple):
+    """What NCCL takes for a communicator itself on this rank's device, in bytes."""
+
+    bytes: int
+    sleeping_bytes: int  # the part that sleep gives back, or has given back
+    asleep: bool
+
+
+def communicator_memory(communicator: Communicator) -> CommunicatorMemory:
+    """Asks NCCL, 2.29.7 or later, for its own memory of a communicator.
+
+    Raises:
+      NotSupported: NCCL is older.
+    """
+    nbytes, sleeping, asleep = library.communicator_memory(communicator_handle(communicator))
+    return CommunicatorMemory(nbytes, sleeping, bool(asleep))
+
+
+def sleep_communicator(communicator: Communicator, deadline_ms: int = 60000) -> None:
+    """Gives NCCL's own memory of a communicator back, on all of its ranks. Nobody uses it until it is awake.
+
+    Pools that are registered with it sleep before. The deadline bounds each wait of this call and of the wake.
+
+    Raises:
+      NotSupported: NCCL is older than 2.29.7. Nothing has changed.
+      FailedPrecondition: on all ranks, where one cannot. Nothing has changed.
+      CommunicatorError: it shares resources with a communicator that was split from it.
+    """
+    library.communicator_sleep(communicator_handle(communicator), index_of(deadline_ms, "deadline_ms", 48))
+
+
+def wake_communicator(communicator: Communicator) -> None:
+    """Makes that memory again, at its addresses, and checks it by a small collective. Wake pools after it.
+
+    Raises:
+      OutOfMemory: on all ranks, where a device has no room. The communicator sleeps on.
+      CommpoolError: another one says that the communicator has to be aborted, where it does.
+    """
+    library.communicator_wake(communicator_handle(communicator))

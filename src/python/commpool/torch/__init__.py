@@ -11,15 +11,15 @@ README.md and reference.md beside this file say what to use when, what to watch 
 """
 
 # Each by its name, for type checkers: a wildcard import would hide that four names are replaced.
-from commpool import (Agreement, Array, Block, Buffer, CommpoolError, CommunicatorError, Configuration, Counter,
-                      DeadlineExceeded, Disagreement, DriverCall, DriverError, Exhausted, FailedPrecondition,
-                      InternalError, InvalidArgument, Kept, MemoryHolder, NotFound, NotSupported, NvlsEligibility,
-                      OutOfMemory, PlainFunctions, PoolGroup, RankMissing, RemoteFailure, Segment, Setting, Snapshot,
-                      Statistics, StatusCode, UserBacking, Window, add_communicator_source, allocate_in_scope, block_of,
-                      capture, config, driver_calls, driver_description, free, initialize, library_version,
-                      measure_driver, nvls_eligible, parse_size, promise_stream, record_stream, release_stream,
-                      set_device_limit, sleep,
-                      wake, window_of)
+from commpool import (Agreement, Array, Block, Buffer, CommpoolError, CommunicatorError, CommunicatorMemory,
+                      Configuration, Counter, DeadlineExceeded, Disagreement, DriverCall, DriverError, Exhausted,
+                      FailedPrecondition, InternalError, InvalidArgument, Kept, MemoryHolder, NotFound, NotSupported,
+                      NvlsEligibility, OutOfMemory, PlainFunctions, PoolGroup, RankMissing, RemoteFailure, Segment,
+                      Setting, Snapshot, Statistics, StatusCode, UserBacking, Window, add_communicator_source,
+                      allocate_in_scope, block_of, capture, communicator_memory, config, driver_calls,
+                      driver_description, free, initialize, library_version, measure_driver, nvls_eligible, parse_size,
+                      promise_stream, record_stream, release_stream, set_device_limit, sleep, sleep_communicator, wake,
+                      wake_communicator, window_of)
 from commpool import __version__ as __version__
 
 from . import _errors as _errors
@@ -33,16 +33,19 @@ from ._install import install, installed, uninstall
 from ._mem_pool import mem_pool
 from ._pool import Pool
 from ._scope import use_pool
+from ._sleeping_groups import group_memory, sleep_group, wake_group
 from ._tensor_parallel import tp
 
 __all__ = [
-    "Advice", "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "Configuration", "Counter",
-    "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted", "FailedPrecondition", "InternalError",
-    "InvalidArgument", "Kept", "MemoryHolder", "NotFound", "NotSupported", "NvlsEligibility", "OutOfMemory",
-    "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "RemoteFailure", "Segment", "Setting", "Snapshot",
-    "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "advise", "all_gather_ring",
-    "allocate", "allocate_in_scope", "block_of", "capture", "config", "ddp", "ddp_release", "driver_calls",
-    "driver_description", "empty", "fallbacks", "free", "fsdp", "fsdp_release", "initialize", "install", "installed",
-    "library_version", "measure_driver", "mem_pool", "nvls_eligible", "parse_size", "promise_stream", "record_stream",
-    "release_stream", "set_device_limit", "sleep", "tp", "uninstall", "use_pool", "wake", "window_of"
+    "Advice", "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "CommunicatorMemory",
+    "Configuration", "Counter", "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted",
+    "FailedPrecondition", "InternalError", "InvalidArgument", "Kept", "MemoryHolder", "NotFound", "NotSupported",
+    "NvlsEligibility", "OutOfMemory", "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "RemoteFailure", "Segment",
+    "Setting", "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "advise",
+    "all_gather_ring", "allocate", "allocate_in_scope", "block_of", "capture", "communicator_memory", "config", "ddp",
+    "ddp_release", "driver_calls", "driver_description", "empty", "fallbacks", "free", "fsdp", "fsdp_release",
+    "group_memory", "initialize", "install", "installed", "library_version", "measure_driver", "mem_pool",
+    "nvls_eligible", "parse_size", "promise_stream", "record_stream", "release_stream", "set_device_limit", "sleep",
+    "sleep_communicator", "sleep_group", "tp", "uninstall", "use_pool", "wake", "wake_communicator", "wake_group",
+    "window_of"
 ]

@@ -1,0 +1,60 @@
+"""Communicators that give NCCL's own memory back: one process a rank, on an emulated NCCL that can."""
+
+import os
+import unittest
+
+os.environ["COMMPOOL_EMULATOR"] = "nccl=2.30.7"
+
+import emulated  # noqa: E402
+import ranks  # noqa: E402
+import commpool  # noqa: E402
+from emulated import MIB  # noqa: E402
+
+
+def message_of(call, *arguments):
+    try:
+        call(*arguments)
+    except commpool.CommpoolError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def sleeps_and_wakes(job):
+    with commpool.Pool("gradients", symmetric_across=job.communicator, reserve="2MiB", device=job.device) as pool:
+        buffer = pool.allocate(MIB)
+        offset = pool.window_of(buffer, job.communicator).offset
+        awake = commpool.communicator_memory(job.communicator)
+        refused = message_of(commpool.sleep_communicator, job.communicator)
+        pool.sleep()
+        commpool.sleep_communicator(job.communicator, deadline_ms=20000)
+        asleep = commpool.communicator_memory(job.communicator)
+        early = message_of(pool.wake)
+        commpool.wake_communicator(job.communicator)
+        pool.wake()
+        back = pool.window_of(buffer, job.communicator).offset == offset
+        buffer.free()
+    job.communicator.end()
+    return refused, early, back, awake.asleep, asleep.asleep, 0 < asleep.sleeping_bytes < awake.bytes, \
+        emulated.reports()[0]
+
+
+class SleepingCommunicators(unittest.TestCase):
+    def test_give_their_memory_back_between_the_sleep_of_their_pools(self):
+        for refused, early, *others in ranks.run(sleeps_and_wakes):
+            self.assertRegex(refused, "^FailedPrecondition: .*pool gradients.* is registered with the communicator")
+            self.assertRegex(early, "^FailedPrecondition: .*the communicator is asleep: wake it first")
+            self.assertEqual(others, [True, False, True, True, 0])
+
+    def test_must_be_some(self):
+        with self.assertRaises(commpool.InvalidArgument):
+            commpool.sleep_communicator(None)
+        with self.assertRaises(commpool.InvalidArgument):
+            commpool.wake_communicator(None)
+        with self.assertRaises(commpool.InvalidArgument):
+            commpool.sleep_communicator("comm")
+        with self.assertRaises(commpool.InvalidArgument):
+            commpool.sleep_communicator(64, deadline_ms=-1)
+
+
+if __name__ == "__main__":
+    unittest.main()

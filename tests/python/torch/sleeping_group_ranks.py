@@ -1,0 +1,38 @@
+"""The cases of sleeping_groups_test on each rank."""
+
+import torch
+import torch.distributed as dist
+
+from routed import commpool
+
+from on_emulator import reports
+from rank_cases import DEVICE, end, leave, run_cases
+
+
+def sleeps_and_wakes(group):
+    pool = commpool.Pool(symmetric_across=group, reserve="2MiB")
+    with commpool.use_pool(pool):
+        tensor = torch.ones(1000, device=DEVICE)
+    dist.all_reduce(tensor)
+    pool.sleep(keep="host")
+    commpool.sleep_group(group, deadline_ms=20000)
+    asleep = commpool.group_memory(group)
+    commpool.wake_group()
+    pool.wake()
+    dist.all_reduce(tensor)
+    said = [asleep.asleep, asleep.sleeping_bytes > 0, commpool.group_memory().asleep, tensor[0].item(), reports()]
+    del tensor
+    end(pool)
+    return said
+
+
+def of_an_older_nccl(group):
+    try:
+        commpool.sleep_group(group)
+    except commpool.NotSupported as error:
+        return str(error)
+    return "nothing"
+
+
+run_cases([sleeps_and_wakes, of_an_older_nccl])
+leave()
