@@ -153,7 +153,8 @@ EmulatedCommunicator::EmulatedCommunicator(const Place& place, CUcontext context
       peers_(std::move(membership.peers)),
       data_(std::move(membership.data)),
       control_(std::move(membership.control)),
-      places_(PlacesOn(place.device)) {
+      places_(PlacesOn(place.device)),
+      records_(ClaimedVersion() < kFirstWithSegmentedWindows ? 72 : 88) {
   all_direct_ = AllDirect(peers_);
   window_support_ = ChooseWindowSupport(all_direct_);
   const std::string description =

@@ -27,6 +27,7 @@
 #include "src/emulator/nccl/own_memory.h"
 #include "src/emulator/nccl/progress_queue.h"
 #include "src/emulator/nccl/registration.h"
+#include "src/emulator/nccl/window_records.h"
 
 namespace commpool::internal::emulated_nccl {
 
@@ -171,6 +172,7 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
 
   ncclResult_t RegisterWindow(const WantedWindow& wanted);
   std::optional<WindowPlaceInRange> TakePlace(size_t bytes, int flags);
+  ncclWindow_t WriteRecord(const EmulatedWindow& window);
   static WindowPlaces PlacesOn(int device);
   // Says what is missing of the memory that collectives go through; empty if nothing is.
   std::string WhyNoMemory() const;
@@ -233,6 +235,7 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   RegistrationCache registrations_;
   CommunicatorWindows windows_;
   WindowPlaces places_;
+  WindowRecords records_;
   bool has_own_window_ = false;  // NCCL's own window exists
   std::deque<WantedWindow> wanted_windows_;
   uint64_t window_calls_ = 0;

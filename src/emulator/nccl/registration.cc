@@ -78,8 +78,11 @@ const EmulatedWindow* CommunicatorWindows::MappedAt(uint64_t offset) const {
   return nullptr;
 }
 
-bool CommunicatorWindows::Holds(const EmulatedWindow* window) const {
-  return std::find(windows_.begin(), windows_.end(), window) != windows_.end();
+const EmulatedWindow* CommunicatorWindows::OfHandle(ncclWindow_t handle) const {
+  for (const EmulatedWindow* window : windows_) {
+    if (window->handle == handle) return window;
+  }
+  return nullptr;
 }
 
 void CommunicatorWindows::Remove(const EmulatedWindow* window) { std::erase(windows_, window); }

@@ -60,6 +60,7 @@ struct EmulatedWindow {
   bool on_device = true;
   unsigned long long multicast = 0;  // the multicast object that the memory is bound to; 0: none
   WindowPlaceInRange place = {};
+  ncclWindow_t handle = nullptr;  // the address of its record
 
   // Returns where a byte of the buffer is in the communicator's range.
   uint64_t PlaceOf(uint64_t offset) const { return place.offset + (buffer - mapping) + offset; }
@@ -72,13 +73,13 @@ class CommunicatorWindows {
   EmulatedWindow* Add(const EmulatedWindow& window);
   // Returns the window that holds the address; null if there is none.
   const EmulatedWindow* Find(const void* buffer) const;
+  const EmulatedWindow* OfHandle(ncclWindow_t handle) const;
   const EmulatedWindow* FindPhysical(uint64_t physical) const;
-  bool Holds(const EmulatedWindow* window) const;
   // Returns the window whose memory is mapped at an offset of the communicator's range; null if there is none.
   const EmulatedWindow* MappedAt(uint64_t offset) const;
   // Returns a record as a device reads it: it keeps the data of a window that ended. REQUIRES: some window had it.
   const EmulatedWindow& Record(uint32_t record) const { return records_.at(record); }
-  // Keeps the record as it is. REQUIRES: Holds(window).
+  // Keeps the record as it is. REQUIRES: the window is here.
   void Remove(const EmulatedWindow* window);
 
   const std::vector<EmulatedWindow*>& windows() const { return windows_; }

@@ -27,6 +27,7 @@ class WindowPlaces {
 
   // Returns nothing if no gap of the range is large enough.
   std::optional<WindowPlaceInRange> Take(uint64_t bytes);
+  uint64_t range_bytes() const { return range_bytes_; }
   uint64_t granularity() const { return granularity_; }
   // REQUIRES: Take returned this place.
   void Free(const WindowPlaceInRange& place);

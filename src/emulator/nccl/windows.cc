@@ -245,11 +245,12 @@ ncclResult_t EmulatedCommunicator::RegisterWindow(const WantedWindow& wanted) {
                                         .physical = mapping.physical,
                                         .on_device = !OnHost(mapping),
                                         .place = *place});
+  added->handle = WriteRecord(*added);
   const std::string holder = "window " + std::to_string(own.number) + " of rank " + std::to_string(rank_);
   GetDriver().commpoolEmulatorHold(mapping.base, mapping.bytes, holder.c_str());
   GetDriver().commpoolEmulatorNoteResource("NCCL window", added, holder.c_str());
   BindMulticast(*added, own_reason.empty() ? agreed.why_no_multicast : own_reason);
-  *window = reinterpret_cast<ncclWindow_t>(added);
+  *window = added->handle;
   return ncclSuccess;
 }
 
@@ -271,6 +272,17 @@ std::optional<WindowPlaceInRange> EmulatedCommunicator::TakePlace(size_t bytes, 
   const bool first = (flags & NCCL_WIN_COLL_SYMMETRIC) != 0 && !std::exchange(has_own_window_, true);
   if (first && !places_.Take(places_.granularity())) return std::nullopt;
   return places_.Take(bytes);
+}
+
+// Nothing is mapped at the addresses that the record names.
+ncclWindow_t EmulatedCommunicator::WriteRecord(const EmulatedWindow& window) {
+  constexpr uint64_t kRange = uint64_t{1} << 46;
+  return records_.Write(window.place.record, {.host = &window,
+                                              .first_rank = kRange + window.place.offset,
+                                              .own_place = rank_,
+                                              .rank = rank_,
+                                              .stride_4g = static_cast<uint32_t>(places_.range_bytes() >> 32),
+                                              .place_4k = static_cast<uint32_t>(window.PlaceOf(0) >> 12)});
 }
 
 // A graph keeps a window's record and an offset, and a kernel goes by both. Later the record may describe another
@@ -298,8 +310,8 @@ ncclResult_t EmulatedCommunicator::DeregisterWindow(ncclWindow_t window) {
   if (window == nullptr) return ncclSuccess;
   if (window_support_ == WindowSupport::kLocalHandle) return DeregisterLocal(window);
   const std::lock_guard lock(registering_);
-  const auto* found = reinterpret_cast<const EmulatedWindow*>(window);
-  if (!windows_.Holds(found)) {
+  const EmulatedWindow* const found = windows_.OfHandle(window);
+  if (found == nullptr) {
     COMMPOOL_NCCL_WARN("rank %d: no window %p", rank_, static_cast<void*>(window));
     return ncclInvalidArgument;
   }
@@ -315,8 +327,8 @@ ncclResult_t EmulatedCommunicator::DeregisterWindow(ncclWindow_t window) {
 
 ncclResult_t EmulatedCommunicator::FindWindow(ncclWindow_t window, void** buffer) {
   const std::lock_guard lock(registering_);
-  const auto* found = reinterpret_cast<const EmulatedWindow*>(window);
-  if (!windows_.Holds(found)) return ncclInvalidArgument;
+  const EmulatedWindow* const found = windows_.OfHandle(window);
+  if (found == nullptr) return ncclInvalidArgument;
   *buffer = reinterpret_cast<void*>(found->buffer);
   return ncclSuccess;
 }

@@ -38,13 +38,16 @@ TEST(RegistrationCache, HandsTheSlotBackWithItsLastReference) {
 
 TEST(CommunicatorWindows, FindsWindowsByAddressAndByMemory) {
   CommunicatorWindows table;
-  const EmulatedWindow* window = table.Add({.number = 1, .buffer = 0x20000, .bytes = 0x1000, .physical = 7});
+  const auto handle = reinterpret_cast<ncclWindow_t>(Address(0x400));
+  const EmulatedWindow* window =
+      table.Add({.number = 1, .buffer = 0x20000, .bytes = 0x1000, .physical = 7, .handle = handle});
   EXPECT_EQ(table.Find(Address(0x20fff)), window);
   EXPECT_EQ(table.Find(Address(0x21000)), nullptr);
   EXPECT_EQ(table.FindPhysical(7), window);
   EXPECT_EQ(table.FindPhysical(8), nullptr);
-  EXPECT_TRUE(table.Holds(window));
+  EXPECT_EQ(table.OfHandle(handle), window);
   table.Remove(window);
+  EXPECT_EQ(table.OfHandle(handle), nullptr);
   EXPECT_EQ(table.Find(Address(0x20000)), nullptr);
 }
 
