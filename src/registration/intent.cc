@@ -144,7 +144,8 @@ std::string Name(CollectiveCall call) {
 
 std::string SubjectOfBytes(const Intent& intent) {
   if (intent.call != CollectiveCall::kSleep) return "the bytes of " + Name(intent.call);
-  return "sleep: some keep their blocks' contents, or promise graphs without collectives, which counts as bytes";
+  return "sleep: some keep their blocks' contents, promise graphs without collectives, or have windows elsewhere, "
+         "which counts as bytes";
 }
 
 Status CheckSamePools(const std::vector<CallIntents>& calls) {

@@ -64,6 +64,12 @@ Status RegistrationSet::RegisterOne(const Communicator& communicator, const Segm
   UnfinishedRange unfinished;
   Result<RegisteredRange> range =
       RegisterRange(driver_, communicator, kind_, segment.address, segment.bytes, deadline_ms_, &unfinished);
+  if (range.ok()) {
+    if (const Status noted = NotePlace(communicator, *range); !noted.ok()) {
+      if (!DeregisterRange(driver_, communicator, *range, deadline_ms_).ok()) Hold(*range);
+      range = noted;
+    }
+  }
   // The index shows windows before the set remembers them: abandoning the communicator hides what is remembered.
   if (range.ok() && kind_ == RegistrationKind::kWindow) {
     windows_.Add({communicator.handle, range->address, range->bytes, range->window});
@@ -98,7 +104,18 @@ Result<uint64_t> RegistrationSet::RegisterLacking(const ReservedVector<Communica
 }
 
 void RegistrationSet::HideWindow(ncclComm_t communicator, const RegisteredRange& range) {
-  if (range.kind == RegistrationKind::kWindow) windows_.Remove(communicator, range.address);
+  if (range.kind != RegistrationKind::kWindow) return;
+  windows_.Remove(communicator, range.address);
+  if (placed_ != nullptr) placed_->Remove(communicator, range.address);
+}
+
+Status RegistrationSet::NotePlace(const Communicator& communicator, const RegisteredRange& range) {
+  if (range.kind != RegistrationKind::kWindow || placed_ == nullptr) return Status();
+  return Attempt([&]() -> Status {
+    const std::optional<WindowRecord> record = COMMPOOL_TRY(ReadWindowRecord(driver_, communicator, range.window));
+    if (record) Insist([&] { placed_->Add(communicator.handle, range.address, range.bytes, *record); });
+    return Status();
+  });
 }
 
 uint64_t RegistrationSet::Hold(const RegisteredRange& range) {

@@ -11,6 +11,8 @@
 #define COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,6 +20,7 @@
 #include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/registration/communicator.h"
+#include "src/registration/placed_windows.h"
 #include "src/registration/registered_range.h"
 #include "src/registration/window_index.h"
 
@@ -32,9 +35,10 @@ struct SegmentToRegister {
 
 class RegistrationSet {
  public:
-  // `windows` finds its windows as long as they are registered.
-  RegistrationSet(const Driver& driver, RegistrationKind kind, uint64_t deadline_ms, WindowIndex& windows)
-      : driver_(driver), kind_(kind), deadline_ms_(deadline_ms), windows_(windows) {}
+  // `windows` finds its windows as long as they are registered; `placed`, where not null, notes where they are.
+  RegistrationSet(const Driver& driver, RegistrationKind kind, uint64_t deadline_ms, WindowIndex& windows,
+                  PlacedWindows* placed = nullptr)
+      : driver_(driver), kind_(kind), deadline_ms_(deadline_ms), windows_(windows), placed_(placed) {}
   ~RegistrationSet();
 
   bool Has(ncclComm_t communicator) const;
@@ -52,6 +56,18 @@ class RegistrationSet {
   // Registers with each communicator the segments that it lacks. Returns the number of registrations made; where one
   // fails none is left.
   Result<uint64_t> RegisterPending(const std::vector<SegmentToRegister>& segments);
+
+  // Before all segments are deregistered, to be registered again: notes where their windows are, and finds an order
+  // that brings them back there. Returns a number that tells other orders than the plain one apart: all ranks of home
+  // must have the same.
+  uint64_t PlanReturn();
+  // Nothing is to come back to its place.
+  void ForgetReturn() { returns_.clear(); }
+  // Registers the segments again with every communicator, in the planned order, and what is lacking then. Where one
+  // fails, those before stay registered.
+  Status RegisterAgain(const std::vector<SegmentToRegister>& segments);
+  // Which windows are not where they were when their return was planned; empty where all are, or nothing is known.
+  std::string DescribeMoved() const;
 
   // Drops every handle, also where NCCL reports an error, and returns the first error. The caller has quiesced. NCCL
   // asks no other rank: this works beside a dead one, as long as the communicator is alive. kDeadlineExceeded where
@@ -86,6 +102,17 @@ class RegistrationSet {
     ReservedVector<std::pair<uint32_t, UnfinishedRange>> unfinished = {};  // likewise, the oldest first
   };
 
+  // How the windows of a communicator come back.
+  struct Return {
+    ncclComm_t communicator = nullptr;
+    std::vector<SegmentToRegister> segments = {};
+    std::vector<std::optional<WindowRecord>> records = {};  // of their windows; nothing where it is not known
+    std::vector<WindowStep> steps = {};                     // by the segments' places
+  };
+
+  Return PlanReturnOf(const Communicator& communicator) const;
+  Status Carry(const WindowStep& step, const Communicator& communicator, const SegmentToRegister& segment);
+  Status NotePlace(const Communicator& communicator, const RegisteredRange& range);
   Status RegisterOne(const Communicator& communicator, const SegmentToRegister& segment);
   Result<uint64_t> RegisterLacking(const ReservedVector<Communicator>& communicators,
                                    const std::vector<SegmentToRegister>& segments);
@@ -99,6 +126,8 @@ class RegistrationSet {
   const RegistrationKind kind_;
   const uint64_t deadline_ms_;
   WindowIndex& windows_;
+  PlacedWindows* const placed_;
+  std::vector<Return> returns_ = {};  // of the one thread that changes the set
   mutable Mutex mutex_{LockRank::kLeaf};
   ReservedVector<Member> members_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedMap<CUdeviceptr, uint64_t> held_ COMMPOOL_GUARDED_BY(mutex_);  // bytes, by their segments' addresses

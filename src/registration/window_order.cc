@@ -9,6 +9,9 @@ namespace commpool::internal {
 
 namespace {
 
+// A search of more costs time that a program notices.
+constexpr size_t kMostSearched = 64;
+
 // Enough for windows that come back in a row, of which each step tries all, and for some that make way for each other.
 size_t MostTries(size_t windows) { return 1000 + windows * windows; }
 
@@ -74,10 +77,26 @@ class Search {
   size_t tries_ = 0;
 };
 
+// Each window in a row where it comes to the lowest place that is left, as after windows that never ended. Nothing
+// where one would come elsewhere.
+std::optional<std::vector<WindowStep>> InARow(WindowLayout layout, const std::vector<PlacedWindow>& windows) {
+  std::vector<WindowStep> steps;
+  for (size_t window = 0; window < windows.size(); ++window) steps.push_back({WindowStep::Act::kRegister, window});
+  std::sort(steps.begin(), steps.end(), [&](const WindowStep& one, const WindowStep& other) {
+    return windows[one.window].spot < windows[other.window].spot;
+  });
+  for (const WindowStep& step : steps) {
+    if (layout.Add(windows[step.window].bytes) != windows[step.window].spot) return std::nullopt;
+  }
+  return steps;
+}
+
 }  // namespace
 
 std::optional<std::vector<WindowStep>> FindWindowOrder(const WindowLayout& layout,
                                                        const std::vector<PlacedWindow>& windows) {
+  if (std::optional<std::vector<WindowStep>> steps = InARow(layout, windows)) return steps;
+  if (windows.size() > kMostSearched) return std::nullopt;
   return Search(layout, windows).Run();
 }
 

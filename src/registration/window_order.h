@@ -20,6 +20,7 @@ struct WindowStep {
   enum class Act { kRegister, kEnd };
   Act act = Act::kRegister;
   size_t window = 0;  // its place in the list
+  bool operator==(const WindowStep&) const = default;
 };
 
 // Steps after which each window is registered at its spot, from a layout in which none of them is. A window may be

@@ -9,6 +9,7 @@
 #include "src/pool/shared/memory_observer.h"
 #include "src/pool/shared/other_pools.h"
 #include "src/registration/home_links.h"
+#include "src/registration/placed_windows.h"
 #include "src/registration/unanswered_gathers.h"
 #include "src/registration/window_index.h"
 
@@ -22,6 +23,7 @@ struct RuntimeParts {
   OtherPools& others;  // what one pool may ask of all others
   MemoryHolders holders;
   WindowIndex windows;
+  PlacedWindows placed_windows;
   HomeLinks links;
   UnansweredGathers unanswered;
   const std::shared_ptr<ThreadCaches> shared_caches = std::make_shared<ThreadCaches>(observer);

@@ -21,7 +21,7 @@ SegmentStore::SegmentStore(const PoolBasis& basis, const GraphCaptures& captures
       peers_(basis.configuration.peers.begin(), basis.configuration.peers.end()),
       registrations_(basis.driver,
                      basis.configuration.symmetric() ? RegistrationKind::kWindow : RegistrationKind::kLocal,
-                     basis.deadline_ms(), basis.runtime.windows),
+                     basis.deadline_ms(), basis.runtime.windows, &basis.runtime.placed_windows),
       kept_(basis) {}
 
 SegmentStore::~SegmentStore() {

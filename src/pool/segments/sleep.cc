@@ -5,6 +5,7 @@
 #include "src/backing/backing_table.h"
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
+#include "src/base/log.h"
 #include "src/base/try.h"
 #include "src/registration/agreement_channel.h"
 
@@ -93,10 +94,17 @@ Status Sleeping::StayAwake(const Status& failure) {
 
 Status Sleeping::Register() {
   const ContextGuard current = basis_.MakeCurrent();
-  for (const SegmentToRegister& segment : Insist([&] { return segments_.List(); })) {
-    COMMPOOL_TRY(segments_.registrations().RegisterSegment(segment));
-  }
-  return Status();
+  return segments_.registrations().RegisterAgain(Insist([&] { return segments_.List(); }));
+}
+
+void Sleeping::TellMoved() const {
+  BestEffort([&] {
+    const std::string moved = segments_.registrations().DescribeMoved();
+    if (moved.empty()) return;
+    Log(LogLevel::kWarning, basis_.title + " woke, and NCCL placed " + moved +
+                                ", elsewhere than before: graphs that captured collectives over them are stale, "
+                                "capture them again");
+  });
 }
 
 Status Sleeping::Deregister() {
@@ -117,6 +125,7 @@ Status Sleeping::WakeUp() {
                      .undo = [&](const Status&) { ReleaseAgain(); }}));
   COMMPOOL_TRY(run_(
       {.name = "registering", .act = [&] { return Register(); }, .undo = [&](const Status&) { UndoRegistration(); }}));
+  TellMoved();
   ServeAgain();
   return Status();
 }

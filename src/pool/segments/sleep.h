@@ -47,6 +47,8 @@ class Sleeping {
   // After a failure in the middle of falling asleep: the pool serves again.
   Status StayAwake(const Status& failure);
   Status Register();
+  // Says which windows are not where they were.
+  void TellMoved() const;
   Status Deregister();
   void UndoRegistration();
   void ReleaseAgain();

@@ -8,9 +8,16 @@ namespace commpool::internal {
 
 namespace {
 
-// What ranks compare, because all must ask for the same.
-uint64_t NumberOf(const SleepRequest& request) {
-  return 2 * static_cast<uint64_t>(request.keep) + static_cast<uint64_t>(request.graphs);
+// What ranks compare, because all must ask for the same, and register their windows in one order afterwards.
+uint64_t NumberOf(const SleepRequest& request, uint64_t order) {
+  return 4 * order + 2 * static_cast<uint64_t>(request.keep) + static_cast<uint64_t>(request.graphs);
+}
+
+// Graphs that nobody announced may name the windows' places. Without collectives none does.
+uint64_t PlanReturn(RegistrationSet& registrations, const SleepRequest& request) {
+  if (request.graphs == LiveGraphs::kRefused) return registrations.PlanReturn();
+  registrations.ForgetReturn();
+  return 0;
 }
 
 }  // namespace
@@ -18,7 +25,9 @@ uint64_t NumberOf(const SleepRequest& request) {
 Status SymmetricMode::Sleep(const SleepRequest& request) {
   MutexLock collective(segments_.collective());
   const Status readiness = Insist([&] { return Sleeping::CheckMaySleep(basis_, segments_, request); });
-  COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kSleep, .bytes = NumberOf(request), .readiness = readiness}));
+  const uint64_t order = readiness.ok() ? Insist([&] { return PlanReturn(segments_.registrations(), request); }) : 0;
+  COMMPOOL_TRY(
+      collective_.Begin({.call = CollectiveCall::kSleep, .bytes = NumberOf(request, order), .readiness = readiness}));
   const auto together = collective_.Runner();
   return Sleeping(basis_, blocks_, segments_, together).FallAsleep(request);
 }

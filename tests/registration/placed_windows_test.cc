@@ -1,0 +1,79 @@
+// Where NCCL has placed the windows of a process, told by records that are made up here.
+#include "src/registration/placed_windows.h"
+
+#include <gtest/gtest.h>
+
+#include "src/base/bytes.h"
+
+namespace commpool::internal {
+namespace {
+
+constexpr uint64_t kUnit = 2 * kMiB;
+constexpr uint64_t kFirstPage = 0x10000;
+
+ncclComm_t Numbered(uintptr_t number) { return reinterpret_cast<ncclComm_t>(number); }
+
+// The record of a window at so many units, in one of the pages.
+WindowRecord RecordAt(uint64_t units, uint32_t slot, uint64_t page = kFirstPage) {
+  return {.window = reinterpret_cast<ncclWindow_t>(page + slot),
+          .fields = {.place_4k = static_cast<uint32_t>(units * kUnit >> 12)},
+          .page = page,
+          .slot = slot};
+}
+
+using Steps = std::vector<WindowStep>;
+constexpr WindowStep Registered(size_t window) { return {WindowStep::Act::kRegister, window}; }
+constexpr WindowStep Ended(size_t window) { return {WindowStep::Act::kEnd, window}; }
+
+TEST(PlacedWindows, ComeBackInTheOrderThatTheirPlacesAskFor) {
+  PlacedWindows placed;
+  const ncclComm_t home = Numbered(1);
+  // A(2), B(1); A ends; C(1) comes to its place, D(2) last.
+  placed.Add(home, 'A', 2 * kUnit, RecordAt(1, 1));
+  placed.Add(home, 'B', kUnit, RecordAt(3, 2));
+  placed.Remove(home, 'A');
+  placed.Add(home, 'C', kUnit, RecordAt(1, 1));
+  placed.Add(home, 'D', 2 * kUnit, RecordAt(4, 3));
+  const std::optional<Steps> steps = placed.FindReturn(home, {'B', 'C', 'D'});
+  ASSERT_TRUE(steps.has_value());
+  EXPECT_EQ(*steps, (Steps{Registered(2), Registered(0), Ended(2), Registered(1), Registered(2)}));
+  // While D is there nothing but C is away.
+  EXPECT_EQ(placed.FindReturn(home, {'C'}), Steps{Registered(0)});
+}
+
+TEST(PlacedWindows, AreNotPromisedWhereOneIsUnknown) {
+  PlacedWindows placed;
+  placed.Add(Numbered(1), 'A', kUnit, RecordAt(0, 0));
+  EXPECT_FALSE(placed.FindReturn(Numbered(1), {'A', 'B'}).has_value());
+  EXPECT_FALSE(placed.FindReturn(Numbered(2), {'A'}).has_value());
+  EXPECT_FALSE(placed.Find(Numbered(2), 'A').has_value());
+  placed.Remove(Numbered(1), 'B');
+  EXPECT_EQ(placed.Find(Numbered(1), 'A'), RecordAt(0, 0));
+}
+
+TEST(PlacedWindows, AreForgottenWithTheLastOfTheirCommunicator) {
+  PlacedWindows placed;
+  const ncclComm_t recycled = Numbered(1);
+  placed.Add(recycled, 'A', kUnit, RecordAt(7, 5));
+  placed.Remove(recycled, 'A');
+  // Of the new communicator at this address nothing is known that could forbid it.
+  placed.Add(recycled, 'B', kUnit, RecordAt(0, 0, 2 * kFirstPage));
+  EXPECT_EQ(placed.FindReturn(recycled, {'B'}), Steps{Registered(0)});
+}
+
+TEST(PlacedWindows, CountPagesOfRecordsAsTheyCome) {
+  PlacedWindows placed;
+  const ncclComm_t home = Numbered(1);
+  std::vector<CUdeviceptr> addresses;
+  for (uint32_t window = 0; window < 100; ++window) {
+    addresses.push_back(window + 1);
+    // The later page has the lower address.
+    placed.Add(home, addresses.back(), kUnit, RecordAt(window, window % 64, window < 64 ? 2 * kFirstPage : kFirstPage));
+  }
+  Steps in_a_row;
+  for (size_t window = 0; window < 100; ++window) in_a_row.push_back(Registered(window));
+  EXPECT_EQ(placed.FindReturn(home, addresses), in_a_row);
+}
+
+}  // namespace
+}  // namespace commpool::internal
