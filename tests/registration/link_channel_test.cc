@@ -112,6 +112,17 @@ TEST_F(LinkChannels, SayThatRankZeroHasGone) {
   ExpectMessage(status, "missing: rank 0: it has ended its pool");
 }
 
+TEST_F(LinkChannels, RefuseADecisionThatIsTooShortOrTooLong) {
+  const Links links = OpenAll(2);
+  const Decider unused = [](const std::vector<std::string>&) { return Decision{}; };
+  uint64_t number = kFirstChannel;
+  for (const std::string& contents : {std::string(), std::string("short"), std::string(200, '\0')}) {
+    LinkChannel channel(links[1], number, kLong);
+    links[0]->Send({FrameKind::kDecision, StatusCode::kOk, number++, 1, contents});
+    ExpectMessage(channel.Decide("mine", "reserve", unused).status(), "rank 0 sent too few bytes, or too many");
+  }
+}
+
 TEST_F(LinkChannels, StayBrokenAfterAFailure) {
   Channels channels = OpenChannels(2);
   channels[1].reset();
