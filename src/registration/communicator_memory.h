@@ -21,8 +21,8 @@ struct CommunicatorMemory {
 Result<CommunicatorMemory> MemoryOf(const Driver& driver, ncclComm_t communicator);
 
 // NCCL's calls, on a thread of their own, bounded by the deadline: NCCL waits for all ranks without one. After a
-// failure it may have waited for a rank in vain, and the communicator has to be aborted; OK says nothing about peers'
-// memory. The communicator's device must be current.
+// failure the communicator has to be aborted, for NCCL may still wait for a rank. OK says nothing about peers' memory.
+// The communicator's device must be current.
 Status GiveMemoryBack(const Driver& driver, const Communicator& communicator, uint64_t deadline_ms);
 Status MakeMemoryAgain(const Driver& driver, const Communicator& communicator, uint64_t deadline_ms);
 
