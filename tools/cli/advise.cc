@@ -190,8 +190,7 @@ Result<int> RunOn(const Ranks& ranks, const RankDevice& device, const Arguments&
   return report(found);
 }
 
-Result<int> Run(const Arguments& arguments) {
-  const Ranks ranks;
+Result<int> Run(const Ranks& ranks, const Arguments& arguments) {
   const std::unique_ptr<RankDevice> device = COMMPOOL_TRY(OpenRankDevice(ranks));
   const Result<int> done = RunOn(ranks, *device, arguments);
   return done.ok() ? done : ranks.Told(done.status());
@@ -220,7 +219,7 @@ void AddAdvise(Command app) {
                  "Over all kinds, for each row (default 7, under compute 9; emulated 1 and 2)")
       .Between(1, 1000);
   AddOutputOptions(command, arguments->output);
-  command.Do([arguments] { return Run(*arguments); });
+  command.Do(WithRanks([arguments](const Ranks& ranks) { return Run(ranks, *arguments); }));
 }
 
 }  // namespace commpool::cli

@@ -66,10 +66,9 @@ void PrintTable(const Ranks& ranks, const internal::Driver& driver, const Argume
   }
 }
 
-Result<int> Run(Arguments arguments) {
+Result<int> Run(const Ranks& ranks, Arguments arguments) {
   arguments.run.sizes = COMMPOOL_TRY(ParseSizes(arguments.bytes));
   NcclLog log;
-  const Ranks ranks;
   const std::unique_ptr<RankDevice> device = COMMPOOL_TRY(OpenRankDevice(ranks));
   const internal::Driver& driver = *device->driver;
   if (arguments.compare != Comparison::kNone) {
@@ -120,7 +119,7 @@ void AddAllReduce(Command app) {
             "by-hand: beside buffers made and registered one by one; scopes: those that scopes choose by size as "
             "advise says, beside the best kind of each size");
   AddOutputOptions(command, arguments->output);
-  command.Do([arguments] { return Run(*arguments); });
+  command.Do(WithRanks([arguments](const Ranks& ranks) { return Run(ranks, *arguments); }));
 }
 
 }  // namespace commpool::cli

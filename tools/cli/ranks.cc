@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -64,6 +66,12 @@ Status Ranks::FirstFailure(const Status& mine) const {
   const auto first = std::find_if(codes.begin(), codes.end(), [ok](int code) { return code != ok; });
   if (first == codes.end()) return Status();
   return first - codes.begin() == rank_ ? mine : Status(static_cast<StatusCode>(*first), "");
+}
+
+std::function<Result<int>()> WithRanks(std::function<Result<int>(const Ranks&)> action) {
+  return [action = std::move(action), ranks = std::make_shared<std::optional<Ranks>>()] {
+    return action(ranks->emplace());
+  };
 }
 
 RankDevice::~RankDevice() {

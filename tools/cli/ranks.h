@@ -2,6 +2,7 @@
 #ifndef COMMPOOL_TOOLS_CLI_RANKS_H_
 #define COMMPOOL_TOOLS_CLI_RANKS_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,6 +48,10 @@ class Ranks {
   int count_ = 1;
   int rank_on_host_ = 0;
 };
+
+// For Command::Do: joins the ranks, and leaves them only when the program ends. As soon as one rank has ended with an
+// error mpirun ends the others, so each must have printed before any may leave.
+std::function<Result<int>()> WithRanks(std::function<Result<int>(const Ranks&)> action);
 
 // A driver that all ranks agree on, and what one rank needs.
 struct RankDevice {

@@ -67,8 +67,7 @@ Result<Measures> Measure(const Ranks& ranks, const RankDevice& device, const Arg
                   ranks.Max(Median(together)), ranks.Max(Median(*barriers))};
 }
 
-Result<int> Run(const Arguments& arguments) {
-  const Ranks ranks;
+Result<int> Run(const Ranks& ranks, const Arguments& arguments) {
   const std::unique_ptr<RankDevice> device = COMMPOOL_TRY(OpenRankDevice(ranks));
   const Result<Measures> measures = Measure(ranks, *device, arguments);
   if (!measures.ok()) return ranks.Told(measures.status());
@@ -153,7 +152,8 @@ void AddBenchAgreement(Command bench) {
       .SeparatedByCommas()
       .Between(2, 10'000);
   AddOutputOptions(command, arguments->output);
-  command.Do([arguments] { return arguments->simulate.empty() ? Run(*arguments) : Simulate(*arguments); });
+  const auto run = WithRanks([arguments](const Ranks& ranks) { return Run(ranks, *arguments); });
+  command.Do([arguments, run] { return arguments->simulate.empty() ? run() : Simulate(*arguments); });
 }
 
 }  // namespace commpool::cli

@@ -126,9 +126,8 @@ void Print(const nlohmann::json& results) {
   std::printf("# growth takes %.2f times the raw calls\n", results["growth_ratio"].get<double>());
 }
 
-Result<int> Run(const Arguments& arguments) {
+Result<int> Run(const Ranks& ranks, const Arguments& arguments) {
   const uint64_t bytes = COMMPOOL_TRY(internal::ParseBytes(arguments.bytes));
-  const Ranks ranks;
   const std::unique_ptr<RankDevice> device = COMMPOOL_TRY(OpenRankDevice(ranks));
   const internal::Driver& driver = *device->driver;
   const Shown shown = ranks.first() ? Shown::kYes : Shown::kNo;
@@ -146,7 +145,7 @@ void AddBenchMake(Command bench) {
   command.AddOption("--bytes", arguments->bytes, "Of the one segment that is made").Checked(WhyNoSize).ShowPreset();
   command.AddOption("--rounds", arguments->rounds, "Rounds over all backings").Between(1, 1000).ShowPreset();
   AddOutputOptions(command, arguments->output);
-  command.Do([arguments] { return Run(*arguments); });
+  command.Do(WithRanks([arguments](const Ranks& ranks) { return Run(ranks, *arguments); }));
 }
 
 }  // namespace commpool::cli

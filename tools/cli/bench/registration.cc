@@ -213,12 +213,11 @@ Result<int> RunOn(const Ranks& ranks, const Arguments& arguments, const RankDevi
   });
 }
 
-Result<int> Run(const Arguments& arguments) {
+Result<int> Run(const Ranks& ranks, const Arguments& arguments) {
   const uint64_t bytes = COMMPOOL_TRY(internal::ParseBytes(arguments.bytes));
   if (bytes == 0 || bytes > internal::kGiB) {
     return Status(StatusCode::kInvalidArgument, "--bytes " + arguments.bytes + ": from 1 to 1G");
   }
-  const Ranks ranks;
   const std::unique_ptr<RankDevice> device = COMMPOOL_TRY(OpenRankDevice(ranks));
   const Result<int> done = RunOn(ranks, arguments, *device, bytes);
   return done.ok() ? done : ranks.Told(done.status());
@@ -238,7 +237,7 @@ void AddBenchRegistration(Command bench) {
   command.AddOption("--bytes", arguments->bytes, "Of each").Checked(WhyNoSize).ShowPreset();
   command.AddOption("--steps", arguments->steps, "Of the pool; the dearest is shown").Between(1, 10'000).ShowPreset();
   AddOutputOptions(command, arguments->output);
-  command.Do([arguments] { return Run(*arguments); });
+  command.Do(WithRanks([arguments](const Ranks& ranks) { return Run(ranks, *arguments); }));
 }
 
 }  // namespace commpool::cli
