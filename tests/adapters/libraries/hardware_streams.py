@@ -2,7 +2,7 @@
 
 A stream dies with its Python object, work pending; its blocks are freed later, and its handle comes back at once.
 
-usage: hardware_streams.py [--record FILE]
+usage: hardware_streams.py [--streams NUMBER] [--record FILE]
 """
 
 import random
@@ -17,7 +17,8 @@ import commpool
 import commpool.cupy
 
 MIB = 1 << 20
-STREAMS, STEP = 20000, 1000
+STREAMS = int(sys.argv[sys.argv.index("--streams") + 1]) if "--streams" in sys.argv else 20000
+STEP = STREAMS // 20
 SIZES = (1000, 40000, MIB, 3 * MIB, 8 * MIB)
 
 
@@ -84,8 +85,7 @@ def main():
         results[f"loop, {mode}"] = loop(mode)
         for threads in (1, 4):
             results[f"{STREAMS} streams, {threads} threads, {mode}"] = random_use(mode, threads)
-    for name, result in results.items():
-        print(name, result, flush=True)
+        print(*results.items(), sep="\n", flush=True)
     record("run_libraries streams", results)
     return 0
 
