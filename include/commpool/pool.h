@@ -47,9 +47,13 @@ enum class Moves { kEager = COMMPOOL_MOVES_EAGER, kUnderPressure = COMMPOOL_MOVE
 // Whether the streams that a program passes to the pool outlive their use: convention 5 of commpool.h.
 enum class Streams { kMayDie = COMMPOOL_STREAMS_MAY_DIE, kOutlive = COMMPOOL_STREAMS_OUTLIVE };
 
-// For sleep(): what stays of the blocks' contents, and whether live graphs that captured with the pool are refused.
+// For sleep(): what stays of the blocks' contents. For sleep() and wake(): what is said of live graphs (commpool.h).
 enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST };
-enum class LiveGraphs { kRefused = COMMPOOL_GRAPHS_REFUSED, kNoCollectives = COMMPOOL_GRAPHS_NO_COLLECTIVES };
+enum class LiveGraphs {
+  kRefused = COMMPOOL_GRAPHS_REFUSED,
+  kNoCollectives = COMMPOOL_GRAPHS_NO_COLLECTIVES,
+  kDiscarded = COMMPOOL_GRAPHS_DISCARDED
+};
 
 enum class KeptIn {
   kPinned = COMMPOOL_KEPT_IN_PINNED,
@@ -204,7 +208,9 @@ class Pool {
     const commpool_sleep_options c_options = detail::ToC(options);
     return detail::FromC(commpool_pools_sleep_keeping(&pool_, 1, &c_options));
   }
-  Status wake() { return detail::FromC(commpool_pool_wake(pool_)); }
+  Status wake(LiveGraphs graphs = LiveGraphs::kRefused) {
+    return detail::FromC(commpool_pools_wake_accepting(&pool_, 1, static_cast<commpool_graphs>(graphs)));
+  }
   Status retain(bool retain = true) { return detail::FromC(commpool_pool_retain(pool_, retain ? 1 : 0)); }
   // For reading on the host.
   Result<const void*> kept(const void* pointer, std::uint64_t bytes) const {
@@ -329,7 +335,9 @@ inline Status sleep(const std::string& tag, const SleepOptions& options) {
   const commpool_sleep_options c_options = detail::ToC(options);
   return detail::FromC(commpool_sleep_keeping(tag.c_str(), &c_options));
 }
-inline Status wake(const std::string& tag) { return detail::FromC(commpool_wake(tag.c_str())); }
+inline Status wake(const std::string& tag, LiveGraphs graphs = LiveGraphs::kRefused) {
+  return detail::FromC(commpool_wake_accepting(tag.c_str(), static_cast<commpool_graphs>(graphs)));
+}
 
 // The window that holds a pointer, without a driver call.
 inline Result<WindowPlace> window_of(const void* pointer, Communicator communicator) {

@@ -77,7 +77,10 @@ class PoolGroup {
     return detail::FromC(commpool_pools_sleep(handles_.data(), handles_.size(), static_cast<commpool_keep>(keep),
                                               static_cast<commpool_graphs>(graphs)));
   }
-  Status wake() { return detail::FromC(commpool_pools_wake(handles_.data(), handles_.size())); }
+  Status wake(LiveGraphs graphs = LiveGraphs::kRefused) {
+    return detail::FromC(
+        commpool_pools_wake_accepting(handles_.data(), handles_.size(), static_cast<commpool_graphs>(graphs)));
+  }
   Status close() { return detail::FromC(commpool_pools_close(handles_.data(), handles_.size())); }
 
  private:

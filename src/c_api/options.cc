@@ -121,10 +121,24 @@ std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given) {
   return configuration;
 }
 
+namespace {
+
+Status ReadGraphs(int32_t graphs, LiveGraphs* read) {
+  return ReadWord("graphs", graphs, {"REFUSED", "NO_COLLECTIVES", "DISCARDED"}, read);
+}
+
+}  // namespace
+
 SleepRequest ParseSleep(int32_t keep, int32_t graphs) {
   SleepRequest request;
-  request.readiness = FirstFailure({ReadWord("keep", keep, {"DISCARD", "HOST"}, &request.keep),
-                                    ReadWord("graphs", graphs, {"REFUSED", "NO_COLLECTIVES"}, &request.graphs)});
+  request.readiness =
+      FirstFailure({ReadWord("keep", keep, {"DISCARD", "HOST"}, &request.keep), ReadGraphs(graphs, &request.graphs)});
+  return request;
+}
+
+WakeRequest ParseWake(int32_t graphs) {
+  WakeRequest request;
+  request.readiness = ReadGraphs(graphs, &request.graphs);
   return request;
 }
 

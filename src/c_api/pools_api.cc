@@ -58,6 +58,8 @@ Status SleepAs(Pool& pool, const commpool_keep& keep, const commpool_graphs& gra
   return pool.Sleep(ParseSleep(NumberOf(keep), NumberOf(graphs)));
 }
 
+Status WakeAs(Pool& pool, const commpool_graphs& graphs) { return pool.Wake(ParseWake(NumberOf(graphs))); }
+
 commpool_status ForTagged(const char* tag, FunctionRef<Status(Pool&)> call) {
   return WithRuntime([&](Runtime& runtime) {
     if (tag == nullptr || *tag == 0) return Status(StatusCode::kInvalidArgument, "the tag is null or empty");
@@ -162,7 +164,11 @@ commpool_status commpool_pools_sleep(const commpool_pool* pools, size_t count, c
 }
 
 commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count) {
-  return ForEachPool(pools, count, [](Pool& pool, size_t) { return pool.Wake(); });
+  return commpool_pools_wake_accepting(pools, count, COMMPOOL_GRAPHS_REFUSED);
+}
+
+commpool_status commpool_pools_wake_accepting(const commpool_pool* pools, size_t count, commpool_graphs graphs) {
+  return ForEachPool(pools, count, [&](Pool& pool, size_t) { return WakeAs(pool, graphs); });
 }
 
 commpool_status commpool_sleep(const char* tag, commpool_keep keep, commpool_graphs graphs) {
@@ -178,8 +184,10 @@ commpool_status commpool_sleep_keeping(const char* tag, const commpool_sleep_opt
   return ForTagged(tag, [&](Pool& pool) { return pool.open() ? SleepKeeping(pool, options) : Status(); });
 }
 
-commpool_status commpool_wake(const char* tag) {
-  return ForTagged(tag, [](Pool& pool) { return pool.asleep() ? pool.Wake() : Status(); });
+commpool_status commpool_wake(const char* tag) { return commpool_wake_accepting(tag, COMMPOOL_GRAPHS_REFUSED); }
+
+commpool_status commpool_wake_accepting(const char* tag, commpool_graphs graphs) {
+  return ForTagged(tag, [&](Pool& pool) { return pool.asleep() ? WakeAs(pool, graphs) : Status(); });
 }
 
 commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count) {

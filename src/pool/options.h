@@ -33,7 +33,12 @@ enum class Keeper { kProgram, kLibrary };
 
 // What to keep in sleep.
 enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST };
-enum class LiveGraphs { kRefused = COMMPOOL_GRAPHS_REFUSED, kNoCollectives = COMMPOOL_GRAPHS_NO_COLLECTIVES };
+// What is said of graphs that captured with the pool. As it wakes, all but kRefused let windows come elsewhere.
+enum class LiveGraphs {
+  kRefused = COMMPOOL_GRAPHS_REFUSED,
+  kNoCollectives = COMMPOOL_GRAPHS_NO_COLLECTIVES,
+  kDiscarded = COMMPOOL_GRAPHS_DISCARDED
+};
 enum class KeptIn {
   kPinned = COMMPOOL_KEPT_IN_PINNED,
   kPageable = COMMPOOL_KEPT_IN_PAGEABLE,
@@ -54,6 +59,12 @@ struct SleepRequest {
   KeptCopies copies = {};
   LiveGraphs graphs = LiveGraphs::kRefused;
   Status readiness = {};  // the error of the program's arguments, which the other ranks must hear
+};
+
+// How to wake, likewise.
+struct WakeRequest {
+  LiveGraphs graphs = LiveGraphs::kRefused;
+  Status readiness = {};
 };
 
 // The option that COMMPOOL_CONF has set, and the text that set it.

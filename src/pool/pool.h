@@ -91,7 +91,7 @@ class Pool final : public BlockOwner {
   Status Verify() { return mode_->Verify(); }
   Status Close();
   Status Sleep(const SleepRequest& request) { return mode_->Sleep(request); }
-  Status Wake() { return mode_->Wake(); }
+  Status Wake(const WakeRequest& request = {}) { return mode_->Wake(request); }
   bool asleep() const { return basis_->life.asleep(); }
   // Sets whether the copies that it keeps in sleep stay once it is awake.
   Status Retain(bool retain);

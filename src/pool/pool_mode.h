@@ -40,7 +40,7 @@ class PoolMode : public BlockRules {
   virtual Status Verify() { return Status(); }
   virtual Status Close() = 0;
   virtual Status Sleep(const SleepRequest& request) = 0;
-  virtual Status Wake() = 0;
+  virtual Status Wake(const WakeRequest& request) = 0;
   // Called when the pool has just been destroyed or abandoned.
   virtual void AfterDestroy() = 0;
   virtual void BeforeAbandon() {}

@@ -143,9 +143,15 @@ std::string Name(CollectiveCall call) {
 }
 
 std::string SubjectOfBytes(const Intent& intent) {
-  if (intent.call != CollectiveCall::kSleep) return "the bytes of " + Name(intent.call);
-  return "sleep: some keep their blocks' contents, promise graphs without collectives, or have windows elsewhere, "
-         "which counts as bytes";
+  switch (intent.call) {
+    case CollectiveCall::kSleep:
+      return "sleep: some keep their blocks' contents, say something else of graphs, or have windows elsewhere, which "
+             "counts as bytes";
+    case CollectiveCall::kWake:
+      return "wake: some say something else of graphs, which counts as bytes";
+    default:
+      return "the bytes of " + Name(intent.call);
+  }
 }
 
 Status CheckSamePools(const std::vector<CallIntents>& calls) {

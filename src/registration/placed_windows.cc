@@ -13,6 +13,8 @@ namespace {
 constexpr uint64_t kRecordsOfPage = 64;
 constexpr uint64_t kGranularity = 2 * kMiB;  // of the memory of all GPUs that have windows
 
+Status NoReturn(const char* why) { return Status(StatusCode::kFailedPrecondition, why); }
+
 }  // namespace
 
 WindowSpot PlacedWindows::Placed::SpotOf(const WindowRecord& record) {
@@ -20,6 +22,11 @@ WindowSpot PlacedWindows::Placed::SpotOf(const WindowRecord& record) {
   if (page == pages.end()) page = pages.insert(page, record.page);
   const auto number = static_cast<uint32_t>(page - pages.begin());
   return {record.offset(), static_cast<uint32_t>(number * kRecordsOfPage + record.slot)};
+}
+
+const PlacedWindows::Window* PlacedWindows::Placed::Find(CUdeviceptr address) const {
+  const auto window = windows.find(address);
+  return window == windows.end() ? nullptr : &window->second;
 }
 
 void PlacedWindows::Add(ncclComm_t communicator, CUdeviceptr address, uint64_t bytes, const WindowRecord& record) {
@@ -51,28 +58,30 @@ std::optional<WindowRecord> PlacedWindows::Find(ncclComm_t communicator, CUdevic
   MutexLock lock(mutex_);
   const auto known = communicators_.find(communicator);
   if (known == communicators_.end()) return std::nullopt;
-  const auto window = known->second.windows.find(address);
-  if (window == known->second.windows.end()) return std::nullopt;
-  return window->second.record;
+  const Window* const window = known->second.Find(address);
+  return window == nullptr ? std::nullopt : std::optional(window->record);
 }
 
-std::optional<std::vector<WindowStep>> PlacedWindows::FindReturn(ncclComm_t communicator,
-                                                                 const std::vector<CUdeviceptr>& addresses) const {
+Result<std::vector<WindowStep>> PlacedWindows::FindReturn(ncclComm_t communicator,
+                                                          const std::vector<CUdeviceptr>& addresses) const {
+  if (addresses.empty()) return std::vector<WindowStep>();
   std::vector<PlacedWindow> windows;
   std::optional<WindowLayout> layout;
   {
     MutexLock lock(mutex_);
     const auto known = communicators_.find(communicator);
-    if (known == communicators_.end()) return std::nullopt;
-    layout = known->second.layout;
+    if (known != communicators_.end()) layout = known->second.layout;
     for (const CUdeviceptr address : addresses) {
-      const auto window = known->second.windows.find(address);
-      if (window == known->second.windows.end()) return std::nullopt;
-      windows.push_back({window->second.bytes, window->second.spot});
-      layout->Remove(window->second.spot);
+      const Window* const window = known == communicators_.end() ? nullptr : known->second.Find(address);
+      if (window == nullptr) return NoReturn("where NCCL has placed a window is not known");
+      if (!window->record.all_reach()) return NoReturn("proxies of NCCL hold windows for the network");
+      windows.push_back({window->bytes, window->spot});
+      layout->Remove(window->spot);
     }
   }
-  return FindWindowOrder(*layout, windows);
+  std::optional<std::vector<WindowStep>> steps = FindWindowOrder(*layout, windows);
+  if (!steps) return NoReturn("no order of registering brings all windows back");
+  return std::move(*steps);
 }
 
 }  // namespace commpool::internal

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "commpool/status.h"
 #include "src/base/mutex.h"
 #include "src/registration/window_layout.h"
 #include "src/registration/window_order.h"
@@ -29,10 +30,9 @@ class PlacedWindows {
 
   // Nothing where it is not known.
   std::optional<WindowRecord> Find(ncclComm_t communicator, CUdeviceptr address) const;
-  // Steps that bring these windows back once all of them have ended, by their places in the list. Nothing where one is
-  // not known, or no steps are found.
-  std::optional<std::vector<WindowStep>> FindReturn(ncclComm_t communicator,
-                                                    const std::vector<CUdeviceptr>& addresses) const;
+  // Steps that bring these windows back once all of them have ended, by their places in the list. kFailedPrecondition
+  // says why there are none: a window is not known, NCCL's proxies for the network hold it, or no order is found.
+  Result<std::vector<WindowStep>> FindReturn(ncclComm_t communicator, const std::vector<CUdeviceptr>& addresses) const;
 
  private:
   struct Window {
@@ -46,6 +46,7 @@ class PlacedWindows {
     std::map<CUdeviceptr, Window> windows = {};
 
     WindowSpot SpotOf(const WindowRecord& record);
+    const Window* Find(CUdeviceptr address) const;  // null where it is not known
   };
 
   mutable Mutex mutex_{LockRank::kLeaf};

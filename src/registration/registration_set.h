@@ -58,15 +58,15 @@ class RegistrationSet {
   Result<uint64_t> RegisterPending(const std::vector<SegmentToRegister>& segments);
 
   // Before all segments are deregistered, to be registered again: notes where their windows are, and finds an order
-  // that brings them back there. Returns a number that tells other orders than the plain one apart: all ranks of home
-  // must have the same.
-  uint64_t PlanReturn();
+  // that brings them back there. Returns a number that tells orders apart: all ranks must have the same.
+  // kFailedPrecondition, and nothing is noted, where there is none, or NCCL's places are not known.
+  Result<uint64_t> PlanReturn();
   // Nothing is to come back to its place.
   void ForgetReturn() { returns_.clear(); }
   // Registers the segments again with every communicator, in the planned order, and what is lacking then. Where one
   // fails, those before stay registered.
   Status RegisterAgain(const std::vector<SegmentToRegister>& segments);
-  // Which windows are not where they were when their return was planned; empty where all are, or nothing is known.
+  // Which windows are not where they were when their return was planned; empty where all are, or none was planned.
   std::string DescribeMoved() const;
 
   // Drops every handle, also where NCCL reports an error, and returns the first error. The caller has quiesced. NCCL
@@ -106,11 +106,11 @@ class RegistrationSet {
   struct Return {
     ncclComm_t communicator = nullptr;
     std::vector<SegmentToRegister> segments = {};
-    std::vector<std::optional<WindowRecord>> records = {};  // of their windows; nothing where it is not known
+    std::vector<std::optional<WindowRecord>> records = {};  // of their windows
     std::vector<WindowStep> steps = {};                     // by the segments' places
   };
 
-  Return PlanReturnOf(const Communicator& communicator) const;
+  Result<Return> PlanReturnOf(const Communicator& communicator) const;
   Status Carry(const WindowStep& step, const Communicator& communicator, const SegmentToRegister& segment);
   Status NotePlace(const Communicator& communicator, const RegisteredRange& range);
   Status RegisterOne(const Communicator& communicator, const SegmentToRegister& segment);

@@ -35,6 +35,8 @@ struct WindowRecord {
   uint32_t slot = 0;  // in the page
 
   uint64_t offset() const { return uint64_t{fields.place_4k} << 12; }
+  // Whether all ranks of the communicator reach each other: else some rank's place among those is not its number.
+  bool all_reach() const { return fields.own_place == fields.rank; }
   bool operator==(const WindowRecord&) const = default;
 };
 

@@ -16,21 +16,22 @@ std::vector<WindowStep> OneAfterTheOther(size_t windows) {
   return steps;
 }
 
-// 0 for windows that come one after the other. Small: ranks compare it as part of a number of bytes.
-uint64_t NumberOf(const std::vector<WindowStep>& steps, size_t windows) {
-  if (steps == OneAfterTheOther(windows)) return 0;
+// Adds steps to the number of those before: 0 while all windows come one after the other. Small: ranks compare it as
+// part of a number of bytes.
+uint64_t WithSteps(uint64_t number, const std::vector<WindowStep>& steps, size_t windows) {
   constexpr uint64_t kLargestPrimeBelowMega = 1048573;
-  uint64_t number = 1;
+  const bool plain = steps == OneAfterTheOther(windows);
+  if (plain && number == 0) return 0;
   for (const WindowStep& step : steps) {
     const uint64_t act = step.act == WindowStep::Act::kEnd ? 1 : 0;
-    number = (number * 31 + 2 * step.window + act) % kLargestPrimeBelowMega;
+    number = (number * 31 + 2 * step.window + act + 1) % kLargestPrimeBelowMega;
   }
   return number + 1;
 }
 
 }  // namespace
 
-RegistrationSet::Return RegistrationSet::PlanReturnOf(const Communicator& communicator) const {
+Result<RegistrationSet::Return> RegistrationSet::PlanReturnOf(const Communicator& communicator) const {
   Return plan{.communicator = communicator.handle};
   {
     MutexLock lock(mutex_);
@@ -44,20 +45,26 @@ RegistrationSet::Return RegistrationSet::PlanReturnOf(const Communicator& commun
     addresses.push_back(segment.address);
     plan.records.push_back(placed_->Find(communicator.handle, segment.address));
   }
-  // Where no order is found the windows come back wherever they do.
-  plan.steps = placed_->FindReturn(communicator.handle, addresses).value_or(OneAfterTheOther(addresses.size()));
+  plan.steps = COMMPOOL_TRY(placed_->FindReturn(communicator.handle, addresses));
   return plan;
 }
 
-uint64_t RegistrationSet::PlanReturn() {
+Result<uint64_t> RegistrationSet::PlanReturn() {
   ForgetReturn();
-  if (kind_ != RegistrationKind::kWindow || placed_ == nullptr) return 0;
-  uint64_t of_home = 0;
-  for (const Communicator& communicator : Communicators()) {
-    const Return& plan = returns_.emplace_back(PlanReturnOf(communicator));
-    if (communicator.number == 0) of_home = NumberOf(plan.steps, plan.segments.size());
+  if (kind_ != RegistrationKind::kWindow || placed_ == nullptr) return uint64_t{0};
+  const ReservedVector<Communicator> communicators = Communicators();
+  uint64_t number = 0;
+  for (const Communicator& communicator : communicators) {
+    Result<Return> plan = PlanReturnOf(communicator);
+    if (!plan.ok()) {
+      ForgetReturn();
+      return plan.status().under("communicator " + std::to_string(communicator.number));
+    }
+    // A communicator of some ranks alone is theirs to compare: for the others it has no steps.
+    if (communicator.ranks == communicators[0].ranks) number = WithSteps(number, plan->steps, plan->segments.size());
+    returns_.push_back(std::move(*plan));
   }
-  return of_home;
+  return number;
 }
 
 Status RegistrationSet::Carry(const WindowStep& step, const Communicator& communicator,
@@ -93,7 +100,7 @@ std::string RegistrationSet::DescribeMoved() const {
       for (size_t place = 0; place < plan.segments.size(); ++place) {
         const SegmentToRegister& segment = plan.segments[place];
         ++windows;
-        if (!plan.records[place] || placed_->Find(plan.communicator, segment.address) == plan.records[place]) continue;
+        if (placed_->Find(plan.communicator, segment.address) == plan.records[place]) continue;
         if (moved++ == 0) {
           first = "segment " + std::to_string(segment.index) + " (" + FormatBytes(segment.bytes) +
                   ") with communicator " + std::to_string(communicator.number);

@@ -51,6 +51,9 @@ TEST(SleepAbi, RefusesUnknownValues) {
   Expect(commpool_pool_sleep(pool.handle(), COMMPOOL_KEEP_DISCARD, As<commpool_graphs>(7)), COMMPOOL_INVALID_ARGUMENT,
          "graphs 7 is none of REFUSED, NO_COLLECTIVES");
   Expect(commpool_pool_wake(pool.handle()), COMMPOOL_FAILED_PRECONDITION, "it is not asleep");
+  const commpool_pool handle = pool.handle();
+  Expect(commpool_pools_wake_accepting(&handle, 1, As<commpool_graphs>(7)), COMMPOOL_INVALID_ARGUMENT,
+         "graphs 7 is none of REFUSED, NO_COLLECTIVES, DISCARDED");
   Expect(commpool_pools_wake(nullptr, 2), COMMPOOL_INVALID_ARGUMENT, "pools is null");
   Expect(commpool_sleep(nullptr, COMMPOOL_KEEP_DISCARD, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_INVALID_ARGUMENT, "tag");
   Expect(commpool_wake(""), COMMPOOL_INVALID_ARGUMENT, "tag");

@@ -186,7 +186,7 @@ class RankOfJob {
     pool.Reserve(2 * kMiB).or_throw();
     const CUdeviceptr block = pool.Allocate(kMiB, KeyOfStream(stream_)).value();
     driver_->cuda.cuMemcpyHtoD(block, &rank_, sizeof(rank_));
-    pool.Sleep({.keep = Keep::kHost}).or_throw();
+    pool.Sleep({.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}).or_throw();
     return block;
   }
 

@@ -49,7 +49,7 @@ class Groups(unittest.TestCase):
         with commpool.PoolGroup(devices=_DEVICES, symmetric_across=self.home, reserve=MIB) as pools:
             pools.register_with(other)
             self.assertEqual([pool.stats().registered_segments for pool in pools], [2, 2])
-            pools.sleep()
+            pools.sleep(graphs="discarded")
             self.assertEqual([pool.stats().asleep_bytes for pool in pools], [2 * MIB] * 2)
             pools.wake()
             pools.deregister(other)

@@ -72,13 +72,14 @@ _REFUSED = [({"limit": "2 apples"}, "limit '2 apples' is no size"),
             ({"all_gather": 5}, "all_gather 5 is no commpool.Agreement"),
             ({"limitt": "2GiB"}, "got an unexpected keyword argument 'limitt'")]
 # Calls of a pool: with what rank 1 gives, which it refuses so; with what the other gives, which then hears so.
-_REFUSED_CALLS = [(lambda pool, wrong, _: pool.sleep("hots" if wrong else "host"),
+_REFUSED_CALLS = [(lambda pool, wrong, _: pool.sleep("hots" if wrong else "host", graphs="discarded"),
                    "keep 'hots' is none of discard, host, pageable, files", "keep -1 is none of DISCARD, HOST"),
-                  (lambda pool, wrong, _: pool.sleep(directory=5 if wrong else None), "belong together",
+                  (lambda pool, wrong, _: pool.sleep(directory=5 if wrong else None, graphs="discarded"),
+                   "belong together", "keep -1 is none of DISCARD, HOST"),
+                  (lambda pool, wrong, _: pool.sleep(constant=5 if wrong else (), graphs="discarded"), "not iterable",
                    "keep -1 is none of DISCARD, HOST"),
-                  (lambda pool, wrong, _: pool.sleep(constant=5 if wrong else ()), "not iterable",
-                   "keep -1 is none of DISCARD, HOST"),
-                  (lambda _, wrong, __: commpool.sleep(tag="refused", keep="hots" if wrong else "host"),
+                  (lambda _, wrong, __: commpool.sleep(tag="refused", keep="hots" if wrong else "host",
+                                                     graphs="discarded"),
                    "keep 'hots' is none of", "keep -1 is none of DISCARD, HOST"),
                   (lambda pool, wrong, _: pool.reserve("much" if wrong else "2MiB"), "'much' is no size",
                    "ranks disagree on the bytes of reserve"),
@@ -87,7 +88,9 @@ _REFUSED_CALLS = [(lambda pool, wrong, _: pool.sleep("hots" if wrong else "host"
                   (lambda pool, wrong, home: pool.register_with(object() if wrong else home), "is no communicator",
                    "ranks disagree on the communicator"),
                   (lambda pool, wrong, home: pool.deregister(object() if wrong else home), "is no communicator",
-                   "ranks disagree on the communicator")]
+                   "ranks disagree on the communicator"),
+                  (lambda pool, wrong, _: pool.sleep(graphs="some" if wrong else "discarded"),
+                   "graphs 'some' is none of", "keep -1 is none of DISCARD, HOST")]
 
 
 def refuse(job):

@@ -55,8 +55,12 @@ class Sleep(unittest.TestCase):
         pool = commpool.Pool()
         with self.assertRaisesRegex(ValueError, "keep 'disk' is none of discard, host"):
             pool.sleep(keep="disk")
-        with self.assertRaisesRegex(ValueError, "graphs 'some' is none of refused, no_collectives"):
+        with self.assertRaisesRegex(ValueError, "graphs 'some' is none of refused, no_collectives, discarded"):
             pool.sleep(graphs="some")
+        with self.assertRaisesRegex(ValueError, "graphs 'none' is none of refused"):
+            pool.wake(graphs="none")
+        with self.assertRaisesRegex(ValueError, "graphs 'none' is none of refused"):
+            commpool.wake(tag="weights", graphs="none")
         with self.assertRaisesRegex(commpool.FailedPrecondition, "it is not asleep"):
             pool.wake()
 

@@ -25,7 +25,7 @@ def sleeps_and_wakes(job):
         offset = pool.window_of(buffer, job.communicator).offset
         awake = commpool.communicator_memory(job.communicator)
         refused = message_of(commpool.sleep_communicator, job.communicator)
-        pool.sleep()
+        pool.sleep(graphs="discarded")
         commpool.sleep_communicator(job.communicator, deadline_ms=20000)
         asleep = commpool.communicator_memory(job.communicator)
         early = message_of(pool.wake)

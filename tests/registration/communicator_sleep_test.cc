@@ -5,6 +5,7 @@
 
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/pool_fixture.h"
+#include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/registration/forked_ranks.h"
+#include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {

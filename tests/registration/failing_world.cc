@@ -191,7 +191,7 @@ Status Deregister(World& world) { return world.pool().Deregister(world.second())
 Status Trim(World& world) { return world.pool().Trim(0).status(); }
 Status Reclaim(World& world) { return world.pool().Reclaim().status(); }
 Status Verify(World& world) { return world.pool().Verify(); }
-Status Sleep(World& world) { return world.pool().Sleep({.keep = Keep::kHost}); }
+Status Sleep(World& world) { return world.pool().Sleep({.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}); }
 Status Wake(World& world) { return world.pool().Wake(); }
 Status Grant(World& world) { return world.pool().Grant({1}); }
 Status Revoke(World& world) { return world.pool().Revoke({1}); }

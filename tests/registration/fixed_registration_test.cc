@@ -34,14 +34,14 @@ TEST_F(FixedRegistration, EndsAsleepAndIsMadeAgain) {
   const CUdeviceptr block = Allocate(32 * kMiB);
   ExpectOk({pool().RegisterWith(communicator())});
   const uint64_t deregistered = CallCount("ncclCommDeregister");
-  ExpectOk({pool().Sleep({})});
+  ExpectOk({pool().Sleep({.graphs = LiveGraphs::kDiscarded})});
   ExpectCalls("ncclCommDeregister", deregistered, 1);
   EXPECT_EQ(registered(), 0u);
   const uint64_t made = CallCount("ncclCommRegister");
   ExpectOk({pool().Wake()});
   ExpectCalls("ncclCommRegister", made, 1);
   EXPECT_EQ(registered(), 1u);
-  ExpectOk({pool().Sleep({})});
+  ExpectOk({pool().Sleep({.graphs = LiveGraphs::kDiscarded})});
   ExpectOk({pool().Deregister(communicator())});
   ExpectOk({pool().Wake()});
   EXPECT_EQ(registered(), 0u) << "it was given up asleep";
@@ -52,7 +52,7 @@ TEST_F(FixedRegistration, ThatFailsInWakingLeavesThePoolAsleep) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
   const CUdeviceptr block = Allocate(32 * kMiB);
   ExpectOk({pool().RegisterWith(communicator())});
-  ExpectOk({pool().Sleep({.keep = Keep::kHost})});
+  ExpectOk({pool().Sleep({.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded})});
   {
     const InjectedFault fault({.call = "ncclCommRegister", .result = ncclInternalError});
     ExpectFailure(pool().Wake(), StatusCode::kCommunicatorError, "ncclCommRegister");
@@ -77,7 +77,7 @@ TEST_F(StayingRegistration, KeepsItsMemoryMappedWhereWakingFails) {
   ExpectOk({pool().Reserve(32 * kMiB), pool().Reserve(64 * kMiB)});
   ExpectOk({pool().RegisterWith(communicator())});
   ASSERT_EQ(registered(), 2u);
-  ExpectOk({pool().Sleep({})});
+  ExpectOk({pool().Sleep({.graphs = LiveGraphs::kDiscarded})});
   {
     const InjectedFault second({.call = "ncclCommRegister", .result = ncclInternalError, .skip = 1});
     const InjectedFault undoing({.call = "ncclCommDeregister", .result = ncclInternalError});

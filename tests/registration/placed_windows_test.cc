@@ -34,21 +34,34 @@ TEST(PlacedWindows, ComeBackInTheOrderThatTheirPlacesAskFor) {
   placed.Remove(home, 'A');
   placed.Add(home, 'C', kUnit, RecordAt(1, 1));
   placed.Add(home, 'D', 2 * kUnit, RecordAt(4, 3));
-  const std::optional<Steps> steps = placed.FindReturn(home, {'B', 'C', 'D'});
-  ASSERT_TRUE(steps.has_value());
+  const Result<Steps> steps = placed.FindReturn(home, {'B', 'C', 'D'});
+  ASSERT_TRUE(steps.ok());
   EXPECT_EQ(*steps, (Steps{Registered(2), Registered(0), Ended(2), Registered(1), Registered(2)}));
   // While D is there nothing but C is away.
-  EXPECT_EQ(placed.FindReturn(home, {'C'}), Steps{Registered(0)});
+  EXPECT_EQ(placed.FindReturn(home, {'C'}).value(), Steps{Registered(0)});
 }
 
 TEST(PlacedWindows, AreNotPromisedWhereOneIsUnknown) {
   PlacedWindows placed;
   placed.Add(Numbered(1), 'A', kUnit, RecordAt(0, 0));
-  EXPECT_FALSE(placed.FindReturn(Numbered(1), {'A', 'B'}).has_value());
-  EXPECT_FALSE(placed.FindReturn(Numbered(2), {'A'}).has_value());
+  for (const Status& unknown :
+       {placed.FindReturn(Numbered(1), {'A', 'B'}).status(), placed.FindReturn(Numbered(2), {'A'}).status()}) {
+    EXPECT_EQ(unknown.code(), StatusCode::kFailedPrecondition);
+    EXPECT_EQ(unknown.message(), "where NCCL has placed a window is not known");
+  }
   EXPECT_FALSE(placed.Find(Numbered(2), 'A').has_value());
   placed.Remove(Numbered(1), 'B');
   EXPECT_EQ(placed.Find(Numbered(1), 'A'), RecordAt(0, 0));
+}
+
+TEST(PlacedWindows, AreNotPromisedWhereSomeRanksAreReachedByTheNetwork) {
+  PlacedWindows placed;
+  WindowRecord record = RecordAt(0, 0);
+  record.fields.rank = 2;  // the first of the second host
+  placed.Add(Numbered(1), 'A', kUnit, record);
+  const Status held = placed.FindReturn(Numbered(1), {'A'}).status();
+  EXPECT_EQ(held.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(held.message(), "proxies of NCCL hold windows for the network");
 }
 
 TEST(PlacedWindows, AreForgottenWithTheLastOfTheirCommunicator) {
@@ -58,7 +71,7 @@ TEST(PlacedWindows, AreForgottenWithTheLastOfTheirCommunicator) {
   placed.Remove(recycled, 'A');
   // Of the new communicator at this address nothing is known that could forbid it.
   placed.Add(recycled, 'B', kUnit, RecordAt(0, 0, 2 * kFirstPage));
-  EXPECT_EQ(placed.FindReturn(recycled, {'B'}), Steps{Registered(0)});
+  EXPECT_EQ(placed.FindReturn(recycled, {'B'}).value(), Steps{Registered(0)});
 }
 
 TEST(PlacedWindows, CountPagesOfRecordsAsTheyCome) {
@@ -72,7 +85,7 @@ TEST(PlacedWindows, CountPagesOfRecordsAsTheyCome) {
   }
   Steps in_a_row;
   for (size_t window = 0; window < 100; ++window) in_a_row.push_back(Registered(window));
-  EXPECT_EQ(placed.FindReturn(home, addresses), in_a_row);
+  EXPECT_EQ(placed.FindReturn(home, addresses).value(), in_a_row);
 }
 
 }  // namespace

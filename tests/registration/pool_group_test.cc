@@ -5,6 +5,7 @@
 
 #include "src/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
+#include "tests/registration/nothing_unseen.h"
 
 namespace commpool::internal::testing {
 namespace {

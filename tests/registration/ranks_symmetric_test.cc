@@ -10,6 +10,7 @@
 #include "commpool/mpi.h"
 #include "src/base/bytes.h"
 #include "src/pool/runtime.h"
+#include "tests/registration/nothing_unseen.h"
 #include "tests/registration/rank_group.h"
 
 namespace commpool::internal::testing {

@@ -173,7 +173,7 @@ TEST_F(RefusedOptions, AreToldInASleepToo) {
                   // A number that is no enumerator; C++ forbids making one.
                   const auto sleep = reinterpret_cast<commpool_status (*)(const commpool_pool*, size_t, int, int)>(
                       &commpool_pools_sleep);
-                  return sleep(&pool, 1, rank.number == 1 ? 3 : 0, 0);
+                  return sleep(&pool, 1, rank.number == 1 ? 3 : 0, COMMPOOL_GRAPHS_DISCARDED);
                 }),
                 StatusCode::kInvalidArgument, "sleep: keep 3 is none of DISCARD, HOST");
   ExpectOk(on_each([](const Rank&, commpool_pool pool) { return commpool_pool_close(pool); }));

@@ -1,6 +1,7 @@
 // A symmetric pool moves to another home: fewer ranks after a loss, more when some join, the same after a broken
 // deadline. Its segments stay, and its sequence of calls begins anew.
 #include "tests/pool/announced_capture.h"
+#include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {

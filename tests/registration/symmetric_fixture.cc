@@ -8,7 +8,7 @@ void SymmetricTest::SetUp() {
   COMMPOOL_REQUIRE_NCCL();
   if (!driver().nccl.has_windows()) GTEST_SKIP() << driver().nccl.WhyNoWindows();
   COMMPOOL_REQUIRE_DEVICES(2);
-  group_.emplace(std::min(4, DeviceCountOfTests()));
+  group_.emplace(std::min(most_ranks_, DeviceCountOfTests()));
   runtime_ = std::make_unique<Runtime>(shared_driver());
 }
 

@@ -13,9 +13,12 @@
 
 namespace commpool::internal::testing {
 
-// Uses four ranks where there are enough devices, at least two. In the end it closes every pool, which must succeed.
+// Uses four ranks, or as many as a test asks for, where there are enough devices; at least two. In the end it closes
+// every pool, which must succeed.
 class SymmetricTest : public DriverTest {
  protected:
+  explicit SymmetricTest(int most_ranks = 4) : most_ranks_(most_ranks) {}
+
   using Adjust = std::function<void(const Rank&, PoolConfiguration&)>;
 
   void SetUp() override;
@@ -52,6 +55,7 @@ class SymmetricTest : public DriverTest {
   void End();
 
  private:
+  const int most_ranks_;
   std::optional<RankGroup> group_;
   std::unique_ptr<Runtime> runtime_;
   std::vector<PoolHandle> handles_;

@@ -1,9 +1,12 @@
 // Symmetric pools sleep and wake on all ranks or on none. Windows end, and come back in a wake.
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <string>
 
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/pool_fixture.h"
+#include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -202,7 +205,7 @@ TEST_F(SymmetricSleep, AStepThatFailsOnOneRankIsUndoneOnAll) {
   Free(blocks);
 }
 
-TEST_F(SymmetricSleep, WaitsForGraphsOfAnyRank) {
+TEST_F(SymmetricSleep, SleepsUnderLiveGraphsForNcclRegistersNothingUnseen) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
   std::array<AnnouncedCapture, 8> captures;
@@ -211,63 +214,50 @@ TEST_F(SymmetricSleep, WaitsForGraphsOfAnyRank) {
     Status status = capture.Begin(runtime(), HandleOf(rank), rank.stream, CU_STREAM_CAPTURE_MODE_RELAXED);
     return status.ok() ? capture.End() : status;
   }));
-  ExpectFailure(Sleep(), StatusCode::kFailedPrecondition, "1 graph that captured with the pool");
-  ExpectOk(Sleep({.graphs = LiveGraphs::kNoCollectives}));
-  ExpectOk(Wake());
+  for (const LiveGraphs graphs : {LiveGraphs::kRefused, LiveGraphs::kNoCollectives, LiveGraphs::kDiscarded}) {
+    ExpectOk(Sleep({.graphs = graphs}));
+    ExpectOk(Wake());
+  }
   for (int rank = 0; rank <= last(); ++rank) captures[static_cast<size_t>(rank)].DestroyGraph();
 }
 
-// Nobody announces the capture, as with torch.cuda.graph. Symmetric kernels depend only on the places of their windows.
-TEST_F(SymmetricSleep, GraphsOfSymmetricKernelsAreRightAfterEachSleep) {
+// By default NCCL registers the memory of windows and of captured collectives for itself.
+TEST_F(SymmetricSleep, IsRefusedOnAllRanksWhereNcclMayRegisterMemoryUnseen) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
-  ExpectOk(Reserve(8 * kMiB));
-  constexpr size_t kCount = 64 * kKiB / sizeof(float);
-  const std::vector<CUdeviceptr> blocks = Allocate(4 * kMiB);
-  std::vector<CUgraphExec> graphs(blocks.size());
-  const auto part_of = [&](const Rank& rank, uint64_t part) {
-    return blocks[static_cast<size_t>(rank.number)] + part * kMiB;
-  };
-  ExpectOk(Run([&](Rank& rank) {
-    const CudaDriver& cuda = driver().cuda;
-    const NcclLibrary& nccl = driver().nccl;
-    std::array<float*, 4> parts = {};
-    for (size_t part = 0; part < parts.size(); ++part) parts[part] = reinterpret_cast<float*>(part_of(rank, part));
-    const auto [mine, sum, gathered, scattered] = parts;
-    CUgraph graph = nullptr;
-    EXPECT_EQ(cuda.cuStreamBeginCapture(rank.stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-    EXPECT_EQ(nccl.ncclAllReduce(mine, sum, kCount, ncclFloat, ncclSum, rank.communicator, rank.stream), ncclSuccess);
-    EXPECT_EQ(nccl.ncclAllGather(mine, gathered, kCount, ncclFloat, rank.communicator, rank.stream), ncclSuccess);
-    EXPECT_EQ(nccl.ncclReduceScatter(gathered, scattered, kCount, ncclFloat, ncclSum, rank.communicator, rank.stream),
-              ncclSuccess);
-    EXPECT_EQ(cuda.cuStreamEndCapture(rank.stream, &graph), CUDA_SUCCESS);
-    EXPECT_EQ(cuda.cuGraphInstantiateWithFlags(&graphs[static_cast<size_t>(rank.number)], graph, 0), CUDA_SUCCESS);
-    EXPECT_EQ(cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
-    return Status();
-  }));
-  for (int sleeps = 0; sleeps < 20; ++sleeps) {
-    ExpectOk(Sleep());
+  for (const char* const variable : {"NCCL_LOCAL_REGISTER", "NCCL_GRAPH_REGISTER"}) {
+    for (const char* const value : {"1", "", "-1", "unset"}) {
+      setenv(variable, value, 1);
+      if (value == std::string("unset")) unsetenv(variable);
+      const Statuses statuses = Sleep();
+      ExpectFailure(statuses, StatusCode::kFailedPrecondition, std::string(variable) + " is not 0");
+      ExpectFailure(statuses, StatusCode::kFailedPrecondition, "graphs = NO_COLLECTIVES or DISCARDED");
+      EXPECT_EQ(RegisteredSegments(0), 1u) << "nothing has changed";
+    }
+    ExpectOk(Sleep({.graphs = LiveGraphs::kNoCollectives}));
     ExpectOk(Wake());
-    ExpectOk(Run([&](Rank& rank) {
-      const CudaDriver& cuda = driver().cuda;
-      const int value = rank.number + sleeps;
-      const std::vector<float> mine(kCount, static_cast<float>(value));
-      std::vector<float> sum(kCount);
-      std::vector<float> scattered(kCount);
-      const size_t bytes = kCount * sizeof(float);
-      EXPECT_EQ(cuda.cuMemcpyHtoDAsync(part_of(rank, 0), mine.data(), bytes, rank.stream), CUDA_SUCCESS);
-      EXPECT_EQ(cuda.cuGraphLaunch(graphs[static_cast<size_t>(rank.number)], rank.stream), CUDA_SUCCESS);
-      EXPECT_EQ(cuda.cuMemcpyDtoHAsync(sum.data(), part_of(rank, 1), bytes, rank.stream), CUDA_SUCCESS);
-      EXPECT_EQ(cuda.cuMemcpyDtoHAsync(scattered.data(), part_of(rank, 3), bytes, rank.stream), CUDA_SUCCESS);
-      EXPECT_EQ(cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
-      const int of_all = rank.ranks * (rank.ranks - 1) / 2 + rank.ranks * sleeps;
-      EXPECT_EQ(sum, std::vector<float>(kCount, static_cast<float>(of_all)));
-      EXPECT_EQ(scattered, std::vector<float>(kCount, static_cast<float>(rank.ranks * value)));
-      return Status();
-    }));
+    setenv(variable, "0", 1);
   }
-  for (const CUgraphExec graph : graphs) EXPECT_EQ(driver().cuda.cuGraphExecDestroy(graph), CUDA_SUCCESS);
-  Free(blocks);
+  ExpectOk(Sleep());
+  ExpectOk(Wake());
+}
+
+TEST_F(SymmetricSleep, IsRefusedOnAllRanksWhereTheyWakeForDifferentGraphs) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectOk(Sleep());
+  const auto of_rank = [](const Rank& rank) {
+    return WakeRequest{.graphs = rank.number == 0 ? LiveGraphs::kDiscarded : LiveGraphs::kRefused};
+  };
+  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Wake(of_rank(rank)); }), StatusCode::kDisagreement,
+                "ranks disagree on wake: some say something else of graphs");
+  const auto unready = [](const Rank& rank) {
+    return WakeRequest{.readiness = rank.number == 0 ? Status(StatusCode::kInvalidArgument, "no such word") : Status()};
+  };
+  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Wake(unready(rank)); }), StatusCode::kInvalidArgument,
+                "no such word");
+  ExpectAllAsleep();
+  ExpectOk(Wake());
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ class GrowingMode final : public PoolMode {
   uint64_t ReleaseUnused() override;
   Status Close() override;
   Status Sleep(const SleepRequest& request) override;
-  Status Wake() override;
+  Status Wake(const WakeRequest& request) override;
   void AfterDestroy() override;
   void AfterCaptureBegan() override;
   void BeforeCaptureEnds(engine::Part part) override;

@@ -11,15 +11,15 @@ Status GrowingMode::Sleep(const SleepRequest& request) {
   return basis_.Named(Sleeping(basis_, blocks_, segments_, kAlone).FallAsleep(request).under("sleep"));
 }
 
-Status GrowingMode::Wake() {
+Status GrowingMode::Wake(const WakeRequest& request) {
   MutexLock collective(segments_.collective());
-  COMMPOOL_TRY(Sleeping::CheckMayWake(basis_));
+  COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
   Sleeping sleeping(basis_, blocks_, segments_, kAlone);
-  Status status = sleeping.WakeUp();
+  Status status = sleeping.WakeUp(request);
   if (status.code() == StatusCode::kOutOfMemory) {
     basis_.ReleaseOtherPools();
     basis_.runtime.holders.Release(basis_.device->device(), segments_.asleep_bytes());
-    status = sleeping.WakeUp();
+    status = sleeping.WakeUp(request);
   }
   return basis_.Named(status.under("wake"));
 }

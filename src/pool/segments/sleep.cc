@@ -8,8 +8,21 @@
 #include "src/base/log.h"
 #include "src/base/try.h"
 #include "src/registration/agreement_channel.h"
+#include "src/registration/nccl_settings.h"
 
 namespace commpool::internal {
+
+namespace {
+
+// Captured collectives may use registrations that NCCL made by itself (its src/register/coll_reg.cc), also of the
+// memory of a window; those end with the memory. Where NCCL makes none, live graphs are no reason to refuse.
+Status CheckNothingUnseen(const SegmentStore& segments) {
+  const Status settings = CheckNcclRegistersNothingUnseen();
+  if (settings.ok() || !segments.registrations().empty()) return settings;
+  return segments.CheckMayUnmap(SegmentStore::Unmapped::kBlocksToo);
+}
+
+}  // namespace
 
 Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segments, const SleepRequest& request) {
   COMMPOOL_TRY(basis.CheckOpen());
@@ -22,16 +35,15 @@ Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segme
   }
   if (status.ok()) status = basis.device->CheckNotCapturing();
   if (status.ok() && request.graphs == LiveGraphs::kRefused) {
-    status =
-        segments.CheckMayUnmap(SegmentStore::Unmapped::kBlocksToo).under("unless graphs = NO_COLLECTIVES is promised");
+    status = CheckNothingUnseen(segments).under("unless graphs = NO_COLLECTIVES or DISCARDED is promised");
   }
   return basis.Named(status.under("sleep"));
 }
 
-Status Sleeping::CheckMayWake(const PoolBasis& basis) {
+Status Sleeping::CheckMayWake(const PoolBasis& basis, const WakeRequest& request) {
   COMMPOOL_TRY(basis.device->health().first_error());
-  Status status;
-  if (!basis.life.asleep()) {
+  Status status = request.readiness;
+  if (status.ok() && !basis.life.asleep()) {
     status = basis.life.open() ? Status(StatusCode::kFailedPrecondition, "it is not asleep") : basis.life.CheckOpen();
   }
   if (status.ok()) status = basis.device->CheckNotCapturing();
@@ -82,6 +94,9 @@ Status Sleeping::StayAwake(const Status& failure) {
                          return mapped = segments_.MapAll();
                        }});
   if (again.ok()) again = run_({.name = "registering again", .act = [&] { return Register(); }});
+  if (const Status returned = CheckReturned(); again.ok() && !returned.ok()) {
+    Log(LogLevel::kWarning, basis_.title + " stays awake; " + returned.message());
+  }
   // A pool without other ranks decides alone: what fails to register again is pending. With other ranks, all must
   // agree.
   const bool alone = !basis_.configuration.symmetric() || BreaksChannel(again);
@@ -97,21 +112,20 @@ Status Sleeping::Register() {
   return segments_.registrations().RegisterAgain(Insist([&] { return segments_.List(); }));
 }
 
-void Sleeping::TellMoved() const {
-  BestEffort([&] {
-    const std::string moved = segments_.registrations().DescribeMoved();
-    if (moved.empty()) return;
-    Log(LogLevel::kWarning, basis_.title + " woke, and NCCL placed " + moved +
-                                ", elsewhere than before: graphs that captured collectives over them are stale, "
-                                "capture them again");
-  });
+Status Sleeping::CheckReturned() const {
+  const std::string moved = segments_.registrations().DescribeMoved();
+  if (moved.empty()) return Status();
+  return Status(StatusCode::kFailedPrecondition,
+                "NCCL placed " + moved +
+                    ", elsewhere than before: graphs that captured collectives over them are stale "
+                    "(wake with graphs = DISCARDED accepts that)");
 }
 
 Status Sleeping::Deregister() {
   return segments_.Deregister(Insist([&] { return segments_.Indexes(); }));
 }
 
-Status Sleeping::WakeUp() {
+Status Sleeping::WakeUp(const WakeRequest& request) {
   COMMPOOL_TRY(run_({.name = "making memory to wake",
                      .act =
                          [&] {
@@ -123,9 +137,12 @@ Status Sleeping::WakeUp() {
                            return Status(woken.code(), woken.message() + basis_.DescribeHolders());
                          },
                      .undo = [&](const Status&) { ReleaseAgain(); }}));
-  COMMPOOL_TRY(run_(
-      {.name = "registering", .act = [&] { return Register(); }, .undo = [&](const Status&) { UndoRegistration(); }}));
-  TellMoved();
+  const auto register_and_prove = [&]() -> Status {
+    COMMPOOL_TRY(Register());
+    return request.graphs == LiveGraphs::kRefused ? CheckReturned() : Status();
+  };
+  COMMPOOL_TRY(
+      run_({.name = "registering", .act = register_and_prove, .undo = [&](const Status&) { UndoRegistration(); }}));
   ServeAgain();
   return Status();
 }

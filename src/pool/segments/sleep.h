@@ -34,21 +34,22 @@ class Sleeping {
       : basis_(basis), blocks_(blocks), segments_(segments), run_(run) {}
 
   // kNotSupported where the backing cannot separate memory and addresses. kFailedPrecondition where the pool does not
-  // serve, a stream of its device captures, or live graphs captured with the pool and may hold collectives.
+  // serve, a stream of its device captures, or graphs may hold memory that NCCL has registered unseen.
   static Status CheckMaySleep(const PoolBasis& basis, const SegmentStore& segments, const SleepRequest& request);
-  static Status CheckMayWake(const PoolBasis& basis);
+  static Status CheckMayWake(const PoolBasis& basis, const WakeRequest& request);
 
   // FallAsleep: from now on the pool serves nobody, and threads' caches serve nobody from it.
   Status FallAsleep(const SleepRequest& request);
-  Status WakeUp();
+  // kFailedPrecondition, and the pool sleeps on, where windows came elsewhere and the request does not accept that.
+  Status WakeUp(const WakeRequest& request);
 
  private:
   Status QuiesceAndKeep(const SleepRequest& request);
   // After a failure in the middle of falling asleep: the pool serves again.
   Status StayAwake(const Status& failure);
   Status Register();
-  // Says which windows are not where they were.
-  void TellMoved() const;
+  // kFailedPrecondition where a window is not where it was.
+  Status CheckReturned() const;
   Status Deregister();
   void UndoRegistration();
   void ReleaseAgain();

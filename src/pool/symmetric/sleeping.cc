@@ -10,39 +10,50 @@ namespace {
 
 // What ranks compare, because all must ask for the same, and register their windows in one order afterwards.
 uint64_t NumberOf(const SleepRequest& request, uint64_t order) {
-  return 4 * order + 2 * static_cast<uint64_t>(request.keep) + static_cast<uint64_t>(request.graphs);
+  return 8 * order + 4 * static_cast<uint64_t>(request.keep) + static_cast<uint64_t>(request.graphs);
 }
 
-// Graphs that nobody announced may name the windows' places. Without collectives none does.
-uint64_t PlanReturn(RegistrationSet& registrations, const SleepRequest& request) {
-  if (request.graphs == LiveGraphs::kRefused) return registrations.PlanReturn();
-  registrations.ForgetReturn();
-  return 0;
+// Graphs that nobody announced may name the windows' places, unless the program says otherwise.
+Result<uint64_t> PlanReturn(RegistrationSet& registrations, const SleepRequest& request) {
+  if (request.graphs != LiveGraphs::kRefused) {
+    registrations.ForgetReturn();
+    return uint64_t{0};
+  }
+  Result<uint64_t> order = registrations.PlanReturn();
+  if (order.ok()) return order;
+  return order.status().under("sleep would leave graphs with collectives stale (graphs = DISCARDED accepts that)");
 }
 
 }  // namespace
 
 Status SymmetricMode::Sleep(const SleepRequest& request) {
   MutexLock collective(segments_.collective());
-  const Status readiness = Insist([&] { return Sleeping::CheckMaySleep(basis_, segments_, request); });
-  const uint64_t order = readiness.ok() ? Insist([&] { return PlanReturn(segments_.registrations(), request); }) : 0;
+  Status readiness = Insist([&] { return Sleeping::CheckMaySleep(basis_, segments_, request); });
+  uint64_t order = 0;
+  if (readiness.ok()) {
+    const Result<uint64_t> planned = Insist([&] { return PlanReturn(segments_.registrations(), request); });
+    readiness = basis_.Named(planned.status());
+    if (planned.ok()) order = *planned;
+  }
   COMMPOOL_TRY(
       collective_.Begin({.call = CollectiveCall::kSleep, .bytes = NumberOf(request, order), .readiness = readiness}));
   const auto together = collective_.Runner();
   return Sleeping(basis_, blocks_, segments_, together).FallAsleep(request);
 }
 
-Status SymmetricMode::Wake() {
+Status SymmetricMode::Wake(const WakeRequest& request) {
   MutexLock collective(segments_.collective());
   if (IsAlone()) {  // after a loss there is no communicator to register with: wakes only to save what was kept
-    COMMPOOL_TRY(Sleeping::CheckMayWake(basis_));
-    return basis_.Named(Sleeping(basis_, blocks_, segments_, kAlone).WakeUp().under("wake"));
+    COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
+    return basis_.Named(Sleeping(basis_, blocks_, segments_, kAlone).WakeUp(request).under("wake"));
   }
-  const Status readiness = Insist([&] { return Sleeping::CheckMayWake(basis_); });
-  COMMPOOL_TRY(
-      collective_.Begin({.call = CollectiveCall::kWake, .readiness = readiness, .judge = registrar_.JudgeHeld()}));
+  const Status readiness = Insist([&] { return Sleeping::CheckMayWake(basis_, request); });
+  COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kWake,
+                                  .bytes = static_cast<uint64_t>(request.graphs),
+                                  .readiness = readiness,
+                                  .judge = registrar_.JudgeHeld()}));
   const auto together = collective_.Runner();
-  return Sleeping(basis_, blocks_, segments_, together).WakeUp();
+  return Sleeping(basis_, blocks_, segments_, together).WakeUp(request);
 }
 
 }  // namespace commpool::internal

@@ -65,7 +65,7 @@ class SymmetricMode final : public PoolMode {
   Status Verify() override { return VerifyTogether({this}); }
   Status Close() override;
   Status Sleep(const SleepRequest& request) override;
-  Status Wake() override;
+  Status Wake(const WakeRequest& request) override;
   void AfterDestroy() override;
   void BeforeAbandon() override { StopListening(); }
 

@@ -23,7 +23,7 @@ SizeRange = Union[Size, tuple[Optional[Size], Optional[Size]]]
 KeepWord = Literal["discard", "host", "pageable", "files"]
 _KEPT_IN = {"host": "pinned", "pageable": "pageable", "files": "files"}
 
-_NO_WORD = -1
+NO_WORD = -1  # of an enumeration: the library refuses it
 
 
 def text_of(option: str, text: str) -> bytes:
@@ -56,7 +56,7 @@ def sleep_by(call: Callable[[Any], Any], keep: KeepWord, graphs: GraphsWord,
     """Makes a call with the commpool_sleep_options for the words of Pool.sleep. If a word is unknown, the options are
     invalid, so that the library refuses them on all ranks.
     """
-    with refusing(lambda _: call(ctypes.byref(_sleep_options(keep=_NO_WORD)))):
+    with refusing(lambda _: call(ctypes.byref(_sleep_options(keep=NO_WORD)))):
         given = _sleep_options(retain=bool(retain))
         _fill(given, keep, graphs, directory, only, constant)
     call(ctypes.byref(given))

@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Unio
 
 from . import options
 from ._library import library
+from .errors import refusing
 from .handles import Communicator, Pointer, communicator_handle
 from .sizes import index_of
 
@@ -42,10 +43,13 @@ def sleep(*, tag: str, keep: options.KeepWord = "discard", graphs: options.Graph
     options.sleep_by(lambda given: library.sleep_keeping(name, given), keep, graphs, directory, only, retain, constant)
 
 
-def wake(*, tag: str) -> None:
+def wake(*, tag: str, graphs: options.GraphsWord = "refused") -> None:
     """Calls `Pool.wake` for all pools of the process that have the tag and are asleep."""
+    name = options.text_of("tag", tag)
+    with refusing(lambda _: library.wake_accepting(name, options.NO_WORD)):
+        accepted = options.number_of("graphs", graphs)
     with waking():
-        library.wake(options.text_of("tag", tag))
+        library.wake_accepting(name, accepted)
 
 
 class CommunicatorMemory(NamedTuple):

@@ -96,28 +96,35 @@ class Together(Owner):
           only: tensors that are kept; all other blocks are discarded.
           retain: what is kept stays once the pool is awake, at its address, and the next sleep renews it.
           constant: tensors that do not change: copied once, where `retain` keeps their copies.
-          graphs: live CUDA graphs that captured with the pool are a reason to refuse, unless they hold
-            "no_collectives": NCCL registers the buffers of captured ones by itself.
+          graphs: "refused" refuses where a CUDA graph that captured with the pool could go wrong: with a live one, or a
+            registered pool, unless NCCL_LOCAL_REGISTER and NCCL_GRAPH_REGISTER are 0 on all ranks. The program may say
+            that such graphs hold "no_collectives", or are "discarded": not replayed again.
 
         Raises:
           NotSupported: the backing is not "vmm".
           InvalidArgument: options exclude each other, the directory is none or lies in memory, or a tensor is in no
             pool.
-          FailedPrecondition: a capture is open, or a live graph is a reason to refuse.
+          FailedPrecondition: a capture is open, or graphs are a reason to refuse.
           OutOfMemory: the host, or the disk, has no room for what is kept; the pool is awake.
         """
         options.sleep_by(lambda given: self._collective(library.pools_sleep_keeping, given), keep, graphs, directory,
                          only, retain, constant)
 
-    def wake(self) -> None:
-        """Makes memory at the same addresses, with what was kept.
+    def wake(self, *, graphs: options.GraphsWord = "refused") -> None:
+        """Makes memory at the same addresses, with what was kept, and windows at their places.
+
+        Args:
+          graphs: unless "refused", windows may come elsewhere: graphs that captured collectives are stale then.
 
         Raises:
           OutOfMemory: on this rank or another; the pool sleeps on, with what was kept.
-          FailedPrecondition: a file with what was kept is gone, short, or was changed; the pool sleeps on.
+          FailedPrecondition: on all ranks, where windows came elsewhere on one; or a file with what was kept is gone,
+            short, or was changed. The pool sleeps on.
         """
+        with refusing(lambda _: self._collective(library.pools_wake_accepting, options.NO_WORD)):
+            accepted = options.number_of("graphs", graphs)
         with waking():
-            self._collective(library.pools_wake)
+            self._collective(library.pools_wake_accepting, accepted)
 
     def close(self) -> None:
         """The clean end: deregisters everywhere and gives memory back. Collective for symmetric pools.

@@ -255,7 +255,7 @@ def sleeps(group):
     with commpool.use_pool(pool):
         kept = torch.full((1000,), 3.0, device=DEVICE)
     before = pool.window_of(kept, group)
-    commpool.sleep(tag="windows", keep="host")
+    commpool.sleep(tag="windows", keep="host", graphs="discarded")
     said = [refusal(lambda: pool.window_of(kept, group)), pool.stats().asleep_bytes == 64 * MIB]
     if RANK == 1:
         hog = commpool.Pool("hog")

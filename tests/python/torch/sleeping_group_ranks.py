@@ -14,7 +14,7 @@ def sleeps_and_wakes(group):
     with commpool.use_pool(pool):
         tensor = torch.ones(1000, device=DEVICE)
     dist.all_reduce(tensor)
-    pool.sleep(keep="host")
+    pool.sleep(keep="host", graphs="no_collectives")
     commpool.sleep_group(group, deadline_ms=20000)
     asleep = commpool.group_memory(group)
     commpool.wake_group()

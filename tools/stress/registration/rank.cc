@@ -179,7 +179,9 @@ class RankLife {
   }
 
   void SleepAndWake() {
-    Expect(pool_->Sleep({.keep = step_.bytes == 0 ? internal::Keep::kDiscard : internal::Keep::kHost}));
+    // No graph is left to be replayed.
+    Expect(pool_->Sleep({.keep = step_.bytes == 0 ? internal::Keep::kDiscard : internal::Keep::kHost,
+                         .graphs = internal::LiveGraphs::kDiscarded}));
     const Status asleep = run_.runtime.AllocateFrom(handle_, 1, rank_.stream).status();
     if (asleep.code() != StatusCode::kFailedPrecondition) Violate("a pool that sleeps serves");
     Expect(pool_->Wake());

@@ -15,11 +15,10 @@
  *     in one order, on the thread that uses the communicator, at the same place among its collectives.
  *  7. An allocation or a free is never COLLECTIVE and never calls NCCL.
  *  8. The calling thread's current CUDA device is the same after a call as before it.
- *  9. struct_bytes, first in a struct that a program fills, is the program's sizeof; the struct's init function sets
- * it. The library touches no more. `entry_bytes` is the program's sizeof of an array's entries.
+ *  9. struct_bytes, first in a struct that a program fills, is the program's sizeof, which its init function sets: the
+ *     library touches no more, and refuses other sizes. `entry_bytes` is the program's sizeof of an array's entries.
  * 10. After fork() the child must not call commpool: CUDA itself does not survive it.
- * 11. Until 1.0 a program runs on the minor version that it was built with. Another refuses it in words: where it is
- *     loaded, by the version of the symbols, and where sizes of structs differ, by INVALID_ARGUMENT.
+ * 11. Until 1.0 a program runs on the minor version that it was built with: another refuses, in words, to be loaded.
  * 12. COMMPOOL_CONF in the environment, read once, changes defaults of pools (its keys: reference.md). What a program
  *     gives wins: options that differ from what the init function sets, and those that `given` names.
  */
@@ -221,23 +220,24 @@ COMMPOOL_API commpool_status commpool_pools_verify(const commpool_pool* pools, s
 
 /* ---- Sleep and wake --------------------------------------------------------------------------------------------- */
 
-/* What stays of the live blocks' contents: nothing, or a copy in the host's pinned memory. */
+/* What stays of the live blocks' contents: nothing, or a copy in the host's pinned memory. kept.h has other places. */
 typedef enum commpool_keep { COMMPOOL_KEEP_DISCARD = 0, COMMPOOL_KEEP_HOST = 1 } commpool_keep;
 
-/* Live graphs that captured with the pool: a reason to refuse, or known to hold no collectives, whose buffers NCCL may
- * have registered unseen. The program promises that, and replays none while the pool is asleep. */
-typedef enum commpool_graphs { COMMPOOL_GRAPHS_REFUSED = 0, COMMPOOL_GRAPHS_NO_COLLECTIVES = 1 } commpool_graphs;
+/* Graphs that captured with the pool. REFUSED: no replay may go wrong; else sleep and wake refuse. The program may
+ * promise that they hold NO_COLLECTIVES, or that it replays none again: DISCARDED. reference.md says which do. */
+typedef enum commpool_graphs {
+  COMMPOOL_GRAPHS_REFUSED = 0,
+  COMMPOOL_GRAPHS_NO_COLLECTIVES = 1,
+  COMMPOOL_GRAPHS_DISCARDED = 2
+} commpool_graphs;
 
-/* Gives a VMM pool's memory back to the driver, after waiting for the device and its peers, and ends its registrations;
- * addresses, blocks and communicators stay. COLLECTIVE for symmetric pools. NOT_SUPPORTED for other backings;
- * FAILED_PRECONDITION for open captures. Before ncclCommSuspend. Asleep, these work: free, record_stream,
- * release_stream, abandon, deregister, close, destroy, wake, scopes, and what only looks; all else, what scopes catch
- * too, is FAILED_PRECONDITION. */
+/* Gives a VMM pool's memory back, after waiting for the device and its peers, and ends its registrations; addresses,
+ * blocks and communicators stay. COLLECTIVE for symmetric pools. NOT_SUPPORTED for other backings; FAILED_PRECONDITION
+ * for open captures, and graphs that could go wrong. Before ncclCommSuspend. What works meanwhile: reference.md. */
 COMMPOOL_API commpool_status commpool_pools_sleep(const commpool_pool* pools, size_t count, commpool_keep keep,
                                                   commpool_graphs graphs);
-/* Makes memory at the same addresses, with what was kept; peers and communicators know it as before, by new windows.
- * COLLECTIVE for symmetric pools; of a registered fixed one on its communicators' thread, as sleep. Where it fails (one
- * rank's OUT_OF_MEMORY is every rank's) it sleeps on with what was kept. */
+/* Makes memory at the same addresses, with what was kept, and registers it as before; COLLECTIVE for symmetric pools.
+ * Where it fails on a rank it sleeps on, whole, on all: FAILED_PRECONDITION where windows came elsewhere (kept.h). */
 COMMPOOL_API commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count);
 
 /* The same for all pools of the process with a tag, in the order of their creation, those of one home together. Passes
@@ -428,7 +428,7 @@ typedef struct commpool_statistics {
   uint64_t host_waits;   /* for work on the device, inside allocations */
   uint64_t held_bytes;   /* of windows whose communicator ended first: NCCL before 2.29.7 keeps them for good */
   uint64_t asleep_bytes; /* of reserved_bytes: given back while the pool sleeps */
-  uint64_t kept_bytes;   /* of pinned host memory, with what a sleeping pool keeps */
+  uint64_t kept_bytes;   /* on the host or in files, with what the pool keeps (kept.h) */
 } commpool_statistics;
 
 /* Peaks may miss what a thread's cache handed out and took back between two changes of the pool's free memory. */

@@ -56,9 +56,16 @@ COMMPOOL_API commpool_status commpool_pools_sleep_keeping(const commpool_pool* p
 /* As commpool_sleep: for the pools that have a tag. */
 COMMPOOL_API commpool_status commpool_sleep_keeping(const char* tag, const commpool_sleep_options* options);
 
+/* As commpool_pools_wake and commpool_wake, which are these with REFUSED. With any other value windows may come
+ * elsewhere: graphs that captured collectives over the pool before are stale then. All ranks say the same. */
+COMMPOOL_API commpool_status commpool_pools_wake_accepting(const commpool_pool* pools, size_t count,
+                                                           commpool_graphs graphs);
+COMMPOOL_API commpool_status commpool_wake_accepting(const char* tag, commpool_graphs graphs);
+
 /* Whether copies stay once the pool is awake: each at its address, readable, and renewed by the next sleep that keeps
  * its block. Asked as the pool wakes, so it may be said while it sleeps. What stays counts as kept_bytes; that of a
- * block that was freed goes at the next sleep. INVALID_ARGUMENT for copies in files. */
+ * block that was freed goes at the next sleep, with the last of the blocks that were first kept with it.
+ * INVALID_ARGUMENT for copies in files. */
 COMMPOOL_API commpool_status commpool_pool_retain(commpool_pool pool, int retain);
 
 /* Where the copy of `bytes` at the device's `pointer` is, for reading alone: valid until the pool wakes, or, retained,

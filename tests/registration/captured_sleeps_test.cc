@@ -1,0 +1,144 @@
+// A hundred sleeps under graphs that captured all-reduces, all-gathers and reduce-scatters over windows, on four ranks
+// and on eight, with windows of others that come and go meanwhile. Nobody announces the captures, as with
+// torch.cuda.graph.
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/registration/nothing_unseen.h"
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+[[maybe_unused]] const int kMany = setenv("COMMPOOL_EMULATOR", "devices=8", 1);
+
+constexpr std::array<uint64_t, 3> kBytes = {8 * kKiB, 64 * kKiB, 256 * kKiB};
+
+// A rank's part of the collectives of one size: its input, their sum, what all ranks have, its share of what all have.
+struct Buffers {
+  CUdeviceptr input = 0;
+  CUdeviceptr sum = 0;
+  CUdeviceptr gathered = 0;
+  CUdeviceptr scattered = 0;
+  CUgraphExec graph = nullptr;
+};
+
+class CapturedSleeps : public SymmetricTest, public ::testing::WithParamInterface<int> {
+ protected:
+  CapturedSleeps() : SymmetricTest(GetParam()) {}
+
+  void CaptureAll() {
+    for (const uint64_t bytes : kBytes) {
+      ExpectOk(Reserve((3 + static_cast<uint64_t>(group().size())) * bytes));
+      const std::vector<CUdeviceptr> input = Allocate(bytes);
+      const std::vector<CUdeviceptr> sum = Allocate(bytes);
+      const std::vector<CUdeviceptr> gathered = Allocate(bytes * input.size());
+      const std::vector<CUdeviceptr> scattered = Allocate(bytes);
+      std::vector<Buffers> ranks;
+      for (size_t rank = 0; rank < input.size(); ++rank) {
+        ranks.push_back({input[rank], sum[rank], gathered[rank], scattered[rank]});
+      }
+      ExpectOk(Run([&](Rank& rank) { return Capture(rank, bytes, ranks[static_cast<size_t>(rank.number)]); }));
+      captured_.push_back(std::move(ranks));
+    }
+  }
+  void ReplayAll(int seed) {
+    ExpectOk(Run([&](Rank& rank) {
+      for (size_t size = 0; size < kBytes.size(); ++size) {
+        Replay(rank, kBytes[size], captured_[size][static_cast<size_t>(rank.number)], seed);
+      }
+      return Status();
+    }));
+  }
+  void EndAll() {
+    for (const std::vector<Buffers>& ranks : captured_) {
+      for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        EXPECT_EQ(driver().cuda.cuGraphExecDestroy(ranks[rank].graph), CUDA_SUCCESS);
+        for (const CUdeviceptr block :
+             {ranks[rank].input, ranks[rank].sum, ranks[rank].gathered, ranks[rank].scattered}) {
+          ExpectOk(std::vector{runtime().Free(block)});
+        }
+      }
+    }
+  }
+  // Another pool of home has windows for a while.
+  void LetAStrangerComeAndGo(uint64_t bytes) {
+    ExpectOk(Run([&](Rank& rank) {
+      PoolConfiguration configuration = Configured(rank);
+      configuration.name = "stranger";
+      const PoolHandle handle = runtime().CreatePool(std::move(configuration)).value();
+      const std::shared_ptr<Pool> stranger = runtime().pools().Find(handle).value();
+      const Status reserved = stranger->Reserve(bytes);
+      return reserved.ok() ? stranger->Close() : reserved;
+    }));
+  }
+
+ private:
+  Status Capture(const Rank& rank, uint64_t bytes, Buffers& buffers) {
+    const CudaDriver& cuda = driver().cuda;
+    const NcclLibrary& nccl = driver().nccl;
+    const size_t count = bytes / sizeof(float);
+    const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
+    CUgraph graph = nullptr;
+    EXPECT_EQ(cuda.cuStreamBeginCapture(rank.stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    EXPECT_EQ(nccl.ncclAllReduce(pointer(buffers.input), pointer(buffers.sum), count, ncclFloat, ncclSum,
+                                 rank.communicator, rank.stream),
+              ncclSuccess);
+    EXPECT_EQ(nccl.ncclAllGather(pointer(buffers.input), pointer(buffers.gathered), count, ncclFloat, rank.communicator,
+                                 rank.stream),
+              ncclSuccess);
+    EXPECT_EQ(nccl.ncclReduceScatter(pointer(buffers.gathered), pointer(buffers.scattered), count, ncclFloat, ncclSum,
+                                     rank.communicator, rank.stream),
+              ncclSuccess);
+    EXPECT_EQ(cuda.cuStreamEndCapture(rank.stream, &graph), CUDA_SUCCESS);
+    EXPECT_EQ(cuda.cuGraphInstantiateWithFlags(&buffers.graph, graph, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
+    return Status();
+  }
+  void Replay(const Rank& rank, uint64_t bytes, const Buffers& buffers, int seed) {
+    const CudaDriver& cuda = driver().cuda;
+    const size_t count = bytes / sizeof(float);
+    const auto value_of = [&](int number) { return static_cast<float>(number + seed); };
+    const std::vector<float> input(count, value_of(rank.number));
+    std::vector<float> sum(count);
+    std::vector<float> gathered(count * static_cast<size_t>(rank.ranks));
+    std::vector<float> scattered(count);
+    EXPECT_EQ(cuda.cuMemcpyHtoDAsync(buffers.input, input.data(), bytes, rank.stream), CUDA_SUCCESS);
+    EXPECT_EQ(cuda.cuGraphLaunch(buffers.graph, rank.stream), CUDA_SUCCESS);
+    for (const auto& [to, from] : {std::pair(&sum, buffers.sum), std::pair(&gathered, buffers.gathered),
+                                   std::pair(&scattered, buffers.scattered)}) {
+      EXPECT_EQ(cuda.cuMemcpyDtoHAsync(to->data(), from, to->size() * sizeof(float), rank.stream), CUDA_SUCCESS);
+    }
+    EXPECT_EQ(cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
+    std::vector<float> all;
+    for (int number = 0; number < rank.ranks; ++number) all.insert(all.end(), count, value_of(number));
+    const int of_all = rank.ranks * (rank.ranks - 1) / 2 + rank.ranks * seed;
+    EXPECT_EQ(sum, std::vector<float>(count, static_cast<float>(of_all)));
+    EXPECT_EQ(gathered, all);
+    EXPECT_EQ(scattered, std::vector<float>(count, static_cast<float>(rank.ranks) * value_of(rank.number)));
+  }
+
+  std::vector<std::vector<Buffers>> captured_;  // of each size, by ranks
+};
+
+TEST_P(CapturedSleeps, ComeOutRightBitForBit) {
+  if (group().size() < GetParam()) GTEST_SKIP() << "needs " << GetParam() << " devices";
+  ExpectOk(Create());
+  CaptureAll();
+  for (int sleeps = 0; sleeps < 100; ++sleeps) {
+    ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({}); }));
+    if (sleeps % 10 == 0) LetAStrangerComeAndGo(2 * kMiB * static_cast<uint64_t>(1 + sleeps / 10));
+    ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }));
+    ReplayAll(sleeps);
+  }
+  EndAll();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CapturedSleeps, ::testing::Values(4, 8));
+
+}  // namespace
+}  // namespace commpool::internal::testing

@@ -1,0 +1,15 @@
+// In a test that includes this NCCL registers no memory by itself: pools that are registered may sleep then. Programs
+// set the same before they use NCCL.
+#ifndef COMMPOOL_TESTS_REGISTRATION_NOTHING_UNSEEN_H_
+#define COMMPOOL_TESTS_REGISTRATION_NOTHING_UNSEEN_H_
+
+#include <cstdlib>
+
+namespace commpool::internal::testing {
+
+[[maybe_unused]] inline const bool kNothingUnseen =
+    setenv("NCCL_LOCAL_REGISTER", "0", 1) == 0 && setenv("NCCL_GRAPH_REGISTER", "0", 1) == 0;
+
+}  // namespace commpool::internal::testing
+
+#endif  // COMMPOOL_TESTS_REGISTRATION_NOTHING_UNSEEN_H_
