@@ -52,7 +52,8 @@ enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST }
 enum class LiveGraphs {
   kRefused = COMMPOOL_GRAPHS_REFUSED,
   kNoCollectives = COMMPOOL_GRAPHS_NO_COLLECTIVES,
-  kDiscarded = COMMPOOL_GRAPHS_DISCARDED
+  kDiscarded = COMMPOOL_GRAPHS_DISCARDED,
+  kAnnounced = COMMPOOL_GRAPHS_ANNOUNCED
 };
 
 enum class KeptIn {

@@ -124,7 +124,7 @@ std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given) {
 namespace {
 
 Status ReadGraphs(int32_t graphs, LiveGraphs* read) {
-  return ReadWord("graphs", graphs, {"REFUSED", "NO_COLLECTIVES", "DISCARDED"}, read);
+  return ReadWord("graphs", graphs, {"REFUSED", "NO_COLLECTIVES", "DISCARDED", "ANNOUNCED"}, read);
 }
 
 }  // namespace

@@ -33,12 +33,17 @@ enum class Keeper { kProgram, kLibrary };
 
 // What to keep in sleep.
 enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST };
-// What is said of graphs that captured with the pool. As it wakes, all but kRefused let windows come elsewhere.
+// What is said of graphs that captured with the pool.
 enum class LiveGraphs {
   kRefused = COMMPOOL_GRAPHS_REFUSED,
   kNoCollectives = COMMPOOL_GRAPHS_NO_COLLECTIVES,
-  kDiscarded = COMMPOOL_GRAPHS_DISCARDED
+  kDiscarded = COMMPOOL_GRAPHS_DISCARDED,
+  kAnnounced = COMMPOOL_GRAPHS_ANNOUNCED
 };
+// Whether the graphs may hold collectives, so that windows have to come back to their places.
+constexpr bool DependOnPlaces(LiveGraphs graphs) {
+  return graphs == LiveGraphs::kRefused || graphs == LiveGraphs::kAnnounced;
+}
 enum class KeptIn {
   kPinned = COMMPOOL_KEPT_IN_PINNED,
   kPageable = COMMPOOL_KEPT_IN_PAGEABLE,

@@ -68,6 +68,10 @@ Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_dev
 
 CUstream Pool::EndCapture(CaptureHandle capture) {
   mode_->BeforeCaptureEnds(capture);
+  if (!segments_.registrations().empty()) {
+    const ContextGuard current = basis_->MakeCurrent();
+    captures_.LookForCollectives(capture);
+  }
   const GraphCaptures::Origin origin = captures_.End(capture);
   basis_->device->captures().End(origin.devices);
   basis_->runtime.observer.CaptureAnnounced(origin.stream, false);

@@ -1,5 +1,6 @@
 #include "src/emulator/cuda/graph.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -40,6 +41,10 @@ std::shared_ptr<Operation> Replayed(Machine& machine, const CUgraphNode_st& node
 }
 
 }  // namespace
+
+bool IsAmong(const Nodes& nodes, CUgraphNode node) {
+  return std::any_of(nodes.begin(), nodes.end(), [&](const auto& one) { return one.get() == node; });
+}
 
 const char* UserAmong(const Nodes& nodes, CUdeviceptr address, uint64_t bytes) {
   for (const auto& node : nodes) {
@@ -84,6 +89,11 @@ void Graphs::Launch(Machine& machine, CUgraphExec_st& executable, CUstream_st* s
   end->run = [objects = executable.objects](const Pointers&, const Pointers&) {};  // keeps them alive until it has run
   scheduler.Submit(stream, end);
   executable.last = end;
+}
+
+bool Graphs::HasNode(CUgraphNode node) const {
+  return std::any_of(graphs_.begin(), graphs_.end(),
+                     [&](const auto& entry) { return IsAmong(entry.second->nodes, node); });
 }
 
 const char* Graphs::UserOf(CUdeviceptr address, uint64_t bytes) const {

@@ -29,6 +29,7 @@ namespace commpool::internal::emulator {
 // A node comes after the nodes that it depends on.
 using Nodes = std::vector<std::shared_ptr<CUgraphNode_st>>;
 
+bool IsAmong(const Nodes& nodes, CUgraphNode node);
 // Returns the name of an operation among the nodes that touches the range; null if none does.
 const char* UserAmong(const Nodes& nodes, CUdeviceptr address, uint64_t bytes);
 
@@ -68,6 +69,7 @@ class Graphs {
   // stream. Nodes without an order between them run in any order.
   static void Launch(Machine& machine, CUgraphExec_st& executable, CUstream_st* stream);
 
+  bool HasNode(CUgraphNode node) const;
   const char* UserOf(CUdeviceptr address, uint64_t bytes) const;
   std::vector<std::string> Describe() const;
 

@@ -178,9 +178,13 @@ CUresult EmulatedCommunicator::Capture(const PendingCollective& pending, const c
   // Kernels on windows use the window's record.
   const bool may_hold =
       !pending.plan.symmetric && !(IsSwitchedOff("NCCL_LOCAL_REGISTER") && IsSwitchedOff("NCCL_GRAPH_REGISTER"));
+  // As NCCL names its kernels (src/device/common.h, src/device/symmetric/generate.py).
+  const std::string function = std::string(pending.plan.symmetric ? "ncclSymkDevKernel_" : "ncclDevKernel_") +
+                               CollectiveName(pending.request.kind);
   const commpoolEmulatorReplay replay = {.again = &RepeatCollective,
                                          .end = [](void* context) { delete static_cast<CapturedCollective*>(context); },
-                                         .may_hold_memory = may_hold ? 1 : 0};
+                                         .may_hold_memory = may_hold ? 1 : 0,
+                                         .function = function.c_str()};
   auto captured = std::make_unique<CapturedCollective>(CapturedCollective{weak_from_this(), pending});
   const CUresult result =
       GetDriver().commpoolEmulatorCapture(pending.request.stream, &access, &StartCollective, captured.get(), &replay);

@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "src/base/host_failure.h"
 #include "src/base/try.h"
 #include "src/driver/graph_handles.h"
 
@@ -17,6 +18,11 @@ constexpr std::chrono::milliseconds kMoment(500);
 constexpr std::chrono::milliseconds kShortMoment(100);  // where a graph that stays alive is no error
 
 using Flag = std::shared_ptr<std::atomic<bool>>;
+
+// Whether it is a kernel of NCCL that is no symmetric one: these are ncclSymkDevKernel_* in 2.28.9 and 2.30.7.
+constexpr auto kIsUnsymmetric = [](const std::string& kernel) {
+  return kernel.find("nccl") != std::string::npos && kernel.find("ncclSymk") == std::string::npos;
+};
 
 void SetFlag(void* context) {
   const std::unique_ptr<Flag> flag(static_cast<Flag*>(context));
@@ -41,6 +47,25 @@ Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
   known_.store(captures_.size(), std::memory_order_release);
   open_.fetch_add(1, std::memory_order_release);
   return Status();
+}
+
+void GraphCaptures::LookForCollectives(CaptureHandle handle) {
+  CUstream stream = nullptr;
+  {
+    MutexLock lock(mutex_);
+    stream = captures_.at(handle).origin.stream;
+  }
+  const Status found = Attempt([&]() -> Status {
+    const CUgraph graph = COMMPOOL_TRY(GraphInCapture(basis_.driver, stream));
+    if (graph == nullptr)
+      return Status(StatusCode::kFailedPrecondition, "its capture had ended before its announcement did");
+    const std::string kernel = COMMPOOL_TRY(FindKernel(basis_.driver, graph, kIsUnsymmetric));
+    if (kernel.empty()) return Status();
+    return Status(StatusCode::kFailedPrecondition,
+                  "it holds " + kernel + ", which may name memory that NCCL registered");
+  });
+  MutexLock lock(mutex_);
+  captures_.at(handle).collectives = found;
 }
 
 GraphCaptures::Origin GraphCaptures::End(CaptureHandle handle) {
@@ -86,6 +111,19 @@ Status GraphCaptures::CheckNoneLive() const {
   return Status(StatusCode::kFailedPrecondition,
                 std::to_string(live) + (live == 1 ? " graph that captured" : " graphs that captured") +
                     " with the pool may still be replayed: destroy them, and what was instantiated from them, first");
+}
+
+Status GraphCaptures::FirstToDependOnMemory() const {
+  MutexLock lock(mutex_);
+  for (const auto& [handle, capture] : captures_) {
+    if (!capture.IsGone() && !capture.collectives.ok()) return capture.collectives;
+  }
+  return Status();
+}
+
+Status GraphCaptures::CheckOnlySymmetricKernels() const {
+  if (FirstToDependOnMemory().ok() || AwaitNoneLive(kMoment) == 0) return Status();
+  return FirstToDependOnMemory().under("a live graph captured with the pool");
 }
 
 bool GraphCaptures::any_gone() const {

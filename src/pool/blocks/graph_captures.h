@@ -38,6 +38,8 @@ class GraphCaptures {
 
   // kFailedPrecondition where the stream is not being captured.
   Status Begin(CaptureHandle capture, const Origin& origin);
+  // Looks for collectives among what was captured so far, where the stream still captures. Before End.
+  void LookForCollectives(CaptureHandle capture);
   // Returns how the capture began. REQUIRES: it has begun, and not ended.
   Origin End(CaptureHandle capture);
 
@@ -55,6 +57,9 @@ class GraphCaptures {
   // thread of its own, so a graph that was destroyed just now may still count. kFailedPrecondition says how many are
   // alive.
   Status CheckNoneLive() const;
+  // OK where each live graph was looked at and all of its collectives are symmetric kernels, or copies by engines:
+  // these depend on the places of windows alone. Waits for the same moment.
+  Status CheckOnlySymmetricKernels() const;
   // Waits for the same moment for the graphs of ended captures. Returns how many are alive; 0 at once while a capture
   // is open, because nobody waits for that.
   size_t AwaitEndedGraphs() const;
@@ -71,10 +76,15 @@ class GraphCaptures {
     CUgraph graph = nullptr;
     std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
     bool ended = false;
+    // Of its collectives; OK where they depend on the places of windows alone.
+    Status collectives = Status(StatusCode::kFailedPrecondition, "nobody has looked at what it captured");
 
     bool IsGone() const { return ended && gone->load(std::memory_order_acquire); }
   };
 
+  // Why the first live graph that has other collectives than symmetric kernels, or was not looked at, depends on memory
+  // that NCCL may have registered; OK where there is none.
+  Status FirstToDependOnMemory() const;
   // Waits until no graph is alive or the moment is over. Returns how many are alive.
   size_t AwaitNoneLive(std::chrono::milliseconds moment) const;
 

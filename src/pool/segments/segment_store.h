@@ -94,6 +94,8 @@ class SegmentStore {
   // memory.
   enum class Unmapped { kFreeMemory, kBlocksToo };
   Status CheckMayUnmap(Unmapped unmapped = Unmapped::kFreeMemory) const;
+  // As GraphCaptures: OK where live graphs depend on the places of windows alone.
+  Status CheckOnlySymmetricKernels() const { return captures_.CheckOnlySymmetricKernels(); }
 
   // Release. Calls the driver.
   //

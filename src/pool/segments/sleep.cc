@@ -16,10 +16,11 @@ namespace {
 
 // Captured collectives may use registrations that NCCL made by itself (its src/register/coll_reg.cc), also of the
 // memory of a window; those end with the memory. Where NCCL makes none, live graphs are no reason to refuse.
-Status CheckNothingUnseen(const SegmentStore& segments) {
+Status CheckNothingUnseen(const SegmentStore& segments, LiveGraphs graphs) {
   const Status settings = CheckNcclRegistersNothingUnseen();
-  if (settings.ok() || !segments.registrations().empty()) return settings;
-  return segments.CheckMayUnmap(SegmentStore::Unmapped::kBlocksToo);
+  if (settings.ok()) return settings;
+  if (segments.registrations().empty()) return segments.CheckMayUnmap(SegmentStore::Unmapped::kBlocksToo);
+  return graphs == LiveGraphs::kAnnounced ? segments.CheckOnlySymmetricKernels() : settings;
 }
 
 }  // namespace
@@ -34,8 +35,9 @@ Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segme
                                                    NamesOfBackings(sleeps) + " can");
   }
   if (status.ok()) status = basis.device->CheckNotCapturing();
-  if (status.ok() && request.graphs == LiveGraphs::kRefused) {
-    status = CheckNothingUnseen(segments).under("unless graphs = NO_COLLECTIVES or DISCARDED is promised");
+  if (status.ok() && DependOnPlaces(request.graphs)) {
+    status =
+        CheckNothingUnseen(segments, request.graphs).under("unless graphs = NO_COLLECTIVES or DISCARDED is promised");
   }
   return basis.Named(status.under("sleep"));
 }
@@ -139,7 +141,7 @@ Status Sleeping::WakeUp(const WakeRequest& request) {
                      .undo = [&](const Status&) { ReleaseAgain(); }}));
   const auto register_and_prove = [&]() -> Status {
     COMMPOOL_TRY(Register());
-    return request.graphs == LiveGraphs::kRefused ? CheckReturned() : Status();
+    return DependOnPlaces(request.graphs) ? CheckReturned() : Status();
   };
   COMMPOOL_TRY(
       run_({.name = "registering", .act = register_and_prove, .undo = [&](const Status&) { UndoRegistration(); }}));

@@ -15,7 +15,7 @@ uint64_t NumberOf(const SleepRequest& request, uint64_t order) {
 
 // Graphs that nobody announced may name the windows' places, unless the program says otherwise.
 Result<uint64_t> PlanReturn(RegistrationSet& registrations, const SleepRequest& request) {
-  if (request.graphs != LiveGraphs::kRefused) {
+  if (!DependOnPlaces(request.graphs)) {
     registrations.ForgetReturn();
     return uint64_t{0};
   }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "src/driver/graph_handles.h"
@@ -142,6 +143,19 @@ TEST_F(Graphs, RefuseWhatCannotBe) {
   EXPECT_EQ(cuda().cuGraphInstantiate(&executable, nullptr, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuda().cuGraphInstantiate(&executable, Empty(), 64), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuda().cuGraphLaunch(nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(Graphs, MayBeLookedAtWhileTheyAreCaptured) {
+  const CUdeviceptr memory = Allocate(kBytes);
+  const CUstream stream = BeginOnNewStream();
+  Fill(memory, 7, kBytes, stream);
+  const CUgraph making = GraphInCapture(driver(), stream).value();
+  const Result<std::string> kernel = FindKernel(driver(), making, [](const std::string&) { return true; });
+  ASSERT_TRUE(kernel.ok()) << kernel.status().message();
+  EXPECT_EQ(*kernel, "") << "a memset is none";
+  ASSERT_EQ(cuda().cuGraphLaunch(Instantiate(End(stream)), stream), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(Read(memory, kBytes), All(7));
 }
 
 TEST_F(Graphs, AreNotLaunchedIntoACapture) {

@@ -60,7 +60,8 @@ TEST_F(SleepingMemory, MayBeNamedByAGraphThatIsReplayedOnceItIsBack) {
 }
 
 TEST_F(SleepingMemory, IsReportedWhereACapturedCollectiveFindsItMappedAnew) {
-  static const commpoolEmulatorReplay kReplay = {[](void* context) { return context; }, [](void*) {}, 1};
+  static const commpoolEmulatorReplay kReplay = {[](void* context) { return context; }, [](void*) {}, 1,
+                                                 "ncclDevKernel"};
   int replays = 0;
   const commpoolEmulatorRange ranges[] = {range()};
   const commpoolEmulatorAccess access = {

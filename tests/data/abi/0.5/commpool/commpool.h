@@ -19,8 +19,7 @@
  *     library touches no more, and refuses other sizes. `entry_bytes` is the program's sizeof of an array's entries.
  * 10. After fork() the child must not call commpool: CUDA itself does not survive it.
  * 11. Until 1.0 a program runs on the minor version that it was built with: another refuses, in words, to be loaded.
- * 12. COMMPOOL_CONF in the environment, read once, changes defaults of pools (its keys: reference.md). What a program
- *     gives wins: options that differ from what the init function sets, and those that `given` names.
+ * 12. COMMPOOL_CONF in the environment, read once, changes defaults of pools: not what a program sets (reference.md).
  */
 #ifndef COMMPOOL_COMMPOOL_H_
 #define COMMPOOL_COMMPOOL_H_
@@ -224,11 +223,12 @@ COMMPOOL_API commpool_status commpool_pools_verify(const commpool_pool* pools, s
 typedef enum commpool_keep { COMMPOOL_KEEP_DISCARD = 0, COMMPOOL_KEEP_HOST = 1 } commpool_keep;
 
 /* Graphs that captured with the pool. REFUSED: no replay may go wrong; else sleep and wake refuse. The program may
- * promise that they hold NO_COLLECTIVES, or that it replays none again: DISCARDED. reference.md says which do. */
+ * promise that they hold NO_COLLECTIVES, that it replays none again (DISCARDED), or that all of them were ANNOUNCED. */
 typedef enum commpool_graphs {
   COMMPOOL_GRAPHS_REFUSED = 0,
   COMMPOOL_GRAPHS_NO_COLLECTIVES = 1,
-  COMMPOOL_GRAPHS_DISCARDED = 2
+  COMMPOOL_GRAPHS_DISCARDED = 2,
+  COMMPOOL_GRAPHS_ANNOUNCED = 3
 } commpool_graphs;
 
 /* Gives a VMM pool's memory back, after waiting for the device and its peers, and ends its registrations; addresses,
