@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs the hardware checks of commpool.torch from the folder that hardware_bundle.sh made. Needs python3 with torch, its
 # NCCL, g++ and a CUDA driver. Results go into RESULTS (default: results beside this file).
-# usage: run [wheel] [facts] [times] [steps] [ranks] [making] [blocks] [fsdp] [ddp] [decode] [examples] [nvls]
+# usage: run [wheel] [facts] [times] [steps] [ranks] [making] [blocks] [fsdp] [ddp] [decode] [examples] [sleep] [nvls]
 # Without a word: all.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
@@ -26,7 +26,7 @@ part() {
   ((PIPESTATUS[0] == 0)) || { echo "== $1 FAILED"; failed=1; }
 }
 
-for name in "${@:-wheel facts times steps ranks making blocks fsdp ddp decode examples nvls}"; do
+for name in "${@:-wheel facts times steps ranks making blocks fsdp ddp decode examples sleep nvls}"; do
   for word in $name; do
     case $word in
       wheel) part wheel 240 hardware_wheel.py ;;
@@ -37,10 +37,11 @@ for name in "${@:-wheel facts times steps ranks making blocks fsdp ddp decode ex
       blocks | fsdp | ddp | decode | examples)
         part "$word" 300 "hardware_$word.py" --record "$results/torch-$word-$machine.jsonl"
         ;;
+      sleep) part sleep 400 hardware_sleep.py --record "$results/sleep-$model.jsonl" ;;
       nvls) part nvls 60 hardware_nvls.py ;;
       *)
         echo "run: $word is no part; these are:" >&2
-        echo "wheel, facts, times, steps, ranks, making, blocks, fsdp, ddp, decode, examples, nvls" >&2
+        echo "wheel, facts, times, steps, ranks, making, blocks, fsdp, ddp, decode, examples, sleep, nvls" >&2
         exit 2
         ;;
     esac
