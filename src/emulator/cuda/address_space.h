@@ -39,6 +39,7 @@ struct MappedRange {
   uint64_t bytes = 0;
   std::shared_ptr<Physical> physical;
   std::set<int> devices;     // the devices that may read and write
+  std::set<int> readers;     // the devices that may only read
   bool cpu = false;          // the host may access it
   bool linear = false;       // made by cuMemAlloc: every enabled peer may access it
   bool pinned_host = false;  // made by cuMemAllocHost

@@ -68,7 +68,8 @@ CUresult Copy(const char* call, End to, End from, size_t bytes, CUstream handle,
       if (end->device == 0 && end->host == nullptr) return CUDA_ERROR_INVALID_VALUE;
       if (end->host != nullptr) continue;
       const commpoolEmulatorRange range{end->device, bytes};
-      if (machine.CheckAccess(range, stream->device, operation->copy_devices) != CUDA_SUCCESS) {
+      const auto use = end == &to ? Machine::Use::kWrite : Machine::Use::kRead;
+      if (machine.CheckAccess(use, range, stream->device, operation->copy_devices) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
       }
       (end == &to ? operation->writes : operation->reads).push_back(range);
@@ -93,7 +94,9 @@ CUresult Fill(const char* call, CUdeviceptr address, Element value, size_t count
     if (found != CUDA_SUCCESS || count == 0) return found;
     if (address % sizeof(Element) != 0 || count > SIZE_MAX / sizeof(Element)) return CUDA_ERROR_INVALID_VALUE;
     const commpoolEmulatorRange range{address, count * sizeof(Element)};
-    if (machine.CheckAccess(range, stream->device) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
+    if (machine.CheckAccess(Machine::Use::kWrite, range, stream->device) != CUDA_SUCCESS) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
     auto operation = std::make_shared<Operation>();
     operation->name = call;
     operation->duration_us = CopyDuration(range.bytes);

@@ -23,8 +23,9 @@ CUresult Declare(Machine& machine, CUstream handle, const commpoolEmulatorAccess
   made->reads.assign(access.reads, access.reads + access.read_count);
   made->writes.assign(access.writes, access.writes + access.write_count);
   for (const auto* ranges : {&made->reads, &made->writes}) {
+    const auto use = ranges == &made->writes ? Machine::Use::kWrite : Machine::Use::kRead;
     for (const commpoolEmulatorRange& range : *ranges) {
-      const CUresult result = machine.CheckAccess(range, (*stream)->device);
+      const CUresult result = machine.CheckAccess(use, range, (*stream)->device);
       if (result == CUDA_SUCCESS) continue;
       machine.logbook.Report("access that is not granted",
                              made->name + " on device " + std::to_string((*stream)->device) + " declares " +

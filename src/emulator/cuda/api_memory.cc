@@ -126,7 +126,7 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
         *static_cast<int*>(data) = on_device ? location.id : CurrentContext() == nullptr ? 0 : CurrentDevice();
         return CUDA_SUCCESS;
       case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:  // for the current context, if that may access it
-        if (CurrentContext() != nullptr && !machine.MayAccess(*mapping, CurrentDevice()))
+        if (CurrentContext() != nullptr && !machine.MayUse(Machine::Use::kRead, *mapping, CurrentDevice()))
           return CUDA_ERROR_INVALID_VALUE;
         *static_cast<CUdeviceptr*>(data) = address;
         return CUDA_SUCCESS;

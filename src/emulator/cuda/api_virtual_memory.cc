@@ -50,11 +50,13 @@ bool IsHost(CUmemLocationType type) {
 CUresult CheckDescription(const Machine& machine, const MappedRange& mapping, const CUmemAccessDesc& access) {
   const BankLocation owner = machine.LocationOf(*mapping.physical->bank);
   const bool of_device = owner.kind == BankLocation::Kind::kDevice;
-  // Nobody has shown yet what hardware grants here, so no program may rest on it.
-  if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return CUDA_ERROR_NOT_SUPPORTED;
-  if (access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && access.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+  const bool for_reading = access.flags == CU_MEM_ACCESS_FLAGS_PROT_READ;
+  if (!for_reading && access.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+      access.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  // An H200 grants it to a device; nobody has shown what the host gets.
+  if (for_reading && IsHost(access.location.type)) return CUDA_ERROR_NOT_SUPPORTED;
   if (IsHost(access.location.type)) return of_device ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
   const int device = access.location.id;
   if (access.location.type != CU_MEM_LOCATION_TYPE_DEVICE || device < 0 || device >= machine.description.devices()) {
@@ -67,11 +69,12 @@ void SetAccessOf(Machine& machine, MappedRange& mapping, const CUmemAccessDesc& 
   const bool granted = access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   if (IsHost(access.location.type)) {
     machine.addresses.ShowToHost(mapping, granted);
-  } else if (granted) {
-    mapping.devices.insert(access.location.id);
-  } else {
-    mapping.devices.erase(access.location.id);
+    return;
   }
+  mapping.devices.erase(access.location.id);
+  mapping.readers.erase(access.location.id);
+  if (granted) mapping.devices.insert(access.location.id);
+  if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_READ) mapping.readers.insert(access.location.id);
 }
 
 }  // namespace
@@ -235,9 +238,12 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
   return Call("cuMemGetAccess", Needs::kInitialised, [&](Machine& machine, auto&) {
     const MappedRange* const mapping = machine.addresses.Find(address);
     if (flags == nullptr || location == nullptr || mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const bool granted =
-        location->type == CU_MEM_LOCATION_TYPE_DEVICE ? machine.MayAccess(*mapping, location->id) : mapping->cpu;
-    *flags = granted ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    const auto may = [&](Machine::Use use) {
+      return location->type == CU_MEM_LOCATION_TYPE_DEVICE ? machine.MayUse(use, *mapping, location->id) : mapping->cpu;
+    };
+    *flags = may(Machine::Use::kWrite)  ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+             : may(Machine::Use::kRead) ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                        : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
   });
 }

@@ -88,23 +88,26 @@ BankLocation Machine::LocationOf(const MemoryBank& bank) const {
   return location;
 }
 
-bool Machine::MayAccess(const MappedRange& mapping, int device) const {
+bool Machine::MayUse(Use use, const MappedRange& mapping, int device) const {
+  if (use == Use::kRead && mapping.readers.contains(device)) return true;
   if (mapping.pinned_host || mapping.devices.contains(device)) return true;
   if (!mapping.linear) return false;
   const int owner = LocationOf(*mapping.physical->bank).id;
   return owner == device || contexts[static_cast<size_t>(device)]->enabled_peers.contains(owner);
 }
 
-bool Machine::MayCopy(const MappedRange& mapping, const std::vector<int>& copy_devices) const {
-  return mapping.linear || mapping.cpu ||
-         std::any_of(copy_devices.begin(), copy_devices.end(), [&](int device) { return MayAccess(mapping, device); });
+bool Machine::MayCopy(Use use, const MappedRange& mapping, const std::vector<int>& copy_devices) const {
+  return mapping.linear || mapping.cpu || std::any_of(copy_devices.begin(), copy_devices.end(), [&](int device) {
+           return MayUse(use, mapping, device);
+         });
 }
 
-CUresult Machine::CheckAccess(const commpoolEmulatorRange& range, int device, const std::vector<int>& copy_devices) {
+CUresult Machine::CheckAccess(Use use, const commpoolEmulatorRange& range, int device,
+                              const std::vector<int>& copy_devices) {
   const std::vector<MappedRange*> covering = addresses.Covering(range.address, range.bytes);
   if (covering.empty()) return CUDA_ERROR_ILLEGAL_ADDRESS;
   for (const MappedRange* mapping : covering) {
-    const bool granted = copy_devices.empty() ? MayAccess(*mapping, device) : MayCopy(*mapping, copy_devices);
+    const bool granted = copy_devices.empty() ? MayUse(use, *mapping, device) : MayCopy(use, *mapping, copy_devices);
     if (!granted) return CUDA_ERROR_ILLEGAL_ADDRESS;
   }
   return CUDA_SUCCESS;

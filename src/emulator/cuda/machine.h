@@ -84,11 +84,13 @@ class Machine {
   // Says where memory lies, in device numbers of this process. Banks use the machine's numbers.
   BankLocation LocationOf(const MemoryBank& bank) const;
 
-  // Says whether a device may read and write a range, or returns the error that a kernel would get. For a copy it is
-  // enough that one of `copy_devices` or the CPU may; everybody may access memory of cuMemAlloc.
-  CUresult CheckAccess(const commpoolEmulatorRange& range, int device, const std::vector<int>& copy_devices = {});
-  bool MayAccess(const MappedRange& mapping, int device) const;
-  bool MayCopy(const MappedRange& mapping, const std::vector<int>& copy_devices) const;
+  enum class Use { kRead, kWrite };
+  // Says whether a device may use a range so, or returns the error that a kernel would get. For a copy it is enough
+  // that one of `copy_devices` or the CPU may; everybody may access memory of cuMemAlloc.
+  CUresult CheckAccess(Use use, const commpoolEmulatorRange& range, int device,
+                       const std::vector<int>& copy_devices = {});
+  bool MayUse(Use use, const MappedRange& mapping, int device) const;
+  bool MayCopy(Use use, const MappedRange& mapping, const std::vector<int>& copy_devices) const;
 
   // Appends an operation to a stream, or to the graph that the stream captures.
   CUresult Submit(CUstream_st* stream, std::shared_ptr<Operation> operation);

@@ -46,7 +46,7 @@ std::shared_ptr<Physical> OwnImported(Machine& machine, const std::shared_ptr<Me
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = LocationOf(machine.LocationOf(*bank));
-  properties.requestedHandleTypes = static_cast<CUmemAllocationHandleType>(bank->At(record).handle_types);
+  // An H200 tells of no handle types, and so exports no import onward.
   std::shared_ptr<Physical> physical = Own(bank, record, properties);
   physical->history = machine.races.HistoryOf(physical->identity, RaceChecker::Memory::kImported);
   return physical;
@@ -78,9 +78,8 @@ CUresult ImportPhysical(Machine& machine, const IpcPlace& place, std::shared_ptr
   if (place.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
   const FileDescriptor file = place.Open();
   const std::shared_ptr<MemoryBank> bank = file.valid() ? BankBehind(machine, file.get()) : nullptr;
-  if (bank == nullptr || place.serial == 0 || !bank->Attach(place.record, place.serial)) {
-    return CUDA_ERROR_INVALID_HANDLE;
-  }
+  if (bank == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (place.serial == 0 || !bank->Attach(place.record, place.serial)) return CUDA_ERROR_INVALID_VALUE;
   *physical = OwnImported(machine, bank, static_cast<uint32_t>(place.record));
   return CUDA_SUCCESS;
 }

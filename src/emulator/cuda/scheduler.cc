@@ -205,8 +205,9 @@ double Scheduler::StartTime(const CUstream_st& stream, const Operation& operatio
 bool Scheduler::CheckRanges(const Operation& operation, Pointers* reads, Pointers* writes) {
   CUctx_st& context = *machine_.contexts[static_cast<size_t>(operation.device)];
   for (const bool writing : {false, true}) {
+    const auto use = writing ? Machine::Use::kWrite : Machine::Use::kRead;
     for (const commpoolEmulatorRange& range : writing ? operation.writes : operation.reads) {
-      if (machine_.CheckAccess(range, operation.device, operation.copy_devices) != CUDA_SUCCESS) {
+      if (machine_.CheckAccess(use, range, operation.device, operation.copy_devices) != CUDA_SUCCESS) {
         context.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
         machine_.logbook.Report("access to memory that is not there",
                                 operation.name + " on device " + std::to_string(operation.device) +

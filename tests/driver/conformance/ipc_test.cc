@@ -1,8 +1,7 @@
 // Memory of cuMemAlloc and events between processes, by handles of 64 bytes.
 //
 // Source: the driver API's pages on cuIpcGetMemHandle, cuIpcOpenMemHandle, cuIpcCloseMemHandle, cuIpcGetEventHandle and
-// cuIpcOpenEventHandle. Where they name no error, a test expects a refusal and prints which one it was.
-#include <cstdio>
+// cuIpcOpenEventHandle. Where they name no error, it is that of an H200 with driver 580.
 #include <cstring>
 
 #include "tests/driver/conformance/conformance_fixture.h"
@@ -29,10 +28,6 @@ class IpcTest : public ConformanceTest {
   CUresult Open(const CUipcMemHandle& handle, CUdeviceptr* address) {
     return Ipc().open_memory(address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
   }
-  void ExpectRefused(CUresult result, const char* what) {
-    EXPECT_NE(result, CUDA_SUCCESS) << what;
-    std::printf("%s: error %d\n", what, result);
-  }
 
   PeerProcess peer_;
 };
@@ -50,7 +45,7 @@ TEST_F(IpcMemory, IsTheSameMemoryInTheOtherProcess) {
   EXPECT_EQ(peer_.Do(Ask::kFill, 0x22).result, CUDA_SUCCESS);
   EXPECT_EQ(Read(memory, 1)[0], 0x22);
   EXPECT_EQ(peer_.Do(Ask::kCloseMemory).result, CUDA_SUCCESS);
-  ExpectRefused(peer_.Do(Ask::kCloseMemory).result, "closing what is closed");
+  EXPECT_EQ(peer_.Do(Ask::kCloseMemory).result, CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(IpcMemory, OfAPartOpensAsTheWholeAllocation) {
@@ -83,35 +78,35 @@ TEST_F(IpcMemory, IsOpenOnceAndCountedInAContext) {
 TEST_F(IpcMemory, IsNotOpenedInItsOwnProcess) {
   CUdeviceptr opened = 0;
   const CUipcMemHandle handle = HandleOf(Allocate(kBytes));
-  ExpectRefused(Open(handle, &opened), "opening this process's own memory");
+  EXPECT_EQ(Open(handle, &opened), CUDA_ERROR_INVALID_CONTEXT);
 }
 
 TEST_F(IpcMemory, IsNotFreedByWhoOpenedIt) {
   CUdeviceptr opened = 0;
   ASSERT_EQ(Open(MadeByPeer(0x55), &opened), CUDA_SUCCESS);
-  ExpectRefused(cuda().cuMemFree(opened), "cuMemFree of opened memory");
+  EXPECT_EQ(cuda().cuMemFree(opened), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Ipc().close_memory(opened), CUDA_SUCCESS);
 }
 
 TEST_F(IpcMemory, HasNoHandleUnlessCuMemAllocMadeIt) {
   CUipcMemHandle handle = {};
-  ExpectRefused(Ipc().get_memory(&handle, MakeMapped(granularity()).address()), "a handle of mapped memory");
+  EXPECT_EQ(Ipc().get_memory(&handle, MakeMapped(granularity()).address()), CUDA_ERROR_INVALID_VALUE);
   CUdeviceptr ordered = 0;
   ASSERT_EQ(cuda().cuMemAllocAsync(&ordered, kBytes, nullptr), CUDA_SUCCESS);
-  ExpectRefused(Ipc().get_memory(&handle, ordered), "a handle of stream-ordered memory");
+  EXPECT_EQ(Ipc().get_memory(&handle, ordered), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuda().cuMemFreeAsync(ordered, nullptr), CUDA_SUCCESS);
   EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  ExpectRefused(Ipc().get_memory(&handle, 0), "a handle of nothing");
+  EXPECT_EQ(Ipc().get_memory(&handle, 0), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(IpcMemory, IsNotOpenedOnceItIsFreedOrItsProcessIsGone) {
   CUdeviceptr opened = 0;
   const CUipcMemHandle freed = MadeByPeer(0x66);
   ASSERT_EQ(peer_.Do(Ask::kFree).result, CUDA_SUCCESS);
-  ExpectRefused(Open(freed, &opened), "opening freed memory");
+  EXPECT_EQ(Open(freed, &opened), CUDA_ERROR_INVALID_VALUE);
   const CUipcMemHandle lost = MadeByPeer(0x66);
   peer_.Kill();
-  ExpectRefused(Open(lost, &opened), "opening memory of a process that is gone");
+  EXPECT_EQ(Open(lost, &opened), CUDA_ERROR_INVALID_HANDLE);
 }
 
 TEST_F(IpcMemory, AKilledOpenerTakesNothing) {
@@ -154,11 +149,11 @@ TEST_F(IpcMemory, ThatIsFreedWhileItIsOpenIsReported) {
 
 TEST_F(IpcEvents, AreExportedIfTheyWereMadeForIt) {
   CUipcEventHandle handle = {};
-  ExpectRefused(Ipc().get_event(&handle, MakeEvent(CU_EVENT_DISABLE_TIMING)), "a handle of an event of one process");
+  EXPECT_EQ(Ipc().get_event(&handle, MakeEvent(CU_EVENT_DISABLE_TIMING)), CUDA_ERROR_INVALID_HANDLE);
   const CUevent event = MakeEvent(CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
   ASSERT_EQ(Ipc().get_event(&handle, event), CUDA_SUCCESS);
   CUevent opened = nullptr;
-  ExpectRefused(Ipc().open_event(&opened, handle), "opening this process's own event");
+  EXPECT_EQ(Ipc().open_event(&opened, handle), CUDA_ERROR_INVALID_CONTEXT);
 }
 
 TEST_F(IpcEvents, AreDoneWhenTheRecordOfTheOtherProcessIs) {
