@@ -99,7 +99,8 @@ class Together(Owner):
           graphs: "refused" refuses where a CUDA graph that captured with the pool could go wrong: with a live one, or a
             registered pool, unless NCCL_LOCAL_REGISTER and NCCL_GRAPH_REGISTER are 0 on all ranks. The program may say
             that such graphs hold "no_collectives", are "discarded" (not replayed again), or that all captures were
-            "announced", which are looked at: symmetric kernels and copies hold.
+            "announced", which are looked at: symmetric kernels and copies hold. PyTorch announces the end of a capture
+            after it: graphs of `torch.cuda.graph` are refused so, and want the two variables.
 
         Raises:
           NotSupported: the backing is not "vmm".

@@ -282,7 +282,7 @@ def sleeps_under_a_graph(group):
         dist.all_reduce(out)
     graph.replay()
     torch.cuda.synchronize()
-    said = [reports(), refusal(pool.sleep)]
+    said = [reports(), refusal(pool.sleep), refusal(lambda: pool.sleep(graphs="announced"))]
     pool.sleep(graphs="no_collectives")  # the promise is false
     pool.wake()
     graph.replay()
