@@ -41,6 +41,16 @@ TEST(PlacedWindows, ComeBackInTheOrderThatTheirPlacesAskFor) {
   EXPECT_EQ(placed.FindReturn(home, {'C'}).value(), Steps{Registered(0)});
 }
 
+TEST(PlacedWindows, AreNotPromisedWhereAGapBelowWouldTakeThem) {
+  PlacedWindows placed;
+  placed.Add(Numbered(1), 'A', 2 * kUnit, RecordAt(0, 0));
+  placed.Add(Numbered(1), 'B', kUnit, RecordAt(2, 1));
+  placed.Remove(Numbered(1), 'A');
+  const Status none = placed.FindReturn(Numbered(1), {'B'}).status();
+  EXPECT_EQ(none.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(none.message(), "no order of registering brings all windows back");
+}
+
 TEST(PlacedWindows, AreNotPromisedWhereOneIsUnknown) {
   PlacedWindows placed;
   placed.Add(Numbered(1), 'A', kUnit, RecordAt(0, 0));

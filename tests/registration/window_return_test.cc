@@ -148,6 +148,21 @@ TEST_F(WindowReturn, BringsBackWhatCameAfterAnotherWindowEnded) {
   EndAll();
 }
 
+TEST_F(WindowReturn, IsRefusedOnAllRanksBeforeSleepWhereNoOrderBringsThemBack) {
+  ExpectOk(Create());
+  const std::vector<CUdeviceptr> first = Grow(4 * kMiB);
+  const std::vector<CUdeviceptr> second = Grow(2 * kMiB);
+  Free(first);
+  ExpectOk(Trim(0));
+  const Statuses refused = Sleep();
+  ExpectFailure(refused, StatusCode::kFailedPrecondition, "no order of registering brings all windows back");
+  ExpectFailure(refused, StatusCode::kFailedPrecondition, "graphs = DISCARDED accepts that");
+  EXPECT_EQ(RegisteredSegments(last()), 1u) << "nothing has changed";
+  ExpectOk(Sleep({.graphs = LiveGraphs::kDiscarded}));
+  ExpectOk(Wake());
+  Free(second);
+}
+
 TEST_F(WindowReturn, HoldsWhereAStrangersWindowCameAndWent) {
   ExpectOk(Create());
   Captured(Grow(2 * kMiB));
