@@ -94,6 +94,22 @@ TEST_F(HomeLinks, EndAWaitForARankThatIsSilent) {
   EXPECT_TRUE(links[0]->Await(DeadlineAfter(std::chrono::hours(1)), [&] { return lost->any(); }));
 }
 
+// No heartbeat wakes the sender: only room in its socket does.
+TEST_F(HomeLinks, SendTheRestOfAMessageAsSoonAsThereIsRoom) {
+  const Links links = OpenAll(2);
+  for (const auto& link : links) link->StopWatching();
+  const std::shared_ptr<Mailbox> mailbox = links[1]->OpenChannel(kFirstChannel, kLong);
+  const size_t bytes = 64 << 20;  // more than sockets buffer
+  auto received = std::async(std::launch::async, [&] {
+    return links[1]->Await(DeadlineAfter(kLong), [&] { return !mailbox->background.empty(); });
+  });
+  links[0]->Send({.kind = FrameKind::kBackground, .channel = kFirstChannel, .contents = std::string(bytes, 'x')});
+  links[0]->Flush(DeadlineAfter(kLong));
+  EXPECT_FALSE(links[0]->HasUnsent());
+  ASSERT_TRUE(received.get());
+  EXPECT_EQ(mailbox->background.front().contents.size(), bytes);
+}
+
 TEST_F(HomeLinks, CountSilenceByTheShortestDeadlineOfTheirChannelsAndNoLessThanASecond) {
   const Links links = OpenAll(2, std::chrono::hours(1));
   for (const std::chrono::milliseconds deadline : {kLong, kShort, kLong}) links[0]->OpenChannel(1, deadline);
