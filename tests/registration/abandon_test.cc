@@ -27,7 +27,7 @@ class Abandon : public SymmetricTest {
   }
   // Waits until all are ready.
   std::vector<ncclComm_t> ConnectAll() {
-    std::vector<ncclComm_t> communicators = ConnectNonblocking(driver(), group());
+    std::vector<ncclComm_t> communicators = ConnectNonblocking(group());
     ExpectOk(Run([&](Rank& rank) {
       return DescribeCommunicator(driver(), communicators[static_cast<size_t>(rank.number)]).status();
     }));

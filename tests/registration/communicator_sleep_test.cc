@@ -19,7 +19,7 @@ std::promise<void> is_inside, may_go_on;
 class CommunicatorSleep : public SymmetricTest {
  protected:
   void SetUp() override {
-    COMMPOOL_REQUIRE_EMULATOR("the NCCL of the hardware may be older");
+    if (SharedDriver()->nccl.ncclCommSuspend == nullptr) GTEST_SKIP() << "needs NCCL 2.29.7 or later";
     SymmetricTest::SetUp();
   }
   Statuses Sleep() {
@@ -42,13 +42,11 @@ class CommunicatorSleep : public SymmetricTest {
   void ExpectAllAsleep(bool asleep) {
     for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(Memory(rank).asleep, asleep) << "rank " << rank;
   }
-  std::vector<ncclComm_t> SplitSharing() {
-    std::vector<ncclComm_t> children(static_cast<size_t>(group().size()));
+  std::vector<ncclComm_t> SplitFrom(const std::vector<ncclComm_t>& parents) {
+    std::vector<ncclComm_t> children(parents.size());
     ExpectOk(Run([&](Rank& rank) {
-      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-      config.splitShare = 1;
-      ncclComm_t* const child = &children[static_cast<size_t>(rank.number)];
-      EXPECT_EQ(driver().nccl.ncclCommSplit(rank.communicator, 0, rank.number, child, &config), ncclSuccess);
+      const auto number = static_cast<size_t>(rank.number);
+      EXPECT_EQ(driver().nccl.ncclCommSplit(parents[number], 0, rank.number, &children[number], nullptr), ncclSuccess);
       return Status();
     }));
     return children;
@@ -56,6 +54,8 @@ class CommunicatorSleep : public SymmetricTest {
 };
 
 TEST_F(CommunicatorSleep, GivesMemoryBackAndMakesItAgain) {
+  ExpectOk(Sleep());  // NCCL makes most of its memory for the first collective, and the ranks meet by one
+  ExpectOk(Wake());
   const std::vector<size_t> before = FreeBytes();
   const uint64_t bytes = Memory(0).sleeping_bytes;
   EXPECT_GT(bytes, 0u);
@@ -64,7 +64,7 @@ TEST_F(CommunicatorSleep, GivesMemoryBackAndMakesItAgain) {
     ExpectOk(Sleep());
     ExpectAllAsleep(true);
     const std::vector<size_t> asleep = FreeBytes();
-    for (size_t rank = 0; rank < before.size(); ++rank) EXPECT_EQ(asleep[rank], before[rank] + bytes);
+    for (size_t rank = 0; rank < before.size(); ++rank) EXPECT_GE(asleep[rank], before[rank] + bytes);
     ExpectOk(Wake());
     ExpectAllAsleep(false);
     EXPECT_EQ(FreeBytes(), before);
@@ -183,13 +183,20 @@ TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileOneCaptures) {
 }
 
 TEST_F(CommunicatorSleep, OfCommunicatorsThatShareResourcesIsRefusedAndChangesNothing) {
-  std::vector<ncclComm_t> children = SplitSharing();
-  ExpectFailure(Sleep(), StatusCode::kCommunicatorError,
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.splitShare = 1;
+  std::vector<ncclComm_t> parents = group().ConnectFrom(0, config);
+  std::vector<ncclComm_t> children = SplitFrom(parents);
+  const auto sleep = [&] {
+    return Run([&](Rank& rank) { return all().Sleep(parents[static_cast<size_t>(rank.number)], kDeadlineMs); });
+  };
+  ExpectFailure(sleep(), StatusCode::kCommunicatorError,
                 "the communicator shares resources with one that was split from it");
-  ExpectAllAsleep(false);
+  EXPECT_FALSE(MemoryOf(driver(), parents[0]).value().asleep);
   group().Destroy(children);
-  ExpectOk(Sleep());
-  ExpectOk(Wake());
+  ExpectOk(sleep());
+  ExpectOk(Run([&](Rank& rank) { return all().Wake(parents[static_cast<size_t>(rank.number)]); }));
+  group().Destroy(parents);
 }
 
 TEST_F(CommunicatorSleep, ByTheProgramItselfIsNotOurs) {
@@ -206,6 +213,7 @@ TEST_F(CommunicatorSleep, ByTheProgramItselfIsNotOurs) {
 }
 
 TEST_F(CommunicatorSleep, WithoutRoomOnOneDeviceSleepsOnEverywhereAndNamesTheHolders) {
+  COMMPOOL_REQUIRE_EMULATOR("a GPU keeps memory for itself, so nobody can leave it so little");
   ExpectOk(Sleep());
   PoolConfiguration plain;
   plain.name = "hoard";

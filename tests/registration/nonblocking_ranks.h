@@ -9,20 +9,10 @@
 namespace commpool::internal::testing {
 
 // One communicator of all ranks; each rank's handle may not be ready yet.
-inline std::vector<ncclComm_t> ConnectNonblocking(const Driver& driver, RankGroup& group) {
-  const NcclLibrary& nccl = driver.nccl;
-  ncclUniqueId id;
-  EXPECT_EQ(nccl.ncclGetUniqueId(&id), ncclSuccess);
-  std::vector<ncclComm_t> communicators(static_cast<size_t>(group.size()));
-  ExpectOk(group.Run([&](Rank& rank) {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    const ncclResult_t result = nccl.ncclCommInitRankConfig(&communicators[static_cast<size_t>(rank.number)],
-                                                            rank.ranks, id, rank.number, &config);
-    EXPECT_TRUE(result == ncclSuccess || result == ncclInProgress) << result;
-    return Status();
-  }));
-  return communicators;
+inline std::vector<ncclComm_t> ConnectNonblocking(RankGroup& group) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return group.ConnectFrom(0, config);
 }
 
 }  // namespace commpool::internal::testing

@@ -7,7 +7,7 @@ namespace {
 
 class Nonblocking : public SymmetricTest {
  protected:
-  std::vector<ncclComm_t> Connect() { return ConnectNonblocking(driver(), group()); }
+  std::vector<ncclComm_t> Connect() { return ConnectNonblocking(group()); }
 };
 
 TEST_F(Nonblocking, AHomeServesEveryCollectiveCall) {

@@ -47,7 +47,7 @@ Statuses RankGroup::Run(const std::function<Status(Rank&)>& body) {
   });
 }
 
-std::vector<ncclComm_t> RankGroup::ConnectFrom(int first) {
+std::vector<ncclComm_t> RankGroup::ConnectFrom(int first, const ncclConfig_t& config) {
   const NcclLibrary& nccl = SharedDriver()->nccl;
   ncclUniqueId id;
   EXPECT_EQ(nccl.ncclGetUniqueId(&id), ncclSuccess);
@@ -55,7 +55,10 @@ std::vector<ncclComm_t> RankGroup::ConnectFrom(int first) {
   ExpectOk(Run([&](Rank& rank) {
     if (rank.number < first) return Status();
     ncclComm_t& communicator = communicators[static_cast<size_t>(rank.number)];
-    EXPECT_EQ(nccl.ncclCommInitRank(&communicator, size() - first, id, rank.number - first), ncclSuccess);
+    ncclConfig_t own = config;
+    const ncclResult_t result =
+        nccl.ncclCommInitRankConfig(&communicator, size() - first, id, rank.number - first, &own);
+    EXPECT_TRUE(result == ncclSuccess || (config.blocking == 0 && result == ncclInProgress)) << result;
     return Status();
   }));
   return communicators;

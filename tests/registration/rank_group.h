@@ -45,8 +45,9 @@ class RankGroup {
   // Makes the rank's device current on its thread.
   Statuses Run(const std::function<Status(Rank&)>& body);
 
-  // A communicator over the ranks from `first` on; null on the others. The caller destroys it.
-  std::vector<ncclComm_t> ConnectFrom(int first);
+  // A communicator over the ranks from `first` on; null on the others. One that does not block may not be ready yet.
+  // The caller destroys it.
+  std::vector<ncclComm_t> ConnectFrom(int first, const ncclConfig_t& config = NCCL_CONFIG_INITIALIZER);
   void Destroy(std::vector<ncclComm_t>& communicators);
 
  private:

@@ -20,11 +20,11 @@ ncclResult_t MakeChild(const char* name, const Call& call, ncclComm_t* child, co
                        const Agree& agree) {
   Group& group = Group::OfThisThread();
   const std::shared_ptr<EmulatedCommunicator>& parent = call.communicator();
-  Blocking blocking = parent->async() != nullptr ? Blocking::kNo : Blocking::kYes;
-  if (const ncclResult_t result = ReadConfig(config, blocking, &blocking); result != ncclSuccess) {
+  Configuration configuration;
+  if (const ncclResult_t result = ReadConfig(config, parent->configuration(), &configuration); result != ncclSuccess) {
     return group.Note(result);
   }
-  const NewCommunicator created(child, blocking);
+  const NewCommunicator created(child, configuration);
   return group.WaitForRanks(
       parent,
       [name, parent, shares, agree, created] {
@@ -51,13 +51,13 @@ ncclResult_t JoinGrown(int ranks, const ncclUniqueId* id, int rank, ncclComm_t* 
   if (id == nullptr || rank < 0 || rank >= ranks || MagicOf(*id) == 0) {
     return Refuse("ncclCommGrow", "a new rank needs an id and its number");
   }
-  Blocking blocking = Blocking::kYes;
-  if (const ncclResult_t result = ReadConfig(config, blocking, &blocking); result != ncclSuccess) {
+  Configuration configuration;
+  if (const ncclResult_t result = ReadConfig(config, {}, &configuration); result != ncclSuccess) {
     return Group::OfThisThread().Note(result);
   }
   CUdevice device = 0;
   if (GetDriver().cuCtxGetDevice(&device) != CUDA_SUCCESS) device = 0;
-  const NewCommunicator created(newcomm, blocking);
+  const NewCommunicator created(newcomm, configuration);
   return Group::OfThisThread().Initialize(
       [=, id = *id] {
         return created.Make({.ranks = ranks, .rank = rank, .device = device, .call = "ncclCommGrow"}, id);
@@ -84,9 +84,8 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key
       return parent->AgreeOnSplit(color, key, &nobody);
     });
   }
-  const bool shares = config != nullptr && config->splitShare == 1;
   return MakeChild(
-      "ncclCommSplit", call, newcomm, config, shares,
+      "ncclCommSplit", call, newcomm, config, call->configuration().split_shares,
       [color, key](EmulatedCommunicator& parent, Child* child) { return parent.AgreeOnSplit(color, key, child); });
 }
 COMMPOOL_NCCL_PROFILED(ncclCommSplit);
@@ -105,7 +104,7 @@ COMMPOOL_NCCL_API ncclResult_t ncclCommShrink(ncclComm_t comm, int* excludeRanks
   if (*excluded.begin() < 0 || *excluded.rbegin() >= call->ranks() || excluded.count(call->rank()) != 0) {
     return Refuse("ncclCommShrink", "the list names no rank of the communicator, or the caller");
   }
-  const bool shares = config != nullptr && config->shrinkShare == 1 && shrinkFlags == NCCL_SHRINK_DEFAULT;
+  const bool shares = call->configuration().shrink_shares && shrinkFlags == NCCL_SHRINK_DEFAULT && !call->stopped();
   return MakeChild("ncclCommShrink", call, newcomm, config, shares,
                    [excluded, shrinkFlags](EmulatedCommunicator& parent, Child* child) {
                      return parent.AgreeOnShrink(excluded, shrinkFlags, child);

@@ -29,7 +29,7 @@ void LogOwnVersion() {
 }
 
 ncclResult_t InitRank(const char* call, ncclComm_t* comm, int ranks, const ncclUniqueId& id, int rank, int device,
-                      Blocking blocking = Blocking::kYes) {
+                      const Configuration& configuration = {}) {
   Group& group = Group::OfThisThread();
   if (comm == nullptr || ranks < 1 || rank < 0 || rank >= ranks) {
     COMMPOOL_NCCL_WARN("%s: Invalid rank requested : %d/%d", call, rank, ranks);
@@ -39,7 +39,7 @@ ncclResult_t InitRank(const char* call, ncclComm_t* comm, int ranks, const ncclU
     COMMPOOL_NCCL_WARN("%s: the unique id was not made by this library", call);
     return group.Note(ncclInvalidArgument);
   }
-  const NewCommunicator created(comm, blocking);
+  const NewCommunicator created(comm, configuration);
   return group.Initialize(
       [=] {
         if (rank == 0) LogOwnVersion();
@@ -106,11 +106,11 @@ COMMPOOL_NCCL_PROFILED(ncclCommInitRank);
 COMMPOOL_NCCL_API ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
                                                       ncclConfig_t* config) {
   if (const ncclResult_t injected = EnterCall("ncclCommInitRankConfig"); injected != ncclSuccess) return injected;
-  Blocking blocking = Blocking::kYes;
-  if (const ncclResult_t result = ReadConfig(config, blocking, &blocking); result != ncclSuccess) {
+  Configuration configuration;
+  if (const ncclResult_t result = ReadConfig(config, {}, &configuration); result != ncclSuccess) {
     return Group::OfThisThread().Note(result);
   }
-  return InitRank("ncclCommInitRankConfig", comm, nranks, commId, rank, CurrentDevice(), blocking);
+  return InitRank("ncclCommInitRankConfig", comm, nranks, commId, rank, CurrentDevice(), configuration);
 }
 COMMPOOL_NCCL_PROFILED(ncclCommInitRankConfig);
 
@@ -118,11 +118,11 @@ COMMPOOL_NCCL_PROFILED(ncclCommInitRankConfig);
 COMMPOOL_NCCL_API ncclResult_t ncclCommInitRankScalable(ncclComm_t* newcomm, int nranks, int myrank, int nId,
                                                         ncclUniqueId* commIds, ncclConfig_t* config) {
   if (const ncclResult_t injected = EnterCall("ncclCommInitRankScalable"); injected != ncclSuccess) return injected;
-  Blocking blocking = Blocking::kYes;
-  ncclResult_t result = ReadConfig(config, blocking, &blocking);
+  Configuration configuration;
+  ncclResult_t result = ReadConfig(config, {}, &configuration);
   if (result == ncclSuccess && (nId < 1 || nId > nranks || commIds == nullptr)) result = ncclInvalidArgument;
   if (result != ncclSuccess) return Group::OfThisThread().Note(result);
-  return InitRank("ncclCommInitRankScalable", newcomm, nranks, commIds[0], myrank, CurrentDevice(), blocking);
+  return InitRank("ncclCommInitRankScalable", newcomm, nranks, commIds[0], myrank, CurrentDevice(), configuration);
 }
 COMMPOOL_NCCL_PROFILED(ncclCommInitRankScalable);
 

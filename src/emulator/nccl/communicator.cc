@@ -86,7 +86,7 @@ WindowSupport ChooseWindowSupport(bool all_direct) {
 
 ncclResult_t EmulatedCommunicator::Create(const Place& place, const ncclUniqueId& id,
                                           std::shared_ptr<EmulatedCommunicator>* created) {
-  const auto& [ranks, rank, device, async, call, shared_memory] = place;
+  const auto& [ranks, rank, device, configuration, async, call, shared_memory] = place;
   CUcontext context = nullptr;
   const DriverFunctions& driver = GetDriver();
   if (driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) return ncclUnhandledCudaError;
@@ -148,6 +148,7 @@ EmulatedCommunicator::EmulatedCommunicator(const Place& place, CUcontext context
       rank_(place.rank),
       device_(place.device),
       context_(context),
+      configuration_(place.configuration),
       memory_(std::move(memory)),
       async_(place.async),
       peers_(std::move(membership.peers)),

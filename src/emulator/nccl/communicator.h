@@ -31,6 +31,14 @@
 
 namespace commpool::internal::emulated_nccl {
 
+// What ncclConfig_t says of a communicator.
+struct Configuration {
+  enum class Blocking { kYes, kNo } blocking = Blocking::kYes;
+  // Which children share this communicator's memory. The parent's configuration decides, not the child's (src/init.cc).
+  bool split_shares = false;
+  bool shrink_shares = false;
+};
+
 struct ScaledSum {
   ncclDataType_t type;
   std::array<char, 8> scalar;
@@ -47,6 +55,7 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
     int ranks = 1;
     int rank = 0;
     int device = 0;
+    Configuration configuration = {};
     std::shared_ptr<AsyncWork> async = nullptr;   // null for a blocking communicator
     const char* call = "ncclCommInitRank";        // for the log
     std::shared_ptr<OwnMemory> memory = nullptr;  // of the parent that it shares resources with
@@ -69,6 +78,7 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int device() const { return device_; }
+  const Configuration& configuration() const { return configuration_; }
   CUcontext context() const { return context_; }
   // After Revoke, or a shrink that aborts, it takes no more collectives.
   bool stopped() const { return stopped_.load(); }
@@ -213,6 +223,7 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   const int rank_;
   const int device_;
   const CUcontext context_;
+  const Configuration configuration_;
   const std::shared_ptr<OwnMemory> memory_;
   std::atomic<int> not_imported_ = -1;  // a peer whose memory did not come back
   const std::shared_ptr<AsyncWork> async_;

@@ -7,9 +7,9 @@
 
 namespace commpool::internal::emulated_nccl {
 
-ncclResult_t ReadConfig(const ncclConfig_t* config, Blocking inherited, Blocking* blocking) {
+ncclResult_t ReadConfig(const ncclConfig_t* config, const Configuration& inherited, Configuration* configuration) {
   constexpr unsigned int kConfigMagic = 0xcafebeef;
-  *blocking = inherited;
+  *configuration = inherited;
   if (config == nullptr) return ncclSuccess;
   if (config->magic != kConfigMagic) {
     COMMPOOL_NCCL_WARN("ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
@@ -21,17 +21,21 @@ ncclResult_t ReadConfig(const ncclConfig_t* config, Blocking inherited, Blocking
     COMMPOOL_NCCL_WARN("Invalid config min/max channels attribute value %d/%d", least, most);
     return ncclInvalidArgument;
   }
+  configuration->split_shares = config->splitShare == 1;
+  configuration->shrink_shares = config->shrinkShare == 1;
   if (config->blocking == NCCL_CONFIG_UNDEF_INT) return ncclSuccess;
   if (config->blocking != 0 && config->blocking != 1) {
     COMMPOOL_NCCL_WARN("Invalid config blocking attribute value %d", config->blocking);
     return ncclInvalidArgument;
   }
-  *blocking = config->blocking == 0 ? Blocking::kNo : Blocking::kYes;
+  using Blocking = Configuration::Blocking;
+  configuration->blocking = config->blocking == 0 ? Blocking::kNo : Blocking::kYes;
   return ncclSuccess;
 }
 
-NewCommunicator::NewCommunicator(ncclComm_t* target, Blocking blocking) : target_(target) {
-  if (blocking == Blocking::kNo) {
+NewCommunicator::NewCommunicator(ncclComm_t* target, const Configuration& configuration)
+    : target_(target), configuration_(configuration) {
+  if (configuration.blocking == Configuration::Blocking::kNo) {
     async_ = std::make_shared<AsyncWork>();
     handle_ = LiveCommunicators::Get().Reserve(async_);
   }
@@ -39,6 +43,7 @@ NewCommunicator::NewCommunicator(ncclComm_t* target, Blocking blocking) : target
 }
 
 ncclResult_t NewCommunicator::Make(EmulatedCommunicator::Place place, const ncclUniqueId& id) const {
+  place.configuration = configuration_;
   place.async = async_;
   std::shared_ptr<EmulatedCommunicator> created;
   if (const ncclResult_t result = EmulatedCommunicator::Create(place, id, &created); result != ncclSuccess)

@@ -10,16 +10,15 @@
 
 namespace commpool::internal::emulated_nccl {
 
-enum class Blocking { kYes, kNo };
-
-// Reads `config`. `inherited` holds if the configuration does not say it, or is null.
-ncclResult_t ReadConfig(const ncclConfig_t* config, Blocking inherited, Blocking* blocking);
+// Reads `config`; a null one is the inherited configuration. The inherited `blocking` holds too where `config` does not
+// say it.
+ncclResult_t ReadConfig(const ncclConfig_t* config, const Configuration& inherited, Configuration* configuration);
 
 // Owns the handle of a nonblocking communicator until the communicator is ready. Calls that make communicators use it.
 class NewCommunicator {
  public:
   // Sets `target` to null, or to the handle of a nonblocking communicator, which exists from now on.
-  NewCommunicator(ncclComm_t* target, Blocking blocking);
+  NewCommunicator(ncclComm_t* target, const Configuration& configuration);
 
   // Null for a blocking communicator.
   const std::shared_ptr<AsyncWork>& async() const { return async_; }
@@ -29,6 +28,7 @@ class NewCommunicator {
 
  private:
   ncclComm_t* target_;
+  Configuration configuration_;
   ncclComm_t handle_ = nullptr;
   std::shared_ptr<AsyncWork> async_;
 };
