@@ -1,12 +1,14 @@
 // A hundred sleeps under graphs that captured all-reduces, all-gathers and reduce-scatters over windows, on two ranks,
 // four and eight, with windows of others that come and go meanwhile. Nobody announces the captures, as with
 // torch.cuda.graph.
+#include <array>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/driver/emulator_extension.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
 
@@ -68,7 +70,20 @@ class CapturedSleeps : public SymmetricTest, public ::testing::WithParamInterfac
       }
     }
   }
-  // Another pool of home has windows for a while.
+  // Where a stranger has bytes, another pool of home has windows of as many while this one sleeps.
+  void SleepAndWake(uint64_t stranger_bytes) {
+    ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({}); }));
+    if (stranger_bytes > 0) LetAStrangerComeAndGo(stranger_bytes);
+    ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }));
+  }
+  // Of the smallest size, by ranks.
+  std::vector<CUdeviceptr> FirstInputs() const {
+    std::vector<CUdeviceptr> inputs;
+    for (const Buffers& buffers : captured_.front()) inputs.push_back(buffers.input);
+    return inputs;
+  }
+
+ private:
   void LetAStrangerComeAndGo(uint64_t bytes) {
     ExpectOk(Run([&](Rank& rank) {
       PoolConfiguration configuration = Configured(rank);
@@ -79,8 +94,6 @@ class CapturedSleeps : public SymmetricTest, public ::testing::WithParamInterfac
       return reserved.ok() ? stranger->Close() : reserved;
     }));
   }
-
- private:
   Status Capture(const Rank& rank, uint64_t bytes, Buffers& buffers) {
     const CudaDriver& cuda = driver().cuda;
     const NcclLibrary& nccl = driver().nccl;
@@ -143,15 +156,47 @@ TEST_P(CapturedSleeps, ComeOutRightBitForBit) {
   ExpectOk(Create());
   CaptureAll();
   for (int sleeps = 0; sleeps < 100; ++sleeps) {
-    ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({}); }));
-    if (sleeps % 10 == 0) LetAStrangerComeAndGo(2 * kMiB * static_cast<uint64_t>(1 + sleeps / 10));
-    ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }));
+    SleepAndWake(sleeps % 10 == 0 ? 2 * kMiB * static_cast<uint64_t>(1 + sleeps / 10) : 0);
     ReplayAll(sleeps);
   }
   EndAll();
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CapturedSleeps, ::testing::Values(2, 4, 8));
+
+// The switch of RankGroup keeps a GPU from multicast: only the emulator runs these.
+class MulticastSleeps : public CapturedSleeps {
+ protected:
+  void SetUp() override {
+    COMMPOOL_REQUIRE_EMULATOR("multicast stays off on hardware");
+    setenv("NCCL_NVLS_ENABLE", "1", 1);
+    CapturedSleeps::SetUp();
+  }
+  void TearDown() override {
+    CapturedSleeps::TearDown();
+    setenv("NCCL_NVLS_ENABLE", "0", 1);
+  }
+  void ExpectMulticast() {
+    for (const CUdeviceptr block : FirstInputs()) {
+      std::array<char, 256> reason = {};
+      EXPECT_EQ(COMMPOOL_EXTENSION(commpoolEmulatorNvls)(block, reason.data(), reason.size()), 1) << reason.data();
+    }
+  }
+};
+
+TEST_P(MulticastSleeps, BindTheirWindowsAgain) {
+  ExpectOk(Create());
+  CaptureAll();
+  ExpectMulticast();
+  for (int sleeps = 0; sleeps < 10; ++sleeps) {
+    SleepAndWake(sleeps == 5 ? 4 * kMiB : 0);
+    ExpectMulticast();
+    ReplayAll(sleeps);
+  }
+  EndAll();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, MulticastSleeps, ::testing::Values(4));
 
 }  // namespace
 }  // namespace commpool::internal::testing
