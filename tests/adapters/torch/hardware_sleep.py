@@ -2,7 +2,9 @@
 graphs and beside torch_memory_saver, which has a handle and calls for each allocation; of tensors that are kept on the
 host; and waking from files beside the disk's own rate. Only one contender's tensors are awake at a time.
 
-usage: hardware_sleep.py [--gib GIB] [--kept-gib GIB] [--file-gib GIB] [--directory DIR] [--record FILE] [--tiny]
+usage: hardware_sleep.py [--parts NAME,NAME] [--gib GIB] [--kept-gib GIB] [--file-gib GIB] [--directory DIR]
+                         [--record FILE] [--tiny]
+  --parts      of discarded, files and kept (all)
   --gib        of the tensors that are discarded (64), kept on the host (32), and kept in a file (8)
   --directory  on a disk, for files (here)
 """
@@ -201,7 +203,8 @@ def main():
     saver = None if TINY else their_saver()
     parts = {"discarded": (BYTES, lambda: discarded(saver)), "files": (FILE_BYTES, from_files),
              "kept": (KEPT_BYTES, lambda: kept(saver))}
-    for name, (nbytes, act) in parts.items():
+    for name in option("--parts", ",".join(parts)).split(","):
+        nbytes, act = parts[name]
         record(f"run sleep: {name}", {"bytes": nbytes, "tensors": TENSORS, **act()})
     return 0
 
