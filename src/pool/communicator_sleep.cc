@@ -13,7 +13,6 @@
 #include "src/driver/handles.h"
 #include "src/pool/pool.h"
 #include "src/registration/agreement.h"
-#include "src/registration/communicator_memory.h"
 #include "src/registration/small_all_gather.h"
 
 namespace commpool::internal {
@@ -43,49 +42,27 @@ std::string WordsOf(int rank, size_t count) {
 
 }  // namespace
 
-// A call for a communicator, from its beginning to its end. Keeps the sleeper where it sleeps then.
-class SleepingCommunicators::Turn {
- public:
-  Turn(SleepingCommunicators& all, ncclComm_t handle) : all_(all), handle_(handle) {}
-  ~Turn() {
-    if (sleeper_ != nullptr) all_.End(handle_, *sleeper_);
-  }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-
-  Status Begin() {
-    sleeper_ = COMMPOOL_TRY(all_.Begin(handle_));
-    return Status();
-  }
-  Sleeper& sleeper() { return *sleeper_; }
-
- private:
-  SleepingCommunicators& all_;
-  const ncclComm_t handle_;
-  SleeperPointer sleeper_;
-};
-
 Result<SleepingCommunicators::SleeperPointer> SleepingCommunicators::Begin(ncclComm_t handle) {
   if (handle == nullptr) return Status(StatusCode::kInvalidArgument, "the communicator is null");
-  MutexLock lock(mutex_);
-  SleeperPointer& sleeper = sleepers_[handle];
-  if (sleeper != nullptr && sleeper->busy) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "another thread's call is putting the communicator to sleep, or waking it");
+  SleeperPointer kept;
+  {
+    MutexLock lock(mutex_);
+    SleeperPointer& sleeper = sleepers_[handle];
+    if (sleeper != nullptr && sleeper->busy) {
+      return Status(StatusCode::kFailedPrecondition,
+                    "another thread's call is putting the communicator to sleep, or waking it");
+    }
+    if (sleeper == nullptr) sleeper = std::make_shared<Sleeper>();
+    sleeper->busy = true;
+    kept = sleeper;
   }
-  if (sleeper == nullptr) sleeper = std::make_shared<Sleeper>();
-  sleeper->busy = true;
-  return sleeper;
+  return SleeperPointer(kept.get(), [this, handle, kept](Sleeper*) { End(handle, *kept); });
 }
 
 void SleepingCommunicators::End(ncclComm_t handle, Sleeper& sleeper) {
-  SleeperPointer ended;  // its channel says goodbye, after the lock
   MutexLock lock(mutex_);
   sleeper.busy = false;
-  const auto found = sleepers_.find(handle);
-  if (sleeper.asleep || found == sleepers_.end()) return;
-  ended = std::move(found->second);
-  sleepers_.erase(found);
+  if (!sleeper.asleep) sleepers_.erase(handle);  // its channel says goodbye after the lock: the caller keeps it
 }
 
 Status SleepingCommunicators::Open(Sleeper& sleeper, ncclComm_t handle, uint64_t deadline_ms) {
@@ -99,10 +76,9 @@ Status SleepingCommunicators::Open(Sleeper& sleeper, ncclComm_t handle, uint64_t
 }
 
 Status SleepingCommunicators::Sleep(ncclComm_t handle, uint64_t deadline_ms) {
-  Turn turn(*this, handle);
-  COMMPOOL_TRY(turn.Begin());
+  const SleeperPointer turn = COMMPOOL_TRY(Begin(handle));
   const CommunicatorMemory memory = COMMPOOL_TRY(MemoryOf(driver_, handle));
-  Sleeper& sleeper = turn.sleeper();
+  Sleeper& sleeper = *turn;
   // Another communicator came to the address of one that was aborted in its sleep.
   if (sleeper.asleep && !memory.asleep) {
     sleeper.asleep = false;
@@ -115,10 +91,9 @@ Status SleepingCommunicators::Sleep(ncclComm_t handle, uint64_t deadline_ms) {
 }
 
 Status SleepingCommunicators::Wake(ncclComm_t handle) {
-  Turn turn(*this, handle);
-  COMMPOOL_TRY(turn.Begin());
+  const SleeperPointer turn = COMMPOOL_TRY(Begin(handle));
   const CommunicatorMemory memory = COMMPOOL_TRY(MemoryOf(driver_, handle));
-  Sleeper& sleeper = turn.sleeper();
+  Sleeper& sleeper = *turn;
   if (sleeper.asleep && !memory.asleep) sleeper.asleep = false;
   if (!sleeper.asleep) {
     return Status(StatusCode::kFailedPrecondition, memory.asleep

@@ -47,9 +47,9 @@ class SleepingCommunicators {
     bool asleep = false;
   };
   using SleeperPointer = std::shared_ptr<Sleeper>;
-  class Turn;
 
-  // The sleeper of a call that begins; kFailedPrecondition while another thread's call is under way.
+  // The sleeper of a call that begins; kFailedPrecondition while another thread's call is under way. The call ends with
+  // the pointer; the sleeper is kept where it sleeps then.
   Result<SleeperPointer> Begin(ncclComm_t handle);
   void End(ncclComm_t handle, Sleeper& sleeper);
   Status Open(Sleeper& sleeper, ncclComm_t handle, uint64_t deadline_ms);
