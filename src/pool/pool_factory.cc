@@ -84,7 +84,6 @@ Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int dev
 // A symmetric pool before its ranks have agreed on it, or the reason why this rank has none.
 struct UnopenedPool {
   std::shared_ptr<Pool> pool;
-  SymmetricMode* symmetric;  // the same object as the pool's mode
   Status readiness;
 };
 
@@ -92,15 +91,16 @@ Result<UnopenedPool> MakeUnopened(const Driver& driver, DeviceTable& devices, Ru
                                   PoolConfiguration configuration, const Communicator& home) {
   PoolIngredients ingredients = COMMPOOL_TRY(Gather(driver, devices, runtime, std::move(configuration)));
   Status readiness = WhyNotSymmetric(*ingredients.backing, home, ingredients.basis->device->device());
-  std::unique_ptr<engine::SymmetricEngine> engine =
-      MakeSymmetricEngine(ingredients.basis->configuration, GranularityOf(ingredients));
-  SymmetricMode* symmetric = nullptr;
+  const PoolConfiguration& options = ingredients.basis->configuration;
+  auto engine =
+      std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{.alignment = options.alignment_bytes,
+                                                                      .granularity = GranularityOf(ingredients),
+                                                                      .segment_bytes = options.segment_bytes},
+                                                options.frees);
   std::shared_ptr<Pool> pool = Pool::Make(std::move(ingredients), std::move(engine), [&](auto&... parts) {
-    auto mode = std::make_unique<SymmetricMode>(parts..., home);
-    symmetric = mode.get();
-    return mode;
+    return std::make_unique<SymmetricMode>(parts..., home);
   });
-  return UnopenedPool{std::move(pool), symmetric, std::move(readiness)};
+  return UnopenedPool{std::move(pool), std::move(readiness)};
 }
 
 // It tries again where the host has no memory: if this rank gave up, the others would wait for it.
@@ -121,7 +121,7 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTabl
   Result<UnopenedPool> made =
       Attempt([&] { return MakeUnopened(driver, devices, runtime, std::move(configuration), home); });
   if (!made.ok()) return Collective::Refuse(*channel, made.status());
-  COMMPOOL_TRY(made->symmetric->Open(std::move(channel), made->readiness));
+  COMMPOOL_TRY(made->pool->AsSymmetric()->Open(std::move(channel), made->readiness));
   return std::move(made->pool);
 }
 

@@ -25,14 +25,6 @@ ReservedVector<StreamKey> StreamsOf(const ReservedVector<engine::StreamUse>& wai
 
 }  // namespace
 
-std::unique_ptr<engine::SymmetricEngine> MakeSymmetricEngine(const PoolConfiguration& configuration,
-                                                             uint64_t granularity) {
-  return std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{.alignment = configuration.alignment_bytes,
-                                                                         .granularity = granularity,
-                                                                         .segment_bytes = configuration.segment_bytes},
-                                                   configuration.frees);
-}
-
 SymmetricMode::SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,
                              const Communicator& home)
     : basis_(basis),

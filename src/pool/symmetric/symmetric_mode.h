@@ -24,9 +24,6 @@ namespace commpool::internal {
 class SymmetricMode;
 using SymmetricModes = ReservedVector<SymmetricMode*>;
 
-std::unique_ptr<engine::SymmetricEngine> MakeSymmetricEngine(const PoolConfiguration& configuration,
-                                                             uint64_t granularity);
-
 // Pool owns one. It owns what only symmetric pools have: the members at the end. Each collective call holds
 // the lock `collective` until its end.
 class SymmetricMode final : public PoolMode {
