@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "src/base/check.h"
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
@@ -31,32 +32,17 @@ std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
          ", placement rules " + std::to_string(engine::kPlacementRules);
 }
 
-// How a collective call appears in the sequence.
-engine::SequenceCall SequenceCallOf(CollectiveCall call) {
-  switch (call) {
-    case CollectiveCall::kReserve:
-      return engine::SequenceCall::kReserve;
-    case CollectiveCall::kReclaim:
-    case CollectiveCall::kVerify:  // only agrees, and never comes here
-      return engine::SequenceCall::kReclaim;
-    case CollectiveCall::kTrim:
-    case CollectiveCall::kClose:
-      return engine::SequenceCall::kTrim;
-    case CollectiveCall::kCreate:
-    case CollectiveCall::kRegister:
-      return engine::SequenceCall::kRegister;
-    case CollectiveCall::kDeregister:
-      return engine::SequenceCall::kDeregister;
-    case CollectiveCall::kSleep:
-      return engine::SequenceCall::kSleep;
-    case CollectiveCall::kWake:
-      return engine::SequenceCall::kWake;
-    case CollectiveCall::kSleepCommunicator:
-    case CollectiveCall::kWakeCommunicator:  // never a pool's
-      break;
-  }
-  return engine::SequenceCall::kReserve;
-}
+// How a pool's collective calls appear in the sequence. One that only agrees does not appear there.
+constexpr std::pair<CollectiveCall, engine::SequenceCall> kSequenceCalls[] = {
+    {CollectiveCall::kReserve, engine::SequenceCall::kReserve},
+    {CollectiveCall::kReclaim, engine::SequenceCall::kReclaim},
+    {CollectiveCall::kTrim, engine::SequenceCall::kTrim},
+    {CollectiveCall::kClose, engine::SequenceCall::kTrim},
+    {CollectiveCall::kRegister, engine::SequenceCall::kRegister},
+    {CollectiveCall::kDeregister, engine::SequenceCall::kDeregister},
+    {CollectiveCall::kSleep, engine::SequenceCall::kSleep},
+    {CollectiveCall::kWake, engine::SequenceCall::kWake},
+};
 
 }  // namespace
 
@@ -195,7 +181,10 @@ Result<std::vector<Agreed>> Collective::Begin(const std::vector<PoolProposal>& p
 void Collective::Note(const Proposal& proposal, const Agreed& agreed) {
   MutexLock lock(blocks_.mutex());
   engine().ApplyFrees(agreed.freed);
-  engine().NoteCollective(SequenceCallOf(proposal.call), proposal.bytes);
+  const auto* const row = std::find_if(std::begin(kSequenceCalls), std::end(kSequenceCalls),
+                                       [&](const auto& known) { return known.first == proposal.call; });
+  COMMPOOL_CHECK(row != std::end(kSequenceCalls), "a collective call has no name in the sequence");
+  engine().NoteCollective(row->second, proposal.bytes);
   Publish();
 }
 
