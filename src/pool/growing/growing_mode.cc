@@ -7,6 +7,7 @@
 #include "src/base/log.h"
 #include "src/base/try.h"
 #include "src/driver/graph_handles.h"
+#include "src/pool/segments/sleep.h"
 #include "src/pool/settings/settings.h"
 
 namespace commpool::internal {
@@ -126,10 +127,8 @@ uint64_t GrowingMode::ReleaseUnused() {
 
 Status GrowingMode::Close() {
   MutexLock collective(segments_.collective());
-  const Status unpinned = segments_.CheckMayUnmap();
-  if (!unpinned.ok()) return basis_.Named(unpinned);
-  const Status quiet = basis_.device->CheckNotCapturing();
-  if (!quiet.ok()) return basis_.Named(quiet);
+  COMMPOOL_TRY(basis_.Named(segments_.CheckMayUnmap()));
+  COMMPOOL_TRY(basis_.Named(basis_.device->CheckNotCapturing()));
   basis_.life.BeginClose();
   if (basis_.device->health().broken()) return basis_.device->health().first_error();
   COMMPOOL_TRY(blocks_.WaitForDevice());
@@ -138,6 +137,25 @@ Status GrowingMode::Close() {
   Status status = Trim(0).status();
   if (status.ok()) basis_.life.EndClose();
   return status;
+}
+
+Status GrowingMode::Sleep(const SleepRequest& request) {
+  MutexLock collective(segments_.collective());
+  COMMPOOL_TRY(Sleeping::CheckMaySleep(basis_, segments_, request));
+  return basis_.Named(Sleeping(basis_, blocks_, segments_, kAlone).FallAsleep(request).under("sleep"));
+}
+
+Status GrowingMode::Wake(const WakeRequest& request) {
+  MutexLock collective(segments_.collective());
+  COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
+  Sleeping sleeping(basis_, blocks_, segments_, kAlone);
+  Status status = sleeping.WakeUp(request);
+  if (status.code() == StatusCode::kOutOfMemory) {
+    basis_.ReleaseOtherPools();
+    basis_.runtime.holders.Release(basis_.device->device(), segments_.asleep_bytes());
+    status = sleeping.WakeUp(request);
+  }
+  return basis_.Named(status.under("wake"));
 }
 
 void GrowingMode::AfterDestroy() {
@@ -180,10 +198,9 @@ Result<uint64_t> GrowingMode::RegisterPending() {
 Status GrowingMode::Deregister(ncclComm_t communicator) {
   MutexLock collective(segments_.collective());
   if (!segments_.registrations().Has(communicator)) return Status();
-  const Status unpinned = segments_.CheckMayUnmap();
-  if (!unpinned.ok()) return basis_.Named(unpinned);
-  Status status = basis_.device->Quiesce(basis_.deadline_ms());
-  return status.ok() ? segments_.registrations().Remove(communicator) : status;
+  COMMPOOL_TRY(basis_.Named(segments_.CheckMayUnmap()));
+  COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
+  return segments_.registrations().Remove(communicator);
 }
 
 Status GrowingMode::Rehome(ncclComm_t) {

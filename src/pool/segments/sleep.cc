@@ -3,7 +3,8 @@
 #include <string>
 
 #include "src/backing/backing_table.h"
-#include "src/base/host_failure.h"
+#include "src/backing/territory.h"
+#include "src/base/bytes.h"
 #include "src/base/host_patience.h"
 #include "src/base/log.h"
 #include "src/base/try.h"
@@ -13,6 +14,9 @@
 namespace commpool::internal {
 
 namespace {
+
+// Copying one piece takes 5 ms; meanwhile the pages of the next are made and mapped.
+constexpr uint64_t kPieceBytes = 256 * kMiB;
 
 // Captured collectives may use registrations that NCCL made by itself (its src/register/coll_reg.cc), also of the
 // memory of a window; those end with the memory. Where NCCL makes none, live graphs are no reason to refuse.
@@ -174,6 +178,74 @@ void Sleeping::Tell(bool asleep) const {
   for (const SegmentToRegister& segment : Insist([&] { return segments_.List(); })) {
     basis_.runtime.observer.SegmentSleeps({segment.address, segment.bytes}, asleep);
   }
+}
+
+Status SegmentStore::AwaitPeers() {
+  for (const int peer : peers_) {
+    COMMPOOL_TRY(basis_.device->CheckNotCapturing(peer));
+    COMMPOOL_TRY(WaitForPeer(peer));
+  }
+  return Status();
+}
+
+Status SegmentStore::UnmapAll() {
+  for (Segment* segment : Pointers()) {
+    Status status = segment->territory()->UnmapAll();
+    if (status.ok()) continue;
+    static_cast<void>(MapAll());
+    return status;
+  }
+  return Status();
+}
+
+Status SegmentStore::MapAll() {
+  for (Segment* segment : Pointers()) COMMPOOL_TRY(segment->territory()->MapAll());
+  return Status();
+}
+
+void SegmentStore::ReleaseUnmapped() {
+  uint64_t asleep = 0;
+  for (Segment* segment : Pointers()) {
+    segment->territory()->ReleaseUnmapped();
+    asleep += segment->territory()->missing_bytes();
+  }
+  asleep_bytes_.store(asleep, std::memory_order_relaxed);
+  account_->Return(asleep);
+}
+
+Status SegmentStore::WakeSegment(Segment& segment, Progress& progress) {
+  // Without anything to copy it is all one piece, because each piece costs driver calls.
+  const uint64_t at_least = kept_.bytes() == 0 ? segment.bytes() : kPieceBytes;
+  const CUdeviceptr end = segment.address() + segment.bytes();
+  for (CUdeviceptr from = segment.address(); from != end;) {
+    const CUdeviceptr next = COMMPOOL_TRY(segment.territory()->WakeFrom(from, at_least, *backing_));
+    COMMPOOL_TRY(kept_.StartRestoring({from, next - from}));
+    progress.Advance(next - from);
+    from = next;
+  }
+  return Status();
+}
+
+Status SegmentStore::Wake() {
+  const uint64_t asleep = asleep_bytes();
+  Progress progress(basis_.title + ": waking", asleep);
+  if (!account_->Take(asleep)) {
+    return Status(StatusCode::kOutOfMemory, "waking " + FormatBytes(asleep) + " would exceed the limit of " +
+                                                account_->place() + ", " + FormatBytes(account_->limit()));
+  }
+  const ContextGuard current = basis_.MakeCurrent();
+  const Status status = kept_.AwaitRestoring(Attempt([&]() -> Status {
+    growth_.AssertHeld();
+    for (Segment* segment : Pointers()) COMMPOOL_TRY(WakeSegment(*segment, progress));
+    return Status();
+  }));
+  if (status.ok()) {
+    asleep_bytes_.store(0, std::memory_order_relaxed);
+    return status;
+  }
+  for (Segment* segment : Pointers()) static_cast<void>(segment->territory()->UnmapAll());
+  ReleaseUnmapped();
+  return Status(status.code(), "waking " + FormatBytes(asleep) + ": " + status.message());
 }
 
 }  // namespace commpool::internal
