@@ -14,11 +14,11 @@
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
-#include "src/backing/nccl_support.h"
 #include "src/backing/placement.h"
 #include "src/backing/segment.h"
 #include "src/driver/handles.h"
 #include "src/driver/loader.h"
+#include "src/driver/nccl_library.h"
 
 namespace commpool::internal {
 
@@ -76,6 +76,23 @@ struct BackingRow {
 #define COMMPOOL_BACKING(name, number) extern const BackingRow k##name##Backing;
 #include "src/backing/backings.inc"
 #undef COMMPOOL_BACKING
+
+// Kinds of memory that NCCL treats differently.
+enum class MemoryKind {
+  kVirtual,      // one cuMemCreate handle on a device, with a shareable type
+  kHostVirtual,  // one cuMemCreate handle on a host NUMA node
+  kUnshareable,  // one cuMemCreate handle without a shareable type
+  kLinear,       // memory of cudaMalloc
+  kForeign,      // a user's functions made it
+};
+
+// Whether ncclCommRegister takes the memory. NCCL may take memory and still not use it, without an error: only its
+// legacy paths use cudaMalloc memory (NCCL_LEGACY_CUDA_REGISTER=1).
+Status CanRegisterLocalMemory(const NcclLibrary& nccl, MemoryKind memory);
+
+// Whether ncclCommWindowRegister takes the memory. Ranks import each other's handle, so a segment must have exactly
+// one.
+Status CanRegisterWindowMemory(const NcclLibrary& nccl, MemoryKind memory);
 
 // A request for a segment.
 struct SegmentRequest {

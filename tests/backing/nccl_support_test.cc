@@ -1,7 +1,7 @@
 // Which version of NCCL registers which memory. Needs no driver.
-#include "src/backing/nccl_support.h"
-
 #include <gtest/gtest.h>
+
+#include "src/backing/backing.h"
 
 namespace commpool::internal {
 namespace {
