@@ -1,10 +1,11 @@
-// A pool's options in our own types. src/c_api/options.h reads and checks a program's options. Units, defaults and
-// reasons: include/commpool/commpool.h.
+// The options of a pool and of a device in our own types. src/c_api/options.h reads and checks a program's options.
+// Units, defaults and reasons: include/commpool/commpool.h.
 #ifndef COMMPOOL_SRC_POOL_OPTIONS_H_
 #define COMMPOOL_SRC_POOL_OPTIONS_H_
 
 #include <nccl.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -109,6 +110,18 @@ struct PoolConfiguration {
   std::vector<SettingSource> sources;  // what COMMPOOL_CONF has set
 
   bool symmetric() const { return home != nullptr; }
+};
+
+// How much the pools of a device may reserve together, until the program sets another limit.
+struct DeviceLimit {
+  uint64_t bytes = UINT64_MAX;
+  double fraction = 1.0;  // of the device's memory
+
+  // UINT64_MAX: no limit.
+  uint64_t For(uint64_t device_bytes) const {
+    if (fraction == 1.0) return bytes;
+    return std::min(bytes, static_cast<uint64_t>(fraction * static_cast<double>(device_bytes)));
+  }
 };
 
 // Whether the options fit each other, as far as one can tell without a driver. kInvalidArgument names the option.

@@ -29,9 +29,9 @@ GPU_ADAPTERS = {"include/commpool/mr.h"}
 # Inside src/pool: folders, and the files beside them by their stems, from the bottom up. One floor uses itself and
 # those before it; two names on one floor never use each other.
 POOL_FLOORS = [
-    ("device_limit", "options"),
+    ("options",),
     ("settings", "shared"),
-    ("caches", "pool_group", "scopes"),
+    ("caches", "scopes"),
     ("basis",),
     ("blocks",),
     ("pool_mode", "segments"),

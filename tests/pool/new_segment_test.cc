@@ -1,6 +1,5 @@
 // A segment that no pool has adopted yet: its memory, its room and its addresses.
-#include "src/pool/segments/new_segment.h"
-
+#include "src/pool/segments/segment_store.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/pool/device_limit.h"
 #include "src/pool/options.h"
 #include "src/pool/settings/setting_entries.h"
 

@@ -12,7 +12,7 @@
 #include "src/backing/backing.h"
 #include "src/base/mutex.h"
 #include "src/driver/handles.h"
-#include "src/pool/device_limit.h"
+#include "src/pool/options.h"
 #include "src/pool/shared/announced_captures.h"
 #include "src/pool/shared/memory_account.h"
 #include "src/stream/device_health.h"

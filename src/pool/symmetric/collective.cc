@@ -9,7 +9,6 @@
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/driver/graph_handles.h"
-#include "src/pool/pool_group.h"
 
 namespace commpool::internal {
 
