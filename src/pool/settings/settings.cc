@@ -1,7 +1,6 @@
 #include "src/pool/settings/settings.h"
 
 #include "src/base/try.h"
-#include "src/pool/settings/known_words.h"
 #include "src/pool/settings/setting_table.h"
 
 namespace commpool::internal {

@@ -11,7 +11,7 @@
 
 #include "commpool/status.h"
 #include "src/pool/options.h"
-#include "src/pool/settings/setting_entries.h"
+#include "src/pool/settings/known_words.h"
 
 namespace commpool::internal {
 
