@@ -67,7 +67,7 @@ Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegme
   COMMPOOL_TRY(collective_.Run({.name = name.c_str(), .act = [&] { return MakeMissing(all, made); }}));
   const auto add_home = [&] {
     segments_.collective().AssertHeld();
-    return registrar_.AddHome(Insist([&] {
+    return AddHome(Insist([&] {
       std::vector<SegmentToRegister> segments = segments_.List();
       for (const NewSegment& one : made) {
         segments.push_back({static_cast<uint32_t>(segments.size()), one->address(), one->bytes()});
@@ -95,7 +95,7 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
   NewSegments made;
   if (agreed.segments.empty()) {  // no rank has memory, so no rank calls NCCL and none can fail
     COMMPOOL_TRY(Renumber());
-    COMMPOOL_TRY(registrar_.AddHome({}));
+    COMMPOOL_TRY(AddHome({}));
   } else {
     COMMPOOL_TRY(MakeAndRegister(agreed.segments, made));
   }

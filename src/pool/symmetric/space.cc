@@ -138,7 +138,7 @@ Proposal SymmetricMode::ProposeToReserve(uint64_t bytes) {
   if (readiness.ok() && bytes == 0) {
     readiness = Status(StatusCode::kInvalidArgument, basis_.title + ": reserve of 0 bytes");
   }
-  return {.call = CollectiveCall::kReserve, .bytes = bytes, .readiness = readiness, .judge = registrar_.JudgeHeld()};
+  return {.call = CollectiveCall::kReserve, .bytes = bytes, .readiness = readiness, .judge = JudgeHeld()};
 }
 
 Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agreed) const {

@@ -52,7 +52,7 @@ SymmetricMode::SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockSto
       home_handle_(home.handle),
       graph_blocks_(basis, captures, blocks),
       collective_(basis, captures, blocks, segments, graph_blocks_),
-      registrar_(basis, segments, collective_, home_),
+      domains_(home.ranks),
       losses_(basis, segments.registrations()) {}
 
 Status SymmetricMode::Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness) {
@@ -185,20 +185,9 @@ Status SymmetricMode::Wake(const WakeRequest& request) {
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kWake,
                                   .bytes = static_cast<uint64_t>(request.graphs),
                                   .readiness = readiness,
-                                  .judge = registrar_.JudgeHeld()}));
+                                  .judge = JudgeHeld()}));
   const auto together = collective_.Runner();
   return Sleeping(basis_, blocks_, segments_, together).WakeUp(request);
-}
-
-Status SymmetricMode::RegisterWith(ncclComm_t communicator) {
-  MutexLock collective(segments_.collective());
-  return registrar_.RegisterWith(communicator);
-}
-
-Status SymmetricMode::Deregister(ncclComm_t communicator) {
-  MutexLock collective(segments_.collective());
-  if (basis_.life.closed()) return Status();  // nothing is registered
-  return registrar_.Deregister(communicator);
 }
 
 Status SymmetricMode::AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {

@@ -17,7 +17,7 @@
 #include "src/pool/symmetric/collective.h"
 #include "src/pool/symmetric/graph_blocks.h"
 #include "src/pool/symmetric/loss_watch.h"
-#include "src/pool/symmetric/symmetric_registrar.h"
+#include "src/registration/domain.h"
 
 namespace commpool::internal {
 
@@ -101,6 +101,18 @@ class SymmetricMode final : public PoolMode {
   // `all`: the bytes of every segment of the pool, in order.
   Status MakeAndRegister(const std::vector<uint64_t>& all, NewSegments& made) COMMPOOL_REQUIRES(segments_.collective());
   Status MakeMissing(const std::vector<uint64_t>& all, NewSegments& made);
+  // Makes the first registration of an epoch. Collective over home where the pool has segments.
+  Status AddHome(const std::vector<SegmentToRegister>& segments) COMMPOOL_REQUIRES(segments_.collective());
+  // kDisagreement where a rank has abandoned a registration that another rank has: growth would wait for it inside
+  // NCCL.
+  ClaimJudge JudgeHeld() COMMPOOL_REQUIRES(segments_.collective());
+  ClaimJudge JudgePassedByAll() COMMPOOL_REQUIRES(segments_.collective());
+  // What this rank tells the others about a caller's communicator.
+  Result<Communicator> Examine(ncclComm_t handle) const COMMPOOL_REQUIRES(segments_.collective());
+  DomainClaim ClaimOf(const Communicator& communicator) const COMMPOOL_REQUIRES(segments_.collective());
+  // Every rank calls it, even one that passed no communicator. The members of each new communicator meet over it, and
+  // all ranks number the new ones.
+  Status Meet(const DomainClaim& mine, Communicator* communicator) COMMPOOL_REQUIRES(segments_.collective());
   // Takes the collective locks of a call's pools, in the order of their addresses (mutex.cc).
   static ReservedDeque<MutexLock> LockAll(SymmetricModes pools);
   static std::vector<PoolProposal> ProposalsOf(const SymmetricModes& pools,
@@ -137,7 +149,7 @@ class SymmetricMode final : public PoolMode {
   std::atomic<uint64_t> home_id_{0};     // all ranks of home have agreed on it
   GraphBlocks graph_blocks_;
   Collective collective_;
-  SymmetricRegistrar registrar_;
+  DomainTable domains_ COMMPOOL_GUARDED_BY(segments_.collective());
   LossWatch losses_;
 };
 

@@ -1,5 +1,4 @@
-#include "src/pool/symmetric/symmetric_registrar.h"
-
+// register_with and deregister of symmetric pools, and what ranks must agree on before a call to NCCL.
 #include <optional>
 #include <string>
 #include <utility>
@@ -7,10 +6,11 @@
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
+#include "src/pool/symmetric/symmetric_mode.h"
 
 namespace commpool::internal {
 
-Status SymmetricRegistrar::AddHome(const std::vector<SegmentToRegister>& segments) {
+Status SymmetricMode::AddHome(const std::vector<SegmentToRegister>& segments) {
   // This step must not fail: the other ranks are already on their way into NCCL's call.
   Insist([&] {
     segments_.collective().AssertHeld();
@@ -22,7 +22,7 @@ Status SymmetricRegistrar::AddHome(const std::vector<SegmentToRegister>& segment
   return segments_.registrations().Add(home_, segments);
 }
 
-Result<Communicator> SymmetricRegistrar::Examine(ncclComm_t handle) const {
+Result<Communicator> SymmetricMode::Examine(ncclComm_t handle) const {
   Result<Communicator> described = DescribeCommunicator(basis_.driver, handle, basis_.deadline_ms());
   if (!described.ok()) return described;
   const int device = basis_.device->device();
@@ -43,7 +43,7 @@ Result<Communicator> SymmetricRegistrar::Examine(ncclComm_t handle) const {
   return described;
 }
 
-DomainClaim SymmetricRegistrar::ClaimOf(const Communicator& communicator) const {
+DomainClaim SymmetricMode::ClaimOf(const Communicator& communicator) const {
   DomainClaim claim;
   if (communicator.handle == nullptr) return claim;
   claim.passed = true;
@@ -56,14 +56,14 @@ DomainClaim SymmetricRegistrar::ClaimOf(const Communicator& communicator) const 
   return claim;
 }
 
-ClaimJudge SymmetricRegistrar::JudgeHeld() {
+ClaimJudge SymmetricMode::JudgeHeld() {
   return [this](const std::vector<DomainClaim>& claims) -> ClaimFindings {
     segments_.collective().AssertHeld();
     return {domains_.CheckHeld(claims)};
   };
 }
 
-ClaimJudge SymmetricRegistrar::JudgePassedByAll() {
+ClaimJudge SymmetricMode::JudgePassedByAll() {
   return [this](const std::vector<DomainClaim>& claims) -> ClaimFindings {
     segments_.collective().AssertHeld();
     Status status = domains_.CheckHeld(claims);
@@ -72,11 +72,12 @@ ClaimJudge SymmetricRegistrar::JudgePassedByAll() {
   };
 }
 
-Status SymmetricRegistrar::Meet(const DomainClaim& mine, Communicator* communicator) {
+Status SymmetricMode::Meet(const DomainClaim& mine, Communicator* communicator) {
   Result<Members> met = Members();
   if (mine.passed && !mine.number) {
     // This wait must end before the ranks that passed no communicator, and do not wait here, give up this rank.
     const Status gathered = Attempt([&] {
+      segments_.collective().AssertHeld();
       met =
           GatherMembers(basis_.driver, *communicator, home_.rank, basis_.deadline_ms() / 2, basis_.runtime.unanswered);
       return Status();
@@ -88,12 +89,16 @@ Status SymmetricRegistrar::Meet(const DomainClaim& mine, Communicator* communica
   return Status();
 }
 
-Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
+Status SymmetricMode::RegisterWith(ncclComm_t handle) {
+  MutexLock collective(segments_.collective());
   const ContextGuard current = basis_.MakeCurrent();
   Status readiness = basis_.CheckOpen();
   Communicator communicator;
   if (readiness.ok() && handle != nullptr) {
-    Result<Communicator> described = Attempt([&] { return Examine(handle); });
+    Result<Communicator> described = Attempt([&] {
+      segments_.collective().AssertHeld();
+      return Examine(handle);
+    });
     readiness = described.status();
     if (described.ok()) communicator = *described;
   }
@@ -127,7 +132,9 @@ Status SymmetricRegistrar::RegisterWith(ncclComm_t handle) {
   return Status();
 }
 
-Status SymmetricRegistrar::Deregister(ncclComm_t handle) {
+Status SymmetricMode::Deregister(ncclComm_t handle) {
+  MutexLock collective(segments_.collective());
+  if (basis_.life.closed()) return Status();  // nothing is registered
   const ContextGuard current = basis_.MakeCurrent();
   const bool held = segments_.registrations().Has(handle);
   std::vector<uint64_t> ended;  // the judge fills it in, on the ranks that have the table of domains
