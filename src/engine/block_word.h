@@ -30,15 +30,11 @@ class BlockWord {
 
   // REQUIRES: requested <= ClassBytes(size_class).
   static constexpr BlockWord Cacheable(Lane lane, SizeClass size_class, uint64_t requested) {
-    return CacheableWithSlack(lane, size_class, ClassBytes(size_class) - requested);
+    return BlockWord(static_cast<uint64_t>(State::kCacheable) | uint64_t{size_class} << 2 | uint64_t{lane} << 32)
+        .WithSlack(ClassBytes(size_class) - requested);
   }
-  // This word with a slack. REQUIRES: it has none yet.
+  // This word with a slack: by how many bytes the class is larger than the request. REQUIRES: it has none yet.
   constexpr BlockWord WithSlack(uint64_t slack) const { return BlockWord(bits_ | slack << 12); }
-  // `slack`: by how many bytes the class is larger than the request.
-  static constexpr BlockWord CacheableWithSlack(Lane lane, SizeClass size_class, uint64_t slack) {
-    return BlockWord(static_cast<uint64_t>(State::kCacheable) | uint64_t{size_class} << 2 | slack << 12 |
-                     uint64_t{lane} << 32);
-  }
   // `owner`: the block's owner, a number of at most 62 bits; 0 where unknown.
   static constexpr BlockWord Live(uint64_t owner = 0) {
     return BlockWord(static_cast<uint64_t>(State::kLive) | owner << 2);

@@ -1,7 +1,6 @@
 #include "src/engine/expansion.h"
 
 #include <algorithm>
-#include <optional>
 #include <tuple>
 
 #include "src/base/bytes.h"
@@ -15,6 +14,13 @@ namespace {
 // (tests/data/traces).
 constexpr uint64_t kMostLeftForEachMoved = 3;
 constexpr uint64_t kMostLeftShare = 300;
+
+template <typename Pieces>
+uint64_t Sum(const Pieces& pieces) {
+  uint64_t bytes = 0;
+  for (const auto& piece : pieces) bytes += piece.bytes;
+  return bytes;
+}
 
 // A range of addresses for the request: free memory, and holes to fill.
 struct Window {
@@ -112,13 +118,12 @@ struct Donor {
 std::vector<Donor> PagesOf(const Block& block, const Pages& pages) {
   std::vector<Donor> whole;
   const Address end = AddressOf(block) + block.bytes;
-  uint64_t bytes = 0;
   auto page = pages.lower_bound(AddressOf(block));
   for (; page != pages.end() && page->first + page->second <= end; ++page) {
     whole.push_back({page->first, page->second, 0});
-    bytes += page->second;
   }
-  for (Donor& donor : whole) donor.splinters = block.bytes - bytes;
+  const uint64_t left = block.bytes - Sum(whole);
+  for (Donor& donor : whole) donor.splinters = left;
   return whole;
 }
 
@@ -153,19 +158,11 @@ std::vector<Donor> FindDonors(const Heap& heap, const Pages& pages, const Window
   return donors;
 }
 
-uint64_t Sum(const std::vector<SegmentRange>& ranges) {
-  uint64_t bytes = 0;
-  for (const SegmentRange& range : ranges) bytes += range.bytes;
-  return bytes;
-}
-
 // Chooses donors that fit into the bytes still to fill. Where all together are enough, the last may be larger than what
 // is left to fill, if the addresses behind the window are free.
 std::vector<Donor> Choose(const std::vector<Donor>& donors, uint64_t wanted, uint64_t room_behind) {
   std::vector<Donor> chosen;
   std::vector<Donor> left;
-  uint64_t available = 0;
-  for (const Donor& donor : donors) available += donor.bytes;
   uint64_t remaining = wanted;
   for (const Donor& donor : donors) {
     if (donor.bytes <= remaining) {
@@ -178,7 +175,7 @@ std::vector<Donor> Choose(const std::vector<Donor>& donors, uint64_t wanted, uin
   // Pages in a row stay together, so that one call unmaps them.
   std::sort(chosen.begin(), chosen.end(),
             [](const Donor& a, const Donor& b) { return std::tie(b.bytes, a.address) < std::tie(a.bytes, b.address); });
-  if (remaining > 0 && available >= wanted && !left.empty()) {
+  if (remaining > 0 && Sum(donors) >= wanted && !left.empty()) {
     const Donor& least =
         *std::min_element(left.begin(), left.end(), [](const Donor& a, const Donor& b) { return a.bytes < b.bytes; });
     if (least.bytes - remaining <= room_behind) chosen.push_back(least);
@@ -211,8 +208,7 @@ void Fill(const SegmentRange& hole, uint64_t room_behind, const ExpansionRequest
 
 // Lets the window begin further below where the last chosen page is larger than what was left to fill.
 void Widen(const std::vector<Donor>& chosen, Window& window) {
-  uint64_t bytes = 0;
-  for (const Donor& donor : chosen) bytes += donor.bytes;
+  const uint64_t bytes = Sum(chosen);
   SegmentRange& hole = window.holes.front();
   if (bytes <= hole.bytes) return;
   hole.address -= bytes - hole.bytes;
@@ -221,11 +217,7 @@ void Widen(const std::vector<Donor>& chosen, Window& window) {
 
 }  // namespace
 
-uint64_t Expansion::moved_bytes() const {
-  uint64_t bytes = 0;
-  for (const PageMove& move : moves) bytes += move.bytes;
-  return bytes;
-}
+uint64_t Expansion::moved_bytes() const { return Sum(moves); }
 
 uint64_t Expansion::made_bytes() const { return Sum(made); }
 

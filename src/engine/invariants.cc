@@ -26,7 +26,6 @@ void CheckUses(const Block& block, const Heap& heap, Moment now, Sums& sums) {
   COMMPOOL_CHECK(block.freed_at <= now, "a block was freed in the future");
   COMMPOOL_CHECK(block.state != BlockState::kAwaitingFences || OwesFence(block),
                  "a block awaits fences that none owes");
-  Fence last = kNoFence;
   for (const Use& use : block.uses) {
     COMMPOOL_CHECK(!use.owed() || use.fence == kNoFence, "a use has a fence and owes one");
     if (block.state == BlockState::kLive) {
@@ -35,10 +34,8 @@ void CheckUses(const Block& block, const Heap& heap, Moment now, Sums& sums) {
     }
     if (use.fence == kNoFence) continue;
     COMMPOOL_CHECK(heap.fences().Links(use.fence, const_cast<Block*>(&block)), "a fence does not know its block");
-    last = use.fence;
     ++sums.fence_links;
   }
-  COMMPOOL_CHECK(last == kNoFence || block.state != BlockState::kLive, "a live block waits for a fence");
 }
 
 void AddBlock(Block* block, const Heap& heap, Sums& sums) {
@@ -46,8 +43,8 @@ void AddBlock(Block* block, const Heap& heap, Sums& sums) {
   COMMPOOL_CHECK(heap.free_index().Contains(block) == free, "the free index differs from the free blocks");
   if (free) ++sums.free_blocks;
   if (block->state == BlockState::kResting) ++sums.resting_blocks;
-  if (IsFreeMemory(*block)) {
-    if (block->part == kCommonPart) sums.largest_free_block = std::max(sums.largest_free_block, block->bytes);
+  if (IsFreeMemory(*block) && block->part == kCommonPart) {
+    sums.largest_free_block = std::max(sums.largest_free_block, block->bytes);
   }
   if (block->state == BlockState::kLive) {
     ++sums.live_blocks;

@@ -36,18 +36,14 @@ constexpr std::array kWords = {
     Words{"sleep", nullptr},     Words{"wake", nullptr},
 };
 
-std::string DescribeCall(SequenceCall call, uint64_t value) {
-  const auto place = static_cast<size_t>(call);
-  if (place >= kWords.size()) return "unknown call";
-  const Words& words = kWords[place];
-  if (words.unit == nullptr || (call == SequenceCall::kReclaim && value == 0)) return words.name;
-  return std::string(words.name) + " " + WithSeparators(value) + words.unit;
-}
-
 }  // namespace
 
 std::string Describe(const SequenceEntry& entry) {
-  return DescribeCall(entry.call, entry.value) + " (call " + std::to_string(entry.number) + ")";
+  const auto place = static_cast<size_t>(entry.call);
+  const Words words = place < kWords.size() ? kWords[place] : Words{"unknown call", nullptr};
+  const bool counts = words.unit != nullptr && (entry.call != SequenceCall::kReclaim || entry.value != 0);
+  return words.name + (counts ? " " + WithSeparators(entry.value) + words.unit : "") + " (call " +
+         std::to_string(entry.number) + ")";
 }
 
 void SequenceLog::Append(SequenceCall call, uint64_t value) {

@@ -49,10 +49,7 @@ std::vector<Sequence> SymmetricEngine::LocallyFreed() const {
 }
 
 bool SymmetricEngine::AwaitsDevice() const {
-  return std::any_of(deferred_.begin(), deferred_.end(), [](const auto& entry) {
-    const Uses& uses = entry.second->uses;
-    return std::any_of(uses.begin(), uses.end(), [](const Use& use) { return use.stranded(); });
-  });
+  return std::any_of(deferred_.begin(), deferred_.end(), [](const auto& entry) { return IsStranded(*entry.second); });
 }
 
 void SymmetricEngine::ApplyFrees(const std::vector<Sequence>& sequences) {

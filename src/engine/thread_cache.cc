@@ -8,7 +8,7 @@ namespace commpool::internal::engine {
 ThreadCache::ThreadCache(Lane lane, uint64_t alignment, const std::atomic<bool>& broken, Freers freers)
     : broken_(broken), lane_(lane), freers_(freers), alignment_(alignment) {
   for (SizeClass size_class = 0; size_class < kSizeClasses; ++size_class) {
-    bins_[size_class].live = BlockWord::CacheableWithSlack(lane, size_class, 0);
+    bins_[size_class].live = BlockWord::Cacheable(lane, size_class, ClassBytes(size_class));
     bins_[size_class].block_bytes = static_cast<uint32_t>(ClassBytes(size_class));
   }
 }

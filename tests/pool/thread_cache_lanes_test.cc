@@ -82,7 +82,7 @@ TEST_F(Lanes, AreForgottenWithTheirPool) {
 TEST_F(Lanes, LeaveNothingOfAForgottenPoolBehind) {
   const engine::Lane lane = LaneOf(Pool(1), kStream);
   caches_->Open(lane);
-  const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
+  const engine::BlockWord live = engine::BlockWord::Cacheable(lane, engine::ClassOf(512), 512);
   engine::AtomicWord word = live.bits();
   ASSERT_TRUE(caches_->Find(lane)->Give({4096, &word}, live));
   EXPECT_EQ(caches_->Close(1, ThreadCaches::Reopen::kNever).blocks.size(), 1u);
@@ -143,7 +143,7 @@ void Race(First first, Second second) {
 // meanwhile.
 TEST_F(Lanes, LetOneOfTwoThreadsHaveABlockThatBothEnd) {
   const engine::Lane lane = LaneOf(Pool(1), kStream);
-  const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
+  const engine::BlockWord live = engine::BlockWord::Cacheable(lane, engine::ClassOf(512), 512);
   std::vector<engine::AtomicWord> words(kRacedBlocks + 1);
   for (engine::AtomicWord& word : words) word = live.bits();
   caches_->Open(lane);
@@ -168,7 +168,7 @@ TEST_F(Lanes, LetOneOfTwoThreadsHaveABlockThatBothEnd) {
 TEST_F(Lanes, AreClaimedFromOnlyWhileTheirOnlyCacheStands) {
   constexpr int kRounds = 100;
   const engine::Lane lane = LaneOf(Pool(1), kStream);
-  const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
+  const engine::BlockWord live = engine::BlockWord::Cacheable(lane, engine::ClassOf(512), 512);
   caches_->Open(lane);
   for (int round = 0; round < kRounds; ++round) {
     engine::AtomicWord word = live.bits();
@@ -190,7 +190,7 @@ TEST_F(Lanes, AreClaimedFromOnlyWhileTheirOnlyCacheStands) {
 
 TEST_F(Lanes, LetOneOfTwoCachesHaveABlockThatBothAreGiven) {
   const engine::Lane lane = LaneOf(Pool(1), kStream);
-  const engine::BlockWord live = engine::BlockWord::CacheableWithSlack(lane, engine::ClassOf(512), 0);
+  const engine::BlockWord live = engine::BlockWord::Cacheable(lane, engine::ClassOf(512), 512);
   std::vector<engine::AtomicWord> words(kRacedBlocks + 1);
   for (engine::AtomicWord& word : words) word = live.bits();
   std::atomic<int> ended{0};
