@@ -192,7 +192,6 @@ class SegmentStore {
   std::vector<engine::SegmentIndex> Indexes() const;
   // REQUIRES: the caller holds the growth lock, so that nobody takes the segment.
   Segment& Get(engine::SegmentIndex index) const;
-  uint64_t BytesOf(engine::SegmentIndex index) const;
   uint64_t count() const;
 
   // The runtime ends, or the device is lost: from now on nobody calls the driver for the segments.
