@@ -53,8 +53,6 @@ class ExpandableGrower final : public Grower {
   Status AddAddresses(engine::Space space, uint64_t least_bytes) COMMPOOL_REQUIRES(segments_.growth());
   // The territory that holds a page.
   Territory& TerritoryOf(CUdeviceptr page) COMMPOOL_REQUIRES(segments_.growth());
-  // Takes a territory without pages out of the books; null where it has pages.
-  std::unique_ptr<Segment> TakeIfEmpty(engine::SegmentIndex index);
   Status ReleaseEmptyTerritories() COMMPOOL_REQUIRES(segments_.growth());
 
   engine::ExpandableEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) {
@@ -167,24 +165,17 @@ Status ExpandableGrower::AddAddresses(engine::Space space, uint64_t least_bytes)
   return Status();
 }
 
-std::unique_ptr<Segment> ExpandableGrower::TakeIfEmpty(engine::SegmentIndex index) {
-  {
-    MutexLock lock(blocks_.mutex());
-    if (!engine().IsEmptyTerritory(index)) return nullptr;
-    engine().RemoveTerritory(index);
-  }
-  return segments_.Take(index);
-}
-
 Status ExpandableGrower::ReleaseEmptyTerritories() {
   for (auto territory = territories_.begin(); territory != territories_.end();) {
-    const std::unique_ptr<Segment> taken = TakeIfEmpty(territory->second);
-    if (taken == nullptr) {
-      ++territory;
-      continue;
+    const auto [address, index] = *territory++;
+    {
+      MutexLock lock(blocks_.mutex());
+      if (!engine().IsEmptyTerritory(index)) continue;
+      engine().RemoveTerritory(index);
     }
-    basis_.runtime.addresses.Remove(taken->address());
-    territory = territories_.erase(territory);
+    const std::unique_ptr<Segment> taken = segments_.Take(index);
+    basis_.runtime.addresses.Remove(address);
+    territories_.erase(address);
     COMMPOOL_TRY(taken->Release());
   }
   return Status();

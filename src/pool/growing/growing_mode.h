@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 
-#include "src/engine/expandable_engine.h"
 #include "src/pool/blocks/stranded_memory.h"
 #include "src/pool/blocks/stream_progress.h"
 #include "src/pool/growing/grower.h"
