@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -47,7 +48,7 @@ class SharedScopes {
       alike = {bytes, bytes};
       return;
     }
-    for (size_t place = 0; place < count; ++place) alike.Narrow(scopes_[place].sizes(), bytes);
+    for (size_t place = 0; place < count; ++place) alike.Narrow(scopes_[place].Load().plan.sizes, bytes);
   }
 
   enum class Found { kNone, kCaught, kAskTheTable };
@@ -92,24 +93,20 @@ class SharedScopes {
   // A scope as words that are read and written one by one.
   class Words {
    public:
-    SizeRange sizes() const { return {At(3), At(4)}; }
     SharedScope Load() const {
-      const uint64_t kind = At(6);
-      return {At(0), At(1), At(5), {At(2), sizes(), static_cast<int>(kind >> 1), static_cast<Exhaustion>(kind & 1)}};
+      Bits bits;
+      for (size_t word = 0; word < bits.size(); ++word) bits[word] = words_[word].load(std::memory_order_acquire);
+      return std::bit_cast<SharedScope>(bits);
     }
     void Store(const SharedScope& scope) {
-      const ScopePlan& plan = scope.plan;
-      const uint64_t kind = static_cast<uint64_t>(plan.device) << 1 | static_cast<uint64_t>(plan.exhaustion);
-      const std::array<uint64_t, kWords> values = {scope.handle,    scope.number, plan.pool, plan.sizes.least,
-                                                   plan.sizes.most, scope.stream, kind};
-      for (size_t word = 0; word < kWords; ++word) words_[word].store(values[word], std::memory_order_release);
+      const auto bits = std::bit_cast<Bits>(scope);
+      for (size_t word = 0; word < bits.size(); ++word) words_[word].store(bits[word], std::memory_order_release);
     }
 
    private:
-    static constexpr size_t kWords = 7;
-    uint64_t At(size_t word) const { return words_[word].load(std::memory_order_acquire); }
+    using Bits = std::array<uint64_t, sizeof(SharedScope) / sizeof(uint64_t)>;
 
-    std::array<std::atomic<uint64_t>, kWords> words_ = {};
+    std::array<std::atomic<uint64_t>, sizeof(Bits) / sizeof(uint64_t)> words_ = {};
   };
 
   std::atomic<uint64_t> sequence_{0};  // odd while the list changes
