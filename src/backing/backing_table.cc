@@ -1,7 +1,6 @@
 #include "src/backing/backing_table.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "src/base/try.h"

@@ -6,7 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "src/base/function_ref.h"
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
 #include "src/base/host_reserve.h"
@@ -174,22 +173,6 @@ Result<ReservedVector<std::shared_ptr<Pool>>> Find(Runtime& runtime, PoolHandles
   return pools;
 }
 
-// The pools of a call, and which of them take turns.
-struct PoolsOfCall {
-  ReservedVector<std::shared_ptr<Pool>> pools;
-  std::vector<Lane> lanes;
-};
-
-Result<PoolsOfCall> FindAll(Runtime& runtime, PoolHandles handles, ncclComm* const* passed) {
-  ReservedVector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
-  COMMPOOL_TRY(CheckComplete(pools));
-  ReservedVector<Used> used;
-  for (size_t place = 0; place < pools.size(); ++place) {
-    used.push_back(UsedBy(*pools[place], passed == nullptr ? nullptr : passed[place]));
-  }
-  return PoolsOfCall{std::move(pools), LanesOf(used)};
-}
-
 // Calls `together` for several pools of one home, else `alone` for one after the other.
 Status OnHomes(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
                FunctionRef<Status(const SymmetricModes&, const Lane&)> together,
@@ -198,19 +181,25 @@ Status OnHomes(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(runtime.pools().Find(handles.front()));
     return alone(*pool, 0);
   }
-  const PoolsOfCall call = COMMPOOL_TRY(FindAll(runtime, handles, passed));
-  const auto modes_of = [&](const Lane& lane) { return Insist([&] { return ModesOf(lane, call.pools); }); };
+  const ReservedVector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
+  COMMPOOL_TRY(CheckComplete(pools));
+  ReservedVector<Used> used;
+  for (size_t place = 0; place < pools.size(); ++place) {
+    used.push_back(UsedBy(*pools[place], passed == nullptr ? nullptr : passed[place]));
+  }
+  const std::vector<Lane> lanes = LanesOf(used);
+  const auto modes_of = [&](const Lane& lane) { return Insist([&] { return ModesOf(lane, pools); }); };
   const auto of_lane = [&](const Lane& lane) {
-    const auto device_of = [&](size_t place) { return call.pools[place]->device(); };
+    const auto device_of = [&](size_t place) { return pools[place]->device(); };
     const SymmetricModes modes = together ? modes_of(lane) : SymmetricModes();
     if (modes.size() > 1) return RunOn(runtime, device_of(lane.front()), [&] { return together(modes, lane); });
     return OneByOne(lane, [&](size_t place) {
-      return RunOn(runtime, device_of(place), [&] { return alone(*call.pools[place], place); });
+      return RunOn(runtime, device_of(place), [&] { return alone(*pools[place], place); });
     });
   };
   // The pools of one rank need no thread.
-  const bool one_rank = together && call.lanes.size() == 1 && modes_of(call.lanes.front()).size() > 1;
-  return one_rank ? of_lane(call.lanes.front()) : RunTogether(call.lanes, of_lane);
+  const bool one_rank = together && lanes.size() == 1 && modes_of(lanes.front()).size() > 1;
+  return one_rank ? of_lane(lanes.front()) : RunTogether(lanes, of_lane);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "src/backing/backing_table.h"
 #include "src/base/bytes.h"
 #include "src/base/try.h"
 

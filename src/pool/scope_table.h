@@ -12,7 +12,6 @@
 #include <memory>
 #include <optional>
 
-#include "commpool/commpool.h"
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
 #include "src/base/mutex.h"

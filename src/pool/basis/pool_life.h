@@ -36,7 +36,22 @@ class PoolLife {
   bool asleep() const { return state() == State::kAsleep; }
 
   // kFailedPrecondition where the pool sleeps or no longer serves.
-  Status CheckOpen() const;
+  Status CheckOpen() const {
+    switch (state()) {
+      case State::kOpen:
+        return Status();
+      case State::kAsleep:
+        return Status(StatusCode::kFailedPrecondition, "is asleep: wake() it first");
+      case State::kClosing:
+      case State::kClosed:
+        return Status(StatusCode::kFailedPrecondition, "is closed");
+      case State::kDestroyed:
+        return Status(StatusCode::kFailedPrecondition, "is closed: it was destroyed");
+      case State::kAbandoned:
+        return Status(StatusCode::kFailedPrecondition, "is closed: the runtime has ended");
+    }
+    return Status();
+  }
 
   // Does nothing in another state: another thread may end the pool meanwhile.
   void BeginSleep() { Replace(State::kOpen, State::kAsleep); }
@@ -49,7 +64,11 @@ class PoolLife {
  private:
   void Replace(State from, State to) { state_.compare_exchange_strong(from, to, std::memory_order_acq_rel); }
   // Moves only forwards: a pool that is destroyed while it closes stays destroyed.
-  void Advance(State to);
+  void Advance(State to) {
+    State now = state();
+    while (now < to && !state_.compare_exchange_weak(now, to, std::memory_order_acq_rel)) {
+    }
+  }
 
   std::atomic<State> state_{State::kOpen};
 };

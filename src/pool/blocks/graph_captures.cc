@@ -135,15 +135,11 @@ ReservedVector<engine::Part> GraphCaptures::TakeGone() {
   ReservedVector<engine::Part> gone;
   if (!any_known()) return gone;
   MutexLock lock(mutex_);
-  for (auto capture = captures_.begin(); capture != captures_.end();) {
-    if (!capture->second.IsGone()) {
-      ++capture;
-      continue;
-    }
-    gone.push_back(capture->first);
-    capture = captures_.erase(capture);
-    known_.store(captures_.size(), std::memory_order_release);
+  for (const auto& [handle, capture] : captures_) {
+    if (capture.IsGone()) gone.push_back(handle);
   }
+  for (const engine::Part part : gone) captures_.erase(part);
+  known_.store(captures_.size(), std::memory_order_release);
   return gone;
 }
 

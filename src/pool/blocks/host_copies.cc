@@ -47,17 +47,11 @@ Status HostCopies::Start(Run run, Direction direction) {
 Status HostCopies::StartPart(const Run& part, Direction direction) {
   Lane& lane = lanes_[turn_++ % kLanes];
   COMMPOOL_TRY(Finish(lane));
-  if (!lane.stream.valid()) {
-    CopyStream made = COMMPOOL_TRY(CopyStream::Make(basis_.driver));
-    lane.stream = std::move(made);
-  }
+  if (!lane.stream.valid()) lane.stream = COMMPOOL_TRY(CopyStream::Make(basis_.driver));
   KeptFile* const file = part.memory->file();
   CUdeviceptr host = part.memory->address() + part.offset;
   if (file != nullptr) {
-    if (!lane.staging.valid()) {
-      PinnedMemory made = COMMPOOL_TRY(PinnedMemory::Make(basis_.driver, kFilePartBytes));
-      lane.staging = std::move(made);
-    }
+    if (!lane.staging.valid()) lane.staging = COMMPOOL_TRY(PinnedMemory::Make(basis_.driver, kFilePartBytes));
     const Pages pages = PagesOf(part);
     host = lane.staging.address() + pages.lead;
     if (direction == Direction::kToDevice) {

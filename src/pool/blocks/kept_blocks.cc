@@ -1,7 +1,6 @@
 #include "src/pool/blocks/kept_blocks.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "src/base/bytes.h"

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "src/base/bytes.h"
-#include "src/base/try.h"
 
 namespace commpool::internal {
 

@@ -1,7 +1,6 @@
 #include "src/pool/blocks/stream_progress.h"
 
 #include <algorithm>
-#include <chrono>
 #include <thread>
 #include <utility>
 

@@ -17,9 +17,8 @@ thread_local const void* asked_holder = nullptr;
 commpool_holder MemoryHolders::Add(const commpool_holder_options& options) {
   auto holder = std::make_shared<Holder>();
   holder->name = options.name == nullptr ? "other" : Printable(options.name);
-  holder->cached_bytes = options.cached_bytes;
-  holder->release = options.release;
-  holder->context = options.context;
+  holder->functions = options;
+  holder->functions.name = nullptr;  // the program's string may be gone by the next call
   const std::lock_guard<std::mutex> lock(mutex_);
   holders_.emplace(next_, std::move(holder));
   return next_++;
@@ -76,7 +75,8 @@ uint64_t MemoryHolders::Release(int device, uint64_t bytes) {
   ForEach([&](const Holder& holder) {
     const uint64_t missing = bytes - released;
     // Counts at most what was asked for.
-    if (holder.release != nullptr) released += std::min(missing, holder.release(device, missing, holder.context));
+    if (holder.functions.release != nullptr)
+      released += std::min(missing, holder.functions.release(device, missing, holder.functions.context));
     return released < bytes;
   });
   return released;
@@ -86,7 +86,8 @@ std::vector<MemoryHolders::Held> MemoryHolders::Describe(int device) {
   std::vector<Held> held;
   ForEach([&](const Holder& holder) {
     held.push_back({holder.name, 0});
-    if (holder.cached_bytes != nullptr) held.back().cached_bytes = holder.cached_bytes(device, holder.context);
+    if (holder.functions.cached_bytes != nullptr)
+      held.back().cached_bytes = holder.functions.cached_bytes(device, holder.functions.context);
     return true;
   });
   return held;

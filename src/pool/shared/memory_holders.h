@@ -39,9 +39,7 @@ class MemoryHolders {
   // One allocator of the process, with the functions that the program gave us.
   struct Holder {
     std::string name;
-    uint64_t (*cached_bytes)(int device, void* context) = nullptr;
-    uint64_t (*release)(int device, uint64_t bytes, void* context) = nullptr;
-    void* context = nullptr;
+    commpool_holder_options functions = {};
     int running = 0;  // how many of its functions run now
     bool removed = false;
   };
