@@ -5,8 +5,6 @@
 #include <thread>
 #include <utility>
 
-#include "src/base/try.h"
-
 namespace commpool::internal {
 
 Pool::Pool(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine, const MakeMode& make_mode)

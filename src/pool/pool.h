@@ -1,6 +1,6 @@
 // Pool: private memory of one backing at one place, with its own blocks, peers, registrations, limits and statistics.
 //
-// A pool consists of its parts, the same in every mode, and its mode (pool_mode.h). This class owns both and decides
+// A pool consists of its parts, the same in every mode, and its mode (PoolMode). This class owns both and decides
 // nothing itself. The C ABI, scopes and tables call it. Any thread may call any method, but the calls that commpool.h
 // marks COLLECTIVE run one at a time for each pool. The lock order is in src/reference.md.
 #ifndef COMMPOOL_SRC_POOL_POOL_H_
@@ -16,10 +16,59 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/pool/pool_mode.h"
+#include "src/base/try.h"
+#include "src/pool/blocks/block_rules.h"
+#include "src/pool/options.h"
 #include "src/pool/segments/segment_store.h"
+#include "src/registration/communicator.h"
 
 namespace commpool::internal {
+
+class SymmetricMode;
+
+// What differs between fixed, expandable and symmetric pools: how they serve a request that free memory cannot serve,
+// and how they grow, shrink, register and close. Pool owns one and calls it without a lock, from any thread.
+// GrowingMode and SymmetricMode are the two kinds.
+class PoolMode : public BlockRules {
+ public:
+  // This object as a symmetric mode, for calls over several pools (group_calls.h); null where the pool is not
+  // symmetric.
+  virtual SymmetricMode* AsSymmetric() { return nullptr; }
+
+  virtual Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) = 0;
+  virtual void ForgetStream(StreamKey stream) = 0;
+
+  // Space.
+  virtual Status Reserve(uint64_t bytes) = 0;
+  virtual Result<uint64_t> Reclaim() = 0;
+  virtual Result<uint64_t> Trim(uint64_t keep_bytes) = 0;
+  // Releases what another pool of the device may take when memory runs out (rule 7). Never collective.
+  virtual uint64_t ReleaseUnused() = 0;
+  // Whether the ranks have made the same calls. OK where there are no other ranks.
+  virtual Status Verify() { return Status(); }
+  virtual Status Close() = 0;
+  virtual Status Sleep(const SleepRequest& request) = 0;
+  virtual Status Wake(const WakeRequest& request) = 0;
+  // Called when the pool has just been destroyed or abandoned.
+  virtual void AfterDestroy() = 0;
+  virtual void BeforeAbandon() {}
+
+  // Captures: whether one may begin, what to do when it has begun, and what to do before it ends.
+  virtual Status CheckCapture() const { return Status(); }
+  virtual void AfterCaptureBegan() {}
+  virtual void BeforeCaptureEnds(engine::Part) {}
+
+  // Registration.
+  virtual Status RegisterWith(ncclComm_t communicator) = 0;
+  virtual Result<uint64_t> RegisterPending() = 0;
+  virtual Status Deregister(ncclComm_t communicator) = 0;
+  // Moves the pool to another home communicator. Only symmetric pools have one.
+  virtual Status Rehome(ncclComm_t communicator) = 0;
+  // The first rank of home that is known to be lost; -1: none.
+  virtual int LostRank() const { return -1; }
+  // Called when the pool has given up the communicator on this rank alone.
+  virtual void AfterAbandon(ncclComm_t) {}
+};
 
 // The parts of a pool whose construction can fail. They are made first, so a pool is never half made.
 struct PoolIngredients {
@@ -118,7 +167,9 @@ class Pool final : public BlockOwner {
   }
   // Ends the registrations with the communicator on this rank alone.
   Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
-    return mode_->AbandonCommunicator(communicator, life);
+    COMMPOOL_TRY(segments_.AbandonCommunicator(communicator, life));
+    mode_->AfterAbandon(communicator);
+    return Status();
   }
   Result<WindowPlace> WindowOf(CUdeviceptr address, ncclComm_t communicator) const {
     return segments_.registrations().Find(communicator, address);

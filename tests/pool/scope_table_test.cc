@@ -340,7 +340,6 @@ class UncalledMode final : public PoolMode {
   Result<uint64_t> RegisterPending() override { return Uncalled(); }
   Status Deregister(ncclComm_t) override { return Uncalled(); }
   Status Rehome(ncclComm_t) override { return Uncalled(); }
-  Status AbandonCommunicator(ncclComm_t, CommunicatorLife) override { return Uncalled(); }
 
  private:
   static Status Uncalled() { return Status(StatusCode::kInternal, "a scope table calls no pool"); }

@@ -208,8 +208,4 @@ Status GrowingMode::Rehome(ncclComm_t) {
                 basis_.title + " is not symmetric and has no home: register_with() another communicator");
 }
 
-Status GrowingMode::AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
-  return segments_.AbandonCommunicator(communicator, life);
-}
-
 }  // namespace commpool::internal

@@ -9,8 +9,7 @@
 #include "src/pool/blocks/stranded_memory.h"
 #include "src/pool/blocks/stream_progress.h"
 #include "src/pool/growing/grower.h"
-#include "src/pool/pool_mode.h"
-#include "src/pool/segments/segment_store.h"
+#include "src/pool/pool.h"
 
 namespace commpool::internal {
 
@@ -41,7 +40,6 @@ class GrowingMode final : public PoolMode {
   Result<uint64_t> RegisterPending() override;
   Status Deregister(ncclComm_t communicator) override;
   Status Rehome(ncclComm_t communicator) override;
-  Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) override;
 
  private:
   using Address = Result<std::optional<CUdeviceptr>>;  // nothing where there is no memory

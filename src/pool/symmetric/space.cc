@@ -102,19 +102,6 @@ Status GrowTogether(GrowingPools pools) {
 
 }  // namespace
 
-Status SymmetricMode::CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const {
-  const std::string& title = basis_.title;
-  if (segment_bytes > agreed.least_memory_left) {
-    return Status(StatusCode::kOutOfMemory, title + ": reserve of " + FormatBytes(segment_bytes) + ": rank " +
-                                                std::to_string(agreed.rank_with_least_memory) + " has only " +
-                                                FormatBytes(agreed.least_memory_left) + " left");
-  }
-  if (segments_.FitsOwnLimit(segment_bytes)) return Status();
-  return Status(StatusCode::kOutOfMemory, title + ": reserve of " + FormatBytes(segment_bytes) +
-                                              " would exceed its limit of " +
-                                              FormatBytes(basis_.configuration.limit_bytes));
-}
-
 ReservedDeque<MutexLock> SymmetricMode::LockAll(SymmetricModes pools) {
   std::sort(pools.begin(), pools.end(), [](const SymmetricMode* one, const SymmetricMode* other) {
     return std::less<>()(&one->segments_.collective(), &other->segments_.collective());
@@ -133,14 +120,6 @@ std::vector<PoolProposal> SymmetricMode::ProposalsOf(const SymmetricModes& pools
   });
 }
 
-Proposal SymmetricMode::ProposeToReserve(uint64_t bytes) {
-  Status readiness = basis_.CheckOpen();
-  if (readiness.ok() && bytes == 0) {
-    readiness = Status(StatusCode::kInvalidArgument, basis_.title + ": reserve of 0 bytes");
-  }
-  return {.call = CollectiveCall::kReserve, .bytes = bytes, .readiness = readiness, .judge = JudgeHeld()};
-}
-
 Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agreed) const {
   {
     MutexLock lock(blocks_.mutex());
@@ -153,16 +132,27 @@ Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agree
     return Status(StatusCode::kInvalidArgument,
                   basis_.title + ": reserve of " + std::to_string(bytes) + " bytes overflows");
   }
-  const Status room = CheckRoom(*segment_bytes, agreed);
-  return room.ok() ? *segment_bytes : Result<uint64_t>(room);
+  const std::string refused = basis_.title + ": reserve of " + FormatBytes(*segment_bytes);
+  if (*segment_bytes > agreed.least_memory_left) {
+    return Status(StatusCode::kOutOfMemory, refused + ": rank " + std::to_string(agreed.rank_with_least_memory) +
+                                                " has only " + FormatBytes(agreed.least_memory_left) + " left");
+  }
+  if (segments_.FitsOwnLimit(*segment_bytes)) return *segment_bytes;
+  return Status(StatusCode::kOutOfMemory,
+                refused + " would exceed its limit of " + FormatBytes(basis_.configuration.limit_bytes));
 }
 
 Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t bytes) {
   const ReservedDeque<MutexLock> locks = LockAll(pools);
-  const std::vector<Agreed> agreed = COMMPOOL_TRY(Collective::Begin(ProposalsOf(pools, [&](SymmetricMode& pool) {
-    pool.segments_.collective().AssertHeld();
-    return pool.ProposeToReserve(bytes);
-  })));
+  const std::vector<Agreed> agreed =
+      COMMPOOL_TRY(Collective::Begin(ProposalsOf(pools, [&](SymmetricMode& pool) -> Proposal {
+        pool.segments_.collective().AssertHeld();
+        Status readiness = pool.basis_.CheckOpen();
+        if (readiness.ok() && bytes == 0) {
+          readiness = Status(StatusCode::kInvalidArgument, pool.basis_.title + ": reserve of 0 bytes");
+        }
+        return {.call = CollectiveCall::kReserve, .bytes = bytes, .readiness = readiness, .judge = pool.JudgeHeld()};
+      })));
   ReservedVector<GrowingPool> growing;
   for (size_t place = 0; place < pools.size(); ++place) {
     SymmetricMode& pool = *pools[place];

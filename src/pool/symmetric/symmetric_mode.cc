@@ -190,12 +190,10 @@ Status SymmetricMode::Wake(const WakeRequest& request) {
   return Sleeping(basis_, blocks_, segments_, together).WakeUp(request);
 }
 
-Status SymmetricMode::AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
-  Status status = segments_.AbandonCommunicator(communicator, life);
-  if (communicator != home_handle_.load(std::memory_order_acquire) || !status.ok()) return status;
+void SymmetricMode::AfterAbandon(ncclComm_t communicator) {
+  if (communicator != home_handle_.load(std::memory_order_acquire)) return;
   home_handle_.store(nullptr, std::memory_order_release);
   collective_.StopPublishing();
-  return Status();
 }
 
 }  // namespace commpool::internal

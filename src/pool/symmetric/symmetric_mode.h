@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "src/engine/symmetric_engine.h"
-#include "src/pool/pool_mode.h"
-#include "src/pool/segments/segment_store.h"
+#include "src/pool/pool.h"
 #include "src/pool/symmetric/collective.h"
 #include "src/pool/symmetric/graph_blocks.h"
 #include "src/pool/symmetric/loss_watch.h"
@@ -73,7 +72,7 @@ class SymmetricMode final : public PoolMode {
   Status Deregister(ncclComm_t communicator) override;
   Status Rehome(ncclComm_t communicator) override;
   int LostRank() const override { return losses_.first(); }
-  Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) override;
+  void AfterAbandon(ncclComm_t communicator) override;
 
  private:
   // Whether every communicator was abandoned, so that no call reaches another rank.
@@ -117,10 +116,8 @@ class SymmetricMode final : public PoolMode {
   static ReservedDeque<MutexLock> LockAll(SymmetricModes pools);
   static std::vector<PoolProposal> ProposalsOf(const SymmetricModes& pools,
                                                FunctionRef<Proposal(SymmetricMode& pool)> of_pool);
-  Proposal ProposeToReserve(uint64_t bytes) COMMPOOL_REQUIRES(segments_.collective());
   // The bytes of the segment that a reserve needs, the same on every rank; 0 where free memory is enough.
   Result<uint64_t> MissingBytes(uint64_t bytes, const Agreed& agreed) const;
-  Status CheckRoom(uint64_t segment_bytes, const Agreed& agreed) const;
   // What happens to frees that not every rank has made, or that wait for the device. kApply at the pool's end, when no
   // rank has a live block.
   enum class UnmatchedFrees { kKeep, kApply };
