@@ -95,12 +95,7 @@ Status FenceTable::MakeWaitForStream(StreamKey waiter, StreamKey stream) {
 Result<bool> FenceTable::Passed(FenceId fence) {
   const SharedEvent event = RecordOf(fence).event;
   const RelaxedCapture relaxed(driver_);
-  return event == nullptr ? Result<bool>(true) : Ask(*event);
-}
-
-// Asks in relaxed mode: the question belongs to no capture, and it would break a global capture on another thread.
-Result<bool> FenceTable::Ask(const Event& event) {
-  return IsDone(driver_.cuda.cuEventQuery(event.get()), "cuEventQuery");
+  return event == nullptr ? Result<bool>(true) : IsDone(driver_.cuda.cuEventQuery(event->get()), "cuEventQuery");
 }
 
 Result<bool> FenceTable::IsIdle(StreamKey stream) {
@@ -122,7 +117,7 @@ ReservedVector<FenceId> FenceTable::PassedOf(const ReservedVector<FenceId>& fenc
     const Recorded recorded = RecordOf(fence);
     if (recorded.event != nullptr) {
       if (std::find(at_work.begin(), at_work.end(), recorded.stream) != at_work.end()) continue;
-      const Result<bool> passed = Ask(*recorded.event);
+      const Result<bool> passed = IsDone(driver_.cuda.cuEventQuery(recorded.event->get()), "cuEventQuery");
       if (!passed.ok()) return over;
       if (!*passed) {
         at_work.push_back(recorded.stream);

@@ -76,8 +76,8 @@ class FenceTable {
   Result<SharedEvent> MakeEvent() const;
   Result<SharedEvent> TakeSpareEvent();
   Recorded RecordOf(FenceId fence) const;  // without an event once retired
-  Result<bool> Ask(const Event& event);
-  // Turns the driver's answer to a query into a Result.
+  // Turns the driver's answer to a query into a Result. Queries run in relaxed mode: they belong to no capture, and
+  // would break a global capture on another thread.
   Result<bool> IsDone(CUresult answer, const char* call);
 
   const Driver& driver_;

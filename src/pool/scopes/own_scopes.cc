@@ -18,6 +18,15 @@ struct EndedScope {
 };
 thread_local constinit std::array<EndedScope, 32> ended_scopes = {};
 
+// The owner's lock, after a wait for a thread that looks.
+struct Hold {
+  explicit Hold(OwnerLock& owned) : lock(owned) {
+    while (!lock.TryLockAsOwner()) std::this_thread::yield();
+  }
+  ~Hold() { lock.UnlockAsOwner(); }
+  OwnerLock& lock;
+};
+
 }  // namespace
 
 OwnScopes* OwnScopes::Join(const std::shared_ptr<ScopeBoard>& board) {
@@ -60,16 +69,8 @@ bool OwnScopes::TakeEnded(const ScopeBoard* board, ScopeHandle scope) {
   return false;
 }
 
-void OwnScopes::LockSlowly() {
-  while (!lock_.TryLockAsOwner()) std::this_thread::yield();
-}
-
 ScopeHandle OwnScopes::PushSlowly(ScopeBoard& board, const ScopePlan& plan) {
-  LockSlowly();
-  struct Unlock {
-    ~Unlock() { lock.UnlockAsOwner(); }
-    OwnerLock& lock;
-  } unlock{lock_};
+  const Hold hold(lock_);
   if (depth_ == slots_.size()) EraseWhileLocked(nullptr, 0);
   if (depth_ == slots_.size()) slots_.resize(2 * depth_);
   if (board_ != &board || next_handle_ == end_of_handles_) {
@@ -81,9 +82,8 @@ ScopeHandle OwnScopes::PushSlowly(ScopeBoard& board, const ScopePlan& plan) {
 }
 
 void OwnScopes::Erase(const ScopeBoard* board, ScopeHandle scope) {
-  LockSlowly();
+  const Hold hold(lock_);
   EraseWhileLocked(board, scope);
-  lock_.UnlockAsOwner();
 }
 
 void OwnScopes::EraseWhileLocked(const ScopeBoard* board, ScopeHandle scope) {

@@ -149,7 +149,6 @@ class OwnScopes {
     return handle;
   }
   bool MarkEnded(const ScopeBoard* board, ScopeHandle scope);
-  void LockSlowly();
   void EraseWhileLocked(const ScopeBoard* board, ScopeHandle scope);
 
   OwnerLock lock_;

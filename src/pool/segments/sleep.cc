@@ -147,15 +147,13 @@ Status Sleeping::WakeUp(const WakeRequest& request) {
     COMMPOOL_TRY(Register());
     return DependOnPlaces(request.graphs) ? CheckReturned() : Status();
   };
-  COMMPOOL_TRY(
-      run_({.name = "registering", .act = register_and_prove, .undo = [&](const Status&) { UndoRegistration(); }}));
+  COMMPOOL_TRY(run_({.name = "registering", .act = register_and_prove, .undo = [&](const Status&) {
+                       const Status undone =
+                           run_({.name = "undoing the registration", .act = [&] { return Deregister(); }});
+                       if (undone.ok()) ReleaseAgain();  // else the memory stays mapped, and the pool sleeps
+                     }}));
   ServeAgain();
   return Status();
-}
-
-void Sleeping::UndoRegistration() {
-  const Status undone = run_({.name = "undoing the registration", .act = [&] { return Deregister(); }});
-  if (undone.ok()) ReleaseAgain();  // else the memory stays mapped, and the pool sleeps
 }
 
 void Sleeping::ReleaseAgain() {

@@ -51,7 +51,6 @@ class Sleeping {
   // kFailedPrecondition where a window is not where it was.
   Status CheckReturned() const;
   Status Deregister();
-  void UndoRegistration();
   void ReleaseAgain();
   // Everything kept is in place again, or never left it.
   void ServeAgain();

@@ -42,29 +42,27 @@ void LossWatch::Stop() {
   if (listener != 0) ranks->RemoveListener(listener);  // waits for a listener that runs
 }
 
-LossWatch::InFlight LossWatch::Look() const {
+bool LossWatch::MayHang() const {
   const NcclLibrary& nccl = basis_.driver.nccl;
   // From 2.29.7 on an abort ends such a collective.
-  if (registrations_.registrations() == 0 || nccl.ends_windows_in_abort()) return InFlight::kNo;
+  if (registrations_.registrations() == 0 || nccl.ends_windows_in_abort()) return false;
   const uint64_t patience = std::min(kPatienceMilliseconds, basis_.deadline_ms());
   const StatusCode waited = basis_.device->Quiesce(patience).code();
   // A capturing device cannot be asked.
-  const bool unknown = waited == StatusCode::kDeadlineExceeded || waited == StatusCode::kFailedPrecondition;
-  return unknown ? InFlight::kMaybe : InFlight::kNo;
+  return waited == StatusCode::kDeadlineExceeded || waited == StatusCode::kFailedPrecondition;
 }
 
 void LossWatch::Tell(int rank) const {
-  const InFlight in_flight = Look();
+  const bool may_hang = MayHang();
   const std::string way_out =
-      in_flight == InFlight::kMaybe
-          ? "a collective on the pool's windows may wait for it for ever, which no abort ends: end the process"
-          : "launch nothing more with it; abandon every communicator, abort them, then close() or rehome()";
+      may_hang ? "a collective on the pool's windows may wait for it for ever, which no abort ends: end the process"
+               : "launch nothing more with it; abandon every communicator, abort them, then close() or rehome()";
   const PoolConfiguration& configuration = basis_.configuration;
   Log(configuration.on_lost_rank == nullptr ? LogLevel::kWarning : LogLevel::kInfo,
       basis_.title + ": rank " + std::to_string(rank) + " of its home is lost: " + way_out);
   if (configuration.on_lost_rank == nullptr) return;
   const Status told = CallUserFunction(kOnLostRank, "on_lost_rank", [&] {
-    configuration.on_lost_rank(rank, in_flight == InFlight::kMaybe ? 1 : 0, configuration.lost_rank_context);
+    configuration.on_lost_rank(rank, may_hang ? 1 : 0, configuration.lost_rank_context);
   });
   if (!told.ok()) Log(LogLevel::kError, basis_.title + ": " + told.message());
 }

@@ -35,8 +35,7 @@ class LossWatch {
 
  private:
   // Whether a collective on the pool's windows may be running. It would wait for the lost rank until the process ends.
-  enum class InFlight { kNo, kMaybe };
-  InFlight Look() const;
+  bool MayHang() const;
   void Tell(int rank) const;
 
   const PoolBasis& basis_;
