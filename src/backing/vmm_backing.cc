@@ -56,12 +56,6 @@ class VmmBacking : public Backing {
     }
   }
 
-  // Makes and releases the smallest piece: the driver reports a granularity even for nodes that do not exist.
-  Status Probe() {
-    ContextGuard guard(driver(), context()->get());
-    return MakePage(granularity()).status();
-  }
-
  private:
   // A segment is a territory of one page.
   Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest& request) override {
@@ -139,7 +133,9 @@ Result<std::unique_ptr<Backing>> MakeVmmBacking(BackingBasis basis, const Backin
   if (!granularity.ok()) return on_host ? NoSuchNode(placement, granularity.status()) : granularity.status();
   auto backing = std::make_unique<VmmBacking>(basis, *granularity);
   if (on_host) {
-    Status probed = backing->Probe();
+    // Makes and releases the smallest piece: the driver reports a granularity even for nodes that do not exist.
+    ContextGuard guard(basis.driver, basis.context->get());
+    const Status probed = backing->MakePage(*granularity).status();
     if (!probed.ok() && probed.code() != StatusCode::kOutOfMemory) return NoSuchNode(placement, probed);
   }
   return std::unique_ptr<Backing>(std::move(backing));
