@@ -4,7 +4,7 @@
 #define COMMPOOL_SRC_POOL_MEMORY_SEARCH_H_
 
 #include "src/pool/pool.h"
-#include "src/pool/shared/announced_captures.h"
+#include "src/pool/shared/device_state.h"
 #include "src/pool/shared/other_pools.h"
 
 namespace commpool::internal {

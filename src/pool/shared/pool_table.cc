@@ -1,7 +1,5 @@
 #include "src/pool/shared/pool_table.h"
 
-#include <utility>
-
 namespace commpool::internal {
 
 namespace {
@@ -39,7 +37,8 @@ Result<std::shared_ptr<Pool>> PoolTable::Remove(PoolHandle handle, std::string t
   std::erase_if(removed_, [](const std::weak_ptr<Pool>& pool) { return pool.expired(); });
   std::shared_ptr<Pool> pool = std::move(found->second);
   removed_.push_back(pool);
-  titles_[titles_ever_++ % kTitlesKept] = {handle, std::move(title)};
+  if (titles_.size() == kTitlesKept) titles_.pop_front();
+  titles_.emplace_back(handle, std::move(title));
   pools_.erase(found);
   std::atomic<uint64_t>& device = devices_[handle % kDevices];
   if (device.load(std::memory_order_relaxed) >> kDeviceBits == handle) device.store(0, std::memory_order_release);
@@ -48,8 +47,8 @@ Result<std::shared_ptr<Pool>> PoolTable::Remove(PoolHandle handle, std::string t
 
 std::string PoolTable::TitleOfRemoved(PoolHandle handle) const {
   MutexLock lock(mutex_);
-  for (const Title& title : titles_) {
-    if (title.handle == handle && !title.text.empty()) return title.text;
+  for (const auto& [removed, title] : titles_) {
+    if (removed == handle && !title.empty()) return title;
   }
   return "pool " + std::to_string(handle);
 }

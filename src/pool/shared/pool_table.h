@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
@@ -52,19 +53,12 @@ class PoolTable {
   static constexpr uint64_t kMostDevice = (1 << kDeviceBits) - 1;
   static constexpr size_t kTitlesKept = 64;
 
-  // The title of a pool that was removed, for messages about its old handle.
-  struct Title {
-    PoolHandle handle = 0;
-    std::string text;
-  };
-
   mutable Mutex mutex_{LockRank::kPoolTable};
   PoolHandle next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   ReservedMap<PoolHandle, std::shared_ptr<Pool>> pools_ COMMPOOL_GUARDED_BY(mutex_);
   // Handle and device of the newest pool at each place.
   std::array<std::atomic<uint64_t>, kDevices> devices_ = {};
-  std::array<Title, kTitlesKept> titles_ COMMPOOL_GUARDED_BY(mutex_);  // of the pools removed last
-  size_t titles_ever_ COMMPOOL_GUARDED_BY(mutex_) = 0;
+  ReservedDeque<std::pair<PoolHandle, std::string>> titles_ COMMPOOL_GUARDED_BY(mutex_);  // of the pools removed last
   ReservedVector<std::weak_ptr<Pool>> removed_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
