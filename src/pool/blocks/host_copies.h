@@ -1,5 +1,6 @@
-// Copies between a device and what is kept on the host. Several copies run at a time: so the device's copy engines
-// never wait for the next one, and a file is read or written while other parts are copied. One thread at a time.
+// Where copies of blocks are kept on the host, and copies between a device and that place. Several copies run at a
+// time: so the device's copy engines never wait for the next one, and a file is read or written while other parts are
+// copied. One thread at a time.
 #ifndef COMMPOOL_SRC_POOL_BLOCKS_HOST_COPIES_H_
 #define COMMPOOL_SRC_POOL_BLOCKS_HOST_COPIES_H_
 
@@ -7,14 +8,46 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
+#include <variant>
 
 #include "commpool/status.h"
+#include "src/base/host_pages.h"
+#include "src/base/kept_file.h"
 #include "src/base/progress.h"
 #include "src/driver/handles.h"
 #include "src/pool/basis/pool_basis.h"
-#include "src/pool/blocks/kept_memory.h"
+#include "src/pool/options.h"
+#include "src/pool/shared/memory_account.h"
 
 namespace commpool::internal {
+
+// Host memory, or a file, that holds copies of blocks. KeptBlocks owns it, and the pool's growth lock guards it.
+class KeptMemory {
+ public:
+  // Makes memory or a file of so many bytes, which count in the account as long as the object lives. REQUIRES: the
+  // device's context is current.
+  static Result<KeptMemory> Make(const Driver& driver, const KeptCopies& copies, uint64_t bytes,
+                                 MemoryAccount& account);
+
+  // The address for the driver's copies; 0 for a file, whose contents go through pinned memory.
+  CUdeviceptr address() const;
+  KeptFile* file() { return std::get_if<KeptFile>(&place_); }
+  // Call it when all copies are in it. A file that somebody changes after that is refused (KeptFile::Seal).
+  Status Seal() { return file() == nullptr ? Status() : file()->Seal(); }
+  // The first byte, for the program to read. Valid as long as the object lives.
+  Result<const std::byte*> Read();
+  // Call it when the runtime ends: then no driver call releases it.
+  void Abandon();
+
+ private:
+  using Place = std::variant<PinnedMemory, HostPages, KeptFile>;
+
+  KeptMemory(Place place, Room room) : place_(std::move(place)), room_(std::move(room)) {}
+
+  Place place_;
+  Room room_;
+};
 
 // KeptBlocks owns one, and uses it in a sleep and in a wake.
 class HostCopies {

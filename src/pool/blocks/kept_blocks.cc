@@ -110,10 +110,6 @@ Status KeptBlocks::CopyAll() {
   return Status();
 }
 
-Status KeptBlocks::StartRestoring(const engine::SegmentRange& range) {
-  return Start(range, HostCopies::Direction::kToDevice);
-}
-
 Status KeptBlocks::Start(engine::SegmentRange range, HostCopies::Direction direction) {
   const engine::Address end = range.address + range.bytes;
   for (auto copy = From(range.address); copy != copies_.end() && copy->device.address < end;) {

@@ -15,7 +15,6 @@
 #include "src/engine/types.h"
 #include "src/pool/blocks/block_store.h"
 #include "src/pool/blocks/host_copies.h"
-#include "src/pool/blocks/kept_memory.h"
 #include "src/pool/options.h"
 #include "src/pool/shared/memory_account.h"
 
@@ -30,10 +29,10 @@ class KeptBlocks {
   // nothing is kept. REQUIRES: the device is quiet, and no thread's cache holds a block.
   Status Keep(BlockStore& blocks, const KeptCopies& wanted);
 
-  // Starts to copy the kept blocks of a range back to the device; the copies on the host stay. It copies blocks that
+  // Starts the copies of a range's kept blocks. Back to the device the copies on the host stay. It copies blocks that
   // were freed meanwhile too, which does no harm: they are free memory. REQUIRES: the range is mapped, and the device's
   // context is current.
-  Status StartRestoring(const engine::SegmentRange& range);
+  Status Start(engine::SegmentRange range, HostCopies::Direction direction);
   // Waits for all copies that were started. Returns `started` where that is a failure, else the first failure of a
   // copy. Call it before the memory is used or released.
   Status AwaitRestoring(Status started) { return transfer_.Await(std::move(started)); }
@@ -74,7 +73,6 @@ class KeptBlocks {
   // Makes memory for the copies that have none.
   Status MakePlaces(const KeptCopies& wanted, Copies& copies);
   Status CopyAll();
-  Status Start(engine::SegmentRange range, HostCopies::Direction direction);
 
   const PoolBasis& basis_;
   HostCopies transfer_;

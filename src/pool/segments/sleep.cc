@@ -217,7 +217,7 @@ Status SegmentStore::WakeSegment(Segment& segment, Progress& progress) {
   const CUdeviceptr end = segment.address() + segment.bytes();
   for (CUdeviceptr from = segment.address(); from != end;) {
     const CUdeviceptr next = COMMPOOL_TRY(segment.territory()->WakeFrom(from, at_least, *backing_));
-    COMMPOOL_TRY(kept_.StartRestoring({from, next - from}));
+    COMMPOOL_TRY(kept_.Start({from, next - from}, HostCopies::Direction::kToDevice));
     progress.Advance(next - from);
     from = next;
   }
