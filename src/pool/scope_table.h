@@ -1,7 +1,7 @@
 // ScopeTable: the open scopes, which route allocations. The runtime owns it. Any thread.
 //
 // Each thread has a stack of its own scopes (scopes/own_scopes.h). Scopes of streams and of the process are few and
-// published (scopes/shared_scopes.h). Allocations read both without a lock; changes of shared scopes take the lock
+// published (scopes/scope.h). Allocations read both without a lock; changes of shared scopes take the lock
 // `pool table`. Of all scopes that catch an allocation the one begun last wins. A scope knows its pool by handle, so it
 // keeps no pool alive.
 #ifndef COMMPOOL_SRC_POOL_SCOPE_TABLE_H_
@@ -18,7 +18,6 @@
 #include "src/pool/pool.h"
 #include "src/pool/scopes/own_scopes.h"
 #include "src/pool/scopes/scope.h"
-#include "src/pool/scopes/shared_scopes.h"
 
 namespace commpool::internal {
 

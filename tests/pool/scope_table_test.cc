@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/pool/scopes/shared_scopes.h"
+#include "src/pool/scopes/scope.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "src/pool/scopes/own_scopes.h"
-#include "src/pool/scopes/shared_scopes.h"
+#include "src/pool/scopes/scope.h"
 
 namespace commpool::internal::testing {
 namespace {
