@@ -31,6 +31,9 @@ class SymmetricMode;
 // GrowingMode and SymmetricMode are the two kinds.
 class PoolMode : public BlockRules {
  public:
+  PoolMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments)
+      : basis_(basis), captures_(captures), blocks_(blocks), segments_(segments) {}
+
   // This object as a symmetric mode, for calls over several pools (group_calls.h); null where the pool is not
   // symmetric.
   virtual SymmetricMode* AsSymmetric() { return nullptr; }
@@ -68,6 +71,12 @@ class PoolMode : public BlockRules {
   virtual int LostRank() const { return -1; }
   // Called when the pool has given up the communicator on this rank alone.
   virtual void AfterAbandon(ncclComm_t) {}
+
+ protected:
+  PoolBasis& basis_;
+  GraphCaptures& captures_;
+  BlockStore& blocks_;
+  SegmentStore& segments_;
 };
 
 // The parts of a pool whose construction can fail. They are made first, so a pool is never half made.

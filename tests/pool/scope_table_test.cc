@@ -323,6 +323,7 @@ TEST_F(Scopes, OfTwoTablesDoNotMeet) {
 // A scope table asks a pool only its name.
 class UncalledMode final : public PoolMode {
  public:
+  using PoolMode::PoolMode;
   Result<CUdeviceptr> Allocate(uint64_t, StreamKey) override { return Uncalled(); }
   Result<engine::Freed> FreeInEngine(CUdeviceptr) override { return Uncalled(); }
   bool EndsWithItsFree(CUdeviceptr) const override { return true; }
@@ -357,7 +358,7 @@ class SymmetricScopes : public Scopes {
     symmetric_ = Pool::Make(
         {std::move(basis), MakeBacking(driver(), configuration.backing).value(), devices_.AccountOf({}).value()},
         std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{}, engine::FreeOrder::kDeferred),
-        [](auto&...) { return std::make_unique<UncalledMode>(); });
+        [](auto&... parts) { return std::make_unique<UncalledMode>(parts...); });
     symmetric_->SetHandle(kSymmetric);
     return symmetric_;
   }

@@ -13,10 +13,7 @@
 namespace commpool::internal {
 
 GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments)
-    : basis_(basis),
-      captures_(captures),
-      blocks_(blocks),
-      segments_(segments),
+    : PoolMode(basis, captures, blocks, segments),
       progress_(basis, blocks),
       stranded_(basis, blocks, segments.growth()),
       grower_((basis.configuration.mode == Mode::kFixed ? MakeFixedGrower : MakeExpandableGrower)(

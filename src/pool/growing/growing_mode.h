@@ -78,10 +78,6 @@ class GrowingMode final : public PoolMode {
 
   engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }
 
-  PoolBasis& basis_;
-  GraphCaptures& captures_;
-  BlockStore& blocks_;
-  SegmentStore& segments_;
   StreamProgress progress_;
   StrandedMemory stranded_;
   const std::unique_ptr<Grower> grower_;

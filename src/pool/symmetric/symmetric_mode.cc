@@ -44,10 +44,7 @@ Result<uint64_t> PlanReturn(RegistrationSet& registrations, const SleepRequest& 
 
 SymmetricMode::SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,
                              const Communicator& home)
-    : basis_(basis),
-      captures_(captures),
-      blocks_(blocks),
-      segments_(segments),
+    : PoolMode(basis, captures, blocks, segments),
       home_(home),
       home_handle_(home.handle),
       graph_blocks_(basis, captures, blocks),

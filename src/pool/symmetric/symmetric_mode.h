@@ -137,10 +137,6 @@ class SymmetricMode final : public PoolMode {
     return blocks_.engine<engine::SymmetricEngine>();
   }
 
-  PoolBasis& basis_;
-  GraphCaptures& captures_;
-  BlockStore& blocks_;
-  SegmentStore& segments_;
   Communicator home_ COMMPOOL_GUARDED_BY(segments_.collective());
   std::atomic<ncclComm_t> home_handle_;  // home_'s handle while calls can reach its ranks; read without a lock
   std::atomic<uint64_t> home_id_{0};     // all ranks of home have agreed on it
