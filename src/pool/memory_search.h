@@ -5,7 +5,6 @@
 
 #include "src/pool/pool.h"
 #include "src/pool/shared/device_state.h"
-#include "src/pool/shared/other_pools.h"
 
 namespace commpool::internal {
 

@@ -3,17 +3,40 @@
 #ifndef COMMPOOL_SRC_POOL_BASIS_RUNTIME_PARTS_H_
 #define COMMPOOL_SRC_POOL_BASIS_RUNTIME_PARTS_H_
 
+#include <cstdint>
+#include <memory>
+#include <string>
+
 #include "src/pool/caches/thread_caches.h"
 #include "src/pool/shared/address_table.h"
+#include "src/pool/shared/block_owner.h"
 #include "src/pool/shared/memory_holders.h"
 #include "src/pool/shared/memory_observer.h"
-#include "src/pool/shared/other_pools.h"
 #include "src/registration/home_links.h"
 #include "src/registration/placed_windows.h"
 #include "src/registration/unanswered_gathers.h"
 #include "src/registration/window_index.h"
 
 namespace commpool::internal {
+
+// What a pool may ask of the other pools of its runtime: to release what they do not use, and who holds what. Pools
+// know nothing else of each other, not even their table. MemorySearch implements it. Any thread, without a lock.
+class OtherPools {
+ public:
+  virtual ~OtherPools() = default;
+
+  // Makes the device's pools, except the asking one, release what they do not use. Returns the released bytes.
+  virtual uint64_t ReleaseUnused(int device, const BlockOwner* asks) = 0;
+  // Releases memory that destroyed pools still hold because of a capture or a graph: a program has no handle any more
+  // to trim them. Also releases what failed collective calls could not release. Does nothing while a capture is open
+  // anywhere, nor for pools without a capture or graph that has ended. It may wait for their devices, so call it where
+  // a pool is made, trimmed, closed or destroyed.
+  virtual void ReleaseDestroyed() = 0;
+  // One line for each pool of the device: reserved, in use, cached, largest free block. The largest holder comes first;
+  // the smallest of many share one line. Then one line for each other allocator of the process, with what it says it
+  // holds.
+  virtual std::string DescribeHolders(int device) = 0;
+};
 
 // Runtime owns one, and every pool has a reference to it in its PoolBasis. It has no lock: each part has its own.
 struct RuntimeParts {
