@@ -64,10 +64,6 @@ class CudaBacking : public Backing {
   MemoryKind memory() const override { return MemoryKind::kLinear; }
 };
 
-Result<std::unique_ptr<Backing>> MakeCudaBacking(BackingBasis basis, const BackingRequest&) {
-  return std::unique_ptr<Backing>(std::make_unique<CudaBacking>(basis));
-}
-
 }  // namespace
 
 constinit const BackingRow kCudaBacking = {
@@ -77,7 +73,9 @@ constinit const BackingRow kCudaBacking = {
     .maker = Maker::kLibrary,
     .movement = Movement::kNever,
     .can_make = [](const Driver&, const DeviceInfo&, const Placement&) { return Status(); },
-    .make = MakeCudaBacking,
+    .make = [](BackingBasis basis, const BackingRequest&) -> Result<std::unique_ptr<Backing>> {
+      return std::unique_ptr<Backing>(std::make_unique<CudaBacking>(basis));
+    },
     .why_no_revoke =
         "cuCtxEnablePeerAccess opened all cudaMalloc memory of the device to the peer, and closing it would take it "
         "from others too",

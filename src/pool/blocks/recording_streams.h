@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
@@ -21,8 +22,18 @@ class RecordingStreams {
   // streams: ForgetStream takes that lock too, and then waits for the scope's end, so it misses no recording.
   class Scope {
    public:
-    Scope(RecordingStreams& owner, ReservedVector<StreamKey> streams);
-    ~Scope();
+    Scope(RecordingStreams& owner, ReservedVector<StreamKey> streams) : owner_(owner), streams_(std::move(streams)) {
+      MutexLock lock(owner_.mutex_);
+      owner_.streams_.insert(streams_.begin(), streams_.end());
+    }
+    ~Scope() {
+      {
+        MutexLock lock(owner_.mutex_);
+        for (const StreamKey stream : streams_) owner_.streams_.erase(owner_.streams_.find(stream));
+      }
+      owner_.ended_.fetch_add(1, std::memory_order_release);
+      owner_.ended_.notify_all();
+    }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
@@ -32,7 +43,16 @@ class RecordingStreams {
   };
 
   // Waits until no call is about to record on the stream. REQUIRES: no new scope names the stream.
-  void AwaitEnd(StreamKey stream);
+  void AwaitEnd(StreamKey stream) {
+    for (;;) {
+      const uint32_t ended = ended_.load(std::memory_order_acquire);
+      {
+        MutexLock lock(mutex_);
+        if (!streams_.contains(stream)) return;
+      }
+      ended_.wait(ended, std::memory_order_acquire);
+    }
+  }
 
  private:
   Mutex mutex_{LockRank::kLeaf};
