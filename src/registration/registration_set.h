@@ -104,7 +104,7 @@ class RegistrationSet {
 
   // How the windows of a communicator come back.
   struct Return {
-    ncclComm_t communicator = nullptr;
+    Communicator communicator;
     std::vector<SegmentToRegister> segments = {};
     std::vector<std::optional<WindowRecord>> records = {};  // of their windows
     std::vector<WindowStep> steps = {};                     // by the segments' places
