@@ -5,7 +5,7 @@
 #include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/pool/options.h"
-#include "src/registration/communicator_memory.h"
+#include "src/registration/communicator.h"
 
 // NOLINTBEGIN: this file is the other side of the library
 using namespace commpool;

@@ -20,7 +20,6 @@
 #include "src/pool/shared/pool_table.h"
 #include "src/registration/agreement_channel.h"
 #include "src/registration/communicator.h"
-#include "src/registration/communicator_memory.h"
 #include "src/registration/intent.h"
 
 namespace commpool::internal {

@@ -1,14 +1,22 @@
 #include "src/registration/communicator.h"
 
-#include <chrono>
+#include <algorithm>
+#include <string>
 #include <thread>
+#include <utility>
 
+#include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 
 namespace commpool::internal {
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How often a wait for NCCL's call looks whether a rank is lost.
+constexpr std::chrono::milliseconds kLook{10};
 
 Status CheckState(const Driver& driver, ncclComm_t handle, uint64_t deadline_ms) {
   ncclResult_t state = ncclSuccess;
@@ -22,6 +30,28 @@ Status CheckState(const Driver& driver, ncclComm_t handle, uint64_t deadline_ms)
                    {.call = "an earlier operation of the communicator",
                     .likely_cause = "the communicator is unusable: abort it and make a new one"},
                    handle);
+}
+
+Status Carry(const Driver& driver, const Communicator& communicator, const char* name,
+             std::function<ncclResult_t()> call, uint64_t deadline_ms) {
+  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(deadline_ms);
+  std::future<ncclResult_t> result = CallSeparately(driver, std::move(call));
+  const bool returned = HasReturned(result, communicator, deadline);
+  COMMPOOL_TRY(communicator.CheckNoneLost(name));
+  if (!returned) {
+    return Status(StatusCode::kDeadlineExceeded,
+                  std::string(name) + " did not return within " + std::to_string(deadline_ms) +
+                      " ms: it waits for a rank that has not come, or that NCCL refused the call; abort the "
+                      "communicator");
+  }
+  const ncclResult_t answer = result.get();
+  if (answer != ncclInvalidUsage) return AwaitCommunicator(driver, communicator, answer, name, 0, deadline_ms);
+  return CheckNccl(driver, answer,
+                   {.call = name,
+                    .device = communicator.device,
+                    .likely_cause = "the communicator shares resources with one that was split from it, or from which "
+                                    "it was split, or NCCL_DISABLE_MEM_MANAGER is set"},
+                   communicator.handle);
 }
 
 }  // namespace
@@ -60,7 +90,7 @@ Status Communicator::CheckNoneLost(const char* call) const {
 
 Status AwaitCommunicator(const Driver& driver, const Communicator& communicator, ncclResult_t result, const char* call,
                          uint64_t bytes, uint64_t deadline_ms) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
+  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(deadline_ms);
   // On a nonblocking communicator the registration of a window may return success before it has finished (nccl4py
   // documents it, NCCL 2.28.9 does it). So the state of the communicator decides.
   if (result == ncclSuccess && driver.nccl.ncclCommGetAsyncError != nullptr) {
@@ -68,19 +98,69 @@ Status AwaitCommunicator(const Driver& driver, const Communicator& communicator,
     if (driver.nccl.ncclCommGetAsyncError(communicator.handle, &state) == ncclSuccess) result = state;
   }
   while (result == ncclInProgress) {
-    if (std::chrono::steady_clock::now() > deadline) {
+    if (Clock::now() > deadline) {
       return Status(StatusCode::kDeadlineExceeded, std::string(call) + " did not finish within " +
                                                        std::to_string(deadline_ms) +
                                                        " ms: a rank is missing or died in the call; abort the "
                                                        "communicator and abandon it");
     }
-    if (Status none_lost = communicator.CheckNoneLost(call); !none_lost.ok()) return none_lost;
+    COMMPOOL_TRY(communicator.CheckNoneLost(call));
     std::this_thread::sleep_for(std::chrono::microseconds(50));  // NCCL offers only polling for nonblocking calls
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = driver.nccl.ncclCommGetAsyncError(communicator.handle, &state);
     result = asked == ncclSuccess ? state : asked;
   }
   return CheckNccl(driver, result, {.call = call, .device = communicator.device, .bytes = bytes}, communicator.handle);
+}
+
+std::future<ncclResult_t> CallSeparately(const Driver& driver, std::function<ncclResult_t()> call) {
+  HearLastWords(driver);
+  CUcontext context = nullptr;
+  driver.cuda.cuCtxGetCurrent(&context);
+  // The other ranks are on their way into the call.
+  auto task = Insist([&] {
+    return std::make_shared<std::packaged_task<ncclResult_t()>>(
+        [set_current = driver.cuda.cuCtxSetCurrent, context, call] {
+          return set_current(context) == CUDA_SUCCESS ? call() : ncclUnhandledCudaError;
+        });
+  });
+  Insist([&] { std::thread([task] { (*task)(); }).detach(); });
+  return task->get_future();
+}
+
+bool HasReturned(const std::future<ncclResult_t>& call, const Communicator& communicator, Clock::time_point deadline) {
+  while (Clock::now() < deadline && !(communicator.lost != nullptr && communicator.lost->any())) {
+    if (call.wait_until(std::min(deadline, Clock::now() + kLook)) == std::future_status::ready) return true;
+  }
+  return false;
+}
+
+Result<CommunicatorMemory> MemoryOf(const Driver& driver, ncclComm_t communicator) {
+  if (std::string why = driver.nccl.WhyNoSleep(); !why.empty()) return Status(StatusCode::kNotSupported, why);
+  const auto ask = [&](ncclCommMemStat_t figure, uint64_t* value) {
+    return CheckNccl(driver, driver.nccl.ncclCommMemStats(communicator, figure, value), {.call = "ncclCommMemStats"},
+                     communicator);
+  };
+  CommunicatorMemory memory;
+  uint64_t asleep = 0;
+  COMMPOOL_TRY(ask(ncclStatGpuMemTotal, &memory.bytes));
+  COMMPOOL_TRY(ask(ncclStatGpuMemSuspend, &memory.sleeping_bytes));
+  COMMPOOL_TRY(ask(ncclStatGpuMemSuspended, &asleep));
+  memory.asleep = asleep != 0;
+  return memory;
+}
+
+Status GiveMemoryBack(const Driver& driver, const Communicator& communicator, uint64_t deadline_ms) {
+  return Carry(
+      driver, communicator, "ncclCommSuspend",
+      [call = driver.nccl.ncclCommSuspend, handle = communicator.handle] { return call(handle, NCCL_SUSPEND_MEM); },
+      deadline_ms);
+}
+
+Status MakeMemoryAgain(const Driver& driver, const Communicator& communicator, uint64_t deadline_ms) {
+  return Carry(
+      driver, communicator, "ncclCommResume",
+      [call = driver.nccl.ncclCommResume, handle = communicator.handle] { return call(handle); }, deadline_ms);
 }
 
 }  // namespace commpool::internal

@@ -1,10 +1,14 @@
-// What commpool must know of a communicator. It asks NCCL once. Values: any thread.
+// What commpool must know of a communicator, which it asks NCCL once, and calls of NCCL that wait for other ranks, with
+// a deadline. Values and functions: any thread.
 #ifndef COMMPOOL_SRC_REGISTRATION_COMMUNICATOR_H_
 #define COMMPOOL_SRC_REGISTRATION_COMMUNICATOR_H_
 
 #include <nccl.h>
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <future>
 #include <memory>
 
 #include "commpool/status.h"
@@ -35,7 +39,7 @@ enum class CommunicatorLife {
   kEnded,  // aborted, destroyed or revoked
 };
 
-// kFailedPrecondition while the communicator's own memory is away (communicator_memory.h): NCCL does not check that.
+// kFailedPrecondition while the communicator's own memory is away (see MemoryOf): NCCL does not check that.
 Status CheckNotAsleep(const Driver& driver, ncclComm_t handle);
 
 // Asks NCCL about a communicator. kInvalidArgument for null, kNotSupported where there is no NCCL, kCommunicatorError
@@ -49,6 +53,33 @@ Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handl
 // lost meanwhile.
 Status AwaitCommunicator(const Driver& driver, const Communicator& communicator, ncclResult_t result, const char* call,
                          uint64_t bytes, uint64_t deadline_ms);
+
+// A call of NCCL that may block on the host, on a thread of its own: so the deadline holds also where it does not
+// return. Then the thread stays in it until the program aborts the communicator.
+//
+// Begins the call, with the caller's context current. The call may outlive everything of the caller.
+std::future<ncclResult_t> CallSeparately(const Driver& driver, std::function<ncclResult_t()> call);
+
+// Whether it returns before the deadline, and before a rank is lost.
+bool HasReturned(const std::future<ncclResult_t>& call, const Communicator& communicator,
+                 std::chrono::steady_clock::time_point deadline);
+
+// The memory that NCCL takes for a communicator itself. Windows and registered buffers are not in it. Since 2.29.7
+// there are calls that give its buffers back and make them again.
+struct CommunicatorMemory {
+  uint64_t bytes = 0;           // of this rank's device
+  uint64_t sleeping_bytes = 0;  // the part that sleep gives back, or has given back
+  bool asleep = false;
+};
+
+// kNotSupported where NCCL has no such figures; the message names the version.
+Result<CommunicatorMemory> MemoryOf(const Driver& driver, ncclComm_t communicator);
+
+// NCCL's calls, on a thread of their own, bounded by the deadline: NCCL waits for all ranks without one. After a
+// failure the communicator has to be aborted, for NCCL may still wait for a rank. OK says nothing about peers' memory.
+// The communicator's device must be current.
+Status GiveMemoryBack(const Driver& driver, const Communicator& communicator, uint64_t deadline_ms);
+Status MakeMemoryAgain(const Driver& driver, const Communicator& communicator, uint64_t deadline_ms);
 
 }  // namespace commpool::internal
 

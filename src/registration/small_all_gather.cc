@@ -10,7 +10,6 @@
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
-#include "src/registration/separate_call.h"
 
 namespace commpool::internal {
 
@@ -28,12 +27,11 @@ Status Missing(const Communicator& communicator, const GatherPurpose& purpose, u
 // It may block on the host: ranks connect at a communicator's first collective.
 std::future<ncclResult_t> Launch(const Driver& driver, const Communicator& communicator, const GatherScratch& scratch,
                                  CUdeviceptr sent, size_t words) {
-  return CallSeparately(driver, scratch.context(),
-                        [all_gather = driver.nccl.ncclAllGather, handle = communicator.handle, sent,
-                         received = scratch.address(), words, stream = scratch.stream()] {
-                          return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received),
-                                            words, ncclInt32, handle, stream);
-                        });
+  return CallSeparately(driver, [all_gather = driver.nccl.ncclAllGather, handle = communicator.handle, sent,
+                                 received = scratch.address(), words, stream = scratch.stream()] {
+    return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32, handle,
+                      stream);
+  });
 }
 
 Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& communicator,
@@ -50,7 +48,7 @@ Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& co
       return CheckNccl(driver, asked != ncclSuccess ? asked : state,
                        {.call = "ncclAllGather", .device = communicator.device}, communicator.handle);
     }
-    if (Status none_lost = communicator.CheckNoneLost(purpose.call); !none_lost.ok()) return none_lost;
+    COMMPOOL_TRY(communicator.CheckNoneLost(purpose.call));
     if (Clock::now() > deadline) return Missing(communicator, purpose, deadline_ms);
     std::this_thread::sleep_for(
         std::chrono::microseconds(20));  // a stream with NCCL's kernel: a host wait has no bound
