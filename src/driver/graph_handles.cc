@@ -10,8 +10,7 @@ Result<UserObject> UserObject::Create(const Driver& driver, CUhostFn callback, v
   CUuserObject object = nullptr;
   const CUresult result =
       driver.cuda.cuUserObjectCreate(&object, context, callback, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
-  COMMPOOL_TRY(CheckCuda(driver, result, {.call = "cuUserObjectCreate"}));
-  return UserObject(driver, object);
+  return Made(driver, result, object, {.call = "cuUserObjectCreate"});
 }
 
 Status UserObject::MoveTo(CUgraph graph) {

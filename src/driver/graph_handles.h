@@ -12,20 +12,19 @@
 #include "commpool/status.h"
 #include "src/base/function_ref.h"
 #include "src/driver/diagnosis.h"
-#include "src/driver/handle.h"
+#include "src/driver/handles.h"
 #include "src/driver/loader.h"
 
 namespace commpool::internal {
 
-struct UserObjectTraits {
-  using Value = CUuserObject;
-  static constexpr CallSite kRelease{.call = "cuUserObjectRelease"};
-  static CUresult Release(const CudaDriver& cuda, const Value& object) { return cuda.cuUserObjectRelease(object, 1); }
-};
-
 // One reference to a user object (cuUserObjectCreate). A caller or a graph owns it.
-class UserObject : public Handle<UserObjectTraits> {
+class UserObject : public Handle<UserObject, CUuserObject> {
  public:
+  static constexpr CallSite kRelease{.call = "cuUserObjectRelease"};
+  static CUresult ReleaseValue(const CudaDriver& cuda, CUuserObject object) {
+    return cuda.cuUserObjectRelease(object, 1);
+  }
+
   // `callback(context)` runs once, on a thread of the driver, some time after the last reference is gone: the reference
   // of this object, of the graph that it moved to, of what was instantiated from that graph, and of running launches.
   // It may call no CUDA and should not block. It does not run where Create fails.

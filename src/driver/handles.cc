@@ -1,6 +1,6 @@
 #include "src/driver/handles.h"
 
-#include "src/base/try.h"
+#include "src/base/log.h"
 
 namespace commpool::internal {
 
@@ -16,26 +16,29 @@ CallSite SiteAt(const char* call, const CUmemLocation& location, uint64_t bytes)
 
 }  // namespace
 
+void LogFailedRelease(const Driver& driver, CUresult result, const CallSite& site) {
+  if (result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED) return;
+  Status status = CheckCuda(driver, result, site);
+  if (!status.ok()) Log(LogLevel::kWarning, status.message());
+}
+
 Result<PhysicalMemory> PhysicalMemory::Create(const Driver& driver, uint64_t bytes,
                                               const CUmemAllocationProp& properties) {
   CUmemGenericAllocationHandle handle = 0;
   const CUresult result = driver.cuda.cuMemCreate(&handle, bytes, &properties, 0);
-  COMMPOOL_TRY(CheckCuda(driver, result, SiteAt("cuMemCreate", properties.location, bytes)));
-  return PhysicalMemory(driver, {handle, bytes});
+  return Made(driver, result, {handle, bytes}, SiteAt("cuMemCreate", properties.location, bytes));
 }
 
 Result<AddressRange> AddressRange::Reserve(const Driver& driver, uint64_t bytes, uint64_t alignment) {
   CUdeviceptr address = 0;
   const CUresult result = driver.cuda.cuMemAddressReserve(&address, bytes, alignment, 0, 0);
-  COMMPOOL_TRY(CheckCuda(driver, result, {.call = "cuMemAddressReserve", .bytes = bytes}));
-  return AddressRange(driver, {address, bytes});
+  return Made(driver, result, {address, bytes}, {.call = "cuMemAddressReserve", .bytes = bytes});
 }
 
 Result<Mapping> Mapping::Map(const Driver& driver, CUdeviceptr address, const PhysicalMemory& memory) {
   // The offset is 0: cuMemMap takes no other.
   const CUresult result = driver.cuda.cuMemMap(address, memory.bytes(), 0, memory.get(), 0);
-  COMMPOOL_TRY(CheckCuda(driver, result, {.call = "cuMemMap", .bytes = memory.bytes()}));
-  return Mapping(driver, {address, memory.bytes()});
+  return Made(driver, result, {address, memory.bytes()}, {.call = "cuMemMap", .bytes = memory.bytes()});
 }
 
 Status Mapping::SetAccess(CUmemLocation location, CUmemAccess_flags flags) {
@@ -47,23 +50,20 @@ Status Mapping::SetAccess(CUmemLocation location, CUmemAccess_flags flags) {
 Result<Event> Event::Create(const Driver& driver) {
   CUevent event = nullptr;
   const CUresult result = driver.cuda.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-  COMMPOOL_TRY(CheckCuda(driver, result, {.call = "cuEventCreate"}));
-  return Event(driver, event);
+  return Made(driver, result, event, {.call = "cuEventCreate"});
 }
 
 Result<PinnedMemory> PinnedMemory::Make(const Driver& driver, uint64_t bytes) {
   void* address = nullptr;
   const CUresult result = driver.cuda.cuMemAllocHost(&address, bytes);
-  COMMPOOL_TRY(CheckCuda(
-      driver, result, {.call = "cuMemAllocHost", .bytes = bytes, .likely_cause = "the host has not so much to pin"}));
-  return PinnedMemory(driver, {address, bytes});
+  return Made(driver, result, {address, bytes},
+              {.call = "cuMemAllocHost", .bytes = bytes, .likely_cause = "the host has not so much to pin"});
 }
 
 Result<CopyStream> CopyStream::Make(const Driver& driver) {
   CUstream stream = nullptr;
   const CUresult result = driver.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-  COMMPOOL_TRY(CheckCuda(driver, result, {.call = "cuStreamCreate"}));
-  return CopyStream(driver, stream);
+  return Made(driver, result, stream, {.call = "cuStreamCreate"});
 }
 
 Status CopyStream::Copy(CUdeviceptr to, CUdeviceptr from, uint64_t bytes) {
@@ -78,8 +78,7 @@ Status CopyStream::Await() {
 Result<PrimaryContext> PrimaryContext::Retain(const Driver& driver, int device) {
   CUcontext context = nullptr;
   const CUresult result = driver.cuda.cuDevicePrimaryCtxRetain(&context, device);
-  COMMPOOL_TRY(CheckCuda(driver, result, {.call = "cuDevicePrimaryCtxRetain", .device = device}));
-  return PrimaryContext(driver, {context, device});
+  return Made(driver, result, {context, device}, {.call = "cuDevicePrimaryCtxRetain", .device = device});
 }
 
 ContextGuard::ContextGuard(const Driver& driver, CUcontext context) : ContextGuard(driver) {

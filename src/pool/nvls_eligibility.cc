@@ -36,7 +36,7 @@ std::string WhyNotThisMemory(const Driver& driver, CUdeviceptr address) {
   CUmemGenericAllocationHandle handle = 0;
   PhysicalMemory retained;
   if (driver.cuda.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address)) == CUDA_SUCCESS) {
-    retained = PhysicalMemory(driver, {.handle = handle});
+    retained = PhysicalMemory(driver, {.object = handle});
   }
   if (!retained.valid() || driver.cuda.cuMemGetAllocationPropertiesFromHandle(&properties, handle) != CUDA_SUCCESS) {
     return "the memory has no handle that NCCL could bind: it was not made by cuMemCreate";

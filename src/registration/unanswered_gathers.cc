@@ -6,11 +6,10 @@
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/graph_handles.h"
-#include "src/driver/handles.h"
 
 namespace commpool::internal {
 
-CUresult GatherScratchTraits::Release(const CudaDriver& cuda, const Value& scratch) {
+CUresult GatherScratch::ReleaseValue(const CudaDriver& cuda, const GatherResources& scratch) {
   const CUresult destroyed = scratch.stream == nullptr ? CUDA_SUCCESS : cuda.cuStreamDestroy(scratch.stream);
   const CUresult freed = cuda.cuMemFree(scratch.memory);
   return destroyed == CUDA_SUCCESS ? freed : destroyed;

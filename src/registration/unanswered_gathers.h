@@ -18,25 +18,24 @@
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
-#include "src/driver/handle.h"
+#include "src/driver/handles.h"
 #include "src/driver/loader.h"
 
 namespace commpool::internal {
 
-struct GatherScratchTraits {
-  struct Value {
-    CUcontext context = nullptr;
-    CUdeviceptr memory = 0;
-    CUstream stream = nullptr;
-    uint64_t bytes = 0;
-  };
-  static constexpr CallSite kRelease{.call = "cuStreamDestroy or cuMemFree", .purpose = "address exchange"};
-  static CUresult Release(const CudaDriver& cuda, const Value& scratch);
+struct GatherResources {
+  CUcontext context = nullptr;
+  CUdeviceptr memory = 0;
+  CUstream stream = nullptr;
+  uint64_t bytes = 0;
 };
 
 // Device memory and a stream for one gather, of the context that was current.
-class GatherScratch : public Handle<GatherScratchTraits> {
+class GatherScratch : public Handle<GatherScratch, GatherResources> {
  public:
+  static constexpr CallSite kRelease{.call = "cuStreamDestroy or cuMemFree", .purpose = "address exchange"};
+  static CUresult ReleaseValue(const CudaDriver& cuda, const GatherResources& scratch);
+
   static Result<GatherScratch> Make(const Driver& driver, uint64_t bytes);
 
   using Handle::driver;

@@ -7,19 +7,18 @@
 #include <cstdint>
 
 #include "commpool/status.h"
-#include "src/driver/handle.h"
+#include "src/driver/handles.h"
 #include "src/driver/loader.h"
 
 namespace commpool::cli {
 
-struct AsyncPoolTraits {
-  using Value = CUmemoryPool;
-  static constexpr internal::CallSite kRelease{.call = "cuMemPoolDestroy"};
-  static CUresult Release(const internal::CudaDriver& cuda, const Value& pool) { return cuda.cuMemPoolDestroy(pool); }
-};
-
-class AsyncPool : public internal::Handle<AsyncPoolTraits> {
+class AsyncPool : public internal::Handle<AsyncPool, CUmemoryPool> {
  public:
+  static constexpr internal::CallSite kRelease{.call = "cuMemPoolDestroy"};
+  static CUresult ReleaseValue(const internal::CudaDriver& cuda, CUmemoryPool pool) {
+    return cuda.cuMemPoolDestroy(pool);
+  }
+
   // On device 0. kNotSupported where the device has no such pools.
   static Result<AsyncPool> Create(const internal::Driver& driver, uint64_t release_threshold_bytes);
 
