@@ -7,7 +7,6 @@
 
 #include "src/base/try.h"
 #include "src/registration/rank_names.h"
-#include "src/registration/small_all_gather.h"
 
 namespace commpool::internal {
 

@@ -10,7 +10,6 @@
 #include "src/base/try.h"
 #include "src/registration/introduction.h"
 #include "src/registration/link_channel.h"
-#include "src/registration/small_all_gather.h"
 
 namespace commpool::internal {
 

@@ -16,7 +16,7 @@
 #include "src/registration/agreement_channel.h"
 #include "src/registration/communicator.h"
 #include "src/registration/home_link.h"
-#include "src/registration/unanswered_gathers.h"
+#include "src/registration/small_all_gather.h"
 
 namespace commpool::internal {
 

@@ -10,6 +10,7 @@
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
+#include "src/driver/graph_handles.h"
 
 namespace commpool::internal {
 
@@ -28,7 +29,7 @@ Status Missing(const Communicator& communicator, const GatherPurpose& purpose, u
 std::future<ncclResult_t> Launch(const Driver& driver, const Communicator& communicator, const GatherScratch& scratch,
                                  CUdeviceptr sent, size_t words) {
   return CallSeparately(driver, [all_gather = driver.nccl.ncclAllGather, handle = communicator.handle, sent,
-                                 received = scratch.address(), words, stream = scratch.stream()] {
+                                 received = scratch.value().memory, words, stream = scratch.value().stream] {
     return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32, handle,
                       stream);
   });
@@ -62,9 +63,10 @@ Status AwaitGather(const Driver& driver, SmallGather& gather, const Communicator
   COMMPOOL_TRY(communicator.CheckNoneLost(purpose.call));
   if (!returned) return Missing(communicator, purpose, deadline_ms);
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-  Status status = AwaitCommunicator(driver, communicator, gather.call.get(), "ncclAllGather", gather.scratch.bytes(),
+  const GatherResources& scratch = gather.scratch.value();
+  Status status = AwaitCommunicator(driver, communicator, gather.call.get(), "ncclAllGather", scratch.bytes,
                                     static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));
-  if (status.ok()) return AwaitStream(driver, gather.scratch.stream(), communicator, purpose, deadline_ms, deadline);
+  if (status.ok()) return AwaitStream(driver, scratch.stream, communicator, purpose, deadline_ms, deadline);
   ncclResult_t state = ncclSuccess;
   driver.nccl.ncclCommGetAsyncError(communicator.handle, &state);
   if (state == ncclInProgress) gather.busy = communicator.handle;
@@ -72,6 +74,69 @@ Status AwaitGather(const Driver& driver, SmallGather& gather, const Communicator
 }
 
 }  // namespace
+
+CUresult GatherScratch::ReleaseValue(const CudaDriver& cuda, const GatherResources& scratch) {
+  const CUresult destroyed = scratch.stream == nullptr ? CUDA_SUCCESS : cuda.cuStreamDestroy(scratch.stream);
+  const CUresult freed = cuda.cuMemFree(scratch.memory);
+  return destroyed == CUDA_SUCCESS ? freed : destroyed;
+}
+
+Result<GatherScratch> GatherScratch::Make(const Driver& driver, uint64_t bytes) {
+  CUcontext context = nullptr;
+  driver.cuda.cuCtxGetCurrent(&context);
+  CUdeviceptr memory = 0;
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuMemAlloc(&memory, bytes),
+                         {.call = "cuMemAlloc", .bytes = bytes, .purpose = "address exchange"}));
+  GatherScratch without_stream(driver, {context, memory, nullptr, bytes});
+  CUstream stream = nullptr;
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+                         {.call = "cuStreamCreate", .purpose = "address exchange"}));
+  without_stream.Abandon();
+  return GatherScratch(driver, {context, memory, stream, bytes});
+}
+
+bool GatherScratch::IsIdle() {
+  const RelaxedCapture relaxed(driver());  // the query breaks no capture of another thread
+  const CUresult result = driver().cuda.cuStreamQuery(value().stream);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) Abandon();
+  return result != CUDA_ERROR_NOT_READY;
+}
+
+UnansweredGathers::~UnansweredGathers() {
+  for (SmallGather& gather : gathers_) gather.scratch.Abandon();
+}
+
+void UnansweredGathers::Keep(SmallGather gather) {
+  MutexLock lock(mutex_);
+  gathers_.push_back(std::move(gather));
+}
+
+void UnansweredGathers::NoteIdle(ncclComm_t communicator) {
+  MutexLock lock(mutex_);
+  for (SmallGather& gather : gathers_) {
+    if (gather.busy == communicator) gather.busy = nullptr;
+  }
+}
+
+bool UnansweredGathers::IsOver(SmallGather& gather) {
+  const bool returned =
+      !gather.call.valid() || gather.call.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  return returned && gather.busy == nullptr && gather.scratch.IsIdle();
+}
+
+void UnansweredGathers::Release() {
+  Gathers kept;
+  {
+    MutexLock lock(mutex_);
+    kept.swap(gathers_);
+  }
+  for (auto gather = kept.begin(); gather != kept.end();) {
+    const ContextGuard current(gather->scratch.driver(), gather->scratch.value().context);
+    gather = IsOver(*gather) ? kept.erase(gather) : std::next(gather);
+  }
+  MutexLock lock(mutex_);
+  gathers_.splice(gathers_.end(), kept);
+}
 
 Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communicator& communicator,
                                             const std::string& mine, const GatherPurpose& purpose, uint64_t deadline_ms,
@@ -81,15 +146,14 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
   const Moment deadline = Clock::now() + std::chrono::milliseconds(deadline_ms);
   const uint64_t all_bytes = mine.size() * static_cast<uint64_t>(communicator.ranks);
   GatherScratch scratch = COMMPOOL_TRY(GatherScratch::Make(driver, mine.size() + all_bytes));
-  const CUdeviceptr received = scratch.address();
+  const CUdeviceptr received = scratch.value().memory;
   const CUdeviceptr sent = received + all_bytes;
-  Status status = CheckCuda(driver, driver.cuda.cuMemcpyHtoDAsync(sent, mine.data(), mine.size(), scratch.stream()),
-                            {.call = "cuMemcpyHtoDAsync", .device = communicator.device, .bytes = mine.size()});
-  if (!status.ok()) return status;
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuMemcpyHtoDAsync(sent, mine.data(), mine.size(), scratch.value().stream),
+                         {.call = "cuMemcpyHtoDAsync", .device = communicator.device, .bytes = mine.size()}));
 
   SmallGather gather{.scratch = std::move(scratch)};
   gather.call = Launch(driver, communicator, gather.scratch, sent, mine.size() / sizeof(int32_t));
-  status = AwaitGather(driver, gather, communicator, purpose, deadline_ms, deadline);
+  Status status = AwaitGather(driver, gather, communicator, purpose, deadline_ms, deadline);
   if (!status.ok()) {
     unanswered.Keep(std::move(gather));
     return status;

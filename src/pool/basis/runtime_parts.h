@@ -14,7 +14,7 @@
 #include "src/pool/shared/memory_observer.h"
 #include "src/registration/home_links.h"
 #include "src/registration/placed_windows.h"
-#include "src/registration/unanswered_gathers.h"
+#include "src/registration/small_all_gather.h"
 #include "src/registration/window_index.h"
 
 namespace commpool::internal {
