@@ -4,14 +4,18 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <vector>
 
 #include "src/base/environment.h"
+#include "src/base/keyed_hash.h"
 
 namespace commpool::internal {
 
@@ -53,6 +57,22 @@ Result<std::vector<Interface>> UsableInterfaces() {
   }
   freeifaddrs(all);
   return usable;
+}
+
+// A text that differs at each boot of each host; the host's name where /proc does not tell one.
+std::string Boot() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  if (!boot.empty()) return boot;
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+std::string NetworkNamespace() {
+  struct stat file = {};
+  if (stat("/proc/self/ns/net", &file) != 0) return "";
+  return std::to_string(file.st_dev) + ":" + std::to_string(file.st_ino);
 }
 
 }  // namespace
@@ -101,6 +121,11 @@ Status CheckInterface(const std::string& chosen) {
   return Status(StatusCode::kInvalidArgument, "COMMPOOL_INTERFACE is \"" + chosen +
                                                   "\": it may be an address or name an interface of this host: " +
                                                   (known.empty() ? "none is up" : known));
+}
+
+uint64_t HostIdentity() {
+  const std::string place = Boot() + " " + NetworkNamespace();
+  return KeyedHash(HashKey{}, place.data(), place.size());
 }
 
 }  // namespace commpool::internal

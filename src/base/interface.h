@@ -1,7 +1,9 @@
-// Chooses the network interface that other hosts should connect to. Any thread.
+// Chooses the network interface that other hosts should connect to, and tells whether two processes are on one host, so
+// that a loopback address means the same place for both. Any thread.
 #ifndef COMMPOOL_SRC_BASE_INTERFACE_H_
 #define COMMPOOL_SRC_BASE_INTERFACE_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -30,6 +32,10 @@ Status CheckInterface(const std::string& chosen);
 
 // COMMPOOL_INTERFACE, else NCCL_SOCKET_IFNAME, else "^docker,virbr,lo".
 std::string InterfacePattern();
+
+// Equal for processes of one boot and one network namespace, different otherwise. The host's name is not enough:
+// containers of one machine may share it, and have loopbacks of their own.
+uint64_t HostIdentity();
 
 }  // namespace commpool::internal
 

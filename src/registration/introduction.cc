@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/base/host_identity.h"
+#include "src/base/interface.h"
 #include "src/base/try.h"
 #include "src/registration/rank_names.h"
 

@@ -1,9 +1,9 @@
-#include "src/base/host_identity.h"
-
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "src/base/interface.h"
 
 namespace commpool::internal {
 namespace {
