@@ -8,8 +8,8 @@
 
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
-#include "src/registration/introduction.h"
 #include "src/registration/link_channel.h"
+#include "src/registration/rank_admission.h"
 
 namespace commpool::internal {
 

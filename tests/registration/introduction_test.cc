@@ -1,6 +1,6 @@
-#include "src/registration/introduction.h"
-
 #include <gtest/gtest.h>
+
+#include "src/registration/rank_admission.h"
 
 namespace commpool::internal {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "src/registration/divergence.h"
 #include "src/registration/intent.h"
-#include "src/registration/introduction.h"
+#include "src/registration/rank_admission.h"
 
 namespace commpool::internal {
 namespace {
