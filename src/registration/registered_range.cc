@@ -1,6 +1,8 @@
 #include "src/registration/registered_range.h"
 
+#include <cstdlib>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "src/base/host_patience.h"
@@ -40,6 +42,14 @@ Status Register(const Driver& driver, const Communicator& communicator, uint64_t
                     (window ? " and made no window: not every GPU of the communicator reaches the others (NVLink or "
                               "PCIe peer access), or NCCL_WIN_ENABLE=0 or NCCL_CUMEM_ENABLE=0"
                             : " and registered nothing: host memory, or NCCL_LOCAL_REGISTER=0"));
+}
+
+// As NCCL reads it: by its number, and by the default where it is empty.
+bool IsZero(const char* variable) {
+  const char* const text = std::getenv(variable);
+  if (text == nullptr) return false;
+  char* end = nullptr;
+  return std::strtoll(text, &end, 0) == 0 && end != text;
 }
 
 }  // namespace
@@ -85,6 +95,18 @@ Status DeregisterRange(const Driver& driver, const Communicator& communicator, c
   const Status finished = AwaitCommunicator(
       driver, local, result, window ? "ncclCommWindowDeregister" : "ncclCommDeregister", range.bytes, deadline_ms);
   return result == ncclSuccess && finished.code() != StatusCode::kDeadlineExceeded ? Status() : finished;
+}
+
+Status CheckNcclRegistersNothingUnseen() {
+  for (const char* const variable : {"NCCL_LOCAL_REGISTER", "NCCL_GRAPH_REGISTER"}) {
+    if (IsZero(variable)) continue;
+    return Status(StatusCode::kFailedPrecondition,
+                  std::string(variable) +
+                      " is not 0, so captured collectives may name memory that NCCL registered by "
+                      "itself: set NCCL_LOCAL_REGISTER=0 and NCCL_GRAPH_REGISTER=0 on all ranks, "
+                      "before NCCL is used");
+  }
+  return Status();
 }
 
 }  // namespace commpool::internal

@@ -9,7 +9,7 @@
 #include "src/base/log.h"
 #include "src/base/try.h"
 #include "src/registration/agreement_channel.h"
-#include "src/registration/nccl_settings.h"
+#include "src/registration/registered_range.h"
 
 namespace commpool::internal {
 
