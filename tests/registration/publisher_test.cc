@@ -1,5 +1,5 @@
 // Publishers of several ranks, as threads of this process: every rank names the one that differs.
-#include "src/registration/publisher.h"
+#include "src/registration/divergence.h"
 
 #include <gtest/gtest.h>
 

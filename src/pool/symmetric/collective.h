@@ -20,7 +20,6 @@
 #include "src/registration/agreement_channel.h"
 #include "src/registration/divergence.h"
 #include "src/registration/home_links.h"
-#include "src/registration/publisher.h"
 
 namespace commpool::internal {
 
