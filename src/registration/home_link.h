@@ -2,7 +2,7 @@
 // each pool has a channel, with a number.
 //
 // A thread that waits in a round reads for everybody: it puts messages for other channels into their mailboxes. So a
-// round needs no change of threads. The link has one thread of its own, the watcher (link_watcher.cc). It reads when
+// round needs no change of threads. The link has one thread of its own, the watcher. It reads when
 // nobody waits, sends heartbeats, notices lost ranks, calls their listeners, and does the channels' work in the
 // background. A rank is lost when its connection ends without a goodbye, or when it is silent past the deadline. Rank 0
 // tells the others. Any thread.
@@ -17,15 +17,18 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/base/host_reserve.h"
 #include "src/base/socket.h"
+#include "src/registration/agreement_channel.h"
 #include "src/registration/frame_stream.h"
 #include "src/registration/lost_ranks.h"
-#include "src/registration/mailbox.h"
 #include "src/registration/rank_admission.h"
 #include "src/registration/readiness_set.h"
 
@@ -38,6 +41,41 @@ constexpr uint64_t kFirstChannel = 1;
 struct LinkTraffic {
   uint64_t messages = 0;  // sent and received
   uint64_t bytes = 0;     // of their contents and headers
+};
+
+// The messages for one channel of a home link. Any reader of the link fills it, the channel empties it. The link's lock
+// guards it.
+struct Mailbox {
+  // Messages of rounds. On rank 0 those of the others, by rank; on the others rank 0's decisions, in place 0. There may
+  // be several decisions: rank 0 tells at once if the next round cannot happen.
+  ReservedVector<ReservedDeque<Frame>> rounds;
+  size_t ranks_heard = 0;
+  Deadline first_came;  // when the round's first message came
+
+  ReservedMap<int, std::string> left;  // ranks that use the channel no more, and why
+  ReservedDeque<BackgroundMessage> background;
+
+  explicit Mailbox(int ranks) : rounds(static_cast<size_t>(ranks)) {}
+
+  void PutRound(int rank, Frame frame) {
+    ReservedDeque<Frame>& heard = rounds[static_cast<size_t>(rank)];
+    if (ranks_heard == 0) first_came = std::chrono::steady_clock::now();
+    if (heard.empty()) ++ranks_heard;
+    heard.push_back(std::move(frame));
+  }
+  // Takes the oldest message of each rank, by rank.
+  ReservedVector<std::optional<Frame>> TakeRound() {
+    ReservedVector<std::optional<Frame>> first(rounds.size());
+    ranks_heard = 0;
+    for (size_t rank = 0; rank < rounds.size(); ++rank) {
+      ReservedDeque<Frame>& heard = rounds[rank];
+      if (heard.empty()) continue;
+      first[rank] = std::move(heard.front());
+      heard.pop_front();
+      if (!heard.empty()) ++ranks_heard;
+    }
+    return first;
+  }
 };
 
 // This rank's end of a link. The channels of its pools own it together (HomeLinks finds it for the next pool).
