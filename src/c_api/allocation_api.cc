@@ -5,7 +5,6 @@
 #include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/open_scopes.h"
-#include "src/c_api/process_runtime.h"
 
 // NOLINTBEGIN: this file is the other side of the library
 using namespace commpool;

@@ -1,8 +1,9 @@
 // The edge of the library, which every function of the C ABI enters through. It turns a Status into a code and the
-// thread's last message, and lets no exception pass.
+// thread's last message, lets no exception pass, and opens the process's one runtime. Any thread.
 #ifndef COMMPOOL_SRC_C_API_BOUNDARY_H_
 #define COMMPOOL_SRC_C_API_BOUNDARY_H_
 
+#include <atomic>
 #include <memory>
 #include <optional>
 
@@ -10,9 +11,38 @@
 #include "commpool/status.h"
 #include "src/base/host_failure.h"
 #include "src/base/host_reserve.h"
-#include "src/c_api/process_runtime.h"
+#include "src/base/try.h"
+#include "src/driver/loader.h"
+#include "src/pool/runtime.h"
 
 namespace commpool::internal {
+
+// Makes the runtime count and time driver calls once it opens. kFailedPrecondition where it is open already.
+Status MeasureDriver();
+bool DriverIsMeasured();
+
+// Parses COMMPOOL_CONF. kInvalidArgument where it is wrong: then only a runtime opens that makes no pools, and tells
+// the other ranks why (RefusingRuntime).
+Result<Settings> SettingsFromEnvironment();
+Result<Runtime*> RefusingRuntime(const Status& why);
+
+// Opens the runtime with the driver that COMMPOOL_DRIVER names, else with `choice`: a job decides once for all ranks.
+// With `auto` in the environment a caller who names a driver decides. A second call with the same outcome is OK;
+// kFailedPrecondition where another driver is open already.
+Status OpenProcessRuntime(DriverChoice choice);
+
+// The process's one mutable global. It is never destroyed, because static destructors of the program may free blocks,
+// in any order, until the process ends.
+extern constinit std::atomic<Runtime*> process_runtime;
+
+// The runtime where it is open, else null.
+inline Runtime* OpenedProcessRuntime() { return process_runtime.load(std::memory_order_acquire); }
+
+// Converts a caller's pointer to the driver's type.
+inline CUdeviceptr AddressOf(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+
+// The runtime, opened with the real driver at its first use.
+Result<Runtime*> ProcessRuntime();
 
 // Keeps the message for commpool_last_error and returns the code.
 commpool_status Report(const Status& status) noexcept;
@@ -50,14 +80,9 @@ template <typename Body>
 commpool_status WithRuntime(Body body, CallKind call = CallKind::kAny) noexcept {
   return Guarded([&]() -> Status {
     Runtime* runtime = OpenedProcessRuntime();
-    if (runtime == nullptr) {
-      const Result<Runtime*> opened = ProcessRuntime();
-      if (!opened.ok()) return opened.status();
-      runtime = *opened;
-    }
-    Status status = runtime->RefuseForkedChild();
-    if (status.ok()) status = RefuseUserFunction(call);
-    if (!status.ok()) return status;
+    if (runtime == nullptr) runtime = COMMPOOL_TRY(ProcessRuntime());
+    COMMPOOL_TRY(runtime->RefuseForkedChild());
+    COMMPOOL_TRY(RefuseUserFunction(call));
     const std::optional<RelaxedCapture> relaxed = runtime->Relax();
     return body(*runtime);
   });
@@ -67,9 +92,8 @@ commpool_status WithRuntime(Body body, CallKind call = CallKind::kAny) noexcept 
 template <typename Body>
 commpool_status WithPool(commpool_pool handle, Body body) noexcept {
   return WithRuntime([&](Runtime& runtime) -> Status {
-    Result<std::shared_ptr<Pool>> pool = runtime.pools().Find(handle);
-    if (!pool.ok()) return pool.status();
-    return body(**pool);
+    const std::shared_ptr<Pool> pool = COMMPOOL_TRY(runtime.pools().Find(handle));
+    return body(*pool);
   });
 }
 

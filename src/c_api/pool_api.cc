@@ -7,7 +7,6 @@
 #include "src/c_api/boundary.h"
 #include "src/c_api/options.h"
 #include "src/c_api/pool_functions.h"
-#include "src/c_api/process_runtime.h"
 #include "src/c_api/structs.h"
 
 // NOLINTBEGIN: this file is the other side of the library

@@ -8,7 +8,6 @@
 #include "src/base/of_this_thread.h"
 #include "src/base/try.h"
 #include "src/c_api/boundary.h"
-#include "src/c_api/process_runtime.h"
 #include "src/c_api/structs.h"
 #include "src/driver/metering.h"
 
