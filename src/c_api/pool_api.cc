@@ -1,12 +1,17 @@
-// The C ABI: pools, their peers, registrations and statistics.
+// The C ABI: pools, their peers, registrations, statistics and plain functions.
+#include <array>
+#include <atomic>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "commpool/commpool.h"
 #include "commpool/kept.h"
+#include "src/base/mutex.h"
 #include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/options.h"
-#include "src/c_api/pool_functions.h"
 #include "src/c_api/structs.h"
 
 // NOLINTBEGIN: this file is the other side of the library
@@ -42,6 +47,75 @@ commpool_status WithPeers(commpool_pool pool, const int* devices, size_t count,
   });
 }
 
+// Functions without a context that allocate from one pool, for frameworks that take a plain function pointer. The
+// library has a fixed table of them, and binds each to a pool at run time.
+constexpr size_t kFunctions = 256;
+
+// Atomic, because a program may call a function of a destroyed pool while another pool takes the slot.
+struct Slot {
+  std::atomic<PoolHandle> pool{0};  // 0: never bound
+  std::atomic<int> device{0};
+};
+
+constinit std::array<Slot, kFunctions> slots;
+
+void* AllocateFor(const Slot& slot, size_t bytes, int device, CUstream_st* stream) {
+  if (bytes == 0) return nullptr;
+  const PoolHandle pool = slot.pool.load(std::memory_order_acquire);
+  const int own = slot.device.load(std::memory_order_relaxed);
+  if (device != own) {
+    Report(Status(StatusCode::kInvalidArgument, "pool " + std::to_string(pool) + " is of device " +
+                                                    std::to_string(own) + ", and its function was called for device " +
+                                                    std::to_string(device)));
+    return nullptr;
+  }
+  void* pointer = nullptr;
+  return commpool_pool_allocate(pool, bytes, stream, &pointer) == COMMPOOL_OK ? pointer : nullptr;
+}
+
+template <size_t kPlace>
+void* Allocate(size_t bytes, int device, CUstream_st* stream) {
+  return AllocateFor(slots[kPlace], bytes, device, stream);
+}
+
+constexpr auto kTable = []<size_t... kPlaces>(std::index_sequence<kPlaces...>) {
+  return std::array<commpool_plain_allocate, kFunctions>{Allocate<kPlaces>...};
+}
+(std::make_index_sequence<kFunctions>());
+
+// Guards binding. Never destroyed, like the runtime.
+Mutex& BindingMutex() {
+  static Mutex* const mutex = new Mutex(LockRank::kRuntime);
+  return *mutex;
+}
+
+// Chooses the slot of the pool: its own, else an unused one, else that of the oldest destroyed pool. Returns kFunctions
+// where there is none.
+size_t Choose(Runtime& runtime, PoolHandle pool) {
+  size_t gone = kFunctions;
+  for (size_t place = 0; place < kFunctions; ++place) {
+    const PoolHandle bound = slots[place].pool.load(std::memory_order_relaxed);
+    if (bound == pool || bound == 0) return place;
+    const bool older = gone == kFunctions || bound < slots[gone].pool.load(std::memory_order_relaxed);
+    if (older && !runtime.pools().Find(bound).ok()) gone = place;
+  }
+  return gone;
+}
+
+// The function of the pool, the same at each call. Where all functions are taken, that of the oldest destroyed pool
+// serves this pool from now on; kOutOfMemory where no pool was destroyed.
+Result<commpool_plain_allocate> FunctionOf(Runtime& runtime, const Pool& pool) {
+  MutexLock lock(BindingMutex());
+  const size_t place = Choose(runtime, pool.handle());
+  if (place == kFunctions) {
+    return Status(StatusCode::kOutOfMemory, "all " + std::to_string(kFunctions) +
+                                                " functions are taken by pools that are alive: destroy some first");
+  }
+  slots[place].device.store(pool.device(), std::memory_order_relaxed);
+  slots[place].pool.store(pool.handle(), std::memory_order_release);
+  return kTable[place];
+}
+
 // The free function of commpool_pool_functions. All pools share it, because a block's address tells its pool.
 void FreeBlock(void* pointer, size_t, int, CUstream_st*) { commpool_free(pointer); }
 
@@ -63,9 +137,9 @@ commpool_status commpool_pool_functions(commpool_pool pool, commpool_plain_alloc
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (allocate == nullptr || release == nullptr) return NullOutput();
     std::shared_ptr<Pool> found = COMMPOOL_TRY(runtime.pools().Find(pool));
-    Status status = Store(FunctionOf(runtime, *found), allocate);
-    if (status.ok()) *release = FreeBlock;
-    return status;
+    *allocate = COMMPOOL_TRY(FunctionOf(runtime, *found));
+    *release = FreeBlock;
+    return Status();
   });
 }
 
@@ -125,11 +199,10 @@ commpool_status commpool_window_of(const void* pointer, ncclComm* communicator, 
 commpool_status commpool_pool_statistics(commpool_pool pool, commpool_statistics* statistics) {
   return WithPool(pool, [&](Pool& found) -> Status {
     if (statistics == nullptr) return NullOutput();
-    Status status = CheckStructBytes("statistics", statistics->struct_bytes, sizeof(*statistics));
-    if (!status.ok()) return status;
+    COMMPOOL_TRY(CheckStructBytes("statistics", statistics->struct_bytes, sizeof(*statistics)));
     *statistics = found.Statistics();
     statistics->struct_bytes = sizeof(*statistics);
-    return status;
+    return Status();
   });
 }
 
