@@ -24,10 +24,8 @@ Status RefusedByTheProgram(const char* why) {
   std::string sentence(why, strnlen(why, kMostReasonBytes));
   std::replace_if(
       sentence.begin(), sentence.end(), [](char letter) { return letter >= 0 && letter < ' '; }, ' ');
-  return Status(StatusCode::kInvalidArgument, sentence);
+  return Invalid(sentence);
 }
-
-Status Invalid(const std::string& what) { return Status(StatusCode::kInvalidArgument, "pool options: " + what); }
 
 Status CheckBytes(const commpool_pool_options& given) {
   return CheckStructBytes("pool_options", given.struct_bytes, sizeof(given));
@@ -38,7 +36,7 @@ Status ReadWords(const commpool_pool_options& given, PoolConfiguration* read) {
   const int32_t number = NumberOf(given.backing);
   const BackingRow* const backing = FindBacking(number);
   if (backing == nullptr) {
-    return Invalid("backing " + std::to_string(number) + " is none of " +
+    return Invalid("pool options: backing " + std::to_string(number) + " is none of " +
                    NamesOfBackings([](const BackingRow&) { return true; }));
   }
   read->backing.kind = backing->kind;
@@ -55,17 +53,20 @@ Status ReadWords(const commpool_pool_options& given, PoolConfiguration* read) {
 Status CheckValues(const commpool_pool_options& given) {
   uint64_t known = 0;
   for (const SettingRow& row : SettingRows()) known |= row.option;
-  if (given.device < 0) return Invalid("device " + std::to_string(given.device) + " is negative");
-  if (given.numa_node < -1) return Invalid("numa_node " + std::to_string(given.numa_node) + " is below -1");
+  if (given.device < 0) return Invalid("pool options: device " + std::to_string(given.device) + " is negative");
+  if (given.numa_node < -1)
+    return Invalid("pool options: numa_node " + std::to_string(given.numa_node) + " is below -1");
   if ((given.given & ~known) != 0) {
-    return Invalid("given " + std::to_string(given.given) + " has bits that name no option");
+    return Invalid("pool options: given " + std::to_string(given.given) + " has bits that name no option");
   }
-  if (given.peer_count != 0 && given.peers == nullptr) return Invalid("peers is null and peer_count is not 0");
+  if (given.peer_count != 0 && given.peers == nullptr)
+    return Invalid("pool options: peers is null and peer_count is not 0");
   if (given.peer_count > kMostPeers) {
-    return Invalid("peer_count " + std::to_string(given.peer_count) + " is more devices than any machine has");
+    return Invalid("pool options: peer_count " + std::to_string(given.peer_count) +
+                   " is more devices than any machine has");
   }
   if (given.symmetric_across != nullptr || given.all_gather == nullptr) return Status();
-  return Invalid("all_gather is for symmetric pools: set symmetric_across too");
+  return Invalid("pool options: all_gather is for symmetric pools: set symmetric_across too");
 }
 
 // A configuration that only says how to reach the other ranks.
@@ -85,6 +86,54 @@ uint64_t OptionsThatDiffer(const PoolConfiguration& configuration) {
     if (row.show(configuration) != row.show(defaults)) options |= row.option;
   }
   return options;
+}
+
+Status ReadGraphs(int32_t graphs, LiveGraphs* read) {
+  return ReadWord("graphs", graphs, {"REFUSED", "NO_COLLECTIVES", "DISCARDED", "ANNOUNCED"}, read);
+}
+
+// Addresses in blocks, sorted.
+Result<std::vector<uint64_t>> ReadBlocks(const char* what, const void* const* blocks, size_t count,
+                                         FunctionRef<Status(const void*)> is_live) {
+  std::vector<uint64_t> addresses;
+  if (count != 0 && blocks == nullptr) {
+    return Invalid(std::string(what) + " is null and its count is not 0");
+  }
+  for (size_t place = 0; place < count; ++place) {
+    COMMPOOL_TRY(is_live(blocks[place]).under(std::string(what) + " " + std::to_string(place)));
+    addresses.push_back(reinterpret_cast<uint64_t>(blocks[place]));
+  }
+  std::sort(addresses.begin(), addresses.end());
+  return addresses;
+}
+
+Status ReadCopies(const commpool_sleep_options& given, FunctionRef<Status(const void*)> is_live, KeptCopies& copies) {
+  const bool files = copies.in == KeptIn::kFiles;
+  if (files && (given.directory == nullptr || *given.directory == 0)) {
+    return Invalid("kept_in FILES needs a directory");
+  }
+  if (files && given.retain != 0) {
+    return Invalid("copies in files are not retained: those in the host's memory are");
+  }
+  if (given.constant_count != 0 && given.retain == 0) {
+    return Invalid("constants are copied once where copies are retained: set retain");
+  }
+  if (files) copies.directory = given.directory;
+  copies.retain = given.retain != 0;
+  copies.all = given.blocks == nullptr;
+  copies.blocks = COMMPOOL_TRY(ReadBlocks("blocks", given.blocks, given.block_count, is_live));
+  copies.constants = COMMPOOL_TRY(ReadBlocks("constants", given.constants, given.constant_count, is_live));
+  return Status();
+}
+
+Status ReadSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(const void*)> is_live,
+                        SleepRequest& request) {
+  if (given == nullptr) return Invalid("the sleep options are null");
+  COMMPOOL_TRY(CheckStructBytes("sleep_options", given->struct_bytes, sizeof(*given)));
+  request = ParseSleep(NumberOf(given->keep), NumberOf(given->graphs));
+  COMMPOOL_TRY(request.readiness);
+  COMMPOOL_TRY(ReadWord("kept_in", NumberOf(given->kept_in), {"PINNED", "PAGEABLE", "FILES"}, &request.copies.in));
+  return ReadCopies(*given, is_live, request.copies);
 }
 
 }  // namespace
@@ -121,14 +170,6 @@ std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given) {
   return configuration;
 }
 
-namespace {
-
-Status ReadGraphs(int32_t graphs, LiveGraphs* read) {
-  return ReadWord("graphs", graphs, {"REFUSED", "NO_COLLECTIVES", "DISCARDED", "ANNOUNCED"}, read);
-}
-
-}  // namespace
-
 SleepRequest ParseSleep(int32_t keep, int32_t graphs) {
   SleepRequest request;
   request.readiness =
@@ -141,54 +182,6 @@ WakeRequest ParseWake(int32_t graphs) {
   request.readiness = ReadGraphs(graphs, &request.graphs);
   return request;
 }
-
-namespace {
-
-// Addresses in blocks, sorted.
-Result<std::vector<uint64_t>> ReadBlocks(const char* what, const void* const* blocks, size_t count,
-                                         FunctionRef<Status(const void*)> is_live) {
-  std::vector<uint64_t> addresses;
-  if (count != 0 && blocks == nullptr) {
-    return Status(StatusCode::kInvalidArgument, std::string(what) + " is null and its count is not 0");
-  }
-  for (size_t place = 0; place < count; ++place) {
-    COMMPOOL_TRY(is_live(blocks[place]).under(std::string(what) + " " + std::to_string(place)));
-    addresses.push_back(reinterpret_cast<uint64_t>(blocks[place]));
-  }
-  std::sort(addresses.begin(), addresses.end());
-  return addresses;
-}
-
-Status ReadCopies(const commpool_sleep_options& given, FunctionRef<Status(const void*)> is_live, KeptCopies& copies) {
-  const bool files = copies.in == KeptIn::kFiles;
-  if (files && (given.directory == nullptr || *given.directory == 0)) {
-    return Status(StatusCode::kInvalidArgument, "kept_in FILES needs a directory");
-  }
-  if (files && given.retain != 0) {
-    return Status(StatusCode::kInvalidArgument, "copies in files are not retained: those in the host's memory are");
-  }
-  if (given.constant_count != 0 && given.retain == 0) {
-    return Status(StatusCode::kInvalidArgument, "constants are copied once where copies are retained: set retain");
-  }
-  if (files) copies.directory = given.directory;
-  copies.retain = given.retain != 0;
-  copies.all = given.blocks == nullptr;
-  copies.blocks = COMMPOOL_TRY(ReadBlocks("blocks", given.blocks, given.block_count, is_live));
-  copies.constants = COMMPOOL_TRY(ReadBlocks("constants", given.constants, given.constant_count, is_live));
-  return Status();
-}
-
-Status ReadSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(const void*)> is_live,
-                        SleepRequest& request) {
-  if (given == nullptr) return Status(StatusCode::kInvalidArgument, "the sleep options are null");
-  COMMPOOL_TRY(CheckStructBytes("sleep_options", given->struct_bytes, sizeof(*given)));
-  request = ParseSleep(NumberOf(given->keep), NumberOf(given->graphs));
-  COMMPOOL_TRY(request.readiness);
-  COMMPOOL_TRY(ReadWord("kept_in", NumberOf(given->kept_in), {"PINNED", "PAGEABLE", "FILES"}, &request.copies.in));
-  return ReadCopies(*given, is_live, request.copies);
-}
-
-}  // namespace
 
 SleepRequest ParseSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(const void*)> is_live) {
   SleepRequest request;

@@ -25,11 +25,10 @@ commpool_status WithPeers(commpool_pool pool, const int* devices, size_t count,
                           Status (Pool::*call)(const std::vector<int>&)) {
   return WithPool(pool, [&](Pool& found) {
     if (count != 0 && devices == nullptr) {
-      return Status(StatusCode::kInvalidArgument, "devices is null and count is not 0");
+      return Invalid("devices is null and count is not 0");
     }
     if (count > kMostPeers) {
-      return Status(StatusCode::kInvalidArgument,
-                    "count " + std::to_string(count) + " is more devices than any machine has");
+      return Invalid("count " + std::to_string(count) + " is more devices than any machine has");
     }
     return (found.*call)(std::vector<int>(devices, devices + count));
   });
@@ -39,7 +38,7 @@ commpool_status WithPeers(commpool_pool pool, const int* devices, size_t count,
 [[gnu::noinline]] commpool_status FindNoWindow(const void* pointer, ncclWindow_vidmem** window, uint64_t* offset) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (window == nullptr || offset == nullptr) {
-      return Status(StatusCode::kInvalidArgument, "window or offset is null");
+      return Invalid("window or offset is null");
     }
     std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(runtime.addresses().OwnerOf(AddressOf(pointer)));
     return Status(StatusCode::kNotFound,
@@ -64,9 +63,8 @@ void* AllocateFor(const Slot& slot, size_t bytes, int device, CUstream_st* strea
   const PoolHandle pool = slot.pool.load(std::memory_order_acquire);
   const int own = slot.device.load(std::memory_order_relaxed);
   if (device != own) {
-    Report(Status(StatusCode::kInvalidArgument, "pool " + std::to_string(pool) + " is of device " +
-                                                    std::to_string(own) + ", and its function was called for device " +
-                                                    std::to_string(device)));
+    Report(Invalid("pool " + std::to_string(pool) + " is of device " + std::to_string(own) +
+                   ", and its function was called for device " + std::to_string(device)));
     return nullptr;
   }
   void* pointer = nullptr;

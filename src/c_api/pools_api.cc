@@ -25,7 +25,7 @@ using PoolCall = FunctionRef<Status(Pool&, size_t place)>;
 
 commpool_status ForPools(const commpool_pool* pools, size_t count, FunctionRef<Status(Runtime&, PoolHandles)> call) {
   return WithRuntime([&](Runtime& runtime) {
-    if (pools == nullptr) return Status(StatusCode::kInvalidArgument, "pools is null");
+    if (pools == nullptr) return Invalid("pools is null");
     return call(runtime, PoolHandles(pools, count));
   });
 }
@@ -48,7 +48,7 @@ commpool_status CountForPools(size_t count, uint64_t* output, FunctionRef<commpo
 commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* communicators, size_t count,
                                   Status (Pool::*call)(ncclComm_t)) {
   if (communicators == nullptr) {
-    return Report(Status(StatusCode::kInvalidArgument, "communicators is null: there is one a pool, each may be null"));
+    return Report(Invalid("communicators is null: there is one a pool, each may be null"));
   }
   return ForEachPool(
       pools, count, [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); }, communicators);
@@ -62,7 +62,7 @@ Status WakeAs(Pool& pool, const commpool_graphs& graphs) { return pool.Wake(Pars
 
 commpool_status ForTagged(const char* tag, FunctionRef<Status(Pool&)> call) {
   return WithRuntime([&](Runtime& runtime) {
-    if (tag == nullptr || *tag == 0) return Status(StatusCode::kInvalidArgument, "the tag is null or empty");
+    if (tag == nullptr || *tag == 0) return Invalid("the tag is null or empty");
     return OnTagged(runtime, tag, call);
   });
 }
@@ -71,14 +71,14 @@ commpool_status ForTagged(const char* tag, FunctionRef<Status(Pool&)> call) {
 Status CheckLive(const void* pointer) {
   const auto owner = OpenedProcessRuntime()->addresses().OwnerOf(AddressOf(pointer));
   const Status found = owner.ok() ? (*owner)->FindBlock(AddressOf(pointer)).status() : owner.status();
-  return found.ok() ? found : Status(StatusCode::kInvalidArgument, found.message());
+  return found.ok() ? found : Invalid(found.message());
 }
 
 Status SleepKeeping(Pool& pool, const commpool_sleep_options* options) {
   return pool.Sleep(ParseSleepOptions(options, [](const void* pointer) { return CheckLive(pointer); }));
 }
 
-Status NullOptions() { return Status(StatusCode::kInvalidArgument, "options or the output pointer is null"); }
+Status NullOptions() { return Invalid("options or the output pointer is null"); }
 
 // Creates one pool. Where this rank refuses the options, or the output pointer is null, it still tells the other ranks,
 // so that none of them waits.

@@ -10,9 +10,8 @@ Status Check(const std::string& what, size_t given_bytes, size_t own_bytes, cons
   if (given_bytes == own_bytes) return Status();
   const std::string version = std::to_string(COMMPOOL_VERSION_MAJOR) + "." + std::to_string(COMMPOOL_VERSION_MINOR) +
                               "." + std::to_string(COMMPOOL_VERSION_PATCH);
-  return Status(StatusCode::kInvalidArgument, what + " is " + std::to_string(given_bytes) + ", and commpool " +
-                                                  version + " has " + std::to_string(own_bytes) + ": " + remedy +
-                                                  ", or build the program with this version of commpool");
+  return Invalid(what + " is " + std::to_string(given_bytes) + ", and commpool " + version + " has " +
+                 std::to_string(own_bytes) + ": " + remedy + ", or build the program with this version of commpool");
 }
 
 }  // namespace
@@ -32,7 +31,7 @@ Status CheckWord(const std::string& what, int32_t number, std::initializer_list<
   if (number >= 0 && number < static_cast<int32_t>(words.size())) return Status();
   std::string known;
   for (const char* const word : words) known += (known.empty() ? "" : ", ") + std::string(word);
-  return Status(StatusCode::kInvalidArgument, what + " " + std::to_string(number) + " is none of " + known);
+  return Invalid(what + " " + std::to_string(number) + " is none of " + known);
 }
 
 }  // namespace commpool::internal

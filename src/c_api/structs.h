@@ -16,6 +16,8 @@
 
 namespace commpool::internal {
 
+inline Status Invalid(const std::string& why) { return Status(StatusCode::kInvalidArgument, why); }
+
 // Whether a program's commpool_`name` has the size of ours. kInvalidArgument names both sizes, and our version.
 Status CheckStructBytes(const std::string& name, size_t given_bytes, size_t own_bytes);
 
