@@ -1,15 +1,19 @@
-// The C ABI: errors, the runtime, the configuration in force, the cost of driver calls, and the memory of devices
-// beyond one pool.
+// The C ABI: errors, the runtime, the configuration in force, the cost of driver calls, and memory beyond one pool:
+// that of devices, and NCCL's own of a communicator.
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "commpool/commpool.h"
+#include "commpool/communicator.h"
 #include "src/base/of_this_thread.h"
 #include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/structs.h"
 #include "src/driver/metering.h"
+#include "src/pool/options.h"
+#include "src/registration/communicator.h"
 
 // NOLINTBEGIN: this file is the other side of the library
 using namespace commpool;
@@ -17,12 +21,6 @@ using namespace commpool::internal;
 // NOLINTEND
 
 namespace {
-
-Status Open(int32_t driver) {
-  DriverChoice choice = DriverChoice::kCuda;
-  Status status = ReadWord("driver", driver, {"CUDA", "EMULATED", "AUTO"}, &choice);
-  return status.ok() ? OpenProcessRuntime(choice) : status;
-}
 
 struct LastLines {};  // tags the thread's last answer, which owns the texts
 
@@ -39,6 +37,13 @@ Status Write(std::vector<SettingLine> lines, const EntryArray<commpool_setting>&
   return Status();
 }
 
+constexpr uint64_t kDefaultDeadlineMs = 60000;
+
+template <typename Value, typename Output>
+void WriteWhereAsked(Value value, Output* output) {
+  if (output != nullptr) *output = static_cast<Output>(value);
+}
+
 }  // namespace
 
 const char* commpool_last_error(void) { return LastErrorMessage(); }
@@ -46,9 +51,11 @@ const char* commpool_last_error(void) { return LastErrorMessage(); }
 int commpool_version(void) { return COMMPOOL_VERSION; }
 
 commpool_status commpool_initialize(commpool_driver driver) {
-  return Guarded([&] {
-    Status status = RefuseUserFunction();
-    return status.ok() ? Open(NumberOf(driver)) : status;
+  return Guarded([&]() -> Status {
+    COMMPOOL_TRY(RefuseUserFunction());
+    DriverChoice choice = DriverChoice::kCuda;
+    COMMPOOL_TRY(ReadWord("driver", NumberOf(driver), {"CUDA", "EMULATED", "AUTO"}, &choice));
+    return OpenProcessRuntime(choice);
   });
 }
 
@@ -101,14 +108,37 @@ commpool_status commpool_set_device_limit(int device, uint64_t bytes) {
 commpool_status commpool_add_holder(const commpool_holder_options* options, commpool_holder* holder) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (options == nullptr || holder == nullptr) {
-      return Status(StatusCode::kInvalidArgument, "options or the output pointer is null");
+      return Invalid("options or the output pointer is null");
     }
-    Status status = CheckStructBytes("holder_options", options->struct_bytes, sizeof(*options));
-    if (status.ok()) *holder = runtime.holders().Add(*options);
-    return status;
+    COMMPOOL_TRY(CheckStructBytes("holder_options", options->struct_bytes, sizeof(*options)));
+    *holder = runtime.holders().Add(*options);
+    return Status();
   });
 }
 
 commpool_status commpool_remove_holder(commpool_holder holder) {
   return WithRuntime([&](Runtime& runtime) { return runtime.holders().Remove(holder); });
+}
+
+commpool_status commpool_communicator_sleep(ncclComm* communicator, uint64_t deadline_ms) {
+  return WithRuntime([&](Runtime& runtime) {
+    const uint64_t deadline = deadline_ms == 0 ? kDefaultDeadlineMs : std::min(deadline_ms, kLongestDeadlineMs);
+    return runtime.sleeping_communicators().Sleep(communicator, deadline);
+  });
+}
+
+commpool_status commpool_communicator_wake(ncclComm* communicator) {
+  return WithRuntime([&](Runtime& runtime) { return runtime.sleeping_communicators().Wake(communicator); });
+}
+
+commpool_status commpool_communicator_memory(ncclComm* communicator, uint64_t* bytes, uint64_t* sleeping_bytes,
+                                             int* asleep) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    if (communicator == nullptr) return Invalid("the communicator is null");
+    const CommunicatorMemory memory = COMMPOOL_TRY(MemoryOf(runtime.driver(), communicator));
+    WriteWhereAsked(memory.bytes, bytes);
+    WriteWhereAsked(memory.sleeping_bytes, sleeping_bytes);
+    WriteWhereAsked(memory.asleep, asleep);
+    return Status();
+  });
 }
