@@ -1,12 +1,26 @@
-// A file descriptor that closes itself.
+// A file descriptor that closes itself, and what it means that a call on descriptors failed.
 #ifndef COMMPOOL_SRC_BASE_FILE_DESCRIPTOR_H_
 #define COMMPOOL_SRC_BASE_FILE_DESCRIPTOR_H_
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
 
+#include "commpool/status.h"
+
 namespace commpool::internal {
+
+// kRemoteFailure where a connection ended; kOutOfMemory where memory, descriptors, the disk or a limit is exhausted.
+inline StatusCode CodeOfError(int error, StatusCode other = StatusCode::kInternal) {
+  for (const int ended : {EPIPE, ECONNRESET, ENOTCONN, ECONNABORTED}) {
+    if (error == ended) return StatusCode::kRemoteFailure;
+  }
+  for (const int exhausted : {ENOSPC, EDQUOT, EFBIG, EMFILE, ENFILE, ENOBUFS, ENOMEM}) {
+    if (error == exhausted) return StatusCode::kOutOfMemory;
+  }
+  return other;
+}
 
 class FileDescriptor {
  public:

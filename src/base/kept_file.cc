@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -27,13 +26,6 @@ namespace {
 constexpr timespec kSealed = {.tv_sec = 1, .tv_nsec = 0};
 
 std::string Reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): glibc's is
-
-// kOutOfMemory for the errors of a full disk or of a limit; `other` for all others.
-StatusCode CodeOf(int error, StatusCode other = StatusCode::kInternal) {
-  const auto exhausted = {ENOSPC, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM};
-  const bool full = std::find(exhausted.begin(), exhausted.end(), error) != exhausted.end();
-  return full ? StatusCode::kOutOfMemory : other;
-}
 
 // The files of this process, so that its exit removes them: nobody destroys the process's runtime and its pools. An
 // exception to "no mutable globals", because the handler of an exit has no argument. Any thread.
@@ -139,7 +131,7 @@ Result<KeptFile> KeptFile::Make(const std::string& directory, uint64_t bytes) {
   FileDescriptor descriptor(mkostemp(path.data(), O_CLOEXEC));
   int error = errno;
   if (!descriptor.valid()) {
-    return Status(CodeOf(error, StatusCode::kInvalidArgument),
+    return Status(CodeOfError(error, StatusCode::kInvalidArgument),
                   "no file can be made in \"" + directory + "\": " + Reason(error));
   }
   KeptFile file(std::move(path), bytes, std::move(descriptor));
@@ -153,7 +145,7 @@ Result<KeptFile> KeptFile::Make(const std::string& directory, uint64_t bytes) {
 }
 
 Status KeptFile::Failed(const char* call, int error) const {
-  return Status(CodeOf(error),
+  return Status(CodeOfError(error),
                 std::string(call) + " of \"" + path_ + "\", " + FormatBytes(bytes_) + ": " + Reason(error));
 }
 

@@ -48,25 +48,8 @@ Status Failure(StatusCode code, const char* action, const std::string& address, 
   return Status(code, std::string(action) + " " + address + ": " + reason);
 }
 
-StatusCode CodeOf(int error) {
-  switch (error) {
-    case EPIPE:
-    case ECONNRESET:
-    case ENOTCONN:
-    case ECONNABORTED:
-      return StatusCode::kRemoteFailure;
-    case EMFILE:
-    case ENFILE:
-    case ENOBUFS:
-    case ENOMEM:
-      return StatusCode::kOutOfMemory;
-    default:
-      return StatusCode::kInternal;
-  }
-}
-
 Status SystemFailure(const char* action, const std::string& address, int error) {
-  return Failure(CodeOf(error), action, address, strerror(error));
+  return Failure(CodeOfError(error), action, address, strerror(error));
 }
 
 // Whether an error of accept() is about one caller or its network; then the next caller may be fine.

@@ -18,9 +18,7 @@ epoll_event EventOf(Interest interest, uint64_t tag) {
 }
 
 Status SystemFailure(const char* call) {
-  const bool none_left = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOSPC;
-  return Status(none_left ? StatusCode::kOutOfMemory : StatusCode::kInternal,
-                std::string(call) + ": " + strerror(errno));
+  return Status(CodeOfError(errno), std::string(call) + ": " + strerror(errno));
 }
 
 }  // namespace
