@@ -1,24 +1,62 @@
+// Host memory and files that hold bytes which the program wants back.
+#ifndef COMMPOOL_SRC_BASE_KEPT_FILE_H_
+#define COMMPOOL_SRC_BASE_KEPT_FILE_H_
+
+#include <sys/mman.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "commpool/status.h"
+#include "src/base/file_descriptor.h"
+
+namespace commpool::internal {
+
+// Pages that the system maps for the process: memory, or a file. The destructor unmaps them, so the system has them
+// back at once (free() may keep memory).
+class HostPages {
+ public:
+  HostPages() = default;
+  // Pages of new memory; not valid where the system has none.
+  static HostPages Make(uint64_t bytes) {
+    return HostPages(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+  }
+  // The pages of a file, to read them; not valid where the file cannot be mapped.
+  static HostPages Of(int file, uint64_t bytes) { return HostPages(bytes, PROT_READ, MAP_SHARED, file); }
+
+  HostPages(HostPages&& other) noexcept
+      : memory_(std::exchange(other.memory_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  HostPages& operator=(HostPages&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~HostPages() {
+    if (valid()) munmap(memory_, bytes_);
+  }
+
+  bool valid() const { return memory_ != nullptr; }
+  std::byte* data() const { return static_cast<std::byte*>(memory_); }
+
+ private:
+  HostPages(uint64_t bytes, int protection, int flags, int file)
+      : memory_(mmap(nullptr, bytes, protection, flags, file, 0)), bytes_(bytes) {
+    if (memory_ == MAP_FAILED) memory_ = nullptr;
+  }
+
+  void* memory_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
 // A file that holds bytes which the program wants back. It is written once; a read fails if somebody has changed it
 // since.
 //
 // Make() takes its room on the disk before the first byte is written. Its pages stay out of the system's cache where
 // the file system can do that (O_DIRECT). The destructor removes the file, and so does the exit of the process. One
 // thread at a time.
-#ifndef COMMPOOL_SRC_BASE_KEPT_FILE_H_
-#define COMMPOOL_SRC_BASE_KEPT_FILE_H_
-
-#include <sys/types.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <string>
-
-#include "commpool/status.h"
-#include "src/base/file_descriptor.h"
-#include "src/base/host_pages.h"
-
-namespace commpool::internal {
-
 class KeptFile {
  public:
   // Offsets, sizes and addresses in memory must be multiples of it.

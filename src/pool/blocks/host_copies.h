@@ -12,7 +12,6 @@
 #include <variant>
 
 #include "commpool/status.h"
-#include "src/base/host_pages.h"
 #include "src/base/kept_file.h"
 #include "src/base/progress.h"
 #include "src/driver/handles.h"
