@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "commpool/status.h"
-#include "src/base/private_socket.h"
+#include "src/base/file_descriptor.h"
 
 namespace commpool::internal {
 
@@ -20,6 +20,32 @@ using Deadline = std::chrono::steady_clock::time_point;
 inline Deadline DeadlineAfter(std::chrono::milliseconds wait) { return std::chrono::steady_clock::now() + wait; }
 // The timeout for poll(): rounded up, so that a wait never ends early; 0 once the deadline has passed; at most an hour.
 int PollWait(Deadline deadline);
+
+// A TCP socket of this process alone: a child of fork() closes its copy before it does anything else.
+//
+// If a child, such as a data loader, kept its copy, the connection would stay open after the parent's death, and the
+// peers would wait until their deadline. CLOEXEC does the same for exec(). Any thread.
+class PrivateSocket {
+ public:
+  PrivateSocket() = default;
+  // Nonblocking. Invalid where it fails; errno says why.
+  static PrivateSocket Open();
+  static PrivateSocket Accept(int listener);
+  // Takes an existing socket; closes it where that fails.
+  static PrivateSocket Adopt(FileDescriptor socket);
+
+  PrivateSocket(PrivateSocket&&) = default;
+  PrivateSocket& operator=(PrivateSocket&&) = default;
+  ~PrivateSocket();
+
+  bool valid() const { return descriptor_.valid(); }
+  int get() const { return descriptor_.get(); }
+
+ private:
+  explicit PrivateSocket(FileDescriptor descriptor) : descriptor_(std::move(descriptor)) {}
+
+  FileDescriptor descriptor_;
+};
 
 class Connection {
  public:

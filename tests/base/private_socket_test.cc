@@ -1,6 +1,4 @@
 // A connection ends with its process, even if children of it live on.
-#include "src/base/private_socket.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
