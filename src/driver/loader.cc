@@ -6,7 +6,6 @@
 #include "src/base/interface.h"
 #include "src/base/log.h"
 #include "src/base/try.h"
-#include "src/driver/emulator_files.h"
 #include "src/driver/shared_library.h"
 
 namespace commpool::internal {

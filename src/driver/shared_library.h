@@ -1,9 +1,11 @@
-// A shared library that is opened at run time and never closed, because other code keeps pointers into it. Any thread.
+// A shared library that is opened at run time and never closed, because other code keeps pointers into it, and the
+// search for the emulator's two. Any thread.
 #ifndef COMMPOOL_SRC_DRIVER_SHARED_LIBRARY_H_
 #define COMMPOOL_SRC_DRIVER_SHARED_LIBRARY_H_
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "commpool/status.h"
 
@@ -33,6 +35,19 @@ class SharedLibrary {
   void* handle_;
   std::string file_;
 };
+
+// The paths of the two libraries.
+struct EmulatorFiles {
+  std::string cuda;  // the emulated libcuda.so.1, with its folder: the bare name would find the real driver
+  std::string nccl;  // the emulated libnccl.so.2
+};
+
+// Looks in `folder`; where it is empty, in EmulatorFolders(). kNotFound lists where it looked.
+Result<EmulatorFiles> FindEmulator(const std::string& folder);
+
+// The folders that may hold the libraries, in the order of the search: beside the library with this code, beside the
+// program, in the program's runfiles, in Bazel's tree. The two libraries lie side by side, or in cuda/ and nccl/.
+std::vector<std::string> EmulatorFolders();
 
 }  // namespace commpool::internal
 

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <set>
 
-#include "src/driver/emulator_files.h"
+#include "src/driver/shared_library.h"
 
 namespace commpool::internal {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "src/base/environment.h"
-#include "src/driver/emulator_files.h"
 #include "src/driver/loader.h"
+#include "src/driver/shared_library.h"
 
 namespace commpool::internal {
 namespace {

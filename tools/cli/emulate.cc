@@ -10,7 +10,7 @@
 
 #include "src/base/environment.h"
 #include "src/base/try.h"
-#include "src/driver/emulator_files.h"
+#include "src/driver/shared_library.h"
 #include "tools/cli/commands.h"
 
 namespace commpool::cli {
