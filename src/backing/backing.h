@@ -21,7 +21,7 @@
 #include "src/base/try.h"
 #include "src/driver/handles.h"
 #include "src/driver/loader.h"
-#include "src/driver/nccl_library.h"
+#include "src/driver/tables.h"
 
 namespace commpool::internal {
 

@@ -13,8 +13,7 @@
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
-#include "src/driver/cuda_driver.h"
-#include "src/driver/nccl_library.h"
+#include "src/driver/tables.h"
 
 namespace commpool::internal {
 

@@ -7,9 +7,9 @@
 
 #include <optional>
 
-#include "src/driver/cuda_driver.h"
 #include "src/driver/loader.h"
 #include "src/driver/shared_library.h"
+#include "src/driver/tables.h"
 
 namespace commpool::internal {
 namespace {

@@ -1,7 +1,7 @@
+#include "src/driver/tables.h"
+
 #include <gtest/gtest.h>
 
-#include "src/driver/cuda_driver.h"
-#include "src/driver/nccl_library.h"
 #include "src/driver/shared_library.h"
 
 namespace commpool::internal {

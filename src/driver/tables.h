@@ -1,18 +1,35 @@
-// NCCL as a table of functions, like CudaDriver. A function that the running library lacks is null.
+// The CUDA driver and NCCL as tables of functions.
 //
-// `version` decides what the library can do. It is the version that runs, never that of the header we were built with.
-#ifndef COMMPOOL_SRC_DRIVER_NCCL_LIBRARY_H_
-#define COMMPOOL_SRC_DRIVER_NCCL_LIBRARY_H_
+// Members have the API's names, types and documentation. The loader fills a table once; it never changes, so any thread
+// may call through it.
+#ifndef COMMPOOL_SRC_DRIVER_TABLES_H_
+#define COMMPOOL_SRC_DRIVER_TABLES_H_
 
+#include <cuda.h>
 #include <nccl.h>
 
 #include <string>
 
+#include "commpool/status.h"
 #include "src/driver/newer_nccl.h"
 #include "src/driver/shared_library.h"
 
 namespace commpool::internal {
 
+// The CUDA driver. Here the emulator takes the real driver's place. There is no cuMulticastCreate: only NCCL needs it.
+struct CudaDriver {
+#define COMMPOOL_CUDA(name, version) decltype(&::name) name = nullptr;
+#include "src/driver/cuda_functions.inc"
+#undef COMMPOOL_CUDA
+};
+
+// kNotSupported names every required function that the driver lacks. A missing optional function answers
+// CUDA_ERROR_NOT_SUPPORTED.
+Result<CudaDriver> ResolveCuda(const SharedLibrary& library);
+
+// NCCL. A function that the running library lacks is null.
+//
+// `version` decides what the library can do. It is the version that runs, never that of the header we were built with.
 struct NcclLibrary {
 #define COMMPOOL_NCCL(name, version) decltype(&::name) name = nullptr;
 #include "src/driver/nccl_functions.inc"
@@ -50,4 +67,4 @@ std::string FormatNcclVersion(int version);
 
 }  // namespace commpool::internal
 
-#endif  // COMMPOOL_SRC_DRIVER_NCCL_LIBRARY_H_
+#endif  // COMMPOOL_SRC_DRIVER_TABLES_H_
