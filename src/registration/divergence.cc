@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/registration/rank_names.h"
 #include "src/registration/wire.h"
 
 namespace commpool::internal {

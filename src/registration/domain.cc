@@ -8,7 +8,6 @@
 
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
-#include "src/registration/rank_names.h"
 #include "src/registration/wire.h"
 
 namespace commpool::internal {

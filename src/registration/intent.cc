@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "src/base/bytes.h"
-#include "src/registration/rank_names.h"
+#include "src/registration/lost_ranks.h"
 
 namespace commpool::internal {
 

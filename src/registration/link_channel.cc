@@ -6,7 +6,6 @@
 
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
-#include "src/registration/rank_names.h"
 #include "src/registration/wire.h"
 
 namespace commpool::internal {

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "src/base/host_patience.h"
-#include "src/registration/rank_names.h"
 
 namespace commpool::internal {
 

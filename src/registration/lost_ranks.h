@@ -8,15 +8,36 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "commpool/status.h"
 
 namespace commpool::internal {
+
+// The names of ranks in messages.
+inline std::string RankName(size_t rank) { return "rank " + std::to_string(rank); }
+
+// "2, 5 and 4 others": at most `most` numbers, however many ranks there are.
+template <typename Number>
+std::string SomeOf(const std::vector<Number>& ranks, size_t most, const char* separator) {
+  std::string names;
+  for (size_t place = 0; place < ranks.size() && place < most; ++place) {
+    names += (place == 0 ? "" : separator) + std::to_string(ranks[place]);
+  }
+  return ranks.size() <= most ? names : names + " and " + std::to_string(ranks.size() - most) + " others";
+}
+
+// "rank 2", "ranks 2, 5 and 4 others".
+template <typename Number>
+std::string NamesOfRanks(const std::vector<Number>& ranks, size_t most) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + SomeOf(ranks, most, ", ");
+}
 
 // The lost ranks of one home. Its link, its channels and its communicators share one.
 class LostRanks {

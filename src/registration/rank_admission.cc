@@ -9,7 +9,7 @@
 #include "src/base/interface.h"
 #include "src/base/reception.h"
 #include "src/base/try.h"
-#include "src/registration/rank_names.h"
+#include "src/registration/lost_ranks.h"
 
 namespace commpool::internal {
 

@@ -1,6 +1,6 @@
 #include "src/registration/wire.h"
 
-#include "src/registration/rank_names.h"
+#include "src/registration/lost_ranks.h"
 
 namespace commpool::internal {
 
