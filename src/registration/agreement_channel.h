@@ -70,7 +70,7 @@ class BackgroundLine {
   virtual bool takes_more() = 0;
   // Sends to rank 0; rank 0 sends to every other rank.
   virtual void Send(const std::string& message) = 0;
-  virtual std::vector<BackgroundMessage> Receive() = 0;
+  virtual ReservedDeque<BackgroundMessage> Receive() = 0;
   // Whether nothing more comes from the rank.
   virtual bool HasGone(int rank) = 0;
 };

@@ -146,7 +146,7 @@ void HomeLink::EndChannel(uint64_t number, const std::string& why) {
   QueueForAll(Insist([&] { return Frame{.kind = FrameKind::kLeft, .channel = number, .contents = why}; }));
 }
 
-bool HomeLink::Await(Deadline deadline, const std::function<bool()>& done) {
+bool HomeLink::Await(Deadline deadline, FunctionRef<bool()> done) {
   std::unique_lock lock(mutex_);
   while (!done()) {
     if (Clock::now() >= deadline) return false;
@@ -174,7 +174,7 @@ void HomeLink::ReadForAll(std::unique_lock<std::mutex>& lock, Deadline deadline)
   changed_.notify_all();  // for others something came, or the reader was woken, or one of them reads next
 }
 
-void HomeLink::WithLock(const std::function<void()>& part) {
+void HomeLink::WithLock(FunctionRef<void()> part) {
   const std::lock_guard lock(mutex_);
   part();
 }
@@ -268,7 +268,7 @@ void HomeLink::Send(const Frame& frame) {
   QueueForAll(frame);
 }
 
-Status HomeLink::SendToAll(const std::vector<Frame>& frames, const std::function<Status()>& objection) {
+Status HomeLink::SendToAll(const std::vector<Frame>& frames, FunctionRef<Status()> objection) {
   const std::lock_guard lock(mutex_);
   if (Status status = objection(); !status.ok()) return status;
   for (size_t index = 0; index < frames.size(); ++index) QueueFor(index, frames[index]);

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/base/function_ref.h"
 #include "src/base/host_reserve.h"
 #include "src/base/socket.h"
 #include "src/registration/agreement_channel.h"
@@ -108,16 +109,16 @@ class HomeLink {
   void EndChannel(uint64_t number, const std::string& why);
 
   // Waits until `done`, called under the link's lock, returns true; false where the deadline passes first.
-  bool Await(Deadline deadline, const std::function<bool()>& done);
+  bool Await(Deadline deadline, FunctionRef<bool()> done);
   // Reads what is there, unless another thread reads already.
   void ReadNow();
   // Runs `part` under the link's lock.
-  void WithLock(const std::function<void()>& part);
+  void WithLock(FunctionRef<void()> part);
   // Sends to rank 0; rank 0 sends to every other rank. Never waits: bytes that the socket does not take yet go later.
   void Send(const Frame& frame);
   // For rank 0: sends frame i to rank i + 1, to all ranks or to none. Nobody gets a frame where a rank is lost, or
   // where `objection`, which runs under the lock, returns an error.
-  Status SendToAll(const std::vector<Frame>& frames, const std::function<Status()>& objection);
+  Status SendToAll(const std::vector<Frame>& frames, FunctionRef<Status()> objection);
   // Waits until everything is sent to the ranks that are still there.
   void Flush(Deadline deadline);
   bool HasUnsent() const;

@@ -1,6 +1,5 @@
 #include "src/registration/link_channel.h"
 
-#include <functional>
 #include <optional>
 #include <utility>
 
@@ -34,20 +33,14 @@ class LinkLine : public BackgroundLine {
   void Send(const std::string& message) override {
     link_->Send(Insist([&] { return Frame{.kind = FrameKind::kBackground, .channel = number_, .contents = message}; }));
   }
-  std::vector<BackgroundMessage> Receive() override {
-    std::vector<BackgroundMessage> messages;
-    const auto take = [&] {
-      messages.assign(std::make_move_iterator(mailbox_->background.begin()),
-                      std::make_move_iterator(mailbox_->background.end()));
-      mailbox_->background.clear();
-    };
-    link_->WithLock([&] { Insist(take); });
+  ReservedDeque<BackgroundMessage> Receive() override {
+    ReservedDeque<BackgroundMessage> messages;
+    link_->WithLock([&] { messages.swap(mailbox_->background); });
     return messages;
   }
   bool HasGone(int rank) override {
     bool left = false;
-    const auto look = [&] { left = mailbox_->left.count(rank) != 0; };
-    link_->WithLock(std::ref(look));
+    link_->WithLock([&] { left = mailbox_->left.contains(rank); });
     return left || Insist([&] { return !link_->WhyGone(rank).empty(); });
   }
 
@@ -114,25 +107,23 @@ Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {
   link_->ReadNow();  // a rank whose message is here may have given up since
   Deadline deadline = begun_ + deadline_;
   milliseconds late{0};
-  const auto look = [&] {
+  link_->WithLock([&] {
     if (mailbox_->ranks_heard == 0) return;
     deadline = std::min(deadline, mailbox_->first_came + deadline_);
     late = Since(mailbox_->first_came);
-  };
-  link_->WithLock(std::ref(look));
+  });
   if (late > deadline_) {  // the others have given this round up, or are about to
     return Status(StatusCode::kDeadlineExceeded,
                   "missing: rank 0: it came " + std::to_string(late.count()) + " ms after another rank");
   }
   ReservedVector<std::optional<Frame>> heard;
   Status trouble;
-  const auto done = [&] {
+  static_cast<void>(link_->Await(deadline, [&] {
     trouble = Insist([&] { return Trouble(); });
     if (trouble.ok() && mailbox_->ranks_heard < others) return false;
     heard = mailbox_->TakeRound();
     return true;
-  };
-  static_cast<void>(link_->Await(deadline, std::ref(done)));
+  }));
   if (!trouble.ok()) return trouble;
   if (heard.empty()) link_->WithLock([&] { heard = mailbox_->TakeRound(); });
   std::vector<std::string> contents = Insist([&] {
@@ -187,15 +178,14 @@ Result<Verdict> LinkChannel::Follow(const std::string& mine, const std::string& 
   link_->Send(MakeFrame(FrameKind::kSaid, mine));
   std::optional<Frame> frame;
   Status trouble;
-  const auto done = [&] {
+  const bool heard = link_->Await(begun_ + deadline_ + kVerdictGrace, [&] {
     if (mailbox_->ranks_heard != 0) {
       frame = std::move(mailbox_->TakeRound()[0]);
       return true;
     }
     trouble = Insist([&] { return Trouble(); });
     return !trouble.ok();
-  };
-  const bool heard = link_->Await(begun_ + deadline_ + kVerdictGrace, std::ref(done));
+  });
   if (!heard) {
     const std::string why = "rank 0: no answer before the deadline";
     link_->Send(MakeFrame(FrameKind::kLeft, step + " was given up: " + why));

@@ -143,8 +143,8 @@ class ToldLine : public BackgroundLine {
   }
   bool takes_more() override { return told_.takes_more; }
   void Send(const std::string& message) override { told_.sent.push_back(message); }
-  std::vector<BackgroundMessage> Receive() override {
-    std::vector<BackgroundMessage> received;
+  ReservedDeque<BackgroundMessage> Receive() override {
+    ReservedDeque<BackgroundMessage> received;
     for (std::string& message : std::exchange(told_.messages, {})) received.push_back({1, std::move(message)});
     return received;
   }
