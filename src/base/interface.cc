@@ -24,12 +24,6 @@ namespace {
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr const char* kDefaultPattern = "^docker,virbr,lo";
 
-bool ConsumePrefix(std::string_view& text, char prefix) {
-  if (text.empty() || text.front() != prefix) return false;
-  text.remove_prefix(1);
-  return true;
-}
-
 // Describes an address. `why`: the reason why it was chosen; kept only where the address reaches this host alone.
 HostAddress Describe(in_addr address, const std::string& why) {
   std::array<char, INET_ADDRSTRLEN> text = {};
@@ -78,14 +72,16 @@ std::string NetworkNamespace() {
 }  // namespace
 
 bool InterfaceMatches(std::string_view name, std::string_view pattern) {
-  const bool excludes = ConsumePrefix(pattern, '^');
-  const bool exact = ConsumePrefix(pattern, '=');
+  const bool excludes = pattern.starts_with('^');
+  if (excludes) pattern.remove_prefix(1);
+  const bool exact = pattern.starts_with('=');
+  if (exact) pattern.remove_prefix(1);
   bool named = false;
   while (!pattern.empty()) {
     const std::string_view entry = pattern.substr(0, pattern.find(','));
     pattern.remove_prefix(entry.size() < pattern.size() ? entry.size() + 1 : entry.size());
     if (entry.empty()) continue;
-    named = named || (exact ? name == entry : name.substr(0, entry.size()) == entry);
+    named = named || (exact ? name == entry : name.starts_with(entry));
   }
   return named != excludes;
 }
