@@ -88,6 +88,12 @@ Status Communicator::CheckNoneLost(const char* call) const {
                                                 "; abandon the communicator and abort it");
 }
 
+ncclResult_t StateOf(const Driver& driver, ncclComm_t handle) {
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = driver.nccl.ncclCommGetAsyncError(handle, &state);
+  return asked == ncclSuccess ? state : asked;
+}
+
 Status AwaitCommunicator(const Driver& driver, const Communicator& communicator, ncclResult_t result, const char* call,
                          uint64_t bytes, uint64_t deadline_ms) {
   const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(deadline_ms);
@@ -106,9 +112,7 @@ Status AwaitCommunicator(const Driver& driver, const Communicator& communicator,
     }
     COMMPOOL_TRY(communicator.CheckNoneLost(call));
     std::this_thread::sleep_for(std::chrono::microseconds(50));  // NCCL offers only polling for nonblocking calls
-    ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = driver.nccl.ncclCommGetAsyncError(communicator.handle, &state);
-    result = asked == ncclSuccess ? state : asked;
+    result = StateOf(driver, communicator.handle);
   }
   return CheckNccl(driver, result, {.call = call, .device = communicator.device, .bytes = bytes}, communicator.handle);
 }

@@ -48,6 +48,9 @@ Status CheckNotAsleep(const Driver& driver, ncclComm_t handle);
 // rule 5.
 Result<Communicator> DescribeCommunicator(const Driver& driver, ncclComm_t handle, uint64_t deadline_ms = 60000);
 
+// What NCCL says of the communicator: ncclInProgress while a nonblocking one works on a call.
+ncclResult_t StateOf(const Driver& driver, ncclComm_t handle);
+
 // Waits until a nonblocking communicator has finished the call that returned `result`; a blocking one has finished
 // already. kDeadlineExceeded where it does not finish in time; kRemoteFailure, with the rank's name, where a rank is
 // lost meanwhile.

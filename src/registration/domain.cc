@@ -240,7 +240,7 @@ Result<std::vector<Met>> HearAll(const std::vector<std::string>& contents) {
 Result<std::vector<Members>> CommunicatorsOf(const std::vector<std::string>& contents) {
   const std::vector<Met> all = COMMPOOL_TRY(HearAll(contents));
   std::vector<bool> was_met(all.size());
-  std::vector<std::pair<int, const Members*>> by_lowest;
+  std::vector<Members> communicators;
   for (size_t leader = 0; leader < all.size(); ++leader) {
     const Members& members = all[leader].members;
     if (members.empty()) continue;
@@ -254,16 +254,16 @@ Result<std::vector<Members>> CommunicatorsOf(const std::vector<std::string>& con
       }
       was_met[static_cast<size_t>(other)] = true;
     }
-    by_lowest.emplace_back(*std::min_element(members.begin(), members.end()), &members);
+    communicators.push_back(members);
   }
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].leader < 0 || was_met[rank]) continue;
     return Disagreement(RankName(rank) + " met " + RankName(static_cast<size_t>(all[rank].leader)) +
                         " on the communicator that it passed, and that rank met others");
   }
-  std::sort(by_lowest.begin(), by_lowest.end());
-  std::vector<Members> communicators;
-  for (const auto& [lowest, members] : by_lowest) communicators.push_back(*members);
+  const auto lowest_of = [](const Members& members) { return *std::min_element(members.begin(), members.end()); };
+  std::sort(communicators.begin(), communicators.end(),
+            [&](const Members& one, const Members& other) { return lowest_of(one) < lowest_of(other); });
   return communicators;
 }
 

@@ -43,11 +43,9 @@ Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& co
       return CheckCuda(driver, result,
                        {.call = "cuStreamQuery", .device = communicator.device, .purpose = "address exchange"});
     }
-    ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = driver.nccl.ncclCommGetAsyncError(communicator.handle, &state);
-    if (asked != ncclSuccess || (state != ncclSuccess && state != ncclInProgress)) {
-      return CheckNccl(driver, asked != ncclSuccess ? asked : state,
-                       {.call = "ncclAllGather", .device = communicator.device}, communicator.handle);
+    const ncclResult_t state = StateOf(driver, communicator.handle);
+    if (state != ncclSuccess && state != ncclInProgress) {
+      return CheckNccl(driver, state, {.call = "ncclAllGather", .device = communicator.device}, communicator.handle);
     }
     COMMPOOL_TRY(communicator.CheckNoneLost(purpose.call));
     if (Clock::now() > deadline) return Missing(communicator, purpose, deadline_ms);
@@ -67,9 +65,7 @@ Status AwaitGather(const Driver& driver, SmallGather& gather, const Communicator
   Status status = AwaitCommunicator(driver, communicator, gather.call.get(), "ncclAllGather", scratch.bytes,
                                     static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));
   if (status.ok()) return AwaitStream(driver, scratch.stream, communicator, purpose, deadline_ms, deadline);
-  ncclResult_t state = ncclSuccess;
-  driver.nccl.ncclCommGetAsyncError(communicator.handle, &state);
-  if (state == ncclInProgress) gather.busy = communicator.handle;
+  if (StateOf(driver, communicator.handle) == ncclInProgress) gather.busy = communicator.handle;
   return status.code() == StatusCode::kDeadlineExceeded ? Missing(communicator, purpose, deadline_ms) : status;
 }
 
