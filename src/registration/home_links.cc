@@ -1,19 +1,57 @@
 #include "src/registration/home_links.h"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
-#include <string>
-#include <vector>
+#include <utility>
 
+#include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
-#include "src/registration/link_channel.h"
 #include "src/registration/rank_admission.h"
+#include "src/registration/wire.h"
 
 namespace commpool::internal {
 
 namespace {
+
+using std::chrono::milliseconds;
+
+// The others wait this much longer than rank 0, so that its verdict arrives first.
+constexpr milliseconds kVerdictGrace{1000};
+
+milliseconds Since(Deadline moment) {
+  return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - moment);
+}
+
+// The background line of a channel. It may outlive the channel: the mailbox stays, and nothing more comes into it.
+class LinkLine : public BackgroundLine {
+ public:
+  LinkLine(std::shared_ptr<HomeLink> link, uint64_t number, std::shared_ptr<Mailbox> mailbox)
+      : link_(std::move(link)), number_(number), mailbox_(std::move(mailbox)) {}
+
+  void Start(std::function<void()> work) override { link_->StartWork(number_, std::move(work)); }
+  void Stop() override { link_->StopWork(number_); }
+  void Wake() override { link_->WakeWatcher(); }
+  bool takes_more() override { return !link_->HasUnsent(); }
+  void Send(const std::string& message) override {
+    link_->Send(Insist([&] { return Frame{.kind = FrameKind::kBackground, .channel = number_, .contents = message}; }));
+  }
+  ReservedDeque<BackgroundMessage> Receive() override {
+    ReservedDeque<BackgroundMessage> messages;
+    link_->WithLock([&] { messages.swap(mailbox_->background); });
+    return messages;
+  }
+  bool HasGone(int rank) override {
+    bool left = false;
+    link_->WithLock([&] { left = mailbox_->left.contains(rank); });
+    return left || Insist([&] { return !link_->WhyGone(rank).empty(); });
+  }
+
+ private:
+  const std::shared_ptr<HomeLink> link_;
+  const uint64_t number_;
+  const std::shared_ptr<Mailbox> mailbox_;
+};
 
 // Sends `mine` to all and returns everybody's.
 Result<std::vector<Introduction>> ExchangeOverHome(const Driver& driver, const Communicator& home,
@@ -41,6 +79,161 @@ uint64_t NextChannel(const std::vector<Introduction>& all) {
 }
 
 }  // namespace
+
+LinkChannel::LinkChannel(std::shared_ptr<HomeLink> link, uint64_t number, milliseconds deadline)
+    : AgreementChannel(link->rank(), link->ranks(), number, link->lost_ranks()),
+      link_(std::move(link)),
+      deadline_(deadline),
+      mailbox_(link_->OpenChannel(number, deadline)) {}
+
+LinkChannel::~LinkChannel() {
+  link_->EndChannel(number(), Insist([] { return std::string("it has ended its pool"); }));
+}
+
+std::unique_ptr<BackgroundLine> LinkChannel::OpenBackground() {
+  return std::make_unique<LinkLine>(link_, number(), mailbox_);
+}
+
+Result<Verdict> LinkChannel::Decide(const std::string& mine, const std::string& step, const Decider& decide) {
+  if (!failure_.ok()) return failure_.under(step + ": the channel failed before");
+  Insist([&] { last_step_.reserve(step.size()); });
+  ++sequence_;
+  begun_ = std::chrono::steady_clock::now();
+  Result<Verdict> round = Attempt([&] { return rank() == 0 ? Lead(mine, step, decide) : Follow(mine, step); });
+  last_step_ = step;
+  failure_ = round.status();
+  return round;
+}
+
+void LinkChannel::Break(const Status& why) {
+  if (!failure_.ok()) return;
+  failure_ = why;
+  if (rank() == 0) return;  // the channel that carried the round tells the others
+  link_->Send(MakeFrame(FrameKind::kLeft, why.message()));
+}
+
+Status LinkChannel::Trouble() const {
+  if (const Status lost = link_->lost_ranks()->status(); !lost.ok()) {
+    return last_step_.empty() ? lost : Status(lost.code(), lost.message() + ", in \"" + last_step_ + "\" or after it");
+  }
+  if (mailbox_->left.empty()) return Status();
+  const auto& [rank, why] = *mailbox_->left.begin();
+  return Status(StatusCode::kRemoteFailure, "missing: " + RankName(static_cast<size_t>(rank)) + ": " + why);
+}
+
+Status LinkChannel::Failure(const std::string& step, const Status& why) const {
+  return why.under(step + " of " + std::to_string(ranks()) + " ranks ended after " +
+                   std::to_string(Since(begun_).count()) + " ms");
+}
+
+Frame LinkChannel::MakeFrame(FrameKind kind, const std::string& contents, StatusCode code) const {
+  return Insist([&] { return Frame{kind, code, number(), sequence_, contents}; });
+}
+
+Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {
+  const auto others = static_cast<size_t>(ranks() - 1);
+  link_->ReadNow();  // a rank whose message is here may have given up since
+  Deadline deadline = begun_ + deadline_;
+  milliseconds late{0};
+  link_->WithLock([&] {
+    if (mailbox_->ranks_heard == 0) return;
+    deadline = std::min(deadline, mailbox_->first_came + deadline_);
+    late = Since(mailbox_->first_came);
+  });
+  if (late > deadline_) {  // the others have given this round up, or are about to
+    return Status(StatusCode::kDeadlineExceeded,
+                  "missing: rank 0: it came " + std::to_string(late.count()) + " ms after another rank");
+  }
+  ReservedVector<std::optional<Frame>> heard;
+  Status trouble;
+  static_cast<void>(link_->Await(deadline, [&] {
+    trouble = Insist([&] { return Trouble(); });
+    if (trouble.ok() && mailbox_->ranks_heard < others) return false;
+    heard = mailbox_->TakeRound();
+    return true;
+  }));
+  if (!trouble.ok()) return trouble;
+  if (heard.empty()) link_->WithLock([&] { heard = mailbox_->TakeRound(); });
+  std::vector<std::string> contents = Insist([&] {
+    std::vector<std::string> all(others + 1);
+    all[0] = mine;
+    return all;
+  });
+  std::string missing;
+  for (size_t other = 1; other <= others; ++other) {
+    std::optional<Frame>& frame = heard[other];
+    if (!frame) missing += (missing.empty() ? "" : "; ") + RankName(other) + ": no answer before the deadline";
+    if (frame && frame->sequence != sequence_) {
+      return Status(StatusCode::kDisagreement, RankName(other) + " is at step " + std::to_string(frame->sequence) +
+                                                   ", rank 0 at " + std::to_string(sequence_));
+    }
+    if (frame) contents[other] = std::move(frame->contents);
+  }
+  if (!missing.empty()) return Status(StatusCode::kDeadlineExceeded, "missing: " + missing);
+  return contents;
+}
+
+std::vector<Frame> LinkChannel::FramesOf(const Decision& decision) const {
+  std::vector<Frame> frames;
+  for (int other = 1; other < ranks(); ++other) {
+    WireWriter writer;
+    writer.Write(decision.Of(other));
+    frames.push_back(MakeFrame(FrameKind::kDecision, writer.Take()));
+  }
+  return frames;
+}
+
+Result<Verdict> LinkChannel::Lead(const std::string& mine, const std::string& step, const Decider& decide) {
+  const Result<std::vector<std::string>> contents = Gather(mine);
+  Status failure = contents.status();
+  Decision decision;
+  if (contents.ok()) {
+    decision = Insist([&] { return decide(*contents); });
+    // Once rank 0 begins to send the decision, it must keep it. The next round tells of ranks that are lost from then
+    // on.
+    failure = link_->SendToAll(Insist([&] { return FramesOf(decision); }), [this] { return Trouble(); });
+  }
+  if (!failure.ok()) {
+    failure = Insist([&] { return Failure(step, failure); });
+    link_->Send(MakeFrame(FrameKind::kDecision, failure.message(), failure.code()));
+    return failure;
+  }
+  link_->Flush(begun_ + deadline_);
+  return Insist([&] { return decision.Of(0); });
+}
+
+Result<Verdict> LinkChannel::Follow(const std::string& mine, const std::string& step) {
+  link_->Send(MakeFrame(FrameKind::kSaid, mine));
+  std::optional<Frame> frame;
+  Status trouble;
+  const bool heard = link_->Await(begun_ + deadline_ + kVerdictGrace, [&] {
+    if (mailbox_->ranks_heard != 0) {
+      frame = std::move(mailbox_->TakeRound()[0]);
+      return true;
+    }
+    trouble = Insist([&] { return Trouble(); });
+    return !trouble.ok();
+  });
+  if (!heard) {
+    const std::string why = "rank 0: no answer before the deadline";
+    link_->Send(MakeFrame(FrameKind::kLeft, step + " was given up: " + why));
+    return Failure(step, Status(StatusCode::kDeadlineExceeded, "missing: " + why));
+  }
+  if (!frame) return Failure(step, trouble);
+  if (frame->code != StatusCode::kOk) return Status(frame->code, frame->contents);
+  if (frame->sequence != sequence_) {
+    return Failure(step, Status(StatusCode::kDisagreement, "rank 0 is at step " + std::to_string(frame->sequence) +
+                                                               ", this rank at " + std::to_string(sequence_)));
+  }
+  Verdict verdict;
+  const bool complete = Insist([&] {
+    WireReader reader(frame->contents);
+    reader.Read(verdict);
+    return reader.complete();
+  });
+  if (!complete) return Failure(step, Status(StatusCode::kInternal, "rank 0 sent too few bytes, or too many"));
+  return verdict;
+}
 
 Result<std::unique_ptr<AgreementChannel>> HomeLinks::Open(const Driver& driver, const Communicator& home,
                                                           uint64_t deadline_ms, UnansweredGathers& unanswered) {

@@ -1,5 +1,5 @@
 // Rounds over a home link: rank 0 decides, names missing ranks, and must keep its decision. Threads stand for ranks.
-#include "src/registration/link_channel.h"
+#include "src/registration/home_links.h"
 
 #include <condition_variable>
 

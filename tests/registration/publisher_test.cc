@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/registration/link_channel.h"
+#include "src/registration/home_links.h"
 #include "src/registration/wire.h"
 
 namespace commpool::internal {

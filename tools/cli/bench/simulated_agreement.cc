@@ -14,7 +14,7 @@
 
 #include "src/base/try.h"
 #include "src/registration/agreement.h"
-#include "src/registration/link_channel.h"
+#include "src/registration/home_links.h"
 #include "tools/cli/median.h"
 
 namespace commpool::cli {
