@@ -53,7 +53,7 @@ std::string SubjectOfBytes(const Intent& intent);
 template <typename Value>
 struct SameOnAll;
 
-// What one rank wants, for one pool of a call. A field that Fields() marks Same has to be equal on all ranks.
+// What one rank wants, for one pool of a call. A field that Fields() marks SameOnAll has to be equal on all ranks.
 struct Intent {
   CollectiveCall call = CollectiveCall::kReserve;
   std::string pool = {};  // its name
@@ -83,31 +83,23 @@ struct SameOnAll {
   std::string (*told)(const Intent& intent);
   const char* advice = "";
 };
-template <typename Value>
-constexpr SameOnAll<Value> Same(Value Intent::*value, std::string (*subject)(const Intent&),
-                                std::string (*told)(const Intent&), const char* advice = "") {
-  return {value, subject, told, advice};
-}
 
 constexpr auto Intent::Fields() {
   using Of = const Intent&;
   return std::tuple(
-      Same(
-          &Intent::call, [](Of) { return std::string("the collective call"); },
-          [](Of intent) { return Name(intent.call); }),
-      Same(
-          &Intent::pool, [](Of intent) { return "which pool they " + Name(intent.call); },
-          [](Of intent) { return "pool " + intent.pool; }, ". Ranks make the pools of one home in one order"),
-      Same(&Intent::bytes, SubjectOfBytes, [](Of intent) { return std::to_string(intent.bytes) + " bytes"; }),
-      Same(
-          &Intent::nccl_version, [](Of) { return std::string("the NCCL version"); },
-          [](Of intent) { return "NCCL " + std::to_string(intent.nccl_version); }),
-      Same(
-          &Intent::options, [](Of) { return std::string("the pool's options"); },
-          [](Of intent) { return intent.options; }),
-      Same(
-          &Intent::segment_index, [](Of) { return std::string("the pool's segments"); },
-          [](Of intent) { return "segment " + std::to_string(intent.segment_index) + " next"; }),
+      SameOnAll<CollectiveCall>{&Intent::call, [](Of) { return std::string("the collective call"); },
+                                [](Of intent) { return Name(intent.call); }},
+      SameOnAll<std::string>{&Intent::pool, [](Of intent) { return "which pool they " + Name(intent.call); },
+                             [](Of intent) { return "pool " + intent.pool; },
+                             ". Ranks make the pools of one home in one order"},
+      SameOnAll<uint64_t>{&Intent::bytes, SubjectOfBytes,
+                          [](Of intent) { return std::to_string(intent.bytes) + " bytes"; }},
+      SameOnAll<int>{&Intent::nccl_version, [](Of) { return std::string("the NCCL version"); },
+                     [](Of intent) { return "NCCL " + std::to_string(intent.nccl_version); }},
+      SameOnAll<std::string>{&Intent::options, [](Of) { return std::string("the pool's options"); },
+                             [](Of intent) { return intent.options; }},
+      SameOnAll<uint64_t>{&Intent::segment_index, [](Of) { return std::string("the pool's segments"); },
+                          [](Of intent) { return "segment " + std::to_string(intent.segment_index) + " next"; }},
       &Intent::channel, &Intent::granularity, &Intent::memory_left, &Intent::sequence_count, &Intent::sequence_hash,
       &Intent::divergence, &Intent::readiness, &Intent::freed, &Intent::claim, &Intent::segments);
 }
