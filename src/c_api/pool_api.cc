@@ -124,10 +124,8 @@ commpool_status commpool_pool_destroy(commpool_pool pool) {
 }
 
 commpool_status commpool_default_pool(int device, commpool_pool* pool) {
-  return WithRuntime([&](Runtime& runtime) -> Status {
-    if (pool == nullptr) return NullOutput();
-    return Store(runtime.DefaultPool(device), pool);
-  });
+  return WithRuntime(
+      [&](Runtime& runtime) { return pool == nullptr ? NullOutput() : Store(runtime.DefaultPool(device), pool); });
 }
 
 commpool_status commpool_pool_functions(commpool_pool pool, commpool_plain_allocate* allocate,
@@ -146,9 +144,8 @@ commpool_status commpool_pool_retain(commpool_pool pool, int retain) {
 }
 
 commpool_status commpool_pool_kept(commpool_pool pool, const void* pointer, uint64_t bytes, const void** kept) {
-  return WithPool(pool, [&](Pool& found) -> Status {
-    if (kept == nullptr) return NullOutput();
-    return Store(found.Kept(AddressOf(pointer), bytes), kept);
+  return WithPool(pool, [&](Pool& found) {
+    return kept == nullptr ? NullOutput() : Store(found.Kept(AddressOf(pointer), bytes), kept);
   });
 }
 
