@@ -124,15 +124,19 @@ void Divergence::Forget() {
 std::unique_ptr<Publisher> Publisher::Start(int rank, int ranks, std::unique_ptr<BackgroundLine> line,
                                             Divergence& divergence) {
   if (line == nullptr) return nullptr;
-  std::unique_ptr<Publisher> publisher(new Publisher(rank, ranks, std::move(line), divergence));
-  publisher->line_->Start([&publishes = *publisher] { publishes.Work(); });
-  return publisher;
+  return std::unique_ptr<Publisher>(new Publisher(rank, ranks, std::move(line), divergence));
 }
 
 Publisher::Publisher(int rank, int ranks, std::unique_ptr<BackgroundLine> line, Divergence& divergence)
     : rank_(rank), ranks_(ranks), line_(std::move(line)), divergence_(divergence), comparison_(ranks) {
-  MutexLock lock(mutex_);
-  offered_.reserve(kMostOffered);
+  {
+    MutexLock lock(mutex_);
+    offered_.reserve(kMostOffered);
+  }
+  line_->Start([this] {
+    PublishOffered();
+    Hear();
+  });
 }
 
 Publisher::~Publisher() { line_->Stop(); }
@@ -154,11 +158,6 @@ Calls Publisher::TakeOffered() {
   Calls taken = offered_;  // a copy, so that offered_ keeps its memory
   offered_.clear();
   return taken;
-}
-
-void Publisher::Work() {
-  PublishOffered();
-  Hear();
 }
 
 void Publisher::PublishOffered() {

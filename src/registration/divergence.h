@@ -118,7 +118,6 @@ class Publisher {
  private:
   Publisher(int rank, int ranks, std::unique_ptr<BackgroundLine> line, Divergence& divergence);
 
-  void Work();
   Calls TakeOffered();
   // Takes the calls that were offered meanwhile: rank 0 compares them, others send them.
   void PublishOffered();
