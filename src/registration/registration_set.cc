@@ -24,17 +24,15 @@ void Note(Status& first, Status status) {
   if (first.ok()) first = std::move(status);
 }
 
-std::vector<WindowStep> OneAfterTheOther(size_t windows) {
-  std::vector<WindowStep> steps;
-  for (size_t window = 0; window < windows; ++window) steps.push_back({WindowStep::Act::kRegister, window});
-  return steps;
-}
-
 // Adds steps to the number of those before: 0 while all windows come one after the other. Small: ranks compare it as
 // part of a number of bytes.
 uint64_t WithSteps(uint64_t number, const std::vector<WindowStep>& steps, size_t windows) {
   constexpr uint64_t kLargestPrimeBelowMega = 1048573;
-  if (number == 0 && steps == OneAfterTheOther(windows)) return 0;
+  bool plain = number == 0 && steps.size() == windows;
+  for (size_t place = 0; plain && place < windows; ++place) {
+    plain = steps[place] == WindowStep{WindowStep::Act::kRegister, place};
+  }
+  if (plain) return 0;
   for (const WindowStep& step : steps) {
     const uint64_t act = step.act == WindowStep::Act::kEnd ? 1 : 0;
     number = (number * 31 + 2 * step.window + act + 1) % kLargestPrimeBelowMega;
@@ -70,12 +68,6 @@ bool RegistrationSet::empty() const {
   return members_.empty();
 }
 
-bool RegistrationSet::Lacks(ncclComm_t communicator, uint32_t index) const {
-  MutexLock lock(mutex_);
-  const auto member = MemberOf(members_, communicator);
-  return member != members_.end() && !member->ranges.contains(index);
-}
-
 Status RegistrationSet::RegisterOne(const Communicator& communicator, const SegmentToRegister& segment) {
   COMMPOOL_TRY(CheckNotAsleep(driver_, communicator.handle));
   // Before NCCL knows the segment, while the other ranks are on their way into its call.
@@ -105,18 +97,27 @@ Status RegistrationSet::RegisterOne(const Communicator& communicator, const Segm
   return Status();
 }
 
+Result<bool> RegistrationSet::RegisterWhereLacking(const Communicator& communicator, const SegmentToRegister& segment) {
+  {
+    MutexLock lock(mutex_);
+    const auto member = MemberOf(members_, communicator.handle);
+    if (member == members_.end() || member->ranges.contains(segment.index)) return false;
+  }
+  COMMPOOL_TRY(Attempt([&] { return RegisterOne(communicator, segment); }));
+  return true;
+}
+
 Result<uint64_t> RegistrationSet::RegisterLacking(const ReservedVector<Communicator>& communicators,
                                                   const std::vector<SegmentToRegister>& segments) {
   ReservedVector<std::pair<Communicator, uint32_t>> made;
   for (const Communicator& communicator : communicators) {
     for (const SegmentToRegister& segment : segments) {
-      if (!Lacks(communicator.handle, segment.index)) continue;
-      Status status = Attempt([&] { return RegisterOne(communicator, segment); });
-      if (!status.ok()) {
+      const Result<bool> registered = RegisterWhereLacking(communicator, segment);
+      if (!registered.ok()) {
         for (const auto& [owner, index] : made) static_cast<void>(DeregisterOne(owner, index));
-        return status;
+        return registered.status();
       }
-      made.emplace_back(communicator, segment.index);
+      if (*registered) made.emplace_back(communicator, segment.index);
     }
   }
   return uint64_t{made.size()};
@@ -176,10 +177,7 @@ Status RegistrationSet::Add(const Communicator& communicator, const std::vector<
 }
 
 Status RegistrationSet::RegisterSegment(const SegmentToRegister& segment) {
-  for (const Communicator& communicator : Communicators()) {
-    if (!Lacks(communicator.handle, segment.index)) continue;
-    COMMPOOL_TRY(Attempt([&] { return RegisterOne(communicator, segment); }));
-  }
+  for (const Communicator& communicator : Communicators()) COMMPOOL_TRY(RegisterWhereLacking(communicator, segment));
   return Status();
 }
 
@@ -339,24 +337,19 @@ Result<uint64_t> RegistrationSet::PlanReturn() {
   return number;
 }
 
-Status RegistrationSet::Carry(const WindowStep& step, const Communicator& communicator,
-                              const SegmentToRegister& segment) {
-  return step.act == WindowStep::Act::kRegister ? RegisterOne(communicator, segment)
-                                                : DeregisterOne(communicator, segment.index);
-}
-
 Status RegistrationSet::RegisterAgain(const std::vector<SegmentToRegister>& segments) {
   for (const Communicator& communicator : Communicators()) {
     const auto plan = MemberOf(returns_, communicator.handle);
     if (plan != returns_.end() && !IsRegisteredWith(communicator.handle)) {
       for (const WindowStep& step : plan->steps) {
-        COMMPOOL_TRY(Attempt([&] { return Carry(step, communicator, plan->segments[step.window]); }));
+        const SegmentToRegister& segment = plan->segments[step.window];
+        COMMPOOL_TRY(Attempt([&] {
+          return step.act == WindowStep::Act::kRegister ? RegisterOne(communicator, segment)
+                                                        : DeregisterOne(communicator, segment.index);
+        }));
       }
     }
-    for (const SegmentToRegister& segment : segments) {
-      if (!Lacks(communicator.handle, segment.index)) continue;
-      COMMPOOL_TRY(Attempt([&] { return RegisterOne(communicator, segment); }));
-    }
+    for (const SegmentToRegister& segment : segments) COMMPOOL_TRY(RegisterWhereLacking(communicator, segment));
   }
   return Status();
 }

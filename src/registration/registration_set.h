@@ -111,13 +111,13 @@ class RegistrationSet {
   };
 
   Result<Return> PlanReturnOf(const Communicator& communicator) const;
-  Status Carry(const WindowStep& step, const Communicator& communicator, const SegmentToRegister& segment);
   Status NotePlace(const Communicator& communicator, const RegisteredRange& range);
   Status RegisterOne(const Communicator& communicator, const SegmentToRegister& segment);
+  // Whether the communicator lacked the segment.
+  Result<bool> RegisterWhereLacking(const Communicator& communicator, const SegmentToRegister& segment);
   Result<uint64_t> RegisterLacking(const ReservedVector<Communicator>& communicators,
                                    const std::vector<SegmentToRegister>& segments);
   Status DeregisterOne(const Communicator& communicator, uint32_t index);
-  bool Lacks(ncclComm_t communicator, uint32_t index) const;
   void HideWindow(ncclComm_t communicator, const RegisteredRange& range);
   // Notes that NCCL was not told of this end. Returns its bytes; 0 where NCCL lets go with the communicator.
   uint64_t Hold(const RegisteredRange& range);
