@@ -53,19 +53,6 @@ class LinkLine : public BackgroundLine {
   const std::shared_ptr<Mailbox> mailbox_;
 };
 
-// Sends `mine` to all and returns everybody's.
-Result<std::vector<Introduction>> ExchangeOverHome(const Driver& driver, const Communicator& home,
-                                                   const Introduction& mine, uint64_t deadline_ms,
-                                                   UnansweredGathers& unanswered) {
-  std::vector<std::string> received = COMMPOOL_TRY(
-      GatherOver(driver, home, Insist([&] { return Pad(mine); }),
-                 {.call = "create",
-                  .likely_cause = "not every rank creates the pool, or one has another collective at this place; a "
-                                  "thread that owns several ranks creates their pools in one call"},
-                 deadline_ms, unanswered));
-  return DecodePadded(std::move(received));
-}
-
 bool AllHaveTheLink(const std::vector<Introduction>& all) {
   return std::all_of(all.begin(), all.end(),
                      [&](const Introduction& other) { return other.link != 0 && other.link == all[0].link; });
@@ -250,7 +237,13 @@ Result<std::unique_ptr<AgreementChannel>> HomeLinks::Open(const Driver& driver, 
     mine.link = existing->id();
     mine.next_channel = existing->next_channel();
   }
-  std::vector<Introduction> all = COMMPOOL_TRY(ExchangeOverHome(driver, home, mine, deadline_ms, unanswered));
+  std::vector<std::string> introductions = COMMPOOL_TRY(
+      GatherOver(driver, home, Insist([&] { return Pad(mine); }),
+                 {.call = "create",
+                  .likely_cause = "not every rank creates the pool, or one has another collective at this place; a "
+                                  "thread that owns several ranks creates their pools in one call"},
+                 deadline_ms, unanswered));
+  const std::vector<Introduction> all = COMMPOOL_TRY(DecodePadded(std::move(introductions)));
   if (AllHaveTheLink(all)) return channel_of(existing, NextChannel(all));
   if (Status status = CheckReach(all); !status.ok()) return status;
   const LinkOptions options{.rank = home.rank, .ranks = home.ranks, .deadline = deadline, .key = all.front().key};
