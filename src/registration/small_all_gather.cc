@@ -25,16 +25,6 @@ Status Missing(const Communicator& communicator, const GatherPurpose& purpose, u
                                                    " ranks of the communicator: " + purpose.likely_cause);
 }
 
-// It may block on the host: ranks connect at a communicator's first collective.
-std::future<ncclResult_t> Launch(const Driver& driver, const Communicator& communicator, const GatherScratch& scratch,
-                                 CUdeviceptr sent, size_t words) {
-  return CallSeparately(driver, [all_gather = driver.nccl.ncclAllGather, handle = communicator.handle, sent,
-                                 received = scratch.value().memory, words, stream = scratch.value().stream] {
-    return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32, handle,
-                      stream);
-  });
-}
-
 Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& communicator,
                    const GatherPurpose& purpose, uint64_t deadline_ms, Moment deadline) {
   for (;;) {
@@ -148,7 +138,13 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
                          {.call = "cuMemcpyHtoDAsync", .device = communicator.device, .bytes = mine.size()}));
 
   SmallGather gather{.scratch = std::move(scratch)};
-  gather.call = Launch(driver, communicator, gather.scratch, sent, mine.size() / sizeof(int32_t));
+  // The call may block on the host: ranks connect at a communicator's first collective.
+  gather.call =
+      CallSeparately(driver, [all_gather = driver.nccl.ncclAllGather, handle = communicator.handle, sent, received,
+                              words = mine.size() / sizeof(int32_t), stream = gather.scratch.value().stream] {
+        return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32,
+                          handle, stream);
+      });
   Status status = AwaitGather(driver, gather, communicator, purpose, deadline_ms, deadline);
   if (!status.ok()) {
     unanswered.Keep(std::move(gather));
