@@ -27,10 +27,6 @@ Status RefusedByTheProgram(const char* why) {
   return Invalid(sentence);
 }
 
-Status CheckBytes(const commpool_pool_options& given) {
-  return CheckStructBytes("pool_options", given.struct_bytes, sizeof(given));
-}
-
 // Reads an option whose value is one of several words.
 Status ReadWords(const commpool_pool_options& given, PoolConfiguration* read) {
   const int32_t number = NumberOf(given.backing);
@@ -139,7 +135,7 @@ Status ReadSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(
 }  // namespace
 
 Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, const Settings& settings) {
-  COMMPOOL_TRY(CheckBytes(given));
+  COMMPOOL_TRY(CheckStructBytes("pool_options", given.struct_bytes, sizeof(given)));
   if (given.given == kRefusedByTheProgram && given.name != nullptr) return RefusedByTheProgram(given.name);
   PoolConfiguration configuration = HomeOf(given);
   COMMPOOL_TRY(FirstFailure({ReadWords(given, &configuration), CheckValues(given)}));
@@ -164,7 +160,7 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, c
 }
 
 std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given) {
-  if (!CheckBytes(given).ok() || given.symmetric_across == nullptr) return std::nullopt;
+  if (given.struct_bytes != sizeof(given) || given.symmetric_across == nullptr) return std::nullopt;
   PoolConfiguration configuration = HomeOf(given);
   if (given.deadline_ms != 0) configuration.deadline_ms = std::min(given.deadline_ms, kLongestDeadlineMs);
   return configuration;
