@@ -50,7 +50,7 @@ enum class Event { kAllocated, kFreed };
 }
 
 void ReportAllocated(commpool_pool pool, uint64_t bytes, void* pointer) {
-  if (bytes > kSmallRequest) Pools().LargeMade(pool, bytes);
+  if (bytes > kSmallRequest) Pools().Change(pool, [bytes](KnownPool& known) { known.large.Made(bytes); });
   if (IsObserved()) Tell(Event::kAllocated, pointer);
 }
 
@@ -91,7 +91,7 @@ void* AllocateInScopes(const Request& request, const Routing& routing, bool& ins
     void* pointer = AllocateFromPool(plan.pool, request, inside_library, &status);
     if (status == COMMPOOL_OK) return pointer;
     if (!way.HandsOn(plan.exhaustion, scope->symmetric, status)) ThrowFailure(status, plan.pool, request);
-    Pools().HandedOn(plan.pool);
+    Pools().Change(plan.pool, [](KnownPool& known) { ++known.handed_on; });
   }
   return nullptr;
 }
@@ -123,7 +123,8 @@ void* AllocateCaught(const Request& request) {
 }
 
 void ReleaseLargeBlock(void* pointer) {
-  if (const std::optional<commpool_block> block = OurBlock(pointer)) Pools().LargeFreed(*block);
+  if (const std::optional<commpool_block> block = OurBlock(pointer))
+    Pools().Change(block->pool, [&block](KnownPool& known) { known.large.Freed(block->requested_bytes); });
   ReleaseBlock(pointer);
 }
 

@@ -68,11 +68,6 @@ std::optional<KnownPool> KnownPools::Of(commpool_pool pool) {
   return known == nullptr ? std::nullopt : std::optional(*known);
 }
 
-void KnownPools::Keep(commpool_pool pool, uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  if (KnownPool* const known = Find(pool)) known->kept_bytes = bytes;
-}
-
 template <typename Predicate>
 std::vector<KnownPool> KnownPools::Those(const Predicate& wanted) {
   std::vector<KnownPool> found;
@@ -89,45 +84,24 @@ std::vector<KnownPool> KnownPools::Named(const MempoolId_t& id) {
   return Those([&id](const KnownPool& known) { return id == kEverything || known.id == id; });
 }
 
-void KnownPools::Rename(commpool_pool pool, const MempoolId_t& id) {
-  const std::lock_guard lock(mutex_);
-  if (KnownPool* const known = Find(pool)) known->id = id;
-}
-
 void KnownPools::ResetTotals(int device) {
   for (const KnownPool& known : OfDevice(device)) {
     commpool_statistics now;
     if (!ReadStatistics(known.pool, &now)) continue;
     const commpool_statistics large = known.LargeNow(now);
-    const std::lock_guard lock(mutex_);
-    KnownPool* const kept = Find(known.pool);
-    kept->base_totals = now;
-    kept->base_large = large;
-    kept->handed_on = 0;
+    Change(known.pool, [&](KnownPool& kept) {
+      kept.base_totals = now;
+      kept.base_large = large;
+      kept.handed_on = 0;
+    });
   }
 }
 
 void KnownPools::ResetPeaks(int device) {
   for (const KnownPool& known : OfDevice(device)) {
     Commpool().pool_reset_peaks(known.pool);
-    const std::lock_guard lock(mutex_);
-    Find(known.pool)->large.ResetPeaks();
+    Change(known.pool, [](KnownPool& kept) { kept.large.ResetPeaks(); });
   }
-}
-
-void KnownPools::HandedOn(commpool_pool pool) {
-  const std::lock_guard lock(mutex_);
-  if (KnownPool* const known = Find(pool)) ++known->handed_on;
-}
-
-void KnownPools::LargeMade(commpool_pool pool, uint64_t requested) {
-  const std::lock_guard lock(mutex_);
-  if (KnownPool* const known = Find(pool)) known->large.Made(requested);
-}
-
-void KnownPools::LargeFreed(const commpool_block& block) {
-  const std::lock_guard lock(mutex_);
-  if (KnownPool* const known = Find(block.pool)) known->large.Freed(block.requested_bytes);
 }
 
 void KnownPools::AllowPeer(int device, int owner) {
@@ -149,10 +123,7 @@ void KnownPools::GrantAgain() {
 }
 
 void KnownPools::SetDefault(int device, commpool_pool pool) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (KnownPool* const known = Find(pool)) known->whole = true;
-  }
+  Change(pool, [](KnownPool& known) { known.whole = true; });
   const commpool_pool before = defaults_[device].exchange(pool, std::memory_order_relaxed);
   Hot().catchers.fetch_add((pool != 0) - (before != 0), std::memory_order_relaxed);
 }

@@ -35,7 +35,7 @@ struct KnownPool {
   uint64_t handed_on = 0;  // since the reset: failures after which the next outer scope served the program
   // it is, or was, the whole allocator of its device; such an allocator tells small blocks from large ones
   bool whole = false;
-  LargeBlocks large;
+  LargeBlocks large;  // those of more than kSmallRequest
 
   commpool_statistics LargeNow(const commpool_statistics& all) const { return whole ? LargeOf(pool, all, large) : all; }
 };
@@ -51,8 +51,12 @@ class KnownPools {
   // Adds the pool, or learns its kind. Grants it once to the devices that PyTorch has made peers.
   void Add(commpool_pool pool, int device, PoolKind kind);
   std::optional<KnownPool> Of(commpool_pool pool);
-  void Keep(commpool_pool pool, uint64_t bytes);
-  void Rename(commpool_pool pool, const MempoolId_t& id);
+  // Calls `change` with the pool under the lock, if the pool is known.
+  template <typename Function>
+  void Change(commpool_pool pool, const Function& change) {
+    const std::lock_guard lock(mutex_);
+    if (KnownPool* const known = Find(pool)) change(*known);
+  }
 
   // Returns the pools of one device, oldest first.
   std::vector<KnownPool> OfDevice(int device);
@@ -62,13 +66,6 @@ class KnownPools {
   // Starts the accumulated statistics of the device at zero, and its peaks at the current values.
   void ResetTotals(int device);
   void ResetPeaks(int device);
-
-  // Counts a failure of the pool after which an outer scope is asked.
-  void HandedOn(commpool_pool pool);
-
-  // The router hands out, or takes back, a block of more than kSmallRequest.
-  void LargeMade(commpool_pool pool, uint64_t requested);
-  void LargeFreed(const commpool_block& block);
 
   // `device` may now read and write PyTorch's memory on `owner`. So it grants our pools there to it, and later ones
   // too.

@@ -22,7 +22,7 @@ bool Routings::CreateOrIncrease(int device, const MempoolId_t& id) {
   }
   if (next == 0) return false;
   bound_.push_back({id, next, device, 1});
-  Pools().Rename(next, id);
+  Pools().Change(next, [&id](KnownPool& known) { known.id = id; });
   return true;
 }
 

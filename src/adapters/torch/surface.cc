@@ -121,7 +121,7 @@ int commpool_torch_grant_again() {
 }
 
 int commpool_torch_keep(commpool_pool pool, uint64_t bytes) {
-  Pools().Keep(pool, bytes);
+  Pools().Change(pool, [bytes](KnownPool& known) { known.kept_bytes = bytes; });
   return 0;
 }
 
