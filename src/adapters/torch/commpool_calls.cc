@@ -5,19 +5,12 @@
 namespace commpool::torch_adapter {
 namespace {
 
-CommpoolCalls& Table() {
-  static CommpoolCalls calls;
-  return calls;
-}
-
 std::string Text(int version) {
   return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
          std::to_string(version % 100);
 }
 
 }  // namespace
-
-const CommpoolCalls& Commpool() { return Table(); }
 
 std::string OpenCommpool(const char* path) {
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -36,7 +29,7 @@ std::string OpenCommpool(const char* path) {
   const auto* open_scopes = static_cast<const std::atomic<uint64_t>* const*>(dlsym(library, "commpool_open_scopes"));
   if (open_scopes == nullptr) return std::string(path) + " has no commpool_open_scopes: it is too old";
   calls.open_scopes = *open_scopes;
-  Table() = calls;
+  commpool_calls = calls;
   return "";
 }
 

@@ -38,8 +38,9 @@ struct CommpoolCalls {
   const std::atomic<uint64_t>* open_scopes = nullptr;  // not 0 while a scope of the C ABI is open
 };
 
-// Returns the table of the process. Its members are null until OpenCommpool succeeds.
-const CommpoolCalls& Commpool();
+// The table of the process. Its members are null until OpenCommpool succeeds.
+inline constinit CommpoolCalls commpool_calls;
+inline const CommpoolCalls& Commpool() { return commpool_calls; }
 
 // Fills the table from the library at `path`. That library must have the minor version that the router was built with.
 // Returns the reason if it cannot, else an empty text.

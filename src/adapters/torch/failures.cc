@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "src/adapters/torch/commpool_calls.h"
-#include "src/adapters/torch/forever.h"
 #include "src/adapters/torch/history.h"
 #include "src/adapters/torch/known_pools.h"
 #include "src/adapters/torch/native.h"

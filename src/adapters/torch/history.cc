@@ -3,17 +3,76 @@
 #include <c10/util/ApproximateClock.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <utility>
 
 #include "src/adapters/torch/known_pools.h"
-#include "src/adapters/torch/versions.h"
+#include "src/adapters/torch/segments.h"
 
 namespace commpool::torch_adapter {
 namespace {
 
-using Action = History::Entry::Action;
+using torch_names::SegmentInfo;
+using torch_names::SnapshotInfo;
+using Entry = History::Entry;
+using Action = Entry::Action;
 
 constexpr const char* kNoCompileContext = "N/A";  // PyTorch's text
+
+// Returns the stream of a block as PyTorch shows it: the default stream is 0.
+cudaStream_t ShownStream(const commpool_block& block) {
+  auto* stream = reinterpret_cast<cudaStream_t>(block.stream);
+  return stream == cudaStreamLegacy ? nullptr : stream;
+}
+
+void AddBlock(const commpool_block& block, SegmentInfo* segment) {
+  torch_names::BlockInfo info;
+  info.size = block.bytes;
+  info.allocated = block.state == COMMPOOL_BLOCK_LIVE;
+  info.active = IsActive(block);
+  info.requested_size = info.active ? block.requested_bytes : 0;
+  if (info.allocated) info.context_when_allocated = TorchHistory().ContextOf(block.pointer);
+  segment->total_size += block.bytes;
+  segment->requested_size += info.requested_size;
+  if (info.allocated) segment->allocated_size += block.bytes;
+  if (info.active) segment->active_size += block.bytes;
+  if (info.allocated && segment->stream == nullptr) segment->stream = ShownStream(block);
+  segment->blocks.push_back(info);
+}
+
+// Adds ours after PyTorch's own segments and continues their numbers, because a snapshot is ordered by
+// registration_counter.
+void AddPoolSegments(const KnownPool& known, SnapshotInfo* snapshot) {
+#if COMMPOOL_TORCH_AT_LEAST(11)
+  int32_t counter = 0;
+  for (const SegmentInfo& other : snapshot->segments) counter = std::max(counter, other.registration_counter + 1);
+#endif
+  for (const SegmentBlocks& blocks : SegmentsOf(known.pool)) {
+    SegmentInfo segment;
+    segment.device = static_cast<c10::DeviceIndex>(blocks.front().device);
+    segment.address = reinterpret_cast<size_t>(blocks.front().pointer);
+    segment.owner_private_pool_id = Pools().ShownId(known);
+    segment.is_large = IsLarge(blocks);
+#if COMMPOOL_TORCH_AT_LEAST(11)
+    segment.registration_counter = counter++;
+#endif
+    for (const commpool_block& block : blocks) AddBlock(block, &segment);
+    snapshot->segments.push_back(std::move(segment));
+  }
+}
+
+// Merges ours into the devices' traces, ordered by time.
+void AddPoolTraces(SnapshotInfo* snapshot) {
+  for (size_t device = 0; device < snapshot->device_traces.size(); ++device) {
+    std::vector<Entry>& trace = snapshot->device_traces[device];
+    std::vector<Entry> ours = TorchHistory().TraceOf(static_cast<int>(device));
+    const auto middle = static_cast<std::ptrdiff_t>(trace.size());
+    std::move(ours.begin(), ours.end(), std::back_inserter(trace));
+    std::inplace_merge(trace.begin(), trace.begin() + middle, trace.end(),
+                       [](const Entry& one, const Entry& other) { return one.time_.t_ < other.time_.t_; });
+  }
+}
 
 }  // namespace
 
@@ -34,11 +93,6 @@ History::Entry History::MakeEntry(Action action, const commpool_block& block, ui
   return entry;
 }
 
-cudaStream_t ShownStream(const commpool_block& block) {
-  auto* stream = reinterpret_cast<cudaStream_t>(block.stream);
-  return stream == cudaStreamLegacy ? nullptr : stream;
-}
-
 History& TorchHistory() {
   static History* history = new History;
   return *history;
@@ -55,7 +109,7 @@ void History::Record(const Wish& wish, bool clear) {
 }
 
 History::Context History::Gather(RecordContext level) {
-  c10::cuda::CUDACachingAllocator::CreateContextFn recorder = nullptr;
+  torch_names::CreateContextFn recorder = nullptr;
   {
     const std::lock_guard lock(mutex_);
     if (wish_.when >= level) recorder = wish_.recorder;
@@ -127,6 +181,12 @@ std::vector<History::Entry> History::TraceOf(int device) {
   const auto to_nanoseconds = clock.makeConverter();
   for (Entry& entry : entries) entry.time_.t_ = to_nanoseconds(entry.time_.approx_t_) / 1000;
   return entries;
+}
+
+SnapshotInfo WithOurs(SnapshotInfo found, const MempoolId_t& id, bool include_traces) {
+  for (const KnownPool& known : Pools().Named(id)) AddPoolSegments(known, &found);
+  if (include_traces) AddPoolTraces(&found);
+  return found;
 }
 
 }  // namespace commpool::torch_adapter

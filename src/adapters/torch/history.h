@@ -25,12 +25,12 @@ namespace commpool::torch_adapter {
 class History {
  public:
   using Context = std::shared_ptr<c10::GatheredContext>;
-  using Entry = c10::cuda::CUDACachingAllocator::TraceEntry;
-  using RecordContext = c10::cuda::CUDACachingAllocator::RecordContext;
+  using Entry = torch_names::TraceEntry;
+  using RecordContext = torch_names::RecordContext;
 
   struct Wish {
     bool enabled = false;
-    c10::cuda::CUDACachingAllocator::CreateContextFn recorder = nullptr;
+    torch_names::CreateContextFn recorder = nullptr;
     size_t entries = 0;  // the trace keeps the last ones
     RecordContext when = RecordContext::NEVER;
     std::vector<std::string> skipped;  // PyTorch's names of actions
@@ -75,8 +75,19 @@ class History {
 
 History& TorchHistory();
 
-// Returns the stream of a block as PyTorch shows it: the default stream is 0.
-cudaStream_t ShownStream(const commpool_block& block);
+// Records for our pools, and asks PyTorch to do so for its own. If a thread records only ours, PyTorch's call ends
+// here: the program did not mean what PyTorch would do besides, such as to stop the record of pinned memory.
+template <typename AskNative>
+void RecordOurs(const History::Wish& wish, bool clear, const AskNative& ask_native) {
+  if (!History::ours_only) ask_native();
+  TorchHistory().Record(wish, clear && !History::ours_only);
+  TORCH_CHECK(!History::ours_only, "recorded for commpool's pools alone");
+}
+
+// Adds ours to the snapshot that PyTorch's own allocator made. That allocator knows none of our ids: for such an id it
+// returns settings and traces, but no segment.
+torch_names::SnapshotInfo WithOurs(torch_names::SnapshotInfo found, const c10::cuda::MempoolId_t& id,
+                                   bool include_traces);
 
 }  // namespace commpool::torch_adapter
 

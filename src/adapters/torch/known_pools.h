@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "commpool/commpool.h"
-#include "src/adapters/torch/forever.h"
+#include "src/adapters/torch/native.h"
 #include "src/adapters/torch/segments.h"
 
 namespace commpool::torch_adapter {
@@ -108,6 +108,15 @@ bool ReadStatistics(commpool_pool pool, commpool_statistics* statistics);
 // Returns the bytes.
 uint64_t TrimKnownPool(const KnownPool& known);
 uint64_t TrimKnownPools(int device);
+
+// Limits our pools on the device to the fraction of its memory. Throws if the library refuses.
+void LimitPools(int device, double fraction);
+// For a device whose first pool is now known: takes over PyTorch's fraction, which may come from its configuration.
+void TakeOverFraction(int device);
+// Takes over what the program told PyTorch's allocator before the router was there, which PyTorch reports only once:
+// which devices reach each other's memory, what fraction of a device it may use, and that it records history. Call it
+// when the router is in place: from then on the router hears of changes.
+void TakeOver();
 
 }  // namespace commpool::torch_adapter
 

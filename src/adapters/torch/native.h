@@ -1,15 +1,36 @@
-// The allocator that PyTorch had before us, as a rule its native one. The router forwards to it.
+// What all parts of the router stand on: which PyTorch it is compiled for, and the allocator that this PyTorch had
+// before us, as a rule its native one. The router forwards to it.
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_NATIVE_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_NATIVE_H_
 
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <torch/version.h>
 
 #include <atomic>
 #include <cstdint>
 
+// PyTorch's allocator class changes with each minor version, so each binary serves one.
+#define COMMPOOL_TORCH_AT_LEAST(minor) \
+  (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= (minor)))
+
+#if !COMMPOOL_TORCH_AT_LEAST(9)
+#error "commpool's router knows PyTorch from 2.9 on"
+#endif
+
 namespace commpool::torch_adapter {
 
-using TorchAllocator = c10::cuda::CUDACachingAllocator::CUDAAllocator;
+namespace torch_names = c10::cuda::CUDACachingAllocator;
+
+// A static object that exists before all others and is never destroyed, because programs free tensors after static
+// objects are gone. The compiler makes it, so an allocation that asks for it checks nothing.
+template <typename Object>
+union Forever {
+  constexpr Forever() : object() {}
+  constexpr ~Forever() {}  // never destroys `object`
+  Object object;
+};
+
+using TorchAllocator = torch_names::CUDAAllocator;
 
 // The part of the router that a forwarded allocation reads. It shares one cache line with the table of the router's
 // functions: torch.empty touches more memory than the nearest cache holds, so another line would cost more than the few

@@ -11,13 +11,15 @@
 #include <utility>
 #include <vector>
 
+#include "src/adapters/torch/allocation.h"
+#include "src/adapters/torch/captures.h"
+#include "src/adapters/torch/failures.h"
+#include "src/adapters/torch/history.h"
+#include "src/adapters/torch/known_pools.h"
 #include "src/adapters/torch/native.h"
 #include "src/adapters/torch/routings.h"
-#include "src/adapters/torch/versions.h"
 
 namespace commpool::torch_adapter {
-
-namespace torch_names = c10::cuda::CUDACachingAllocator;
 
 #if COMMPOOL_TORCH_AT_LEAST(11)
 using AllocatorOfPool = std::shared_ptr<TorchAllocator>;
@@ -45,7 +47,10 @@ class alignas(64) Router final : public TorchAllocator {
   void recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream stream) override;
   torch_names::ShareableHandle shareIpcHandle(void* pointer) override;
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override { return Native()->getIpcDevPtr(std::move(handle)); }
-  void enablePeerAccess(c10::DeviceIndex device, c10::DeviceIndex owner) override;
+  void enablePeerAccess(c10::DeviceIndex device, c10::DeviceIndex owner) override {
+    Native()->enablePeerAccess(device, owner);
+    Pools().AllowPeer(device, owner);
+  }
   cudaError_t memcpyAsync(void* to, int to_device, const void* from, int from_device, size_t bytes, cudaStream_t stream,
                           bool peers) override;
 #if COMMPOOL_TORCH_AT_LEAST(13)
@@ -54,19 +59,29 @@ class alignas(64) Router final : public TorchAllocator {
   }
 #endif
 
-  // router_device.cc
+  // Of a device. router_device.cc has what is longer.
   bool initialized() override { return Native()->initialized(); }
   void init(int device_count) override { Native()->init(device_count); }
   void enable(bool value) override { Native()->enable(value); }
   bool isEnabled() const override { return Native()->isEnabled(); }
   std::string name() override { return Native()->name(); }  // libraries check for "native"
   double getMemoryFraction(c10::DeviceIndex device) override { return Native()->getMemoryFraction(device); }
-  void setMemoryFraction(double fraction, c10::DeviceIndex device) override;
+  // The fraction limits PyTorch's pools and ours separately.
+  void setMemoryFraction(double fraction, c10::DeviceIndex device) override {
+    Native()->setMemoryFraction(fraction, device);
+    LimitPools(device, fraction);
+  }
   void cacheInfo(c10::DeviceIndex device, size_t* largest) override;
   void emptyCache(MempoolId_t id) override;
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
-  void resetAccumulatedStats(c10::DeviceIndex device) override;
-  void resetPeakStats(c10::DeviceIndex device) override;
+  void resetAccumulatedStats(c10::DeviceIndex device) override {
+    Native()->resetAccumulatedStats(device);
+    Pools().ResetTotals(device);
+  }
+  void resetPeakStats(c10::DeviceIndex device) override {
+    Native()->resetPeakStats(device);
+    Pools().ResetPeaks(device);
+  }
 #if COMMPOOL_TORCH_AT_LEAST(10)
   std::vector<torch_names::StreamSegmentSize> getExpandableSegmentSizes(c10::DeviceIndex device) override {
     return Native()->getExpandableSegmentSizes(device);
@@ -74,49 +89,102 @@ class alignas(64) Router final : public TorchAllocator {
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override { return Native()->getMemoryInfo(device); }
 #endif
 
-  // router_pools.cc
-  void beginAllocateToPool(c10::DeviceIndex device, MempoolId_t id, StreamFilter filter) override;
-  void endAllocateToPool(c10::DeviceIndex device, MempoolId_t id) override;
-  void releasePool(c10::DeviceIndex device, MempoolId_t id) override;
-  int getPoolUseCount(c10::DeviceIndex device, MempoolId_t id) override;
+  // Private pools: ours that are a torch.cuda.MemPool, and captures.
+  void beginAllocateToPool(c10::DeviceIndex device, MempoolId_t id, StreamFilter filter) override {
+    TorchCaptures().EndFinished();
+    if (TorchRoutings().Begin(device, id, filter)) return;
+    try {
+      Native()->beginAllocateToPool(device, id, std::move(filter));
+    } catch (...) {
+      TorchRoutings().End(device, id);
+      throw;
+    }
+  }
+  void endAllocateToPool(c10::DeviceIndex device, MempoolId_t id) override {
+    if (!TorchRoutings().End(device, id)) Native()->endAllocateToPool(device, id);
+    TorchCaptures().EndFinished();
+  }
+  void releasePool(c10::DeviceIndex device, MempoolId_t id) override {
+    if (!TorchRoutings().Release(id)) Native()->releasePool(device, id);
+  }
+  int getPoolUseCount(c10::DeviceIndex device, MempoolId_t id) override {
+    const std::optional<int> users = TorchRoutings().Users(id);
+    return users ? *users : Native()->getPoolUseCount(device, id);
+  }
   bool checkPoolLiveAllocations(c10::DeviceIndex device, MempoolId_t id,
                                 const std::unordered_set<void*>& expected) override;
-  std::shared_ptr<torch_names::AllocatorState> getCheckpointState(c10::DeviceIndex device, MempoolId_t id) override;
+  std::shared_ptr<torch_names::AllocatorState> getCheckpointState(c10::DeviceIndex device, MempoolId_t id) override {
+    TORCH_CHECK(
+        !TorchRoutings().IsOurs(id),
+        "commpool: a MemPool of commpool's has no checkpoints; let torch.compile's CUDA graphs keep their own pool");
+    return Native()->getCheckpointState(device, id);
+  }
   torch_names::CheckpointDelta setCheckpointPoolState(c10::DeviceIndex device,
                                                       std::shared_ptr<torch_names::AllocatorState> state) override {
     return Native()->setCheckpointPoolState(device, std::move(state));
   }
-  void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id, AllocatorOfPool allocator) override;
+  void createOrIncrefPool(c10::DeviceIndex device, MempoolId_t id, AllocatorOfPool allocator) override {
+    if (!TorchRoutings().CreateOrIncrease(device, id)) Native()->createOrIncrefPool(device, id, std::move(allocator));
+  }
 #if COMMPOOL_TORCH_AT_LEAST(11)
-  void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id, bool use_on_oom) override;
+  void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id, bool use_on_oom) override {
+    if (!TorchRoutings().IsOurs(id)) return Native()->setUseOnOOM(device, id, use_on_oom);
+    TORCH_CHECK(!use_on_oom, kLendsNothing);
+  }
 #else
-  void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id) override;
+  void setUseOnOOM(c10::DeviceIndex device, MempoolId_t id) override {
+    TORCH_CHECK(!TorchRoutings().IsOurs(id), kLendsNothing);
+    Native()->setUseOnOOM(device, id);
+  }
 #endif
 #if COMMPOOL_TORCH_AT_LEAST(10)
-  void setNoSplit(c10::DeviceIndex device, MempoolId_t id) override;
+  void setNoSplit(c10::DeviceIndex device, MempoolId_t id) override {
+    TORCH_CHECK(!TorchRoutings().IsOurs(id), "commpool: a MemPool of commpool's splits its segments (no_split=True)");
+    Native()->setNoSplit(device, id);
+  }
 #endif
 #if COMMPOOL_TORCH_AT_LEAST(13)
   void markCaptureBegin(c10::DeviceIndex device) override { Native()->markCaptureBegin(device); }
-  void markCaptureEnd(c10::DeviceIndex device) override;
+  void markCaptureEnd(c10::DeviceIndex device) override {
+    Native()->markCaptureEnd(device);
+    TorchCaptures().EndFinished();
+  }
 #endif
 
-  // router_history.cc
+  // Snapshots, recorded history and observers.
 #if COMMPOOL_TORCH_AT_LEAST(11)
-  torch_names::SnapshotInfo snapshot(MempoolId_t id, bool include_traces) override;
+  torch_names::SnapshotInfo snapshot(MempoolId_t id, bool include_traces) override {
+    return WithOurs(Native()->snapshot(id, include_traces), id, include_traces);
+  }
   void recordHistory(bool enabled, torch_names::CreateContextFn recorder, size_t entries,
-                     torch_names::RecordContext when, bool clear, const std::vector<std::string>& skipped) override;
+                     torch_names::RecordContext when, bool clear, const std::vector<std::string>& skipped) override {
+    RecordOurs({enabled, recorder, entries, when, skipped}, clear,
+               [&] { Native()->recordHistory(enabled, recorder, entries, when, clear, skipped); });
+  }
 #else
-  torch_names::SnapshotInfo snapshot(MempoolId_t id) override;
+  torch_names::SnapshotInfo snapshot(MempoolId_t id) override { return WithOurs(Native()->snapshot(id), id, true); }
   void recordHistory(bool enabled, torch_names::CreateContextFn recorder, size_t entries,
-                     torch_names::RecordContext when, bool clear) override;
+                     torch_names::RecordContext when, bool clear) override {
+    RecordOurs({enabled, recorder, entries, when, {}}, clear,
+               [&] { Native()->recordHistory(enabled, recorder, entries, when, clear); });
+  }
 #endif
   bool isHistoryEnabled() override { return Native()->isHistoryEnabled(); }
   void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& annotation) override {
     Native()->recordAnnotation(annotation);
   }
-  void pushCompileContext(std::string& context) override;
-  void popCompileContext() override;
-  void attachOutOfMemoryObserver(torch_names::OutOfMemoryObserver observer) override;
+  void pushCompileContext(std::string& context) override {
+    History::PushCompileContext(context);
+    Native()->pushCompileContext(context);
+  }
+  void popCompileContext() override {
+    History::PopCompileContext();
+    Native()->popCompileContext();
+  }
+  void attachOutOfMemoryObserver(torch_names::OutOfMemoryObserver observer) override {
+    ObserveOutOfMemory(observer);
+    Native()->attachOutOfMemoryObserver(std::move(observer));
+  }
   void attachAllocatorTraceTracker(torch_names::AllocatorTraceTracker tracker) override {
     Native()->attachAllocatorTraceTracker(std::move(tracker));
   }
@@ -128,14 +196,24 @@ class alignas(64) Router final : public TorchAllocator {
   void attachOomRejectionObserver(torch_names::OomRejectionObserver observer) override {
     Native()->attachOomRejectionObserver(std::move(observer));
   }
-  std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* pointer) override;
+  std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* pointer) override {
+    auto context = TorchHistory().ContextOf(pointer);
+    return context != nullptr ? context : Native()->getContextForPointer(pointer);
+  }
 #endif
 #if COMMPOOL_TORCH_AT_LEAST(14)
   bool supportsUserMetadata() override { return Native()->supportsUserMetadata(); }
-  void annotateMemory(const void* pointer, const std::string& metadata) override;
+  void annotateMemory(const void* pointer, const std::string& metadata) override {
+    const std::optional<commpool_block> block = OurBlock(pointer);
+    if (!block) return Native()->annotateMemory(pointer, metadata);
+    TorchHistory().Annotated(*block, metadata);
+  }
 #endif
 
  private:
+  static constexpr const char* kLendsNothing =
+      "commpool: a MemPool of commpool's lends no memory to others (use_on_oom=True)";
+
   // Allocates from PyTorch's own allocator. If that is out of memory, our idle pools give memory back, and it tries
   // again.
   static c10::DataPtr AllocateNative(size_t bytes);

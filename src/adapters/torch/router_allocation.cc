@@ -6,11 +6,7 @@
 #include <cstddef>
 #include <new>
 
-#include "src/adapters/torch/allocation.h"
-#include "src/adapters/torch/captures.h"
 #include "src/adapters/torch/commpool_calls.h"
-#include "src/adapters/torch/failures.h"
-#include "src/adapters/torch/known_pools.h"
 #include "src/adapters/torch/router.h"
 
 namespace commpool::torch_adapter {
@@ -139,11 +135,6 @@ torch_names::ShareableHandle Router::shareIpcHandle(void* pointer) {
       "process. Share a copy that is made outside of the scope (tensor.clone()), or keep tensors that are shared "
       "out of the scope.");
   return Native()->shareIpcHandle(pointer);
-}
-
-void Router::enablePeerAccess(c10::DeviceIndex device, c10::DeviceIndex owner) {
-  Native()->enablePeerAccess(device, owner);
-  Pools().AllowPeer(device, owner);
 }
 
 cudaError_t Router::memcpyAsync(void* to, int to_device, const void* from, int from_device, size_t bytes,

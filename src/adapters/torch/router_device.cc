@@ -1,8 +1,7 @@
-// The router's part that answers for a device: statistics, limits, and what it gives back.
+// The router's part that answers for a device and its pools: statistics, live blocks, and what it gives back.
 #include <algorithm>
+#include <iterator>
 
-#include "src/adapters/torch/earlier.h"
-#include "src/adapters/torch/known_pools.h"
 #include "src/adapters/torch/router.h"
 
 namespace commpool::torch_adapter {
@@ -77,12 +76,6 @@ void AddPool(const KnownPool& known, const commpool_statistics& now, DeviceStats
 
 }  // namespace
 
-// The fraction limits PyTorch's pools and ours separately.
-void Router::setMemoryFraction(double fraction, c10::DeviceIndex device) {
-  Native()->setMemoryFraction(fraction, device);
-  LimitPools(device, fraction);
-}
-
 void Router::cacheInfo(c10::DeviceIndex device, size_t* largest) {
   Native()->cacheInfo(device, largest);
   commpool_statistics now;
@@ -105,14 +98,24 @@ DeviceStats Router::getDeviceStats(c10::DeviceIndex device) {
   return stats;
 }
 
-void Router::resetAccumulatedStats(c10::DeviceIndex device) {
-  Native()->resetAccumulatedStats(device);
-  Pools().ResetTotals(device);
-}
-
-void Router::resetPeakStats(c10::DeviceIndex device) {
-  Native()->resetPeakStats(device);
-  Pools().ResetPeaks(device);
+bool Router::checkPoolLiveAllocations(c10::DeviceIndex device, MempoolId_t id,
+                                      const std::unordered_set<void*>& expected) {
+  if (!TorchRoutings().IsOurs(id)) {
+    // A scope around PyTorch's graph may have put blocks into our pool. They are alive too.
+    std::unordered_set<void*> theirs;
+    std::copy_if(expected.begin(), expected.end(), std::inserter(theirs, theirs.end()),
+                 [](void* address) { return !OurBlock(address); });
+    return Native()->checkPoolLiveAllocations(device, id, theirs);
+  }
+  size_t live = 0;
+  for (const KnownPool& known : Pools().Named(id)) {
+    for (const commpool_block& block : BlocksOf(known.pool)) {
+      if (block.state != COMMPOOL_BLOCK_LIVE) continue;
+      if (expected.count(block.pointer) == 0) return false;
+      ++live;
+    }
+  }
+  return live == expected.size();
 }
 
 }  // namespace commpool::torch_adapter

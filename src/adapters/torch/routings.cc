@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/adapters/torch/native.h"
 #include "src/adapters/torch/scopes.h"
 
 namespace commpool::torch_adapter {

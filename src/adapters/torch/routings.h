@@ -12,8 +12,8 @@
 #include <optional>
 #include <vector>
 
-#include "src/adapters/torch/forever.h"
 #include "src/adapters/torch/known_pools.h"
+#include "src/adapters/torch/native.h"
 
 namespace commpool::torch_adapter {
 

@@ -3,7 +3,6 @@
 #include <string_view>
 
 #include "src/adapters/torch/native.h"
-#include "src/adapters/torch/versions.h"
 
 namespace commpool::torch_adapter {
 namespace {

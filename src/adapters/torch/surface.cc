@@ -7,12 +7,7 @@
 #include <type_traits>
 
 #include "src/adapters/torch/commpool_calls.h"
-#include "src/adapters/torch/earlier.h"
-#include "src/adapters/torch/failures.h"
-#include "src/adapters/torch/history.h"
-#include "src/adapters/torch/known_pools.h"
 #include "src/adapters/torch/router.h"
-#include "src/adapters/torch/routings.h"
 #include "src/adapters/torch/scopes.h"
 
 // NOLINTBEGIN: this file is the other side of the router
