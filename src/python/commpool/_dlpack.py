@@ -8,7 +8,7 @@ from typing import Any, Callable
 from . import _capsules
 from ._library import for_ever
 
-CUDA = 2  # kDLCUDA
+CPU, CUDA = 1, 2  # kDLCPU, kDLCUDA
 
 VERSION = (1, 0)
 
@@ -49,42 +49,31 @@ class DLManagedTensorVersioned(ctypes.Structure):
                 ("deleter", Deleter), ("flags", ctypes.c_uint64), ("dl_tensor", DLTensor)]
 
 
-_NAMES = {DLManagedTensor: b"dltensor", DLManagedTensorVersioned: b"dltensor_versioned"}
+# For consumers before DLPack 1.0, and since then: the struct, its capsule's name, and the struct's deleter.
+_UNVERSIONED = DLManagedTensor, b"dltensor", _capsules.in_c(Deleter, "commpool_dlpack_delete")
+_VERSIONED = (DLManagedTensorVersioned, b"dltensor_versioned",
+              _capsules.in_c(Deleter, "commpool_dlpack_delete_versioned"))
+_destroy = _capsules.in_c(Deleter, "commpool_dlpack_destroy")
 
 # Structs that consumers hold, by address: what each keeps alive, and what to do when the consumer lets go.
 _held: dict[int, tuple[Any, Callable[[], object]]] = {}
 
 
-def _make_functions() -> tuple[Any, Any, Any]:
-    """Makes the functions for builds without C: one lets go of a struct, one does it for a capsule. They use no name of
-    the module, because names are deleted before the last capsules.
-    """
-    held, names, is_valid, pointer_of = _held, tuple(_NAMES.values()), _capsules.is_valid, _capsules.pointer_of
-
-    def let_go(managed: int) -> None:
-        _, done = held.pop(managed)
-        done()
-
-    def destroy(capsule: int) -> None:
-        for name in names:
-            if is_valid(capsule, name):  # a consumer renames the capsule when it takes the struct
-                let_go(pointer_of(capsule, name))
-
-    deleters = {kind: _capsules.in_c(Deleter, name, let_go) for kind, name in (
-        (DLManagedTensor, "commpool_dlpack_delete"), (DLManagedTensorVersioned, "commpool_dlpack_delete_versioned"))}
-    return for_ever(Deleter(let_go)), deleters, _capsules.in_c(Deleter, "commpool_dlpack_destroy", destroy)
+def _let_go(managed: int, held: dict[int, tuple[Any, Callable[[], object]]] = _held) -> None:
+    """Lets go of a struct. It uses no name of the module, because names are deleted before the last capsules."""
+    _, done = held.pop(managed)
+    done()
 
 
-_let_go, _deleters, _destructor = _make_functions()
+_letting_go = for_ever(Deleter(_let_go))
 
 
 def capsule(tensor: DLTensor, versioned: bool, kept: Any, done: Callable[[], object]) -> Any:
     """Makes a capsule with the tensor. `kept` lives until the consumer lets go; then `done` is called."""
-    managed: Any = DLManagedTensorVersioned() if versioned else DLManagedTensor()
-    managed.dl_tensor, managed.deleter = tensor, _deleters[type(managed)]
-    managed.manager_ctx = ctypes.cast(_let_go, ctypes.c_void_p)
+    kind, name, deleter = _VERSIONED if versioned else _UNVERSIONED
+    managed: Any = kind(dl_tensor=tensor, deleter=deleter, manager_ctx=ctypes.cast(_letting_go, ctypes.c_void_p))
     if versioned:
         managed.major, managed.minor = VERSION
     address = ctypes.addressof(managed)
     _held[address] = ((managed, tensor, kept), done)
-    return _capsules.new(address, _NAMES[type(managed)], _destructor)
+    return _capsules.new(address, name, _destroy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, Optional
 
 from . import _abi, _capsules, _driver, errors
 from ._library import check, library
@@ -17,61 +17,28 @@ _FIRST_DEVICE = 0
 _MOST_ALIGNMENT = 2 << 20
 _BLOCK_ALIGNMENT = 512  # every block's address is a multiple of it
 _FREE = library.address("commpool_free")
-
-
 _OF_POOL, _OF_DEVICE, _IN_SCOPE = (library.address(f"commpool_{call}") for call in (
     "pool_allocate", "allocate", "allocate_in_scope"))
 
 
-class Source(NamedTuple):
-    """A function of the library that allocates, and the pool or device that it asks."""
-
-    call: int
-    of_pool: bool
-    asked: int
+# A function of the library that allocates, whether it asks a pool, and the pool or device that it asks.
+Source = tuple[int, bool, int]
 
 
 def of_pool(handle: int) -> Source:
     """A pool, whatever scopes are open."""
-    return Source(_OF_POOL, True, handle)
+    return _OF_POOL, True, handle
 
 
 def of_device(number: int) -> Source:
     """What scopes catch, else the device's default pool."""
-    return Source(_OF_DEVICE, False, number)
+    return _OF_DEVICE, False, number
 
 
-def _make_functions() -> tuple[Any, Any, Any]:
-    """Makes the functions that free a capsule's block (one is its destructor), and the one that allocates. They use no
-    name of the module.
-    """
-    free, context_of, set_context, pointer_of = (library.commpool_free, _capsules.context_of, _capsules.set_context,
-                                                 _capsules.pointer_of)
-
-    def free_block(capsule: int) -> int:
-        owned = context_of(capsule)
-        set_context(capsule, None)
-        return int(free(pointer_of(capsule, None))) if owned else 0
-
-    def destroy(capsule: int) -> None:
-        free_block(capsule)
-
-    def allocate(call: int, of_pool: int, asked: int, nbytes: int, stream: int, release: int, status: Any) -> Any:
-        of = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64 if of_pool else ctypes.c_int, ctypes.c_uint64,
-                              ctypes.c_void_p, ctypes.c_void_p)
-        block = ctypes.c_void_p()
-        status.value = of(call)(asked, nbytes, stream, ctypes.addressof(block))
-        return _capsules.owner(block.value or 0, release, destroy_block) if status.value == 0 else None
-
-    free_kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-    allocate_kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_uint64,
-                                      ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))
-    destroy_block = _capsules.in_c(_capsules.Destructor, "commpool_block_destroy", destroy)
-    return (_capsules.in_c(free_kind, "commpool_block_free", free_block), destroy_block,
-            _capsules.in_c(allocate_kind, "commpool_block_allocate", allocate, called_by_c=False))
-
-
-_free_block, _destroy, _allocate_block = _make_functions()
+_free_block = _capsules.in_c(ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p), "commpool_block_free")
+_allocate_block = _capsules.in_c(
+    ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p,
+                      ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)), "commpool_block_allocate")
 
 
 class Buffer(Owner):
@@ -83,9 +50,9 @@ class Buffer(Owner):
 
     __slots__ = ("_block", "_owned", "pointer", "nbytes", "stream", "__weakref__")
 
-    def __init__(self, block: int, pointer: int, nbytes: int, stream: int, owned: Any = None) -> None:
-        """Takes over a block that commpool allocated, and the capsule that owns it, if there is one."""
-        self._owned = _capsules.owner(block, _FREE, _destroy) if block and owned is None else owned
+    def __init__(self, block: int, pointer: int, nbytes: int, stream: int, owned: Any) -> None:
+        """Takes over a block that commpool allocated, with the capsule that owns it."""
+        self._owned = owned
         self._block = block
         self.pointer = pointer
         self.nbytes = nbytes
@@ -170,7 +137,7 @@ def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None,
 def allocate_in_scope(size: Size, stream: Stream, device: Device) -> Optional[Buffer]:
     """Like `allocate`, but returns None if no scope catches it: for a router that leaves the rest to its framework."""
     handle, nbytes = stream_handle(stream), parse_size(size)
-    owned, status = _taken(Source(_IN_SCOPE, False, device_number(device)), nbytes, handle)
+    owned, status = _taken((_IN_SCOPE, False, device_number(device)), nbytes, handle)
     if status == errors.StatusCode.NOT_CAUGHT:
         return None
     check(status)

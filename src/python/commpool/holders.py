@@ -19,7 +19,7 @@ import sys
 import threading
 from typing import Any, Callable, Optional
 
-from . import _abi, _driver, errors
+from . import _abi, _driver
 from ._library import FAST
 from .runtime import MemoryHolder
 
@@ -29,16 +29,8 @@ _DONE_MS = 10000
 
 
 def _desks() -> Any:
-    """The part in C: the functions of `_holder.c`. One of them waits without the GIL.
-
-    Raises:
-      NotSupported: it is not built.
-    """
-    try:
-        # the first without the GIL, the second with it
-        waiting, quick = (kind(FAST) for kind in (ctypes.CDLL, ctypes.PyDLL))
-    except OSError as error:
-        raise errors.NotSupported(f"{FAST} is not built: {error}") from error
+    """The part in C: the functions of `_holder.c`. One of them waits without the GIL."""
+    waiting, quick = ctypes.CDLL(FAST), ctypes.PyDLL(FAST)  # the first without the GIL, the second with it
     setattr(quick, "commpool_desk_take", waiting.commpool_desk_take)
     desk, number = ctypes.POINTER(Desk), ctypes.c_uint64
     for name, result, arguments in (("new", desk, [number, number]), ("take", ctypes.c_int, [desk]),
