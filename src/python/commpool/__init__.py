@@ -14,7 +14,7 @@ fork() the child must not.
 from ._abi import MAJOR, MINOR, PATCH
 from ._library import fast as _fast_module
 from .agreement import Agreement, RankMissing
-from .arrays import Array, empty
+from .arrays import Array, Kept, empty
 from .backings import UserBacking
 from .blocks import Buffer, allocate, allocate_in_scope, block_of, free, promise_stream, record_stream, release_stream
 from .configuration import Configuration, Setting, config
@@ -23,7 +23,6 @@ from .errors import (CommpoolError, CommunicatorError, DeadlineExceeded, Disagre
                      RemoteFailure, StatusCode)
 from .statistics import Block, Counter, Segment, Snapshot, Statistics
 from .handles import add_communicator_source
-from .kept import Kept
 from .pool import PlainFunctions, Pool
 from .pool_group import PoolGroup
 from .runtime import (DriverCall, MemoryHolder, driver_calls, driver_description, initialize, library_version,

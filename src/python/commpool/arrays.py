@@ -1,4 +1,5 @@
-"""Arrays: device memory with a shape and a type, which other libraries take by DLPack or __cuda_array_interface__."""
+"""Arrays: device memory with a shape and a type, which other libraries take by DLPack or __cuda_array_interface__; and
+what a pool keeps of a tensor while it sleeps, as NumPy and DLPack take it on the CPU: no copy."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from ._library import library
 from ._owners import Owner
 from .blocks import Buffer, allocate, block_of
 from .errors import InvalidArgument
-from .handles import Device, Stream, device_number
+from .handles import Device, Pointer, Stream, device_number, pointer_of
 from .pool import Pool, checked
 from .sizes import index_of
 
@@ -46,56 +47,78 @@ def type_name(dtype: Any) -> str:
     return name
 
 
-def kind_of(name: str) -> _Type:
-    """The type with a name."""
-    return _TYPES[name]
+class _Contiguous(Owner):
+    """Contiguous memory with a shape and a type, which others take by DLPack."""
 
+    __slots__ = ("shape", "dtype", "__weakref__")
 
-def typestr_of(name: str, protocol: str) -> str:
-    """NumPy's text for a type. `protocol` is a protocol that takes no other types.
-
-    Raises:
-      AttributeError: NumPy does not have it.
-    """
-    _, bits, letter = _TYPES[name]
-    if not letter:
-        raise AttributeError(f"{protocol} has no {name}: use DLPack")
-    return f"{'<' if bits > 8 else '|'}{letter}{bits // 8}"
-
-
-def dlpack_tensor(pointer: int, device: tuple[int, int], shape: tuple[int, ...], dtype: str) -> _dlpack.DLTensor:
-    """A contiguous tensor."""
-    kind, dimensions = _TYPES[dtype], len(shape)
-    strides = [math.prod(shape[place + 1:]) for place in range(dimensions)]
-    lengths = ctypes.c_int64 * dimensions
-    return _dlpack.DLTensor(pointer, _dlpack.DLDevice(*device), dimensions,
-                            _dlpack.DLDataType(kind.code, kind.bits, 1), lengths(*shape), lengths(*strides), 0)
-
-
-class Array(Owner):
-    """A contiguous array of device memory. Nothing is written to it. Its memory lives as long as it or a consumer.
-
-    If a consumer works on another stream, its work starts after all work that the array's stream has at that moment.
-    """
-
-    __slots__ = ("buffer", "shape", "dtype", "device", "__weakref__")
-
-    def __init__(self, buffer: Buffer, shape: tuple[int, ...], dtype: str, device: int) -> None:
-        """Takes over the buffer."""
-        self.buffer = buffer
-        self.shape = shape
-        self.dtype = dtype
-        self.device = device
-
-    @property
-    def pointer(self) -> int:
-        """Its device address."""
-        return self.buffer.pointer
+    shape: tuple[int, ...]
+    dtype: str
+    pointer: Any
 
     @property
     def nbytes(self) -> int:
         """Its size."""
         return math.prod(self.shape) * _TYPES[self.dtype].bits // 8
+
+    def _interface(self, protocol: str, **more: Any) -> dict[str, Any]:
+        """Version 3 of NumPy's protocol or of CUDA's. It refuses types that NumPy does not have."""
+        _, bits, letter = _TYPES[self.dtype]
+        if not letter:
+            raise AttributeError(f"{protocol} has no {self.dtype}: use DLPack")
+        return {"shape": self.shape, "typestr": f"{'<' if bits > 8 else '|'}{letter}{bits // 8}", "strides": None,
+                "version": 3, **more}
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Its kind and number."""
+        raise NotImplementedError
+
+    def _ordered(self, stream: Optional[int]) -> Callable[[], object]:
+        """Makes the consumer's stream wait for what was written; returns what to do when the consumer lets go."""
+        raise NotImplementedError
+
+    def _place(self) -> str:
+        """Where it lies, for its text."""
+        raise NotImplementedError
+
+    def __dlpack__(self, *, stream: Optional[int] = None, max_version: Optional[tuple[int, int]] = None,
+                   dl_device: Optional[tuple[int, int]] = None, copy: Optional[bool] = None) -> Any:
+        """A capsule for a consumer that works on `stream`; -1: the consumer orders its work itself."""
+        device = self.__dlpack_device__()
+        if dl_device is not None and tuple(dl_device) != device:
+            raise BufferError(f"{self!r} lies on DLPack's device {device}, and is not copied to {dl_device}")
+        if copy:
+            raise BufferError("commpool hands its memory over and makes no copies")
+        done = self._ordered(stream)
+        kind, dimensions = _TYPES[self.dtype], len(self.shape)
+        strides = [math.prod(self.shape[place + 1:]) for place in range(dimensions)]
+        lengths = ctypes.c_int64 * dimensions
+        tensor = _dlpack.DLTensor(self.pointer, _dlpack.DLDevice(*device), dimensions,
+                                  _dlpack.DLDataType(kind.code, kind.bits, 1), lengths(*self.shape), lengths(*strides))
+        versioned = max_version is not None and max_version[0] >= _dlpack.VERSION[0]
+        return _dlpack.capsule(tensor, versioned, self, done)
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.shape)) or "scalar"
+        return f"<commpool.{type(self).__name__} {shape} {self.dtype}{self._place()}>"
+
+
+class Array(_Contiguous):
+    """A contiguous array of device memory. Nothing is written to it. Its memory lives as long as it or a consumer.
+
+    If a consumer works on another stream, its work starts after all work that the array's stream has at that moment.
+    """
+
+    __slots__ = ("buffer", "device")
+
+    def __init__(self, buffer: Buffer, shape: tuple[int, ...], dtype: str, device: int) -> None:
+        """Takes over the buffer."""
+        self.buffer, self.shape, self.dtype, self.device = buffer, shape, dtype, device
+
+    @property
+    def pointer(self) -> int:
+        """Its device address."""
+        return self.buffer.pointer
 
     @property
     def stream(self) -> int:
@@ -105,40 +128,80 @@ class Array(Owner):
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """Version 3. It refuses types that NumPy does not have; DLPack takes those."""
-        return {"shape": self.shape, "typestr": typestr_of(self.dtype, "__cuda_array_interface__"),
-                "data": (self.pointer, False), "strides": None, "stream": self.stream or _LEGACY_STREAM, "version": 3}
+        return self._interface("__cuda_array_interface__", data=(self.pointer, False),
+                               stream=self.stream or _LEGACY_STREAM)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """CUDA's, even for memory of a host NUMA node, because the device addresses it."""
         return _dlpack.CUDA, self.device
 
-    def __dlpack__(self, *, stream: Optional[int] = None, max_version: Optional[tuple[int, int]] = None,
-                   dl_device: Optional[tuple[int, int]] = None, copy: Optional[bool] = None) -> Any:
-        """A capsule for a consumer that works on `stream`; -1: the consumer orders its work itself."""
-        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(f"the array lies on device {self.device}, and is not copied to {dl_device}")
-        if copy:
-            raise BufferError("commpool hands its memory over and makes no copies")
-        consumer = self._ordered(stream)
-        versioned = max_version is not None and max_version[0] >= _dlpack.VERSION[0]
-        # When the consumer lets go, the block waits for the consumer's stream. Nobody can hear of a failure there.
-        done = functools.partial(library.commpool_record_stream, self.pointer, consumer)
-        tensor = dlpack_tensor(self.pointer, self.__dlpack_device__(), self.shape, self.dtype)
-        return _dlpack.capsule(tensor, versioned, self, done if consumer != self.stream else int)
-
-    def _ordered(self, stream: Optional[int]) -> int:
-        """Makes the consumer's stream wait for the array's; returns the consumer's."""
+    def _ordered(self, stream: Optional[int]) -> Callable[[], object]:
         if stream == -1:
-            return self.stream
+            return int
         if stream == 0:
             raise InvalidArgument("__dlpack__: stream 0 is ambiguous: 1 is the legacy default stream, 2 the thread's")
         consumer = _LEGACY_STREAM if stream is None else int(stream)
-        if consumer != (self.stream or _LEGACY_STREAM):
-            _driver.make_wait(self.device, consumer, self.stream)
-        return consumer
+        if consumer == (self.stream or _LEGACY_STREAM):
+            return int
+        _driver.make_wait(self.device, consumer, self.stream)
+        # When the consumer lets go, the block waits for the consumer's stream. Nobody can hear of a failure there.
+        return functools.partial(library.commpool_record_stream, self.pointer, consumer)
 
-    def __repr__(self) -> str:
-        return f"<commpool.Array {'x'.join(map(str, self.shape)) or 'scalar'} {self.dtype}, device {self.device}>"
+    def _place(self) -> str:
+        return f", device {self.device}"
+
+
+class Kept(_Contiguous):
+    """A copy on the host of what a tensor held as its pool fell asleep, for reading: numpy.asarray(kept), or
+    torch.from_dlpack(kept).
+
+    What is made of it is valid until the pool wakes, or, retained, until it next sleeps or the tensor is freed. After
+    that nothing is made of it any more, and what was made must not be looked at.
+    """
+
+    __slots__ = ("pool", "source")
+
+    def __init__(self, pool: Pool, tensor: Pointer) -> None:
+        """Of a tensor of the pool, which stays the program's."""
+        self.pool, self.source = pool, pointer_of(tensor)
+        self.shape, self.dtype = _description(tensor)
+        self.pointer  # noqa: B018  raises where there is no copy
+
+    @property
+    def pointer(self) -> int:
+        """Its address on the host.
+
+        Raises:
+          NotFound: it was not kept, or was freed.
+          FailedPrecondition: the pool is awake and has not retained it; or its file was changed.
+        """
+        return int(library.pool_kept(self.pool.handle, self.source, self.nbytes) or 0)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """Version 3, of memory that NumPy may not write to. Types that it does not have go by DLPack."""
+        return self._interface("__array_interface__", data=(self.pointer, True))
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The CPU."""
+        return _dlpack.CPU, 0
+
+    def _ordered(self, stream: Optional[int]) -> Callable[[], object]:
+        return int  # nothing has to be waited for
+
+    def _place(self) -> str:
+        return f" of pool {self.pool.name!r}"
+
+
+def _description(tensor: Any) -> tuple[tuple[int, ...], str]:
+    """Shape and type of a tensor, an Array, or a Buffer, which is bytes."""
+    if hasattr(tensor, "shape") and hasattr(tensor, "dtype"):
+        if not getattr(tensor, "is_contiguous", lambda: True)():
+            raise InvalidArgument("kept takes a tensor that is contiguous: ask for the one that this is a view of")
+        return tuple(map(int, tensor.shape)), type_name(tensor.dtype)
+    if hasattr(tensor, "nbytes"):
+        return (int(tensor.nbytes),), "uint8"
+    raise InvalidArgument(f"kept takes a tensor, an Array or a Buffer, not {tensor!r}")
 
 
 def empty(shape: Union[int, tuple[int, ...]], dtype: Any = "float32", *, device: Optional[Device] = None,

@@ -25,7 +25,7 @@ from .sizes import Size, format_size, index_of, parse_size
 from .together import Together
 
 if TYPE_CHECKING:
-    from .kept import Kept
+    from .arrays import Kept
 
 _REFUSED = 2**64 - 1  # for commpool_pool_options.given: the pool's name then says why
 
@@ -264,7 +264,7 @@ class Pool(Together):
           NotFound: it was not kept, or was freed.
           FailedPrecondition: the pool is awake and has retained nothing; or a file was changed.
         """
-        from .kept import Kept  # imported here: its types are those of arrays, which need pools
+        from .arrays import Kept  # imported here, because arrays need pools
 
         return Kept(self, tensor)
 
