@@ -16,12 +16,12 @@ from ._library import fast as _fast_module
 from .agreement import Agreement, RankMissing
 from .arrays import Array, Kept, empty
 from .backings import UserBacking
-from .blocks import Buffer, allocate, allocate_in_scope, block_of, free, promise_stream, record_stream, release_stream
-from .configuration import Configuration, Setting, config
+from .blocks import (Buffer, NvlsEligibility, Window, allocate, allocate_in_scope, block_of, free, nvls_eligible,
+                     promise_stream, record_stream, release_stream, window_of)
 from .errors import (CommpoolError, CommunicatorError, DeadlineExceeded, Disagreement, DriverError, Exhausted,
                      FailedPrecondition, InternalError, InvalidArgument, NotFound, NotSupported, OutOfMemory,
                      RemoteFailure, StatusCode)
-from .statistics import Block, Counter, Segment, Snapshot, Statistics
+from .statistics import Block, Configuration, Counter, Segment, Setting, Snapshot, Statistics, config
 from .handles import add_communicator_source
 from .pool import PlainFunctions, Pool
 from .pool_group import PoolGroup
@@ -31,7 +31,6 @@ from .scopes import capture, use_pool
 from .sizes import parse_size
 from .sleeping import (CommunicatorMemory, communicator_memory, sleep, sleep_communicator, wake,
                        wake_communicator)
-from .windows import NvlsEligibility, Window, nvls_eligible, window_of
 
 if _fast_module:
     record_stream = _fast_module.record_stream

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from typing import Any
+from typing import Any, Optional
 
 from .errors import DriverError
 
@@ -44,19 +44,12 @@ def make_wait(device: int, waiting: int, awaited: int) -> None:
         _call(driver, "cuStreamWaitEvent", ctypes.c_void_p(waiting), event, ctypes.c_uint(0))
 
 
-def has_context() -> bool:
-    """Whether this thread has a current context."""
-    with contextlib.suppress(OSError):  # no driver is open
-        return bool(_driver().cuCtxGetDevice(ctypes.byref(ctypes.c_int())) == 0)
-    return False
-
-
-def current_device() -> int:
-    """The device of this thread's current context; 0 without a context, as in CUDA's runtime."""
+def current_device() -> Optional[int]:
+    """The device of this thread's current context; None without a context."""
     device = ctypes.c_int()
     with contextlib.suppress(OSError):  # no driver is open
-        _driver().cuCtxGetDevice(ctypes.byref(device))  # a call that fails writes nothing
-    return device.value
+        return device.value if _driver().cuCtxGetDevice(ctypes.byref(device)) == 0 else None
+    return None
 
 
 def unused_bytes(pool: int) -> int:

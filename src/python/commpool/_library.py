@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, NoReturn, TypeVar
 
 from . import _abi, errors
 
@@ -34,6 +34,17 @@ def for_ever(function: _Function) -> _Function:
     """
     _keep(function)
     return function
+
+
+class Owner:
+    """An object that owns something of the library. A copy would be a second owner, and would free it too early, so it
+    cannot be copied or pickled. It raises TypeError, as Python does for its own objects of this kind.
+    """
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, _protocol: Any) -> NoReturn:
+        raise TypeError(f"{self!r} belongs to this process and this object: it is neither copied nor pickled")
 
 
 class Library:

@@ -9,8 +9,7 @@ import math
 from typing import Any, Callable, NamedTuple, Optional, Union
 
 from . import _dlpack, _driver
-from ._library import library
-from ._owners import Owner
+from ._library import Owner, library
 from .blocks import Buffer, allocate, block_of
 from .errors import InvalidArgument
 from .handles import Device, Pointer, Stream, device_number, pointer_of

@@ -1,15 +1,16 @@
-"""Buffers: blocks of device memory that free themselves; and functions for any block, by its address."""
+"""Buffers: blocks of device memory that free themselves; and functions for any block, by its address: what NCCL can do
+with it too."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 from . import _abi, _capsules, _driver, errors
-from ._library import check, library
-from ._owners import Owner
+from ._library import Owner, check, library, text_of
 from .statistics import Block, block_of_struct
-from .handles import Device, Pointer, Stream, device_number, pointer_of, stream_handle
+from .handles import (Communicator, Device, Pointer, Stream, communicator_handle, device_number, pointer_of,
+                      stream_handle)
 from .sizes import MOST_BYTES, Size, format_size, parse_size
 
 _CURRENT_DEVICE = -1  # COMMPOOL_CURRENT_DEVICE
@@ -129,7 +130,7 @@ def allocate(size: Size, stream: Stream = None, device: Optional[Device] = None,
     try:
         return allocated(lambda _: of_device(number), size, alignment, handle)
     except errors.FailedPrecondition:
-        if device is not None or _driver.has_context():
+        if device is not None or _driver.current_device() is not None:
             raise
     return allocated(lambda _: of_device(_FIRST_DEVICE), size, alignment, handle)
 
@@ -174,3 +175,37 @@ def block_of(pointer: Pointer) -> Optional[Block]:
     block = _abi.CBlock()
     found = library.commpool_block_of(pointer_of(pointer), ctypes.byref(block), ctypes.sizeof(block))
     return block_of_struct(block) if found == 0 else None
+
+
+class Window(NamedTuple):
+    """The ncclWindow_t that holds a pointer, and the pointer's offset in it, which is the same on every rank."""
+
+    handle: int
+    offset: int
+
+
+class NvlsEligibility(NamedTuple):
+    """Whether NCCL can use NVLink multicast; if not, the reason."""
+
+    eligible: bool
+    reason: str
+
+    def __bool__(self) -> bool:
+        return self.eligible
+
+
+def window_of(pointer: Pointer, communicator: Communicator) -> Window:
+    """Finds the window that holds a pointer on a communicator, without a driver call.
+
+    Raises:
+      NotFound: there is none.
+    """
+    window, offset = library.window_of(pointer_of(pointer), communicator_handle(communicator))
+    return Window(window or 0, offset)
+
+
+def nvls_eligible(pointer: Pointer, size: Size, communicator: Communicator) -> NvlsEligibility:
+    """Whether NCCL can use NVLink multicast for `size` at a pointer. A yes is no proof, because NCCL chooses by
+    size."""
+    eligible, reason = library.nvls_eligible(pointer_of(pointer), parse_size(size), communicator_handle(communicator))
+    return NvlsEligibility(eligible != 0, text_of(reason))

@@ -118,7 +118,7 @@ def _current_device() -> int:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return int(torch.cuda.current_device())
-    return _driver.current_device()
+    return _driver.current_device() or 0
 
 
 def device_array(devices: Union[Device, Iterable[Device]], option: str = "device") -> tuple[Any, int]:

@@ -13,12 +13,11 @@ import weakref
 from typing import (TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, Optional, Sequence, TypedDict, TypeVar, Union,
                     cast)
 
-from . import _abi, agreement, configuration, options, windows
+from . import _abi, agreement, blocks, options
 from ._library import library, listed, value_of
 from .backings import UserBacking
-from .blocks import Buffer, allocated, of_pool
 from .errors import CommpoolError, InvalidArgument, refusing
-from .statistics import Snapshot, Statistics, block_of_struct
+from .statistics import Configuration, Snapshot, Statistics, block_of_struct, settings_of
 from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_array, device_number
 from .handles import stream_handle
 from .sizes import Size, format_size, index_of, parse_size
@@ -229,7 +228,7 @@ class Pool(Together):
 
     # Blocks.
 
-    def allocate(self, size: Size, stream: Stream = None, *, alignment: Size = 1) -> Buffer:
+    def allocate(self, size: Size, stream: Stream = None, *, alignment: Size = 1) -> blocks.Buffer:
         """Allocates from this pool, whatever scopes are open.
 
         Args:
@@ -242,7 +241,7 @@ class Pool(Together):
           OutOfMemory: another pool is at its limit, or the device is full; the message says who holds what.
           InvalidArgument: `size` is 0, or no size.
         """
-        return allocated(lambda _: of_pool(self.handle), size, alignment, stream_handle(stream))
+        return blocks.allocated(lambda _: blocks.of_pool(self.handle), size, alignment, stream_handle(stream))
 
     def functions(self) -> PlainFunctions:
         """A pair of C functions that allocates from this pool, whatever scopes are open.
@@ -348,21 +347,21 @@ class Pool(Together):
         library.commpool_pool_lost_rank(self.handle, ctypes.byref(rank))
         return rank.value if rank.value >= 0 else None
 
-    def window_of(self, pointer: Pointer, communicator: Communicator) -> windows.Window:
+    def window_of(self, pointer: Pointer, communicator: Communicator) -> blocks.Window:
         """The window that holds a pointer, and its offset there: see `commpool.window_of`.
 
         Raises:
           NotFound: there is none.
         """
-        return windows.window_of(pointer, communicator_handle(communicator, self.device))
+        return blocks.window_of(pointer, communicator_handle(communicator, self.device))
 
-    def nvls_eligible(self, pointer: Pointer, size: Size, communicator: Communicator) -> windows.NvlsEligibility:
+    def nvls_eligible(self, pointer: Pointer, size: Size, communicator: Communicator) -> blocks.NvlsEligibility:
         """Whether NCCL can use NVLink multicast there: see `commpool.nvls_eligible`.
 
         Raises:
           NotFound: the pointer is in no pool's memory.
         """
-        return windows.nvls_eligible(pointer, size, communicator_handle(communicator, self.device))
+        return blocks.nvls_eligible(pointer, size, communicator_handle(communicator, self.device))
 
     # Figures.
 
@@ -376,9 +375,9 @@ class Pool(Together):
         """Starts the peaks anew at the current figures."""
         library.pool_reset_peaks(self.handle)
 
-    def config(self) -> configuration.Configuration:
+    def config(self) -> Configuration:
         """What is in force for this pool, and where it came from."""
-        return configuration.of(self.handle)
+        return settings_of(self.handle)
 
     def snapshot(self) -> Snapshot:
         """All segments and blocks. Other threads go on: it shows one moment."""

@@ -1,4 +1,5 @@
-"""What a pool tells about itself: statistics, blocks and segments, as values that can print themselves."""
+"""What a pool tells about itself: statistics, blocks, segments, and which options hold and who set them (a default,
+COMMPOOL_CONF, or code), as values that can print themselves."""
 
 from __future__ import annotations
 
@@ -8,9 +9,8 @@ import inspect
 from typing import Any, NamedTuple
 
 from . import _abi
-from ._abi import Block as Block
-from ._abi import Counter as Counter
-from ._library import value_of
+from ._abi import Block as Block, Counter as Counter, Setting as Setting
+from ._library import library, listed, value_of
 from .sizes import format_size
 
 _STATES = {number: word for word, number in _abi.WORDS["commpool_block_state"].items()}
@@ -91,3 +91,33 @@ def table(heads: tuple[str, ...], rows: Any) -> str:
 
     body = "".join(line("td", row) for row in rows)
     return f"<table><thead>{line('th', heads)}</thead><tbody>{body}</tbody></table>"
+
+
+class Configuration(tuple[Setting, ...]):
+    """Settings, which print as a table."""
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        return [(f"{setting.pool}.{setting.key}" if setting.pool else setting.key, setting.value, setting.source)
+                for setting in self]
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        first, second = (max((len(row[column]) for row in rows), default=0) + 2 for column in (0, 1))
+        return "\n".join(f"{key:{first}}{value:{second}}{source}" for key, value, source in rows)
+
+    def _repr_html_(self) -> str:
+        return table(("key", "value", "from"), self._rows())
+
+
+def settings_of(pool: int) -> Configuration:
+    """The settings of the pool with a handle; 0: of pools that are not made yet."""
+    return Configuration(value_of(Setting, each) for each in listed(_abi.CSetting, library.configuration, pool))
+
+
+def config() -> Configuration:
+    """The settings of pools that are not made yet: COMMPOOL_CONF and defaults. Opens no driver.
+
+    Raises:
+      InvalidArgument: COMMPOOL_CONF is wrong; the message lists the known keys.
+    """
+    return settings_of(0)

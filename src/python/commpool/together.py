@@ -7,8 +7,7 @@ import os
 from typing import Any, Iterable, Optional, Sequence, TypeVar, Union
 
 from . import options
-from ._library import library
-from ._owners import Owner
+from ._library import Owner, library
 from .errors import CommpoolError, refusing
 from .handles import Communicator, Pointer, communicator_handle
 from .sizes import MOST_BYTES, Size, parse_size
