@@ -140,7 +140,7 @@ def _raising(function: Any) -> Callable[..., Any]:
 
     def call(*arguments: Any) -> Any:
         outputs = [kind() for kind in kinds[len(arguments):]]
-        errors.forget_raised()
+        errors.raised.exception = None
         check(function(*arguments, *map(ctypes.byref, outputs)))
         return outputs[0].value if len(outputs) == 1 else [output.value for output in outputs]
 

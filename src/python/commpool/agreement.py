@@ -49,7 +49,7 @@ class Agreement:
                 ctypes.memmove(received, b"".join(parts), count * self.ranks)
                 return 0
             except BaseException as error:  # no exception may pass through C
-                errors.note_raised(error)
+                errors.raised.exception = error
                 return -2 - error.rank if isinstance(error, RankMissing) else 1
 
         return for_ever(_abi.AllGather(gather))

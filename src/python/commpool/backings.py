@@ -89,11 +89,11 @@ def _guarded_allocate(function: Callable[..., Any]) -> Callable[..., int]:
 
     def allocate(count: int, device: int, stream: Any, _context: Any) -> int:
         try:
-            errors.forget_raised()  # what an earlier attempt raised says nothing about this one
+            errors.raised.exception = None  # what an earlier attempt raised says nothing about this one
             made = function(*(count, device, stream or 0)[:taken])
             return operator.index(getattr(made, "value", made) or 0)  # a ctypes pointer has a value, which may be None
         except BaseException as error:  # no exception may pass through C
-            errors.note_raised(error)
+            errors.raised.exception = error
             return 0
 
     return allocate

@@ -96,7 +96,7 @@ class Buffer(Owner):
 
 def _taken(source: Source, nbytes: int, stream: int) -> tuple[Any, int]:
     """Allocates; returns a capsule that owns the block, and the status of the call."""
-    errors.forget_raised()
+    errors.raised.exception = None
     status = ctypes.c_int()
     owned = _allocate_block(*source, nbytes, stream, _FREE, status)
     return owned, status.value

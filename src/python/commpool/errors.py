@@ -22,10 +22,11 @@ class CommpoolError(Exception):
     def __init_subclass__(cls, code: Optional[StatusCode] = None) -> None:
         """Makes the class that of a status."""
         if code is not None:
-            cls.code, _KINDS[code] = code, cls
+            cls.code, KINDS[code] = code, cls
 
 
-_KINDS: dict[int, type[CommpoolError]] = {}
+# The class of each status.
+KINDS: dict[int, type[CommpoolError]] = {}
 
 
 class InvalidArgument(CommpoolError, ValueError, code=StatusCode.INVALID_ARGUMENT):
@@ -76,51 +77,29 @@ class InternalError(CommpoolError, RuntimeError, code=StatusCode.INTERNAL):
     """An exception reached the C ABI: please report it."""
 
 
-def kinds() -> dict[int, type[CommpoolError]]:
-    """The class of each status."""
-    return dict(_KINDS)
-
-
 class _Raised(threading.local):
     exception: Optional[BaseException] = None
 
 
-# What a Python function raised while the library ran it on this thread. It is the cause of the failure that follows.
-_raised = _Raised()
+# What a Python function raised while the library ran it on this thread, for an exception cannot pass through C. It is
+# the cause of the failure that follows; None where the library recovered, or a new call begins.
+raised = _Raised()
 
 
-def note_raised(exception: BaseException) -> None:
-    """Notes what a Python function raised that the library called; an exception cannot pass through C."""
-    _raised.exception = exception
-
-
-def forget_raised() -> None:
-    """Forgets that: the library recovered, or a new call begins."""
-    _raised.exception = None
-
-
-def what_was_raised() -> str:
-    """ "a Python function raised TypeError: ...", for the current failure; empty if none raised."""
-    cause = _raised.exception
-    return f"a Python function raised {type(cause).__name__}: {cause}" if cause is not None else ""
-
-
-def was_interrupted() -> bool:
-    """Whether the Python function ended by Ctrl-C and so caused this failure."""
-    return isinstance(_raised.exception, KeyboardInterrupt)
+def take_raised() -> tuple[str, Optional[BaseException]]:
+    """ "a Python function raised TypeError: ...", or an empty text, and that exception, which is forgotten."""
+    cause, raised.exception = raised.exception, None
+    return f"a Python function raised {type(cause).__name__}: {cause}" if cause is not None else "", cause
 
 
 def failure(code: int, message: str) -> BaseException:
     """The exception of a status. Its cause is what a Python function raised on the way. An exception that ends the
     program, such as Ctrl-C's, is returned itself.
     """
-    said, cause = what_was_raised(), _raised.exception
-    forget_raised()
+    said, cause = take_raised()
     if cause is not None and not isinstance(cause, Exception):
         return cause
-    if said:
-        message = f"{message} ({said})"
-    error = _KINDS.get(code, CommpoolError)(message)
+    error = KINDS.get(code, CommpoolError)(f"{message} ({said})" if said else message)
     error.__cause__ = cause
     return error
 

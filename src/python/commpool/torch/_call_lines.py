@@ -120,10 +120,9 @@ def explanation(pool: int, sentence: str) -> str:
 def _write_explanation(pool: int, sentence: bytes, text: int, room: int) -> None:
     words = sentence.decode("utf-8", "replace")
     if _USERS in words:
-        said = errors.what_was_raised()
-        if errors.was_interrupted():
+        said, cause = errors.take_raised()  # torch raises its own error, so nobody else asks for the cause
+        if isinstance(cause, KeyboardInterrupt):
             _thread.interrupt_main()  # again, because torch raises its own error instead of this one
-        errors.forget_raised()  # torch raises its own error, so nobody asks for the cause
     else:
         said = explanation(pool, words)
     written = said.encode()[:room - 1] + b"\0"

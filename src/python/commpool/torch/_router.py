@@ -69,7 +69,7 @@ class Router:
         if fast:
             fast.route_by(*(ctypes.cast(function, ctypes.c_void_p).value
                             for function in (self.scope_begin, self.scope_end)))
-        for status, kind in errors.kinds().items():
+        for status, kind in errors.KINDS.items():
             if issubclass(kind, RuntimeError):  # all of torch's errors are
                 self.raise_as(status, id(for_ever(kind)))
         self.path = path
