@@ -3,7 +3,6 @@
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x03090000
 #include <Python.h>
-#include <stdlib.h>
 
 #include "commpool/commpool.h"
 
@@ -16,7 +15,6 @@ typedef struct {
   int device;          // the pool's device
   CurrentStream current_stream;
 } Source;
-static const char source_name[] = "commpool._fast.cupy_source";
 
 // Why an allocation in the thread's innermost Call() returned null. commpool_last_error has the sentence.
 static _Thread_local int last_status = COMMPOOL_OK;
@@ -50,8 +48,6 @@ static void Free(void* context, void* pointer, int device) {
   if (status != COMMPOOL_OK) PySys_WriteStderr("commpool: CuPy cannot free %p: %s\n", pointer, commpool_last_error());
 }
 
-static void DeleteSource(PyObject* capsule) { free(PyCapsule_GetPointer(capsule, source_name)); }
-
 PyObject* CupySource(PyObject* module, PyObject* arguments) {
   (void)module;
   unsigned long long pool = 0;
@@ -61,18 +57,12 @@ PyObject* CupySource(PyObject* module, PyObject* arguments) {
   // Another signature has another name, so this raises.
   const CurrentStream current_stream = (CurrentStream)PyCapsule_GetPointer(stream, stream_signature);
   if (current_stream == NULL) return NULL;
-  Source* source = malloc(sizeof(Source));
-  if (source == NULL) return PyErr_NoMemory();
-  source->pool = pool;
-  source->device = device;
-  source->current_stream = current_stream;
-  PyObject* capsule = PyCapsule_New(source, source_name, DeleteSource);
-  if (capsule == NULL) {
-    free(source);
-    return NULL;
-  }
-  return Py_BuildValue("NNNN", PyLong_FromVoidPtr(source), PyLong_FromVoidPtr((void*)(uintptr_t)&Allocate),
-                       PyLong_FromVoidPtr((void*)(uintptr_t)&Free), capsule);
+  const Source source = {pool, device, current_stream};
+  PyObject* owner = PyBytes_FromStringAndSize((const char*)&source, sizeof(source));
+  if (owner == NULL) return NULL;
+  return Py_BuildValue("NNNN", PyLong_FromVoidPtr(PyBytes_AsString(owner)),
+                       PyLong_FromVoidPtr((void*)(uintptr_t)&Allocate), PyLong_FromVoidPtr((void*)(uintptr_t)&Free),
+                       owner);
 }
 
 // CuPy calls this for an array. It calls CuPy's own way to memory, and raises if that found none, because CuPy would

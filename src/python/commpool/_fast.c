@@ -13,13 +13,6 @@
 
 // ---- Python's objects ---------------------------------------------------------------------------------------------
 
-static void Replace(PyObject** place, PyObject* value) {
-  PyObject* before = *place;
-  Py_XINCREF(value);
-  *place = value;
-  Py_XDECREF(before);
-}
-
 static int ReadAddress(PyObject* number, uint64_t* address) {
   *address = PyLong_AsUnsignedLongLong(number);
   return *address == UINT64_MAX && PyErr_Occurred() != NULL ? -1 : 0;
@@ -80,12 +73,11 @@ static int SetOptions(Scope* self, PyObject* arguments, PyObject* words) {
   PyObject* configure = PyObject_GetAttrString((PyObject*)self, "_configure");
   PyObject* options = configure == NULL ? NULL : PyObject_Call(configure, arguments, words);
   Py_XDECREF(configure);
-  PyObject* bytes = options == NULL ? NULL : PyBytes_FromObject(options);
+  Py_XDECREF(self->options);  // of an earlier call that then failed
+  self->options = options == NULL ? NULL : PyBytes_FromObject(options);
   Py_XDECREF(options);
-  if (bytes == NULL) return -1;
-  Replace(&self->options, bytes);
-  Py_DECREF(bytes);
-  self->c_options = (const commpool_scope_options*)(const void*)PyBytes_AsString(bytes);
+  if (self->options == NULL) return -1;
+  self->c_options = (const commpool_scope_options*)(const void*)PyBytes_AsString(self->options);
   return 0;
 }
 
@@ -103,7 +95,8 @@ static int ScopeInit(PyObject* object, PyObject* arguments, PyObject* words) {
   const int plain = known && (words == NULL || PyDict_Size(words) == 0);
   if (!plain && SetOptions(self, arguments, words) != 0) return -1;
   self->way = PyType_IsSubtype(Py_TYPE(object), (PyTypeObject*)routed_type) ? &router_way : &library_way;
-  Replace(&self->pool, pool);
+  Py_INCREF(pool);
+  self->pool = pool;
   return 0;
 }
 
@@ -149,8 +142,10 @@ static PyObject* ScopeAgain(PyObject* object, PyObject* ignored) {
   const Scope* self = (const Scope*)object;
   Scope* other = (Scope*)PyType_GenericAlloc(Py_TYPE(object), 0);
   if (other == NULL) return NULL;
-  Replace(&other->pool, self->pool);
-  Replace(&other->options, self->options);
+  Py_XINCREF(self->pool);
+  Py_XINCREF(self->options);
+  other->pool = self->pool;
+  other->options = self->options;
   other->way = self->way;
   other->c_options = self->c_options;
   other->handle = self->handle;
