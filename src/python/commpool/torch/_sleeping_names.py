@@ -1,12 +1,15 @@
-"""torch_memory_saver's object, over pools of ours that sleep."""
+"""Others' names for sleep, over pools of ours that sleep: torch_memory_saver's object, and vLLM's CuMemAllocator. Both
+make pools as they are asked for: of a key, which is a tag and how it is kept."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import os
+import threading
 import weakref
-from typing import Any, Iterator, Literal, NamedTuple, Optional
+from typing import Any, Callable, Hashable, Iterable, Iterator, Literal, NamedTuple, Optional, Sequence, Union
 
 import torch
 
@@ -14,10 +17,147 @@ import commpool
 from commpool import errors
 
 from ._mem_pool import mem_pool
-from ._tagged_pools import Member, TaggedPools, sleep_all
+from ._pool import Pool
+from ._scope import use_pool
 
 CpuBackupBackend = Literal["mmap", "pinned"]
 _PLACES = {"pinned": "host", "mmap": "pageable"}
+
+
+class Member:
+    """One of them, and whether these names have put it to sleep. Any thread."""
+
+    def __init__(self, name: str, device: int) -> None:
+        """Makes the pool: no memory yet."""
+        self.pool = Pool(name, device=device)
+        self.asleep = False
+        self._lock = threading.RLock()
+
+    def sleep(self, **how: Any) -> None:
+        """Nothing where it sleeps already. The program minds graphs, as it has to with the names' own library."""
+        with self._lock:
+            if not self.asleep:
+                self.pool.sleep(graphs="no_collectives", **how)
+                self.asleep = True
+
+    def wake(self, retain: Optional[bool] = None) -> None:
+        """Nothing where it is awake. Unless `retain` is None it says whether what was kept stays."""
+        with self._lock:
+            if self.asleep:
+                if retain is not None:
+                    self.pool.retain(retain)
+                self.pool.wake()
+                self.asleep = False
+
+    def serves(self) -> bool:
+        """Whether it is awake. One that nobody uses is woken for that, if there is memory."""
+        with self._lock:
+            if self.asleep and self.pool.stats().allocated_blocks.current == 0:
+                with contextlib.suppress(errors.OutOfMemory):  # another pool may need less
+                    self.wake()
+            return not self.asleep
+
+
+class TaggedPools(dict[Hashable, list[Member]]):
+    """By key. While a key's pool sleeps what is new goes to another one, which sleeps with it from the next time on."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        super().__init__()
+        self._lock = threading.Lock()
+
+    def awake(self, key: Hashable, name: str, device: int) -> Pool:
+        """The key's pool that serves now, made where there is none."""
+        with self._lock:
+            for member in sorted(self.get(key, ()), key=lambda member: member.asleep):
+                if member.serves():
+                    return member.pool
+            return self._add(key, name, device)
+
+    def add(self, key: Hashable, name: str, device: int) -> Pool:
+        """One more of the key."""
+        with self._lock:
+            return self._add(key, name, device)
+
+    def _add(self, key: Hashable, name: str, device: int) -> Pool:
+        member = Member(name, device)
+        self.setdefault(key, []).append(member)
+        return member.pool
+
+    def each(self) -> list[tuple[Any, Member]]:
+        """All, with their keys."""
+        with self._lock:
+            return [(key, member) for key, members in self.items() for member in members]
+
+
+def sleep_all(sleepers: Iterable[Callable[[], Any]]) -> None:
+    """Calls them all, and raises what the first one raised that failed."""
+    first: Optional[errors.CommpoolError] = None
+    for sleep in sleepers:
+        try:
+            sleep()
+        except errors.CommpoolError as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
+class CuMemAllocator:
+    """`vllm.device_allocator.cumem.CuMemAllocator`. The process has one; `get_instance` returns it."""
+
+    instance: Optional[CuMemAllocator] = None
+    default_tag = "default"
+
+    def __init__(self) -> None:
+        """Only `get_instance` calls this."""
+        self._pools = TaggedPools()
+
+    @staticmethod
+    def get_instance() -> CuMemAllocator:
+        """The one instance of the process."""
+        if CuMemAllocator.instance is None:
+            CuMemAllocator.instance = CuMemAllocator()
+        return CuMemAllocator.instance
+
+    @contextlib.contextmanager
+    def use_memory_pool(self, tag: Optional[str] = None) -> Iterator[None]:
+        """Allocations inside, on torch's current device, sleep with the tag. At the end unused memory goes back."""
+        tag = self.default_tag if tag is None else tag
+        device = torch.cuda.current_device()
+        pool = self._pools.awake((tag, device), f"cumem {tag}", device)
+        with use_pool(pool):
+            yield
+        pool.trim()
+
+    def sleep(self, offload_tags: Union[None, str, Sequence[str]] = None) -> None:
+        """Gives all memory back. Memory with one of the tags (by default the default tag) is kept in pinned memory.
+
+        Raises:
+          OutOfMemory: the host has no room for what is kept; what has room sleeps.
+          FailedPrecondition: a capture is open.
+        """
+        if offload_tags is None:
+            offload_tags = (self.default_tag,)
+        kept = (offload_tags,) if isinstance(offload_tags, str) else tuple(offload_tags)
+        sleep_all(functools.partial(member.sleep, keep="host" if tag in kept else "discard")
+                  for (tag, _), member in self._pools.each())
+        gc.collect()
+        torch.cuda.empty_cache()
+
+    def wake_up(self, tags: Optional[Sequence[str]] = None) -> None:
+        """Makes memory at the same addresses for these tags, or for all, and restores what was kept.
+
+        Raises:
+          OutOfMemory: the device is full; it is a RuntimeError too. Tags that woke before it are awake. The rest sleeps
+            on with what was kept, and a second call continues.
+        """
+        for (tag, _), member in self._pools.each():
+            if tags is None or tag in tags:
+                member.wake()
+
+    def get_current_usage(self) -> int:
+        """The bytes of all its pools, asleep or awake."""
+        return sum(member.pool.stats().reserved_bytes.current for _, member in self._pools.each())
 
 
 class Asserted(errors.InvalidArgument, AssertionError):
@@ -69,7 +209,7 @@ class TorchMemorySaver:
                cpu_backup_backend: Optional[CpuBackupBackend] = None) -> Iterator[None]:
         """What is made inside can be paused: discarded, or kept on the host, or in files."""
         key = self._key(tag, enable_cpu_backup, enable_disk_backup, cpu_backup_backend)
-        with self._pools.scope(key, f"region {tag}", key.device):
+        with use_pool(self._pools.awake(key, f"region {tag}", key.device)):
             yield
 
     @contextlib.contextmanager
@@ -134,10 +274,7 @@ class TorchMemorySaver:
           OutOfMemory: the device is full, a RuntimeError too; what was resumed before stays so, and the rest paused.
         """
         for key, member in self._members(tag):
-            member.wake(self._retain if key.enable_cpu_backup else None)
-
-    def _retain(self, pool: commpool.Pool) -> None:
-        pool.retain(self.retain_cpu_backup)
+            member.wake(self.retain_cpu_backup if key.enable_cpu_backup else None)
 
     def get_cpu_backup(self, x: torch.Tensor, zero_copy: bool = False) -> Optional[torch.Tensor]:
         """The backup of a tensor in a region, on the CPU: a copy, or the backup itself, valid until it is resumed, or,
