@@ -6,9 +6,8 @@ from routed import commpool  # noqa: F401  finds the library
 
 import torch
 
-from commpool.torch._advice import Advice, Row
+from commpool.torch._advice import Advice, Buckets, Row, best, bucket_sizes, in_windows, placed
 from commpool.torch._advise import agreed
-from commpool.torch._buckets import Buckets, best, bucket_sizes, in_windows, placed
 
 _KIB, _MIB = 1 << 10, 1 << 20
 # 4 H200s without multicast, microseconds.

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from routed import commpool
 
-from commpool.torch import _advise, _buckets, _group
+from commpool.torch import _advice, _advise, _group
 from commpool.torch._advice import Advice, Row
 
 from rank_cases import DEVICE, RANK, end, leave, run_cases
@@ -100,7 +100,7 @@ def advised(group):
         pool = commpool.Pool(symmetric_across=group)
         net = commpool.ddp(Model(1).to(DEVICE), pool)
         windows = commpool.tp(pool)
-    best = _buckets.best(list(net.parameters()), [advice, more_blocks])
+    best = _advice.best(list(net.parameters()), [advice, more_blocks])
     said = [[list(row) for row in advice.rows], advice is again, str(more_blocks), list(advice.sizes or ()),
             best == net.buckets, net.bucket_bytes_cap == best.nbytes, list(windows.sizes or ())]
     commpool.ddp_release(net)

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from routed import MIB, MakeInBackward, commpool, pool_of, tensor
 
-from commpool.torch import _group, _windowed_ddp
+from commpool.torch import _ddp, _group
 
 import commpool as plain
 
@@ -321,7 +321,7 @@ def unawaited(group):
         pool.close()
     except commpool.FailedPrecondition as error:
         said.append(str(error))
-    _windowed_ddp.let_go(group, DEVICE)  # the later collective
+    _ddp.let_go(group, DEVICE)  # the later collective
     return [*said, end(pool)]
 
 
