@@ -251,8 +251,8 @@ class Routers(unittest.TestCase):
             library = made_library(os.path.join(folder, "libcommpool.so.0"),
                                    "int commpool_version(void) { return 1 << 20; }")
             said = python(f"""
-                import torch, commpool.torch as commpool, commpool.torch._router as router
-                router.libcommpool = lambda: {os.fsencode(library)!r}
+                import torch, commpool.torch as commpool, commpool._library as loaded
+                loaded.library.path = {library!r}
                 try:
                     commpool.install()
                 except commpool.FailedPrecondition as error:

@@ -29,11 +29,11 @@ from ._allocate import allocate, empty
 from ._ddp import ddp, ddp_release
 from ._fallback import fallbacks
 from ._fsdp import all_gather_ring, fsdp, fsdp_release
+from ._group import group_memory, sleep_group, wake_group
 from ._install import install, installed, uninstall
 from ._mem_pool import mem_pool
 from ._pool import Pool
 from ._scope import use_pool
-from ._sleeping_groups import group_memory, sleep_group, wake_group
 from ._tensor_parallel import tp
 
 __all__ = [

@@ -1,4 +1,5 @@
-"""Process groups as communicators, agreement through their stores, and data that their ranks share."""
+"""Process groups as communicators, which can give NCCL's own memory back for a while; agreement through their stores,
+and data that their ranks share."""
 
 from __future__ import annotations
 
@@ -88,9 +89,7 @@ def _source(communicator: Any, device: Optional[int]) -> Optional[int]:
     return communicator_of(communicator, device) if is_member(communicator) else None
 
 
-def learn_groups() -> None:
-    """Lets every function of commpool that takes a communicator take a group too."""
-    add_communicator_source(_source)
+add_communicator_source(_source)  # every function of commpool that takes a communicator takes a group too
 
 
 def store_agreement(group: Any, deadline_ms: Optional[int] = None) -> Agreement:
@@ -183,3 +182,36 @@ def same_everywhere(group: Any, what: str, lines: Sequence[str]) -> None:
 def refuse(group: Any, what: str, why: Exception) -> None:
     """Takes part in `same_everywhere` for a rank with wrong arguments. The other ranks wait there, and hear why."""
     same_everywhere(checked_group(group), what, [f"refused, for {why}"])
+
+
+def sleep_group(group: Any = None, *, deadline_ms: int = 60000) -> None:
+    """Gives the memory of a group's NCCL communicator back. COLLECTIVE: every rank of the group calls it, and uses the
+    group no more until `wake_group`; None is the default group.
+
+    Pools that are registered with the group sleep before, and wake after `wake_group`. Each call is for the
+    communicator of this rank's device.
+
+    Raises:
+      NotSupported: NCCL is older than 2.29.7. Nothing has changed.
+      FailedPrecondition: on all ranks, where one cannot. Nothing has changed.
+      CommunicatorError: it shares resources with a group that was split from it.
+    """
+    commpool.sleep_communicator(communicator_of(checked_group(group), None), deadline_ms)
+
+
+def wake_group(group: Any = None) -> None:
+    """Makes that memory again, at its addresses, and checks it by a small collective. COLLECTIVE.
+
+    Raises:
+      OutOfMemory: on all ranks, where a device has no room. The group sleeps on.
+    """
+    commpool.wake_communicator(communicator_of(checked_group(group), None))
+
+
+def group_memory(group: Any = None) -> commpool.CommunicatorMemory:
+    """What NCCL takes for the group's communicator itself on this rank's device.
+
+    Raises:
+      NotSupported: NCCL is older than 2.29.7.
+    """
+    return commpool.communicator_memory(communicator_of(checked_group(group), None))

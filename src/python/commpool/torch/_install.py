@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import warnings
 from typing import Iterable, Optional, Union
@@ -11,6 +12,7 @@ import torch
 
 import commpool
 from commpool import errors, sleeping
+from commpool._library import library
 from commpool.pool import checked
 
 from . import _call_lines, _router
@@ -77,7 +79,7 @@ def install(default: Union[None, commpool.Pool, Iterable[commpool.Pool]] = None)
             raise errors.NotSupported(f"a whole allocator needs the router: {_router.reason()}")
         return False
     with _lock:
-        router.check(router.install(_router.libcommpool()))
+        router.check(router.install(os.fsencode(library.path)))
         _record_from_now_on(router)
         _call_lines.attach(router)
         sleeping.tell_when_awake(router.grant_again)

@@ -15,7 +15,7 @@ from commpool.sizes import Size
 
 from ._fallback import fell_back
 from ._install import ensure_installed, introduce
-from ._router import reason
+from ._router import Router, reason
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -59,17 +59,19 @@ def mem_pool(pool: Optional[commpool.Pool] = None, **options: Unpack[MemPoolOpti
     elif options:
         raise errors.InvalidArgument(f"the pool is made already: {', '.join(options)} cannot be given with it")
     router = ensure_installed()
-    if router is None:
-        return _over_functions(pool)
-    introduce(router, pool)
     with torch.cuda.device(pool.device):
-        router.bind_next(pool.handle)
-        try:
-            made = torch.cuda.MemPool()
-        finally:
-            router.bind_next(0)
+        made = _over_functions(pool) if router is None else _routed(router, pool)
     made.commpool_pool = pool  # type: ignore[attr-defined]
     return made
+
+
+def _routed(router: Router, pool: commpool.Pool) -> torch.cuda.MemPool:
+    introduce(router, pool)
+    router.bind_next(pool.handle)
+    try:
+        return torch.cuda.MemPool()
+    finally:
+        router.bind_next(0)
 
 
 def _over_functions(pool: commpool.Pool) -> torch.cuda.MemPool:
@@ -80,8 +82,4 @@ def _over_functions(pool: commpool.Pool) -> torch.cuda.MemPool:
               f"there is no router for torch {torch.__version__} ({reason()}): the MemPool takes segments from the "
               "pool, and torch splits them")
     functions = pool.functions()
-    allocator = torch._C._cuda_customAllocator(functions.allocate, functions.free)
-    with torch.cuda.device(pool.device):
-        made = torch.cuda.MemPool(allocator)
-    made.commpool_pool = pool  # type: ignore[attr-defined]
-    return made
+    return torch.cuda.MemPool(torch._C._cuda_customAllocator(functions.allocate, functions.free))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 import weakref
-from typing import TYPE_CHECKING, Any, Literal, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Literal, Optional, Sequence, TypeVar
 
 import torch
 
@@ -15,13 +17,16 @@ from commpool.handles import Communicator, Device
 from commpool.pool import PoolOptions, telling
 from commpool.sizes import Size, parse_size
 
-from . import _abort_hook, _beside, _call_lines, _group, _router
+from . import _beside, _call_lines, _group, _router
 from ._install import ensure_installed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_Owner = TypeVar("_Owner")
+
 AgreementWord = Literal["tcp", "store"]
+_MOMENT, _SECONDS = 0.001, 10
 _OUTSIDE_OF_THE_SEQUENCE = (library.pools_verify, library.pools_rehome, library.pools_close)
 
 
@@ -73,8 +78,8 @@ class Pool(commpool.Pool):
 
     def _abandon_before_abort(self, group: Any) -> None:
         communicator = _group.communicator_of(group, self.device)
-        self.abandons_itself = _abort_hook.on_abort(_group.backend_of(group, self.device), self,
-                                                    lambda pool: pool.abandon(communicator))
+        self.abandons_itself = _on_abort(_group.backend_of(group, self.device), self,
+                                         lambda pool: pool.abandon(communicator))
 
     def _create(self, c_options: Any) -> None:
         super()._create(c_options)
@@ -155,4 +160,32 @@ def _drop_workspaces(pool: commpool.Pool) -> None:
             torch._C._cuda_clearCublasWorkspaces()
 
 
-_group.learn_groups()
+def _on_abort(backend: Any, owner: _Owner, act: Callable[[_Owner], None]) -> bool:
+    """Calls `act(owner)` before torch aborts a communicator, on a thread of its own and at any time, while the owner
+    lives. Returns False if torch's backend has no such hook.
+
+    Before 3.14, Python ends a thread that asks for its lock while the interpreter ends. A thread of torch has C++
+    frames on its stack, so the whole process would end with it. Therefore the hook is removed before that.
+    """
+    if not getattr(backend, "supports_abort_hooks", False):
+        return False
+    living, dropped = weakref.ref(owner), threading.Event()
+
+    def hook() -> None:
+        found = living()
+        if found is not None:
+            act(found)
+
+    number, last = id(dropped), weakref.ref(hook, lambda _: dropped.set())
+    backend.register_abort_hook(number, hook)
+    weakref.finalize(owner, _unregister, backend, number, dropped, last)  # at the latest when the interpreter ends
+    return True
+
+
+def _unregister(backend: Any, number: int, dropped: threading.Event, _last: Any) -> None:
+    # torch copies its hooks under a lock, which this call takes too. Each copy takes Python's lock, which this thread
+    # holds. So the sleep lets a thread that is copying have Python's lock first.
+    time.sleep(_MOMENT)
+    backend.unregister_abort_hook(number)
+    if threading.current_thread() is threading.main_thread():
+        dropped.wait(_SECONDS)  # waits for the copies that a thread of torch calls now

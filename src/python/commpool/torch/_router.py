@@ -15,7 +15,7 @@ from typing import Any, Optional
 import torch
 
 from commpool import _abi, _compile, _flags, errors
-from commpool._library import fast, for_ever, library
+from commpool._library import fast, for_ever
 
 _VARIABLE = "COMMPOOL_TORCH_ROUTER"
 _PREFIX = "commpool_torch_"  # of the functions of surface.h
@@ -121,11 +121,6 @@ def _build() -> pathlib.Path:
     return _compile.built(f"torch/router-{torch.__version__}-abi{cxx11_abi}", _files(root), command, _THROWS, _VARIABLE)
 
 
-def _prebuilt() -> Optional[pathlib.Path]:
-    path = pathlib.Path(__file__).parent / "lib" / f"libcommpool_torch_{version_of_torch()}.so"
-    return path if path.exists() else None
-
-
 def _find() -> pathlib.Path:
     """The binary to load.
 
@@ -135,7 +130,8 @@ def _find() -> pathlib.Path:
     asked = os.environ.get(_VARIABLE)
     if asked:
         return pathlib.Path(asked)
-    return _prebuilt() or _build()
+    in_wheel = pathlib.Path(__file__).parent / "lib" / f"libcommpool_torch_{version_of_torch()}.so"
+    return in_wheel if in_wheel.exists() else _build()
 
 
 def _refuse_unknown_torch() -> None:
@@ -168,8 +164,3 @@ def loaded() -> Optional[Router]:
 def reason() -> str:
     """The reason why there is no router."""
     return _load()[1]
-
-
-def libcommpool() -> bytes:
-    """The file of the library that this package calls."""
-    return os.fsencode(library.path)
