@@ -4,10 +4,13 @@
 #define COMMPOOL_SRC_ADAPTERS_TORCH_NATIVE_H_
 
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
 #include <torch/version.h>
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 
 // PyTorch's allocator class changes with each minor version, so each binary serves one.
 #define COMMPOOL_TORCH_AT_LEAST(minor) \
@@ -59,10 +62,14 @@ struct DeviceMemory {
   uint64_t total = 0;
 };
 // As the driver has it; zeros where it does not answer.
-DeviceMemory MemoryOf(int device);
-
-// Tells the library once of PyTorch's cache, which it asks when a pool of ours runs out.
-void OfferNativeCache();
+inline DeviceMemory MemoryOf(int device) try {
+  const c10::cuda::CUDAGuard on_device(static_cast<c10::DeviceIndex>(device));
+  size_t free = 0;
+  size_t total = 0;
+  return cudaMemGetInfo(&free, &total) == cudaSuccess ? DeviceMemory{free, total} : DeviceMemory{};
+} catch (const std::exception&) {
+  return {};
+}
 
 }  // namespace commpool::torch_adapter
 

@@ -35,7 +35,7 @@ class alignas(64) Router final : public TorchAllocator {
   void Route(bool routes) { routes_.store(routes, std::memory_order_relaxed); }
   bool Routes() const { return routes_.load(std::memory_order_relaxed); }
 
-  // router_allocation.cc
+  // Memory. allocation.cc has what is longer.
   c10::DataPtr allocate(size_t bytes) override;
   c10::DeleterFnPtr raw_deleter() const override { return Native()->raw_deleter(); }
   bool is_simple_data_ptr(const c10::DataPtr& pointer) const override { return Native()->is_simple_data_ptr(pointer); }

@@ -6,14 +6,16 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "src/adapters/torch/known_pools.h"
-#include "src/adapters/torch/native.h"
+#include "src/adapters/torch/scopes.h"
 
 namespace commpool::torch_adapter {
 
@@ -31,18 +33,64 @@ class Routings {
   // Makes `pool` the next private pool that this thread makes; 0 takes that back.
   static void BindNext(commpool_pool pool) { next_bound_ = pool; }
   // Binds `id`, or counts one more user of it. Returns false if the id is PyTorch's own.
-  bool CreateOrIncrease(int device, const MempoolId_t& id);
+  bool CreateOrIncrease(int device, const MempoolId_t& id) {
+    const commpool_pool next = std::exchange(next_bound_, 0);
+    const std::lock_guard lock(mutex_);
+    if (Bound* bound = Find(id)) {
+      ++bound->users;
+      return true;
+    }
+    if (next == 0) return false;
+    bound_.push_back({id, next, device, 1});
+    Pools().Change(next, [&id](KnownPool& known) { known.id = id; });
+    return true;
+  }
   // Returns the number of users of our pool; nothing if the id is PyTorch's own.
-  std::optional<int> Users(const MempoolId_t& id);
+  std::optional<int> Users(const MempoolId_t& id) {
+    const std::lock_guard lock(mutex_);
+    const Bound* bound = Find(id);
+    return bound == nullptr ? std::nullopt : std::optional(bound->users);
+  }
   bool IsOurs(const MempoolId_t& id) { return Users(id).has_value(); }
   // Says whether a MemPool of ours is alive.
-  bool AnyOfOurs();
+  bool AnyOfOurs() {
+    const std::lock_guard lock(mutex_);
+    return !bound_.empty();
+  }
   // Returns false if the id is PyTorch's own.
-  bool Release(const MempoolId_t& id);
+  bool Release(const MempoolId_t& id) {
+    const std::lock_guard lock(mutex_);
+    Bound* bound = Find(id);
+    if (bound == nullptr) return false;
+    if (--bound->users == 0) bound_.erase(bound_.begin() + (bound - bound_.data()));
+    return true;
+  }
 
   // The router calls it for every id. Returns true if the id is ours: then PyTorch's allocator must not hear of it.
-  bool Begin(int device, const MempoolId_t& id, StreamFilter filter);
-  bool End(int device, const MempoolId_t& id);
+  bool Begin(int device, const MempoolId_t& id, StreamFilter filter) {
+    const std::lock_guard lock(mutex_);
+    Bound* bound = Find(id);
+    TORCH_CHECK(
+        bound == nullptr || std::none_of(open_.begin(), open_.end(), [&](const Open& open) { return open.id == id; }),
+        "commpool: allocations go to this MemPool already: use_mem_pool cannot be entered twice with one pool");
+    if (bound != nullptr) ++bound->users;
+    const commpool_pool pool = bound == nullptr ? 0 : bound->pool;
+    open_.push_back({device, id, std::move(filter), {NextCatcherNumber(), pool}});
+    open_count_.fetch_add(1, std::memory_order_relaxed);
+    if (pool != 0) Hot().catchers.fetch_add(1, std::memory_order_relaxed);
+    return pool != 0;
+  }
+  bool End(int device, const MempoolId_t& id) {
+    const std::lock_guard lock(mutex_);
+    const auto open = std::find_if(open_.rbegin(), open_.rend(),
+                                   [&](const Open& entry) { return entry.device == device && entry.id == id; });
+    if (open == open_.rend()) return Find(id) != nullptr;
+    const bool ours = open->routing.pool != 0;
+    open_.erase(std::next(open).base());
+    open_count_.fetch_sub(1, std::memory_order_relaxed);
+    if (ours) Hot().catchers.fetch_sub(1, std::memory_order_relaxed);
+    return ours;
+  }
 
   // Returns the newest routing whose filter takes the calling thread and stream.
   Routing Innermost(int device, cudaStream_t stream) { return None() ? Routing{} : InnermostOpen(device, stream); }
@@ -61,8 +109,17 @@ class Routings {
     StreamFilter filter;
     Routing routing;
   };
-  Routing InnermostOpen(int device, cudaStream_t stream);
-  Bound* Find(const MempoolId_t& id);  // the caller holds the mutex
+  Routing InnermostOpen(int device, cudaStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    for (auto open = open_.rbegin(); open != open_.rend(); ++open)
+      if (open->device == device && open->filter(stream)) return open->routing;
+    return {};
+  }
+  // The caller holds the mutex.
+  Bound* Find(const MempoolId_t& id) {
+    const auto found = std::find_if(bound_.begin(), bound_.end(), [&](const Bound& bound) { return bound.id == id; });
+    return found == bound_.end() ? nullptr : &*found;
+  }
 
   static inline thread_local commpool_pool next_bound_ = 0;
   std::mutex mutex_;

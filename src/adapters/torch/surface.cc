@@ -1,6 +1,8 @@
 #include "src/adapters/torch/surface.h"
 
+#include <algorithm>
 #include <exception>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <string>
@@ -8,7 +10,6 @@
 
 #include "src/adapters/torch/commpool_calls.h"
 #include "src/adapters/torch/router.h"
-#include "src/adapters/torch/scopes.h"
 
 // NOLINTBEGIN: this file is the other side of the router
 using namespace commpool;
@@ -28,6 +29,43 @@ std::string& LastError() {
 int Fail(const std::string& sentence) {
   LastError() = sentence;
   return kFailed;
+}
+
+c10::CachingDeviceAllocator::DeviceStats NativeStatistics(int device) {
+  return Native()->getDeviceStats(static_cast<c10::DeviceIndex>(device));
+}
+
+// C calls this function, so it may throw nothing.
+uint64_t CachedBytes(int device, void* /*context*/) try {
+  const auto stats = NativeStatistics(device);
+  return static_cast<uint64_t>(stats.reserved_bytes[0].current - stats.allocated_bytes[0].current);
+} catch (const std::exception&) {
+  return 0;
+}
+
+uint64_t ReleaseCached(int device, uint64_t /*bytes*/, void* /*context*/) try {
+  // PyTorch may be capturing a graph. Then its cache can give nothing back, and the question would break the capture.
+  if (!TorchRoutings().None()) return 0;
+  const int64_t before = NativeStatistics(device).reserved_bytes[0].current;
+  Native()->emptyCache();
+  const int64_t after = NativeStatistics(device).reserved_bytes[0].current;
+  return static_cast<uint64_t>(std::max<int64_t>(before - after, 0));
+} catch (const std::exception&) {
+  return 0;
+}
+
+// Tells the library once of PyTorch's cache, which it asks when a pool of ours runs out.
+void OfferNativeCache() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    commpool_holder_options options = {};
+    options.struct_bytes = sizeof(options);
+    options.name = "PyTorch's cache";
+    options.cached_bytes = &CachedBytes;
+    options.release = &ReleaseCached;
+    commpool_holder holder = 0;
+    Commpool().add_holder(&options, &holder);
+  });
 }
 
 void Put(TorchAllocator* allocator) {
