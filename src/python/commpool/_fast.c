@@ -1,6 +1,6 @@
 // What programs call often, in C over the C ABI: a scope's begin and end, and record_stream. Python's limited API
 // of 3.9: one binary for every CPython since. The package does the same by ctypes where this module is not there. Other
-// parts of the binary: what CuPy calls (_cupy.c), and what an allocation that runs out calls (_holder.c).
+// parts of the binary: what CuPy calls (_cupy.c), and what an allocation that runs out calls (_holder.cc).
 //
 // It is linked with libcommpool.so.0, which `_library` has loaded by the time: the names are of that one.
 #define PY_SSIZE_T_CLEAN

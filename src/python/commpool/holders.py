@@ -29,7 +29,7 @@ _DONE_MS = 10000
 
 
 def _desks() -> Any:
-    """The part in C: the functions of `_holder.c`. One of them waits without the GIL."""
+    """The part in C: the functions of `_holder.cc`. One of them waits without the GIL."""
     waiting, quick = ctypes.CDLL(FAST), ctypes.PyDLL(FAST)  # the first without the GIL, the second with it
     setattr(quick, "commpool_desk_take", waiting.commpool_desk_take)
     desk, number = ctypes.POINTER(Desk), ctypes.c_uint64
@@ -42,7 +42,7 @@ def _desks() -> Any:
 
 
 class Desk(ctypes.Structure):
-    """The place of requests, as in `_holder.c`. Python reads only these fields."""
+    """The place of requests, as in `_holder.cc`. Python reads only these fields."""
 
     _fields_ = [("release", ctypes.c_int), ("device", ctypes.c_int), ("bytes", ctypes.c_uint64),
                 ("skipped", ctypes.c_uint64), ("overtime", ctypes.c_uint64)]
