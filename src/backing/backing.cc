@@ -29,11 +29,11 @@ Segment::Segment(const Backing& backing, CUdeviceptr address, uint64_t bytes)
 
 Status Segment::CheckLives(const char* what) const {
   if (lives_) return Status();
-  return Status(StatusCode::kFailedPrecondition, std::string(what) + " access: the segment was freed");
+  return Status(StatusCode::kFailedPrecondition, std::string(what) + ": the segment was freed");
 }
 
 Status Segment::Grant(std::span<const int> peers) {
-  COMMPOOL_TRY(CheckLives("granting"));
+  COMMPOOL_TRY(CheckLives("granting access"));
   ReservedVector<int> others;
   for (const int peer : peers) {
     if (peer != context_->device()) others.push_back(peer);
@@ -44,7 +44,7 @@ Status Segment::Grant(std::span<const int> peers) {
 }
 
 Status Segment::Revoke(int peer) {
-  COMMPOOL_TRY(CheckLives("revoking"));
+  COMMPOOL_TRY(CheckLives("revoking access"));
   if (peer == context_->device()) {
     return Status(StatusCode::kInvalidArgument,
                   "the access of the memory's own device " + std::to_string(peer) + " cannot be taken back");
@@ -58,9 +58,20 @@ Status Segment::RevokePeer(int peer) {
                 "revoking the access of device " + std::to_string(peer) + ": " + row_.why_no_revoke);
 }
 
+Result<int> Segment::Descriptor() {
+  COMMPOOL_TRY(CheckLives("sharing"));
+  if (descriptor_.valid()) return descriptor_.get();
+  ContextGuard guard(driver_, context_->get());
+  CUmemGenericAllocationHandle handle = 0;
+  if (driver_.cuda.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address_)) != CUDA_SUCCESS) return -1;
+  descriptor_ = COMMPOOL_TRY(PhysicalMemory(driver_, {handle, bytes_}).Export());
+  return descriptor_.get();
+}
+
 Status Segment::Release() {
   if (!lives_) return Status();
   lives_ = false;
+  descriptor_ = FileDescriptor();
   ContextGuard guard(driver_, context_->get());
   return ReleaseMemory();
 }

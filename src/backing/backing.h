@@ -72,6 +72,10 @@ class Segment {
   Status Grant(int peer) { return Grant(std::span<const int>(&peer, 1)); }
   Status Revoke(int peer);
 
+  // A descriptor by which other processes import the memory: the segment's own, open until the memory goes. -1 for
+  // memory without a handle, such as cudaMalloc's, which processes share by CUDA's IPC.
+  Result<int> Descriptor();
+
   // Keeps the addresses reserved when the memory goes. Does nothing where the backing frees both in one call.
   virtual void KeepAddresses() {}
   // Frees now and says what failed; the destructor does the same and logs. At most one of them calls the driver.
@@ -104,6 +108,7 @@ class Segment {
   const std::shared_ptr<DeviceContext> context_;  // a segment may outlive its backing
   const CUdeviceptr address_;
   const uint64_t bytes_;
+  FileDescriptor descriptor_;  // opened by the first Descriptor()
   bool lives_ = true;
 };
 

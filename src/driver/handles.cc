@@ -29,6 +29,17 @@ Result<PhysicalMemory> PhysicalMemory::Create(const Driver& driver, uint64_t byt
   return Made(driver, result, {handle, bytes}, SiteAt("cuMemCreate", properties.location, bytes));
 }
 
+Result<FileDescriptor> PhysicalMemory::Export() const {
+  int descriptor = -1;
+  const CUresult result =
+      driver().cuda.cuMemExportToShareableHandle(&descriptor, get(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+  COMMPOOL_TRY(CheckCuda(driver(), result,
+                         {.call = "cuMemExportToShareableHandle",
+                          .bytes = bytes(),
+                          .likely_cause = "the memory was not made to be shared by a file descriptor"}));
+  return FileDescriptor(descriptor);
+}
+
 Result<AddressRange> AddressRange::Reserve(const Driver& driver, uint64_t bytes, uint64_t alignment) {
   CUdeviceptr address = 0;
   const CUresult result = driver.cuda.cuMemAddressReserve(&address, bytes, alignment, 0, 0);

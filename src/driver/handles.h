@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "commpool/status.h"
+#include "src/base/file_descriptor.h"
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/loader.h"
@@ -108,6 +109,8 @@ class PhysicalMemory : public Handle<PhysicalMemory, Sized<CUmemGenericAllocatio
   using Handle::Handle;
   CUmemGenericAllocationHandle get() const { return value().object; }
   uint64_t bytes() const { return value().bytes; }
+  // A descriptor by which processes import the memory. The memory exists while it is open.
+  Result<FileDescriptor> Export() const;
 };
 
 // A reserved range of addresses (cuMemAddressReserve). It maps nothing by itself.

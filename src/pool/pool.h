@@ -155,6 +155,8 @@ class Pool final : public BlockOwner {
   Status Retain(bool retain);
   // Where a program can read the host's copy of a range. Waits for a sleep or wake that is under way.
   Result<const std::byte*> Kept(CUdeviceptr address, uint64_t bytes);
+  // Where other processes reach a block. Waits for a sleep or wake that is under way.
+  Result<SegmentStore::Shared> Share(CUdeviceptr address) { return segments_.Share(address); }
   // The handle has ended: the pool serves no more, and a segment goes when its last block is freed.
   void Destroy();
   // The runtime ends: wait for nothing and call no NCCL.

@@ -76,6 +76,7 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
     MutexLock lock(mutex_);
     NoteHolding();
     watched_.erase(address);
+    shared_.erase(address);
     Result<engine::Freed> freed = rules.FreeInEngine(address);
     if (!freed.ok()) return basis_.Named(freed.status());
     if (*requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - *requested);
@@ -220,12 +221,18 @@ Status BlockStore::MakeUncacheable(CUdeviceptr address) {
   return Status();
 }
 
-bool BlockStore::Watch(CUdeviceptr address) {
+bool BlockStore::NoteUntilFree(CUdeviceptr address, ReservedSet<CUdeviceptr> BlockStore::*noted) {
   if (!MakeUncacheable(address).ok()) return false;
   MutexLock lock(mutex_);
   const Result<engine::BlockView> view = engine_->Find(address);  // another thread may free it meanwhile
-  return view.ok() && view->address == address && watched_.insert(address).second;
+  if (!view.ok() || view->address != address) return false;
+  (this->*noted).insert(address);
+  return true;
 }
+
+bool BlockStore::Watch(CUdeviceptr address) { return NoteUntilFree(address, &BlockStore::watched_); }
+
+bool BlockStore::Share(CUdeviceptr address) { return NoteUntilFree(address, &BlockStore::shared_); }
 
 bool BlockStore::PollFences() {
   ReservedVector<engine::Fence> pending;

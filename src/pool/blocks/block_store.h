@@ -77,6 +77,13 @@ class BlockStore {
   // can be asked for fences.
   void TakeBackUnserved(const engine::Served& served);
 
+  // Until its free another process may use the live block: its memory stays as it is. False where there is none.
+  bool Share(CUdeviceptr address);
+  bool SharesAny() const {
+    MutexLock lock(mutex_);
+    return !shared_.empty();
+  }
+
   // Takes blocks that threads' caches held.
   void TakeBack(const engine::ReturnedBlocks& returned);
   // Takes back what the caches of all threads hold. Returns whether they held anything.
@@ -137,6 +144,8 @@ class BlockStore {
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
   // From now on the live block's free comes here, and not to a cache.
   Status MakeUncacheable(CUdeviceptr address);
+  // Adds the live block at the address to `noted`, from which its free takes it. False where there is none.
+  bool NoteUntilFree(CUdeviceptr address, ReservedSet<CUdeviceptr> BlockStore::*noted);
   // Records the fences that a freed block needs. Those that a capture forbids now are recorded later (owed_).
   Status RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams);
   void RecordOwedFences();
@@ -152,6 +161,7 @@ class BlockStore {
   const std::unique_ptr<engine::Engine> engine_ COMMPOOL_PT_GUARDED_BY(mutex_);
   ReservedVector<OwedFence> owed_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedSet<CUdeviceptr> watched_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedSet<CUdeviceptr> shared_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedSet<int> other_devices_ COMMPOOL_GUARDED_BY(mutex_);  // whose streams without a promise used blocks
   // All that threads' caches have given back so far. What has left a cache and is not counted here is on its way.
   engine::Tally taken_back_ COMMPOOL_GUARDED_BY(mutex_);

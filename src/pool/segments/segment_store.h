@@ -185,6 +185,17 @@ class SegmentStore {
   Status Grant(const std::vector<int>& peers) COMMPOOL_EXCLUDES(growth_);
   Status Revoke(const std::vector<int>& peers) COMMPOOL_EXCLUDES(growth_);
 
+  // Where other processes reach the live block that holds the address; from now on, until its free, its memory stays.
+  // kNotSupported for memory that moves, or that other ranks have a say in.
+  struct Shared {
+    CUdeviceptr address = 0;  // of the segment
+    uint64_t bytes = 0;
+    int descriptor = -1;  // as Segment::Descriptor
+  };
+  Result<Shared> Share(CUdeviceptr address) COMMPOOL_EXCLUDES(growth_);
+  // kFailedPrecondition while other processes may use the memory.
+  Status CheckNoneShared() const;
+
   // The books. Modes that adopt segments their own way (territories) call Put and Take.
   void Put(engine::SegmentIndex index, std::unique_ptr<Segment> segment);
   std::unique_ptr<Segment> Take(engine::SegmentIndex index);

@@ -86,6 +86,7 @@ Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
     // Another thread may have destroyed the pool meanwhile. If it does so from now on it waits for this lock, and drops
     // what is kept.
     if (!basis_.life.asleep()) return basis_.life.CheckOpen();
+    COMMPOOL_TRY(basis_.Named(segments_.CheckNoneShared().under("sleep")));
     return keeps ? segments_.kept().Keep(blocks_, request.copies) : Status();
   });
   // Retained copies too: which of their blocks were freed is known only until then.
