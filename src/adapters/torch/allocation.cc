@@ -254,16 +254,6 @@ void Router::recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream str
   TORCH_CHECK(status == COMMPOOL_OK, "commpool: ", Commpool().last_error());
 }
 
-torch_names::ShareableHandle Router::shareIpcHandle(void* pointer) {
-  const std::optional<commpool_block> block = OurBlock(pointer);
-  TORCH_CHECK(
-      !block,
-      "commpool: this tensor lies in a commpool pool, whose memory PyTorch's CUDA IPC cannot share with another "
-      "process. Share a copy that is made outside of the scope (tensor.clone()), or keep tensors that are shared "
-      "out of the scope.");
-  return Native()->shareIpcHandle(pointer);
-}
-
 cudaError_t Router::memcpyAsync(void* to, int to_device, const void* from, int from_device, size_t bytes,
                                 cudaStream_t stream, bool peers) {
   // PyTorch's peers have grants for our pools if these can be granted. If one has none, the driver's own copy works.

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "commpool/commpool.h"
+#include "commpool/share.h"
 
 #define COMMPOOL_TORCH_CALLS(CALL) \
   CALL(last_error)                 \
@@ -18,6 +19,7 @@
   CALL(free)                       \
   CALL(promise_stream)             \
   CALL(record_stream)              \
+  CALL(share)                      \
   CALL(block_of)                   \
   CALL(pool_blocks)                \
   CALL(pool_statistics)            \

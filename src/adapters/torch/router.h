@@ -45,8 +45,6 @@ class alignas(64) Router final : public TorchAllocator {
   void raw_delete(void* pointer) override;
   void* getBaseAllocation(void* pointer, size_t* bytes) override;
   void recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream stream) override;
-  torch_names::ShareableHandle shareIpcHandle(void* pointer) override;
-  std::shared_ptr<void> getIpcDevPtr(std::string handle) override { return Native()->getIpcDevPtr(std::move(handle)); }
   void enablePeerAccess(c10::DeviceIndex device, c10::DeviceIndex owner) override {
     Native()->enablePeerAccess(device, owner);
     Pools().AllowPeer(device, owner);
@@ -58,6 +56,10 @@ class alignas(64) Router final : public TorchAllocator {
     return Native()->allocateWithAddress(bytes, address);
   }
 #endif
+
+  // To other processes: sharing.cc.
+  torch_names::ShareableHandle shareIpcHandle(void* pointer) override;
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) override { return Native()->getIpcDevPtr(std::move(handle)); }
 
   // Of a device. router_device.cc has what is longer.
   bool initialized() override { return Native()->initialized(); }

@@ -6,4 +6,5 @@
 #include "src/adapters/torch/router_device.cc"
 #include "src/adapters/torch/scopes.cc"
 #include "src/adapters/torch/segments.cc"
+#include "src/adapters/torch/sharing.cc"
 #include "src/adapters/torch/surface.cc"

@@ -132,11 +132,11 @@ class Routing(RoutedCase):
             self.assert_in(pool, into)
             self.assertEqual(into.tolist(), [[0, 1, 2], [3, 4, 5]])
 
-    def test_refuses_to_share_with_other_processes(self):
-        pool = self.pool()
+    def test_refuses_to_share_what_moves_with_other_processes(self):
+        pool = self.pool(mode="expandable")
         with commpool.use_pool(pool):
             ours = tensor(MIB)
-        with self.assertRaisesRegex(RuntimeError, "commpool pool.*CUDA IPC"):
+        with self.assertRaisesRegex(RuntimeError, "an expandable pool moves its pages.*tensor.clone"):
             ours.untyped_storage()._share_cuda_()
 
 

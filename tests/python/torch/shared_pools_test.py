@@ -1,0 +1,58 @@
+"""Tensors of pools go to a process that has the stock torch alone, by torch.multiprocessing."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+import routed  # noqa: F401: names the library to the programs below
+
+PROGRAM = pathlib.Path(__file__).parent / "shared_pools_program.py"
+
+
+class SharedPools(unittest.TestCase):
+    def lines(self, *words):
+        run = subprocess.run([sys.executable, PROGRAM, *words], env=os.environ, capture_output=True, text=True,
+                             check=False)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertNotIn("broken rule", run.stderr)
+        return run.stdout.splitlines()
+
+    def check_pass(self, backing):
+        self.assertEqual(self.lines("passes", backing), [
+            f"{backing} in the pool 2",
+            "read [1000.0, 2000.0] wrote 5000.0",
+            "here [1000.0, 5000.0] has commpool False",
+            "ends 0",
+            "left 0",
+        ])
+
+    def test_of_pages_are_read_and_written(self):
+        self.check_pass("vmm")
+
+    def test_of_cuda_malloc_are_too(self):
+        self.check_pass("cuda")
+
+    def test_of_nccl_are_too(self):
+        self.check_pass("nccl")
+
+    def test_keep_their_memory_and_the_pool_awake_until_the_importer_lets_go(self):
+        taken, refused, *let_go = self.lines("lives")
+        self.assertEqual(taken, "taken True 2")
+        self.assertIn("other processes may use blocks that were shared: free those blocks first", refused)
+        self.assertEqual(let_go, ["let go 0", "serves True [1000.0] False", "ends 0"])
+
+    def test_outlive_an_importer_that_is_killed(self):
+        self.assertEqual(self.lines("dies"), ["here [1000.0, 2000.0]", "read [1000.0, 2000.0] False ends 0"])
+
+    def test_of_one_segment_are_exported_once(self):
+        read = 1000 * sum(range(1, 1001))
+        self.assertEqual(self.lines("many"), [f"read {float(read)} False ends 0", "exports 1 segments 1"])
+
+    def test_of_pools_whose_pages_move_are_refused(self):
+        self.assertIn("an expandable pool moves its pages", self.lines("refuses")[0])
+
+
+if __name__ == "__main__":
+    unittest.main()
