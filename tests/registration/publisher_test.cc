@@ -1,6 +1,4 @@
 // Publishers of several ranks, as threads of this process: every rank names the one that differs.
-#include "src/registration/divergence.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -12,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/registration/divergence.h"
 #include "src/registration/home_links.h"
 #include "src/registration/wire.h"
 
