@@ -62,9 +62,9 @@ Result<int> Segment::Descriptor() {
   COMMPOOL_TRY(CheckLives("sharing"));
   if (descriptor_.valid()) return descriptor_.get();
   ContextGuard guard(driver_, context_->get());
-  CUmemGenericAllocationHandle handle = 0;
-  if (driver_.cuda.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address_)) != CUDA_SUCCESS) return -1;
-  descriptor_ = COMMPOOL_TRY(PhysicalMemory(driver_, {handle, bytes_}).Export());
+  const PhysicalMemory memory = PhysicalMemory::At(driver_, address_, bytes_);
+  if (!memory.valid()) return -1;
+  descriptor_ = COMMPOOL_TRY(memory.Export());
   return descriptor_.get();
 }
 

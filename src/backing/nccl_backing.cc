@@ -79,12 +79,9 @@ class NcclBacking : public Backing {
     return driver().cuda.cuMemGetInfo(&free_bytes, &total_bytes) != CUDA_SUCCESS || free_bytes >= bytes;
   }
 
-  // Only memory of cuMemCreate has a handle to retain.
   MemoryKind KindOf(void* pointer) const {
-    CUmemGenericAllocationHandle handle = 0;
-    if (driver().cuda.cuMemRetainAllocationHandle(&handle, pointer) != CUDA_SUCCESS) return MemoryKind::kLinear;
-    driver().cuda.cuMemRelease(handle);
-    return MemoryKind::kVirtual;
+    const bool has_handle = PhysicalMemory::At(driver(), reinterpret_cast<CUdeviceptr>(pointer), 0).valid();
+    return has_handle ? MemoryKind::kVirtual : MemoryKind::kLinear;
   }
 
   std::atomic<MemoryKind> memory_{MemoryKind::kVirtual};  // read while another thread makes a segment

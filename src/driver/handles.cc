@@ -29,6 +29,12 @@ Result<PhysicalMemory> PhysicalMemory::Create(const Driver& driver, uint64_t byt
   return Made(driver, result, {handle, bytes}, SiteAt("cuMemCreate", properties.location, bytes));
 }
 
+PhysicalMemory PhysicalMemory::At(const Driver& driver, CUdeviceptr address, uint64_t bytes) {
+  CUmemGenericAllocationHandle handle = 0;
+  const CUresult result = driver.cuda.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address));
+  return result == CUDA_SUCCESS ? PhysicalMemory(driver, {handle, bytes}) : PhysicalMemory();
+}
+
 Result<FileDescriptor> PhysicalMemory::Export() const {
   int descriptor = -1;
   const CUresult result =

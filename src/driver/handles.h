@@ -105,6 +105,9 @@ class PhysicalMemory : public Handle<PhysicalMemory, Sized<CUmemGenericAllocatio
 
   // `bytes` is a multiple of the granularity for `properties`.
   static Result<PhysicalMemory> Create(const Driver& driver, uint64_t bytes, const CUmemAllocationProp& properties);
+  // One more owner of the memory that is mapped at the address; empty for memory without a handle, such as
+  // cudaMalloc's.
+  static PhysicalMemory At(const Driver& driver, CUdeviceptr address, uint64_t bytes);
 
   using Handle::Handle;
   CUmemGenericAllocationHandle get() const { return value().object; }

@@ -33,12 +33,9 @@ std::string WhyNotOnDevice(const Driver& driver, const Communicator& communicato
 
 std::string WhyNotThisMemory(const Driver& driver, CUdeviceptr address) {
   CUmemAllocationProp properties = {};
-  CUmemGenericAllocationHandle handle = 0;
-  PhysicalMemory retained;
-  if (driver.cuda.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address)) == CUDA_SUCCESS) {
-    retained = PhysicalMemory(driver, {.object = handle});
-  }
-  if (!retained.valid() || driver.cuda.cuMemGetAllocationPropertiesFromHandle(&properties, handle) != CUDA_SUCCESS) {
+  const PhysicalMemory memory = PhysicalMemory::At(driver, address, 0);
+  if (!memory.valid() ||
+      driver.cuda.cuMemGetAllocationPropertiesFromHandle(&properties, memory.get()) != CUDA_SUCCESS) {
     return "the memory has no handle that NCCL could bind: it was not made by cuMemCreate";
   }
   if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return "host memory has no multicast";
