@@ -73,13 +73,28 @@ TEST_F(Sharing, KeepsThePoolAwakeUntilTheBlockIsFreed) {
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
   const CUdeviceptr other = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
   EXPECT_TRUE(Get(pool).Share(block).ok());
-  ExpectRefusal(Get(pool).Sleep({}), StatusCode::kFailedPrecondition, "other processes may use blocks");
+  const Status refused = Get(pool).Sleep({});
+  ExpectRefusal(refused, StatusCode::kFailedPrecondition, "other processes may use blocks");
+  EXPECT_EQ(refused.message().find("pool sharer"), refused.message().rfind("pool sharer")) << refused.message();
   EXPECT_FALSE(Get(pool).asleep());
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_TRUE(Get(pool).Sleep({}).ok());
   ExpectRefusal(Get(pool).Share(other).status(), StatusCode::kFailedPrecondition, "is asleep");
   EXPECT_TRUE(Get(pool).Wake().ok());
   EXPECT_TRUE(runtime().Free(other).ok());
+}
+
+TEST_F(Sharing, RefusesASleepBeforeItDropsRetainedCopies) {
+  const PoolHandle pool = CreateWith(BackingKind::kVmm);
+  const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
+  EXPECT_TRUE(Get(pool).Retain(true).ok());
+  EXPECT_TRUE(Get(pool).Sleep({.keep = Keep::kHost}).ok());
+  EXPECT_TRUE(Get(pool).Wake().ok());
+  EXPECT_TRUE(Get(pool).Share(block).ok());
+  ExpectRefusal(Get(pool).Sleep({}), StatusCode::kFailedPrecondition, "other processes may use blocks");
+  EXPECT_TRUE(Get(pool).Kept(block, 3000).ok());
+  EXPECT_TRUE(runtime().Free(block).ok());
+  EXPECT_TRUE(runtime().DestroyPool(pool).ok());
 }
 
 // Its block in a thread's cache would be handed out while the other process uses it: nobody would ask the pool.

@@ -24,10 +24,8 @@ Status CheckStays(const PoolConfiguration& configuration) {
 
 Result<SegmentStore::Shared> SegmentStore::Share(CUdeviceptr address) {
   MutexLock growth(growth_);  // nobody sleeps, or releases the segment, meanwhile
-  Status status = basis_.CheckAwake();
-  if (!status.ok()) return status;
-  status = CheckStays(basis_.configuration);
-  if (!status.ok()) return basis_.Named(status.under("share"));
+  COMMPOOL_TRY(basis_.CheckAwake());
+  COMMPOOL_TRY(basis_.Named(CheckStays(basis_.configuration).under("share")));
   const Result<commpool_block> block = blocks_.Find(address);
   if (!block.ok()) return basis_.Named(block.status().under("share"));
   if (!blocks_.Share(reinterpret_cast<CUdeviceptr>(block->pointer))) {

@@ -39,6 +39,7 @@ Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segme
                                                    NamesOfBackings(sleeps) + " can");
   }
   if (status.ok()) status = basis.device->CheckNotCapturing();
+  if (status.ok()) status = segments.CheckNoneShared();
   if (status.ok() && DependOnPlaces(request.graphs)) {
     status =
         CheckNothingUnseen(segments, request.graphs).under("unless graphs = NO_COLLECTIVES or DISCARDED is promised");
@@ -86,7 +87,7 @@ Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
     // Another thread may have destroyed the pool meanwhile. If it does so from now on it waits for this lock, and drops
     // what is kept.
     if (!basis_.life.asleep()) return basis_.life.CheckOpen();
-    COMMPOOL_TRY(basis_.Named(segments_.CheckNoneShared().under("sleep")));
+    COMMPOOL_TRY(segments_.CheckNoneShared());  // again: from now on nothing is shared, for the pool is asleep
     return keeps ? segments_.kept().Keep(blocks_, request.copies) : Status();
   });
   // Retained copies too: which of their blocks were freed is known only until then.
