@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "src/base/interface.h"
+#include "src/base/reception.h"
 #include "src/base/try.h"
 #include "src/registration/lost_ranks.h"
 

@@ -1,8 +1,8 @@
+#include "src/base/reception.h"
+
 #include <gtest/gtest.h>
 
 #include <vector>
-
-#include "src/base/socket.h"
 
 namespace commpool::internal {
 namespace {

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "src/base/reception.h"
 #include "src/emulator/nccl/driver.h"
 
 namespace commpool::internal::emulated_nccl {
