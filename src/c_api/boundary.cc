@@ -8,7 +8,6 @@
 #include "src/base/environment.h"
 #include "src/base/mutex.h"
 #include "src/base/of_this_thread.h"
-#include "src/base/user_function.h"
 #include "src/c_api/open_scopes.h"
 #include "src/driver/metering.h"
 
@@ -115,11 +114,9 @@ commpool_status Report(const Status& status) noexcept {
   return static_cast<commpool_status>(status.code());
 }
 
-Status RefuseUserFunction(CallKind call) {
-  const UserFunctionKind* const running = UserFunction::Running();
-  if (running == nullptr || (call == CallKind::kFree && running->may_free)) return Status();
+Status RefuseCallOf(const UserFunctionKind& running) {
   return Status(StatusCode::kFailedPrecondition,
-                std::string("commpool was called by ") + running->name +
+                std::string("commpool was called by ") + running.name +
                     ", which it may not be: the call that runs this function holds what this one would wait for. Take "
                     "the memory from CUDA or another allocator");
 }

@@ -12,6 +12,7 @@
 #include "src/base/host_failure.h"
 #include "src/base/host_reserve.h"
 #include "src/base/try.h"
+#include "src/base/user_function.h"
 #include "src/driver/loader.h"
 #include "src/pool/runtime.h"
 
@@ -71,8 +72,15 @@ commpool_status Guarded(Body body) noexcept {
 // The calls that a function of the program may make while the library runs it, where its kind allows them.
 enum class CallKind { kAny, kFree };
 
+// The error for a call that a function of the program makes while the library runs it.
+Status RefuseCallOf(const UserFunctionKind& running);
+
 // OK unless this thread is inside a function of the program that the library called, and that must not make this call.
-Status RefuseUserFunction(CallKind call = CallKind::kAny);
+inline Status RefuseUserFunction(CallKind call = CallKind::kAny) {
+  const UserFunctionKind* const running = UserFunction::Running();
+  if (running == nullptr || (call == CallKind::kFree && running->may_free)) return Status();
+  return RefuseCallOf(*running);
+}
 
 // The one way into the library. It opens the runtime at the first call, refuses a forked child and a user's function,
 // and runs `body(runtime)`.

@@ -75,8 +75,8 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   {
     MutexLock lock(mutex_);
     NoteHolding();
-    watched_.erase(address);
-    shared_.erase(address);
+    if (!watched_.empty()) watched_.erase(address);  // the search of an empty set is a call too
+    if (!shared_.empty()) shared_.erase(address);
     Result<engine::Freed> freed = rules.FreeInEngine(address);
     if (!freed.ok()) return basis_.Named(freed.status());
     if (*requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - *requested);
