@@ -10,10 +10,10 @@ namespace {
 std::string SourceOf(const std::string& text) { return "COMMPOOL_CONF " + text; }
 
 // Whether a pool with only this setting would be valid.
-Status CheckAlone(const SettingRow& row, const SettingEntry& entry) {
-  PoolConfiguration alone;
-  Status status = row.set(entry.value, alone);
-  if (status.ok()) status = CheckConfiguration(alone);
+Status CheckEntry(const SettingRow& row, const SettingEntry& entry) {
+  PoolConfiguration configuration;
+  Status status = row.set(entry.value, configuration);
+  if (status.ok()) status = CheckConfiguration(configuration);
   return status.ok() ? status : WrongSetting(entry, status.message());
 }
 
@@ -64,7 +64,7 @@ Status Settings::Add(const SettingEntry& entry) {
     return WrongSetting(entry, "so does " + other.text + " before it: which one counts?");
   }
   entries_.push_back(entry);
-  if (const SettingRow* const row = FindSettingRow(entry.key)) return CheckAlone(*row, entry);
+  if (const SettingRow* const row = FindSettingRow(entry.key)) return CheckEntry(*row, entry);
   if (entry.key != kStrategyKey) return ReadDeviceLimit(entry, device_limit_);
   if (FindStrategy(entry.value) != nullptr) return Status();
   return WrongSetting(entry, "it may be heuristic, nmalloc, caching_allocator or pooled");

@@ -14,7 +14,7 @@ namespace commpool::internal {
 
 namespace {
 
-Status WithWayOut(const Status& status) {
+Status WithAdvice(const Status& status) {
   if (!BreaksChannel(status)) return status;
   return Status(status.code(), status.message() +
                                    ". If the rank is lost: abandon every communicator while it is alive, abort them, "
@@ -107,7 +107,7 @@ Status Collective::CheckCalled(size_t present) const {
   return incomplete ? group->Incomplete(basis_.name(), static_cast<long>(present)) : Status();
 }
 
-PoolInCall Collective::Ask(const Proposal& proposal) {
+PoolInCall Collective::Prepare(const Proposal& proposal) {
   const std::optional<RelaxedCapture> relaxed =
       captures_.any_open() ? std::make_optional<RelaxedCapture>(basis_.driver) : std::nullopt;
   // CheckTakesPart waits for the driver's news of graphs that were destroyed just now. So the blocks of these graphs
@@ -134,11 +134,11 @@ void Collective::AwaitStranded() {
   if (awaits && !basis_.device->capturing()) BestEffort([&] { static_cast<void>(blocks_.WaitForDevice()); });
 }
 
-Result<Agreed> Collective::Agree(const Proposal& proposal) { return Alone(proposal, Agree); }
+Result<Agreed> Collective::Agree(const Proposal& proposal) { return CallForOne(proposal, Agree); }
 
-Result<Agreed> Collective::Begin(const Proposal& proposal) { return Alone(proposal, Begin); }
+Result<Agreed> Collective::Begin(const Proposal& proposal) { return CallForOne(proposal, Begin); }
 
-Result<Agreed> Collective::Alone(const Proposal& proposal, CallOfSeveral call) {
+Result<Agreed> Collective::CallForOne(const Proposal& proposal, CallForSeveral call) {
   std::vector<Agreed> agreed = COMMPOOL_TRY(call(Insist([&] { return std::vector<PoolProposal>{{*this, proposal}}; })));
   if (!agreed.front().claims.ok()) return basis_.Named(agreed.front().claims);
   return std::move(agreed.front());
@@ -151,20 +151,20 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
     });
     if (Status status = pool.CheckCalled(static_cast<size_t>(together)); !status.ok()) return status;
   }
-  std::vector<PoolInCall> asked;
-  Insist([&] { asked.reserve(pools.size()); });
+  std::vector<PoolInCall> prepared;
+  Insist([&] { prepared.reserve(pools.size()); });
   ReservedVector<AgreementChannel*> channels;
   for (const auto& [pool, proposal] : pools) {
     pool.segments_.collective().AssertHeld();
-    asked.push_back(pool.Ask(proposal));
+    prepared.push_back(pool.Prepare(proposal));
     channels.push_back(pool.channel_.get());
   }
   JoinedChannels joined(std::move(channels));
-  Agreement agreement = AgreeOnCall(joined, asked);
+  Agreement agreement = AgreeOnCall(joined, prepared);
   if (!agreement.status.ok()) {
     Collective& refused = pools[agreement.refused].pool;
     if (agreement.diverged) refused.divergence_.Note(agreement.status);
-    return refused.Told(agreement.status);
+    return refused.Explain(agreement.status);
   }
   return std::move(agreement.pools);
 }
@@ -172,12 +172,12 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
 Result<std::vector<Agreed>> Collective::Begin(const std::vector<PoolProposal>& pools) {
   Result<std::vector<Agreed>> agreed = Agree(pools);
   for (size_t place = 0; agreed.ok() && place < pools.size(); ++place) {
-    pools[place].pool.Note(pools[place].proposal, (*agreed)[place]);
+    pools[place].pool.ApplyAgreed(pools[place].proposal, (*agreed)[place]);
   }
   return agreed;
 }
 
-void Collective::Note(const Proposal& proposal, const Agreed& agreed) {
+void Collective::ApplyAgreed(const Proposal& proposal, const Agreed& agreed) {
   MutexLock lock(blocks_.mutex());
   engine().ApplyFrees(agreed.freed);
   const auto* const row = std::find_if(std::begin(kSequenceCalls), std::end(kSequenceCalls),
@@ -187,12 +187,12 @@ void Collective::Note(const Proposal& proposal, const Agreed& agreed) {
   Publish();
 }
 
-Status Collective::Told(const Status& status) const { return basis_.Named(WithWayOut(status)); }
+Status Collective::Explain(const Status& status) const { return basis_.Named(WithAdvice(status)); }
 
 Status Collective::AgreeOn(const Status& mine, const char* step) {
-  ReservedVector<PoolOutcome> alone;
-  Insist([&] { alone.push_back({*this, step, mine}); });
-  return AgreeOn(alone);
+  ReservedVector<PoolOutcome> one;
+  Insist([&] { one.push_back({*this, step, mine}); });
+  return AgreeOn(one);
 }
 
 Status Collective::AgreeOn(ReservedVector<PoolOutcome>& pools) {
@@ -216,7 +216,7 @@ Status Collective::AgreeOn(ReservedVector<PoolOutcome>& pools) {
     pools[place].status = std::move(all[place]);
     if (failed == nullptr && !pools[place].status.ok()) failed = &pools[place];
   }
-  return failed == nullptr ? Status() : failed->pool.Told(failed->status);
+  return failed == nullptr ? Status() : failed->pool.Explain(failed->status);
 }
 
 Status Collective::Run(const PoolStep& step) {

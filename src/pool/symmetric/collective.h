@@ -101,19 +101,19 @@ class Collective {
   Status CheckAlike() const;
 
  private:
-  using CallOfSeveral = Result<std::vector<Agreed>> (*)(const std::vector<PoolProposal>& pools);
+  using CallForSeveral = Result<std::vector<Agreed>> (*)(const std::vector<PoolProposal>& pools);
 
   // This pool's part of a call for several pools.
-  Result<Agreed> Alone(const Proposal& proposal, CallOfSeveral call) COMMPOOL_REQUIRES(segments_.collective());
+  Result<Agreed> CallForOne(const Proposal& proposal, CallForSeveral call) COMMPOOL_REQUIRES(segments_.collective());
   // Refuses calls that every rank would refuse alike, before anything is sent. `present`: how many of the pools that
   // this thread made together with this one are in the call.
   Status CheckCalled(size_t present) const;
   // Waits for streams that may be gone, so that this rank can offer what they freed to the other ranks.
   void AwaitStranded();
-  PoolInCall Ask(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
+  PoolInCall Prepare(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
   // Adds this pool's name to the failure of a round, and what the program can do now.
-  Status Told(const Status& status) const;
-  void Note(const Proposal& proposal, const Agreed& agreed);
+  Status Explain(const Status& status) const;
+  void ApplyAgreed(const Proposal& proposal, const Agreed& agreed);
   Calls LastCalls(uint64_t count) const;
   // Why a capture keeps this rank from the call, if one does.
   Status CheckTakesPart(CollectiveCall call) const;

@@ -123,7 +123,7 @@ Status SymmetricMode::LeaveHome() {
                   "it is still registered with " + std::to_string(segments_.registrations().Communicators().size()) +
                       " communicators: abandon() or deregister() every one before rehome()");
   }
-  COMMPOOL_TRY(SettleAlone());
+  COMMPOOL_TRY(FinishOwnFrees());
   // If the pool left its home together with the other ranks, that home still exists and may still know the memory.
   return home() == nullptr ? segments_.ReleaseSetAside(SegmentStore::Pinned::kGo) : Status();
 }

@@ -242,7 +242,7 @@ void SymmetricMode::ApplyOwnFrees() {
   engine().ApplyFrees(engine().LocallyFreed());
 }
 
-Status SymmetricMode::SettleAlone() {
+Status SymmetricMode::FinishOwnFrees() {
   graph_blocks_.Collect();
   const Status status = blocks_.WaitForDevice();
   if (status.ok()) ApplyOwnFrees();
@@ -259,12 +259,12 @@ void SymmetricMode::EndClose() {
   basis_.life.EndClose();
 }
 
-Status SymmetricMode::CloseAlone() {
+Status SymmetricMode::CloseWithoutRanks() {
   COMMPOOL_TRY(basis_.device->health().first_error());
   COMMPOOL_TRY(CheckNoLiveBlocks("close()"));
   COMMPOOL_TRY(segments_.CheckMayUnmap());
   basis_.life.BeginClose();
-  COMMPOOL_TRY(basis_.Named(SettleAlone().under("close")));
+  COMMPOOL_TRY(basis_.Named(FinishOwnFrees().under("close")));
   uint64_t released = 0;
   COMMPOOL_TRY(Unmap(segments_.Indexes(), Addresses::kKeep, &released));
   COMMPOOL_TRY(segments_.ReleaseSetAside(SegmentStore::Pinned::kGo));
@@ -275,7 +275,7 @@ Status SymmetricMode::CloseAlone() {
 Status SymmetricMode::Close() {
   MutexLock collective(segments_.collective());
   if (basis_.life.closed()) return Status();
-  if (IsAlone()) return CloseAlone();
+  if (HasNoCommunicator()) return CloseWithoutRanks();
   Status readiness = basis_.device->health().first_error();
   if (readiness.ok()) readiness = CheckNoLiveBlocks("close()");
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kClose, .readiness = readiness}));

@@ -174,7 +174,8 @@ Status SymmetricMode::Sleep(const SleepRequest& request) {
 
 Status SymmetricMode::Wake(const WakeRequest& request) {
   MutexLock collective(segments_.collective());
-  if (IsAlone()) {  // after a loss there is no communicator to register with: wakes only to save what was kept
+  if (HasNoCommunicator()) {  // after a loss there is no communicator to register with: wakes only to save what was
+                              // kept
     COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
     return basis_.Named(Sleeping(basis_, blocks_, segments_, kAlone).WakeUp(request).under("wake"));
   }

@@ -76,15 +76,15 @@ class SymmetricMode final : public PoolMode {
 
  private:
   // Whether every communicator was abandoned, so that no call reaches another rank.
-  bool IsAlone() const { return home() == nullptr && segments_.registrations().empty(); }
+  bool HasNoCommunicator() const { return home() == nullptr && segments_.registrations().empty(); }
   // Ends the pool in order without the other ranks. Memory goes, addresses stay out of use, because a rank that lives
   // on may still know what was there.
-  Status CloseAlone() COMMPOOL_REQUIRES(segments_.collective());
+  Status CloseWithoutRanks() COMMPOOL_REQUIRES(segments_.collective());
   Status CheckNoLiveBlocks(const char* call) const;
   // Applies this rank's deferred frees without the other ranks: no round with them will come any more.
   void ApplyOwnFrees();
   // Waits until nobody uses the memory any more, as far as this rank alone can tell.
-  Status SettleAlone() COMMPOOL_REQUIRES(segments_.collective());
+  Status FinishOwnFrees() COMMPOOL_REQUIRES(segments_.collective());
   void EndClose() COMMPOOL_REQUIRES(segments_.collective());
   // Ends the publishing of calls and the watch for lost ranks.
   void StopListening();
