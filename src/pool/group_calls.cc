@@ -28,24 +28,24 @@ Status RunOn(Runtime& runtime, int device, Part part) {
   return part();
 }
 
-// The places of one rank's pools. Two pools of a lane share a communicator. NCCL takes one thread at a time for each
-// communicator, and the same order on all ranks, so the pools of a lane take turns.
-using Lane = std::vector<size_t>;
+// The places of pools that are called one after the other: those of one rank. They share a communicator, which NCCL
+// lets one thread use at a time, and in the same order on all ranks; fixed pools share a device.
+using Queue = std::vector<size_t>;
 
-// Runs all lanes at the same time, each on its own thread. A failed lane does not stop the others: its failure reaches
-// all ranks.
-Status RunTogether(const std::vector<Lane>& lanes, FunctionRef<Status(const Lane&)> of_lane) {
-  std::vector<Status> statuses(lanes.size());
+// Runs all queues at the same time, each on its own thread. A failed queue does not stop the others: its failure
+// reaches all ranks.
+Status RunTogether(const std::vector<Queue>& queues, FunctionRef<Status(const Queue&)> run_queue) {
+  std::vector<Status> statuses(queues.size());
   std::vector<std::thread> threads;
-  threads.reserve(lanes.size());
+  threads.reserve(queues.size());
   // No rank begins before all have a thread: otherwise the ranks that began would wait for one that never comes.
   std::promise<bool> ready;
   const std::shared_future<bool> all_here = ready.get_future().share();
   Status started;
-  for (size_t number = 0; number < lanes.size() && started.ok(); ++number) {
+  for (size_t number = 0; number < queues.size() && started.ok(); ++number) {
     started = Attempt([&] {
       threads.emplace_back([&, number] {
-        if (all_here.get()) statuses[number] = Attempt([&] { return of_lane(lanes[number]); });
+        if (all_here.get()) statuses[number] = Attempt([&] { return run_queue(queues[number]); });
       });
       return Status();
     });
@@ -61,9 +61,9 @@ Status RunTogether(const std::vector<Lane>& lanes, FunctionRef<Status(const Lane
 
 // Calls the pools one after the other, and never stops early. Returns the first failure. It needs no host memory,
 // because it must not fail by itself: the other ranks have begun.
-Status OneByOne(const Lane& lane, FunctionRef<Status(size_t place)> part) {
+Status OneByOne(const Queue& queue, FunctionRef<Status(size_t place)> part) {
   Status first;
-  for (const size_t place : lane) {
+  for (const size_t place : queue) {
     Status status = Attempt([&] { return part(place); });
     if (first.ok()) first = std::move(status);
   }
@@ -76,7 +76,7 @@ struct Used {
   ReservedVector<ncclComm_t> communicators;
   std::optional<int> device = {};
 
-  bool Meets(const Used& other) const {
+  bool Shares(const Used& other) const {
     if (device && device == other.device) return true;
     return std::find_first_of(communicators.begin(), communicators.end(), other.communicators.begin(),
                               other.communicators.end()) != communicators.end();
@@ -102,26 +102,27 @@ Used UsedBy(const Pool& pool, ncclComm_t passed) {
   return used;
 }
 
-// The lanes of a call, in the order of their first pools. A pool that meets several lanes joins them to one.
-std::vector<Lane> LanesOf(const ReservedVector<Used>& used) {
-  std::vector<Lane> lanes;
+// The queues of a call, in the order of their first pools. A pool that shares something with several queues makes one
+// queue of them.
+std::vector<Queue> QueuesOf(const ReservedVector<Used>& used) {
+  std::vector<Queue> queues;
   for (size_t place = 0; place < used.size(); ++place) {
-    Lane mine{place};
-    std::erase_if(lanes, [&](const Lane& lane) {
+    Queue mine{place};
+    std::erase_if(queues, [&](const Queue& queue) {
       const bool joins =
-          std::any_of(lane.begin(), lane.end(), [&](size_t other) { return used[place].Meets(used[other]); });
-      if (joins) mine.insert(mine.end(), lane.begin(), lane.end());
+          std::any_of(queue.begin(), queue.end(), [&](size_t other) { return used[place].Shares(used[other]); });
+      if (joins) mine.insert(mine.end(), queue.begin(), queue.end());
       return joins;
     });
     std::sort(mine.begin(), mine.end());
-    lanes.push_back(std::move(mine));
+    queues.push_back(std::move(mine));
   }
-  std::sort(lanes.begin(), lanes.end());
-  return lanes;
+  std::sort(queues.begin(), queues.end());
+  return queues;
 }
 
 // Makes a group of pools with one home, if there is more than one.
-void Bind(const ReservedVector<std::shared_ptr<Pool>>& pools) {
+void MakeGroups(const ReservedVector<std::shared_ptr<Pool>>& pools) {
   ReservedMap<uint64_t, ReservedVector<Pool*>> by_home;
   for (const std::shared_ptr<Pool>& pool : pools) {
     if (pool->symmetric()) by_home[HomeNumberOf(*pool)].push_back(pool.get());
@@ -133,12 +134,12 @@ void Bind(const ReservedVector<std::shared_ptr<Pool>>& pools) {
   }
 }
 
-// The modes of a lane's pools where they share a home, so that one set of rounds serves all of them. Empty where they
+// The modes of a queue's pools where they share a home, so that one set of rounds serves all of them. Empty where they
 // do not.
-SymmetricModes ModesOf(const Lane& lane, const ReservedVector<std::shared_ptr<Pool>>& pools) {
-  const ncclComm_t home = HomeOf(*pools[lane.front()]);
+SymmetricModes ModesOf(const Queue& queue, const ReservedVector<std::shared_ptr<Pool>>& pools) {
+  const ncclComm_t home = HomeOf(*pools[queue.front()]);
   SymmetricModes modes;
-  for (const size_t place : lane) {
+  for (const size_t place : queue) {
     if (home == nullptr || HomeOf(*pools[place]) != home) return {};
     modes.push_back(pools[place]->AsSymmetric());
   }
@@ -173,13 +174,13 @@ Result<ReservedVector<std::shared_ptr<Pool>>> Find(Runtime& runtime, PoolHandles
   return pools;
 }
 
-// Calls `together` for several pools of one home, else `alone` for one after the other.
-Status OnHomes(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
-               FunctionRef<Status(const SymmetricModes&, const Lane&)> together,
-               FunctionRef<Status(Pool&, size_t place)> alone) {
+// Calls `together` for several pools of one home, else `for_one` for each pool. Queues run at the same time.
+Status OnPools(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
+               FunctionRef<Status(const SymmetricModes&, const Queue&)> together,
+               FunctionRef<Status(Pool&, size_t place)> for_one) {
   if (handles.size() == 1) {
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(runtime.pools().Find(handles.front()));
-    return alone(*pool, 0);
+    return for_one(*pool, 0);
   }
   const ReservedVector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
   COMMPOOL_TRY(CheckComplete(pools));
@@ -187,19 +188,19 @@ Status OnHomes(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
   for (size_t place = 0; place < pools.size(); ++place) {
     used.push_back(UsedBy(*pools[place], passed == nullptr ? nullptr : passed[place]));
   }
-  const std::vector<Lane> lanes = LanesOf(used);
-  const auto modes_of = [&](const Lane& lane) { return Insist([&] { return ModesOf(lane, pools); }); };
-  const auto of_lane = [&](const Lane& lane) {
+  const std::vector<Queue> queues = QueuesOf(used);
+  const auto modes_of = [&](const Queue& queue) { return Insist([&] { return ModesOf(queue, pools); }); };
+  const auto run_queue = [&](const Queue& queue) {
     const auto device_of = [&](size_t place) { return pools[place]->device(); };
-    const SymmetricModes modes = together ? modes_of(lane) : SymmetricModes();
-    if (modes.size() > 1) return RunOn(runtime, device_of(lane.front()), [&] { return together(modes, lane); });
-    return OneByOne(lane, [&](size_t place) {
-      return RunOn(runtime, device_of(place), [&] { return alone(*pools[place], place); });
+    const SymmetricModes modes = together ? modes_of(queue) : SymmetricModes();
+    if (modes.size() > 1) return RunOn(runtime, device_of(queue.front()), [&] { return together(modes, queue); });
+    return OneByOne(queue, [&](size_t place) {
+      return RunOn(runtime, device_of(place), [&] { return for_one(*pools[place], place); });
     });
   };
   // The pools of one rank need no thread.
-  const bool one_rank = together && lanes.size() == 1 && modes_of(lanes.front()).size() > 1;
-  return one_rank ? of_lane(lanes.front()) : RunTogether(lanes, of_lane);
+  const bool one_rank = together && queues.size() == 1 && modes_of(queues.front()).size() > 1;
+  return one_rank ? run_queue(queues.front()) : RunTogether(queues, run_queue);
 }
 
 }  // namespace
@@ -228,7 +229,7 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
       return made.status();
     });
   };
-  const Status status = RunTogether(LanesOf(homes), [&](const Lane& lane) { return OneByOne(lane, create); });
+  const Status status = RunTogether(QueuesOf(homes), [&](const Queue& queue) { return OneByOne(queue, create); });
   if (!status.ok()) {
     for (const PoolHandle handle : handles) {
       if (handle != 0) static_cast<void>(runtime.DestroyPool(handle));
@@ -236,28 +237,28 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
     return status;
   }
   ReservedVector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
-  Bind(pools);
+  MakeGroups(pools);
   return handles;
 }
 
 Status OnEach(Runtime& runtime, PoolHandles handles, FunctionRef<Status(Pool&, size_t)> call, ncclComm* const* passed) {
-  return OnHomes(runtime, handles, passed, {}, call);
+  return OnPools(runtime, handles, passed, {}, call);
 }
 
 Status ReservePools(Runtime& runtime, PoolHandles pools, uint64_t bytes) {
-  return OnHomes(
+  return OnPools(
       runtime, pools, nullptr,
-      [&](const SymmetricModes& modes, const Lane&) { return SymmetricMode::ReserveTogether(modes, bytes); },
+      [&](const SymmetricModes& modes, const Queue&) { return SymmetricMode::ReserveTogether(modes, bytes); },
       [&](Pool& pool, size_t) { return pool.Reserve(bytes); });
 }
 
 Status ReclaimPools(Runtime& runtime, PoolHandles pools, uint64_t* reclaimed) {
-  const auto together = [&](const SymmetricModes& modes, const Lane& lane) {
+  const auto together = [&](const SymmetricModes& modes, const Queue& queue) {
     const Result<std::vector<uint64_t>> bytes = SymmetricMode::ReclaimTogether(modes);
-    for (size_t place = 0; bytes.ok() && place < lane.size(); ++place) reclaimed[lane[place]] = (*bytes)[place];
+    for (size_t place = 0; bytes.ok() && place < queue.size(); ++place) reclaimed[queue[place]] = (*bytes)[place];
     return bytes.status();
   };
-  return OnHomes(runtime, pools, nullptr, together, [&](Pool& pool, size_t place) {
+  return OnPools(runtime, pools, nullptr, together, [&](Pool& pool, size_t place) {
     const Result<uint64_t> bytes = pool.Reclaim();
     if (bytes.ok()) reclaimed[place] = *bytes;
     return bytes.status();
@@ -265,9 +266,9 @@ Status ReclaimPools(Runtime& runtime, PoolHandles pools, uint64_t* reclaimed) {
 }
 
 Status VerifyPools(Runtime& runtime, PoolHandles pools) {
-  return OnHomes(
+  return OnPools(
       runtime, pools, nullptr,
-      [](const SymmetricModes& modes, const Lane&) { return SymmetricMode::VerifyTogether(modes); },
+      [](const SymmetricModes& modes, const Queue&) { return SymmetricMode::VerifyTogether(modes); },
       [](Pool& pool, size_t) { return pool.Verify(); });
 }
 

@@ -161,8 +161,8 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   void Execute(PendingCollective& pending);
   Status RunCollective(PendingCollective& pending, double* end_us);
   Status RunTransfers(PendingCollective& pending, double* end_us);
-  struct Lane;
-  Status RunLane(const Lane& lane, const PendingCollective& pending, double* start_us);
+  struct PeerTransfers;
+  Status RunWithPeer(const PeerTransfers& transfers, const PendingCollective& pending, double* start_us);
   Result<std::vector<CollectiveHeader>> Agree(PendingCollective& pending);
   void JoinClocks(const PendingCollective& pending, const std::vector<Message>& messages);
   bool IsStale(const PendingCollective& pending) const;

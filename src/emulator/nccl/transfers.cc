@@ -25,8 +25,9 @@ std::string Describe(uint64_t count, int type) {
 
 }  // namespace
 
-// The transfers of one group with one peer in one direction. They follow each other; lanes run side by side.
-struct EmulatedCommunicator::Lane {
+// The transfers of one group with one peer in one direction. They run one after the other, and those of
+// other peers at the same time.
+struct EmulatedCommunicator::PeerTransfers {
   struct Part {
     const PeerTransfer* transfer;
     const void* source;  // host pointers
@@ -86,12 +87,13 @@ CollectivePlan EmulatedCommunicator::PlanTransfers(const CollectiveRequest& requ
 }
 
 // A rank sends before it receives. Each arriving message is compared with the expected one.
-Status EmulatedCommunicator::RunLane(const Lane& lane, const PendingCollective& pending, double* start_us) {
+Status EmulatedCommunicator::RunWithPeer(const PeerTransfers& transfers, const PendingCollective& pending,
+                                         double* start_us) {
   const auto deadline = [] { return DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds())); };
-  Connection& connection = data_.to(lane.peer);
-  for (const Lane::Part& part : lane.parts) {
+  Connection& connection = data_.to(transfers.peer);
+  for (const PeerTransfers::Part& part : transfers.parts) {
     const size_t bytes = BytesOf(*part.transfer);
-    if (lane.direction == Direction::kSend) {
+    if (transfers.direction == Direction::kSend) {
       CollectiveHeader header;
       header.magic = peers_[0].magic;
       header.kind = CollectiveKind::kTransfers;
@@ -110,8 +112,8 @@ Status EmulatedCommunicator::RunLane(const Lane& lane, const PendingCollective& 
         header.count * ElementBytes(ncclDataType_t(header.type)) != bytes) {
       const std::string details = "rank " + std::to_string(rank_) + " receives " +
                                   Describe(part.transfer->count, part.transfer->type) + " from rank " +
-                                  std::to_string(lane.peer) + ", which is in " + CollectiveName(header.kind) + " of " +
-                                  Describe(header.count, header.type);
+                                  std::to_string(transfers.peer) + ", which is in " + CollectiveName(header.kind) +
+                                  " of " + Describe(header.count, header.type);
       GetDriver().commpoolEmulatorReport("a send and its receive differ", details.c_str());
       return Status(StatusCode::kDisagreement, details);
     }
@@ -123,34 +125,35 @@ Status EmulatedCommunicator::RunLane(const Lane& lane, const PendingCollective& 
 }
 
 Status EmulatedCommunicator::RunTransfers(PendingCollective& pending, double* end_us) {
-  std::map<std::pair<int, Direction>, Lane> lanes;
+  std::map<std::pair<int, Direction>, PeerTransfers> by_peer;
   size_t sent = 0;
   size_t received = 0;
   for (const PeerTransfer& transfer : pending.request.transfers) {
     const bool sends = transfer.direction == Direction::kSend;
-    Lane& lane = lanes.try_emplace({transfer.peer, transfer.direction}, Lane{transfer.direction, transfer.peer, {}})
-                     .first->second;
-    lane.parts.push_back(
+    PeerTransfers& transfers =
+        by_peer.try_emplace({transfer.peer, transfer.direction}, PeerTransfers{transfer.direction, transfer.peer, {}})
+            .first->second;
+    transfers.parts.push_back(
         {&transfer, sends ? pending.reads[sent] : nullptr, sends ? nullptr : pending.writes[received]});
     ++(sends ? sent : received);
   }
-  const auto own_sends = lanes.find({rank_, Direction::kSend});
-  if (own_sends != lanes.end()) {
-    const Lane& own_receives = lanes.at({rank_, Direction::kReceive});
+  const auto own_sends = by_peer.find({rank_, Direction::kSend});
+  if (own_sends != by_peer.end()) {
+    const PeerTransfers& own_receives = by_peer.at({rank_, Direction::kReceive});
     for (size_t index = 0; index < own_receives.parts.size(); ++index) {
-      const Lane::Part& part = own_receives.parts[index];
+      const PeerTransfers::Part& part = own_receives.parts[index];
       std::memmove(part.target, own_sends->second.parts[index].source, BytesOf(*part.transfer));
     }
-    lanes.erase(own_sends);
-    lanes.erase({rank_, Direction::kReceive});
+    by_peer.erase(own_sends);
+    by_peer.erase({rank_, Direction::kReceive});
   }
-  std::vector<Status> results(lanes.size());
-  std::vector<double> starts(lanes.size(), pending.start_us);
+  std::vector<Status> results(by_peer.size());
+  std::vector<double> starts(by_peer.size(), pending.start_us);
   std::vector<std::thread> threads;
   size_t place = 0;
-  for (const auto& [key, lane] : lanes) {
-    threads.emplace_back([this, &lane = lane, &pending, &result = results[place], &start = starts[place]] {
-      result = NameRank(lane.peer, RunLane(lane, pending, &start));
+  for (const auto& [key, transfers] : by_peer) {
+    threads.emplace_back([this, &transfers = transfers, &pending, &result = results[place], &start = starts[place]] {
+      result = NameRank(transfers.peer, RunWithPeer(transfers, pending, &start));
     });
     ++place;
   }
