@@ -1,6 +1,6 @@
 #include "tools/stress/ranks/driver_points.h"
 
-#include "tools/stress/ranks/ambush.h"
+#include "tools/stress/ranks/armed_fault.h"
 
 namespace commpool::cli::stress_ranks {
 
@@ -19,15 +19,15 @@ class InsideNccl {
 };
 
 void Reach(Point point) {
-  if (Ambush* const ambush = Ambush::OfProcess()) ambush->Reach(point);
+  if (ArmedFault* const armed = ArmedFault::OfProcess()) armed->Reach(point);
 }
 
 CUresult Create(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties,
                 unsigned long long flags) {
-  Ambush* const ambush = Ambush::OfProcess();
-  if (ambush != nullptr && ambush->Waits(Point::kMake)) {
-    const bool refuses = ambush->refuses();
-    ambush->Act(Point::kMake);
+  ArmedFault* const armed = ArmedFault::OfProcess();
+  if (armed != nullptr && armed->Waits(Point::kMake)) {
+    const bool refuses = armed->refuses();
+    armed->Act(Point::kMake);
     if (refuses) return CUDA_ERROR_OUT_OF_MEMORY;
   }
   return real_driver->cuda.cuMemCreate(handle, bytes, properties, flags);
@@ -63,15 +63,15 @@ ncclResult_t WindowDeregister(ncclComm_t communicator, ncclWindow_t window) {
 
 }  // namespace
 
-std::shared_ptr<const internal::Driver> MakeAmbushedDriver(const std::shared_ptr<const internal::Driver>& driver) {
+std::shared_ptr<const internal::Driver> MakeFaultyDriver(const std::shared_ptr<const internal::Driver>& driver) {
   real_driver = driver;
-  auto ambushed = std::make_shared<internal::Driver>(*driver);
-  ambushed->cuda.cuMemCreate = Create;
-  ambushed->cuda.cuMemUnmap = Unmap;
-  ambushed->nccl.ncclAllGather = AllGather;
-  ambushed->nccl.ncclCommWindowRegister = WindowRegister;
-  ambushed->nccl.ncclCommWindowDeregister = WindowDeregister;
-  return ambushed;
+  auto faulty_driver = std::make_shared<internal::Driver>(*driver);
+  faulty_driver->cuda.cuMemCreate = Create;
+  faulty_driver->cuda.cuMemUnmap = Unmap;
+  faulty_driver->nccl.ncclAllGather = AllGather;
+  faulty_driver->nccl.ncclCommWindowRegister = WindowRegister;
+  faulty_driver->nccl.ncclCommWindowDeregister = WindowDeregister;
+  return faulty_driver;
 }
 
 bool IsInsideNccl() { return calls_inside_nccl.load() > 0; }

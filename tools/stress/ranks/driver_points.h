@@ -11,7 +11,7 @@
 namespace commpool::cli::stress_ranks {
 
 // One for each process. Forwards to `driver`.
-std::shared_ptr<const internal::Driver> MakeAmbushedDriver(const std::shared_ptr<const internal::Driver>& driver);
+std::shared_ptr<const internal::Driver> MakeFaultyDriver(const std::shared_ptr<const internal::Driver>& driver);
 
 // Whether a call of the library is inside one of NCCL's collective host calls.
 bool IsInsideNccl();

@@ -35,7 +35,7 @@ enum class Kind {
   kDelay,    // the calling thread comes well before the deadline
   kRefuse,   // the driver has no memory
   kCrossed,  // two pools are created in the other order
-  kFlood     // strangers connect: silent ones, talkative ones, more than fit
+  kFlood     // strangers connect: silent ones, talking ones, more than fit
 };
 
 inline constexpr std::array<Point, 13> kPoints = {

@@ -40,14 +40,14 @@ std::string StateOf(const std::vector<PoolInUse>& pools) {
   return state;
 }
 
-Program::Program(const internal::Driver& driver, std::shared_ptr<const internal::Driver> ambushed,
-                 const Schedule& schedule, const ProgramOptions& options, Control& control, Ambush& ambush)
+Program::Program(const internal::Driver& driver, std::shared_ptr<const internal::Driver> faulty_driver,
+                 const Schedule& schedule, const ProgramOptions& options, Control& control, ArmedFault& armed)
     : driver_(driver),
-      ambushed_(std::move(ambushed)),
+      faulty_driver_(std::move(faulty_driver)),
       schedule_(schedule),
       options_(options),
       control_(control),
-      ambush_(ambush),
+      armed_(armed),
       before_(EmulatorLines(driver, "commpoolEmulatorLeaks")),
       communicators_(driver, schedule, options.rank, control),
       pools_(schedule.pools.size()) {}
@@ -63,7 +63,7 @@ Status Program::Start() {
     if (status.ok()) status = Check(driver_.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
   }
   if (status.ok()) status = communicators_.Make();
-  if (status.ok()) runtime_ = std::make_unique<internal::Runtime>(ambushed_);
+  if (status.ok()) runtime_ = std::make_unique<internal::Runtime>(faulty_driver_);
   return status;
 }
 
@@ -78,9 +78,9 @@ bool Program::RunSteps() {
     const Step& step = steps[number];
     if (!schedule_.Takes(options_.rank, step)) continue;
     for (const Fault& fault : schedule_.faults) {
-      if (fault.victim == options_.rank && fault.step == number) ambush_.Arm(fault);
+      if (fault.victim == options_.rank && fault.step == number) armed_.Arm(fault);
     }
-    ambush_.Reach(Point::kBetween);
+    armed_.Reach(Point::kBetween);
     PlantBefore(number);
     BeginCallOnSockets();
     call_began_ns_.store(NowNanoseconds());
@@ -88,7 +88,7 @@ bool Program::RunSteps() {
     const Status status = WithPlantedName(Do(step), step);
     call_began_ns_.store(0);
     control_.Send(EndLine(number, status, StateOf(pools_)));
-    ambush_.Spring();
+    armed_.ActNow();
     if (!GoesOn(status)) return false;
   }
   return true;

@@ -11,7 +11,7 @@
 
 #include "src/driver/handles.h"
 #include "src/pool/runtime.h"
-#include "tools/stress/ranks/ambush.h"
+#include "tools/stress/ranks/armed_fault.h"
 #include "tools/stress/ranks/communicators.h"
 #include "tools/stress/ranks/control.h"
 #include "tools/stress/ranks/plant.h"
@@ -28,8 +28,8 @@ struct ProgramOptions {
 
 class Program {
  public:
-  Program(const internal::Driver& driver, std::shared_ptr<const internal::Driver> ambushed, const Schedule& schedule,
-          const ProgramOptions& options, Control& control, Ambush& ambush);
+  Program(const internal::Driver& driver, std::shared_ptr<const internal::Driver> faulty_driver,
+          const Schedule& schedule, const ProgramOptions& options, Control& control, ArmedFault& armed);
 
   // Collective.
   Status Start();
@@ -59,11 +59,11 @@ class Program {
   void End();
 
   const internal::Driver& driver_;
-  const std::shared_ptr<const internal::Driver> ambushed_;
+  const std::shared_ptr<const internal::Driver> faulty_driver_;
   const Schedule& schedule_;
   const ProgramOptions options_;
   Control& control_;
-  Ambush& ambush_;
+  ArmedFault& armed_;
   std::vector<std::string> before_;  // the emulator's leaks at the start
   internal::PrimaryContext context_;
   std::array<CUstream, 2> streams_ = {};

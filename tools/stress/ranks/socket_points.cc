@@ -8,9 +8,9 @@
 #include <atomic>
 #include <thread>
 
-#include "tools/stress/ranks/ambush.h"
+#include "tools/stress/ranks/armed_fault.h"
 
-using commpool::cli::stress_ranks::Ambush;
+using commpool::cli::stress_ranks::ArmedFault;
 using commpool::cli::stress_ranks::Caller;
 using commpool::cli::stress_ranks::CallerOfThread;
 using commpool::cli::stress_ranks::Plant;
@@ -51,16 +51,16 @@ struct Turn {
 thread_local Turn turn;
 
 // Sends half of the message, so that the fault finds a peer that waits for the other half.
-ssize_t SendHalf(Ambush& ambush, Point point, int socket, const void* data, size_t bytes, int flags) {
+ssize_t SendHalf(ArmedFault& armed, Point point, int socket, const void* data, size_t bytes, int flags) {
   const ssize_t sent = RealSend(socket, data, std::max<size_t>(bytes / 2, 1), flags);
-  ambush.Act(point);
+  armed.Act(point);
   return sent;
 }
 
-void ReachBeforeSending(Ambush& ambush, int socket) {
+void ReachBeforeSending(ArmedFault& armed, int socket) {
   const bool answers = !LeadsToFirst(socket) && turn.heard;
-  if (answers && turn.sent_to == -1) ambush.Reach(Point::kVerdict);
-  if (answers && turn.sent_to != -1 && turn.sent_to != socket) ambush.Reach(Point::kHalfVerdict);
+  if (answers && turn.sent_to == -1) armed.Reach(Point::kVerdict);
+  if (answers && turn.sent_to != -1 && turn.sent_to != socket) armed.Reach(Point::kHalfVerdict);
   turn.sent_to = socket;
 }
 
@@ -78,22 +78,22 @@ void BeginCallOnSockets() { turn = Turn(); }
 }  // namespace commpool::cli::stress_ranks
 
 ssize_t WrappedSend(int socket, const void* data, size_t bytes, int flags) {
-  Ambush* const ambush = Ambush::OfProcess();
-  if (ambush == nullptr || CallerOfThread() == Caller::kStranger) return RealSend(socket, data, bytes, flags);
+  ArmedFault* const armed = ArmedFault::OfProcess();
+  if (armed == nullptr || CallerOfThread() == Caller::kStranger) return RealSend(socket, data, bytes, flags);
   if (CallerOfThread() == Caller::kLibrary) {
-    if (ambush->Waits(Point::kPublish)) return SendHalf(*ambush, Point::kPublish, socket, data, bytes, flags);
+    if (armed->Waits(Point::kPublish)) return SendHalf(*armed, Point::kPublish, socket, data, bytes, flags);
     return RealSend(socket, data, bytes, flags);
   }
-  ReachBeforeSending(*ambush, socket);
-  if (ambush->Waits(Point::kFrame)) return SendHalf(*ambush, Point::kFrame, socket, data, bytes, flags);
+  ReachBeforeSending(*armed, socket);
+  if (armed->Waits(Point::kFrame)) return SendHalf(*armed, Point::kFrame, socket, data, bytes, flags);
   const Plant plant = planted.load(std::memory_order_relaxed);
   return plant == Plant::kDroppedVerdict ? static_cast<ssize_t>(bytes) : RealSend(socket, data, bytes, flags);
 }
 
 ssize_t WrappedReceive(int socket, void* data, size_t bytes, int flags) {
-  Ambush* const ambush = Ambush::OfProcess();
-  if (ambush == nullptr || CallerOfThread() != Caller::kProgram) return RealReceive(socket, data, bytes, flags);
-  if (turn.sent_to == socket && LeadsToFirst(socket)) ambush->Reach(Point::kVerdict);
+  ArmedFault* const armed = ArmedFault::OfProcess();
+  if (armed == nullptr || CallerOfThread() != Caller::kProgram) return RealReceive(socket, data, bytes, flags);
+  if (turn.sent_to == socket && LeadsToFirst(socket)) armed->Reach(Point::kVerdict);
   if (planted.load(std::memory_order_relaxed) == Plant::kEndlessWait) {
     std::this_thread::sleep_for(std::chrono::milliseconds(endless_ms.exchange(0)));
   }
@@ -103,8 +103,8 @@ ssize_t WrappedReceive(int socket, void* data, size_t bytes, int flags) {
 }
 
 int WrappedConnect(int socket, const sockaddr* address, socklen_t bytes) {
-  Ambush* const ambush = Ambush::OfProcess();
-  if (ambush != nullptr && CallerOfThread() == Caller::kProgram) ambush->Reach(Point::kConnect);
+  ArmedFault* const armed = ArmedFault::OfProcess();
+  if (armed != nullptr && CallerOfThread() == Caller::kProgram) armed->Reach(Point::kConnect);
   NoteSocket(socket, true);
   return RealConnect(socket, address, bytes);
 }
@@ -116,12 +116,12 @@ int WrappedAccept(int socket, sockaddr* address, socklen_t* bytes, int flags) {
 }
 
 int WrappedListen(int socket, int backlog) {
-  Ambush* const ambush = Ambush::OfProcess();
+  ArmedFault* const armed = ArmedFault::OfProcess();
   const int result = RealListen(socket, backlog);
-  if (ambush == nullptr || CallerOfThread() != Caller::kProgram) return result;
-  ambush->Reach(Point::kConnect);
-  if (!ambush->Waits(Point::kPort)) return result;
-  ambush->Act(Point::kPort);
-  ambush->effects().flood(socket);
+  if (armed == nullptr || CallerOfThread() != Caller::kProgram) return result;
+  armed->Reach(Point::kConnect);
+  if (!armed->Waits(Point::kPort)) return result;
+  armed->Act(Point::kPort);
+  armed->effects().flood(socket);
   return result;
 }

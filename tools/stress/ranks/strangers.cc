@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "src/base/file_descriptor.h"
-#include "tools/stress/ranks/ambush.h"
+#include "tools/stress/ranks/armed_fault.h"
 
 namespace commpool::cli::stress_ranks {
 

@@ -1,4 +1,4 @@
-// Strangers at a port of the library: silent ones, talkative ones, and some that leave in the middle of a word.
+// Strangers at a port of the library: silent ones, talking ones, and some that leave in the middle of a word.
 #ifndef COMMPOOL_TOOLS_STRESS_RANKS_STRANGERS_H_
 #define COMMPOOL_TOOLS_STRESS_RANKS_STRANGERS_H_
 

@@ -16,7 +16,7 @@
 #include "src/base/file_descriptor.h"
 #include "src/driver/loader.h"
 #include "tools/common/command.h"
-#include "tools/stress/ranks/ambush.h"
+#include "tools/stress/ranks/armed_fault.h"
 #include "tools/stress/ranks/driver_points.h"
 #include "tools/stress/ranks/program.h"
 #include "tools/stress/ranks/record.h"
@@ -88,13 +88,13 @@ int RunProgram(const WorkerOptions& options, const Schedule& schedule, Control& 
 
   std::unique_ptr<Strangers> strangers;
   const milliseconds deadline(options.deadline_ms);
-  Ambush ambush({.at_point = [&](Point point) { control.Send(FaultLine(point)); },
-                 .flood = [&](int listener) { strangers = std::make_unique<Strangers>(listener, options.seed); },
-                 .late = 2 * deadline + milliseconds(kPatienceMs),
-                 .delay = deadline / 3});
+  ArmedFault armed({.at_point = [&](Point point) { control.Send(FaultLine(point)); },
+                    .flood = [&](int listener) { strangers = std::make_unique<Strangers>(listener, options.seed); },
+                    .late = 2 * deadline + milliseconds(kPatienceMs),
+                    .delay = deadline / 3});
   const ProgramOptions own{
       .rank = options.rank, .deadline_ms = options.deadline_ms, .plant = PlantOf(options, schedule)};
-  Program program(**driver, MakeAmbushedDriver(*driver), schedule, own, control, ambush);
+  Program program(**driver, MakeFaultyDriver(*driver), schedule, own, control, armed);
   const Status started = program.Start();
   if (!started.ok()) throw std::runtime_error(started.message());
   {

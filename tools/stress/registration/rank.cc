@@ -345,9 +345,9 @@ class RankLife {
 }  // namespace
 
 std::shared_ptr<const internal::Driver> MortalDriver(const std::shared_ptr<const internal::Driver>& driver) {
-  auto mortal = std::make_shared<internal::Driver>(*driver);
-  mortal->cuda.cuMemCreate = CreateOrEnd;
-  return mortal;
+  auto ending = std::make_shared<internal::Driver>(*driver);
+  ending->cuda.cuMemCreate = CreateOrEnd;
+  return ending;
 }
 
 RankOutcome RunRank(ScheduleRun& run, const internal::Driver& driver, StressRank& rank) {

@@ -2,8 +2,8 @@
 //
 // One for each process: the wrappers of libc's and the driver's functions find it without a context. The program's
 // thread arms and disarms it; any thread may reach a point.
-#ifndef COMMPOOL_TOOLS_STRESS_RANKS_AMBUSH_H_
-#define COMMPOOL_TOOLS_STRESS_RANKS_AMBUSH_H_
+#ifndef COMMPOOL_TOOLS_STRESS_RANKS_ARMED_FAULT_H_
+#define COMMPOOL_TOOLS_STRESS_RANKS_ARMED_FAULT_H_
 
 #include <atomic>
 #include <chrono>
@@ -19,7 +19,7 @@ enum class Caller { kLibrary, kProgram, kStranger };
 Caller CallerOfThread();
 void DeclareThread(Caller caller);
 
-class Ambush {
+class ArmedFault {
  public:
   // `at_point` is called before the fault happens; `flood` starts strangers at a port.
   struct Effects {
@@ -29,17 +29,17 @@ class Ambush {
     std::chrono::milliseconds delay{0};
   };
   // Null where the process has none.
-  static Ambush* OfProcess();
+  static ArmedFault* OfProcess();
 
-  explicit Ambush(Effects effects);
-  ~Ambush();
-  Ambush(const Ambush&) = delete;
-  Ambush& operator=(const Ambush&) = delete;
+  explicit ArmedFault(Effects effects);
+  ~ArmedFault();
+  ArmedFault(const ArmedFault&) = delete;
+  ArmedFault& operator=(const ArmedFault&) = delete;
 
   void Arm(const Fault& fault);
-  // A fault that has not reached its point acts now, as between two calls. The library's own threads get a moment
+  // A fault that has not reached its point acts now, between two calls. The library's own threads get a moment
   // first.
-  void Spring();
+  void ActNow();
 
   // Whether a fault waits at this point and would act now; otherwise counts the passing.
   bool Waits(Point point);
@@ -64,4 +64,4 @@ class Ambush {
 
 }  // namespace commpool::cli::stress_ranks
 
-#endif  // COMMPOOL_TOOLS_STRESS_RANKS_AMBUSH_H_
+#endif  // COMMPOOL_TOOLS_STRESS_RANKS_ARMED_FAULT_H_

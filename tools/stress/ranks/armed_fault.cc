@@ -1,4 +1,4 @@
-#include "tools/stress/ranks/ambush.h"
+#include "tools/stress/ranks/armed_fault.h"
 
 #include <signal.h>
 #include <sys/types.h>
@@ -14,32 +14,32 @@ namespace {
 constexpr unsigned kOrphanSeconds = 30;  // longer than any schedule
 
 thread_local Caller caller_of_thread = Caller::kLibrary;
-std::atomic<Ambush*> ambush_of_process{nullptr};
+std::atomic<ArmedFault*> fault_of_process{nullptr};
 
 }  // namespace
 
 Caller CallerOfThread() { return caller_of_thread; }
 void DeclareThread(Caller caller) { caller_of_thread = caller; }
 
-Ambush* Ambush::OfProcess() { return ambush_of_process.load(std::memory_order_acquire); }
+ArmedFault* ArmedFault::OfProcess() { return fault_of_process.load(std::memory_order_acquire); }
 
-Ambush::Ambush(Effects effects) : effects_(std::move(effects)) {
-  ambush_of_process.store(this, std::memory_order_release);
+ArmedFault::ArmedFault(Effects effects) : effects_(std::move(effects)) {
+  fault_of_process.store(this, std::memory_order_release);
 }
-Ambush::~Ambush() { ambush_of_process.store(nullptr, std::memory_order_release); }
+ArmedFault::~ArmedFault() { fault_of_process.store(nullptr, std::memory_order_release); }
 
-void Ambush::Arm(const Fault& fault) {
+void ArmedFault::Arm(const Fault& fault) {
   fault_ = fault;
   skip_.store(fault.skip, std::memory_order_relaxed);
   armed_.store(true, std::memory_order_release);
 }
 
-bool Ambush::Waits(Point point) {
+bool ArmedFault::Waits(Point point) {
   if (!armed_.load(std::memory_order_acquire) || fault_.point != point) return false;
   return skip_.fetch_sub(1, std::memory_order_relaxed) <= 0;
 }
 
-void Ambush::AwaitLibrary() const {
+void ArmedFault::AwaitLibrary() const {
   constexpr auto kMoment = std::chrono::milliseconds(200);
   const auto end = std::chrono::steady_clock::now() + kMoment;
   while (armed_.load() && std::chrono::steady_clock::now() < end) {
@@ -47,7 +47,7 @@ void Ambush::AwaitLibrary() const {
   }
 }
 
-void Ambush::Spring() {
+void ArmedFault::ActNow() {
   if (armed_.load(std::memory_order_acquire) && fault_.point == Point::kPublish) AwaitLibrary();
   // A flood needs its port and a refusal needs its segment: without them there is nothing to do.
   const bool needs_point = fault_.kind == Kind::kFlood || fault_.kind == Kind::kRefuse;
@@ -55,7 +55,7 @@ void Ambush::Spring() {
   armed_.store(false, std::memory_order_release);
 }
 
-void Ambush::Act(Point point) {
+void ArmedFault::Act(Point point) {
   if (!armed_.exchange(false, std::memory_order_acq_rel)) return;
   effects_.at_point(point);
   switch (fault_.kind) {
