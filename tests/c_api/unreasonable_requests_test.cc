@@ -51,24 +51,24 @@ TEST_F(UnreasonableRequests, ForMoreThanTheDeviceHasGiveNothingBack) {
     PoolOptions options;
     options.mode = mode;
     Pool pool = Pool::create(options).value();
-    Pool bystander = Pool::create({}).value();
-    ASSERT_TRUE(pool.reserve(MiB(64)).ok() && bystander.reserve(MiB(64)).ok());
+    Pool other = Pool::create({}).value();
+    ASSERT_TRUE(pool.reserve(MiB(64)).ok() && other.reserve(MiB(64)).ok());
     const uint64_t reserved = ReservedBytes(pool);
     ExpectRefused(pool.allocate(kTebibyte, nullptr).status(), StatusCode::kOutOfMemory, "in all");
     ExpectRefused(pool.reserve(kTebibyte), StatusCode::kOutOfMemory, "in all");
     EXPECT_EQ(ReservedBytes(pool), reserved);
-    EXPECT_EQ(ReservedBytes(bystander), MiB(64));
+    EXPECT_EQ(ReservedBytes(other), MiB(64));
   }
 }
 
 TEST_F(UnreasonableRequests, ForMoreThanTheDevicesLimitGiveNothingBack) {
   Pool pool = Pool::create({}).value();
-  Pool bystander = Pool::create({}).value();
-  ASSERT_TRUE(bystander.reserve(MiB(64)).ok());
+  Pool other = Pool::create({}).value();
+  ASSERT_TRUE(other.reserve(MiB(64)).ok());
   ASSERT_EQ(commpool_set_device_limit(0, MiB(512)), COMMPOOL_OK);
   EXPECT_EQ(pool.allocate(GiB(1), nullptr).status().code(), StatusCode::kOutOfMemory);
   EXPECT_EQ(pool.reserve(GiB(1)).code(), StatusCode::kOutOfMemory);
-  EXPECT_EQ(ReservedBytes(bystander), MiB(64));
+  EXPECT_EQ(ReservedBytes(other), MiB(64));
   EXPECT_EQ(commpool_set_device_limit(0, UINT64_MAX), COMMPOOL_OK);
 }
 

@@ -253,14 +253,14 @@ TEST(PlacementHistory, NeverCallsAnOutdatedPlacementCurrent) {
 // The same calls on two engines: in one blocks rest, in the other never.
 class RestingPlaces : public ::testing::TestWithParam<EngineOptions> {
  protected:
-  static EngineOptions Restless(EngineOptions options) {
+  static EngineOptions WithoutResting(EngineOptions options) {
     options.resting_blocks = 0;
     return options;
   }
 
   void Allocate(uint64_t bytes, StreamKey stream) {
     const Result<Outcome> here = resting_.Allocate(bytes, stream, Reuse::kSameStream);
-    const Result<Outcome> there = restless_.Allocate(bytes, stream, Reuse::kSameStream);
+    const Result<Outcome> there = without_resting_.Allocate(bytes, stream, Reuse::kSameStream);
     ASSERT_EQ(here->index(), there->index());
     if (const Grow* const grow = std::get_if<Grow>(&*here)) {
       AddSegment(grow->bytes);
@@ -271,17 +271,17 @@ class RestingPlaces : public ::testing::TestWithParam<EngineOptions> {
   }
   void Free(size_t place) {
     ASSERT_TRUE(resting_.Free(live_[place]).ok());
-    ASSERT_TRUE(restless_.Free(live_[place]).ok());
+    ASSERT_TRUE(without_resting_.Free(live_[place]).ok());
     live_.erase(live_.begin() + static_cast<long>(place));
   }
   void AddSegment(uint64_t bytes) {
     resting_.AddSegment({next_, bytes});
-    restless_.AddSegment({next_, bytes});
+    without_resting_.AddSegment({next_, bytes});
     next_ += bytes;
   }
 
   CachingEngine resting_{GetParam()};
-  CachingEngine restless_{Restless(GetParam())};
+  CachingEngine without_resting_{WithoutResting(GetParam())};
   Address next_ = kBase;
   std::vector<Address> live_;
 };
@@ -296,11 +296,11 @@ TEST_P(RestingPlaces, AreThePlacesThatASearchWouldFind) {
       Free(random() % 3 == 0 ? random() % live_.size() : live_.size() - 1);
     } else if (choice == 97) {
       resting_.DeviceIdle(resting_.Now());
-      restless_.DeviceIdle(restless_.Now());
+      without_resting_.DeviceIdle(without_resting_.Now());
     } else if (choice == 98) {
       AddSegment(8 * kMiB);
     } else {
-      ASSERT_EQ(resting_.counters().largest_free_block_bytes, restless_.counters().largest_free_block_bytes);
+      ASSERT_EQ(resting_.counters().largest_free_block_bytes, without_resting_.counters().largest_free_block_bytes);
     }
     ASSERT_FALSE(HasFatalFailure()) << "step " << step;
   }
@@ -314,16 +314,16 @@ INSTANTIATE_TEST_SUITE_P(FirstFit, RestingPlaces, ::testing::Values(EngineOption
 TEST(SymmetricEngine, PlacesEquallyAfterAnyQuestionOfARank) {
   EngineOptions options;
   SymmetricEngine plain(options, FreeOrder::kOrdered);
-  SymmetricEngine curious(options, FreeOrder::kOrdered);
+  SymmetricEngine asked(options, FreeOrder::kOrdered);
   plain.AddSegment({kBase, 512 * kMiB});
-  curious.AddSegment({2 * kBase, 512 * kMiB});
+  asked.AddSegment({2 * kBase, 512 * kMiB});
   std::mt19937_64 random(5);
   std::vector<Address> live;
   for (int step = 0; step < 4000; ++step) {
     if (live.size() < 12 && random() % 2 == 0) {
       const uint64_t bytes = (1 + random() % 6) * 3 * kMiB;
       const Result<Outcome> here = plain.Allocate(bytes, kStream);
-      const Result<Outcome> there = curious.Allocate(bytes, step % 3 == 0 ? kOther : kStream);
+      const Result<Outcome> there = asked.Allocate(bytes, step % 3 == 0 ? kOther : kStream);
       ASSERT_EQ(here->index(), there->index());
       if (!std::holds_alternative<Served>(*here)) continue;
       live.push_back(std::get<Served>(*here).address);
@@ -331,15 +331,15 @@ TEST(SymmetricEngine, PlacesEquallyAfterAnyQuestionOfARank) {
     } else if (!live.empty()) {
       const size_t place = random() % 3 == 0 ? random() % live.size() : live.size() - 1;
       ASSERT_TRUE(plain.Free(live[place]).ok());
-      ASSERT_TRUE(curious.Free(live[place] + kBase).ok());
+      ASSERT_TRUE(asked.Free(live[place] + kBase).ok());
       live.erase(live.begin() + static_cast<long>(place));
     }
-    static_cast<void>(curious.counters());
-    static_cast<void>(curious.CanServe(20 * kMiB));
-    if (step % 7 == 0) curious.DeviceIdle(curious.Now());
-    curious.CheckInvariants();
+    static_cast<void>(asked.counters());
+    static_cast<void>(asked.CanServe(20 * kMiB));
+    if (step % 7 == 0) asked.DeviceIdle(asked.Now());
+    asked.CheckInvariants();
   }
-  EXPECT_EQ(plain.log().hash(), curious.log().hash());
+  EXPECT_EQ(plain.log().hash(), asked.log().hash());
 }
 
 // So many frees of older blocks that one more would make a history forget: each leaves a hole that fits nothing later.

@@ -46,10 +46,10 @@ std::shared_ptr<const Driver> OpenEmulator() {
   return LoadDriver(options).value();
 }
 
-std::shared_ptr<const Driver> Mortal(const Driver& driver) {
-  auto mortal = std::make_shared<Driver>(driver);
-  mortal->cuda.cuMemCreate = KillThisProcess;
-  return mortal;
+std::shared_ptr<const Driver> DriverThatKills(const Driver& driver) {
+  auto killing = std::make_shared<Driver>(driver);
+  killing->cuda.cuMemCreate = KillThisProcess;
+  return killing;
 }
 
 class RankOfJob {
@@ -164,7 +164,7 @@ class RankOfJob {
   [[noreturn]] void Die() {
     const bool dies = rank_ == ranks_ - 1;
     std::signal(SIGTERM, SIG_IGN);  // mpirun sends it after a rank's death
-    Runtime runtime(dies ? Mortal(*driver_) : driver_);
+    Runtime runtime(dies ? DriverThatKills(*driver_) : driver_);
     const PoolHandle handle = runtime.CreatePool(Configured()).value();
     const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
     const Status status = pool->Reserve(2 * kMiB);

@@ -196,19 +196,19 @@ TEST_F(Captures, ThatFailGiveTheirMemoryBack) {
 TEST_F(Captures, AreNotBrokenByAPoolThatKeepsToAThreshold) {
   PoolConfiguration configuration = Configured("threshold");
   configuration.release_threshold_bytes = 0;
-  const PoolHandle frugal = Create(configuration);
-  Result<CUdeviceptr> before = runtime().AllocateFrom(frugal, kBytes, stream_.get());
-  Result<CUdeviceptr> elsewhere = runtime().AllocateFrom(frugal, 64 * kMiB, other_.get());
+  const PoolHandle releasing = Create(configuration);
+  Result<CUdeviceptr> before = runtime().AllocateFrom(releasing, kBytes, stream_.get());
+  Result<CUdeviceptr> elsewhere = runtime().AllocateFrom(releasing, 64 * kMiB, other_.get());
   ASSERT_TRUE(before.ok() && elsewhere.ok());
   EXPECT_TRUE(runtime().Free(*before).ok());
   BeginCapture();
   EXPECT_TRUE(runtime().Free(*elsewhere).ok()) << "nothing is trimmed in a capture";
-  EXPECT_TRUE(Get(frugal).Reclaim().ok());
+  EXPECT_TRUE(Get(releasing).Reclaim().ok());
   const CUgraph graph = EndCapture();
   ASSERT_NE(graph, nullptr);
   EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  EXPECT_TRUE(Get(frugal).Reclaim().ok());
+  EXPECT_TRUE(Get(releasing).Reclaim().ok());
 }
 
 TEST_F(Captures, AreReportedWhereNoPoolWasTold) {

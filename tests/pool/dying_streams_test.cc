@@ -32,7 +32,7 @@ class HeldStream {
 
 class DyingStreams : public PoolTest, public ::testing::WithParamInterface<Mode> {
  protected:
-  PoolHandle NewPool(const char* name = "mortal", int device = 0) {
+  PoolHandle NewPool(const char* name = "dying streams", int device = 0) {
     PoolConfiguration configuration = Configured(name, device);
     configuration.deadline_ms = 2000;
     configuration.streams = Streams::kMayDie;

@@ -108,7 +108,7 @@ TEST_F(HolderSearch, TheErrorNamesWhoHoldsWhat) {
 
 TEST_F(HolderSearch, AHolderThatGivesNothingIsNotAskedForEver) {
   int times_asked = 0;
-  commpool_holder_options options = {sizeof(options), "boaster", nullptr, nullptr, &times_asked};
+  commpool_holder_options options = {sizeof(options), "gives nothing", nullptr, nullptr, &times_asked};
   options.release = [](int, uint64_t bytes, void* context) {
     ++*static_cast<int*>(context);
     return bytes;

@@ -191,14 +191,14 @@ TEST_P(SleepInMode, AsksTheDriverNothingForAFreeWithAnyThreshold) {
   PoolConfiguration configuration = Configured("threshold");
   configuration.mode = GetParam();
   configuration.release_threshold_bytes = 0;
-  const PoolHandle frugal = Create(configuration);
-  const CUdeviceptr block = runtime().AllocateFrom(frugal, 4 * kMiB, nullptr).value();
-  ExpectOk(Get(frugal).Sleep(kDiscarding));
+  const PoolHandle releasing = Create(configuration);
+  const CUdeviceptr block = runtime().AllocateFrom(releasing, 4 * kMiB, nullptr).value();
+  ExpectOk(Get(releasing).Sleep(kDiscarding));
   const uint64_t before = CallCount("*");
   ExpectOk(runtime().Free(block));
   EXPECT_EQ(CallCount("*"), before);
-  ExpectOk(Get(frugal).Wake());
-  ExpectOk(runtime().DestroyPool(frugal));
+  ExpectOk(Get(releasing).Wake());
+  ExpectOk(runtime().DestroyPool(releasing));
 }
 
 TEST_P(SleepInMode, LeavesItsRoomToOthers) {

@@ -59,7 +59,7 @@ class Hot(unittest.TestCase):
         for name, route in found.items():
             self.assertGreater(min(route["pair_ns"], route["by_name_ns"]), 0, name)
             self.assertEqual(route["scope_ns"] > 0, name != "none", name)
-        self.assertEqual(cli.run("bench", "hot", "--route", "scenic").returncode, 4)
+        self.assertEqual(cli.run("bench", "hot", "--route", "unknown").returncode, 4)
 
     def test_the_table_names_who_is_compared(self):
         result = cli.run("bench", "hot", "--sizes", "4K", "--live", "10", "--threads", "1", *_QUICK)

@@ -25,9 +25,9 @@ class KnownFaults:
             if change != "*" and " -> " not in change:
                 raise ValueError(f"line {number}: neither * nor a change from one line to another")
             self._reasons[key] = ""
-        unreasoned = [f"{path}: {change}" for (path, change), reason in self._reasons.items() if not reason]
-        if unreasoned:
-            raise ValueError("without a reason: " + "; ".join(unreasoned))
+        without_reason = [f"{path}: {change}" for (path, change), reason in self._reasons.items() if not reason]
+        if without_reason:
+            raise ValueError("without a reason: " + "; ".join(without_reason))
 
     def reason(self, fault):
         """Why the fault changes no behaviour; None for one that may."""

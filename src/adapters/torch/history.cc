@@ -98,39 +98,39 @@ History& TorchHistory() {
   return *history;
 }
 
-void History::Record(const Wish& wish, bool clear) {
+void History::Record(const Request& request, bool clear) {
   const std::lock_guard lock(mutex_);
-  wish_ = wish;
-  if (clear || !wish.enabled) {
+  request_ = request;
+  if (clear || !request.enabled) {
     traces_.clear();
-    if (!wish.enabled) contexts_.clear();
+    if (!request.enabled) contexts_.clear();
   }
-  wanted_.store(wish.enabled, std::memory_order_relaxed);
+  wanted_.store(request.enabled, std::memory_order_relaxed);
 }
 
 History::Context History::Gather(RecordContext level) {
   torch_names::CreateContextFn recorder = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    if (wish_.when >= level) recorder = wish_.recorder;
+    if (request_.when >= level) recorder = request_.recorder;
   }
   return recorder == nullptr ? nullptr : recorder();  // it may take Python's lock, so it is never called under ours
 }
 
 void History::Append(const char* name, Entry entry) {
-  if (std::count(wish_.skipped.begin(), wish_.skipped.end(), name) != 0) return;
+  if (std::count(request_.skipped.begin(), request_.skipped.end(), name) != 0) return;
   std::deque<Entry>& trace = traces_[entry.device_];
   trace.push_back(std::move(entry));
-  while (trace.size() > wish_.entries) trace.pop_front();
+  while (trace.size() > request_.entries) trace.pop_front();
 }
 
 void History::Allocated(const commpool_block& block) {
   const Context context = Gather(RecordContext::STATE);
   Entry entry = MakeEntry(Action::ALLOC, block, block.requested_bytes, nullptr);
   const std::lock_guard lock(mutex_);
-  if (!wish_.enabled) return;
+  if (!request_.enabled) return;
   contexts_[block.pointer] = context;
-  if (wish_.when >= RecordContext::ALLOC) entry.context_ = context;
+  if (request_.when >= RecordContext::ALLOC) entry.context_ = context;
   Append("alloc", std::move(entry));
 }
 
@@ -138,7 +138,7 @@ void History::Freed(const commpool_block& block) {
   const Context context = Gather(RecordContext::ALL);
   const std::lock_guard lock(mutex_);
   contexts_.erase(block.pointer);
-  if (!wish_.enabled) return;
+  if (!request_.enabled) return;
   Append("free_requested", MakeEntry(Action::FREE_REQUESTED, block, block.requested_bytes, context));
   Append("free_completed", MakeEntry(Action::FREE_COMPLETED, block, block.requested_bytes, context));
 }
@@ -150,7 +150,7 @@ void History::OutOfMemory(int device, uint64_t bytes, uint64_t device_free) {
   block.pointer = reinterpret_cast<void*>(device_free);
   const Context context = Gather(RecordContext::ALLOC);
   const std::lock_guard lock(mutex_);
-  if (wish_.enabled) Append("oom", MakeEntry(Action::OOM, block, bytes, context));
+  if (request_.enabled) Append("oom", MakeEntry(Action::OOM, block, bytes, context));
 }
 
 #if COMMPOOL_TORCH_AT_LEAST(14)
@@ -159,7 +159,7 @@ void History::Annotated(const commpool_block& block, const std::string& metadata
   Entry entry = MakeEntry(Action::ANNOTATE, block, block.requested_bytes, Gather(RecordContext::ALLOC));
   entry.user_metadata_ = metadata;
   const std::lock_guard lock(mutex_);
-  if (wish_.enabled) Append("annotate", std::move(entry));
+  if (request_.enabled) Append("annotate", std::move(entry));
 }
 #endif
 

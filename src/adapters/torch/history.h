@@ -28,14 +28,14 @@ class History {
   using Entry = torch_names::TraceEntry;
   using RecordContext = torch_names::RecordContext;
 
-  struct Wish {
+  struct Request {
     bool enabled = false;
     torch_names::CreateContextFn recorder = nullptr;
     size_t entries = 0;  // the trace keeps the last ones
     RecordContext when = RecordContext::NEVER;
     std::vector<std::string> skipped;  // PyTorch's names of actions
   };
-  void Record(const Wish& wish, bool clear);
+  void Record(const Request& request, bool clear);
 
   // While true, this thread's request to PyTorch to record history is only for our pools. The request fails where
   // PyTorch would start anew, so PyTorch's own history continues as before.
@@ -68,7 +68,7 @@ class History {
   static inline constinit std::atomic<bool> wanted_{false};  // for the one history; every allocation reads it
   static inline thread_local std::vector<std::string> compile_contexts_;
   std::mutex mutex_;
-  Wish wish_;
+  Request request_;
   std::unordered_map<const void*, Context> contexts_;
   std::map<int, std::deque<Entry>> traces_;
 };
@@ -78,9 +78,9 @@ History& TorchHistory();
 // Records for our pools, and asks PyTorch to do so for its own. If a thread records only ours, PyTorch's call ends
 // here: the program did not mean what PyTorch would do besides, such as to stop the record of pinned memory.
 template <typename AskNative>
-void RecordOurs(const History::Wish& wish, bool clear, const AskNative& ask_native) {
+void RecordOurs(const History::Request& request, bool clear, const AskNative& ask_native) {
   if (!History::ours_only) ask_native();
-  TorchHistory().Record(wish, clear && !History::ours_only);
+  TorchHistory().Record(request, clear && !History::ours_only);
   TORCH_CHECK(!History::ours_only, "recorded for commpool's pools alone");
 }
 

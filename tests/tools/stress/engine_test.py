@@ -26,7 +26,7 @@ class Stress(unittest.TestCase):
             self.assertIn(f"planted: {fault}\n", result.stdout)
 
     def test_refuses_what_it_does_not_know(self):
-        for arguments in (["--plant", "gremlin"], ["--threads", "0"], ["--operations", "-1"]):
+        for arguments in (["--plant", "unknown"], ["--threads", "0"], ["--operations", "-1"]):
             self.assertEqual(self.stress(*arguments).returncode, 4, arguments)
 
 

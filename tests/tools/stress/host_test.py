@@ -47,7 +47,7 @@ class StressHost(unittest.TestCase):
         self.assertRegex(result.stdout, "refused: .* host/host_worker, is not beside this one\n$")
 
     def test_refuses_what_it_cannot_do(self):
-        for arguments in (["--program", "many"], ["--fault", "gremlin"], ["--jobs", "0"], ["--watchdog-s", "0"]):
+        for arguments in (["--program", "many"], ["--fault", "unknown"], ["--jobs", "0"], ["--watchdog-s", "0"]):
             self.assertEqual(self.stress(*arguments).returncode, 4, arguments)
 
 

@@ -59,7 +59,7 @@ class StressRanks(unittest.TestCase):
 
     def test_refuses_what_it_cannot_do(self):
         for arguments in (["--ranks", "1"], ["--ranks", "9"], ["--ranks", "many"], ["--schedules", "0"],
-                          ["--plant", "gremlin"], ["--kinds", "kill,gremlin"], ["--deadline-ms", "0"]):
+                          ["--plant", "unknown"], ["--kinds", "kill,unknown"], ["--deadline-ms", "0"]):
             self.assertEqual(self.stress(*arguments).returncode, 4, arguments)
         self.assertEqual(cli.run_stress("ranks", COMMPOOL_DRIVER="cuda").returncode, 3)
 

@@ -54,7 +54,7 @@ class StressRegistration(unittest.TestCase):
 
     def test_refuses_what_it_cannot_do(self):
         for arguments in (["--ranks", "1"], ["--ranks", "9"], ["--ranks", "4:2"], ["--ranks", "many"],
-                          ["--schedules", "0"], ["--plant", "gremlin"], ["--deadline-ms", "0"], ["--watchdog-s", "0"]):
+                          ["--schedules", "0"], ["--plant", "unknown"], ["--deadline-ms", "0"], ["--watchdog-s", "0"]):
             self.assertEqual(self.stress(*arguments).returncode, 4, arguments)
         self.assertEqual(cli.run_stress("registration", COMMPOOL_DRIVER="cuda").returncode, 3)
 

@@ -230,11 +230,11 @@ def let_go(group: Any, device: torch.device) -> None:
     Raises:
       DeadlineExceeded: the group did not let go.
     """
-    witness = torch.zeros(1, device=device)
-    storage = witness.untyped_storage()
+    last = torch.zeros(1, device=device)
+    storage = last.untyped_storage()
     users = torch._C._storage_Use_Count(storage._cdata)
-    dist.all_reduce(witness, group=group, async_op=True)
-    del witness
+    dist.all_reduce(last, group=group, async_op=True)
+    del last
     torch.cuda.synchronize(device)
     end = time.monotonic() + _SECONDS
     while True:
