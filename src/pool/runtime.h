@@ -70,7 +70,7 @@ class Runtime {
   Status Free(CUdeviceptr address);
 
   // The fast path: takes a block from a cache that this thread used lately, or gives it back, without a lock or a
-  // function call (but for the number of a stream without a promise). 0, or false, where no such cache can serve, or
+  // function call (except for the number of a stream without a promise). 0, or false, where no such cache can serve, or
   // somebody watches blocks: then call the functions above.
   CUdeviceptr AllocateCached(Target target, uint64_t bytes, CUstream stream);
   bool FreeCached(CUdeviceptr address);

@@ -25,7 +25,7 @@ namespace commpool::internal {
 // kernels holds as long as both stay the same. NCCL 2.28.9 and 2.30.7, src/include/nccl_device/impl/core__types.h; in
 // pages of 64, src/allocator.cc.
 struct WindowRecord {
-  // As NCCL writes them, but for its pointer to what the host knows, which comes first.
+  // As NCCL writes them, except for its pointer to what the host knows, which comes first.
   struct Fields {
     uint64_t first_rank = 0;  // the address at the first of the ranks that reach each other
     int32_t own_place = 0;    // among those

@@ -8,7 +8,7 @@
 
 namespace commpool::internal::testing {
 
-// While it lives the calling thread's requests for memory fail, but for the first ones.
+// While it lives the calling thread's requests for memory fail, except for the first ones.
 class [[nodiscard]] SystemIsEmpty {
  public:
   explicit SystemIsEmpty(uint64_t served = 0);

@@ -181,7 +181,7 @@ TEST(Meeting, RefusesUnreadableMessages) {
   ExpectDisagreement(AgreeOnMembers(channel, Members{}, table).status(), "rank 1 sent an unreadable");
 }
 
-// A rank's message does not grow with the communicator, but for its leader's.
+// A rank's message does not grow with the communicator, except for its leader's.
 TEST(Meeting, OnlyTheLeaderSendsTheMembers) {
   Members all(100);
   for (int rank = 0; rank < 100; ++rank) all[static_cast<size_t>(rank)] = rank;

@@ -103,7 +103,7 @@ def lay_out(options, folder):
 
 
 def write_metadata(options, folder, version):
-    """The dist-info folder, but for its RECORD; returns its name."""
+    """The dist-info folder, except for its RECORD; returns its name."""
     name = f"commpool-{version}.dist-info"
     pages = "\n".join((options.source / "src/python" / page).read_text(encoding="utf-8")
                       for page in ("README.md", "reference.md"))

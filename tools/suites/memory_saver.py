@@ -22,7 +22,7 @@ EXAMPLES = {"simple": ["torch"], "cuda_graph": ["torch", "preload"], "cpu_backup
 
 
 def stand_in(source):
-    """The package by its name: ours, but for the modules that its own tests share."""
+    """The package by its name: ours, except for the modules that its own tests share."""
     from commpool.torch.dropins import torch_memory_saver
 
     package = types.ModuleType("torch_memory_saver")

@@ -31,7 +31,7 @@ _OUTSIDE_OF_THE_SEQUENCE = (library.pools_verify, library.pools_rehome, library.
 
 
 class Pool(commpool.Pool):
-    """Like commpool.Pool, but for torch's tensors.
+    """Like commpool.Pool, for torch's tensors.
 
         pool = commpool.Pool(symmetric_across=dist.group.WORLD, reserve="2GiB")
         with commpool.use_pool(pool):
