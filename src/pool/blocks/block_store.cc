@@ -1,3 +1,4 @@
+// BlockStore: every call of the engine, under the pool's lock; and the driver's calls for blocks, outside of it.
 #include "src/pool/blocks/block_store.h"
 
 #include <algorithm>
@@ -32,6 +33,8 @@ Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t r
   return CUdeviceptr{served.address};
 }
 
+// An event is used where there is one. For all of a stream's work: the host waits where the stream may be gone; nobody
+// waits where it is idle; else the waiter gets an event that is recorded now.
 Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
   FenceTable& fences = basis_.device->fences();
   if (use.fence != engine::kNoFence) return fences.MakeWait(waiter, use.fence);
@@ -55,6 +58,7 @@ Result<bool> BlockStore::IsIdle(StreamKey stream) {
   return idle;
 }
 
+// Caches know pools by their handles, so they keep nothing of a pool that has none yet.
 void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
                           Caching caching) const {
   basis_.runtime.observer.BlockAllocated(block, stream, basis_.name());
@@ -89,6 +93,8 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   return status;
 }
 
+// Each fence is recorded outside of the lock and then attached under it. Another thread may have got the block
+// meanwhile (Engine::AttachFence).
 Status BlockStore::RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams) {
   if (basis_.device->health().broken()) return Status();
   const ContextGuard current = basis_.MakeCurrent();
@@ -107,6 +113,8 @@ Status BlockStore::RecordFences(CUdeviceptr address, const ReservedVector<Stream
   return Status();
 }
 
+// One event serves all that the stream has freed. Frees after `moment` are not covered: their work may come behind the
+// event.
 Status BlockStore::FenceFreed(StreamKey stream) {
   const ContextGuard current = basis_.MakeCurrent();
   const auto capturing = COMMPOOL_TRY(CaptureStatusOf(basis_.driver, StreamOfKey(stream)));
@@ -130,6 +138,7 @@ bool BlockStore::MayRecordOn(StreamKey stream) const {
   return capturing.ok() && *capturing == CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+// Takes the list out under the lock, and records without it. ForgetStream waits for the recording.
 void BlockStore::RecordOwedFences() {
   ReservedVector<OwedFence> owed;
   std::optional<RecordingStreams::Scope> recording;
@@ -169,6 +178,8 @@ void BlockStore::TakeBackUnserved(const engine::Served& served) {
   for (const StreamKey stream : freed->streams_to_fence) owed_.push_back({served.address, stream, engine_->Now()});
 }
 
+// Peaks count what the program uses, and blocks in caches are not in use. So the engine hears first how much this
+// thread's caches have held since the last look, and only then of the frees.
 void BlockStore::TakeBack(const engine::ReturnedBlocks& returned) {
   MutexLock lock(mutex_);
   engine::Tally held = basis_.runtime.caches.OwnHolding(basis_.handle).least;
@@ -221,6 +232,7 @@ Status BlockStore::MakeUncacheable(CUdeviceptr address) {
   return Status();
 }
 
+// The note must end with the block. A free into a cache does not pass here, so from now on no cache may take the block.
 bool BlockStore::NoteUntilFree(CUdeviceptr address, ReservedSet<CUdeviceptr> BlockStore::*noted) {
   if (!MakeUncacheable(address).ok()) return false;
   MutexLock lock(mutex_);
@@ -234,6 +246,7 @@ bool BlockStore::Watch(CUdeviceptr address) { return NoteUntilFree(address, &Blo
 
 bool BlockStore::Share(CUdeviceptr address) { return NoteUntilFree(address, &BlockStore::shared_); }
 
+// Asks the driver without the lock. Where no fence is pending this is one look under the lock.
 bool BlockStore::PollFences() {
   ReservedVector<engine::Fence> pending;
   bool owing = false;
@@ -286,6 +299,8 @@ void BlockStore::ForgetUses(const Uses& uses) {
   for (const engine::Fence fence : uses.fences) basis_.device->fences().Retire(fence);
 }
 
+// Three kinds of work may use the pool's memory: work of its device; work of other devices' streams that may be gone,
+// so that only the whole device can be waited for; and work behind fences on other devices.
 Status BlockStore::WaitForDevice(uint64_t deadline_ms) {
   const Uses uses = NoteUses();
   for (const int device : uses.other_devices) COMMPOOL_TRY(basis_.device->CheckNotCapturing(device));
@@ -299,6 +314,7 @@ Status BlockStore::WaitForDevice(uint64_t deadline_ms) {
   return Status();
 }
 
+// Caches first: their blocks are freed to the pool, where they forget the stream like all others.
 void BlockStore::ForgetStream(StreamKey stream) {
   TakeBack(basis_.runtime.caches.ForgetStream(basis_.handle, stream));
   const auto forget = [&] {
@@ -375,6 +391,8 @@ engine::Counters BlockStore::counters() const {
   return engine_->counters();
 }
 
+// ThreadCaches pauses all caches of the pool meanwhile, and the pool's lock is taken inside of that: so all counters
+// are of one moment. For the engine blocks in caches are live; for the program they are free.
 engine::Counters BlockStore::Statistics() const {
   engine::Counters counters;
   basis_.runtime.caches.Statistics(basis_.handle, [&](const engine::CacheStatistics& caches) {

@@ -1,3 +1,5 @@
+// GraphCaptures: each captured graph gets a user object of the driver. When the graph, and all that was instantiated
+// from it, is gone, the driver's callback sets the capture's flag.
 #include "src/pool/blocks/graph_captures.h"
 
 #include <algorithm>
@@ -24,6 +26,8 @@ constexpr auto kIsUnsymmetric = [](const std::string& kernel) {
   return kernel.find("nccl") != std::string::npos && kernel.find("ncclSymk") == std::string::npos;
 };
 
+// Runs on a thread of the driver, where no call of the driver is allowed. It owns the flag's pointer, because the pool
+// may be gone by then.
 void SetFlag(void* context) {
   const std::unique_ptr<Flag> flag(static_cast<Flag*>(context));
   (*flag)->store(true, std::memory_order_release);
@@ -49,6 +53,7 @@ Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
   return Status();
 }
 
+// A failure counts as a graph that may use registered memory: only a graph that was looked at is known to be safe.
 void GraphCaptures::LookForCollectives(CaptureHandle handle) {
   CUstream stream = nullptr;
   {
@@ -76,6 +81,8 @@ GraphCaptures::Origin GraphCaptures::End(CaptureHandle handle) {
   return std::move(capture.origin);
 }
 
+// Without an open capture in the process it makes no driver call. A stream may belong to a capture by a join, so the
+// driver is asked for the stream's graph, and the graph is compared.
 Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) const {
   if (!basis_.device->captures().any() || !IsReachable(stream)) return engine::kCommonPart;
   const ContextGuard current = basis_.MakeCurrent();
@@ -103,6 +110,7 @@ size_t GraphCaptures::AwaitNoneLive(std::chrono::milliseconds moment) const {
   }
 }
 
+// While a capture is open its graph lives on in any case, so a wait would be for nothing.
 size_t GraphCaptures::AwaitEndedGraphs() const { return any_open() ? 0 : AwaitNoneLive(kShortMoment); }
 
 Status GraphCaptures::CheckNoneLive() const {
@@ -131,6 +139,7 @@ bool GraphCaptures::any_gone() const {
   return std::any_of(captures_.begin(), captures_.end(), [](const auto& entry) { return entry.second.IsGone(); });
 }
 
+// Each graph is returned once, so the caller must deal with its memory now.
 ReservedVector<engine::Part> GraphCaptures::TakeGone() {
   ReservedVector<engine::Part> gone;
   if (!any_known()) return gone;

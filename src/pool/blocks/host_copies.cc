@@ -29,6 +29,7 @@ Pages PagesOf(const HostCopies::Run& part) {
 
 }  // namespace
 
+// Takes room in the account first, as all memory does; it goes back with the object.
 Result<KeptMemory> KeptMemory::Make(const Driver& driver, const KeptCopies& copies, uint64_t bytes,
                                     MemoryAccount& account) {
   if (copies.in == KeptIn::kFiles) bytes = RoundUp(bytes, KeptFile::kAlignment);
@@ -78,6 +79,8 @@ Status HostCopies::Start(Run run, Direction direction) {
   return Status();
 }
 
+// A file's bytes pass through pinned memory: the driver copies between memories only. Towards the device they are read
+// here; towards the host Finish writes them.
 Status HostCopies::StartPart(const Run& part, Direction direction) {
   Lane& lane = lanes_[turn_++ % kLanes];
   COMMPOOL_TRY(Finish(lane));
@@ -110,6 +113,7 @@ Status HostCopies::Finish(Lane& lane) {
   return file->Write(pages.offset, reinterpret_cast<void*>(lane.staging.address()), pages.bytes);
 }
 
+// Ends all copies in the order in which they began, after a failure as well: their memory may go once this returns.
 Status HostCopies::Await(Status started) {
   const ContextGuard current = basis_.MakeCurrent();
   Status status = std::move(started);

@@ -24,6 +24,8 @@ KeptBlocks::Copies::iterator KeptBlocks::From(engine::Address address) {
                               [&](const Copy& before) { return before.end() <= address; });
 }
 
+// A block that was kept before, at the same place and of the same size, gets its memory again. It keeps its old bytes
+// too if it is a constant and nobody has freed it since: BlockStore watches for that.
 KeptBlocks::Copies KeptBlocks::Wanted(const BlockStore& blocks, const KeptCopies& wanted) {
   Copies copies;
   for (const commpool_block& block : blocks.List()) {
@@ -92,6 +94,7 @@ Status KeptBlocks::Keep(BlockStore& blocks, const KeptCopies& wanted) {
   return status;
 }
 
+// Copies what is not there yet. A file is sealed once all of its bytes are in it.
 Status KeptBlocks::CopyAll() {
   uint64_t bytes = 0;
   for (const Copy& copy : copies_) bytes += copy.made ? 0 : copy.device.bytes;

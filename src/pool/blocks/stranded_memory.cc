@@ -25,6 +25,7 @@ StrandedMemory::~StrandedMemory() {
   for (DeviceWait& wait : under_way_) wait.context.Abandon();  // a wait may still run, and needs its context
 }
 
+// One call is enough for each stream, so the stream is wanted no more.
 Status StrandedMemory::FenceIfWanted(StreamKey stream) {
   {
     MutexLock lock(blocks_.mutex());
@@ -67,6 +68,7 @@ bool StrandedMemory::Relieve(uint64_t bytes, StreamKey stream, uint64_t times_be
   return HasPassed(kLongestWait);
 }
 
+// Retains the contexts of all devices before the first wait begins: after a failure no wait is left behind.
 bool StrandedMemory::BeginWait() {
   uses_ = blocks_.NoteUses();
   const DeviceState& device = *basis_.device;
@@ -89,6 +91,7 @@ bool StrandedMemory::BeginWait() {
   return true;
 }
 
+// Called again until all waits have ended. Then it forgets the uses that were noted when they began, and no later ones.
 bool StrandedMemory::HasPassed(std::chrono::milliseconds limit) {
   const auto end = std::chrono::steady_clock::now() + limit;
   for (const DeviceWait& wait : under_way_) {

@@ -8,6 +8,8 @@
 
 namespace commpool::internal {
 
+// `now` is read before the streams are asked: an answer covers only what was freed by then. While a stream of the
+// device captures, nobody may ask.
 Status StreamProgress::Poll() {
   blocks_.PollFences();
   if (basis_.device->capturing()) return Status();
@@ -42,6 +44,7 @@ Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, Reserved
   return Status();
 }
 
+// A checkpoint that has passed tells of the blocks freed before it. Later frees need another one.
 void StreamProgress::PollCheckpoints(const ReservedVector<Checkpoint>& checkpoints) {
   ReservedVector<FenceId> pending;
   for (const Checkpoint& checkpoint : checkpoints) pending.push_back(checkpoint.fence);

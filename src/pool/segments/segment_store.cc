@@ -1,3 +1,4 @@
+// SegmentStore: makes, grants, registers and releases the pool's memory, and says whether it may be unmapped.
 #include "src/pool/segments/segment_store.h"
 
 #include <algorithm>
@@ -27,11 +28,14 @@ SegmentStore::SegmentStore(const PoolBasis& basis, const GraphCaptures& captures
                      basis.deadline_ms(), basis.runtime.windows, &basis.runtime.placed_windows),
       kept_(basis) {}
 
+// What is left was not released in order, such as memory of a symmetric pool that was not closed. It stays until the
+// process ends.
 SegmentStore::~SegmentStore() {
   for (Segment* segment : Pointers()) segment->Abandon();
   for (NewSegment& segment : TakeSetAside(Pinned::kGo)) segment.Abandon();
 }
 
+// Two limits: the pool's own, and the one that all pools of the place share.
 Result<Room> SegmentStore::TakeRoom(uint64_t bytes) const {
   if (!FitsOwnLimit(bytes)) {
     return Status(StatusCode::kOutOfMemory, basis_.title + ": " + FormatBytes(bytes) +
@@ -65,6 +69,7 @@ uint64_t SegmentStore::RoomLeft() const {
   return std::min(limit - std::min(limit, blocks_.ReservedBytes()), account_->Room());
 }
 
+// How many bytes the pools of the place may reserve before unused memory is released. UINT64_MAX: any number.
 uint64_t SegmentStore::CollectionBytes() const {
   const double share = basis_.configuration.collection_share;
   const uint64_t limit = std::min(account_->limit(), account_->capacity());
@@ -90,6 +95,8 @@ Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> 
   return segment;
 }
 
+// The program's own functions may return any address. So it is checked here, and claimed in the process's table, before
+// the engine knows it.
 Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<StreamKey> stream) {
   std::unique_ptr<Segment> segment = COMMPOOL_TRY(MakeFor(stream, bytes));
   if (segment->address() % basis_.configuration.alignment_bytes != 0) {
@@ -130,6 +137,7 @@ Status SegmentStore::CheckMayUnmap(Unmapped unmapped) const {
   return graphs_use_it ? captures_.CheckNoneLive() : Status();
 }
 
+// The largest index goes first, the same on every rank.
 std::vector<engine::SegmentIndex> SegmentStore::ChooseFree(uint64_t keep_bytes, Pinned pinned) const {
   std::vector<engine::SegmentIndex> chosen;
   MutexLock lock(blocks_.mutex());
@@ -202,6 +210,7 @@ Status SegmentStore::ReleaseSetAside(Pinned pinned) {
   return first;
 }
 
+// All segments or none: after a failure the peers lose those that they had got.
 Status SegmentStore::Grant(const std::vector<int>& peers) {
   MutexLock growth(growth_);
   COMMPOOL_TRY(basis_.CheckAwake());  // under the lock, so the pool cannot fall asleep meanwhile
@@ -232,6 +241,7 @@ Status SegmentStore::WaitForPeer(int peer) const {
       CheckCuda(basis_.driver, *result, {.call = "cuCtxSynchronize", .device = peer, .purpose = "what a peer does"}));
 }
 
+// Everything that can refuse, and every wait, comes first: from the first Revoke on a peer's work would fail.
 Status SegmentStore::Revoke(const std::vector<int>& peers) {
   MutexLock growth(growth_);
   COMMPOOL_TRY(basis_.CheckAwake());
@@ -285,6 +295,7 @@ std::vector<engine::SegmentIndex> SegmentStore::Indexes() const {
   return indexes;
 }
 
+// A copy, so that the driver is called without the lock. Callers hold `growth` where a segment could go meanwhile.
 ReservedVector<Segment*> SegmentStore::Pointers() const {
   ReservedVector<Segment*> pointers;
   MutexLock lock(mutex_);

@@ -8,6 +8,7 @@ namespace commpool::internal {
 
 namespace {
 
+// A process that maps memory keeps using it, so the memory has to stay where it is until its block is freed.
 Status CheckStays(const PoolConfiguration& configuration) {
   if (configuration.symmetric()) {
     return Status(StatusCode::kNotSupported,

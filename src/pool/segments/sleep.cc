@@ -57,6 +57,8 @@ Status Sleeping::CheckMayWake(const PoolBasis& basis, const WakeRequest& request
   return basis.Named(status.under("wake"));
 }
 
+// Steps 2 to 5 of *Sleep* in src/pool/README.md. Memory is released last, without an agreement: nothing can be undone
+// after it.
 Status Sleeping::FallAsleep(const SleepRequest& request) {
   basis_.life.BeginSleep();
   blocks_.CloseCaches(ThreadCaches::Reopen::kNever);
@@ -95,6 +97,7 @@ Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
   return status;
 }
 
+// Goes the steps back that were done: nothing is lost, because no memory was released yet.
 Status Sleeping::StayAwake(const Status& failure) {
   Status mapped;
   Status again = run_({.name = "mapping again", .act = [&] {
@@ -158,6 +161,7 @@ Status Sleeping::WakeUp(const WakeRequest& request) {
   return Status();
 }
 
+// Where making the memory failed, Wake has released everything already: then some bytes still count as asleep.
 void Sleeping::ReleaseAgain() {
   MutexLock growth(segments_.growth());
   if (segments_.asleep_bytes() == 0 && segments_.UnmapAll().ok()) segments_.ReleaseUnmapped();
@@ -188,6 +192,7 @@ Status SegmentStore::AwaitPeers() {
   return Status();
 }
 
+// All or none: where one segment cannot be unmapped the others are mapped again.
 Status SegmentStore::UnmapAll() {
   for (Segment* segment : Pointers()) {
     Status status = segment->territory()->UnmapAll();
@@ -203,6 +208,7 @@ Status SegmentStore::MapAll() {
   return Status();
 }
 
+// The bytes count as asleep from now on, and no longer in the account: other pools may use the room.
 void SegmentStore::ReleaseUnmapped() {
   uint64_t asleep = 0;
   for (Segment* segment : Pointers()) {
