@@ -20,6 +20,8 @@ constexpr int kMostRequests = 8;  // how often one allocation asks the process's
 
 }  // namespace
 
+// Two ways. Most requests take free memory that their stream may use at once, under one hold of the lock. Everything
+// that is rarer, or that needs a driver call, is in AllocateSlowly.
 Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
   COMMPOOL_TRY(stranded_.Passed(stream));
   bool asked = false;
@@ -37,6 +39,7 @@ GrowingMode::Address GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, 
   engine::SegmentRange block;
   {
     MutexLock lock(blocks_.mutex());
+    // Without a pending fence a look at fences frees nothing, so such allocations do not count.
     if (engine().HasPendingFences()) ++since_poll_;
     asked = since_poll_ < kAllocationsForPoll;
     if (!asked) {
@@ -53,6 +56,8 @@ GrowingMode::Address GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, 
   return std::optional<CUdeviceptr>(block.address);
 }
 
+// In this order: chores; free memory and caches; memory of streams that may be gone; growth; the search of rule 7. A
+// stream that captures leaves this way after the first step, because most others would break its capture.
 Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream, bool asked) {
   CollectGraphs();
   std::optional<RelaxedCapture> relaxed;
@@ -90,6 +95,8 @@ Result<CUdeviceptr> GrowingMode::AllocateInCapture(uint64_t bytes, StreamKey str
   }
 }
 
+// NCCL would not know the new memory: nothing is registered in a capture (rule 6). So a registered pool must have been
+// reserved before.
 Status GrowingMode::GrowInCapture(uint64_t bytes, StreamKey stream, engine::Part part) {
   if (!segments_.registrations().empty()) {
     return Status(StatusCode::kOutOfMemory, basis_.title + ", which is registered, does not grow there");
@@ -99,6 +106,7 @@ Status GrowingMode::GrowInCapture(uint64_t bytes, StreamKey stream, engine::Part
   return grower_->Grow(bytes, stream, Effort::kUsual, part);
 }
 
+// Caches of all threads come before growth: what they hold is free for the program.
 GrowingMode::Address GrowingMode::Serve(uint64_t bytes, StreamKey stream, bool asked) {
   std::optional<CUdeviceptr> served;
   if (!asked) served = COMMPOOL_TRY(ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream));

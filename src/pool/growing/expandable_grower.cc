@@ -63,6 +63,8 @@ class ExpandableGrower final : public Grower {
   ReservedMap<CUdeviceptr, engine::SegmentIndex> territories_ COMMPOOL_GUARDED_BY(segments_.growth());
 };
 
+// The engine has claimed pages and addresses before, so no other thread uses them. Pages between two addresses wait in
+// `growth.in_hand`.
 Status ExpandableGrower::Do(const engine::GrowthStep& step, Growth& growth) {
   using Kind = engine::GrowthStep::Kind;
   if (step.kind == Kind::kAddAddresses) return AddAddresses(step.space, step.range.bytes);
@@ -86,6 +88,8 @@ Status ExpandableGrower::Do(const engine::GrowthStep& step, Growth& growth) {
   return Status();
 }
 
+// New pages go back to the driver. Pages that were to move and still have their old address stay there. Those without
+// an address are lost to the pool: the engine forgets them, and their room goes back.
 void ExpandableGrower::Undo(Growth& growth) {
   growth.in_hand.clear();
   const engine::Expansion& pages = growth.plan.pages;
@@ -105,6 +109,7 @@ void ExpandableGrower::Undo(Growth& growth) {
   segments_.ReturnRoom(lost);  // the new pages' room goes back with the growth
 }
 
+// One page at a time: unmap, release, tell the engine. So a failure leaves every page either in the books or gone.
 Status ExpandableGrower::ReleasePages(const ReservedVector<engine::SegmentRange>& pages) {
   const ContextGuard current = basis_.MakeCurrent();
   for (size_t index = 0; index < pages.size(); ++index) {
@@ -137,16 +142,20 @@ Result<uint64_t> ExpandableGrower::Release(uint64_t keep_bytes, Wait wait) {
   uint64_t released = 0;
   for (const engine::SegmentRange& page : pages) released += page.bytes;
   COMMPOOL_TRY(ReleasePages(pages));
+  // An open pool keeps its addresses: they cost nothing, and serve the next growth.
   if (!basis_.life.open()) COMMPOOL_TRY(ReleaseEmptyTerritories());
   return released;
 }
 
+// Territories do not overlap, so the last one that begins at or before the page holds it.
 Territory& ExpandableGrower::TerritoryOf(CUdeviceptr page) {
   const auto after = territories_.upper_bound(page);
   COMMPOOL_CHECK(after != territories_.begin(), "a page lies in no territory");
   return static_cast<Territory&>(segments_.Get(std::prev(after)->second));
 }
 
+// The engine may use the addresses only once nothing can fail any more. What was taken before a failure goes back by
+// itself: the range, and its entry in the table of addresses.
 Status ExpandableGrower::AddAddresses(engine::Space space, uint64_t least_bytes) {
   const uint64_t left = kSharedBytes - std::min(kSharedBytes, basis_.runtime.addresses.bytes());
   const uint64_t share = RoundUp(std::max(left / kShare, kLeastBytes), segments_.granularity());
@@ -165,6 +174,7 @@ Status ExpandableGrower::AddAddresses(engine::Space space, uint64_t least_bytes)
   return Status();
 }
 
+// The engine forgets a territory before its addresses go, so that no page can come there meanwhile.
 Status ExpandableGrower::ReleaseEmptyTerritories() {
   for (auto territory = territories_.begin(); territory != territories_.end();) {
     const auto [address, index] = *territory++;

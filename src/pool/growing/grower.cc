@@ -1,3 +1,4 @@
+// Grower: one growth from the plan to its end, alike for both kinds of pools; and the grower of fixed pools.
 #include "src/pool/growing/grower.h"
 
 #include <optional>
@@ -37,6 +38,7 @@ class FixedGrower final : public Grower {
     const bool reserves = growth.request.effort == Effort::kReserve;
     const auto asked = reserves ? std::nullopt : std::make_optional(growth.request.stream);
     Status status = MakeSegment(step, step.range.bytes, asked);
+    // The plan asks for the usual size, and says which size is enough: that one is tried where memory is short.
     const bool less = status.code() == StatusCode::kOutOfMemory && step.least_bytes < step.range.bytes;
     if (less) status = MakeSegment(step, step.least_bytes, asked);
     if (status.ok() && reserves) SetReserved(true);
@@ -71,6 +73,8 @@ void Grower::Describe(engine::GrowthRequest& request) const {
   request.pinned = [this](engine::SegmentIndex segment) { return segments_.IsPinned(segment); };
 }
 
+// Repeats until the engine needs no step: a plan may be the first part of a growth, or other threads may have taken
+// memory that it counted on.
 Status Grower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part) {
   MutexLock lock(segments_.growth());
   COMMPOOL_TRY(basis_.CheckOpen());  // under the lock: if the pool ends, the new memory is released with it
@@ -81,6 +85,8 @@ Status Grower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Par
   }
 }
 
+// Between the plan and the claim the lock is free, because room under the limits is taken there. So the claim may find
+// that the plan no longer holds: then the caller plans again.
 Result<bool> Grower::GrowOnce(Growth& growth) {
   Describe(growth.request);
   {
@@ -113,6 +119,8 @@ Result<bool> Grower::GrowOnce(Growth& growth) {
   return true;
 }
 
+// The steps wait and call the driver, so they run without the pool's lock. A host without memory is a failed step like
+// any other: the earlier steps are undone.
 Status Grower::CarryOut(Growth& growth) {
   using Kind = engine::GrowthStep::Kind;
   const ContextGuard current = basis_.MakeCurrent();
@@ -140,6 +148,8 @@ std::unique_ptr<Grower> MakeFixedGrower(PoolBasis& basis, BlockStore& blocks, Se
   return std::make_unique<FixedGrower>(basis, blocks, segments, progress);
 }
 
+// The option segment_bytes is the least size of a fixed pool's segments, and the largest size of an expandable pool's
+// pages.
 engine::EngineOptions GrowingEngineOptions(const PoolConfiguration& configuration, uint64_t granularity) {
   const bool pages = configuration.mode == Mode::kExpandable;
   engine::EngineOptions options = pages ? engine::ExpandableOptions() : engine::FixedOptions();

@@ -1,3 +1,5 @@
+// GrowingMode: frees, space, sleep, captures and registration of fixed and expandable pools. allocation.cc has the way
+// of a request.
 #include "src/pool/growing/growing_mode.h"
 
 #include <algorithm>
@@ -32,6 +34,8 @@ bool GrowingMode::EndsWithItsFree(CUdeviceptr address) const {
   return blocks_.engine<engine::CachingEngine>().PartOf(address) == engine::kCommonPart;
 }
 
+// Makes the memory of graphs that are gone common memory again. The driver's callback only sets a flag, because it may
+// not call the driver.
 void GrowingMode::CollectGraphs() {
   for (const engine::Part part : captures_.TakeGone()) {
     MutexLock lock(blocks_.mutex());
@@ -39,6 +43,7 @@ void GrowingMode::CollectGraphs() {
   }
 }
 
+// Runs after every free that reaches the pool, without a lock.
 void GrowingMode::AfterFree() {
   if (basis_.device->health().broken()) return;  // quarantined: the memory goes with the process
   // A destroyed pool gives back each segment whose last block was freed.
@@ -70,6 +75,7 @@ void GrowingMode::KeepToThreshold() {
   if (!released.ok()) Log(LogLevel::kWarning, basis_.Named(released.status()).message());
 }
 
+// Grows first with what the device has. Only then does it ask the other pools and the process's other allocators.
 Status GrowingMode::Reserve(uint64_t bytes) {
   COMMPOOL_TRY(basis_.CheckOpen());
   if (bytes == 0) return Status(StatusCode::kInvalidArgument, basis_.title + ": reserve of 0 bytes");
@@ -92,6 +98,7 @@ Result<uint64_t> GrowingMode::Reclaim() {
   return before - std::min(before, blocks_.ReservedBytes());
 }
 
+// Waits a moment for graphs that the program has just destroyed: the driver reports their end a little later.
 Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
   COMMPOOL_TRY(basis_.CheckAwake());
   const size_t graphs = blocks_.ReservedBytes() > keep_bytes ? captures_.AwaitEndedGraphs() : 0;
@@ -103,12 +110,14 @@ Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
   return released;
 }
 
+// Memory of graphs that are gone and blocks in caches are free as well, so they come back first.
 Result<uint64_t> GrowingMode::TrimNow(uint64_t keep_bytes) {
   CollectGraphs();
   blocks_.DrainCaches();
   return grower_->Release(keep_bytes, Wait::kYes);
 }
 
+// Another pool needs memory, or this pool has no handle any more. A failure is logged only: nobody asked this pool.
 uint64_t GrowingMode::ReleaseUnused() {
   DeviceState& device = *basis_.device;
   if (device.health().broken()) return 0;
@@ -122,6 +131,8 @@ uint64_t GrowingMode::ReleaseUnused() {
   return 0;
 }
 
+// What can refuse comes before BeginClose, so a refused close leaves the pool open. From there on it serves nobody, and
+// a close that failed later may be repeated.
 Status GrowingMode::Close() {
   MutexLock collective(segments_.collective());
   COMMPOOL_TRY(basis_.Named(segments_.CheckMayUnmap()));
@@ -142,6 +153,7 @@ Status GrowingMode::Sleep(const SleepRequest& request) {
   return basis_.Named(Sleeping(basis_, blocks_, segments_, kAlone).FallAsleep(request).under("sleep"));
 }
 
+// Where the device is full it asks the other pools and allocators once, and then tries once more.
 Status GrowingMode::Wake(const WakeRequest& request) {
   MutexLock collective(segments_.collective());
   COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
@@ -161,8 +173,12 @@ void GrowingMode::AfterDestroy() {
   AfterFree();
 }
 
+// A cache could serve the captured stream with a block that does not belong to the graph. So caches end, and none is
+// made while a capture is open (CachingNow).
 void GrowingMode::AfterCaptureBegan() { blocks_.CloseCaches(ThreadCaches::Reopen::kAtNextUse); }
 
+// What was freed up to now was freed inside of the capture. The graph orders the uses of these blocks, so they need no
+// fences.
 void GrowingMode::BeforeCaptureEnds(engine::Part part) {
   MutexLock lock(blocks_.mutex());
   engine().ClosePart(part);

@@ -1,3 +1,4 @@
+// Collective: how one call of all ranks goes, from the intent to the agreed result.
 #include "src/pool/symmetric/collective.h"
 
 #include <algorithm>
@@ -45,6 +46,7 @@ constexpr std::pair<CollectiveCall, engine::SequenceCall> kSequenceCalls[] = {
 
 }  // namespace
 
+// For the message about ranks that differ. The log has only the last calls; older ones are left out.
 Calls Collective::LastCalls(uint64_t count) const {
   MutexLock lock(blocks_.mutex());
   const uint64_t first = count > engine::SequenceLog::kKept ? count - engine::SequenceLog::kKept : 0;
@@ -70,6 +72,8 @@ Status Collective::CheckTakesPart(CollectiveCall call) const {
   return ends_registrations ? segments_.CheckMayUnmap() : Status();
 }
 
+// Everything that the ranks compare, and that rank 0 needs for its decision. `memory_left` is UINT64_MAX where it is
+// unknown or does not limit the pool.
 Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness) const {
   Intent intent{.call = proposal.call, .bytes = proposal.bytes, .granularity = segments_.granularity()};
   intent.readiness = readiness;
@@ -138,6 +142,8 @@ Result<Agreed> Collective::Agree(const Proposal& proposal) { return CallForOne(p
 
 Result<Agreed> Collective::Begin(const Proposal& proposal) { return CallForOne(proposal, Begin); }
 
+// A pool that calls by itself fails where claims contradict each other. Several pools get that as a part of their
+// results, because not all of them may need what was claimed (SymmetricMode::MissingBytes).
 Result<Agreed> Collective::CallForOne(const Proposal& proposal, CallForSeveral call) {
   std::vector<Agreed> agreed = COMMPOOL_TRY(call(Insist([&] { return std::vector<PoolProposal>{{*this, proposal}}; })));
   if (!agreed.front().claims.ok()) return basis_.Named(agreed.front().claims);
@@ -177,6 +183,8 @@ Result<std::vector<Agreed>> Collective::Begin(const std::vector<PoolProposal>& p
   return agreed;
 }
 
+// Every rank applies the same frees, and then notes the same call: in this order, because placement follows from the
+// sequence (rule 4).
 void Collective::ApplyAgreed(const Proposal& proposal, const Agreed& agreed) {
   MutexLock lock(blocks_.mutex());
   engine().ApplyFrees(agreed.freed);
@@ -260,6 +268,7 @@ Status Collective::Refuse(AgreementChannel& channel, const Status& why) {
   return TellRefusal(channel, refusal);
 }
 
+// The publisher and the known difference belong to the old ranks, so both end here.
 void Collective::MoveTo(std::unique_ptr<AgreementChannel> channel) {
   StopPublishing();
   divergence_.Forget();

@@ -15,6 +15,7 @@ namespace commpool::internal {
 
 namespace {
 
+// Never 0, which stands for no home.
 uint64_t RandomNumber() {
   std::random_device random;
   return (uint64_t{random()} << 32) | random() | 1;
@@ -62,6 +63,8 @@ Status SymmetricMode::MakeMissing(const std::vector<uint64_t>& all, NewSegments&
   return Status();
 }
 
+// Two steps that all ranks agree on. Memory that a failed second step leaves behind is set aside where another rank may
+// still use it, else it goes back.
 Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegments& made) {
   const std::string name = Insist([&] { return "making the pool's " + std::to_string(all.size()) + " segments"; });
   COMMPOOL_TRY(collective_.Run({.name = name.c_str(), .act = [&] { return MakeMissing(all, made); }}));
@@ -128,6 +131,7 @@ Status SymmetricMode::LeaveHome() {
   return home() == nullptr ? segments_.ReleaseSetAside(SegmentStore::Pinned::kGo) : Status();
 }
 
+// This pool cannot use the communicator, but its ranks wait for it: connect once, and tell them.
 Status SymmetricMode::RefuseHome(Communicator& other, const Status& why) const {
   const Result<PrimaryContext> context = PrimaryContext::Retain(basis_.driver, other.device);
   if (!context.ok()) return why;

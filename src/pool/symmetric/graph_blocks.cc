@@ -8,6 +8,8 @@
 
 namespace commpool::internal {
 
+// An event that exists is waited for. Else a new one behind all of the stream's work, where an event can be recorded on
+// that stream.
 Status GraphBlocks::Await(const engine::StreamUse& use) const {
   DeviceState& device = *basis_.device;
   if (use.fence != engine::kNoFence) return device.Await(use.fence, basis_.deadline_ms());
@@ -65,6 +67,8 @@ bool GraphBlocks::Has(CUdeviceptr address) const {
   return graph_blocks_.contains(address);
 }
 
+// A block of a graph that is gone stays in the table as long as it needs fences: a fence that cannot be recorded now is
+// asked for again by the next call.
 ReservedVector<std::pair<CUdeviceptr, StreamKey>> GraphBlocks::TakeOwed(const ReservedVector<engine::Part>& gone) {
   ReservedVector<std::pair<CUdeviceptr, StreamKey>> owed;
   MutexLock lock(blocks_.mutex());
@@ -91,6 +95,7 @@ void GraphBlocks::Settle(CUdeviceptr address, StreamKey stream, FenceId fence) {
   if (block.streams.empty()) graph_blocks_.erase(address);
 }
 
+// Calls the driver, so it holds no lock.
 void GraphBlocks::Collect() {
   const ReservedVector<std::pair<CUdeviceptr, StreamKey>> owed = TakeOwed(captures_.TakeGone());
   if (owed.empty()) return;

@@ -30,6 +30,7 @@ void LossWatch::Follow(const std::shared_ptr<LostRanks>& ranks) {
   followed_.store(ranks.get(), std::memory_order_release);
 }
 
+// The lock is free while a running listener is waited for: the program's function may ask this pool for lost ranks.
 void LossWatch::Stop() {
   std::shared_ptr<LostRanks> ranks;
   LostRanks::ListenerNumber listener = 0;
@@ -52,6 +53,7 @@ bool LossWatch::MayHang() const {
   return waited == StatusCode::kDeadlineExceeded || waited == StatusCode::kFailedPrecondition;
 }
 
+// Runs on the channel's thread. The program gets the same advice as the log, because only the program can follow it.
 void LossWatch::Tell(int rank) const {
   const bool may_hang = MayHang();
   const std::string way_out =

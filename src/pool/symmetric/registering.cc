@@ -22,6 +22,8 @@ Status SymmetricMode::AddHome(const std::vector<SegmentToRegister>& segments) {
   return segments_.registrations().Add(home_, segments);
 }
 
+// A communicator that the pool knows keeps the number that the ranks gave it. NCCL may give the address of a destroyed
+// one to another communicator: then rank or size mostly differ.
 Result<Communicator> SymmetricMode::Examine(ncclComm_t handle) const {
   Result<Communicator> described = DescribeCommunicator(basis_.driver, handle, basis_.deadline_ms());
   if (!described.ok()) return described;
@@ -43,6 +45,7 @@ Result<Communicator> SymmetricMode::Examine(ncclComm_t handle) const {
   return described;
 }
 
+// Without a number the claim is for a communicator that this rank has not registered with yet.
 DomainClaim SymmetricMode::ClaimOf(const Communicator& communicator) const {
   DomainClaim claim;
   if (communicator.handle == nullptr) return claim;
@@ -63,6 +66,7 @@ ClaimJudge SymmetricMode::JudgeHeld() {
   };
 }
 
+// A judge runs inside of the agreement, where the channel decides. The caller holds the collective lock meanwhile.
 ClaimJudge SymmetricMode::JudgePassedByAll() {
   return [this](const std::vector<DomainClaim>& claims) -> ClaimFindings {
     segments_.collective().AssertHeld();
@@ -89,6 +93,8 @@ Status SymmetricMode::Meet(const DomainClaim& mine, Communicator* communicator) 
   return Status();
 }
 
+// Four steps: look at the communicator; agree on who passed which; let the members of new ones meet and number them;
+// register on all ranks, or undo on all.
 Status SymmetricMode::RegisterWith(ncclComm_t handle) {
   MutexLock collective(segments_.collective());
   const ContextGuard current = basis_.MakeCurrent();

@@ -120,6 +120,8 @@ std::vector<PoolProposal> SymmetricMode::ProposalsOf(const SymmetricModes& pools
   });
 }
 
+// Decides by what all ranks know alike: the sequence, the options, and what they have just agreed on. What only this
+// rank knows would let the ranks go different ways.
 Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agreed) const {
   {
     MutexLock lock(blocks_.mutex());
@@ -142,6 +144,8 @@ Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agree
                 refused + " would exceed its limit of " + FormatBytes(basis_.configuration.limit_bytes));
 }
 
+// One agreement serves all pools. Then each pool that lacks memory takes part in the growth, on every rank the same
+// ones.
 Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t bytes) {
   const ReservedDeque<MutexLock> locks = LockAll(pools);
   const std::vector<Agreed> agreed =
@@ -185,6 +189,7 @@ Result<uint64_t> SymmetricMode::Reclaim() {
   return reclaimed.front();
 }
 
+// An agreement compares the ranks' sequences in any case, so nothing else is to do. It adds nothing to the sequence.
 Status SymmetricMode::VerifyTogether(const SymmetricModes& pools) {
   const ReservedDeque<MutexLock> locks = LockAll(pools);
   return Collective::Agree(ProposalsOf(pools,
@@ -200,6 +205,7 @@ Status SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, A
   MutexLock growth(segments_.growth());
   for (const engine::SegmentIndex index : segments) {
     bool gone = COMMPOOL_TRY(segments_.ReleaseOne(index, addresses, released));
+    // The segments were free when the ranks agreed, and their frees cannot be taken back.
     if (!gone) {
       return Status(StatusCode::kFailedPrecondition,
                     basis_.title + ": another thread allocated during a collective call");

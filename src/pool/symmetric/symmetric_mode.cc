@@ -1,3 +1,5 @@
+// SymmetricMode: allocations, frees, captures and sleep. space.cc, registering.cc and epoch.cc have the collective
+// calls.
 #include "src/pool/symmetric/symmetric_mode.h"
 
 #include <algorithm>
@@ -58,6 +60,8 @@ Status SymmetricMode::Open(std::unique_ptr<AgreementChannel> channel, const Stat
   return BeginEpoch(readiness);
 }
 
+// The engine adds each allocation to the sequence, one that fails as well: ranks that are all exhausted stay alike. So
+// everything that only this rank knows is checked before the engine is asked, or acts on the block after it.
 Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
   COMMPOOL_TRY(basis_.Named(collective_.CheckAlike()));
   if (IsUnpromised(stream) && basis_.configuration.frees == engine::FreeOrder::kOrdered) {
@@ -100,6 +104,8 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
   return blocks_.HandOut(served, bytes, stream, Caching::kNo);
 }
 
+// The sequence has the allocation already. So the block cannot be put back: it is freed like any other, after the work
+// of the streams that it would have waited for.
 void SymmetricMode::TakeBackUnserved(const engine::Served& served) {
   MutexLock lock(blocks_.mutex());
   for (const engine::StreamUse& use : served.waits) {
@@ -157,6 +163,7 @@ void SymmetricMode::AfterDestroy() {
                               " stay mapped until the process ends");
 }
 
+// The order in which windows will come back is found before the ranks agree, because they compare it.
 Status SymmetricMode::Sleep(const SleepRequest& request) {
   MutexLock collective(segments_.collective());
   Status readiness = Insist([&] { return Sleeping::CheckMaySleep(basis_, segments_, request); });
@@ -188,6 +195,7 @@ Status SymmetricMode::Wake(const WakeRequest& request) {
   return Sleeping(basis_, blocks_, segments_, together).WakeUp(request);
 }
 
+// Without a home the pool publishes nothing. Once its registrations are gone too, its calls ask no other rank.
 void SymmetricMode::AfterAbandon(ncclComm_t communicator) {
   if (communicator != home_handle_.load(std::memory_order_acquire)) return;
   home_handle_.store(nullptr, std::memory_order_release);
