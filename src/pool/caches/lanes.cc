@@ -15,6 +15,8 @@ void Append(ReservedVector<engine::CachedBlock>* all, const ReservedVector<engin
 
 }  // namespace
 
+// Every stream without a promise is new to us, even if the program has destroyed the ones before. So the oldest lane of
+// such streams ends where there are too many.
 engine::Lane ThreadCaches::LaneOf(const CachedPool& pool, StreamKey stream, engine::ReturnedBlocks* returned) {
   MutexLock lock(mutex_);
   const auto found = by_key_.find({pool.handle, stream});
@@ -103,6 +105,7 @@ engine::ReturnedBlocks ThreadCaches::Drain(PoolHandle pool) {
   return drained;
 }
 
+// The blocks go to the caller. What the caches have counted stays for the statistics (past_).
 void ThreadCaches::CloseLane(LaneEntry& entry, engine::ReturnedBlocks& returned) {
   for (const auto& cache : entry.caches) {
     if (const auto closed = cache->Close()) {
@@ -138,6 +141,7 @@ engine::ReturnedBlocks ThreadCaches::ForgetStream(PoolHandle pool, StreamKey str
   return returned;
 }
 
+// `gone` is not used: the pool is destroyed, and its memory goes with it.
 void ThreadCaches::ForgetPool(PoolHandle pool) {
   engine::ReturnedBlocks gone;
   MutexLock lock(mutex_);
@@ -154,6 +158,7 @@ void ThreadCaches::ForgetPool(PoolHandle pool) {
   closed_.erase(pool);
 }
 
+// The runtime ends, and no pool takes blocks back any more: they stay where they are.
 void ThreadCaches::CloseAll() {
   engine::ReturnedBlocks staying;
   MutexLock lock(mutex_);

@@ -47,6 +47,7 @@ engine::Holding OwnCaches::HoldingOf(const ThreadCaches* all, PoolHandle pool) c
   return holding;
 }
 
+// A thread that uses many streams one after the other must not collect their caches, so it drops those that ended.
 void OwnCaches::Add(const OwnCache& own, std::shared_ptr<ThreadCaches> all,
                     std::shared_ptr<engine::ThreadCache> cache) {
   DropClosed();

@@ -1,3 +1,5 @@
+// OwnScopes: what takes the owner's lock after a wait, or the board's. The header has what a thread does without
+// either.
 #include "src/pool/scopes/own_scopes.h"
 
 #include <algorithm>
@@ -29,6 +31,8 @@ struct Hold {
 
 }  // namespace
 
+// Called by the stack's own thread. The board lists the stack, so that others find it; the stack keeps the board alive,
+// because the thread takes itself off that list when it ends.
 OwnScopes* OwnScopes::Join(const std::shared_ptr<ScopeBoard>& board) {
   if (own_state.scopes == nullptr) own_state.scopes = OfThisThread<OwnScopes, ScopeBoard>();
   OwnScopes* const own = own_state.scopes;
@@ -48,6 +52,7 @@ OwnScopes::OwnScopes() : slots_(kUsualDepth) {
   static_cast<void>(InForkedChild());
 }  // so that it knows this process as the parent
 
+// Keeps the open scopes where later destructors of this thread still find them: in an array that nobody destroys.
 OwnScopes::~OwnScopes() {
   own_state.scopes = nullptr;
   if (InForkedChild()) return;
@@ -69,6 +74,7 @@ bool OwnScopes::TakeEnded(const ScopeBoard* board, ScopeHandle scope) {
   return false;
 }
 
+// Takes many handles from the board at a time: so most scopes begin without a store that other threads wait for.
 ScopeHandle OwnScopes::PushSlowly(ScopeBoard& board, const ScopePlan& plan) {
   const Hold hold(lock_);
   if (depth_ == slots_.size()) EraseWhileLocked(nullptr, 0);
@@ -93,6 +99,7 @@ void OwnScopes::EraseWhileLocked(const ScopeBoard* board, ScopeHandle scope) {
   if (kept != last) SetDepth(static_cast<size_t>(kept - slots_.data()));
 }
 
+// Another thread calls it while the owner pauses (Pause). It moves no scope: only the owner may do that.
 bool OwnScopes::MarkEnded(const ScopeBoard* board, ScopeHandle scope) {
   for (size_t place = 0; place < depth_; ++place) {
     if (!slots_[place].Is(board, scope)) continue;

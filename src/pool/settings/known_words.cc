@@ -1,3 +1,4 @@
+// What COMMPOOL_CONF may say: splits it into entries, and translates strategies and PyTorch's keys into our settings.
 #include "src/pool/settings/known_words.h"
 
 #include <array>
@@ -16,6 +17,7 @@ std::string Trimmed(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(" \t\n") - begin + 1));
 }
 
+// Reads POOL.KEY:VALUE, KEY:VALUE, or a word alone, which has an empty value.
 SettingEntry EntryOf(std::string_view text) {
   SettingEntry entry;
   const size_t colon = text.find(':');
@@ -31,6 +33,7 @@ SettingEntry EntryOf(std::string_view text) {
   return entry;
 }
 
+// What each strategy sets, in the words of COMMPOOL_CONF: so it is read and checked like a setting of the user's.
 constexpr std::array kStrategies = {
     // Pages move only when memory runs short. Until then the pool is as fast as a fixed one.
     Strategy{"heuristic", "mode:expandable,moves:under_pressure"},
@@ -113,6 +116,7 @@ Result<std::vector<SettingEntry>> Switched(const SettingEntry& entry) {
 
 }  // namespace
 
+// Commas separate entries, but not inside of brackets: values of PyTorch's keys may be lists.
 std::vector<SettingEntry> SplitSettings(std::string_view text) {
   std::vector<SettingEntry> entries;
   size_t begin = 0;
@@ -139,6 +143,8 @@ const Strategy* FindStrategy(std::string_view name) {
   return nullptr;
 }
 
+// Every entry passes here, ours too. A key of PyTorch that we do not have gets an answer of its own, which says what to
+// write instead, or why nothing is needed.
 Result<std::vector<SettingEntry>> InOwnWords(const SettingEntry& entry) {
   SettingEntry own = entry;
   if (entry.text.find(':') == std::string::npos && FindStrategy(entry.key) != nullptr) {

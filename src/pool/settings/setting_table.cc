@@ -1,3 +1,4 @@
+// One row for each setting of a pool: how its value is read, how it is shown, and which pools may have it.
 #include "src/pool/settings/setting_table.h"
 
 #include <array>
@@ -29,10 +30,13 @@ std::string ShowShare(double share) {
   return text.data();
 }
 
+// The error for a wrong value. The caller puts the entry of COMMPOOL_CONF before it (WrongSetting).
 Status May(const std::string& values) { return Status(StatusCode::kInvalidArgument, "it may be " + values); }
 
+// For settings that every pool may have.
 Status Fits(const PoolConfiguration&) { return Status(); }
 
+// A backing of the program's own functions can be chosen in code only: COMMPOOL_CONF has no functions.
 bool IsBackingForSettings(const BackingRow& row) { return row.maker == Maker::kLibrary; }
 
 Status SetBacking(const std::string& value, PoolConfiguration& pool) {
@@ -59,6 +63,7 @@ Status SetMode(const std::string& value, PoolConfiguration& pool) {
   return Status();
 }
 
+// Also asked for the default: a general setting then skips a pool that cannot be expandable.
 Status ModeFits(const PoolConfiguration& pool) {
   return pool.mode == Mode::kExpandable ? WhyNotExpandable(pool) : Status();
 }

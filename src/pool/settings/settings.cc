@@ -1,3 +1,5 @@
+// Settings: reads COMMPOOL_CONF once and checks each entry by itself. Then it fills in what the program's code has left
+// open, for each pool that is made.
 #include "src/pool/settings/settings.h"
 
 #include "src/base/try.h"
@@ -70,6 +72,8 @@ Status Settings::Add(const SettingEntry& entry) {
   return WrongSetting(entry, "it may be heuristic, nmalloc, caching_allocator or pooled");
 }
 
+// Entries for this pool come before those for all pools. Among each, the key itself comes before a strategy that sets
+// it.
 Settings::Found Settings::Find(const char* key, const std::string& pool) const {
   for (const std::string& name : {pool, std::string()}) {
     Found by_strategy;
@@ -89,6 +93,7 @@ Status Settings::ApplyTo(PoolConfiguration& configuration) const {
     if ((configuration.given & row.option) != 0) continue;
     const Found found = Find(row.key, configuration.name);
     if (found.entry == nullptr) continue;
+    // Tried on a copy: a value that does not fit must leave nothing behind.
     PoolConfiguration changed = configuration;
     Status status = row.set(found.value, changed);
     if (status.ok()) status = row.fits(changed);
@@ -102,6 +107,7 @@ Status Settings::ApplyTo(PoolConfiguration& configuration) const {
   return WithSources(CheckConfiguration(configuration), configuration.sources);
 }
 
+// Shows what a pool without settings of its own gets, and then the entries for single pools as they were written.
 std::vector<SettingLine> Settings::Describe() const {
   PoolConfiguration general;
   general.name = "";

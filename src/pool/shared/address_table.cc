@@ -9,6 +9,7 @@
 
 namespace commpool::internal {
 
+// A range that overlaps another one means that a program's own functions, or the driver, gave out one address twice.
 Result<AddressTable::Claim> AddressTable::Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner) {
   std::string there;
   {

@@ -78,6 +78,8 @@ Status DeviceState::Await(FenceId fence, uint64_t deadline_ms) {
   }
 }
 
+// Makes the state without the lock, because that calls the driver. Of two threads that race one wins, and both get its
+// state.
 Result<std::shared_ptr<DeviceState>> DeviceTable::Get(int device) {
   {
     MutexLock lock(mutex_);
@@ -92,6 +94,7 @@ Result<std::shared_ptr<DeviceState>> DeviceTable::Get(int device) {
   return devices_.emplace(device, std::move(state)).first->second;  // another thread may have been faster
 }
 
+// The pointer to a device's account keeps the whole state of the device alive.
 Result<std::shared_ptr<MemoryAccount>> DeviceTable::AccountOf(const Placement& placement) {
   if (placement.kind == Placement::Kind::kDevice) {
     std::shared_ptr<DeviceState> state = COMMPOOL_TRY(Get(placement.device));

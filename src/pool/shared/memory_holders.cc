@@ -40,6 +40,7 @@ Status MemoryHolders::Remove(commpool_holder handle) {
   return Status();
 }
 
+// Takes the list out under the lock, and calls without it. `running` makes Remove wait for a function that runs.
 template <typename Ask>
 void MemoryHolders::ForEach(Ask ask) {
   std::vector<std::shared_ptr<Holder>> holders;

@@ -17,6 +17,7 @@ void Find(const Driver& driver, const char* name, Function*& function) {
 
 }  // namespace
 
+// A real driver has none of these functions: they stay null, and nothing is told.
 MemoryObserver::MemoryObserver(const Driver& driver) {
   Find(driver, "commpoolEmulatorSegmentSleeps", segment_sleeps_);
   Find(driver, "commpoolEmulatorBlockAllocated", block_allocated_);

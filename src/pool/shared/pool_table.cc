@@ -16,6 +16,7 @@ PoolHandle PoolTable::NextHandle() {
   return next_++;
 }
 
+// Handle and device lie in one word, so that DeviceAtOnce reads both without the lock.
 void PoolTable::Add(PoolHandle handle, std::shared_ptr<Pool> pool, int device) {
   MutexLock lock(mutex_);
   pools_.emplace(handle, std::move(pool));
@@ -30,6 +31,8 @@ Result<std::shared_ptr<Pool>> PoolTable::Find(PoolHandle handle) const {
   return found->second;
 }
 
+// A pool without a handle may still have live blocks, so the table keeps a weak pointer to it. The title is for errors
+// of scopes that still name the handle.
 Result<std::shared_ptr<Pool>> PoolTable::Remove(PoolHandle handle, std::string title) {
   MutexLock lock(mutex_);
   const auto found = pools_.find(handle);
