@@ -1,3 +1,5 @@
+// SleepingCommunicators: in each call the ranks agree that all of them can, act, and agree on how it went. NCCL waits
+// for all ranks without a deadline, so no rank may enter its calls alone.
 #include "src/pool/communicator_sleep.h"
 
 #include <algorithm>
@@ -42,6 +44,7 @@ std::string WordsOf(int rank, size_t count) {
 
 }  // namespace
 
+// The entry is busy as long as the returned pointer lives: the pointer's deleter ends the call.
 Result<SleepingCommunicators::SleeperPointer> SleepingCommunicators::Begin(ncclComm_t handle) {
   if (handle == nullptr) return Status(StatusCode::kInvalidArgument, "the communicator is null");
   SleeperPointer kept;
@@ -106,6 +109,7 @@ Status SleepingCommunicators::Wake(ncclComm_t handle) {
   return WakeUp(sleeper);
 }
 
+// A round that changes nothing: every rank hears whether all ranks can.
 Status SleepingCommunicators::Agree(Sleeper& sleeper, CollectiveCall call, const Status& readiness) {
   Intent intent{.call = call, .nccl_version = driver_.nccl.version};
   intent.readiness = readiness;
@@ -137,6 +141,7 @@ Status SleepingCommunicators::CheckMayWake(const Sleeper& sleeper, const Communi
                                               runtime_.others.DescribeHolders(sleeper.device->device()));
 }
 
+// Only a communicator with which no pool is registered may sleep.
 Status SleepingCommunicators::CheckNoPoolUses(const Communicator& communicator) const {
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
     if (!pool->IsRegisteredWith(communicator.handle)) continue;
@@ -146,6 +151,7 @@ Status SleepingCommunicators::CheckNoPoolUses(const Communicator& communicator) 
   return Status();
 }
 
+// Running work may use NCCL's memory, so all ranks wait for their devices before any rank gives it back.
 Status SleepingCommunicators::FallAsleep(Sleeper& sleeper) {
   const Status quiet = Attempt([&] { return sleeper.device->Quiesce(sleeper.deadline_ms); });
   COMMPOOL_TRY(AgreeOn(*sleeper.channel, quiet, "waiting for the device"));

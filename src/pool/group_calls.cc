@@ -1,3 +1,5 @@
+// Calls for several pools. Each rank's pools run on a thread of their own, because a rank that waits for the others
+// must not keep them from coming.
 #include "src/pool/group_calls.h"
 
 #include <algorithm>
@@ -146,6 +148,7 @@ SymmetricModes ModesOf(const Queue& queue, const ReservedVector<std::shared_ptr<
   return modes;
 }
 
+// Refuses a pool that is passed twice, and a group of pools that is not complete: both would wait for themselves.
 Status CheckComplete(const ReservedVector<std::shared_ptr<Pool>>& pools) {
   std::set<const Pool*> seen;
   for (const std::shared_ptr<Pool>& pool : pools) {
@@ -163,6 +166,7 @@ Status CheckComplete(const ReservedVector<std::shared_ptr<Pool>>& pools) {
   return Status();
 }
 
+// Finds all pools before the first one is called: a wrong handle must not leave half of a collective call behind.
 Result<ReservedVector<std::shared_ptr<Pool>>> Find(Runtime& runtime, PoolHandles handles) {
   COMMPOOL_TRY(runtime.RefuseForkedChild());
   if (handles.empty()) return Status(StatusCode::kInvalidArgument, "a call for no pool");
@@ -205,6 +209,8 @@ Status OnPools(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
 
 }  // namespace
 
+// A request with refused options takes part as well, if it says how to reach its home: its other ranks wait for it.
+// Where one pool cannot be made, those that were made are destroyed again.
 Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRequest> requests) {
   COMMPOOL_TRY(runtime.RefuseForkedChild());
   if (requests.empty()) return Status(StatusCode::kInvalidArgument, "a call for no pool");

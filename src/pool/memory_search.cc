@@ -35,6 +35,7 @@ void Shorten(Rows& rows) {
 
 }  // namespace
 
+// All() is a copy, so the table's lock is free while a pool releases, and the pool stays alive.
 uint64_t MemorySearch::ReleaseUnused(int device, const BlockOwner* asks) {
   uint64_t released = 0;
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
@@ -43,6 +44,8 @@ uint64_t MemorySearch::ReleaseUnused(int device, const BlockOwner* asks) {
   return released;
 }
 
+// Every pool that is made, trimmed, closed or destroyed calls it. So it looks at no pool where nothing was postponed
+// and no pool was removed.
 void MemorySearch::ReleaseDestroyed() {
   if (captures_.any()) return;
   runtime_.unanswered.Release();
@@ -53,6 +56,7 @@ void MemorySearch::ReleaseDestroyed() {
   }
 }
 
+// The table at the end of an error. What sleeps does not count as reserved: it is not on the device now.
 std::string MemorySearch::DescribeHolders(int device) {
   Rows rows;
   for (const std::shared_ptr<Pool>& holder : pools_.All()) {

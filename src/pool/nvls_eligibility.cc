@@ -22,6 +22,7 @@ bool IsSwitchedOff() {
   return !value.empty() && std::strtoll(value.c_str(), &end, 0) == 0 && *end == '\0';
 }
 
+// This function and the next two return a reason, or an empty text where nothing is in the way.
 std::string WhyNotOnDevice(const Driver& driver, const Communicator& communicator) {
   const std::string device = "device " + std::to_string(communicator.device);
   int supported = 0;
@@ -31,6 +32,8 @@ std::string WhyNotOnDevice(const Driver& driver, const Communicator& communicato
   return device + " has no multicast: no NVSwitch, or a driver without it";
 }
 
+// NCCL binds the memory's handle to a multicast object. Other processes import that object, so the handle must be of a
+// type that can be exported.
 std::string WhyNotThisMemory(const Driver& driver, CUdeviceptr address) {
   CUmemAllocationProp properties = {};
   const PhysicalMemory memory = PhysicalMemory::At(driver, address, 0);
@@ -44,6 +47,7 @@ std::string WhyNotThisMemory(const Driver& driver, CUdeviceptr address) {
   return shareable != 0 ? "" : "the memory was made without a handle type that other processes import";
 }
 
+// A multicast object binds whole granules. A segment that begins or ends inside of one cannot be bound.
 std::string WhyNotThisPlace(const Driver& driver, const OwnedRange& segment, int ranks) {
   CUmulticastObjectProp multicast = {};
   multicast.numDevices = static_cast<unsigned>(ranks);
@@ -62,6 +66,7 @@ std::string WhyNotThisPlace(const Driver& driver, const OwnedRange& segment, int
 
 }  // namespace
 
+// The first reason that is found is the answer.
 Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresses, const WindowIndex& windows,
                               const NvlsQuestion& question) {
   if (question.bytes == 0) return Status(StatusCode::kInvalidArgument, "a range of 0 bytes is asked about");

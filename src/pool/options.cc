@@ -13,6 +13,7 @@ constexpr uint64_t kMostAddressableBytes = uint64_t{1} << 47;  // addresses of a
 
 Status Invalid(const std::string& what) { return Status(StatusCode::kInvalidArgument, "pool options: " + what); }
 
+// Checks sizes that can be judged without a driver. pool_factory.cc compares them with the backing's granularity.
 Status CheckSizes(const PoolConfiguration& options) {
   if (!IsPowerOfTwo(options.alignment_bytes) || options.alignment_bytes < 512) {
     return Invalid("alignment_bytes " + std::to_string(options.alignment_bytes) +

@@ -1,3 +1,5 @@
+// Pool: passes each call on to the part or the mode that does it. It adds what no part knows by itself: how often to
+// try, and what comes before and after a capture, a close and a destroy.
 #include "src/pool/pool.h"
 
 #include <algorithm>
@@ -21,12 +23,14 @@ std::shared_ptr<Pool> Pool::Make(PoolIngredients ingredients, std::unique_ptr<en
   return pool;
 }
 
+// A block may outlive its pool's handle: then it names no pool.
 Result<commpool_block> Pool::FindBlock(CUdeviceptr address) const {
   Result<commpool_block> block = blocks_.Find(address);
   if (block.ok() && !has_handle()) block->pool = 0;
   return block;
 }
 
+// Counts a failed request once, however often it was tried.
 Result<CUdeviceptr> Pool::Allocate(uint64_t bytes, StreamKey stream) {
   const Status open = basis_->CheckOpen();
   Result<CUdeviceptr> address = open.ok() ? AllocateInAttempts(bytes, stream) : Result<CUdeviceptr>(open);
@@ -64,6 +68,8 @@ Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_dev
   return Status();
 }
 
+// The order matters. The graph can be searched for NCCL's kernels only while its stream still captures. The pool's
+// capture ends after that, and the device's count last: until then other threads must not wait for the device.
 CUstream Pool::EndCapture(CaptureHandle capture) {
   mode_->BeforeCaptureEnds(capture);
   if (!segments_.registrations().empty()) {
@@ -76,6 +82,7 @@ CUstream Pool::EndCapture(CaptureHandle capture) {
   return origin.stream;
 }
 
+// Destroyed pools come first: a program that trims wants memory back, and cannot ask those pools any more.
 Result<uint64_t> Pool::Trim(uint64_t keep_bytes) {
   basis_->runtime.others.ReleaseDestroyed();
   return mode_->Trim(keep_bytes);
@@ -89,6 +96,7 @@ Status Pool::CheckMayEnd() const {
                     "memory back");
 }
 
+// A pool may be closed while it sleeps. Then copies of its blocks are left, which nobody can read any more.
 Status Pool::Close() {
   COMMPOOL_TRY(CheckMayEnd());
   basis_->runtime.others.ReleaseDestroyed();
@@ -97,6 +105,7 @@ Status Pool::Close() {
   return Status();
 }
 
+// From the first line on no allocation begins. The mode comes last, because it may release memory at once.
 void Pool::Destroy() {
   basis_->life.Destroy();
   DropKept();
@@ -113,6 +122,7 @@ Status Pool::Retain(bool retain) {
   return basis_->Named(segments_.kept().Retain(retain).under("retain"));
 }
 
+// The first lock waits for a sleep or a wake that is under way, the second for a thread that ends the pool (DropKept).
 Result<const std::byte*> Pool::Kept(CUdeviceptr address, uint64_t bytes) {
   MutexLock collective(segments_.collective());
   MutexLock growth(segments_.growth());
@@ -121,12 +131,14 @@ Result<const std::byte*> Pool::Kept(CUdeviceptr address, uint64_t bytes) {
   return basis_->Named(kept.status().under("kept"));
 }
 
+// First the mode stops its threads, which would use the pool: the publisher and the watch for lost ranks.
 void Pool::Abandon() {
   mode_->BeforeAbandon();
   basis_->life.Abandon();
   segments_.Abandon();
 }
 
+// The counters of blocks are of one moment. The others are read after it, one by one, so they may be newer.
 commpool_statistics Pool::Statistics() const {
   commpool_statistics statistics = blocks_.Statistics();
   statistics.registered_segments = segments_.registrations().registrations();

@@ -1,3 +1,5 @@
+// Puts a pool together: asks the machine, checks the options against it, and makes engine, parts and mode. All ranks
+// make a symmetric pool in one call, so a failure on this rank must reach the others.
 #include "src/pool/pool_factory.h"
 
 #include <algorithm>
@@ -18,6 +20,7 @@ namespace commpool::internal {
 
 namespace {
 
+// Checks what CheckConfiguration cannot know: the backing's granularity, and which devices can be peers.
 Status CheckAgainstMachine(const Driver& driver, const Backing& backing, const PoolConfiguration& configuration) {
   if (configuration.alignment_bytes > backing.granularity()) {
     return Status(StatusCode::kInvalidArgument,
@@ -43,6 +46,7 @@ std::string TitleOf(const PoolConfiguration& configuration, const Backing& backi
   return named + " (" + backing.name() + ", device " + std::to_string(backing.placement().device) + ")";
 }
 
+// Makes the parts whose construction can fail. The first pool of a device retains the device's primary context.
 Result<PoolIngredients> Gather(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                PoolConfiguration configuration) {
   const Placement placement = configuration.backing.placement;
@@ -55,10 +59,12 @@ Result<PoolIngredients> Gather(const Driver& driver, DeviceTable& devices, Runti
   return PoolIngredients{std::move(basis), std::move(backing), std::move(account)};
 }
 
+// Segments and pages are multiples of this. The option may raise the backing's granularity, never lower it.
 uint64_t GranularityOf(const PoolIngredients& ingredients) {
   return std::max(ingredients.basis->configuration.granularity_bytes, ingredients.backing->granularity());
 }
 
+// Makes a fixed or an expandable pool. It has no memory yet: the first allocation or reserve makes some.
 std::shared_ptr<Pool> MakeGrowingPool(PoolIngredients ingredients) {
   const PoolConfiguration& configuration = ingredients.basis->configuration;
   const engine::EngineOptions options = GrowingEngineOptions(configuration, GranularityOf(ingredients));
@@ -72,6 +78,7 @@ std::shared_ptr<Pool> MakeGrowingPool(PoolIngredients ingredients) {
                     [](auto&... parts) { return std::make_unique<GrowingMode>(parts...); });
 }
 
+// The reason is no error of this rank alone: all ranks hear it in their first agreement.
 Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int device) {
   COMMPOOL_TRY(backing.CanRegisterWindow());
   if (home.device != device) {
@@ -134,6 +141,8 @@ Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& device
   return MakeGrowingPool(std::move(ingredients));
 }
 
+// This rank's options were refused before there was a pool. It connects all the same, and answers the first agreement
+// with `why`: otherwise the other ranks would wait for it until their deadline.
 Status RefusePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                   const PoolConfiguration& configuration, const Status& why) {
   Communicator home;

@@ -1,3 +1,5 @@
+// Runtime: what the inline functions of runtime.h cannot answer from this thread's caches. All calls but Catches refuse
+// a forked child before they do anything.
 #include "src/pool/runtime.h"
 
 #include <unistd.h>
@@ -16,6 +18,7 @@ namespace commpool::internal {
 
 namespace {
 
+// A wait for a capturing stream breaks its capture. So a call that will wait for a stream asks this first.
 Status CheckNotCaptured(const Driver& driver, CUstream stream) {
   const auto capturing = COMMPOOL_TRY(CaptureStatusOf(driver, stream, "the stream was destroyed before"));
   if (capturing == CU_STREAM_CAPTURE_STATUS_NONE) return Status();
@@ -47,6 +50,8 @@ Runtime::Runtime(std::shared_ptr<const Driver> driver, Settings settings)
   static_cast<void>(HostReserve::Fill());
 }
 
+// The order matters. Caches close before their pools end, so no thread gets a block of a pool that is gone. The threads
+// that watch connections end last: pools hear of lost ranks from them.
 Runtime::~Runtime() {
   parts_.caches.CloseAll();
   for (const std::shared_ptr<Pool>& pool : pools().All()) pool->Abandon();
@@ -64,6 +69,7 @@ std::optional<RelaxedCapture> Runtime::Relax() const {
   return devices_.captures().any() ? std::make_optional<RelaxedCapture>(*driver_) : std::nullopt;
 }
 
+// The pool knows its handle before the table has it: whoever finds the pool there may use the handle at once.
 Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   COMMPOOL_TRY(RefuseForkedChild());
   search_.ReleaseDestroyed();
@@ -83,6 +89,7 @@ Status Runtime::RefusePool(const PoolConfiguration& home, const Status& why) {
   return internal::RefusePool(*driver_, devices_, parts_, home, why);
 }
 
+// Whoever takes the handle out of the table ends the pool, so two threads cannot end it twice.
 Status Runtime::DestroyPool(PoolHandle handle) {
   COMMPOOL_TRY(RefuseForkedChild());
   search_.ReleaseDestroyed();
@@ -93,6 +100,8 @@ Status Runtime::DestroyPool(PoolHandle handle) {
   return Status();
 }
 
+// All calls but the first are one load. The lock is held across the driver's calls, so that threads that race make only
+// one pool.
 Result<PoolHandle> Runtime::DefaultPool(int device) {
   COMMPOOL_TRY(RefuseForkedChild());
   if (device < 0 || static_cast<size_t>(device) >= kMostDevices) {
@@ -126,6 +135,8 @@ CaughtBy Runtime::WhoServes(Target target, uint64_t bytes, StreamKey stream, con
   return server;
 }
 
+// Scopes may change while this thread asks who serves. So it reads the count of changes before, and remembers the
+// answer only if the count was even and nothing changed meanwhile. `alike` are the sizes that get the same answer.
 Slot& Runtime::SlotOf(Target target, uint64_t bytes, CUstream stream, const StreamName& name, Slot& unkept) const {
   const Route route = RouteOf(target, stream);
   Slot* const known = parts_.caches.FindSlot(route, bytes);
@@ -140,6 +151,8 @@ Slot& Runtime::SlotOf(Target target, uint64_t bytes, CUstream stream, const Stre
   return kept == nullptr ? unkept : *kept;
 }
 
+// The slot has a weak pointer, which saves the table's lock and keeps no destroyed pool alive. A pool that has lost its
+// handle is looked up again, so that the caller gets the table's error.
 Result<std::shared_ptr<Pool>> Runtime::PoolOf(Slot& slot, Target target) {
   if (std::shared_ptr<Pool> pool = slot.pool.lock(); pool != nullptr && pool->has_handle()) return pool;
   if (slot.server == 0 && target.kind() != Target::Kind::kPool) {
@@ -157,6 +170,7 @@ Result<CUdeviceptr> Runtime::AllocateFrom(Slot& slot, Pool& pool, uint64_t bytes
   return cached != 0 ? Result<CUdeviceptr>(cached) : pool.Allocate(bytes, stream);
 }
 
+// A promise changes the stream's key, so `name` is asked for again.
 Status Runtime::PromiseFor(const BlockOwner& owner, CUstream stream, StreamName& name) {
   if (!owner.streams_outlive()) return Status();
   COMMPOOL_TRY(stream_names_.Promise(stream));
@@ -164,6 +178,7 @@ Status Runtime::PromiseFor(const BlockOwner& owner, CUstream stream, StreamName&
   return Status();
 }
 
+// In a forked child nobody may call the driver: there the handle alone names the stream.
 bool Runtime::Catches(int device, uint64_t bytes, CUstream stream) {
   Slot unkept;
   StreamName name{KeyOfStream(stream), KeyOfStream(stream)};
@@ -176,6 +191,8 @@ bool Runtime::Catches(int device, uint64_t bytes, CUstream stream) {
   return caught;
 }
 
+// Asks one pool a round, from the innermost scope outwards, and goes on only where a scope hands an exhausted request
+// on. The first round uses what this thread remembers. Later rounds are rare: nothing is remembered of them.
 Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream stream) {
   COMMPOOL_TRY(RefuseForkedChild());
   StreamName name = COMMPOOL_TRY(NameOf(stream));
@@ -219,6 +236,8 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
   }
 }
 
+// A live block's word names its pool, and this thread mostly remembers that pool: then no lock is taken. The address
+// table, which has one, knows every other block.
 Result<std::shared_ptr<BlockOwner>> Runtime::OwnerOf(CUdeviceptr address) const {
   const engine::BlockWord word = parts_.caches.WordOf(address);
   if (word.state() == engine::BlockWord::State::kLive && word.owner() != 0) {
@@ -245,11 +264,13 @@ Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
   StreamName name = COMMPOOL_TRY(NameOf(stream));
   const PassedStream passes(name.key, stream);
   if (IsUnpromised(name.key)) COMMPOOL_TRY(PromiseFor(*owner, stream, name));
+  // Ask for the device now: a stream without a promise may be gone when somebody has to wait for it.
   std::optional<int> device;
   if (IsUnpromised(name.key)) device = COMMPOOL_TRY(stream_devices_.DeviceOf(stream, name.key));
   return owner->RecordStream(address, name.key, device);
 }
 
+// The handle is also the number of the graph's part of the pool, so it exists before the pool begins the capture.
 Result<CaptureHandle> Runtime::BeginCapture(PoolHandle handle, CUstream stream) {
   COMMPOOL_TRY(RefuseForkedChild());
   std::shared_ptr<Pool> pool = COMMPOOL_TRY(pools_.Find(handle));
@@ -267,6 +288,8 @@ Result<CaptureHandle> Runtime::BeginCapture(PoolHandle handle, CUstream stream) 
   return capture;
 }
 
+// Destroyed pools may have postponed a release until no capture is open. TakePostponed asks and clears that mark.
+// ReleaseDestroyed needs the mark, so it is set again.
 Status Runtime::EndCapture(CaptureHandle capture) {
   std::shared_ptr<Pool> pool;
   {
@@ -290,6 +313,8 @@ Status Runtime::EndCapture(CaptureHandle capture) {
   return Status();
 }
 
+// Waits first, then forgets: only work that is done may be forgotten. All pools forget the stream before its name goes,
+// because a new stream may get the same handle.
 Status Runtime::ReleaseStream(CUstream stream) {
   COMMPOOL_TRY(RefuseForkedChild());
   if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {

@@ -1,3 +1,4 @@
+// ScopeTable: what needs the board's lock. Most scopes of a thread begin and end in the inline functions of the header.
 #include "src/pool/scope_table.h"
 
 #include <algorithm>
@@ -10,6 +11,7 @@ namespace commpool::internal {
 
 namespace {
 
+// The scope has ended all the same. The program hears of it, because its allocations may lie in a wrong pool.
 Status EndedWrongly(ScopeHandle scope, const std::string& how) {
   return Status(StatusCode::kFailedPrecondition, "scope " + std::to_string(scope) + " ended " + how +
                                                      ": it routes nothing any more, but what was allocated meanwhile "
@@ -74,6 +76,8 @@ Status ScopeTable::End(ScopeHandle scope) {
   return status;
 }
 
+// Looks in this order: this thread's stack, the shared scopes, scopes that ended with this thread, the stacks of other
+// threads. Another thread's stack may not be changed here: the scope is marked, and its owner takes it off later.
 Status ScopeTable::EndSlowly(ScopeHandle scope) {
   OwnScopes* const own = own_state.scopes;
   MutexLock lock(board_->mutex);
@@ -97,6 +101,8 @@ void ScopeTable::Narrow(SizeRange& alike, uint64_t bytes) const {
   shared_.Narrow(alike, bytes);
 }
 
+// This thread's own scope wins unless a shared scope began after it. So `outer` is the place of the own scope: shared
+// scopes before it do not matter.
 std::optional<CaughtBy> ScopeTable::Route(const RoutedRequest& request, const ScopePlace& inner) const {
   std::optional<CaughtBy> own;
   ScopePlace outer = kOutermost;
@@ -118,6 +124,8 @@ std::optional<CaughtBy> ScopeTable::Route(const RoutedRequest& request, const Sc
   return own;
 }
 
+// The flag may fall only where no thread has an open scope. The first look is cheap and mostly says no. The second one
+// pauses all threads.
 void ScopeTable::LowerFlag() {
   if (own_state.scopes != nullptr) own_state.scopes->EraseEnded();
   MutexLock lock(board_->mutex);
