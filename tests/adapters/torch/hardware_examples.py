@@ -55,7 +55,7 @@ def recorded(name, ranks):
 
 
 def row(name, found):
-    """A line of the table in tools/bench/results/README.md."""
+    """A line of the table in tools/bench/results/reference.md."""
     plain, windows = found["plain"], found["windows"]
     unit = "us" if "us" in plain else "ms"
     # Of what windows serve; a few small collectives of the setup's are none of it.
