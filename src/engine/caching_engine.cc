@@ -46,7 +46,7 @@ Result<SegmentRange> CachingEngine::AllocateOwn(uint64_t bytes, StreamKey stream
 
 Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
-  heap().Wake();
+  heap().MergeResting();
   Fit fit{sizes.block_bytes, stream, reuse, sizes.space, part};
   if (heap().FindFree(fit) != nullptr) return Grow{};
   heap().Unify(stream, part);

@@ -49,7 +49,7 @@ class CachingEngine : public Engine {
   // plan counts on: then plan again.
   virtual bool Claim(const GrowthPlan&) { return true; }
   // Call it after the steps.
-  virtual void Settle(const GrowthPlan&) {}
+  virtual void Complete(const GrowthPlan&) {}
 
   // kNotFound where no live block starts at `address` (foreign, or freed already).
   Result<Freed> Free(Address address) override;

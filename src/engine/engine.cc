@@ -155,7 +155,7 @@ void Engine::FenceStream(StreamKey stream, Fence fence, Moment moment) {
 }
 
 ReservedMap<StreamKey, uint64_t> Engine::StrandedBytes() {
-  heap_.Wake();
+  heap_.MergeResting();
   return heap_.free_index().StrandedBytes();
 }
 

@@ -134,7 +134,7 @@ bool ExpandableEngine::Claim(const GrowthPlan& plan) {
 
 Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donors donors, Part part, Reuse reuse) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
-  heap().Wake();
+  heap().MergeResting();
   ExpansionRequest request{sizes.block_bytes, stream, sizes.space, donors};
   request.granularity = options().granularity;
   request.page_bytes = PageBytes(sizes);
@@ -155,7 +155,7 @@ Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donor
 }
 
 bool ExpandableEngine::CanClaim(const Expansion& expansion) {
-  heap().Wake();
+  heap().MergeResting();
   return std::all_of(expansion.moves.begin(), expansion.moves.end(), [&](const PageMove& move) {
     const Block* const block = heap().Find(move.from);
     return block->state == BlockState::kFree && block->part == kCommonPart && block->uses.empty() &&
@@ -173,10 +173,10 @@ void ExpandableEngine::Claim(const Expansion& expansion) {
   }
 }
 
-void ExpandableEngine::Settle(const Expansion& expansion) {
+void ExpandableEngine::Complete(const Expansion& expansion) {
   // In ascending order each page merges with the request's memory below it, and not with memory above that others used.
   auto page = expansion.made.begin();
-  const auto settle_made = [&](Address end) {
+  const auto complete_made = [&](Address end) {
     for (; page != expansion.made.end() && page->address < end; ++page) {
       pages_.emplace(page->address, page->bytes);
       AddPage();
@@ -184,12 +184,12 @@ void ExpandableEngine::Settle(const Expansion& expansion) {
     }
   };
   for (const PageMove& move : expansion.moves) {
-    settle_made(move.to);
+    complete_made(move.to);
     COMMPOOL_CHECK(pages_.erase(move.from) == 1, "a page moves that there is not");
     pages_.emplace(move.to, move.bytes);
     MovePage({move.from, move.bytes}, move.to, expansion.claimant);
   }
-  settle_made(std::numeric_limits<Address>::max());
+  complete_made(std::numeric_limits<Address>::max());
   if (expansion.unites) heap().UnifyAll(*expansion.unites);
 }
 
@@ -210,7 +210,7 @@ void ExpandableEngine::Lose(const PageMove& move) {
 }
 
 ReservedVector<SegmentRange> ExpandableEngine::ClaimIdlePages(uint64_t bytes) {
-  heap().Wake();
+  heap().MergeResting();
   ReservedVector<SegmentRange> claimed;
   uint64_t together = 0;
   for (auto page = pages_.rbegin(); page != pages_.rend() && together < bytes; ++page) {

@@ -2,8 +2,8 @@
 // addresses that begin without memory. Pages give them memory, and move to the addresses that need them.
 //
 // Growth has four steps, so that the pool can call the driver outside its lock: PlanGrowth, Claim, the driver's calls,
-// then Settle (or Unclaim where a call failed). Between Claim and Settle the claimed pages and addresses serve nobody.
-// The pool's growth lock lets one growth run at a time.
+// then Complete (or Unclaim where a call failed). Between Claim and Complete the claimed pages and addresses serve
+// nobody. The pool's growth lock lets one growth run at a time.
 #ifndef COMMPOOL_SRC_ENGINE_EXPANDABLE_ENGINE_H_
 #define COMMPOOL_SRC_ENGINE_EXPANDABLE_ENGINE_H_
 
@@ -34,7 +34,7 @@ class ExpandableEngine final : public CachingEngine {
   // their streams where that saves enough memory.
   Result<GrowthPlan> PlanGrowth(GrowthRequest& request) override;
   bool Claim(const GrowthPlan& plan) override;
-  void Settle(const GrowthPlan& plan) override { Settle(plan.pages); }
+  void Complete(const GrowthPlan& plan) override { Complete(plan.pages); }
 
   // Whether new pages (`made` bytes of them) are better for the request than pages that move.
   bool GrowsCheaply(uint64_t requested, uint64_t made);
@@ -52,7 +52,7 @@ class ExpandableEngine final : public CachingEngine {
   bool CanClaim(const Expansion& expansion);
   void Claim(const Expansion& expansion);
   // The pages are where the plan wants them: they are free memory of the claimant.
-  void Settle(const Expansion& expansion);
+  void Complete(const Expansion& expansion);
   // The pages and addresses are as before Claim, because nothing was changed. Moves before `first_move` are lost.
   void Unclaim(const Expansion& expansion, size_t first_move = 0);
   // A claimed page is lost to the pool: its old addresses and its new ones have no memory.

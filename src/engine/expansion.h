@@ -44,7 +44,7 @@ struct PageMove {
   uint64_t bytes = 0;
 };
 
-// The plan. ExpandableEngine claims it, the pool carries it out, and ExpandableEngine settles it.
+// The plan. ExpandableEngine claims it, the pool carries it out, and ExpandableEngine completes it.
 struct Expansion {
   std::vector<PageMove> moves;         // ascending by target
   std::vector<SegmentRange> made;      // pages to make, with their addresses, ascending

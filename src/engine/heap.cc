@@ -79,8 +79,8 @@ std::vector<SegmentIndex> Heap::WhollyFreeSegments() const {
 Block* Heap::Take(const Fit& fit) {
   COMMPOOL_CHECK(fit.bytes > 0 && fit.bytes % alignment_ == 0, "a block is asked for whose size was not rounded up");
   if (Block* const rested = TakeResting(fit)) return MakeLive(rested, fit.part);
-  // Resting blocks are large, so a search among small blocks need not wake them.
-  if (fit.space == Space::kLarge) Wake();
+  // Resting blocks are large, so a search among small blocks need not merge them.
+  if (fit.space == Space::kLarge) MergeResting();
   Block* block = FindFree(fit);
   if (block == nullptr) return nullptr;
   // Even a tiny remainder becomes a free block: it merges when its neighbour is freed.
@@ -120,12 +120,12 @@ void Heap::Close(Block* block, BlockState state) {
   } else if (MayRest(*block)) {
     HistoryOf(*block).NoteFree(block->placement);
     block->state = BlockState::kResting;
-    if (resting_.full()) WakeBlock(resting_.oldest());
+    if (resting_.full()) MergeRestingBlock(resting_.oldest());
     if (IsPending(*block)) Enter(block);  // a resting block is in no other book
     resting_.Add(block);
   } else {
     HistoryOf(*block).NoteFree(block->placement);
-    Settle(block);
+    EnterMerged(block);
   }
 }
 
@@ -147,15 +147,15 @@ Block* Heap::TakeResting(const Fit& fit) {
   return block;
 }
 
-void Heap::WakeBlock(Block* block) {
+void Heap::MergeRestingBlock(Block* block) {
   resting_.Remove(block);
   Leave(block);
   block->state = BlockState::kFree;
-  Settle(block);
+  EnterMerged(block);
 }
 
-void Heap::Wake() {
-  while (!resting_.empty()) WakeBlock(resting_.oldest());
+void Heap::MergeResting() {
+  while (!resting_.empty()) MergeRestingBlock(resting_.oldest());
 }
 
 uint64_t Heap::LargestFree() const {
@@ -181,7 +181,7 @@ void Heap::Open(Block* block) {
   Leave(block);
   block->state = BlockState::kFree;
   NoteMoreFree(block->segment->space);
-  Settle(block);
+  EnterMerged(block);
 }
 
 void Heap::LeaveToChange(Block* block) {
@@ -191,7 +191,7 @@ void Heap::LeaveToChange(Block* block) {
 
 Block* Heap::EnterChanged(Block* block) {
   if (policy_ != MergePolicy::kAlways) NoteMoreFree(block->segment->space);
-  if (block->state == BlockState::kFree) return Settle(block);
+  if (block->state == BlockState::kFree) return EnterMerged(block);
   Enter(block);
   return block;
 }
@@ -264,7 +264,7 @@ Block* Heap::CutFree(Block* block, uint64_t bytes, CutSide side) {
   return side == CutSide::kLow ? block : upper;
 }
 
-Block* Heap::Settle(Block* block) {
+Block* Heap::EnterMerged(Block* block) {
   Block* const lower = block->previous != nullptr && Mergeable(*block->previous, *block) ? block->previous : nullptr;
   // The lower neighbour comes first: the upper one merges only if it fits what these two become.
   const Block& together = lower != nullptr && block->uses.empty() ? *lower : *block;
@@ -333,7 +333,7 @@ void Heap::UnifyIn(HeapSegment& segment, Usable usable) {
 }
 
 void Heap::Unify(StreamKey stream, Part part) {
-  Wake();
+  MergeResting();
   for (PlacementHistory& history : histories_) history.NoteOther();
   for (const auto& [index, segment] : segments_) {
     UnifyIn(*segment, [&](const Block& block) {
@@ -344,7 +344,7 @@ void Heap::Unify(StreamKey stream, Part part) {
 }
 
 void Heap::UnifyAll(Space space) {
-  Wake();
+  MergeResting();
   histories_[static_cast<size_t>(space)].NoteOther();
   for (const auto& [index, segment] : segments_) {
     if (segment->space != space) continue;
@@ -374,13 +374,13 @@ void Heap::ClosePart(Part part) {
       if (block->part != part || block->state != BlockState::kFree || block->uses.empty()) continue;
       Leave(block);
       block->uses.clear();
-      block = Settle(block);
+      block = EnterMerged(block);
     }
   }
 }
 
 void Heap::ReleasePart(Part part) {
-  Wake();
+  MergeResting();
   for (PlacementHistory& history : histories_) history.NoteOther();
   for (const auto& [index, segment] : segments_) {
     for (Block* block = segment->first; block != nullptr; block = block->next) {
@@ -391,7 +391,7 @@ void Heap::ReleasePart(Part part) {
       }
       Leave(block);
       block->part = kCommonPart;
-      block = Settle(block);
+      block = EnterMerged(block);
     }
   }
 }
@@ -413,7 +413,7 @@ void Heap::Convert(const SegmentRange& range, BlockState from, BlockState to, co
   block->part = claimant.part;
   if (claimant.stream) block->uses.push_back({*claimant.stream, kNoFence, kNobody});
   NoteMoreFree(block->segment->space);
-  Settle(block);
+  EnterMerged(block);
 }
 
 }  // namespace commpool::internal::engine

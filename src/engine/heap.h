@@ -52,7 +52,7 @@ class Heap {
   // Ends a live block: it becomes free (and merges), or closed in another state. REQUIRES: `state` is not kLive.
   void Close(Block* block, BlockState state);
   // Merges all resting blocks with their neighbours. Call it before free memory is looked at as a whole.
-  void Wake();
+  void MergeResting();
   // Makes a closed block free, and merges it. REQUIRES: it awaits fences, or is deferred.
   void Open(Block* block);
 
@@ -90,7 +90,7 @@ class Heap {
   // The block that begins there; null where there is none.
   Block* FindStart(Address address) const { return starts_.Find(address); }
 
-  // The size of the largest free block once all resting blocks have woken; wakes none.
+  // The size of the largest free block once all resting blocks are merged; merges none.
   uint64_t LargestFree() const;
 
   uint64_t alignment() const { return alignment_; }
@@ -118,7 +118,7 @@ class Heap {
   }
   // Whether a block that is freed now may rest.
   bool MayRest(const Block& block) const;
-  void WakeBlock(Block* block);
+  void MergeRestingBlock(Block* block);
   Block* TakeResting(const Fit& fit);
   Block* MakeLive(Block* block, Part part);
   // Whether free neighbours with these uses would be one block.
@@ -141,7 +141,7 @@ class Heap {
 
   // Merges a block that is in no book with its neighbours, and enters the result. The lower neighbour comes first:
   // growth fills addresses above free memory of the asking stream, and memory of another stream may lie above them.
-  Block* Settle(Block* block);
+  Block* EnterMerged(Block* block);
   // The lower of two neighbours takes the upper's bytes and uses. Both are in no book.
   void Absorb(Block* lower, Block* upper);
   // Cuts a block that is in no book behind its first `bytes`. Returns the upper block: same state, in no book.

@@ -1,7 +1,7 @@
 // RestingBlocks: the last few large blocks that were freed. The heap, which owns the list, has not merged them yet,
 // because the next request is often for one of these sizes.
 //
-// A request of the same size takes the newest such block. Any other request wakes all of them first: they merge, and it
+// A request of the same size takes the newest such block. Any other request merges all of them first, and
 // searches all free memory. Which blocks rest and which are taken depends on the order of calls alone. Not thread-safe.
 #ifndef COMMPOOL_SRC_ENGINE_RESTING_BLOCKS_H_
 #define COMMPOOL_SRC_ENGINE_RESTING_BLOCKS_H_

@@ -10,7 +10,7 @@ namespace commpool::internal::engine {
 namespace {
 
 // Whether other streams can wait for the block's users.
-bool IsSettled(const Block& block) { return !OwesFence(block) && !IsStranded(block); }
+bool OthersCanWait(const Block& block) { return !OwesFence(block) && !IsStranded(block); }
 
 }  // namespace
 
@@ -43,7 +43,7 @@ Result<Freed> SymmetricEngine::Free(Address address) {
 std::vector<Sequence> SymmetricEngine::LocallyFreed() const {
   std::vector<Sequence> freed;
   for (const auto& [sequence, block] : deferred_) {
-    if (IsSettled(*block)) freed.push_back(sequence);
+    if (OthersCanWait(*block)) freed.push_back(sequence);
   }
   return freed;
 }
@@ -59,7 +59,7 @@ void SymmetricEngine::ApplyFrees(const std::vector<Sequence>& sequences) {
     const auto found = deferred_.find(sequence);
     COMMPOOL_CHECK(found != deferred_.end(), "a free is applied that this rank did not offer");
     Block* block = found->second;
-    COMMPOOL_CHECK(IsSettled(*block), "a free is applied whose fences have not come");
+    COMMPOOL_CHECK(OthersCanWait(*block), "a free is applied whose fences have not come");
     deferred_.erase(found);
     heap().Open(block);
   }

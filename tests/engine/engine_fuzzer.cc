@@ -99,7 +99,7 @@ class FuzzedExpandable final : public FuzzedStreams<ExpandableEngine> {
  private:
   void EndClaim(uint8_t call) {
     const Expansion plan = *std::exchange(claimed_, std::nullopt);
-    if (call % 4 != 3) return engine_.Settle(plan);
+    if (call % 4 != 3) return engine_.Complete(plan);
     FailGrowth(engine_, plan, plan.moves.empty() ? 0 : bytes_.Next() % (plan.moves.size() + 1));
   }
 

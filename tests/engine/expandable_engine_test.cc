@@ -53,15 +53,15 @@ class ExpandableEngineTest : public ::testing::Test {
     engine_.Claim(plan);
     engine_.CheckInvariants();
   }
-  void Settle(const Expansion& plan) {
-    engine_.Settle(plan);
+  void Complete(const Expansion& plan) {
+    engine_.Complete(plan);
     engine_.CheckInvariants();
   }
   Address Allocate(uint64_t bytes, StreamKey stream = kStream, Donors donors = Donors::kNone) {
     if (const Address address = TryAllocate(bytes, stream); address != 0) return address;
     const Expansion plan = Plan(bytes, donors, stream);
     Claim(plan);
-    Settle(plan);
+    Complete(plan);
     const Address address = TryAllocate(bytes, stream);
     EXPECT_NE(address, 0u);
     return address;
@@ -112,7 +112,7 @@ TEST_F(ExpandableEngineTest, ServesFromPagesThatHaveCome) {
   Claim(plan);
   EXPECT_EQ(TryAllocate(3 * kPage), 0u) << "not yet mapped";
   EXPECT_EQ(Reserved(), 0u);
-  Settle(plan);
+  Complete(plan);
   EXPECT_EQ(TryAllocate(3 * kPage), kBase);
   EXPECT_EQ(Reserved(), 3 * kPage);
   EXPECT_EQ(engine_.counters().reserved_segments.current, plan.made.size());
@@ -135,7 +135,7 @@ TEST_F(ExpandableEngineTest, MovesFreePagesToWhereTheyAreNeeded) {
   Claim(plan);
   EXPECT_EQ(TryAllocate(2 * kPage), 0u) << "claimed pages serve nobody";
   EXPECT_EQ(Reserved(), before.reserved_bytes.current);
-  Settle(plan);
+  Complete(plan);
   EXPECT_EQ(Reserved(), before.reserved_bytes.current);
   EXPECT_EQ(engine_.counters().reserved_segments.current, before.reserved_segments.current);
   EXPECT_NE(TryAllocate(4 * kPage), 0u);
@@ -156,7 +156,7 @@ TEST_F(ExpandableEngineTest, CountsNoMovedPageAsNewMemory) {
   const Counters before = engine_.counters();
   const Expansion plan = Plan(4 * kPage);
   Claim(plan);
-  Settle(plan);
+  Complete(plan);
   EXPECT_EQ(plan.made_bytes(), 0u);
   EXPECT_EQ(engine_.counters().reserved_bytes.total, before.reserved_bytes.total);
   EXPECT_EQ(engine_.counters().reserved_bytes.peak, before.reserved_bytes.peak);
@@ -176,7 +176,7 @@ TEST_F(ExpandableEngineTest, ServesTheRequestThatItGrewForNextToAnothersMemory) 
   const Expansion plan = Plan(3 * kPage);
   ASSERT_EQ(plan.made_bytes(), kPage);
   Claim(plan);
-  Settle(plan);
+  Complete(plan);
   EXPECT_EQ(TryAllocate(3 * kPage), below);
 }
 
@@ -204,7 +204,7 @@ TEST_F(ExpandableEngineTest, ServesTheRequestThatItGrewForWhereItFillsSeveralHol
   ASSERT_EQ(plan.moved_bytes(), 2 * kPage);
   ASSERT_EQ(plan.moves[0].to, upper_hole);
   Claim(plan);
-  Settle(plan);
+  Complete(plan);
   EXPECT_EQ(TryAllocate(5 * kPage), below);
 }
 
@@ -344,7 +344,7 @@ using ExpandableEngineDeathTest = ExpandableEngineTest;
 TEST_F(ExpandableEngineDeathTest, AbortsOnMissingPages) {
   Fragment();
   const Expansion plan = Plan(4 * kPage);
-  EXPECT_DEATH(engine_.Settle(plan), "has another") << "without a claim";
+  EXPECT_DEATH(engine_.Complete(plan), "has another") << "without a claim";
   EXPECT_DEATH(engine_.Lose({kBase + kPage, kBase, kPage}), "there was not");
   EXPECT_DEATH(engine_.RemovePage({kBase + kPage, kPage}), "there is not");
   const Address address = TryAllocate(2 * kPage);

@@ -35,7 +35,7 @@ class ExpandablePolicyTest : public ::testing::Test {
     const Result<Expansion> plan = engine_.Plan(bytes, stream, Donors::kNone);
     EXPECT_TRUE(plan.ok() && engine_.CanClaim(*plan));
     engine_.Claim(*plan);
-    engine_.Settle(*plan);
+    engine_.Complete(*plan);
     return Serve(bytes, stream);
   }
   // The pages that come for a stream while memory of that size is free that another stream used.
@@ -47,7 +47,7 @@ class ExpandablePolicyTest : public ::testing::Test {
     uint64_t largest = 0;
     for (const SegmentRange& page : plan.made) largest = std::max(largest, page.bytes);
     engine_.Claim(plan);
-    engine_.Settle(plan);
+    engine_.Complete(plan);
     EXPECT_EQ(engine_.pages().size(), before + plan.made.size());
     return largest;
   }
@@ -161,7 +161,7 @@ TEST_F(ExpandablePolicyTest, GrowsAroundMemoryOfAnotherStream) {
   const Expansion plan = plan_with(Reuse::kAnyStream);
   EXPECT_EQ(plan.made_bytes(), 64 * kMiB);
   engine_.Claim(plan);
-  engine_.Settle(plan);
+  engine_.Complete(plan);
   const Result<Outcome> waited = engine_.Allocate(576 * kMiB, kOther, Reuse::kAnyStream);
   ASSERT_TRUE(std::holds_alternative<Served>(*waited));
   EXPECT_EQ(std::get<Served>(*waited).address, upper);

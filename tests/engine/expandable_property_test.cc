@@ -98,8 +98,8 @@ class ExpandableProperties : public ::testing::TestWithParam<uint64_t>, protecte
     engine_.Claim(plan);
   }
 
-  void Settle(const Expansion& plan) {
-    engine_.Settle(plan);
+  void Complete(const Expansion& plan) {
+    engine_.Complete(plan);
     for (const PageMove& move : plan.moves) {
       EXPECT_EQ(pages_.erase(move.from), 1u);
       pages_[move.to] = move.bytes;
@@ -114,7 +114,7 @@ class ExpandableProperties : public ::testing::TestWithParam<uint64_t>, protecte
     if (plan) {
       EXPECT_TRUE(engine_.CanClaim(*plan));
       Claim(*plan);
-      Settle(*plan);
+      Complete(*plan);
     }
     EXPECT_TRUE(Serve(bytes, stream, Reuse::kSameStream) || Serve(bytes, stream, Reuse::kAnyStream));
   }
@@ -142,7 +142,7 @@ class ExpandableProperties : public ::testing::TestWithParam<uint64_t>, protecte
 
   void EndClaim() {
     const Expansion plan = *std::exchange(claimed_, std::nullopt);
-    if (Below(4) > 0) return Settle(plan);
+    if (Below(4) > 0) return Complete(plan);
     const uint64_t lost = Below(plan.moves.size() + 1);
     for (uint64_t number = 0; number < lost; ++number) EXPECT_EQ(pages_.erase(plan.moves[number].from), 1u);
     FailGrowth(engine_, plan, lost);
@@ -209,7 +209,7 @@ TEST_P(ExpandableProperties, HoldAfterEveryOperation) {
     Check();
     ASSERT_FALSE(HasFailure()) << "step " << step;
   }
-  if (claimed_) Settle(*claimed_);
+  if (claimed_) Complete(*claimed_);
   claimed_.reset();
   while (!returning_.empty()) GiveBackOne();
   while (!model_.live().empty()) FreeAny();

@@ -34,7 +34,7 @@ class SlackTest : public ::testing::Test {
     if (engine_.GrowthFor(bytes, kStream, Reuse::kSameStream)->bytes > 0) {
       const Expansion plan = engine_.Plan(bytes, kStream, Donors::kNone).value();
       engine_.Claim(plan);
-      engine_.Settle(plan);
+      engine_.Complete(plan);
     }
     return std::get<Served>(*engine_.Allocate(bytes, kStream, Reuse::kSameStream)).address;
   }

@@ -209,7 +209,7 @@ class PagePlans : public ::testing::Test {
     const GrowthPlan plan = PlanFor(request);
     EXPECT_FALSE(plan.again);
     EXPECT_TRUE(engine_.Claim(plan));
-    engine_.Settle(plan);
+    engine_.Complete(plan);
     moved_bytes_ += plan.pages.moved_bytes();
     return std::get<Served>(*engine_.Allocate(bytes, stream, Reuse::kSameStream)).address;
   }

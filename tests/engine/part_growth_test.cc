@@ -30,7 +30,7 @@ class PartGrowth : public ::testing::Test {
     if (claimant) plan.claimant.stream = claimant;
     EXPECT_TRUE(engine_.CanClaim(plan));
     engine_.Claim(plan);
-    engine_.Settle(plan);
+    engine_.Complete(plan);
     engine_.CheckInvariants();
     return plan;
   }

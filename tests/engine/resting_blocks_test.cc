@@ -115,7 +115,7 @@ TEST_F(RestingBlocksTest, ServeOneRequestWhileTheOthersRestOn) {
     EXPECT_EQ(resting(), 1u);
     small->uses.clear();
     Free(small);
-    heap_.Wake();
+    heap_.MergeResting();
   }
 }
 

@@ -119,7 +119,7 @@ TEST(StrandedPages, AreNeitherUnitedNorMovedNorWaitedFor) {
     Result<GrowthPlan> plan = engine.PlanGrowth(request);
     while (plan.ok() && plan->again) plan = engine.PlanGrowth(request);
     EXPECT_TRUE(plan.ok() && engine.Claim(*plan));
-    engine.Settle(*plan);
+    engine.Complete(*plan);
     engine.CheckInvariants();
     return *plan;
   };

@@ -115,7 +115,7 @@ Result<bool> Grower::GrowOnce(Growth& growth) {
   room.Keep();
   PoolEvents::Count(basis_.events.moved_bytes, plan.pages.moved_bytes());
   MutexLock lock(blocks_.mutex());
-  engine().Settle(plan);
+  engine().Complete(plan);
   return true;
 }
 

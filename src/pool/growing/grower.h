@@ -20,7 +20,7 @@ using engine::Effort;
 enum class Wait { kNo, kYes };
 
 // GrowingMode owns one: a fixed or an expandable grower. Lock: `growth` for a whole growth; the pool's lock only while
-// the engine plans, claims and settles.
+// the engine plans, claims and completes.
 class Grower {
  public:
   Grower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments, StreamProgress& progress)

@@ -37,7 +37,7 @@ void ModelledPool::Grow(uint64_t bytes, uint32_t stream) {
     again = plan.again;
     if (!again) engine_->Claim(plan);
     for (const engine::GrowthStep& step : plan.steps) Do(step);
-    if (!again) engine_->Settle(plan);
+    if (!again) engine_->Complete(plan);
   }
 }
 
