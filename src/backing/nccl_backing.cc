@@ -39,7 +39,7 @@ class NcclSegment : public Segment {
     return Status();
   }
   Status ReleaseMemory() override {
-    HearLastWords(driver());
+    NoteOldErrorText(driver());
     return CheckNccl(driver(), driver().nccl.ncclMemFree(reinterpret_cast<void*>(address())),
                      {.call = "ncclMemFree", .device = context().device(), .bytes = bytes()});
   }
@@ -61,7 +61,7 @@ class NcclBacking : public Backing {
   // ncclMemAlloc uses the current device.
   Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest&) override {
     void* pointer = nullptr;
-    HearLastWords(driver());
+    NoteOldErrorText(driver());
     const ncclResult_t result = driver().nccl.ncclMemAlloc(&pointer, bytes);
     Status status = CheckNccl(driver(), result, {.call = "ncclMemAlloc", .device = placement().device, .bytes = bytes});
     if (!status.ok()) return HasMemoryFor(bytes) ? status : Status(StatusCode::kOutOfMemory, status.message());

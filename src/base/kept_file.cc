@@ -149,7 +149,7 @@ Status KeptFile::Failed(const char* call, int error) const {
                 std::string(call) + " of \"" + path_ + "\", " + FormatBytes(bytes_) + ": " + Reason(error));
 }
 
-Status KeptFile::Spoilt(const std::string& how) const {
+Status KeptFile::NotAsKept(const std::string& how) const {
   return Status(StatusCode::kFailedPrecondition,
                 "the file \"" + path_ + "\" with what was kept " + how +
                     ": its contents cannot come back. The blocks can be freed, and the pool closed");
@@ -176,7 +176,7 @@ Status KeptFile::Seal() {
 
 Status KeptFile::OpenSealed() {
   FileDescriptor file(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return errno == ENOENT ? Spoilt("is gone") : Failed("open", errno);
+  if (!file.valid()) return errno == ENOENT ? NotAsKept("is gone") : Failed("open", errno);
   COMMPOOL_TRY(CheckSealed(file));
   SetDirect(file.get(), true);
   file_ = std::move(file);
@@ -186,11 +186,11 @@ Status KeptFile::OpenSealed() {
 Status KeptFile::CheckSealed(const FileDescriptor& file) const {
   struct stat facts = {};
   if (fstat(file.get(), &facts) != 0) return Failed("fstat", errno);
-  if (facts.st_ino != number_) return Spoilt("is gone, and another one has its name");
+  if (facts.st_ino != number_) return NotAsKept("is gone, and another one has its name");
   const auto bytes = static_cast<uint64_t>(facts.st_size);
-  if (bytes != bytes_) return Spoilt("has " + FormatBytes(bytes) + " of " + FormatBytes(bytes_));
+  if (bytes != bytes_) return NotAsKept("has " + FormatBytes(bytes) + " of " + FormatBytes(bytes_));
   if (facts.st_mtim.tv_sec != kSealed.tv_sec || facts.st_mtim.tv_nsec != kSealed.tv_nsec) {
-    return Spoilt("was changed by somebody");
+    return NotAsKept("was changed by somebody");
   }
   return Status();
 }

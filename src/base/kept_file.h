@@ -89,7 +89,7 @@ class KeptFile {
   Status CheckSealed(const FileDescriptor& file) const;
   Status ReadOpened(uint64_t offset, void* to, uint64_t bytes);
   Status Failed(const char* call, int error) const;
-  Status Spoilt(const std::string& how) const;
+  Status NotAsKept(const std::string& how) const;
 
   std::string path_;  // empty: moved away
   uint64_t bytes_ = 0;

@@ -132,17 +132,17 @@ std::string DescribeNcclError(const NcclLibrary& nccl, ncclResult_t result) {
 }
 
 // NCCL's text for this failure. Empty where the text is older than the call: then it is about another failure.
-const char* LastWordsOn(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator) {
+const char* NewErrorText(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator) {
   const NcclLibrary& nccl = driver.nccl;
   const char* const last = nccl.ncclGetLastError == nullptr ? nullptr : nccl.ncclGetLastError(communicator);
   if (last == nullptr || last[0] == '\0') return "";
-  LastWords& heard = *driver.last_words;
+  LastErrorText& noted = *driver.last_error_text;
   const size_t text = std::hash<std::string_view>()(last);
   const size_t call =
       result == ncclSuccess ? 0 : std::hash<std::string>()(std::string(site.call) + std::to_string(result));
-  const bool known = heard.text.exchange(text) == text;
-  if (known && (result == ncclSuccess || heard.call.load() != call)) return "";
-  heard.call.store(call);
+  const bool known = noted.text.exchange(text) == text;
+  if (known && (result == ncclSuccess || noted.call.load() != call)) return "";
+  noted.call.store(call);
   return last;
 }
 
@@ -178,10 +178,10 @@ Status CheckCuda(const Driver& driver, CUresult result, const CallSite& site) {
   return Status(CodeOf(result), message);
 }
 
-void HearLastWords(const Driver& driver) { LastWordsOn(driver, ncclSuccess, {}, nullptr); }
+void NoteOldErrorText(const Driver& driver) { NewErrorText(driver, ncclSuccess, {}, nullptr); }
 
 Status CheckNccl(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator) {
-  const char* const last = LastWordsOn(driver, result, site, communicator);
+  const char* const last = NewErrorText(driver, result, site, communicator);
   if (result == ncclSuccess) return Status();
   const NcclLibrary& nccl = driver.nccl;
   std::string message = DescribeCall(site) + ": " + DescribeNcclError(nccl, result);

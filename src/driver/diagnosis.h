@@ -34,7 +34,7 @@ Status CheckCuda(const Driver& driver, CUresult result, const CallSite& site);
 
 // Call it before each NCCL call that CheckNccl judges. NCCL never clears its last error, so a text that is there
 // already is about an earlier call, perhaps one of the program; CheckNccl leaves that text out.
-void HearLastWords(const Driver& driver);
+void NoteOldErrorText(const Driver& driver);
 
 // OK for ncclSuccess. Else kCommunicatorError with NCCL's last error (if it is about this call), the known causes and
 // the version that runs. Call it after successful calls too, so that it knows which texts are old.

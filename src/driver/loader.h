@@ -33,7 +33,7 @@ struct LearnedRefusals {
 };
 
 // Tells whether NCCL's last error is new. NCCL never clears it, so the text may be about an earlier failure. Hashes.
-struct LastWords {
+struct LastErrorText {
   std::atomic<size_t> text{0};  // the text after the last call that was checked
   std::atomic<size_t> call{0};  // the failed call that the text is about; 0 where the call had succeeded
 };
@@ -51,7 +51,7 @@ struct Driver {
   // Why kAuto did not take the real driver; empty where it did.
   std::string why_emulated;
   std::shared_ptr<LearnedRefusals> refusals = std::make_shared<LearnedRefusals>();
-  std::shared_ptr<LastWords> last_words = std::make_shared<LastWords>();
+  std::shared_ptr<LastErrorText> last_error_text = std::make_shared<LastErrorText>();
   // Finds a symbol of the emulator (src/emulator/extension.h); null on the real driver.
   std::function<void*(const char* name)> extension = [](const char*) -> void* { return nullptr; };
 };

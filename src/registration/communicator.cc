@@ -118,7 +118,7 @@ Status AwaitCommunicator(const Driver& driver, const Communicator& communicator,
 }
 
 std::future<ncclResult_t> CallSeparately(const Driver& driver, std::function<ncclResult_t()> call) {
-  HearLastWords(driver);
+  NoteOldErrorText(driver);
   CUcontext context = nullptr;
   driver.cuda.cuCtxGetCurrent(&context);
   // The other ranks are on their way into the call.

@@ -23,7 +23,7 @@ constexpr milliseconds kShortestSilence{1000};
 // the others wait this much longer for its first bytes.
 constexpr milliseconds kUntilTheFirstWord{1000};
 // How long the end of a link waits for peers to take what was sent.
-constexpr milliseconds kLastWords{1000};
+constexpr milliseconds kLongestFlush{1000};
 
 // Sends the ranks that came an answer, which they read as the decision of their first round.
 void TellThatSomeAreMissing(std::vector<Connection> connections, const Status& why) {
@@ -96,7 +96,7 @@ HomeLink::HomeLink(const LinkOptions& options, ReadinessSet input, ReadinessSet 
 HomeLink::~HomeLink() {
   StopWatching();
   Send({.kind = FrameKind::kGoodbye});
-  Flush(DeadlineAfter(kLastWords));
+  Flush(DeadlineAfter(kLongestFlush));
   for (Peer& peer : peers_) {
     peer.stream.EndSending();
     // If a socket closes with unread bytes, the system also drops what it has sent: so read first.

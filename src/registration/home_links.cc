@@ -86,7 +86,7 @@ Result<Verdict> LinkChannel::Decide(const std::string& mine, const std::string& 
   Insist([&] { last_step_.reserve(step.size()); });
   ++sequence_;
   begun_ = std::chrono::steady_clock::now();
-  Result<Verdict> round = Attempt([&] { return rank() == 0 ? Lead(mine, step, decide) : Follow(mine, step); });
+  Result<Verdict> round = Attempt([&] { return rank() == 0 ? DecideForAll(mine, step, decide) : Follow(mine, step); });
   last_step_ = step;
   failure_ = round.status();
   return round;
@@ -99,7 +99,7 @@ void LinkChannel::Break(const Status& why) {
   link_->Send(MakeFrame(FrameKind::kLeft, why.message()));
 }
 
-Status LinkChannel::Trouble() const {
+Status LinkChannel::WhyRoundFails() const {
   if (const Status lost = link_->lost_ranks()->status(); !lost.ok()) {
     return last_step_.empty() ? lost : Status(lost.code(), lost.message() + ", in \"" + last_step_ + "\" or after it");
   }
@@ -132,14 +132,14 @@ Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {
                   "missing: rank 0: it came " + std::to_string(late.count()) + " ms after another rank");
   }
   ReservedVector<std::optional<Frame>> heard;
-  Status trouble;
+  Status failure;
   static_cast<void>(link_->Await(deadline, [&] {
-    trouble = Insist([&] { return Trouble(); });
-    if (trouble.ok() && mailbox_->ranks_heard < others) return false;
+    failure = Insist([&] { return WhyRoundFails(); });
+    if (failure.ok() && mailbox_->ranks_heard < others) return false;
     heard = mailbox_->TakeRound();
     return true;
   }));
-  if (!trouble.ok()) return trouble;
+  if (!failure.ok()) return failure;
   if (heard.empty()) link_->WithLock([&] { heard = mailbox_->TakeRound(); });
   std::vector<std::string> contents = Insist([&] {
     std::vector<std::string> all(others + 1);
@@ -170,7 +170,7 @@ std::vector<Frame> LinkChannel::FramesOf(const Decision& decision) const {
   return frames;
 }
 
-Result<Verdict> LinkChannel::Lead(const std::string& mine, const std::string& step, const Decider& decide) {
+Result<Verdict> LinkChannel::DecideForAll(const std::string& mine, const std::string& step, const Decider& decide) {
   const Result<std::vector<std::string>> contents = Gather(mine);
   Status failure = contents.status();
   Decision decision;
@@ -178,7 +178,7 @@ Result<Verdict> LinkChannel::Lead(const std::string& mine, const std::string& st
     decision = Insist([&] { return decide(*contents); });
     // Once rank 0 begins to send the decision, it must keep it. The next round tells of ranks that are lost from then
     // on.
-    failure = link_->SendToAll(Insist([&] { return FramesOf(decision); }), [this] { return Trouble(); });
+    failure = link_->SendToAll(Insist([&] { return FramesOf(decision); }), [this] { return WhyRoundFails(); });
   }
   if (!failure.ok()) {
     failure = Insist([&] { return Failure(step, failure); });
@@ -192,21 +192,21 @@ Result<Verdict> LinkChannel::Lead(const std::string& mine, const std::string& st
 Result<Verdict> LinkChannel::Follow(const std::string& mine, const std::string& step) {
   link_->Send(MakeFrame(FrameKind::kSaid, mine));
   std::optional<Frame> frame;
-  Status trouble;
+  Status failure;
   const bool heard = link_->Await(begun_ + deadline_ + kVerdictGrace, [&] {
     if (mailbox_->ranks_heard != 0) {
       frame = std::move(mailbox_->TakeRound()[0]);
       return true;
     }
-    trouble = Insist([&] { return Trouble(); });
-    return !trouble.ok();
+    failure = Insist([&] { return WhyRoundFails(); });
+    return !failure.ok();
   });
   if (!heard) {
     const std::string why = "rank 0: no answer before the deadline";
     link_->Send(MakeFrame(FrameKind::kLeft, step + " was given up: " + why));
     return Failure(step, Status(StatusCode::kDeadlineExceeded, "missing: " + why));
   }
-  if (!frame) return Failure(step, trouble);
+  if (!frame) return Failure(step, failure);
   if (frame->code != StatusCode::kOk) return Status(frame->code, frame->contents);
   if (frame->sequence != sequence_) {
     return Failure(step, Status(StatusCode::kDisagreement, "rank 0 is at step " + std::to_string(frame->sequence) +

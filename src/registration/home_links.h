@@ -35,14 +35,14 @@ class LinkChannel : public AgreementChannel {
 
  private:
   // Rank 0's side of a round.
-  Result<Verdict> Lead(const std::string& mine, const std::string& step, const Decider& decide);
+  Result<Verdict> DecideForAll(const std::string& mine, const std::string& step, const Decider& decide);
   Result<std::vector<std::string>> Gather(const std::string& mine);
   std::vector<Frame> FramesOf(const Decision& decision) const;
   // The other ranks' side of a round.
   Result<Verdict> Follow(const std::string& mine, const std::string& step);
 
   // Why the round must fail; OK while it may still succeed. Call it under the link's lock.
-  Status Trouble() const;
+  Status WhyRoundFails() const;
   // Adds the step and the time that it took to `why`.
   Status Failure(const std::string& step, const Status& why) const;
   // A frame with the number of this round.

@@ -58,7 +58,7 @@ Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& 
                                       CUdeviceptr address, uint64_t bytes, uint64_t deadline_ms,
                                       UnfinishedRange* unfinished) {
   ContextGuard keep_current(driver);
-  HearLastWords(driver);
+  NoteOldErrorText(driver);
   // This allocation must not fail: the other ranks are on their way into NCCL's call, and would wait there.
   auto range = Insist([&] {
     return std::make_unique<RegisteredRange>(RegisteredRange{.kind = kind, .address = address, .bytes = bytes});
@@ -85,7 +85,7 @@ Status EndUnfinished(const Driver& driver, const Communicator& communicator, con
 Status DeregisterRange(const Driver& driver, const Communicator& communicator, const RegisteredRange& range,
                        uint64_t deadline_ms) {
   ContextGuard keep_current(driver);
-  HearLastWords(driver);
+  NoteOldErrorText(driver);
   const bool window = range.kind == RegistrationKind::kWindow;
   const ncclResult_t result = window ? driver.nccl.ncclCommWindowDeregister(communicator.handle, range.window)
                                      : driver.nccl.ncclCommDeregister(communicator.handle, range.local_handle);

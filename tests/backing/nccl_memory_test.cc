@@ -10,7 +10,7 @@ namespace {
 // The answers of the test's functions. Global, because the driver's table has no context.
 struct Answer {
   bool fails = false;
-  const char* last_words = "";
+  const char* last_error_text = "";
   size_t free_bytes = 0;
   bool memory_is_known = true;
 } g_answer;
@@ -20,8 +20,8 @@ class NcclMemory : public BackingTest {
   void SetUp() override {
     COMMPOOL_REQUIRE_NCCL();
     g_answer = {};
-    driver_.last_words = std::make_shared<LastWords>();
-    driver_.nccl.ncclGetLastError = [](ncclComm_t) { return g_answer.last_words; };
+    driver_.last_error_text = std::make_shared<LastErrorText>();
+    driver_.nccl.ncclGetLastError = [](ncclComm_t) { return g_answer.last_error_text; };
     driver_.nccl.ncclMemAlloc = [](void** pointer, size_t bytes) {
       return g_answer.fails ? ncclUnhandledCudaError : SharedDriver()->nccl.ncclMemAlloc(pointer, bytes);
     };
@@ -55,14 +55,14 @@ TEST_F(NcclMemory, HasRunOutWhereTheDeviceHasLessThanWasAskedFor) {
 }
 
 TEST_F(NcclMemory, IsNotBlamedForAnEarlierFailureOfTheProgram) {
-  g_answer.last_words = "the program's own mistake";
+  g_answer.last_error_text = "the program's own mistake";
   const Status made = Failure();
   EXPECT_FALSE(made.ok());
   EXPECT_EQ(made.message().find("mistake"), std::string::npos) << made.message();
 
-  g_answer = {.last_words = ""};
+  g_answer = {.last_error_text = ""};
   std::unique_ptr<Segment> segment = backing_->Make({.bytes = 1}).value();
-  g_answer = {.fails = true, .last_words = "another mistake"};
+  g_answer = {.fails = true, .last_error_text = "another mistake"};
   const Status freed = segment->Release();
   EXPECT_FALSE(freed.ok());
   EXPECT_EQ(freed.message().find("mistake"), std::string::npos) << freed.message();

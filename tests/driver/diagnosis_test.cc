@@ -115,7 +115,7 @@ TEST_F(Diagnosis, OfNcclWorksWithoutAnyNccl) {
 }
 
 // NCCL keeps its last error for good.
-class WithLastWords : public Diagnosis {
+class WithErrorText : public Diagnosis {
  protected:
   void SetUp() override {
     nccl_.ncclGetLastError = [](ncclComm_t) -> const char* { return words_; };
@@ -133,13 +133,13 @@ class WithLastWords : public Diagnosis {
 #define EXPECT_MESSAGE_LACKS(status, fragment) \
   EXPECT_EQ((status).message().find(fragment), std::string::npos) << (status).message()
 
-TEST_F(WithLastWords, TellsThemWithTheirOwnFailure) {
+TEST_F(WithErrorText, TellsItWithItsOwnFailure) {
   words_ = "no more handles";
   EXPECT_MESSAGE_HAS(CheckCall("ncclMemAlloc", ncclSystemError), "(no more handles)");
   EXPECT_MESSAGE_HAS(CheckCall("ncclMemAlloc", ncclSystemError), "(no more handles)");
 }
 
-TEST_F(WithLastWords, DoesNotTellThemOfAnotherCall) {
+TEST_F(WithErrorText, DoesNotTellItOfAnotherCall) {
   words_ = "no more handles";
   EXPECT_MESSAGE_HAS(CheckCall("ncclMemAlloc", ncclSystemError), "(no more handles)");
   EXPECT_MESSAGE_LACKS(CheckCall("ncclAllReduce", ncclInvalidUsage), "no more handles");
@@ -147,17 +147,17 @@ TEST_F(WithLastWords, DoesNotTellThemOfAnotherCall) {
   EXPECT_MESSAGE_HAS(CheckCall("ncclAllReduce", ncclInvalidUsage), "(two threads)");
 }
 
-TEST_F(WithLastWords, DoesNotTellThoseFromBeforeASuccess) {
+TEST_F(WithErrorText, DoesNotTellOneFromBeforeASuccess) {
   words_ = "a socket was slow";
   EXPECT_TRUE(CheckCall("ncclCommInitRank", ncclSuccess).ok());
   EXPECT_MESSAGE_LACKS(CheckCall("ncclMemAlloc", ncclSystemError), "a socket was slow");
 }
 
-TEST_F(WithLastWords, DoesNotTellThoseOfTheProgramsOwnCalls) {
+TEST_F(WithErrorText, DoesNotTellOneOfTheProgramsOwnCalls) {
   words_ = "the program passed a null buffer";
-  HearLastWords(driver_);
+  NoteOldErrorText(driver_);
   EXPECT_MESSAGE_LACKS(CheckCall("ncclMemAlloc", ncclSystemError), "null buffer");
-  HearLastWords(driver_);
+  NoteOldErrorText(driver_);
   words_ = "no more handles";
   EXPECT_MESSAGE_HAS(CheckCall("ncclMemAlloc", ncclSystemError), "(no more handles)");
 }

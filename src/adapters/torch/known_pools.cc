@@ -118,7 +118,7 @@ std::optional<KnownPool> KnownPools::Of(commpool_pool pool) {
 }
 
 template <typename Predicate>
-std::vector<KnownPool> KnownPools::Those(const Predicate& wanted) {
+std::vector<KnownPool> KnownPools::Select(const Predicate& wanted) {
   std::vector<KnownPool> found;
   const std::lock_guard lock(mutex_);
   std::copy_if(pools_.begin(), pools_.end(), std::back_inserter(found), wanted);
@@ -126,11 +126,11 @@ std::vector<KnownPool> KnownPools::Those(const Predicate& wanted) {
 }
 
 std::vector<KnownPool> KnownPools::OfDevice(int device) {
-  return Those([device](const KnownPool& known) { return known.device == device; });
+  return Select([device](const KnownPool& known) { return known.device == device; });
 }
 
 std::vector<KnownPool> KnownPools::Named(const MempoolId_t& id) {
-  return Those([&id](const KnownPool& known) { return id == kEverything || known.id == id; });
+  return Select([&id](const KnownPool& known) { return id == kEverything || known.id == id; });
 }
 
 void KnownPools::ResetTotals(int device) {

@@ -89,7 +89,7 @@ class KnownPools {
 
  private:
   template <typename Predicate>
-  std::vector<KnownPool> Those(const Predicate& wanted);
+  std::vector<KnownPool> Select(const Predicate& wanted);
   KnownPool* Find(commpool_pool pool);  // the caller holds the mutex
 
   std::mutex mutex_;

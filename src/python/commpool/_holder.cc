@@ -17,8 +17,9 @@ namespace {
 enum class Stage { kIdle, kPosted, kTaken, kBegun, kDone };
 using Milliseconds = std::chrono::milliseconds;
 
-struct Desk {
-  // What Python reads, through holders.Desk. From kTaken on a request does not change until it is done or given up.
+struct RequestSlot {
+  // What Python reads, through holders.RequestSlot. From kTaken on a request does not change until it is done or given
+  // up.
   int release = 0;  // the request: 1 to give back, 0 to say what it holds
   int device = 0;
   uint64_t bytes = 0;     // requested
@@ -34,7 +35,7 @@ struct Desk {
   Milliseconds begin_within;
   Milliseconds done_within;
 
-  Desk(uint64_t begin_ms, uint64_t done_ms) : begin_within(begin_ms), done_within(done_ms) {}
+  RequestSlot(uint64_t begin_ms, uint64_t done_ms) : begin_within(begin_ms), done_within(done_ms) {}
 
   // The caller of the functions below holds the mutex.
   void Change(Stage to) {
@@ -81,47 +82,47 @@ struct Desk {
 
 }  // namespace
 
-// The holder's functions. Their context is the desk.
-COMMPOOL_FOR_PYTHON uint64_t commpool_desk_cached_bytes(int device, void* desk) {
-  return static_cast<Desk*>(desk)->Ask(0, device, 0);
+// The holder's functions. Their context is the slot.
+COMMPOOL_FOR_PYTHON uint64_t commpool_slot_cached_bytes(int device, void* slot) {
+  return static_cast<RequestSlot*>(slot)->Ask(0, device, 0);
 }
-COMMPOOL_FOR_PYTHON uint64_t commpool_desk_release(int device, uint64_t bytes, void* desk) {
-  return static_cast<Desk*>(desk)->Ask(1, device, bytes);
+COMMPOOL_FOR_PYTHON uint64_t commpool_slot_release(int device, uint64_t bytes, void* slot) {
+  return static_cast<RequestSlot*>(slot)->Ask(1, device, bytes);
 }
 
 // ---- What the Python thread calls -----------------------------------------------------------------------------------
 
 // Never deleted, because a thread of the library may be in it at any time. Null if the host has no memory.
-COMMPOOL_FOR_PYTHON Desk* commpool_desk_new(uint64_t begin_ms, uint64_t done_ms) {
-  return new (std::nothrow) Desk(begin_ms, done_ms);
+COMMPOOL_FOR_PYTHON RequestSlot* commpool_slot_new(uint64_t begin_ms, uint64_t done_ms) {
+  return new (std::nothrow) RequestSlot(begin_ms, done_ms);
 }
 
-// Waits for a request and takes it. Returns 0 when the desk is closed. Called without the GIL.
-COMMPOOL_FOR_PYTHON int commpool_desk_take(Desk* desk) {
-  std::unique_lock lock(desk->mutex);
-  desk->changed.wait(lock, [&] { return desk->closed || desk->stage == Stage::kPosted; });
-  if (desk->closed) return 0;
-  desk->Change(Stage::kTaken);
+// Waits for a request and takes it. Returns 0 when the slot is closed. Called without the GIL.
+COMMPOOL_FOR_PYTHON int commpool_slot_take(RequestSlot* slot) {
+  std::unique_lock lock(slot->mutex);
+  slot->changed.wait(lock, [&] { return slot->closed || slot->stage == Stage::kPosted; });
+  if (slot->closed) return 0;
+  slot->Change(Stage::kTaken);
   return 1;
 }
 
 // Whether a thread still waits for the request that was taken. Asked when Python has the GIL and all other locks.
-COMMPOOL_FOR_PYTHON int commpool_desk_begin(Desk* desk) {
-  const std::lock_guard lock(desk->mutex);
-  desk->Change(desk->wanted ? Stage::kBegun : Stage::kIdle);
-  return desk->wanted ? 1 : 0;
+COMMPOOL_FOR_PYTHON int commpool_slot_begin(RequestSlot* slot) {
+  const std::lock_guard lock(slot->mutex);
+  slot->Change(slot->wanted ? Stage::kBegun : Stage::kIdle);
+  return slot->wanted ? 1 : 0;
 }
 
 // Answers the request that has begun.
-COMMPOOL_FOR_PYTHON void commpool_desk_finish(Desk* desk, uint64_t answer) {
-  const std::lock_guard lock(desk->mutex);
-  desk->answer = answer;
-  desk->Change(desk->wanted ? Stage::kDone : Stage::kIdle);
+COMMPOOL_FOR_PYTHON void commpool_slot_finish(RequestSlot* slot, uint64_t answer) {
+  const std::lock_guard lock(slot->mutex);
+  slot->answer = answer;
+  slot->Change(slot->wanted ? Stage::kDone : Stage::kIdle);
 }
 
 // From now on requests are skipped.
-COMMPOOL_FOR_PYTHON void commpool_desk_close(Desk* desk) {
-  const std::lock_guard lock(desk->mutex);
-  desk->closed = true;
-  desk->changed.notify_all();
+COMMPOOL_FOR_PYTHON void commpool_slot_close(RequestSlot* slot) {
+  const std::lock_guard lock(slot->mutex);
+  slot->closed = true;
+  slot->changed.notify_all();
 }

@@ -28,20 +28,20 @@ _BEGIN_MS = 100
 _DONE_MS = 10000
 
 
-def _desks() -> Any:
+def _slots() -> Any:
     """The part in C: the functions of `_holder.cc`. One of them waits without the GIL."""
     waiting, quick = ctypes.CDLL(FAST), ctypes.PyDLL(FAST)  # the first without the GIL, the second with it
-    setattr(quick, "commpool_desk_take", waiting.commpool_desk_take)
-    desk, number = ctypes.POINTER(Desk), ctypes.c_uint64
-    for name, result, arguments in (("new", desk, [number, number]), ("take", ctypes.c_int, [desk]),
-                                    ("begin", ctypes.c_int, [desk]), ("finish", None, [desk, number]),
-                                    ("close", None, [desk])):
-        function = getattr(quick, f"commpool_desk_{name}")
+    setattr(quick, "commpool_slot_take", waiting.commpool_slot_take)
+    slot, number = ctypes.POINTER(RequestSlot), ctypes.c_uint64
+    for name, result, arguments in (("new", slot, [number, number]), ("take", ctypes.c_int, [slot]),
+                                    ("begin", ctypes.c_int, [slot]), ("finish", None, [slot, number]),
+                                    ("close", None, [slot])):
+        function = getattr(quick, f"commpool_slot_{name}")
         function.restype, function.argtypes = result, arguments
     return quick
 
 
-class Desk(ctypes.Structure):
+class RequestSlot(ctypes.Structure):
     """The place of requests, as in `_holder.cc`. Python reads only these fields."""
 
     _fields_ = [("release", ctypes.c_int), ("device", ctypes.c_int), ("bytes", ctypes.c_uint64),
@@ -63,38 +63,38 @@ class LibraryHolder(MemoryHolder):
           begin_ms: how long an allocation waits for Python and for cached_bytes.
           done_ms: how long it then waits for release.
         """
-        self._desks = _desks()
+        self._slots = _slots()
         self.asked, self.released_bytes = 0, 0
         self._cached_bytes, self._release = cached_bytes, release
-        self._desk = self._desks.commpool_desk_new(begin_ms, done_ms)
-        self._add(name, _abi.CachedBytes(("commpool_desk_cached_bytes", self._desks)),
-                  _abi.Release(("commpool_desk_release", self._desks)), ctypes.addressof(self._desk.contents))
+        self._slot = self._slots.commpool_slot_new(begin_ms, done_ms)
+        self._add(name, _abi.CachedBytes(("commpool_slot_cached_bytes", self._slots)),
+                  _abi.Release(("commpool_slot_release", self._slots)), ctypes.addressof(self._slot.contents))
         threading.Thread(target=self._serve, name=f"commpool holder of {name}", daemon=True).start()
         atexit.register(self.remove)
 
     @property
     def skipped(self) -> int:
         """The number of requests that Python or the library could not begin in time."""
-        return int(self._desk.contents.skipped)
+        return int(self._slot.contents.skipped)
 
     @property
     def overtime(self) -> int:
         """The number of requests that began, but took longer than an allocation waits."""
-        return int(self._desk.contents.overtime)
+        return int(self._slot.contents.overtime)
 
     def remove(self) -> None:
         """Removes it: nobody asks the library any more."""
-        self._desks.commpool_desk_close(self._desk)
+        self._slots.commpool_slot_close(self._slot)
         super().remove()
         atexit.unregister(self.remove)
 
     def _serve(self) -> None:
-        while self._desks.commpool_desk_take(self._desk):
-            request = self._desk.contents
+        while self._slots.commpool_slot_take(self._slot):
+            request = self._slot.contents
             before = self._ask(self._cached_bytes, request.device)
-            if self._desks.commpool_desk_begin(self._desk):
+            if self._slots.commpool_slot_begin(self._slot):
                 given = self._give(request.device, before) if request.release else before
-                self._desks.commpool_desk_finish(self._desk, given)
+                self._slots.commpool_slot_finish(self._slot, given)
 
     def _give(self, device: int, before: int) -> int:
         self.asked += 1

@@ -233,23 +233,23 @@ class Libraries(FullDevice):
             self.served_by(holders.add_rmm(), 96 * MIB)
 
 
-class Desks(unittest.TestCase):
+class RequestSlots(unittest.TestCase):
     """The part in C alone: the answers of its two functions to threads without the GIL."""
 
     def test_answer_each_request_for_itself_however_they_meet(self):
-        desks = holders._desks()
-        desk = desks.commpool_desk_new(1, 1)
-        context = ctypes.addressof(desk.contents)
-        ask_cached = _abi.CachedBytes(("commpool_desk_cached_bytes", desks))
-        ask_release = _abi.Release(("commpool_desk_release", desks))
+        slots = holders._slots()
+        slot = slots.commpool_slot_new(1, 1)
+        context = ctypes.addressof(slot.contents)
+        ask_cached = _abi.CachedBytes(("commpool_slot_cached_bytes", slots))
+        ask_release = _abi.Release(("commpool_slot_release", slots))
         wrong = []
 
         def serve():
-            while desks.commpool_desk_take(desk):
-                request = desk.contents
+            while slots.commpool_slot_take(slot):
+                request = slot.contents
                 answer = request.bytes * 8 + request.device if request.release else request.device + 1
-                if desks.commpool_desk_begin(desk):
-                    desks.commpool_desk_finish(desk, answer)
+                if slots.commpool_slot_begin(slot):
+                    slots.commpool_slot_finish(slot, answer)
 
         def ask(first):
             for number in range(first, first + 300):
@@ -266,10 +266,10 @@ class Desks(unittest.TestCase):
             thread.start()
         for thread in threads:
             thread.join()
-        desks.commpool_desk_close(desk)
+        slots.commpool_slot_close(slot)
         server.join()
         self.assertEqual(wrong, [])
-        self.assertEqual(ask_cached(0, context), 0)  # the desk is closed
+        self.assertEqual(ask_cached(0, context), 0)  # the slot is closed
 
 
 if __name__ == "__main__":
