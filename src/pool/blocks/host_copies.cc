@@ -12,7 +12,7 @@ namespace commpool::internal {
 namespace {
 
 constexpr uint64_t kPartBytes = 64 * kMiB;
-// The largest part of a copy to or from a file: each lane has so much pinned memory.
+// The largest part of a copy to or from a file: each copier has so much pinned memory.
 constexpr uint64_t kFilePartBytes = 16 * kMiB;
 
 // The whole pages of a file that hold a part: files are read and written in whole pages.
@@ -82,50 +82,50 @@ Status HostCopies::Start(Run run, Direction direction) {
 // A file's bytes pass through pinned memory: the driver copies between memories only. Towards the device they are read
 // here; towards the host Finish writes them.
 Status HostCopies::StartPart(const Run& part, Direction direction) {
-  Lane& lane = lanes_[turn_++ % kLanes];
-  COMMPOOL_TRY(Finish(lane));
-  if (!lane.stream.valid()) lane.stream = COMMPOOL_TRY(CopyStream::Make(basis_.driver));
+  Copier& copier = copiers_[turn_++ % kCopiers];
+  COMMPOOL_TRY(Finish(copier));
+  if (!copier.stream.valid()) copier.stream = COMMPOOL_TRY(CopyStream::Make(basis_.driver));
   KeptFile* const file = part.memory->file();
   CUdeviceptr host = part.memory->address() + part.offset;
   if (file != nullptr) {
-    if (!lane.staging.valid()) lane.staging = COMMPOOL_TRY(PinnedMemory::Make(basis_.driver, kFilePartBytes));
+    if (!copier.staging.valid()) copier.staging = COMMPOOL_TRY(PinnedMemory::Make(basis_.driver, kFilePartBytes));
     const Pages pages = PagesOf(part);
-    host = lane.staging.address() + pages.lead;
+    host = copier.staging.address() + pages.lead;
     if (direction == Direction::kToDevice) {
-      COMMPOOL_TRY(file->Read(pages.offset, reinterpret_cast<void*>(lane.staging.address()), pages.bytes));
+      COMMPOOL_TRY(file->Read(pages.offset, reinterpret_cast<void*>(copier.staging.address()), pages.bytes));
     }
   }
   const bool to_host = direction == Direction::kToHost;
-  COMMPOOL_TRY(lane.stream.Copy(to_host ? host : part.device, to_host ? part.device : host, part.bytes));
-  lane.running = part;
-  lane.direction = direction;
+  COMMPOOL_TRY(copier.stream.Copy(to_host ? host : part.device, to_host ? part.device : host, part.bytes));
+  copier.running = part;
+  copier.direction = direction;
   return Status();
 }
 
-Status HostCopies::Finish(Lane& lane) {
-  if (!lane.running) return Status();
-  const Run part = *std::exchange(lane.running, std::nullopt);
-  COMMPOOL_TRY(lane.stream.Await());
+Status HostCopies::Finish(Copier& copier) {
+  if (!copier.running) return Status();
+  const Run part = *std::exchange(copier.running, std::nullopt);
+  COMMPOOL_TRY(copier.stream.Await());
   if (progress_) progress_->Advance(part.bytes);
   KeptFile* const file = part.memory->file();
-  if (file == nullptr || lane.direction == Direction::kToDevice) return Status();
+  if (file == nullptr || copier.direction == Direction::kToDevice) return Status();
   const Pages pages = PagesOf(part);
-  return file->Write(pages.offset, reinterpret_cast<void*>(lane.staging.address()), pages.bytes);
+  return file->Write(pages.offset, reinterpret_cast<void*>(copier.staging.address()), pages.bytes);
 }
 
 // Ends all copies in the order in which they began, after a failure as well: their memory may go once this returns.
 Status HostCopies::Await(Status started) {
   const ContextGuard current = basis_.MakeCurrent();
   Status status = std::move(started);
-  for (size_t lane = 0; lane < kLanes; ++lane) {  // turn_ is the lane whose copy began first
-    Status ended = Attempt([&] { return Finish(lanes_[turn_++ % kLanes]); });
+  for (size_t copier = 0; copier < kCopiers; ++copier) {  // turn_ is the copier whose copy began first
+    Status ended = Attempt([&] { return Finish(copiers_[turn_++ % kCopiers]); });
     if (status.ok()) status = std::move(ended);
   }
   // After a failure a copy may still run, and the caller releases its memory now.
   if (!status.ok()) basis_.driver.cuda.cuCtxSynchronize();
-  for (Lane& lane : lanes_) {
-    if (basis_.device->health().broken()) lane.staging.Abandon();
-    lane = Lane();
+  for (Copier& copier : copiers_) {
+    if (basis_.device->health().broken()) copier.staging.Abandon();
+    copier = Copier();
   }
   progress_.reset();
   return status;

@@ -64,7 +64,7 @@ class HostCopies {
 
   // Call it before the first Start. A user who waits sees `what` ("keeping") and how many of `bytes` are copied.
   void Begin(const char* what, uint64_t bytes) { progress_.emplace(basis_.title + ": " + what, bytes); }
-  // Starts a copy; where all lanes are busy it first waits for the oldest. After a failure earlier copies still run:
+  // Starts a copy; where all copiers are busy it first waits for the oldest. After a failure earlier copies still run:
   // call Await() in any case. REQUIRES: the device's context is current, and the memory lives until Await() returns.
   Status Start(Run run, Direction direction);
   // Waits for all copies. Returns `started` where that is a failure, else the first failure of a copy. Afterwards no
@@ -72,10 +72,10 @@ class HostCopies {
   Status Await(Status started);
 
  private:
-  static constexpr size_t kLanes = 4;
+  static constexpr size_t kCopiers = 4;
 
   // One copy at a time, with a stream of its own.
-  struct Lane {
+  struct Copier {
     CopyStream stream;
     PinnedMemory staging;  // for copies to and from files: the driver copies only between memories
     std::optional<Run> running;
@@ -83,11 +83,11 @@ class HostCopies {
   };
 
   Status StartPart(const Run& part, Direction direction);
-  // Waits for the lane's copy; writes it to its file where it goes to one.
-  Status Finish(Lane& lane);
+  // Waits for its copy; writes it to its file where it goes to one.
+  Status Finish(Copier& copier);
 
   const PoolBasis& basis_;
-  std::array<Lane, kLanes> lanes_;  // while copies run
+  std::array<Copier, kCopiers> copiers_;  // while copies run
   size_t turn_ = 0;
   std::optional<Progress> progress_;
 };
