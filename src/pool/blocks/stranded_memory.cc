@@ -50,13 +50,13 @@ uint64_t StrandedMemory::NoteWanted(StreamKey but) {
   return wanted_.size() < kManyStreams ? wanted_before : together;
 }
 
-bool StrandedMemory::Relieve(uint64_t bytes, StreamKey stream, uint64_t times_before) {
+bool StrandedMemory::MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times_before) {
   {
     MutexLock lock(blocks_.mutex());
-    const uint64_t hopeless = NoteWanted(stream);
+    const uint64_t not_passed = NoteWanted(stream);
     const uint64_t reserved = blocks_.engine().counters().reserved_bytes.current;
-    const bool much = hopeless >= std::max({bytes, kMuch, reserved / kMuchShare});
-    if (hopeless == 0 || basis_.device->capturing() || !(waits_.load() || much))
+    const bool much = not_passed >= std::max({bytes, kMuch, reserved / kMuchShare});
+    if (not_passed == 0 || basis_.device->capturing() || !(waits_.load() || much))
       return times_freed_.load() != times_before;
   }
   // While one thread waits the others do not grow: their work would lengthen the wait, and their memory strand as well.

@@ -1,12 +1,12 @@
 // StrandedMemory: memory that was freed by streams without a promise (rule 11). Such a stream may be gone, so no event
 // is recorded on it before a call passes it again. Until then its memory serves only that stream.
 //
-//   another stream lacks memory -> Relieve: the streams that freed it are wanted from now on
+//   another stream lacks memory -> MakeUsable: the streams that freed it are wanted from now on
 //   a call passes a wanted one  -> Passed: an event behind its work; others take its memory after a wait for the event
-//   no call passes it any more  -> Relieve begins a wait for the device, once such streams have freed much memory
+//   no call passes it any more  -> MakeUsable begins a wait for the device, once such streams have freed much memory
 //
 // The host waits for a device at most a tenth of a second, once, because a device may never be idle. Then the wait goes
-// on by itself, and a later Relieve sees its end. The pool does not grow while a thread waits.
+// on by itself, and a later MakeUsable sees its end. The pool does not grow while a thread waits.
 //
 // An event of the whole context (cuda.h, cuCtxRecordEvent) would tell too. But it breaks every open capture of that
 // context, and some of these may be unannounced. Any thread.
@@ -26,7 +26,7 @@
 namespace commpool::internal {
 
 // GrowingMode owns one: symmetric pools never act on what one rank finds (rule 4). Every allocation calls Passed;
-// Relieve comes before growth, without a lock.
+// MakeUsable comes before growth, without a lock.
 class StrandedMemory {
  public:
   StrandedMemory(PoolBasis& basis, BlockStore& blocks, Mutex& growth)
@@ -43,7 +43,7 @@ class StrandedMemory {
   uint64_t times_freed() const { return times_freed_.load(); }
   // Called where a request of the stream finds no free memory and the pool is about to grow. Returns whether memory
   // came free after `times_before`. None does where the host may not wait for the device, or not for so long.
-  bool Relieve(uint64_t bytes, StreamKey stream, uint64_t times_before);
+  bool MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times_before);
 
  private:
   Status FenceIfWanted(StreamKey stream);

@@ -70,7 +70,7 @@ Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream
   KeepToThreshold();
   const uint64_t times_freed = stranded_.times_freed();
   std::optional<CUdeviceptr> served = COMMPOOL_TRY(Serve(bytes, stream, asked));
-  if (!served && stranded_.Relieve(bytes, stream, times_freed)) served = COMMPOOL_TRY(Serve(bytes, stream, false));
+  if (!served && stranded_.MakeUsable(bytes, stream, times_freed)) served = COMMPOOL_TRY(Serve(bytes, stream, false));
   if (served) return *served;
   const Status possible = segments_.CheckPossible(bytes);
   if (!possible.ok()) return Status(possible.code(), possible.message() + basis_.DescribeHolders());

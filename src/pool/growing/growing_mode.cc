@@ -150,14 +150,14 @@ Status GrowingMode::Close() {
 Status GrowingMode::Sleep(const SleepRequest& request) {
   MutexLock collective(segments_.collective());
   COMMPOOL_TRY(Sleeping::CheckMaySleep(basis_, segments_, request));
-  return basis_.Named(Sleeping(basis_, blocks_, segments_, kAlone).FallAsleep(request).under("sleep"));
+  return basis_.Named(Sleeping(basis_, blocks_, segments_, kWithoutRanks).FallAsleep(request).under("sleep"));
 }
 
 // Where the device is full it asks the other pools and allocators once, and then tries once more.
 Status GrowingMode::Wake(const WakeRequest& request) {
   MutexLock collective(segments_.collective());
   COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
-  Sleeping sleeping(basis_, blocks_, segments_, kAlone);
+  Sleeping sleeping(basis_, blocks_, segments_, kWithoutRanks);
   Status status = sleeping.WakeUp(request);
   if (status.code() == StatusCode::kOutOfMemory) {
     basis_.ReleaseOtherPools();

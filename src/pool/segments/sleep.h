@@ -20,7 +20,7 @@ struct PoolStep {
 // Carries out a step, and returns its result on all ranks.
 using StepRunner = FunctionRef<Status(const PoolStep& step)>;
 // For a pool without other ranks.
-inline constexpr auto kAlone = [](const PoolStep& step) -> Status {
+inline constexpr auto kWithoutRanks = [](const PoolStep& step) -> Status {
   Status mine = Attempt([&] { return step.act(); });
   if (!mine.ok() && step.undo) step.undo(mine);
   return mine;

@@ -184,7 +184,7 @@ Status SymmetricMode::Wake(const WakeRequest& request) {
   if (HasNoCommunicator()) {  // after a loss there is no communicator to register with: wakes only to save what was
                               // kept
     COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
-    return basis_.Named(Sleeping(basis_, blocks_, segments_, kAlone).WakeUp(request).under("wake"));
+    return basis_.Named(Sleeping(basis_, blocks_, segments_, kWithoutRanks).WakeUp(request).under("wake"));
   }
   const Status readiness = Insist([&] { return Sleeping::CheckMayWake(basis_, request); });
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kWake,
