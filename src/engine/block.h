@@ -57,9 +57,9 @@ inline bool IsFreeMemory(const Block& block) {
 }
 
 // Whether the pool has yet to record a fence for one of the streams that used the freed block.
-inline bool OwesFence(const Block& block) {
+inline bool LacksFence(const Block& block) {
   for (const Use& use : block.uses) {
-    if (use.owed()) return true;
+    if (use.fence_missing()) return true;
   }
   return false;
 }
@@ -75,7 +75,7 @@ inline bool IsPending(const Block& block) {
   if (block.state == BlockState::kLive || IsHole(block)) return false;
   if (!IsFreeMemory(block)) return true;
   for (const Use& use : block.uses) {
-    if (use.owed() || use.fence != kNoFence) return true;
+    if (use.fence_missing() || use.fence != kNoFence) return true;
   }
   return false;
 }

@@ -101,9 +101,9 @@ Result<Freed> CachingEngine::FreeInPart(Address address) {
 }
 
 bool CachingEngine::AttachFence(Address address, StreamKey stream, Fence fence) {
-  const bool owed = Engine::AttachFence(address, stream, fence);
-  COMMPOOL_CHECK(owed, "a fence is attached that no free asked for");
-  return owed;
+  const bool missing = Engine::AttachFence(address, stream, fence);
+  COMMPOOL_CHECK(missing, "a fence is attached that no free asked for");
+  return missing;
 }
 
 std::vector<SegmentIndex> CachingEngine::LongestUnusedSegments() const {

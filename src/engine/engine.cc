@@ -69,10 +69,10 @@ void Engine::Begin(Block* block, StreamKey stream, uint64_t requested, uint64_t 
 Freed Engine::Close(Block* block, Disposal disposal) {
   Freed freed{block->bytes, block->requested, {}};
   for (Use& use : block->uses) {
-    use.owed_to = AddressOf(*block);
+    use.missing_for = AddressOf(*block);
     freed.streams_to_fence.push_back(use.stream);
   }
-  if (!block->stream_over) AddUse(block->uses, {block->stream, kNoFence, kNobody});
+  if (!block->stream_over) AddUse(block->uses, {block->stream, kNoFence, kNoBlock});
   Subtract(counters_.requested_bytes, block->requested);
   Subtract(counters_.allocated_bytes, block->bytes);
   Subtract(counters_.allocated_blocks, 1);
@@ -86,27 +86,27 @@ Freed Engine::Close(Block* block, Disposal disposal) {
 
 bool Engine::AttachFence(Address address, StreamKey stream, Fence fence) {
   heap_.fences().Add(fence, ++clock_);
-  return Pay({stream, kNoFence, address}, fence);
+  return ReplaceMissing({stream, kNoFence, address}, fence);
 }
 
-void Engine::PayDebt(Address address, StreamKey stream) { Pay({stream, kNoFence, address}, kNoFence); }
+void Engine::CancelFence(Address address, StreamKey stream) { ReplaceMissing({stream, kNoFence, address}, kNoFence); }
 
-bool Engine::Pay(const Use& debt, Fence fence) {
-  Block* block = heap_.Find(debt.owed_to);
+bool Engine::ReplaceMissing(const Use& missing, Fence fence) {
+  Block* block = heap_.Find(missing.missing_for);
   if (block == nullptr || block->state == BlockState::kLive) return false;
-  if (!std::binary_search(block->uses.begin(), block->uses.end(), debt)) return false;
+  if (!std::binary_search(block->uses.begin(), block->uses.end(), missing)) return false;
   block = heap_.ChangeUses(block, [&](Uses& uses) {
-    uses.EraseIf([&](const Use& use) { return use == debt; });
-    if (fence != kNoFence) AddUse(uses, {debt.stream, fence, kNobody});
+    uses.EraseIf([&](const Use& use) { return use == missing; });
+    if (fence != kNoFence) AddUse(uses, {missing.stream, fence, kNoBlock});
   });
-  if (block->state == BlockState::kAwaitingFences && !OwesFence(*block)) heap_.Open(block);
+  if (block->state == BlockState::kAwaitingFences && !LacksFence(*block)) heap_.Open(block);
   return true;
 }
 
 Status Engine::RecordStream(Address address, StreamKey stream) {
   Block* const block = COMMPOOL_TRY(LiveBlock("record_stream", address));
   const bool own = stream == block->stream && !block->stream_over;
-  if (!own) AddUse(block->uses, {stream, kNoFence, kNobody});
+  if (!own) AddUse(block->uses, {stream, kNoFence, kNoBlock});
   return Status();
 }
 
@@ -123,7 +123,7 @@ void Engine::ChangeUsesWhere(Matches matches, Change change) {
   for (const auto& [index, segment] : heap_.segments()) {
     for (Block* block = segment->first; block != nullptr;) {
       const bool closed = !IsFreeMemory(*block);
-      const auto matching = [&](const Use& use) { return matches(*block, use) && !(closed && use.owed()); };
+      const auto matching = [&](const Use& use) { return matches(*block, use) && !(closed && use.fence_missing()); };
       if (block->state == BlockState::kLive || std::none_of(block->uses.begin(), block->uses.end(), matching)) {
         block = block->next;
         continue;
@@ -147,10 +147,10 @@ void Engine::FenceStream(StreamKey stream, Fence fence, Moment moment) {
   heap_.fences().Add(fence, ++clock_);
   ChangeUsesWhere(
       [&](const Block& block, const Use& use) {
-        return use.stream == stream && use.fence == kNoFence && !use.owed() && block.freed_at <= moment;
+        return use.stream == stream && use.fence == kNoFence && !use.fence_missing() && block.freed_at <= moment;
       },
       [&](Uses& uses) {
-        AddUse(uses, {stream, fence, kNobody});
+        AddUse(uses, {stream, fence, kNoBlock});
       });
 }
 

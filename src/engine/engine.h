@@ -29,7 +29,7 @@ class Engine {
   // block needs no fence: returns false. The fence is pending until it passes in any case.
   virtual bool AttachFence(Address address, StreamKey stream, Fence fence);
   // Call it instead of AttachFence where the stream's work is known to be done, so that no fence comes.
-  void PayDebt(Address address, StreamKey stream);
+  void CancelFence(Address address, StreamKey stream);
   // The fence was recorded behind all that the stream had submitted at `moment`. What the stream freed before that
   // waits for this fence from now on, and is no longer stranded.
   void FenceStream(StreamKey stream, Fence fence, Moment moment);
@@ -110,9 +110,9 @@ class Engine {
   void RemovePage();
 
  private:
-  // Replaces the owed use of a freed block by one with this fence, or removes it (kNoFence). Returns whether the block
-  // still owed it.
-  bool Pay(const Use& debt, Fence fence);
+  // Replaces a use whose fence is missing by one with this fence, or removes it (kNoFence). Returns whether the block
+  // still had it.
+  bool ReplaceMissing(const Use& missing, Fence fence);
   // Changes the uses of free blocks, and of closed ones that need no fence, where `matches` accepts them.
   template <typename Matches, typename Change>
   void ChangeUsesWhere(Matches matches, Change change);

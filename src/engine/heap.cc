@@ -411,7 +411,7 @@ void Heap::Convert(const SegmentRange& range, BlockState from, BlockState to, co
   if (block->bytes > range.bytes) Enter(Split(block, range.bytes));
   block->state = to;
   block->part = claimant.part;
-  if (claimant.stream) block->uses.push_back({*claimant.stream, kNoFence, kNobody});
+  if (claimant.stream) block->uses.push_back({*claimant.stream, kNoFence, kNoBlock});
   NoteMoreFree(block->segment->space);
   EnterMerged(block);
 }

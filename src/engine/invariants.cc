@@ -24,12 +24,12 @@ void CheckUses(const Block& block, const Heap& heap, Moment now, Sums& sums) {
                      std::adjacent_find(block.uses.begin(), block.uses.end()) == block.uses.end(),
                  "a block's uses are out of order, or one is there twice");
   COMMPOOL_CHECK(block.freed_at <= now, "a block was freed in the future");
-  COMMPOOL_CHECK(block.state != BlockState::kAwaitingFences || OwesFence(block),
-                 "a block awaits fences that none owes");
+  COMMPOOL_CHECK(block.state != BlockState::kAwaitingFences || LacksFence(block),
+                 "a block awaits fences, and none is missing");
   for (const Use& use : block.uses) {
-    COMMPOOL_CHECK(!use.owed() || use.fence == kNoFence, "a use has a fence and owes one");
+    COMMPOOL_CHECK(!use.fence_missing() || use.fence == kNoFence, "a use has a fence and misses one");
     if (block.state == BlockState::kLive) {
-      COMMPOOL_CHECK(use.fence == kNoFence && !use.owed() && (use.stream != block.stream || block.stream_over),
+      COMMPOOL_CHECK(use.fence == kNoFence && !use.fence_missing() && (use.stream != block.stream || block.stream_over),
                      "a live block has a use that is no other stream's");
     }
     if (use.fence == kNoFence) continue;

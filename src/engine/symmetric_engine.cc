@@ -10,7 +10,7 @@ namespace commpool::internal::engine {
 namespace {
 
 // Whether other streams can wait for the block's users.
-bool OthersCanWait(const Block& block) { return !OwesFence(block) && !IsStranded(block); }
+bool OthersCanWait(const Block& block) { return !LacksFence(block) && !IsStranded(block); }
 
 }  // namespace
 

@@ -250,7 +250,7 @@ TEST_F(CachingEngineStreams, ForgetsNoUseOfAStreamThatCameAfterTheForgottenOne) 
   EXPECT_FALSE(Ask(kThird, Reuse::kSameStream).has_value());
 }
 
-TEST_F(CachingEngineStreams, AbortsOnAFenceThatNobodyOwes) {
+TEST_F(CachingEngineStreams, AbortsOnAFenceThatNoFreeAskedFor) {
   UseAndFree({kOther});
   EXPECT_DEATH(engine_.AttachFence(kBase, kThird, 11), "no free asked for");
   EXPECT_DEATH(engine_.AttachFence(kBase + 512, kOther, 11), "no free asked for");

@@ -11,7 +11,7 @@
 namespace commpool::internal::engine {
 
 // Fences that frees asked for and no stream has got yet.
-class OwedFences {
+class MissingFences {
  public:
   struct Attached {
     Address address = 0;
@@ -19,27 +19,27 @@ class OwedFences {
     Fence fence = kNoFence;
   };
 
-  bool empty() const { return owed_.empty(); }
-  size_t size() const { return owed_.size(); }
+  bool empty() const { return missing_.empty(); }
+  size_t size() const { return missing_.size(); }
   // The fence attached last; kNoFence before the first.
   Fence last() const { return last_; }
 
-  void Owe(Address address, const ReservedVector<StreamKey>& streams) {
-    for (const StreamKey stream : streams) owed_.push_back({address, stream});
+  void Add(Address address, const ReservedVector<StreamKey>& streams) {
+    for (const StreamKey stream : streams) missing_.push_back({address, stream});
   }
 
-  // Attaches a new fence for the debt at `place`.
+  // Attaches a new fence for the one at `place`.
   template <typename Engine>
   Attached Attach(Engine& engine, uint64_t place) {
-    Attached paid = owed_.at(place);
-    owed_.erase(owed_.begin() + static_cast<int64_t>(place));
-    paid.fence = ++last_;
-    engine.AttachFence(paid.address, paid.stream, paid.fence);
-    return paid;
+    Attached attached = missing_.at(place);
+    missing_.erase(missing_.begin() + static_cast<int64_t>(place));
+    attached.fence = ++last_;
+    engine.AttachFence(attached.address, attached.stream, attached.fence);
+    return attached;
   }
 
  private:
-  std::vector<Attached> owed_;
+  std::vector<Attached> missing_;
   Fence last_ = kNoFence;
 };
 

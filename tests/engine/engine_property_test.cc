@@ -84,7 +84,7 @@ TEST_P(EngineProperties, HoldAfterEveryOperation) {
     ASSERT_FALSE(HasFailure()) << "step " << step;
   }
   while (!model_.live().empty()) FreeAny();
-  while (!owed_.empty()) AttachAnyFence();
+  while (!missing_.empty()) AttachAnyFence();
   engine_.DeviceIdle(engine_.Now());
   engine_.CheckInvariants();
   EXPECT_TRUE(engine_.PendingFences().empty());

@@ -213,7 +213,7 @@ TEST_P(ExpandableProperties, HoldAfterEveryOperation) {
   claimed_.reset();
   while (!returning_.empty()) GiveBackOne();
   while (!model_.live().empty()) FreeAny();
-  while (!owed_.empty()) AttachAnyFence();
+  while (!missing_.empty()) AttachAnyFence();
   DeviceIdle(engine_.Now());
   Check();
   for (const SegmentRange& page : engine_.ClaimIdlePages(UINT64_MAX)) engine_.RemovePage(page);

@@ -39,7 +39,7 @@ class ExpansionTest : public ::testing::Test {
     return block;
   }
   void Use(uint64_t page, StreamKey stream) {
-    heap_.ChangeUses(heap_.Find(At(page)), [&](engine::Uses& uses) { uses = {{stream, kNoFence, kNobody}}; });
+    heap_.ChangeUses(heap_.Find(At(page)), [&](engine::Uses& uses) { uses = {{stream, kNoFence, kNoBlock}}; });
   }
 
   Expansion Plan(uint64_t bytes, Donors donors = Donors::kWhole, Space space = Space::kLarge) const {
@@ -317,7 +317,7 @@ TEST_F(ExpansionTest, MakesAPageWhereALargerOneFindsNoRoom) {
   heap_.Close(heap_.Find(At(0)), BlockState::kFree);
   AddTerritory(8);
   Map(8, 2);
-  Take(At(7 + 1), 2 * kPage)->uses = {{kStream, kNoFence, kNobody}};
+  Take(At(7 + 1), 2 * kPage)->uses = {{kStream, kNoFence, kNoBlock}};
   EXPECT_EQ(InPages(Plan(4 * kPage).made), (Numbers{{3, 1}}));
   heap_.Close(heap_.Find(At(8)), BlockState::kFree);
   heap_.ChangeUses(heap_.Find(At(8)), [](engine::Uses& uses) { uses.clear(); });

@@ -55,9 +55,9 @@ TEST_F(FreeIndexTest, PrefersTheSmallestThenTheFirstSegmentThenTheLowestOffset) 
 
 TEST_F(FreeIndexTest, OffersAStreamItsOwnBlocksAndIdleOnes) {
   Block* idle = Add(first_, 0, 4096);
-  Block* own = Add(first_, 8192, 2048, {{1, kNoFence, kNobody}});
-  Add(first_, 16384, 1024, {{2, kNoFence, kNobody}});
-  Add(first_, 32768, 512, {{1, kNoFence, kNobody}, {2, 7, kNobody}});
+  Block* own = Add(first_, 8192, 2048, {{1, kNoFence, kNoBlock}});
+  Add(first_, 16384, 1024, {{2, kNoFence, kNoBlock}});
+  Add(first_, 32768, 512, {{1, kNoFence, kNoBlock}, {2, 7, kNoBlock}});
   EXPECT_EQ(index_.Find({512, 1, Reuse::kSameStream}), own);
   EXPECT_EQ(index_.Find({512, 3, Reuse::kSameStream}), idle);
   EXPECT_EQ(index_.Find({512, 3, Reuse::kAnyStream})->bytes, 512u);
@@ -73,9 +73,9 @@ TEST_F(FreeIndexTest, TakesTheFirstThatFitsWhereTheChoiceIsFirstFit) {
 }
 
 TEST_F(FreeIndexTest, TakesTheFirstOfOwnAndIdleBlocksAlike) {
-  Block* own = Add(first_, 4096, 8192, {{1, kNoFence, kNobody}});
+  Block* own = Add(first_, 4096, 8192, {{1, kNoFence, kNoBlock}});
   Block* idle = Add(first_, 65536, 1024);
-  Block* others = Add(first_, 0, 4096, {{2, kNoFence, kNobody}});
+  Block* others = Add(first_, 0, 4096, {{2, kNoFence, kNoBlock}});
   Fit fit{1024, 1, Reuse::kSameStream, Space::kLarge, kCommonPart, Choice::kFirstFit};
   EXPECT_EQ(index_.Find(fit), own);
   fit.reuse = Reuse::kIdle;
@@ -140,7 +140,7 @@ TEST_F(FreeIndexTest, GivesTheRestOfABlockItsPlace) {
   // Who may take it changes with its uses.
   FreeList* const list = block->free_list;
   was = FreeIndex::RankOf(*block);
-  block->uses = {{2, kNoFence, kNobody}};
+  block->uses = {{2, kNoFence, kNoBlock}};
   index_.Replace(list, was, block);
   EXPECT_NE(block->free_list, list);
   EXPECT_EQ(index_.Find({1024, 1, Reuse::kSameStream}), other);
@@ -154,7 +154,7 @@ TEST_F(FreeIndexTest, GivesTheRestOfABlockItsPlace) {
 
 TEST_F(FreeIndexTest, LearnsOfListsThatComeAfterASearch) {
   EXPECT_EQ(index_.Find({512, 1, Reuse::kSameStream}), nullptr);
-  Block* const own = Add(first_, 0, 2048, {{1, kNoFence, kNobody}});
+  Block* const own = Add(first_, 0, 2048, {{1, kNoFence, kNoBlock}});
   EXPECT_EQ(index_.Find({512, 1, Reuse::kSameStream}), own);
   Block* const idle = Add(first_, 4096, 1024);
   EXPECT_EQ(index_.Find({512, 1, Reuse::kSameStream}), idle);

@@ -131,17 +131,17 @@ class FuzzedEngine {
     live_.erase(*address);
     const Result<Freed> freed = FreeLive(*address);
     COMMPOOL_CHECK(freed.ok(), "a live block is not found");
-    owed_.Owe(*address, freed->streams_to_fence);
+    missing_.Add(*address, freed->streams_to_fence);
   }
 
   void AttachFence() {
-    if (!owed_.empty()) owed_.Attach(engine_, bytes_.Next() % owed_.size());
+    if (!missing_.empty()) missing_.Attach(engine_, bytes_.Next() % missing_.size());
   }
 
   void PassFence() {
     const ReservedVector<Fence> pending = engine_.PendingFences();
     // May name a fence that has passed already.
-    engine_.FencePassed(pending.empty() ? owed_.last() + 1 : pending[bytes_.Next() % pending.size()]);
+    engine_.FencePassed(pending.empty() ? missing_.last() + 1 : pending[bytes_.Next() % pending.size()]);
   }
 
   void PassWrongAddress() {
@@ -160,7 +160,7 @@ class FuzzedEngine {
   FuzzedBytes& bytes_;
   Engine engine_;
   std::map<Address, uint64_t> live_;
-  OwedFences owed_;
+  MissingFences missing_;
   Address next_address_ = kGiB;
 };
 

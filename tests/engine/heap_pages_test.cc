@@ -97,18 +97,18 @@ TEST_F(HeapPages, KeepsClaimedPagesApart) {
 TEST_F(HeapPages, GivesAnIdlePageToTheStreamThatUsedItsNeighbour) {
   Map(0, 1);
   Block* block = Take(kPage);
-  block->uses = {{3, kNoFence, kNobody}};
+  block->uses = {{3, kNoFence, kNoBlock}};
   heap_.Close(block, BlockState::kFree);
   Map(1);
   EXPECT_EQ(Shape(), "F2 U6 ");
-  EXPECT_EQ(heap_.Find(kBase + kPage)->uses, (Uses{{3, kNoFence, kNobody}}));
+  EXPECT_EQ(heap_.Find(kBase + kPage)->uses, (Uses{{3, kNoFence, kNoBlock}}));
 }
 
 TEST_F(HeapPages, KeepsUsesOfMemoryThatAPageLeavesBehind) {
   Map(0, 2);
   Block* lower = Take(kPage);
   Block* upper = Take(kPage);
-  lower->uses = {{3, kNoFence, kNobody}};
+  lower->uses = {{3, kNoFence, kNoBlock}};
   heap_.Close(lower, BlockState::kFree);
   heap_.Close(upper, BlockState::kFree);
   EXPECT_EQ(Shape(), "F2 U6 ");

@@ -62,8 +62,8 @@ class Model {
 
   void Attach(Address address, StreamKey stream, Fence fence) {
     for (PastUse& use : uses_) {
-      if (use.owed && use.freed_at_address == address && use.stream == stream) {
-        use.owed = false;
+      if (use.missing && use.freed_at_address == address && use.stream == stream) {
+        use.missing = false;
         use.fence = fence;
       }
     }
@@ -109,13 +109,13 @@ class Model {
     StreamKey stream = 0;
     Fence fence = kNoFence;
     Address freed_at_address = 0;
-    bool owed = false;
+    bool missing = false;
     Moment moment = 0;
   };
 
   static bool Covers(const ReservedVector<StreamUse>& waits, const PastUse& use) {
     return std::any_of(waits.begin(), waits.end(), [&](const StreamUse& wait) {
-      return wait.stream == use.stream && (wait.fence == kNoFence || (wait.fence == use.fence && !use.owed));
+      return wait.stream == use.stream && (wait.fence == kNoFence || (wait.fence == use.fence && !use.missing));
     });
   }
 

@@ -34,7 +34,7 @@ class ModelledEngine {
     const Result<Freed> freed = engine_.Free(address);
     ASSERT_TRUE(freed.ok());
     EXPECT_EQ(freed->streams_to_fence, model_.Free(address, engine_.Now()));
-    owed_.Owe(address, freed->streams_to_fence);
+    missing_.Add(address, freed->streams_to_fence);
     EXPECT_FALSE(engine_.Free(address).ok());
   }
 
@@ -53,16 +53,16 @@ class ModelledEngine {
   }
 
   void AttachFence(uint64_t place) {
-    const OwedFences::Attached attached = owed_.Attach(engine_, place);
+    const MissingFences::Attached attached = missing_.Attach(engine_, place);
     model_.Attach(attached.address, attached.stream, attached.fence);
   }
 
   void AttachAnyFence() {
-    if (!owed_.empty()) AttachFence(Below(owed_.size()));
+    if (!missing_.empty()) AttachFence(Below(missing_.size()));
   }
 
   void AttachEveryFence() {
-    while (!owed_.empty()) AttachFence(0);
+    while (!missing_.empty()) AttachFence(0);
   }
 
   void PassAnyFence() {
@@ -91,7 +91,7 @@ class ModelledEngine {
   std::mt19937_64 random_;
   Engine engine_;
   Model model_;
-  OwedFences owed_;
+  MissingFences missing_;
 
  private:
   StreamKey streams_;

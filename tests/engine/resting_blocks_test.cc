@@ -29,7 +29,7 @@ class RestingBlocksTest : public ::testing::Test {
     return block;
   }
   void Free(Block* block, StreamKey stream = kStream) {
-    block->uses = {{stream, kNoFence, kNobody}};
+    block->uses = {{stream, kNoFence, kNoBlock}};
     heap_.Close(block, BlockState::kFree);
   }
   size_t resting() const { return static_cast<size_t>(heap_.resting().end() - heap_.resting().begin()); }

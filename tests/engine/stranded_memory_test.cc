@@ -98,14 +98,14 @@ TEST_F(Stranded, IsFreeForEverybodyAfterAWaitForTheDevice) {
   EXPECT_TRUE(Serves(8 * kMiB, kPromised, Reuse::kIdle));
 }
 
-TEST_F(Stranded, IsABlockThatOwesItsFenceToSuchAStream) {
+TEST_F(Stranded, IsABlockWhoseFenceOfSuchAStreamIsMissing) {
   const Address block = Serve(8 * kMiB, kPromised);
   ASSERT_TRUE(engine_.RecordStream(block, kMortal).ok());
   EXPECT_EQ(Free(block).streams_to_fence, (ReservedVector<StreamKey>{kMortal}));
   EXPECT_FALSE(Serves(8 * kMiB, kPromised)) << "it is closed";
   engine_.DeviceIdle(engine_.Now());
-  EXPECT_FALSE(Serves(8 * kMiB, kPromised)) << "who waited knows whether the fence is owed still";
-  engine_.PayDebt(block, kMortal);
+  EXPECT_FALSE(Serves(8 * kMiB, kPromised)) << "who waited knows whether the fence is still missing";
+  engine_.CancelFence(block, kMortal);
   engine_.CheckInvariants();
   EXPECT_TRUE(Serves(8 * kMiB, kPromised, Reuse::kIdle));
 }

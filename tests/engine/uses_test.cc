@@ -16,7 +16,7 @@ std::vector<StreamKey> StreamsOf(const Uses& uses) {
   return streams;
 }
 
-Use Of(StreamKey stream) { return {stream, kNoFence, kNobody}; }
+Use Of(StreamKey stream) { return {stream, kNoFence, kNoBlock}; }
 
 TEST(Uses, GrowAtEitherEnd) {
   Uses uses;

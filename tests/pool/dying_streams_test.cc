@@ -255,7 +255,7 @@ TEST_P(DyingStreams, LetNoThreadGrowThePoolWhileAnotherWaitsForThem) {
 }
 
 // The wait that continues without a thread does not cover uses that began after it.
-TEST_P(DyingStreams, OweFencesForUsesAfterTheWaitBegan) {
+TEST_P(DyingStreams, NeedFencesForUsesAfterTheWaitBegan) {
   const PoolHandle pool = NewPool();
   const CUstream reader = NewStream();
   // Do not use Fill here: it frees pinned memory of earlier fills, and for that a GPU's driver waits for the held
@@ -352,7 +352,8 @@ TEST_P(DyingStreams, MayBeRecordedForABlockAndDie) {
     Free(block);
   }
   EXPECT_TRUE(Get(pool).Trim(0).ok());
-  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u) << "a wait for the device pays what they owed";
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u)
+      << "a wait for the device replaces the fences that were missing";
 }
 
 TEST_P(DyingStreams, OfAnotherDeviceAreWaitedForThere) {

@@ -101,7 +101,7 @@ Status BlockStore::RecordFences(CUdeviceptr address, const ReservedVector<Stream
   for (const StreamKey stream : streams) {
     if (!MayRecordOn(stream)) {
       MutexLock lock(mutex_);
-      owed_.push_back({address, stream, engine_->Now()});
+      missing_fences_.push_back({address, stream, engine_->Now()});
       continue;
     }
     Result<FenceId> fence = basis_.device->fences().Record(stream);
@@ -139,22 +139,22 @@ bool BlockStore::MayRecordOn(StreamKey stream) const {
 }
 
 // Takes the list out under the lock, and records without it. ForgetStream waits for the recording.
-void BlockStore::RecordOwedFences() {
-  ReservedVector<OwedFence> owed;
+void BlockStore::RecordMissingFences() {
+  ReservedVector<MissingFence> missing;
   std::optional<RecordingStreams::Scope> recording;
   {
     MutexLock lock(mutex_);
-    const auto reached =
-        std::partition(owed_.begin(), owed_.end(), [](const OwedFence& fence) { return AwaitsDevice(fence); });
-    if (reached == owed_.end()) return;
-    owed.assign(reached, owed_.end());
-    owed_.erase(reached, owed_.end());
+    const auto reached = std::partition(missing_fences_.begin(), missing_fences_.end(),
+                                        [](const MissingFence& fence) { return AwaitsDevice(fence); });
+    if (reached == missing_fences_.end()) return;
+    missing.assign(reached, missing_fences_.end());
+    missing_fences_.erase(reached, missing_fences_.end());
     ReservedVector<StreamKey> streams;
-    for (const OwedFence& fence : owed) streams.push_back(fence.stream);
+    for (const MissingFence& fence : missing) streams.push_back(fence.stream);
     recording.emplace(recording_, std::move(streams));
   }
   // Where one cannot be recorded yet, RecordFences puts it back. Where one fails, its block stays closed for good.
-  for (const OwedFence& fence : owed) static_cast<void>(RecordFences(fence.address, {fence.stream}));
+  for (const MissingFence& fence : missing) static_cast<void>(RecordFences(fence.address, {fence.stream}));
 }
 
 bool BlockStore::MayWaitFor(const engine::Served& served) const {
@@ -175,7 +175,8 @@ void BlockStore::TakeBackUnserved(const engine::Served& served) {
   }
   Result<engine::Freed> freed = engine_->Free(served.address);
   COMMPOOL_CHECK(freed.ok(), "a block that was just served cannot be freed");
-  for (const StreamKey stream : freed->streams_to_fence) owed_.push_back({served.address, stream, engine_->Now()});
+  for (const StreamKey stream : freed->streams_to_fence)
+    missing_fences_.push_back({served.address, stream, engine_->Now()});
 }
 
 // Peaks count what the program uses, and blocks in caches are not in use. So the engine hears first how much this
@@ -249,14 +250,14 @@ bool BlockStore::Share(CUdeviceptr address) { return NoteUntilFree(address, &Blo
 // Asks the driver without the lock. Where no fence is pending this is one look under the lock.
 bool BlockStore::PollFences() {
   ReservedVector<engine::Fence> pending;
-  bool owing = false;
+  bool lacking = false;
   {
     MutexLock lock(mutex_);
-    owing = !owed_.empty();
-    if (!owing && !engine_->HasPendingFences()) return false;
+    lacking = !missing_fences_.empty();
+    if (!lacking && !engine_->HasPendingFences()) return false;
     pending = engine_->PendingFences();
   }
-  if (owing) RecordOwedFences();
+  if (lacking) RecordMissingFences();
   FenceTable& fences = basis_.device->fences();
   ReservedVector<engine::Fence> passed;
   {
@@ -273,7 +274,7 @@ bool BlockStore::PollFences() {
 }
 
 BlockStore::Uses BlockStore::NoteUses() {
-  RecordOwedFences();
+  RecordMissingFences();
   Uses uses;
   MutexLock lock(mutex_);
   uses.moment = engine_->Now();
@@ -287,14 +288,14 @@ void BlockStore::ForgetUses(const Uses& uses) {
     MutexLock lock(mutex_);
     engine_->DeviceIdle(uses.moment);  // other threads may have freed blocks meanwhile: these keep their uses
     // Meanwhile the same block may have got another fence to record for the same stream.
-    const auto paid = std::partition(owed_.begin(), owed_.end(), [&](const OwedFence& fence) {
+    const auto over = std::partition(missing_fences_.begin(), missing_fences_.end(), [&](const MissingFence& fence) {
       return fence.moment > uses.moment || !AwaitsDevice(fence);
     });
-    std::for_each(paid, owed_.end(), [&](const OwedFence& fence) {
+    std::for_each(over, missing_fences_.end(), [&](const MissingFence& fence) {
       mutex_.AssertHeld();
-      engine_->PayDebt(fence.address, fence.stream);
+      engine_->CancelFence(fence.address, fence.stream);
     });
-    owed_.erase(paid, owed_.end());
+    missing_fences_.erase(over, missing_fences_.end());
   }
   for (const engine::Fence fence : uses.fences) basis_.device->fences().Retire(fence);
 }
@@ -320,10 +321,10 @@ void BlockStore::ForgetStream(StreamKey stream) {
   const auto forget = [&] {
     mutex_.AssertHeld();
     engine_->ForgetStream(stream);
-    for (const OwedFence& fence : owed_) {
-      if (fence.stream == stream) engine_->PayDebt(fence.address, stream);
+    for (const MissingFence& fence : missing_fences_) {
+      if (fence.stream == stream) engine_->CancelFence(fence.address, stream);
     }
-    std::erase_if(owed_, [&](const OwedFence& fence) { return fence.stream == stream; });
+    std::erase_if(missing_fences_, [&](const MissingFence& fence) { return fence.stream == stream; });
   };
   {
     MutexLock lock(mutex_);

@@ -100,7 +100,8 @@ class BlockStore {
   // Whether some freed blocks open only after a wait for the device, because their streams may have died.
   bool AwaitsDevice() const {
     MutexLock lock(mutex_);
-    return std::any_of(owed_.begin(), owed_.end(), [](const OwedFence& fence) { return AwaitsDevice(fence); });
+    return std::any_of(missing_fences_.begin(), missing_fences_.end(),
+                       [](const MissingFence& fence) { return AwaitsDevice(fence); });
   }
   // Waits on the host for everything submitted to the device, and forgets the uses of blocks that were freed before.
   Status WaitForDevice() { return WaitForDevice(basis_.deadline_ms()); }
@@ -134,21 +135,21 @@ class BlockStore {
 
  private:
   // A fence that a freed block still needs and that could not be recorded: the stream captures, or nobody promised it.
-  struct OwedFence {
+  struct MissingFence {
     CUdeviceptr address = 0;
     StreamKey stream = 0;
     engine::Moment moment = 0;  // not earlier than the free
   };
 
-  static bool AwaitsDevice(const OwedFence& fence) { return MayHaveDied(fence.stream); }
+  static bool AwaitsDevice(const MissingFence& fence) { return MayHaveDied(fence.stream); }
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
   // From now on the live block's free comes here, and not to a cache.
   Status MakeUncacheable(CUdeviceptr address);
   // Adds the live block at the address to `noted`, from which its free takes it. False where there is none.
   bool NoteUntilFree(CUdeviceptr address, ReservedSet<CUdeviceptr> BlockStore::*noted);
-  // Records the fences that a freed block needs. Those that a capture forbids now are recorded later (owed_).
+  // Records the fences that a freed block needs. Those that a capture forbids now are recorded later (missing_fences_).
   Status RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams);
-  void RecordOwedFences();
+  void RecordMissingFences();
   // Whether a fence recorded now would break no capture: the stream does not capture, and this thread can reach it.
   bool MayRecordOn(StreamKey stream) const;
   void Note(engine::Holding holding) const COMMPOOL_REQUIRES(mutex_);
@@ -159,7 +160,7 @@ class BlockStore {
   RecordingStreams recording_;
   mutable Mutex mutex_{LockRank::kPool};
   const std::unique_ptr<engine::Engine> engine_ COMMPOOL_PT_GUARDED_BY(mutex_);
-  ReservedVector<OwedFence> owed_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedVector<MissingFence> missing_fences_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedSet<CUdeviceptr> watched_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedSet<CUdeviceptr> shared_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedSet<int> other_devices_ COMMPOOL_GUARDED_BY(mutex_);  // whose streams without a promise used blocks

@@ -69,24 +69,25 @@ bool GraphBlocks::Has(CUdeviceptr address) const {
 
 // A block of a graph that is gone stays in the table as long as it needs fences: a fence that cannot be recorded now is
 // asked for again by the next call.
-ReservedVector<std::pair<CUdeviceptr, StreamKey>> GraphBlocks::TakeOwed(const ReservedVector<engine::Part>& gone) {
-  ReservedVector<std::pair<CUdeviceptr, StreamKey>> owed;
+ReservedVector<std::pair<CUdeviceptr, StreamKey>> GraphBlocks::TakeMissingFences(
+    const ReservedVector<engine::Part>& gone) {
+  ReservedVector<std::pair<CUdeviceptr, StreamKey>> missing;
   MutexLock lock(blocks_.mutex());
   for (auto entry = graph_blocks_.begin(); entry != graph_blocks_.end();) {
     GraphBlock& block = entry->second;
     block.gone |= std::find(gone.begin(), gone.end(), block.part) != gone.end();
     if (block.gone) {
-      for (const StreamKey stream : block.streams) owed.emplace_back(entry->first, stream);
+      for (const StreamKey stream : block.streams) missing.emplace_back(entry->first, stream);
     }
     entry = block.gone && block.streams.empty() ? graph_blocks_.erase(entry) : std::next(entry);
   }
-  return owed;
+  return missing;
 }
 
-void GraphBlocks::Settle(CUdeviceptr address, StreamKey stream, FenceId fence) {
+void GraphBlocks::GiveFence(CUdeviceptr address, StreamKey stream, FenceId fence) {
   MutexLock lock(blocks_.mutex());
   if (fence == engine::kNoFence) {
-    blocks_.engine().PayDebt(address, stream);
+    blocks_.engine().CancelFence(address, stream);
   } else {
     blocks_.engine().AttachFence(address, stream, fence);
   }
@@ -97,19 +98,19 @@ void GraphBlocks::Settle(CUdeviceptr address, StreamKey stream, FenceId fence) {
 
 // Calls the driver, so it holds no lock.
 void GraphBlocks::Collect() {
-  const ReservedVector<std::pair<CUdeviceptr, StreamKey>> owed = TakeOwed(captures_.TakeGone());
-  if (owed.empty()) return;
+  const ReservedVector<std::pair<CUdeviceptr, StreamKey>> missing = TakeMissingFences(captures_.TakeGone());
+  if (missing.empty()) return;
   const ContextGuard current = basis_.MakeCurrent();
-  for (const auto& [address, stream] : owed) {
+  for (const auto& [address, stream] : missing) {
     if (MayHaveDied(stream)) {
-      if (basis_.device->Quiesce(basis_.deadline_ms()).ok()) Settle(address, stream, engine::kNoFence);
+      if (basis_.device->Quiesce(basis_.deadline_ms()).ok()) GiveFence(address, stream, engine::kNoFence);
       continue;
     }
     // A stream that captures again can record no fence for past work: the block waits for a later call.
     const Result<CUgraph> graph = GraphInCapture(basis_.driver, IsReachable(stream) ? StreamOfKey(stream) : nullptr);
     if (!graph.ok() || *graph != nullptr) continue;
     Result<FenceId> fence = basis_.device->fences().Record(stream);
-    if (fence.ok()) Settle(address, stream, *fence);  // else the block stays quarantined, as rule 9 asks
+    if (fence.ok()) GiveFence(address, stream, *fence);  // else the block stays quarantined, as rule 9 asks
   }
 }
 

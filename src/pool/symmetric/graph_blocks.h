@@ -56,9 +56,9 @@ class GraphBlocks {
 
   Status Await(const engine::StreamUse& use) const;
   // The fences that blocks of gone graphs still need.
-  ReservedVector<std::pair<CUdeviceptr, StreamKey>> TakeOwed(const ReservedVector<engine::Part>& gone);
+  ReservedVector<std::pair<CUdeviceptr, StreamKey>> TakeMissingFences(const ReservedVector<engine::Part>& gone);
   // Gives the engine the fence of a stream that used the block; kNoFence where the stream's work is done.
-  void Settle(CUdeviceptr address, StreamKey stream, FenceId fence);
+  void GiveFence(CUdeviceptr address, StreamKey stream, FenceId fence);
 
   PoolBasis& basis_;
   GraphCaptures& captures_;
