@@ -1,4 +1,6 @@
 // After an error that lost the context every call returns the first error and calls the driver no more.
+#include <string>
+
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -63,6 +65,26 @@ TEST_F(StickyError, LetsDestructorsCallNothing) {
   EXPECT_TRUE(runtime().Free(live_).ok());
   EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
   EXPECT_EQ(CallCount("*"), calls);
+}
+
+// A process that ends may free blocks of destroyed pools after the driver has shut down.
+class ShutDownDriver : public PoolTest {};
+
+TEST_F(ShutDownDriver, IsLeftAloneWithoutAWordWhereTheLastBlocksAreFreed) {
+  COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
+  AllowLeak("");
+  const PoolHandle pool = Create(Configured("orphan"));
+  const CUdeviceptr first = runtime().AllocateFrom(pool, kMiB, nullptr).value();
+  const CUdeviceptr second = runtime().AllocateFrom(pool, 64 * kMiB, nullptr).value();
+  EXPECT_TRUE(runtime().DestroyPool(pool).ok());
+  const InjectedFault fault({.call = "cuCtxSynchronize", .result = CUDA_ERROR_DEINITIALIZED});
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(runtime().Free(first).ok());
+  const uint64_t calls = CallCount("*");
+  EXPECT_TRUE(runtime().Free(second).ok());
+  EXPECT_EQ(CallCount("*"), calls);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EndRuntime();
 }
 
 }  // namespace

@@ -127,7 +127,8 @@ uint64_t GrowingMode::ReleaseUnused() {
   // capture (even one on another device, because fences may have to be recorded there).
   if (basis_.life.destroyed() && (device.captures().any() || !released.ok())) device.captures().Postpone();
   if (released.ok()) return *released;
-  Log(LogLevel::kWarning, basis_.Named(released.status()).message());
+  // No news where the context is lost, or the driver has shut down: every later call returns that error.
+  if (!device.health().broken()) Log(LogLevel::kWarning, basis_.Named(released.status()).message());
   return 0;
 }
 
