@@ -1,9 +1,8 @@
 // The router's part that lets other processes open a tensor of ours by PyTorch's own handles.
 //
-// A handle is a version byte, 'c' or 'e', and a payload: of 'c' CUDA's IPC handle; of 'e' the process, what each
-// handle's memory has in bytes, and descriptors (PyTorch's c10/cuda/CUDACachingAllocator.cpp,
-// ExpandableSegment::share). The importer takes the descriptors from the process by pidfd_getfd, and remembers what it
-// mapped by the handle's bytes. So a segment's descriptor stays the same while the segment lives.
+// A handle is a version byte, 'c' or 'e', and a payload: of 'c' CUDA's IPC handle, of 'e' that of handle_layouts.h. The
+// importer compares all bytes with those that it has seen. So a segment's descriptor stays the same while the segment
+// lives.
 #include <c10/cuda/CUDAException.h>
 #include <cuda_runtime_api.h>
 #include <unistd.h>
@@ -11,60 +10,40 @@
 #include <string>
 
 #include "src/adapters/torch/commpool_calls.h"
+#include "src/adapters/torch/handle_layouts.h"
 #include "src/adapters/torch/router.h"
 
 namespace commpool::torch_adapter {
 namespace {
 
-// What precedes the descriptors, without padding that is not zero: the importer compares all bytes.
-struct Header {
-  uint64_t process = 0;
-  uint64_t segment_bytes = 0;
-  uint64_t descriptors = 1;
-};
-
-// The version that PyTorch writes, read from a handle of its own.
-char NativeVersion() {
+// The layout of the version that PyTorch writes, which a handle of its own says.
+const HandleLayout& NativeLayout() {
   void* const block = Native()->raw_alloc(1);
   const std::string handle = Native()->shareIpcHandle(block).handle;
   Native()->raw_delete(block);
   TORCH_CHECK(!handle.empty(), "commpool: PyTorch made an empty handle");
-  return handle[0];
-}
-
-template <typename Value>
-void Append(std::string& handle, const Value& value) {
-  handle.append(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
-std::string HandleOf(char version, const Header& header, int descriptor) {
-  constexpr char kLeast = 1, kWithHandleType = 3, kMost = 3;  // 3 since PyTorch 2.13
-  TORCH_CHECK(version >= kLeast && version <= kMost, "commpool: this PyTorch writes handles of version ", int{version},
-              ", and this commpool knows 1 to 3: share a copy that is made outside of the scope (tensor.clone())");
-  std::string handle{version, 'e'};
-  Append(handle, header);
-  if (version >= kWithHandleType) Append(handle, uint64_t{1});  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-  Append(handle, descriptor);
-  return handle;
+  const HandleLayout* const layout = LayoutOf(handle[0]);
+  TORCH_CHECK(layout != nullptr, "commpool: this PyTorch writes handles of version ", int{handle[0]},
+              ", which this commpool does not know: share a copy that is made outside of the scope (tensor.clone())");
+  return *layout;
 }
 
 }  // namespace
 
 torch_names::ShareableHandle Router::shareIpcHandle(void* pointer) {
   if (!OurBlock(pointer)) return Native()->shareIpcHandle(pointer);
+  static const HandleLayout& layout = NativeLayout();
   void* base = nullptr;
-  Header header;
-  header.process = static_cast<uint64_t>(getpid());
-  int descriptor = -1;
-  TORCH_CHECK(Commpool().share(pointer, &base, &header.segment_bytes, &descriptor) == COMMPOOL_OK,
+  SharedSegment segment;
+  segment.process = static_cast<uint64_t>(getpid());
+  TORCH_CHECK(Commpool().share(pointer, &base, &segment.bytes, &segment.descriptor) == COMMPOOL_OK,
               "commpool: ", Commpool().last_error(),
               ". Share a copy that is made outside of the scope (tensor.clone())");
-  static const char version = NativeVersion();
   const ptrdiff_t offset = static_cast<char*>(pointer) - static_cast<char*>(base);
-  if (descriptor >= 0) return {offset, HandleOf(version, header, descriptor)};
+  if (segment.descriptor >= 0) return {offset, HandleOf(layout, segment)};
   cudaIpcMemHandle_t of_cuda;
   C10_CUDA_CHECK(cudaIpcGetMemHandle(&of_cuda, base));
-  std::string handle{version, 'c'};
+  std::string handle{layout.version, 'c'};
   Append(handle, of_cuda);
   return {offset, handle};
 }
