@@ -17,6 +17,7 @@ class SharedPools(unittest.TestCase):
                              check=False)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         self.assertNotIn("broken rule", run.stderr)
+        self.assertNotIn("commpool warning", run.stderr)
         return run.stdout.splitlines()
 
     def check_pass(self, backing):
