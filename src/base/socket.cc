@@ -218,9 +218,11 @@ Result<std::optional<PrivateSocket>> ConnectOnce(const sockaddr_in& target, cons
 
 }  // namespace
 
-PrivateSocket PrivateSocket::Open() {
-  return PrivateSocket(PrivateSockets::Get().Hold(
-      [] { return FileDescriptor(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }));
+PrivateSocket PrivateSocket::Open(Kind kind) {
+  const bool local = kind == Kind::kLocalMessages;
+  const int type = (local ? SOCK_SEQPACKET : SOCK_STREAM) | SOCK_NONBLOCK | SOCK_CLOEXEC;
+  return PrivateSocket(
+      PrivateSockets::Get().Hold([&] { return FileDescriptor(socket(local ? AF_UNIX : AF_INET, type, 0)); }));
 }
 
 PrivateSocket PrivateSocket::Accept(int listener) {

@@ -21,15 +21,17 @@ inline Deadline DeadlineAfter(std::chrono::milliseconds wait) { return std::chro
 // The timeout for poll(): rounded up, so that a wait never ends early; 0 once the deadline has passed; at most an hour.
 int PollWait(Deadline deadline);
 
-// A TCP socket of this process alone: a child of fork() closes its copy before it does anything else.
+// A socket of this process alone: a child of fork() closes its copy before it does anything else.
 //
 // If a child, such as a data loader, kept its copy, the connection would stay open after the parent's death, and the
 // peers would wait until their deadline. CLOEXEC does the same for exec(). Any thread.
 class PrivateSocket {
  public:
   PrivateSocket() = default;
-  // Nonblocking. Invalid where it fails; errno says why.
-  static PrivateSocket Open();
+  // Nonblocking; a TCP socket, or one between processes of this machine that keeps the ends of messages. Invalid where
+  // it fails; errno says why.
+  enum class Kind { kTcp, kLocalMessages };
+  static PrivateSocket Open(Kind kind = Kind::kTcp);
   static PrivateSocket Accept(int listener);
   // Takes an existing socket; closes it where that fails.
   static PrivateSocket Adopt(FileDescriptor socket);

@@ -46,9 +46,18 @@ Result<FileDescriptor> PhysicalMemory::Export() const {
   return FileDescriptor(descriptor);
 }
 
-Result<AddressRange> AddressRange::Reserve(const Driver& driver, uint64_t bytes, uint64_t alignment) {
+Result<PhysicalMemory> PhysicalMemory::Import(const Driver& driver, const FileDescriptor& descriptor, uint64_t bytes) {
+  CUmemGenericAllocationHandle handle = 0;
+  void* const number = reinterpret_cast<void*>(static_cast<intptr_t>(descriptor.get()));
+  const CUresult result =
+      driver.cuda.cuMemImportFromShareableHandle(&handle, number, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  return Made(driver, result, {handle, bytes}, {.call = "cuMemImportFromShareableHandle", .bytes = bytes});
+}
+
+Result<AddressRange> AddressRange::Reserve(const Driver& driver, uint64_t bytes, uint64_t alignment,
+                                           CUdeviceptr wanted) {
   CUdeviceptr address = 0;
-  const CUresult result = driver.cuda.cuMemAddressReserve(&address, bytes, alignment, 0, 0);
+  const CUresult result = driver.cuda.cuMemAddressReserve(&address, bytes, alignment, wanted, 0);
   return Made(driver, result, {address, bytes}, {.call = "cuMemAddressReserve", .bytes = bytes});
 }
 
@@ -68,6 +77,26 @@ Result<Event> Event::Create(const Driver& driver) {
   CUevent event = nullptr;
   const CUresult result = driver.cuda.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
   return Made(driver, result, event, {.call = "cuEventCreate"});
+}
+
+Result<Event> Event::CreateShared(const Driver& driver) {
+  CUevent event = nullptr;
+  const CUresult result = driver.cuda.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS);
+  return Made(driver, result, event, {.call = "cuEventCreate", .purpose = "an event that other processes ask about"});
+}
+
+Result<CUipcEventHandle> Event::Share() const {
+  CUipcEventHandle handle = {};
+  COMMPOOL_TRY(CheckCuda(driver(), driver().cuda.cuIpcGetEventHandle(&handle, get()), {.call = "cuIpcGetEventHandle"}));
+  return handle;
+}
+
+Result<Event> Event::Open(const Driver& driver, const CUipcEventHandle& handle) {
+  CUevent event = nullptr;
+  const CUresult result = driver.cuda.cuIpcOpenEventHandle(&event, handle);
+  return Made(
+      driver, result, event,
+      {.call = "cuIpcOpenEventHandle", .likely_cause = "the other process has ended, or its device is not seen"});
 }
 
 Result<PinnedMemory> PinnedMemory::Make(const Driver& driver, uint64_t bytes) {

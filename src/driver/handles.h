@@ -114,6 +114,8 @@ class PhysicalMemory : public Handle<PhysicalMemory, Sized<CUmemGenericAllocatio
   uint64_t bytes() const { return value().bytes; }
   // A descriptor by which processes import the memory. The memory exists while it is open.
   Result<FileDescriptor> Export() const;
+  // The memory behind a descriptor that another process exported. The descriptor is not needed any more.
+  static Result<PhysicalMemory> Import(const Driver& driver, const FileDescriptor& descriptor, uint64_t bytes);
 };
 
 // A reserved range of addresses (cuMemAddressReserve). It maps nothing by itself.
@@ -124,7 +126,8 @@ class AddressRange : public Handle<AddressRange, Sized<CUdeviceptr>> {
     return cuda.cuMemAddressFree(range.object, range.bytes);
   }
 
-  static Result<AddressRange> Reserve(const Driver& driver, uint64_t bytes, uint64_t alignment);
+  // At `wanted` where that is free; 0: anywhere.
+  static Result<AddressRange> Reserve(const Driver& driver, uint64_t bytes, uint64_t alignment, CUdeviceptr wanted = 0);
 
   using Handle::Handle;
   CUdeviceptr address() const { return value().object; }
@@ -157,6 +160,12 @@ class Event : public Handle<Event, CUevent> {
   static CUresult ReleaseValue(const CudaDriver& cuda, CUevent event) { return cuda.cuEventDestroy(event); }
 
   static Result<Event> Create(const Driver& driver);
+
+  // An event that one process records and others may ask about. No stream may wait for another process's: where that
+  // process is killed the stream waits for ever (seen on an H100).
+  static Result<Event> CreateShared(const Driver& driver);
+  Result<CUipcEventHandle> Share() const;
+  static Result<Event> Open(const Driver& driver, const CUipcEventHandle& handle);
 
   using Handle::Handle;
   CUevent get() const { return value(); }

@@ -27,6 +27,17 @@ char* ReserveHostRange(uint64_t bytes, uint64_t alignment) {
   return aligned;
 }
 
+// The range at `wanted`, or null if it is not free.
+char* ReserveHostRangeAt(CUdeviceptr wanted, uint64_t bytes, uint64_t alignment) {
+  if (wanted == 0 || wanted % alignment != 0) return nullptr;
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+  void* const mapped = mmap(reinterpret_cast<void*>(wanted), bytes, PROT_NONE, kFlags, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  if (mapped == reinterpret_cast<void*>(wanted)) return static_cast<char*>(mapped);
+  munmap(mapped, bytes);  // a kernel before 4.17 takes the address as a hint
+  return nullptr;
+}
+
 void Hide(void* address, uint64_t bytes) {
   void* hidden = mmap(address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   COMMPOOL_CHECK(hidden == address, "a reserved range cannot be hidden again");
@@ -60,8 +71,9 @@ AddressSpace::Reservations::const_iterator AddressSpace::Holding(CUdeviceptr add
   return address - after->first < after->second.bytes ? after : reservations_.end();
 }
 
-CUresult AddressSpace::Reserve(uint64_t bytes, uint64_t alignment, CUdeviceptr* address) {
-  char* const range = ReserveHostRange(bytes, alignment);
+CUresult AddressSpace::Reserve(uint64_t bytes, uint64_t alignment, CUdeviceptr* address, CUdeviceptr wanted) {
+  char* range = ReserveHostRangeAt(wanted, bytes, alignment);
+  if (range == nullptr) range = ReserveHostRange(bytes, alignment);
   if (range == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   char* const shadow = ReserveHostRange(bytes, alignment);
   if (shadow == nullptr) {

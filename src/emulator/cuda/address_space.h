@@ -55,7 +55,7 @@ class AddressSpace {
   ~AddressSpace();
 
   // Returns the errors of the driver calls with the same names.
-  CUresult Reserve(uint64_t bytes, uint64_t alignment, CUdeviceptr* address);
+  CUresult Reserve(uint64_t bytes, uint64_t alignment, CUdeviceptr* address, CUdeviceptr wanted = 0);
   CUresult Free(CUdeviceptr address, uint64_t bytes);
   // Reserves addresses for a pool. The program cannot free them, and the leak report leaves them out.
   CUresult ReserveForPool(uint64_t bytes, uint64_t alignment, CUdeviceptr* address);

@@ -91,7 +91,7 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocatio
   });
 }
 
-CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr,
+CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr wanted,
                              unsigned long long flags) {
   return Call(
       "cuMemAddressReserve", Needs::kInitialised,
@@ -101,7 +101,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
         }
         if (alignment != 0 && !commpool::internal::IsPowerOfTwo(alignment)) return CUDA_ERROR_INVALID_VALUE;
         return machine.addresses.Reserve(bytes, std::max<uint64_t>(alignment, machine.description.granularity()),
-                                         address);
+                                         address, wanted);
       },
       bytes);
 }
