@@ -105,6 +105,13 @@ Result<PhysicalMemory> Backing::MakePage(uint64_t) {
   COMMPOOL_CHECK(false, "a backing whose memory comes in no pages is asked for one");
 }
 
+Status Backing::CanShare() const {
+  const MemoryKind kind = memory();
+  if (kind == MemoryKind::kVirtual || kind == MemoryKind::kHostVirtual) return Status();
+  return Status(StatusCode::kNotSupported,
+                std::string("memory of the ") + row_.name + " backing has no handle that another process can import");
+}
+
 Status Backing::CanRevoke() const {
   return row_.why_no_revoke == nullptr ? Status() : Status(StatusCode::kFailedPrecondition, row_.why_no_revoke);
 }

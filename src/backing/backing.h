@@ -219,6 +219,8 @@ class Backing {
   // Whether `peer` can be granted access, whether its access can be taken back, and whether NCCL takes its segments.
   virtual Status CanGrant(int peer) const { return CanReach(driver_, placement_, peer); }
   Status CanRevoke() const;
+  // Whether another process can map its segments by a handle.
+  Status CanShare() const;
   Status CanRegisterLocal() const { return CanRegisterLocalMemory(driver_.nccl, memory()); }
   virtual Status CanRegisterWindow() const { return CanRegisterWindowMemory(driver_.nccl, memory()); }
 

@@ -21,6 +21,7 @@ struct Environment {
   const std::string log_level = Variable("COMMPOOL_LOG");             // error, warning (default), info or debug
   const std::string nccl_nvls_enable = Variable("NCCL_NVLS_ENABLE");  // NCCL's own: 0 switches multicast off
   const std::string configuration = Variable("COMMPOOL_CONF");        // defaults of pools (src/pool/settings)
+  const std::string runtime_directory = Variable("XDG_RUNTIME_DIR");  // where sockets of this user may lie
   const std::string interface = Variable("COMMPOOL_INTERFACE");       // network interface or address of agreements
 };
 

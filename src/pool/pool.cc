@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "src/driver/device_info.h"
+
 namespace commpool::internal {
 
 Pool::Pool(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine, const MakeMode& make_mode)
@@ -101,6 +103,7 @@ Status Pool::Close() {
   COMMPOOL_TRY(CheckMayEnd());
   basis_->runtime.others.ReleaseDestroyed();
   COMMPOOL_TRY(mode_->Close());
+  basis_->runtime.shares.EndPool(handle());
   DropKept();
   return Status();
 }
@@ -108,6 +111,7 @@ Status Pool::Close() {
 // From the first line on no allocation begins. The mode comes last, because it may release memory at once.
 void Pool::Destroy() {
   basis_->life.Destroy();
+  basis_->runtime.shares.EndPool(handle());
   DropKept();
   mode_->AfterDestroy();
 }
@@ -129,6 +133,41 @@ Result<const std::byte*> Pool::Kept(CUdeviceptr address, uint64_t bytes) {
   Result<const std::byte*> kept = segments_.kept().Find(blocks_, {address, bytes}, asleep());
   if (kept.ok()) return kept;
   return basis_->Named(kept.status().under("kept"));
+}
+
+Result<std::string> Pool::ShareByTicket(Imports imports) {
+  COMMPOOL_TRY(segments_.CheckSharable());
+  const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(basis_->driver, device()));
+  const ContextGuard current = basis_->MakeCurrent();
+  return basis_->runtime.shares.SharePool({.number = handle(),
+                                           .title = title(),
+                                           .device = info.pci_bus_id,
+                                           .context = basis_->device->context().get(),
+                                           .memory = std::static_pointer_cast<Pool>(basis_->owner.lock()),
+                                           .deadline_ms = basis_->deadline_ms()},
+                                          imports);
+}
+
+Result<std::string> Pool::ShareBlock(CUdeviceptr address, Writes writes) {
+  if (!basis_->runtime.shares.IsShared(handle())) COMMPOOL_TRY(ShareByTicket(Imports::kRefuseSleep));
+  SharedBlock block = COMMPOOL_TRY(segments_.ShareByTicket(address));
+  block.writes = writes;
+  return basis_->runtime.shares.ShareBlock(handle(), block);
+}
+
+Status Pool::BeginUpdate(CUdeviceptr address) {
+  COMMPOOL_TRY(basis_->CheckOpen());
+  const commpool_block block = COMMPOOL_TRY(FindBlock(address));
+  const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
+  const ContextGuard current = basis_->MakeCurrent();
+  return basis_->Named(basis_->runtime.shares.BeginUpdate(handle(), start).under("update_begin"));
+}
+
+Status Pool::EndUpdate(CUdeviceptr address, CUstream stream) {
+  const commpool_block block = COMMPOOL_TRY(FindBlock(address));
+  const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
+  const ContextGuard current = basis_->MakeCurrent();
+  return basis_->Named(basis_->runtime.shares.EndUpdate(handle(), start, stream).under("update_end"));
 }
 
 // First the mode stops its threads, which would use the pool: the publisher and the watch for lost ranks.

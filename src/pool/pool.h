@@ -88,7 +88,7 @@ struct PoolIngredients {
 
 // PoolTable keeps a pool until its handle ends, AddressTable as long as it has segments: so blocks may outlive the
 // handle. Members are destroyed from the last to the first: the mode, then the parts.
-class Pool final : public BlockOwner {
+class Pool final : public BlockOwner, public SharedMemory {
  public:
   // Makes the mode over the pool's parts, which outlive it.
   using MakeMode = std::function<std::unique_ptr<PoolMode>(PoolBasis&, GraphCaptures&, BlockStore&, SegmentStore&)>;
@@ -157,6 +157,15 @@ class Pool final : public BlockOwner {
   Result<const std::byte*> Kept(CUdeviceptr address, uint64_t bytes);
   // Where other processes reach a block. Waits for a sleep or wake that is under way.
   Result<SegmentStore::Shared> Share(CUdeviceptr address) { return segments_.Share(address); }
+  // Its tickets, and the order of its shared blocks (ShareServer).
+  Result<std::string> ShareByTicket(Imports imports);
+  Result<std::string> ShareBlock(CUdeviceptr address, Writes writes);
+  Status BeginUpdate(CUdeviceptr address);
+  Status EndUpdate(CUdeviceptr address, CUstream stream);
+  Result<Exported> Export(uint64_t address, std::optional<uint64_t> known) override {
+    return segments_.Export(address, known);
+  }
+  void LetGo(uint64_t address) override { blocks_.LetGo(address, *mode_); }
   // The handle has ended: the pool serves no more, and a segment goes when its last block is freed.
   void Destroy();
   // The runtime ends: wait for nothing and call no NCCL.

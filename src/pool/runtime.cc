@@ -53,6 +53,7 @@ Runtime::Runtime(std::shared_ptr<const Driver> driver, Settings settings)
 // The order matters. Caches close before their pools end, so no thread gets a block of a pool that is gone. The threads
 // that watch connections end last: pools hear of lost ranks from them.
 Runtime::~Runtime() {
+  parts_.shares.Stop();
   parts_.caches.CloseAll();
   for (const std::shared_ptr<Pool>& pool : pools().All()) pool->Abandon();
   parts_.links.StopWatching();

@@ -25,6 +25,7 @@
 #include "src/pool/scope_table.h"
 #include "src/pool/settings/settings.h"
 #include "src/pool/shared/device_state.h"
+#include "src/sharing/import_table.h"
 #include "src/stream/stream_devices.h"
 #include "src/stream/stream_names.h"
 
@@ -46,6 +47,8 @@ class Runtime {
   ScopeTable& scopes() { return scopes_; }
   const WindowIndex& windows() const { return parts_.windows; }
   DeviceTable& devices() { return devices_; }
+  ShareServer& shares() { return parts_.shares; }
+  ImportTable& imports() { return imports_; }
   SleepingCommunicators& sleeping_communicators() { return sleeping_communicators_; }
 
   // The configuration already has the settings of COMMPOOL_CONF (Settings::ApplyTo).
@@ -144,6 +147,7 @@ class Runtime {
   ScopeTable scopes_;
   StreamNames stream_names_;
   StreamDevices stream_devices_;
+  ImportTable imports_;
   Mutex mutex_{LockRank::kRuntime};  // held while a default pool is made, so that racing threads make only one
   CaptureHandle next_capture_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   ReservedMap<CaptureHandle, std::shared_ptr<Pool>> captures_ COMMPOOL_GUARDED_BY(mutex_);

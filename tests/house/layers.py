@@ -13,6 +13,7 @@ LAYERS = {
     "src/engine": (2, False),
     "src/backing": (3, True),
     "src/registration": (3, True),
+    "src/sharing": (3, True),
     "src/stream": (3, True),
     "src/emulator": (3, True),
     "src/pool": (4, True),

@@ -16,6 +16,7 @@
 #include "src/registration/placed_windows.h"
 #include "src/registration/small_all_gather.h"
 #include "src/registration/window_index.h"
+#include "src/sharing/share_server.h"
 
 namespace commpool::internal {
 
@@ -40,7 +41,7 @@ class OtherPools {
 
 // Runtime owns one, and every pool has a reference to it in its PoolBasis. It has no lock: each part has its own.
 struct RuntimeParts {
-  RuntimeParts(const Driver& driver, OtherPools& other_pools) : observer(driver), others(other_pools) {}
+  RuntimeParts(const Driver& driver, OtherPools& other_pools) : observer(driver), others(other_pools), shares(driver) {}
 
   const MemoryObserver observer;
   OtherPools& others;  // what one pool may ask of all others
@@ -49,6 +50,7 @@ struct RuntimeParts {
   PlacedWindows placed_windows;
   HomeLinks links;
   UnansweredGathers unanswered;
+  ShareServer shares;  // what other processes import
   const std::shared_ptr<ThreadCaches> shared_caches = std::make_shared<ThreadCaches>(observer);
   ThreadCaches& caches = *shared_caches;
   AddressTable addresses;  // destroyed first: its pools use the other members

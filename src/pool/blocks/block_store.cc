@@ -8,6 +8,7 @@
 
 #include "src/base/check.h"
 #include "src/base/host_failure.h"
+#include "src/base/log.h"
 #include "src/base/try.h"
 #include "src/driver/graph_handles.h"
 
@@ -73,6 +74,31 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   if (!requested.ok()) {
     return basis_.Named(requested.status().under("free"));
   }
+  if (has_tickets_.load(std::memory_order_acquire)) {
+    const bool waits = COMMPOOL_TRY(WaitsForImporters(address));
+    if (waits) return Status();
+  }
+  return Close(address, *requested, rules);
+}
+
+Result<bool> BlockStore::WaitsForImporters(CUdeviceptr address) {
+  MutexLock lock(mutex_);
+  if (awaited_.contains(address)) return basis_.Named(Status(StatusCode::kNotFound, "free: the block was freed"));
+  if (ticketed_.erase(address) == 0 || basis_.runtime.shares.MayServe(basis_.handle, address)) return false;
+  awaited_.insert(address);
+  return true;
+}
+
+void BlockStore::LetGo(CUdeviceptr address, BlockRules& rules) {
+  {
+    MutexLock lock(mutex_);
+    if (!awaited_.contains(address)) return;
+  }
+  const Status closed = Attempt([&] { return Close(address, 0, rules); });
+  if (!closed.ok()) Log(LogLevel::kWarning, closed.message());
+}
+
+Status BlockStore::Close(CUdeviceptr address, uint64_t requested, BlockRules& rules) {
   if (rules.EndsWithItsFree(address)) basis_.runtime.observer.BlockFreed(address);
   ReservedVector<StreamKey> streams;
   std::optional<RecordingStreams::Scope> recording;  // made where the block needs fences
@@ -81,9 +107,10 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
     NoteHolding();
     if (!watched_.empty()) watched_.erase(address);  // the search of an empty set is a call too
     if (!shared_.empty()) shared_.erase(address);
+    if (!awaited_.empty()) awaited_.erase(address);
     Result<engine::Freed> freed = rules.FreeInEngine(address);
     if (!freed.ok()) return basis_.Named(freed.status());
-    if (*requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - *requested);
+    if (requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - requested);
     streams = std::move(freed->streams_to_fence);
     if (!streams.empty()) recording.emplace(recording_, streams);
   }
@@ -247,6 +274,11 @@ bool BlockStore::Watch(CUdeviceptr address) { return NoteUntilFree(address, &Blo
 
 bool BlockStore::Share(CUdeviceptr address) { return NoteUntilFree(address, &BlockStore::shared_); }
 
+bool BlockStore::ShareByTicket(CUdeviceptr address) {
+  has_tickets_.store(true, std::memory_order_release);
+  return NoteUntilFree(address, &BlockStore::ticketed_);
+}
+
 // Asks the driver without the lock. Where no fence is pending this is one look under the lock.
 bool BlockStore::PollFences() {
   ReservedVector<engine::Fence> pending;
@@ -348,6 +380,7 @@ commpool_block BlockStore::Describe(const engine::BlockView& view) const {
     case View::kLive: {
       const engine::BlockWord word = basis_.runtime.caches.WordOf(view.address);
       block.state = word.state() == engine::BlockWord::State::kCached ? COMMPOOL_BLOCK_CACHED : COMMPOOL_BLOCK_LIVE;
+      if (awaited_.contains(view.address)) block.state = COMMPOOL_BLOCK_PENDING;
       const bool word_says = word.state() == engine::BlockWord::State::kCacheable;
       if (block.state == COMMPOOL_BLOCK_LIVE) {
         block.requested_bytes = word_says ? word.requested() : view.requested_bytes;

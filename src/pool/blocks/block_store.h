@@ -9,6 +9,7 @@
 #include <cuda.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -84,6 +85,11 @@ class BlockStore {
     return !shared_.empty();
   }
 
+  // The same for a block that other processes import by a ticket (ShareServer). Where they hold it at its free, it is
+  // pending, until LetGo frees it.
+  bool ShareByTicket(CUdeviceptr address);
+  void LetGo(CUdeviceptr address, BlockRules& rules);
+
   // Takes blocks that threads' caches held.
   void TakeBack(const engine::ReturnedBlocks& returned);
   // Takes back what the caches of all threads hold. Returns whether they held anything.
@@ -145,6 +151,11 @@ class BlockStore {
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
   // From now on the live block's free comes here, and not to a cache.
   Status MakeUncacheable(CUdeviceptr address);
+  // Whether importers hold the block that the program has freed: then its memory serves nobody yet.
+  // kNotFound where it was freed before.
+  Result<bool> WaitsForImporters(CUdeviceptr address);
+  // The end of Free: nobody owns the block any more.
+  Status Close(CUdeviceptr address, uint64_t requested, BlockRules& rules);
   // Adds the live block at the address to `noted`, from which its free takes it. False where there is none.
   bool NoteUntilFree(CUdeviceptr address, ReservedSet<CUdeviceptr> BlockStore::*noted);
   // Records the fences that a freed block needs. Those that a capture forbids now are recorded later (missing_fences_).
@@ -154,7 +165,7 @@ class BlockStore {
   bool MayRecordOn(StreamKey stream) const;
   void Note(engine::Holding holding) const COMMPOOL_REQUIRES(mutex_);
   CachedPool AsCachedPool() const;
-  commpool_block Describe(const engine::BlockView& view) const;
+  commpool_block Describe(const engine::BlockView& view) const COMMPOOL_REQUIRES(mutex_);
 
   const PoolBasis& basis_;
   RecordingStreams recording_;
@@ -163,7 +174,10 @@ class BlockStore {
   ReservedVector<MissingFence> missing_fences_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedSet<CUdeviceptr> watched_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedSet<CUdeviceptr> shared_ COMMPOOL_GUARDED_BY(mutex_);
-  ReservedSet<int> other_devices_ COMMPOOL_GUARDED_BY(mutex_);  // whose streams without a promise used blocks
+  std::atomic<bool> has_tickets_{false};  // whether a ticket of a block was ever made
+  ReservedSet<CUdeviceptr> ticketed_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedSet<CUdeviceptr> awaited_ COMMPOOL_GUARDED_BY(mutex_);  // freed, and held by importers
+  ReservedSet<int> other_devices_ COMMPOOL_GUARDED_BY(mutex_);    // whose streams without a promise used blocks
   // All that threads' caches have given back so far. What has left a cache and is not counted here is on its way.
   engine::Tally taken_back_ COMMPOOL_GUARDED_BY(mutex_);
   // The engine notes the requested size of a block when it serves the block, and a cache may then serve it again for

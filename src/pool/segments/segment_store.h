@@ -193,6 +193,12 @@ class SegmentStore {
     int descriptor = -1;  // as Segment::Descriptor
   };
   Result<Shared> Share(CUdeviceptr address) COMMPOOL_EXCLUDES(growth_);
+  // The same for a block that other processes import by a ticket.
+  Result<SharedBlock> ShareByTicket(CUdeviceptr address) COMMPOOL_EXCLUDES(growth_);
+  // Whether other processes may import segments at all.
+  Status CheckSharable() const;
+  // A new descriptor of the segment that holds the address, unless its number is `known`.
+  Result<SharedMemory::Exported> Export(CUdeviceptr address, std::optional<uint64_t> known) COMMPOOL_EXCLUDES(growth_);
   // kFailedPrecondition while other processes may use the memory.
   Status CheckNoneShared() const;
 
@@ -212,6 +218,8 @@ class SegmentStore {
   // Makes memory of the backing for a stream, and waits until every stream may use it.
   Result<std::unique_ptr<Segment>> MakeFor(std::optional<StreamKey> stream, uint64_t bytes) COMMPOOL_REQUIRES(growth_);
   Status WaitForPeer(int peer) const;
+  // The live block that holds the address, in memory that may be shared.
+  Result<commpool_block> FindSharable(CUdeviceptr address) COMMPOOL_REQUIRES(growth_);
   void ForgetCommunicator(ncclComm_t communicator);
   Status LetTheDeviceFinish();
   Status EndRegistrations(ncclComm_t communicator);

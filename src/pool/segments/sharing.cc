@@ -21,21 +21,56 @@ Status CheckStays(const PoolConfiguration& configuration) {
   return Status();
 }
 
+Status Freed() { return Status(StatusCode::kNotFound, "share: the block was freed"); }
+
 }  // namespace
 
-Result<SegmentStore::Shared> SegmentStore::Share(CUdeviceptr address) {
-  MutexLock growth(growth_);  // nobody sleeps, or releases the segment, meanwhile
+Result<commpool_block> SegmentStore::FindSharable(CUdeviceptr address) {
   COMMPOOL_TRY(basis_.CheckAwake());
   COMMPOOL_TRY(basis_.Named(CheckStays(basis_.configuration).under("share")));
   const Result<commpool_block> block = blocks_.Find(address);
-  if (!block.ok()) return basis_.Named(block.status().under("share"));
-  if (!blocks_.Share(reinterpret_cast<CUdeviceptr>(block->pointer))) {
-    return basis_.Named(Status(StatusCode::kNotFound, "share: the block was freed"));
-  }
-  Segment& segment = Get(static_cast<engine::SegmentIndex>(block->segment));
+  return block.ok() ? block : basis_.Named(block.status().under("share"));
+}
+
+Result<SegmentStore::Shared> SegmentStore::Share(CUdeviceptr address) {
+  MutexLock growth(growth_);  // nobody sleeps, or releases the segment, meanwhile
+  const commpool_block block = COMMPOOL_TRY(FindSharable(address));
+  if (!blocks_.Share(reinterpret_cast<CUdeviceptr>(block.pointer))) return basis_.Named(Freed());
+  Segment& segment = Get(static_cast<engine::SegmentIndex>(block.segment));
   Result<int> descriptor = segment.Descriptor();
   if (!descriptor.ok()) return basis_.Named(descriptor.status().under("share"));
   return Shared{segment.address(), segment.bytes(), *descriptor};
+}
+
+Status SegmentStore::CheckSharable() const {
+  COMMPOOL_TRY(basis_.CheckOpen());
+  Status status = CheckStays(basis_.configuration);
+  if (status.ok()) status = backing_->CanShare();
+  return basis_.Named(status.under("share"));
+}
+
+Result<SharedBlock> SegmentStore::ShareByTicket(CUdeviceptr address) {
+  MutexLock growth(growth_);
+  const commpool_block block = COMMPOOL_TRY(FindSharable(address));
+  const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
+  if (!blocks_.ShareByTicket(start)) return basis_.Named(Freed());
+  return SharedBlock{.address = start, .bytes = block.bytes, .segment = block.segment};
+}
+
+Result<SharedMemory::Exported> SegmentStore::Export(CUdeviceptr address, std::optional<uint64_t> known) {
+  MutexLock growth(growth_);
+  COMMPOOL_TRY(basis_.CheckAwake());
+  for (const SegmentToRegister& segment : List()) {
+    if (address < segment.address || address - segment.address >= segment.bytes) continue;
+    SharedMemory::Exported exported{.address = segment.address, .bytes = segment.bytes, .number = segment.index};
+    if (known == exported.number) return exported;
+    const ContextGuard current = basis_.MakeCurrent();
+    const PhysicalMemory memory = PhysicalMemory::At(basis_.driver, segment.address, segment.bytes);
+    if (!memory.valid()) return basis_.Named(Status(StatusCode::kNotSupported, "a segment has no handle"));
+    exported.descriptor = COMMPOOL_TRY(memory.Export());
+    return exported;
+  }
+  return basis_.Named(Status(StatusCode::kNotFound, "no segment has that address"));
 }
 
 Status SegmentStore::CheckNoneShared() const {

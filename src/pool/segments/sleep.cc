@@ -40,6 +40,7 @@ Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segme
   }
   if (status.ok()) status = basis.device->CheckNotCapturing();
   if (status.ok()) status = segments.CheckNoneShared();
+  if (status.ok()) status = basis.runtime.shares.CheckMaySleep(basis.handle);
   if (status.ok() && DependOnPlaces(request.graphs)) {
     status =
         CheckNothingUnseen(segments, request.graphs).under("unless graphs = NO_COLLECTIVES or DISCARDED is promised");
@@ -80,6 +81,7 @@ Status Sleeping::FallAsleep(const SleepRequest& request) {
 }
 
 Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
+  COMMPOOL_TRY(basis_.runtime.shares.TellAsleep(basis_.handle));  // its thread may wait for the growth lock meanwhile
   MutexLock growth(segments_.growth());
   const bool keeps = request.keep == Keep::kHost;
   Status status = Attempt([&]() -> Status {
@@ -174,6 +176,7 @@ void Sleeping::ServeAgain() {
     segments_.kept().LetGo(blocks_);
   }
   basis_.life.EndSleep();
+  basis_.runtime.shares.TellAwake(basis_.handle);
   // If the pool ends meanwhile its caches stay closed.
   if (basis_.life.open()) basis_.runtime.caches.LetReopen(basis_.handle);
 }

@@ -1,0 +1,206 @@
+// The thread of an import: hears the owner, lets blocks go once this process's work is done, and sleeps and wakes with
+// the owner's pool.
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/host_failure.h"
+#include "src/base/log.h"
+#include "src/base/try.h"
+#include "src/driver/graph_handles.h"
+#include "src/sharing/pool_import.h"
+#include "src/sharing/share_folder.h"
+
+namespace commpool::internal {
+
+namespace {
+
+constexpr int kPauseMilliseconds = 1;  // between looks at work that blocks wait for
+constexpr int kTriesToRemove = 1000;
+
+}  // namespace
+
+void PoolImport::Wake() {
+  const uint64_t one = 1;
+  static_cast<void>(!write(wake_.get(), &one, sizeof(one)));
+}
+
+void PoolImport::Serve() {
+  const RelaxedCapture relaxed(driver_);
+  const ContextGuard current(driver_, context_);
+  while (!closing_) {
+    short events = POLLIN;
+    int pause = -1;
+    {
+      const std::lock_guard lock(mutex_);
+      if (channel_.has_queued()) events |= POLLOUT;
+      if (!leaving_.empty()) pause = kPauseMilliseconds;
+    }
+    pollfd waits[] = {{wake_.get(), POLLIN, 0}, {channel_.descriptor(), events, 0}};
+    poll(waits, 2, pause);
+    uint64_t woken = 0;
+    static_cast<void>(!read(wake_.get(), &woken, sizeof(woken)));
+    const Status heard = Attempt([&]() -> Status {
+      SendLeaving();
+      return Hear();
+    });
+    if (heard.ok()) continue;
+    if (heard.code() != StatusCode::kRemoteFailure) Log(LogLevel::kWarning, title_ + ": " + heard.message());
+    return NoteEnd();
+  }
+}
+
+void PoolImport::NoteEnd() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    dropped_ = board_.valid() && board_.page().dropped != 0;
+    changed_.notify_all();
+  }
+  // A process that is killed closes its descriptors one after the other: the socket that listens may be the last.
+  for (int tries = 0; tries < kTriesToRemove && !closing_ && !RemoveIfDead(socket_path_); ++tries) {
+    poll(nullptr, 0, kPauseMilliseconds);
+  }
+}
+
+Status PoolImport::Hear() {
+  {
+    const std::lock_guard lock(mutex_);
+    COMMPOOL_TRY(channel_.SendQueued());
+  }
+  while (true) {
+    std::optional<Received> received;
+    if (for_later_.empty()) {
+      received = COMMPOOL_TRY(channel_.Receive());
+    } else {
+      received = std::move(for_later_.front());
+      for_later_.pop_front();
+    }
+    if (!received) return Status();
+    Take(std::move(*received));
+  }
+}
+
+Result<Received> PoolImport::AskNow(const ShareMessage& question) {
+  ShareMessage numbered = question;
+  {
+    const std::lock_guard lock(mutex_);
+    numbered.question = next_question_++;
+    COMMPOOL_TRY(channel_.Send(numbered));
+  }
+  for (const Deadline deadline = this->deadline(); std::chrono::steady_clock::now() < deadline && !closing_;) {
+    std::optional<Received> received = COMMPOOL_TRY(channel_.Receive());
+    if (!received) {
+      pollfd wait{channel_.descriptor(), POLLIN, 0};
+      poll(&wait, 1, kPauseMilliseconds);
+    } else if (received->message.question != numbered.question) {
+      for_later_.push_back(std::move(*received));
+    } else if (received->message.kind == ShareKind::kRefused) {
+      return StatusOf(received->message);
+    } else if (received->lost_descriptor) {
+      return Status(StatusCode::kOutOfMemory, "this process has no file descriptor left (ulimit -n)");
+    } else {
+      return std::move(*received);
+    }
+  }
+  return Status(StatusCode::kDeadlineExceeded, "the owner has not answered");
+}
+
+void PoolImport::Take(Received received) {
+  switch (received.message.kind) {
+    case ShareKind::kSleep:
+      return FallAsleep(received.message.numbers[0]);
+    case ShareKind::kAwake:
+      return WakeUp();
+    default: {
+      const std::lock_guard lock(mutex_);
+      // A refusal without a question is about the connection itself.
+      const bool of_all = received.message.kind == ShareKind::kRefused && received.message.question == 0;
+      if (received.message.question != asked_ && !of_all) return;
+      answer_ = std::move(received);
+      changed_.notify_all();
+    }
+  }
+}
+
+void PoolImport::SendLeaving() {
+  std::vector<uint64_t> records;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Leaving& leaving : leaving_) records.push_back(leaving.record);
+  }
+  if (records.empty()) return;
+  std::sort(records.begin(), records.end());
+  uint64_t passed = 0;
+  {
+    MutexLock mapping(mapping_);
+    for (const uint64_t record : records) {
+      const Result<bool> done = reads_.Passed(driver_, record);
+      if (done.ok() && !*done) break;
+      passed = record;  // where the device is lost nothing of this process runs there any more
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  std::erase_if(leaving_, [&](const Leaving& leaving) {
+    if (leaving.record > passed) return false;
+    static_cast<void>(channel_.Send({ShareKind::kLetGo, {leaving.block.number}}));
+    return true;
+  });
+}
+
+void PoolImport::FallAsleep(uint64_t deadline_ms) {
+  Status status;
+  {
+    std::unique_lock lock(mutex_);
+    asleep_ = true;
+    const auto nobody_reads = [this] {
+      return std::all_of(held_.begin(), held_.end(), [](const auto& entry) { return entry.second.reading == 0; });
+    };
+    const auto wait = std::chrono::milliseconds(deadline_ms);
+    if (!changed_.wait_for(lock, wait, [&] { return nobody_reads() || closing_; })) {
+      status = Status(StatusCode::kDeadlineExceeded, "it reads a block still");
+      asleep_ = false;
+    }
+  }
+  if (status.ok()) status = LetMemoryGo();
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+  static_cast<void>(channel_.Send({ShareKind::kAsleep, {static_cast<uint64_t>(status.code())}, status.message()}));
+}
+
+Status PoolImport::LetMemoryGo() {
+  MutexLock mapping(mapping_);
+  COMMPOOL_TRY(
+      CheckCuda(driver_, driver_.cuda.cuCtxSynchronize(),
+                {.call = "cuCtxSynchronize", .device = context_.device(), .purpose = "the sleep of an imported pool"}));
+  return segments_.UnmapAll();
+}
+
+void PoolImport::WakeUp() {
+  std::vector<SegmentName> names;
+  {
+    MutexLock mapping(mapping_);
+    names = segments_.Unmapped();
+  }
+  Status failure;
+  for (const SegmentName& name : names) {
+    const Result<Received> answer = AskNow({ShareKind::kAskSegment, {name.address}});
+    MutexLock mapping(mapping_);
+    const bool gone =
+        answer.status().code() == StatusCode::kNotFound || (answer.ok() && answer->message.numbers[2] != name.number);
+    if (gone) {
+      segments_.Forget(name.number);
+      continue;
+    }
+    const Status mapped = answer.ok() ? Map(*answer) : answer.status();
+    if (failure.ok()) failure = mapped.under("mapping " + title_ + " again");
+  }
+  const std::lock_guard lock(mutex_);
+  asleep_ = false;
+  awake_failure_ = failure;
+  changed_.notify_all();
+}
+
+}  // namespace commpool::internal

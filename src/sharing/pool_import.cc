@@ -1,0 +1,214 @@
+#include "src/sharing/pool_import.h"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "src/base/try.h"
+#include "src/driver/device_info.h"
+#include "src/sharing/share_folder.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// This process's number of the device at a PCI address.
+Result<int> DeviceAt(const Driver& driver, const std::string& pci_bus_id) {
+  const int count = COMMPOOL_TRY(DeviceCount(driver));
+  for (int device = 0; device < count; ++device) {
+    const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver, device));
+    if (info.pci_bus_id == pci_bus_id) return device;
+  }
+  return Status(StatusCode::kNotFound, "the pool is on the device at " + pci_bus_id + ", which is none of the " +
+                                           std::to_string(count) +
+                                           " that this process sees: look at CUDA_VISIBLE_DEVICES, or name a device "
+                                           "that may access it");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PoolImport>> PoolImport::Open(const Driver& driver, const Ticket& ticket,
+                                                     const ImportOptions& options) {
+  int device = options.device;
+  if (device < 0) device = COMMPOOL_TRY(DeviceAt(driver, ticket.device));
+  PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(driver, device));
+  std::unique_ptr<PoolImport> import(new PoolImport(driver, ticket, options, std::move(context)));
+  const Status connected = import->Connect(ticket);
+  if (connected.ok()) return import;
+  return connected.under("importing from process " + std::to_string(ticket.process));
+}
+
+PoolImport::PoolImport(const Driver& driver, const Ticket& ticket, const ImportOptions& options, PrimaryContext context)
+    : driver_(driver),
+      options_(options),
+      socket_path_(ticket.socket),
+      owner_(ticket.process),
+      secret_(ticket.secret),
+      context_(std::move(context)),
+      segments_(driver, context_.device(), options.addresses) {}
+
+Status PoolImport::Connect(const Ticket& ticket) {
+  const ContextGuard current(driver_, context_);
+  MutexLock asking(asking_);
+  ShareMessage hello{ShareKind::kHello, {ticket.secret[0], ticket.secret[1], ticket.pool}};
+  {
+    MutexLock mapping(mapping_);
+    reads_ = COMMPOOL_TRY(SharedRecords::Make(driver_));
+    hello.text = reads_.handles();
+  }
+  wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_.valid()) return Status(CodeOfError(errno), std::string("eventfd failed: ") + strerror(errno));
+  PrivateSocket socket = COMMPOOL_TRY(ConnectToOwner(socket_path_, deadline()));
+  COMMPOOL_TRY(CheckPeer(socket.get()));
+  channel_ = MessageChannel(std::move(socket));
+  thread_ = std::thread([this] { Serve(); });
+  const Received welcome = COMMPOOL_TRY(Ask(hello, ShareKind::kWelcome));
+  updates_ = COMMPOOL_TRY(OpenedRecords::Open(driver_, welcome.message.text.substr(0, OpenedRecords::kHandleBytes)));
+  title_ = welcome.message.text.substr(OpenedRecords::kHandleBytes);
+  board_ = COMMPOOL_TRY(ReadingBoard::Open(welcome.descriptor));
+  return Status();
+}
+
+PoolImport::~PoolImport() { static_cast<void>(Close()); }
+
+Status PoolImport::Close() {
+  closing_ = true;
+  Wake();
+  if (thread_.joinable()) thread_.join();
+  channel_ = MessageChannel();
+  const ContextGuard current(driver_, context_);
+  MutexLock mapping(mapping_);
+  return segments_.UnmapAll();
+}
+
+Status PoolImport::OwnerEnded() const {
+  return Status(StatusCode::kRemoteFailure, dropped_ ? "the owner, process " + std::to_string(owner_) +
+                                                           ", has ended this import, which stopped reading its messages"
+                                                     : "the owner, process " + std::to_string(owner_) + ", has ended");
+}
+
+Result<Received> PoolImport::Ask(const ShareMessage& question, ShareKind expected) {
+  std::unique_lock lock(mutex_);
+  if (ended_) return OwnerEnded();
+  ShareMessage numbered = question;
+  numbered.question = asked_ = next_question_++;
+  answer_.reset();
+  const Status sent = channel_.Send(numbered);
+  Wake();  // the thread sends what is queued
+  if (sent.ok()) changed_.wait_until(lock, deadline(), [this] { return answer_.has_value() || ended_; });
+  asked_ = 0;
+  if (!answer_ && (ended_ || !sent.ok())) return OwnerEnded();
+  if (!answer_) {
+    return Status(StatusCode::kDeadlineExceeded, "the owner, process " + std::to_string(owner_) +
+                                                     ", has not answered " + "within " +
+                                                     std::to_string(options_.deadline_ms) + " ms");
+  }
+  Received answer = std::move(*answer_);
+  answer_.reset();
+  if (answer.message.kind == ShareKind::kRefused) return StatusOf(answer.message);
+  if (answer.lost_descriptor) {
+    return Status(StatusCode::kOutOfMemory, "this process has no file descriptor left (ulimit -n)");
+  }
+  if (answer.message.kind == expected) return answer;
+  return Status(StatusCode::kRemoteFailure, "the owner answered another question");
+}
+
+Status PoolImport::CheckAwake() {
+  const std::lock_guard lock(mutex_);
+  return asleep_ ? Status(StatusCode::kFailedPrecondition, title_ + " is asleep") : awake_failure_;
+}
+
+Status PoolImport::Map(const Received& answer) {
+  const ContextGuard current(driver_, context_);
+  const auto& numbers = answer.message.numbers;
+  return segments_.Map({numbers[0], numbers[1], numbers[2]}, answer.descriptor);
+}
+
+Result<uint64_t> PoolImport::MapSegmentOf(uint64_t theirs) {
+  ShareMessage question{ShareKind::kAskSegment, {theirs}};
+  {
+    MutexLock mapping(mapping_);
+    const std::optional<uint64_t> known = segments_.NumberOf(theirs);
+    if (known && segments_.Find(*known, theirs)) question.numbers = {theirs, 1, *known};
+  }
+  const Received answer = COMMPOOL_TRY(Ask(question, ShareKind::kSegment));
+  if (answer.descriptor.valid()) {
+    MutexLock mapping(mapping_);
+    COMMPOOL_TRY(CheckAwake());  // under the lock, which a sleep takes to unmap
+    COMMPOOL_TRY(Map(answer));
+  }
+  return uint64_t{answer.message.numbers[2]};
+}
+
+std::optional<ImportedBlock> PoolImport::HoldAgain(uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  const auto left = std::find_if(leaving_.begin(), leaving_.end(),
+                                 [&](const Leaving& leaving) { return leaving.block.number == number; });
+  if (left != leaving_.end()) {
+    held_.emplace(left->address, left->block);
+    leaving_.erase(left);
+  }
+  for (auto& [address, held] : held_) {
+    if (held.number != number) continue;
+    ++held.times;
+    return ImportedBlock{address, held.bytes};
+  }
+  return std::nullopt;
+}
+
+Result<ImportedBlock> PoolImport::Block(const Ticket& ticket) {
+  if (ticket.block == 0) return Status(StatusCode::kInvalidArgument, "the ticket is a pool's: it names no block");
+  if (ticket.secret != secret_) {
+    return Status(StatusCode::kInvalidArgument, "the ticket's block is of another pool than the import's, " + title_);
+  }
+  MutexLock asking(asking_);
+  if (const std::optional<ImportedBlock> held = HoldAgain(ticket.block)) return *held;
+  const Received answer = COMMPOOL_TRY(Ask({ShareKind::kAskBlock, {ticket.block}}, ShareKind::kBlock));
+  const auto& numbers = answer.message.numbers;
+  const uint64_t theirs = numbers[0];
+  const uint64_t segment = numbers[2];
+  const uint64_t line = numbers[3];
+  const Status mapped = [&]() -> Status {
+    asking_.AssertHeld();
+    if (line >= ReadingBoard::kLines) return Status(StatusCode::kRemoteFailure, "the owner named no line of the board");
+    if (Find(segment, theirs)) return Status();
+    return MapSegmentOf(theirs).status();
+  }();
+  const std::optional<CUdeviceptr> address = mapped.ok() ? Find(segment, theirs) : std::nullopt;
+  const std::lock_guard lock(mutex_);
+  if (!address) {
+    static_cast<void>(channel_.Send({ShareKind::kLetGo, {ticket.block}}));
+    return mapped.ok() ? Status(StatusCode::kNotFound, "the block's segment is gone") : mapped;
+  }
+  held_.emplace(*address, Held{ticket.block, numbers[1], line, 1});
+  return ImportedBlock{*address, numbers[1]};
+}
+
+Result<CUdeviceptr> PoolImport::Address(uint64_t theirs) {
+  MutexLock asking(asking_);
+  Result<uint64_t> segment = MapSegmentOf(theirs);
+  if (segment.status().code() == StatusCode::kRemoteFailure) {
+    MutexLock mapping(mapping_);
+    if (const std::optional<uint64_t> known = segments_.NumberOf(theirs)) segment = *known;
+  }
+  if (!segment.ok()) return segment.status();
+  if (const std::optional<CUdeviceptr> address = Find(*segment, theirs)) return *address;
+  return Status(StatusCode::kNotFound, "the owner's segment is gone");
+}
+
+PoolImport::HeldBlocks::iterator PoolImport::FindHeld(CUdeviceptr address) {
+  auto next = held_.upper_bound(address);
+  if (next == held_.begin()) return held_.end();
+  const auto found = std::prev(next);
+  return address - found->first < found->second.bytes ? found : held_.end();
+}
+
+std::optional<CUdeviceptr> PoolImport::Find(uint64_t segment, uint64_t theirs) {
+  MutexLock mapping(mapping_);
+  return segments_.Find(segment, theirs);
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,155 @@
+// PoolImport: another process's pool in this one. It maps segments when something in them is asked for, holds blocks,
+// and orders reads against the owner's updates.
+//
+// One thread of its own hears the owner: answers to this process's questions, news of sleep, and the owner's end. What
+// is mapped stays whatever becomes of the owner. Any thread.
+#ifndef COMMPOOL_SRC_SHARING_POOL_IMPORT_H_
+#define COMMPOOL_SRC_SHARING_POOL_IMPORT_H_
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/base/mutex.h"
+#include "src/driver/handles.h"
+#include "src/driver/loader.h"
+#include "src/sharing/imported_segments.h"
+#include "src/sharing/message_channel.h"
+#include "src/sharing/reading_board.h"
+#include "src/sharing/shared_records.h"
+#include "src/sharing/ticket.h"
+
+namespace commpool::internal {
+
+struct ImportOptions {
+  int device = -1;  // -1: the pool's own
+  ImportAddresses addresses = ImportAddresses::kAny;
+  uint64_t deadline_ms = 60000;
+};
+
+struct ImportedBlock {
+  CUdeviceptr address = 0;
+  uint64_t bytes = 0;
+};
+
+// Locks, outermost first: `asking` (one question at a time), `mapping` (driver calls), then a leaf for the books.
+class PoolImport {
+ public:
+  // Errors: see commpool_import_open.
+  static Result<std::unique_ptr<PoolImport>> Open(const Driver& driver, const Ticket& ticket,
+                                                  const ImportOptions& options);
+  ~PoolImport();
+
+  Result<ImportedBlock> Block(const Ticket& ticket);
+  Result<CUdeviceptr> Address(uint64_t theirs);
+  Status BeginRead(CUdeviceptr address);
+  // REQUIRES: the stream does not capture.
+  Status EndRead(CUdeviceptr address, CUstream stream);
+  Status Release(CUdeviceptr address, CUstream stream);
+  // Unmaps all. REQUIRES: the device is idle.
+  Status Close();
+
+  int device() const { return context_.device(); }
+  uint64_t deadline_ms() const { return options_.deadline_ms; }
+
+ private:
+  struct Held {
+    uint64_t number = 0;
+    uint64_t bytes = 0;
+    size_t line = 0;
+    uint64_t times = 0;    // asked for and not released
+    uint64_t reading = 0;  // reads between begin and end
+  };
+  using HeldBlocks = std::map<CUdeviceptr, Held>;
+  // A block that goes once a record has passed.
+  struct Leaving {
+    CUdeviceptr address = 0;
+    Held block;
+    uint64_t record = 0;
+  };
+
+  PoolImport(const Driver& driver, const Ticket& ticket, const ImportOptions& options, PrimaryContext context);
+  Status Connect(const Ticket& ticket);
+
+  Result<Received> Ask(const ShareMessage& question, ShareKind expected) COMMPOOL_REQUIRES(asking_);
+  // Maps the segment that holds an address of the owner's, unless it is mapped; returns its number.
+  Result<uint64_t> MapSegmentOf(uint64_t theirs) COMMPOOL_REQUIRES(asking_);
+  Status Map(const Received& answer) COMMPOOL_REQUIRES(mapping_);
+  Status CheckAwake();
+  // A block that is held already, or on its way out; nothing where it has to be asked for.
+  std::optional<ImportedBlock> HoldAgain(uint64_t number);
+  // Where a block of a mapped segment is here.
+  std::optional<CUdeviceptr> Find(uint64_t segment, uint64_t theirs) COMMPOOL_EXCLUDES(mapping_);
+  // Records behind the stream's work.
+  Result<uint64_t> Record(CUstream stream);
+  Status AwaitUpdate(const ReadingBoard::Line& line, Deadline deadline);
+  // Call it under mutex_.
+  HeldBlocks::iterator FindHeld(CUdeviceptr address);
+  // Why no read may begin; OK where it may.
+  Status CheckReadable() const;
+  void LeaveRead(Held& held);
+  Status OwnerEnded() const;
+  Deadline deadline() const { return DeadlineAfter(std::chrono::milliseconds(options_.deadline_ms)); }
+
+  // The thread.
+  void Serve();
+  void Wake();
+  // Takes all that has come. kRemoteFailure once the connection has ended.
+  Status Hear();
+  void Take(Received received);
+  void NoteEnd();
+  void SendLeaving();
+  void FallAsleep(uint64_t deadline_ms);
+  Status LetMemoryGo();
+  void WakeUp();
+  // Asks for the thread itself, which reads the answer; what else comes is for later.
+  Result<Received> AskNow(const ShareMessage& question);
+
+  const Driver& driver_;
+  const ImportOptions options_;
+  const std::string socket_path_;
+  const uint64_t owner_;  // its process
+  const HashKey secret_;
+  PrimaryContext context_;
+  std::string title_;
+  ReadingBoard board_;
+  OpenedRecords updates_;
+  FileDescriptor wake_;
+
+  Mutex asking_{LockRank::kCollective};
+  Mutex mapping_{LockRank::kGrowth};
+  ImportedSegments segments_ COMMPOOL_GUARDED_BY(mapping_);
+  SharedRecords reads_ COMMPOOL_GUARDED_BY(mapping_);
+  std::atomic<uint64_t> passed_updates_{0};
+
+  // Not our Mutex: a condition variable waits on it, and nothing is locked under it.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  MessageChannel channel_;
+  std::optional<Received> answer_;
+  uint64_t next_question_ = 1;
+  uint64_t asked_ = 0;  // the question that somebody waits with; 0: none
+  HeldBlocks held_;
+  std::vector<Leaving> leaving_;
+  bool asleep_ = false;
+  Status awake_failure_;  // why memory is missing since the owner woke
+  bool ended_ = false;    // the connection
+  bool dropped_ = false;  // ended by an owner that is still there
+  std::atomic<bool> closing_{false};
+  std::deque<Received> for_later_;  // the thread's own
+  std::thread thread_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_SHARING_POOL_IMPORT_H_

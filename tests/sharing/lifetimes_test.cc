@@ -1,0 +1,224 @@
+// What stays of a shared pool when its owner frees, trims, closes, sleeps, ends or dies, and when an importer does.
+#include "tests/sharing/sharing_test.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+constexpr uint64_t kSegment = 32 << 20;  // a block that fills a segment
+
+class Lifetimes : public SharingTest {
+ protected:
+  void ImportOne(uint64_t value) {
+    block_ = Allocate(kSegment);
+    ticket_ = Share(block_);
+    Write(block_, value);
+    seen_ = Import(importer_, ticket_);
+  }
+
+  uint64_t block_ = 0;
+  std::string ticket_;
+  uint64_t seen_ = 0;
+};
+
+TEST_F(Lifetimes, AFreedBlockServesAgainAfterTheLastImporterHasLetGo) {
+  ImportOne(0x11);
+  SharingProcess other;
+  const uint64_t seen_there = Import(other, ticket_);
+  Good(owner_.Ask({Do::kFree, block_}));
+  EXPECT_EQ(Pending(), 1u);
+  ExpectRefusal(owner_.Ask({Do::kFree, block_}), COMMPOOL_NOT_FOUND, "");
+  EXPECT_NE(Allocate(kSegment), block_);
+  Good(importer_.Ask({Do::kRelease, seen_}));
+  EXPECT_EQ(Read(other, seen_there), 0x11u);
+  EXPECT_EQ(Pending(), 1u);
+  Good(other.Ask({Do::kRelease, seen_there}));
+  AwaitPending(0);
+  EXPECT_EQ(Allocate(kSegment), block_);
+}
+
+TEST_F(Lifetimes, ABlockServesAgainAfterTheImportersWorkOnTheDevice) {
+  ImportOne(0x12);
+  Good(owner_.Ask({Do::kFree, block_}));
+  Good(importer_.Ask({Do::kHoldStream}));
+  Good(importer_.Ask({Do::kRelease, seen_}));
+  const uint64_t other = Import(importer_, Share(Allocate()));  // an answer from the owner: it has heard all before
+  EXPECT_NE(other, seen_);
+  EXPECT_EQ(Pending(), 1u);
+  Good(importer_.Ask({Do::kImport, 0, 1}));
+  Good(importer_.Ask({Do::kFreeStream}));
+  AwaitPending(0);
+}
+
+TEST_F(Lifetimes, AnImporterThatCloses) {
+  ImportOne(0x13);
+  Good(owner_.Ask({Do::kFree, block_}));
+  Good(importer_.Ask({Do::kClose}));
+  AwaitPending(0);
+  ExpectRefusal(importer_.Ask({Do::kBeginRead, seen_}), COMMPOOL_NOT_FOUND, "was closed");
+}
+
+TEST_F(Lifetimes, AnImporterThatDiesWhileItReads) {
+  ImportOne(0x14);
+  Good(importer_.Ask({Do::kBeginRead, seen_}));
+  Good(importer_.Ask({Do::kHoldStream}));
+  Good(importer_.Ask({Do::kEndRead, seen_}));
+  Good(importer_.Ask({Do::kBeginRead, seen_}));
+  importer_.Kill();
+  Write(block_, 0x15);
+  Good(owner_.Ask({Do::kFree, block_}));
+  AwaitPending(0);
+}
+
+TEST_F(Lifetimes, AnUpdateThatWaitsForAnImporterThatDies) {
+  ImportOne(0x16);
+  Good(importer_.Ask({Do::kBeginRead, seen_}));
+  owner_.Begin({Do::kBeginUpdate, block_});
+  importer_.Kill();
+  Good(owner_.Answer());
+  Good(owner_.Ask({Do::kEndUpdate, block_}));
+}
+
+TEST_F(Lifetimes, AnOwnerThatTrims) {
+  ImportOne(0x21);
+  Good(importer_.Ask({Do::kRelease, seen_}));
+  Good(owner_.Ask({Do::kFree, block_}));
+  AwaitPending(0);
+  EXPECT_GE(Good(owner_.Ask({Do::kTrim})).number, kSegment);
+  EXPECT_EQ(Good(importer_.Ask({Do::kFirstByte, seen_})).number, 0x21u) << "the importer keeps what it mapped";
+  const uint64_t next = Allocate(kSegment);  // most likely where the other was
+  const std::string ticket = Share(next);
+  Write(next, 0x22);
+  const uint64_t seen = Good(importer_.Ask({Do::kBlock, 0, 0, ticket})).pointer;
+  EXPECT_NE(seen, seen_);
+  EXPECT_EQ(Read(importer_, seen), 0x22u) << "and has the new memory beside it";
+}
+
+TEST_F(Lifetimes, AnOwnerThatTrimsWhileABlockIsHeld) {
+  ImportOne(0x23);
+  Good(owner_.Ask({Do::kFree, block_}));
+  EXPECT_EQ(Good(owner_.Ask({Do::kTrim})).number, 0u);
+  EXPECT_EQ(Read(importer_, seen_), 0x23u);
+}
+
+TEST_F(Lifetimes, AnOwnerThatCloses) {
+  ImportOne(0x24);
+  Good(owner_.Ask({Do::kEndPool}));
+  EXPECT_EQ(Read(importer_, seen_), 0x24u);
+  SharingProcess other;
+  ExpectRefusal(other.Ask({Do::kOpen, 0, 0, ticket_}), COMMPOOL_NOT_FOUND, "the pool of the ticket has ended");
+  Good(owner_.Ask({Do::kFree, block_}));
+  EXPECT_EQ(Read(importer_, seen_), 0x24u);
+  Good(importer_.Ask({Do::kRelease, seen_}));
+  AwaitPending(0);
+  EXPECT_EQ(Good(owner_.Ask({Do::kTrim})).number, kSegment);
+}
+
+TEST_F(Lifetimes, AnOwnerThatDestroysThePool) {
+  ImportOne(0x29);
+  Good(owner_.Ask({Do::kDestroyPool}));
+  Good(owner_.Ask({Do::kFree, block_}));
+  EXPECT_EQ(Read(importer_, seen_), 0x29u);
+  EXPECT_EQ(Calls(owner_, "cuMemUnmap"), 0u);
+  Good(importer_.Ask({Do::kRelease, seen_}));
+  while (Calls(owner_, "cuMemUnmap") == 0) {  // the segment goes with its last block
+  }
+}
+
+TEST_F(Lifetimes, AnOwnerThatEnds) {
+  ImportOne(0x25);
+  owner_.End();
+  EXPECT_EQ(Read(importer_, seen_), 0x25u);
+  EXPECT_EQ(Good(importer_.Ask({Do::kAddress, block_})).pointer, seen_) << "mapped before";
+  ExpectRefusal(importer_.Ask({Do::kAddress, 4096}), COMMPOOL_REMOTE_FAILURE, "has ended");
+  Good(importer_.Ask({Do::kRelease, seen_}));
+  Good(importer_.Ask({Do::kClose}));
+}
+
+TEST_F(Lifetimes, AnOwnerThatIsKilled) {
+  ImportOne(0x26);
+  owner_.Kill();
+  EXPECT_EQ(Read(importer_, seen_), 0x26u);
+  SharingProcess other;
+  ExpectRefusal(other.Ask({Do::kOpen, 0, 0, ticket_}), COMMPOOL_REMOTE_FAILURE, "its process has ended");
+}
+
+TEST_F(Lifetimes, AnOwnerThatIsKilledWithinAnUpdate) {
+  ImportOne(0x27);
+  Good(owner_.Ask({Do::kBeginUpdate, block_}));
+  importer_.Begin({Do::kBeginRead, seen_});
+  owner_.Kill();
+  ExpectRefusal(importer_.Answer(), COMMPOOL_REMOTE_FAILURE, "an update was under way");
+}
+
+TEST_F(Lifetimes, AnOwnerThatIsKilledBeforeTheWorkOfItsUpdateIsDone) {
+  ImportOne(0x28);
+  Good(owner_.Ask({Do::kBeginUpdate, block_}));
+  Good(owner_.Ask({Do::kHoldStream}));
+  Good(owner_.Ask({Do::kEndUpdate, block_}));
+  importer_.Begin({Do::kBeginRead, seen_});
+  owner_.Kill();
+  // On the emulator the record of a killed process is done; on hardware it never is.
+  const Outcome answer = importer_.Answer();
+  EXPECT_TRUE(answer.status == COMMPOOL_OK || answer.status == COMMPOOL_REMOTE_FAILURE) << answer.text;
+}
+
+TEST_F(Lifetimes, AnOwnerDoesNotSleepWhileItIsImported) {
+  ImportOne(0x31);
+  const std::string name = "process " + std::to_string(importer_.process());
+  ExpectRefusal(owner_.Ask({Do::kSleep}), COMMPOOL_FAILED_PRECONDITION, name + " has imported it");
+  EXPECT_EQ(Read(importer_, seen_), 0x31u);
+  Good(importer_.Ask({Do::kClose}));
+  while (owner_.Ask({Do::kSleep}).status != COMMPOOL_OK) {  // until its thread has heard of the close
+  }
+  Good(owner_.Ask({Do::kWake}));
+  EXPECT_EQ(Read(importer_, Import(importer_, ticket_)), 0x31u);
+}
+
+TEST_F(Lifetimes, ImportsSleepTooAndWakeAtTheSameAddresses) {
+  ImportOne(0x32);
+  Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  for (const uint64_t value : {0x33, 0x34}) {
+    Good(owner_.Ask({Do::kSleep}));
+    EXPECT_EQ(importer_.Ask({Do::kFirstByte, seen_}).status, COMMPOOL_DRIVER_ERROR) << "it is not mapped";
+    importer_.Begin({Do::kBeginRead, seen_});
+    EXPECT_FALSE(importer_.HasAnswered());
+    SharingProcess late;
+    Good(late.Ask({Do::kOpen, 0, 0, ticket_}));
+    ExpectRefusal(late.Ask({Do::kBlock, 0, 0, ticket_}), COMMPOOL_FAILED_PRECONDITION, "is asleep");
+    Good(owner_.Ask({Do::kWake}));
+    Good(importer_.Answer());
+    Good(importer_.Ask({Do::kEndRead, seen_}));
+    EXPECT_EQ(Read(importer_, seen_), value - 1) << "kept on the host meanwhile";
+    Write(block_, value);
+    EXPECT_EQ(Read(importer_, seen_), value) << "and the owner's new memory";
+  }
+}
+
+TEST_F(Lifetimes, AnImporterThatDiesInSleepIsForgotten) {
+  ImportOne(0x35);
+  Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  Good(owner_.Ask({Do::kSleep}));
+  importer_.Kill();
+  Good(owner_.Ask({Do::kWake}));
+  Write(block_, 0x36);
+}
+
+class ImpatientSleeper : public Lifetimes {
+ protected:
+  ImpatientSleeper() { Good(owner_.Ask({Do::kMakePool, 0, 0, "100"})); }
+};
+
+TEST_F(ImpatientSleeper, StaysAwakeWhereAnImporterReads) {
+  ImportOne(0x37);
+  Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  Good(importer_.Ask({Do::kBeginRead, seen_}));
+  ExpectRefusal(owner_.Ask({Do::kSleep}), COMMPOOL_DEADLINE_EXCEEDED, "process " + std::to_string(importer_.process()));
+  EXPECT_EQ(Good(importer_.Ask({Do::kFirstByte, seen_})).number, 0x37u);
+  Good(importer_.Ask({Do::kEndRead, seen_}));
+  Good(owner_.Ask({Do::kSleep}));
+  Good(owner_.Ask({Do::kWake}));
+  EXPECT_EQ(Read(importer_, seen_), 0x37u);
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing

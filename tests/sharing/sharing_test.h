@@ -1,0 +1,52 @@
+// An owner and an importer, each a process of its own.
+#ifndef COMMPOOL_TESTS_SHARING_SHARING_TEST_H_
+#define COMMPOOL_TESTS_SHARING_SHARING_TEST_H_
+
+#include <string>
+
+#include "tests/sharing/sharing_process.h"
+
+namespace commpool::internal::testing {
+
+class SharingTest : public ::testing::Test {
+ protected:
+  // `deadline_ms`: of the owner's waits.
+  explicit SharingTest(const std::string& deadline_ms = {}) { Good(owner_.Ask({Do::kMakePool, 0, 0, deadline_ms})); }
+
+  uint64_t Allocate(uint64_t bytes = 1 << 20) { return Good(owner_.Ask({Do::kAllocate, 0, bytes})).pointer; }
+  std::string Share(uint64_t block, commpool_writes writes = COMMPOOL_WRITES_GO_ON) {
+    return Good(owner_.Ask({Do::kShareBlock, block, writes})).text;
+  }
+  void Write(uint64_t block, uint64_t value) {
+    Good(owner_.Ask({Do::kBeginUpdate, block}));
+    Good(owner_.Ask({Do::kFill, block, value}));
+    Good(owner_.Ask({Do::kEndUpdate, block}));
+  }
+  // Imports the block of a ticket; returns where it is there.
+  static uint64_t Import(SharingProcess& importer, const std::string& ticket, uint64_t deadline_ms = 0) {
+    Good(importer.Ask({Do::kOpen, deadline_ms, COMMPOOL_ADDRESSES_ANY, ticket}));
+    return Good(importer.Ask({Do::kBlock, 0, 0, ticket})).pointer;
+  }
+  static uint64_t Read(SharingProcess& importer, uint64_t block) {
+    Good(importer.Ask({Do::kBeginRead, block}));
+    const uint64_t value = Good(importer.Ask({Do::kFirstByte, block})).number;
+    Good(importer.Ask({Do::kEndRead, block}));
+    return value;
+  }
+  static uint64_t Calls(SharingProcess& process, const char* call) {
+    return Good(process.Ask({Do::kCalls, 0, 0, call})).number;
+  }
+  uint64_t Pending() { return Good(owner_.Ask({Do::kPendingBlocks})).number; }
+  // The owner hears of a block's release when its importer's thread tells it.
+  void AwaitPending(uint64_t blocks) {
+    while (Pending() != blocks) {
+    }
+  }
+
+  SharingProcess owner_;
+  SharingProcess importer_;
+};
+
+}  // namespace commpool::internal::testing
+
+#endif  // COMMPOOL_TESTS_SHARING_SHARING_TEST_H_

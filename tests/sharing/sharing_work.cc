@@ -1,0 +1,218 @@
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "src/driver/loader.h"
+#include "tests/driver/emulator_fixture.h"
+#include "tests/sharing/sharing_process.h"
+
+namespace commpool::internal::testing {
+
+namespace {
+
+constexpr size_t kBytes = 4096;
+
+const CudaDriver& Cuda() { return SharedDriver()->cuda; }
+
+void* Pointer(const Order& order) { return reinterpret_cast<void*>(order.pointer); }
+
+Outcome Of(commpool_status status) { return {status, 0, 0, status == COMMPOOL_OK ? "" : commpool_last_error()}; }
+
+Outcome Of(commpool_status status, const void* pointer) {
+  Outcome outcome = Of(status);
+  outcome.pointer = reinterpret_cast<uint64_t>(pointer);
+  return outcome;
+}
+
+Outcome OfText(commpool_status status, const char* text) {
+  return status == COMMPOOL_OK ? Outcome{status, 0, 0, text} : Of(status);
+}
+
+Outcome OfNumber(uint64_t number) { return {COMMPOOL_OK, 0, number, ""}; }
+
+Outcome OfCuda(CUresult result) {
+  return {result == CUDA_SUCCESS ? COMMPOOL_OK : COMMPOOL_DRIVER_ERROR, 0, 0, "CUresult " + std::to_string(result)};
+}
+
+uint64_t CountDescriptors() {
+  uint64_t count = 0;
+  const std::unique_ptr<DIR, int (*)(DIR*)> list(opendir("/proc/self/fd"), closedir);
+  while (readdir(list.get()) != nullptr) ++count;
+  return count - 3;  // ".", ".." and the list's own
+}
+
+}  // namespace
+
+SharingWork::SharingWork() {
+  CUcontext context = nullptr;
+  Cuda().cuDevicePrimaryCtxRetain(&context, 0);
+  Cuda().cuCtxSetCurrent(context);
+  Cuda().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING);
+}
+
+Outcome SharingWork::Carry(const Order& order) {
+  if (order.what <= Do::kEndUpdate) return WithPool(order);
+  if (order.what <= Do::kClose || order.what == Do::kImport) return WithImport(order);
+  if (order.what <= Do::kFreeStream) return WithStream(order);
+  if (order.what <= Do::kDestroyPool || order.what == Do::kPendingBlocks) return WithPool(order);
+  return WithDescriptors(order);
+}
+
+Outcome SharingWork::WithPool(const Order& order) {
+  char ticket[COMMPOOL_TICKET_BYTES];
+  switch (order.what) {
+    case Do::kMakePool: {
+      commpool_pool_options options;
+      commpool_pool_options_init(&options);
+      options.name = "shared";
+      options.backing = static_cast<commpool_backing>(order.number % kOnDevice1);
+      options.mode = static_cast<commpool_mode>(order.pointer);
+      options.device = order.number >= kOnDevice1 ? 1 : 0;
+      options.deadline_ms = order.text.empty() ? options.deadline_ms : std::stoull(order.text);
+      return Of(commpool_pool_create(&options, &pool_));
+    }
+    case Do::kAllocate: {
+      void* pointer = nullptr;
+      const commpool_status status = commpool_pool_allocate(pool_, order.number, stream_, &pointer);
+      return Of(status, pointer);
+    }
+    case Do::kFree:
+      return Of(commpool_free(Pointer(order)));
+    case Do::kSharePool:
+      return OfText(commpool_pool_share(pool_, static_cast<commpool_imports>(order.number), ticket, sizeof(ticket)),
+                    ticket);
+    case Do::kShareBlock:
+      return OfText(
+          commpool_block_share(Pointer(order), static_cast<commpool_writes>(order.number), ticket, sizeof(ticket)),
+          ticket);
+    case Do::kBeginUpdate:
+      return Of(commpool_update_begin(Pointer(order)));
+    case Do::kEndUpdate:
+      return Of(commpool_update_end(Pointer(order), stream_));
+    case Do::kTrim: {
+      uint64_t released = 0;
+      Outcome outcome = Of(commpool_pool_trim(pool_, 0, &released));
+      outcome.number = released;
+      return outcome;
+    }
+    case Do::kSleep:
+      return Of(commpool_pool_sleep(pool_, COMMPOOL_KEEP_HOST, COMMPOOL_GRAPHS_NO_COLLECTIVES));
+    case Do::kWake:
+      return Of(commpool_pool_wake(pool_));
+    case Do::kEndPool:
+      return Of(commpool_pool_close(pool_));
+    case Do::kDestroyPool:
+      return Of(commpool_pool_destroy(pool_));
+    default: {
+      std::vector<commpool_block> blocks(64);
+      size_t count = 0;
+      Outcome outcome = Of(commpool_pool_blocks(pool_, blocks.data(), sizeof(commpool_block), blocks.size(), &count));
+      for (size_t place = 0; place < count; ++place) {
+        if (blocks.at(place).state == COMMPOOL_BLOCK_PENDING) ++outcome.number;
+      }
+      return outcome;
+    }
+  }
+}
+
+Outcome SharingWork::WithImport(const Order& order) {
+  void* pointer = nullptr;
+  switch (order.what) {
+    case Do::kOpen: {
+      commpool_import_options options;
+      commpool_import_options_init(&options);
+      options.addresses = static_cast<commpool_addresses>(order.number);
+      if (order.pointer != 0) options.deadline_ms = order.pointer;
+      Outcome outcome = Of(commpool_import_open(order.text.c_str(), &options, &import_));
+      outcome.number = import_;
+      return outcome;
+    }
+    case Do::kOpenOnDevice: {
+      commpool_import_options options;
+      commpool_import_options_init(&options);
+      options.device = static_cast<int>(order.number);
+      Outcome outcome = Of(commpool_import_open(order.text.c_str(), &options, &import_));
+      outcome.number = import_;
+      return outcome;
+    }
+    case Do::kImport:
+      import_ = order.number;
+      return {};
+    case Do::kBlock: {
+      const commpool_status status = commpool_import_block(import_, order.text.c_str(), &pointer, nullptr);
+      return Of(status, pointer);
+    }
+    case Do::kAddress: {
+      const commpool_status status = commpool_import_address(import_, Pointer(order), &pointer);
+      return Of(status, pointer);
+    }
+    case Do::kBeginRead:
+      return Of(commpool_read_begin(import_, Pointer(order)));
+    case Do::kEndRead:
+      return Of(commpool_read_end(import_, Pointer(order), stream_));
+    case Do::kRelease:
+      return Of(commpool_import_release(import_, Pointer(order), stream_));
+    default:
+      return Of(commpool_import_close(import_));
+  }
+}
+
+Outcome SharingWork::WithStream(const Order& order) {
+  switch (order.what) {
+    case Do::kFill:
+      return OfCuda(Cuda().cuMemsetD8Async(order.pointer, static_cast<unsigned char>(order.number), kBytes, stream_));
+    case Do::kFirstByte: {
+      unsigned char byte = 0;
+      CUresult result = Cuda().cuMemcpyDtoHAsync(&byte, order.pointer, 1, stream_);
+      if (result == CUDA_SUCCESS) result = Cuda().cuStreamSynchronize(stream_);
+      Outcome outcome = OfCuda(result);
+      outcome.number = byte;
+      return outcome;
+    }
+    case Do::kHoldStream: {
+      held_ = std::promise<void>();
+      auto* const until = new std::shared_future<void>(held_.get_future().share());
+      return OfCuda(Cuda().cuLaunchHostFunc(
+          stream_,
+          [](void* future) {
+            const std::unique_ptr<std::shared_future<void>> own(static_cast<std::shared_future<void>*>(future));
+            own->wait();
+          },
+          until));
+    }
+    default:
+      held_.set_value();
+      return OfCuda(Cuda().cuStreamSynchronize(stream_));
+  }
+}
+
+Outcome SharingWork::WithDescriptors(const Order& order) {
+  switch (order.what) {
+    case Do::kDescriptors:
+      return OfNumber(CountDescriptors());
+    case Do::kTakeDescriptors:
+      while (true) {
+        FileDescriptor taken(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0));
+        if (!taken.valid()) break;
+        taken_.push_back(std::move(taken));
+      }
+      for (uint64_t left = order.number; left > 0; --left) taken_.pop_back();
+      return {};
+    case Do::kGiveDescriptors:
+      taken_.clear();
+      return {};
+    case Do::kCalls:
+      return OfNumber(CallCount(order.text.c_str()));
+    default: {
+      const pid_t child = fork();
+      if (child == 0) {
+        while (true) pause();
+      }
+      return OfNumber(static_cast<uint64_t>(child));
+    }
+  }
+}
+
+}  // namespace commpool::internal::testing

@@ -1,0 +1,112 @@
+// What an importer has of a pool: its segments, later ones too, and single blocks; and what that costs.
+#include "tests/sharing/sharing_test.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+using TwoProcesses = SharingTest;
+
+TEST_F(TwoProcesses, SeeTheSameBytes) {
+  const uint64_t block = Allocate();
+  const std::string ticket = Share(block);
+  Write(block, 0x11);
+  const uint64_t seen = Import(importer_, ticket);
+  EXPECT_EQ(Read(importer_, seen), 0x11u);
+  Write(block, 0x22);
+  EXPECT_EQ(Read(importer_, seen), 0x22u);
+  Good(importer_.Ask({Do::kRelease, seen}));
+  Good(importer_.Ask({Do::kClose}));
+  Good(owner_.Ask({Do::kFree, block}));
+}
+
+TEST_F(TwoProcesses, APoolsTicketIsTheSameAtEachCall) {
+  const std::string first = Good(owner_.Ask({Do::kSharePool})).text;
+  EXPECT_EQ(Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO})).text, first);
+}
+
+TEST_F(TwoProcesses, AnImportHasSegmentsThatCameLater) {
+  const std::string pool = Good(owner_.Ask({Do::kSharePool})).text;
+  Good(importer_.Ask({Do::kOpen, 0, 0, pool}));
+  for (const uint64_t value : {1, 2, 3}) {
+    const uint64_t block = Allocate(32 * kMiB);  // a segment of its own
+    Good(owner_.Ask({Do::kFill, block + 4096, value}));
+    EXPECT_EQ(Good(owner_.Ask({Do::kFirstByte, block + 4096})).number, value);
+    const uint64_t there = Good(importer_.Ask({Do::kAddress, block + 4096})).pointer;
+    EXPECT_EQ(Good(importer_.Ask({Do::kFirstByte, there})).number, value);
+  }
+  EXPECT_EQ(Calls(importer_, "cuMemMap"), 3u);
+  ExpectRefusal(importer_.Ask({Do::kAddress, 4096}), COMMPOOL_NOT_FOUND, "no segment has that address");
+}
+
+TEST_F(TwoProcesses, OneSegmentIsExportedAndImportedOnceForManyBlocks) {
+  constexpr int kBlocks = 1000;
+  std::vector<std::string> tickets;
+  for (int block = 0; block < kBlocks; ++block) tickets.push_back(Share(Allocate(1024)));
+  Import(importer_, tickets[0]);
+  const uint64_t of_owner = Calls(owner_, "*");
+  const uint64_t of_importer = Calls(importer_, "*");
+  for (int block = 1; block < kBlocks; ++block) Good(importer_.Ask({Do::kBlock, 0, 0, tickets.at(block)}));
+  EXPECT_EQ(Calls(owner_, "cuMemExportToShareableHandle"), 1u);
+  EXPECT_EQ(Calls(importer_, "cuMemImportFromShareableHandle"), 1u);
+  EXPECT_EQ(Calls(importer_, "cuMemMap"), 1u);
+  EXPECT_EQ(Calls(owner_, "*"), of_owner) << "a further block costs no driver call";
+  EXPECT_EQ(Calls(importer_, "*"), of_importer);
+}
+
+TEST_F(TwoProcesses, ReadsBetweenUpdatesAskTheDriverNothingAtTheirBegin) {
+  const uint64_t block = Allocate();
+  const uint64_t seen = Import(importer_, Share(block));
+  Write(block, 0x33);
+  EXPECT_EQ(Read(importer_, seen), 0x33u);
+  const uint64_t before = Calls(importer_, "cuEventQuery");
+  Good(importer_.Ask({Do::kBeginRead, seen}));
+  EXPECT_EQ(Calls(importer_, "cuEventQuery"), before);
+  Good(importer_.Ask({Do::kEndRead, seen}));
+}
+
+TEST_F(TwoProcesses, ABlockImportedAgainIsHeldUntilTheLastRelease) {
+  const uint64_t block = Allocate();
+  const std::string ticket = Share(block);
+  const uint64_t seen = Import(importer_, ticket);
+  EXPECT_EQ(Good(importer_.Ask({Do::kBlock, 0, 0, ticket})).pointer, seen);
+  Good(owner_.Ask({Do::kFree, block}));
+  Good(importer_.Ask({Do::kRelease, seen}));
+  EXPECT_EQ(Pending(), 1u);
+  EXPECT_EQ(Good(importer_.Ask({Do::kBlock, 0, 0, ticket})).pointer, seen) << "it is held still";
+  Good(importer_.Ask({Do::kRelease, seen}));
+  Good(importer_.Ask({Do::kRelease, seen}));
+  AwaitPending(0);
+  ExpectRefusal(importer_.Ask({Do::kRelease, seen}), COMMPOOL_NOT_FOUND, "no block that this import holds");
+}
+
+TEST_F(TwoProcesses, AnImportTwiceIsTwoImports) {
+  const uint64_t block = Allocate();
+  const std::string ticket = Share(block);
+  Write(block, 0x44);
+  const uint64_t first = Import(importer_, ticket);
+  const uint64_t second = Import(importer_, ticket);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(Read(importer_, second), 0x44u);
+  Good(importer_.Ask({Do::kClose}));
+  Good(importer_.Ask({Do::kImport, 0, 1}));
+  EXPECT_EQ(Read(importer_, first), 0x44u);
+}
+
+TEST_F(TwoProcesses, SegmentsLieAtTheOwnersAddressesWhereThoseAreFree) {
+  const uint64_t block = Allocate();
+  const std::string ticket = Share(block);
+  Good(importer_.Ask({Do::kOpen, 0, COMMPOOL_ADDRESSES_SAME, ticket}));
+  EXPECT_EQ(Good(importer_.Ask({Do::kBlock, 0, 0, ticket})).pointer, block);
+  Good(importer_.Ask({Do::kOpen, 0, COMMPOOL_ADDRESSES_SAME, ticket}));
+  ExpectRefusal(importer_.Ask({Do::kBlock, 0, 0, ticket}), COMMPOOL_FAILED_PRECONDITION,
+                "are not free in this process");
+  Good(owner_.Ask({Do::kFree, block}));
+  Good(importer_.Ask({Do::kImport, 0, 1}));
+  Good(importer_.Ask({Do::kClose}));
+  AwaitPending(0);
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
