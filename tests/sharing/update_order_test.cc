@@ -85,7 +85,7 @@ TEST_F(UpdateOrder, OtherBlocksAreReadMeanwhile) {
 
 TEST_F(UpdateOrder, ABlockThatIsHeldWithinAnUpdateIsClosedToo) {
   Good(owner_.Ask({Do::kBeginUpdate, block_}));
-  const uint64_t seen = Import(importer_, ticket_, 20);
+  const uint64_t seen = Import(importer_, ticket_, 1000);
   ExpectRefusal(importer_.Ask({Do::kBeginRead, seen}), COMMPOOL_DEADLINE_EXCEEDED, "an update by process");
   Good(owner_.Ask({Do::kFill, block_, 0x66}));
   Good(owner_.Ask({Do::kEndUpdate, block_}));

@@ -1,0 +1,166 @@
+// What cannot be shared or imported says why, and harms nobody.
+#include <sys/stat.h>
+
+#include "src/sharing/ticket.h"
+#include "tests/sharing/sharing_test.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+using BadInput = SharingTest;
+
+TEST_F(BadInput, OfWhatIsNoTicket) {
+  ExpectRefusal(importer_.Ask({Do::kOpen, 0, 0, "ticket"}), COMMPOOL_INVALID_ARGUMENT, "is no ticket of commpool");
+  const std::string ticket = Good(owner_.Ask({Do::kSharePool})).text;
+  ExpectRefusal(importer_.Ask({Do::kOpen, 0, 0, ticket.substr(0, 80)}), COMMPOOL_INVALID_ARGUMENT, "cut or changed");
+  std::string newer = ticket;
+  newer.replace(newer.find("-1,"), 3, "-7,");
+  ExpectRefusal(importer_.Ask({Do::kOpen, 0, 0, newer}), COMMPOOL_NOT_SUPPORTED, "a newer commpool");
+}
+
+TEST_F(BadInput, OfAForgedTicket) {
+  Ticket ticket = Ticket::Parse(Good(owner_.Ask({Do::kSharePool})).text).value();
+  ticket.secret[1] ^= 1;
+  ExpectRefusal(importer_.Ask({Do::kOpen, 0, 0, ticket.Text()}), COMMPOOL_NOT_FOUND, "or the ticket is forged");
+  ticket.secret[1] ^= 1;
+  ticket.pool += 1;
+  ExpectRefusal(importer_.Ask({Do::kOpen, 0, 0, ticket.Text()}), COMMPOOL_NOT_FOUND, "or the ticket is forged");
+}
+
+TEST_F(BadInput, OfAReplayedTicket) {
+  const uint64_t block = Allocate();
+  const std::string ticket = Share(block);
+  Good(owner_.Ask({Do::kFree, block}));
+  EXPECT_EQ(Allocate(), block) << "the address serves again";
+  Good(importer_.Ask({Do::kOpen, 0, 0, ticket}));
+  ExpectRefusal(importer_.Ask({Do::kBlock, 0, 0, ticket}), COMMPOOL_NOT_FOUND, "the block of the ticket was freed");
+  EXPECT_NE(Share(block), ticket);
+}
+
+TEST_F(BadInput, OfATicketOfAnotherPool) {
+  const std::string ticket = Share(Allocate());
+  Good(importer_.Ask({Do::kOpen, 0, 0, ticket}));
+  Good(owner_.Ask({Do::kMakePool}));
+  const std::string other = Share(Allocate());
+  ExpectRefusal(importer_.Ask({Do::kBlock, 0, 0, other}), COMMPOOL_INVALID_ARGUMENT, "is of another pool");
+  const std::string whole = Good(owner_.Ask({Do::kSharePool})).text;
+  ExpectRefusal(importer_.Ask({Do::kBlock, 0, 0, whole}), COMMPOOL_INVALID_ARGUMENT, "names no block");
+}
+
+TEST_F(BadInput, OfATicketOfTheProcessItself) {
+  const std::string ticket = Good(owner_.Ask({Do::kSharePool})).text;
+  ExpectRefusal(owner_.Ask({Do::kOpen, 0, 0, ticket}), COMMPOOL_FAILED_PRECONDITION, "of this process itself");
+}
+
+TEST_F(BadInput, OfADeadTicket) {
+  const std::string ticket = Good(owner_.Ask({Do::kSharePool})).text;
+  owner_.End();
+  ExpectRefusal(importer_.Ask({Do::kOpen, 0, 0, ticket}), COMMPOOL_REMOTE_FAILURE, "its process has ended");
+}
+
+TEST_F(BadInput, OfAPoolThatCannotBeShared) {
+  Good(owner_.Ask({Do::kMakePool, 0, COMMPOOL_BACKING_CUDA}));
+  ExpectRefusal(owner_.Ask({Do::kSharePool}), COMMPOOL_NOT_SUPPORTED, "memory of the cuda backing has no handle");
+  ExpectRefusal(owner_.Ask({Do::kShareBlock, Allocate()}), COMMPOOL_NOT_SUPPORTED, "has no handle");
+  Good(owner_.Ask({Do::kMakePool, COMMPOOL_MODE_EXPANDABLE}));
+  ExpectRefusal(owner_.Ask({Do::kSharePool}), COMMPOOL_NOT_SUPPORTED, "an expandable pool moves its pages");
+  ExpectRefusal(owner_.Ask({Do::kShareBlock, 4096}), COMMPOOL_NOT_FOUND, "");
+}
+
+TEST_F(BadInput, WithoutTheDeviceOrAccessToIt) {
+  Good(owner_.Ask({Do::kMakePool, 0, COMMPOOL_BACKING_VMM + kOnDevice1}));
+  const std::string ticket = Share(Allocate());
+  SharingProcess blind("devices=1");
+  ExpectRefusal(blind.Ask({Do::kOpen, 0, 0, ticket}), COMMPOOL_NOT_FOUND, "CUDA_VISIBLE_DEVICES");
+  ExpectRefusal(blind.Ask({Do::kOpenOnDevice, 0, 5, ticket}), COMMPOOL_DRIVER_ERROR, "device 5");
+  SharingProcess lonely("links=none");
+  Good(lonely.Ask({Do::kOpenOnDevice, 0, 0, ticket}));
+  ExpectRefusal(lonely.Ask({Do::kBlock, 0, 0, ticket}), COMMPOOL_DRIVER_ERROR, "cuMemSetAccess");
+  Good(importer_.Ask({Do::kOpenOnDevice, 0, 0, ticket}));
+  Good(importer_.Ask({Do::kBlock, 0, 0, ticket}));
+}
+
+TEST_F(BadInput, WithoutDescriptorsInTheImporter) {
+  const std::string ticket = Share(Allocate());
+  Good(importer_.Ask({Do::kMakePool}));  // opens the driver
+  for (const uint64_t left : {0, 2, 4, 5, 6}) {
+    Good(importer_.Ask({Do::kTakeDescriptors, 0, left}));
+    const Outcome outcome = importer_.Ask({Do::kOpen, 0, 0, ticket});
+    Good(importer_.Ask({Do::kGiveDescriptors}));
+    if (outcome.status == COMMPOOL_OK) continue;
+    EXPECT_TRUE(outcome.status == COMMPOOL_OUT_OF_MEMORY || outcome.status == COMMPOOL_DRIVER_ERROR) << outcome.text;
+  }
+  Good(importer_.Ask({Do::kOpen, 0, 0, ticket}));
+  Good(importer_.Ask({Do::kTakeDescriptors}));
+  ExpectRefusal(importer_.Ask({Do::kBlock, 0, 0, ticket}), COMMPOOL_OUT_OF_MEMORY, "no file descriptor left");
+  Good(importer_.Ask({Do::kGiveDescriptors}));
+  Good(importer_.Ask({Do::kBlock, 0, 0, ticket}));
+}
+
+TEST_F(BadInput, WithoutDescriptorsInTheOwner) {
+  const std::string ticket = Share(Allocate());
+  Good(importer_.Ask({Do::kOpen, 0, 0, ticket}));
+  Good(owner_.Ask({Do::kTakeDescriptors}));
+  const Outcome refused = importer_.Ask({Do::kBlock, 0, 0, ticket});
+  EXPECT_NE(refused.status, COMMPOOL_OK);
+  SharingProcess late;
+  EXPECT_NE(late.Ask({Do::kOpen, 50, 0, ticket}).status, COMMPOOL_OK);
+  Good(owner_.Ask({Do::kGiveDescriptors}));
+  Good(importer_.Ask({Do::kBlock, 0, 0, ticket}));
+  Good(late.Ask({Do::kOpen, 0, 0, ticket}));
+  Good(late.Ask({Do::kBlock, 0, 0, ticket}));
+}
+
+TEST_F(BadInput, AForkOfTheOwnerHoldsNobody) {
+  const uint64_t block = Allocate();
+  const uint64_t seen = Import(importer_, Share(block));
+  Good(owner_.Ask({Do::kBeginUpdate, block}));
+  const auto child = static_cast<pid_t>(Good(owner_.Ask({Do::kForkHolder})).number);
+  owner_.Kill();
+  ExpectRefusal(importer_.Ask({Do::kBeginRead, seen}), COMMPOOL_REMOTE_FAILURE, "an update was under way");
+  EXPECT_EQ(kill(child, SIGKILL), 0);
+}
+
+TEST_F(BadInput, AForkOfAnImporterHoldsNobody) {
+  const uint64_t block = Allocate();
+  const uint64_t seen = Import(importer_, Share(block));
+  Good(importer_.Ask({Do::kBeginRead, seen}));
+  const auto child = static_cast<pid_t>(Good(importer_.Ask({Do::kForkHolder})).number);
+  importer_.Kill();
+  Write(block, 1);
+  Good(owner_.Ask({Do::kFree, block}));
+  AwaitPending(0);
+  EXPECT_EQ(kill(child, SIGKILL), 0);
+}
+
+TEST_F(BadInput, AnImporterThatStandsStillDelaysNobody) {
+  const uint64_t block = Allocate();
+  const std::string ticket = Share(block);
+  Write(block, 1);
+  const uint64_t seen = Import(importer_, ticket);
+  EXPECT_EQ(Read(importer_, seen), 1u);
+  Good(importer_.Ask({Do::kFirstByte, seen}));  // its work is done: an emulated device stands still with its process
+  importer_.Stop();
+  for (uint64_t value = 2; value < 50; ++value) Write(block, value);
+  const uint64_t another = Allocate();
+  Share(another);
+  Good(owner_.Ask({Do::kFree, another}));
+  SharingProcess other;
+  EXPECT_EQ(Read(other, Import(other, ticket)), 49u);
+  Good(owner_.Ask({Do::kFree, block}));
+  EXPECT_EQ(Pending(), 1u);
+  importer_.Continue();
+}
+
+TEST_F(BadInput, AFolderThatOthersMayEnterIsRefused) {
+  Good(owner_.Ask({Do::kSharePool}));
+  ASSERT_EQ(chmod(SocketFolder().c_str(), 0750), 0);
+  SharingProcess other;
+  Good(other.Ask({Do::kMakePool}));
+  ExpectRefusal(other.Ask({Do::kSharePool}), COMMPOOL_FAILED_PRECONDITION, "others may enter");
+  ASSERT_EQ(chmod(SocketFolder().c_str(), 0700), 0);
+  Good(other.Ask({Do::kSharePool}));
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
