@@ -54,6 +54,21 @@ Result<PhysicalMemory> PhysicalMemory::Import(const Driver& driver, const FileDe
   return Made(driver, result, {handle, bytes}, {.call = "cuMemImportFromShareableHandle", .bytes = bytes});
 }
 
+std::optional<CUmemFabricHandle> PhysicalMemory::FabricHandle() const {
+  CUmemAllocationProp properties = {};
+  CUmemFabricHandle handle = {};
+  if (driver().cuda.cuMemGetAllocationPropertiesFromHandle(&properties, get()) != CUDA_SUCCESS) return std::nullopt;
+  if ((properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) == 0) return std::nullopt;
+  const CUresult result = driver().cuda.cuMemExportToShareableHandle(&handle, get(), CU_MEM_HANDLE_TYPE_FABRIC, 0);
+  return result == CUDA_SUCCESS ? std::make_optional(handle) : std::nullopt;
+}
+
+Result<PhysicalMemory> PhysicalMemory::Import(const Driver& driver, CUmemFabricHandle fabric, uint64_t bytes) {
+  CUmemGenericAllocationHandle handle = 0;
+  const CUresult result = driver.cuda.cuMemImportFromShareableHandle(&handle, &fabric, CU_MEM_HANDLE_TYPE_FABRIC);
+  return Made(driver, result, {handle, bytes}, {.call = "cuMemImportFromShareableHandle", .bytes = bytes});
+}
+
 Result<AddressRange> AddressRange::Reserve(const Driver& driver, uint64_t bytes, uint64_t alignment,
                                            CUdeviceptr wanted) {
   CUdeviceptr address = 0;

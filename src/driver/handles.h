@@ -9,6 +9,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "commpool/status.h"
@@ -116,6 +117,9 @@ class PhysicalMemory : public Handle<PhysicalMemory, Sized<CUmemGenericAllocatio
   Result<FileDescriptor> Export() const;
   // The memory behind a descriptor that another process exported. The descriptor is not needed any more.
   static Result<PhysicalMemory> Import(const Driver& driver, const FileDescriptor& descriptor, uint64_t bytes);
+  // The same by bytes, which keep no memory: nothing where it was not made with a fabric handle.
+  std::optional<CUmemFabricHandle> FabricHandle() const;
+  static Result<PhysicalMemory> Import(const Driver& driver, CUmemFabricHandle handle, uint64_t bytes);
 };
 
 // A reserved range of addresses (cuMemAddressReserve). It maps nothing by itself.

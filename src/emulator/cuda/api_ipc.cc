@@ -40,10 +40,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
     if (handle == nullptr || mapping == nullptr || !mapping->linear || mapping->openings != 0) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    const Physical& physical = *mapping->physical;
-    IpcPlace place = IpcPlace::Of(physical.bank->file());
-    place.record = physical.record;
-    place.serial = physical.bank->At(physical.record).serial.load();
+    IpcPlace place = PlaceOf(*mapping->physical);
     place.bytes = mapping->requested;
     Write(place, handle);
     return CUDA_SUCCESS;

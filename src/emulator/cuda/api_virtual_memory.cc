@@ -1,5 +1,6 @@
 // Virtual memory management: handles, ranges, mappings, access, export and import.
 #include <algorithm>
+#include <cstring>
 
 #include "src/base/bytes.h"
 #include "src/emulator/cuda/api.h"
@@ -253,8 +254,14 @@ CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHan
   return Call("cuMemExportToShareableHandle", Needs::kInitialised, [&](Machine& machine, auto&) {
     const Handle* const found = FindHandle(machine, handle);
     if (shareable == nullptr || found == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    const Physical& physical = *found->physical;
+    if ((physical.properties.requestedHandleTypes & type) == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+      const IpcPlace place = PlaceOf(physical);
+      std::memcpy(static_cast<CUmemFabricHandle*>(shareable)->data, &place, sizeof(place));
+      return CUDA_SUCCESS;
+    }
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
-    if ((found->physical->properties.requestedHandleTypes & type) == 0) return CUDA_ERROR_INVALID_VALUE;
     const int descriptor = found->physical->bank->Export(found->physical->record);
     if (descriptor < 0) return CUDA_ERROR_OPERATING_SYSTEM;
     *static_cast<int*>(shareable) = descriptor;
@@ -266,10 +273,16 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
                                         CUmemAllocationHandleType type) {
   return Call("cuMemImportFromShareableHandle", Needs::kInitialised, [&](Machine& machine, auto&) {
     if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
     std::shared_ptr<Physical> physical;
-    // The handle is the descriptor itself, cast to a pointer.
-    const CUresult result = ImportPhysical(machine, static_cast<int>(reinterpret_cast<intptr_t>(shareable)), &physical);
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC && shareable != nullptr) {
+      IpcPlace place;
+      std::memcpy(&place, static_cast<const CUmemFabricHandle*>(shareable)->data, sizeof(place));
+      if (place.magic == IpcPlace::kMagic) result = ImportPhysical(machine, place, &physical);
+    } else if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+      // The handle is the descriptor itself, cast to a pointer.
+      result = ImportPhysical(machine, static_cast<int>(reinterpret_cast<intptr_t>(shareable)), &physical);
+    }
     if (result == CUDA_SUCCESS) *handle = AddHandle(machine, std::move(physical));
     return result;
   });

@@ -74,6 +74,13 @@ CUresult ImportPhysical(Machine& machine, int descriptor, std::shared_ptr<Physic
   return CUDA_SUCCESS;
 }
 
+IpcPlace PlaceOf(const Physical& physical) {
+  IpcPlace place = IpcPlace::Of(physical.bank->file());
+  place.record = physical.record;
+  place.serial = physical.bank->At(physical.record).serial.load();
+  return place;
+}
+
 CUresult ImportPhysical(Machine& machine, const IpcPlace& place, std::shared_ptr<Physical>* physical) {
   if (place.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
   const FileDescriptor file = place.Open();

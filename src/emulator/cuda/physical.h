@@ -19,6 +19,8 @@ CUresult MakePhysical(Machine& machine, uint64_t bytes, const CUmemAllocationPro
 // export.
 CUresult ImportPhysical(Machine& machine, int descriptor, std::shared_ptr<Physical>* physical);
 
+// Where another process finds the memory.
+IpcPlace PlaceOf(const Physical& physical);
 // Does the same by the handle of cuIpcGetMemHandle. Returns CUDA_ERROR_INVALID_VALUE if the memory is gone,
 // CUDA_ERROR_INVALID_HANDLE if its process is, and CUDA_ERROR_INVALID_CONTEXT if it is this process.
 CUresult ImportPhysical(Machine& machine, const IpcPlace& place, std::shared_ptr<Physical>* physical);
