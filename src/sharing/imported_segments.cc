@@ -31,10 +31,9 @@ Result<AddressRange> ImportedSegments::Reserve(const SegmentName& name) const {
                                                      "addresses = ANY, or before this process takes them");
 }
 
-Status ImportedSegments::Map(const SegmentName& name, const FileDescriptor& descriptor) {
+Status ImportedSegments::Map(const SegmentName& name, PhysicalMemory memory) {
   const auto known = mapped_.find(name.number);
   if (known != mapped_.end() && known->second.mapping.valid()) return Status();
-  PhysicalMemory memory = COMMPOOL_TRY(PhysicalMemory::Import(driver_, descriptor, name.bytes));
   AddressRange fresh;
   if (known == mapped_.end()) fresh = COMMPOOL_TRY(Reserve(name));
   const CUdeviceptr address = known == mapped_.end() ? fresh.address() : known->second.range.address();

@@ -30,8 +30,8 @@ class ImportedSegments {
   ImportedSegments(const Driver& driver, int device, ImportAddresses addresses)
       : driver_(driver), device_(device), addresses_(addresses) {}
 
-  // Maps the memory behind a descriptor; again, at the same place, where it was mapped before a sleep.
-  Status Map(const SegmentName& name, const FileDescriptor& descriptor);
+  // Maps memory of another process; again, at the same place, where it was mapped before a sleep.
+  Status Map(const SegmentName& name, PhysicalMemory memory);
   // Where an address of the owner's is here; nothing where that segment is not mapped.
   std::optional<CUdeviceptr> Find(uint64_t segment, uint64_t address) const;
   // The number of the newest segment that was mapped for an address of the owner's.

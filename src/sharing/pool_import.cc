@@ -123,8 +123,15 @@ Status PoolImport::CheckAwake() {
 
 Status PoolImport::Map(const Received& answer) {
   const ContextGuard current(driver_, context_);
-  const auto& numbers = answer.message.numbers;
-  return segments_.Map({numbers[0], numbers[1], numbers[2]}, answer.descriptor);
+  const SegmentName name{answer.message.numbers[0], answer.message.numbers[1], answer.message.numbers[2]};
+  CUmemFabricHandle fabric = {};
+  if (answer.message.text.size() != sizeof(fabric)) {
+    PhysicalMemory memory = COMMPOOL_TRY(PhysicalMemory::Import(driver_, answer.descriptor, name.bytes));
+    return segments_.Map(name, std::move(memory));
+  }
+  std::memcpy(&fabric, answer.message.text.data(), sizeof(fabric));
+  PhysicalMemory memory = COMMPOOL_TRY(PhysicalMemory::Import(driver_, fabric, name.bytes));
+  return segments_.Map(name, std::move(memory));
 }
 
 Result<uint64_t> PoolImport::MapSegmentOf(uint64_t theirs) {
@@ -135,7 +142,7 @@ Result<uint64_t> PoolImport::MapSegmentOf(uint64_t theirs) {
     if (known && segments_.Find(*known, theirs)) question.numbers = {theirs, 1, *known};
   }
   const Received answer = COMMPOOL_TRY(Ask(question, ShareKind::kSegment));
-  if (answer.descriptor.valid()) {
+  if (answer.descriptor.valid() || !answer.message.text.empty()) {
     MutexLock mapping(mapping_);
     COMMPOOL_TRY(CheckAwake());  // under the lock, which a sleep takes to unmap
     COMMPOOL_TRY(Map(answer));

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <utility>
 
 #include "commpool/status.h"
 #include "src/base/socket.h"
@@ -24,8 +25,13 @@ class ShareListener {
   static Result<ShareListener> Open(const std::string& folder);
 
   ShareListener() = default;
-  ShareListener(ShareListener&&) = default;
-  ShareListener& operator=(ShareListener&&) = default;
+  ShareListener(ShareListener&& other) noexcept
+      : socket_(std::move(other.socket_)), path_(std::exchange(other.path_, {})) {}
+  ShareListener& operator=(ShareListener&& other) noexcept {
+    std::swap(socket_, other.socket_);
+    std::swap(path_, other.path_);
+    return *this;
+  }
   ~ShareListener();
 
   bool valid() const { return socket_.valid(); }

@@ -258,9 +258,14 @@ Status ShareServer::GiveSegment(Importer& importer, const ShareMessage& question
     memory = Find(importer.pool)->facts().memory.lock();
   }
   if (memory == nullptr) return Status(StatusCode::kNotFound, "the pool has ended");
+  // The driver has no clear word for this; the descriptor is free again before it needs one.
+  if (!FileDescriptor(eventfd(0, EFD_CLOEXEC)).valid()) {
+    return Status(StatusCode::kOutOfMemory, "the owner has no file descriptor left (ulimit -n)");
+  }
   const auto known = question.numbers[1] == 0 ? std::nullopt : std::make_optional(question.numbers[2]);
   SharedMemory::Exported exported = COMMPOOL_TRY(memory->Export(question.numbers[0], known));
-  SendTo(importer, {ShareKind::kSegment, {exported.address, exported.bytes, exported.number}, {}, question.question},
+  SendTo(importer,
+         {ShareKind::kSegment, {exported.address, exported.bytes, exported.number}, exported.fabric, question.question},
          std::move(exported.descriptor));
   return Status();
 }

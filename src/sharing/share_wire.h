@@ -22,7 +22,7 @@ enum class ShareKind : uint16_t {
   kWelcome,     // owner: text: its events, the pool's title; descriptor: the reading board
   kRefused,     // owner, to any question: code; text: why
   kAskSegment,  // importer: an address in the owner's process, the segment that it knows there
-  kSegment,     // owner: address, bytes, number; descriptor, unless the importer knows it
+  kSegment,     // owner: address, bytes, number; descriptor or text: a fabric handle, unless the importer knows it
   kAskBlock,    // importer: the block's number
   kBlock,       // owner: address, bytes, the segment's number, its line on the reading board
   kLetGo,       // importer: the block's number: its work on the block is done

@@ -35,8 +35,10 @@ class SharedMemory {
   struct Exported {
     uint64_t address = 0;  // of the segment that holds the address
     uint64_t bytes = 0;
-    uint64_t number = 0;             // a segment's number never comes back
-    FileDescriptor descriptor = {};  // not valid where the number is `known`
+    uint64_t number = 0;  // a segment's number never comes back
+    // What imports it: the fabric's bytes, else a descriptor; neither where the number is `known`.
+    std::string fabric = {};
+    FileDescriptor descriptor = {};
   };
   // kNotFound where no segment holds the address; kFailedPrecondition asleep.
   virtual Result<Exported> Export(uint64_t address, std::optional<uint64_t> known) = 0;

@@ -101,8 +101,7 @@ TEST_F(BadInput, WithoutDescriptorsInTheOwner) {
   const std::string ticket = Share(Allocate());
   Good(importer_.Ask({Do::kOpen, 0, 0, ticket}));
   Good(owner_.Ask({Do::kTakeDescriptors}));
-  const Outcome refused = importer_.Ask({Do::kBlock, 0, 0, ticket});
-  EXPECT_NE(refused.status, COMMPOOL_OK);
+  ExpectRefusal(importer_.Ask({Do::kBlock, 0, 0, ticket}), COMMPOOL_OUT_OF_MEMORY, "the owner has no file descriptor");
   SharingProcess late;
   EXPECT_NE(late.Ask({Do::kOpen, 50, 0, ticket}).status, COMMPOOL_OK);
   Good(owner_.Ask({Do::kGiveDescriptors}));

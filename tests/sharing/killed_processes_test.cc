@@ -39,7 +39,7 @@ TEST_F(KilledProcesses, OfImporters) {
     importer.Kill();
     Write(block, static_cast<uint64_t>(time));
   }
-  while (Good(owner_.Ask({Do::kDescriptors})).number != before) {  // until its thread has heard of the last one
+  while (Good(owner_.Ask({Do::kDescriptors})).number > before) {  // until its thread has heard of the last one
   }
   Good(importer_.Ask({Do::kClose}));
   Good(owner_.Ask({Do::kFree, block}));
@@ -66,7 +66,7 @@ TEST_F(KilledProcesses, OfOwners) {
     Good(importer_.Ask({Do::kRelease, seen}));
     Good(importer_.Ask({Do::kClose}));
   }
-  EXPECT_EQ(Good(importer_.Ask({Do::kDescriptors})).number, before);
+  EXPECT_LE(Good(importer_.Ask({Do::kDescriptors})).number, before);
   Good(owner_.Ask({Do::kSharePool}));  // sweeps what nobody else has noticed
   EXPECT_EQ(Sockets().size(), 1u);
 }

@@ -40,6 +40,7 @@ enum class Do {
   kClose,
   kFill,        // the block at `pointer`, 4096 bytes, with `number`, on its stream
   kFirstByte,   // at `pointer` -> number, after all work of its stream
+  kRegister,    // 4096 bytes at `pointer` with a communicator of its own, and ends that again
   kHoldStream,  // submits work to its stream that runs until kFreeStream
   kFreeStream,
   kTrim,  // -> number: released bytes

@@ -36,6 +36,21 @@ Outcome OfCuda(CUresult result) {
   return {result == CUDA_SUCCESS ? COMMPOOL_OK : COMMPOOL_DRIVER_ERROR, 0, 0, "CUresult " + std::to_string(result)};
 }
 
+Outcome RegisterAndBack(uint64_t pointer) {
+  const NcclLibrary& nccl = SharedDriver()->nccl;
+  ncclUniqueId id;
+  ncclComm_t communicator = nullptr;
+  void* handle = nullptr;
+  ncclResult_t result = nccl.ncclGetUniqueId(&id);
+  if (result == ncclSuccess) result = nccl.ncclCommInitRank(&communicator, 1, id, 0);
+  if (result == ncclSuccess) {
+    result = nccl.ncclCommRegister(communicator, reinterpret_cast<void*>(pointer), kBytes, &handle);
+  }
+  if (result == ncclSuccess) result = nccl.ncclCommDeregister(communicator, handle);
+  if (communicator != nullptr) nccl.ncclCommDestroy(communicator);
+  return {result == ncclSuccess && handle != nullptr ? COMMPOOL_OK : COMMPOOL_COMMUNICATOR_ERROR, 0, 0, ""};
+}
+
 uint64_t CountDescriptors() {
   uint64_t count = 0;
   const std::unique_ptr<DIR, int (*)(DIR*)> list(opendir("/proc/self/fd"), closedir);
@@ -171,6 +186,8 @@ Outcome SharingWork::WithStream(const Order& order) {
       outcome.number = byte;
       return outcome;
     }
+    case Do::kRegister:
+      return RegisterAndBack(order.pointer);
     case Do::kHoldStream: {
       held_ = std::promise<void>();
       auto* const until = new std::shared_future<void>(held_.get_future().share());

@@ -94,6 +94,12 @@ TEST_F(TwoProcesses, AnImportTwiceIsTwoImports) {
   EXPECT_EQ(Read(importer_, first), 0x44u);
 }
 
+TEST_F(TwoProcesses, AnImportIsRegisteredWithACommunicatorOfItsProcess) {
+  const uint64_t seen = Import(importer_, Share(Allocate()));
+  Good(importer_.Ask({Do::kRegister, seen}));
+  EXPECT_EQ(importer_.Ask({Do::kRegister, 4096}).status, COMMPOOL_COMMUNICATOR_ERROR);
+}
+
 TEST_F(TwoProcesses, SegmentsLieAtTheOwnersAddressesWhereThoseAreFree) {
   const uint64_t block = Allocate();
   const std::string ticket = Share(block);
@@ -106,6 +112,27 @@ TEST_F(TwoProcesses, SegmentsLieAtTheOwnersAddressesWhereThoseAreFree) {
   Good(importer_.Ask({Do::kImport, 0, 1}));
   Good(importer_.Ask({Do::kClose}));
   AwaitPending(0);
+}
+
+// The whole test has another machine for its processes: one with a fabric.
+class OnAFabric : public ::testing::Test {};
+
+TEST_F(OnAFabric, MemoryGoesAsBytesAndTakesNoDescriptor) {
+  SharingProcess owner("fabric=yes");
+  SharingProcess importer("fabric=yes");
+  Good(owner.Ask({Do::kMakePool}));
+  const uint64_t block = Good(owner.Ask({Do::kAllocate, 0, kMiB})).pointer;
+  const std::string ticket = Good(owner.Ask({Do::kShareBlock, block})).text;
+  Good(owner.Ask({Do::kBeginUpdate, block}));
+  Good(owner.Ask({Do::kFill, block, 0x71}));
+  Good(owner.Ask({Do::kEndUpdate, block}));
+  Good(importer.Ask({Do::kOpen, 0, 0, ticket}));
+  const uint64_t seen = Good(importer.Ask({Do::kBlock, 0, 0, ticket})).pointer;
+  Good(importer.Ask({Do::kBeginRead, seen}));
+  EXPECT_EQ(Good(importer.Ask({Do::kFirstByte, seen})).number, 0x71u);
+  Good(importer.Ask({Do::kEndRead, seen}));
+  owner.Kill();
+  EXPECT_EQ(Good(importer.Ask({Do::kFirstByte, seen})).number, 0x71u);
 }
 
 }  // namespace

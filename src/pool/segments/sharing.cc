@@ -67,7 +67,11 @@ Result<SharedMemory::Exported> SegmentStore::Export(CUdeviceptr address, std::op
     const ContextGuard current = basis_.MakeCurrent();
     const PhysicalMemory memory = PhysicalMemory::At(basis_.driver, segment.address, segment.bytes);
     if (!memory.valid()) return basis_.Named(Status(StatusCode::kNotSupported, "a segment has no handle"));
-    exported.descriptor = COMMPOOL_TRY(memory.Export());
+    if (const std::optional<CUmemFabricHandle> fabric = memory.FabricHandle()) {
+      exported.fabric.assign(reinterpret_cast<const char*>(fabric->data), sizeof(fabric->data));
+    } else {
+      exported.descriptor = COMMPOOL_TRY(memory.Export());
+    }
     return exported;
   }
   return basis_.Named(Status(StatusCode::kNotFound, "no segment has that address"));

@@ -78,13 +78,14 @@ static inline void commpool_import_options_init(commpool_import_options* options
  * write, when something in them is asked for; each once. What is mapped stays until commpool_import_close, whatever
  * becomes of the owner: reference.md has the table. Another import of the pool is another one. INVALID_ARGUMENT for
  * what is no ticket, is cut or changed; NOT_SUPPORTED for one of a newer commpool; FAILED_PRECONDITION in the owner's
- * own process; REMOTE_FAILURE where the owner has ended, is another user, or refuses, with its words; NOT_FOUND where
- * this process does not see the device. */
+ * own process; REMOTE_FAILURE where the owner has ended, or is another user; NOT_FOUND where its pool has ended, for a
+ * forged ticket, and where this process does not see the device; DEADLINE_EXCEEDED without an answer. */
 COMMPOOL_API commpool_status commpool_import_open(const char* ticket, const commpool_import_options* options,
                                                   commpool_import* import);
 /* Where a block of the pool is in this process. Held until commpool_import_release, as often as it was asked for. The
- * first block of a segment maps it, further ones cost no driver call. NOT_FOUND where it was freed. `bytes` may be
- * null. OUT_OF_MEMORY, and nothing has changed, where either process has no descriptor left. */
+ * first block of a segment maps it, further ones cost no driver call. `bytes` may be null. NOT_FOUND where it was
+ * freed; OUT_OF_MEMORY, and nothing has changed, where either process has no descriptor left; EXHAUSTED beyond 8192
+ * blocks. */
 COMMPOOL_API commpool_status commpool_import_block(commpool_import import, const char* ticket, void** pointer,
                                                    uint64_t* bytes);
 /* Where the memory is here that the owner has at `theirs`, in any segment of the pool; holds nothing. */

@@ -1,0 +1,122 @@
+// Sharing through the C ABI: arguments, sizes of structs, unknown values, captures.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "commpool/share.h"
+#include "src/driver/handles.h"
+#include "tests/driver/emulator_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+void Expect(commpool_status status, commpool_status expected, const char* part) {
+  EXPECT_EQ(status, expected) << commpool_last_error();
+  EXPECT_NE(std::string(commpool_last_error()).find(part), std::string::npos) << commpool_last_error();
+}
+
+// Hides a number from the compiler.
+template <typename Enum>
+Enum As(int number) {
+  return static_cast<Enum>(number);
+}
+
+class ShareAbi : public ::testing::Test {
+ protected:
+  ShareAbi() : context_(PrimaryContext::Retain(*SharedDriver(), 0).value()), current_(*SharedDriver(), context_) {
+    commpool_pool_options options;
+    commpool_pool_options_init(&options);
+    EXPECT_EQ(commpool_pool_create(&options, &pool_), COMMPOOL_OK) << commpool_last_error();
+    EXPECT_EQ(commpool_pool_allocate(pool_, 4096, nullptr, &block_), COMMPOOL_OK) << commpool_last_error();
+  }
+  ~ShareAbi() override {
+    EXPECT_EQ(commpool_free(block_), COMMPOOL_OK);
+    EXPECT_EQ(commpool_pool_destroy(pool_), COMMPOOL_OK);
+  }
+
+  PrimaryContext context_;
+  ContextGuard current_;
+  commpool_pool pool_ = 0;
+  void* block_ = nullptr;
+  char ticket_[COMMPOOL_TICKET_BYTES] = "untouched";
+};
+
+TEST_F(ShareAbi, ChecksRoomAndValues) {
+  const commpool_status wrong = COMMPOOL_INVALID_ARGUMENT;
+  Expect(commpool_pool_share(pool_, COMMPOOL_IMPORTS_REFUSE_SLEEP, nullptr, 600), wrong, "null");
+  Expect(commpool_pool_share(pool_, COMMPOOL_IMPORTS_REFUSE_SLEEP, ticket_, 511), wrong, "capacity is 511");
+  Expect(commpool_pool_share(pool_, As<commpool_imports>(2), ticket_, 512), wrong, "imports 2 is none of REFUSE_SLEEP");
+  Expect(commpool_block_share(block_, As<commpool_writes>(2), ticket_, 512), wrong, "writes 2 is none of GO_ON");
+  Expect(commpool_block_share(block_, COMMPOOL_WRITES_ENDED, nullptr, 512), wrong, "null");
+  Expect(commpool_block_share(this, COMMPOOL_WRITES_ENDED, ticket_, 512), COMMPOOL_NOT_FOUND, "");
+  EXPECT_STREQ(ticket_, "untouched");
+  Expect(commpool_update_begin(this), COMMPOOL_NOT_FOUND, "");
+  Expect(commpool_update_end(this, nullptr), COMMPOOL_NOT_FOUND, "");
+}
+
+TEST_F(ShareAbi, ChecksTheOptionsOfImports) {
+  const commpool_status wrong = COMMPOOL_INVALID_ARGUMENT;
+  commpool_import import = 7;
+  commpool_import_options options;
+  commpool_import_options_init(&options);
+  commpool_import_options_init(nullptr);
+  Expect(commpool_import_open("x", &options, nullptr), wrong, "null");
+  Expect(commpool_import_open(nullptr, &options, &import), wrong, "the ticket is null");
+  options.addresses = As<commpool_addresses>(2);
+  Expect(commpool_import_open("x", &options, &import), wrong, "addresses 2 is none of ANY, SAME");
+  commpool_import_options_init(&options);
+  options.device = -2;
+  Expect(commpool_import_open("x", &options, &import), wrong, "device -2");
+  commpool_import_options_init(&options);
+  options.deadline_ms = 0;
+  Expect(commpool_import_open("x", &options, &import), wrong, "deadline_ms is 0");
+  options.struct_bytes -= 8;
+  Expect(commpool_import_open("x", &options, &import), wrong, "import_options");
+  EXPECT_EQ(import, 7u);
+}
+
+TEST_F(ShareAbi, ImportsThatAreNoneAreNotFound) {
+  const commpool_status none = COMMPOOL_NOT_FOUND;
+  void* pointer = nullptr;
+  Expect(commpool_import_block(77, "x", &pointer, nullptr), none, "import 77 was closed, or never opened");
+  Expect(commpool_import_address(77, block_, &pointer), none, "import 77");
+  Expect(commpool_read_begin(77, block_), none, "import 77");
+  Expect(commpool_read_end(77, block_, nullptr), none, "import 77");
+  Expect(commpool_import_release(77, block_, nullptr), none, "import 77");
+  Expect(commpool_import_close(77), none, "import 77");
+}
+
+TEST_F(ShareAbi, AnUpdateDoesNotEndOnAStreamThatCaptures) {
+  const CudaDriver& cuda = SharedDriver()->cuda;
+  ASSERT_EQ(commpool_block_share(block_, COMMPOOL_WRITES_GO_ON, ticket_, sizeof(ticket_)), COMMPOOL_OK);
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+  EXPECT_EQ(commpool_update_begin(block_), COMMPOOL_OK) << commpool_last_error();
+  Expect(commpool_update_end(block_, stream), COMMPOOL_FAILED_PRECONDITION, "the stream captures");
+  CUgraph graph = nullptr;
+  ASSERT_EQ(cuda.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS) << "and the capture goes on";
+  EXPECT_EQ(commpool_update_end(block_, stream), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuda.cuStreamDestroy(stream), CUDA_SUCCESS);
+}
+
+TEST_F(ShareAbi, ASharedBlockIsFreedAtOnceWhereNobodyHoldsIt) {
+  void* block = nullptr;
+  ASSERT_EQ(commpool_pool_allocate(pool_, 4096, nullptr, &block), COMMPOOL_OK);
+  ASSERT_EQ(commpool_block_share(block, COMMPOOL_WRITES_GO_ON, ticket_, sizeof(ticket_)), COMMPOOL_OK);
+  ASSERT_EQ(commpool_free(block), COMMPOOL_OK);
+  void* again = nullptr;
+  ASSERT_EQ(commpool_pool_allocate(pool_, 4096, nullptr, &again), COMMPOOL_OK);
+  EXPECT_EQ(again, block);
+  EXPECT_EQ(commpool_free(again), COMMPOOL_OK);
+  EXPECT_EQ(commpool_pool_sleep(pool_, COMMPOOL_KEEP_HOST, COMMPOOL_GRAPHS_NO_COLLECTIVES), COMMPOOL_OK)
+      << "nobody imports it: " << commpool_last_error();
+  Expect(commpool_pool_share(pool_, COMMPOOL_IMPORTS_REFUSE_SLEEP, ticket_, sizeof(ticket_)),
+         COMMPOOL_FAILED_PRECONDITION, "is asleep");
+  Expect(commpool_update_begin(block_), COMMPOOL_FAILED_PRECONDITION, "is asleep");
+  EXPECT_EQ(commpool_pool_wake(pool_), COMMPOOL_OK) << commpool_last_error();
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing

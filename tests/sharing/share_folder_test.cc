@@ -1,0 +1,146 @@
+// The folder of the owners' sockets: who may enter it, and what killed processes leave there.
+#include "src/sharing/share_folder.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "src/sharing/message_channel.h"
+
+namespace commpool::internal {
+namespace {
+
+constexpr uid_t kAnotherUser = 65534;
+
+class ShareFolder : public ::testing::Test {
+ protected:
+  ShareFolder() {
+    EXPECT_NE(mkdtemp(root_.data()), nullptr);
+    EXPECT_EQ(chmod(root_.c_str(), 0755), 0);
+    folder_ = root_ + "/commpool";
+  }
+  ~ShareFolder() override { std::filesystem::remove_all(root_); }
+
+  Status Refused() const { return ShareListener::Open(folder_).status(); }
+  // What another user's process sees; its exit code is what `act` returns.
+  template <typename Act>
+  static int AsAnotherUser(Act act) {
+    const pid_t child = fork();
+    if (child == 0) _exit(setuid(kAnotherUser) == 0 ? act() : 100);
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  static bool MayBeAnotherUser() {
+    return AsAnotherUser([] { return 0; }) == 0;
+  }
+
+  std::string root_ = "/tmp/commpool-test-XXXXXX";
+  std::string folder_;
+};
+
+TEST_F(ShareFolder, IsMadeForThisUserAlone) {
+  const ShareListener listener = ShareListener::Open(folder_).value();
+  struct stat about = {};
+  ASSERT_EQ(stat(folder_.c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777u, 0700u);
+  EXPECT_TRUE(ConnectToOwner(listener.path(), DeadlineAfter({})).ok());
+}
+
+TEST_F(ShareFolder, ThatOthersMayEnterIsRefused) {
+  for (const mode_t mode : {0701, 0710, 0770, 0755, 0777}) {
+    std::filesystem::remove_all(folder_);
+    ASSERT_EQ(mkdir(folder_.c_str(), 0700), 0);
+    ASSERT_EQ(chmod(folder_.c_str(), mode), 0);
+    EXPECT_EQ(Refused().code(), StatusCode::kFailedPrecondition) << mode;
+  }
+}
+
+TEST_F(ShareFolder, ThatIsALinkOrAFileIsRefused) {
+  std::filesystem::create_directory(root_ + "/elsewhere");
+  ASSERT_EQ(chmod((root_ + "/elsewhere").c_str(), 0700), 0);
+  std::filesystem::create_directory_symlink(root_ + "/elsewhere", folder_);
+  EXPECT_FALSE(Refused().ok());
+  std::filesystem::remove(folder_);
+  EXPECT_EQ(std::filesystem::is_empty(root_ + "/elsewhere"), true);
+  close(creat(folder_.c_str(), 0600));
+  EXPECT_FALSE(Refused().ok());
+}
+
+TEST_F(ShareFolder, OfAnotherUserIsRefused) {
+  if (!MayBeAnotherUser()) GTEST_SKIP() << "this user may not become another one";
+  ASSERT_EQ(mkdir(folder_.c_str(), 0700), 0);
+  ASSERT_EQ(chown(folder_.c_str(), kAnotherUser, kAnotherUser), 0);
+  EXPECT_EQ(Refused().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ShareFolder, LetsNoOtherUserConnect) {
+  if (!MayBeAnotherUser()) GTEST_SKIP() << "this user may not become another one";
+  const ShareListener listener = ShareListener::Open(folder_).value();
+  const std::string told = "its process belongs to another user";
+  EXPECT_EQ(AsAnotherUser([&] {
+              const Status status = ConnectToOwner(listener.path(), DeadlineAfter({})).status();
+              return status.code() == StatusCode::kRemoteFailure && status.message().find(told) == 0 ? 0 : 1;
+            }),
+            0);
+}
+
+// The folder was opened to all after the owner had looked at it: the kernel's word about the caller still counts.
+TEST_F(ShareFolder, IsNotTheOnlyGuard) {
+  if (!MayBeAnotherUser()) GTEST_SKIP() << "this user may not become another one";
+  const ShareListener listener = ShareListener::Open(folder_).value();
+  ASSERT_EQ(chmod(folder_.c_str(), 0755), 0);
+  ASSERT_EQ(chmod(listener.path().c_str(), 0777), 0);
+  EXPECT_EQ(AsAnotherUser([&] {
+              const Result<PrivateSocket> socket = ConnectToOwner(listener.path(), DeadlineAfter({}));
+              if (!socket.ok()) return 2;
+              return CheckPeer(socket->get()).status().code() == StatusCode::kRemoteFailure ? 0 : 3;
+            }),
+            0)
+      << "nor does an importer trust another user's owner";
+  const PrivateSocket caller = listener.Accept();
+  const Status refused = CheckPeer(caller.get()).status();
+  EXPECT_EQ(refused.code(), StatusCode::kRemoteFailure);
+  EXPECT_NE(refused.message().find("belongs to user 65534"), std::string::npos) << refused.message();
+}
+
+TEST_F(ShareFolder, IsSweptOfSocketsWhoseProcessesWereKilled) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const Result<ShareListener> killed = ShareListener::Open(folder_);
+    _exit(killed.ok() ? 0 : 1);  // without destructors, as a kill
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  ASSERT_FALSE(std::filesystem::is_empty(folder_));
+  const std::string left = std::filesystem::directory_iterator(folder_)->path();
+  EXPECT_EQ(ConnectToOwner(left, DeadlineAfter({})).status().code(), StatusCode::kRemoteFailure);
+  const ShareListener first = ShareListener::Open(folder_).value();
+  EXPECT_FALSE(std::filesystem::exists(left));
+  const ShareListener second = ShareListener::Open(folder_).value();
+  EXPECT_TRUE(std::filesystem::exists(first.path())) << "who listens stays";
+}
+
+TEST_F(ShareFolder, HasNoSocketOnceItsListenerIsGone) {
+  std::string path;
+  {
+    const ShareListener listener = ShareListener::Open(folder_).value();
+    path = listener.path();
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+  EXPECT_EQ(ConnectToOwner(path, DeadlineAfter({})).status().code(), StatusCode::kRemoteFailure);
+}
+
+TEST_F(ShareFolder, WithATooLongNameIsRefused) {
+  folder_ = root_ + "/" + std::string(100, 'x');
+  EXPECT_FALSE(Refused().ok());
+}
+
+}  // namespace
+}  // namespace commpool::internal
