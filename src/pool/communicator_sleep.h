@@ -37,6 +37,7 @@ class SleepingCommunicators {
   Status Wake(ncclComm_t handle);
 
  private:
+  // A communicator that sleeps, or that a call is putting to sleep or waking.
   struct Sleeper {
     Communicator communicator;
     std::shared_ptr<DeviceState> device;
@@ -51,6 +52,7 @@ class SleepingCommunicators {
   // the pointer; the sleeper is kept where it sleeps then.
   Result<SleeperPointer> Begin(ncclComm_t handle);
   void End(ncclComm_t handle, Sleeper& sleeper);
+  // Connects to the communicator's ranks. Collective over it.
   Status Open(Sleeper& sleeper, ncclComm_t handle, uint64_t deadline_ms);
   Status Agree(Sleeper& sleeper, CollectiveCall call, const Status& readiness);
   // Of this rank, before anything has changed.
@@ -59,6 +61,7 @@ class SleepingCommunicators {
   Status CheckNoPoolUses(const Communicator& communicator) const;
   Status FallAsleep(Sleeper& sleeper);
   Status WakeUp(Sleeper& sleeper);
+  // Sends bytes that every rank knows through NCCL's buffers, and compares what arrives.
   Status CheckCollective(const Sleeper& sleeper) const;
   // Of a step inside a round: the round's own deadline must still hold for what the other ranks tell.
   static uint64_t PartOf(uint64_t deadline_ms) { return deadline_ms / 2; }

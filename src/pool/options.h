@@ -20,6 +20,7 @@ namespace commpool::internal {
 
 // For a pool that is not symmetric.
 enum class Mode { kFixed = COMMPOOL_MODE_FIXED, kExpandable = COMMPOOL_MODE_EXPANDABLE };
+// When an expandable pool moves pages: at each growth, or only where memory is short.
 enum class Moves { kEager = COMMPOOL_MOVES_EAGER, kUnderPressure = COMMPOOL_MOVES_UNDER_PRESSURE };
 
 // Longer deadlines count as this one, 24 days. So sums of clock readings and waits cannot overflow.
@@ -45,6 +46,7 @@ enum class LiveGraphs {
 constexpr bool DependOnPlaces(LiveGraphs graphs) {
   return graphs == LiveGraphs::kRefused || graphs == LiveGraphs::kAnnounced;
 }
+// Where the copies of a pool that sleeps lie: only pinned memory copies at the full speed of the bus.
 enum class KeptIn {
   kPinned = COMMPOOL_KEPT_IN_PINNED,
   kPageable = COMMPOOL_KEPT_IN_PAGEABLE,
@@ -85,6 +87,8 @@ struct PoolConfiguration {
   std::string tag = {};  // names pools that sleep and wake together
   BackingRequest backing;
   ncclComm_t home = nullptr;  // not null: the pool is symmetric
+  // For symmetric pools: when a freed block serves again, how ranks talk where they do not use TCP, and the program's
+  // function that hears of a lost rank.
   engine::FreeOrder frees = engine::FreeOrder::kDeferred;
   commpool_all_gather all_gather = nullptr;
   void* all_gather_context = nullptr;
@@ -93,12 +97,18 @@ struct PoolConfiguration {
   Mode mode = Mode::kFixed;
   Moves moves = Moves::kEager;
   Streams streams = Streams::kMayDie;
+  // Of each wait for other ranks, for the device, and inside of NCCL.
   uint64_t deadline_ms = 60000;
+  // Devices of this process that get access to every segment. The pool's own device may be among them.
   std::vector<int> peers;
+  // Every block begins at a multiple of it.
   uint64_t alignment_bytes = 512;
+  // The least size of a segment; of an expandable pool, the largest size of a page. 0: the engine's own.
   uint64_t segment_bytes = 0;
   uint64_t granularity_bytes = 0;  // 0: the backing's
+  // After a free, the pool gives free memory back until it reserves no more than this.
   uint64_t release_threshold_bytes = UINT64_MAX;
+  // The pool never reserves more than this.
   uint64_t limit_bytes = UINT64_MAX;
   Keeper keeper = Keeper::kProgram;
   // How often an allocation is tried, with pauses, before it is out of memory.

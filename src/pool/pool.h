@@ -38,18 +38,27 @@ class PoolMode : public BlockRules {
   // symmetric.
   virtual SymmetricMode* AsSymmetric() { return nullptr; }
 
+  // Serves a request of an open pool. kOutOfMemory where nothing is left to try; kExhausted where only a call of all
+  // ranks could help.
   virtual Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) = 0;
   virtual void ForgetStream(StreamKey stream) = 0;
 
   // Space.
+  //
+  // Makes memory until a request of so many bytes could be served at once.
   virtual Status Reserve(uint64_t bytes) = 0;
+  // Lets frees take effect that can. Returns how many bytes other requests may use now; in pools that are not
+  // symmetric, how many went back to the driver.
   virtual Result<uint64_t> Reclaim() = 0;
+  // Releases free memory until at most `keep_bytes` are reserved. Returns the released bytes.
   virtual Result<uint64_t> Trim(uint64_t keep_bytes) = 0;
   // Releases what another pool of the device may take when memory runs out (rule 7). Never collective.
   virtual uint64_t ReleaseUnused() = 0;
   // Whether the ranks have made the same calls. OK where there are no other ranks.
   virtual Status Verify() { return Status(); }
+  // Ends the pool in order. After a failure it may be called again.
   virtual Status Close() = 0;
+  // Both change nothing where they fail, or say that the pool is asleep (segments/sleep.h).
   virtual Status Sleep(const SleepRequest& request) = 0;
   virtual Status Wake(const WakeRequest& request) = 0;
   // Called when the pool has just been destroyed or abandoned.
@@ -61,7 +70,8 @@ class PoolMode : public BlockRules {
   virtual void AfterCaptureBegan() {}
   virtual void BeforeCaptureEnds(engine::Part) {}
 
-  // Registration.
+  // Registration. In a symmetric pool these calls are collective over home, all but RegisterPending. In others they
+  // concern this rank alone.
   virtual Status RegisterWith(ncclComm_t communicator) = 0;
   virtual Result<uint64_t> RegisterPending() = 0;
   virtual Status Deregister(ncclComm_t communicator) = 0;
@@ -120,6 +130,7 @@ class Pool final : public BlockOwner, public SharedMemory {
   // Blocks.
   Result<commpool_block> FindBlock(CUdeviceptr address) const override;
   std::vector<commpool_block> Blocks() const { return blocks_.List(); }
+  // The pool's own way of a request: no thread's cache is asked here (Runtime does that first).
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream);
   Status Free(CUdeviceptr address) override { return blocks_.Free(address, *mode_); }
   Status RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device) override {

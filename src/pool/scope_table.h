@@ -71,9 +71,12 @@ class ScopeTable {
   static constexpr uint32_t kUncaughtForALook = 256;
 
  private:
+  // Scopes of a stream, or of the process. Takes the board's lock.
   ScopeHandle BeginShared(const ScopeRequest& request);
+  // Ends any scope, with the board's lock, and says where it ended out of order.
   Status EndSlowly(ScopeHandle scope);
   bool EndShared(ScopeHandle scope) COMMPOOL_REQUIRES(board_->mutex);
+  // Lowers the flag if no scope is open in any thread.
   void LowerFlag();
 
   const std::shared_ptr<ScopeBoard> board_ = std::make_shared<ScopeBoard>();

@@ -55,6 +55,8 @@ class BlockStore {
   // HandOut for a block that nothing must wait for.
   void Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream, Caching caching) const;
 
+  // Frees a live block, and records the fences that it needs. kNotFound for an address that is none, or was freed
+  // before.
   Status Free(CUdeviceptr address, BlockRules& rules);
   // Another stream uses the block too. `stream_device`: the device of a stream that may die, because then only a wait
   // for that device tells that its work is done.
@@ -133,6 +135,7 @@ class BlockStore {
   // Every block, by segment and address. Changes that threads' caches make meanwhile may be missing.
   std::vector<commpool_block> List() const;
 
+  // Each takes the pool's lock; Statistics and ResetPeaks pause the pool's caches before.
   uint64_t ReservedBytes() const;
   engine::Counters counters() const;  // as the engine sees it: cached blocks count as allocated
   engine::Counters Statistics() const;
@@ -165,6 +168,7 @@ class BlockStore {
   bool MayRecordOn(StreamKey stream) const;
   void Note(engine::Holding holding) const COMMPOOL_REQUIRES(mutex_);
   CachedPool AsCachedPool() const;
+  // A block as programs see it: one in a cache is not live.
   commpool_block Describe(const engine::BlockView& view) const COMMPOOL_REQUIRES(mutex_);
 
   const PoolBasis& basis_;

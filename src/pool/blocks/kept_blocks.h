@@ -46,6 +46,7 @@ class KeptBlocks {
   // Where the copy of a range can be read. kNotFound where there is none.
   Result<const std::byte*> Find(const BlockStore& blocks, const engine::SegmentRange& range, bool asleep);
 
+  // Gives up all copies and their memory.
   void Drop();
   // Call it when the runtime ends: the memory goes with the process.
   void Abandon();
@@ -69,6 +70,7 @@ class KeptBlocks {
 
   // The first copy that ends behind an address.
   Copies::iterator From(engine::Address address);
+  // The copies that the program wants, with the places and bytes that are there already.
   Copies Wanted(const BlockStore& blocks, const KeptCopies& wanted);
   // Makes memory for the copies that have none.
   Status MakePlaces(const KeptCopies& wanted, Copies& copies);

@@ -35,6 +35,7 @@
 
 namespace commpool::internal {
 
+// Who may take a block when it is freed.
 enum class Caching {
   kNo,   // only the pool frees the block
   kYes,  // threads' caches may keep it
@@ -161,8 +162,11 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
 
   // Changes a live block's word from `from` to `to`. Returns whether it did; false for a block in a cache.
   bool Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
+  // Withdraw for a large block, whose word no cache reads.
   Result<uint64_t> WithdrawLarge(CUdeviceptr address);
+  // Ends all caches of a lane; `returned` gets their blocks.
   void CloseLane(LaneEntry& entry, engine::ReturnedBlocks& returned) COMMPOOL_REQUIRES(mutex_);
+  // CloseLane, and nobody finds the lane any more.
   void ForgetLane(PoolHandle pool, StreamKey stream, engine::ReturnedBlocks& returned) COMMPOOL_REQUIRES(mutex_);
   // The stream of the pool's oldest lane without a promise, once the pool has the most that it may have.
   std::optional<StreamKey> OldestUnpromised(PoolHandle pool) const COMMPOOL_REQUIRES(mutex_);

@@ -50,6 +50,7 @@ class GrowingMode final : public PoolMode {
   // Returns nothing with `asked` false when it is time to look which fences have passed, because they may free better
   // memory.
   Address ServeAtOnce(uint64_t bytes, StreamKey stream, bool& asked);
+  // The rest of the way, each step only where the one before found nothing.
   Result<CUdeviceptr> AllocateSlowly(uint64_t bytes, StreamKey stream, bool asked);
   // `asked`: whether free memory was tried already; only the threads' caches may then still have some.
   Address Serve(uint64_t bytes, StreamKey stream, bool asked);
@@ -58,6 +59,7 @@ class GrowingMode final : public PoolMode {
                               engine::Part part = engine::kCommonPart);
   // Takes free memory that other streams used too; the stream then waits for them on the device.
   Address ServeFromAnyStream(uint64_t bytes, StreamKey stream);
+  // Grows until the request is served, because another thread may take what one growth made.
   Result<CUdeviceptr> ServeAfterGrowth(uint64_t bytes, StreamKey stream, Effort effort);
   // For a stream that captures: idle memory, then growth that waits for nothing, moves nothing and releases nothing.
   Result<CUdeviceptr> AllocateInCapture(uint64_t bytes, StreamKey stream, engine::Part part);

@@ -15,8 +15,10 @@
 
 namespace commpool::internal {
 
+// Never 0, and never used twice by one table.
 using ScopeHandle = uint64_t;
 
+// Whose allocations a scope may catch: this thread's, those on one stream, or everybody's.
 enum class ScopeFilter {
   kThread = COMMPOOL_FILTER_THREAD,
   kStream = COMMPOOL_FILTER_STREAM,
@@ -91,6 +93,7 @@ class SharedScopes {
     for (size_t place = 0; place < count; ++place) alike.Narrow(scopes_[place].Load().plan.sizes, bytes);
   }
 
+  // kAskTheTable: too many scopes are open, or they change too often to be read without the lock.
   enum class Found { kNone, kCaught, kAskTheTable };
   // The newest scope between `outer` and `inner` that catches the request.
   Found Find(const RoutedRequest& request, const ScopePlace& outer, const ScopePlace& inner, CaughtBy* caught) const {

@@ -44,16 +44,20 @@ class Sleeping {
   Status WakeUp(const WakeRequest& request);
 
  private:
+  // Waits for everybody who may use the memory, and copies what is kept.
   Status QuiesceAndKeep(const SleepRequest& request);
   // After a failure in the middle of falling asleep: the pool serves again.
   Status StayAwake(const Status& failure);
+  // Registers all segments again, with every communicator that the set of registrations remembers.
   Status Register();
   // kFailedPrecondition where a window is not where it was.
   Status CheckReturned() const;
   Status Deregister();
+  // After a failure in the middle of waking: the pool sleeps on.
   void ReleaseAgain();
   // Everything kept is in place again, or never left it.
   void ServeAgain();
+  // Tells the emulator, which then reports a program that uses memory that sleeps.
   void Tell(bool asleep) const;
 
   PoolBasis& basis_;

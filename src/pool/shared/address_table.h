@@ -28,6 +28,7 @@ struct OwnedRange {
 // own, of rank `pool table`.
 class AddressTable {
  public:
+  // Does nothing where no entry begins at the address.
   void Remove(CUdeviceptr address);
   using Claim = Taken<AddressTable, CUdeviceptr, &AddressTable::Remove>;
 

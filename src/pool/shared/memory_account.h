@@ -23,6 +23,7 @@ class MemoryAccount {
 
   const std::string& place() const { return place_; }
   uint64_t capacity() const { return capacity_; }
+  // What was taken before stays, even where it is more than the new limit.
   void SetLimit(uint64_t bytes) {
     MutexLock lock(mutex_);
     limit_ = bytes;
@@ -35,6 +36,7 @@ class MemoryAccount {
     taken_ += bytes;
     return true;
   }
+  // For bytes whose memory has gone back to the driver, or sleeps.
   void Return(uint64_t bytes) {
     MutexLock lock(mutex_);
     COMMPOOL_CHECK(bytes <= taken_, "an account gets more memory back than pools took");

@@ -20,6 +20,7 @@ namespace commpool::internal {
 // RuntimeParts owns one. The program adds and removes holders; the search for memory asks them.
 class MemoryHolders {
  public:
+  // From now on the search for memory asks it. The options are copied, the functions must stay.
   commpool_holder Add(const commpool_holder_options& options);
   // kNotFound for a holder that was removed; kFailedPrecondition inside one of its functions, which would wait for
   // itself.
@@ -33,6 +34,7 @@ class MemoryHolders {
     std::string name;
     uint64_t cached_bytes = 0;
   };
+  // For the table of an error: asks each holder that can tell.
   std::vector<Held> Describe(int device);
 
  private:

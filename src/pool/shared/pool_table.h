@@ -20,6 +20,7 @@ namespace commpool::internal {
 
 class Pool;
 
+// Never 0.
 using PoolHandle = uint64_t;
 
 // Runtime adds and removes pools; every call with a handle finds its pool here. Lock: its own, of rank `pool table`.
@@ -27,6 +28,7 @@ class PoolTable {
  public:
   // A handle for a pool that will be added: the pool must know its handle before another thread finds it.
   PoolHandle NextHandle();
+  // From now on every thread finds the pool. `device`: the pool's.
   void Add(PoolHandle handle, std::shared_ptr<Pool> pool, int device = 0);
   // kNotFound for a handle that never existed or has ended.
   Result<std::shared_ptr<Pool>> Find(PoolHandle handle) const;

@@ -40,9 +40,11 @@ class GraphBlocks {
   // Removes blocks of live graphs from what this rank offers as freed.
   void Keep(std::vector<engine::Sequence>* freed) const COMMPOOL_REQUIRES(blocks_.mutex());
 
+  // Whether a graph owns the block, or its fences are still missing.
   bool Has(CUdeviceptr address) const;
   // Turns blocks of graphs that are gone into ordinary freed blocks.
   void Collect();
+  // The stream's work is done, so none of the blocks needs a fence of it any more.
   void ForgetStream(StreamKey stream);
 
  private:
@@ -54,6 +56,7 @@ class GraphBlocks {
     ReservedVector<StreamKey> streams = {};  // freed: those that used it and still need a fence
   };
 
+  // Waits on the host for one use.
   Status Await(const engine::StreamUse& use) const;
   // The fences that blocks of gone graphs still need.
   ReservedVector<std::pair<CUdeviceptr, StreamKey>> TakeMissingFences(const ReservedVector<engine::Part>& gone);

@@ -28,6 +28,7 @@ class LossWatch {
   // Once it returns, on_lost_rank is no longer called.
   void Stop();
 
+  // The lost rank that was noticed first; LostRanks::kNone: none. Two loads.
   int first() const {
     const LostRanks* const ranks = followed_.load(std::memory_order_acquire);
     return ranks == nullptr ? LostRanks::kNone : ranks->first();
@@ -36,6 +37,7 @@ class LossWatch {
  private:
   // Whether a collective on the pool's windows may be running. It would wait for the lost rank until the process ends.
   bool MayHang() const;
+  // Tells the log and the program.
   void Tell(int rank) const;
 
   const PoolBasis& basis_;
