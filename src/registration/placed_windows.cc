@@ -109,7 +109,7 @@ Result<std::vector<WindowStep>> PlacedWindows::FindReturn(ncclComm_t communicato
     MutexLock lock(mutex_);
     for (const CUdeviceptr address : addresses) {
       const Window* const window = WindowOf(communicator, address);
-      if (window == nullptr) return NoReturn("where NCCL has placed a window is not known");
+      if (window == nullptr) return NoReturn("nobody knows where NCCL has placed a window");
       if (!layout) layout = communicators_.at(communicator).layout;
       if (!window->record.all_reach()) return NoReturn("proxies of NCCL hold windows for the network");
       windows.push_back({window->bytes, window->spot});

@@ -110,7 +110,7 @@ class Kept(unittest.TestCase):
             self.assertEqual((kept.shape, kept.dtype, bytes_of(kept)), ((2, 1 << 15), "uint8", b"\7" * (1 << 16)))
             self.assertEqual(bytes_of(self.pool.kept(buffer)), b"\5" * MIB)
             self.pool.wake()
-            with self.assertRaisesRegex(commpool.FailedPrecondition, "it is awake: what it kept went"):
+            with self.assertRaisesRegex(commpool.FailedPrecondition, "it is awake, and its copies are gone"):
                 kept.pointer  # noqa: B018
             with self.assertRaisesRegex(commpool.FailedPrecondition, "it is awake"):
                 self.pool.kept(array)

@@ -57,7 +57,7 @@ TEST(PlacedWindows, AreNotPromisedWhereOneIsUnknown) {
   for (const Status& unknown :
        {placed.FindReturn(Numbered(1), {'A', 'B'}).status(), placed.FindReturn(Numbered(2), {'A'}).status()}) {
     EXPECT_EQ(unknown.code(), StatusCode::kFailedPrecondition);
-    EXPECT_EQ(unknown.message(), "where NCCL has placed a window is not known");
+    EXPECT_EQ(unknown.message(), "nobody knows where NCCL has placed a window");
   }
   EXPECT_FALSE(placed.Find(Numbered(2), 'A').has_value());
   placed.Remove(Numbered(1), 'B');

@@ -33,7 +33,7 @@ class PoolGroup {
                   "this thread made " + std::to_string(size_) + " pools of one home together, pool " + pool +
                       " among them, and calls for " + std::to_string(present) +
                       " of them: it would wait for its own other ranks. Pass all of them to one call "
-                      "(commpool_pools_reserve and its like)");
+                      "(such as commpool_pools_reserve)");
   }
 
  private:

@@ -159,8 +159,7 @@ Result<const std::byte*> KeptBlocks::Find(const BlockStore& blocks, const engine
   const bool found =
       copy != copies_.end() && copy->device.address <= range.address && range.bytes <= copy->end() - range.address;
   if (!found && !asleep && copies_.empty()) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "it is awake: what it kept went as it woke, for it was not to be retained");
+    return Status(StatusCode::kFailedPrecondition, "it is awake, and its copies are gone: nobody asked to retain them");
   }
   if (!found) {
     return Status(StatusCode::kNotFound, "it has kept no " + FormatBytes(range.bytes) + " there: they were discarded");

@@ -12,7 +12,7 @@ namespace {
 Status CheckStays(const PoolConfiguration& configuration) {
   if (configuration.symmetric()) {
     return Status(StatusCode::kNotSupported,
-                  "a symmetric pool's memory goes as all its ranks agree, and importers of one rank have no say: "
+                  "the ranks of a symmetric pool agree when memory goes, and an importer is no rank: "
                   "processes of its communicator reach it through windows");
   }
   if (configuration.mode == Mode::kExpandable) {

@@ -50,7 +50,7 @@ Status SetBacking(const std::string& value, PoolConfiguration& pool) {
 Status BackingFits(const PoolConfiguration& pool) {
   const BackingRow& row = *FindBacking(pool.backing.kind);
   const auto no = [](const char* why) { return Status(StatusCode::kInvalidArgument, why); };
-  if (pool.symmetric()) return no("the pool is symmetric, and which memory windows can be of the program has to know");
+  if (pool.symmetric()) return no("the pool is symmetric, and the program has to choose the memory of windows itself");
   if (pool.backing.placement.kind != Placement::Kind::kDevice && row.places == Places::kDevice) {
     return no("the pool lies in host memory, and this backing makes none");
   }

@@ -57,7 +57,7 @@ bool LossWatch::MayHang() const {
 void LossWatch::Tell(int rank) const {
   const bool may_hang = MayHang();
   const std::string way_out =
-      may_hang ? "a collective on the pool's windows may wait for it for ever, which no abort ends: end the process"
+      may_hang ? "a collective on the pool's windows may wait for it for ever, and no abort ends that: end the process"
                : "launch nothing more with it; abandon every communicator, abort them, then close() or rehome()";
   const PoolConfiguration& configuration = basis_.configuration;
   Log(configuration.on_lost_rank == nullptr ? LogLevel::kWarning : LogLevel::kInfo,
