@@ -1,13 +1,12 @@
 """Libraries of the product: their sources read the standard library's headers in a form that is compiled once.
 
-Optimised builds read them as they are: GCC 12 warns falsely of strings there once it has the compiled form. A source
-still includes what it uses: Clang's analysis (tools/check) reads those that hold locks without them.
+Code that is compiled for size (small_code.bzl) has other options, so it reads the headers itself. A source still
+includes what it uses: Clang's analysis (tools/check) reads those that hold locks without them.
 """
 
 load("//tools/bazel:precompiled.bzl", "copts_of")
 
 _HEADERS = "//tools/bazel/precompiled:headers"
-_OPTIMISED = "//tools/bazel:optimised"
 
 def cc_library(name, srcs = [], copts = [], deps = [], **attributes):
     """As the native rule.
@@ -20,8 +19,8 @@ def cc_library(name, srcs = [], copts = [], deps = [], **attributes):
       **attributes: likewise.
     """
     if srcs:
-        copts = select({_OPTIMISED: [], "//conditions:default": copts_of(_HEADERS)}) + copts
-        deps = deps + select({_OPTIMISED: [], "//conditions:default": [_HEADERS]})
+        copts = copts_of(_HEADERS) + copts
+        deps = deps + [_HEADERS]
     native.cc_library(name = name, srcs = srcs, copts = copts, deps = deps, **attributes)
 
 def folder_library(name, only = ["*"], but = [], **attributes):
