@@ -8,8 +8,8 @@ import cli
 
 
 class StressHost(unittest.TestCase):
-    def stress(self, *arguments):  # a thousand processes and more
-        return cli.run_stress("host", "--seed", "3", *arguments, limit_s=800)
+    def stress(self, *arguments):
+        return cli.run_stress("host", "--seed", "3", *arguments, limit_s=200)
 
     def test_programs_are_sound_where_nothing_is_refused(self):
         result = self.stress("--fault", "allocation", "--nth", "1000000")
@@ -30,11 +30,6 @@ class StressHost(unittest.TestCase):
 
     def test_pools_survive_a_sample_of_refused_allocations(self):
         self.survive(60, "--fault", "allocation")
-
-    def test_fixed_pools_survive_each_refused_allocation(self):
-        result = self.stress("--program", "fixed", "--fault", "allocation")
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        self.assertRegex(result.stdout, r"\d{3,} runs, 0 failures\n$")
 
     def test_pools_survive_a_sample_of_refused_threads_and_descriptors(self):
         self.survive(24, "--fault", "thread", "--fault", "descriptor")
