@@ -89,13 +89,14 @@ class Pools(unittest.TestCase):
 
 class Layout(unittest.TestCase):
     def test_is_what_a_compiler_makes_of_the_header(self):
-        lines = ["#include <commpool/kept.h>"]
+        lines = ["#include <commpool/kept.h>", "#include <commpool/share.h>"]
         for name, struct in _abi.STRUCTS.items():
             lines.append(f"_Static_assert(sizeof({name}) == {ctypes.sizeof(struct)}, \"{name}\");")
             for field in struct._fields_:
                 offset = getattr(struct, field[0]).offset
                 lines.append(f"_Static_assert(offsetof({name}, {field[0]}) == {offset}, \"{name}.{field[0]}\");")
-                enumerations = r"backing|location|frees|mode|moves|streams|filter|exhaust|state|keep|kept|graphs"
+                enumerations = (r"addresses|backing|location|frees|mode|moves|streams|filter|exhaust|state|keep|kept|"
+                                r"graphs")
                 if field[1] in _SCALARS and not re.match(enumerations, field[0]):
                     lines.append(f"_Static_assert(_Generic((({name}*)0)->{field[0]}, {_SCALARS[field[1]]}: 1, "
                                  f"default: 0), \"the type of {name}.{field[0]}\");")
@@ -117,11 +118,13 @@ class Layout(unittest.TestCase):
         from commpool import options
 
         program = """#include <commpool/kept.h>
+#include <commpool/share.h>
 #include <stdio.h>
 int main(void) {
   commpool_pool_options p; commpool_pool_options_init(&p); p.name = 0; fwrite(&p, sizeof(p), 1, stdout);
   commpool_scope_options s; commpool_scope_options_init(&s); fwrite(&s, sizeof(s), 1, stdout);
   commpool_sleep_options k; commpool_sleep_options_init(&k); fwrite(&k, sizeof(k), 1, stdout);
+  commpool_import_options i; commpool_import_options_init(&i); fwrite(&i, sizeof(i), 1, stdout);
 }
 """
         with tempfile.TemporaryDirectory() as folder:
@@ -133,7 +136,7 @@ int main(void) {
         pool = _abi.CPoolOptions()
         pool.name = None
         self.assertEqual(bytes(pool) + bytes(options.scope_options("thread", "error", 0, None)) +
-                         bytes(_abi.CSleepOptions()), expected)
+                         bytes(_abi.CSleepOptions()) + bytes(_abi.CImportOptions()), expected)
 
 
 if __name__ == "__main__":

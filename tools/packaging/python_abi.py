@@ -56,7 +56,8 @@ class Module:
         self.inits = {f"commpool_{found['struct']}": re.findall(r"->(\w+) = ([^;]+);", found["body"])
                       for found in _INIT.finditer(inline + header)}
         self.enums, self.types, self.callbacks, self.values = {}, dict(_SCALARS), set(), {}
-        self.numbers = {}
+        self.numbers = {name: int(number) for name, number in
+                        re.findall(r"#define (COMMPOOL_\w+) \(?(-?\d+)\)?", header)}
         self.structs, self.functions = {}, {}
         self.said = {name: dict(_SAID.findall(fields)) for name, fields in re.findall(
             r"typedef struct (\w+) \{(.*?)\n\} \1;", header, flags=re.DOTALL)}
