@@ -26,12 +26,16 @@ def double(value: int) -> int:
 answer: int = double(21)
 peak: int = pool.stats().reserved_bytes.peak
 shape: tuple[int, ...] = commpool.empty((2, 3), "bfloat16").shape
+ticket: str = pool.share(pool.allocate(4), mutable=False, imports="sleep_too")
+with commpool.Pool.import_(ticket, addresses="same") as shared, shared.block(ticket) as block, block.read():
+    address: int = block.pointer + shared.address(block.array((1,), "uint8").pointer)
 """
 _MISTAKES = {
     'commpool.Pool(mode="elastic")': 'Argument "mode" to "Pool" has incompatible type',
     'commpool.Pool(size=3)': 'Unexpected keyword argument "size"',
     'commpool.PoolGroup(devices=[0], symmetric_across=[1], size=3)': 'Unexpected keyword argument "size"',
     'commpool.use_pool(3)': 'Argument 1 to "use_pool" has incompatible type',
+    'pool.share(imports="told")': 'Argument "imports" to "share" of "Sharer" has incompatible type',
     'double("a")': 'Argument 1 to "double" has incompatible type',
 }
 

@@ -23,6 +23,7 @@ from .errors import (CommpoolError, CommunicatorError, DeadlineExceeded, Disagre
                      RemoteFailure, StatusCode)
 from .statistics import Block, Configuration, Counter, Segment, Setting, Snapshot, Statistics, config
 from .handles import add_communicator_source
+from .imports import SharedBlock, SharedPool
 from .pool import PlainFunctions, Pool
 from .pool_group import PoolGroup
 from .runtime import (DriverCall, MemoryHolder, driver_calls, driver_description, initialize, library_version,
@@ -42,9 +43,9 @@ __all__ = [
     "Configuration", "Counter", "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted",
     "FailedPrecondition", "InternalError", "InvalidArgument", "Kept", "MemoryHolder", "NotFound", "NotSupported",
     "NvlsEligibility", "OutOfMemory", "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "RemoteFailure", "Segment",
-    "Setting", "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "allocate",
-    "allocate_in_scope", "block_of", "capture", "communicator_memory", "config", "driver_calls", "driver_description",
-    "empty", "free", "initialize", "library_version", "measure_driver", "nvls_eligible", "parse_size", "promise_stream",
-    "record_stream", "release_stream", "set_device_limit", "sleep", "sleep_communicator", "use_pool", "wake",
-    "wake_communicator", "window_of"
+    "Setting", "SharedBlock", "SharedPool", "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window",
+    "add_communicator_source", "allocate", "allocate_in_scope", "block_of", "capture", "communicator_memory", "config",
+    "driver_calls", "driver_description", "empty", "free", "initialize", "library_version", "measure_driver",
+    "nvls_eligible", "parse_size", "promise_stream", "record_stream", "release_stream", "set_device_limit", "sleep",
+    "sleep_communicator", "use_pool", "wake", "wake_communicator", "window_of"
 ]

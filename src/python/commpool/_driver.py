@@ -1,5 +1,5 @@
 """The few driver calls that the package makes itself: to let a stream wait for another, to trim a memory pool, and to
-find the current device.
+find the current device, or that of an address.
 
 The driver is the one that the library has opened, the emulator's included.
 """
@@ -14,6 +14,7 @@ from typing import Any, Optional
 from .errors import DriverError
 
 _EVENT_WITHOUT_TIMING = 2
+_DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _POOL_RESERVED, _POOL_USED = 5, 7  # CU_MEMPOOL_ATTR_*_MEM_CURRENT
 
 
@@ -50,6 +51,14 @@ def current_device() -> Optional[int]:
     with contextlib.suppress(OSError):  # no driver is open
         return device.value if _driver().cuCtxGetDevice(ctypes.byref(device)) == 0 else None
     return None
+
+
+def device_of(pointer: int) -> int:
+    """The device with the memory at an address."""
+    device = ctypes.c_int()
+    _call(_driver(), "cuPointerGetAttribute", ctypes.byref(device), ctypes.c_int(_DEVICE_ORDINAL),
+          ctypes.c_uint64(pointer))
+    return device.value
 
 
 def unused_bytes(pool: int) -> int:

@@ -4,7 +4,6 @@ what a pool keeps of a tensor while it sleeps, as NumPy and DLPack take it on th
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
 from typing import Any, Callable, NamedTuple, Optional, Union
 
@@ -143,8 +142,7 @@ class Array(_Contiguous):
         if consumer == (self.stream or _LEGACY_STREAM):
             return int
         _driver.make_wait(self.device, consumer, self.stream)
-        # When the consumer lets go, the block waits for the consumer's stream. Nobody can hear of a failure there.
-        return functools.partial(library.commpool_record_stream, self.pointer, consumer)
+        return self.buffer._used_by(consumer)
 
     def _place(self) -> str:
         return f", device {self.device}"
@@ -203,6 +201,21 @@ def _description(tensor: Any) -> tuple[tuple[int, ...], str]:
     raise InvalidArgument(f"kept takes a tensor, an Array or a Buffer, not {tensor!r}")
 
 
+def _layout(shape: Union[int, tuple[int, ...]], dtype: Any) -> tuple[tuple[int, ...], str, int]:
+    """The lengths, the type's name, and the bytes of an array."""
+    lengths = tuple(index_of(length, "shape") for length in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+    name = type_name(dtype)
+    return lengths, name, math.prod(lengths) * _TYPES[name].bits // 8
+
+
+def of_buffer(buffer: Buffer, shape: Union[int, tuple[int, ...]], dtype: Any, device: int) -> Array:
+    """An array of a buffer's first bytes."""
+    lengths, name, nbytes = _layout(shape, dtype)
+    if nbytes > buffer.nbytes:
+        raise InvalidArgument(f"an array of shape {lengths} and {name} has {nbytes} bytes, and {buffer!r} has fewer")
+    return Array(buffer, lengths, name, device)
+
+
 def empty(shape: Union[int, tuple[int, ...]], dtype: Any = "float32", *, device: Optional[Device] = None,
           stream: Stream = None, pool: Optional[Pool] = None) -> Array:
     """An array of the pool, or of the innermost scope that catches it, else of the device's default pool.
@@ -220,9 +233,7 @@ def empty(shape: Union[int, tuple[int, ...]], dtype: Any = "float32", *, device:
 def made(allocate: Callable[..., Buffer], shape: Union[int, tuple[int, ...]], dtype: Any, device: Optional[Device],
          stream: Stream, pool: Optional[Pool]) -> Array:
     """An array with memory of the pool, or of a function that takes bytes, a stream and a device."""
-    lengths = tuple(index_of(length, "shape") for length in (shape if isinstance(shape, (tuple, list)) else (shape,)))
-    name = type_name(dtype)
-    nbytes = math.prod(lengths) * _TYPES[name].bits // 8
+    lengths, name, nbytes = _layout(shape, dtype)
     if nbytes == 0:
         raise InvalidArgument(f"an array of shape {lengths} has no bytes, and the library allocates none")
     if pool is not None:

@@ -4,7 +4,8 @@ with it too."""
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, NamedTuple, Optional
+import functools
+from typing import Any, Callable, NamedTuple, Optional, TypeVar
 
 from . import _abi, _capsules, _driver, errors
 from ._library import Owner, check, library, text_of
@@ -21,6 +22,8 @@ _FREE = library.address("commpool_free")
 _OF_POOL, _OF_DEVICE, _IN_SCOPE = (library.address(f"commpool_{call}") for call in (
     "pool_allocate", "allocate", "allocate_in_scope"))
 
+
+_Buffer = TypeVar("_Buffer", bound="Buffer")
 
 # A function of the library that allocates, whether it asks a pool, and the pool or device that it asks.
 Source = tuple[int, bool, int]
@@ -78,7 +81,13 @@ class Buffer(Owner):
         """Notes that another stream uses the block. Call it after the work is submitted, and before the free."""
         record_stream(self._block, stream)
 
-    def __enter__(self) -> Buffer:
+    def _used_by(self, stream: int) -> Callable[[], object]:
+        """What to call when a consumer lets go that worked on a stream: the block then waits for it. Nobody can hear of
+        a failure there.
+        """
+        return functools.partial(library.commpool_record_stream, self.pointer, stream)
+
+    def __enter__(self: _Buffer) -> _Buffer:
         return self
 
     def __exit__(self, *error: Any) -> None:

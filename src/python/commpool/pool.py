@@ -20,6 +20,7 @@ from .errors import CommpoolError, InvalidArgument, refusing
 from .statistics import Configuration, Snapshot, Statistics, block_of_struct, settings_of
 from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_array, device_number
 from .handles import stream_handle
+from .sharing import Sharer
 from .sizes import Size, format_size, index_of, parse_size
 from .together import Together
 
@@ -78,7 +79,7 @@ def _telling_of_keywords(make: _Make) -> _Make:
     return cast(_Make, begin)
 
 
-class Pool(Together):
+class Pool(Together, Sharer):
     """Memory of one device for what is routed to it (`use_pool`) or asked of it (`allocate`).
 
         pool = commpool.Pool("activations", limit="2GiB")

@@ -1,0 +1,186 @@
+"""Pools of other processes, by their tickets: what an import of one has, and blocks of it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import weakref
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, TypeVar, Union
+
+from . import _abi, _driver, options
+from ._abi import AddressesWord
+from ._library import Owner, library
+from .blocks import Buffer
+from .errors import CommpoolError, FailedPrecondition
+from .handles import Device, Stream, device_number, stream_handle
+from .sizes import index_of
+
+if TYPE_CHECKING:
+    from .arrays import Array
+
+
+class SharedBlock(Buffer):
+    """A block of another process's pool, in this process's addresses; made by `SharedPool.block`.
+
+        with block.read(stream):
+            ...  # submit work on `stream` that reads it
+
+    It is let go by `free()`, at the end of a `with`, or with its last name. Its owner's memory serves again once the
+    last process has let go of it, and the work on `stream` so far is done.
+    """
+
+    __slots__ = ("pool", "_mutable", "_letting_go")
+
+    def __init__(self, pool: SharedPool, pointer: int, nbytes: int, stream: int, mutable: bool) -> None:
+        """Takes over a block that the import holds."""
+        super().__init__(pointer, pointer, nbytes, stream, None)
+        self.pool, self._mutable = pool, mutable
+        self._letting_go = weakref.finalize(self, library.commpool_import_release, pool.handle, pointer, stream)
+
+    @property
+    def device(self) -> int:
+        """The device that reads and writes it here."""
+        return self.pool.device_of(self.pointer)
+
+    def read(self, stream: Stream = None) -> contextlib.AbstractContextManager[SharedBlock]:
+        """Around the submission of work that reads the block. It begins between two updates of the owner's, and the
+        next update waits until that work is done.
+
+        Args:
+          stream: of that work; None is the block's own.
+
+        Raises:
+          DeadlineExceeded: an update does not end within the import's deadline_ms, or the pool sleeps on.
+          RemoteFailure: the owner ended within an update: what is there is neither old nor new.
+          FailedPrecondition: the stream captures.
+        """
+        return self._reading(self.stream if stream is None else stream_handle(stream))
+
+    @contextlib.contextmanager
+    def _reading(self, stream: int) -> Iterator[SharedBlock]:
+        if not self._mutable:
+            yield self
+            return
+        library.read_begin(self.pool.handle, self.pointer)
+        try:
+            yield self
+        finally:
+            library.read_end(self.pool.handle, self.pointer, stream)
+
+    def array(self, shape: Union[int, tuple[int, ...]], dtype: Any = "uint8") -> Array:
+        """An array of the block's first bytes, for DLPack and `__cuda_array_interface__`, which keeps the block. What
+        reads it lies in `read`.
+
+        Raises:
+          InvalidArgument: the block has fewer bytes.
+        """
+        from .arrays import of_buffer  # imported here, because arrays need pools
+
+        return of_buffer(self, shape, dtype, self.device)
+
+    def free(self) -> None:
+        """Lets the block go now; raises if that fails."""
+        if self._letting_go.detach() is not None:
+            library.import_release(self.pool.handle, self._block, self.stream)
+            self._block, self.pointer, self.nbytes = 0, 0, 0
+
+    def release(self) -> int:
+        """Raises FailedPrecondition: commpool.free takes blocks of this process's own pools alone."""
+        raise FailedPrecondition(f"{self!r} is another process's: free() lets it go")
+
+    def record_stream(self, stream: Stream) -> None:
+        """Notes that another stream reads the block. Call it after the work is submitted, and before the free."""
+        _driver.make_wait(self.device, self.stream, stream_handle(stream))
+
+    def _used_by(self, stream: int) -> Callable[[], object]:
+        return functools.partial(_try_to_wait, self.device, self.stream, stream)
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace("Buffer", "SharedBlock")
+
+
+def _try_to_wait(device: int, waiting: int, awaited: int) -> None:
+    with contextlib.suppress(CommpoolError):  # nobody can hear of a failure
+        _driver.make_wait(device, waiting, awaited)
+
+
+_Kind = TypeVar("_Kind", bound=SharedBlock)
+
+
+class SharedPool(Owner):
+    """The memory of another process's pool, its segments to come included; made by `Pool.import_`.
+
+        shared = commpool.Pool.import_(ticket)
+        block = shared.block(ticket_of_block)
+
+    What is mapped stays until `close()`, or the end of the last name, whatever becomes of the owner.
+
+    Raises:
+      NotFound: by every method, once it is closed.
+    """
+
+    __slots__ = ("handle", "_device", "_closing", "__weakref__")
+
+    def __init__(self, ticket: str, device: Optional[Device], addresses: AddressesWord, deadline_ms: int) -> None:
+        """Imports the pool of a ticket: see Pool.import_."""
+        given = _abi.CImportOptions()
+        self._device = None if device is None else device_number(device)
+        given.device = -1 if self._device is None else self._device  # COMMPOOL_CURRENT_DEVICE
+        given.addresses = options.number_of("addresses", addresses)
+        given.deadline_ms = index_of(deadline_ms, "deadline_ms", 48)
+        self.handle = int(library.import_open(options.text_of("ticket", ticket), ctypes.byref(given)))
+        self._closing = weakref.finalize(self, library.commpool_import_close, self.handle)
+
+    def block(self, ticket: str, stream: Stream = None, *, mutable: bool = True) -> SharedBlock:
+        """A block of the pool. The first of a segment maps it; further ones cost no driver call.
+
+        Args:
+          ticket: of the block.
+          stream: its last work is done before the memory serves again; `read` takes others too.
+          mutable: False: the program knows that nobody writes to it any more, so `read` asks nobody.
+
+        Raises:
+          InvalidArgument: it is no ticket of a block, or of another pool.
+          NotFound: the block was freed.
+          OutOfMemory: one of the two processes has no descriptor left.
+          RemoteFailure: the owner has ended before the block's segment was mapped.
+        """
+        return self._block(SharedBlock, ticket, stream_handle(stream), mutable)
+
+    def _block(self, kind: type[_Kind], ticket: str, stream: int, mutable: bool) -> _Kind:
+        pointer, nbytes = library.import_block(self.handle, options.text_of("ticket", ticket))
+        return kind(self, int(pointer), int(nbytes), stream, mutable)
+
+    def address(self, theirs: int) -> int:
+        """Where the memory is here that the owner has at an address of its own; holds nothing.
+
+        Raises:
+          NotFound: the pool has nothing there.
+        """
+        return int(library.import_address(self.handle, theirs))
+
+    def device_of(self, pointer: int) -> int:
+        """The device that reads and writes the pool here."""
+        if self._device is None:
+            self._device = _driver.device_of(pointer)
+        return self._device
+
+    def close(self) -> None:
+        """Lets all blocks go, after a wait for the device, and unmaps the memory.
+
+        Raises:
+          DeadlineExceeded: the device is busy for longer than deadline_ms: nothing was done.
+        """
+        if self._closing.alive:
+            library.import_close(self.handle)
+            self._closing.detach()
+
+    def __enter__(self) -> SharedPool:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<commpool.SharedPool {self.handle:#x}{'' if self._closing.alive else ': closed'}>"

@@ -1,0 +1,244 @@
+"""A pool of one process, and its blocks, in another one."""
+
+import unittest
+
+import emulated
+import commpool
+from emulated import MIB
+from other_process import Other, OtherError
+
+
+class Sharing(unittest.TestCase):
+    def setUp(self):
+        self.pool, self.stream, self.other = commpool.Pool("shared"), emulated.Stream(), Other()
+        self.addCleanup(self.pool.destroy)
+        self.addCleanup(lambda: self.assertEqual(self.other.end(), 0))
+
+    def filled(self, value, size=MIB):
+        block = self.pool.allocate(size, self.stream)
+        self.stream.fill(block, value)
+        self.stream.synchronize()
+        return block
+
+    def take(self, name, block, **options):
+        """The other process has the block by a name."""
+        ticket = self.pool.share(block, **options)
+        self.other.does(f"shared = globals().get('shared') or commpool.Pool.import_({ticket!r})")
+        self.other.does(f"{name} = shared.block({ticket!r})")
+
+    def await_reusable(self):
+        """Waits until the owner has heard that nobody holds a block that it freed."""
+        while any(block.state == "pending" for block in self.pool.snapshot().blocks):
+            pass
+
+
+class Blocks(Sharing):
+    def test_are_read_by_another_process_in_place(self):
+        first, second = self.filled(3), self.filled(4)
+        self.take("first", first)
+        self.take("second", second)
+        self.assertEqual(self.other.says("values(first), values(second)"), [[3, 3], [4, 4]])
+        self.assertEqual(self.other.says("first.nbytes, first.device"), [MIB, 0])
+        self.other.does("shared.close()")
+
+    def test_are_blocks_of_any_ticket_that_imports_the_pool(self):
+        block = self.filled(5)
+        ticket = self.pool.share(block)
+        self.other.does(f"shared = commpool.Pool.import_({ticket!r}, device=0, addresses='any', deadline_ms=5000)")
+        self.assertEqual(self.other.says(f"values(shared.block({ticket!r}))"), [5, 5])
+
+    def test_show_updates_that_lie_between_reads(self):
+        block = self.filled(3)
+        self.take("block", block)
+        for value in range(10, 20):
+            with self.pool.update(block, self.stream):
+                self.stream.fill(block, value)
+            self.assertEqual(self.other.says("values(block)"), [value, value])
+
+    def test_take_updates_again_after_one_that_raised(self):
+        block = self.filled(3)
+        self.take("block", block)
+        with self.assertRaises(KeyError):
+            with self.pool.update(block, self.stream):
+                raise KeyError("of the program")
+        with self.pool.update(block, self.stream):
+            self.stream.fill(block, 4)
+        self.assertEqual(self.other.says("values(block)"), [4, 4])
+
+    def test_that_are_not_mutable_take_no_update(self):
+        block = self.filled(6)
+        self.take("block", block, mutable=False)
+        with self.assertRaises(commpool.FailedPrecondition):
+            with self.pool.update(block, self.stream):
+                pass
+        self.assertEqual(self.other.says("values(block)"), [6, 6])
+
+    def test_wait_for_reads_that_are_open(self):
+        pool = commpool.Pool("impatient", deadline_ms=50)
+        self.addCleanup(pool.destroy)
+        block = pool.allocate(MIB)
+        ticket = pool.share(block)
+        self.other.does(f"block = commpool.Pool.import_({ticket!r}).block({ticket!r}); reading = block.read()")
+        self.other.does("reading.__enter__()")
+        with self.assertRaises(commpool.DeadlineExceeded):
+            with pool.update(block):
+                self.fail("the other reads")
+        self.other.does("reading.__exit__(None, None, None)")
+        with pool.update(block):
+            pass
+
+    def test_serve_again_once_the_other_lets_go(self):
+        for letting_go in ("block.free()", "del block", "block.__exit__()", "shared.close()"):
+            block = self.filled(7)
+            place = block.pointer
+            self.take("block", block)
+            block.free()
+            while_held = self.pool.allocate(MIB, self.stream)
+            self.assertNotEqual(while_held.pointer, place, "the other has it")
+            self.assertEqual(self.other.says("values(block)"), [7, 7])
+            self.other.does(letting_go)
+            self.await_reusable()
+            while_held.free()
+            blocks = [self.pool.allocate(MIB, self.stream) for _ in range(2)]
+            self.assertIn(place, [block.pointer for block in blocks], letting_go)
+
+    def test_of_a_dead_process_serve_again(self):
+        block = self.filled(7)
+        place = block.pointer
+        self.take("block", block)
+        block.free()
+        self.other.kill()
+        self.other = Other()
+        self.await_reusable()
+        self.assertEqual(self.pool.allocate(MIB, self.stream).pointer, place)
+
+    def test_outlive_their_owner(self):
+        owner, importer = Other(), self.other
+        owner.does("pool = commpool.Pool('theirs'); block = pool.allocate(4096); stream = emulated.Stream()")
+        owner.does("stream.fill(block, 9); stream.synchronize()")
+        ticket = owner.says("pool.share(block)")
+        importer.does(f"block = commpool.Pool.import_({ticket!r}).block({ticket!r})")
+        owner.kill()
+        self.assertEqual(importer.says("values(block)"), [9, 9])
+        with self.assertRaisesRegex(OtherError, "^RemoteFailure: .*ended"):
+            importer.does(f"commpool.Pool.import_({ticket!r})")
+
+
+class Arrays(Sharing):
+    def test_of_a_shared_block_keep_it(self):
+        block = self.filled(1)
+        self.take("block", block)
+        self.other.does("array = block.array((256, 1024), 'float32'); del block")
+        self.assertEqual(self.other.says("array.shape, array.dtype, array.__dlpack_device__(), values(array.buffer)"),
+                         [[256, 1024], "float32", [2, 0], [1, 1]])
+        self.assertEqual(self.other.says("array.__cuda_array_interface__['data'][0] == array.buffer.pointer"), True)
+
+    def test_wait_for_their_consumers_before_the_block_serves_again(self):
+        block = self.filled(1)
+        self.take("block", block)
+        self.other.does("stream = emulated.Stream()")
+        self.other.does("capsule = block.array(1024).__dlpack__(stream=stream.handle); stream.fill(block, 2)")
+        self.other.does("del capsule; block.record_stream(stream); block.free()")
+        block.free()
+        self.filled(3).free()
+
+    def test_are_no_larger_than_their_block(self):
+        self.take("block", self.filled(1, 4096))
+        with self.assertRaisesRegex(OtherError, "^InvalidArgument: .*has 4100 bytes, and <commpool.SharedBlock"):
+            self.other.does("block.array((1025,), 'float32')")
+
+
+class Refusals(Sharing):
+    def test_of_what_is_no_ticket(self):
+        ticket = self.pool.share()
+        for wrong in ("", "a ticket", ticket[:-1], ticket.replace("1", "2", 1), "\0"):
+            with self.assertRaises((commpool.InvalidArgument, commpool.NotSupported), msg=wrong):
+                commpool.Pool.import_(wrong)
+
+    def test_in_the_owners_process(self):
+        with self.assertRaises(commpool.FailedPrecondition):
+            commpool.Pool.import_(self.pool.share())
+
+    def test_of_options(self):
+        with self.assertRaisesRegex(commpool.InvalidArgument, "addresses 'mine' is none of any, same"):
+            commpool.Pool.import_(self.pool.share(), addresses="mine")
+        with self.assertRaisesRegex(commpool.InvalidArgument, "imports 'told' is none of refuse_sleep, sleep_too"):
+            self.pool.share(imports="told")
+
+    def test_of_parts_and_of_other_pools_blocks(self):
+        pool = commpool.Pool("another")
+        self.addCleanup(pool.destroy)
+        block = self.pool.allocate(MIB)
+        with self.assertRaisesRegex(commpool.InvalidArgument, "another pool"):
+            pool.share(block)
+        with self.assertRaisesRegex(commpool.InvalidArgument, "part of a block"):
+            self.pool.share(block.pointer + 512)
+        with self.assertRaises(commpool.NotFound):
+            self.pool.share(1 << 40)
+        with self.assertRaises(commpool.NotFound):
+            with self.pool.update(block):
+                pass
+
+    def test_of_pools_whose_memory_moves(self):
+        pool = commpool.Pool("moving", mode="expandable")
+        self.addCleanup(pool.destroy)
+        with self.assertRaises(commpool.NotSupported):
+            pool.share()
+
+    def test_of_blocks_that_were_freed(self):
+        block = self.pool.allocate(MIB)
+        ticket = self.pool.share(block)
+        block.free()
+        self.other.does(f"shared = commpool.Pool.import_({ticket!r})")
+        with self.assertRaisesRegex(OtherError, "^NotFound: "):
+            self.other.does(f"shared.block({ticket!r})")
+
+    def test_after_the_import_was_closed(self):
+        self.take("block", self.filled(1))
+        self.other.does("shared.close(); shared.close()")
+        with self.assertRaisesRegex(OtherError, "^NotFound: "):
+            self.other.does("values(block)")
+
+    def test_to_free_as_a_block_of_this_process(self):
+        self.take("block", self.filled(1))
+        with self.assertRaisesRegex(OtherError, "^FailedPrecondition: .*free.. lets it go"):
+            self.other.does("block.release()")
+
+
+class Sleep(Sharing):
+    def test_is_refused_while_others_import_the_pool(self):
+        block = self.filled(8)
+        self.take("block", block)
+        with self.assertRaises(commpool.FailedPrecondition):
+            self.pool.sleep()
+        self.other.does("shared.close()")
+        self.pool.sleep()
+        self.pool.wake()
+
+    def test_of_both_comes_back_at_the_same_place(self):
+        block = self.filled(8)
+        self.take("block", block, imports="sleep_too")
+        before = self.other.says("block.pointer")
+        self.pool.sleep(keep="host")
+        self.pool.wake()
+        self.assertEqual(self.other.says("values(block), block.pointer"), [[8, 8], before])
+
+
+class Imports(Sharing):
+    def test_find_the_owners_addresses(self):
+        block = self.filled(2)
+        self.take("block", block)
+        here = self.other.says(f"shared.address({block.pointer + 100}) - block.pointer")
+        self.assertEqual(here, 100)
+        self.assertRegex(self.other.says("repr(shared)"), "^<commpool.SharedPool 0x[0-9a-f]+>$")
+
+    def test_end_with_their_last_name(self):
+        block = self.filled(2)
+        self.take("block", block)
+        self.other.does("del block, shared")
+        self.pool.sleep()  # refused while an import is open
+        self.pool.wake()
+
+
+if __name__ == "__main__":
+    unittest.main()
