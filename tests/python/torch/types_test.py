@@ -24,6 +24,8 @@ net: torch.nn.Module = commpool.ddp(torch.nn.Linear(4, 4), pool, blocks=16)
 model: torch.nn.Linear = commpool.fsdp(torch.nn.Linear(4, 4), pool)
 with commpool.use_pool(pool, sizes=commpool.advise().sizes), commpool.tp(pool):
     array: commpool.Array = commpool.empty(4, "bfloat16")
+with pool.update(torch.empty(4)), commpool.Pool.import_(pool.share()).block("ticket") as block:
+    tensor: torch.Tensor = commpool.Pool.import_("ticket").block("ticket").tensor(4, torch.bfloat16)
 made: torch.cuda.MemPool = commpool.mem_pool(name="graphs", device="cuda:0", reserve="1GiB", mode="fixed", peers=[1])
 """
 _MISTAKES = {

@@ -34,6 +34,7 @@ from ._install import install, installed, uninstall
 from ._mem_pool import mem_pool
 from ._pool import Pool
 from ._scope import use_pool
+from ._shared import SharedBlock, SharedPool
 from ._tensor_parallel import tp
 
 __all__ = [
@@ -41,11 +42,11 @@ __all__ = [
     "Configuration", "Counter", "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted",
     "FailedPrecondition", "InternalError", "InvalidArgument", "Kept", "MemoryHolder", "NotFound", "NotSupported",
     "NvlsEligibility", "OutOfMemory", "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "RemoteFailure", "Segment",
-    "Setting", "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "advise",
-    "all_gather_ring", "allocate", "allocate_in_scope", "block_of", "capture", "communicator_memory", "config", "ddp",
-    "ddp_release", "driver_calls", "driver_description", "empty", "fallbacks", "free", "fsdp", "fsdp_release",
-    "group_memory", "initialize", "install", "installed", "library_version", "measure_driver", "mem_pool",
-    "nvls_eligible", "parse_size", "promise_stream", "record_stream", "release_stream", "set_device_limit", "sleep",
-    "sleep_communicator", "sleep_group", "tp", "uninstall", "use_pool", "wake", "wake_communicator", "wake_group",
-    "window_of"
+    "Setting", "SharedBlock", "SharedPool", "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window",
+    "add_communicator_source", "advise", "all_gather_ring", "allocate", "allocate_in_scope", "block_of", "capture",
+    "communicator_memory", "config", "ddp", "ddp_release", "driver_calls", "driver_description", "empty", "fallbacks",
+    "free", "fsdp", "fsdp_release", "group_memory", "initialize", "install", "installed", "library_version",
+    "measure_driver", "mem_pool", "nvls_eligible", "parse_size", "promise_stream", "record_stream", "release_stream",
+    "set_device_limit", "sleep", "sleep_communicator", "sleep_group", "tp", "uninstall", "use_pool", "wake",
+    "wake_communicator", "wake_group", "window_of"
 ]

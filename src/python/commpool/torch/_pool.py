@@ -13,12 +13,14 @@ import torch
 import commpool
 from commpool import errors
 from commpool._library import library
-from commpool.handles import Communicator, Device
+from commpool.handles import Communicator, Device, Pointer, Stream
 from commpool.pool import PoolOptions, telling
+from commpool.sharing import AddressesWord
 from commpool.sizes import Size, parse_size
 
 from . import _beside, _call_lines, _group, _router
 from ._install import ensure_installed
+from ._shared import SharedPool, stream_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -118,6 +120,16 @@ class Pool(commpool.Pool):
         router = _router.loaded()
         if router is not None:
             router.check(router.keep(self.handle, nbytes))
+
+    def update(self, block: Pointer, stream: Stream = None) -> contextlib.AbstractContextManager[None]:
+        """Around the submission of work that writes to a shared block; None is torch's current stream."""
+        return super().update(block, stream_of(self.device, stream))
+
+    @classmethod
+    def import_(cls, ticket: str, *, device: Optional[Device] = None, addresses: AddressesWord = "any",
+                deadline_ms: int = 60000) -> SharedPool:
+        """Imports another process's pool by a ticket: see commpool.Pool.import_. Its blocks are torch's tensors too."""
+        return SharedPool(ticket, device, addresses, deadline_ms)
 
     def abandon(self, communicator: Communicator, *, alive: bool = True) -> None:
         """After a loss, before a group is aborted: ends this rank's registrations with it, and with the communicators
