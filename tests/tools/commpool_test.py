@@ -252,7 +252,8 @@ _BENCHES = ("make", "growth", "hot", "lookup", "threshold", "sleep", "registrati
 
 class EverySubcommand(subcommands.Checks, unittest.TestCase):
     program = cli.CLI
-    commands = (["info"], ["allreduce"], ["advise"], ["replay"], *(["bench", name] for name in _BENCHES))
+    commands = (["info"], ["allreduce"], ["advise"], ["replay"], ["share"], ["import"],
+                *(["bench", name] for name in _BENCHES))
     only_help = ([], ["bench"], ["emulate"])
 
     def test_choices_are_words(self):

@@ -5,12 +5,13 @@ import re
 
 import cli
 
-# Any text is the name of a file.
-_FILES = {"--record", "--rmm-library", "--torch-library"}
+# Any text is the name of a file, or a hash.
+_FILES = {"--file", "--hash", "--output", "--record", "--rmm-library", "--torch-library"}
 # None of them may be 0 or less.
 _COUNTS = {"--iterations", "--rounds", "--schedules", "--operations", "--threads", "--tensors", "--steps",
            "--deadline-ms", "--streams", "--jobs", "--at-once"}
-_READERS_OF_TRACES = (["replay"], ["sweep"])
+# What comes before the options.
+_FIRST_WORDS = {"replay": "no.trace", "sweep": "no.trace", "import": "no-ticket"}
 
 
 class Checks:
@@ -21,8 +22,8 @@ class Checks:
     only_help = ()  # those without
 
     def run_with(self, command, *words):
-        trace = ["no.trace"] if command in _READERS_OF_TRACES else []
-        return cli.run(*command, *trace, *words, program=self.program)
+        first = _FIRST_WORDS.get(command[-1] if command else "")
+        return cli.run(*command, *([first] if first else []), *words, program=self.program)
 
     def help_of(self, command):
         result = cli.run(*command, "--help", program=self.program)

@@ -8,6 +8,8 @@ void AddCommands(Command app) {
   AddAdvise(app);
   AddBench(app);
   AddReplay(app);
+  AddShare(app);
+  AddImport(app);
   AddEmulate(app);
 }
 

@@ -14,6 +14,8 @@ void AddAllReduce(Command app);
 void AddAdvise(Command app);
 void AddBench(Command app);
 void AddReplay(Command app);
+void AddShare(Command app);
+void AddImport(Command app);
 void AddEmulate(Command app);
 
 }  // namespace commpool::cli
