@@ -42,7 +42,8 @@ class Examples(unittest.TestCase):
     def test_are_all_tried(self):
         self.assertEqual({file.name for file in _EXAMPLES.glob("*.py")},
                          {"backward.py", "decode.py", "elastic_training.py", "recorded.py", "sleeping.py",
-                          "symmetric.py", "train.py", "train_sharded.py", "whole_allocator.py"})
+                          "symmetric.py", "train.py", "train_sharded.py", "updated_weights.py",
+                          "whole_allocator.py"})
 
     def test_backward(self):
         lines = run("backward.py")
@@ -54,6 +55,13 @@ class Examples(unittest.TestCase):
         lines = run("whole_allocator.py")
         self.assertRegex(lines[0], r"tensors have \d+ MiB, at most \d+")
         self.assertEqual(lines[1:], ["all of it in the pool: True", "torch's own again: True"])
+
+    def test_updated_weights(self):
+        self.assertEqual(run("updated_weights.py"), [
+            "the engine has them at the same address: True",
+            "it answered: True, from weights of two steps: 0, in order: True",
+            "after 50 steps its last answer is of step 50: True",
+        ])
 
     def test_sleeping(self):
         self.assertEqual(run("sleeping.py"), ["asleep: True, kept on the host: 8 MiB",
