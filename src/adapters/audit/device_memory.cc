@@ -1,0 +1,118 @@
+#include "src/adapters/audit/device_memory.h"
+
+#include <array>
+
+#include "src/adapters/audit/management_library.h"
+#include "src/adapters/audit/real_driver.h"
+
+namespace commpool::audit {
+
+namespace {
+
+std::optional<int64_t> FreeWithoutContext(int device) {
+  const RealDriver& driver = RealDriver::Get();
+  std::array<char, 32> address = {};
+  if (driver.cuDeviceGetPCIBusId == nullptr) return std::nullopt;
+  if (driver.cuDeviceGetPCIBusId(address.data(), address.size(), device) != CUDA_SUCCESS) return std::nullopt;
+  return FreeBytesByBus(address.data());
+}
+
+std::optional<int64_t> FreeInContext(CUcontext context) {
+  const RealDriver& driver = RealDriver::Get();
+  const WithContext current(driver, context);
+  size_t free = 0;
+  size_t total = 0;
+  if (driver.cuMemGetInfo == nullptr || driver.cuMemGetInfo(&free, &total) != CUDA_SUCCESS) return std::nullopt;
+  return static_cast<int64_t>(free);
+}
+
+}  // namespace
+
+void DeviceMemory::NoteBefore(int device) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (devices_.contains(device)) return;
+  }
+  const std::optional<int64_t> free = FreeWithoutContext(device);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  devices_.try_emplace(device, Device{nullptr, free, free.has_value()});
+}
+
+void DeviceMemory::NoteContext(int device, CUcontext context) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Device& known = devices_[device];
+    known.context = context;
+    if (known.free_at_start) return;
+  }
+  const std::optional<int64_t> free = FreeInContext(context);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Device& known = devices_[device];
+  if (!known.free_at_start) known.free_at_start = free;
+}
+
+void DeviceMemory::ForgetContext(int device) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  devices_[device].context = nullptr;
+}
+
+std::optional<int64_t> DeviceMemory::FreeBytes(int device) {
+  CUcontext context = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto known = devices_.find(device);
+    if (known != devices_.end()) context = known->second.context;
+  }
+  return context == nullptr ? FreeWithoutContext(device) : FreeInContext(context);
+}
+
+std::optional<int64_t> DeviceMemory::UsedSinceStart(int device) {
+  const std::optional<int64_t> now = FreeBytes(device);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::optional<int64_t>& start = devices_[device].free_at_start;
+  if (!now || !start) return std::nullopt;
+  return *start - *now;
+}
+
+bool DeviceMemory::StartedBeforeContext(int device) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return devices_[device].started_before_context;
+}
+
+void DeviceMemory::NotePool(int device, CUmemoryPool pool) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  pools_[pool] = device;
+}
+
+void DeviceMemory::ForgetPool(CUmemoryPool pool) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  pools_.erase(pool);
+}
+
+int64_t DeviceMemory::PoolBytes(int device) {
+  std::vector<CUmemoryPool> pools;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [pool, place] : pools_) {
+      if (place == device) pools.push_back(pool);
+    }
+  }
+  const RealDriver& driver = RealDriver::Get();
+  int64_t sum = 0;
+  for (const CUmemoryPool pool : pools) {
+    cuuint64_t reserved = 0;
+    if (driver.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) == CUDA_SUCCESS) {
+      sum += static_cast<int64_t>(reserved);
+    }
+  }
+  return sum;
+}
+
+std::vector<int> DeviceMemory::Devices() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<int> devices;
+  for (const auto& [device, known] : devices_) devices.push_back(device);
+  return devices;
+}
+
+}  // namespace commpool::audit

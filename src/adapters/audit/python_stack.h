@@ -1,0 +1,18 @@
+// Where a program in Python asked. Any thread.
+#ifndef COMMPOOL_SRC_ADAPTERS_AUDIT_PYTHON_STACK_H_
+#define COMMPOOL_SRC_ADAPTERS_AUDIT_PYTHON_STACK_H_
+
+#include <string>
+
+namespace commpool::audit {
+
+// The frames of the calling thread, the innermost first, as "file.py:12 function" in lines; empty where there is no
+// Python, none on this thread, or one that does not export what this needs.
+std::string PythonStack();
+
+// From what Python's own fault handler writes of a thread.
+std::string ReadFrames(const std::string& dump);
+
+}  // namespace commpool::audit
+
+#endif  // COMMPOOL_SRC_ADAPTERS_AUDIT_PYTHON_STACK_H_

@@ -1,0 +1,61 @@
+#include "src/adapters/preload/process_name.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace commpool::preload {
+
+namespace {
+
+int NumberIn(std::initializer_list<const char*> variables) {
+  for (const char* variable : variables) {
+    const char* const text = std::getenv(variable);
+    if (text != nullptr && *text != '\0') return std::atoi(text);
+  }
+  return -1;
+}
+
+// Of the process that the library was loaded into.
+const pid_t kLoadedInto = getpid();
+
+}  // namespace
+
+Place PlaceOfProcess() {
+  return {NumberIn({"OMPI_COMM_WORLD_RANK", "RANK", "PMI_RANK", "SLURM_PROCID"}),
+          NumberIn({"OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"})};
+}
+
+std::string NameOfProgram() {
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof(path));
+  const std::string file(path, length > 0 ? static_cast<size_t>(length) : 0);
+  return file.substr(file.rfind('/') + 1);
+}
+
+std::string NameOfProcess() {
+  const Place place = PlaceOfProcess();
+  std::string name;
+  if (place.rank >= 0) name = "rank " + std::to_string(place.rank);
+  if (place.rank >= 0 && place.ranks > 0) name += " of " + std::to_string(place.ranks);
+  if (!name.empty()) name += ", ";
+  return name + "process " + std::to_string(getpid()) + " (" + NameOfProgram() + ")";
+}
+
+bool IsForked() { return getpid() != kLoadedInto; }
+
+void Write(const std::string& text) {
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t written = write(STDERR_FILENO, text.data() + done, text.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;  // nobody listens
+    done += static_cast<size_t>(written);
+  }
+}
+
+void Say(const std::string& command, const std::string& text) {
+  Write("commpool " + command + ": " + NameOfProcess() + ": " + text + "\n");
+}
+
+}  // namespace commpool::preload
