@@ -6,7 +6,7 @@ import re
 import cli
 
 # Any text is the name of a file, or a hash.
-_FILES = {"--file", "--hash", "--output", "--record", "--rmm-library", "--torch-library"}
+_FILES = {"--cupti", "--file", "--hash", "--output", "--record", "--rmm-library", "--torch-library"}
 # None of them may be 0 or less.
 _COUNTS = {"--iterations", "--rounds", "--schedules", "--operations", "--threads", "--tensors", "--steps",
            "--deadline-ms", "--streams", "--jobs", "--at-once"}

@@ -11,6 +11,7 @@ void AddCommands(Command app) {
   AddShare(app);
   AddImport(app);
   AddEmulate(app);
+  AddAudit(app);
 }
 
 }  // namespace commpool::cli

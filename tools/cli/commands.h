@@ -17,6 +17,7 @@ void AddReplay(Command app);
 void AddShare(Command app);
 void AddImport(Command app);
 void AddEmulate(Command app);
+void AddAudit(Command app);
 
 }  // namespace commpool::cli
 

@@ -1,28 +1,19 @@
 // commpool emulate: runs a program on the emulator in place of CUDA's driver, CUDA's runtime and NCCL, which the
 // program links or opens.
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "src/base/environment.h"
 #include "src/base/try.h"
 #include "src/driver/shared_library.h"
 #include "tools/cli/commands.h"
+#include "tools/cli/program_start.h"
 
 namespace commpool::cli {
 
 namespace {
-
-// Puts the text before what the variable has.
-void Prepend(const char* variable, const std::string& text) {
-  const char* const before = std::getenv(variable);
-  const bool empty = before == nullptr || *before == '\0';
-  setenv(variable, (empty ? text : text + ":" + before).c_str(), 1);
-}
 
 // A library that commpool itself does not use: it lies beside the driver, or in a folder beside the driver's folder.
 std::filesystem::path Beside(const std::filesystem::path& cuda, const char* folder_name, const char* name) {
@@ -62,11 +53,7 @@ Status Run(std::vector<std::string> words) {
   const internal::EmulatorFiles files =
       COMMPOOL_TRY(internal::FindEmulator(internal::Environment::Get().emulator_libraries));
   PutInPlace(std::filesystem::absolute(files.cuda), std::filesystem::absolute(files.nccl));
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  execvp(arguments.front(), arguments.data());
-  return failed("cannot start " + words.front() + ": " + std::strerror(errno));
+  return StartInPlace(std::move(words));
 }
 
 }  // namespace

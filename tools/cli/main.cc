@@ -1,4 +1,6 @@
 // commpool: looks at a machine, runs the main job, measures. One file for each subcommand.
+#include <algorithm>
+
 #include "commpool/commpool.h"
 #include "tools/cli/commands.h"
 #include "tools/common/program.h"
@@ -9,7 +11,11 @@ int main(int argc, char** argv) {
       "commpool " + VersionText(COMMPOOL_VERSION) + ", library " + VersionText(commpool_version());
   std::vector<std::string> words(argv + 1, argv + argc);
   // A program and its own arguments follow. Without these two dashes the parser would take them for ours.
-  if (words.size() > 1 && words[0] == "emulate" && words[1] == "--") words.erase(words.begin() + 1);
+  const std::string command = words.empty() ? "" : words.front();
+  const auto dashes = std::find(words.begin(), words.end(), "--");
+  const bool after_options = command == "audit" || command == "run";
+  const bool at_once = command == "emulate" && dashes == words.begin() + 1;
+  if (dashes != words.end() && (after_options || at_once)) words.erase(dashes);
   return commpool::cli::RunProgram(
       {"commpool", "commpool: communicator-aware memory pools for multi-GPU programs", version,
        "COMMPOOL_DRIVER=cuda|emulated|auto chooses the driver (default auto: GPUs where there are some).\n"
@@ -18,7 +24,8 @@ int main(int argc, char** argv) {
        "  mpirun -np 4 commpool allreduce --register window --check\n"
        "  mpirun -np 4 commpool advise --bytes 1K:1G\n"
        "  commpool bench make --bytes 512M\n"
-       "  commpool emulate -- ./program    (a program of yours, on emulated GPUs)",
+       "  commpool emulate -- ./program    (a program of yours, on emulated GPUs)\n"
+       "  commpool audit -- ./program      (says who asks for what memory)",
        commpool::cli::AddCommands},
       std::move(words));
 }

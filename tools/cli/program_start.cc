@@ -1,0 +1,134 @@
+#include "tools/cli/program_start.h"
+
+#include <elf.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "src/base/try.h"
+#include "tools/common/process.h"
+
+namespace commpool::cli {
+
+namespace {
+
+namespace files = std::filesystem;
+
+constexpr int kMostInterpreters = 4;  // as many as Linux follows
+
+bool IsProgram(const files::path& file) {
+  std::error_code ignored;
+  return access(file.c_str(), X_OK) == 0 && !files::is_directory(file, ignored);
+}
+
+// Where the shell would find it; empty for nowhere.
+files::path FindProgram(const std::string& name) {
+  if (name.find('/') != std::string::npos) return IsProgram(name) ? files::path(name) : files::path();
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "/usr/local/bin:/bin:/usr/bin" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const files::path file = files::path(folder.empty() ? "." : folder) / name;
+    if (IsProgram(file)) return file;
+  }
+  return {};
+}
+
+// Of a script: the program of its first line, with its first argument; empty for other files.
+std::vector<std::string> InterpreterOf(const files::path& file) {
+  std::ifstream script(file, std::ios::binary);
+  std::string line;
+  std::getline(script, line);
+  if (!line.starts_with("#!")) return {};
+  std::istringstream words(line.substr(2));
+  std::vector<std::string> interpreter;
+  for (std::string word; words >> word;) interpreter.push_back(word);
+  return interpreter;
+}
+
+// Whether running the file gives the process rights that its user has not.
+bool GivesRights(const files::path& file) {
+  struct stat state = {};
+  if (stat(file.c_str(), &state) != 0) return false;
+  const bool other_user = (state.st_mode & S_ISUID) != 0 && state.st_uid != geteuid();
+  const bool other_group = (state.st_mode & S_ISGID) != 0 && state.st_gid != getegid();
+  return other_user || other_group || getxattr(file.c_str(), "security.capability", nullptr, 0) > 0;
+}
+
+// Whether the file is a program that no loader completes: statically linked.
+bool IsStatic(const files::path& file) {
+  std::ifstream program(file, std::ios::binary);
+  Elf64_Ehdr header = {};
+  program.read(reinterpret_cast<char*>(&header), sizeof(header));
+  if (!program || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return false;
+  for (int index = 0; index < header.e_phnum; ++index) {
+    Elf64_Phdr part = {};
+    program.seekg(static_cast<std::streamoff>(header.e_phoff + index * sizeof(part)));
+    program.read(reinterpret_cast<char*>(&part), sizeof(part));
+    if (program && part.p_type == PT_INTERP) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void Prepend(const char* variable, const std::string& text) {
+  const char* const before = std::getenv(variable);
+  const bool empty = before == nullptr || *before == '\0';
+  setenv(variable, (empty ? text : text + ":" + before).c_str(), 1);
+}
+
+Result<std::string> FindPreloaded(const std::string& bazel_folder, const std::string& name) {
+  std::error_code failed;
+  const files::path own = files::canonical(kOwnProgram, failed).parent_path();
+  std::string tried;
+  for (const files::path& file : {own / "../lib/commpool" / name, own / "../../src/adapters" / bazel_folder / name}) {
+    if (files::exists(file, failed)) return files::canonical(file).string();
+    tried += (tried.empty() ? "" : ", ") + file.lexically_normal().string();
+  }
+  return Status(StatusCode::kNotFound, name + " is not there; looked for " + tried);
+}
+
+Status CheckPreload(const std::vector<std::string>& words) {
+  std::string name = words.front();
+  for (int depth = 0; depth < kMostInterpreters; ++depth) {
+    const files::path file = FindProgram(name);
+    if (file.empty()) {
+      return Status(StatusCode::kNotFound, "cannot start " + name + ": there is no such program");
+    }
+    if (GivesRights(file)) {
+      return Status(StatusCode::kNotSupported,
+                    file.string() +
+                        " runs with more rights than its user has (setuid, setgid or capabilities), so the "
+                        "system preloads nothing into it: start what it starts, or run as its owner");
+    }
+    if (IsStatic(file)) {
+      return Status(StatusCode::kNotSupported,
+                    file.string() + " is linked statically: nothing can be preloaded into it");
+    }
+    const std::vector<std::string> interpreter = InterpreterOf(file);
+    if (interpreter.empty()) return Status();
+    // `#!/usr/bin/env python3`
+    const bool by_env = interpreter.size() > 1 && files::path(interpreter[0]).filename() == "env";
+    name = interpreter[by_env ? 1 : 0];
+  }
+  return Status();
+}
+
+Status StartInPlace(std::vector<std::string> words) {
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execvp(arguments.front(), arguments.data());
+  return Status(StatusCode::kInvalidArgument, "cannot start " + words.front() + ": " + std::strerror(errno));
+}
+
+}  // namespace commpool::cli

@@ -1,0 +1,28 @@
+// Starts a program in place of this one, with libraries of ours preloaded. One thread.
+#ifndef COMMPOOL_TOOLS_CLI_PROGRAM_START_H_
+#define COMMPOOL_TOOLS_CLI_PROGRAM_START_H_
+
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+
+namespace commpool::cli {
+
+// Puts the text before what the variable of the environment has.
+void Prepend(const char* variable, const std::string& text);
+
+// A library that lies in lib/commpool of an install tree, or where Bazel built it, below src/adapters.
+Result<std::string> FindPreloaded(const std::string& bazel_folder, const std::string& name);
+
+// Why nothing can be preloaded into the program that these words start; OK where it can. kNotFound for a program that
+// does not exist; kNotSupported for one that the loader keeps preloaded libraries from, or that it does not load at
+// all.
+Status CheckPreload(const std::vector<std::string>& words);
+
+// Returns only where the program cannot be started.
+Status StartInPlace(std::vector<std::string> words);
+
+}  // namespace commpool::cli
+
+#endif  // COMMPOOL_TOOLS_CLI_PROGRAM_START_H_
