@@ -252,7 +252,7 @@ _BENCHES = ("make", "growth", "hot", "lookup", "threshold", "sleep", "registrati
 
 class EverySubcommand(subcommands.Checks, unittest.TestCase):
     program = cli.CLI
-    commands = (["info"], ["allreduce"], ["advise"], ["audit"], ["replay"], ["share"], ["import"],
+    commands = (["info"], ["allreduce"], ["advise"], ["audit"], ["run"], ["replay"], ["share"], ["import"],
                 *(["bench", name] for name in _BENCHES))
     only_help = ([], ["bench"], ["emulate"])
 

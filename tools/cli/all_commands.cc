@@ -12,6 +12,7 @@ void AddCommands(Command app) {
   AddImport(app);
   AddEmulate(app);
   AddAudit(app);
+  AddRun(app);
 }
 
 }  // namespace commpool::cli

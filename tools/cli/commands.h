@@ -18,6 +18,7 @@ void AddShare(Command app);
 void AddImport(Command app);
 void AddEmulate(Command app);
 void AddAudit(Command app);
+void AddRun(Command app);
 
 }  // namespace commpool::cli
 

@@ -63,19 +63,44 @@ bool GivesRights(const files::path& file) {
   return other_user || other_group || getxattr(file.c_str(), "security.capability", nullptr, 0) > 0;
 }
 
+template <typename Record>
+Record ReadAt(std::ifstream& file, uint64_t offset) {
+  Record record = {};
+  file.seekg(static_cast<std::streamoff>(offset));
+  file.read(reinterpret_cast<char*>(&record), sizeof(record));
+  return record;
+}
+
+bool IsElf(const Elf64_Ehdr& header) { return std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0; }
+
 // Whether the file is a program that no loader completes: statically linked.
 bool IsStatic(const files::path& file) {
   std::ifstream program(file, std::ios::binary);
-  Elf64_Ehdr header = {};
-  program.read(reinterpret_cast<char*>(&header), sizeof(header));
-  if (!program || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return false;
-  for (int index = 0; index < header.e_phnum; ++index) {
-    Elf64_Phdr part = {};
-    program.seekg(static_cast<std::streamoff>(header.e_phoff + index * sizeof(part)));
-    program.read(reinterpret_cast<char*>(&part), sizeof(part));
-    if (program && part.p_type == PT_INTERP) return false;
+  const auto header = ReadAt<Elf64_Ehdr>(program, 0);
+  if (!program || !IsElf(header)) return false;
+  for (uint64_t index = 0; index < header.e_phnum; ++index) {
+    const auto part = ReadAt<Elf64_Phdr>(program, header.e_phoff + index * sizeof(Elf64_Phdr));
+    if (!program || part.p_type == PT_INTERP) return false;
   }
   return true;
+}
+
+std::string ReadSection(std::ifstream& file, const Elf64_Shdr& section) {
+  std::string content(section.sh_size, '\0');
+  file.seekg(static_cast<std::streamoff>(section.sh_offset));
+  file.read(content.data(), static_cast<std::streamsize>(content.size()));
+  return file ? content : "";
+}
+
+// Whether one of the symbols is a function that has this name, and its code is here.
+bool HasFunction(const std::string& symbols, const std::string& names, const std::string& function) {
+  for (size_t place = 0; place + sizeof(Elf64_Sym) <= symbols.size(); place += sizeof(Elf64_Sym)) {
+    Elf64_Sym symbol = {};
+    std::memcpy(&symbol, symbols.data() + place, sizeof(symbol));
+    const bool here = symbol.st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol.st_info) == STT_FUNC;
+    if (here && symbol.st_name < names.size() && names.c_str() + symbol.st_name == function) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -97,7 +122,7 @@ Result<std::string> FindPreloaded(const std::string& bazel_folder, const std::st
   return Status(StatusCode::kNotFound, name + " is not there; looked for " + tried);
 }
 
-Status CheckPreload(const std::vector<std::string>& words) {
+Result<std::string> CheckPreload(const std::vector<std::string>& words) {
   std::string name = words.front();
   for (int depth = 0; depth < kMostInterpreters; ++depth) {
     const files::path file = FindProgram(name);
@@ -115,12 +140,28 @@ Status CheckPreload(const std::vector<std::string>& words) {
                     file.string() + " is linked statically: nothing can be preloaded into it");
     }
     const std::vector<std::string> interpreter = InterpreterOf(file);
-    if (interpreter.empty()) return Status();
+    if (interpreter.empty()) return file.string();
     // `#!/usr/bin/env python3`
     const bool by_env = interpreter.size() > 1 && files::path(interpreter[0]).filename() == "env";
     name = interpreter[by_env ? 1 : 0];
   }
-  return Status();
+  return Status(StatusCode::kNotSupported, words.front() + " is a script of a script, without an end");
+}
+
+bool Defines(const std::string& file, const std::string& function) {
+  std::ifstream program(file, std::ios::binary);
+  const auto header = ReadAt<Elf64_Ehdr>(program, 0);
+  if (!program || !IsElf(header)) return false;
+  const auto section = [&](uint64_t index) {
+    return ReadAt<Elf64_Shdr>(program, header.e_shoff + index * sizeof(Elf64_Shdr));
+  };
+  for (uint64_t index = 0; index < header.e_shnum; ++index) {
+    const Elf64_Shdr symbols = section(index);
+    if (symbols.sh_type != SHT_SYMTAB && symbols.sh_type != SHT_DYNSYM) continue;
+    const std::string names = ReadSection(program, section(symbols.sh_link));
+    if (HasFunction(ReadSection(program, symbols), names, function)) return true;
+  }
+  return false;
 }
 
 Status StartInPlace(std::vector<std::string> words) {

@@ -15,10 +15,12 @@ void Prepend(const char* variable, const std::string& text);
 // A library that lies in lib/commpool of an install tree, or where Bazel built it, below src/adapters.
 Result<std::string> FindPreloaded(const std::string& bazel_folder, const std::string& name);
 
-// Why nothing can be preloaded into the program that these words start; OK where it can. kNotFound for a program that
-// does not exist; kNotSupported for one that the loader keeps preloaded libraries from, or that it does not load at
-// all.
-Status CheckPreload(const std::vector<std::string>& words);
+// The file that these words start, a script's interpreter. kNotFound for a program that does not exist; kNotSupported
+// for one that nothing can be preloaded into.
+Result<std::string> CheckPreload(const std::vector<std::string>& words);
+
+// Whether a program or library has a function itself, as far as its symbols tell: stripped ones do not.
+bool Defines(const std::string& file, const std::string& function);
 
 // Returns only where the program cannot be started.
 Status StartInPlace(std::vector<std::string> words);

@@ -8,8 +8,8 @@
 
 #include "src/adapters/audit/audit.h"
 #include "src/adapters/audit/cupti_abi.h"
-#include "src/adapters/audit/symbols.h"
 #include "src/adapters/audit/watched.h"
+#include "src/adapters/preload/symbols.h"
 
 namespace commpool::audit {
 
@@ -72,9 +72,9 @@ std::string SubscribeToCupti(const std::string& file) {
   if (library == nullptr) {
     return "there is no " + (file.empty() ? "libcupti.so.13 or libcupti.so.12" : file) + "; --cupti names its file";
   }
-  const auto subscribe = reinterpret_cast<cupti::Subscribe>(SystemDlsym(library, "cuptiSubscribe"));
-  const auto enable = reinterpret_cast<cupti::EnableCallback>(SystemDlsym(library, "cuptiEnableCallback"));
-  const auto name_of = reinterpret_cast<cupti::GetCallbackName>(SystemDlsym(library, "cuptiGetCallbackName"));
+  const auto subscribe = reinterpret_cast<cupti::Subscribe>(preload::SystemDlsym(library, "cuptiSubscribe"));
+  const auto enable = reinterpret_cast<cupti::EnableCallback>(preload::SystemDlsym(library, "cuptiEnableCallback"));
+  const auto name_of = reinterpret_cast<cupti::GetCallbackName>(preload::SystemDlsym(library, "cuptiGetCallbackName"));
   if (subscribe == nullptr || enable == nullptr || name_of == nullptr) return "libcupti.so has no cuptiSubscribe";
   cupti::Subscriber subscriber = nullptr;
   const cupti::Result result = subscribe(&subscriber, &OnCall, nullptr);

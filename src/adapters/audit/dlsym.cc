@@ -5,19 +5,13 @@
 // name this one jumps there, with the stack as it was: no compiler promises that of a call.
 #include <dlfcn.h>
 
-#include "src/adapters/audit/symbols.h"
 #include "src/adapters/audit/watched.h"
+#include "src/adapters/preload/symbols.h"
 
-namespace {
-
-using commpool::audit::FindDefinition;
-using commpool::audit::IsOurs;
-using commpool::audit::SystemDlsym;
-
-}  // namespace
+namespace preload = commpool::preload;
 
 extern "C" __attribute__((visibility("hidden"), used)) void* commpoolAuditSystemDlsym() {
-  return commpool::audit::DlsymOfSystem();
+  return preload::DlsymOfSystem();
 }
 
 // Null: the system's dlsym shall answer.
@@ -25,9 +19,9 @@ extern "C" __attribute__((visibility("hidden"), used)) void* commpoolAuditFind(v
   if (name == nullptr) return nullptr;
   commpool::audit::Watched* const watched = commpool::audit::FindWatched(name);
   if (watched == nullptr) return nullptr;
-  void* found = SystemDlsym(handle, name);
+  void* found = preload::SystemDlsym(handle, name);
   // A search of everything meets ours first, also where no library has such a function.
-  if (found != nullptr && IsOurs(found)) found = FindDefinition(name);
+  if (found != nullptr && preload::IsOurs(found)) found = preload::FindDefinition(name);
   return found == nullptr ? nullptr : commpool::audit::InPlaceOf(*watched, found);
 }
 

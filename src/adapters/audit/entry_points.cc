@@ -6,8 +6,8 @@
 #include <string>
 
 #include "src/adapters/audit/audit.h"
-#include "src/adapters/audit/symbols.h"
 #include "src/adapters/audit/watched.h"
+#include "src/adapters/preload/symbols.h"
 
 namespace commpool::audit {
 

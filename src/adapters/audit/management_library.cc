@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "src/adapters/audit/symbols.h"
+#include "src/adapters/preload/symbols.h"
 
 namespace commpool::audit {
 
@@ -26,7 +26,7 @@ struct Library {
     Library library;
     void* const handle = dlopen("libnvidia-ml.so.1", RTLD_LAZY);
     if (handle == nullptr) return library;
-    const auto look = [handle](const char* name) { return SystemDlsym(handle, name); };
+    const auto look = [handle](const char* name) { return preload::SystemDlsym(handle, name); };
     library.initialise = reinterpret_cast<decltype(initialise)>(look("nvmlInit_v2"));
     library.find = reinterpret_cast<decltype(find)>(look("nvmlDeviceGetHandleByPciBusId_v2"));
     library.memory = reinterpret_cast<decltype(memory)>(look("nvmlDeviceGetMemoryInfo"));

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <sstream>
 
-#include "src/adapters/audit/symbols.h"
+#include "src/adapters/preload/symbols.h"
 
 namespace commpool::audit {
 
@@ -24,9 +24,10 @@ struct Python {
 
   static Python Find() {
     Python python;
-    python.is_initialised = reinterpret_cast<decltype(is_initialised)>(FindDefinition("Py_IsInitialized"));
-    python.thread_state = reinterpret_cast<decltype(thread_state)>(FindDefinition("PyGILState_GetThisThreadState"));
-    python.dump = reinterpret_cast<decltype(dump)>(FindDefinition("_Py_DumpTraceback"));
+    python.is_initialised = reinterpret_cast<decltype(is_initialised)>(preload::FindDefinition("Py_IsInitialized"));
+    python.thread_state =
+        reinterpret_cast<decltype(thread_state)>(preload::FindDefinition("PyGILState_GetThisThreadState"));
+    python.dump = reinterpret_cast<decltype(dump)>(preload::FindDefinition("_Py_DumpTraceback"));
     return python;
   }
   bool whole() const { return is_initialised != nullptr && thread_state != nullptr && dump != nullptr; }

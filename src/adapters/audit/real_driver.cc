@@ -1,7 +1,7 @@
 #include "src/adapters/audit/real_driver.h"
 
 #include "src/adapters/audit/ledger.h"
-#include "src/adapters/audit/symbols.h"
+#include "src/adapters/preload/symbols.h"
 
 #define COMMPOOL_TEXT_OF(name) #name
 #define COMMPOOL_TEXT(name) COMMPOOL_TEXT_OF(name)  // cuda.h maps many names to a version
@@ -12,7 +12,8 @@ namespace {
 
 RealDriver LookUp() {
   RealDriver driver;
-#define COMMPOOL_REAL(name) driver.name = reinterpret_cast<decltype(driver.name)>(FindDefinition(COMMPOOL_TEXT(name)))
+#define COMMPOOL_REAL(name) \
+  driver.name = reinterpret_cast<decltype(driver.name)>(preload::FindDefinition(COMMPOOL_TEXT(name)))
   COMMPOOL_REAL(cuCtxGetCurrent);
   COMMPOOL_REAL(cuCtxSetCurrent);
   COMMPOOL_REAL(cuCtxGetDevice);

@@ -1,19 +1,15 @@
 #include "src/adapters/audit/settings.h"
 
 #include <cstdlib>
-#include <string_view>
+
+#include "src/adapters/preload/settings_text.h"
 
 namespace commpool::audit {
 
 Settings Settings::FromText(const char* text) {
   Settings settings;
   settings.asked = text != nullptr;
-  std::string_view rest = text == nullptr ? "" : text;
-  while (!rest.empty()) {
-    const std::string_view one = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(rest.size(), one.size() + 1));
-    const std::string key(one.substr(0, one.find('=')));
-    const std::string value(one.substr(std::min(one.size(), key.size() + 1)));
+  for (const auto& [key, value] : preload::ReadSettings(text)) {
     if (key == "by") settings.by_cupti = value != "preload";
     if (key == "cupti") settings.cupti = value;
     if (key == "record") settings.record = value;

@@ -8,7 +8,7 @@
 #include "src/adapters/audit/entry_points.h"
 #include "src/adapters/audit/older_functions.h"
 #include "src/adapters/audit/packed_call.h"
-#include "src/adapters/audit/symbols.h"
+#include "src/adapters/preload/symbols.h"
 
 namespace commpool::audit {
 
@@ -52,13 +52,13 @@ Watched* FindWatched(const char* symbol) {
 void* RealOf(Watched& watched) {
   void* real = watched.real.load(std::memory_order_acquire);
   if (real != nullptr) return real;
-  real = FindDefinition(watched.symbol);
+  real = preload::FindDefinition(watched.symbol);
   watched.real.store(real, std::memory_order_release);
   return real;
 }
 
 void* InPlaceOf(Watched& watched, void* found) {
-  if (found == nullptr || IsOurs(found)) return found;
+  if (found == nullptr || preload::IsOurs(found)) return found;
   LoadedObjects& objects = Audit::Get().objects;
   void* const present = watched.real.load(std::memory_order_acquire);
   if (present != nullptr && objects.At(present).begin != objects.At(found).begin) {

@@ -1,4 +1,4 @@
-#include "src/adapters/audit/symbols.h"
+#include "src/adapters/preload/symbols.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -12,7 +12,7 @@ extern const char __ehdr_start __attribute__((visibility("hidden")));
 extern const char _end __attribute__((visibility("hidden")));
 }
 
-namespace commpool::audit {
+namespace commpool::preload {
 
 namespace {
 
@@ -61,4 +61,4 @@ void* FindDefinition(const char* name) {
   return nullptr;
 }
 
-}  // namespace commpool::audit
+}  // namespace commpool::preload

@@ -1,8 +1,8 @@
 // Finds functions of other libraries by name, past the ones of the same name that this library has. Any thread.
-#ifndef COMMPOOL_SRC_ADAPTERS_AUDIT_SYMBOLS_H_
-#define COMMPOOL_SRC_ADAPTERS_AUDIT_SYMBOLS_H_
+#ifndef COMMPOOL_SRC_ADAPTERS_PRELOAD_SYMBOLS_H_
+#define COMMPOOL_SRC_ADAPTERS_PRELOAD_SYMBOLS_H_
 
-namespace commpool::audit {
+namespace commpool::preload {
 
 // The system's dlsym: this library has one of its own.
 void* DlsymOfSystem();
@@ -14,6 +14,6 @@ void* FindDefinition(const char* name);
 // Whether an address lies in this library.
 bool IsOurs(const void* address);
 
-}  // namespace commpool::audit
+}  // namespace commpool::preload
 
-#endif  // COMMPOOL_SRC_ADAPTERS_AUDIT_SYMBOLS_H_
+#endif  // COMMPOOL_SRC_ADAPTERS_PRELOAD_SYMBOLS_H_

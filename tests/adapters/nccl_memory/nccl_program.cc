@@ -1,0 +1,120 @@
+// A program in the manner of nccl-tests: two ranks of one process, memory of ncclMemAlloc, windows, all-reduces. It
+// prints what it computed, and says on stderr where memory lay.
+#include <cuda.h>
+#include <nccl.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr int kRanks = 2;
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kBytes = 8 * kMiB;
+
+void Check(int result, const char* call) {
+  if (result == 0) return;
+  std::fprintf(stderr, "%s failed: %d\n", call, result);
+  std::exit(9);
+}
+#define CHECK(call) Check(static_cast<int>(call), #call)
+
+struct Rank {
+  CUcontext context = nullptr;
+  ncclComm_t communicator = nullptr;
+  void* buffer = nullptr;
+  ncclWindow_t window = nullptr;
+};
+
+void AllReduce(std::array<Rank, kRanks>& ranks) {
+  std::vector<float> values(kBytes / sizeof(float));
+  for (size_t index = 0; index < values.size(); ++index) values[index] = static_cast<float>(index % 1000);
+  for (Rank& rank : ranks) {
+    CHECK(cuCtxSetCurrent(rank.context));
+    CHECK(ncclMemAlloc(&rank.buffer, kBytes));
+    CHECK(cuMemcpyHtoD(reinterpret_cast<CUdeviceptr>(rank.buffer), values.data(), kBytes));
+  }
+  CHECK(ncclGroupStart());
+  for (Rank& rank : ranks) {
+    CHECK(cuCtxSetCurrent(rank.context));
+    CHECK(ncclCommWindowRegister(rank.communicator, rank.buffer, kBytes, &rank.window, NCCL_WIN_COLL_SYMMETRIC));
+  }
+  CHECK(ncclGroupEnd());
+  CHECK(ncclGroupStart());
+  for (Rank& rank : ranks) {
+    CHECK(cuCtxSetCurrent(rank.context));
+    CHECK(ncclAllReduce(rank.buffer, rank.buffer, values.size(), ncclFloat, ncclSum, rank.communicator, nullptr));
+  }
+  CHECK(ncclGroupEnd());
+  double sum = 0;
+  for (Rank& rank : ranks) {
+    CHECK(cuCtxSetCurrent(rank.context));
+    CHECK(cuCtxSynchronize());
+    CHECK(cuMemcpyDtoH(values.data(), reinterpret_cast<CUdeviceptr>(rank.buffer), kBytes));
+    for (const float value : values) sum += value;
+    std::printf("%s ", rank.window == nullptr ? "no window" : "a window");
+  }
+  std::printf("%.0f\n", sum);
+  for (Rank& rank : ranks) {
+    CHECK(cuCtxSetCurrent(rank.context));
+    std::fprintf(stderr, "buffer %p\n", rank.buffer);
+    CHECK(ncclCommWindowDeregister(rank.communicator, rank.window));
+    CHECK(ncclMemFree(rank.buffer));
+  }
+}
+
+// Whole allocations of several sizes at once: each begins a range of its own, as the driver tells.
+void Sizes() {
+  std::vector<void*> pointers;
+  for (const size_t bytes : {size_t{1}, kMiB, 2 * kMiB, 2 * kMiB, 5 * kMiB, 5 * kMiB}) {
+    void* pointer = nullptr;
+    CHECK(ncclMemAlloc(&pointer, bytes));
+    CUdeviceptr base = 0;
+    size_t whole = 0;
+    CHECK(cuMemGetAddressRange(&base, &whole, reinterpret_cast<CUdeviceptr>(pointer)));
+    std::printf("%s ", base == reinterpret_cast<CUdeviceptr>(pointer) && whole >= bytes ? "whole" : "a part");
+    pointers.push_back(pointer);
+  }
+  for (void* pointer : pointers) CHECK(ncclMemFree(pointer));
+  std::printf("\n");
+}
+
+// Whether the other device may use the memory.
+void Peers() {
+  void* pointer = nullptr;
+  CHECK(ncclMemAlloc(&pointer, kBytes));
+  const CUmemLocation other = {CU_MEM_LOCATION_TYPE_DEVICE, {1}};
+  unsigned long long flags = 0;
+  CHECK(cuMemGetAccess(&flags, &other, reinterpret_cast<CUdeviceptr>(pointer)));
+  std::printf("access %llu\n", flags);
+  CHECK(ncclMemFree(pointer));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::array<Rank, kRanks> ranks;
+  CHECK(cuInit(0));
+  for (int device = 0; device < kRanks; ++device) CHECK(cuDevicePrimaryCtxRetain(&ranks[device].context, device));
+  CHECK(cuCtxSetCurrent(ranks[0].context));
+  for (int index = 1; index < argc; ++index) {
+    const std::string word = argv[index];
+    if (word == "sizes") Sizes();
+    if (word == "peers") Peers();
+    if (word == "refused") {
+      void* pointer = nullptr;
+      std::printf("%d %d\n", ncclMemAlloc(&pointer, size_t{1} << 40), ncclMemFree(nullptr));
+    }
+    if (word != "all-reduce") continue;
+    if (ranks[0].communicator == nullptr) {
+      std::array<ncclComm_t, kRanks> communicators = {};
+      CHECK(ncclCommInitAll(communicators.data(), kRanks, nullptr));
+      for (int rank = 0; rank < kRanks; ++rank) ranks[rank].communicator = communicators[rank];
+    }
+    AllReduce(ranks);
+  }
+  return 0;
+}
