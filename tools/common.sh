@@ -25,6 +25,7 @@ readonly emulated=(
   //src/emulator/cuda:libcuda.so.1 //src/emulator/cudart:libcudart.so.13 //src/emulator/nccl:libnccl.so.2
   //src/emulator/nvml:libnvidia-ml.so.1
 )
+readonly audit=//src/adapters/audit:libcommpool_audit.so run=//src/adapters/nccl_memory:libcommpool_run.so
 
 # What an install tree holds, and targets of the caller's. Sets where Bazel has put them, and `tree_files`: the same as
 # options of the scripts in tools/packaging.
@@ -32,7 +33,8 @@ build_for_installation() {
   local log
   log=$(mktemp)
   echo "building (the first time takes a few minutes)"
-  if ! "${bazel[@]}" build "${first_build[@]}" -- "$cli" "$library" "${emulated[@]}" "$@" >"$log" 2>&1; then
+  if ! "${bazel[@]}" build "${first_build[@]}" -- \
+    "$cli" "$library" "${emulated[@]}" "$audit" "$run" "$@" >"$log" 2>&1; then
     cat "$log"
     fail "the build failed"
   fi
@@ -41,7 +43,7 @@ build_for_installation() {
   tree_files=(
     --source . --library "$(built "$library")" --cli "$(built "$cli")" --cuda "$(built "${emulated[0]}")"
     --cudart "$(built "${emulated[1]}")" --nccl "$(built "${emulated[2]}")"
-    --nvml "$(built "${emulated[3]}")"
+    --nvml "$(built "${emulated[3]}")" --audit "$(built "$audit")" --run "$(built "$run")"
   )
 }
 

@@ -27,6 +27,7 @@ class Tree(unittest.TestCase):
                       "lib/commpool/emulator/libcuda.so", "lib/commpool/emulator/libnccl.so.2",
                       "lib/commpool/emulator/libcudart.so.13", "lib/commpool/emulator/libcudart.so",
                       "lib/commpool/emulator/libnvidia-ml.so.1",
+                      "lib/commpool/libcommpool_audit.so", "lib/commpool/libcommpool_run.so",
                       "lib/commpool/emulator/libnccl.so", "share/commpool/examples/CMakeLists.txt",
                       "share/doc/commpool/LICENSE", "share/doc/commpool/reference.md"):
             self.assertTrue((prefix / place).is_file(), place)
@@ -68,8 +69,8 @@ class Portability(unittest.TestCase):
     def test_every_binary_loads_on_the_oldest_supported_system(self):
         prefix = installed.prefix()
         binaries = [prefix / "bin/commpool", (prefix / "lib/libcommpool.so").resolve(),
-                    *(prefix / "lib/commpool/emulator").glob("*.so.*")]
-        self.assertEqual(len(binaries), 6)
+                    *(prefix / "lib/commpool").glob("*.so"), *(prefix / "lib/commpool/emulator").glob("*.so.*")]
+        self.assertEqual(len(binaries), 8)
         for binary in binaries:
             self.assertIn("GLIBC", portability.newest_versions(binary), binary)
             self.assertEqual(portability.too_new(binary), [])
@@ -80,6 +81,19 @@ class Portability(unittest.TestCase):
         needed = portability.needed(installed.prefix() / "bin/commpool")
         everywhere = r"lib(c|m|dl|pthread|rt|gcc_s|stdc\+\+)\.so\.\d+|ld-linux\S*"
         self.assertEqual({name for name in needed if not re.fullmatch(everywhere, name)}, {"libcommpool.so.0"})
+
+    def test_what_goes_into_programs_of_others_brings_its_own_libstdcxx(self):
+        for name in ("audit", "run"):
+            needed = portability.needed(installed.prefix() / f"lib/commpool/libcommpool_{name}.so")
+            everywhere = r"lib(c|dl|gcc_s|pthread)\.so\.\d|ld-linux\S*"
+            self.assertFalse([file for file in needed if not re.fullmatch(everywhere, file)], needed)
+
+    def test_the_program_finds_what_it_preloads(self):
+        program = installed.prefix() / "bin/commpool"
+        for command, words in (("audit", "asked for no memory of a device"), ("run", "nobody called ncclMemAlloc")):
+            result = installed.run(program, command, "--", "python3", "-c", "pass")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(words, result.stderr)
 
     def test_the_program_opens_mpi_only_where_mpirun_started_it(self):
         planted = compile_library("int nothing_of_mpi(void) { return 1; }\n", name="libmpi.so.40")

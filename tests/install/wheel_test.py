@@ -61,6 +61,7 @@ class Contents(unittest.TestCase):
         names = set(zipfile.ZipFile(made()).namelist())
         for name in ("__init__.py", "py.typed", "_fast.abi3.so", "_fast.pyi", "_rmm_resource.cc", "bin/commpool",
                      "lib/libcommpool.so.0", "lib/commpool/emulator/libcuda.so.1",
+                     "lib/commpool/libcommpool_audit.so", "lib/commpool/libcommpool_run.so",
                      "lib/cmake/commpool/commpoolConfig.cmake",
                      "include/commpool/commpool.h", "lib/pkgconfig/commpool.pc", "share/doc/commpool/LICENSE",
                      "share/commpool/examples/python/first.py"):
@@ -89,7 +90,7 @@ class Contents(unittest.TestCase):
         zipfile.ZipFile(made()).extractall(folder)
         found = wheel.binaries(folder)
         others = len(_MODULES) + len(list((folder / "commpool/lib/commpool/emulator").glob("*.so.*")))
-        self.assertEqual(len(found), 2 + others)
+        self.assertEqual(len(found), 4 + others)  # the library, the program, and what it preloads
         for file in found:
             self.assertEqual(portability.too_new(file) + portability.misplaced(file), [])
             self.assertNotIn(str(installed.REPOSITORY), portability.runpath(file))

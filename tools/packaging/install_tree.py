@@ -2,7 +2,7 @@
 """Makes an install tree from Bazel's outputs; tools/install calls it.
 
 usage: install_tree.py --prefix DIR --source REPOSITORY --library FILE --cli FILE --cuda FILE --cudart FILE --nccl FILE
-                       --nvml FILE [--strict]
+                       --nvml FILE --audit FILE --run FILE [--strict]
   --strict   fails where something would not load on the oldest supported system, or the library is too large
 """
 
@@ -18,7 +18,7 @@ import portability
 RUNPATH = "$ORIGIN/../lib"
 _HERE = pathlib.Path(__file__).parent
 # Options: where it lies.
-FILES = ("--source", "--library", "--cli", "--cuda", "--cudart", "--nccl", "--nvml")
+FILES = ("--source", "--library", "--cli", "--cuda", "--cudart", "--nccl", "--nvml", "--audit", "--run")
 _MODES = {"program": 0o755, "data": 0o644}
 
 
@@ -91,6 +91,12 @@ def install_emulator(tree, *libraries):
         tree.link(f"lib/commpool/emulator/{name[:name.index('.so') + 3]}", name)
 
 
+def install_preloaded(tree, *libraries):
+    """What `commpool audit` and `commpool run` put into programs."""
+    for source in libraries:
+        tree.put_binary(source, f"lib/commpool/{source.name}")
+
+
 def install_sources(tree, repository):
     for header in sorted((repository / "include/commpool").glob("*.h")):
         tree.put(header, f"include/commpool/{header.name}")
@@ -111,6 +117,7 @@ def install(options, kind=Tree):
     library, name = install_library(tree, options.library, version)
     set_runpath(tree.put_binary(options.cli, "bin/commpool"), RUNPATH)
     install_emulator(tree, options.cuda, options.cudart, options.nccl, options.nvml)
+    install_preloaded(tree, options.audit, options.run)
     install_sources(tree, options.source)
     values = {"VERSION": version, "MINOR": version.rsplit(".", maxsplit=1)[0], "LIBRARY": library, "SONAME": name}
     tree.fill_in(_HERE / "commpool.pc.in", "lib/pkgconfig/commpool.pc", values)
@@ -120,7 +127,8 @@ def install(options, kind=Tree):
 
 
 def problems(prefix, library):
-    binaries = [prefix / "bin/commpool", prefix / "lib" / library, *(prefix / "lib/commpool/emulator").glob("*.so.*")]
+    binaries = [prefix / "bin/commpool", prefix / "lib" / library, *(prefix / "lib/commpool").glob("*.so"),
+                *(prefix / "lib/commpool/emulator").glob("*.so.*")]
     found = [line for file in binaries for line in portability.too_new(file) + portability.misplaced(file)]
     size = (prefix / "lib" / library).stat().st_size
     if size > portability.LIBRARY_BYTES:

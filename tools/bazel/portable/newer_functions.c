@@ -25,6 +25,13 @@ HIDDEN int fstat(int file, struct stat* status) { return (int)syscall(SYS_fstat,
 // Since 2.30.
 HIDDEN pid_t gettid(void) { return (pid_t)syscall(SYS_gettid); }
 
+// Since 2.36: random bits, for what libstdc++.a has of std::random_device.
+HIDDEN unsigned arc4random(void) {
+  unsigned bits = 0;
+  syscall(SYS_getrandom, &bits, sizeof(bits), 0);
+  return bits;
+}
+
 // Since 2.32: whether atomic operations may be left out. Never.
 HIDDEN char __libc_single_threaded = 0;
 
