@@ -159,6 +159,18 @@ run_stress() {
   item stress/host "${stress[@]}" host --sample 100
 }
 
+# A training under `commpool audit`; it takes minutes.
+run_audit() {
+  local program=("$here/audit/hardware_audit.py" --commpool "$here/bin/commpool" --ranks "$((gpus > 2 ? 2 : gpus))")
+  if [[ $COMMPOOL_DRIVER == emulated ]]; then
+    skip audit/training "the emulator has no kernels to load"
+  elif ! python3 -c 'import torch, transformers' 2>/dev/null; then
+    skip audit/training "there is no torch with transformers"
+  else
+    limit=600 item audit/training python3 "${program[@]}" --record "$out/audit-$machine.jsonl"
+  fi
+}
+
 item info "$here/bin/commpool" info
 if [[ info == *$only* ]]; then cat "$out/last.txt"; fi
 run_folder tests
@@ -167,6 +179,7 @@ run_stress
 run_matrix
 ranks advise/under-compute "$here/bin/commpool" advise --under-compute \
   --record "$out/advise-under-compute-$machine.jsonl"
+run_audit
 rm -f "$out/last.txt"
 
 {

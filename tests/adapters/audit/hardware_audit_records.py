@@ -30,3 +30,8 @@ def steps(lines):
                           "context_known": device["context_known"],
                           "verdict": verdict(used, attributed) if device["context_known"] else "no start"})
     return found
+
+
+def all_right(rows):
+    """Whether there are steps, and each is attributed."""
+    return bool(rows) and all(row["verdict"] == "right" for row in rows)

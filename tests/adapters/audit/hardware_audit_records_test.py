@@ -19,6 +19,11 @@ class Verdict(unittest.TestCase):
         device = {"device": 0, "used": _MIB, "attributed": _MIB, "context_known": False}
         lines = [{"reason": "step 0", "rank": 1, "devices": [device]}, {"reason": "exit", "devices": [device]}]
         self.assertEqual([step["verdict"] for step in records.steps(lines)], ["no start"])
+        self.assertFalse(records.all_right(records.steps(lines)))
+
+    def test_of_no_step_at_all_is_not_right(self):
+        self.assertFalse(records.all_right([]))
+        self.assertTrue(records.all_right([{"verdict": "right"}]))
 
 
 if __name__ == "__main__":

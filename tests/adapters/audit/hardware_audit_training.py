@@ -44,6 +44,8 @@ def profile(step):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--report", action="store_true")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
@@ -53,7 +55,7 @@ def main():
     torch.distributed.init_process_group("nccl", device_id=device)
     model = torch.nn.parallel.DistributedDataParallel(make_model(device))
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    tokens = torch.randint(50257, (8, 512), device=device)
+    tokens = torch.randint(50257, (options.batch, options.length), device=device)
     times = []
     for number in range(options.steps):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -65,8 +67,7 @@ def main():
         if options.report:
             report(f"step {number}")
     seen = profile(lambda: train_step(model, optimizer, tokens)) if options.profile else None
-    result = {"rank": rank, "torch": torch.__version__, "device": torch.cuda.get_device_name(device),
-              "median_ms": statistics.median(times[len(times) // 3:]), "profiler": seen}
+    result = {"rank": rank, "median_ms": statistics.median(times[len(times) // 3:]), "profiler": seen}
     os.write(1, f"result {json.dumps(result)}\n".encode())  # in one piece: ranks share the file
     torch.distributed.destroy_process_group()
 
