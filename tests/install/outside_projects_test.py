@@ -70,6 +70,7 @@ class CMake(Outside):
         emulate = [installed.prefix() / "bin/commpool", "emulate", "--"]
         for example, words in (("symmetric_all_reduce", "every sum is right"),
                                ("mpi_agreement", "4 ranks agreed over MPI"),
+                               ("shared_table", "4 ranks read one table of 16 MiB"),
                                ("data_parallel_training", "4 ranks agree on the parameters bit for bit")):
             self.assertIn(words, self.must(*_RANKS, *emulate, build / example).stdout)
 
