@@ -37,7 +37,10 @@ Result<std::shared_ptr<Pool>> PoolAt(Runtime& runtime, const void* pointer) {
   return runtime.pools().Find(block.pool);
 }
 
-Status RefuseCapture(Runtime& runtime, CUstream stream) {
+// Default streams are those of the device, whatever is current on this thread.
+Status RefuseCapture(Runtime& runtime, int device, CUstream stream) {
+  const std::shared_ptr<DeviceState> of_device = COMMPOOL_TRY(runtime.devices().Get(device));
+  const ContextGuard current(runtime.driver(), of_device->context());
   const CUstreamCaptureStatus capturing = COMMPOOL_TRY(CaptureStatusOf(runtime.driver(), stream));
   if (capturing == CU_STREAM_CAPTURE_STATUS_NONE) return Status();
   return Status(StatusCode::kFailedPrecondition,
@@ -110,7 +113,7 @@ commpool_status commpool_update_begin(const void* pointer) {
 commpool_status commpool_update_end(const void* pointer, CUstream_st* stream) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(PoolAt(runtime, pointer));
-    COMMPOOL_TRY(RefuseCapture(runtime, stream));
+    COMMPOOL_TRY(RefuseCapture(runtime, pool->device(), stream));
     return pool->EndUpdate(AddressOf(pointer), stream);
   });
 }
@@ -157,14 +160,14 @@ commpool_status commpool_read_begin(commpool_import import, const void* pointer)
 
 commpool_status commpool_read_end(commpool_import import, const void* pointer, CUstream_st* stream) {
   return WithImport(import, [&](Runtime& runtime, PoolImport& found) -> Status {
-    COMMPOOL_TRY(RefuseCapture(runtime, stream));
+    COMMPOOL_TRY(RefuseCapture(runtime, found.device(), stream));
     return found.EndRead(AddressOf(pointer), stream);
   });
 }
 
 commpool_status commpool_import_release(commpool_import import, const void* pointer, CUstream_st* stream) {
   return WithImport(import, [&](Runtime& runtime, PoolImport& found) -> Status {
-    COMMPOOL_TRY(RefuseCapture(runtime, stream));
+    COMMPOOL_TRY(RefuseCapture(runtime, found.device(), stream));
     return found.Release(AddressOf(pointer), stream);
   });
 }

@@ -1,5 +1,7 @@
 """A pool of one process, and its blocks, in another one."""
 
+import concurrent.futures
+import contextlib
 import unittest
 
 import emulated
@@ -30,6 +32,12 @@ class Sharing(unittest.TestCase):
         """Waits until the owner has heard that nobody holds a block that it freed."""
         while any(block.state == "pending" for block in self.pool.snapshot().blocks):
             pass
+
+    def sleep_once_nobody_imports(self):
+        """The owner hears a little later that an import was closed."""
+        while not self.pool.stats().asleep_bytes:
+            with contextlib.suppress(commpool.FailedPrecondition):
+                self.pool.sleep()
 
 
 class Blocks(Sharing):
@@ -71,6 +79,29 @@ class Blocks(Sharing):
         with self.assertRaises(commpool.FailedPrecondition):
             with self.pool.update(block, self.stream):
                 pass
+        self.assertEqual(self.other.says("values(block)"), [6, 6])
+
+    def test_are_read_without_asking_where_the_program_knows_that_nobody_writes(self):
+        block = self.filled(6)
+        self.take("block", block)
+        with self.pool.update(block, self.stream):  # a read that asked would wait for its end
+            self.other.does(f"known = shared.block({self.pool.share(block)!r}, mutable=False)")
+            self.assertEqual(self.other.says("values(known)"), [6, 6])
+
+    def test_are_read_and_let_go_by_threads_without_a_current_context(self):
+        self.take("block", self.filled(6))
+        self.other.does("import concurrent.futures")
+        self.other.does("with concurrent.futures.ThreadPoolExecutor(1) as pool:"
+                        " reading = block.read(); pool.submit(reading.__enter__).result();"
+                        " pool.submit(reading.__exit__, None, None, None).result(); pool.submit(block.free).result()")
+
+    def test_are_updated_by_threads_without_a_current_context(self):
+        block = self.filled(6)
+        self.take("block", block)
+        update = self.pool.update(block)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            pool.submit(update.__enter__).result()
+            pool.submit(update.__exit__, None, None, None).result()
         self.assertEqual(self.other.says("values(block)"), [6, 6])
 
     def test_wait_for_reads_that_are_open(self):
@@ -212,7 +243,7 @@ class Sleep(Sharing):
         with self.assertRaises(commpool.FailedPrecondition):
             self.pool.sleep()
         self.other.does("shared.close()")
-        self.pool.sleep()
+        self.sleep_once_nobody_imports()
         self.pool.wake()
 
     def test_of_both_comes_back_at_the_same_place(self):
@@ -236,7 +267,7 @@ class Imports(Sharing):
         block = self.filled(2)
         self.take("block", block)
         self.other.does("del block, shared")
-        self.pool.sleep()  # refused while an import is open
+        self.sleep_once_nobody_imports()
         self.pool.wake()
 
 
