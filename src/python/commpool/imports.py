@@ -144,6 +144,7 @@ class SharedPool(Owner):
           InvalidArgument: it is no ticket of a block, or of another pool.
           NotFound: the block was freed.
           OutOfMemory: one of the two processes has no descriptor left.
+          Exhausted: the import has 8192 blocks.
           RemoteFailure: the owner has ended before the block's segment was mapped.
         """
         return self._block(SharedBlock, ticket, stream_handle(stream), mutable)

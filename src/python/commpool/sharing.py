@@ -94,7 +94,8 @@ class Sharer:
           InvalidArgument: it is no ticket, or was cut or changed.
           NotSupported: a newer commpool made it.
           FailedPrecondition: the pool is this process's own; or the addresses are taken, with "same".
-          RemoteFailure: the owner has ended, is another user's, or refuses.
-          NotFound: this process does not see the device.
+          RemoteFailure: the owner has ended, or is another user's.
+          NotFound: the pool has ended, the ticket is forged, or this process does not see the device.
+          DeadlineExceeded: the owner does not answer.
         """
         return SharedPool(ticket, device, addresses, deadline_ms)
