@@ -36,7 +36,10 @@ class Counted(unittest.TestCase):
         self.assertIn("the program", found.err)
 
     def test_functions_that_were_looked_up(self):
-        self.check(audit_program("begin", "looked-up").row("the program", "memory"), made=1, bytes_now=48 * MIB)
+        emulated = audit_program("begin", "looked-up", "libcuda.so.1")
+        self.check(emulated.row("the program", "memory"), made=1, bytes_now=48 * MIB)
+        alone = audit_program("looked-up", audited.DRIVER)
+        self.check(alone.row("the program", "memory", None), made=1, bytes_now=48 * MIB)
 
     def test_whoever_asks_through_the_runtime(self):
         self.check(audit_program("runtime").row("the program", "memory"), made=1, bytes_now=16 * MIB)
@@ -67,7 +70,7 @@ class Counted(unittest.TestCase):
         self.assertTrue([row for row in found.reports[-1]["rows"] if row["library"] == "commpool"], found.err)
 
     def test_all_that_a_device_has_given(self):
-        found = audit_program("begin", "linked", "looked-up", "mapped", "pooled")
+        found = audit_program("begin", "linked", "looked-up", "libcuda.so.1", "mapped", "pooled")
         device = found.device()
         self.assertGreaterEqual(device["used"], 96 * MIB)
         self.assertEqual((device["attributed"], device["not_attributed"]), (device["used"], 0))

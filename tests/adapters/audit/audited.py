@@ -7,7 +7,8 @@ import tempfile
 
 CLI = os.path.abspath("tools/cli/commpool")
 _HERE = os.path.abspath("tests/adapters/audit")
-PROGRAM, NEXT, CUPTI = (os.path.join(_HERE, name) for name in ("audited_program", "next.so", "stand_in_cupti.so"))
+PROGRAM, NEXT, CUPTI, DRIVER = (os.path.join(_HERE, name) for name in (
+    "audited_program", "next.so", "stand_in_cupti.so", "stand_in_driver.so"))
 MIB = 1 << 20
 
 

@@ -40,11 +40,14 @@ void Linked() {
   CHECK(cuMemFree(first));
 }
 
-// The same by the driver's own table, as the runtime does it.
-void LookedUp() {
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW);
+// By a driver's own table, as the runtime does it.
+void LookedUp(const char* file) {
+  void* const library = dlopen(file, RTLD_NOW);
   const auto get = reinterpret_cast<decltype(&cuGetProcAddress)>(dlsym(library, "cuGetProcAddress_v2"));
+  decltype(&cuInit) initialise = nullptr;
   decltype(&cuMemAlloc) allocate = nullptr;
+  CHECK(get("cuInit", reinterpret_cast<void**>(&initialise), 12000, 0, nullptr));
+  CHECK(initialise(0));
   CHECK(get("cuMemAlloc", reinterpret_cast<void**>(&allocate), 12000, 0, nullptr));
   CUdeviceptr pointer = 0;
   CHECK(allocate(&pointer, 48 * kMiB));
@@ -142,7 +145,7 @@ int main(int argc, char** argv) {
     const std::string word = argv[index];
     if (word == "begin") Begin();
     if (word == "linked") Linked();
-    if (word == "looked-up") LookedUp();
+    if (word == "looked-up") LookedUp(argv[++index]);
     if (word == "runtime") Runtime();
     if (word == "mapped") Mapped(false);
     if (word == "unmapped") Mapped(true);
