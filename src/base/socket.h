@@ -18,6 +18,7 @@ namespace commpool::internal {
 
 using Deadline = std::chrono::steady_clock::time_point;
 inline Deadline DeadlineAfter(std::chrono::milliseconds wait) { return std::chrono::steady_clock::now() + wait; }
+inline bool IsPast(Deadline deadline) { return std::chrono::steady_clock::now() > deadline; }
 // The timeout for poll(): rounded up, so that a wait never ends early; 0 once the deadline has passed; at most an hour.
 int PollWait(Deadline deadline);
 

@@ -9,11 +9,6 @@ namespace commpool::internal {
 
 namespace {
 
-constexpr std::chrono::microseconds kFirstPause(20);
-constexpr std::chrono::microseconds kLongestPause(500);
-
-bool IsPast(Deadline deadline) { return std::chrono::steady_clock::now() > deadline; }
-
 Status NotHeld() {
   return Status(StatusCode::kNotFound,
                 "the pointer is in no block that this import holds: commpool_import_block first");
@@ -69,8 +64,7 @@ Status PoolImport::BeginRead(CUdeviceptr address) {
 Status PoolImport::AwaitUpdate(const ReadingBoard::Line& line, Deadline deadline) {
   const uint64_t update = line.updated;
   const ContextGuard current(driver_, context_);
-  for (std::chrono::microseconds pause = kFirstPause; update > passed_updates_;
-       pause = std::min(2 * pause, kLongestPause)) {
+  for (Pauses pauses; update > passed_updates_; pauses.Pause()) {
     const bool ended = [this] {
       const std::lock_guard lock(mutex_);
       return ended_;
@@ -88,7 +82,6 @@ Status PoolImport::AwaitUpdate(const ReadingBoard::Line& line, Deadline deadline
       return Status(StatusCode::kDeadlineExceeded,
                     "the work of an update by process " + std::to_string(owner_) + " has not ended on the device");
     }
-    std::this_thread::sleep_for(pause);
   }
   return Status();
 }

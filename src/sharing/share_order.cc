@@ -1,7 +1,5 @@
 // How the owner of a shared pool waits for its importers: before an update of a block, and before the pool sleeps.
-#include <algorithm>
 #include <chrono>
-#include <thread>
 
 #include "src/base/try.h"
 #include "src/sharing/share_server.h"
@@ -9,11 +7,6 @@
 namespace commpool::internal {
 
 namespace {
-
-constexpr std::chrono::microseconds kFirstPause(20);
-constexpr std::chrono::microseconds kLongestPause(500);
-
-bool IsPast(Deadline deadline) { return std::chrono::steady_clock::now() > deadline; }
 
 void AddName(std::string& names, const Importer& importer) { names += (names.empty() ? "" : ", ") + importer.name(); }
 
@@ -67,7 +60,7 @@ Status ShareServer::BeginUpdate(uint64_t pool, uint64_t address) {
 }
 
 Result<bool> ShareServer::AwaitReads(const std::shared_ptr<Importer>& importer, uint64_t block, Deadline deadline) {
-  std::chrono::microseconds pause = kFirstPause;
+  Pauses pauses;
   while (true) {
     size_t place = 0;
     {
@@ -87,8 +80,7 @@ Result<bool> ShareServer::AwaitReads(const std::shared_ptr<Importer>& importer, 
     if (readers != 0) {
       AwaitChange(line.readers, readers);
     } else {
-      std::this_thread::sleep_for(pause);
-      pause = std::min(2 * pause, kLongestPause);
+      pauses.Pause();
     }
   }
 }

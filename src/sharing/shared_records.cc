@@ -2,11 +2,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "src/base/try.h"
 #include "src/driver/graph_handles.h"
 
 namespace commpool::internal {
+
+void Pauses::Pause() {
+  constexpr std::chrono::microseconds kLongest(500);
+  std::this_thread::sleep_for(next_);
+  next_ = std::min(2 * next_, kLongest);
+}
 
 Result<bool> IsDone(const Driver& driver, const Event& event) {
   const RelaxedCapture relaxed(driver);

@@ -7,6 +7,7 @@
 #define COMMPOOL_SRC_SHARING_SHARED_RECORDS_H_
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -16,6 +17,15 @@
 #include "src/sharing/reading_board.h"
 
 namespace commpool::internal {
+
+// The pauses between looks at another process's work, which no call can wait for: short ones first.
+class Pauses {
+ public:
+  void Pause();
+
+ private:
+  std::chrono::microseconds next_{20};
+};
 
 // Whether an event's work is done. Never waits, and belongs to no capture.
 Result<bool> IsDone(const Driver& driver, const Event& event);
