@@ -1,6 +1,9 @@
 """Shared by tests of commpool.torch, which import it before commpool."""
 
 import os
+import pathlib
+import subprocess
+import sys
 import threading
 import unittest
 
@@ -37,6 +40,16 @@ def on_thread(function):
     thread.start()
     thread.join()
     return results[0]
+
+
+def lines_of(case, program, *words):
+    """Runs a program that lies beside the tests, to whose end neither the emulator nor commpool objects; its lines."""
+    run = subprocess.run([sys.executable, pathlib.Path(__file__).parent / program, *words], env=os.environ,
+                         capture_output=True, text=True, check=False)
+    case.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+    case.assertNotIn("broken rule", run.stderr)
+    case.assertNotIn("commpool warning", run.stderr)
+    return run.stdout.splitlines()
 
 
 class MakeInBackward(torch.autograd.Function):

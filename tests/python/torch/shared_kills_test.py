@@ -1,25 +1,15 @@
 """A process that is killed while it shares tensors of a pool takes nothing with it, and leaves nothing."""
 
-import os
-import pathlib
-import subprocess
-import sys
 import unittest
 
-import routed  # noqa: F401: names the library to the program below
+from routed import lines_of
 
-PROGRAM = pathlib.Path(__file__).parent / "shared_kills_program.py"
 KILLS = 6  # twice at each stage; hardware_sharing.py has more
 
 
 class SharedKills(unittest.TestCase):
     def lines(self, side):
-        run = subprocess.run([sys.executable, PROGRAM, side, str(KILLS)], env=os.environ, capture_output=True,
-                             text=True, check=False)
-        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-        self.assertNotIn("broken rule", run.stderr)
-        self.assertNotIn("commpool warning", run.stderr)
-        return run.stdout.splitlines()
+        return lines_of(self, "shared_kills_program.py", side, str(KILLS))
 
     @staticmethod
     def at_stages():

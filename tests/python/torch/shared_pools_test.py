@@ -1,24 +1,13 @@
 """Tensors of pools go to a process that has the stock torch alone, by torch.multiprocessing."""
 
-import os
-import pathlib
-import subprocess
-import sys
 import unittest
 
-import routed  # noqa: F401: names the library to the programs below
-
-PROGRAM = pathlib.Path(__file__).parent / "shared_pools_program.py"
+from routed import lines_of
 
 
 class SharedPools(unittest.TestCase):
     def lines(self, *words):
-        run = subprocess.run([sys.executable, PROGRAM, *words], env=os.environ, capture_output=True, text=True,
-                             check=False)
-        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-        self.assertNotIn("broken rule", run.stderr)
-        self.assertNotIn("commpool warning", run.stderr)
-        return run.stdout.splitlines()
+        return lines_of(self, "shared_pools_program.py", *words)
 
     def check_pass(self, backing):
         self.assertEqual(self.lines("passes", backing), [

@@ -1,26 +1,15 @@
 """Tensors of a pool in another process that has commpool, by tickets."""
 
-import os
-import pathlib
-import subprocess
-import sys
 import unittest
 
 import torch
 
-import routed  # noqa: F401: names the library to the program below
-
-PROGRAM = pathlib.Path(__file__).parent / "tickets_program.py"
+from routed import lines_of
 
 
 class Tickets(unittest.TestCase):
     def lines(self, *words):
-        run = subprocess.run([sys.executable, PROGRAM, *words], env=os.environ, capture_output=True, text=True,
-                             check=False)
-        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
-        self.assertNotIn("broken rule", run.stderr)
-        self.assertNotIn("commpool warning", run.stderr)
-        return run.stdout.splitlines()
+        return lines_of(self, "tickets_program.py", *words)
 
     def check_in_place(self, device):
         there, read, refused, ends = self.lines("in_place", device)
