@@ -33,7 +33,8 @@ PoolLibrary Resolve() {
   library.why_missing.clear();
   const auto version = reinterpret_cast<decltype(&commpool_version)>(dlsym(handle, "commpool_version"));
   if (version == nullptr || version() / 100 != COMMPOOL_VERSION / 100) {
-    library.why_missing = std::string(kFile) + " that the process has loaded is of another version";
+    library.why_missing = kFile;
+    library.why_missing += " that the process has loaded is of another version";
     return library;
   }
 #define COMMPOOL_RESOLVE(member) \
