@@ -96,6 +96,12 @@ class AllReduce(unittest.TestCase):
             self.assertIn("refused: ", result.stdout)
             self.assertIn(reason, result.stdout)
 
+    def test_windows_of_host_memory_serve_no_collective(self):
+        result = run("allreduce", "--location", "host-numa", "--register", "window", "--bytes", "8K",
+                     COMMPOOL_EMULATOR="nccl=2.30.7")
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("no collective of NCCL uses a window of host memory", result.stdout)
+
     def test_windows_need_nccl_2_27(self):
         result = run("allreduce", "--bytes", "8K", "--register", "window", COMMPOOL_EMULATOR="nccl=2.19.3")
         self.assertEqual(result.returncode, 3)

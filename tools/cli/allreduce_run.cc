@@ -124,6 +124,10 @@ Result<Pool> MakePool(const RankDevice& device, const AllReduceOptions& options)
                                     .location = options.location,
                                     .name = "allreduce"});
   if (!pool.ok()) return pool;
+  if (window && options.location != Location::kDevice) {
+    return Status(StatusCode::kNotSupported,
+                  "no collective of NCCL uses a window of host memory: device code alone does");
+  }
   if (options.asked == UsedRegistration::kLocal) COMMPOOL_TRY(pool->register_with(device.communicator));
   const uint64_t room = 2 * std::max<uint64_t>(options.sizes.back(), MiB(1));  // for both buffers
   COMMPOOL_TRY(pool->reserve(room));
