@@ -68,6 +68,7 @@ TEST_F(BadInput, OfAPoolThatCannotBeShared) {
 }
 
 TEST_F(BadInput, WithoutTheDeviceOrAccessToIt) {
+  COMMPOOL_REQUIRE_EMULATOR("machines with other GPUs and links");
   Good(owner_.Ask({Do::kMakePool, 0, COMMPOOL_BACKING_VMM + kOnDevice1}));
   const std::string ticket = Share(Allocate());
   SharingProcess blind("devices=1");

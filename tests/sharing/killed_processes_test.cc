@@ -48,8 +48,10 @@ TEST_F(KilledProcesses, OfImporters) {
 }
 
 TEST_F(KilledProcesses, OfOwners) {
-  const uint64_t before = Good(importer_.Ask({Do::kDescriptors})).number;
+  uint64_t before = 0;
   for (int time = 0; time < kTimes; ++time) {
+    // The driver opens some for itself when it imports its first segments.
+    if (time == 3) before = Good(importer_.Ask({Do::kDescriptors})).number;
     SharingProcess owner;
     Good(owner.Ask({Do::kMakePool}));
     const uint64_t block = Good(owner.Ask({Do::kAllocate, 0, 1 << 20})).pointer;

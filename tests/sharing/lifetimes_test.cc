@@ -118,9 +118,9 @@ TEST_F(Lifetimes, AnOwnerThatDestroysThePool) {
   Good(owner_.Ask({Do::kDestroyPool}));
   Good(owner_.Ask({Do::kFree, block_}));
   EXPECT_EQ(Read(importer_, seen_), 0x29u);
-  EXPECT_EQ(Calls(owner_, "cuMemUnmap"), 0u);
+  ExpectCalls(owner_, "cuMemUnmap", 0);
   Good(importer_.Ask({Do::kRelease, seen_}));
-  while (Calls(owner_, "cuMemUnmap") == 0) {  // the segment goes with its last block
+  while (OnEmulator() && Calls(owner_, "cuMemUnmap") == 0) {  // the segment goes with its last block
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "tests/driver/emulator_fixture.h"
 #include "tests/sharing/sharing_process.h"
 
 namespace commpool::internal::testing {
@@ -35,6 +36,12 @@ class SharingTest : public ::testing::Test {
   }
   static uint64_t Calls(SharingProcess& process, const char* call) {
     return Good(process.Ask({Do::kCalls, 0, 0, call})).number;
+  }
+  // Expects nothing on hardware, which counts no calls.
+  static void ExpectCalls(SharingProcess& process, const char* call, uint64_t expected, const char* why = "") {
+    if (OnEmulator()) {
+      EXPECT_EQ(Calls(process, call), expected) << call << " " << why;
+    }
   }
   uint64_t Pending() { return Good(owner_.Ask({Do::kPendingBlocks})).number; }
   // The owner hears of a block's release when its importer's thread tells it.

@@ -36,7 +36,7 @@ TEST_F(TwoProcesses, AnImportHasSegmentsThatCameLater) {
     const uint64_t there = Good(importer_.Ask({Do::kAddress, block + 4096})).pointer;
     EXPECT_EQ(Good(importer_.Ask({Do::kFirstByte, there})).number, value);
   }
-  EXPECT_EQ(Calls(importer_, "cuMemMap"), 3u);
+  ExpectCalls(importer_, "cuMemMap", 3u);
   ExpectRefusal(importer_.Ask({Do::kAddress, 4096}), COMMPOOL_NOT_FOUND, "no segment has that address");
 }
 
@@ -48,11 +48,11 @@ TEST_F(TwoProcesses, OneSegmentIsExportedAndImportedOnceForManyBlocks) {
   const uint64_t of_owner = Calls(owner_, "*");
   const uint64_t of_importer = Calls(importer_, "*");
   for (int block = 1; block < kBlocks; ++block) Good(importer_.Ask({Do::kBlock, 0, 0, tickets.at(block)}));
-  EXPECT_EQ(Calls(owner_, "cuMemExportToShareableHandle"), 1u);
-  EXPECT_EQ(Calls(importer_, "cuMemImportFromShareableHandle"), 1u);
-  EXPECT_EQ(Calls(importer_, "cuMemMap"), 1u);
-  EXPECT_EQ(Calls(owner_, "*"), of_owner) << "a further block costs no driver call";
-  EXPECT_EQ(Calls(importer_, "*"), of_importer);
+  ExpectCalls(owner_, "cuMemExportToShareableHandle", 1u);
+  ExpectCalls(importer_, "cuMemImportFromShareableHandle", 1u);
+  ExpectCalls(importer_, "cuMemMap", 1u);
+  ExpectCalls(owner_, "*", of_owner, "a further block costs no driver call");
+  ExpectCalls(importer_, "*", of_importer);
 }
 
 TEST_F(TwoProcesses, ReadsBetweenUpdatesAskTheDriverNothingAtTheirBegin) {
@@ -62,7 +62,7 @@ TEST_F(TwoProcesses, ReadsBetweenUpdatesAskTheDriverNothingAtTheirBegin) {
   EXPECT_EQ(Read(importer_, seen), 0x33u);
   const uint64_t before = Calls(importer_, "cuEventQuery");
   Good(importer_.Ask({Do::kBeginRead, seen}));
-  EXPECT_EQ(Calls(importer_, "cuEventQuery"), before);
+  ExpectCalls(importer_, "cuEventQuery", before);
   Good(importer_.Ask({Do::kEndRead, seen}));
 }
 
@@ -97,14 +97,22 @@ TEST_F(TwoProcesses, AnImportTwiceIsTwoImports) {
 TEST_F(TwoProcesses, AnImportIsRegisteredWithACommunicatorOfItsProcess) {
   const uint64_t seen = Import(importer_, Share(Allocate()));
   Good(importer_.Ask({Do::kRegister, seen}));
-  EXPECT_EQ(importer_.Ask({Do::kRegister, 4096}).status, COMMPOOL_COMMUNICATOR_ERROR);
+  // On hardware NCCL takes any address for a communicator of one rank.
+  if (OnEmulator()) {
+    EXPECT_EQ(importer_.Ask({Do::kRegister, 4096}).status, COMMPOOL_COMMUNICATOR_ERROR);
+  }
 }
 
 TEST_F(TwoProcesses, SegmentsLieAtTheOwnersAddressesWhereThoseAreFree) {
   const uint64_t block = Allocate();
   const std::string ticket = Share(block);
   Good(importer_.Ask({Do::kOpen, 0, COMMPOOL_ADDRESSES_SAME, ticket}));
-  EXPECT_EQ(Good(importer_.Ask({Do::kBlock, 0, 0, ticket})).pointer, block);
+  const Outcome first = importer_.Ask({Do::kBlock, 0, 0, ticket});
+  // A process of hardware has its own memory at random addresses, the owner's among them now and then.
+  if (!OnEmulator() && first.status != COMMPOOL_OK) {
+    return ExpectRefusal(first, COMMPOOL_FAILED_PRECONDITION, "are not free in this process");
+  }
+  EXPECT_EQ(Good(first).pointer, block);
   Good(importer_.Ask({Do::kOpen, 0, COMMPOOL_ADDRESSES_SAME, ticket}));
   ExpectRefusal(importer_.Ask({Do::kBlock, 0, 0, ticket}), COMMPOOL_FAILED_PRECONDITION,
                 "are not free in this process");
@@ -118,6 +126,7 @@ TEST_F(TwoProcesses, SegmentsLieAtTheOwnersAddressesWhereThoseAreFree) {
 class OnAFabric : public ::testing::Test {};
 
 TEST_F(OnAFabric, MemoryGoesAsBytesAndTakesNoDescriptor) {
+  COMMPOOL_REQUIRE_EMULATOR("machines with a fabric");
   SharingProcess owner("fabric=yes");
   SharingProcess importer("fabric=yes");
   Good(owner.Ask({Do::kMakePool}));
