@@ -44,6 +44,12 @@ Result<int> DeviceCount(const Driver& driver) {
   return count;
 }
 
+std::string PciBusIdOf(const Driver& driver, int device) {
+  std::array<char, 128> text{};
+  const CUresult known = driver.cuda.cuDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), device);
+  return known == CUDA_SUCCESS ? text.data() : "";
+}
+
 Result<DeviceInfo> DescribeDevice(const Driver& driver, int device) {
   const int count = COMMPOOL_TRY(DeviceCount(driver));
   COMMPOOL_TRY(CheckDevice(device, count));
@@ -53,9 +59,7 @@ Result<DeviceInfo> DescribeDevice(const Driver& driver, int device) {
   COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuDeviceGetName(text.data(), static_cast<int>(text.size()), device),
                          {.call = "cuDeviceGetName", .device = device}));
   info.name = text.data();
-  if (driver.cuda.cuDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), device) == CUDA_SUCCESS) {
-    info.pci_bus_id = text.data();
-  }
+  info.pci_bus_id = PciBusIdOf(driver, device);
   size_t total = 0;
   COMMPOOL_TRY(
       CheckCuda(driver, driver.cuda.cuDeviceTotalMem(&total, device), {.call = "cuDeviceTotalMem", .device = device}));

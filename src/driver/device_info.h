@@ -29,6 +29,8 @@ struct DeviceInfo {
 };
 
 // kInvalidArgument for a device that does not exist; the message has the number of devices.
+// Such as 0000:01:00.0, the same in every process of a host; empty where the driver has no word for it.
+std::string PciBusIdOf(const Driver& driver, int device);
 Result<DeviceInfo> DescribeDevice(const Driver& driver, int device);
 Result<int> DeviceCount(const Driver& driver);
 

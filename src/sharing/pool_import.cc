@@ -19,8 +19,7 @@ namespace {
 Result<int> DeviceAt(const Driver& driver, const std::string& pci_bus_id) {
   const int count = COMMPOOL_TRY(DeviceCount(driver));
   for (int device = 0; device < count; ++device) {
-    const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver, device));
-    if (info.pci_bus_id == pci_bus_id) return device;
+    if (PciBusIdOf(driver, device) == pci_bus_id) return device;
   }
   return Status(StatusCode::kNotFound, "the pool is on the device at " + pci_bus_id + ", which is none of the " +
                                            std::to_string(count) +

@@ -98,7 +98,7 @@ Result<std::string> ShareServer::ShareBlock(uint64_t pool, const SharedBlock& bl
   const std::shared_ptr<SharedPool> shared = Find(pool);
   if (shared == nullptr) return Status(StatusCode::kFailedPrecondition, "the pool is not shared");
   uint64_t number = shared->NumberOf(block.address);
-  if (number == 0) shared->blocks.emplace(number = next_block_++, block);
+  if (number == 0) shared->Add(number = next_block_++, block);
   shared->blocks.at(number).writes = block.writes;
   return shared->TicketOf(listener_.path(), number).Text();
 }
@@ -113,15 +113,8 @@ bool ShareServer::MayServe(uint64_t pool, uint64_t address) {
   const std::shared_ptr<SharedPool> shared = Find(pool);
   const uint64_t number = shared == nullptr ? 0 : shared->NumberOf(address);
   if (number == 0) return true;
-  shared->blocks.at(number).freed = true;
-  return Forget(*shared, number);
-}
-
-bool ShareServer::Forget(SharedPool& pool, uint64_t block) {
-  const auto found = pool.blocks.find(block);
-  if (found == pool.blocks.end() || !found->second.freed || pool.IsHeld(block)) return false;
-  pool.blocks.erase(found);
-  return true;
+  shared->NoteFree(number);
+  return shared->Forget(number);
 }
 
 void ShareServer::EndPool(uint64_t pool) {
@@ -298,7 +291,7 @@ void ShareServer::TakeBack(Importer& importer, uint64_t block) {
     if (found == pool->blocks.end()) return;
     address = found->second.address;
     pool->LetGo(importer, block);
-    if (!Forget(*pool, block)) return;
+    if (!pool->Forget(block)) return;
   }
   if (const std::shared_ptr<SharedMemory> memory = pool->facts().memory.lock()) memory->LetGo(address);
 }

@@ -76,8 +76,6 @@ class ShareServer {
   void SendTo(Importer& importer, const ShareMessage& message, FileDescriptor descriptor = {});
 
   std::shared_ptr<SharedPool> Find(uint64_t pool) COMMPOOL_REQUIRES(mutex_);
-  // Removes a block that its owner has freed and nobody holds.
-  bool Forget(SharedPool& pool, uint64_t block) COMMPOOL_REQUIRES(mutex_);
   // Returns true once the importer reads the block no more; false after the deadline.
   Result<bool> AwaitReads(const std::shared_ptr<Importer>& importer, uint64_t block, Deadline deadline);
   // Ends an update: `updated` is its record, nothing where it did not happen.

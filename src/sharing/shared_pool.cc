@@ -24,11 +24,27 @@ Ticket SharedPool::TicketOf(const std::string& socket, uint64_t block) const {
   return ticket;
 }
 
+void SharedPool::Add(uint64_t number, const SharedBlock& block) {
+  blocks.emplace(number, block);
+  numbers_[block.address] = number;
+}
+
+void SharedPool::NoteFree(uint64_t number) {
+  SharedBlock& block = blocks.at(number);
+  block.freed = true;
+  numbers_.erase(block.address);
+}
+
+bool SharedPool::Forget(uint64_t number) {
+  const auto found = blocks.find(number);
+  if (found == blocks.end() || !found->second.freed || IsHeld(number)) return false;
+  blocks.erase(found);
+  return true;
+}
+
 uint64_t SharedPool::NumberOf(uint64_t address) const {
-  const auto found = std::find_if(blocks.begin(), blocks.end(), [&](const auto& entry) {
-    return entry.second.address == address && !entry.second.freed;
-  });
-  return found == blocks.end() ? 0 : found->first;
+  const auto found = numbers_.find(address);
+  return found == numbers_.end() ? 0 : found->second;
 }
 
 bool SharedPool::IsHeld(uint64_t block) const {

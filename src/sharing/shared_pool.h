@@ -104,6 +104,11 @@ class SharedPool {
 
   Ticket TicketOf(const std::string& socket) const;
   Ticket TicketOf(const std::string& socket, uint64_t block) const;
+  void Add(uint64_t number, const SharedBlock& block);
+  // The owner has freed the block.
+  void NoteFree(uint64_t number);
+  // Removes a block that its owner has freed and nobody holds. Returns false for others.
+  bool Forget(uint64_t number);
   // The block's number; 0 where it was not shared, or has been freed.
   uint64_t NumberOf(uint64_t address) const;
   bool IsHeld(uint64_t block) const;
@@ -114,6 +119,7 @@ class SharedPool {
  private:
   const SharedPoolFacts facts_;
   const HashKey secret_;
+  std::map<uint64_t, uint64_t> numbers_;  // of blocks that are not freed, by address
   Mutex recording_{LockRank::kGrowth};
   SharedRecords updates_;
 };
