@@ -52,7 +52,7 @@ bool Send(int socket, const std::string& text) {
   return send(socket, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
 }
 
-[[noreturn]] void Serve(int socket) {
+void Serve(int socket) {
   SharingWork work;
   std::string text;
   while (Receive(socket, &text)) {
@@ -60,7 +60,6 @@ bool Send(int socket, const std::string& text) {
     Parse(text, &Order::what, &order);
     if (!Send(socket, Text(work.Carry(order)))) break;
   }
-  std::exit(0);
 }
 
 }  // namespace
@@ -134,7 +133,10 @@ std::vector<std::string> Sockets() {
 
 int main(int argc, char** argv) {
   using namespace commpool::internal::testing;
-  if (argc == 2 && std::string(argv[1]) == kPeer) Serve(STDIN_FILENO);
+  if (argc == 2 && std::string(argv[1]) == kPeer) {
+    Serve(STDIN_FILENO);
+    return 0;
+  }
   ::testing::InitGoogleTest(&argc, argv);
   std::string folder = "/tmp/commpool-test-XXXXXX";  // short: it is a part of the names of sockets
   if (mkdtemp(folder.data()) == nullptr) return 1;

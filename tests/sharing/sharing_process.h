@@ -77,6 +77,10 @@ struct Outcome {
 class SharingWork {
  public:
   SharingWork();
+  ~SharingWork();  // closes what it imported
+  SharingWork(const SharingWork&) = delete;
+  SharingWork& operator=(const SharingWork&) = delete;
+
   Outcome Carry(const Order& order);
 
  private:
@@ -87,6 +91,7 @@ class SharingWork {
 
   commpool_pool pool_ = 0;
   commpool_import import_ = 0;
+  std::vector<commpool_import> opened_;
   CUstream stream_ = nullptr;
   std::promise<void> held_;
   std::vector<FileDescriptor> taken_;

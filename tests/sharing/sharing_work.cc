@@ -67,6 +67,10 @@ SharingWork::SharingWork() {
   Cuda().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING);
 }
 
+SharingWork::~SharingWork() {
+  for (const commpool_import import : opened_) static_cast<void>(commpool_import_close(import));
+}
+
 Outcome SharingWork::Carry(const Order& order) {
   if (order.what <= Do::kEndUpdate) return WithPool(order);
   if (order.what <= Do::kClose || order.what == Do::kImport) return WithImport(order);
@@ -142,6 +146,7 @@ Outcome SharingWork::WithImport(const Order& order) {
       if (order.pointer != 0) options.deadline_ms = order.pointer;
       Outcome outcome = Of(commpool_import_open(order.text.c_str(), &options, &import_));
       outcome.number = import_;
+      opened_.push_back(import_);
       return outcome;
     }
     case Do::kOpenOnDevice: {
@@ -150,6 +155,7 @@ Outcome SharingWork::WithImport(const Order& order) {
       options.device = static_cast<int>(order.number);
       Outcome outcome = Of(commpool_import_open(order.text.c_str(), &options, &import_));
       outcome.number = import_;
+      opened_.push_back(import_);
       return outcome;
     }
     case Do::kImport:
