@@ -8,23 +8,23 @@
 #include <exception>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
+#include "commpool/import.h"
 #include "commpool/pool.h"
-#include "commpool/share.h"
 #include "examples/support/device.h"
 #include "examples/support/job.h"
 
 using commpool::Buffer;
+using commpool::Import;
+using commpool::ImportedBlock;
 using commpool::Pool;
+using commpool::Writes;
 
 constexpr std::uint64_t kNumbers = 1 << 22;  // 16 MiB
 
 float NumberAt(std::uint64_t place) { return static_cast<float>(place % 1000); }
-
-void Check(commpool_status status) {
-  if (status != COMMPOOL_OK) throw std::runtime_error(commpool_last_error());
-}
 
 // Rank 0's table. Nobody writes to it once it has a ticket.
 struct Table {
@@ -38,33 +38,17 @@ struct Table {
   Buffer block = pool.allocate(kNumbers * sizeof(float), nullptr).value();
 };
 
-// Another rank's view of it, by the rank's own GPU.
-class ImportedTable {
- public:
-  ImportedTable(const char* ticket, const examples::Job& job) : stream_(job.stream) {
-    commpool_import_options options;
-    commpool_import_options_init(&options);
-    options.device = job.device;
-    Check(commpool_import_open(ticket, &options, &import_));
-    Check(commpool_import_block(import_, ticket, &block_, nullptr));
-  }
-  ~ImportedTable() { commpool_import_close(import_); }
-  ImportedTable(const ImportedTable&) = delete;
-  ImportedTable& operator=(const ImportedTable&) = delete;
-
-  std::vector<float> Read() const {
-    std::vector<float> numbers(kNumbers);
-    Check(commpool_read_begin(import_, block_));
-    examples::Check(cuMemcpyDtoH(numbers.data(), examples::AddressOf(block_), kNumbers * sizeof(float)));
-    Check(commpool_read_end(import_, block_, stream_));
-    return numbers;
-  }
-
- private:
-  CUstream stream_;
-  commpool_import import_ = 0;
-  void* block_ = nullptr;
-};
+// What another rank reads of it, by the rank's own GPU.
+std::vector<float> ReadTable(const std::string& ticket, const examples::Job& job) {
+  Import import = Import::open(ticket, {.device = job.device}).value();
+  const ImportedBlock block = import.block(ticket).value();
+  std::vector<float> numbers(kNumbers);
+  import.begin_read(block).or_throw();
+  examples::Check(cuMemcpyDtoH(numbers.data(), examples::AddressOf(block.data), block.bytes));
+  import.end_read(block, job.stream).or_throw();
+  import.close().or_throw();
+  return numbers;
+}
 
 bool IsRight(const std::vector<float>& numbers) {
   for (std::uint64_t place = 0; place < kNumbers; ++place) {
@@ -76,18 +60,15 @@ bool IsRight(const std::vector<float>& numbers) {
 int main(int argc, char** argv) try {
   examples::Job job(argc, argv);
   std::optional<Table> table;
-  char ticket[COMMPOOL_TICKET_BYTES] = {};
+  std::string ticket;
   if (job.rank == 0) {
     table.emplace(job);
-    Check(commpool_block_share(table->block.data(), COMMPOOL_WRITES_ENDED, ticket, sizeof(ticket)));
+    ticket = table->pool.share(table->block.data(), Writes::kEnded).value();
     std::printf("%s\n", examples::DriverLine().c_str());
   }
-  MPI_Bcast(ticket, sizeof(ticket), MPI_CHAR, 0, MPI_COMM_WORLD);
-  bool right = true;
-  if (job.rank != 0) {
-    const ImportedTable imported(ticket, job);
-    right = IsRight(imported.Read());
-  }
+  ticket.resize(COMMPOOL_TICKET_BYTES);
+  MPI_Bcast(ticket.data(), COMMPOOL_TICKET_BYTES, MPI_CHAR, 0, MPI_COMM_WORLD);
+  const bool right = job.rank == 0 || IsRight(ReadTable(ticket, job));
   if (!job.AllRanks(right)) throw std::runtime_error("a rank reads another table");
   if (job.rank == 0) {
     std::printf("%d ranks read one table of %llu MiB: every number is right\n", job.ranks,

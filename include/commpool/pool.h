@@ -23,6 +23,7 @@
 #include "commpool/commpool.h"
 #include "commpool/kept.h"
 #include "commpool/option.h"
+#include "commpool/share.h"
 #include "commpool/status.h"
 
 namespace commpool {
@@ -61,6 +62,11 @@ enum class KeptIn {
   kPageable = COMMPOOL_KEPT_IN_PAGEABLE,
   kFiles = COMMPOOL_KEPT_IN_FILES
 };
+
+// For share(): what a sleep does while other processes import the pool, and whether the owner writes to the block
+// still.
+enum class Imports { kRefuseSleep = COMMPOOL_IMPORTS_REFUSE_SLEEP, kSleepToo = COMMPOOL_IMPORTS_SLEEP_TOO };
+enum class Writes { kGoOn = COMMPOOL_WRITES_GO_ON, kEnded = COMMPOOL_WRITES_ENDED };
 
 // What is kept, and where: commpool_sleep_options in kept.h.
 struct SleepOptions {
@@ -234,6 +240,18 @@ class Pool {
     return functions;
   }
 
+  // Tickets, for Import::open in another process (import.h).
+  Result<std::string> share(Imports imports = Imports::kRefuseSleep) {
+    return Ticket([&](char* text, std::size_t capacity) {
+      return commpool_pool_share(pool_, static_cast<commpool_imports>(imports), text, capacity);
+    });
+  }
+  Result<std::string> share(const void* block, Writes writes = Writes::kGoOn) {
+    return Ticket([&](char* text, std::size_t capacity) {
+      return commpool_block_share(block, static_cast<commpool_writes>(writes), text, capacity);
+    });
+  }
+
   // Peers.
   Status grant(const std::vector<int>& devices) {
     return detail::FromC(commpool_pool_grant(pool_, devices.data(), devices.size()));
@@ -321,6 +339,14 @@ class Pool {
     Status status = detail::FromC(call(pool_, &count));
     if (!status.ok()) return status;
     return count;
+  }
+
+  template <typename Call>
+  static Result<std::string> Ticket(Call&& call) {
+    char text[COMMPOOL_TICKET_BYTES];
+    Status status = detail::FromC(call(text, sizeof(text)));
+    if (!status.ok()) return status;
+    return std::string(text);
   }
 
   commpool_pool pool_ = 0;

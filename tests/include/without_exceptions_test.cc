@@ -12,6 +12,7 @@
 #include "commpool/capture.h"
 #include "commpool/configuration.h"
 #include "commpool/device.h"
+#include "commpool/import.h"
 #include "commpool/listing.h"
 #include "commpool/pool.h"
 #include "commpool/pool_group.h"
