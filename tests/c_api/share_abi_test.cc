@@ -54,6 +54,48 @@ TEST_F(ShareAbi, ChecksRoomAndValues) {
   Expect(commpool_update_end(this, nullptr), COMMPOOL_NOT_FOUND, "");
 }
 
+TEST_F(ShareAbi, RefusesMemoryOfTheProgramsOwnFunctions) {
+  commpool_pool_options options;
+  commpool_pool_options_init(&options);
+  options.backing = COMMPOOL_BACKING_USER;
+  options.user_allocate = [](ptrdiff_t bytes, int, CUstream_st*, void*) -> void* {
+    CUdeviceptr made = 0;
+    SharedDriver()->cuda.cuMemAlloc(&made, static_cast<size_t>(bytes));
+    return reinterpret_cast<void*>(made);
+  };
+  options.user_free = [](void* pointer, ptrdiff_t, int, CUstream_st*, void*) {
+    SharedDriver()->cuda.cuMemFree(reinterpret_cast<CUdeviceptr>(pointer));
+  };
+  commpool_pool pool = 0;
+  ASSERT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_OK) << commpool_last_error();
+  Expect(commpool_pool_share(pool, COMMPOOL_IMPORTS_REFUSE_SLEEP, ticket_, 512), COMMPOOL_NOT_SUPPORTED, "no handle");
+  EXPECT_STREQ(ticket_, "untouched");
+  EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK);
+}
+
+TEST_F(ShareAbi, RefusesASymmetricPool) {
+  const NcclLibrary& nccl = SharedDriver()->nccl;
+  ncclUniqueId id;
+  ncclComm_t communicator = nullptr;
+  ASSERT_EQ(nccl.ncclGetUniqueId(&id), ncclSuccess);
+  ASSERT_EQ(nccl.ncclCommInitRank(&communicator, 1, id, 0), ncclSuccess);
+  commpool_pool_options options;
+  commpool_pool_options_init(&options);
+  options.symmetric_across = communicator;
+  commpool_pool pool = 0;
+  ASSERT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_OK) << commpool_last_error();
+  ASSERT_EQ(commpool_pool_reserve(pool, 4096), COMMPOOL_OK) << commpool_last_error();
+  void* block = nullptr;
+  ASSERT_EQ(commpool_pool_allocate(pool, 4096, nullptr, &block), COMMPOOL_OK) << commpool_last_error();
+  Expect(commpool_pool_share(pool, COMMPOOL_IMPORTS_REFUSE_SLEEP, ticket_, 512), COMMPOOL_NOT_SUPPORTED, "symmetric");
+  Expect(commpool_block_share(block, COMMPOOL_WRITES_ENDED, ticket_, 512), COMMPOOL_NOT_SUPPORTED, "symmetric");
+  EXPECT_STREQ(ticket_, "untouched");
+  EXPECT_EQ(commpool_free(block), COMMPOOL_OK);
+  EXPECT_EQ(commpool_pool_close(pool), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK);
+  EXPECT_EQ(nccl.ncclCommDestroy(communicator), ncclSuccess);
+}
+
 TEST_F(ShareAbi, ChecksTheOptionsOfImports) {
   const commpool_status wrong = COMMPOOL_INVALID_ARGUMENT;
   commpool_import import = 7;
