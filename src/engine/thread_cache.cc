@@ -30,11 +30,11 @@ bool ThreadCache::MakeRoom(SizeClass size_class) {
   return made;
 }
 
-std::optional<bool> ThreadCache::Claim(AtomicWord& word, BlockWord from, BlockWord to) {
+std::optional<bool> ThreadCache::TryChange(AtomicWord& word, BlockWord from, BlockWord to) {
   if (!lock_.TryLockAsOwner()) return std::nullopt;
-  const bool claimed = Exchange(word, from, to);
+  const bool changed = Exchange(word, from, to);
   lock_.UnlockAsOwner();
-  return claimed;
+  return changed;
 }
 
 void ThreadCache::SetFreers(Freers freers) {

@@ -117,7 +117,7 @@ class alignas(128) ThreadCache {
 
   // For the owner: takes a live block of the lane away from all caches, so that only the pool may free it. Changes its
   // word from `from` to `to`, and returns whether it did. Nothing where the cache is closed or busy.
-  std::optional<bool> Claim(AtomicWord& word, BlockWord from, BlockWord to);
+  std::optional<bool> TryChange(AtomicWord& word, BlockWord from, BlockWord to);
 
   // For every thread; these wait for the owner's short moments.
   ReservedVector<CachedBlock> TakeAll() { return TakeDownTo(0); }

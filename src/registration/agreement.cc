@@ -12,11 +12,11 @@ Status Unreadable(size_t rank, const char* what) {
   return Status(StatusCode::kDisagreement, RankName(rank) + " speaks for another number of pools in its " + what);
 }
 
-void Judge(const ClaimJudge& judge, std::vector<Intent>& intents, Agreed& agreed) {
-  std::vector<DomainClaim> claims;
-  for (Intent& intent : intents) claims.push_back(std::move(intent.claim));
-  ClaimFindings found = judge(claims);
-  agreed.claims = std::move(found.status);
+void Judge(const ReportJudge& judge, std::vector<Intent>& intents, Agreed& agreed) {
+  std::vector<DomainReport> reports;
+  for (Intent& intent : intents) reports.push_back(std::move(intent.report));
+  ReportFindings found = judge(reports);
+  agreed.reports = std::move(found.status);
   agreed.findings = found.findings;
 }
 

@@ -24,34 +24,34 @@ std::string NameOf(uint64_t number, const Members& members) {
   return "registration " + std::to_string(number) + " (" + RankNames(members) + ")";
 }
 
-std::string Passed(const DomainClaim& claim) {
-  if (!claim.passed) return "null";
-  if (claim.number) {
-    return *claim.number == DomainTable::kHome ? "home" : "that of registration " + std::to_string(*claim.number);
+std::string Passed(const DomainReport& report) {
+  if (!report.passed) return "null";
+  if (report.number) {
+    return *report.number == DomainTable::kHome ? "home" : "that of registration " + std::to_string(*report.number);
   }
-  return "a new communicator of " + std::to_string(claim.ranks) + " ranks";
+  return "a new communicator of " + std::to_string(report.ranks) + " ranks";
 }
 
 template <typename Condition>
-std::vector<int> RanksWhere(const std::vector<DomainClaim>& claims, Condition condition) {
+std::vector<int> RanksWhere(const std::vector<DomainReport>& reports, Condition condition) {
   std::vector<int> ranks;
-  for (size_t rank = 0; rank < claims.size(); ++rank) {
-    if (condition(claims[rank])) ranks.push_back(static_cast<int>(rank));
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    if (condition(reports[rank])) ranks.push_back(static_cast<int>(rank));
   }
   return ranks;
 }
 
-bool Holds(const DomainClaim& claim, uint64_t number) {
-  return std::binary_search(claim.held.begin(), claim.held.end(), number);
+bool Holds(const DomainReport& report, uint64_t number) {
+  return std::binary_search(report.held.begin(), report.held.end(), number);
 }
 
-bool IsNew(const DomainClaim& claim) { return claim.passed && !claim.number; }
+bool IsNew(const DomainReport& report) { return report.passed && !report.number; }
 
 // Names the ranks that may have made the mistake: "rank 3 passed null, rank 4 a new communicator of 2 ranks".
-std::string OthersOf(const std::vector<DomainClaim>& claims, int size) {
-  const std::vector<int> null = RanksWhere(claims, [](const DomainClaim& claim) { return !claim.passed; });
+std::string OthersOf(const std::vector<DomainReport>& reports, int size) {
+  const std::vector<int> null = RanksWhere(reports, [](const DomainReport& report) { return !report.passed; });
   const std::vector<int> different = RanksWhere(
-      claims, [&](const DomainClaim& claim) { return claim.passed && !(IsNew(claim) && claim.ranks == size); });
+      reports, [&](const DomainReport& report) { return report.passed && !(IsNew(report) && report.ranks == size); });
   std::string others;
   if (!null.empty()) others += RankNames(null) + " passed null";
   if (!different.empty()) others += (others.empty() ? "" : ", ") + RankNames(different) + " another communicator";
@@ -60,12 +60,12 @@ std::string OthersOf(const std::vector<DomainClaim>& claims, int size) {
 
 // Checks the new communicators of one size: each of their ranks (0, 1 and so on) must have been passed equally often.
 // It cannot tell yet which ranks belong together.
-Status CheckNewOfSize(const std::vector<DomainClaim>& claims, int size) {
+Status CheckNewOfSize(const std::vector<DomainReport>& reports, int size) {
   std::vector<std::vector<int>> passed_as(static_cast<size_t>(size));
-  for (size_t rank = 0; rank < claims.size(); ++rank) {
-    const DomainClaim& claim = claims[rank];
-    if (IsNew(claim) && claim.ranks == size) {
-      passed_as[static_cast<size_t>(claim.rank)].push_back(static_cast<int>(rank));
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    const DomainReport& report = reports[rank];
+    if (IsNew(report) && report.ranks == size) {
+      passed_as[static_cast<size_t>(report.rank)].push_back(static_cast<int>(rank));
     }
   }
   const auto fewer = [](const std::vector<int>& one, const std::vector<int>& other) {
@@ -75,7 +75,7 @@ Status CheckNewOfSize(const std::vector<DomainClaim>& claims, int size) {
   const auto least = std::min_element(passed_as.begin(), passed_as.end(), fewer);
   if (most->size() == least->size()) return Status();
   const auto place = [&](auto entry) { return std::to_string(entry - passed_as.begin()); };
-  const std::string others = OthersOf(claims, size);
+  const std::string others = OthersOf(reports, size);
   return Disagreement("ranks disagree on the communicator: " + RankNames(*most) + " of home passed one of " +
                       std::to_string(size) + " ranks as its rank " + place(most) + ", and " +
                       (least->empty() ? "nobody" : "only " + RankNames(*least)) + " passed one as its rank " +
@@ -177,19 +177,19 @@ Decision Decide(const std::vector<std::string>& contents, DomainTable& domains) 
 
 }  // namespace
 
-Findings FindingsOf(const std::vector<DomainClaim>& claims) {
+Findings FindingsOf(const std::vector<DomainReport>& reports) {
   Findings findings;
-  for (const DomainClaim& claim : claims) {
-    findings.any_new |= IsNew(claim);
-    findings.home |= claim.passed && claim.number == DomainTable::kHome;
+  for (const DomainReport& report : reports) {
+    findings.any_new |= IsNew(report);
+    findings.home |= report.passed && report.number == DomainTable::kHome;
   }
   return findings;
 }
 
-std::vector<uint64_t> NumbersPassed(const std::vector<DomainClaim>& claims) {
+std::vector<uint64_t> NumbersPassed(const std::vector<DomainReport>& reports) {
   std::set<uint64_t> numbers;
-  for (const DomainClaim& claim : claims) {
-    if (claim.passed && claim.number) numbers.insert(*claim.number);
+  for (const DomainReport& report : reports) {
+    if (report.passed && report.number) numbers.insert(*report.number);
   }
   return {numbers.begin(), numbers.end()};
 }
@@ -201,13 +201,13 @@ Members DomainTable::MembersOf(uint64_t number) const {
   return all;
 }
 
-Status DomainTable::CheckHeld(const std::vector<DomainClaim>& claims) {
+Status DomainTable::CheckHeld(const std::vector<DomainReport>& reports) {
   for (auto entry = members_.begin(); entry != members_.end();) {
     const auto& [number, members] = *entry;
     std::vector<int> holders;
     std::vector<int> without;
     for (const int rank : members) {
-      (Holds(claims[static_cast<size_t>(rank)], number) ? holders : without).push_back(rank);
+      (Holds(reports[static_cast<size_t>(rank)], number) ? holders : without).push_back(rank);
     }
     if (!holders.empty() && !without.empty()) {
       return Disagreement(NameOf(number, members) + " was abandoned on " + RankNames(without) + " and not on " +
@@ -218,32 +218,33 @@ Status DomainTable::CheckHeld(const std::vector<DomainClaim>& claims) {
   return Status();
 }
 
-Status DomainTable::CheckPassedBy(const Members& ranks, uint64_t number, const std::vector<DomainClaim>& claims) const {
+Status DomainTable::CheckPassedBy(const Members& ranks, uint64_t number,
+                                  const std::vector<DomainReport>& reports) const {
   for (const int rank : ranks) {
-    const DomainClaim& claim = claims[static_cast<size_t>(rank)];
-    if (claim.passed && claim.number == number) continue;
+    const DomainReport& report = reports[static_cast<size_t>(rank)];
+    if (report.passed && report.number == number) continue;
     return Disagreement("ranks disagree on the communicator: some passed " + NameOf(number, MembersOf(number)) +
-                        ", rank " + std::to_string(rank) + " passed " + Passed(claim));
+                        ", rank " + std::to_string(rank) + " passed " + Passed(report));
   }
   return Status();
 }
 
-Status DomainTable::CheckPassedByAll(const std::vector<DomainClaim>& claims) const {
-  for (const uint64_t number : NumbersPassed(claims)) {
-    COMMPOOL_TRY(CheckPassedBy(MembersOf(number), number, claims));
+Status DomainTable::CheckPassedByAll(const std::vector<DomainReport>& reports) const {
+  for (const uint64_t number : NumbersPassed(reports)) {
+    COMMPOOL_TRY(CheckPassedBy(MembersOf(number), number, reports));
   }
   std::set<int> sizes;
-  for (const DomainClaim& claim : claims) {
-    if (IsNew(claim)) sizes.insert(claim.ranks);
+  for (const DomainReport& report : reports) {
+    if (IsNew(report)) sizes.insert(report.ranks);
   }
-  for (const int size : sizes) COMMPOOL_TRY(CheckNewOfSize(claims, size));
+  for (const int size : sizes) COMMPOOL_TRY(CheckNewOfSize(reports, size));
   return Status();
 }
 
-Status DomainTable::CheckPassedByHolders(const std::vector<DomainClaim>& claims) const {
-  for (const uint64_t number : NumbersPassed(claims)) {
-    const auto has_it = [&](const DomainClaim& claim) { return Holds(claim, number); };
-    COMMPOOL_TRY(CheckPassedBy(RanksWhere(claims, has_it), number, claims));
+Status DomainTable::CheckPassedByHolders(const std::vector<DomainReport>& reports) const {
+  for (const uint64_t number : NumbersPassed(reports)) {
+    const auto has_it = [&](const DomainReport& report) { return Holds(report, number); };
+    COMMPOOL_TRY(CheckPassedBy(RanksWhere(reports, has_it), number, reports));
   }
   return Status();
 }

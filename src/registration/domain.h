@@ -22,10 +22,10 @@
 
 namespace commpool::internal {
 
-// What every rank needs to know of the claims of all ranks in a register_with.
-Findings FindingsOf(const std::vector<DomainClaim>& claims);
+// What every rank needs to know of the reports of all ranks in a register_with.
+Findings FindingsOf(const std::vector<DomainReport>& reports);
 // The registrations that some rank passed, ascending, each once.
-std::vector<uint64_t> NumbersPassed(const std::vector<DomainClaim>& claims);
+std::vector<uint64_t> NumbersPassed(const std::vector<DomainReport>& reports);
 
 // A communicator's members: home ranks, the communicator's rank 0 first.
 using Members = std::vector<int>;
@@ -40,11 +40,11 @@ class DomainTable {
 
   // Checks that every member of a registration still has it, and forgets registrations that no rank has any more.
   // kDisagreement where only some ranks have abandoned one: at the next growth the others would wait for them in NCCL.
-  Status CheckHeld(const std::vector<DomainClaim>& claims);
+  Status CheckHeld(const std::vector<DomainReport>& reports);
   // For register_with: checks that every member of each passed communicator passed one like it.
-  Status CheckPassedByAll(const std::vector<DomainClaim>& claims) const;
+  Status CheckPassedByAll(const std::vector<DomainReport>& reports) const;
   // For deregister: checks that every rank with a passed registration passed it too.
-  Status CheckPassedByHolders(const std::vector<DomainClaim>& claims) const;
+  Status CheckPassedByHolders(const std::vector<DomainReport>& reports) const;
 
   // Numbers new communicators, in the order of their lowest home ranks. Returns, for each home rank, the number of its
   // communicator; nothing for a rank that is in none of them.
@@ -58,7 +58,7 @@ class DomainTable {
  private:
   // All ranks of home for a number that is not in the table.
   Members MembersOf(uint64_t number) const;
-  Status CheckPassedBy(const Members& ranks, uint64_t number, const std::vector<DomainClaim>& claims) const;
+  Status CheckPassedBy(const Members& ranks, uint64_t number, const std::vector<DomainReport>& reports) const;
 
   int home_ranks_;
   uint64_t next_ = kHome + 1;

@@ -32,7 +32,7 @@ enum class CollectiveCall : uint32_t {
 std::string Name(CollectiveCall call);
 
 // What one rank says of communicators when a call begins (domain.h).
-struct DomainClaim {
+struct DomainReport {
   std::vector<uint64_t> held = {};      // numbers of the registrations that it has, ascending
   bool passed = false;                  // whether it passed a communicator; else null
   std::optional<uint64_t> number = {};  // of the passed one, if it is home or registered; at create, proposed for home
@@ -41,8 +41,8 @@ struct DomainClaim {
 
   bool Valid() const { return !passed || (rank >= 0 && rank < ranks); }
   static constexpr auto Fields() {
-    return std::tuple(&DomainClaim::held, &DomainClaim::passed, &DomainClaim::number, &DomainClaim::rank,
-                      &DomainClaim::ranks);
+    return std::tuple(&DomainReport::held, &DomainReport::passed, &DomainReport::number, &DomainReport::rank,
+                      &DomainReport::ranks);
   }
 };
 
@@ -69,7 +69,7 @@ struct Intent {
   Status divergence = {};               // the difference between the sequences, where this rank knows one already
   Status readiness = {};                // why this rank cannot take part, if it cannot
   std::vector<uint64_t> freed = {};     // deferred frees of this rank, ascending
-  DomainClaim claim = {};               // of communicators
+  DomainReport report = {};             // of communicators
   std::vector<uint64_t> segments = {};  // of create: the bytes of those that this rank has already
 
   static constexpr auto Fields();
@@ -101,7 +101,7 @@ constexpr auto Intent::Fields() {
       SameOnAll<uint64_t>{&Intent::segment_index, [](Of) { return std::string("the pool's segments"); },
                           [](Of intent) { return "segment " + std::to_string(intent.segment_index) + " next"; }},
       &Intent::channel, &Intent::granularity, &Intent::memory_left, &Intent::sequence_count, &Intent::sequence_hash,
-      &Intent::divergence, &Intent::readiness, &Intent::freed, &Intent::claim, &Intent::segments);
+      &Intent::divergence, &Intent::readiness, &Intent::freed, &Intent::report, &Intent::segments);
 }
 
 // One rank's message of round 1: its intents for all pools of the call, in the order in which the program passed them.
@@ -111,7 +111,7 @@ struct CallIntents {
   static constexpr auto Fields() { return std::tuple(&CallIntents::pools); }
 };
 
-// What every rank needs to know of all ranks' claims, made by the judge of the claims.
+// What every rank needs to know of all ranks' reports, made by the judge of the reports.
 struct Findings {
   bool any_new = false;  // of register_with: some rank passed a communicator that is not registered yet
   bool home = false;     // of register_with: some rank passed home
@@ -126,11 +126,11 @@ struct Agreed {
   int rank_with_least_memory = 0;
   std::vector<uint64_t> freed = {};     // blocks that every rank has freed, ascending
   std::vector<uint64_t> segments = {};  // of create: the bytes of all segments; a rank may have only the first of them
-  Status claims = {};                   // whether what the ranks say of communicators goes together
+  Status reports = {};                  // whether what the ranks say of communicators goes together
   Findings findings = {};
   static constexpr auto Fields() {
     return std::tuple(&Agreed::granularity, &Agreed::least_memory_left, &Agreed::rank_with_least_memory, &Agreed::freed,
-                      &Agreed::segments, &Agreed::claims, &Agreed::findings);
+                      &Agreed::segments, &Agreed::reports, &Agreed::findings);
   }
 };
 
@@ -163,7 +163,7 @@ struct Outcomes {
   static constexpr auto Fields() { return std::tuple(&Outcomes::pools); }
 };
 
-// Compares the intents of all ranks for one pool, rank 0's first. It does not judge their claims.
+// Compares the intents of all ranks for one pool, rank 0's first. It does not judge their reports.
 IntentVerdict CompareIntents(const std::vector<Intent>& intents);
 
 // kDisagreement where the ranks do not call for the same pools in the same order. A call for one pool is not checked

@@ -169,14 +169,15 @@ TEST_F(ThreadCacheTest, ClaimsALiveBlockOnce) {
     cache_.SetFreers(freers);
     const CachedBlock block = Make(512);
     const BlockWord live = WordOf(block);
-    EXPECT_EQ(cache_.Claim(*block.word, live, BlockWord::Live()), true);
+    EXPECT_EQ(cache_.TryChange(*block.word, live, BlockWord::Live()), true);
     EXPECT_EQ(WordOf(block).state(), BlockWord::State::kLive);
-    EXPECT_EQ(cache_.Claim(*block.word, live, BlockWord::Live()), false);
+    EXPECT_EQ(cache_.TryChange(*block.word, live, BlockWord::Live()), false);
     EXPECT_FALSE(cache_.Give(block, live));
   }
   cache_.Close();
   const CachedBlock late = Make(512);
-  EXPECT_EQ(cache_.Claim(*late.word, WordOf(late), BlockWord()), std::nullopt) << "another thread may claim it now";
+  EXPECT_EQ(cache_.TryChange(*late.word, WordOf(late), BlockWord()), std::nullopt)
+      << "another thread may change it now";
 }
 
 TEST_F(ThreadCacheTest, KeepsNoMoreBytesThanItsMost) {

@@ -14,9 +14,9 @@ constexpr uint64_t kBytes = 512;
 class Addresses : public ::testing::Test {
  protected:
   Status Add(CUdeviceptr address, uint64_t bytes = kBytes) {
-    Result<AddressTable::Claim> claim = table_.Add(address, bytes, owner_);
-    if (claim.ok()) claim->Keep();
-    return claim.status();
+    Result<AddressTable::Entry> entry = table_.Add(address, bytes, owner_);
+    if (entry.ok()) entry->Keep();
+    return entry.status();
   }
   void ExpectTaken(const Status& status) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
@@ -68,10 +68,10 @@ TEST_F(Addresses, ThatWereRemovedAreFree) {
 
 TEST_F(Addresses, AreClaimedUntilAClaimEndsOrIsKept) {
   {
-    AddressTable::Claim ends = table_.Add(kBase, kBytes, owner_).value();
-    AddressTable::Claim kept = table_.Add(2 * kBase, kBytes, owner_).value();
+    AddressTable::Entry ends = table_.Add(kBase, kBytes, owner_).value();
+    AddressTable::Entry kept = table_.Add(2 * kBase, kBytes, owner_).value();
     kept.Keep();
-    const AddressTable::Claim moved = std::move(ends);
+    const AddressTable::Entry moved = std::move(ends);
     EXPECT_TRUE(table_.OwnerOf(kBase).ok());
   }
   EXPECT_FALSE(table_.OwnerOf(kBase).ok());

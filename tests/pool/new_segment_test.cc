@@ -13,10 +13,10 @@ class NewSegments : public PoolTest {
     EXPECT_TRUE(account_.Take(kBytes));
     std::unique_ptr<Segment> segment = backing_->Make({.bytes = kBytes}).value();
     address_ = segment->address();
-    AddressTable::Claim claim = addresses_.Add(address_, kBytes, nullptr).value();
-    return NewSegment(Room(account_, kBytes), std::move(segment), std::move(claim));
+    AddressTable::Entry entry = addresses_.Add(address_, kBytes, nullptr).value();
+    return NewSegment(Room(account_, kBytes), std::move(segment), std::move(entry));
   }
-  bool Claimed() const { return addresses_.RangeOf(address_).ok(); }
+  bool HasEntry() const { return addresses_.RangeOf(address_).ok(); }
 
   static constexpr uint64_t kBytes = 4 * kMiB;
   const std::unique_ptr<Backing> backing_;
@@ -28,7 +28,7 @@ class NewSegments : public PoolTest {
 TEST_F(NewSegments, GiveAllBackAtTheirEnd) {
   { const NewSegment unused = Make(); }
   EXPECT_EQ(account_.taken(), 0u);
-  EXPECT_FALSE(Claimed());
+  EXPECT_FALSE(HasEntry());
 }
 
 // Nobody may get the addresses: another rank may still know what was there.
@@ -39,7 +39,7 @@ TEST_F(NewSegments, KeepTheirAddressesReservedWhereTheyAreReleased) {
     EXPECT_TRUE(segment.Release().ok());
   }
   EXPECT_EQ(account_.taken(), 0u);
-  EXPECT_FALSE(Claimed());
+  EXPECT_FALSE(HasEntry());
 }
 
 TEST_F(NewSegments, KeepTheirRoomWhereTheirMemoryStaysMapped) {
@@ -61,7 +61,7 @@ TEST_F(NewSegments, BelongToThePoolThatAdoptsThem) {
     EXPECT_FALSE(segment);
   }
   EXPECT_EQ(account_.taken(), kBytes) << "the pool returns it";
-  EXPECT_TRUE(Claimed());
+  EXPECT_TRUE(HasEntry());
 }
 
 }  // namespace

@@ -20,10 +20,10 @@ class Tables : public PoolTest {
     return handle;
   }
 
-  void Claim(CUdeviceptr address, std::shared_ptr<BlockOwner> owner) {
-    Result<AddressTable::Claim> claim = addresses_.Add(address, 0x1000, std::move(owner));
-    ASSERT_TRUE(claim.ok()) << claim.status().message();
-    claim->Keep();
+  void Enter(CUdeviceptr address, std::shared_ptr<BlockOwner> owner) {
+    Result<AddressTable::Entry> entry = addresses_.Add(address, 0x1000, std::move(owner));
+    ASSERT_TRUE(entry.ok()) << entry.status().message();
+    entry->Keep();
   }
 
   std::shared_ptr<Pool> first_ = Make("first");
@@ -53,8 +53,8 @@ TEST_F(Tables, HandlesAreNeverZeroAndNeverReused) {
 }
 
 TEST_F(Tables, AnAddressFindsTheOwnerOfItsRange) {
-  Claim(0x1000, first_);
-  Claim(0x3000, second_);
+  Enter(0x1000, first_);
+  Enter(0x3000, second_);
   EXPECT_EQ(addresses_.OwnerOf(0x1000).value(), first_);
   EXPECT_EQ(addresses_.OwnerOf(0x1fff).value(), first_);
   EXPECT_EQ(addresses_.OwnerOf(0x3800).value(), second_);
@@ -65,7 +65,7 @@ TEST_F(Tables, AnAddressFindsTheOwnerOfItsRange) {
 }
 
 TEST_F(Tables, ARemovedRangeIsForeign) {
-  Claim(0x1000, first_);
+  Enter(0x1000, first_);
   addresses_.Remove(0x1000);
   addresses_.Remove(0x1000);
   EXPECT_EQ(addresses_.OwnerOf(0x1000).status().code(), StatusCode::kNotFound);
@@ -91,7 +91,7 @@ TEST_F(Tables, ForgetRemovedPoolsThatAreGone) {
 TEST_F(Tables, ARangeKeepsItsPoolAlive) {
   std::shared_ptr<Pool> pool = Make("third");
   const std::weak_ptr<Pool> observer = pool;
-  Claim(0x1000, std::move(pool));
+  Enter(0x1000, std::move(pool));
   EXPECT_FALSE(observer.expired());
   addresses_.Remove(0x1000);
   EXPECT_TRUE(observer.expired());

@@ -149,18 +149,18 @@ TEST_F(Lanes, LetOneOfTwoThreadsHaveABlockThatBothEnd) {
   caches_->Open(lane);
   engine::ThreadCache& cache = *caches_->Find(lane);
   std::atomic<int> ended{0};
-  const auto claim = [&](int block) {
+  const auto change = [&](int block) {
     engine::AtomicWord& word = words[static_cast<size_t>(block)];
-    if (word == live.bits() && caches_->Claim(word, live, engine::BlockWord())) ++ended;
+    if (word == live.bits() && caches_->TryChange(word, live, engine::BlockWord())) ++ended;
   };
   const auto give = [&](int block) {
     if (cache.Give({4096, &words[static_cast<size_t>(block)]}, live)) {
       ++ended;
     } else {
-      claim(block);  // the cache was busy, or the other thread came first
+      change(block);  // the cache was busy, or the other thread came first
     }
   };
-  Race(give, claim);
+  Race(give, change);
   EXPECT_EQ(ended, kRacedBlocks);
   caches_->Close(1, ThreadCaches::Reopen::kNever);  // a cache that ends writes the words of its blocks
 }
@@ -173,18 +173,18 @@ TEST_F(Lanes, AreClaimedFromOnlyWhileTheirOnlyCacheStands) {
   for (int round = 0; round < kRounds; ++round) {
     engine::AtomicWord word = live.bits();
     std::atomic<bool> begun{false};
-    bool claimed = false;
+    bool changed = false;
     std::optional<engine::ThreadCache::Pause> pause(*caches_->Find(lane));
     std::thread other([&] {
       begun = true;
-      claimed = caches_->Claim(word, live, engine::BlockWord());
+      changed = caches_->TryChange(word, live, engine::BlockWord());
     });
     while (!begun) std::this_thread::yield();
     for (int turn = 0; turn < 10; ++turn) std::this_thread::yield();
     word = live.Cached().bits();  // as if the owner were between reading the word and changing it
     pause.reset();
     other.join();
-    EXPECT_FALSE(claimed);
+    EXPECT_FALSE(changed);
   }
 }
 

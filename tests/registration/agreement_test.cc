@@ -49,11 +49,11 @@ CallHistory History(const Calls& calls) {
 
 // Of one pool.
 Agreement AgreeAlone(AgreementChannel& channel, const Intent& mine, const CallHistory& history = {},
-                     const ClaimJudge& judge = {}) {
+                     const ReportJudge& judge = {}) {
   return AgreeOnCall(channel, {{mine, history, judge}});
 }
 Result<Agreed> AgreeOnIntent(AgreementChannel& channel, const Intent& mine, const CallHistory& history = {},
-                             const ClaimJudge& judge = {}) {
+                             const ReportJudge& judge = {}) {
   Agreement agreement = AgreeAlone(channel, mine, history, judge);
   if (!agreement.status.ok()) return agreement.status;
   return agreement.pools.front();
@@ -182,14 +182,14 @@ TEST(AgreementOnIntent, NamesTheRanksThatMakeAnotherPool) {
 TEST(AgreementOnIntent, TellsEveryRankHowTheClaimsWereJudged) {
   ForEachRank(3, [](AgreementChannel& channel) {
     Intent mine = Reserving(4096);
-    mine.claim.ranks = channel.rank() + 1;
-    const ClaimJudge judge = [](const std::vector<DomainClaim>& claims) -> ClaimFindings {
-      const int ranks = 100 * claims[0].ranks + 10 * claims[1].ranks + claims[2].ranks;
+    mine.report.ranks = channel.rank() + 1;
+    const ReportJudge judge = [](const std::vector<DomainReport>& reports) -> ReportFindings {
+      const int ranks = 100 * reports[0].ranks + 10 * reports[1].ranks + reports[2].ranks;
       return {Status(StatusCode::kDisagreement, "they differ"), {.home_id = static_cast<uint64_t>(ranks)}};
     };
     const Result<Agreed> agreed = AgreeOnIntent(channel, mine, {}, judge);
     ASSERT_TRUE(agreed.ok());
-    EXPECT_EQ(agreed->claims.message(), "they differ");
+    EXPECT_EQ(agreed->reports.message(), "they differ");
     EXPECT_EQ(agreed->findings.home_id, 123u);
   });
 }

@@ -6,12 +6,12 @@
 namespace commpool::internal {
 namespace {
 
-DomainClaim Null() { return {}; }
-DomainClaim New(int rank, int ranks) { return {.passed = true, .rank = rank, .ranks = ranks}; }
-DomainClaim Known(uint64_t number) { return {.passed = true, .number = number, .ranks = 1}; }
-DomainClaim Holding(std::vector<uint64_t> held, DomainClaim claim = {}) {
-  claim.held = std::move(held);
-  return claim;
+DomainReport Null() { return {}; }
+DomainReport New(int rank, int ranks) { return {.passed = true, .rank = rank, .ranks = ranks}; }
+DomainReport Known(uint64_t number) { return {.passed = true, .number = number, .ranks = 1}; }
+DomainReport Holding(std::vector<uint64_t> held, DomainReport report = {}) {
+  report.held = std::move(held);
+  return report;
 }
 
 void ExpectDisagreement(const Status& status, const std::string& fragment) {
@@ -54,21 +54,21 @@ Result<std::optional<uint64_t>> NumberOf(int rank, const std::vector<Result<Memb
 }
 
 TEST(Domain, ClaimsSurviveTheWire) {
-  const DomainClaim claim = Holding({0, 3}, New(1, 4));
-  const auto decoded = Decode<CallIntents>(Encode(CallIntents{{{.claim = claim}, {.claim = Null()}}}), 0);
+  const DomainReport report = Holding({0, 3}, New(1, 4));
+  const auto decoded = Decode<CallIntents>(Encode(CallIntents{{{.report = report}, {.report = Null()}}}), 0);
   ASSERT_TRUE(decoded.ok());
-  const DomainClaim& first = decoded->pools.front().claim;
-  EXPECT_EQ(first.held, claim.held);
+  const DomainReport& first = decoded->pools.front().report;
+  EXPECT_EQ(first.held, report.held);
   EXPECT_TRUE(first.passed);
   EXPECT_FALSE(first.number);
   EXPECT_EQ(first.rank, 1);
   EXPECT_EQ(first.ranks, 4);
-  EXPECT_FALSE(decoded->pools.back().claim.passed);
+  EXPECT_FALSE(decoded->pools.back().report.passed);
 }
 
 TEST(Domain, ImpossibleClaimsNameTheirRank) {
-  for (const DomainClaim& claim : {New(2, 2), New(-1, 2)}) {
-    const std::string bytes = Encode(CallIntents{{{.claim = claim}}});
+  for (const DomainReport& report : {New(2, 2), New(-1, 2)}) {
+    const std::string bytes = Encode(CallIntents{{{.report = report}}});
     ExpectDisagreement(Decode<CallIntents>(bytes, 1).status(), "rank 1 sent an unreadable intent");
   }
 }
@@ -125,10 +125,10 @@ TEST(Domain, NamesTheFirstOfManyRanks) {
   for (const int ranks : {17, 18}) {
     DomainTable table(ranks);
     table.AddHome();
-    std::vector<DomainClaim> claims(static_cast<size_t>(ranks));
-    claims[0] = Holding({0});  // the others have abandoned it
+    std::vector<DomainReport> reports(static_cast<size_t>(ranks));
+    reports[0] = Holding({0});  // the others have abandoned it
     const std::string names = "abandoned on ranks 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16";
-    ExpectDisagreement(table.CheckHeld(claims), names + (ranks == 17 ? " and not on" : " and 1 others and not on"));
+    ExpectDisagreement(table.CheckHeld(reports), names + (ranks == 17 ? " and not on" : " and 1 others and not on"));
   }
 }
 

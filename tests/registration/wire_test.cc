@@ -169,7 +169,7 @@ TEST(EveryMessage, CutLongerOrWithOneBitFlippedIsRefused) {
                       .options = "alignment_bytes 512",
                       .divergence = Status(StatusCode::kDisagreement, "they differ"),
                       .freed = {1, 2},
-                      .claim = {.held = {0, 3}, .passed = true, .number = 3, .rank = 1, .ranks = 2},
+                      .report = {.held = {0, 3}, .passed = true, .number = 3, .rank = 1, .ranks = 2},
                       .segments = {2 << 20}};
   ExpectNothingButItself(CallIntents{{intent, intent}});
   ExpectNothingButItself(CallVerdict{{{.agreed = {.freed = {1}, .findings = {.home = true}}}, {.traced_rank = 1}}});

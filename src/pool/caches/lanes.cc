@@ -79,9 +79,9 @@ void ThreadCaches::Open(engine::Lane lane) {
   caches->Add(own, shared_from_this(), std::move(cache));
 }
 
-bool ThreadCaches::Claim(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to) {
+bool ThreadCaches::TryChange(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to) {
   if (engine::ThreadCache* const own = Find(from.lane())) {
-    if (const std::optional<bool> claimed = own->Claim(word, from, to)) return *claimed;
+    if (const std::optional<bool> changed = own->TryChange(word, from, to)) return *changed;
   }
   MutexLock lock(mutex_);
   // The owner of a lane's only cache changes words without an exchange (Freers::kOwner), so it must pause. The owners

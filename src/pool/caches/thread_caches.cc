@@ -82,7 +82,7 @@ void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& r
 }
 
 bool ThreadCaches::Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to) {
-  if (from.state() == State::kCacheable) return Claim(word, from, to);
+  if (from.state() == State::kCacheable) return TryChange(word, from, to);
   uint64_t bits = from.bits();
   return from.state() == State::kLive && word.compare_exchange_strong(bits, to.bits(), std::memory_order_acq_rel);
 }

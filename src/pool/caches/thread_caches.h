@@ -148,7 +148,7 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   }
   // Takes a live block away from all caches, so that only its pool may free it: changes its word from `from` to `to`.
   // Returns whether it did. If several threads try, or free the block meanwhile, one of them succeeds.
-  bool Claim(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
+  bool TryChange(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
   // Called when a thread ends: its cache ends, and the blocks in it go back to the owner.
   void End(engine::ThreadCache* cache);
 

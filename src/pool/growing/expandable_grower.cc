@@ -164,13 +164,13 @@ Status ExpandableGrower::AddAddresses(engine::Space space, uint64_t least_bytes)
   const ReservedSet<int>& peers = segments_.peers();
   COMMPOOL_TRY(territory->Grant(ReservedVector<int>(peers.begin(), peers.end())));
   const engine::SegmentRange range{territory->address(), territory->bytes()};
-  AddressTable::Claim claim =
+  AddressTable::Entry entry =
       COMMPOOL_TRY(basis_.runtime.addresses.Add(range.address, range.bytes, basis_.owner.lock()));
   MutexLock lock(blocks_.mutex());
   const engine::SegmentIndex index = engine().AddTerritory(range, space);
   segments_.Put(index, std::move(territory));
   territories_.emplace(range.address, index);
-  claim.Keep();
+  entry.Keep();
   return Status();
 }
 

@@ -95,7 +95,7 @@ Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> 
   return segment;
 }
 
-// The program's own functions may return any address. So it is checked here, and claimed in the process's table, before
+// The program's own functions may return any address. So it is checked here, and entered in the process's table, before
 // the engine knows it.
 Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<StreamKey> stream) {
   std::unique_ptr<Segment> segment = COMMPOOL_TRY(MakeFor(stream, bytes));
@@ -105,12 +105,12 @@ Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<S
                                                     "alignment of " +
                                                     std::to_string(basis_.configuration.alignment_bytes) + " bytes");
   }
-  Result<AddressTable::Claim> claim =
+  Result<AddressTable::Entry> entry =
       basis_.runtime.addresses.Add(segment->address(), segment->bytes(), basis_.owner.lock());
-  if (!claim.ok()) {
-    return claim.status().under(std::string("the ") + backing_->name() + " backing returned memory that is in use");
+  if (!entry.ok()) {
+    return entry.status().under(std::string("the ") + backing_->name() + " backing returned memory that is in use");
   }
-  return NewSegment(std::move(room), std::move(segment), std::move(*claim));
+  return NewSegment(std::move(room), std::move(segment), std::move(*entry));
 }
 
 engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space, engine::Part part) {

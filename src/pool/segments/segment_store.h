@@ -29,13 +29,13 @@
 
 namespace commpool::internal {
 
-// A segment that exists but that no engine knows yet. Its addresses are claimed, the pool's peers have access, and its
-// bytes count. Unless a pool adopts it, its destructor releases it with its room and addresses.
+// A segment that exists but that no engine knows yet. Its addresses are in the table, the pool's peers have access, and
+// its bytes count. Unless a pool adopts it, its destructor releases it with its room and addresses.
 class NewSegment {
  public:
   NewSegment() = default;
-  NewSegment(Room room, std::unique_ptr<Segment> segment, AddressTable::Claim claim)
-      : room_(std::move(room)), segment_(std::move(segment)), claim_(std::move(claim)) {}
+  NewSegment(Room room, std::unique_ptr<Segment> segment, AddressTable::Entry entry)
+      : room_(std::move(room)), segment_(std::move(segment)), entry_(std::move(entry)) {}
 
   explicit operator bool() const { return segment_ != nullptr; }
   Segment* operator->() const { return segment_.get(); }
@@ -43,7 +43,7 @@ class NewSegment {
   // Gives the segment to the pool, which returns the room when it releases the segment.
   std::unique_ptr<Segment> Adopt() {
     room_.Keep();
-    claim_.Keep();
+    entry_.Keep();
     return std::move(segment_);
   }
 
@@ -64,7 +64,7 @@ class NewSegment {
  private:
   Room room_;  // returned after the segment has gone
   std::unique_ptr<Segment> segment_;
-  AddressTable::Claim claim_;  // ends first: once the segment has gone the driver may give its addresses to others
+  AddressTable::Entry entry_;  // ends first: once the segment has gone the driver may give its addresses to others
 };
 
 // A list, because its nodes move to another list without an allocation: so an undo cannot run out of host memory.

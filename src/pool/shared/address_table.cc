@@ -10,7 +10,7 @@
 namespace commpool::internal {
 
 // A range that overlaps another one means that a program's own functions, or the driver, gave out one address twice.
-Result<AddressTable::Claim> AddressTable::Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner) {
+Result<AddressTable::Entry> AddressTable::Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner) {
   std::string there;
   {
     MutexLock lock(mutex_);
@@ -23,7 +23,7 @@ Result<AddressTable::Claim> AddressTable::Add(CUdeviceptr address, uint64_t byte
     } else {
       ranges_.emplace(address, OwnedRange{address, bytes, std::move(owner)});
       bytes_ += bytes;
-      return Claim(*this, address);
+      return Entry(*this, address);
     }
   }
   return Status(StatusCode::kInvalidArgument, FormatBytes(bytes) + " at " + engine::Hexadecimal(address) +

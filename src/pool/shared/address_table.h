@@ -30,11 +30,11 @@ class AddressTable {
  public:
   // Does nothing where no entry begins at the address.
   void Remove(CUdeviceptr address);
-  using Claim = Taken<AddressTable, CUdeviceptr, &AddressTable::Remove>;
+  using Entry = Taken<AddressTable, CUdeviceptr, &AddressTable::Remove>;
 
-  // The destructor of the claim removes the entry, unless the claim is kept. kInvalidArgument, with the owner's name,
+  // The destructor of the entry removes it from the table, unless it is kept. kInvalidArgument, with the owner's name,
   // where part of the range has an owner already.
-  Result<Claim> Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner);
+  Result<Entry> Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner);
 
   // The segment that holds the address, and its owner; kNotFound for foreign pointers.
   Result<std::shared_ptr<BlockOwner>> OwnerOf(CUdeviceptr address) const;

@@ -79,8 +79,8 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
   intent.readiness = readiness;
   intent.divergence = divergence_.status();
   intent.channel = channel_->number();
-  intent.claim = proposal.claim;
-  for (const Communicator& held : segments_.registrations().Communicators()) intent.claim.held.push_back(held.number);
+  intent.report = proposal.report;
+  for (const Communicator& held : segments_.registrations().Communicators()) intent.report.held.push_back(held.number);
   intent.nccl_version = basis_.driver.nccl.version;
   size_t free_bytes = 0;
   size_t total_bytes = 0;
@@ -142,11 +142,11 @@ Result<Agreed> Collective::Agree(const Proposal& proposal) { return CallForOne(p
 
 Result<Agreed> Collective::Begin(const Proposal& proposal) { return CallForOne(proposal, Begin); }
 
-// A pool that calls by itself fails where claims contradict each other. Several pools get that as a part of their
-// results, because not all of them may need what was claimed (SymmetricMode::MissingBytes).
+// A pool that calls by itself fails where reports contradict each other. Several pools get that as a part of their
+// results, because not all of them may need what was reported (SymmetricMode::MissingBytes).
 Result<Agreed> Collective::CallForOne(const Proposal& proposal, CallForSeveral call) {
   std::vector<Agreed> agreed = COMMPOOL_TRY(call(Insist([&] { return std::vector<PoolProposal>{{*this, proposal}}; })));
-  if (!agreed.front().claims.ok()) return basis_.Named(agreed.front().claims);
+  if (!agreed.front().reports.ok()) return basis_.Named(agreed.front().reports);
   return std::move(agreed.front());
 }
 

@@ -28,8 +28,8 @@ struct Proposal {
   CollectiveCall call = CollectiveCall::kReserve;
   uint64_t bytes = 0;
   Status readiness = {};  // why this rank cannot take part
-  DomainClaim claim = {};
-  ClaimJudge judge = {};  // judges the claims of all ranks, where the channel decides
+  DomainReport report = {};
+  ReportJudge judge = {};  // judges the reports of all ranks, where the channel decides
 };
 
 class Collective;
@@ -54,7 +54,7 @@ class Collective {
 
   AgreementChannel& channel() COMMPOOL_REQUIRES(segments_.collective()) { return *channel_; }
 
-  // Agrees on a call, and changes nothing. Fails too where the ranks' claims contradict each other.
+  // Agrees on a call, and changes nothing. Fails too where the ranks' reports contradict each other.
   Result<Agreed> Agree(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
   // Agrees on a call, applies the frees that every rank has made, and adds the call to the sequence.
   Result<Agreed> Begin(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());

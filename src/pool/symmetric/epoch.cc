@@ -22,8 +22,8 @@ uint64_t RandomNumber() {
 }
 
 // Rank 0's proposal is the pool's home number.
-ClaimFindings FindHomeNumber(const std::vector<DomainClaim>& claims) {
-  return {.findings = {.home_id = claims.front().number.value_or(0)}};
+ReportFindings FindHomeNumber(const std::vector<DomainReport>& reports) {
+  return {.findings = {.home_id = reports.front().number.value_or(0)}};
 }
 
 }  // namespace
@@ -93,7 +93,7 @@ Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegme
 Status SymmetricMode::BeginEpoch(const Status& readiness) {
   const Agreed agreed = COMMPOOL_TRY(collective_.Agree({.call = CollectiveCall::kCreate,
                                                         .readiness = readiness,
-                                                        .claim = {.number = RandomNumber()},
+                                                        .report = {.number = RandomNumber()},
                                                         .judge = FindHomeNumber}));
   NewSegments made;
   if (agreed.segments.empty()) {  // no rank has memory, so no rank calls NCCL and none can fail

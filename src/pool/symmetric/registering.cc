@@ -45,38 +45,38 @@ Result<Communicator> SymmetricMode::Examine(ncclComm_t handle) const {
   return described;
 }
 
-// Without a number the claim is for a communicator that this rank has not registered with yet.
-DomainClaim SymmetricMode::ClaimOf(const Communicator& communicator) const {
-  DomainClaim claim;
-  if (communicator.handle == nullptr) return claim;
-  claim.passed = true;
-  claim.rank = communicator.rank;
-  claim.ranks = communicator.ranks;
-  if (communicator.handle == home_.handle) claim.number = DomainTable::kHome;
+// Without a number the report is for a communicator that this rank has not registered with yet.
+DomainReport SymmetricMode::ReportOf(const Communicator& communicator) const {
+  DomainReport report;
+  if (communicator.handle == nullptr) return report;
+  report.passed = true;
+  report.rank = communicator.rank;
+  report.ranks = communicator.ranks;
+  if (communicator.handle == home_.handle) report.number = DomainTable::kHome;
   for (const Communicator& held : segments_.registrations().Communicators()) {
-    if (held.handle == communicator.handle) claim.number = held.number;
+    if (held.handle == communicator.handle) report.number = held.number;
   }
-  return claim;
+  return report;
 }
 
-ClaimJudge SymmetricMode::JudgeHeld() {
-  return [this](const std::vector<DomainClaim>& claims) -> ClaimFindings {
+ReportJudge SymmetricMode::JudgeHeld() {
+  return [this](const std::vector<DomainReport>& reports) -> ReportFindings {
     segments_.collective().AssertHeld();
-    return {domains_.CheckHeld(claims)};
+    return {domains_.CheckHeld(reports)};
   };
 }
 
 // A judge runs inside of the agreement, where the channel decides. The caller holds the collective lock meanwhile.
-ClaimJudge SymmetricMode::JudgePassedByAll() {
-  return [this](const std::vector<DomainClaim>& claims) -> ClaimFindings {
+ReportJudge SymmetricMode::JudgePassedByAll() {
+  return [this](const std::vector<DomainReport>& reports) -> ReportFindings {
     segments_.collective().AssertHeld();
-    Status status = domains_.CheckHeld(claims);
-    if (status.ok()) status = domains_.CheckPassedByAll(claims);
-    return {status.under("register_with"), FindingsOf(claims)};
+    Status status = domains_.CheckHeld(reports);
+    if (status.ok()) status = domains_.CheckPassedByAll(reports);
+    return {status.under("register_with"), FindingsOf(reports)};
   };
 }
 
-Status SymmetricMode::Meet(const DomainClaim& mine, Communicator* communicator) {
+Status SymmetricMode::Meet(const DomainReport& mine, Communicator* communicator) {
   Result<Members> met = Members();
   if (mine.passed && !mine.number) {
     // This wait must end before the ranks that passed no communicator, and do not wait here, give up this rank.
@@ -108,12 +108,12 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
     readiness = described.status();
     if (described.ok()) communicator = *described;
   }
-  const DomainClaim claim = ClaimOf(communicator);
+  const DomainReport report = ReportOf(communicator);
   Agreed agreed = COMMPOOL_TRY(collective_.Begin(
-      {.call = CollectiveCall::kRegister, .readiness = readiness, .claim = claim, .judge = JudgePassedByAll()}));
+      {.call = CollectiveCall::kRegister, .readiness = readiness, .report = report, .judge = JudgePassedByAll()}));
   const Findings& passed = agreed.findings;
   const uint64_t first_new = domains_.next();
-  Status status = passed.any_new ? Meet(claim, &communicator) : Status();
+  Status status = passed.any_new ? Meet(report, &communicator) : Status();
   if (!status.ok()) return basis_.Named(status.under("register_with"));
   const bool known = handle == nullptr || segments_.registrations().Has(handle);
   status = collective_.Run({.name = "registering with a communicator",
@@ -145,14 +145,14 @@ Status SymmetricMode::Deregister(ncclComm_t handle) {
   const bool held = segments_.registrations().Has(handle);
   std::vector<uint64_t> ended;  // the judge fills it in, on the ranks that have the table of domains
   // The judge has two pointers, which std::function stores without an allocation.
-  const ClaimJudge judge = [this, &ended](const std::vector<DomainClaim>& claims) -> ClaimFindings {
+  const ReportJudge judge = [this, &ended](const std::vector<DomainReport>& reports) -> ReportFindings {
     segments_.collective().AssertHeld();
-    ended = NumbersPassed(claims);
-    return {domains_.CheckPassedByHolders(claims).under("deregister")};
+    ended = NumbersPassed(reports);
+    return {domains_.CheckPassedByHolders(reports).under("deregister")};
   };
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kDeregister,
                                   .readiness = basis_.device->health().first_error(),
-                                  .claim = held ? ClaimOf({.handle = handle, .ranks = 1}) : DomainClaim(),
+                                  .report = held ? ReportOf({.handle = handle, .ranks = 1}) : DomainReport(),
                                   .judge = judge}));
   return collective_.TearDown(
       [&] {

@@ -127,7 +127,7 @@ Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agree
     MutexLock lock(blocks_.mutex());
     if (engine().CanServe(bytes)) return uint64_t{0};
   }
-  if (!agreed.claims.ok()) return basis_.Named(agreed.claims);
+  if (!agreed.reports.ok()) return basis_.Named(agreed.reports);
   const uint64_t least = std::max(bytes, basis_.configuration.segment_bytes);
   const std::optional<uint64_t> segment_bytes = CheckedRoundUp(least, agreed.granularity);
   if (!segment_bytes) {

@@ -104,14 +104,14 @@ class SymmetricMode final : public PoolMode {
   Status AddHome(const std::vector<SegmentToRegister>& segments) COMMPOOL_REQUIRES(segments_.collective());
   // kDisagreement where a rank has abandoned a registration that another rank has: growth would wait for it inside
   // NCCL.
-  ClaimJudge JudgeHeld() COMMPOOL_REQUIRES(segments_.collective());
-  ClaimJudge JudgePassedByAll() COMMPOOL_REQUIRES(segments_.collective());
+  ReportJudge JudgeHeld() COMMPOOL_REQUIRES(segments_.collective());
+  ReportJudge JudgePassedByAll() COMMPOOL_REQUIRES(segments_.collective());
   // What this rank tells the others about a caller's communicator.
   Result<Communicator> Examine(ncclComm_t handle) const COMMPOOL_REQUIRES(segments_.collective());
-  DomainClaim ClaimOf(const Communicator& communicator) const COMMPOOL_REQUIRES(segments_.collective());
+  DomainReport ReportOf(const Communicator& communicator) const COMMPOOL_REQUIRES(segments_.collective());
   // Every rank calls it, even one that passed no communicator. The members of each new communicator meet over it, and
   // all ranks number the new ones.
-  Status Meet(const DomainClaim& mine, Communicator* communicator) COMMPOOL_REQUIRES(segments_.collective());
+  Status Meet(const DomainReport& mine, Communicator* communicator) COMMPOOL_REQUIRES(segments_.collective());
   // Takes the collective locks of a call's pools, in the order of their addresses (mutex.cc).
   static ReservedDeque<MutexLock> LockAll(SymmetricModes pools);
   static std::vector<PoolProposal> ProposalsOf(const SymmetricModes& pools,
