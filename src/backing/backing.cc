@@ -71,7 +71,7 @@ Result<int> Segment::Descriptor() {
 Status Segment::Release() {
   if (!lives_) return Status();
   lives_ = false;
-  descriptor_ = FileDescriptor();
+  DropHandles();
   ContextGuard guard(driver_, context_->get());
   return ReleaseMemory();
 }
@@ -85,6 +85,8 @@ void Segment::ReleaseAndLog() {
   Status status = Release();
   if (!status.ok()) Log(LogLevel::kWarning, status.message());
 }
+
+void Segment::DropHandles() { descriptor_ = FileDescriptor(); }
 
 Backing::Backing(const BackingRow& row, const BackingBasis& basis, uint64_t granularity)
     : row_(row),

@@ -72,8 +72,8 @@ class Segment {
   Status Grant(int peer) { return Grant(std::span<const int>(&peer, 1)); }
   Status Revoke(int peer);
 
-  // A descriptor by which other processes import the memory: the segment's own, open until the memory goes. -1 for
-  // memory without a handle, such as cudaMalloc's, which processes share by CUDA's IPC.
+  // A descriptor by which other processes import the memory: the segment's own, open until the memory goes, in a sleep
+  // too. -1 for memory without a handle, such as cudaMalloc's, which processes share by CUDA's IPC.
   Result<int> Descriptor();
 
   // Keeps the addresses reserved when the memory goes. Does nothing where the backing frees both in one call.
@@ -99,6 +99,8 @@ class Segment {
 
   // For destructors of derived classes: in the base destructor their functions are gone.
   void ReleaseAndLog();
+  // Call it when the memory goes: an open descriptor keeps it, and the next memory has handles of its own.
+  void DropHandles();
 
  private:
   Status CheckLives(const char* what) const;

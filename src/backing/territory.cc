@@ -148,6 +148,7 @@ Status Territory::UnmapAll() {
 }
 
 void Territory::ReleaseUnmapped() {
+  DropHandles();
   for (auto& [at, page] : pages_) {
     if (!page.mapping.valid()) page.memory = PhysicalMemory();
   }

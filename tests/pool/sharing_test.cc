@@ -84,6 +84,23 @@ TEST_F(Sharing, KeepsThePoolAwakeUntilTheBlockIsFreed) {
   EXPECT_TRUE(runtime().Free(other).ok());
 }
 
+// An open descriptor keeps memory: one that stayed open in a sleep would keep what the sleep gives back.
+TEST_F(Sharing, AfterASleepIsByANewDescriptor) {
+  const PoolHandle pool = CreateWith(BackingKind::kVmm);
+  const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
+  const int before = Get(pool).Share(block).value().descriptor;
+  EXPECT_TRUE(runtime().Free(block).ok());
+  EXPECT_TRUE(Get(pool).Sleep({}).ok());
+  EXPECT_FALSE(IsOpen(before));
+  EXPECT_TRUE(Get(pool).Wake().ok());
+  const CUdeviceptr again = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
+  Fill(stream_.get(), again, 3000, 9);
+  EXPECT_EQ(cuda().cuStreamSynchronize(stream_.get()), CUDA_SUCCESS);
+  const SegmentStore::Shared shared = Get(pool).Share(again).value();
+  EXPECT_EQ(ReadByDescriptor(shared, again - shared.address), 9);
+  EXPECT_TRUE(runtime().Free(again).ok());
+}
+
 TEST_F(Sharing, RefusesASleepBeforeItDropsRetainedCopies) {
   const PoolHandle pool = CreateWith(BackingKind::kVmm);
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
