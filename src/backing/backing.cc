@@ -68,6 +68,15 @@ Result<int> Segment::Descriptor() {
   return descriptor_.get();
 }
 
+std::optional<CUmemFabricHandle> Segment::FabricHandle() {
+  if (!lives_ || fabric_is_known_) return fabric_;
+  ContextGuard guard(driver_, context_->get());
+  const PhysicalMemory memory = PhysicalMemory::At(driver_, address_, bytes_);
+  if (memory.valid()) fabric_ = memory.FabricHandle();
+  fabric_is_known_ = true;
+  return fabric_;
+}
+
 Status Segment::Release() {
   if (!lives_) return Status();
   lives_ = false;
@@ -86,7 +95,11 @@ void Segment::ReleaseAndLog() {
   if (!status.ok()) Log(LogLevel::kWarning, status.message());
 }
 
-void Segment::DropHandles() { descriptor_ = FileDescriptor(); }
+void Segment::DropHandles() {
+  descriptor_ = FileDescriptor();
+  fabric_.reset();
+  fabric_is_known_ = false;
+}
 
 Backing::Backing(const BackingRow& row, const BackingBasis& basis, uint64_t granularity)
     : row_(row),

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -75,6 +76,8 @@ class Segment {
   // A descriptor by which other processes import the memory: the segment's own, open until the memory goes, in a sleep
   // too. -1 for memory without a handle, such as cudaMalloc's, which processes share by CUDA's IPC.
   Result<int> Descriptor();
+  // The bytes by which they import it where the machine has a fabric; nothing elsewhere.
+  std::optional<CUmemFabricHandle> FabricHandle();
 
   // Keeps the addresses reserved when the memory goes. Does nothing where the backing frees both in one call.
   virtual void KeepAddresses() {}
@@ -111,6 +114,8 @@ class Segment {
   const CUdeviceptr address_;
   const uint64_t bytes_;
   FileDescriptor descriptor_;  // opened by the first Descriptor()
+  bool fabric_is_known_ = false;
+  std::optional<CUmemFabricHandle> fabric_;  // as the first FabricHandle() found it
   bool lives_ = true;
 };
 

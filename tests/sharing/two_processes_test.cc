@@ -55,6 +55,15 @@ TEST_F(TwoProcesses, OneSegmentIsExportedAndImportedOnceForManyBlocks) {
   ExpectCalls(importer_, "*", of_importer);
 }
 
+TEST_F(TwoProcesses, ASegmentIsExportedOnceForAllImporters) {
+  const std::string ticket = Share(Allocate());
+  Import(importer_, ticket);
+  SharingProcess other;
+  Import(other, ticket);
+  ExpectCalls(owner_, "cuMemExportToShareableHandle", 1);
+  ExpectCalls(other, "cuMemImportFromShareableHandle", 1);
+}
+
 TEST_F(TwoProcesses, ReadsBetweenUpdatesAskTheDriverNothingAtTheirBegin) {
   const uint64_t block = Allocate();
   const uint64_t seen = Import(importer_, Share(block));

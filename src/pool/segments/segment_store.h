@@ -197,7 +197,8 @@ class SegmentStore {
   Result<SharedBlock> ShareByTicket(CUdeviceptr address) COMMPOOL_EXCLUDES(growth_);
   // Whether other processes may import segments at all.
   Status CheckSharable() const;
-  // A new descriptor of the segment that holds the address, unless its number is `known`.
+  // The fabric's bytes, or a copy of the descriptor, of the segment that holds the address; neither where its number
+  // is `known`.
   Result<SharedMemory::Exported> Export(CUdeviceptr address, std::optional<uint64_t> known) COMMPOOL_EXCLUDES(growth_);
   // kFailedPrecondition while other processes may use the memory.
   Status CheckNoneShared() const;

@@ -1,4 +1,8 @@
 // Which memory other processes may map.
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstring>
 #include <string>
 
 #include "src/base/try.h"
@@ -60,19 +64,21 @@ Result<SharedBlock> SegmentStore::ShareByTicket(CUdeviceptr address) {
 Result<SharedMemory::Exported> SegmentStore::Export(CUdeviceptr address, std::optional<uint64_t> known) {
   MutexLock growth(growth_);
   COMMPOOL_TRY(basis_.CheckAwake());
-  for (const SegmentToRegister& segment : List()) {
-    if (address < segment.address || address - segment.address >= segment.bytes) continue;
-    SharedMemory::Exported exported{.address = segment.address, .bytes = segment.bytes, .number = segment.index};
+  for (const SegmentToRegister& listed : List()) {
+    if (address < listed.address || address - listed.address >= listed.bytes) continue;
+    SharedMemory::Exported exported{.address = listed.address, .bytes = listed.bytes, .number = listed.index};
     if (known == exported.number) return exported;
-    const ContextGuard current = basis_.MakeCurrent();
-    const PhysicalMemory memory = PhysicalMemory::At(basis_.driver, segment.address, segment.bytes);
-    if (!memory.valid()) return basis_.Named(Status(StatusCode::kNotSupported, "a segment has no handle"));
-    if (const std::optional<CUmemFabricHandle> fabric = memory.FabricHandle()) {
+    Segment& segment = Get(listed.index);
+    if (const std::optional<CUmemFabricHandle> fabric = segment.FabricHandle()) {
       exported.fabric.assign(reinterpret_cast<const char*>(fabric->data), sizeof(fabric->data));
-    } else {
-      exported.descriptor = COMMPOOL_TRY(memory.Export());
+      return exported;
     }
-    return exported;
+    const Result<int> descriptor = segment.Descriptor();
+    if (!descriptor.ok()) return basis_.Named(descriptor.status());
+    if (*descriptor < 0) return basis_.Named(Status(StatusCode::kNotSupported, "a segment has no handle"));
+    exported.descriptor = FileDescriptor(fcntl(*descriptor, F_DUPFD_CLOEXEC, 0));
+    if (exported.descriptor.valid()) return exported;
+    return Status(CodeOfError(errno), std::string("fcntl failed: ") + strerror(errno));
   }
   return basis_.Named(Status(StatusCode::kNotFound, "no segment has that address"));
 }
