@@ -85,6 +85,8 @@ def main(base):
     commits = output_of("git", "rev-list", "--reverse", "--topo-order", f"{base}..HEAD").split()
     folder, failed = scratch_folder(), 0
     folder.parent.mkdir(parents=True, exist_ok=True)
+    # A run that was killed has left its checkout.
+    subprocess.run(["git", "worktree", "remove", "--force", str(folder)], cwd=ROOT, capture_output=True, check=False)
     output_of("git", "worktree", "add", "--force", "--quiet", "--detach", str(folder), "HEAD")
     try:
         for commit in commits:

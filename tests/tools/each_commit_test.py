@@ -1,5 +1,6 @@
 """tools/check --each builds what each commit of a range touches, and checks it; Bazel and the check are stand-ins."""
 
+import hashlib
 import os
 import pathlib
 import shutil
@@ -68,6 +69,13 @@ class EachCommit(unittest.TestCase):
                              capture_output=True, text=True)
         self.assertEqual(run.stderr, "")
         return run.returncode, run.stdout.splitlines()
+
+    def test_what_a_killed_run_left_is_in_nobodys_way(self):
+        self.commit("Change a", {"a/b.cc": "int a;"})
+        name = hashlib.sha256(str(self.checkout).encode()).hexdigest()[:12]
+        self.git("worktree", "add", "--quiet", "--detach", str(self.folder / "cache/each" / name), self.base)
+        status, lines = self.check_each()
+        self.assertEqual((status, lines[-1]), (0, "1 passed, 0 failed"))
 
     def test_each_commit_is_a_line_and_the_oldest_is_first(self):
         self.commit("Say one thing", {"a/b.cc": "1"})
