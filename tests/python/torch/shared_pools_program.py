@@ -49,9 +49,9 @@ class Other:
         return self.process.exitcode
 
 
-def tensors_in(commpool, pool, count=2):
+def tensors_in(commpool, pool, count=2, first=1):
     with commpool.use_pool(pool):
-        return [torch.full((COUNT,), float(1 + number), device="cuda") for number in range(count)]
+        return [torch.full((COUNT,), float(first + number), device="cuda") for number in range(count)]
 
 
 def passes(commpool, backing):
@@ -90,7 +90,7 @@ def lives(commpool, _):
     print("let go", pool.stats().allocated_blocks.current)
     pool.sleep()
     pool.wake()
-    again = tensors_in(commpool, pool, 1)
+    again = tensors_in(commpool, pool, 1, first=7)
     print("serves", again[0].data_ptr() == place, process.ask("take", again), process.ask("drop"))
     print("ends", process.end())
     del again

@@ -31,7 +31,7 @@ class SharedPools(unittest.TestCase):
         taken, refused, *let_go = self.lines("lives")
         self.assertEqual(taken, "taken True 2")
         self.assertIn("other processes may use blocks that were shared: free those blocks first", refused)
-        self.assertEqual(let_go, ["let go 0", "serves True [1000.0] False", "ends 0"])
+        self.assertEqual(let_go, ["let go 0", "serves True [7000.0] False", "ends 0"])
 
     def test_outlive_an_importer_that_is_killed(self):
         self.assertEqual(self.lines("dies"), ["here [1000.0, 2000.0]", "read [1000.0, 2000.0] False ends 0"])
