@@ -48,11 +48,15 @@ class ImportSkin : public ::testing::Test {
     if (pipe(ends_) != 0) std::abort();
     child_ = fork();
     if (child_ != 0) return;
+    close(ends_[1]);  // so that it ends where the test does before it tells
     char ticket[COMMPOOL_TICKET_BYTES] = {};
     const void* theirs = nullptr;
     const bool told = read(ends_[0], &theirs, sizeof(theirs)) == sizeof(theirs) &&
                       read(ends_[0], ticket, sizeof(ticket)) == sizeof(ticket);
     std::exit(told ? Reads(ticket, theirs) : 10);
+  }
+  ~ImportSkin() override {
+    for (const int end : ends_) close(end);
   }
   int Tell(std::string ticket, const void* block) {
     ticket.resize(COMMPOOL_TICKET_BYTES);
