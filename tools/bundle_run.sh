@@ -184,7 +184,7 @@ rm -f "$out/last.txt"
 
 {
   echo
-  echo "$("$here/bin/commpool" info 2>/dev/null | head -n 1)"
+  "$here/bin/commpool" info 2>/dev/null | head -n 1
   printf '%-48s %8s  %s\n' "on $gpus GPUs ($COMMPOOL_DRIVER)" seconds result
   for row in "${rows[@]}"; do
     IFS=$'\t' read -r name result seconds <<<"$row"

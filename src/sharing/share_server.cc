@@ -109,6 +109,4 @@ void ShareServer::EndPool(uint64_t pool) {
   if (const std::shared_ptr<SharedPool> shared = Find(pool)) shared->ended = true;
 }
 
-// The thread.
-
 }  // namespace commpool::internal

@@ -164,7 +164,7 @@ TEST_F(ThreadCacheTest, MakesNoRoomWhileAnotherThreadLooksAtIt) {
   EXPECT_FALSE(cache_.GiveAtOnce(block, WordOf(block))) << "there is none";
 }
 
-TEST_F(ThreadCacheTest, ClaimsALiveBlockOnce) {
+TEST_F(ThreadCacheTest, TakesALiveBlockFromCachesOnce) {
   for (const Freers freers : {Freers::kOwner, Freers::kSeveral}) {
     cache_.SetFreers(freers);
     const CachedBlock block = Make(512);

@@ -66,7 +66,7 @@ TEST_F(Addresses, ThatWereRemovedAreFree) {
   EXPECT_EQ(owner_.use_count(), 2) << "what was removed keeps no owner";
 }
 
-TEST_F(Addresses, AreClaimedUntilAClaimEndsOrIsKept) {
+TEST_F(Addresses, AreTakenUntilTheirEntryEndsOrForGoodWhereItIsKept) {
   {
     AddressTable::Entry ends = table_.Add(kBase, kBytes, owner_).value();
     AddressTable::Entry kept = table_.Add(2 * kBase, kBytes, owner_).value();

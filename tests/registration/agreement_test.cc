@@ -179,7 +179,7 @@ TEST(AgreementOnIntent, NamesTheRanksThatMakeAnotherPool) {
                      "make the pools of one home in one order");
 }
 
-TEST(AgreementOnIntent, TellsEveryRankHowTheClaimsWereJudged) {
+TEST(AgreementOnIntent, TellsEveryRankHowTheReportsWereJudged) {
   ForEachRank(3, [](AgreementChannel& channel) {
     Intent mine = Reserving(4096);
     mine.report.ranks = channel.rank() + 1;

@@ -53,7 +53,7 @@ Result<std::optional<uint64_t>> NumberOf(int rank, const std::vector<Result<Memb
   return AgreeOnMembers(channel, met[static_cast<size_t>(rank)], table);
 }
 
-TEST(Domain, ClaimsSurviveTheWire) {
+TEST(Domain, ReportsSurviveTheWire) {
   const DomainReport report = Holding({0, 3}, New(1, 4));
   const auto decoded = Decode<CallIntents>(Encode(CallIntents{{{.report = report}, {.report = Null()}}}), 0);
   ASSERT_TRUE(decoded.ok());
@@ -66,7 +66,7 @@ TEST(Domain, ClaimsSurviveTheWire) {
   EXPECT_FALSE(decoded->pools.back().report.passed);
 }
 
-TEST(Domain, ImpossibleClaimsNameTheirRank) {
+TEST(Domain, ImpossibleReportsNameTheirRank) {
   for (const DomainReport& report : {New(2, 2), New(-1, 2)}) {
     const std::string bytes = Encode(CallIntents{{{.report = report}}});
     ExpectDisagreement(Decode<CallIntents>(bytes, 1).status(), "rank 1 sent an unreadable intent");
@@ -150,7 +150,7 @@ TEST(Domain, AFailedRegisterNamesWhatEachRankPassed) {
       "1. One of ranks 0, 1, 2 passed another than its members did");
 }
 
-TEST(Domain, FindingsCountTheClaimsOfAllRanks) {
+TEST(Domain, FindingsCountTheReportsOfAllRanks) {
   const Findings none = FindingsOf({Null(), Known(3)});
   EXPECT_FALSE(none.any_new);
   EXPECT_FALSE(none.home);
