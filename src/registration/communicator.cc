@@ -33,9 +33,9 @@ Status CheckState(const Driver& driver, ncclComm_t handle, uint64_t deadline_ms)
 }
 
 Status Carry(const Driver& driver, const Communicator& communicator, const char* name,
-             std::function<ncclResult_t()> call, uint64_t deadline_ms) {
+             const std::function<ncclResult_t()>& call, uint64_t deadline_ms) {
   const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(deadline_ms);
-  std::future<ncclResult_t> result = CallSeparately(driver, std::move(call));
+  std::future<ncclResult_t> result = CallSeparately(driver, call);
   const bool returned = HasReturned(result, communicator, deadline);
   COMMPOOL_TRY(communicator.CheckNoneLost(name));
   if (!returned) {
@@ -117,7 +117,7 @@ Status AwaitCommunicator(const Driver& driver, const Communicator& communicator,
   return CheckNccl(driver, result, {.call = call, .device = communicator.device, .bytes = bytes}, communicator.handle);
 }
 
-std::future<ncclResult_t> CallSeparately(const Driver& driver, std::function<ncclResult_t()> call) {
+std::future<ncclResult_t> CallSeparately(const Driver& driver, const std::function<ncclResult_t()>& call) {
   NoteOldErrorText(driver);
   CUcontext context = nullptr;
   driver.cuda.cuCtxGetCurrent(&context);

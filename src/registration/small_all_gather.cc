@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <thread>
 #include <utility>
@@ -138,13 +139,16 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
                          {.call = "cuMemcpyHtoDAsync", .device = communicator.device, .bytes = mine.size()}));
 
   SmallGather gather{.scratch = std::move(scratch)};
-  // The call may block on the host: ranks connect at a communicator's first collective.
-  gather.call =
-      CallSeparately(driver, [all_gather = driver.nccl.ncclAllGather, handle = communicator.handle, sent, received,
-                              words = mine.size() / sizeof(int32_t), stream = gather.scratch.value().stream] {
-        return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32,
-                          handle, stream);
-      });
+  // The other ranks are on their way into the call, which may block on the host: ranks connect at a communicator's
+  // first collective.
+  const auto all_gather = Insist([&] {
+    return std::function([all_gather = driver.nccl.ncclAllGather, handle = communicator.handle, sent, received,
+                          words = mine.size() / sizeof(int32_t), stream = gather.scratch.value().stream] {
+      return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32,
+                        handle, stream);
+    });
+  });
+  gather.call = CallSeparately(driver, all_gather);
   Status status = AwaitGather(driver, gather, communicator, purpose, deadline_ms, deadline);
   if (!status.ok()) {
     unanswered.Keep(std::move(gather));

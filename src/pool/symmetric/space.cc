@@ -134,12 +134,13 @@ Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agree
     return Status(StatusCode::kInvalidArgument,
                   basis_.title + ": reserve of " + std::to_string(bytes) + " bytes overflows");
   }
+  const bool fits_all_ranks = *segment_bytes <= agreed.least_memory_left;
+  if (fits_all_ranks && segments_.FitsOwnLimit(*segment_bytes)) return *segment_bytes;
   const std::string refused = basis_.title + ": reserve of " + FormatBytes(*segment_bytes);
-  if (*segment_bytes > agreed.least_memory_left) {
+  if (!fits_all_ranks) {
     return Status(StatusCode::kOutOfMemory, refused + ": rank " + std::to_string(agreed.rank_with_least_memory) +
                                                 " has only " + FormatBytes(agreed.least_memory_left) + " left");
   }
-  if (segments_.FitsOwnLimit(*segment_bytes)) return *segment_bytes;
   return Status(StatusCode::kOutOfMemory,
                 refused + " would exceed its limit of " + FormatBytes(basis_.configuration.limit_bytes));
 }
@@ -160,7 +161,7 @@ Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t byte
   ReservedVector<GrowingPool> growing;
   for (size_t place = 0; place < pools.size(); ++place) {
     SymmetricMode& pool = *pools[place];
-    const uint64_t missing = COMMPOOL_TRY(pool.MissingBytes(bytes, agreed[place]));
+    const uint64_t missing = COMMPOOL_TRY(Insist([&] { return pool.MissingBytes(bytes, agreed[place]); }));
     if (missing > 0) growing.push_back({pool.blocks_, pool.segments_, pool.collective_, missing});
   }
   if (growing.empty()) return Status();
