@@ -1,13 +1,12 @@
 #include "src/registration/home_link.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <system_error>
 #include <utility>
 
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
+#include "src/base/signals_blocked.h"
 #include "src/base/try.h"
 
 namespace commpool::internal {
@@ -37,22 +36,6 @@ void TellThatSomeAreMissing(std::vector<Connection> connections, const Status& w
 
 constexpr milliseconds kTick{50};
 constexpr milliseconds kBeat{250};  // a quarter of the shortest silence that counts
-
-// While it lives, this thread gets no signals, and neither does a thread that it starts: they are for the program.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 
