@@ -1,15 +1,12 @@
-#include "src/adapters/audit/python_stack.h"
+#include "src/base/python_stack.h"
 
-#include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <mutex>
 #include <sstream>
 
-#include "src/adapters/preload/symbols.h"
-
-namespace commpool::audit {
+namespace commpool::internal {
 
 namespace {
 
@@ -22,12 +19,11 @@ struct Python {
   void* (*thread_state)() = nullptr;
   void (*dump)(int file, void* thread_state) = nullptr;
 
-  static Python Find() {
+  static Python Find(void* (*find)(const char* name)) {
     Python python;
-    python.is_initialised = reinterpret_cast<decltype(is_initialised)>(preload::FindDefinition("Py_IsInitialized"));
-    python.thread_state =
-        reinterpret_cast<decltype(thread_state)>(preload::FindDefinition("PyGILState_GetThisThreadState"));
-    python.dump = reinterpret_cast<decltype(dump)>(preload::FindDefinition("_Py_DumpTraceback"));
+    python.is_initialised = reinterpret_cast<decltype(is_initialised)>(find("Py_IsInitialized"));
+    python.thread_state = reinterpret_cast<decltype(thread_state)>(find("PyGILState_GetThisThreadState"));
+    python.dump = reinterpret_cast<decltype(dump)>(find("_Py_DumpTraceback"));
     return python;
   }
   bool whole() const { return is_initialised != nullptr && thread_state != nullptr && dump != nullptr; }
@@ -58,17 +54,17 @@ std::string ReadFrames(const std::string& dump) {
   return frames;
 }
 
-std::string PythonStack() {
-  static const Python python = Python::Find();
+std::string PythonStack(void* (*find)(const char* name)) {
+  static const Python python = Python::Find(find);
   if (!python.whole() || python.is_initialised() == 0) return "";
   void* const state = python.thread_state();
   if (state == nullptr) return "";
   static std::mutex mutex;  // of the file
-  static const int file = memfd_create("commpool audit", MFD_CLOEXEC);
+  static const int file = memfd_create("commpool stacks", MFD_CLOEXEC);
   const std::lock_guard<std::mutex> lock(mutex);
   if (file < 0 || ftruncate(file, 0) != 0 || lseek(file, 0, SEEK_SET) != 0) return "";
   python.dump(file, state);
   return ReadFrames(ReadFile(file));
 }
 
-}  // namespace commpool::audit
+}  // namespace commpool::internal

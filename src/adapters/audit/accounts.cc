@@ -2,8 +2,9 @@
 
 #include "src/adapters/audit/audit.h"
 #include "src/adapters/audit/callers.h"
-#include "src/adapters/audit/python_stack.h"
 #include "src/adapters/audit/real_driver.h"
+#include "src/adapters/preload/symbols.h"
+#include "src/base/python_stack.h"
 
 namespace commpool::audit {
 
@@ -21,7 +22,7 @@ uint64_t KeyOf(const void* pointer) { return reinterpret_cast<uint64_t>(pointer)
 std::string StackOf(What what) {
   const bool worth = IsDeviceMemory(what) || what == What::kNcclMemory || what == What::kWindow ||
                      what == What::kRegistration || what == What::kInPools;
-  return worth && Audit::Get().settings.python_stacks ? PythonStack() : "";
+  return worth && Audit::Get().settings.python_stacks ? internal::PythonStack(&preload::FindDefinition) : "";
 }
 
 void EnterGone(PhysicalId physical, uint64_t nanoseconds) {

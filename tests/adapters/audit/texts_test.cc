@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "src/adapters/audit/callers.h"
-#include "src/adapters/audit/python_stack.h"
 #include "src/adapters/audit/report.h"
 #include "src/adapters/audit/settings.h"
 
@@ -45,17 +44,6 @@ TEST(Settings, AreWhatTheVariableSays) {
 }
 
 TEST(Settings, WithoutTheVariableNothingIsAudited) { EXPECT_FALSE(Settings::FromText(nullptr).asked); }
-
-TEST(PythonStack, FramesAreReadFromWhatPythonWrites) {
-  const std::string dump =
-      "Stack (most recent call first):\n"
-      "  File \"jobs of mine/train.py\", line 12 in step\n"
-      "  File \"jobs of mine/train.py\", line 40 in <module>\n"
-      "  ...\n";
-  EXPECT_EQ(ReadFrames(dump), "jobs of mine/train.py:12 step\njobs of mine/train.py:40 <module>");
-}
-
-TEST(PythonStack, IsEmptyWherePythonIsAbsent) { EXPECT_EQ(PythonStack(), ""); }
 
 ReportData SomeData() {
   ReportData data;
