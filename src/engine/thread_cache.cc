@@ -75,6 +75,13 @@ std::optional<ReturnedBlocks> ThreadCache::Close() {
   return returned;
 }
 
+void ThreadCache::Pause::AddTo(ClassCounts& counts) const {
+  for (SizeClass size_class = 0; size_class < kSizeClasses; ++size_class) {
+    counts.taken[size_class] += cache_->bins_[size_class].taken;
+    counts.cached[size_class] += cache_->bins_[size_class].count;
+  }
+}
+
 CacheStatistics ThreadCache::Pause::Statistics() const {
   CacheStatistics statistics{{cache_->least_, cache_->cached_}, {}, cache_->left_};
   statistics.taken.requested = static_cast<int64_t>(cache_->taken_requested_);

@@ -60,6 +60,12 @@ enum class Freers {
   kSeveral,  // an atomic exchange tells who was first
 };
 
+// By size class: the blocks that caches have handed out, all-time, and those in them now.
+struct ClassCounts {
+  std::array<uint64_t, kSizeClasses> taken = {};
+  std::array<uint64_t, kSizeClasses> cached = {};
+};
+
 class alignas(128) ThreadCache {
  public:
   static constexpr int64_t kMostBytes = 8 << 20;  // 8 blocks of the largest class
@@ -151,6 +157,7 @@ class alignas(128) ThreadCache {
     }
 
     CacheStatistics Statistics() const;
+    void AddTo(ClassCounts& counts) const;
     // Forgets the peaks so far.
     void ForgetLeast() { cache_->least_ = cache_->cached_; }
 

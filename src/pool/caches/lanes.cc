@@ -112,7 +112,7 @@ void ThreadCaches::CloseLane(LaneEntry& entry, engine::ReturnedBlocks& returned)
       Append(&returned.blocks, closed->blocks);
       returned.requested_more += closed->requested_more;
     }
-    past_[entry.pool.handle] += cache->Statistics();
+    KeepCounts(entry.pool.handle, *cache);
   }
   entry.caches.clear();
 }
@@ -168,13 +168,31 @@ void ThreadCaches::CloseAll() {
   }
 }
 
+void ThreadCaches::KeepCounts(PoolHandle pool, engine::ThreadCache& ended) {
+  const engine::ThreadCache::Pause pause(ended);
+  Past& past = past_[pool];
+  past.statistics += pause.Statistics();
+  pause.AddTo(past.counts);
+}
+
+engine::ClassCounts ThreadCaches::CountClasses(PoolHandle pool) const {
+  MutexLock lock(mutex_);
+  const auto past = past_.find(pool);
+  engine::ClassCounts counts = past == past_.end() ? engine::ClassCounts() : past->second.counts;
+  for (const auto& [lane, entry] : lanes_) {
+    if (entry.pool.handle != pool) continue;
+    for (const auto& cache : entry.caches) engine::ThreadCache::Pause(*cache).AddTo(counts);
+  }
+  return counts;
+}
+
 void ThreadCaches::Statistics(PoolHandle pool, const Meanwhile& meanwhile) const {
   engine::CacheStatistics statistics;
   MutexLock lock(mutex_);
   // First pause all caches, then read: so the sums are of one moment.
   std::vector<engine::ThreadCache::Pause> pauses;
   const auto past = past_.find(pool);
-  if (past != past_.end()) statistics += past->second;
+  if (past != past_.end()) statistics += past->second.statistics;
   for (const auto& [lane, entry] : lanes_) {
     if (entry.pool.handle != pool) continue;
     for (const auto& cache : entry.caches) pauses.emplace_back(*cache);
@@ -203,7 +221,7 @@ void ThreadCaches::End(engine::ThreadCache* cache) {
     const engine::Tally held = cache->Look().least;
     if (auto closed = cache->Close()) returned = std::move(*closed);
     returned.held = held;
-    past_[entry.pool.handle] += cache->Statistics();
+    KeepCounts(entry.pool.handle, *cache);
     entry.caches.erase(own);
     if (entry.caches.size() == 1) entry.caches.front()->SetFreers(engine::Freers::kOwner);
     owner = entry.pool.owner.lock();

@@ -123,6 +123,8 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   // lock, to read the pool's own statistics of the same moment. A new low of what the caches hold starts here.
   using Meanwhile = std::function<void(const engine::CacheStatistics&)>;
   void Statistics(PoolHandle pool, const Meanwhile& meanwhile) const;
+  // What the pool's caches have handed out and hold, by size class.
+  engine::ClassCounts CountClasses(PoolHandle pool) const;
 
   // The blocks and bytes in this thread's caches of the pool.
   engine::Holding OwnHolding(PoolHandle pool) const {
@@ -160,6 +162,14 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
     ReservedVector<std::shared_ptr<engine::ThreadCache>> caches;
   };
 
+  // What the ended caches of a pool have counted.
+  struct Past {
+    engine::CacheStatistics statistics;
+    engine::ClassCounts counts;
+  };
+
+  // Adds the counts of a cache that has ended to those of its pool.
+  void KeepCounts(PoolHandle pool, engine::ThreadCache& ended) COMMPOOL_REQUIRES(mutex_);
   // Changes a live block's word from `from` to `to`. Returns whether it did; false for a block in a cache.
   bool Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
   // Withdraw for a large block, whose word no cache reads.
@@ -178,8 +188,8 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   engine::Lane next_lane_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   ReservedHashMap<engine::Lane, LaneEntry> lanes_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedMap<std::pair<PoolHandle, StreamKey>, engine::Lane> by_key_ COMMPOOL_GUARDED_BY(mutex_);
-  ReservedMap<PoolHandle, engine::CacheStatistics> past_ COMMPOOL_GUARDED_BY(mutex_);  // of caches that have ended
-  ReservedSet<PoolHandle> closed_ COMMPOOL_GUARDED_BY(mutex_);                         // for good
+  ReservedMap<PoolHandle, Past> past_ COMMPOOL_GUARDED_BY(mutex_);
+  ReservedSet<PoolHandle> closed_ COMMPOOL_GUARDED_BY(mutex_);  // for good
 };
 
 }  // namespace commpool::internal
