@@ -18,4 +18,11 @@ std::string Environment::Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+std::string Environment::FirstOf(std::initializer_list<const char*> names) {
+  for (const char* const name : names) {
+    if (std::string value = Variable(name); !value.empty()) return value;
+  }
+  return "";
+}
+
 }  // namespace commpool::internal

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 #include <tuple>
+#include <variant>
 
 namespace commpool::internal::recording {
 
@@ -102,9 +103,7 @@ struct SegmentGone {
   uint64_t address = 0;
   uint64_t bytes = 0;  // may be a part of what was made
 
-  static constexpr auto Fields() {
-    return std::tuple(&SegmentGone::pool, &SegmentGone::address, &SegmentGone::bytes);
-  }
+  static constexpr auto Fields() { return std::tuple(&SegmentGone::pool, &SegmentGone::address, &SegmentGone::bytes); }
 };
 
 // A block that went to the program. Blocks that threads' caches keep are counted instead (SmallBlocks).
@@ -200,8 +199,10 @@ struct SpanBegan {
   uint64_t age = 0;
   uint64_t pool = 0;  // 0: of no pool
   uint64_t text = 0;
-  uint64_t home = 0;    // of an agreement: the number of its home ...
-  uint64_t number = 0;  // ... and its own there, both the same on all ranks of the home
+  // Of an agreement: the number of its home and channel, and its own there, both the same on all ranks; of a growth or
+  // a search `number` is the bytes that were asked for.
+  uint64_t home = 0;
+  uint64_t number = 0;
 
   static constexpr auto Fields() {
     return std::tuple(&SpanBegan::span, &SpanBegan::kind, &SpanBegan::age, &SpanBegan::pool, &SpanBegan::text,
@@ -235,6 +236,10 @@ struct Lost {
 
   static constexpr auto Fields() { return std::tuple(&Lost::entries); }
 };
+
+// What a pool can tell: all but Text and Lost, which the recorder adds.
+using Event = std::variant<PoolMade, PoolGone, SegmentMade, SegmentGone, BlockServed, BlockFreed, PoolBytes,
+                           SmallBlocks, Registered, Deregistered, SpanBegan, SpanEnded, Call>;
 
 }  // namespace commpool::internal::recording
 

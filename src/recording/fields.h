@@ -33,12 +33,10 @@ class FieldWriter {
     used_ += text.size();
   }
   template <typename Value>
-    requires std::is_enum_v<Value>
-  void Write(Value value) {
-    Write(static_cast<uint64_t>(value));
-  }
+  requires std::is_enum_v<Value>
+  void Write(Value value) { Write(static_cast<uint64_t>(value)); }
   template <typename Entry>
-    requires requires { Entry::Fields(); }
+  requires requires { Entry::Fields(); }
   void Write(const Entry& entry) {
     std::apply([&](auto... field) { (Write(entry.*field), ...); }, Entry::Fields());
   }
@@ -89,7 +87,7 @@ class FieldReader {
     rest_.remove_prefix(text.size());
   }
   template <typename Value>
-    requires std::is_enum_v<Value>
+  requires std::is_enum_v<Value>
   void Read(Value& value) {
     uint64_t number = 0;
     Read(number);
@@ -97,7 +95,7 @@ class FieldReader {
     if (static_cast<uint64_t>(value) != number) Fail();
   }
   template <typename Entry>
-    requires requires { Entry::Fields(); }
+  requires requires { Entry::Fields(); }
   void Read(Entry& entry) {
     std::apply([&](auto... field) { (Read(entry.*field), ...); }, Entry::Fields());
   }

@@ -1,0 +1,86 @@
+#include "src/recording/pool_recorder.h"
+
+#include "src/base/host_failure.h"
+
+namespace commpool::internal::recording {
+
+Span::Span(Recorder& recorder, SpanBegan began, std::string_view text) {
+  if (!recorder.on()) return;
+  recorder_ = &recorder;
+  number_ = recorder.NextSpan();
+  began.span = number_;
+  recorder.Record([&](Texts& texts) -> Event {
+    began.text = texts.NumberOf(text);
+    return began;
+  });
+}
+
+void Span::End(const Status& status) {
+  Recorder* const recorder = std::exchange(recorder_, nullptr);
+  if (recorder == nullptr) return;
+  recorder->Record([&](Texts& texts) -> Event {
+    return SpanEnded{number_, status.ok() ? 0 : texts.NumberOf(status.message())};
+  });
+}
+
+void PoolRecorder::Made(std::string_view name, std::string_view kind, int device, HomePlace place) const {
+  recorder_.Record([&](Texts& texts) -> Event {
+    return PoolMade{.pool = pool_,
+                    .name = texts.NumberOf(name),
+                    .kind = texts.NumberOf(kind),
+                    .device = device,
+                    .home = place.home,
+                    .channel = place.channel};
+  });
+}
+
+// The stack is composed before the recorder's lock is taken.
+void PoolRecorder::Served(uint64_t address, uint64_t bytes, uint64_t requested, uint64_t stream) const {
+  if (!on()) return;
+  BestEffort([&] {
+    const std::string stack = recorder_.Stack();
+    recorder_.Record([&](Texts& texts) -> Event {
+      return BlockServed{.pool = pool_,
+                         .address = address,
+                         .bytes = bytes,
+                         .requested = requested,
+                         .stream = stream,
+                         .stack = texts.NumberOf(stack)};
+    });
+  });
+}
+
+void PoolRecorder::Bytes(PoolBytes now) {
+  now.pool = pool_;
+  const auto same = [&](auto... field) { return ((now.*field == told_.*field) && ...); };
+  if (std::apply(same, PoolBytes::Fields())) return;
+  told_ = now;
+  recorder_.Record(now);
+}
+
+void PoolRecorder::Small(uint64_t bytes, uint64_t served, uint64_t cached) {
+  auto& [told_served, told_cached] = told_small_[bytes];
+  if (served == told_served && cached == told_cached) return;
+  recorder_.Record(SmallBlocks{pool_, bytes, served - told_served, cached});
+  told_served = served;
+  told_cached = cached;
+}
+
+void PoolRecorder::Called(uint64_t number, std::string_view call, uint64_t value) const {
+  recorder_.Record([&](Texts& texts) -> Event { return Call{pool_, number, texts.NumberOf(call), value}; });
+}
+
+void PoolRecorder::BeganHandle(SpanKind kind, uint64_t handle, std::string_view text) const {
+  recorder_.Record([&](Texts& texts) -> Event {
+    return SpanBegan{
+        .span = Recorder::SpanOfHandle(kind, handle), .kind = kind, .pool = pool_, .text = texts.NumberOf(text)};
+  });
+}
+
+Span PoolRecorder::Began(SpanKind kind, std::string_view text, HomePlace place, uint64_t number) const {
+  // One number for the home and the pool's channel there.
+  const uint64_t home = place.home == 0 ? 0 : place.home ^ place.channel * 0x9e3779b97f4a7c15;
+  return Span(recorder_, {.kind = kind, .pool = pool_, .home = home, .number = number}, text);
+}
+
+}  // namespace commpool::internal::recording

@@ -1,0 +1,115 @@
+// PoolRecorder: the recorder as one pool sees it. PoolBasis has one. Any thread; where the recorder is off each call is
+// two loads and a branch.
+#ifndef COMMPOOL_SRC_RECORDING_POOL_RECORDER_H_
+#define COMMPOOL_SRC_RECORDING_POOL_RECORDER_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "commpool/status.h"
+#include "src/recording/recorder.h"
+
+namespace commpool::internal::recording {
+
+// Something that takes time, from its construction on. It ends with its result, or as well where it is destroyed.
+class [[nodiscard]] Span {
+ public:
+  Span() = default;
+  // `began`: what it is; the number comes from the recorder.
+  Span(Recorder& recorder, SpanBegan began, std::string_view text);
+  Span(Span&& other) noexcept : recorder_(std::exchange(other.recorder_, nullptr)), number_(other.number_) {}
+  Span& operator=(Span&& other) noexcept {
+    std::swap(recorder_, other.recorder_);
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~Span() { End(Status()); }
+
+  // Ends it, and hands the result on. `Outcome`: a Status or a Result.
+  template <typename Outcome>
+  Outcome Ended(Outcome outcome) {
+    if (recorder_ == nullptr) return outcome;
+    if constexpr (std::is_same_v<Outcome, Status>) {
+      End(outcome);
+    } else {
+      End(outcome.status());
+    }
+    return outcome;
+  }
+
+ private:
+  void End(const Status& status);
+
+  Recorder* recorder_ = nullptr;  // null: the recorder was off, or it has ended
+  uint64_t number_ = 0;
+};
+
+// Where a symmetric pool is among others, the same on all ranks; zeros for other pools.
+struct HomePlace {
+  uint64_t home = 0;
+  uint64_t channel = 0;
+};
+
+class PoolRecorder {
+ public:
+  explicit PoolRecorder(Recorder& recorder) : recorder_(recorder), pool_(recorder.NextPool()) {}
+
+  bool on() const { return recorder_.on(); }
+
+  // The pool serves from now on, or has come to another home.
+  void Made(std::string_view name, std::string_view kind, int device, HomePlace place) const;
+  void Gone() const { recorder_.Record(PoolGone{pool_}); }
+
+  void SegmentMade(uint64_t address, uint64_t bytes) const {
+    recorder_.Record(recording::SegmentMade{.pool = pool_, .address = address, .bytes = bytes});
+  }
+  // `bytes` may be a part of a segment.
+  void SegmentGone(uint64_t address, uint64_t bytes) const {
+    recorder_.Record(recording::SegmentGone{pool_, address, bytes});
+  }
+
+  // For blocks that threads' caches do not keep.
+  void Served(uint64_t address, uint64_t bytes, uint64_t requested, uint64_t stream) const;
+  void Freed(uint64_t address) const { recorder_.RecordFree(address); }
+
+  // At the end of a slice, by the recorder's thread alone: what has changed since the last.
+  void Bytes(PoolBytes now);
+  // `served`: since the pool was made.
+  void Small(uint64_t bytes, uint64_t served, uint64_t cached);
+
+  void Registered(uint64_t address, uint64_t bytes, uint64_t communicator, RegistrationEntry kind,
+                  uint64_t cost) const {
+    recorder_.Record(recording::Registered{
+        .pool = pool_, .address = address, .bytes = bytes, .communicator = communicator, .kind = kind, .cost = cost});
+  }
+  void Deregistered(uint64_t address, uint64_t communicator) const {
+    recorder_.Record(recording::Deregistered{pool_, address, communicator});
+  }
+
+  // A call of the sequence that all ranks of a symmetric pool make alike.
+  void Called(uint64_t number, std::string_view call, uint64_t value) const;
+
+  // `bytes`: what a growth or a search was asked for.
+  Span Began(SpanKind kind, std::string_view text, uint64_t bytes = 0) const { return Began(kind, text, {}, bytes); }
+  // For what has a handle of its own, and ends in another call: the recorder's EndHandle.
+  void BeganHandle(SpanKind kind, uint64_t handle, std::string_view text) const;
+  // An agreement: the number that it has on all ranks of the pool.
+  Span BeganAgreement(std::string_view text, HomePlace place, uint64_t number) const {
+    return Began(SpanKind::kAgreement, text, place, number);
+  }
+
+ private:
+  Span Began(SpanKind kind, std::string_view text, HomePlace place, uint64_t number) const;
+
+  Recorder& recorder_;
+  const uint64_t pool_;
+  PoolBytes told_;
+  std::map<uint64_t, std::pair<uint64_t, uint64_t>> told_small_;  // served and cached, by size
+};
+
+}  // namespace commpool::internal::recording
+
+#endif  // COMMPOOL_SRC_RECORDING_POOL_RECORDER_H_

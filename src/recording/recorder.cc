@@ -1,0 +1,196 @@
+#include "src/recording/recorder.h"
+
+#include <algorithm>
+#include <array>
+#include <system_error>
+#include <utility>
+#include <variant>
+
+#include "src/base/host_failure.h"
+#include "src/base/log.h"
+#include "src/base/signals_blocked.h"
+#include "src/base/try.h"
+#include "src/recording/clock.h"
+#include "src/recording/fields.h"
+#include "src/recording/process_facts.h"
+
+namespace commpool::internal::recording {
+
+namespace {
+
+// No entry takes more together with its texts, of which it has two at most.
+constexpr size_t kLargestEntry = 3 * Texts::kMostBytes;
+
+// The numbers of the texts that an entry names.
+template <typename Entry>
+std::array<uint64_t, 2> TextsOf(const Entry& entry) {
+  if constexpr (requires { entry.name; }) {
+    return {entry.name, entry.kind};
+  } else if constexpr (requires { entry.stack; }) {
+    return {entry.stack, 0};
+  } else if constexpr (requires { entry.failure; }) {
+    return {entry.failure, 0};
+  } else if constexpr (requires { entry.text + uint64_t{0}; }) {
+    return {entry.text, 0};
+  } else {
+    return {};
+  }
+}
+
+}  // namespace
+
+Status Recorder::Start(const RecorderOptions& options, std::function<void()> sample) {
+  if (file_) return Status(StatusCode::kFailedPrecondition, "a recording was begun before, in " + file_->path());
+  ProcessFacts facts = FactsOfThisProcess();
+  facts.limit_bytes = options.limit_bytes;
+  RecordingFile file = COMMPOOL_TRY(RecordingFile::Make(options.directory, std::move(facts)));
+  file_ = std::move(file);
+  stack_ = options.stack;
+  sample_ = std::move(sample);
+  on_.store(true, std::memory_order_release);
+  const SignalsBlocked in_the_thread;
+  try {
+    thread_ = std::thread([this] { BestEffort([this] { Run(); }); });
+  } catch (const std::system_error& error) {
+    on_.store(false, std::memory_order_release);
+    return Status(StatusCode::kOutOfMemory, std::string("the recorder's thread cannot start: ") + error.what());
+  }
+  return Status();
+}
+
+void Recorder::Stop() {
+  if (forked_.InChild()) {
+    if (thread_.joinable()) thread_.detach();  // the child has no such thread
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  if (!on()) return;
+  BestEffort([this] { Flush(); });
+  on_.store(false, std::memory_order_release);
+}
+
+void Recorder::Flush() {
+  if (!on()) return;
+  sample_();
+  Write();
+}
+
+void Recorder::Run() {
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait_for(lock, kSlice, [this] { return ending_ || pages_.half_full(); });
+      if (ending_) return;
+    }
+    BestEffort([this] { Flush(); });
+  }
+}
+
+// Entries go on coming to the last page while it is written: what is written of it stays as it is.
+void Recorder::Write() {
+  const std::lock_guard one(file_mutex_);
+  for (;;) {
+    Pages::Page* page = nullptr;
+    size_t used = 0;
+    bool ended = false;
+    {
+      const std::lock_guard lock(mutex_);
+      page = pages_.Oldest();
+      if (page == nullptr) return;
+      used = page->used;
+      ended = pages_.OldestIsEnded();
+    }
+    const bool nothing_new = used == page->written;
+    const Status status = nothing_new ? Status() : file_->Write(page->header, page->Filled(used), page->written);
+    if (!status.ok() && !std::exchange(warned_, true)) {
+      Log(LogLevel::kWarning, "the recording is not whole: " + status.message());
+    }
+    const std::lock_guard lock(mutex_);
+    if (status.ok()) page->written = used;
+    if (!ended) return;
+    if (!status.ok()) lost_ += page->entries;
+    pages_.DropOldest();
+  }
+}
+
+void Recorder::RecordNow(FunctionRef<Event(Texts& texts)> make) {
+  BestEffort([&] {
+    const std::lock_guard lock(mutex_);
+    if (BeginEntry()) std::visit([this](const auto& entry) { Append(entry); }, make(texts_));
+  });
+}
+
+void Recorder::RecordFree(uint64_t address) {
+  if (!on()) return;
+  BestEffort([&] {
+    const std::lock_guard lock(mutex_);
+    if (live_.HasBlock(address) && BeginEntry()) Append(BlockFreed{address});
+  });
+}
+
+bool Recorder::HasRoom() {
+  const Pages::Page* const page = pages_.current();
+  return page != nullptr && page->used + kLargestEntry <= kEntryRoom;
+}
+
+bool Recorder::BeginEntry() {
+  if (HasRoom()) return true;
+  if (pages_.full()) {
+    ++lost_;
+    return false;
+  }
+  if (pages_.half_full()) wake_.notify_all();
+  const uint64_t next = pages_.numbers() + 1;
+  if (chapter_ == 0 || next - chapter_ >= file_->pages_of_a_chapter()) {
+    BeginChapter();
+  } else {
+    pages_.Begin(chapter_, Now());
+  }
+  if (lost_ != 0) Put(Lost{std::exchange(lost_, 0)}, Now());
+  return true;
+}
+
+// As many pages as it takes: without all that lives the chapter would be of no use.
+void Recorder::BeginChapter() {
+  const uint64_t now = Now();
+  chapter_ = pages_.numbers() + 1;
+  pages_.Begin(chapter_, now);
+  live_.Retell(now, [&](const auto& entry) {
+    if (!HasRoom()) pages_.Begin(chapter_, now);
+    for (const uint64_t text : TextsOf(entry)) {
+      if (texts_.MustTell(text, chapter_)) Put(Text{text, texts_.TextOf(text)}, now);
+    }
+    Put(entry, now);
+  });
+  if (!HasRoom()) pages_.Begin(chapter_, now);
+}
+
+template <typename Entry>
+void Recorder::Append(const Entry& entry) {
+  const uint64_t now = Now();
+  for (const uint64_t text : TextsOf(entry)) {
+    if (texts_.MustTell(text, chapter_)) Put(Text{text, texts_.TextOf(text)}, now);
+  }
+  Put(entry, now);
+  live_.Apply(entry, now);
+}
+
+template <typename Entry>
+void Recorder::Put(const Entry& entry, uint64_t time) {
+  Pages::Page& page = *pages_.current();
+  FieldWriter writer(page.bytes.get() + page.used, kEntryRoom - page.used);
+  writer.Write(Entry::kKind);
+  writer.Write(time - page.last);
+  writer.Write(entry);
+  if (!writer.fits()) return;
+  page.used += writer.used();
+  page.last = time;
+  ++page.entries;
+}
+
+}  // namespace commpool::internal::recording

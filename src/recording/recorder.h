@@ -1,0 +1,118 @@
+// Recorder: writes down what happens in the pools of a process while it is on. The runtime owns one, and each pool sees
+// it as PoolRecorder.
+//
+// Any thread. An entry takes a short lock, under which nothing else is locked, and is copied into a page in memory. The
+// recorder's own thread writes pages to the disk, at the end of each slice and when many are full. A disk that is full
+// or too slow loses entries, and they are counted; it never holds up or fails the call that is recorded. A forked child
+// records nothing.
+#ifndef COMMPOOL_SRC_RECORDING_RECORDER_H_
+#define COMMPOOL_SRC_RECORDING_RECORDER_H_
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "commpool/status.h"
+#include "src/base/fork_guard.h"
+#include "src/base/function_ref.h"
+#include "src/recording/entries.h"
+#include "src/recording/live_state.h"
+#include "src/recording/pages.h"
+#include "src/recording/recording_file.h"
+#include "src/recording/texts.h"
+
+namespace commpool::internal::recording {
+
+struct RecorderOptions {
+  std::string directory;
+  uint64_t limit_bytes = uint64_t{256} << 20;  // of the file
+  // Composes the caller's stack, the innermost frame first, one a line, for blocks that are recorded one by one. May be
+  // null.
+  std::string (*stack)() = nullptr;
+};
+
+class Recorder {
+ public:
+  static constexpr std::chrono::milliseconds kSlice{100};
+
+  Recorder() = default;
+  ~Recorder() { Stop(); }
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // Makes the file and starts the thread, which calls `sample` at the end of each slice, without the lock. Fails where
+  // the file cannot be made, or the recorder was on before. REQUIRES: no other thread starts or stops it.
+  Status Start(const RecorderOptions& options, std::function<void()> sample);
+  // Takes a last sample and writes what is left.
+  void Stop();
+  // Likewise, and goes on: for the end of a process.
+  void Flush();
+
+  bool on() const { return on_.load(std::memory_order_acquire) && !forked_.InChild(); }
+  // Empty where stacks are not asked for.
+  std::string Stack() const { return stack_ == nullptr ? std::string() : stack_(); }
+  uint64_t NextPool() { return next_pool_.fetch_add(1, std::memory_order_relaxed); }
+  uint64_t NextSpan() { return next_span_.fetch_add(1, std::memory_order_relaxed); }
+
+  // Records the entry that `make` returns. `make` gets the texts, for the numbers of those that it names.
+  void Record(FunctionRef<Event(Texts& texts)> make) {
+    if (on()) RecordNow(make);
+  }
+  void Record(const Event& event) {
+    if (on()) RecordNow([&](Texts&) { return event; });
+  }
+  // Scopes and captures have handles: the number of the span of one, and its end.
+  static uint64_t SpanOfHandle(SpanKind kind, uint64_t handle) {
+    return (static_cast<uint64_t>(kind) + 1) << 56 | handle;
+  }
+  void EndHandle(SpanKind kind, uint64_t handle) { Record(SpanEnded{.span = SpanOfHandle(kind, handle)}); }
+  // Records the free of a block that was recorded; nothing for others.
+  void RecordFree(uint64_t address);
+
+ private:
+  void RecordNow(FunctionRef<Event(Texts& texts)> make);
+  // Whether an entry has room now; makes a page, a chapter where it is time for one, where needed. Otherwise counts the
+  // entry as lost. Append: the texts that the chapter has not told yet, and the entry.
+  bool BeginEntry();
+  bool HasRoom();
+  void BeginChapter();
+  template <typename Entry>
+  void Append(const Entry& entry);
+  template <typename Entry>
+  void Put(const Entry& entry, uint64_t time);
+
+  void Run();
+  void Write();
+
+  const ForkGuard forked_;
+  std::atomic<bool> on_{false};
+  std::string (*stack_)() = nullptr;
+  std::atomic<uint64_t> next_pool_{1};
+  std::atomic<uint64_t> next_span_{1};
+  std::function<void()> sample_;
+
+  // Not our Mutex: a condition variable waits on it. Whoever holds it locks nothing else.
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool ending_ = false;
+  Texts texts_;
+  LiveState live_;
+  Pages pages_;
+  uint64_t chapter_ = 0;  // the number of its first page
+  uint64_t lost_ = 0;     // entries that no Lost entry has told yet
+
+  std::mutex file_mutex_;  // of one who writes; taken before `mutex_`
+  std::optional<RecordingFile> file_;
+  bool warned_ = false;
+  std::thread thread_;
+};
+
+}  // namespace commpool::internal::recording
+
+#endif  // COMMPOOL_SRC_RECORDING_RECORDER_H_
