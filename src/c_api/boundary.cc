@@ -1,13 +1,21 @@
 #include "src/c_api/boundary.h"
 
+#include <dlfcn.h>
+
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
 
+#include "src/base/bytes.h"
 #include "src/base/environment.h"
+#include "src/base/log.h"
 #include "src/base/mutex.h"
 #include "src/base/of_this_thread.h"
+#include "src/base/printable.h"
+#include "src/base/python_stack.h"
+#include "src/base/try.h"
 #include "src/c_api/open_scopes.h"
 #include "src/driver/metering.h"
 
@@ -28,6 +36,36 @@ Opening& TheOpening() {
   return *opening;
 }
 
+std::string StackInPython() {
+  return PythonStack([](const char* name) { return dlsym(RTLD_DEFAULT, name); });
+}
+
+Result<recording::RecorderOptions> RecorderOptionsFromEnvironment() {
+  const Environment& environment = Environment::Get();
+  recording::RecorderOptions options{.directory = environment.record};
+  if (!environment.record_limit.empty()) {
+    const Result<uint64_t> limit = ParseBytes(environment.record_limit);
+    if (!limit.ok()) return limit.status().under("COMMPOOL_RECORD_LIMIT");
+    options.limit_bytes = *limit;
+  }
+  if (environment.record_stacks == "python") options.stack = &StackInPython;
+  if (options.stack != nullptr || environment.record_stacks.empty()) return options;
+  return Status(StatusCode::kInvalidArgument,
+                "COMMPOOL_RECORD_STACKS is \"" + Printable(environment.record_stacks.c_str()) + "\": it may be python");
+}
+
+// A program runs as well without its recording, so a failure is a line in the log. Nobody ends the process's runtime:
+// what is not written yet is written when the process exits.
+void RecordWhereAsked(Runtime& runtime) {
+  if (Environment::Get().record.empty()) return;
+  const Result<recording::RecorderOptions> options = RecorderOptionsFromEnvironment();
+  const Status status = options.ok() ? runtime.Record(*options) : options.status();
+  if (!status.ok()) return Log(LogLevel::kWarning, "nothing is recorded: " + status.message());
+  std::atexit([] {
+    if (Runtime* const opened = OpenedProcessRuntime()) opened->recorder().Flush();
+  });
+}
+
 Status OpenWith(const LoaderOptions& options) {
   MutexLock lock(TheOpening().mutex);
   if (const Runtime* runtime = OpenedProcessRuntime()) {
@@ -44,6 +82,7 @@ Status OpenWith(const LoaderOptions& options) {
   }
   auto* const opened = new Runtime(std::move(driver), std::move(settings));
   opened->scopes().ShowIn(open_scopes);
+  RecordWhereAsked(*opened);
   process_runtime.store(opened, std::memory_order_release);
   return Status();
 }

@@ -46,12 +46,12 @@ ScopeHandle BeginAtOnce(commpool_pool pool, const commpool_scope_options* option
     }
     std::shared_ptr<Pool> found = COMMPOOL_TRY(runtime.pools().Find(pool));
     request.pool = std::move(found);
-    return Store(runtime.scopes().Begin(request), scope);
+    return Store(runtime.BeginScope(request), scope);
   });
 }
 
 [[gnu::noinline]] commpool_status End(commpool_scope scope) {
-  return WithRuntime([&](Runtime& runtime) { return runtime.scopes().End(scope); });
+  return WithRuntime([&](Runtime& runtime) { return runtime.EndScope(scope); });
 }
 
 }  // namespace

@@ -38,6 +38,8 @@ constexpr std::array kWords = {
 
 }  // namespace
 
+const char* Name(SequenceCall call) { return kWords[static_cast<size_t>(call)].name; }
+
 std::string Describe(const SequenceEntry& entry) {
   const auto place = static_cast<size_t>(entry.call);
   const Words words = place < kWords.size() ? kWords[place] : Words{"unknown call", nullptr};

@@ -39,6 +39,8 @@ struct SequenceEntry {
   }
 };
 
+// Such as "allocate".
+const char* Name(SequenceCall call);
 // Such as "allocate 65,536 bytes (call 17)".
 std::string Describe(const SequenceEntry& entry);
 

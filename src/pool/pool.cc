@@ -25,6 +25,11 @@ std::shared_ptr<Pool> Pool::Make(PoolIngredients ingredients, std::unique_ptr<en
   return pool;
 }
 
+void Pool::SetHandle(PoolHandle handle) {
+  basis_->handle = handle;
+  basis_->RecordMade(mode_->place());
+}
+
 // A block may outlive its pool's handle: then it names no pool.
 Result<commpool_block> Pool::FindBlock(CUdeviceptr address) const {
   Result<commpool_block> block = blocks_.Find(address);
@@ -67,6 +72,7 @@ Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_dev
   basis_->device->captures().Begin(origin.devices);
   mode_->AfterCaptureBegan();
   basis_->runtime.observer.CaptureAnnounced(stream, true);
+  basis_->record.BeganHandle(recording::SpanKind::kCapture, capture, "capture");
   return Status();
 }
 
@@ -81,6 +87,7 @@ CUstream Pool::EndCapture(CaptureHandle capture) {
   const GraphCaptures::Origin origin = captures_.End(capture);
   basis_->device->captures().End(origin.devices);
   basis_->runtime.observer.CaptureAnnounced(origin.stream, false);
+  basis_->runtime.recorder.EndHandle(recording::SpanKind::kCapture, capture);
   return origin.stream;
 }
 
@@ -88,6 +95,16 @@ CUstream Pool::EndCapture(CaptureHandle capture) {
 Result<uint64_t> Pool::Trim(uint64_t keep_bytes) {
   basis_->runtime.others.ReleaseDestroyed();
   return mode_->Trim(keep_bytes);
+}
+
+Status Pool::Sleep(const SleepRequest& request) {
+  recording::Span span = basis_->record.Began(recording::SpanKind::kSleep, "sleep");
+  return span.Ended(mode_->Sleep(request));
+}
+
+Status Pool::Wake(const WakeRequest& request) {
+  recording::Span span = basis_->record.Began(recording::SpanKind::kWake, "wake");
+  return span.Ended(mode_->Wake(request));
 }
 
 Status Pool::CheckMayEnd() const {
@@ -111,6 +128,7 @@ Status Pool::Close() {
 // From the first line on no allocation begins. The mode comes last, because it may release memory at once.
 void Pool::Destroy() {
   basis_->life.Destroy();
+  basis_->record.Gone();
   basis_->runtime.shares.EndPool(handle());
   DropKept();
   mode_->AfterDestroy();
@@ -189,6 +207,19 @@ commpool_statistics Pool::Statistics() const {
   statistics.kept_bytes = segments_.kept_bytes();
   statistics.host_waits = basis_->events.host_waits.load(std::memory_order_relaxed);
   return statistics;
+}
+
+void Pool::RecordSlice() {
+  const engine::Counters counters = blocks_.Statistics();
+  basis_->record.Bytes({.reserved = counters.reserved_bytes.current,
+                        .allocated = counters.allocated_bytes.current,
+                        .requested = counters.requested_bytes.current,
+                        .cached = counters.cached_bytes,
+                        .pending = counters.pending_bytes});
+  const engine::ClassCounts counts = basis_->runtime.caches.CountClasses(handle());
+  for (engine::SizeClass size_class = 0; size_class < engine::kSizeClasses; ++size_class) {
+    basis_->record.Small(engine::ClassBytes(size_class), counts.taken[size_class], counts.cached[size_class]);
+  }
 }
 
 }  // namespace commpool::internal

@@ -37,6 +37,8 @@ class PoolMode : public BlockRules {
   // This object as a symmetric mode, for calls over several pools (group_calls.h); null where the pool is not
   // symmetric.
   virtual SymmetricMode* AsSymmetric() { return nullptr; }
+  // Where a recording finds the pool on other ranks.
+  virtual recording::HomePlace place() const { return {}; }
 
   // Serves a request of an open pool. kOutOfMemory where nothing is left to try; kExhausted where only a call of all
   // ranks could help.
@@ -110,7 +112,7 @@ class Pool final : public BlockOwner, public SharedMemory {
 
   // The table of pools sets it; 0 before.
   PoolHandle handle() const { return basis_->handle; }
-  void SetHandle(PoolHandle handle) { basis_->handle = handle; }
+  void SetHandle(PoolHandle handle);
   bool has_handle() const { return !basis_->life.destroyed(); }
   // Whether the pool serves: it is neither closed nor destroyed.
   bool open() const { return basis_->life.open(); }
@@ -159,8 +161,8 @@ class Pool final : public BlockOwner, public SharedMemory {
   // Whether the ranks have made the same calls. OK where there are no other ranks.
   Status Verify() { return mode_->Verify(); }
   Status Close();
-  Status Sleep(const SleepRequest& request) { return mode_->Sleep(request); }
-  Status Wake(const WakeRequest& request = {}) { return mode_->Wake(request); }
+  Status Sleep(const SleepRequest& request);
+  Status Wake(const WakeRequest& request = {});
   bool asleep() const { return basis_->life.asleep(); }
   // Sets whether the copies that it keeps in sleep stay once it is awake.
   Status Retain(bool retain);
@@ -208,6 +210,9 @@ class Pool final : public BlockOwner, public SharedMemory {
 
   // Statistics.
   commpool_statistics Statistics() const;
+  const recording::PoolRecorder& record() const { return basis_->record; }
+  // Records what has changed in a slice of time. Only the recorder's thread calls it.
+  void RecordSlice();
   void ResetPeaks() { blocks_.ResetPeaks(); }
   void CheckInvariants() const { blocks_.CheckInvariants(); }
 

@@ -53,10 +53,28 @@ Runtime::Runtime(std::shared_ptr<const Driver> driver, Settings settings)
 // The order matters. Caches close before their pools end, so no thread gets a block of a pool that is gone. The threads
 // that watch connections end last: pools hear of lost ranks from them.
 Runtime::~Runtime() {
+  parts_.recorder.Stop();
   parts_.shares.Stop();
   parts_.caches.CloseAll();
   for (const std::shared_ptr<Pool>& pool : pools().All()) pool->Abandon();
   parts_.links.StopWatching();
+}
+
+Status Runtime::Record(const recording::RecorderOptions& options) {
+  return parts_.recorder.Start(options, [this] {
+    for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->RecordSlice();
+  });
+}
+
+Result<ScopeHandle> Runtime::BeginScope(const ScopeRequest& request) {
+  Result<ScopeHandle> scope = scopes_.Begin(request);
+  if (scope.ok()) request.pool->record().BeganHandle(recording::SpanKind::kScope, *scope, "scope");
+  return scope;
+}
+
+Status Runtime::EndScope(ScopeHandle scope) {
+  parts_.recorder.EndHandle(recording::SpanKind::kScope, scope);
+  return scopes_.End(scope);
 }
 
 Status Runtime::RefuseChild() {

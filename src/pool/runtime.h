@@ -48,6 +48,7 @@ class Runtime {
   const WindowIndex& windows() const { return parts_.windows; }
   DeviceTable& devices() { return devices_; }
   ShareServer& shares() { return parts_.shares; }
+  recording::Recorder& recorder() { return parts_.recorder; }
   ImportTable& imports() { return imports_; }
   SleepingCommunicators& sleeping_communicators() { return sleeping_communicators_; }
 
@@ -80,6 +81,11 @@ class Runtime {
   // Whether a scope catches the request. Takes no lock; works in user functions and forked children too.
   bool Catches(int device, uint64_t bytes, CUstream stream);
 
+  // Records what happens from now on. REQUIRES: no pool was made.
+  Status Record(const recording::RecorderOptions& options);
+
+  Result<ScopeHandle> BeginScope(const ScopeRequest& request);
+  Status EndScope(ScopeHandle scope);
   // Begins or ends a scope of this thread without a lock. 0, or false, where that is impossible: then ScopeTable does
   // it.
   ScopeHandle BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes, Exhaustion exhaustion);
@@ -169,10 +175,13 @@ class Runtime {
 [[gnu::always_inline]] inline ScopeHandle Runtime::BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes,
                                                                     Exhaustion exhaustion) {
   const std::optional<int> device = pools_.DeviceAtOnce(pool);
-  return device && !forked_.InChild() ? scopes_.BeginAtOnce({pool, sizes, *device, exhaustion}) : ScopeHandle{0};
+  return device && !forked_.InChild() && !parts_.recorder.on() ? scopes_.BeginAtOnce({pool, sizes, *device, exhaustion})
+                                                               : ScopeHandle{0};
 }
 
-inline bool Runtime::EndScopeAtOnce(ScopeHandle scope) { return !forked_.InChild() && scopes_.EndAtOnce(scope); }
+inline bool Runtime::EndScopeAtOnce(ScopeHandle scope) {
+  return !forked_.InChild() && !parts_.recorder.on() && scopes_.EndAtOnce(scope);
+}
 
 }  // namespace commpool::internal
 

@@ -8,6 +8,7 @@
 #include "src/base/host_patience.h"
 #include "src/base/log.h"
 #include "src/base/try.h"
+#include "src/recording/clock.h"
 
 namespace commpool::internal {
 
@@ -72,6 +73,7 @@ Status RegistrationSet::RegisterOne(const Communicator& communicator, const Segm
   COMMPOOL_TRY(CheckNotAsleep(driver_, communicator.handle));
   // Before NCCL knows the segment, while the other ranks are on their way into its call.
   if (kind_ == RegistrationKind::kWindow) Insist([&] { windows_.MakeRoom(); });
+  const uint64_t began = recording::Now();
   UnfinishedRange unfinished;
   Result<RegisteredRange> range =
       RegisterRange(driver_, communicator, kind_, segment.address, segment.bytes, deadline_ms_, &unfinished);
@@ -81,6 +83,7 @@ Status RegistrationSet::RegisterOne(const Communicator& communicator, const Segm
       range = noted;
     }
   }
+  if (range.ok()) RecordMade(communicator.handle, *range, began);
   // The index shows windows before the set remembers them: abandoning the communicator hides what is remembered.
   if (range.ok() && kind_ == RegistrationKind::kWindow) {
     windows_.Add({communicator.handle, range->address, range->bytes, range->window});
@@ -123,7 +126,16 @@ Result<uint64_t> RegistrationSet::RegisterLacking(const ReservedVector<Communica
   return uint64_t{made.size()};
 }
 
+void RegistrationSet::RecordMade(ncclComm_t communicator, const RegisteredRange& range, uint64_t began) const {
+  if (record_ == nullptr) return;
+  const bool window = range.kind == RegistrationKind::kWindow;
+  record_->Registered(range.address, range.bytes, reinterpret_cast<uint64_t>(communicator),
+                      window ? recording::RegistrationEntry::kWindow : recording::RegistrationEntry::kBuffer,
+                      recording::Now() - began);
+}
+
 void RegistrationSet::HideWindow(ncclComm_t communicator, const RegisteredRange& range) {
+  if (record_ != nullptr) record_->Deregistered(range.address, reinterpret_cast<uint64_t>(communicator));
   if (range.kind != RegistrationKind::kWindow) return;
   windows_.Remove(communicator, range.address);
   if (placed_ != nullptr) placed_->Remove(communicator, range.address);

@@ -19,6 +19,7 @@
 #include "commpool/status.h"
 #include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
+#include "src/recording/pool_recorder.h"
 #include "src/registration/communicator.h"
 #include "src/registration/placed_windows.h"
 #include "src/registration/registered_range.h"
@@ -35,10 +36,11 @@ struct SegmentToRegister {
 
 class RegistrationSet {
  public:
-  // `windows` finds its windows as long as they are registered; `placed`, where not null, notes where they are.
+  // `windows` finds its windows as long as they are registered; `placed`, where not null, notes where they are, and
+  // `record` when they came and went.
   RegistrationSet(const Driver& driver, RegistrationKind kind, uint64_t deadline_ms, WindowIndex& windows,
-                  PlacedWindows* placed = nullptr)
-      : driver_(driver), kind_(kind), deadline_ms_(deadline_ms), windows_(windows), placed_(placed) {}
+                  PlacedWindows* placed = nullptr, const recording::PoolRecorder* record = nullptr)
+      : driver_(driver), kind_(kind), deadline_ms_(deadline_ms), windows_(windows), placed_(placed), record_(record) {}
   ~RegistrationSet();
 
   bool Has(ncclComm_t communicator) const;
@@ -118,7 +120,9 @@ class RegistrationSet {
   Result<uint64_t> RegisterLacking(const ReservedVector<Communicator>& communicators,
                                    const std::vector<SegmentToRegister>& segments);
   Status DeregisterOne(const Communicator& communicator, uint32_t index);
+  // The end of a registration: nobody finds its window from here on.
   void HideWindow(ncclComm_t communicator, const RegisteredRange& range);
+  void RecordMade(ncclComm_t communicator, const RegisteredRange& range, uint64_t began) const;
   // Notes that NCCL was not told of this end. Returns its bytes; 0 where NCCL lets go with the communicator.
   uint64_t Hold(const RegisteredRange& range);
 
@@ -127,6 +131,7 @@ class RegistrationSet {
   const uint64_t deadline_ms_;
   WindowIndex& windows_;
   PlacedWindows* const placed_;
+  const recording::PoolRecorder* const record_;
   std::vector<Return> returns_ = {};  // of the one thread that changes the set
   mutable Mutex mutex_{LockRank::kLeaf};
   ReservedVector<Member> members_ COMMPOOL_GUARDED_BY(mutex_);

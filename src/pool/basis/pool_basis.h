@@ -14,6 +14,7 @@
 #include "src/pool/basis/runtime_parts.h"
 #include "src/pool/options.h"
 #include "src/pool/shared/device_state.h"
+#include "src/recording/pool_recorder.h"
 
 namespace commpool::internal {
 
@@ -76,6 +77,9 @@ struct PoolBasis {
   // once.
   std::shared_ptr<const PoolGroup> group = {};
 
+  // The recorder, as this pool sees it.
+  recording::PoolRecorder record = recording::PoolRecorder(runtime.recorder);
+
   PoolLife life = {};
   PoolEvents events = {};
 
@@ -93,6 +97,15 @@ struct PoolBasis {
   // For a pool that is out of memory: asks others to give memory back, and lists who holds what.
   uint64_t ReleaseOtherPools() const { return runtime.others.ReleaseUnused(device->device(), owner.lock().get()); }
   std::string DescribeHolders() const { return runtime.others.DescribeHolders(device->device()); }
+
+  // From here on a recording knows the pool, or its new home.
+  void RecordMade(recording::HomePlace place) const {
+    if (!record.on()) return;
+    const char* const mode = configuration.mode == Mode::kExpandable ? ", expandable" : ", fixed";
+    record.Made(name(),
+                std::string(Name(configuration.backing.kind)) + (configuration.symmetric() ? ", symmetric" : mode),
+                device->device(), place);
+  }
 
   // Adds the pool's title to a failure.
   Status Named(const Status& status) const { return status.under(title); }

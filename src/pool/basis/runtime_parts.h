@@ -12,6 +12,7 @@
 #include "src/pool/shared/block_owner.h"
 #include "src/pool/shared/memory_holders.h"
 #include "src/pool/shared/memory_observer.h"
+#include "src/recording/recorder.h"
 #include "src/registration/home_links.h"
 #include "src/registration/placed_windows.h"
 #include "src/registration/small_all_gather.h"
@@ -43,6 +44,7 @@ class OtherPools {
 struct RuntimeParts {
   RuntimeParts(const Driver& driver, OtherPools& other_pools) : observer(driver), others(other_pools), shares(driver) {}
 
+  recording::Recorder recorder;  // destroyed last: all others tell it of their end
   const MemoryObserver observer;
   OtherPools& others;  // what one pool may ask of all others
   MemoryHolders holders;

@@ -63,9 +63,11 @@ Result<bool> BlockStore::IsIdle(StreamKey stream) {
 void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
                           Caching caching) const {
   basis_.runtime.observer.BlockAllocated(block, stream, basis_.name());
+  const bool cached = block.bytes <= engine::kSmallBytes && caching == Caching::kYes && basis_.handle != 0;
+  if (!cached) basis_.record.Served(block.address, block.bytes, requested, stream);
   ThreadCaches& caches = basis_.runtime.caches;
   if (block.bytes > engine::kSmallBytes) return caches.PublishLarge(block.address, basis_.handle);
-  caches.Publish(AsCachedPool(), block, requested, stream, basis_.handle == 0 ? Caching::kNo : caching);
+  caches.Publish(AsCachedPool(), block, requested, stream, cached ? Caching::kYes : Caching::kNo);
 }
 
 Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
@@ -74,6 +76,7 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   if (!requested.ok()) {
     return basis_.Named(requested.status().under("free"));
   }
+  basis_.record.Freed(address);  // before another thread can get the block
   if (has_tickets_.load(std::memory_order_acquire)) {
     const bool waits = COMMPOOL_TRY(WaitsForImporters(address));
     if (waits) return Status();

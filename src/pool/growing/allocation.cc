@@ -76,7 +76,8 @@ Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream
   if (!possible.ok()) return Status(possible.code(), possible.message() + basis_.DescribeHolders());
   Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream, Effort::kUsual);
   if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
-  return Search(bytes, stream, grown.status());
+  recording::Span span = basis_.record.Began(recording::SpanKind::kSearch, "search", bytes);
+  return span.Ended(Search(bytes, stream, grown.status()));
 }
 
 Result<CUdeviceptr> GrowingMode::AllocateInCapture(uint64_t bytes, StreamKey stream, engine::Part part) {

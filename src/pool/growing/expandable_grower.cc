@@ -104,6 +104,7 @@ void ExpandableGrower::Undo(Growth& growth) {
   for (size_t index = 0; index < growth.unmapped; ++index) {
     lost += pages.moves[index].bytes;
     engine().Lose(pages.moves[index]);
+    basis_.record.SegmentGone(pages.moves[index].from, pages.moves[index].bytes);
   }
   engine().Unclaim(pages, growth.unmapped);
   segments_.ReturnRoom(lost);  // the new pages' room goes back with the growth
@@ -118,6 +119,7 @@ Status ExpandableGrower::ReleasePages(const ReservedVector<engine::SegmentRange>
     Status status = row.ok() ? row->front().Release() : row.status();
     MutexLock lock(blocks_.mutex());
     if (row.ok()) engine().RemovePage(pages[index]);
+    if (row.ok()) basis_.record.SegmentGone(pages[index].address, pages[index].bytes);
     if (status.ok()) {
       segments_.ReturnRoom(pages[index].bytes);
       continue;

@@ -79,9 +79,10 @@ Status Grower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Par
   MutexLock lock(segments_.growth());
   COMMPOOL_TRY(basis_.CheckOpen());  // under the lock: if the pool ends, the new memory is released with it
   Growth growth{{.bytes = bytes, .stream = stream, .effort = effort, .part = part}};
+  recording::Span span = basis_.record.Began(recording::SpanKind::kGrowth, "growth", bytes);
   for (;;) {
-    bool done = COMMPOOL_TRY(GrowOnce(growth));
-    if (done) return Status();
+    const Result<bool> done = GrowOnce(growth);
+    if (!done.ok() || *done) return span.Ended(done.status());
   }
 }
 
@@ -114,6 +115,8 @@ Result<bool> Grower::GrowOnce(Growth& growth) {
   if (plan.again) return false;
   room.Keep();
   PoolEvents::Count(basis_.events.moved_bytes, plan.pages.moved_bytes());
+  for (const engine::PageMove& move : plan.pages.moves) basis_.record.SegmentGone(move.from, move.bytes);
+  for (const engine::SegmentRange& range : plan.pages.arriving) basis_.record.SegmentMade(range.address, range.bytes);
   MutexLock lock(blocks_.mutex());
   engine().Complete(plan);
   return true;

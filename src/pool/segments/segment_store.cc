@@ -25,7 +25,7 @@ SegmentStore::SegmentStore(const PoolBasis& basis, const GraphCaptures& captures
       peers_(basis.configuration.peers.begin(), basis.configuration.peers.end()),
       registrations_(basis.driver,
                      basis.configuration.symmetric() ? RegistrationKind::kWindow : RegistrationKind::kLocal,
-                     basis.deadline_ms(), basis.runtime.windows, &basis.runtime.placed_windows),
+                     basis.deadline_ms(), basis.runtime.windows, &basis.runtime.placed_windows, &basis.record),
       kept_(basis) {}
 
 // What is left was not released in order, such as memory of a symmetric pool that was not closed. It stays until the
@@ -116,6 +116,7 @@ Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<S
 engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space, engine::Part part) {
   const engine::SegmentRange range{segment->address(), segment->bytes()};
   LogSegment(range, basis_.name(), "makes");
+  basis_.record.SegmentMade(range.address, range.bytes);
   MutexLock lock(blocks_.mutex());
   const engine::SegmentIndex index = blocks_.engine().AddSegment(range, space, part);
   Put(index, segment.Adopt());
@@ -163,6 +164,7 @@ Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addr
   const engine::SegmentRange range{segment->address(), segment->bytes()};
   basis_.runtime.addresses.Remove(range.address);
   LogSegment(range, basis_.name(), "gives back");
+  basis_.record.SegmentGone(range.address, range.bytes);
   *released += range.bytes;
   ReturnRoom(range.bytes);
   if (addresses == Addresses::kKeep) segment->KeepAddresses();

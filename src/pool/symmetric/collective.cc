@@ -166,7 +166,11 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
     channels.push_back(pool.channel_.get());
   }
   JoinedChannels joined(std::move(channels));
+  Collective& first = pools.front().pool;
+  first.segments_.collective().AssertHeld();
+  recording::Span span = first.BeginAgreement(Insist([&] { return Name(pools.front().proposal.call); }));
   Agreement agreement = AgreeOnCall(joined, prepared);
+  static_cast<void>(span.Ended(agreement.status));
   if (!agreement.status.ok()) {
     Collective& refused = pools[agreement.refused].pool;
     if (agreement.diverged) refused.divergence_.Note(agreement.status);
@@ -217,8 +221,11 @@ Status Collective::AgreeOn(ReservedVector<PoolOutcome>& pools) {
       return parts;
     });
   };
+  pools.front().pool.segments_.collective().AssertHeld();
+  recording::Span span = pools.front().pool.BeginAgreement(pools.front().step);
   std::vector<Status> all = AgreeOnOutcomes(joined, each([](const PoolOutcome& one) { return one.status; }),
                                             each([](const PoolOutcome& one) { return one.step; }));
+  static_cast<void>(span.Ended(all.front()));
   const PoolOutcome* failed = nullptr;
   for (size_t place = 0; place < pools.size(); ++place) {
     pools[place].status = std::move(all[place]);
@@ -273,6 +280,8 @@ void Collective::MoveTo(std::unique_ptr<AgreementChannel> channel) {
   StopPublishing();
   divergence_.Forget();
   channel_ = std::move(channel);
+  place_ = {};
+  agreements_ = 0;
 }
 
 void Collective::End() {
@@ -289,12 +298,26 @@ void Collective::StartPublishing(int rank) {
 
 void Collective::Publish() {
   if (publisher_ != nullptr) publisher_->Offer(engine().log());
+  if (basis_.record.on()) RecordCalls();
+}
+
+void Collective::RecordCalls() {
+  const engine::SequenceLog& log = engine().log();
+  for (; recorded_calls_ < log.count(); ++recorded_calls_) {
+    const std::optional<engine::SequenceEntry> entry = log.Entry(recorded_calls_);
+    if (entry) BestEffort([&] { basis_.record.Called(entry->number, Name(entry->call), entry->value); });
+  }
+}
+
+recording::Span Collective::BeginAgreement(std::string_view what) {
+  return basis_.record.BeganAgreement(what, place_, ++agreements_);
 }
 
 void Collective::StopPublishing() {
   std::unique_ptr<Publisher> publisher;  // destroyed after the lock is released
   MutexLock lock(blocks_.mutex());
   publisher = std::move(publisher_);
+  recorded_calls_ = 0;  // another home begins another sequence
 }
 
 Status Collective::CheckAlike() const { return divergence_.known() ? divergence_.status() : Status(); }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "commpool/status.h"
@@ -89,6 +90,8 @@ class Collective {
   static Status Refuse(AgreementChannel& channel, const Status& why);
   // Lets the pool agree with the ranks of a new home from now on. A new sequence of calls begins.
   void MoveTo(std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(segments_.collective());
+  // Where recordings find this pool on other ranks, once these have agreed on it.
+  void SetPlace(recording::HomePlace place) COMMPOOL_REQUIRES(segments_.collective()) { place_ = place; }
   // Ends the channel. No call may come after this.
   void End() COMMPOOL_REQUIRES(segments_.collective());
 
@@ -115,6 +118,9 @@ class Collective {
   Status Explain(const Status& status) const;
   void ApplyAgreed(const Proposal& proposal, const Agreed& agreed);
   Calls LastCalls(uint64_t count) const;
+  // A recording shows how long this rank waits for the others. The number of an agreement is the same on all ranks.
+  recording::Span BeginAgreement(std::string_view what) COMMPOOL_REQUIRES(segments_.collective());
+  void RecordCalls() COMMPOOL_REQUIRES(blocks_.mutex());
   // Why a capture keeps this rank from the call, if one does.
   Status CheckTakesPart(CollectiveCall call) const;
   // This rank's intent for the call. Changes nothing.
@@ -132,6 +138,9 @@ class Collective {
   Divergence divergence_;
   std::unique_ptr<Publisher> publisher_ COMMPOOL_GUARDED_BY(blocks_.mutex());  // null: nothing is published
   std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(segments_.collective());
+  recording::HomePlace place_ COMMPOOL_GUARDED_BY(segments_.collective());
+  uint64_t agreements_ COMMPOOL_GUARDED_BY(segments_.collective()) = 0;  // over this channel so far
+  uint64_t recorded_calls_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;     // of the sequence
 };
 
 }  // namespace commpool::internal

@@ -111,7 +111,10 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
     engine().NoteCollective(engine::SequenceCall::kRegister, 0);  // the first call of every epoch
   }
   collective_.StartPublishing(home_.rank);
+  channel_number_.store(collective_.channel().number(), std::memory_order_release);
   home_id_.store(agreed.findings.home_id, std::memory_order_release);
+  collective_.SetPlace(place());
+  if (basis_.handle != 0) basis_.RecordMade(place());  // in a new home
   losses_.Follow(collective_.channel().lost_ranks());
   home_handle_.store(home_.handle, std::memory_order_release);
   return Status();

@@ -46,6 +46,7 @@ class SymmetricMode final : public PoolMode {
   void ForgetStream(StreamKey stream) override;
 
   SymmetricMode* AsSymmetric() override { return this; }
+  recording::HomePlace place() const override { return {home_id(), channel_number_.load(std::memory_order_acquire)}; }
 
   // Calls for several symmetric pools of a rank, of one home and one device: they agree in the same rounds, and all go
   // on or none. Then it returns the failure of the first pool.
@@ -138,8 +139,9 @@ class SymmetricMode final : public PoolMode {
   }
 
   Communicator home_ COMMPOOL_GUARDED_BY(segments_.collective());
-  std::atomic<ncclComm_t> home_handle_;  // home_'s handle while calls can reach its ranks; read without a lock
-  std::atomic<uint64_t> home_id_{0};     // all ranks of home have agreed on it
+  std::atomic<ncclComm_t> home_handle_;      // home_'s handle while calls can reach its ranks; read without a lock
+  std::atomic<uint64_t> home_id_{0};         // all ranks of home have agreed on it
+  std::atomic<uint64_t> channel_number_{0};  // of the pool among those of its home
   GraphBlocks graph_blocks_;
   Collective collective_;
   DomainTable domains_ COMMPOOL_GUARDED_BY(segments_.collective());

@@ -1,0 +1,139 @@
+// What a recording holds of pools: what came and went, and what the threads' caches did, which is counted.
+#include "tests/pool/pool_fixture.h"
+#include "tests/recording/recorded_entries.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+using recording::testing::Folder;
+using recording::testing::ReadRecording;
+
+class PoolRecording : public PoolTest {
+ protected:
+  void SetUp() override { ASSERT_TRUE(runtime().Record({.directory = folder_.path()}).ok()); }
+  recording::testing::Recording Recorded() {
+    runtime().recorder().Stop();
+    return ReadRecording(folder_.File());
+  }
+  CUdeviceptr Allocate(PoolHandle pool, uint64_t bytes) { return runtime().AllocateFrom(pool, bytes, nullptr).value(); }
+  void Free(CUdeviceptr address) { ASSERT_TRUE(runtime().Free(address).ok()); }
+
+ private:
+  const Folder folder_;
+};
+
+TEST_F(PoolRecording, NamesAPoolAndItsEnd) {
+  const PoolHandle pool = Create(Configured("activations"));
+  ASSERT_TRUE(runtime().DestroyPool(pool).ok());
+  const auto read = Recorded();
+  const auto made = read.All<recording::PoolMade>();
+  ASSERT_EQ(made.size(), 1u);
+  EXPECT_EQ(read.texts.at(made[0].name), "activations");
+  EXPECT_EQ(read.texts.at(made[0].kind), "vmm, fixed");
+  EXPECT_EQ(made[0].home, 0u);
+  EXPECT_EQ(read.All<recording::PoolGone>().size(), 1u);
+}
+
+TEST_F(PoolRecording, HasLargeBlocksOneByOneInTheirSegments) {
+  const PoolHandle pool = Create(Configured("large"));
+  const CUdeviceptr block = Allocate(pool, 5 * kMiB - 100);
+  Free(block);
+  ASSERT_TRUE(Get(pool).Trim(0).ok());
+  const auto read = Recorded();
+  const auto segments = read.All<recording::SegmentMade>();
+  const auto blocks = read.All<recording::BlockServed>();
+  ASSERT_EQ(segments.size(), 1u);
+  ASSERT_EQ(blocks.size(), 1u);
+  EXPECT_EQ(blocks[0].address, block);
+  EXPECT_EQ(blocks[0].requested, 5 * kMiB - 100);
+  EXPECT_GE(block, segments[0].address);
+  EXPECT_LE(block + blocks[0].bytes, segments[0].address + segments[0].bytes);
+  ASSERT_EQ(read.All<recording::BlockFreed>().size(), 1u);
+  ASSERT_EQ(read.All<recording::SegmentGone>().size(), 1u);
+  EXPECT_EQ(read.All<recording::SegmentGone>()[0].bytes, segments[0].bytes);
+}
+
+// What an expandable pool has is the sum of the ranges that came and went.
+TEST_F(PoolRecording, FollowsThePagesOfAnExpandablePool) {
+  PoolConfiguration configuration = Configured("expandable");
+  configuration.mode = Mode::kExpandable;
+  const PoolHandle pool = Create(std::move(configuration));
+  std::vector<CUdeviceptr> blocks;
+  for (const uint64_t mebibytes : {3, 9, 5, 20}) blocks.push_back(Allocate(pool, mebibytes * kMiB));
+  Free(blocks[1]);
+  Free(blocks[2]);
+  blocks.push_back(Allocate(pool, 30 * kMiB));
+  for (const size_t place : {0, 3, 4}) Free(blocks[place]);
+  const auto reserved = [&] { return CountersOf(pool).reserved_bytes.current; };
+  const uint64_t before = reserved();
+  ASSERT_TRUE(Get(pool).Trim(8 * kMiB).ok());
+  const uint64_t after = reserved();
+  EXPECT_LT(after, before);
+  runtime().recorder().Stop();
+  ASSERT_TRUE(runtime().DestroyPool(pool).ok());  // an open one keeps its addresses
+  const auto read = Recorded();
+  uint64_t bytes = 0;
+  for (const auto& made : read.All<recording::SegmentMade>()) bytes += made.bytes;
+  for (const auto& gone : read.All<recording::SegmentGone>()) bytes -= gone.bytes;
+  EXPECT_EQ(bytes, after);
+}
+
+TEST_F(PoolRecording, CountsWhatCachesServeBySize) {
+  const PoolHandle pool = Create(Configured("small"));
+  for (int pair = 0; pair < 100; ++pair) Free(Allocate(pool, 700));
+  const auto read = Recorded();
+  EXPECT_TRUE(read.All<recording::BlockServed>().empty());
+  uint64_t served = 0;
+  for (const auto& small : read.All<recording::SmallBlocks>()) {
+    EXPECT_EQ(small.bytes, 1024u);
+    served += small.served;
+  }
+  EXPECT_EQ(served, 99u);  // the first one came from the pool
+  ASSERT_FALSE(read.All<recording::PoolBytes>().empty());
+  EXPECT_EQ(read.All<recording::PoolBytes>().back().cached, 1024u);
+}
+
+TEST_F(PoolRecording, HasTheBytesOfEachPool) {
+  const PoolHandle pool = Create(Configured("bytes"));
+  const CUdeviceptr block = Allocate(pool, 5 * kMiB);
+  runtime().recorder().Flush();
+  Free(block);
+  const auto read = Recorded();
+  uint64_t most = 0;
+  for (const auto& bytes : read.All<recording::PoolBytes>()) most = std::max(most, bytes.requested);
+  EXPECT_EQ(most, 5 * kMiB);
+  EXPECT_EQ(read.All<recording::PoolBytes>().back().requested, 0u);
+}
+
+TEST_F(PoolRecording, ShowsSleepsWakesScopesAndGrowths) {
+  const PoolHandle pool = Create(Configured("spans"));
+  const CUdeviceptr block = Allocate(pool, 5 * kMiB);
+  const ScopeHandle scope = runtime().BeginScope({.pool = runtime().pools().Find(pool).value()}).value();
+  EXPECT_EQ(runtime().BeginScopeAtOnce(pool, {}, Exhaustion::kError), 0u) << "nobody would record it";
+  ASSERT_TRUE(runtime().EndScope(scope).ok());
+  ASSERT_TRUE(Get(pool).Sleep({.keep = Keep::kHost}).ok());
+  ASSERT_TRUE(Get(pool).Wake().ok());
+  Free(block);
+  const auto read = Recorded();
+  std::vector<recording::SpanKind> kinds;
+  for (const auto& span : read.All<recording::SpanBegan>()) kinds.push_back(span.kind);
+  using recording::SpanKind;
+  EXPECT_EQ(kinds, (std::vector{SpanKind::kGrowth, SpanKind::kScope, SpanKind::kSleep, SpanKind::kWake}));
+  EXPECT_EQ(read.All<recording::SpanEnded>().size(), kinds.size());
+}
+
+TEST_F(PoolRecording, ASearchThatFailsSaysWhoHoldsWhat) {
+  PoolConfiguration configuration = Configured("limited");
+  configuration.limit_bytes = 8 * kMiB;
+  const PoolHandle pool = Create(std::move(configuration));
+  EXPECT_FALSE(runtime().AllocateFrom(pool, 16 * kMiB, nullptr).ok());
+  const auto read = Recorded();
+  bool told = false;
+  for (const auto& span : read.All<recording::SpanEnded>()) {
+    told = told || (span.failure != 0 && read.texts.at(span.failure).find("limited") != std::string::npos);
+  }
+  EXPECT_TRUE(told);
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing

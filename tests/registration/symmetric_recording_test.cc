@@ -1,0 +1,83 @@
+// What recordings of a symmetric pool's ranks hold: the same calls and agreements on each, and its windows.
+#include "tests/recording/recorded_entries.h"
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+using recording::testing::Folder;
+using recording::testing::ReadRecording;
+
+// All ranks are threads of this process, so one recording has them all: pools differ by their numbers.
+class SymmetricRecording : public SymmetricTest {
+ protected:
+  void SetUp() override {
+    SymmetricTest::SetUp();
+    ASSERT_TRUE(runtime().Record({.directory = folder_.path()}).ok());
+  }
+  recording::testing::Recording Recorded() {
+    runtime().recorder().Stop();
+    return ReadRecording(folder_.File());
+  }
+
+ private:
+  const Folder folder_;
+};
+
+TEST_F(SymmetricRecording, FindsAPoolOnEveryRankByItsPlace) {
+  ExpectOk(Create());
+  const auto made = Recorded().All<recording::PoolMade>();
+  ASSERT_EQ(made.size(), static_cast<size_t>(group().size()));
+  EXPECT_NE(made[0].home, 0u);
+  for (const auto& pool : made) {
+    EXPECT_EQ(pool.home, made[0].home);
+    EXPECT_EQ(pool.channel, made[0].channel);
+  }
+}
+
+TEST_F(SymmetricRecording, HasTheSameCallsOnEveryRank) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(4 * kMiB));
+  Free(Allocate(100 * kKiB));
+  ExpectOk(Reclaim());
+  const auto read = Recorded();
+  std::map<uint64_t, std::string> by_pool;
+  for (const auto& call : read.All<recording::Call>()) {
+    by_pool[call.pool] += read.texts.at(call.text) + " " + std::to_string(call.value) + "\n";
+  }
+  ASSERT_EQ(by_pool.size(), static_cast<size_t>(group().size()));
+  for (const auto& [pool, calls] : by_pool) EXPECT_EQ(calls, by_pool.begin()->second);
+  EXPECT_NE(by_pool.begin()->second.find("reserve 4194304\n"), std::string::npos) << by_pool.begin()->second;
+  EXPECT_NE(by_pool.begin()->second.find("allocate 102400\n"), std::string::npos);
+}
+
+TEST_F(SymmetricRecording, NumbersAgreementsAlikeOnEveryRank) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(4 * kMiB));
+  const auto read = Recorded();
+  std::map<uint64_t, std::string> by_pool;
+  uint64_t ended = 0;
+  for (const auto& span : read.All<recording::SpanBegan>()) {
+    if (span.kind != recording::SpanKind::kAgreement) continue;
+    by_pool[span.pool] += std::to_string(span.home) + ":" + std::to_string(span.number) + read.texts.at(span.text);
+    for (const auto& end : read.All<recording::SpanEnded>()) ended += end.span == span.span ? 1 : 0;
+  }
+  ASSERT_EQ(by_pool.size(), static_cast<size_t>(group().size()));
+  for (const auto& [pool, agreements] : by_pool) EXPECT_EQ(agreements, by_pool.begin()->second);
+  EXPECT_GE(ended, 3u * static_cast<size_t>(group().size()));
+}
+
+TEST_F(SymmetricRecording, HasWindowsUntilTheirEnd) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(4 * kMiB));
+  ExpectOk(Trim(0));
+  const auto read = Recorded();
+  const auto made = read.All<recording::Registered>();
+  ASSERT_EQ(made.size(), static_cast<size_t>(group().size()));
+  EXPECT_EQ(made[0].kind, recording::RegistrationEntry::kWindow);
+  EXPECT_EQ(made[0].bytes, 4 * kMiB);
+  EXPECT_EQ(read.All<recording::Deregistered>().size(), made.size());
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
