@@ -36,10 +36,6 @@ Opening& TheOpening() {
   return *opening;
 }
 
-std::string StackInPython() {
-  return PythonStack([](const char* name) { return dlsym(RTLD_DEFAULT, name); });
-}
-
 Result<recording::RecorderOptions> RecorderOptionsFromEnvironment() {
   const Environment& environment = Environment::Get();
   recording::RecorderOptions options{.directory = environment.record};
@@ -54,16 +50,13 @@ Result<recording::RecorderOptions> RecorderOptionsFromEnvironment() {
                 "COMMPOOL_RECORD_STACKS is \"" + Printable(environment.record_stacks.c_str()) + "\": it may be python");
 }
 
-// A program runs as well without its recording, so a failure is a line in the log. Nobody ends the process's runtime:
-// what is not written yet is written when the process exits.
+// A program runs as well without its recording, so a failure is a line in the log.
 void RecordWhereAsked(Runtime& runtime) {
   if (Environment::Get().record.empty()) return;
   const Result<recording::RecorderOptions> options = RecorderOptionsFromEnvironment();
-  const Status status = options.ok() ? runtime.Record(*options) : options.status();
+  const Status status = options.ok() ? runtime.Record(*options, /*only=*/0) : options.status();
   if (!status.ok()) return Log(LogLevel::kWarning, "nothing is recorded: " + status.message());
-  std::atexit([] {
-    if (Runtime* const opened = OpenedProcessRuntime()) opened->recorder().Flush();
-  });
+  FlushRecordingAtExit();
 }
 
 Status OpenWith(const LoaderOptions& options) {
@@ -106,6 +99,17 @@ const char* SentenceOf(const Status& status) {
 }
 
 }  // namespace
+
+std::string StackInPython() {
+  return PythonStack([](const char* name) { return dlsym(RTLD_DEFAULT, name); });
+}
+
+void FlushRecordingAtExit() {
+  static const int registered = std::atexit([] {
+    if (Runtime* const opened = OpenedProcessRuntime()) opened->recorder().Flush();
+  });
+  static_cast<void>(registered);
+}
 
 Result<Settings> SettingsFromEnvironment() { return Settings::Parse(Environment::Get().configuration); }
 

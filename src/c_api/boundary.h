@@ -22,6 +22,11 @@ namespace commpool::internal {
 Status MeasureDriver();
 bool DriverIsMeasured();
 
+// Where Python code asked, for recordings.
+std::string StackInPython();
+// Nobody ends the process's runtime: what is not written yet is written when the process exits.
+void FlushRecordingAtExit();
+
 // Parses COMMPOOL_CONF. kInvalidArgument where it is wrong: then only a runtime opens that makes no pools, and tells
 // the other ranks why (RefusingRuntime).
 Result<Settings> SettingsFromEnvironment();

@@ -209,6 +209,14 @@ commpool_statistics Pool::Statistics() const {
   return statistics;
 }
 
+void Pool::RecordPresent() {
+  if (!basis_->record.on()) return;
+  basis_->record.WasThere();
+  basis_->RecordMade(mode_->place());
+  blocks_.RecordPresent();
+  segments_.registrations().RecordPresent();
+}
+
 void Pool::RecordSlice() {
   const engine::Counters counters = blocks_.Statistics();
   basis_->record.Bytes({.reserved = counters.reserved_bytes.current,

@@ -211,6 +211,8 @@ class Pool final : public BlockOwner, public SharedMemory {
   // Statistics.
   commpool_statistics Statistics() const;
   const recording::PoolRecorder& record() const { return basis_->record; }
+  // Records what the pool has, for a recording that begins.
+  void RecordPresent();
   // Records what has changed in a slice of time. Only the recorder's thread calls it.
   void RecordSlice();
   void ResetPeaks() { blocks_.ResetPeaks(); }

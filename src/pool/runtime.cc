@@ -60,10 +60,27 @@ Runtime::~Runtime() {
   parts_.links.StopWatching();
 }
 
-Status Runtime::Record(const recording::RecorderOptions& options) {
-  return parts_.recorder.Start(options, [this] {
+Status Runtime::Record(const recording::RecorderOptions& options, PoolHandle only) {
+  COMMPOOL_TRY(RefuseForkedChild());
+  recording::RecorderOptions asked = options;
+  if (only != 0) {
+    const std::shared_ptr<Pool> pool = COMMPOOL_TRY(pools_.Find(only));
+    asked.only = pool->record().number();
+  }
+  MutexLock lock(recording_);
+  COMMPOOL_TRY(parts_.recorder.Start(asked, [this] {
     for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->RecordSlice();
-  });
+  }));
+  for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->RecordPresent();
+  return Status();
+}
+
+Status Runtime::EndRecording() {
+  COMMPOOL_TRY(RefuseForkedChild());
+  MutexLock lock(recording_);
+  if (!parts_.recorder.on()) return Status(StatusCode::kFailedPrecondition, "no recording is under way");
+  parts_.recorder.Stop();
+  return Status();
 }
 
 Result<ScopeHandle> Runtime::BeginScope(const ScopeRequest& request) {

@@ -81,8 +81,11 @@ class Runtime {
   // Whether a scope catches the request. Takes no lock; works in user functions and forked children too.
   bool Catches(int device, uint64_t bytes, CUstream stream);
 
-  // Records what happens from now on. REQUIRES: no pool was made.
-  Status Record(const recording::RecorderOptions& options);
+  // Records what there is, and what happens from now on: of one pool, or of all where `only` is 0.
+  // kFailedPrecondition where a recording is under way; kNotFound for a handle that is none.
+  Status Record(const recording::RecorderOptions& options, PoolHandle only);
+  // kFailedPrecondition where none is under way.
+  Status EndRecording();
 
   Result<ScopeHandle> BeginScope(const ScopeRequest& request);
   Status EndScope(ScopeHandle scope);
@@ -154,7 +157,8 @@ class Runtime {
   StreamNames stream_names_;
   StreamDevices stream_devices_;
   ImportTable imports_;
-  Mutex mutex_{LockRank::kRuntime};  // held while a default pool is made, so that racing threads make only one
+  Mutex recording_{LockRank::kRuntime};  // held while a recording begins or ends
+  Mutex mutex_{LockRank::kRuntime};      // held while a default pool is made, so that racing threads make only one
   CaptureHandle next_capture_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   ReservedMap<CaptureHandle, std::shared_ptr<Pool>> captures_ COMMPOOL_GUARDED_BY(mutex_);
   // 0: not made yet.

@@ -24,7 +24,7 @@ void Span::End(const Status& status) {
 }
 
 void PoolRecorder::Made(std::string_view name, std::string_view kind, int device, HomePlace place) const {
-  recorder_.Record([&](Texts& texts) -> Event {
+  Record([&](Texts& texts) -> Event {
     return PoolMade{.pool = pool_,
                     .name = texts.NumberOf(name),
                     .kind = texts.NumberOf(kind),
@@ -39,7 +39,7 @@ void PoolRecorder::Served(uint64_t address, uint64_t bytes, uint64_t requested, 
   if (!on()) return;
   BestEffort([&] {
     const std::string stack = recorder_.Stack();
-    recorder_.Record([&](Texts& texts) -> Event {
+    Record([&](Texts& texts) -> Event {
       return BlockServed{.pool = pool_,
                          .address = address,
                          .bytes = bytes,
@@ -51,33 +51,42 @@ void PoolRecorder::Served(uint64_t address, uint64_t bytes, uint64_t requested, 
 }
 
 void PoolRecorder::Bytes(PoolBytes now) {
+  if (!on()) return;
+  if (told_times_ != recorder_.times()) {
+    told_times_ = recorder_.times();
+    told_ = {};
+    told_small_.clear();
+  }
   now.pool = pool_;
   const auto same = [&](auto... field) { return ((now.*field == told_.*field) && ...); };
   if (std::apply(same, PoolBytes::Fields())) return;
   told_ = now;
-  recorder_.Record(now);
+  Record(now);
 }
 
 void PoolRecorder::Small(uint64_t bytes, uint64_t served, uint64_t cached) {
-  auto& [told_served, told_cached] = told_small_[bytes];
+  if (!on()) return;
+  const bool before = counts_from_.load(std::memory_order_relaxed) == recorder_.times();
+  auto& [told_served, told_cached] = told_small_.try_emplace(bytes, before ? served : 0, 0).first->second;
   if (served == told_served && cached == told_cached) return;
-  recorder_.Record(SmallBlocks{pool_, bytes, served - told_served, cached});
+  Record(SmallBlocks{pool_, bytes, served - told_served, cached});
   told_served = served;
   told_cached = cached;
 }
 
 void PoolRecorder::Called(uint64_t number, std::string_view call, uint64_t value) const {
-  recorder_.Record([&](Texts& texts) -> Event { return Call{pool_, number, texts.NumberOf(call), value}; });
+  Record([&](Texts& texts) -> Event { return Call{pool_, number, texts.NumberOf(call), value}; });
 }
 
 void PoolRecorder::BeganHandle(SpanKind kind, uint64_t handle, std::string_view text) const {
-  recorder_.Record([&](Texts& texts) -> Event {
+  Record([&](Texts& texts) -> Event {
     return SpanBegan{
         .span = Recorder::SpanOfHandle(kind, handle), .kind = kind, .pool = pool_, .text = texts.NumberOf(text)};
   });
 }
 
 Span PoolRecorder::Began(SpanKind kind, std::string_view text, HomePlace place, uint64_t number) const {
+  if (!on()) return {};
   // One number for the home and the pool's channel there.
   const uint64_t home = place.home == 0 ? 0 : place.home ^ place.channel * 0x9e3779b97f4a7c15;
   return Span(recorder_, {.kind = kind, .pool = pool_, .home = home, .number = number}, text);

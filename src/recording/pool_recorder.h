@@ -3,6 +3,7 @@
 #ifndef COMMPOOL_SRC_RECORDING_POOL_RECORDER_H_
 #define COMMPOOL_SRC_RECORDING_POOL_RECORDER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -57,36 +58,38 @@ class PoolRecorder {
  public:
   explicit PoolRecorder(Recorder& recorder) : recorder_(recorder), pool_(recorder.NextPool()) {}
 
-  bool on() const { return recorder_.on(); }
+  bool on() const { return recorder_.Records(pool_); }
+  uint64_t number() const { return pool_; }
 
   // The pool serves from now on, or has come to another home.
   void Made(std::string_view name, std::string_view kind, int device, HomePlace place) const;
-  void Gone() const { recorder_.Record(PoolGone{pool_}); }
+  void Gone() const { Record(PoolGone{pool_}); }
 
   void SegmentMade(uint64_t address, uint64_t bytes) const {
-    recorder_.Record(recording::SegmentMade{.pool = pool_, .address = address, .bytes = bytes});
+    Record(recording::SegmentMade{.pool = pool_, .address = address, .bytes = bytes});
   }
   // `bytes` may be a part of a segment.
-  void SegmentGone(uint64_t address, uint64_t bytes) const {
-    recorder_.Record(recording::SegmentGone{pool_, address, bytes});
-  }
+  void SegmentGone(uint64_t address, uint64_t bytes) const { Record(recording::SegmentGone{pool_, address, bytes}); }
 
   // For blocks that threads' caches do not keep.
   void Served(uint64_t address, uint64_t bytes, uint64_t requested, uint64_t stream) const;
   void Freed(uint64_t address) const { recorder_.RecordFree(address); }
 
-  // At the end of a slice, by the recorder's thread alone: what has changed since the last.
+  // The pool was there before the recording: what its caches served before does not count.
+  void WasThere() { counts_from_.store(recorder_.times(), std::memory_order_relaxed); }
+  // At the end of a slice, by the recorder's thread alone: what has changed since the last. First Bytes, then Small for
+  // each size.
   void Bytes(PoolBytes now);
   // `served`: since the pool was made.
   void Small(uint64_t bytes, uint64_t served, uint64_t cached);
 
   void Registered(uint64_t address, uint64_t bytes, uint64_t communicator, RegistrationEntry kind,
                   uint64_t cost) const {
-    recorder_.Record(recording::Registered{
+    Record(recording::Registered{
         .pool = pool_, .address = address, .bytes = bytes, .communicator = communicator, .kind = kind, .cost = cost});
   }
   void Deregistered(uint64_t address, uint64_t communicator) const {
-    recorder_.Record(recording::Deregistered{pool_, address, communicator});
+    Record(recording::Deregistered{pool_, address, communicator});
   }
 
   // A call of the sequence that all ranks of a symmetric pool make alike.
@@ -106,6 +109,16 @@ class PoolRecorder {
 
   Recorder& recorder_;
   const uint64_t pool_;
+  // What is told in one place: the entry goes out only where this pool is recorded.
+  void Record(FunctionRef<Event(Texts& texts)> make) const {
+    if (on()) recorder_.Record(make);
+  }
+  void Record(const Event& event) const {
+    if (on()) recorder_.Record(event);
+  }
+
+  std::atomic<uint64_t> counts_from_{0};
+  uint64_t told_times_ = 0;  // the recording that the members below are of
   PoolBytes told_;
   std::map<uint64_t, std::pair<uint64_t, uint64_t>> told_small_;  // served and cached, by size
 };

@@ -40,12 +40,11 @@ std::array<uint64_t, 2> TextsOf(const Entry& entry) {
 }  // namespace
 
 Status Recorder::Start(const RecorderOptions& options, std::function<void()> sample) {
-  if (file_) return Status(StatusCode::kFailedPrecondition, "a recording was begun before, in " + file_->path());
+  if (on()) return Status(StatusCode::kFailedPrecondition, "a recording is under way, in " + file_->path());
   ProcessFacts facts = FactsOfThisProcess();
   facts.limit_bytes = options.limit_bytes;
   RecordingFile file = COMMPOOL_TRY(RecordingFile::Make(options.directory, std::move(facts)));
-  file_ = std::move(file);
-  stack_ = options.stack;
+  Begin(std::move(file), options);
   sample_ = std::move(sample);
   on_.store(true, std::memory_order_release);
   const SignalsBlocked in_the_thread;
@@ -56,6 +55,23 @@ Status Recorder::Start(const RecorderOptions& options, std::function<void()> sam
     return Status(StatusCode::kOutOfMemory, std::string("the recorder's thread cannot start: ") + error.what());
   }
   return Status();
+}
+
+// Nothing is left of an earlier recording.
+void Recorder::Begin(RecordingFile file, const RecorderOptions& options) {
+  const std::lock_guard one(file_mutex_);
+  const std::lock_guard lock(mutex_);
+  file_.emplace(std::move(file));
+  stack_ = options.stack;
+  only_.store(options.only, std::memory_order_relaxed);
+  times_.fetch_add(1, std::memory_order_relaxed);
+  ending_ = false;
+  texts_ = {};
+  live_ = {};
+  pages_ = {};
+  chapter_ = 0;
+  lost_ = 0;
+  warned_ = false;
 }
 
 void Recorder::Stop() {
@@ -121,7 +137,8 @@ void Recorder::Write() {
 void Recorder::RecordNow(FunctionRef<Event(Texts& texts)> make) {
   BestEffort([&] {
     const std::lock_guard lock(mutex_);
-    if (BeginEntry()) std::visit([this](const auto& entry) { Append(entry); }, make(texts_));
+    if (on_.load(std::memory_order_relaxed) && BeginEntry())
+      std::visit([this](const auto& entry) { Append(entry); }, make(texts_));
   });
 }
 

@@ -35,6 +35,7 @@ struct RecorderOptions {
   // Composes the caller's stack, the innermost frame first, one a line, for blocks that are recorded one by one. May be
   // null.
   std::string (*stack)() = nullptr;
+  uint64_t only = 0;  // the number of the one pool to record; 0: all
 };
 
 class Recorder {
@@ -47,7 +48,7 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   // Makes the file and starts the thread, which calls `sample` at the end of each slice, without the lock. Fails where
-  // the file cannot be made, or the recorder was on before. REQUIRES: no other thread starts or stops it.
+  // the file cannot be made, or the recorder is on. REQUIRES: no other thread starts or stops it.
   Status Start(const RecorderOptions& options, std::function<void()> sample);
   // Takes a last sample and writes what is left.
   void Stop();
@@ -55,6 +56,13 @@ class Recorder {
   void Flush();
 
   bool on() const { return on_.load(std::memory_order_acquire) && !forked_.InChild(); }
+  // Whether it records the pool.
+  bool Records(uint64_t pool) const {
+    const uint64_t only = only_.load(std::memory_order_relaxed);
+    return on() && (only == 0 || only == pool);
+  }
+  // Counts the recordings of this process.
+  uint64_t times() const { return times_.load(std::memory_order_relaxed); }
   // Empty where stacks are not asked for.
   std::string Stack() const { return stack_ == nullptr ? std::string() : stack_(); }
   uint64_t NextPool() { return next_pool_.fetch_add(1, std::memory_order_relaxed); }
@@ -76,6 +84,7 @@ class Recorder {
   void RecordFree(uint64_t address);
 
  private:
+  void Begin(RecordingFile file, const RecorderOptions& options);
   void RecordNow(FunctionRef<Event(Texts& texts)> make);
   // Whether an entry has room now; makes a page, a chapter where it is time for one, where needed. Otherwise counts the
   // entry as lost. Append: the texts that the chapter has not told yet, and the entry.
@@ -93,6 +102,8 @@ class Recorder {
   const ForkGuard forked_;
   std::atomic<bool> on_{false};
   std::string (*stack_)() = nullptr;
+  std::atomic<uint64_t> only_{0};
+  std::atomic<uint64_t> times_{0};
   std::atomic<uint64_t> next_pool_{1};
   std::atomic<uint64_t> next_span_{1};
   std::function<void()> sample_;

@@ -47,8 +47,14 @@ Result<RecordingFile> RecordingFile::Make(const std::string& directory, ProcessF
   if (mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
     return Status(CodeOfError(errno, StatusCode::kInvalidArgument), refused + Reason(errno));
   }
-  std::string path = directory + "/" + facts.host + "-" + std::to_string(facts.process) + ".recording";
-  FileDescriptor descriptor(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  const std::string name = directory + "/" + facts.host + "-" + std::to_string(facts.process);
+  std::string path = name + ".recording";
+  FileDescriptor descriptor;
+  // A process may record several times, and another one may have had its number before.
+  for (int time = 2;; path = name + "-" + std::to_string(time++) + ".recording") {
+    descriptor = FileDescriptor(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (descriptor.valid() || errno != EEXIST) break;
+  }
   if (!descriptor.valid()) {
     return Status(CodeOfError(errno, StatusCode::kInvalidArgument), refused + Reason(errno));
   }

@@ -83,7 +83,7 @@ Status RegistrationSet::RegisterOne(const Communicator& communicator, const Segm
       range = noted;
     }
   }
-  if (range.ok()) RecordMade(communicator.handle, *range, began);
+  if (range.ok()) RecordMade(communicator.handle, *range, recording::Now() - began);
   // The index shows windows before the set remembers them: abandoning the communicator hides what is remembered.
   if (range.ok() && kind_ == RegistrationKind::kWindow) {
     windows_.Add({communicator.handle, range->address, range->bytes, range->window});
@@ -126,12 +126,18 @@ Result<uint64_t> RegistrationSet::RegisterLacking(const ReservedVector<Communica
   return uint64_t{made.size()};
 }
 
-void RegistrationSet::RecordMade(ncclComm_t communicator, const RegisteredRange& range, uint64_t began) const {
+void RegistrationSet::RecordMade(ncclComm_t communicator, const RegisteredRange& range, uint64_t cost) const {
   if (record_ == nullptr) return;
   const bool window = range.kind == RegistrationKind::kWindow;
   record_->Registered(range.address, range.bytes, reinterpret_cast<uint64_t>(communicator),
-                      window ? recording::RegistrationEntry::kWindow : recording::RegistrationEntry::kBuffer,
-                      recording::Now() - began);
+                      window ? recording::RegistrationEntry::kWindow : recording::RegistrationEntry::kBuffer, cost);
+}
+
+void RegistrationSet::RecordPresent() const {
+  MutexLock lock(mutex_);
+  for (const Member& member : members_) {
+    for (const auto& [index, range] : member.ranges) RecordMade(member.communicator.handle, range, 0);
+  }
 }
 
 void RegistrationSet::HideWindow(ncclComm_t communicator, const RegisteredRange& range) {

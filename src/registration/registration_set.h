@@ -88,6 +88,9 @@ class RegistrationSet {
   // kNotFound where no window of the communicator holds the address. No lock.
   Result<WindowPlace> Find(ncclComm_t communicator, CUdeviceptr address) const;
 
+  // Records what is registered, for a recording that begins.
+  void RecordPresent() const;
+
   bool IsRegistered(uint32_t index) const;
   // Whether NCCL has any segment there, or may come to have one.
   bool IsRegisteredWith(ncclComm_t communicator) const;
@@ -122,7 +125,7 @@ class RegistrationSet {
   Status DeregisterOne(const Communicator& communicator, uint32_t index);
   // The end of a registration: nobody finds its window from here on.
   void HideWindow(ncclComm_t communicator, const RegisteredRange& range);
-  void RecordMade(ncclComm_t communicator, const RegisteredRange& range, uint64_t began) const;
+  void RecordMade(ncclComm_t communicator, const RegisteredRange& range, uint64_t cost) const;
   // Notes that NCCL was not told of this end. Returns its bytes; 0 where NCCL lets go with the communicator.
   uint64_t Hold(const RegisteredRange& range);
 

@@ -10,7 +10,7 @@ using recording::testing::ReadRecording;
 
 class PoolRecording : public PoolTest {
  protected:
-  void SetUp() override { ASSERT_TRUE(runtime().Record({.directory = folder_.path()}).ok()); }
+  void SetUp() override { ASSERT_TRUE(runtime().Record({.directory = folder_.path()}, 0).ok()); }
   recording::testing::Recording Recorded() {
     runtime().recorder().Stop();
     return ReadRecording(folder_.File());

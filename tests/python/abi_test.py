@@ -89,14 +89,14 @@ class Pools(unittest.TestCase):
 
 class Layout(unittest.TestCase):
     def test_is_what_a_compiler_makes_of_the_header(self):
-        lines = ["#include <commpool/kept.h>", "#include <commpool/share.h>"]
+        lines = ["#include <commpool/kept.h>", "#include <commpool/record.h>", "#include <commpool/share.h>"]
         for name, struct in _abi.STRUCTS.items():
             lines.append(f"_Static_assert(sizeof({name}) == {ctypes.sizeof(struct)}, \"{name}\");")
             for field in struct._fields_:
                 offset = getattr(struct, field[0]).offset
                 lines.append(f"_Static_assert(offsetof({name}, {field[0]}) == {offset}, \"{name}.{field[0]}\");")
                 enumerations = (r"addresses|backing|location|frees|mode|moves|streams|filter|exhaust|state|keep|kept|"
-                                r"graphs")
+                                r"graphs|stacks")
                 if field[1] in _SCALARS and not re.match(enumerations, field[0]):
                     lines.append(f"_Static_assert(_Generic((({name}*)0)->{field[0]}, {_SCALARS[field[1]]}: 1, "
                                  f"default: 0), \"the type of {name}.{field[0]}\");")
@@ -118,6 +118,7 @@ class Layout(unittest.TestCase):
         from commpool import options
 
         program = """#include <commpool/kept.h>
+#include <commpool/record.h>
 #include <commpool/share.h>
 #include <stdio.h>
 int main(void) {

@@ -13,7 +13,7 @@ class SymmetricRecording : public SymmetricTest {
  protected:
   void SetUp() override {
     SymmetricTest::SetUp();
-    ASSERT_TRUE(runtime().Record({.directory = folder_.path()}).ok());
+    ASSERT_TRUE(runtime().Record({.directory = folder_.path()}, 0).ok());
   }
   recording::testing::Recording Recorded() {
     runtime().recorder().Stop();

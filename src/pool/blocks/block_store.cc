@@ -76,7 +76,6 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   if (!requested.ok()) {
     return basis_.Named(requested.status().under("free"));
   }
-  basis_.record.Freed(address);  // before another thread can get the block
   if (has_tickets_.load(std::memory_order_acquire)) {
     const bool waits = COMMPOOL_TRY(WaitsForImporters(address));
     if (waits) return Status();
@@ -113,6 +112,7 @@ Status BlockStore::Close(CUdeviceptr address, uint64_t requested, BlockRules& ru
     if (!awaited_.empty()) awaited_.erase(address);
     Result<engine::Freed> freed = rules.FreeInEngine(address);
     if (!freed.ok()) return basis_.Named(freed.status());
+    basis_.record.Freed(address);  // under the lock: before another thread gets the block
     if (requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - requested);
     streams = std::move(freed->streams_to_fence);
     if (!streams.empty()) recording.emplace(recording_, streams);
@@ -413,12 +413,45 @@ Result<commpool_block> BlockStore::Find(CUdeviceptr address) const {
 
 std::vector<commpool_block> BlockStore::List() const {
   MutexLock lock(mutex_);
+  return Sorted();
+}
+
+std::vector<commpool_block> BlockStore::Sorted() const {
   std::vector<commpool_block> blocks;
   for (const engine::BlockView& view : engine_->Snapshot()) blocks.push_back(Describe(view));
   std::sort(blocks.begin(), blocks.end(), [](const commpool_block& a, const commpool_block& b) {
     return std::tie(a.segment, a.pointer) < std::tie(b.segment, b.pointer);
   });
   return blocks;
+}
+
+// Under the lock, so that a block's free is recorded after the block. Neighbours of one segment are one range of
+// memory.
+void BlockStore::RecordPresent() const {
+  MutexLock lock(mutex_);
+  engine::SegmentRange memory;
+  uint64_t segment = 0;
+  const auto tell_memory = [&] {
+    if (memory.bytes > 0) basis_.record.SegmentMade(memory.address, memory.bytes);
+  };
+  std::vector<commpool_block> blocks = Sorted();
+  for (const commpool_block& block : blocks) {
+    if (block.state == COMMPOOL_BLOCK_UNMAPPED) continue;
+    const auto address = reinterpret_cast<CUdeviceptr>(block.pointer);
+    if (block.segment != segment || address != memory.address + memory.bytes) {
+      tell_memory();
+      memory = {address, 0};
+      segment = block.segment;
+    }
+    memory.bytes += block.bytes;
+  }
+  tell_memory();
+  for (const commpool_block& block : blocks) {
+    const auto address = reinterpret_cast<CUdeviceptr>(block.pointer);
+    const bool cacheable = basis_.runtime.caches.WordOf(address).state() == engine::BlockWord::State::kCacheable;
+    if (block.state != COMMPOOL_BLOCK_LIVE || cacheable) continue;
+    basis_.record.Served(address, block.bytes, block.requested_bytes, block.stream);
+  }
 }
 
 uint64_t BlockStore::ReservedBytes() const { return counters().reserved_bytes.current; }

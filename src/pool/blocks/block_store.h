@@ -135,6 +135,9 @@ class BlockStore {
   // Every block, by segment and address. Changes that threads' caches make meanwhile may be missing.
   std::vector<commpool_block> List() const;
 
+  // Records the memory that the pool has, and the live blocks that caches do not keep, for a recording that begins.
+  void RecordPresent() const;
+
   // Each takes the pool's lock; Statistics and ResetPeaks pause the pool's caches before.
   uint64_t ReservedBytes() const;
   engine::Counters counters() const;  // as the engine sees it: cached blocks count as allocated
@@ -170,6 +173,8 @@ class BlockStore {
   CachedPool AsCachedPool() const;
   // A block as programs see it: one in a cache is not live.
   commpool_block Describe(const engine::BlockView& view) const COMMPOOL_REQUIRES(mutex_);
+  // List, under the lock.
+  std::vector<commpool_block> Sorted() const COMMPOOL_REQUIRES(mutex_);
 
   const PoolBasis& basis_;
   RecordingStreams recording_;

@@ -26,6 +26,7 @@ from .handles import add_communicator_source
 from .imports import SharedBlock, SharedPool
 from .pool import PlainFunctions, Pool
 from .pool_group import PoolGroup
+from .recordings import Recording, record
 from .runtime import (DriverCall, MemoryHolder, driver_calls, driver_description, initialize, library_version,
                       measure_driver, set_device_limit)
 from .scopes import capture, use_pool
@@ -42,10 +43,10 @@ __all__ = [
     "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "CommunicatorMemory",
     "Configuration", "Counter", "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted",
     "FailedPrecondition", "InternalError", "InvalidArgument", "Kept", "MemoryHolder", "NotFound", "NotSupported",
-    "NvlsEligibility", "OutOfMemory", "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "RemoteFailure", "Segment",
+    "NvlsEligibility", "OutOfMemory", "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "Recording", "RemoteFailure", "Segment",
     "Setting", "SharedBlock", "SharedPool", "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window",
     "add_communicator_source", "allocate", "allocate_in_scope", "block_of", "capture", "communicator_memory", "config",
     "driver_calls", "driver_description", "empty", "free", "initialize", "library_version", "measure_driver",
-    "nvls_eligible", "parse_size", "promise_stream", "record_stream", "release_stream", "set_device_limit", "sleep",
+    "nvls_eligible", "parse_size", "promise_stream", "record", "record_stream", "release_stream", "set_device_limit", "sleep",
     "sleep_communicator", "use_pool", "wake", "wake_communicator", "window_of"
 ]

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import functools
 import inspect
+import os
 import weakref
 from typing import (TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, Optional, Sequence, TypedDict, TypeVar, Union,
                     cast)
@@ -20,6 +21,7 @@ from .errors import CommpoolError, InvalidArgument, refusing
 from .statistics import Configuration, Snapshot, Statistics, block_of_struct, settings_of
 from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_array, device_number
 from .handles import stream_handle
+from .recordings import Recording, StacksWord, record
 from .sharing import Sharer
 from .sizes import Size, format_size, index_of, parse_size
 from .together import Together
@@ -365,6 +367,11 @@ class Pool(Together, Sharer):
         return blocks.nvls_eligible(pointer, size, communicator_handle(communicator, self.device))
 
     # Figures.
+
+    def record(self, directory: Union[str, os.PathLike[str]], *, limit: Optional[Size] = None,
+               stacks: StacksWord = "none") -> Recording:
+        """Records what happens in this pool, as `commpool.record` does for all."""
+        return record(directory, limit=limit, stacks=stacks, pool=self.handle)
 
     def stats(self) -> Statistics:
         """What the pool has and did, now."""

@@ -1,0 +1,59 @@
+"""Recordings from Python: begun and ended, with stacks, of one pool."""
+
+import pathlib
+import tempfile
+import unittest
+
+import emulated
+import commpool
+from emulated import MIB
+
+
+class Recordings(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.pool = commpool.Pool("recorded")
+        self.addCleanup(self.pool.destroy)
+
+    def written(self):
+        """The bytes of the newest file."""
+        newest = max(pathlib.Path(self.folder).iterdir(), key=lambda file: file.stat().st_mtime_ns)
+        return newest.read_bytes()
+
+    def test_has_what_happens_between_its_begin_and_its_end(self):
+        with commpool.record(self.folder):
+            self.pool.allocate(3 * MIB, emulated.Stream()).free()
+        self.assertIn(b"recorded", self.written())
+
+    def test_shows_where_the_program_asked(self):
+        with commpool.record(self.folder, stacks="python"):
+            self.allocate_from_here().free()
+        self.assertRegex(self.written(), rb"recording_test\.py:\d+ allocate_from_here\n")
+
+    def allocate_from_here(self):
+        return self.pool.allocate(3 * MIB, emulated.Stream())
+
+    def test_of_a_pool_leaves_others_out(self):
+        other = commpool.Pool("left out")
+        with self.pool.record(self.folder):
+            pass
+        other.destroy()
+        self.assertIn(b"recorded", self.written())
+        self.assertNotIn(b"left out", self.written())
+
+    def test_refuses_what_it_cannot_do(self):
+        with self.assertRaisesRegex(commpool.InvalidArgument, "1 MiB is the least"):
+            commpool.record(self.folder, limit="64KiB")
+        with self.assertRaisesRegex(commpool.InvalidArgument, "stacks 'c' is none of none, python"):
+            commpool.record(self.folder, stacks="c")
+        with commpool.record(self.folder) as recording:
+            with self.assertRaises(commpool.FailedPrecondition):
+                commpool.record(self.folder)
+            recording.end()
+            recording.end()
+
+
+if __name__ == "__main__":
+    unittest.main()
