@@ -157,8 +157,8 @@ class Runtime {
   StreamNames stream_names_;
   StreamDevices stream_devices_;
   ImportTable imports_;
-  Mutex recording_{LockRank::kRuntime};  // held while a recording begins or ends
-  Mutex mutex_{LockRank::kRuntime};      // held while a default pool is made, so that racing threads make only one
+  Mutex recording_{LockRank::kCollective};  // held while a recording begins or ends
+  Mutex mutex_{LockRank::kRuntime};         // held while a default pool is made, so that racing threads make only one
   CaptureHandle next_capture_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   ReservedMap<CaptureHandle, std::shared_ptr<Pool>> captures_ COMMPOOL_GUARDED_BY(mutex_);
   // 0: not made yet.

@@ -370,7 +370,13 @@ class Pool(Together, Sharer):
 
     def record(self, directory: Union[str, os.PathLike[str]], *, limit: Optional[Size] = None,
                stacks: StacksWord = "none") -> Recording:
-        """Records what happens in this pool, as `commpool.record` does for all."""
+        """Records what happens in this pool, as `commpool.record` does for all.
+
+        Raises:
+          FailedPrecondition: a recording of this process is under way.
+          InvalidArgument: the path is no directory, or the limit is below 1 MiB.
+          OutOfMemory: the disk is full.
+        """
         return record(directory, limit=limit, stacks=stacks, pool=self.handle)
 
     def stats(self) -> Statistics:
