@@ -19,10 +19,10 @@ namespace {
 
 std::string Reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): glibc's is
 
-uint64_t RandomNumber() {
+// A number that no earlier recording of this file has.
+uint64_t NumberOfRecording(uint64_t now) {
   uint64_t number = 0;
-  static_cast<void>(getrandom(&number, sizeof(number), 0));
-  return number;
+  return getrandom(&number, sizeof(number), 0) == sizeof(number) ? number : now;
 }
 
 // Returns 0 or the error.
@@ -60,7 +60,7 @@ Result<RecordingFile> RecordingFile::Make(const std::string& directory, ProcessF
   }
   const uint64_t pages = std::max(facts.limit_bytes / kPageBytes, kFewestPages);
   facts.limit_bytes = pages * kPageBytes;
-  RecordingFile file(std::move(path), std::move(descriptor), pages, RandomNumber());
+  RecordingFile file(std::move(path), std::move(descriptor), pages, NumberOfRecording(facts.steady_clock));
   std::array<char, 4096> bytes;
   FieldWriter writer(bytes.data(), bytes.size());
   writer.Write(facts);
