@@ -84,6 +84,15 @@ def commpool_dependencies():
         linkopts = ["-l:liblzma.a"],
     )
     system_folder(
+        name = "d3",
+        title = "D3 5 (d3.min.js of Debian's node-d3)",
+        variable = "COMMPOOL_D3",
+        marker = "d3.min.js",
+        places = ["/usr/share/nodejs/d3/dist"],
+        cached = ["d3"],
+        build_file = "//tools/bazel:d3.BUILD",
+    )
+    system_folder(
         name = "googletest",
         title = "GoogleTest's sources",
         variable = "COMMPOOL_GOOGLETEST",
