@@ -1,0 +1,3 @@
+// Begins the page.
+const model = JSON.parse(document.getElementById("model").textContent);
+d3.select("#title").text(model.title);
