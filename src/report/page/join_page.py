@@ -70,8 +70,9 @@ def main():
         whole = joined(page, license_text, style, d3, scripts)
     except ValueError as error:
         sys.exit(f"join_page.py: {error}")
-    before_title, rest = whole.split("{title}")
-    before_model, after_model = rest.split("{model}")
+    # The first of each: scripts, which come last, may have the same text.
+    before_title, rest = whole.split("{title}", 1)
+    before_model, after_model = rest.split("{model}", 1)
     texts = (before_title, before_model, after_model)
     sys.stdout.write(_FILE.format(parts="\n".join(map(_part, _NAMES, texts))))
 

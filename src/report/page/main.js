@@ -1,3 +1,39 @@
-// Begins the page.
-const model = JSON.parse(document.getElementById("model").textContent);
-d3.select("#title").text(model.title);
+// Begins the page: the time lines first, since they are what is looked at first.
+function fail(error) {
+  d3.select("#failure").attr("hidden", null).text(`The model of this report cannot be shown: ${error.message}.`);
+  d3.select("main").attr("hidden", "");
+}
+
+function begin() {
+  listenToDialogs();
+  const model = readModel(document.getElementById("model"));
+  const state = makeState(model);
+  model.ranks.forEach(rank => rank.pools.forEach(pool => { pool.end = model.end; }));
+  writeHeader(model);
+  writeSeriesLegend(model);
+  writeKinds(state);
+  writePoolFilter(state);
+  writeDifference(state);
+  const lines = makeTimeLines(state);
+  lines.fit();
+  performance.mark("first picture");
+  const map = makeAddressMap(state);
+  listenToKeys(state, lines.ordered);
+  listenToTheme(() => {
+    lines.recolour();
+    map.recolour();
+  });
+  new ResizeObserver(() => {
+    lines.fit();
+    map.fit();
+  }).observe(document.querySelector("main"));
+  makeDetails(state);
+  makePeak(state);
+  makeSearch(state);
+}
+
+try {
+  begin();
+} catch (error) {
+  fail(error);
+}

@@ -1,0 +1,99 @@
+// The addresses of the chosen pool at the cursor.
+function describeUnder(map, under) {
+  const {pool} = map;
+  const registrations = under.segment.registrations.map(index =>
+    `\n${pool.registrations.kind[index]} of communicator ${pool.registrations.communicator[index]}`).join("");
+  if (under.block >= 0) {
+    return `block of ${formatBytes(pool.blocks.bytes[under.block])}\n` +
+      `${firstLine(textOf(map.model, pool.blocks.stack[under.block]))}${registrations}`;
+  }
+  return under.gap ? `free: ${formatBytes(under.gap.bytes)}${registrations}` : "";
+}
+
+function writeMapLegend(map, colours) {
+  const kinds = new Set(map.pool ? map.pool.registrations.kind : []);
+  const items = [["free", colours.free], ["largest gap", colours.gap]];
+  if (kinds.has("window")) items.push(["registered as window", colours.registration]);
+  if (kinds.has("buffer")) items.push(["registered as buffer", colours.scope]);
+  const entries = d3.select("#map-legend").selectAll("li").data(items, ([name]) => name).join(
+    enter => enter.append("li").call(item => item.append("i")).call(item => item.append("span").text(([name]) => name)));
+  entries.select("i").style("background", ([, colour]) => colour);
+}
+
+function makeAddressMap(state) {
+  const {model} = state;
+  const map = {model, memory: null, pool: null, width: 0, colourBy: "stack", sameScale: false, largestSegment: 1};
+  let colours = readColours();
+  const scroll = makeScrollCanvas(document.getElementById("map"), draw);
+
+  function look() {
+    const pool = state.shownPool();
+    Object.assign(map, {pool, block: state.block, time: state.shownTime(), width: scroll.width});
+    if (!pool) return;
+    map.memory = memoryAt(pool, map.time);
+    map.asleep = asleepSince(pool, map.time) >= 0;
+    map.largestSegment = d3.max(pool.segments.bytes) || 1;
+    scroll.setTotal(map.memory.segments.length * MAP_ROW + 6);
+  }
+
+  function draw(context) {
+    look();
+    const rank = state.shownRank();
+    d3.select("#addresses-title").text(map.pool ? `Addresses of ${map.pool.name}, rank ${rank.rank}` : "Addresses");
+    const sentences = map.pool ? freeMemorySentences(map.pool, map.memory, map.time) :
+      [["", rank ? "This rank has no pool, so there are no addresses to show." : "There is no rank to show."]];
+    writeFreeMemory(d3.select("#free-memory"), sentences);
+    writeMapLegend(map, colours);
+    if (!map.pool) return;
+    const top = scroll.scrollTop(), first = Math.max(0, Math.floor(top / MAP_ROW));
+    const end = Math.min(map.memory.segments.length, Math.ceil((top + scroll.height) / MAP_ROW));
+    for (let row = first; row < end; ++row) drawSegment(context, map.memory.segments[row], map, row * MAP_ROW - top, colours);
+  }
+
+  function showBlock() {
+    if (state.block < 0 || !map.memory) return;
+    const row = map.memory.segments.findIndex(segment => segment.index === map.pool.blocks.segment[state.block]);
+    const top = scroll.scrollTop();
+    if (row >= 0 && (row * MAP_ROW < top || (row + 1) * MAP_ROW > top + scroll.height)) {
+      scroll.element.scrollTop = row * MAP_ROW - scroll.height / 3;
+    }
+  }
+
+  // The block before or after the chosen one, by address.
+  function step(distance) {
+    const blocks = map.memory ? [].concat(...map.memory.segments.map(segment => segment.blocks)) : [];
+    if (!blocks.length) return;
+    const place = blocks.indexOf(state.block);
+    const next = place < 0 ? (distance > 0 ? 0 : blocks.length - 1) : Math.max(0, Math.min(blocks.length - 1, place + distance));
+    state.choose(state.rank, state.pool, blocks[next]);
+    look();
+    showBlock();
+  }
+
+  scroll.element.addEventListener("keydown", event => {
+    const distance = {ArrowLeft: -1, ArrowRight: 1}[event.key];
+    if (!distance || event.shiftKey) return;
+    step(distance);
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  scroll.canvas.addEventListener("pointermove", event => {
+    const under = memoryUnder(map, event.offsetX, event.offsetY + scroll.scrollTop());
+    showTip(d3.select("#tip"), under ? describeUnder(map, under) : "", event);
+  });
+  scroll.canvas.addEventListener("pointerleave", () => showTip(d3.select("#tip"), "", null));
+  scroll.canvas.addEventListener("click", event => {
+    const under = memoryUnder(map, event.offsetX, event.offsetY + scroll.scrollTop());
+    state.choose(state.rank, state.pool, under ? under.block : -1);
+  });
+  d3.select("#colour-by").on("change", function () { map.colourBy = this.value; scroll.ask(); });
+  d3.select("#same-scale").on("change", function () { map.sameScale = this.checked; scroll.ask(); });
+  state.changes.on("time.map", scroll.ask).on("choice.map", () => {
+    scroll.ask();
+    requestAnimationFrame(showBlock);
+  });
+  return {
+    fit() { scroll.fit(); scroll.ask(); },
+    recolour() { colours = readColours(); scroll.ask(); },
+  };
+}
