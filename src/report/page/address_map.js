@@ -15,6 +15,7 @@ function writeMapLegend(map, colours) {
   const items = [["free", colours.free], ["largest gap", colours.gap]];
   if (kinds.has("window")) items.push(["registered as window", colours.registration]);
   if (kinds.has("buffer")) items.push(["registered as buffer", colours.scope]);
+  if (map.pool) items.push(...blockColours(map.model, map.pool, map.colourBy).legend);
   const entries = d3.select("#map-legend").selectAll("li").data(items, ([name]) => name).join(
     enter => enter.append("li").call(item => item.append("i")).call(item => item.append("span").text(([name]) => name)));
   entries.select("i").style("background", ([, colour]) => colour);
@@ -31,6 +32,7 @@ function makeAddressMap(state) {
     Object.assign(map, {pool, block: state.block, time: state.shownTime(), width: scroll.width});
     if (!pool) return;
     map.memory = memoryAt(pool, map.time);
+    map.colourOf = blockColours(model, pool, map.colourBy).colourOf;
     map.asleep = asleepSince(pool, map.time) >= 0;
     map.largestSegment = d3.max(pool.segments.bytes) || 1;
     scroll.setTotal(map.memory.segments.length * MAP_ROW + 6);

@@ -8,11 +8,6 @@ function segmentWidth(segment, map) {
   return map.sameScale ? room * Math.max(LEAST_SHARE, segment.bytes / map.largestSegment) : room;
 }
 
-function blockColour(pool, block, by) {
-  const key = by === "bytes" ? Math.floor(Math.log2(Math.max(1, pool.blocks.bytes[block])) / 2) :
-    pool.blocks[by][block];
-  return key === undefined || key < 0 ? BLOCK_COLOURS[7] : BLOCK_COLOURS[key % 7];
-}
 
 function drawSegmentName(context, segment, y, colours) {
   context.textBaseline = "middle";
@@ -41,7 +36,7 @@ function drawBlocks(context, segment, map, left, scale, y) {
     const begin = left + offset[block] * scale;
     const end = begin + bytes[block] * scale;
     if (end < drawnTo + 0.4) continue;
-    context.fillStyle = blockColour(map.pool, block, map.colourBy);
+    context.fillStyle = map.colourOf(block);
     context.fillRect(begin, y + 8, Math.max(0.8, end - begin - (end - begin > 3 ? 0.7 : 0)), 18);
     drawnTo = end;
   }

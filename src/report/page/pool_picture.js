@@ -56,7 +56,9 @@ function drawPool(context, pool, largest, view, x, top, height, width, colours) 
     context.setLineDash(dashes);
     context.strokeStyle = colour;
     context.lineWidth = 1;
+    context.globalAlpha = 0.7;
     context.stroke();
+    context.globalAlpha = 1;
     context.setLineDash([]);
   };
   line(point => bytes.reserved[point] || 0, colours["reserved-edge"], []);

@@ -51,6 +51,14 @@ function searchEvents(hits, rank, index, has) {
   });
 }
 
+function searchHolders(hits, rank, index, has, texts) {
+  if (!rank.peak) return;
+  for (const holder of rank.peak.holders || NOTHING) {
+    if (!has(holder.what || "") && !texts.has(holder.stack)) continue;
+    note(hits, "holder", {rank: index, pool: holder.pool, holder, time: rank.peak.time, to: rank.peak.time});
+  }
+}
+
 function searchByText(model, query) {
   const hits = makeHits(), wanted = query.toLowerCase();
   const has = text => text.toLowerCase().includes(wanted);
@@ -64,18 +72,12 @@ function searchByText(model, query) {
   });
   model.ranks.forEach((rank, index) => {
     searchEvents(hits, rank, index, has);
-    if (rank.peak) {
-      (rank.peak.holders || NOTHING).forEach(holder => {
-        if (has(holder.what || "") || texts.has(holder.stack)) {
-          note(hits, "holder", {rank: index, pool: holder.pool, holder, time: rank.peak.time, to: rank.peak.time});
-        }
-      });
-    }
     rank.pools.forEach((pool, number) => {
       const {stack, stream} = pool.blocks;
       if (texts.size) findBlocks(hits, index, number, pool.blocks, block => texts.has(stack[block]) || texts.has(stream[block]));
     });
   });
+  model.ranks.forEach((rank, index) => searchHolders(hits, rank, index, has, texts));
   return hits;
 }
 

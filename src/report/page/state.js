@@ -47,6 +47,8 @@ function makeState(model) {
       state.showRow(state.rank, state.pool);
     },
   };
+  const pools = model.ranks.length ? model.ranks[0].pools : [];
+  state.pool = Math.max(0, d3.scan(pools, (a, b) => b.blocks.bytes.length - a.blocks.bytes.length) || 0);
   const peak = model.ranks.length && model.ranks[0].peak;
   state.cursor = peak ? peak.time : Math.round(model.end / 2);
   return state;

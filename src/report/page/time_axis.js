@@ -7,5 +7,6 @@ function drawTimeAxis(svg, x, width) {
   const format = scale.tickFormat(Math.max(2, Math.floor(width / 110)));
   svg.attr("width", width);
   svg.selectAll("g").data([0]).join("g").attr("transform", "translate(0,21)")
-    .call(axis.tickFormat(value => `${format(value)} ${unit}`));
+    .call(axis.tickFormat(value => `${format(value)} ${unit}`))
+    .selectAll("text").attr("text-anchor", value => scale(value) > width - 24 ? "end" : "middle");
 }

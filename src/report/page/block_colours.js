@@ -1,0 +1,31 @@
+// The colours of a pool's blocks: what most bytes belong to comes first, and what is beyond the colours shares the last.
+const SIZE_NAMES = [[4096, "up to 4 KiB"], [65536, "up to 64 KiB"], [1 << 20, "up to 1 MiB"], [16 << 20, "up to 16 MiB"],
+  [256 << 20, "up to 256 MiB"], [Infinity, "above 256 MiB"]];
+
+function blockKey(pool, block, by) {
+  if (by === "bytes") return SIZE_NAMES.findIndex(([most]) => pool.blocks.bytes[block] <= most);
+  const key = pool.blocks[by][block];
+  return key === undefined ? -1 : key;
+}
+
+const madeColours = new WeakMap();
+
+function blockColours(model, pool, by) {
+  if (!madeColours.has(pool)) madeColours.set(pool, {});
+  const made = madeColours.get(pool);
+  if (made[by]) return made[by];
+  const bytes = new Map();
+  pool.blocks.bytes.forEach((size, block) => {
+    const key = blockKey(pool, block, by);
+    bytes.set(key, (bytes.get(key) || 0) + size);
+  });
+  const keys = Array.from(bytes.keys()).filter(key => key >= 0).sort((a, b) => bytes.get(b) - bytes.get(a));
+  if (by === "bytes") keys.sort((a, b) => a - b);
+  const rest = BLOCK_COLOURS.length - 1;
+  const colours = new Map(keys.slice(0, rest).map((key, place) => [key, BLOCK_COLOURS[place]]));
+  const name = key => by === "bytes" ? SIZE_NAMES[key][1] : firstLine(textOf(model, key));
+  const legend = keys.slice(0, rest).map(key => [name(key), colours.get(key)]);
+  if (bytes.size > colours.size) legend.push([by === "stack" ? "other or unknown stacks" : "others", BLOCK_COLOURS[rest]]);
+  made[by] = {colourOf: block => colours.get(blockKey(pool, block, by)) || BLOCK_COLOURS[rest], legend};
+  return made[by];
+}
