@@ -16,8 +16,9 @@ function writeMapLegend(map, colours) {
   if (kinds.has("window")) items.push(["registered as window", colours.registration]);
   if (kinds.has("buffer")) items.push(["registered as buffer", colours.scope]);
   if (map.pool) items.push(...blockColours(map.model, map.pool, map.colourBy).legend);
-  const entries = d3.select("#map-legend").selectAll("li").data(items, ([name]) => name).join(
-    enter => enter.append("li").call(item => item.append("i")).call(item => item.append("span").text(([name]) => name)));
+  const entries = d3.select("#map-legend").selectAll("li").data(items).join(
+    enter => enter.append("li").call(item => item.append("i")).call(item => item.append("span")));
+  entries.select("span").text(([name]) => name);
   entries.select("i").style("background", ([, colour]) => colour);
 }
 
@@ -35,7 +36,9 @@ function makeAddressMap(state) {
     map.colourOf = blockColours(model, pool, map.colourBy).colourOf;
     map.asleep = asleepSince(pool, map.time) >= 0;
     map.largestSegment = d3.max(pool.segments.bytes) || 1;
-    scroll.setTotal(map.memory.segments.length * MAP_ROW + 6);
+    const count = map.memory.segments.length;
+    map.rowHeight = Math.max(MAP_ROWS[0], Math.min(MAP_ROWS[1], Math.floor((scroll.height - 6) / Math.max(1, count))));
+    scroll.setTotal(count * map.rowHeight + 6);
   }
 
   function draw(context) {
@@ -47,17 +50,18 @@ function makeAddressMap(state) {
     writeFreeMemory(d3.select("#free-memory"), sentences);
     writeMapLegend(map, colours);
     if (!map.pool) return;
-    const top = scroll.scrollTop(), first = Math.max(0, Math.floor(top / MAP_ROW));
-    const end = Math.min(map.memory.segments.length, Math.ceil((top + scroll.height) / MAP_ROW));
-    for (let row = first; row < end; ++row) drawSegment(context, map.memory.segments[row], map, row * MAP_ROW - top, colours);
+    const top = scroll.scrollTop(), first = Math.max(0, Math.floor(top / map.rowHeight));
+    map.memory.segments.slice(first, Math.ceil((top + scroll.height) / map.rowHeight)).forEach((segment, place) => {
+      drawSegment(context, segment, map, (first + place) * map.rowHeight - top, colours);
+    });
   }
 
   function showBlock() {
     if (state.block < 0 || !map.memory) return;
     const row = map.memory.segments.findIndex(segment => segment.index === map.pool.blocks.segment[state.block]);
     const top = scroll.scrollTop();
-    if (row >= 0 && (row * MAP_ROW < top || (row + 1) * MAP_ROW > top + scroll.height)) {
-      scroll.element.scrollTop = row * MAP_ROW - scroll.height / 3;
+    if (row >= 0 && (row * map.rowHeight < top || (row + 1) * map.rowHeight > top + scroll.height)) {
+      scroll.element.scrollTop = row * map.rowHeight - scroll.height / 3;
     }
   }
 
@@ -66,7 +70,8 @@ function makeAddressMap(state) {
     const blocks = map.memory ? [].concat(...map.memory.segments.map(segment => segment.blocks)) : [];
     if (!blocks.length) return;
     const place = blocks.indexOf(state.block);
-    const next = place < 0 ? (distance > 0 ? 0 : blocks.length - 1) : Math.max(0, Math.min(blocks.length - 1, place + distance));
+    const last = blocks.length - 1;
+    const next = place < 0 && distance < 0 ? last : Math.max(0, Math.min(last, place + distance));
     state.choose(state.rank, state.pool, blocks[next]);
     look();
     showBlock();

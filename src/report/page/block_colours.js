@@ -1,6 +1,6 @@
-// The colours of a pool's blocks: what most bytes belong to comes first, and what is beyond the colours shares the last.
-const SIZE_NAMES = [[4096, "up to 4 KiB"], [65536, "up to 64 KiB"], [1 << 20, "up to 1 MiB"], [16 << 20, "up to 16 MiB"],
-  [256 << 20, "up to 256 MiB"], [Infinity, "above 256 MiB"]];
+// The colours of a pool's blocks: what most bytes belong to comes first, and what is left shares the last colour.
+const SIZE_NAMES = [[4096, "up to 4 KiB"], [65536, "up to 64 KiB"], [1 << 20, "up to 1 MiB"],
+  [16 << 20, "up to 16 MiB"], [256 << 20, "up to 256 MiB"], [Infinity, "above 256 MiB"]];
 
 function blockKey(pool, block, by) {
   if (by === "bytes") return SIZE_NAMES.findIndex(([most]) => pool.blocks.bytes[block] <= most);
@@ -25,7 +25,7 @@ function blockColours(model, pool, by) {
   const colours = new Map(keys.slice(0, rest).map((key, place) => [key, BLOCK_COLOURS[place]]));
   const name = key => by === "bytes" ? SIZE_NAMES[key][1] : firstLine(textOf(model, key));
   const legend = keys.slice(0, rest).map(key => [name(key), colours.get(key)]);
-  if (bytes.size > colours.size) legend.push([by === "stack" ? "other or unknown stacks" : "others", BLOCK_COLOURS[rest]]);
+  if (bytes.size > colours.size) legend.push(["others and unknown", BLOCK_COLOURS[rest]]);
   made[by] = {colourOf: block => colours.get(blockKey(pool, block, by)) || BLOCK_COLOURS[rest], legend};
   return made[by];
 }

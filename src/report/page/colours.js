@@ -1,8 +1,8 @@
 // The style's colours, as a canvas takes them.
 const KINDS = ["agreement", "growth", "registration", "search", "capture", "scope", "sleep", "wake", "difference"];
 const BLOCK_COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8a929e"];
-const SHOWN_COLOURS = ["surface", "line", "text", "faint", "accent", "chosen", "allocated", "cached", "reserved", "reserved-edge",
-  "requested", "asleep", "unknown", "free", "gap"].concat(KINDS);
+const SHOWN_COLOURS = ["line", "text", "faint", "chosen", "allocated", "cached", "reserved", "reserved-edge",
+  "requested", "asleep", "free", "gap"].concat(KINDS);
 
 function readColours() {
   const probe = document.body.appendChild(document.createElement("span"));

@@ -55,7 +55,8 @@ function writeSmall(state) {
     .filter(([, held, served]) => held !== "0" || served !== "0");
   section.attr("hidden", rows.length ? null : "");
   if (rows.length) {
-    section.select("h2").text(`Small blocks of ${pool.name}, from ${formatTime(pool.small.time[slice], state.model.end)} on`);
+    const begin = formatTime(pool.small.time[slice], state.model.end);
+    section.select("h2").text(`Small blocks of ${pool.name}, from ${begin} on`);
     writeTable(section.select("table"), [["size"], ["exist", "number"], ["served", "number"]], rows);
   }
 }

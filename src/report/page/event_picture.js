@@ -1,4 +1,4 @@
-// The events of one rank: what lasts long above, calls below; a failed one has a cross, and who was waited for is named.
+// The events of one rank: what lasts long above, calls below; a failed one has a cross.
 const UPPER_KINDS = new Set(["scope", "capture", "sleep", "wake"]);
 const LEAST_EVENT = 3;  // pixels
 
@@ -69,7 +69,8 @@ function drawEvents(context, events, ordered, view, x, top, width, colours, hidd
     // What would lie in a pixel that this kind has filled already.
     if (!failed && place.right <= (drawnTo.get(kind) || -Infinity)) continue;
     drawnTo.set(kind, place.left + place.width);
-    drawEvent(context, place, top + (place.upper ? 3 : 16), colours[kind] || colours.faint, failed, events.text[index] || kind);
+    const y = top + (place.upper ? 3 : 16);
+    drawEvent(context, place, y, colours[kind] || colours.faint, failed, events.text[index] || kind);
   }
 }
 

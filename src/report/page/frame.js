@@ -5,12 +5,14 @@ function writeHeader(model) {
   const blocks = d3.sum(model.ranks, rank => d3.sum(rank.pools, pool => pool.blocks.bytes.length));
   d3.select("#summary").text([plural(model.ranks.length, "rank"), plural(pools, "pool"), plural(blocks, "block"),
     formatDuration(model.end)].join(" · "));
-  const notes = model.notes.concat(...model.ranks.map(rank => rank.notes.map(note => `rank ${rank.rank}: ${note}`)));
+  const notes = model.notes.concat(...model.ranks.map(rank =>
+    rank.notes.map(note => `rank ${rank.rank}: ${note}`)));
   if (!model.ranks.length) notes.unshift("No rank left a recording, so there is nothing to draw.");
   for (const rank of model.ranks) {
     if (!rank.pools.length) notes.push(`rank ${rank.rank} made no pool.`);
   }
-  d3.select("#notes").attr("hidden", notes.length ? null : "").selectAll("li").data(notes).join("li").text(note => note);
+  const list = d3.select("#notes").attr("hidden", notes.length ? null : "");
+  list.selectAll("li").data(notes).join("li").text(note => note);
 }
 
 function writeSeriesLegend(model) {
@@ -25,7 +27,8 @@ function writeSeriesLegend(model) {
 function writeKinds(state) {
   const used = new Set();
   for (const rank of state.model.ranks) for (const kind of rank.events.kind) used.add(kind);
-  const entries = d3.select("#kinds").selectAll("li").data(KINDS.filter(kind => used.has(kind))).join("li").append("label");
+  const entries = d3.select("#kinds").selectAll("li").data(KINDS.filter(kind => used.has(kind))).join("li")
+    .append("label");
   entries.append("input").attr("type", "checkbox").property("checked", true).on("change", function (kind) {
     state.hiddenKinds[this.checked ? "delete" : "add"](kind);
     state.changes.call("view");
@@ -50,7 +53,7 @@ function listenToTheme(recolour) {
   const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : system.matches;
   const button = d3.select("#theme");
   const show = () => {
-    button.text(isDark() ? "☀ Light" : "☾ Dark").attr("aria-label", isDark() ? "Use light colours" : "Use dark colours");
+    button.text(isDark() ? "Light" : "Dark").attr("aria-label", isDark() ? "Light colours" : "Dark colours");
     recolour();
   };
   button.on("click", () => {

@@ -5,7 +5,8 @@ function freeMemorySentences(pool, memory, time) {
   if (pool.to >= 0 && pool.to <= time) return [["", "The pool is closed at this moment."]];
   const asleep = asleepSince(pool, time);
   if (asleep >= 0) {
-    return [["asleep", ` since ${formatTime(asleep, pool.end)}: its physical memory went back, so nothing of it can serve.`]];
+    const since = formatTime(asleep, pool.end);
+    return [["asleep", ` since ${since}: its physical memory went back, so nothing of it can serve.`]];
   }
   const parts = [];
   if (!memory.segments.length) {
@@ -15,9 +16,11 @@ function freeMemorySentences(pool, memory, time) {
     parts.push(["0 B", " free: every byte of the segments is in a block. "]);
   } else {
     parts.push([formatBytes(memory.free), " free in "], [plural(memory.gapCount, "gap"), "; the largest is "],
-      [formatBytes(memory.largest.bytes), ": a request above that is not served from it, whatever is free in all. "]);
+      [formatBytes(memory.largest.bytes), ": a larger request finds no place in it, however much is free. "]);
   }
-  if (bytes.cached) parts.push([formatBytes(bytes.cached), " rests in threads' caches and serves only their streams and sizes. "]);
+  if (bytes.cached) {
+    parts.push([formatBytes(bytes.cached), " of it lies in threads' caches, which serve their own threads and streams. "]);
+  }
   if (pool.left_out.blocks) {
     parts.push([plural(pool.left_out.blocks, "smaller block"),
       ` (${formatBytes(pool.left_out.bytes)} in all) are not drawn one by one; some of what looks free is theirs.`]);

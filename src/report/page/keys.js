@@ -24,7 +24,10 @@ function goToNextEvent(state, ordered, distance) {
 }
 
 function keyAction(state, ordered, event) {
-  const pan = distance => () => state.showSpan(state.view[0] + distance * state.span(), state.view[1] + distance * state.span());
+  const pan = share => () => {
+    const distance = share * state.span();
+    state.showSpan(state.view[0] + distance, state.view[1] + distance);
+  };
   const move = distance => () => state.setCursor(state.cursor + distance * state.span() / 200);
   return {
     ArrowLeft: event.shiftKey ? move(-1) : pan(-PAN_STEP),

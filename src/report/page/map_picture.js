@@ -1,5 +1,5 @@
 // One segment as a row: registrations as strips above, blocks and gaps below, all by their addresses.
-const MAP_ROW = 30;
+const MAP_ROWS = [30, 54];  // the least and the most height of one
 const MAP_NAMES = 208;  // pixels of address and size at the left
 const LEAST_SHARE = 0.04;  // of the width: a small segment stays visible beside a large one
 
@@ -9,15 +9,15 @@ function segmentWidth(segment, map) {
 }
 
 
-function drawSegmentName(context, segment, y, colours) {
+function drawSegmentName(context, segment, y, middle, colours) {
   context.textBaseline = "middle";
   context.font = "11px ui-monospace, 'DejaVu Sans Mono', monospace";
   context.fillStyle = colours.faint;
-  context.fillText(segment.address, 16, y + 17);
+  context.fillText(segment.address, 16, middle);
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = colours.text;
   context.textAlign = "right";
-  context.fillText(formatBytes(segment.bytes), MAP_NAMES - 10, y + 17);
+  context.fillText(formatBytes(segment.bytes), MAP_NAMES - 10, middle);
   context.textAlign = "left";
 }
 
@@ -37,7 +37,7 @@ function drawBlocks(context, segment, map, left, scale, y) {
     const end = begin + bytes[block] * scale;
     if (end < drawnTo + 0.4) continue;
     context.fillStyle = map.colourOf(block);
-    context.fillRect(begin, y + 8, Math.max(0.8, end - begin - (end - begin > 3 ? 0.7 : 0)), 18);
+    context.fillRect(begin, y + 8, Math.max(0.8, end - begin - (end - begin > 3 ? 0.7 : 0)), map.rowHeight - 12);
     drawnTo = end;
   }
 }
@@ -48,37 +48,39 @@ function drawLargestGap(context, segment, map, left, scale, y, colours) {
   const begin = left + gap.offset * scale, width = Math.max(2, gap.bytes * scale);
   context.strokeStyle = colours.gap;
   context.lineWidth = 2;
-  context.strokeRect(begin + 1, y + 9, Math.max(1, width - 2), 16);
+  context.strokeRect(begin + 1, y + 9, Math.max(1, width - 2), map.rowHeight - 14);
   const text = `largest gap ${formatBytes(gap.bytes)}`;
   context.font = "11px system-ui, sans-serif";
   if (width < context.measureText(text).width + 10) return;
   context.fillStyle = colours.text;
-  context.fillText(text, begin + 6, y + 17.5);
+  context.fillText(text, begin + 6, y + 2.5 + map.rowHeight / 2);
 }
 
 function drawSegment(context, segment, map, y, colours) {
   const width = segmentWidth(segment, map), scale = width / segment.bytes;
-  drawSegmentName(context, segment, y, colours);
+  const thick = map.rowHeight - 12;
+  drawSegmentName(context, segment, y, y + 8 + thick / 2, colours);
   context.fillStyle = colours.free;
-  context.fillRect(MAP_NAMES, y + 8, width, 18);
+  context.fillRect(MAP_NAMES, y + 8, width, thick);
   drawRegistrations(context, segment, map.pool, MAP_NAMES, width, y, colours);
   drawBlocks(context, segment, map, MAP_NAMES, scale, y);
   drawLargestGap(context, segment, map, MAP_NAMES, scale, y, colours);
   if (map.asleep) {
     context.fillStyle = hatch(context, colours.asleep);
-    context.fillRect(MAP_NAMES, y + 8, width, 18);
+    context.fillRect(MAP_NAMES, y + 8, width, thick);
   }
-  if (map.block >= 0 && map.pool.blocks.segment[map.block] === segment.index && exists(map.pool.blocks, map.block, map.time)) {
+  const {blocks} = map.pool;
+  if (map.block >= 0 && blocks.segment[map.block] === segment.index && exists(blocks, map.block, map.time)) {
     const begin = MAP_NAMES + map.pool.blocks.offset[map.block] * scale;
     context.strokeStyle = colours.text;
     context.lineWidth = 2.5;
-    context.strokeRect(begin - 1, y + 6, Math.max(3, map.pool.blocks.bytes[map.block] * scale + 1), 22);
+    context.strokeRect(begin - 1, y + 6, Math.max(3, map.pool.blocks.bytes[map.block] * scale + 1), thick + 4);
   }
 }
 
 // What lies under a point of the map: a block's index, or -1 for free memory; null outside of all segments.
 function memoryUnder(map, px, y) {
-  const segment = map.memory && map.memory.segments[Math.floor(y / MAP_ROW)];
+  const segment = map.memory && map.memory.segments[Math.floor(y / map.rowHeight)];
   if (!segment) return null;
   const width = segmentWidth(segment, map), scale = width / segment.bytes;
   const byte = (px - MAP_NAMES) / scale, slack = 1 / scale;

@@ -77,7 +77,8 @@ function bytesAt(pool, time) {
   const known = pool.from <= time && (pool.to < 0 || time < pool.to);
   const point = known ? pointAt(pool.bytes.time, time) : -1;
   const value = name => point < 0 ? 0 : pool.bytes[name][point] || 0;
-  return {reserved: value("reserved"), allocated: value("allocated"), requested: value("requested"), cached: value("cached")};
+  const names = ["reserved", "allocated", "requested", "cached"];
+  return names.reduce((bytes, name) => Object.assign(bytes, {[name]: value(name)}), {});
 }
 
 function exists(columns, index, time) {

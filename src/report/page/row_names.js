@@ -13,12 +13,14 @@ function fillName(row, state) {
   const rank = state.model.ranks[row.rank], name = d3.select(this);
   if (row.kind === "rank") {
     name.attr("title", [rankTitle(rank), ...rank.notes].join("\n"));
-    name.text(`Rank ${rank.rank} `).append("span").text(rankTitle(rank) + (rank.notes.length ? " ⓘ" : ""));
+    const notes = rank.notes.length ? " · see the notes" : "";
+    name.text(`Rank ${rank.rank} `).append("span").text(rankTitle(rank) + notes);
   } else if (row.kind === "events") {
     name.text(rank.events.from.length ? plural(rank.events.from.length, "event") : "no events");
   } else {
     const pool = rank.pools[row.pool];
-    name.attr("type", "button").attr("title", `${pool.name}${pool.kind ? `: ${pool.kind}` : ""}, device ${pool.device}`);
+    const kind = pool.kind ? `: ${pool.kind}` : "";
+    name.attr("type", "button").attr("title", `${pool.name}${kind}, device ${pool.device}`);
     name.append("span").text(pool.name);
     name.append("span").attr("class", "value");
   }

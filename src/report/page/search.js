@@ -74,7 +74,8 @@ function searchByText(model, query) {
     searchEvents(hits, rank, index, has);
     rank.pools.forEach((pool, number) => {
       const {stack, stream} = pool.blocks;
-      if (texts.size) findBlocks(hits, index, number, pool.blocks, block => texts.has(stack[block]) || texts.has(stream[block]));
+      const matches = block => texts.has(stack[block]) || texts.has(stream[block]);
+      if (texts.size) findBlocks(hits, index, number, pool.blocks, matches);
     });
   });
   model.ranks.forEach((rank, index) => searchHolders(hits, rank, index, has, texts));

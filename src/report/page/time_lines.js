@@ -63,7 +63,8 @@ function showTip(tip, text, event) {
   if (!text) return;
   const left = Math.min(event.clientX + 14, window.innerWidth - tip.node().offsetWidth - 8);
   const below = event.clientY + 18 + tip.node().offsetHeight < window.innerHeight;
-  tip.style("left", `${left}px`).style("top", `${below ? event.clientY + 18 : event.clientY - tip.node().offsetHeight - 10}px`);
+  const top = below ? event.clientY + 18 : event.clientY - tip.node().offsetHeight - 10;
+  tip.style("left", `${left}px`).style("top", `${top}px`);
 }
 
 function describeEvent(model, rank, index) {
@@ -94,7 +95,8 @@ function makeTimeLines(state) {
   function draw(context) {
     const top = scroll.scrollTop(), x = zoom.x();
     const rows = visibleRows(layout.rows, top, scroll.height);
-    const view = {span: state.view, end: model.end, hatch: hatch(context, colours.asleep), unknown: hatch(context, colours.line)};
+    const view = {span: state.view, end: model.end, hatch: hatch(context, colours.asleep),
+      unknown: hatch(context, colours.line)};
     const picture = {state, x, width: scroll.width, colours, view, largest, ordered};
     for (const row of rows) drawRow(context, row, row.top - top, picture);
     placeNames(names, rows, top, state);

@@ -26,7 +26,7 @@ def missing():
 
 class Browser:
 
-    def __init__(self, width=1500, height=900):
+    def __init__(self):
         self._folder = tempfile.TemporaryDirectory()
         self._driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True,
                                         env={**os.environ, "HOME": self._folder.name, "TMPDIR": self._folder.name})
@@ -34,13 +34,12 @@ class Browser:
             port = next(line.split()[-1].rstrip(".") for line in self._driver.stdout if "successfully on port" in line)
             self._at = f"http://127.0.0.1:{port}/session"
             options = {"args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-                                "--disable-dev-shm-usage", f"--window-size={width},{height}",
+                                "--disable-dev-shm-usage",
                                 f"--user-data-dir={self._folder.name}/profile"]}
             wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
             session = self._send("POST", "", {"capabilities": {"alwaysMatch": wanted}})
             self._at += "/" + session["sessionId"]
-            self.devtools("Emulation.setDeviceMetricsOverride",
-                          {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
+            self.resize()
         except BaseException:
             self._end()
             raise
@@ -66,6 +65,10 @@ class Browser:
         finally:
             self._end()
 
+    def resize(self, width=1500, height=900):
+        self.devtools("Emulation.setDeviceMetricsOverride",
+                      {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
+
     def open(self, path):
         self._send("POST", "/url", {"url": pathlib.Path(path).resolve().as_uri()})
 
@@ -85,8 +88,16 @@ class Browser:
     def find(self, selector):
         return self._send("POST", "/element", {"using": "css selector", "value": selector})
 
-    def click(self, selector):
-        self._send("POST", f"/element/{self.find(selector)[_ELEMENT]}/click", {})
+    def _point(self, actions):
+        self._send("POST", "/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": actions}]})
+
+    def _move(self, selector, x, y):
+        """To a place relative to the middle of an element."""
+        return {"type": "pointerMove", "origin": self.find(selector), "x": x, "y": y}
+
+    def click(self, selector, x=0, y=0):
+        self._point([self._move(selector, x, y), {"type": "pointerDown", "button": 0},
+                     {"type": "pointerUp", "button": 0}])
 
     def press(self, *keys):
         actions = [{"type": kind, "value": KEYS.get(key, key)} for key in keys for kind in ("keyDown", "keyUp")]
@@ -102,15 +113,12 @@ class Browser:
         self._send("POST", "/actions", {"actions": [{"type": "wheel", "id": "wheel", "actions": [action]}]})
 
     def drag(self, selector, distance):
-        origin = self.find(selector)
-        move = {"type": "pointerMove", "origin": origin, "x": 0, "y": 0}
-        actions = [move, {"type": "pointerDown", "button": 0}, {**move, "x": distance, "duration": 50},
-                   {"type": "pointerUp", "button": 0}]
-        self._send("POST", "/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": actions}]})
+        there = {**self._move(selector, distance, 0), "duration": 50}
+        self._point([self._move(selector, 0, 0), {"type": "pointerDown", "button": 0}, there,
+                     {"type": "pointerUp", "button": 0}])
 
     def hover(self, selector, x, y):
-        move = {"type": "pointerMove", "origin": self.find(selector), "x": x, "y": y}
-        self._send("POST", "/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": [move]}]})
+        self._point([self._move(selector, x, y)])
 
     def console(self):
         """What came since the last call: errors, warnings and whatever else a script writes."""

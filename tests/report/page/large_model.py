@@ -40,7 +40,8 @@ def _pool(numbers, name, count):
 def _rank(numbers, rank, count):
     events = 3000
     begin = sorted(numbers.randrange(_END) for _ in range(events))
-    return {"rank": rank, "host": f"node{rank // 8}", "pid": 1000 + rank, "program": "train.py", "notes": [], "begin": 0,
+    return {"rank": rank, "host": f"node{rank // 8}", "pid": 1000 + rank, "program": "train.py", "notes": [],
+            "begin": 0,
             "pools": [_pool(numbers, "activations", count // 2), _pool(numbers, "gradients", count - count // 2)],
             "events": {"kind": ["agreement", "growth", "scope"] * (events // 3), "pool": [0, 1, -1] * (events // 3),
                        "from": begin, "to": [time + 3_000_000 for time in begin], "text": ["call"] * events,

@@ -5,7 +5,8 @@ from sample_model import sample_model
 
 
 def empty_model(**more):
-    return {"version": 1, "title": "nothing", "notes": [], "end": 0, "texts": [], "ranks": [], "difference": None, **more}
+    return {"version": 1, "title": "nothing", "notes": [], "end": 0, "texts": [], "ranks": [], "difference": None,
+            **more}
 
 
 def empty_pool():

@@ -15,12 +15,11 @@ DRAWN = "return performance.getEntriesByName('first picture').length > 0"
 TITLE = "return document.querySelector('#cursor-title').textContent"
 
 
+@unittest.skipIf(browser.missing(), browser.missing())
 class Page(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        if browser.missing():
-            raise unittest.SkipTest(browser.missing())
         cls.browser = browser.Browser()
         cls.addClassCleanup(cls.browser.close)
         cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))

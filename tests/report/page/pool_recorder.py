@@ -1,4 +1,4 @@
-"""Records a pool as the model of a report has it: first fit in segments of one size, with random but repeatable life."""
+"""Records a pool as the model of a report has it: first fit, in segments of one size."""
 
 import bisect
 

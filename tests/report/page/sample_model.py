@@ -88,9 +88,9 @@ def _peak(pools):
     times = sorted({time for pool in pools for time in pool["bytes"]["time"]})
     alive = {}
     for time in times[::7]:
-        alive[time] = [(number, index) for number, pool in enumerate(pools) for index in range(len(pool["blocks"]["bytes"]))
-                       if pool["blocks"]["from"][index] <= time
-                       and not 0 <= pool["blocks"]["to"][index] <= time]
+        alive[time] = [(number, index) for number, pool in enumerate(pools)
+                       for index, (begin, end) in enumerate(zip(pool["blocks"]["from"], pool["blocks"]["to"]))
+                       if begin <= time and not 0 <= end <= time]
     size = lambda blocks: sum(pools[number]["blocks"]["bytes"][index] for number, index in blocks)
     time = max(alive, key=lambda each: size(alive[each]))
     holders = {}
@@ -118,8 +118,8 @@ def _rank(rank):
     events.note("sleep", 0, END - STEP // 3, -1, "weights asleep")
     if rank == 2:
         events.note("search", 1, STEP * 2, STEP * 2 + 20_000_000, "memory for 96 MiB", failed=1)
-    return {"rank": rank, "host": f"node{rank // 2}", "pid": 4711 + rank, "program": "train.py", "notes": [], "begin": 0,
-            "pools": pools, "events": events.columns, "peak": _peak(pools)}
+    return {"rank": rank, "host": f"node{rank // 2}", "pid": 4711 + rank, "program": "train.py", "notes": [],
+            "begin": 0, "pools": pools, "events": events.columns, "peak": _peak(pools)}
 
 
 def sample_model():

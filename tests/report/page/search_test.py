@@ -10,7 +10,8 @@ class Searches(Page):
         self.open_sample()
         self.assertIn("3 pools", self.search("gradients"))
         self.browser.press("Enter")
-        self.assertBecomes("return document.querySelector('#addresses-title').textContent === 'Addresses of gradients, rank 0'")
+        self.assertBecomes("return document.querySelector('#addresses-title').textContent === arguments[0]",
+                           "Addresses of gradients, rank 0")
 
     def test_a_size_is_found(self):
         self.open_sample()
@@ -32,7 +33,7 @@ class Searches(Page):
     def test_a_stack_is_found(self):
         self.open_sample()
         self.assertIn("blocks", self.search("attention.forward"))
-        self.browser.click("#hits li:last-child button")
+        self.browser.click("#hits li:nth-child(5) button")
         self.assertBecomes("return !document.getElementById('block').hidden")
         self.assertIn("attention.py:88", self.text("#block pre"))
 
