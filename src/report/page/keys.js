@@ -41,7 +41,7 @@ function keyAction(state, ordered, event) {
     n: () => goToNextEvent(state, ordered, 1),
     p: () => goToNextEvent(state, ordered, -1),
     "/": () => document.getElementById("search").focus(),
-  }[event.key];
+  }[event.key.length === 1 ? event.key.toLowerCase() : event.key];
 }
 
 function listenToKeys(state, ordered) {

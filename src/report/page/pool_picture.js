@@ -62,7 +62,9 @@ function drawPool(context, pool, largest, view, x, top, height, width, colours) 
     context.setLineDash([]);
   };
   line(point => bytes.reserved[point] || 0, colours["reserved-edge"], []);
-  if (bytes.requested.length) line(point => bytes.requested[point] || 0, colours.requested, [3, 2]);
+  // Dashes are legible where points are further apart than they are long.
+  const points = d3.bisectLeft(bytes.time, span[1]) - d3.bisectLeft(bytes.time, span[0]);
+  if (points < width / 3) line(point => bytes.requested[point] || 0, colours.requested, [3, 2]);
   context.fillStyle = view.hatch;
   drawSpans(context, pool.asleep, x, top + 4, height - 6, width, end);
 }

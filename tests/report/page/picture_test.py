@@ -39,6 +39,21 @@ class Pictures(Page):
         self.open_sample()
         self.assertRegex(self.text("#free-memory"), r"free in [\d,]+ gaps?; the largest is [\d.]+ \w+")
 
+    def test_a_pool_that_is_asleep_says_so(self):
+        self.open_sample()
+        self.search("weights asleep")
+        self.browser.press("Enter")
+        self.assertBecomes("return document.getElementById('free-memory').textContent.startsWith('asleep since')")
+        self.assertIn("weights (asleep)", self.text("#cursor table"))
+
+    def test_rows_of_one_pool_can_be_shown_alone(self):
+        self.open_sample()
+        self.browser.run("const filter = document.getElementById('pool-filter'); filter.value = 'gradients';"
+                         "filter.dispatchEvent(new Event('change'))")
+        self.assertBecomes("return [...document.querySelectorAll('.names .pool')].every("
+                           "row => row.textContent.startsWith('gradients'))")
+        self.assertBecomes("return document.querySelectorAll('.names .rank').length === 3")
+
     def test_the_peak_says_who_holds_what(self):
         self.open_sample()
         self.assertIn("weights.py:9 load", self.text("#peak table"))
