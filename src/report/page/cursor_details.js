@@ -23,7 +23,9 @@ function blockFacts(state, pool, block) {
   if (requested[block] >= 0) facts.push(["requested", `${formatCount(requested[block])} bytes`]);
   const address = pool.segments.address[segment[block]];
   if (address) facts.push(["address", `${address} + ${formatCount(offset[block])}`]);
-  facts.push(["from", formatTime(from[block], state.model.end)]);
+  const begin = state.shownRank().begin;
+  facts.push(["from", from[block] <= begin && begin > 0 ? "before the recording begins" :
+    formatTime(Math.max(0, from[block]), state.model.end)]);
   facts.push(["to", to[block] < 0 ? "never freed" : formatTime(to[block], state.model.end)]);
   if (to[block] >= 0) facts.push(["lived", formatDuration(to[block] - from[block])]);
   const streamName = textOf(state.model, stream[block]);

@@ -5,7 +5,8 @@ function peakRows(model, rank) {
   const largest = Math.max(1, d3.max(rank.peak.holders || [], holder => holder.bytes) || 1);
   return (rank.peak.holders || []).slice(0, PEAK_ROWS).map(holder => {
     const stack = textOf(model, holder.stack), pool = rank.pools[holder.pool];
-    const text = [holder.what, stack].filter(Boolean).join("\n") || "unknown";
+    const what = holder.what && !stack.startsWith(holder.what) ? holder.what : "";
+    const text = [what, stack].filter(Boolean).join("\n") || "unknown";
     return [
       cell => cell.text(formatBytes(holder.bytes)).append("span").attr("class", "share")
         .style("width", `${100 * holder.bytes / largest}%`),

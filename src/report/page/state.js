@@ -37,7 +37,8 @@ function makeState(model) {
       changes.call("choice");
     },
     // Shows a moment, or what lasted from `time` to `to`, with some time around it.
-    jump({rank, pool = -1, block = -1, time, to = time}) {
+    jump({rank, pool = -1, block = -1, time: begin, to = begin}) {
+      const time = Math.max(0, begin);
       const length = Math.max(to - time, state.model.end / 200);
       if (time < state.view[0] || to > state.view[1] || length < state.span() / 200) {
         state.showSpan(time - length / 2, time + length * 1.5);

@@ -6,6 +6,8 @@ import pathlib
 from page_fixture import SPAN, TITLE, Page
 from small_png import small_png
 
+_PICTURE_VARIABLE = "COMMPOOL_PAGE_PICTURE"
+
 
 class Pictures(Page):
 
@@ -88,8 +90,8 @@ class Pictures(Page):
         """The one of the documents, where a variable names the file to write."""
         picture = self.browser.picture()
         self.assertTrue(picture.startswith(b"\x89PNG"))
-        if "COMMPOOL_PAGE_PICTURE" in os.environ:
-            pathlib.Path(os.environ["COMMPOOL_PAGE_PICTURE"]).write_bytes(small_png(picture))
+        if _PICTURE_VARIABLE in os.environ:
+            pathlib.Path(os.environ[_PICTURE_VARIABLE]).write_bytes(small_png(picture))
 
 
 class Differences(Page):
