@@ -33,7 +33,7 @@ function writeDifference(state) {
 }
 
 // The call of a row's rank; only the row of the differing pool, or the rank's own row where that is not shown, has it.
-function callOfRow(row, rows, state) {
+function callOfRow(row, state) {
   const difference = state.model.difference;
   const call = difference.ranks.find(call => call.rank === state.model.ranks[row.rank].rank);
   if (!call || !(call.time >= 0)) return null;
@@ -45,7 +45,7 @@ function callOfRow(row, rows, state) {
 function placeMarks(marks, rows, scrollTop, x, width, state) {
   const difference = state.model.difference;
   if (!difference || !difference.ranks) return;
-  const found = rows.map(row => ({row, call: callOfRow(row, rows, state)}))
+  const found = rows.map(row => ({row, call: callOfRow(row, state)}))
     .filter(({call}) => call && x(call.time) >= 0 && x(call.time) <= width);
   marks.selectAll(".stalk").data(found, each => each.row.id).join("div").attr("class", "stalk")
     .style("left", ({call}) => `${x(call.time)}px`)

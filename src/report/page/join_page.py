@@ -31,8 +31,8 @@ _D3_HEAD = re.compile(r"// https://d3js\.org v5\.")
 _PIECE = 16000  # bytes of one literal: some compilers take no longer ones
 
 
-def _source(text):
-    """What the browser hashes: it reads a carriage return as a line's end."""
+def _hash(text):
+    """As a Content-Security-Policy has it."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
@@ -50,7 +50,7 @@ def joined(page, license_text, style, d3, scripts):
         if end in text:
             raise ValueError(f"{end} would end it early")
     return _fill(page, {"license": html.escape(license_text), "style": style, "script": script,
-                        "style_hash": _source(style), "script_hash": _source(script)})
+                        "style_hash": _hash(style), "script_hash": _hash(script)})
 
 
 def _literal(data):
