@@ -1,0 +1,21 @@
+// Numbers in sentences. Pure functions: any thread.
+#ifndef COMMPOOL_SRC_REPORT_WORDS_H_
+#define COMMPOOL_SRC_REPORT_WORDS_H_
+
+#include <cstdint>
+#include <string>
+
+namespace commpool::internal::report {
+
+// "1 page", "2 pages".
+std::string Counted(uint64_t count, const std::string& thing);
+std::string Are(uint64_t count);
+// Of nanoseconds: "350 ns", "1.5 ms", "12 s".
+std::string InWords(int64_t nanoseconds);
+// "65,536".
+std::string InThousands(uint64_t number);
+std::string InHex(uint64_t number);
+
+}  // namespace commpool::internal::report
+
+#endif  // COMMPOOL_SRC_REPORT_WORDS_H_
