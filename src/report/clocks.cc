@@ -1,0 +1,157 @@
+#include "src/report/clocks.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "src/report/words.h"
+
+namespace commpool::internal::report {
+
+namespace {
+
+using Key = std::pair<uint64_t, uint64_t>;  // home and number of an agreement
+
+Key KeyOf(const Meeting& meeting) { return {meeting.home, meeting.number}; }
+
+// Added to the rank's times it gives those of `other`; nothing where they never met.
+std::optional<int64_t> OffsetBetween(const RankModel& rank, const RankModel& other) {
+  std::vector<int64_t> offsets;
+  int64_t least = INT64_MIN;
+  int64_t most = INT64_MAX;
+  auto its = other.meetings.begin();
+  for (const Meeting& own : rank.meetings) {
+    while (its != other.meetings.end() && KeyOf(*its) < KeyOf(own)) ++its;
+    if (its == other.meetings.end()) break;
+    if (KeyOf(*its) != KeyOf(own) || own.to == kUnknown || its->to == kUnknown) continue;
+    offsets.push_back(its->to - own.to);
+    least = std::max(least, its->from - own.to);
+    most = std::min(most, its->to - own.from);
+  }
+  if (offsets.empty()) return std::nullopt;
+  const auto middle = offsets.begin() + static_cast<std::ptrdiff_t>(offsets.size() / 2);
+  std::nth_element(offsets.begin(), middle, offsets.end());
+  return least <= most ? std::clamp(*middle, least, most) : *middle;
+}
+
+int64_t WallClock(const RankModel& rank) {
+  return static_cast<int64_t>(rank.facts.wall_clock) - static_cast<int64_t>(rank.facts.steady_clock);
+}
+
+std::string Numbers(const std::vector<int64_t>& ranks) {
+  constexpr size_t kMostNamed = 8;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t place = 0; place < ranks.size() && place < kMostNamed; ++place) {
+    text += (place == 0 ? "" : ", ") + std::to_string(ranks[place]);
+  }
+  return ranks.size() > kMostNamed ? text + " and " + std::to_string(ranks.size() - kMostNamed) + " more" : text;
+}
+
+// The ranks that came to one agreement, in the time of all.
+struct Arrivals {
+  int64_t last_rank = -1;
+  int64_t last = INT64_MIN;
+  int64_t before = INT64_MIN;  // the one before the last
+  size_t count = 0;
+
+  void Count(int64_t rank, int64_t time) {
+    ++count;
+    if (time > last) {
+      before = std::exchange(last, time);
+      last_rank = rank;
+    } else {
+      before = std::max(before, time);
+    }
+  }
+};
+
+class Latecomers {
+ public:
+  explicit Latecomers(const ReportModel& report) {
+    for (const RankModel& rank : report.ranks) {
+      for (const Meeting& meeting : rank.meetings) {
+        arrivals_[KeyOf(meeting)].Count(rank.rank, meeting.from + rank.offset);
+        uint64_t& newest = newest_[meeting.home][rank.rank];
+        newest = std::max(newest, meeting.number);
+      }
+    }
+  }
+
+  void Mark(EventModel& event) const {
+    const auto found = arrivals_.find({event.home, event.number});
+    if (event.kind != EventKind::kAgreement || found == arrivals_.end()) return;
+    const Arrivals& arrivals = found->second;
+    if (event.outcome == Outcome::kFailed || event.to == kUnknown) {
+      event.waited_for = OnlyAbsent(event);
+      if (event.waited_for != -1) event.text += "; rank " + std::to_string(event.waited_for) + " did not come";
+      if (event.waited_for != -1) return;
+    }
+    if (arrivals.count < 2) return;
+    event.waited_for = arrivals.last_rank;
+    event.text += "; rank " + std::to_string(arrivals.last_rank) + " came last, " +
+                  InWords(arrivals.last - arrivals.before) + " after the others";
+  }
+
+ private:
+  // The one rank of the home that never came so far; -1 where there is none, or several.
+  int64_t OnlyAbsent(const EventModel& event) const {
+    int64_t absent = -1;
+    for (const auto& [rank, newest] : newest_.at(event.home)) {
+      if (newest >= event.number) continue;
+      if (absent != -1) return -1;
+      absent = rank;
+    }
+    return absent;
+  }
+
+  std::map<Key, Arrivals> arrivals_;
+  std::map<uint64_t, std::map<int64_t, uint64_t>> newest_;  // numbers by home and rank
+};
+
+}  // namespace
+
+void AlignClocks(ReportModel& report) {
+  if (report.ranks.empty()) return;
+  for (RankModel& rank : report.ranks) {
+    std::sort(rank.meetings.begin(), rank.meetings.end(),
+              [](const Meeting& a, const Meeting& b) { return KeyOf(a) < KeyOf(b); });
+  }
+  std::vector<size_t> aligned = {0};
+  std::set<size_t> others;
+  for (size_t rank = 1; rank < report.ranks.size(); ++rank) others.insert(rank);
+  for (size_t next = 0; next < aligned.size(); ++next) {
+    const RankModel& known = report.ranks[aligned[next]];
+    for (auto other = others.begin(); other != others.end();) {
+      const std::optional<int64_t> offset = OffsetBetween(report.ranks[*other], known);
+      if (!offset) {
+        ++other;
+        continue;
+      }
+      report.ranks[*other].offset = known.offset + *offset;
+      aligned.push_back(*other);
+      other = others.erase(other);
+    }
+  }
+  std::vector<int64_t> by_wall_clock;
+  for (const size_t other : others) {
+    report.ranks[other].offset = WallClock(report.ranks[other]) - WallClock(report.ranks[0]);
+    by_wall_clock.push_back(report.ranks[other].rank);
+  }
+  if (by_wall_clock.empty()) return;
+  report.notes.push_back("no agreement shows how the clocks of rank " + std::to_string(report.ranks[0].rank) + " and " +
+                         Numbers(by_wall_clock) + " differ: the wall clocks of their hosts align them");
+}
+
+void FindLatecomers(ReportModel& report) {
+  const Latecomers latecomers(report);
+  for (RankModel& rank : report.ranks) {
+    for (EventModel& event : rank.events) latecomers.Mark(event);
+  }
+}
+
+}  // namespace commpool::internal::report

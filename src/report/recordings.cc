@@ -1,0 +1,113 @@
+#include "src/report/recordings.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+#include "src/base/try.h"
+#include "src/report/words.h"
+
+namespace commpool::internal::report {
+
+namespace {
+
+constexpr std::string_view kEnding = ".recording";
+
+Result<std::vector<std::string>> FilesIn(const std::string& place) {
+  std::error_code error;
+  if (!std::filesystem::exists(place, error)) return Status(StatusCode::kNotFound, "there is no \"" + place + "\"");
+  if (!std::filesystem::is_directory(place, error)) return std::vector<std::string>{place};
+  std::vector<std::string> files;
+  auto entry = std::filesystem::directory_iterator(place, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    std::string file = entry->path().string();
+    if (file.ends_with(kEnding)) files.push_back(std::move(file));
+  }
+  if (error) return Status(StatusCode::kNotFound, "cannot read \"" + place + "\": " + error.message());
+  if (files.empty()) {
+    return Status(StatusCode::kNotFound, "\"" + place + "\" has no recording (HOST-PROCESS.recording)");
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// The newest recording of a rank stays: an older one is of a start before.
+void KeepNewest(Recordings& recordings) {
+  std::vector<RecordingReader> kept;
+  for (RecordingReader& reader : recordings.readers) {
+    const bool same = !kept.empty() && reader.facts().rank >= 0 && kept.back().facts().rank == reader.facts().rank;
+    if (!same) {
+      kept.push_back(std::move(reader));
+      continue;
+    }
+    recordings.notes.push_back("rank " + std::to_string(reader.facts().rank) + " left several recordings: \"" +
+                               kept.back().path() + "\" is older and not shown");
+    kept.back() = std::move(reader);
+  }
+  recordings.readers = std::move(kept);
+}
+
+void NumberRanks(Recordings& recordings) {
+  int64_t next = 0;
+  uint64_t nameless = 0;
+  for (const RecordingReader& reader : recordings.readers) next = std::max(next, reader.facts().rank + 1);
+  for (const RecordingReader& reader : recordings.readers) {
+    const bool named = reader.facts().rank >= 0;
+    recordings.ranks.push_back(named ? reader.facts().rank : next++);
+    nameless += named ? 0 : 1;
+  }
+  if (nameless == 0 || recordings.readers.size() == 1) return;
+  recordings.notes.push_back("the launcher gave no rank to " + std::to_string(nameless) +
+                             " of the processes: they are numbered in the order of their start");
+}
+
+void NoteMissing(Recordings& recordings) {
+  int64_t world = 0;
+  for (const RecordingReader& reader : recordings.readers) world = std::max(world, reader.facts().ranks);
+  std::string missing;
+  int64_t count = 0;
+  constexpr int64_t kMostNamed = 8;
+  auto next = recordings.ranks.begin();
+  for (int64_t rank = 0; rank < std::min<int64_t>(world, 1 << 20); ++rank) {
+    while (next != recordings.ranks.end() && *next < rank) ++next;
+    if (next != recordings.ranks.end() && *next == rank) continue;
+    if (++count <= kMostNamed) missing += (count == 1 ? "" : ", ") + std::to_string(rank);
+  }
+  if (count == 0) return;
+  if (count > kMostNamed) missing += " and " + std::to_string(count - kMostNamed) + " more";
+  recordings.notes.push_back(Counted(static_cast<uint64_t>(world), "rank") + ": " + (count == 1 ? "rank " : "ranks ") +
+                             missing + " left no recording");
+}
+
+}  // namespace
+
+Result<Recordings> OpenRecordings(const std::string& place) {
+  Recordings recordings;
+  Status refused;
+  for (const std::string& file : COMMPOOL_TRY(FilesIn(place))) {
+    Result<RecordingReader> reader = RecordingReader::Open(file);
+    if (reader.ok()) {
+      recordings.readers.push_back(std::move(*reader));
+    } else {
+      refused = reader.status();
+      recordings.notes.push_back("not shown: " + refused.message());
+    }
+  }
+  if (recordings.readers.empty()) return refused;
+  std::stable_sort(recordings.readers.begin(), recordings.readers.end(),
+                   [](const RecordingReader& a, const RecordingReader& b) {
+                     const auto order = [](const recording::ProcessFacts& facts) {
+                       // Those without a rank last.
+                       return std::tuple(static_cast<uint64_t>(facts.rank), facts.wall_clock, facts.process);
+                     };
+                     return order(a.facts()) < order(b.facts());
+                   });
+  KeepNewest(recordings);
+  NumberRanks(recordings);
+  NoteMissing(recordings);
+  return recordings;
+}
+
+}  // namespace commpool::internal::report

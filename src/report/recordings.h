@@ -1,0 +1,26 @@
+// The recordings of a folder: one a rank.
+#ifndef COMMPOOL_SRC_REPORT_RECORDINGS_H_
+#define COMMPOOL_SRC_REPORT_RECORDINGS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/report/recording_reader.h"
+
+namespace commpool::internal::report {
+
+struct Recordings {
+  std::vector<RecordingReader> readers;  // by rank
+  std::vector<int64_t> ranks;            // theirs; numbered on where the launcher says nothing
+  std::vector<std::string> notes;
+};
+
+// Opens HOST-PROCESS.recording of a folder, or the one file that is named. Files that cannot be read are notes;
+// kNotFound where there is none, otherwise the last one's error where none can be read.
+Result<Recordings> OpenRecordings(const std::string& place);
+
+}  // namespace commpool::internal::report
+
+#endif  // COMMPOOL_SRC_REPORT_RECORDINGS_H_

@@ -1,0 +1,148 @@
+#include "src/report/report_builder.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/report/call_comparison.h"
+#include "src/report/clocks.h"
+#include "src/report/rank_replay.h"
+#include "src/report/second_look.h"
+#include "src/report/words.h"
+
+namespace commpool::internal::report {
+
+namespace {
+
+using Differences = std::map<Channel, DifferenceModel>;
+
+class Builder {
+ public:
+  Builder(const Recordings& recordings, const Limits& limits)
+      : recordings_(&recordings), limits_(limits), kept_(report_, limits) {}
+
+  ReportModel Build() {
+    report_.notes = recordings_->notes;
+    report_.ranks.resize(recordings_->readers.size());
+    for (uint32_t rank = 0; rank < report_.ranks.size(); ++rank) Replay(rank);
+    for (uint32_t rank = 0; rank < report_.ranks.size(); ++rank) LookAgain(rank);
+    kept_.PutIntoReport();
+    AlignClocks(report_);
+    FindLatecomers(report_);
+    ChooseDifference();
+    ThinOut();
+    NoteLeftOut();
+    return std::move(report_);
+  }
+
+ private:
+  void Replay(uint32_t index) {
+    const RecordingReader& reader = recordings_->readers[index];
+    RankModel& rank = report_.ranks[index];
+    rank.rank = recordings_->ranks[index];
+    rank.file = reader.path();
+    rank.facts = reader.facts();
+    rank.notes = reader.notes();
+    rank.begin = reader.begin();
+    RankReplay replay(report_, index, kept_, calls_);
+    const uint64_t strange = reader.Read(replay);
+    peaks_.push_back(replay.Finish());
+    if (strange > 0) rank.notes.push_back(Counted(strange, "page") + " of the recording cannot be understood");
+    if (report_.title.empty()) report_.title = rank.facts.program;
+  }
+
+  void LookAgain(uint32_t index) {
+    SecondLook look(report_, index, peaks_[index], calls_);
+    static_cast<void>(recordings_->readers[index].Read(look));
+    for (const auto& [channel, call] : look.calls()) {
+      DifferenceModel& difference = differences_[channel];
+      difference.call = *calls_.FirstDifference(channel);
+      difference.pool = report_.texts[look.pools().at(channel)];
+      difference.ranks.push_back(call);
+    }
+  }
+
+  const RankModel& RankOf(int64_t number) const {
+    return *std::find_if(report_.ranks.begin(), report_.ranks.end(),
+                         [&](const RankModel& rank) { return rank.rank == number; });
+  }
+  int64_t TimeOfAll(const DifferenceModel& difference) const {
+    int64_t first = INT64_MAX;
+    for (const DifferingCall& call : difference.ranks) {
+      first = std::min(first, call.time + RankOf(call.rank).offset);
+    }
+    return first;
+  }
+
+  // That of the pool whose ranks parted first.
+  void ChooseDifference() {
+    int64_t first = INT64_MAX;
+    for (auto& [channel, difference] : differences_) {
+      MarkDifference(channel, difference);
+      const int64_t time = TimeOfAll(difference);
+      if (report_.difference && time >= first) continue;
+      first = time;
+      report_.difference = difference;
+    }
+  }
+
+  void MarkDifference(Channel channel, const DifferenceModel& difference) {
+    for (const DifferingCall& call : difference.ranks) {
+      RankModel& rank = report_.ranks[static_cast<size_t>(&RankOf(call.rank) - report_.ranks.data())];
+      const auto pool = std::find_if(rank.pools.begin(), rank.pools.end(), [&](const PoolModel& candidate) {
+        return Channel(candidate.home, candidate.channel) == channel;
+      });
+      EventModel event{.kind = EventKind::kDifference, .from = call.time, .to = call.time};
+      if (pool != rank.pools.end()) event.pool = static_cast<uint32_t>(pool - rank.pools.begin());
+      event.text = "call " + std::to_string(difference.call) + " differs between ranks: " + call.text;
+      const auto later = [](const EventModel& a, const EventModel& b) { return a.from < b.from; };
+      rank.events.insert(std::upper_bound(rank.events.begin(), rank.events.end(), event, later), event);
+    }
+  }
+
+  void ThinOut() {
+    size_t pools = 1;
+    for (const RankModel& rank : report_.ranks) pools += rank.pools.size();
+    for (RankModel& rank : report_.ranks) {
+      for (PoolModel& pool : rank.pools) {
+        pool.bytes.Thin(std::max<size_t>(limits_.series_buckets / pools, 8));
+        pool.small.Thin(std::max<size_t>(limits_.small_slices / pools, 8));
+      }
+    }
+  }
+
+  void NoteLeftOut() {
+    LeftOut left_out;
+    for (RankModel& rank : report_.ranks) {
+      for (const PoolModel& pool : rank.pools) {
+        left_out.blocks += pool.left_out.blocks;
+        left_out.bytes += pool.left_out.bytes;
+      }
+      if (rank.events_left_out == 0) continue;
+      rank.notes.push_back(Counted(rank.events_left_out, "event") + " " + Are(rank.events_left_out) +
+                           " not shown: the shortest ones");
+    }
+    if (left_out.blocks == 0) return;
+    report_.notes.push_back(Counted(left_out.blocks, "block") + " " + Are(left_out.blocks) +
+                            " not drawn one by one: the smallest by bytes and time");
+  }
+
+  const Recordings* recordings_;
+  Limits limits_;
+  ReportModel report_;
+  Kept kept_;
+  CallComparison calls_;
+  std::vector<PeakMoment> peaks_;
+  Differences differences_;
+};
+
+}  // namespace
+
+ReportModel BuildReport(const Recordings& recordings, const Limits& limits) {
+  return Builder(recordings, limits).Build();
+}
+
+}  // namespace commpool::internal::report

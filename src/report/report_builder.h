@@ -1,0 +1,16 @@
+// From recordings to the model of a report.
+#ifndef COMMPOOL_SRC_REPORT_REPORT_BUILDER_H_
+#define COMMPOOL_SRC_REPORT_REPORT_BUILDER_H_
+
+#include "src/report/kept.h"
+#include "src/report/model.h"
+#include "src/report/recordings.h"
+
+namespace commpool::internal::report {
+
+// Reads each recording twice, one after the other: memory is that of the model and of one rank's living blocks.
+ReportModel BuildReport(const Recordings& recordings, const Limits& limits = {});
+
+}  // namespace commpool::internal::report
+
+#endif  // COMMPOOL_SRC_REPORT_REPORT_BUILDER_H_
