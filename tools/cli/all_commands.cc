@@ -13,6 +13,7 @@ void AddCommands(Command app) {
   AddEmulate(app);
   AddAudit(app);
   AddRun(app);
+  AddReport(app);
 }
 
 }  // namespace commpool::cli

@@ -19,6 +19,7 @@ void AddImport(Command app);
 void AddEmulate(Command app);
 void AddAudit(Command app);
 void AddRun(Command app);
+void AddReport(Command app);
 
 }  // namespace commpool::cli
 
