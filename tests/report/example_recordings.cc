@@ -74,9 +74,8 @@ class Program {
   void Serve(uint64_t slot, uint64_t state) {
     const uint64_t requested = (state >> 20) % kMiB + 1;
     const uint64_t bytes = (requested + 511) / 512 * 512;
-    const uint64_t stack =
-        writer_.Text(time_, "layer" + std::to_string(slot % 50) + " (model.py:" + std::to_string(slot % 50 + 10) +
-                                ")\nmain (train.py:3)");
+    const std::string layer = std::to_string(slot % 50);
+    const uint64_t stack = writer_.Text(time_, "model.py:1" + layer + " layer" + layer + "\ntrain.py:3 main");
     writer_.Write(time_, recording::BlockServed{.pool = 1,
                                                 .address = Base() + slot * kMiB,
                                                 .bytes = bytes,

@@ -1,0 +1,66 @@
+// A folder for the recordings of a test, and what the report makes of them.
+#ifndef COMMPOOL_TESTS_REPORT_REPORT_FIXTURE_H_
+#define COMMPOOL_TESTS_REPORT_REPORT_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "src/report/report_builder.h"
+#include "tests/report/recording_writer.h"
+
+namespace commpool::internal::report {
+
+class ReportFixture : public testing::Test {
+ protected:
+  static constexpr int64_t kStart = 1'000'000;
+
+  ReportFixture() : folder_(testing::TempDir() + testing::UnitTest::GetInstance()->current_test_info()->name()) {
+    std::filesystem::remove_all(folder_);
+  }
+  ~ReportFixture() override { std::filesystem::remove_all(folder_); }
+
+  static recording::ProcessFacts FactsOf(int64_t rank, int64_t ranks = 1) {
+    recording::ProcessFacts facts;
+    facts.rank = rank;
+    facts.ranks = ranks;
+    facts.process = 100 + static_cast<uint64_t>(rank);
+    facts.wall_clock = 5'000'000'000;
+    facts.steady_clock = kStart;
+    facts.limit_bytes = 4 << 20;
+    facts.host = "node";
+    facts.program = "train.py";
+    return facts;
+  }
+  // A pool with one segment of 1 MiB at 0x100000.
+  static void WritePool(RecordingWriter& writer, int64_t time, uint64_t pool = 1, uint64_t home = 0) {
+    const uint64_t name = writer.Text(time, "activations");
+    const uint64_t kind = writer.Text(time, "vmm fixed");
+    writer.Write(time, recording::PoolMade{pool, 0, name, kind, 0, home, home == 0 ? 0u : 1u});
+    writer.Write(time, recording::SegmentMade{pool, 0, pool << 20, 1 << 20});
+  }
+  static recording::BlockServed Block(uint64_t address, uint64_t bytes, uint64_t stack = 0, uint64_t pool = 1) {
+    return {pool, 0, address, bytes, bytes - 1, 1, stack};
+  }
+
+  ReportModel Build(const Limits& limits = {}) const { return BuildReport(OpenRecordings(folder_).value(), limits); }
+
+  static std::string Load(const std::string& path) {
+    std::ostringstream content;
+    content << std::ifstream(path, std::ios::binary).rdbuf();
+    return content.str();
+  }
+  static void Store(const std::string& path, const std::string& content) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
+  }
+
+  const std::string folder_;
+};
+
+}  // namespace commpool::internal::report
+
+#endif  // COMMPOOL_TESTS_REPORT_REPORT_FIXTURE_H_
