@@ -5,29 +5,47 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "src/base/bytes.h"
 #include "src/base/try.h"
+#include "src/report/allocation_trace.h"
 #include "src/report/model_json.h"
 #include "src/report/page/page.h"
 #include "src/report/report_builder.h"
+#include "src/report/snapshot.h"
 #include "tools/cli/commands.h"
 
 namespace commpool::cli {
 
 namespace {
 
+using internal::report::RecordingReader;
 using internal::report::Recordings;
 
-enum class As { kHtml };
+enum class As { kHtml, kSnapshot, kTrace };
 
-const std::map<std::string, As> kAs = {{"html", As::kHtml}};
+const std::map<std::string, As> kAs = {{"html", As::kHtml}, {"snapshot", As::kSnapshot}, {"trace", As::kTrace}};
 
 struct ReportArguments {
   std::string place;
-  std::string output = "report.html";
+  std::string output;
   As as = As::kHtml;
+  std::optional<uint64_t> rank;
 };
+
+std::string OutputOf(const ReportArguments& arguments) {
+  if (!arguments.output.empty()) return arguments.output;
+  switch (arguments.as) {
+    case As::kSnapshot:
+      return "snapshot.pickle";
+    case As::kTrace:
+      return "report.trace";
+    case As::kHtml:
+      break;
+  }
+  return "report.html";
+}
 
 void WriteHtml(std::ostream& out, const Recordings& recordings) {
   const internal::report::ReportModel model = internal::report::BuildReport(recordings);
@@ -40,16 +58,48 @@ void WriteHtml(std::ostream& out, const Recordings& recordings) {
   }
 }
 
+Result<const RecordingReader*> RecordingOf(const Recordings& recordings, std::optional<uint64_t> rank) {
+  if (!rank) return &recordings.readers.front();
+  for (size_t place = 0; place < recordings.ranks.size(); ++place) {
+    if (recordings.ranks[place] == static_cast<int64_t>(*rank)) return &recordings.readers[place];
+  }
+  return Status(StatusCode::kNotFound, "--rank: rank " + std::to_string(*rank) + " left no recording here");
+}
+
+Status WriteTrace(std::ostream& out, const RecordingReader& recording) {
+  const internal::report::TraceCounts counts = COMMPOOL_TRY(internal::report::WriteAllocationTrace(out, recording));
+  std::printf("%s, %s\n", Counted(static_cast<int64_t>(counts.allocations), "allocation").c_str(),
+              Counted(static_cast<int64_t>(counts.frees), "free").c_str());
+  if (counts.small == 0) return Status();
+  std::printf("without %s that threads' caches served: a recording only counts them\n",
+              Counted(static_cast<int64_t>(counts.small), "small allocation").c_str());
+  return Status();
+}
+
+Status Write(std::ostream& out, const ReportArguments& arguments, const Recordings& recordings) {
+  if (arguments.as == As::kHtml) {
+    WriteHtml(out, recordings);
+    return Status();
+  }
+  const RecordingReader& recording = *COMMPOOL_TRY(RecordingOf(recordings, arguments.rank));
+  for (const std::string& note : recording.notes()) std::printf("%s\n", note.c_str());
+  if (arguments.as == As::kTrace) return WriteTrace(out, recording);
+  internal::report::WriteSnapshot(out, recording);
+  return Status();
+}
+
 Result<int> Run(const ReportArguments& arguments) {
+  if (arguments.rank && arguments.as == As::kHtml) {
+    return Status(StatusCode::kInvalidArgument, "--rank chooses a snapshot or a trace; a page has all ranks");
+  }
   const Recordings recordings = COMMPOOL_TRY(internal::report::OpenRecordings(arguments.place));
-  const std::string& file = arguments.output;
+  const std::string file = OutputOf(arguments);
   std::ofstream out(file, std::ios::binary | std::ios::trunc);
-  if (out) WriteHtml(out, recordings);
+  if (out) COMMPOOL_TRY(Write(out, arguments, recordings));
   const auto bytes = static_cast<int64_t>(out.tellp());
   out.close();
   if (!out) return Status(StatusCode::kInvalidArgument, "cannot write " + file + ": " + std::strerror(errno));
-  std::printf("%s: %s, %s\n", file.c_str(), Counted(static_cast<int64_t>(recordings.readers.size()), "rank").c_str(),
-              internal::FormatBytes(static_cast<uint64_t>(bytes)).c_str());
+  std::printf("%s: %s\n", file.c_str(), internal::FormatBytes(static_cast<uint64_t>(bytes)).c_str());
   return kSuccess;
 }
 
@@ -59,12 +109,15 @@ void AddReport(Command app) {
   const auto arguments = std::make_shared<ReportArguments>();
   Command command = app.Add("report", "Make one page of what a program's ranks recorded");
   command.AddOption("DIR", arguments->place, "The folder of the recordings, or one of them").Required();
-  command.AddOption("--output", arguments->output, "Where the page goes").Called("FILE");
-  AddChoice(command, "--as", arguments->as, kAs, "A page for a browser");
+  command.AddOption("--output", arguments->output, "Default: report.html, snapshot.pickle or report.trace")
+      .Called("FILE");
+  AddChoice(command, "--as", arguments->as, kAs,
+            "A page for a browser; a snapshot that PyTorch's memory_viz opens; a trace that commpool replay runs");
+  command.AddOption("--rank", arguments->rank, "Whose snapshot or trace; default: the lowest");
   command.Footer(
       "Examples:\n"
       "  commpool report recordings\n"
-      "  commpool report recordings --output mine.html");
+      "  commpool report recordings --as trace --rank 3 --output mine.trace");
   command.Do([arguments] { return Run(*arguments); });
 }
 

@@ -1,0 +1,57 @@
+#include "src/report/allocation_trace.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+
+#include "src/report/allocation_history.h"
+
+namespace commpool::internal::report {
+
+namespace {
+
+constexpr uint64_t kMostStreams = 1024;  // that the format knows
+
+class TraceSink final : public AllocationSink {
+ public:
+  explicit TraceSink(std::ostream& out) : out_(&out) {}
+
+  void Served(int64_t, const Memory& block) override {
+    const auto [stream, fresh] = streams_.try_emplace(block.stream, streams_.size());
+    // A trace has no allocation of no bytes.
+    *out_ << "a " << block.number << ' ' << std::max<uint64_t>(block.requested, 1) << ' '
+          << std::min(stream->second, kMostStreams - 1) << '\n';
+    ++counts_.allocations;
+  }
+  void Freed(int64_t, const Memory& block) override {
+    *out_ << "f " << block.number << '\n';
+    ++counts_.frees;
+  }
+  void SegmentMade(int64_t, const Memory&) override {}
+  void SegmentGone(int64_t, const Memory&) override {}
+
+  const TraceCounts& counts() const { return counts_; }
+
+ private:
+  std::ostream* out_;
+  std::unordered_map<uint64_t, uint64_t> streams_;  // numbered by first use
+  TraceCounts counts_;
+};
+
+}  // namespace
+
+Result<TraceCounts> WriteAllocationTrace(std::ostream& out, const RecordingReader& recording) {
+  out << "# a ID BYTES STREAM | f ID   (bytes as requested; streams numbered by first use)\n";
+  Texts texts;
+  TraceSink sink(out);
+  AllocationHistory history(texts, sink);
+  static_cast<void>(recording.Read(history));
+  history.Finish();
+  TraceCounts counts = sink.counts();
+  counts.small = history.small_served();
+  if (counts.small > 0) out << "# without " << counts.small << " allocations that threads' caches served\n";
+  if (counts.allocations == 0) return Status(StatusCode::kNotFound, recording.path() + " has no block");
+  return counts;
+}
+
+}  // namespace commpool::internal::report

@@ -1,0 +1,84 @@
+#include "src/report/allocation_history.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+
+#include "src/report/allocation_trace.h"
+#include "src/report/snapshot.h"
+#include "tests/report/report_fixture.h"
+
+namespace commpool::internal::report {
+namespace {
+
+using recording::BlockFreed;
+
+class AllocationHistoryTest : public ReportFixture {
+ protected:
+  std::string TraceOf(const std::string& path) {
+    std::ostringstream out;
+    const Result<TraceCounts> counts = WriteAllocationTrace(out, RecordingReader::Open(path).value());
+    if (!counts.ok()) return counts.status().message();
+    const std::string text = out.str();
+    return text.substr(text.find('\n') + 1);
+  }
+};
+
+TEST_F(AllocationHistoryTest, IsATraceWithEachBlockOnce) {
+  std::string path;
+  {
+    RecordingWriter writer(folder_, FactsOf(0));
+    path = writer.path();
+    WritePool(writer, kStart);
+    writer.Write(kStart + 1, Block(0x100000, 513));
+    writer.EndChapter();
+    recording::BlockServed other = Block(0x101000, 1025);
+    other.stream = 0x7e00;
+    writer.Write(kStart + 2, other);
+    writer.Write(kStart + 3, BlockFreed{0x100000});
+    writer.Write(kStart + 4, Block(0x100000, 513));
+    writer.Write(kStart + 5, recording::SmallBlocks{.pool = 1, .bytes = 512, .served = 7, .cached = 1});
+  }
+  EXPECT_EQ(TraceOf(path),
+            "a 0 512 0\na 1 1024 1\nf 0\na 2 512 0\n# without 7 allocations that threads' caches served\n");
+}
+
+TEST_F(AllocationHistoryTest, EndsWhatAGapHas) {
+  std::string path;
+  {
+    RecordingWriter writer(folder_, FactsOf(0));
+    path = writer.path();
+    WritePool(writer, kStart);
+    writer.Write(kStart + 1, Block(0x100000, 513));
+    writer.Write(kStart + 2, Block(0x101000, 513));
+    writer.LosePage();
+    writer.Write(kStart + 3, BlockFreed{0x100000});
+    writer.Write(kStart + 4, BlockFreed{0x101000});
+    writer.EndChapter();
+    writer.Write(kStart + 90'000'000, Block(0x100000, 1025));
+  }
+  EXPECT_EQ(TraceOf(path), "a 0 512 0\na 1 512 0\nf 0\na 2 1024 0\nf 1\n");
+}
+
+TEST_F(AllocationHistoryTest, OfNothingIsNoTrace) {
+  std::string path;
+  {
+    RecordingWriter writer(folder_, FactsOf(0));
+    path = writer.path();
+    WritePool(writer, kStart);
+  }
+  EXPECT_EQ(TraceOf(path), path + " has no block");
+}
+
+TEST(ParseFrame, TakesALineApart) {
+  const StackFrame frame = ParseFrame("/a b/model.py:12 forward step");
+  EXPECT_EQ(frame.file, "/a b/model.py");
+  EXPECT_EQ(frame.line, 12);
+  EXPECT_EQ(frame.name, "forward step");
+  EXPECT_EQ(ParseFrame("at::empty(int)").name, "at::empty(int)");
+  EXPECT_EQ(ParseFrame("model.py:12").line, 12);
+}
+
+}  // namespace
+}  // namespace commpool::internal::report

@@ -1,0 +1,183 @@
+"""`commpool report`: the page, and what one rank exports, from recordings of a program that was never run."""
+
+import glob
+import importlib.util
+import json
+import os
+import pickle
+import re
+import subprocess
+import tempfile
+import unittest
+
+import cli
+
+_WRITER = os.path.abspath("tests/report/example_recordings")
+_EVENTS = 20000
+
+
+class Builtins(pickle.Unpickler):
+    """Reads pickles of Python's own types alone."""
+
+    def find_class(self, module, name):
+        raise pickle.UnpicklingError(f"{module}.{name} is no plain value")
+
+
+class Report(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.recordings = os.path.join(folder.name, "recordings")
+
+    def record(self, *options, ranks=2, events=_EVENTS):
+        subprocess.run([_WRITER, self.recordings, str(ranks), str(events), *options], check=True, timeout=60)
+
+    def report(self, *options, output="report.html"):
+        path = os.path.join(self.folder, output)
+        result = cli.run("report", self.recordings, "--output", path, *options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return path, result.stdout
+
+    def model(self):
+        path, _ = self.report()
+        with open(path, encoding="utf-8") as page:
+            found = re.search(r'<script type="application/json" id="model">(.*?)</script>', page.read(), re.DOTALL)
+        self.assertNotIn("<", found[1])
+        return json.loads(found[1])
+
+    def snapshot(self):
+        path, _ = self.report("--as", "snapshot", output="snapshot.pickle")
+        with open(path, "rb") as file:
+            return Builtins(file).load()
+
+    def peak(self, lines):
+        live, now, most = {}, 0, 0
+        for kind, block, *size in (line.split() for line in lines):
+            if kind == "a":
+                live[block] = int(size[0])
+            now += live[block] if kind == "a" else -live.pop(block)
+            most = max(most, now)
+        return most
+
+    def test_makes_a_page_with_the_model_of_all_ranks(self):
+        self.record()
+        model = self.model()
+        self.assertEqual(model["version"], 1)
+        self.assertEqual([rank["rank"] for rank in model["ranks"]], [0, 1])
+        self.assertIsNone(model["difference"])
+        for rank in model["ranks"]:
+            self.assertEqual([pool["name"] for pool in rank["pools"]], ["activations", "gradients"])
+            for pool in rank["pools"]:
+                for table in ("bytes", "segments", "asleep", "registrations", "blocks"):
+                    self.assertEqual(len({len(column) for column in pool[table].values()}), 1, table)
+                self.assertEqual(pool["bytes"]["time"], sorted(pool["bytes"]["time"]))
+            blocks = rank["pools"][0]["blocks"]
+            self.assertGreater(len(blocks["bytes"]), _EVENTS / 2 - 1)
+            self.assertLessEqual(max(max(blocks["to"]), max(blocks["from"])), model["end"])
+            held = sum(holder["bytes"] for holder in rank["peak"]["holders"])
+            self.assertEqual(held, rank["peak"]["bytes"])
+            waited = [who for kind, who in zip(rank["events"]["kind"], rank["events"]["waited_for"])
+                      if kind == "agreement"]
+            self.assertEqual(waited, [1] * (_EVENTS // 5000))
+
+    def test_takes_clocks_to_one(self):
+        self.record()
+        begins = [rank["events"]["to"][1] for rank in self.model()["ranks"]]
+        self.assertLess(abs(begins[0] - begins[1]), 1000)  # their own differ by a second
+
+    def test_names_the_first_call_that_differs(self):
+        self.record("--differ", events=100000)
+        difference = self.model()["difference"]
+        self.assertEqual((difference["pool"], difference["call"]), ("gradients", 17))
+        self.assertEqual([rank["text"] for rank in difference["ranks"]],
+                         ["allocate 65,536 bytes", "allocate 131,072 bytes"])
+
+    def test_says_which_rank_left_nothing_and_which_file_is_none(self):
+        self.record(ranks=3)
+        os.remove(glob.glob(os.path.join(self.recordings, "*-1001.recording"))[0])
+        with open(os.path.join(self.recordings, "other.recording"), "w", encoding="utf-8") as file:
+            file.write("nothing of ours")
+        _, said = self.report()
+        self.assertIn("3 ranks: rank 1 left no recording", said)
+        self.assertIn("is no recording of commpool", said)
+
+    def test_exports_a_snapshot_of_plain_values(self):
+        self.record()
+        snapshot = self.snapshot()
+        (trace,) = snapshot["device_traces"]
+        actions = [event["action"] for event in trace]
+        served, freed = actions.count("alloc"), actions.count("free_completed")
+        self.assertEqual(served + freed, _EVENTS)
+        self.assertEqual(actions.count("free_requested"), freed)
+        self.assertEqual(actions.count("segment_alloc"), 65)
+        event = trace[actions.index("alloc")]
+        self.assertEqual(set(event), {"action", "addr", "size", "stream", "time_us", "frames"})
+        self.assertEqual([frame["filename"] for frame in event["frames"]], ["model.py", "train.py"])
+        self.assertEqual(event["frames"][1], {"name": "main", "filename": "train.py", "line": 3})
+        active = [block for segment in snapshot["segments"] for block in segment["blocks"]
+                  if block["state"] == "active_allocated"]
+        self.assertEqual(len(active), served - freed)
+        for segment in snapshot["segments"]:
+            self.assertEqual(sum(block["size"] for block in segment["blocks"]), segment["total_size"])
+
+    def test_exports_a_snapshot_that_pytorchs_own_reader_takes(self):
+        found = glob.glob(os.path.expanduser("~/.cache/commpool/torch-*/lib/*/site-packages/torch/cuda/_memory_viz.py"))
+        if not found:
+            self.skipTest("no PyTorch in ~/.cache/commpool (tools/setup --torch)")
+        self.record()
+        specification = importlib.util.spec_from_file_location("memory_viz", found[-1])
+        memory_viz = importlib.util.module_from_spec(specification)
+        specification.loader.exec_module(memory_viz)
+        snapshot = self.snapshot()
+        self.assertIn("segments: 2\n", memory_viz.segsum(snapshot))
+        text = memory_viz.trace(snapshot)
+        frees = sum(event["action"] == "free_completed" for event in snapshot["device_traces"][0])
+        self.assertEqual(text.count(" = cudaMalloc("), 65)
+        self.assertEqual(text.count("\ndel "), frees)
+        self.assertEqual(text.count("# free completed for "), frees)
+        self.assertIn("model.py", memory_viz.memory(snapshot, format_flamegraph=lambda lines: lines))
+        self.assertIn("snapshot.pickle", memory_viz.trace_plot(snapshot))
+
+    def test_exports_a_trace_that_replay_runs(self):
+        self.record()
+        path, said = self.report("--as", "trace", "--rank", "1", output="mine.trace")
+        with open(path, encoding="utf-8") as file:
+            lines = [line for line in file if line[0] != "#"]
+        self.assertEqual(len(lines), _EVENTS)
+        allocations = sum(line[0] == "a" for line in lines)
+        self.assertIn(f"{allocations:,} allocations".replace(",", ""), said.replace(",", ""))
+        result = cli.run("replay", path, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (row,) = json.loads(result.stdout)["traces"]
+        self.assertEqual(row["events"], _EVENTS)
+        self.assertEqual(row["peak_requested_bytes"], self.peak(lines))
+
+    def test_shows_what_a_real_program_recorded(self):
+        trace = os.path.join(self.folder, "some.trace")
+        lines = [f"a {block} {(block % 7 + 2) << 20} 0\nf {block - 3}\n" for block in range(3, 400)]
+        with open(trace, "w", encoding="utf-8") as file:
+            file.write("".join(f"a {block} 5000000 0\n" for block in range(3)) + "".join(lines))
+        result = cli.run("replay", trace, COMMPOOL_RECORD=self.recordings)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (rank,) = self.model()["ranks"]
+        pool = max(rank["pools"], key=lambda pool: len(pool["blocks"]["bytes"]))
+        self.assertEqual(len(pool["blocks"]["bytes"]) + sum(map(sum, pool["small"]["served"])), 400)
+        self.assertNotIn(-1, pool["blocks"]["segment"])
+        self.assertGreaterEqual(rank["peak"]["bytes"], 3 * 5000000)
+
+    def test_refuses_what_it_cannot_read_or_write(self):
+        self.assertIn("there is no", cli.run("report", self.recordings).stderr)
+        os.mkdir(self.recordings)
+        self.assertIn("has no recording", cli.run("report", self.recordings).stderr)
+        self.record()
+        result = cli.run("report", self.recordings, "--as", "trace", "--rank", "7", "--output", os.devnull)
+        self.assertEqual(result.returncode, 4)
+        self.assertIn("rank 7 left no recording", result.stderr)
+        result = cli.run("report", self.recordings, "--rank", "0")
+        self.assertEqual(result.returncode, 4)
+        self.assertIn("a page has all ranks", result.stderr)
+        for place in (self.folder, "/dev/full"):
+            result = cli.run("report", self.recordings, "--output", place)
+            self.assertEqual(result.returncode, 4)
+            self.assertIn(f"cannot write {place}", result.stderr)
