@@ -258,7 +258,7 @@ _BENCHES = ("make", "growth", "hot", "lookup", "threshold", "sleep", "registrati
 
 class EverySubcommand(subcommands.Checks, unittest.TestCase):
     program = cli.CLI
-    commands = (["info"], ["allreduce"], ["advise"], ["audit"], ["run"], ["replay"], ["share"], ["import"],
+    commands = (["info"], ["allreduce"], ["advise"], ["audit"], ["run"], ["replay"], ["share"], ["import"], ["report"],
                 *(["bench", name] for name in _BENCHES))
     only_help = ([], ["bench"], ["emulate"])
 
