@@ -226,7 +226,8 @@ void Pool::RecordSlice() {
                         .pending = counters.pending_bytes});
   const engine::ClassCounts counts = basis_->runtime.caches.CountClasses(handle());
   for (engine::SizeClass size_class = 0; size_class < engine::kSizeClasses; ++size_class) {
-    basis_->record.Small(engine::ClassBytes(size_class), counts.taken[size_class], counts.cached[size_class]);
+    basis_->record.Small(engine::ClassBytes(size_class), counts.taken[size_class] + blocks_.served_small(size_class),
+                         counts.cached[size_class]);
   }
 }
 

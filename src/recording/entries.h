@@ -152,7 +152,7 @@ struct SmallBlocks {
   static constexpr EntryKind kKind = EntryKind::kSmallBlocks;
   uint64_t pool = 0;
   uint64_t bytes = 0;   // of each block
-  uint64_t served = 0;  // in the slice
+  uint64_t served = 0;  // in the slice, from caches or from the pool to a cache's lane
   uint64_t cached = 0;  // in the caches now
 
   static constexpr auto Fields() {

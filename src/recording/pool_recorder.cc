@@ -35,8 +35,7 @@ void PoolRecorder::Made(std::string_view name, std::string_view kind, int device
 }
 
 // The stack is composed before the recorder's lock is taken.
-void PoolRecorder::Served(uint64_t address, uint64_t bytes, uint64_t requested, uint64_t stream) const {
-  if (!on()) return;
+void PoolRecorder::ServedWhileOn(uint64_t address, uint64_t bytes, uint64_t requested, uint64_t stream) const {
   BestEffort([&] {
     const std::string stack = recorder_.Stack();
     Record([&](Texts& texts) -> Event {
@@ -52,23 +51,25 @@ void PoolRecorder::Served(uint64_t address, uint64_t bytes, uint64_t requested, 
 
 void PoolRecorder::Bytes(PoolBytes now) {
   if (!on()) return;
-  if (told_times_ != recorder_.times()) {
-    told_times_ = recorder_.times();
-    told_ = {};
-    told_small_.clear();
-  }
+  const bool new_recording = told_times_ != recorder_.times();
+  if (new_recording) told_small_.clear();
+  told_times_ = recorder_.times();
   now.pool = pool_;
   const auto same = [&](auto... field) { return ((now.*field == told_.*field) && ...); };
-  if (std::apply(same, PoolBytes::Fields())) return;
+  tells_all_ = new_recording || told_chapter_ != recorder_.chapters();
+  if (!tells_all_ && std::apply(same, PoolBytes::Fields())) return;
   told_ = now;
   Record(now);
+  tells_all_ = tells_all_ || told_chapter_ != recorder_.chapters();  // this entry may have begun a chapter
+  told_chapter_ = recorder_.chapters();
 }
 
 void PoolRecorder::Small(uint64_t bytes, uint64_t served, uint64_t cached) {
   if (!on()) return;
   const bool before = counts_from_.load(std::memory_order_relaxed) == recorder_.times();
   auto& [told_served, told_cached] = told_small_.try_emplace(bytes, before ? served : 0, 0).first->second;
-  if (served == told_served && cached == told_cached) return;
+  const bool tells = tells_all_ && cached > 0;
+  if (!tells && served == told_served && cached == told_cached) return;
   Record(SmallBlocks{pool_, bytes, served - told_served, cached});
   told_served = served;
   told_cached = cached;

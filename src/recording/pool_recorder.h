@@ -72,8 +72,12 @@ class PoolRecorder {
   void SegmentGone(uint64_t address, uint64_t bytes) const { Record(recording::SegmentGone{pool_, address, bytes}); }
 
   // For blocks that threads' caches do not keep.
-  void Served(uint64_t address, uint64_t bytes, uint64_t requested, uint64_t stream) const;
-  void Freed(uint64_t address) const { recorder_.RecordFree(address); }
+  void Served(uint64_t address, uint64_t bytes, uint64_t requested, uint64_t stream) const {
+    if (on()) ServedWhileOn(address, bytes, requested, stream);
+  }
+  void Freed(uint64_t address) const {
+    if (on()) recorder_.RecordFree(address);
+  }
 
   // The pool was there before the recording: what its caches served before does not count.
   void WasThere() { counts_from_.store(recorder_.times(), std::memory_order_relaxed); }
@@ -105,6 +109,7 @@ class PoolRecorder {
   }
 
  private:
+  void ServedWhileOn(uint64_t address, uint64_t bytes, uint64_t requested, uint64_t stream) const;
   Span Began(SpanKind kind, std::string_view text, HomePlace place, uint64_t number) const;
 
   Recorder& recorder_;
@@ -118,7 +123,9 @@ class PoolRecorder {
   }
 
   std::atomic<uint64_t> counts_from_{0};
-  uint64_t told_times_ = 0;  // the recording that the members below are of
+  uint64_t told_times_ = 0;    // the recording that the members below are of
+  uint64_t told_chapter_ = 0;  // each chapter tells all figures once
+  bool tells_all_ = false;
   PoolBytes told_;
   std::map<uint64_t, std::pair<uint64_t, uint64_t>> told_small_;  // served and cached, by size
 };

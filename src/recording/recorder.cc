@@ -177,6 +177,7 @@ void Recorder::BeginChapter() {
   const uint64_t now = Now();
   chapter_ = pages_.numbers() + 1;
   pages_.Begin(chapter_, now);
+  chapters_.fetch_add(1, std::memory_order_relaxed);
   live_.Retell(now, [&](const auto& entry) {
     if (!HasRoom()) pages_.Begin(chapter_, now);
     for (const uint64_t text : TextsOf(entry)) {

@@ -57,12 +57,10 @@ class Recorder {
 
   bool on() const { return on_.load(std::memory_order_acquire) && !forked_.InChild(); }
   // Whether it records the pool.
-  bool Records(uint64_t pool) const {
-    const uint64_t only = only_.load(std::memory_order_relaxed);
-    return on() && (only == 0 || only == pool);
-  }
-  // Counts the recordings of this process.
+  bool Records(uint64_t pool) const { return on() && (only() == 0 || only() == pool); }
+  // Counts the recordings of this process, and the chapters of all of them.
   uint64_t times() const { return times_.load(std::memory_order_relaxed); }
+  uint64_t chapters() const { return chapters_.load(std::memory_order_relaxed); }
   // Empty where stacks are not asked for.
   std::string Stack() const { return stack_ == nullptr ? std::string() : stack_(); }
   uint64_t NextPool() { return next_pool_.fetch_add(1, std::memory_order_relaxed); }
@@ -85,6 +83,7 @@ class Recorder {
 
  private:
   void Begin(RecordingFile file, const RecorderOptions& options);
+  uint64_t only() const { return only_.load(std::memory_order_relaxed); }
   void RecordNow(FunctionRef<Event(Texts& texts)> make);
   // Whether an entry has room now; makes a page, a chapter where it is time for one, where needed. Otherwise counts the
   // entry as lost. Append: the texts that the chapter has not told yet, and the entry.
@@ -104,6 +103,7 @@ class Recorder {
   std::string (*stack_)() = nullptr;
   std::atomic<uint64_t> only_{0};
   std::atomic<uint64_t> times_{0};
+  std::atomic<uint64_t> chapters_{0};
   std::atomic<uint64_t> next_pool_{1};
   std::atomic<uint64_t> next_span_{1};
   std::function<void()> sample_;

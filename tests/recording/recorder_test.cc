@@ -152,6 +152,25 @@ TEST_F(RecorderTest, ASliceTellsOnlyWhatHasChanged) {
   EXPECT_EQ(read.All<SmallBlocks>()[1].served, 2u);
 }
 
+TEST_F(RecorderTest, EachChapterTellsTheFiguresOnce) {
+  Start(RecordingFile::kFewestPages * kPageBytes);
+  PoolRecorder pool(recorder_);
+  const auto slice = [&] {
+    pool.Bytes({.reserved = 4096});
+    pool.Small(512, 7, 3);
+  };
+  slice();
+  for (uint64_t call = 0; call < 400000; ++call) recorder_.Record(Call{.pool = 99, .number = call});
+  slice();
+  slice();
+  const Recording read = Stopped();
+  EXPECT_GT(read.entries.front().page, 1u) << "the first page is still there: record more";
+  EXPECT_EQ(read.All<PoolBytes>().size(), 1u);
+  ASSERT_EQ(read.All<SmallBlocks>().size(), 1u);
+  EXPECT_EQ(read.All<SmallBlocks>()[0].served, 0u);
+  EXPECT_EQ(read.All<SmallBlocks>()[0].cached, 3u);
+}
+
 // The child tells that it has flushed, goes on recording, and is killed.
 TEST_F(RecorderTest, IsWholeAfterAKillUpToWhatWasWritten) {
   int told[2];

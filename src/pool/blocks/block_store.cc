@@ -64,6 +64,7 @@ void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested,
   basis_.runtime.observer.BlockAllocated(block, stream, basis_.name());
   const bool cached = block.bytes <= engine::kSmallBytes && caching == Caching::kYes && basis_.handle != 0;
   if (!cached) basis_.record.Served(block.address, block.bytes, requested, stream);
+  if (cached && basis_.record.on()) served_small_[engine::ClassOf(block.bytes)].fetch_add(1, std::memory_order_relaxed);
   ThreadCaches& caches = basis_.runtime.caches;
   if (block.bytes > engine::kSmallBytes) return caches.PublishLarge(block.address, basis_.handle);
   caches.Publish(AsCachedPool(), block, requested, stream, cached ? Caching::kYes : Caching::kNo);

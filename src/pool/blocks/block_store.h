@@ -9,6 +9,7 @@
 #include <cuda.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "commpool/status.h"
 #include "src/base/mutex.h"
 #include "src/engine/engine.h"
+#include "src/engine/size_classes.h"
 #include "src/pool/basis/pool_basis.h"
 #include "src/pool/blocks/block_rules.h"
 #include "src/pool/blocks/recording_streams.h"
@@ -137,6 +139,10 @@ class BlockStore {
 
   // Records the memory that the pool has, and the live blocks that caches do not keep, for a recording that begins.
   void RecordPresent() const;
+  // How many small blocks the pool has served to caches' lanes itself, by size class, while it was recorded.
+  uint64_t served_small(engine::SizeClass size_class) const {
+    return served_small_[size_class].load(std::memory_order_relaxed);
+  }
 
   // Each takes the pool's lock; Statistics and ResetPeaks pause the pool's caches before.
   uint64_t ReservedBytes() const;
@@ -183,6 +189,7 @@ class BlockStore {
   ReservedVector<MissingFence> missing_fences_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedSet<CUdeviceptr> watched_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedSet<CUdeviceptr> shared_ COMMPOOL_GUARDED_BY(mutex_);
+  mutable std::array<std::atomic<uint64_t>, engine::kSizeClasses> served_small_ = {};
   std::atomic<bool> has_tickets_{false};  // whether a ticket of a block was ever made
   ReservedSet<CUdeviceptr> ticketed_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedSet<CUdeviceptr> awaited_ COMMPOOL_GUARDED_BY(mutex_);  // freed, and held by importers

@@ -59,7 +59,7 @@ function writeSmall(state) {
   if (rows.length) {
     const begin = formatTime(pool.small.time[slice], state.model.end);
     section.select("h2").text(`Small blocks of ${pool.name}, from ${begin} on`);
-    writeTable(section.select("table"), [["size"], ["exist", "number"], ["served", "number"]], rows);
+    writeTable(section.select("table"), [["size"], ["in caches", "number"], ["served", "number"]], rows);
   }
 }
 
