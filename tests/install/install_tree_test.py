@@ -29,7 +29,8 @@ class Tree(unittest.TestCase):
                       "lib/commpool/emulator/libnvidia-ml.so.1",
                       "lib/commpool/libcommpool_audit.so", "lib/commpool/libcommpool_run.so",
                       "lib/commpool/emulator/libnccl.so", "share/commpool/examples/CMakeLists.txt",
-                      "share/doc/commpool/LICENSE", "share/doc/commpool/reference.md"):
+                      "share/doc/commpool/LICENSE", "share/doc/commpool/d3_license.txt",
+                      "share/doc/commpool/reference.md"):
             self.assertTrue((prefix / place).is_file(), place)
 
     def test_the_library_lies_under_its_version_and_its_soname_leads_to_it(self):

@@ -152,7 +152,7 @@ TEST_F(RecorderTest, ASliceTellsOnlyWhatHasChanged) {
   EXPECT_EQ(read.All<SmallBlocks>()[1].served, 2u);
 }
 
-TEST_F(RecorderTest, EachChapterTellsTheFiguresOnce) {
+TEST_F(RecorderTest, EachChapterTellsTheCountersOnce) {
   Start(RecordingFile::kFewestPages * kPageBytes);
   PoolRecorder pool(recorder_);
   const auto slice = [&] {

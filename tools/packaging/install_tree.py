@@ -106,6 +106,7 @@ def install_sources(tree, repository):
             tree.put(file, f"share/commpool/examples/{file.relative_to(examples)}")
     for name in ("LICENSE", "README.md"):
         tree.put(repository / name, f"share/doc/commpool/{name}")
+    tree.put(repository / "tools/packaging/d3_license.txt", "share/doc/commpool/d3_license.txt")  # of `commpool report`
     tree.put(repository / "include/commpool/reference.md", "share/doc/commpool/reference.md")
 
 

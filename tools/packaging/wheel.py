@@ -122,6 +122,7 @@ def write_metadata(options, folder, version):
     for file, text in files.items():
         (folder / name / file).write_text(text, encoding="utf-8")
     shutil.copyfile(options.source / "LICENSE", folder / name / "LICENSE")
+    shutil.copyfile(options.source / "tools/packaging/d3_license.txt", folder / name / "d3_license.txt")
     return name
 
 

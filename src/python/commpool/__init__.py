@@ -43,10 +43,11 @@ __all__ = [
     "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "CommunicatorMemory",
     "Configuration", "Counter", "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted",
     "FailedPrecondition", "InternalError", "InvalidArgument", "Kept", "MemoryHolder", "NotFound", "NotSupported",
-    "NvlsEligibility", "OutOfMemory", "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "Recording", "RemoteFailure",
-    "Segment", "Setting", "SharedBlock", "SharedPool", "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window",
-    "add_communicator_source", "allocate", "allocate_in_scope", "block_of", "capture", "communicator_memory", "config",
-    "driver_calls", "driver_description", "empty", "free", "initialize", "library_version", "measure_driver",
-    "nvls_eligible", "parse_size", "promise_stream", "record", "record_stream", "release_stream",
-    "set_device_limit", "sleep", "sleep_communicator", "use_pool", "wake", "wake_communicator", "window_of"
+    "NvlsEligibility", "OutOfMemory", "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "Recording",
+    "RemoteFailure", "Segment", "Setting", "SharedBlock", "SharedPool", "Snapshot", "Statistics", "StatusCode",
+    "UserBacking", "Window", "add_communicator_source", "allocate", "allocate_in_scope", "block_of", "capture",
+    "communicator_memory", "config", "driver_calls", "driver_description", "empty", "free", "initialize",
+    "library_version", "measure_driver", "nvls_eligible", "parse_size", "promise_stream", "record", "record_stream",
+    "release_stream", "set_device_limit", "sleep", "sleep_communicator", "use_pool", "wake", "wake_communicator",
+    "window_of"
 ]
