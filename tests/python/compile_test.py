@@ -57,6 +57,15 @@ class PrivateFolders(unittest.TestCase):
         self.refused(self.folder, "Not a directory")
 
 
+class Trials(unittest.TestCase):
+    _DIES_WHERE_IT_RECORDS = "import os; os.environ.get('COMMPOOL_RECORD') and os.kill(os.getpid(), 9)"
+
+    # It would be one rank more in the program's report.
+    def test_of_a_binary_are_not_recorded(self):
+        with mock.patch.dict(os.environ, COMMPOOL_RECORD="folder"):
+            _compile.try_out(pathlib.Path("binary"), self._DIES_WHERE_IT_RECORDS, "COMMPOOL_TORCH_ROUTER")
+
+
 class Binaries(unittest.TestCase):
     def test_are_compiled_once_and_the_wait_is_said_before(self):
         happened = []

@@ -98,7 +98,8 @@ def try_out(made: pathlib.Path, program: str, variable: str) -> None:
     Raises:
       CannotBuild: with the signal.
     """
-    environment = {**os.environ, variable: str(made), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment = {**os.environ, variable: str(made), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                   "COMMPOOL_RECORD": ""}  # it is no rank of the program's
     by = f"what {compiler()} made"
     run = _run(f"{by} could not be tried", [sys.executable, "-c", program], environment)
     if run.returncode < 0:
