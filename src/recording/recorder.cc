@@ -92,7 +92,10 @@ void Recorder::Stop() {
 
 void Recorder::Flush() {
   if (!on()) return;
-  sample_();
+  {
+    const std::lock_guard one(sample_mutex_);
+    sample_();
+  }
   Write();
 }
 

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <set>
 #include <thread>
 #include <vector>
@@ -233,6 +234,27 @@ TEST_F(RecorderTest, AForkedChildRecordsNothing) {
   EXPECT_EQ(status, 0);
   recorder_.Record(Call{.number = 2});
   EXPECT_EQ(Stopped().All<Call>().size(), 1u);
+}
+
+// A process may exit at the end of a slice.
+TEST_F(RecorderTest, TakesOneSampleAtATime) {
+  std::atomic<int> inside{0};
+  std::atomic<bool> together{false};
+  const auto sample = [&] {
+    if (inside.fetch_add(1) != 0) together = true;
+    std::this_thread::yield();
+    inside.fetch_sub(1);
+  };
+  ASSERT_TRUE(recorder_.Start({.directory = folder_.path()}, sample).ok());
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      for (int call = 0; call < 200; ++call) recorder_.Flush();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  recorder_.Stop();
+  EXPECT_FALSE(together);
 }
 
 TEST_F(RecorderTest, RefusesASecondStart) {
