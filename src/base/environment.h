@@ -28,7 +28,7 @@ struct Environment {
   const std::string interface = Variable("COMMPOOL_INTERFACE");          // network interface or address of agreements
   const std::string record = Variable("COMMPOOL_RECORD");                // folder of recordings
   const std::string record_limit = Variable("COMMPOOL_RECORD_LIMIT");    // bytes of a recording
-  const std::string record_stacks = Variable("COMMPOOL_RECORD_STACKS");  // python: with stacks
+  const std::string record_stacks = Variable("COMMPOOL_RECORD_STACKS");  // python or native: with stacks
   // The process's place, as launchers say it; empty where none does.
   const std::string rank = FirstOf({"OMPI_COMM_WORLD_RANK", "RANK", "PMI_RANK", "SLURM_PROCID"});
   const std::string ranks = FirstOf({"OMPI_COMM_WORLD_SIZE", "WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"});

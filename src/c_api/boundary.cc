@@ -12,6 +12,7 @@
 #include "src/base/environment.h"
 #include "src/base/log.h"
 #include "src/base/mutex.h"
+#include "src/base/native_stack.h"
 #include "src/base/of_this_thread.h"
 #include "src/base/printable.h"
 #include "src/base/python_stack.h"
@@ -45,9 +46,11 @@ Result<recording::RecorderOptions> RecorderOptionsFromEnvironment() {
     options.limit_bytes = *limit;
   }
   if (environment.record_stacks == "python") options.stack = &StackInPython;
+  if (environment.record_stacks == "native") options.stack = &NativeStack;
   if (options.stack != nullptr || environment.record_stacks.empty()) return options;
-  return Status(StatusCode::kInvalidArgument,
-                "COMMPOOL_RECORD_STACKS is \"" + Printable(environment.record_stacks.c_str()) + "\": it may be python");
+  return Status(
+      StatusCode::kInvalidArgument,
+      "COMMPOOL_RECORD_STACKS is \"" + Printable(environment.record_stacks.c_str()) + "\": it may be python or native");
 }
 
 // A program runs as well without its recording, so a failure is a line in the log.

@@ -1,5 +1,6 @@
 // The C ABI: recordings.
 #include "commpool/record.h"
+#include "src/base/native_stack.h"
 #include "src/base/try.h"
 #include "src/c_api/boundary.h"
 #include "src/c_api/structs.h"
@@ -13,7 +14,19 @@ namespace {
 
 constexpr uint64_t kLeastLimit = uint64_t{1} << 20;
 
-enum class Stacks { kNone = COMMPOOL_STACKS_NONE, kPython = COMMPOOL_STACKS_PYTHON };
+enum class Stacks { kNone = COMMPOOL_STACKS_NONE, kPython = COMMPOOL_STACKS_PYTHON, kNative = COMMPOOL_STACKS_NATIVE };
+
+std::string (*StackOf(Stacks stacks))() {
+  switch (stacks) {
+    case Stacks::kNone:
+      return nullptr;
+    case Stacks::kPython:
+      return &StackInPython;
+    case Stacks::kNative:
+      return &NativeStack;
+  }
+  return nullptr;
+}
 
 Result<recording::RecorderOptions> Parse(const commpool_record_options* given) {
   if (given == nullptr) return Invalid("record_options is null");
@@ -23,10 +36,9 @@ Result<recording::RecorderOptions> Parse(const commpool_record_options* given) {
     return Invalid("a recording of at most " + std::to_string(given->limit_bytes) + " bytes: 1 MiB is the least");
   }
   Stacks stacks = Stacks::kNone;
-  COMMPOOL_TRY(ReadWord("stacks", NumberOf(given->stacks), {"NONE", "PYTHON"}, &stacks));
-  return recording::RecorderOptions{.directory = given->directory,
-                                    .limit_bytes = given->limit_bytes,
-                                    .stack = stacks == Stacks::kPython ? &StackInPython : nullptr};
+  COMMPOOL_TRY(ReadWord("stacks", NumberOf(given->stacks), {"NONE", "PYTHON", "NATIVE"}, &stacks));
+  return recording::RecorderOptions{
+      .directory = given->directory, .limit_bytes = given->limit_bytes, .stack = StackOf(stacks)};
 }
 
 }  // namespace

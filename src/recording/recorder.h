@@ -106,7 +106,7 @@ class Recorder {
   std::atomic<uint64_t> chapters_{0};
   std::atomic<uint64_t> next_pool_{1};
   std::atomic<uint64_t> next_span_{1};
-  std::mutex sample_mutex_;  // of one who samples: not our Mutex, because he takes locks of pools
+  std::mutex sample_mutex_;  // of one who samples: not our Mutex, because the sampler takes locks of pools
   std::function<void()> sample_;
 
   // Not our Mutex: a condition variable waits on it. Whoever holds it locks nothing else.

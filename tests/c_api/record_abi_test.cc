@@ -104,6 +104,18 @@ TEST_F(RecordAbi, BeginsInTheMiddleWithAllThatThereIs) {
   EXPECT_GE(bytes, uint64_t{6} << 20);
 }
 
+TEST_F(RecordAbi, ShowsWhereAProgramInCAsked) {
+  const commpool_pool pool = Pool("stacks");
+  options_.stacks = COMMPOOL_STACKS_NATIVE;
+  Begin();
+  EXPECT_EQ(commpool_free(Allocate(pool)), COMMPOOL_OK);
+  const auto read = Ended();
+  EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK);
+  ASSERT_EQ(read.All<recording::BlockServed>().size(), 1u);
+  const std::string stack = read.texts.at(read.All<recording::BlockServed>()[0].stack);
+  EXPECT_EQ(stack.substr(0, stack.find_first_of("+ ")), "record_abi_test") << "a frame of the library's: " << stack;
+}
+
 TEST_F(RecordAbi, TakesOnePoolOfSeveral) {
   const commpool_pool wanted = Pool("wanted");
   const commpool_pool other = Pool("other");

@@ -46,7 +46,7 @@ class Recordings(unittest.TestCase):
     def test_refuses_what_it_cannot_do(self):
         with self.assertRaisesRegex(commpool.InvalidArgument, "1 MiB is the least"):
             commpool.record(self.folder, limit="64KiB")
-        with self.assertRaisesRegex(commpool.InvalidArgument, "stacks 'c' is none of none, python"):
+        with self.assertRaisesRegex(commpool.InvalidArgument, "stacks 'c' is none of none, python, native"):
             commpool.record(self.folder, stacks="c")
         with commpool.record(self.folder) as recording:
             with self.assertRaises(commpool.FailedPrecondition):

@@ -42,7 +42,8 @@ def record(directory: Union[str, os.PathLike[str]], *, limit: Optional[Size] = N
     Args:
       directory: made where it is missing. Each process gets a file of its own there.
       limit: of that file; then the oldest goes. 256 MiB where it is left out.
-      stacks: "python": where the program asked, for each block above 1 MiB: some microseconds a block.
+      stacks: "python": where the program asked, for each block above 1 MiB: some microseconds a block. "native": the
+        same of code in C or C++.
       pool: the handle of the one pool to record.
 
     Raises:

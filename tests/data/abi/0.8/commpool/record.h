@@ -11,7 +11,8 @@ extern "C" {
 
 typedef enum commpool_stacks {
   COMMPOOL_STACKS_NONE = 0,
-  COMMPOOL_STACKS_PYTHON = 1 /* where the program asked, for each block above 1 MiB: some microseconds a block */
+  COMMPOOL_STACKS_PYTHON = 1, /* where the program asked, for each block above 1 MiB: some microseconds a block */
+  COMMPOOL_STACKS_NATIVE = 2  /* the same of a program in C or C++: names of functions that its files export */
 } commpool_stacks;
 
 typedef struct commpool_record_options {
