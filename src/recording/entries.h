@@ -45,11 +45,12 @@ struct ProcessFacts {
   uint64_t limit_bytes = 0;   // of the file
   std::string host;
   std::string program;
+  std::string boot;  // the number of this start of the host: processes with the same one share the steady clock
 
   static constexpr auto Fields() {
     return std::tuple(&ProcessFacts::rank, &ProcessFacts::ranks, &ProcessFacts::process, &ProcessFacts::wall_clock,
                       &ProcessFacts::steady_clock, &ProcessFacts::limit_bytes, &ProcessFacts::host,
-                      &ProcessFacts::program);
+                      &ProcessFacts::program, &ProcessFacts::boot);
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <charconv>
+#include <fstream>
 #include <string>
 
 #include "src/base/environment.h"
@@ -26,6 +27,13 @@ std::string HostName() {
   return name.data();
 }
 
+// Empty where the system does not tell.
+std::string Boot() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  return boot;
+}
+
 std::string ProgramName() {
   std::array<char, 4096> path;
   const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
@@ -45,6 +53,7 @@ ProcessFacts FactsOfThisProcess() {
   facts.wall_clock = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count());
   facts.host = HostName();
   facts.program = ProgramName();
+  facts.boot = Boot();
   return facts;
 }
 

@@ -39,6 +39,11 @@ std::optional<int64_t> OffsetBetween(const RankModel& rank, const RankModel& oth
   return least <= most ? std::clamp(*middle, least, most) : *middle;
 }
 
+// Processes of one start of a host have one steady clock.
+bool ShareClock(const RankModel& one, const RankModel& other) {
+  return !one.facts.boot.empty() && one.facts.boot == other.facts.boot;
+}
+
 int64_t WallClock(const RankModel& rank) {
   return static_cast<int64_t>(rank.facts.wall_clock) - static_cast<int64_t>(rank.facts.steady_clock);
 }
@@ -121,26 +126,32 @@ void AlignClocks(ReportModel& report) {
     std::sort(rank.meetings.begin(), rank.meetings.end(),
               [](const Meeting& a, const Meeting& b) { return KeyOf(a) < KeyOf(b); });
   }
-  std::vector<size_t> aligned = {0};
+  std::vector<size_t> aligned;
   std::set<size_t> others;
-  for (size_t rank = 1; rank < report.ranks.size(); ++rank) others.insert(rank);
+  for (size_t rank = 0; rank < report.ranks.size(); ++rank) others.insert(rank);
+  // With all ranks whose clock is the same one.
+  const auto align = [&](size_t rank, int64_t offset) {
+    std::erase_if(others, [&](size_t other) {
+      if (other != rank && !ShareClock(report.ranks[other], report.ranks[rank])) return false;
+      report.ranks[other].offset = offset;
+      aligned.push_back(other);
+      return true;
+    });
+  };
+  align(0, 0);
   for (size_t next = 0; next < aligned.size(); ++next) {
-    const RankModel& known = report.ranks[aligned[next]];
-    for (auto other = others.begin(); other != others.end();) {
-      const std::optional<int64_t> offset = OffsetBetween(report.ranks[*other], known);
-      if (!offset) {
-        ++other;
-        continue;
-      }
-      report.ranks[*other].offset = known.offset + *offset;
-      aligned.push_back(*other);
-      other = others.erase(other);
+    for (size_t other = 0; other < report.ranks.size(); ++other) {
+      if (!others.contains(other)) continue;
+      const RankModel& known = report.ranks[aligned[next]];
+      const std::optional<int64_t> offset = OffsetBetween(report.ranks[other], known);
+      if (offset) align(other, known.offset + *offset);
     }
   }
   std::vector<int64_t> by_wall_clock;
-  for (const size_t other : others) {
-    report.ranks[other].offset = WallClock(report.ranks[other]) - WallClock(report.ranks[0]);
-    by_wall_clock.push_back(report.ranks[other].rank);
+  for (const size_t other : others) by_wall_clock.push_back(report.ranks[other].rank);
+  while (!others.empty()) {
+    const size_t other = *others.begin();
+    align(other, WallClock(report.ranks[other]) - WallClock(report.ranks[0]));
   }
   if (by_wall_clock.empty()) return;
   report.notes.push_back("no agreement shows how the clocks of rank " + std::to_string(report.ranks[0].rank) + " and " +

@@ -1,5 +1,5 @@
-// Takes the clocks of ranks to one, by the agreements that they have in common: no rank leaves one before the last has
-// come, and all leave within the time of a message.
+// Takes the clocks of ranks to one. Ranks of one host have the same clock; others are aligned by the agreements that
+// they have in common: no rank leaves one before the last has come, and all leave within the time of a message.
 #ifndef COMMPOOL_SRC_REPORT_CLOCKS_H_
 #define COMMPOOL_SRC_REPORT_CLOCKS_H_
 

@@ -61,6 +61,7 @@ class Job:
 
 
 def _rank(case, pipe, rank, ranks, alone):
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks))  # as launchers do
     if alone:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(rank)
     try:

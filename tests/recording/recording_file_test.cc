@@ -21,8 +21,9 @@ using testing::Recording;
 class RecordingFileTest : public ::testing::Test {
  protected:
   RecordingFile Make(uint64_t limit_bytes) {
-    return RecordingFile::Make(folder_.path(),
-                               {.process = 1, .limit_bytes = limit_bytes, .host = "here", .program = "test"})
+    return RecordingFile::Make(
+               folder_.path(),
+               {.process = 1, .limit_bytes = limit_bytes, .host = "here", .program = "test", .boot = "once"})
         .value();
   }
   // A page with one entry, the end of a span with the page's number.
@@ -82,15 +83,17 @@ TEST_F(RecordingFileTest, APageOfWhichOnlyTheEntriesWereWrittenIsAsItWasBefore) 
 TEST_F(RecordingFileTest, APathThatIsNoDirectoryIsRefused) {
   const std::string path = folder_.path() + "/file";
   std::ofstream(path) << "text";
-  const auto refused = RecordingFile::Make(path, {.limit_bytes = 1 << 20, .host = "here", .program = "test"});
+  const auto refused =
+      RecordingFile::Make(path, {.limit_bytes = 1 << 20, .host = "here", .program = "test", .boot = "once"});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
   EXPECT_NE(refused.status().message().find(path), std::string::npos) << refused.status().message();
 }
 
 TEST_F(RecordingFileTest, MakesTheDirectoryWhereItIsMissing) {
-  EXPECT_TRUE(
-      RecordingFile::Make(folder_.path() + "/new", {.limit_bytes = 1 << 20, .host = "here", .program = "test"}).ok());
+  EXPECT_TRUE(RecordingFile::Make(folder_.path() + "/new",
+                                  {.limit_bytes = 1 << 20, .host = "here", .program = "test", .boot = "once"})
+                  .ok());
 }
 
 // The system refuses a write past a limit as it refuses one to a full disk.

@@ -56,6 +56,25 @@ TEST(ClocksTest, ReachRanksThatMetOnlyOthers) {
   EXPECT_TRUE(report.notes.empty());
 }
 
+RankModel OnHost(const char* boot, RankModel rank) {
+  rank.facts.boot = boot;
+  return rank;
+}
+
+TEST(ClocksTest, AreTheSameOnOneHostWhateverAgreementsSay) {
+  const ReportModel report =
+      Aligned({OnHost("here", RankOf(0, {{7, 1, 0, 100}})), OnHost("here", RankOf(1, {{7, 1, 0, 900}}))});
+  EXPECT_EQ(report.ranks[1].offset, 0);
+}
+
+TEST(ClocksTest, OfOneHostAreAlignedTogether) {
+  const ReportModel report =
+      Aligned({OnHost("here", RankOf(0, {{7, 1, 0, 100}})), OnHost("there", RankOf(1, {{7, 1, 0, 300}})),
+               OnHost("there", RankOf(2, {{7, 1, 0, 350}})), OnHost("there", RankOf(3))});
+  for (const size_t there : {1, 2, 3}) EXPECT_EQ(report.ranks[there].offset, -200);
+  EXPECT_TRUE(report.notes.empty());
+}
+
 TEST(ClocksTest, OfHostsDoWhereRanksNeverMet) {
   const ReportModel report = Aligned({RankOf(0), RankOf(1)});
   EXPECT_EQ(report.ranks[1].offset, 50);
