@@ -92,21 +92,33 @@ void Recorder::Stop() {
 
 void Recorder::Flush() {
   if (!on()) return;
-  {
-    const std::lock_guard one(sample_mutex_);
-    sample_();
-  }
+  Sample();
   Write();
 }
 
+void Recorder::Sample() {
+  const std::lock_guard one(sample_mutex_);
+  sample_();
+}
+
+Recorder::Clock::time_point Recorder::NextSample(Clock::time_point began, Clock::time_point ended) {
+  return std::max(began + kSlice, ended + kRest * (ended - began));
+}
+
 void Recorder::Run() {
+  Clock::time_point next = Clock::now() + kSlice;
   for (;;) {
     {
       std::unique_lock lock(mutex_);
       wake_.wait_for(lock, kSlice, [this] { return ending_ || pages_.half_full(); });
       if (ending_) return;
     }
-    BestEffort([this] { Flush(); });
+    const Clock::time_point began = Clock::now();
+    if (began >= next) {
+      BestEffort([this] { Sample(); });
+      next = NextSample(began, Clock::now());
+    }
+    BestEffort([this] { Write(); });
   }
 }
 

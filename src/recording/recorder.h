@@ -40,7 +40,11 @@ struct RecorderOptions {
 
 class Recorder {
  public:
+  using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kSlice{100};
+  // A sample of thousands of pools takes its time. The thread rests so many times as long after it.
+  static constexpr int kRest = 20;
+  static Clock::time_point NextSample(Clock::time_point began, Clock::time_point ended);
 
   Recorder() = default;
   ~Recorder() { Stop(); }
@@ -96,6 +100,7 @@ class Recorder {
   void Put(const Entry& entry, uint64_t time);
 
   void Run();
+  void Sample();
   void Write();
 
   const ForkGuard forked_;

@@ -236,6 +236,13 @@ TEST_F(RecorderTest, AForkedChildRecordsNothing) {
   EXPECT_EQ(Stopped().All<Call>().size(), 1u);
 }
 
+TEST_F(RecorderTest, SamplesEachSliceAndSeldomerWhereThatTakesLong) {
+  using std::chrono::milliseconds;
+  const Recorder::Clock::time_point began{};
+  EXPECT_EQ(Recorder::NextSample(began, began + milliseconds(1)), began + Recorder::kSlice);
+  EXPECT_EQ(Recorder::NextSample(began, began + milliseconds(50)), began + milliseconds(50 + 20 * 50));
+}
+
 // A process may exit at the end of a slice.
 TEST_F(RecorderTest, TakesOneSampleAtATime) {
   std::atomic<int> inside{0};
