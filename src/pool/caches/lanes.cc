@@ -13,6 +13,14 @@ void Append(ReservedVector<engine::CachedBlock>* all, const ReservedVector<engin
   all->insert(all->end(), blocks.begin(), blocks.end());
 }
 
+// Only the pool's own lanes are visited: a program may have thousands of pools.
+template <typename Keys, typename Lanes, typename Visit>
+void ForEachLane(const Keys& by_key, Lanes& lanes, PoolHandle pool, Visit visit) {
+  for (auto key = by_key.lower_bound({pool, 0}); key != by_key.end() && key->first.first == pool; ++key) {
+    visit(lanes.find(key->second)->second);
+  }
+}
+
 }  // namespace
 
 // Every stream without a promise is new to us, even if the program has destroyed the ones before. So the oldest lane of
@@ -97,10 +105,9 @@ engine::ReturnedBlocks ThreadCaches::Drain(PoolHandle pool) {
   engine::ReturnedBlocks drained;
   MutexLock lock(mutex_);
   drained.held = OwnHolding(pool).least;
-  for (auto& [lane, entry] : lanes_) {
-    if (entry.pool.handle != pool) continue;
+  ForEachLane(by_key_, lanes_, pool, [&](LaneEntry& entry) {
     for (const auto& cache : entry.caches) Append(&drained.blocks, cache->TakeAll());
-  }
+  });
   drained.held -= OwnHolding(pool).least;
   return drained;
 }
@@ -122,9 +129,10 @@ engine::ReturnedBlocks ThreadCaches::Close(PoolHandle pool, Reopen reopen) {
   MutexLock lock(mutex_);
   returned.held = OwnHolding(pool).least;
   if (reopen == Reopen::kNever) closed_.insert(pool);
-  for (auto& [lane, entry] : lanes_) {
-    if (entry.pool.handle == pool) CloseLane(entry, returned);
-  }
+  ForEachLane(by_key_, lanes_, pool, [&](LaneEntry& entry) {
+    mutex_.AssertHeld();
+    CloseLane(entry, returned);
+  });
   returned.held -= OwnHolding(pool).least;
   return returned;
 }
@@ -145,15 +153,14 @@ engine::ReturnedBlocks ThreadCaches::ForgetStream(PoolHandle pool, StreamKey str
 void ThreadCaches::ForgetPool(PoolHandle pool) {
   engine::ReturnedBlocks gone;
   MutexLock lock(mutex_);
-  for (auto lane = lanes_.begin(); lane != lanes_.end();) {
-    if (lane->second.pool.handle != pool) {
-      ++lane;
-      continue;
-    }
+  const auto first = by_key_.lower_bound({pool, 0});
+  auto end = first;
+  for (; end != by_key_.end() && end->first.first == pool; ++end) {
+    const auto lane = lanes_.find(end->second);
     CloseLane(lane->second, gone);
-    by_key_.erase({pool, lane->second.stream});
-    lane = lanes_.erase(lane);
+    lanes_.erase(lane);
   }
+  by_key_.erase(first, end);
   past_.erase(pool);
   closed_.erase(pool);
 }
@@ -179,10 +186,9 @@ engine::ClassCounts ThreadCaches::CountClasses(PoolHandle pool) const {
   MutexLock lock(mutex_);
   const auto past = past_.find(pool);
   engine::ClassCounts counts = past == past_.end() ? engine::ClassCounts() : past->second.counts;
-  for (const auto& [lane, entry] : lanes_) {
-    if (entry.pool.handle != pool) continue;
+  ForEachLane(by_key_, lanes_, pool, [&](const LaneEntry& entry) {
     for (const auto& cache : entry.caches) engine::ThreadCache::Pause(*cache).AddTo(counts);
-  }
+  });
   return counts;
 }
 
@@ -193,10 +199,9 @@ void ThreadCaches::Statistics(PoolHandle pool, const Meanwhile& meanwhile) const
   std::vector<engine::ThreadCache::Pause> pauses;
   const auto past = past_.find(pool);
   if (past != past_.end()) statistics += past->second.statistics;
-  for (const auto& [lane, entry] : lanes_) {
-    if (entry.pool.handle != pool) continue;
+  ForEachLane(by_key_, lanes_, pool, [&](const LaneEntry& entry) {
     for (const auto& cache : entry.caches) pauses.emplace_back(*cache);
-  }
+  });
   for (const engine::ThreadCache::Pause& pause : pauses) statistics += pause.Statistics();
   meanwhile(statistics);
   for (engine::ThreadCache::Pause& pause : pauses) pause.ForgetLeast();
