@@ -35,7 +35,7 @@ function makeAddressMap(state) {
     map.memory = memoryAt(pool, map.time);
     map.colourOf = blockColours(model, pool, map.colourBy).colourOf;
     map.asleep = asleepSince(pool, map.time) >= 0;
-    map.largestSegment = d3.max(pool.segments.bytes) || 1;
+    map.largestSegment = d3.max(map.memory.segments, segment => segment.bytes) || 1;
     const count = map.memory.segments.length;
     map.rowHeight = Math.max(MAP_ROWS[0], Math.min(MAP_ROWS[1], Math.floor((scroll.height - 6) / Math.max(1, count))));
     scroll.setTotal(count * map.rowHeight + 6);
@@ -58,7 +58,7 @@ function makeAddressMap(state) {
 
   function showBlock() {
     if (state.block < 0 || !map.memory) return;
-    const row = map.memory.segments.findIndex(segment => segment.index === map.pool.blocks.segment[state.block]);
+    const row = map.memory.segments.findIndex(segment => lies(state.block, segment));
     const top = scroll.scrollTop();
     if (row >= 0 && (row * map.rowHeight < top || (row + 1) * map.rowHeight > top + scroll.height)) {
       scroll.element.scrollTop = row * map.rowHeight - scroll.height / 3;

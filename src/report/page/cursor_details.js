@@ -24,7 +24,7 @@ function blockFacts(state, pool, block) {
   const address = pool.segments.address[segment[block]];
   if (address) facts.push(["address", `${address} + ${formatCount(offset[block])}`]);
   const begin = state.shownRank().begin;
-  facts.push(["from", from[block] <= begin && begin > 0 ? "before the recording begins" :
+  facts.push(["from", from[block] <= begin ? "before the recording begins" :
     formatTime(Math.max(0, from[block]), state.model.end)]);
   facts.push(["to", to[block] < 0 ? "never freed" : formatTime(to[block], state.model.end)]);
   if (to[block] >= 0) facts.push(["lived", formatDuration(to[block] - from[block])]);

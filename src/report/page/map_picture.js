@@ -30,10 +30,10 @@ function drawRegistrations(context, segment, pool, left, width, y, colours) {
 
 // Blocks that fall into one pixel are one bar: a picture cannot tell them apart.
 function drawBlocks(context, segment, map, left, scale, y) {
-  const {offset, bytes} = map.pool.blocks;
+  const {bytes} = map.pool.blocks;
   let drawnTo = -1;
   for (const block of segment.blocks) {
-    const begin = left + offset[block] * scale;
+    const begin = left + segment.offsetOf(block) * scale;
     const end = begin + bytes[block] * scale;
     if (end < drawnTo + 0.4) continue;
     context.fillStyle = map.colourOf(block);
@@ -70,8 +70,8 @@ function drawSegment(context, segment, map, y, colours) {
     context.fillRect(MAP_NAMES, y + 8, width, thick);
   }
   const {blocks} = map.pool;
-  if (map.block >= 0 && blocks.segment[map.block] === segment.index && exists(blocks, map.block, map.time)) {
-    const begin = MAP_NAMES + map.pool.blocks.offset[map.block] * scale;
+  if (map.block >= 0 && lies(map.block, segment) && exists(blocks, map.block, map.time)) {
+    const begin = MAP_NAMES + segment.offsetOf(map.block) * scale;
     context.strokeStyle = colours.text;
     context.lineWidth = 2.5;
     context.strokeRect(begin - 1, y + 6, Math.max(3, map.pool.blocks.bytes[map.block] * scale + 1), thick + 4);
@@ -85,9 +85,9 @@ function memoryUnder(map, px, y) {
   const width = segmentWidth(segment, map), scale = width / segment.bytes;
   const byte = (px - MAP_NAMES) / scale, slack = 1 / scale;
   if (byte < -slack || byte > segment.bytes) return null;
-  const {offset, bytes} = map.pool.blocks;
-  const place = d3.bisector(block => offset[block]).right(segment.blocks, byte + slack) - 1;
+  const {bytes} = map.pool.blocks;
+  const place = d3.bisector(segment.offsetOf).right(segment.blocks, byte + slack) - 1;
   const block = place < 0 ? -1 : segment.blocks[place];
   const gap = segment.gaps.find(gap => gap.offset <= byte && byte < gap.offset + gap.bytes);
-  return {segment, gap, block: block >= 0 && byte <= offset[block] + bytes[block] + slack ? block : -1};
+  return {segment, gap, block: block >= 0 && byte <= segment.offsetOf(block) + bytes[block] + slack ? block : -1};
 }

@@ -87,5 +87,5 @@ function exists(columns, index, time) {
 
 function asleepSince(pool, time) {
   const index = pointAt(pool.asleep.from, time);
-  return index >= 0 && exists(pool.asleep, index, time) ? pool.asleep.from[index] : -1;
+  return index >= 0 && exists(pool.asleep, index, time) ? Math.max(0, pool.asleep.from[index]) : -1;
 }

@@ -10,7 +10,7 @@ function peakRows(model, rank) {
     return [
       cell => cell.text(formatBytes(holder.bytes)).append("span").attr("class", "share")
         .style("width", `${100 * holder.bytes / largest}%`),
-      formatCount(holder.blocks), pool ? pool.name : "", stackCell(text)];
+      holder.blocks < 0 ? "" : formatCount(holder.blocks), pool ? pool.name : "", stackCell(text)];
   });
 }
 

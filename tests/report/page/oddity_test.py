@@ -53,6 +53,25 @@ class Oddities(Page):
         self.browser.wait(DRAWN)
         self.assertBecomes("return document.getElementById('free-memory').textContent.includes('has no memory')")
 
+    # Of 20 MiB the last 2 go, and the rest is a segment of its own from then on. Behind it 6 MiB more come, into which
+    # a block reaches.
+    def test_blocks_stay_where_pages_of_an_expandable_pool_come_and_go(self):
+        mib = 1 << 20
+        base = 0x7f0000000000
+        pool = {**empty_pool(), "kind": "vmm, expandable",
+                "segments": {"address": [hex(base), hex(base), hex(base + 18 * mib)],
+                             "bytes": [20 * mib, 18 * mib, 6 * mib], "from": [0, 50, 60],
+                             "to": [50, -1, -1]},
+                "blocks": {"segment": [0, 1], "offset": [0, 16 * mib], "bytes": [4 * mib, 5 * mib],
+                           "requested": [4 * mib, 5 * mib], "from": [10, 70], "to": [-1, -1], "stream": [-1, -1],
+                           "stack": [-1, -1]}}
+        event = {"kind": ["scope"], "pool": [0], "from": [80], "to": [90], "text": ["step"], "waited_for": [-1],
+                 "failed": [0]}
+        self.open(empty_model(end=100, ranks=[{"rank": 0, "pools": [pool], "events": event}]))
+        self.browser.wait(DRAWN)
+        self.browser.press("n")
+        self.assertBecomes("return document.getElementById('free-memory').textContent.includes('15 MiB free in 2 gaps')")
+
     def test_another_version_is_a_sentence(self):
         self.open(empty_model(version=2))
         self.assertBecomes("return document.getElementById('failure').textContent.includes('version is 2')")
