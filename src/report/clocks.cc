@@ -92,9 +92,10 @@ class Latecomers {
     if (event.kind != EventKind::kAgreement || found == arrivals_.end()) return;
     const Arrivals& arrivals = found->second;
     if (event.outcome == Outcome::kFailed || event.to == kUnknown) {
-      event.waited_for = OnlyAbsent(event);
-      if (event.waited_for != -1) event.text += "; rank " + std::to_string(event.waited_for) + " did not come";
-      if (event.waited_for != -1) return;
+      const std::vector<int64_t> absent = Absent(event);
+      if (absent.size() == 1) event.waited_for = absent.front();
+      if (!absent.empty()) event.text += "; " + Numbers(absent) + " did not come";
+      if (!absent.empty()) return;  // who came last among the others is not to blame
     }
     if (arrivals.count < 2) return;
     event.waited_for = arrivals.last_rank;
@@ -103,13 +104,11 @@ class Latecomers {
   }
 
  private:
-  // The one rank of the home that never came so far; -1 where there is none, or several.
-  int64_t OnlyAbsent(const EventModel& event) const {
-    int64_t absent = -1;
+  // The ranks of the home that have not come so far.
+  std::vector<int64_t> Absent(const EventModel& event) const {
+    std::vector<int64_t> absent;
     for (const auto& [rank, newest] : newest_.at(event.home)) {
-      if (newest >= event.number) continue;
-      if (absent != -1) return -1;
-      absent = rank;
+      if (newest < event.number) absent.push_back(rank);
     }
     return absent;
   }

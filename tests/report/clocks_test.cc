@@ -92,6 +92,14 @@ TEST(ClocksTest, ShowWhoCameLastAndByHowMuch) {
   }
 }
 
+TEST(ClocksTest, BlameNobodyWhoCameWhereSeveralDidNot) {
+  const ReportModel report =
+      Aligned({RankOf(0, {{7, 1, 0, 100}, {7, 2, 200, kUnknown}}), RankOf(1, {{7, 1, 0, 100}, {7, 2, 250, kUnknown}}),
+               RankOf(2, {{7, 1, 0, 100}}), RankOf(3, {{7, 1, 0, 100}})});
+  EXPECT_EQ(report.ranks[0].events[1].waited_for, -1);
+  EXPECT_EQ(report.ranks[0].events[1].text, "; ranks 2, 3 did not come");
+}
+
 TEST(ClocksTest, ShowWhoNeverCame) {
   std::vector<RankModel> ranks = {RankOf(0, {{7, 1, 0, 100}, {7, 2, 200, kUnknown}}),
                                   RankOf(1, {{7, 1, 0, 100}, {7, 2, 250, kUnknown}}), RankOf(2, {{7, 1, 0, 100}})};
