@@ -177,6 +177,13 @@ class Report(unittest.TestCase):
         result = cli.run("report", self.recordings, "--rank", "0")
         self.assertEqual(result.returncode, 4)
         self.assertIn("a page has all ranks", result.stderr)
+        kept = os.path.join(self.folder, "kept")
+        with open(kept, "w", encoding="utf-8") as file:
+            file.write("of another program")
+        self.assertEqual(cli.run("report", self.recordings, "--as", "trace", "--rank", "7", "--output", kept).returncode,
+                         4)
+        with open(kept, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "of another program")
         for place in (self.folder, "/dev/full"):
             result = cli.run("report", self.recordings, "--output", place)
             self.assertEqual(result.returncode, 4)

@@ -2,6 +2,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -94,11 +95,23 @@ Result<int> Run(const ReportArguments& arguments) {
   }
   const Recordings recordings = COMMPOOL_TRY(internal::report::OpenRecordings(arguments.place));
   const std::string file = OutputOf(arguments);
-  std::ofstream out(file, std::ios::binary | std::ios::trunc);
-  if (out) COMMPOOL_TRY(Write(out, arguments, recordings));
+  const auto failed = [&](const std::string& name) {
+    return Status(StatusCode::kInvalidArgument, "cannot write " + name + ": " + std::strerror(errno));
+  };
+  // Another file of that name stays as it is until the new one is whole. What is no file, such as a pipe, is written
+  // to.
+  const bool replaces = !std::filesystem::exists(file) || std::filesystem::is_regular_file(file);
+  const std::string written_to = replaces ? file + ".unfinished" : file;
+  std::ofstream out(written_to, std::ios::binary | std::ios::trunc);
+  Status status = out ? Write(out, arguments, recordings) : Status();
   const auto bytes = static_cast<int64_t>(out.tellp());
   out.close();
-  if (!out) return Status(StatusCode::kInvalidArgument, "cannot write " + file + ": " + std::strerror(errno));
+  if (status.ok() && !out) status = failed(written_to);
+  if (status.ok() && replaces && std::rename(written_to.c_str(), file.c_str()) != 0) status = failed(file);
+  if (!status.ok()) {
+    if (replaces) std::remove(written_to.c_str());
+    return status;
+  }
   std::printf("%s: %s\n", file.c_str(), internal::FormatBytes(static_cast<uint64_t>(bytes)).c_str());
   return kSuccess;
 }
