@@ -26,6 +26,7 @@ std::string DescribeCall(std::string_view text, uint64_t value) {
 void CallComparison::Take(Channel channel, uint64_t number, std::string_view text, uint64_t value) {
   Sequence& sequence = sequences_[channel];
   if (number >= sequence.difference) return;
+  if (sequence.chunks.size() >= kMostChunks && !sequence.chunks.contains(number / kOfChunk)) return;
   std::unique_ptr<Chunk>& chunk = sequence.chunks[number / kOfChunk];
   if (chunk == nullptr) chunk = std::make_unique<Chunk>();
   uint64_t& known = (*chunk)[number % kOfChunk];

@@ -30,6 +30,7 @@ class CallComparison {
 
  private:
   static constexpr uint64_t kOfChunk = 512;
+  static constexpr size_t kMostChunks = 1 << 17;  // 64 million calls of a pool
   using Chunk = std::array<uint64_t, kOfChunk>;
   struct Sequence {
     std::unordered_map<uint64_t, std::unique_ptr<Chunk>> chunks;

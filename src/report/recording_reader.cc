@@ -64,7 +64,12 @@ Status RecordingReader::ReadFacts() {
   if (!IsWhole(header, page) || header.number != 0) return Wrong(path_, "is damaged: its first page is not whole");
   FieldReader reader(page.substr(sizeof(header), header.bytes));
   reader.Read(facts_);
-  if (!reader.ok() || facts_.limit_bytes / kPageBytes < 2) {
+  constexpr int64_t kMostRanks = int64_t{1} << 31;
+  constexpr uint64_t kLastMoment = uint64_t{1} << 62;  // ns: the year 2116
+  const auto is_rank = [](int64_t number) { return number >= -1 && number < kMostRanks; };
+  const bool sound = reader.ok() && is_rank(facts_.rank) && is_rank(facts_.ranks) && facts_.wall_clock < kLastMoment &&
+                     facts_.steady_clock < kLastMoment;
+  if (!sound || facts_.limit_bytes / kPageBytes < 2) {
     return Wrong(path_, "is damaged: its first page does not say whose it is");
   }
   recording_ = header.recording;

@@ -7,6 +7,7 @@ namespace commpool::internal::report {
 size_t SmallSlices::ClassOf(uint64_t block_bytes) {
   const auto found = std::find(classes_.begin(), classes_.end(), block_bytes);
   if (found != classes_.end()) return static_cast<size_t>(found - classes_.begin());
+  if (classes_.size() == kMostClasses) return kMostClasses;
   classes_.push_back(block_bytes);
   cached_.push_back(0);
   return classes_.size() - 1;
@@ -14,6 +15,7 @@ size_t SmallSlices::ClassOf(uint64_t block_bytes) {
 
 void SmallSlices::Append(int64_t time, uint64_t block_bytes, uint64_t served, uint64_t cached) {
   const size_t place = ClassOf(block_bytes);
+  if (place == kMostClasses) return;
   cached_[place] = cached;
   // An entry is written at its slice's end.
   const int64_t begin = (time > 0 ? time - 1 : 0) / width_ * width_;

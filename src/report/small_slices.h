@@ -10,6 +10,7 @@ namespace commpool::internal::report {
 
 class SmallSlices {
  public:
+  static constexpr size_t kMostClasses = 1024;  // a damaged file may name any size
   static constexpr size_t kMostSlices = 400;
 
   struct Slice {
@@ -30,6 +31,7 @@ class SmallSlices {
   const std::vector<uint64_t>& cached() const { return cached_; }
 
  private:
+  // kMostClasses where there are too many.
   size_t ClassOf(uint64_t block_bytes);
   void Widen();
 

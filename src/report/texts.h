@@ -43,10 +43,15 @@ class Texts {
 // What the numbers of texts mean in one chapter of a recording.
 class ChapterTexts {
  public:
+  static constexpr size_t kMostBytes = 4096;
+
   explicit ChapterTexts(Texts& texts) : texts_(&texts) {}
 
   void Clear() { meanings_.clear(); }
-  void Learn(uint64_t number, std::string_view text) { meanings_.insert_or_assign(number, texts_->IndexOf(text)); }
+  // A recorder writes no longer ones; a damaged or foreign file might.
+  void Learn(uint64_t number, std::string_view text) {
+    meanings_.insert_or_assign(number, texts_->IndexOf(text.substr(0, kMostBytes)));
+  }
   // kNoText for 0, and where the text is missing.
   uint32_t IndexOf(uint64_t number) const {
     const auto found = number == 0 ? meanings_.end() : meanings_.find(number);
