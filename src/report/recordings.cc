@@ -49,6 +49,21 @@ void KeepNewest(Recordings& recordings) {
   recordings.readers = std::move(kept);
 }
 
+// A folder may still hold recordings of an earlier start of the program, with more ranks.
+void KeepNewestStart(Recordings& recordings) {
+  std::vector<RecordingReader>& readers = recordings.readers;
+  const auto newest = std::max_element(readers.begin(), readers.end(), [](const auto& one, const auto& other) {
+    return one.facts().wall_clock < other.facts().wall_clock;
+  });
+  const int64_t ranks = newest == readers.end() ? -1 : newest->facts().ranks;
+  if (ranks <= 0) return;
+  const auto earlier =
+      std::erase_if(readers, [&](const RecordingReader& reader) { return reader.facts().ranks != ranks; });
+  if (earlier == 0) return;
+  recordings.notes.push_back(Counted(earlier, "recording") + " of a start with another number of ranks than " +
+                             std::to_string(ranks) + ": not shown");
+}
+
 void NumberRanks(Recordings& recordings) {
   int64_t next = 0;
   uint64_t nameless = 0;
@@ -105,6 +120,7 @@ Result<Recordings> OpenRecordings(const std::string& place) {
                      return order(a.facts()) < order(b.facts());
                    });
   KeepNewest(recordings);
+  KeepNewestStart(recordings);
   NumberRanks(recordings);
   NoteMissing(recordings);
   return recordings;

@@ -244,6 +244,21 @@ TEST_F(ReportBuilderTest, ShowsTheNewestRecordingOfARankAndNamesThoseThatCannotB
   EXPECT_TRUE(Says(report.notes, "other.recording\" is no recording of commpool"));
 }
 
+// The folder has the eight ranks of a first start, and the four of a second.
+TEST_F(ReportBuilderTest, ShowsNoRankOfAnOlderAndLargerStart) {
+  for (int64_t rank = 0; rank < 12; ++rank) {
+    recording::ProcessFacts facts = rank < 8 ? FactsOf(rank, 8) : FactsOf(rank - 8, 4);
+    facts.process = 100 + static_cast<uint64_t>(rank);
+    if (rank >= 8) facts.wall_clock += 1'000'000'000;
+    RecordingWriter writer(folder_, facts);
+    WritePool(writer, kStart);
+  }
+  const ReportModel report = Build();
+  ASSERT_EQ(report.ranks.size(), 4u);
+  for (const RankModel& rank : report.ranks) EXPECT_GE(rank.facts.process, 108u);
+  EXPECT_TRUE(Says(report.notes, "of a start with another number of ranks"));
+}
+
 TEST_F(ReportBuilderTest, WritesTheModelAsJson) {
   {
     RecordingWriter writer(folder_, FactsOf(0));
