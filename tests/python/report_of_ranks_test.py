@@ -1,4 +1,4 @@
-"""`commpool report` of ranks that record themselves: their clocks, who was waited for, and the first call that differs."""
+"""`commpool report` of ranks that record themselves: their clocks, who was waited for, the first call that differs."""
 
 import json
 import os

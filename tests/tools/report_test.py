@@ -180,8 +180,8 @@ class Report(unittest.TestCase):
         kept = os.path.join(self.folder, "kept")
         with open(kept, "w", encoding="utf-8") as file:
             file.write("of another program")
-        self.assertEqual(cli.run("report", self.recordings, "--as", "trace", "--rank", "7", "--output", kept).returncode,
-                         4)
+        result = cli.run("report", self.recordings, "--as", "trace", "--rank", "7", "--output", kept)
+        self.assertEqual(result.returncode, 4)
         with open(kept, encoding="utf-8") as file:
             self.assertEqual(file.read(), "of another program")
         for place in (self.folder, "/dev/full"):
