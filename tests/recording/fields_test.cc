@@ -38,7 +38,7 @@ TEST_F(Fields, NumbersOfEverySizeAreReadBack) {
       const uint64_t number = (uint64_t{1} << bits) + off;
       ExpectReadBack(number);
       ExpectReadBack(static_cast<int64_t>(number));
-      ExpectReadBack(-static_cast<int64_t>(number));
+      ExpectReadBack(static_cast<int64_t>(0 - number));
     }
   }
   ExpectReadBack(UINT64_MAX);
