@@ -24,7 +24,7 @@ def engine(pipe):
             shared = shared or commpool.Pool.import_(ticket)
             block = shared.block(ticket)
             tensors[ticket] = block, block.tensor((COUNT,), torch.float32)
-            pipe.send((tensors[ticket][1].device.index, tensors[ticket][1].data_ptr()))
+            pipe.send(tensors[ticket][1].device.index)
         elif name == "read":
             block, tensor = tensors[ticket]
             with block.read():
@@ -72,12 +72,11 @@ def filled(pool, value):
 
 
 def in_place(device):
-    """What one process writes the other reads, at the same address, on the pool's device."""
+    """What one process writes the other reads in place, on the pool's device."""
     pool = commpool.Pool("weights", device=int(device))
     tensors = [filled(pool, value) for value in (1, 2)]
     tickets, other = [pool.share(tensor) for tensor in tensors], Engine()
-    places = [other.ask("take", ticket) for ticket in tickets]
-    print("there", places == [(pool.device, tensor.data_ptr()) for tensor in tensors])
+    print("there", [other.ask("take", ticket) for ticket in tickets] == [pool.device] * len(tickets))
     print("read", [other.ask("read", ticket) for ticket in tickets])
     print("refused", other.ask("try", tickets[0]))
     print("ends", other.end())

@@ -58,7 +58,7 @@ class Examples(unittest.TestCase):
 
     def test_updated_weights(self):
         self.assertEqual(run("updated_weights.py"), [
-            "the engine has them at the same address: True",
+            "the engine has them in place, on cuda:0",
             "it answered: True, from weights of two steps: 0, in order: True",
             "after 50 steps its last answer is of step 50: True",
         ])

@@ -15,8 +15,8 @@ class EveryRefusal(unittest.TestCase):
     def test_fixed_pools_survive_each_refused_allocation(self):
         self.survive("fixed")
 
-    # Where one rank gives up between two rounds, the others wait for it until their deadline. All of its 5,800 take some
-    # minutes: leave the option out.
+    # Where one rank gives up between two rounds, the others wait for it until their deadline. All of its 5,800 take
+    # some minutes: leave the option out.
     def test_symmetric_pools_survive_one_in_four(self):
         self.survive("symmetric", "--sample", "1500")
 
