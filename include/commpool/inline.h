@@ -11,10 +11,6 @@
 
 #include "commpool/commpool.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* ---- Defaults: null does nothing ----------------------------------------------------------------------------------
  */
 
@@ -90,9 +86,5 @@ static inline commpool_status commpool_pool_rehome(commpool_pool pool, struct nc
 static inline commpool_status commpool_pool_deregister(commpool_pool pool, struct ncclComm* communicator) {
   return commpool_pools_deregister(&pool, &communicator, 1);
 }
-
-#ifdef __cplusplus
-} /* extern "C" */
-#endif
 
 #endif /* COMMPOOL_INLINE_H_ */

@@ -21,6 +21,6 @@ commpool_status AllocateCaught(int device, uint64_t bytes, CUstream_st* stream, 
 
 // The same flag for the adapters of this repository, which forward each allocation of a framework: a read is cheaper
 // than a call. It is exported under a version of its own, and no public header declares it.
-extern "C" COMMPOOL_API const std::atomic<uint64_t>* const commpool_open_scopes;
+COMMPOOL_API const std::atomic<uint64_t>* const commpool_open_scopes;
 
 #endif  // COMMPOOL_SRC_C_API_OPEN_SCOPES_H_
