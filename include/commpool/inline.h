@@ -11,8 +11,7 @@
 
 #include "commpool/commpool.h"
 
-/* ---- Defaults: null does nothing ----------------------------------------------------------------------------------
- */
+/* ---- Defaults: null does nothing ---- */
 
 static inline void commpool_pool_options_init(commpool_pool_options* options) {
   if (!options) return;
@@ -46,9 +45,7 @@ static inline void commpool_statistics_init(commpool_statistics* statistics) {
   statistics->struct_bytes = sizeof(*statistics);
 }
 
-/* ---- One pool -----------------------------------------------------------------------------------------------------
- */
-
+/* ---- One pool ---- */
 static inline commpool_status commpool_pool_create(const commpool_pool_options* options, commpool_pool* pool) {
   return commpool_pools_create(options, 1, pool);
 }

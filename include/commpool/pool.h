@@ -23,6 +23,7 @@
 #include "commpool/commpool.h"
 #include "commpool/kept.h"
 #include "commpool/option.h"
+#include "commpool/registrar.h"
 #include "commpool/share.h"
 #include "commpool/status.h"
 
@@ -266,6 +267,13 @@ class Pool {
   }
   Result<std::uint64_t> register_pending() { return Counted(commpool_pool_register_pending); }
   Status deregister(Communicator communicator) { return detail::FromC(commpool_pool_deregister(pool_, communicator)); }
+  // A library beside NCCL (registrar.h); null on a rank of a symmetric pool that has none.
+  Status add_registrar(const commpool_registrar* registrar) {
+    return detail::FromC(commpool_pools_add_registrar(&pool_, &registrar, 1));
+  }
+  Status remove_registrar(const std::string& name) {
+    return detail::FromC(commpool_pools_remove_registrar(&pool_, 1, name.c_str()));
+  }
   // Comes before ncclCommAbort; kEnded is for a communicator that was aborted already.
   Status abandon(Communicator communicator, CommunicatorLife life = CommunicatorLife::kAlive) {
     const bool alive = life == CommunicatorLife::kAlive;

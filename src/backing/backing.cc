@@ -127,6 +127,12 @@ Status Backing::CanShare() const {
                 std::string("memory of the ") + row_.name + " backing has no handle that another process can import");
 }
 
+HandleTraits Backing::handle_traits() const {
+  const MemoryKind kind = memory();
+  const bool shareable = kind == MemoryKind::kVirtual || kind == MemoryKind::kHostVirtual;
+  return {.one_handle = shareable || kind == MemoryKind::kUnshareable, .descriptor = shareable};
+}
+
 Status Backing::CanRevoke() const {
   return row_.why_no_revoke == nullptr ? Status() : Status(StatusCode::kFailedPrecondition, row_.why_no_revoke);
 }

@@ -191,6 +191,14 @@ Status CanRegisterLocalMemory(const NcclLibrary& nccl, MemoryKind memory);
 // one.
 Status CanRegisterWindowMemory(const NcclLibrary& nccl, MemoryKind memory);
 
+// What registrars ask of a backing's segments, as far as the backing knows so far.
+struct HandleTraits {
+  bool one_handle = false;  // each segment is one handle of cuMemCreate
+  bool descriptor = false;  // which can be exported as a file descriptor,
+  bool fabric = false;      // or as a fabric handle
+  bool rdma = false;        // made with the flag for GPUDirect RDMA
+};
+
 // A request for a segment.
 struct SegmentRequest {
   uint64_t bytes = 0;
@@ -230,6 +238,7 @@ class Backing {
   Status CanShare() const;
   Status CanRegisterLocal() const { return CanRegisterLocalMemory(driver_.nccl, memory()); }
   virtual Status CanRegisterWindow() const { return CanRegisterWindowMemory(driver_.nccl, memory()); }
+  virtual HandleTraits handle_traits() const;
 
  protected:
   Backing(const BackingRow& row, const BackingBasis& basis, uint64_t granularity);

@@ -56,6 +56,14 @@ class VmmBacking : public Backing {
     }
   }
 
+  HandleTraits handle_traits() const override {
+    const unsigned types = handle_types_[accepted_];
+    return {.one_handle = true,
+            .descriptor = (types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0,
+            .fabric = (types & CU_MEM_HANDLE_TYPE_FABRIC) != 0,
+            .rdma = rdma_};
+  }
+
  private:
   // A segment is a territory of one page.
   Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest& request) override {

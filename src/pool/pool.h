@@ -77,6 +77,9 @@ class PoolMode : public BlockRules {
   virtual Status RegisterWith(ncclComm_t communicator) = 0;
   virtual Result<uint64_t> RegisterPending() = 0;
   virtual Status Deregister(ncclComm_t communicator) = 0;
+  // The same with a library beside NCCL. A rank of a symmetric pool may have none.
+  virtual Status AddRegistrar(const RegistrarRequest& request) = 0;
+  virtual Status RemoveRegistrar(const std::string& name) = 0;
   // Moves the pool to another home communicator. Only symmetric pools have one.
   virtual Status Rehome(ncclComm_t communicator) = 0;
   // The first rank of home that is known to be lost; -1: none.
@@ -192,6 +195,8 @@ class Pool final : public BlockOwner, public SharedMemory {
   Status RegisterWith(ncclComm_t communicator) { return mode_->RegisterWith(communicator); }
   Result<uint64_t> RegisterPending() { return mode_->RegisterPending(); }
   Status Deregister(ncclComm_t communicator) { return mode_->Deregister(communicator); }
+  Status AddRegistrar(const RegistrarRequest& request) { return mode_->AddRegistrar(request); }
+  Status RemoveRegistrar(const std::string& name) { return mode_->RemoveRegistrar(name); }
   Status Rehome(ncclComm_t communicator) { return mode_->Rehome(communicator); }
   int LostRank() const { return mode_->LostRank(); }
   // Whether NCCL has any segment there, or may come to have one.

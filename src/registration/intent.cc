@@ -137,7 +137,9 @@ std::string Name(CollectiveCall call) {
                                     "sleep",
                                     "wake",
                                     "put the communicator to sleep",
-                                    "wake the communicator"};
+                                    "wake the communicator",
+                                    "add_registrar",
+                                    "remove_registrar"};
   const auto place = static_cast<size_t>(call);
   return place < std::size(kNames) ? kNames[place] : "unknown call";
 }

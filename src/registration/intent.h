@@ -26,7 +26,9 @@ enum class CollectiveCall : uint32_t {
   kSleep,  // bytes: what its caller asks for, as a number
   kWake,
   kSleepCommunicator,
-  kWakeCommunicator
+  kWakeCommunicator,
+  kAddRegistrar,
+  kRemoveRegistrar
 };
 
 std::string Name(CollectiveCall call);

@@ -23,6 +23,13 @@ enum class RegistrationKind {
   kWindow,  // ncclCommWindowRegister, symmetric: every rank of the communicator, in the same order, of the same size
 };
 
+// A segment as registration sees it: its number in the pool, the same on every rank of a symmetric pool.
+struct SegmentToRegister {
+  uint32_t index = 0;
+  CUdeviceptr address = 0;
+  uint64_t bytes = 0;
+};
+
 // A registration that exists, or one on its way. RegistrationSet keeps those of a pool.
 struct RegisteredRange {
   RegistrationKind kind = RegistrationKind::kLocal;

@@ -196,15 +196,20 @@ Status RegistrationSet::Add(const Communicator& communicator, const std::vector<
 
 Status RegistrationSet::RegisterSegment(const SegmentToRegister& segment) {
   for (const Communicator& communicator : Communicators()) COMMPOOL_TRY(RegisterWhereLacking(communicator, segment));
-  return Status();
+  RegistrarBook::Made made;
+  return registrars_.RegisterLacking({segment}, &made);
 }
 
 Result<uint64_t> RegistrationSet::RegisterPending(const std::vector<SegmentToRegister>& segments) {
-  return RegisterLacking(Communicators(), segments);
+  RegistrarBook::Made made;
+  COMMPOOL_TRY(registrars_.RegisterLacking(segments, &made));
+  Result<uint64_t> with_communicators = RegisterLacking(Communicators(), segments);
+  if (!with_communicators.ok()) registrars_.Undo(made);
+  return with_communicators.ok() ? Result<uint64_t>(*with_communicators + made.size()) : with_communicators;
 }
 
 Status RegistrationSet::DeregisterSegment(uint32_t index) {
-  Status first;
+  Status first = registrars_.DeregisterSegment(index);
   for (const Communicator& communicator : Communicators()) Note(first, DeregisterOne(communicator, index));
   if (!first.ok()) return first;
   MutexLock lock(mutex_);
@@ -236,7 +241,7 @@ Status RegistrationSet::Remove(ncclComm_t communicator) {
 }
 
 Status RegistrationSet::RemoveAll() {
-  Status first;
+  Status first = registrars_.RemoveAll();
   for (const Communicator& communicator : Communicators()) Note(first, Remove(communicator.handle));
   return first;
 }
@@ -287,6 +292,7 @@ Result<WindowPlace> RegistrationSet::Find(ncclComm_t communicator, CUdeviceptr a
 }
 
 bool RegistrationSet::IsRegistered(uint32_t index) const {
+  if (registrars_.IsRegistered(index)) return true;
   MutexLock lock(mutex_);
   return std::any_of(members_.begin(), members_.end(),
                      [&](const Member& member) { return member.ranges.contains(index); });
@@ -299,8 +305,8 @@ bool RegistrationSet::IsRegisteredWith(ncclComm_t communicator) const {
 }
 
 uint64_t RegistrationSet::registrations() const {
+  uint64_t count = registrars_.registrations();
   MutexLock lock(mutex_);
-  uint64_t count = 0;
   for (const Member& member : members_) count += member.ranges.size();
   return count;
 }
@@ -313,8 +319,8 @@ uint64_t RegistrationSet::held_bytes() const {
 }
 
 uint64_t RegistrationSet::pending(uint64_t segments) const {
+  uint64_t count = registrars_.pending(segments);
   MutexLock lock(mutex_);
-  uint64_t count = 0;
   for (const Member& member : members_) count += segments - member.ranges.size();
   return count;
 }
@@ -369,7 +375,8 @@ Status RegistrationSet::RegisterAgain(const std::vector<SegmentToRegister>& segm
     }
     for (const SegmentToRegister& segment : segments) COMMPOOL_TRY(RegisterWhereLacking(communicator, segment));
   }
-  return Status();
+  RegistrarBook::Made made;
+  return registrars_.RegisterLacking(segments, &made);
 }
 
 std::string RegistrationSet::DescribeMoved() const {

@@ -23,16 +23,10 @@
 #include "src/registration/communicator.h"
 #include "src/registration/placed_windows.h"
 #include "src/registration/registered_range.h"
+#include "src/registration/registrar_book.h"
 #include "src/registration/window_index.h"
 
 namespace commpool::internal {
-
-// A segment as registration sees it: its number in the pool, the same on every rank of a symmetric pool.
-struct SegmentToRegister {
-  uint32_t index = 0;
-  CUdeviceptr address = 0;
-  uint64_t bytes = 0;
-};
 
 class RegistrationSet {
  public:
@@ -44,19 +38,19 @@ class RegistrationSet {
   ~RegistrationSet();
 
   bool Has(ncclComm_t communicator) const;
-  bool empty() const;
+  bool empty() const;  // whether there is no communicator
   ReservedVector<Communicator> Communicators() const;
 
   // Registers the segments that the communicator lacks, in ascending order, and remembers the communicator. Where one
   // fails those registered by this call are deregistered and nothing has changed.
   Status Add(const Communicator& communicator, const std::vector<SegmentToRegister>& segments);
 
-  // Registers a segment with every communicator. Where one fails those before keep it: the caller deregisters the
-  // segment, and so hears whether that worked.
+  // Registers a segment with every communicator and registrar. Where one fails those before keep it: the caller
+  // deregisters the segment, and so hears whether that worked.
   Status RegisterSegment(const SegmentToRegister& segment);
 
-  // Registers with each communicator the segments that it lacks. Returns the number of registrations made; where one
-  // fails none is left.
+  // Registers with each communicator and registrar the segments that it lacks. Returns the number of registrations
+  // made; where one fails none is left.
   Result<uint64_t> RegisterPending(const std::vector<SegmentToRegister>& segments);
 
   // Before all segments are deregistered, to be registered again: notes where their windows are, and finds an order
@@ -65,8 +59,8 @@ class RegistrationSet {
   Result<uint64_t> PlanReturn();
   // Nothing is to come back to its place.
   void ForgetReturn() { returns_.clear(); }
-  // Registers the segments again with every communicator, in the planned order, and what is lacking then. Where one
-  // fails, those before stay registered.
+  // Registers the segments again with every communicator, in the planned order, and what is lacking then; last with
+  // the registrars. Where one fails, those before stay registered.
   Status RegisterAgain(const std::vector<SegmentToRegister>& segments);
   // Which windows are not where they were when their return was planned; empty where all are, or none was planned.
   std::string DescribeMoved() const;
@@ -84,6 +78,9 @@ class RegistrationSet {
   // Drops the handles of a communicator that has ended, without a call. Returns the bytes of windows that NCCL may hold
   // for good.
   uint64_t Forget(ncclComm_t communicator);
+
+  // Who registers the segments beside NCCL. What this set does with a segment it does there too.
+  RegistrarBook& registrars() { return registrars_; }
 
   // kNotFound where no window of the communicator holds the address. No lock.
   Result<WindowPlace> Find(ncclComm_t communicator, CUdeviceptr address) const;
@@ -135,6 +132,7 @@ class RegistrationSet {
   WindowIndex& windows_;
   PlacedWindows* const placed_;
   const recording::PoolRecorder* const record_;
+  RegistrarBook registrars_;
   std::vector<Return> returns_ = {};  // of the one thread that changes the set
   mutable Mutex mutex_{LockRank::kLeaf};
   ReservedVector<Member> members_ COMMPOOL_GUARDED_BY(mutex_);

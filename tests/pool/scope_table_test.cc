@@ -340,6 +340,8 @@ class UncalledMode final : public PoolMode {
   Status RegisterWith(ncclComm_t) override { return Uncalled(); }
   Result<uint64_t> RegisterPending() override { return Uncalled(); }
   Status Deregister(ncclComm_t) override { return Uncalled(); }
+  Status AddRegistrar(const RegistrarRequest&) override { return Uncalled(); }
+  Status RemoveRegistrar(const std::string&) override { return Uncalled(); }
   Status Rehome(ncclComm_t) override { return Uncalled(); }
 
  private:

@@ -89,7 +89,8 @@ class Pools(unittest.TestCase):
 
 class Layout(unittest.TestCase):
     def test_is_what_a_compiler_makes_of_the_header(self):
-        lines = ["#include <commpool/kept.h>", "#include <commpool/record.h>", "#include <commpool/share.h>"]
+        lines = ["#include <commpool/kept.h>", "#include <commpool/record.h>",
+                 "#include <commpool/registrar.h>", "#include <commpool/share.h>"]
         for name, struct in _abi.STRUCTS.items():
             lines.append(f"_Static_assert(sizeof({name}) == {ctypes.sizeof(struct)}, \"{name}\");")
             for field in struct._fields_:
@@ -119,6 +120,7 @@ class Layout(unittest.TestCase):
 
         program = """#include <commpool/kept.h>
 #include <commpool/record.h>
+#include <commpool/registrar.h>
 #include <commpool/share.h>
 #include <stdio.h>
 int main(void) {

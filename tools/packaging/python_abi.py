@@ -156,7 +156,7 @@ class Module:
         known = "ctypes.c_void_p" if base in self.callbacks else self.types.get(base)
         if known is None:  # Python knows only the address
             known, stars = "ctypes.c_char_p" if "const char" in declared else "ctypes.c_void_p", stars - 1
-        return f"ctypes.POINTER({known})" if stars else known
+        return "ctypes.POINTER(" * stars + known + ")" * stars
 
     def _class(self, head, says, lines, decorators=()):
         self.lines += ["", "", *decorators, f"class {head}:", f'    """{says}"""', "",

@@ -185,11 +185,15 @@ void GrowingMode::BeforeCaptureEnds(engine::Part part) {
   engine().ClosePart(part);
 }
 
+Status GrowingMode::CheckRegistrable(const char* who) const {
+  if (!grower_->MovesPages()) return Status();
+  const std::string why =
+      std::string(" is expandable: its pages move, and what ") + who + " has registered may not. Make a fixed pool";
+  return WithSources(Status(StatusCode::kNotSupported, basis_.title + why), basis_.configuration.sources);
+}
+
 Status GrowingMode::RegisterWith(ncclComm_t communicator) {
-  if (grower_->MovesPages()) {
-    const std::string why = " is expandable: its pages move, and what NCCL has registered may not. Make a fixed pool";
-    return WithSources(Status(StatusCode::kNotSupported, basis_.title + why), basis_.configuration.sources);
-  }
+  COMMPOOL_TRY(CheckRegistrable("NCCL"));
   MutexLock collective(segments_.collective());
   COMMPOOL_TRY(basis_.CheckOpen());
   COMMPOOL_TRY(basis_.Named(segments_.backing().CanRegisterLocal()));
@@ -205,6 +209,7 @@ Status GrowingMode::RegisterWith(ncclComm_t communicator) {
 Result<uint64_t> GrowingMode::RegisterPending() {
   MutexLock collective(segments_.collective());
   COMMPOOL_TRY(basis_.CheckOpen());
+  const ContextGuard current = basis_.MakeCurrent();
   MutexLock growth(segments_.growth());
   return segments_.registrations().RegisterPending(segments_.List());
 }
@@ -215,6 +220,29 @@ Status GrowingMode::Deregister(ncclComm_t communicator) {
   COMMPOOL_TRY(basis_.Named(segments_.CheckMayUnmap()));
   COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
   return segments_.registrations().Remove(communicator);
+}
+
+Status GrowingMode::AddRegistrar(const RegistrarRequest& request) {
+  const std::optional<Registrar> registrar = COMMPOOL_TRY(request);
+  if (!registrar) {
+    return Status(StatusCode::kInvalidArgument, basis_.title + " has no other ranks, so its registrar is not null");
+  }
+  COMMPOOL_TRY(CheckRegistrable("a registrar"));
+  MutexLock collective(segments_.collective());
+  COMMPOOL_TRY(basis_.CheckOpen());
+  const ContextGuard current = basis_.MakeCurrent();
+  MutexLock growth(segments_.growth());
+  return basis_.Named(segments_.registrations().registrars().Add(*registrar, segments_.Traits(), segments_.List()));
+}
+
+Status GrowingMode::RemoveRegistrar(const std::string& name) {
+  MutexLock collective(segments_.collective());
+  if (!segments_.registrations().registrars().Has(name)) {
+    return Status(StatusCode::kNotFound, basis_.title + " has no registrar named " + name);
+  }
+  COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
+  const ContextGuard current = basis_.MakeCurrent();
+  return basis_.Named(segments_.registrations().registrars().Remove(name));
 }
 
 Status GrowingMode::Rehome(ncclComm_t) {

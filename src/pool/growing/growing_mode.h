@@ -35,13 +35,16 @@ class GrowingMode final : public PoolMode {
   void AfterCaptureBegan() override;
   void BeforeCaptureEnds(engine::Part part) override;
 
-  // kNotSupported for expandable pools: pages that move cannot be registered.
   Status RegisterWith(ncclComm_t communicator) override;
   Result<uint64_t> RegisterPending() override;
   Status Deregister(ncclComm_t communicator) override;
+  Status AddRegistrar(const RegistrarRequest& request) override;
+  Status RemoveRegistrar(const std::string& name) override;
   Status Rehome(ncclComm_t communicator) override;
 
  private:
+  // kNotSupported for expandable pools: their pages move.
+  Status CheckRegistrable(const char* who) const;
   using Address = Result<std::optional<CUdeviceptr>>;  // nothing where there is no memory
 
   // The steps of a request, cheapest first.

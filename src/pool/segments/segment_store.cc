@@ -123,7 +123,23 @@ engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space
   return index;
 }
 
+commpool_segment_traits SegmentStore::Traits() const {
+  const Placement& placement = backing_->placement();
+  const HandleTraits handles = backing_->handle_traits();
+  return {.struct_bytes = sizeof(commpool_segment_traits),
+          .device = placement.device,
+          .backing = static_cast<commpool_backing>(backing_->row().kind),
+          .location = static_cast<commpool_location>(placement.kind),
+          .numa_node = placement.numa_node,
+          .granularity_bytes = granularity_,
+          .one_handle = handles.one_handle ? 1 : 0,
+          .descriptor = handles.descriptor ? 1 : 0,
+          .fabric = handles.fabric ? 1 : 0,
+          .rdma = handles.rdma ? 1 : 0};
+}
+
 Status SegmentStore::Deregister(const std::vector<engine::SegmentIndex>& segments) {
+  const ContextGuard current = basis_.MakeCurrent();
   Status first;
   for (const engine::SegmentIndex index : segments) {
     Status status = registrations_.DeregisterSegment(index);

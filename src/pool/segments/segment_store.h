@@ -119,7 +119,10 @@ class SegmentStore {
 
   RegistrationSet& registrations() { return registrations_; }
   const RegistrationSet& registrations() const { return registrations_; }
-  // Ends the registrations of these segments with every communicator. Goes on after a failure, and returns the first.
+  // What the segments are, for a registrar.
+  commpool_segment_traits Traits() const;
+  // Ends the registrations of these segments with every communicator and registrar. Goes on after a failure, and
+  // returns the first.
   Status Deregister(const std::vector<engine::SegmentIndex>& segments);
 
   // Gives up the communicator on this rank alone. A live one: call it on the thread that uses it. It waits for the

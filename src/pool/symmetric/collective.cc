@@ -40,6 +40,8 @@ constexpr std::pair<CollectiveCall, engine::SequenceCall> kSequenceCalls[] = {
     {CollectiveCall::kClose, engine::SequenceCall::kTrim},
     {CollectiveCall::kRegister, engine::SequenceCall::kRegister},
     {CollectiveCall::kDeregister, engine::SequenceCall::kDeregister},
+    {CollectiveCall::kAddRegistrar, engine::SequenceCall::kRegister},
+    {CollectiveCall::kRemoveRegistrar, engine::SequenceCall::kDeregister},
     {CollectiveCall::kSleep, engine::SequenceCall::kSleep},
     {CollectiveCall::kWake, engine::SequenceCall::kWake},
 };

@@ -48,6 +48,7 @@ Status SymmetricMode::Renumber() {
     const engine::SegmentIndex index = engine().AddSegment({segment->address(), segment->bytes()});
     segments_.Put(index, std::move(segment));
   }
+  segments_.registrations().registrars().Renumber(segments_.List());
   return Status();
 }
 
@@ -78,9 +79,21 @@ Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegme
       return segments;
     }));
   };
+  // Registrars keep the segments that the pool had before this call.
+  const auto leave_home = [&]() -> Status {
+    segments_.collective().AssertHeld();
+    RegistrationSet& registrations = segments_.registrations();
+    Status first = registrations.Remove(home_.handle);
+    const uint64_t first_made = segments_.count();
+    for (uint64_t place = 0; place < made.size(); ++place) {
+      const Status ended = registrations.DeregisterSegment(static_cast<uint32_t>(first_made + place));
+      if (first.ok()) first = ended;
+    }
+    return first;
+  };
   const auto undo = [&](const Status& mine) {
     segments_.collective().AssertHeld();
-    const Status undone = mine.ok() ? segments_.registrations().RemoveAll() : Status();
+    const Status undone = mine.ok() ? leave_home() : Status();
     const Status all_undone = collective_.AgreeOn(undone, "undoing the registration");
     // If one rank could not undo, or is lost, a peer or NCCL may still hold this memory.
     if (all_undone.ok()) return;

@@ -19,7 +19,9 @@ Status SymmetricMode::AddHome(const std::vector<SegmentToRegister>& segments) {
     domains_ = std::move(domains);
   });
   const ContextGuard current = basis_.MakeCurrent();
-  return segments_.registrations().Add(home_, segments);
+  COMMPOOL_TRY(segments_.registrations().Add(home_, segments));
+  RegistrarBook::Made made;
+  return segments_.registrations().registrars().RegisterLacking(segments, &made);
 }
 
 // A communicator that the pool knows keeps the number that the ranks gave it. NCCL may give the address of a destroyed
@@ -161,6 +163,38 @@ Status SymmetricMode::Deregister(ncclComm_t handle) {
         return handle == nullptr ? Status() : segments_.registrations().Remove(handle);
       },
       [] { return Status(); });  // the memory stays
+}
+
+// Each rank has libraries of its own, or none. NCCL is not called, so the ranks compare nothing but the outcome.
+Status SymmetricMode::AddRegistrar(const RegistrarRequest& request) {
+  MutexLock collective(segments_.collective());
+  const ContextGuard current = basis_.MakeCurrent();
+  RegistrarBook& registrars = segments_.registrations().registrars();
+  const Status readiness = request.ok() ? basis_.CheckOpen() : request.status();
+  COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kAddRegistrar, .readiness = readiness}));
+  const std::optional<Registrar>& registrar = *request;
+  return collective_.Run({.name = "registering with a registrar",
+                          .act =
+                              [&] {
+                                if (!registrar) return Status();
+                                return registrars.Add(Insist([&] { return *registrar; }), segments_.Traits(),
+                                                      Insist([&] { return segments_.List(); }));
+                              },
+                          .undo =
+                              [&](const Status& mine) {
+                                if (!mine.ok() || !registrar) return;
+                                static_cast<void>(registrars.Remove(registrar->name, RegistrarBook::Farewell::kUntold));
+                              }});
+}
+
+Status SymmetricMode::RemoveRegistrar(const std::string& name) {
+  MutexLock collective(segments_.collective());
+  if (basis_.life.closed()) return Status();  // nothing is registered
+  const ContextGuard current = basis_.MakeCurrent();
+  COMMPOOL_TRY(collective_.Begin(
+      {.call = CollectiveCall::kRemoveRegistrar, .readiness = basis_.device->health().first_error()}));
+  return collective_.TearDown([&] { return segments_.registrations().registrars().Remove(name); },
+                              [] { return Status(); });  // the memory stays
 }
 
 }  // namespace commpool::internal

@@ -71,6 +71,8 @@ class SymmetricMode final : public PoolMode {
   Status RegisterWith(ncclComm_t communicator) override;
   Result<uint64_t> RegisterPending() override { return uint64_t{0}; }  // reserve has registered what it made
   Status Deregister(ncclComm_t communicator) override;
+  Status AddRegistrar(const RegistrarRequest& request) override;
+  Status RemoveRegistrar(const std::string& name) override;
   Status Rehome(ncclComm_t communicator) override;
   int LostRank() const override { return losses_.first(); }
   void AfterAbandon(ncclComm_t communicator) override;

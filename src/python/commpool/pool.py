@@ -14,7 +14,7 @@ import weakref
 from typing import (TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, Optional, Sequence, TypedDict, TypeVar, Union,
                     cast)
 
-from . import _abi, agreement, blocks, options
+from . import _abi, agreement, blocks, options, registrars
 from ._library import library, listed, value_of
 from .backings import UserBacking
 from .errors import CommpoolError, InvalidArgument, refusing
@@ -315,6 +315,25 @@ class Pool(Together, Sharer):
           CommunicatorError: NCCL refused one.
         """
         return int(library.pool_register_pending(self.handle))
+
+    def add_registrar(self, registrar: Optional[registrars.Registrar]) -> None:
+        """Registers the segments with a library beside NCCL, those to come included: see `commpool.registrars`.
+
+        Every rank of a symmetric pool calls it, with None where it has no such library.
+
+        Raises:
+          NotSupported: the library takes no such segments, or the pool is expandable.
+          FailedPrecondition: the pool has a registrar of that name.
+        """
+        registrars.add([self.handle], [registrar])
+
+    def remove_registrar(self, name: str) -> None:
+        """Ends that library's registrations, once the device is idle; called as `add_registrar` is.
+
+        Raises:
+          NotFound: a pool that is not symmetric has no such registrar.
+        """
+        registrars.remove([self.handle], name)
 
     def deregister(self, communicator: Communicator) -> None:
         """Ends the registrations with a communicator, before it is destroyed.

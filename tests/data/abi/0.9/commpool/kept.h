@@ -13,10 +13,6 @@
 
 #include "commpool/commpool.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Where copies of blocks lie. */
 typedef enum commpool_kept_in {
   COMMPOOL_KEPT_IN_PINNED = 0,   /* pinned memory of the host: fastest on the way back, slow to make */
@@ -74,9 +70,5 @@ COMMPOOL_API commpool_status commpool_pool_retain(commpool_pool pool, int retain
  * and for a file that is gone, short, or was changed. A file is read as its pages are touched. */
 COMMPOOL_API commpool_status commpool_pool_kept(commpool_pool pool, const void* pointer, uint64_t bytes,
                                                 const void** kept);
-
-#ifdef __cplusplus
-} /* extern "C" */
-#endif
 
 #endif /* COMMPOOL_KEPT_H_ */

@@ -11,12 +11,7 @@
 
 #include "commpool/commpool.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* ---- Defaults: null does nothing ----------------------------------------------------------------------------------
- */
+/* ---- Defaults: null does nothing ---- */
 
 static inline void commpool_pool_options_init(commpool_pool_options* options) {
   if (!options) return;
@@ -50,9 +45,7 @@ static inline void commpool_statistics_init(commpool_statistics* statistics) {
   statistics->struct_bytes = sizeof(*statistics);
 }
 
-/* ---- One pool -----------------------------------------------------------------------------------------------------
- */
-
+/* ---- One pool ---- */
 static inline commpool_status commpool_pool_create(const commpool_pool_options* options, commpool_pool* pool) {
   return commpool_pools_create(options, 1, pool);
 }
@@ -90,9 +83,5 @@ static inline commpool_status commpool_pool_rehome(commpool_pool pool, struct nc
 static inline commpool_status commpool_pool_deregister(commpool_pool pool, struct ncclComm* communicator) {
   return commpool_pools_deregister(&pool, &communicator, 1);
 }
-
-#ifdef __cplusplus
-} /* extern "C" */
-#endif
 
 #endif /* COMMPOOL_INLINE_H_ */

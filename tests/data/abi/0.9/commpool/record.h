@@ -5,10 +5,6 @@
 
 #include "commpool/commpool.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum commpool_stacks {
   COMMPOOL_STACKS_NONE = 0,
   COMMPOOL_STACKS_PYTHON = 1, /* where the program asked, for each block above 1 MiB: some microseconds a block */
@@ -39,9 +35,5 @@ static inline void commpool_record_options_init(commpool_record_options* options
 COMMPOOL_API commpool_status commpool_record_begin(const commpool_record_options* options);
 /* Writes what is left, and ends it. FAILED_PRECONDITION where none is under way. */
 COMMPOOL_API commpool_status commpool_record_end(void);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif /* COMMPOOL_RECORD_H_ */

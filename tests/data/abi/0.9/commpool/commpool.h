@@ -27,15 +27,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
 #define COMMPOOL_VERSION_MAJOR 0
-#define COMMPOOL_VERSION_MINOR 8
+#define COMMPOOL_VERSION_MINOR 9
 #define COMMPOOL_VERSION_PATCH 0
 #define COMMPOOL_VERSION (COMMPOOL_VERSION_MAJOR * 10000 + COMMPOOL_VERSION_MINOR * 100 + COMMPOOL_VERSION_PATCH)
 
+#ifdef __cplusplus
+#define COMMPOOL_API extern "C" __attribute__((visibility("default")))
+#else
 #define COMMPOOL_API __attribute__((visibility("default")))
+#endif
 
 struct CUstream_st; /* a cudaStream_t or CUstream */
 struct ncclComm;    /* what an ncclComm_t points to */
@@ -490,10 +491,6 @@ typedef struct commpool_driver_call {
  * FAILED_PRECONDITION where nothing is measured. */
 COMMPOOL_API commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t entry_bytes, size_t capacity,
                                                    size_t* count);
-
-#ifdef __cplusplus
-} /* extern "C" */
-#endif
 
 #include "commpool/inline.h"
 

@@ -13,10 +13,6 @@
 
 #include "commpool/commpool.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef uint64_t commpool_import; /* see convention 3 */
 
 #define COMMPOOL_TICKET_BYTES 512 /* of every ticket at most, with the zero at its end */
@@ -113,9 +109,5 @@ COMMPOOL_API commpool_status commpool_import_close(commpool_import import);
  * block is freed, its pool may not sleep, and its free asks no thread's cache. NOT_SUPPORTED for symmetric and
  * expandable pools; FAILED_PRECONDITION for a pool that sleeps; NOT_FOUND where no live block of a pool is. */
 COMMPOOL_API commpool_status commpool_share(const void* pointer, void** base, uint64_t* bytes, int* descriptor);
-
-#ifdef __cplusplus
-} /* extern "C" */
-#endif
 
 #endif /* COMMPOOL_SHARE_H_ */

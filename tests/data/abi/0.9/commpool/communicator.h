@@ -12,10 +12,6 @@
 
 #include "commpool/commpool.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Gives the buffers of the communicator back, with ncclCommSuspend; what was launched on the device ends before.
  * COLLECTIVE over the communicator, on the thread that owns it, one rank a thread; nobody uses it until it is awake.
  * NCCL waits for all ranks without a deadline, so the ranks agree first, over TCP. `deadline_ms` bounds every wait of
@@ -37,9 +33,5 @@ COMMPOOL_API commpool_status commpool_communicator_wake(struct ncclComm* communi
  * whether it is asleep (1). Any output may be null. Local. NOT_SUPPORTED for an older NCCL. */
 COMMPOOL_API commpool_status commpool_communicator_memory(struct ncclComm* communicator, uint64_t* bytes,
                                                           uint64_t* sleeping_bytes, int* asleep);
-
-#ifdef __cplusplus
-} /* extern "C" */
-#endif
 
 #endif /* COMMPOOL_COMMUNICATOR_H_ */

@@ -1,0 +1,174 @@
+"""Registrars in Python: when they are told, what their exceptions become, and NIXL's and UCX's calls."""
+
+import ctypes
+import types
+import unittest
+
+import emulated
+
+import commpool
+import commpool.registrars
+
+MIB = 1 << 20
+
+
+class Library(commpool.registrars.Registrar):
+    """Remembers what it was told."""
+
+    name = "library"
+
+    def __init__(self):
+        self.traits, self.registered, self.ended, self.failure = None, {}, 0, None
+
+    def check(self, traits):
+        self.traits = traits
+
+    def add(self, address, nbytes):
+        if self.failure is not None:
+            raise self.failure
+        self.registered[address] = nbytes
+        return "handle", address
+
+    def remove(self, address, nbytes, registered):
+        assert registered == ("handle", address)
+        del self.registered[address]
+
+    def end(self):
+        self.ended += 1
+
+
+class Registrars(unittest.TestCase):
+    def setUp(self):
+        self.pool = commpool.Pool("transfers")
+        self.addCleanup(self.pool.destroy)
+        self.addCleanup(self.pool.close)
+        self.library = Library()
+
+    def allocate(self):
+        return self.pool.allocate(3 * MIB, emulated.Stream())
+
+    def reserved(self):
+        return self.pool.stats().reserved_bytes.current
+
+    def test_have_the_pools_segments(self):
+        self.allocate().free()
+        self.pool.add_registrar(self.library)
+        self.assertEqual(sum(self.library.registered.values()), self.reserved())
+        self.assertEqual((self.library.traits.device, self.library.traits.backing, self.library.traits.location),
+                         (0, "vmm", "device"))
+        self.assertIs(self.library.traits.one_handle, True)
+        self.pool.remove_registrar("library")
+        self.assertEqual((self.library.registered, self.library.ended), ({}, 1))
+
+    def test_hear_of_growth_when_the_program_says_so(self):
+        self.pool.add_registrar(self.library)
+        block = self.allocate()
+        self.assertEqual(self.library.registered, {})
+        self.assertEqual(self.pool.register_pending(), 1)
+        self.assertEqual(sum(self.library.registered.values()), self.reserved())
+        block.free()
+
+    def test_sleep_and_wake_with_the_pool(self):
+        block = self.allocate()
+        self.pool.add_registrar(self.library)
+        self.pool.sleep()
+        self.assertEqual(self.library.registered, {})
+        self.pool.wake()
+        self.assertEqual(sum(self.library.registered.values()), self.reserved())
+        block.free()
+
+    def test_live_until_their_end_without_a_reference(self):
+        self.allocate().free()
+        told = []
+
+        class Kept(Library):
+            def end(self):
+                told.append("end")
+
+        self.pool.add_registrar(Kept())
+        self.pool.close()
+        self.assertEqual(told, ["end"])
+
+    def test_that_raise_fail_the_call_by_their_exception(self):
+        self.allocate().free()
+        for failure, kind in ((MemoryError("pinned"), commpool.OutOfMemory),
+                              (NotImplementedError(), commpool.NotSupported),
+                              (ValueError("no card"), commpool.FailedPrecondition)):
+            self.library.failure = failure
+            with self.assertRaisesRegex(kind, f"registrar library: registering .* failed: {type(failure).__name__}"
+                                        ) as caught:
+                self.pool.add_registrar(self.library)
+            self.assertIs(caught.exception.__cause__, failure)
+        self.assertEqual((self.library.registered, self.library.ended), ({}, 0))
+
+    def test_refuse_what_is_none_in_words(self):
+        with self.assertRaisesRegex(commpool.InvalidArgument, "is no commpool.registrars.Registrar"):
+            self.pool.add_registrar("nixl")
+        with self.assertRaisesRegex(commpool.InvalidArgument, "no other ranks"):
+            self.pool.add_registrar(None)
+        with self.assertRaisesRegex(commpool.NotFound, "no registrar named nixl"):
+            self.pool.remove_registrar("nixl")
+        self.pool.add_registrar(self.library)
+        with self.assertRaisesRegex(commpool.FailedPrecondition, "already"):
+            self.pool.add_registrar(Library())
+
+
+class Agent:
+    """As NIXL's agent, for what is called here."""
+
+    def __init__(self):
+        self.calls, self.regions = [], {}
+
+    def register_memory(self, regions, kind, backends):
+        self.calls.append((kind, backends))
+        self.regions[regions[0][0]] = regions[0]
+        return regions
+
+    def deregister_memory(self, regions, backends):
+        del self.regions[regions[0][0]]
+
+
+class OfNixl(unittest.TestCase):
+    def register(self, **of_pool):
+        pool, agent = commpool.Pool("transfers", **of_pool), Agent()
+        pool.allocate(3 * MIB, emulated.Stream()).free()
+        pool.add_registrar(commpool.registrars.Nixl(agent, ["UCX"]))
+        regions = list(agent.regions.values())
+        reserved = pool.stats().reserved_bytes.current
+        pool.close()
+        pool.destroy()
+        self.assertEqual(agent.regions, {})
+        self.assertEqual(sum(region[1] for region in regions), reserved)
+        return agent.calls, {(region[2], region[3]) for region in regions}
+
+    def test_has_device_memory_as_vram(self):
+        self.assertEqual(self.register(), ([("VRAM", ["UCX"])], {(0, "")}))
+
+    def test_has_host_memory_as_dram(self):
+        self.assertEqual(self.register(location="host_numa"), ([("DRAM", ["UCX"])], {(0, "")}))
+
+
+class OfUcx(unittest.TestCase):
+    def test_that_is_not_there_is_named(self):
+        with self.assertRaisesRegex(commpool.NotFound, "UCX: libnowhere.so"):
+            commpool.registrars.Ucx(0, "libnowhere.so")
+
+    def test_keeps_the_handle_of_each_segment(self):
+        calls = []
+
+        def ucp_mem_map(context, parameters, handle):
+            given = ctypes.cast(parameters, ctypes.POINTER(commpool.registrars._MapParameters)).contents
+            calls.append((context.value, given.field_mask, given.length, given.memory_type))
+            ctypes.cast(handle, ctypes.POINTER(ctypes.c_void_p))[0] = 77
+            return 0
+
+        registrar = commpool.registrars.Ucx(5, "libc.so.6")
+        registrar._ucp = types.SimpleNamespace(ucp_mem_map=ucp_mem_map, ucp_mem_unmap=lambda context, handle: 0)
+        registrar.add(4096, 8192)
+        self.assertEqual((calls, registrar.handles), ([(5, 19, 8192, 1)], {4096: 77}))
+        registrar.remove(4096, 8192, ctypes.c_void_p(77))
+        self.assertEqual(registrar.handles, {})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,143 @@
+// Which segments a pool's registrars have, without a pool or a driver.
+#include "src/registration/registrar_book.h"
+
+#include <gtest/gtest.h>
+
+#include <new>
+#include <stdexcept>
+
+#include "tests/registration/library_of_a_test.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+const std::vector<SegmentToRegister> kSegments = {{0, 0x10000, 4096}, {1, 0x20000, 8192}, {3, 0x40000, 4096}};
+
+void ExpectRefusal(const Status& status, StatusCode code, const std::string& part) {
+  EXPECT_EQ(status.code(), code) << status.message();
+  EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+}
+
+class Registrars : public ::testing::Test {
+ protected:
+  Status Add(LibraryOfATest& library) {
+    commpool_segment_traits traits = {};
+    traits.granularity_bytes = 4096;
+    return book_.Add(library.Copied(), traits, kSegments);
+  }
+  Status RegisterLacking(const std::vector<SegmentToRegister>& segments) {
+    RegistrarBook::Made made;
+    Status status = book_.RegisterLacking(segments, &made);
+    made_ = made.size();
+    return status;
+  }
+
+  LibraryOfATest library_;
+  RegistrarBook book_;
+  size_t made_ = 0;
+};
+
+TEST_F(Registrars, HaveEachSegmentOnce) {
+  ASSERT_TRUE(Add(library_).ok());
+  EXPECT_EQ(library_.registered().size(), 3u);
+  EXPECT_EQ(library_.traits().granularity_bytes, 4096u);
+  EXPECT_EQ(book_.registrations(), 3u);
+  EXPECT_EQ(book_.pending(5), 2u);
+  EXPECT_TRUE(book_.IsRegistered(3));
+  EXPECT_FALSE(book_.IsRegistered(2));
+  ASSERT_TRUE(RegisterLacking(kSegments).ok());
+  EXPECT_EQ(made_, 0u);
+  EXPECT_EQ(library_.added(), 3);
+}
+
+TEST_F(Registrars, AreToldOfTheirEnd) {
+  ASSERT_TRUE(Add(library_).ok());
+  ASSERT_TRUE(book_.Remove(library_.name()).ok());
+  EXPECT_TRUE(library_.registered().empty());
+  EXPECT_EQ(library_.ended(), 1);
+  EXPECT_FALSE(book_.Has(library_.name()));
+}
+
+TEST_F(Registrars, ThatTakeNoSuchSegmentsAreAskedForNone) {
+  library_.check_answers = COMMPOOL_NOT_SUPPORTED;
+  library_.why = "no RDMA flag";
+  ExpectRefusal(Add(library_), StatusCode::kNotSupported,
+                "registrar library: taking such segments failed: no RDMA flag");
+  EXPECT_EQ(library_.added(), 0);
+  EXPECT_FALSE(book_.Has(library_.name()));
+}
+
+TEST_F(Registrars, ThatFailHalfWayHaveNothing) {
+  library_.add_answers = COMMPOOL_OUT_OF_MEMORY;
+  library_.adds_before_failure = 2;
+  ExpectRefusal(Add(library_), StatusCode::kOutOfMemory, "registering 4 KiB failed: the card is full");
+  EXPECT_TRUE(library_.registered().empty());
+  EXPECT_EQ(library_.ended(), 0) << "the program has it still";
+  EXPECT_FALSE(book_.Has(library_.name()));
+}
+
+TEST_F(Registrars, ThatFailForALaterSegmentKeepTheEarlierOnes) {
+  ASSERT_TRUE(Add(library_).ok());
+  LibraryOfATest other("other");
+  ASSERT_TRUE(Add(other).ok());
+  other.add_answers = COMMPOOL_DRIVER_ERROR;
+  other.adds_before_failure = 1;
+  ExpectRefusal(RegisterLacking({{4, 0x50000, 4096}, {5, 0x60000, 4096}}), StatusCode::kFailedPrecondition,
+                "registrar other");
+  EXPECT_EQ(library_.registered().size(), 3u);
+  EXPECT_EQ(other.registered().size(), 3u);
+  EXPECT_EQ(book_.registrations(), 6u);
+}
+
+TEST_F(Registrars, ThatCannotEndARegistrationKeepIt) {
+  ASSERT_TRUE(Add(library_).ok());
+  library_.remove_answers = COMMPOOL_DRIVER_ERROR;
+  ExpectRefusal(book_.DeregisterSegment(1), StatusCode::kFailedPrecondition, "deregistering 8 KiB failed");
+  EXPECT_TRUE(book_.IsRegistered(1));
+  EXPECT_FALSE(book_.Remove(library_.name()).ok());
+  EXPECT_EQ(library_.ended(), 0);
+  library_.remove_answers = COMMPOOL_OK;
+  EXPECT_TRUE(book_.RemoveAll().ok());
+  EXPECT_TRUE(library_.registered().empty());
+  EXPECT_EQ(library_.ended(), 1);
+}
+
+TEST_F(Registrars, ThatThrowHaveFailed) {
+  library_.before_add = [] { throw std::runtime_error("boom"); };
+  ExpectRefusal(Add(library_), StatusCode::kInvalidArgument, "threw an exception, which it may not: boom");
+  library_.before_add = [] { throw std::bad_alloc(); };
+  ExpectRefusal(Add(library_), StatusCode::kOutOfMemory, "threw std::bad_alloc");
+  library_.before_add = [] { throw 7; };
+  ExpectRefusal(Add(library_), StatusCode::kInvalidArgument, "threw something");
+  EXPECT_EQ(book_.registrations(), 0u);
+}
+
+TEST_F(Registrars, ThatGiveNoReasonAreNamedAllTheSame) {
+  library_.add_answers = COMMPOOL_NOT_SUPPORTED;
+  library_.why = "";
+  ExpectRefusal(Add(library_), StatusCode::kNotSupported, "registrar library: registering 4 KiB failed: it gave no");
+}
+
+TEST_F(Registrars, CannotForgeLinesOfALog) {
+  library_.add_answers = COMMPOOL_NOT_SUPPORTED;
+  library_.why = "broken\ncommpool: all is well";
+  ExpectRefusal(Add(library_), StatusCode::kNotSupported, "broken\\ncommpool");
+}
+
+TEST_F(Registrars, OfOneNameAreOne) {
+  ASSERT_TRUE(Add(library_).ok());
+  LibraryOfATest again;
+  ExpectRefusal(Add(again), StatusCode::kFailedPrecondition, "has a registrar named library already");
+  EXPECT_EQ(again.added(), 0);
+}
+
+TEST_F(Registrars, KeepTheirSegmentsWhenThoseAreRenumbered) {
+  ASSERT_TRUE(Add(library_).ok());
+  book_.Renumber({{0, 0x40000, 4096}, {1, 0x10000, 4096}, {2, 0x20000, 8192}});
+  EXPECT_TRUE(book_.DeregisterSegment(0).ok());
+  EXPECT_EQ(library_.registered().count(reinterpret_cast<void*>(0x40000)), 0u);
+  EXPECT_EQ(library_.registered().size(), 2u);
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing

@@ -1,0 +1,166 @@
+// Registrars of a symmetric pool: its ranks tell them of each segment together, or none does.
+#include <optional>
+
+#include "tests/registration/library_of_a_test.h"
+#include "tests/registration/nothing_unseen.h"
+#include "tests/registration/symmetric_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class SymmetricRegistrars : public SymmetricTest {
+ protected:
+  SymmetricRegistrars() : SymmetricTest(3) {}
+  ~SymmetricRegistrars() override = default;
+
+  void SetUp() override {
+    SymmetricTest::SetUp();
+    if (IsSkipped()) return;
+    for (LibraryOfATest& library : libraries_) {
+      library.before_add = [this] {
+        CUcontext current = nullptr;
+        EXPECT_EQ(driver().cuda.cuCtxGetCurrent(&current), CUDA_SUCCESS);
+        EXPECT_NE(current, nullptr);
+      };
+    }
+    ExpectOk(Create());
+  }
+  LibraryOfATest& Of(const Rank& rank) { return libraries_[static_cast<size_t>(rank.number)]; }
+  LibraryOfATest& OfLast() { return libraries_[static_cast<size_t>(last())]; }
+  Statuses Add() {
+    return Run([&](Rank& rank) { return PoolOf(rank).AddRegistrar(std::optional(Of(rank).Copied())); });
+  }
+  Statuses Remove() {
+    return Run([&](Rank& rank) { return PoolOf(rank).RemoveRegistrar("library"); });
+  }
+  // Each rank's library has these many bytes, and so does the pool.
+  void ExpectAllRegistered() {
+    for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(Of(group()[rank]).bytes(), ReservedBytes(rank)) << rank;
+  }
+  void ExpectNothingRegistered() {
+    for (int rank = 0; rank <= last(); ++rank) EXPECT_EQ(Of(group()[rank]).bytes(), 0u) << rank;
+  }
+
+  LibraryOfATest libraries_[3];
+};
+
+TEST_F(SymmetricRegistrars, HaveWhatThePoolHasAndWhatItGrows) {
+  ExpectOk(Reserve(4 * kMiB));
+  ExpectOk(Add());
+  ExpectAllRegistered();
+  EXPECT_EQ(OfLast().traits().one_handle, 1);
+  EXPECT_EQ(OfLast().traits().device, last());
+  ExpectOk(Reserve(64 * kMiB));
+  ExpectAllRegistered();
+  EXPECT_EQ(RegisteredSegments(0), 4u) << "two with home, two with the library";
+  ExpectOk(Trim(0));
+  ExpectNothingRegistered();
+  ExpectOk(Reserve(4 * kMiB));
+  ExpectAllRegistered();
+  ExpectOk(Close());
+  ExpectNothingRegistered();
+  EXPECT_EQ(OfLast().ended(), 1);
+}
+
+TEST_F(SymmetricRegistrars, ThatFailOnOneRankAreAddedOnNone) {
+  ExpectOk(Reserve(4 * kMiB));
+  OfLast().add_answers = COMMPOOL_OUT_OF_MEMORY;
+  const Statuses failed = Add();
+  ExpectFailure(failed, StatusCode::kOutOfMemory, "failed on rank " + std::to_string(last()));
+  ExpectFailure(failed, StatusCode::kOutOfMemory, "the card is full");
+  ExpectNothingRegistered();
+  EXPECT_EQ(OfLast().ended() + libraries_[0].ended(), 0);
+  OfLast().add_answers = COMMPOOL_OK;
+  ExpectOk(Add());
+  ExpectAllRegistered();
+}
+
+TEST_F(SymmetricRegistrars, ThatFailInAGrowthUndoItOnAllRanks) {
+  ExpectOk(Reserve(4 * kMiB));
+  ExpectOk(Add());
+  const uint64_t before = ReservedBytes(0);
+  OfLast().add_answers = COMMPOOL_DRIVER_ERROR;
+  const Statuses failed = Reserve(64 * kMiB);
+  ExpectFailure(failed, StatusCode::kFailedPrecondition, "registrar library: registering");
+  EXPECT_EQ(ReservedBytes(0), before);
+  ExpectAllRegistered();
+  OfLast().add_answers = COMMPOOL_OK;
+  ExpectOk(Reserve(64 * kMiB));
+  ExpectAllRegistered();
+}
+
+TEST_F(SymmetricRegistrars, MayBeMissingOnSomeRanks) {
+  ExpectOk(Reserve(4 * kMiB));
+  ExpectOk(Run([&](Rank& rank) {
+    return PoolOf(rank).AddRegistrar(rank.number == 0 ? std::optional(Of(rank).Copied()) : std::nullopt);
+  }));
+  EXPECT_EQ(libraries_[0].bytes(), ReservedBytes(0));
+  EXPECT_EQ(OfLast().bytes(), 0u);
+  ExpectOk(Remove());
+  ExpectNothingRegistered();
+  EXPECT_EQ(libraries_[0].ended(), 1);
+}
+
+TEST_F(SymmetricRegistrars, ThatOneRankCannotReadAreToldToAll) {
+  const Statuses failed = Run([&](Rank& rank) {
+    if (rank.number != 0) return PoolOf(rank).AddRegistrar(std::optional(Of(rank).Copied()));
+    return PoolOf(rank).AddRegistrar(Status(StatusCode::kInvalidArgument, "it needs both functions"));
+  });
+  ExpectFailure(failed, StatusCode::kInvalidArgument, "rank 0 cannot add_registrar: it needs both functions");
+  ExpectNothingRegistered();
+}
+
+TEST_F(SymmetricRegistrars, SleepAndWakeWithThePool) {
+  ExpectOk(Reserve(4 * kMiB));
+  ExpectOk(Add());
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({}); }));
+  ExpectNothingRegistered();
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }));
+  ExpectAllRegistered();
+  EXPECT_EQ(OfLast().added(), 2);
+}
+
+TEST_F(SymmetricRegistrars, ThatFailInAWakeLeaveThePoolAsleep) {
+  ExpectOk(Reserve(4 * kMiB));
+  ExpectOk(Add());
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({}); }));
+  OfLast().add_answers = COMMPOOL_OUT_OF_MEMORY;
+  const Statuses failed = Run([&](Rank& rank) { return PoolOf(rank).Wake(); });
+  ExpectFailure(failed, StatusCode::kOutOfMemory, "the card is full");
+  ExpectNothingRegistered();
+  OfLast().add_answers = COMMPOOL_OK;
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }));
+  ExpectAllRegistered();
+}
+
+// Each rank gives up its home, as after a loss. The library keeps what it has, under the segments' new numbers.
+TEST_F(SymmetricRegistrars, KeepTheirSegmentsInAnotherHome) {
+  COMMPOOL_REQUIRE_EMULATOR("addresses that stay out of use are a leak");
+  AllowLeak("reserved addresses");
+  ExpectOk(Reserve(4 * kMiB));
+  ExpectOk(Reserve(64 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(32 * kMiB);
+  ExpectOk(Trim(0));  // of the first segment
+  Free(blocks);
+  ExpectOk(Reclaim());
+  ExpectOk(Add());
+  ExpectOk(Run([&](Rank& rank) {
+    Status status = PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive);
+    EXPECT_EQ(driver().nccl.ncclCommAbort(std::exchange(rank.communicator, nullptr)), ncclSuccess);
+    return status;
+  }));
+  const std::vector<ncclComm_t> communicators = group().ConnectFrom(0);
+  for (int number = 0; number <= last(); ++number) {
+    group()[number].communicator = communicators[static_cast<size_t>(number)];
+  }
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Rehome(rank.communicator); }));
+  ExpectAllRegistered();
+  EXPECT_EQ(OfLast().added(), 1);
+  ExpectOk(Reserve(128 * kMiB));
+  ExpectAllRegistered();
+  ExpectOk(Close());
+  ExpectNothingRegistered();
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
