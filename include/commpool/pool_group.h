@@ -72,6 +72,15 @@ class PoolGroup {
     return WithCommunicators(commpool_pools_rehome, communicators);
   }
 
+  // One registrar for each pool, or null.
+  Status add_registrar(const std::vector<const commpool_registrar*>& registrars) {
+    if (registrars.size() != handles_.size()) return WrongCount(registrars.size(), "registrars");
+    return detail::FromC(commpool_pools_add_registrar(handles_.data(), registrars.data(), handles_.size()));
+  }
+  Status remove_registrar(const std::string& name) {
+    return detail::FromC(commpool_pools_remove_registrar(handles_.data(), handles_.size(), name.c_str()));
+  }
+
   Status verify() { return detail::FromC(commpool_pools_verify(handles_.data(), handles_.size())); }
   Status sleep(Keep keep = Keep::kDiscard, LiveGraphs graphs = LiveGraphs::kRefused) {
     return detail::FromC(commpool_pools_sleep(handles_.data(), handles_.size(), static_cast<commpool_keep>(keep),
@@ -90,11 +99,12 @@ class PoolGroup {
 
   Status WithCommunicators(commpool_status (*call)(const commpool_pool*, ncclComm* const*, std::size_t),
                            const std::vector<Communicator>& communicators) {
-    if (communicators.size() != handles_.size()) {
-      return Status(StatusCode::kInvalidArgument, "a group of " + std::to_string(handles_.size()) + " pools and " +
-                                                      std::to_string(communicators.size()) + " communicators");
-    }
+    if (communicators.size() != handles_.size()) return WrongCount(communicators.size(), "communicators");
     return detail::FromC(call(handles_.data(), communicators.data(), handles_.size()));
+  }
+  Status WrongCount(std::size_t count, const char* what) const {
+    return Status(StatusCode::kInvalidArgument,
+                  "a group of " + std::to_string(handles_.size()) + " pools and " + std::to_string(count) + " " + what);
   }
 
   std::vector<commpool_pool> handles_;

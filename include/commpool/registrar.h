@@ -19,8 +19,8 @@ typedef struct commpool_segment_traits {
   int rdma;                   /* 1: made with the flag for GPUDirect RDMA */
 } commpool_segment_traits;
 
-/* Four functions of the program. They run on the thread of the call that needs them, the pool's device current, and may
- * not call commpool. A failure may have a sentence in `why`, at most `why_bytes` with its 0. */
+/* Four functions of the program. They run in the call that needs them (for several pools on threads of the library),
+ * the pool's device current, and may not call commpool. A failure may say why in `why`: `why_bytes` with the 0. */
 typedef struct commpool_registrar {
   size_t struct_bytes; /* set by commpool_registrar_init */
   const char* name;    /* for errors, and to remove it: "nixl" */

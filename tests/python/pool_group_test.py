@@ -5,6 +5,7 @@ import unittest
 
 import emulated
 import commpool
+import commpool.registrars
 from emulated import MIB
 
 _DEVICES = [0, 1]
@@ -16,6 +17,21 @@ def communicators():
     handles = (ctypes.c_void_p * len(_DEVICES))()
     emulated.check(emulated.nccl().ncclCommInitAll(handles, len(_DEVICES), (ctypes.c_int * len(_DEVICES))(*_DEVICES)))
     return list(handles)
+
+
+class Library(commpool.registrars.Registrar):
+    """Remembers what it was told."""
+
+    name = "library"
+
+    def __init__(self):
+        self.registered = {}
+
+    def add(self, address, nbytes):
+        self.registered[address] = nbytes
+
+    def remove(self, address, nbytes, registered):
+        del self.registered[address]
 
 
 class Groups(unittest.TestCase):
@@ -52,6 +68,13 @@ class Groups(unittest.TestCase):
             pools.sleep(graphs="discarded")
             self.assertEqual([pool.stats().asleep_bytes for pool in pools], [2 * MIB] * 2)
             pools.wake()
+            libraries = [Library(), Library()]
+            pools.add_registrar(libraries)
+            self.assertEqual([list(library.registered.values()) for library in libraries], [[2 * MIB]] * 2)
+            pools.remove_registrar("library")
+            self.assertEqual([library.registered for library in libraries], [{}, {}])
+            with self.assertRaisesRegex(commpool.InvalidArgument, "1 registrars for 2 pools"):
+                pools.add_registrar([None])
             pools.deregister(other)
             pools.deregister(self.home)
             pools.rehome(other)
