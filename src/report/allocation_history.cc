@@ -1,5 +1,6 @@
 #include "src/report/allocation_history.h"
 
+#include <algorithm>
 #include <iterator>
 #include <vector>
 
@@ -11,9 +12,14 @@ void AllocationHistory::BeginChapter(int64_t time, Before before) {
   eras_.Reach(time);
 }
 
-int64_t AllocationHistory::DeviceOf(uint64_t pool) const {
-  const auto found = devices_.find(pool);
-  return found == devices_.end() ? 0 : found->second;
+AllocationHistory::Pool AllocationHistory::PoolOf(uint64_t handle) const {
+  const auto found = pools_.find(handle);
+  return found == pools_.end() ? Pool() : found->second;
+}
+
+void AllocationHistory::Take(int64_t, const recording::PoolMade& entry) {
+  const bool expandable = texts_.TextOf(entry.kind).ends_with(", expandable");
+  pools_[entry.pool] = {entry.device, expandable ? SegmentKind::kPages : SegmentKind::kWhole};
 }
 
 void AllocationHistory::End(Memories& living, Memories::iterator memory, int64_t time) {
@@ -46,14 +52,16 @@ void AllocationHistory::Take(int64_t time, const recording::PoolGone& entry) {
       memory = next;
     }
   }
-  devices_.erase(entry.pool);
+  pools_.erase(entry.pool);
 }
 
 void AllocationHistory::Take(int64_t time, const recording::SegmentMade& entry) {
+  const Pool pool = PoolOf(entry.pool);
   Memory segment{.address = entry.address,
                  .bytes = entry.bytes,
                  .pool = entry.pool,
-                 .device = DeviceOf(entry.pool),
+                 .device = pool.device,
+                 .kind = pool.kind,
                  .life = eras_.Begin(time, entry.age)};
   if (!IsNew(segments_, segment, time, entry.age)) return;
   segments_[entry.address] = segment;
@@ -63,37 +71,40 @@ void AllocationHistory::Take(int64_t time, const recording::SegmentMade& entry) 
 void AllocationHistory::Take(int64_t time, const recording::SegmentGone& entry) {
   eras_.Reach(time);
   const uint64_t end = entry.address + entry.bytes;
-  std::vector<Memory> left;
+  std::vector<Memory> left;  // chapters retell it with the age of the whole
   auto segment = segments_.lower_bound(entry.address);
   if (segment != segments_.begin()) --segment;
   while (segment != segments_.end() && segment->first < end) {
-    const auto next = std::next(segment);
-    Memory rest = segment->second;
-    const uint64_t own_end = rest.address + rest.bytes;
-    if (own_end > entry.address) {
-      if (rest.address < entry.address) {
-        rest.bytes = entry.address - rest.address;
-        left.push_back(rest);
-      }
-      if (own_end > end) {
-        rest.address = end;
-        rest.bytes = own_end - end;
-        left.push_back(rest);
-      }
-      End(segments_, segment, time);
+    const Memory whole = segment->second;
+    const uint64_t whole_end = whole.address + whole.bytes;
+    if (whole_end <= entry.address) {
+      ++segment;
+      continue;
     }
-    segment = next;
+    const auto part = [&](uint64_t from, uint64_t to) {
+      Memory memory = whole;
+      memory.address = from;
+      memory.bytes = to - from;
+      return memory;
+    };
+    if (whole.address < entry.address) left.push_back(part(whole.address, entry.address));
+    if (whole_end > end) left.push_back(part(end, whole_end));
+    segment = segments_.erase(segment);
+    sink_->SegmentGone(time, part(std::max(whole.address, entry.address), std::min(whole_end, end)));
   }
-  for (const Memory& rest : left) {
-    segments_[rest.address] = rest;
-    sink_->SegmentMade(time, rest);
-  }
+  for (const Memory& rest : left) segments_[rest.address] = rest;
 }
 
 void AllocationHistory::Take(int64_t time, const recording::BlockServed& entry) {
-  Memory block{next_number_,    entry.address,        entry.bytes,
-               entry.requested, entry.stream,         texts_.IndexOf(entry.stack),
-               entry.pool,      DeviceOf(entry.pool), eras_.Begin(time, entry.age)};
+  const Memory block{.number = next_number_,
+                     .address = entry.address,
+                     .bytes = entry.bytes,
+                     .requested = entry.requested,
+                     .stream = entry.stream,
+                     .stack = texts_.IndexOf(entry.stack),
+                     .pool = entry.pool,
+                     .device = PoolOf(entry.pool).device,
+                     .life = eras_.Begin(time, entry.age)};
   if (!IsNew(blocks_, block, time, entry.age)) return;
   ++next_number_;
   blocks_[entry.address] = block;

@@ -11,7 +11,10 @@
 
 namespace commpool::internal::report {
 
-// A block or a segment. `requested`, `stream` and `stack` are of blocks.
+// A segment is whole memory of the driver, or a range of mapped pages of an expandable pool, of which a part may go.
+enum class SegmentKind : uint8_t { kWhole, kPages };
+
+// A block or a segment. `requested`, `stream` and `stack` are of blocks, `kind` of segments.
 struct Memory {
   uint64_t number = 0;  // by its first serving
   uint64_t address = 0;
@@ -21,6 +24,7 @@ struct Memory {
   uint32_t stack = kNoText;
   uint64_t pool = 0;  // its handle
   int64_t device = 0;
+  SegmentKind kind = SegmentKind::kWhole;
   Life life;
 };
 
@@ -35,6 +39,7 @@ class AllocationSink {
   virtual void Served(int64_t time, const Memory& block) = 0;
   virtual void Freed(int64_t time, const Memory& block) = 0;
   virtual void SegmentMade(int64_t time, const Memory& segment) = 0;
+  // A segment that was made, or a part of one.
   virtual void SegmentGone(int64_t time, const Memory& segment) = 0;
 };
 
@@ -49,7 +54,7 @@ class AllocationHistory {
 
   void BeginChapter(int64_t time, Before before);
   void Take(int64_t, const recording::Text& entry) { texts_.Learn(entry.number, entry.text); }
-  void Take(int64_t, const recording::PoolMade& entry) { devices_[entry.pool] = entry.device; }
+  void Take(int64_t time, const recording::PoolMade& entry);
   void Take(int64_t time, const recording::PoolGone& entry);
   void Take(int64_t time, const recording::SegmentMade& entry);
   void Take(int64_t time, const recording::SegmentGone& entry);
@@ -67,7 +72,12 @@ class AllocationHistory {
   uint64_t small_served() const { return small_served_; }
 
  private:
-  int64_t DeviceOf(uint64_t pool) const;
+  struct Pool {
+    int64_t device = 0;
+    SegmentKind kind = SegmentKind::kWhole;
+  };
+
+  Pool PoolOf(uint64_t handle) const;
   // Whether the memory is new: not retold.
   bool IsNew(Memories& living, const Memory& memory, int64_t time, uint64_t age);
   void End(Memories& living, Memories::iterator memory, int64_t time);
@@ -75,7 +85,7 @@ class AllocationHistory {
   ChapterTexts texts_;
   AllocationSink* sink_;
   Eras eras_;
-  std::unordered_map<uint64_t, int64_t> devices_;  // of pools
+  std::unordered_map<uint64_t, Pool> pools_;  // by handle
   Memories segments_;
   Memories blocks_;
   uint64_t next_number_ = 0;

@@ -70,8 +70,12 @@ class DeviceTrace final : public AllocationSink {
     Write("free_requested", time, block);
     Write("free_completed", time, block);
   }
-  void SegmentMade(int64_t time, const Memory& segment) override { Write("segment_alloc", time, segment); }
-  void SegmentGone(int64_t time, const Memory& segment) override { Write("segment_free", time, segment); }
+  void SegmentMade(int64_t time, const Memory& segment) override {
+    Write(segment.kind == SegmentKind::kPages ? "segment_map" : "segment_alloc", time, segment);
+  }
+  void SegmentGone(int64_t time, const Memory& segment) override {
+    Write(segment.kind == SegmentKind::kPages ? "segment_unmap" : "segment_free", time, segment);
+  }
 
  private:
   void Write(std::string_view action, int64_t time, const Memory& memory) {
@@ -104,12 +108,13 @@ class NoSink final : public AllocationSink {
   void SegmentGone(int64_t, const Memory&) override {}
 };
 
-// Ranges of pages that touch are one segment: a block may lie across them.
+// Ranges of pages that touch are one segment: a block may lie across them. Whole ones are not: memory_viz looks for
+// each of them by the address that its event has.
 std::vector<Memory> JoinedSegments(const AllocationHistory::Memories& segments) {
   std::vector<Memory> joined;
   for (const auto& [address, segment] : segments) {
-    const bool touches =
-        !joined.empty() && joined.back().pool == segment.pool && joined.back().address + joined.back().bytes == address;
+    const bool touches = segment.kind == SegmentKind::kPages && !joined.empty() && joined.back().pool == segment.pool &&
+                         joined.back().address + joined.back().bytes == address;
     if (touches) {
       joined.back().bytes += segment.bytes;
     } else {
@@ -140,7 +145,8 @@ class Segments {
     Field("allocated_size", allocated);
     Field("active_size", allocated);
     Field("requested_size", requested);
-    Field("stream", first != blocks_->end() && first->first < end ? first->second.stream : 0);
+    // A segment serves all streams. memory_viz joins ranges of pages that have one stream, so it is that of the events.
+    Field("stream", segment.stream);
     pickle_->Text("segment_type");
     pickle_->Text("large");
     pickle_->Text("segment_pool_id");
@@ -149,7 +155,7 @@ class Segments {
     pickle_->Number(segment.pool);
     pickle_->EndList();
     pickle_->Text("is_expandable");
-    pickle_->False();
+    segment.kind == SegmentKind::kPages ? pickle_->True() : pickle_->False();
     pickle_->Text("frames");
     frames_->Write(kNoText);
     pickle_->Text("blocks");

@@ -1,5 +1,5 @@
 // Writes recordings of a program that was never run: ranks that allocate, agree and, with --differ, part.
-// usage: example_recordings DIRECTORY RANKS EVENTS_OF_A_RANK [--differ]
+// usage: example_recordings DIRECTORY RANKS EVENTS_OF_A_RANK [--differ | --expandable]
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -16,12 +16,12 @@ constexpr int64_t kStart = 5'000'000'000;
 constexpr uint64_t kSegment = 64 * kMiB;
 constexpr uint64_t kSlots = 4096;
 
-enum class Calls { kSame, kDiffer };
+enum class Kind { kPlain, kDiffering, kExpandable };
 
 class Program {
  public:
-  Program(const std::string& directory, int64_t rank, int64_t ranks, Calls calls)
-      : rank_(rank), calls_(calls), writer_(directory, FactsOf(rank, ranks)) {}
+  Program(const std::string& directory, int64_t rank, int64_t ranks, Kind kind)
+      : rank_(rank), kind_(kind), writer_(directory, FactsOf(rank, ranks)) {}
 
   void Run(uint64_t events) {
     Begin();
@@ -55,11 +55,11 @@ class Program {
 
   void Begin() {
     time_ = kStart + rank_ * 1'000'000'000;
-    const uint64_t fixed = writer_.Text(time_, "vmm fixed");
-    const uint64_t symmetric = writer_.Text(time_, "vmm symmetric");
+    const uint64_t mode = writer_.Text(time_, kind_ == Kind::kExpandable ? "vmm, expandable" : "vmm, fixed");
+    const uint64_t symmetric = writer_.Text(time_, "vmm, symmetric");
     const uint64_t activations = writer_.Text(time_, "activations");
     const uint64_t gradients = writer_.Text(time_, "gradients");
-    writer_.Write(time_, recording::PoolMade{.pool = 1, .name = activations, .kind = fixed, .device = 0});
+    writer_.Write(time_, recording::PoolMade{.pool = 1, .name = activations, .kind = mode, .device = 0});
     writer_.Write(time_, recording::PoolMade{2, 0, gradients, symmetric, 0, 77, 1});
     for (uint64_t segment = 0; segment < kSlots / 64; ++segment) {
       writer_.Write(time_, recording::SegmentMade{1, 0, Base() + segment * kSegment, kSegment});
@@ -103,7 +103,7 @@ class Program {
     ++agreements_;
     const uint64_t text = writer_.Text(time_, "reserve of 4 MiB");
     const uint64_t call = writer_.Text(time_, "allocate");
-    const bool differs = calls_ == Calls::kDiffer && rank_ == 1 && agreements_ >= 18;
+    const bool differs = kind_ == Kind::kDiffering && rank_ == 1 && agreements_ >= 18;
     writer_.Write(time_, recording::Call{2, agreements_ - 1, call, differs ? 131'072u : 65'536u});
     recording::SpanBegan began{.span = agreements_, .pool = 2, .text = text, .home = 77, .number = agreements_};
     const int64_t late = rank_ == 1 ? 400 : rank_ % 7;
@@ -114,7 +114,7 @@ class Program {
   }
 
   int64_t rank_;
-  Calls calls_;
+  Kind kind_;
   RecordingWriter writer_;
   int64_t time_ = 0;
   uint64_t allocated_ = 0;
@@ -130,12 +130,16 @@ class Program {
 int main(int argc, char** argv) {
   using namespace commpool::internal::report;
   if (argc < 4) {
-    std::fputs("usage: example_recordings DIRECTORY RANKS EVENTS_OF_A_RANK [--differ]\n", stderr);
+    std::fputs("usage: example_recordings DIRECTORY RANKS EVENTS_OF_A_RANK [--differ | --expandable]\n", stderr);
     return 2;
   }
   const int64_t ranks = std::atoll(argv[2]);
+  const std::string option = argc > 4 ? argv[4] : "";
+  const Kind kind = option == "--differ"       ? Kind::kDiffering
+                    : option == "--expandable" ? Kind::kExpandable
+                                               : Kind::kPlain;
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    Program(argv[1], rank, ranks, argc > 4 ? Calls::kDiffer : Calls::kSame).Run(std::strtoull(argv[3], nullptr, 10));
+    Program(argv[1], rank, ranks, kind).Run(std::strtoull(argv[3], nullptr, 10));
   }
   return 0;
 }

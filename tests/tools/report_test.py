@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 import cli
+from snapshot_history import SnapshotHistory
 
 _WRITER = os.path.abspath("tests/report/example_recordings")
 _EVENTS = 20000
@@ -121,6 +122,39 @@ class Report(unittest.TestCase):
         for segment in snapshot["segments"]:
             self.assertEqual(sum(block["size"] for block in segment["blocks"]), segment["total_size"])
 
+    def check_history(self, snapshot):
+        history = SnapshotHistory(snapshot)
+        while history.events:
+            history.holds_all_blocks()
+            history.back()
+        self.assertEqual((history.blocks, history.segments), ({}, {}))
+
+    def test_exports_a_snapshot_whose_memory_is_known_at_each_event(self):
+        self.record(events=1000)
+        snapshot = self.snapshot()
+        self.assertFalse(any(segment["is_expandable"] for segment in snapshot["segments"]))
+        self.check_history(snapshot)
+
+    def test_exports_an_expandable_pool_as_pages_that_come_and_go(self):
+        self.record("--expandable", events=1000)
+        snapshot = self.snapshot()
+        self.assertEqual([segment["is_expandable"] for segment in snapshot["segments"]], [False, True])
+        self.check_history(snapshot)
+
+    def test_exports_pages_that_an_expandable_pool_moves(self):
+        trace = os.path.join(self.folder, "some.trace")
+        rounds = [f"a {number} {size << 20} 0\n" for number, size in enumerate((30, 2, 30, 2, 30, 2))]
+        rounds += ["f 0\nf 2\nf 4\n", "a 6 80000000 0\n", "f 1\nf 3\nf 5\nf 6\n"]
+        with open(trace, "w", encoding="utf-8") as file:
+            file.write("".join(rounds))
+        result = cli.run("replay", trace, COMMPOOL_RECORD=self.recordings)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        snapshot = self.snapshot()
+        actions = {event["action"] for event in snapshot["device_traces"][0]}
+        self.assertLessEqual({"segment_map", "segment_unmap"}, actions)
+        self.assertNotIn("segment_alloc", actions)
+        self.check_history(snapshot)
+
     def test_exports_a_snapshot_that_pytorchs_own_reader_takes(self):
         found = glob.glob(os.path.expanduser("~/.cache/commpool/torch-*/lib/*/site-packages/torch/cuda/_memory_viz.py"))
         if not found:
@@ -130,7 +164,7 @@ class Report(unittest.TestCase):
         memory_viz = importlib.util.module_from_spec(specification)
         specification.loader.exec_module(memory_viz)
         snapshot = self.snapshot()
-        self.assertIn("segments: 2\n", memory_viz.segsum(snapshot))
+        self.assertIn("segments: 65\n", memory_viz.segsum(snapshot))
         text = memory_viz.trace(snapshot)
         frees = sum(event["action"] == "free_completed" for event in snapshot["device_traces"][0])
         self.assertEqual(text.count(" = cudaMalloc("), 65)
