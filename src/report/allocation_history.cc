@@ -2,14 +2,43 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 namespace commpool::internal::report {
 
 void AllocationHistory::BeginChapter(int64_t time, Before before) {
   texts_.Clear();
-  static_cast<void>(eras_.BeginChapter(before));
+  const int64_t last = gap_ ? gap_->last : eras_.last();
+  if (eras_.BeginChapter(before)) {
+    // An unsettled chapter lacks a part: this one retells what lives.
+    gap_ = {last, time};
+    told_segments_.clear();
+    told_blocks_.clear();
+  } else {
+    Settle();
+  }
   eras_.Reach(time);
+}
+
+void AllocationHistory::Reach(int64_t time) {
+  // All that a chapter retells has the time at which it begins.
+  if (gap_ && time > gap_->chapter) Settle();
+  eras_.Reach(time);
+}
+
+void AllocationHistory::Settle() {
+  if (!gap_) return;
+  const Gap gap = *std::exchange(gap_, std::nullopt);
+  for (Memories* living : {&blocks_, &segments_}) {
+    for (auto memory = living->begin(); memory != living->end();) {
+      const auto next = std::next(memory);
+      if (!eras_.Knows(memory->second.life)) End(*living, memory, gap.last);
+      memory = next;
+    }
+  }
+  for (const auto& [address, segment] : std::exchange(told_segments_, {})) Begin(segments_, segment, gap.chapter);
+  for (const auto& [address, block] : std::exchange(told_blocks_, {})) Begin(blocks_, block, gap.chapter);
 }
 
 AllocationHistory::Pool AllocationHistory::PoolOf(uint64_t handle) const {
@@ -31,19 +60,31 @@ void AllocationHistory::End(Memories& living, Memories::iterator memory, int64_t
   living.erase(memory);
 }
 
-bool AllocationHistory::IsNew(Memories& living, const Memory& memory, int64_t time, uint64_t age) {
-  eras_.Reach(time);
+void AllocationHistory::Begin(Memories& living, Memory memory, int64_t time) {
   const auto known = living.find(memory.address);
-  if (known == living.end()) return true;
-  if (known->second.bytes == memory.bytes && eras_.Retells(known->second.life, time, age)) {
-    known->second.life.era = eras_.now();
-    return false;
+  if (known != living.end()) End(living, known, time);
+  if (&living == &blocks_) {
+    memory.number = next_number_++;
+    sink_->Served(time, memory);
+  } else {
+    sink_->SegmentMade(time, memory);
   }
-  End(living, known, time);
-  return true;
+  living[memory.address] = memory;
+}
+
+void AllocationHistory::Meet(Memories& living, const Memory& memory, int64_t time, uint64_t age) {
+  const auto known = living.find(memory.address);
+  if (known != living.end() && known->second.bytes == memory.bytes && eras_.Retells(known->second.life, time, age)) {
+    known->second.life.era = eras_.now();
+  } else if (gap_) {
+    (&living == &blocks_ ? told_blocks_ : told_segments_)[memory.address] = memory;
+  } else {
+    Begin(living, memory, time);
+  }
 }
 
 void AllocationHistory::Take(int64_t time, const recording::PoolGone& entry) {
+  Settle();
   eras_.Reach(time);
   for (Memories* living : {&blocks_, &segments_}) {
     for (auto memory = living->begin(); memory != living->end();) {
@@ -56,19 +97,19 @@ void AllocationHistory::Take(int64_t time, const recording::PoolGone& entry) {
 }
 
 void AllocationHistory::Take(int64_t time, const recording::SegmentMade& entry) {
+  Reach(time);
   const Pool pool = PoolOf(entry.pool);
-  Memory segment{.address = entry.address,
-                 .bytes = entry.bytes,
-                 .pool = entry.pool,
-                 .device = pool.device,
-                 .kind = pool.kind,
-                 .life = eras_.Begin(time, entry.age)};
-  if (!IsNew(segments_, segment, time, entry.age)) return;
-  segments_[entry.address] = segment;
-  sink_->SegmentMade(time, segment);
+  const Memory segment{.address = entry.address,
+                       .bytes = entry.bytes,
+                       .pool = entry.pool,
+                       .device = pool.device,
+                       .kind = pool.kind,
+                       .life = eras_.Begin(time, entry.age)};
+  Meet(segments_, segment, time, entry.age);
 }
 
 void AllocationHistory::Take(int64_t time, const recording::SegmentGone& entry) {
+  Settle();
   eras_.Reach(time);
   const uint64_t end = entry.address + entry.bytes;
   std::vector<Memory> left;  // chapters retell it with the age of the whole
@@ -96,8 +137,8 @@ void AllocationHistory::Take(int64_t time, const recording::SegmentGone& entry) 
 }
 
 void AllocationHistory::Take(int64_t time, const recording::BlockServed& entry) {
-  const Memory block{.number = next_number_,
-                     .address = entry.address,
+  Reach(time);
+  const Memory block{.address = entry.address,
                      .bytes = entry.bytes,
                      .requested = entry.requested,
                      .stream = entry.stream,
@@ -105,26 +146,14 @@ void AllocationHistory::Take(int64_t time, const recording::BlockServed& entry) 
                      .pool = entry.pool,
                      .device = PoolOf(entry.pool).device,
                      .life = eras_.Begin(time, entry.age)};
-  if (!IsNew(blocks_, block, time, entry.age)) return;
-  ++next_number_;
-  blocks_[entry.address] = block;
-  sink_->Served(time, block);
+  Meet(blocks_, block, time, entry.age);
 }
 
 void AllocationHistory::Take(int64_t time, const recording::BlockFreed& entry) {
+  Settle();
   eras_.Reach(time);
   const auto known = blocks_.find(entry.address);
   if (known != blocks_.end()) End(blocks_, known, time);
-}
-
-void AllocationHistory::Finish() {
-  for (Memories* living : {&blocks_, &segments_}) {
-    for (auto memory = living->begin(); memory != living->end();) {
-      const auto next = std::next(memory);
-      if (!eras_.Knows(memory->second.life)) End(*living, memory, eras_.last());
-      memory = next;
-    }
-  }
 }
 
 }  // namespace commpool::internal::report

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <unordered_map>
 
 #include "src/report/eras.h"
@@ -62,8 +63,7 @@ class AllocationHistory {
   void Take(int64_t time, const recording::BlockFreed& entry);
   void Take(int64_t, const recording::SmallBlocks& entry) { small_served_ += entry.served; }
   void Take(int64_t, const recording::Lost&) { eras_.Lose(); }
-  // Frees what is known to have ended in a gap.
-  void Finish();
+  void Finish() { Settle(); }
 
   // What lives at the end.
   const Memories& segments() const { return segments_; }
@@ -77,9 +77,18 @@ class AllocationHistory {
     SegmentKind kind = SegmentKind::kWhole;
   };
 
+  struct Gap {
+    int64_t last = 0;     // the last moment before it
+    int64_t chapter = 0;  // when the chapter after it begins
+  };
+
   Pool PoolOf(uint64_t handle) const;
-  // Whether the memory is new: not retold.
-  bool IsNew(Memories& living, const Memory& memory, int64_t time, uint64_t age);
+  void Reach(int64_t time);
+  // Ends what a chapter after a gap has not retold, and then begins what came in the gap: both may have one address.
+  void Settle();
+  // Begins memory that is new. After a gap it waits until the chapter has retold all.
+  void Meet(Memories& living, const Memory& memory, int64_t time, uint64_t age);
+  void Begin(Memories& living, Memory memory, int64_t time);
   void End(Memories& living, Memories::iterator memory, int64_t time);
 
   ChapterTexts texts_;
@@ -88,6 +97,9 @@ class AllocationHistory {
   std::unordered_map<uint64_t, Pool> pools_;  // by handle
   Memories segments_;
   Memories blocks_;
+  std::optional<Gap> gap_;  // until the chapter after it has retold all
+  Memories told_segments_;  // what that chapter has told and nobody knew
+  Memories told_blocks_;
   uint64_t next_number_ = 0;
   uint64_t small_served_ = 0;
 };

@@ -58,7 +58,66 @@ TEST_F(AllocationHistoryTest, EndsWhatAGapHas) {
     writer.EndChapter();
     writer.Write(kStart + 90'000'000, Block(0x100000, 1025));
   }
-  EXPECT_EQ(TraceOf(path), "a 0 512 0\na 1 512 0\nf 0\na 2 1024 0\nf 1\n");
+  EXPECT_EQ(TraceOf(path), "a 0 512 0\na 1 512 0\nf 0\nf 1\na 2 1024 0\n");
+}
+
+TEST_F(AllocationHistoryTest, EndsWhatAGapHasBeforeWhatCameInItAndAfterIt) {
+  std::string path;
+  {
+    RecordingWriter writer(folder_, FactsOf(0));
+    path = writer.path();
+    WritePool(writer, kStart);
+    writer.Write(kStart + 1, Block(0x100000, 513));
+    writer.Write(kStart + 2, Block(0x101000, 1025));
+    writer.LosePage();
+    writer.Write(kStart + 3, BlockFreed{0x100000});
+    writer.Write(kStart + 4, Block(0x100200, 2049));
+    writer.EndChapter();
+    writer.Write(kStart + 90'000'000, Block(0x102000, 4097));
+    writer.Write(kStart + 90'000'001, BlockFreed{0x101000});
+  }
+  EXPECT_EQ(TraceOf(path), "a 0 512 0\na 1 1024 0\nf 0\na 2 2048 0\na 3 4096 0\nf 1\n");
+}
+
+// What happened, with its times.
+class Written final : public AllocationSink {
+ public:
+  void Served(int64_t time, const Memory& block) override { Add("served", block.number, time); }
+  void Freed(int64_t time, const Memory& block) override { Add("freed", block.number, time); }
+  void SegmentMade(int64_t, const Memory&) override {}
+  void SegmentGone(int64_t, const Memory&) override {}
+  const std::string& text() const { return text_; }
+
+ private:
+  void Add(const std::string& what, uint64_t block, int64_t time) {
+    text_ += what + " " + std::to_string(block) + " at " + std::to_string(time) + "\n";
+  }
+  std::string text_;
+};
+
+recording::BlockServed Retold(uint64_t address, uint64_t age) {
+  return {.pool = 1, .age = age, .address = address, .bytes = 512, .requested = 512};
+}
+
+TEST(AllocationHistory, TakesNothingForEndedThatAChapterWithAGapDoesNotRetell) {
+  Texts texts;
+  Written written;
+  AllocationHistory history(texts, written);
+  history.BeginChapter(100, Before::kNothing);
+  history.Take(110, Retold(0x1000, 0));
+  history.Take(120, Retold(0x2000, 0));
+  history.Take(130, Retold(0x3000, 0));
+  history.BeginChapter(200, Before::kGap);  // its second page is missing
+  history.Take(200, Retold(0x1000, 90));
+  history.Take(200, Retold(0x4000, 50));
+  history.BeginChapter(300, Before::kGap);
+  history.Take(300, Retold(0x1000, 190));
+  history.Take(300, Retold(0x2000, 180));
+  history.Take(300, Retold(0x5000, 50));
+  history.Take(310, BlockFreed{0x1000});
+  history.Finish();
+  EXPECT_EQ(written.text(),
+            "served 0 at 110\nserved 1 at 120\nserved 2 at 130\nfreed 2 at 130\nserved 3 at 300\nfreed 0 at 310\n");
 }
 
 TEST_F(AllocationHistoryTest, OfNothingIsNoTrace) {
