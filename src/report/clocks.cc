@@ -79,42 +79,49 @@ class Latecomers {
  public:
   explicit Latecomers(const ReportModel& report) {
     for (const RankModel& rank : report.ranks) {
+      for (const auto& [home, number] : rank.last_agreements) last_[home][rank.rank] = number;
       for (const Meeting& meeting : rank.meetings) {
         arrivals_[KeyOf(meeting)].Count(rank.rank, meeting.from + rank.offset);
-        uint64_t& newest = newest_[meeting.home][rank.rank];
-        newest = std::max(newest, meeting.number);
       }
     }
   }
 
   void Mark(EventModel& event) const {
-    const auto found = arrivals_.find({event.home, event.number});
-    if (event.kind != EventKind::kAgreement || found == arrivals_.end()) return;
-    const Arrivals& arrivals = found->second;
+    const auto ranks = last_.find(event.home);
+    if (event.kind != EventKind::kAgreement || ranks == last_.end()) return;
     if (event.outcome == Outcome::kFailed || event.to == kUnknown) {
-      const std::vector<int64_t> absent = Absent(event);
+      const std::vector<int64_t> absent = Absent(ranks->second, event.number);
       if (absent.size() == 1) event.waited_for = absent.front();
       if (!absent.empty()) event.text += "; " + Numbers(absent) + " did not come";
       if (!absent.empty()) return;  // who came last among the others is not to blame
     }
-    if (arrivals.count < 2) return;
+    MarkLast(event, ranks->second.size());
+  }
+
+ private:
+  using Ranks = std::map<int64_t, uint64_t>;  // each one's last agreement
+
+  // The ranks that have not come so far.
+  static std::vector<int64_t> Absent(const Ranks& ranks, uint64_t number) {
+    std::vector<int64_t> absent;
+    for (const auto& [rank, last] : ranks) {
+      if (last < number) absent.push_back(rank);
+    }
+    return absent;
+  }
+
+  // A rank whose arrival is not known may have come after the last one that is.
+  void MarkLast(EventModel& event, size_t ranks) const {
+    const auto found = arrivals_.find({event.home, event.number});
+    if (found == arrivals_.end() || ranks < 2 || found->second.count < ranks) return;
+    const Arrivals& arrivals = found->second;
     event.waited_for = arrivals.last_rank;
     event.text += "; rank " + std::to_string(arrivals.last_rank) + " came last, " +
                   InWords(arrivals.last - arrivals.before) + " after the others";
   }
 
- private:
-  // The ranks of the home that have not come so far.
-  std::vector<int64_t> Absent(const EventModel& event) const {
-    std::vector<int64_t> absent;
-    for (const auto& [rank, newest] : newest_.at(event.home)) {
-      if (newest < event.number) absent.push_back(rank);
-    }
-    return absent;
-  }
-
   std::map<Key, Arrivals> arrivals_;
-  std::map<uint64_t, std::map<int64_t, uint64_t>> newest_;  // numbers by home and rank
+  std::map<uint64_t, Ranks> last_;  // by home
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #define COMMPOOL_SRC_REPORT_MODEL_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -133,7 +134,8 @@ struct RankModel {
   int64_t offset = 0;
   std::vector<PoolModel> pools;
   std::vector<EventModel> events;
-  std::vector<Meeting> meetings;
+  std::vector<Meeting> meetings;                 // some, where there are very many
+  std::map<uint64_t, uint64_t> last_agreements;  // the number of the last one that it came to, by home
   uint64_t events_left_out = 0;
   PeakModel peak;
 };

@@ -1,5 +1,6 @@
 #include "src/report/span_replay.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,7 +71,10 @@ void SpanReplay::NoteSleep(const EventModel& event) {
 }
 
 void SpanReplay::NoteMeeting(const EventModel& event) {
-  if (event.kind != EventKind::kAgreement || event.home == 0 || event.number % stride_ != 0) return;
+  if (event.kind != EventKind::kAgreement || event.home == 0) return;
+  uint64_t& last = rank().last_agreements[event.home];
+  last = std::max(last, event.number);
+  if (event.number % stride_ != 0) return;
   std::vector<Meeting>& meetings = rank().meetings;
   // A failed one says nothing of clocks, but who came.
   const int64_t to = event.outcome == Outcome::kFailed ? kUnknown : event.to;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ RankModel RankOf(int64_t number, std::vector<Meeting> meetings = {}) {
   rank.meetings = std::move(meetings);
   rank.facts.wall_clock = 1'000'000 + static_cast<uint64_t>(number) * 50;
   for (const Meeting& meeting : rank.meetings) {
+    uint64_t& last = rank.last_agreements[meeting.home];
+    last = std::max(last, meeting.number);
     rank.events.push_back({.from = meeting.from, .to = meeting.to, .home = meeting.home, .number = meeting.number});
   }
   return rank;
@@ -98,6 +101,15 @@ TEST(ClocksTest, BlameNobodyWhoCameWhereSeveralDidNot) {
                RankOf(2, {{7, 1, 0, 100}}), RankOf(3, {{7, 1, 0, 100}})});
   EXPECT_EQ(report.ranks[0].events[1].waited_for, -1);
   EXPECT_EQ(report.ranks[0].events[1].text, "; ranks 2, 3 did not come");
+}
+
+// Rank 2 came to the second agreement too, and its recording has lost it.
+TEST(ClocksTest, BlameNobodyWhereAnArrivalIsNotKnown) {
+  const ReportModel report =
+      Aligned({RankOf(0, {{7, 2, 0, 1000}, {7, 3, 2000, 2100}}), RankOf(1, {{7, 2, 900, 1000}, {7, 3, 2000, 2100}}),
+               RankOf(2, {{7, 3, 2000, 2100}})});
+  EXPECT_EQ(report.ranks[0].events[0].waited_for, -1);
+  EXPECT_EQ(report.ranks[0].events[0].text, "");
 }
 
 TEST(ClocksTest, ShowWhoNeverCame) {

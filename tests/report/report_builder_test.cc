@@ -184,6 +184,29 @@ TEST_F(ReportBuilderTest, FindsTheFirstCallThatDiffersBetweenRanks) {
   EXPECT_TRUE(Says(report.notes, "4 ranks: rank 3 left no recording"));
 }
 
+// Rank 0 keeps one agreement in two to align clocks by; it came to all.
+TEST_F(ReportBuilderTest, BlamesNobodyWhoseAgreementsAreTooManyToKeep) {
+  constexpr uint64_t kLast = 50'001;
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    RecordingWriter writer(folder_, FactsOf(rank, 2));
+    WritePool(writer, kStart, 1, 7);
+    for (uint64_t number = rank == 0 ? 1 : kLast - 2; number <= kLast; ++number) {
+      const int64_t time = kStart + static_cast<int64_t>(number) * 100;
+      writer.Write(time + rank * 10, recording::SpanBegan{.span = number, .pool = 1, .home = 7, .number = number});
+      const uint64_t failure = number == kLast && rank == 1 ? writer.Text(time + 50, "no memory") : 0;
+      writer.Write(time + 50, recording::SpanEnded{number, failure});
+    }
+  }
+  const ReportModel report = Build();
+  const EventModel& failed = report.ranks[1].events.back();
+  EXPECT_EQ(failed.text, "no memory");
+  EXPECT_EQ(failed.waited_for, -1);
+  // Where both ranks have kept it.
+  const EventModel& before = report.ranks[1].events[1];
+  EXPECT_EQ(before.number, kLast - 1);
+  EXPECT_EQ(before.waited_for, 1);
+}
+
 TEST_F(ReportBuilderTest, HasSleepsRegistrationsAndFailures) {
   {
     RecordingWriter writer(folder_, FactsOf(0));
