@@ -53,8 +53,10 @@ void AllocationHistory::Take(int64_t, const recording::PoolMade& entry) {
 
 void AllocationHistory::End(Memories& living, Memories::iterator memory, int64_t time) {
   if (&living == &blocks_) {
+    blocks_of_.Remove(memory->second.pool, memory->first);
     sink_->Freed(time, memory->second);
   } else {
+    segments_of_.Remove(memory->second.pool, memory->first);
     sink_->SegmentGone(time, memory->second);
   }
   living.erase(memory);
@@ -65,8 +67,10 @@ void AllocationHistory::Begin(Memories& living, Memory memory, int64_t time) {
   if (known != living.end()) End(living, known, time);
   if (&living == &blocks_) {
     memory.number = next_number_++;
+    blocks_of_.Add(memory.pool, memory.address);
     sink_->Served(time, memory);
   } else {
+    segments_of_.Add(memory.pool, memory.address);
     sink_->SegmentMade(time, memory);
   }
   living[memory.address] = memory;
@@ -86,13 +90,8 @@ void AllocationHistory::Meet(Memories& living, const Memory& memory, int64_t tim
 void AllocationHistory::Take(int64_t time, const recording::PoolGone& entry) {
   Settle();
   eras_.Reach(time);
-  for (Memories* living : {&blocks_, &segments_}) {
-    for (auto memory = living->begin(); memory != living->end();) {
-      const auto next = std::next(memory);
-      if (memory->second.pool == entry.pool) End(*living, memory, time);
-      memory = next;
-    }
-  }
+  for (const uint64_t address : blocks_of_.Take(entry.pool)) End(blocks_, blocks_.find(address), time);
+  for (const uint64_t address : segments_of_.Take(entry.pool)) End(segments_, segments_.find(address), time);
   pools_.erase(entry.pool);
 }
 
@@ -130,10 +129,14 @@ void AllocationHistory::Take(int64_t time, const recording::SegmentGone& entry) 
     };
     if (whole.address < entry.address) left.push_back(part(whole.address, entry.address));
     if (whole_end > end) left.push_back(part(end, whole_end));
+    segments_of_.Remove(whole.pool, whole.address);
     segment = segments_.erase(segment);
     sink_->SegmentGone(time, part(std::max(whole.address, entry.address), std::min(whole_end, end)));
   }
-  for (const Memory& rest : left) segments_[rest.address] = rest;
+  for (const Memory& rest : left) {
+    segments_of_.Add(rest.pool, rest.address);
+    segments_[rest.address] = rest;
+  }
 }
 
 void AllocationHistory::Take(int64_t time, const recording::BlockServed& entry) {

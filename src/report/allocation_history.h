@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "src/report/eras.h"
+#include "src/report/pool_members.h"
 #include "src/report/texts.h"
 
 namespace commpool::internal::report {
@@ -97,6 +98,8 @@ class AllocationHistory {
   std::unordered_map<uint64_t, Pool> pools_;  // by handle
   Memories segments_;
   Memories blocks_;
+  PoolMembers segments_of_;  // by the pool's handle
+  PoolMembers blocks_of_;
   std::optional<Gap> gap_;  // until the chapter after it has retold all
   Memories told_segments_;  // what that chapter has told and nobody knew
   Memories told_blocks_;

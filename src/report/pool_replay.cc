@@ -1,6 +1,7 @@
 #include "src/report/pool_replay.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 
 #include "src/report/words.h"
@@ -23,8 +24,8 @@ uint32_t PoolReplay::IndexOf(uint64_t handle) const {
 
 void PoolReplay::BeginEra(int64_t time) {
   era_begin_ = time;
-  std::vector<BytePoint> rest(living_.size());
-  for (uint32_t pool = 0; pool < living_.size(); ++pool) {
+  std::map<uint32_t, BytePoint> rest;  // of each pool that lives
+  for (const auto& [handle, pool] : indices_) {
     rest[pool] = living_[pool].now;
     rest[pool].reserved = 0;
   }
@@ -35,9 +36,7 @@ void PoolReplay::BeginEra(int64_t time) {
     of_pool.allocated = Less(of_pool.allocated, block.block.bytes);
     of_pool.requested = Less(of_pool.requested, block.block.requested);
   }
-  for (uint32_t pool = 0; pool < living_.size(); ++pool) {
-    if (pools()[pool].to == kUnknown) Change(pool, time, rest[pool]);
-  }
+  for (const auto& [pool, bytes] : rest) Change(pool, time, bytes);
 }
 
 void PoolReplay::Take(int64_t time, const recording::PoolMade& entry) {
@@ -71,13 +70,10 @@ void PoolReplay::Take(int64_t time, const recording::PoolGone& entry) {
 }
 
 void PoolReplay::EndAll(uint32_t pool, int64_t time) {
-  for (auto block = blocks_.begin(); block != blocks_.end();) {
-    if (block->second.pool != pool) {
-      ++block;
-      continue;
-    }
+  for (const uint64_t address : members_.Take(pool)) {
+    const auto block = blocks_.find(address);
     End(block->second, EndOf(block->second.life(), time));
-    block = blocks_.erase(block);
+    blocks_.erase(block);
   }
   PoolModel& model = pools()[pool];
   LivingPool& living = living_[pool];
@@ -97,9 +93,11 @@ void PoolReplay::Begin(uint32_t pool, uint64_t address, uint64_t bytes, Life lif
   living_[pool].segments[address] = {static_cast<uint32_t>(segments.size()), life};
   segments.push_back({address, bytes, life.from, kUnknown});
   // NCCL may know a segment before the pool has adopted it.
-  for (const auto& [key, registration] : living_[pool].registrations) {
-    RegistrationModel& model = pools()[pool].registrations[registration.index];
-    if (model.segment == kNone && key.first - address < bytes) model.segment = living_[pool].segments[address].index;
+  const auto& registrations = living_[pool].registrations;
+  for (auto at = registrations.lower_bound({address, 0}); at != registrations.end(); ++at) {
+    if (at->first.first - address >= bytes) break;
+    RegistrationModel& model = pools()[pool].registrations[at->second.index];
+    if (model.segment == kNone) model.segment = living_[pool].segments[address].index;
   }
 }
 
@@ -195,7 +193,9 @@ void PoolReplay::Take(int64_t time, const recording::BlockServed& entry) {
       now.requested = Less(now.requested, block.block.requested);
       Change(block.pool, time, now);
     }
+    members_.Remove(block.pool, entry.address);
   }
+  members_.Add(pool, entry.address);
   const auto [stream, unnamed] = streams_.try_emplace(entry.stream, kNoText);
   if (unnamed) stream->second = report_->texts.IndexOf(NameOfStream(entry.stream));
   block.pool = pool;
@@ -218,6 +218,7 @@ void PoolReplay::Take(int64_t time, const recording::BlockFreed& entry) {
   if (found == blocks_.end()) return;
   const LivingBlock block = found->second;
   blocks_.erase(found);
+  members_.Remove(block.pool, entry.address);
   End(block, time);
   if (!eras_->Knows(block.life())) return;
   BytePoint now = living_[block.pool].now;

@@ -11,6 +11,7 @@
 #include "src/report/eras.h"
 #include "src/report/kept.h"
 #include "src/report/model.h"
+#include "src/report/pool_members.h"
 
 namespace commpool::internal::report {
 
@@ -89,6 +90,7 @@ class PoolReplay {
   std::unordered_map<uint64_t, uint32_t> indices_;  // of living pools by their handles
   std::vector<LivingPool> living_;                  // by index, those that are gone too
   Blocks blocks_;                                   // by address
+  PoolMembers members_;                             // blocks of pools by their index
   std::unordered_map<uint64_t, uint32_t> streams_;
   int64_t era_begin_ = kUnknown;
   uint64_t allocated_ = 0;  // in all pools

@@ -11,6 +11,11 @@ namespace {
 
 constexpr size_t kMostHolders = 500;
 
+uint32_t IndexOf(const std::unordered_map<uint64_t, uint32_t>& indices, uint64_t handle) {
+  const auto found = indices.find(handle);
+  return found == indices.end() ? kNone : found->second;
+}
+
 }  // namespace
 
 void SecondLook::BeginChapter(int64_t time, Before before) {
@@ -35,7 +40,7 @@ void SecondLook::Take(int64_t, const recording::PoolMade& entry) {
 void SecondLook::Take(int64_t time, const recording::PoolGone& entry) {
   ++place_;
   pools_.erase(entry.pool);
-  std::erase_if(blocks_, [&](const auto& held) { return held.second.pool == entry.pool; });
+  for (const uint64_t address : members_.Take(entry.pool)) blocks_.erase(address);
   Leave(time);
 }
 
@@ -46,6 +51,8 @@ void SecondLook::Take(int64_t time, const recording::BlockServed& entry) {
   const auto [held, fresh] = blocks_.try_emplace(entry.address);
   uint64_t& allocated = pool->second.allocated;
   if (!fresh && held->second.era == eras_.now()) allocated -= std::min(allocated, held->second.bytes);
+  if (!fresh) members_.Remove(held->second.pool, entry.address);
+  members_.Add(entry.pool, entry.address);
   allocated += entry.bytes;
   held->second = {entry.pool, entry.bytes, texts_.IndexOf(entry.stack), eras_.now()};
   Leave(time);
@@ -59,6 +66,7 @@ void SecondLook::Take(int64_t time, const recording::BlockFreed& entry) {
     const auto pool = pools_.find(held->second.pool);
     if (pool != pools_.end() && held->second.era == eras_.now())
       pool->second.allocated -= std::min(pool->second.allocated, held->second.bytes);
+    members_.Remove(held->second.pool, entry.address);
     blocks_.erase(held);
   }
   Leave(time);
@@ -94,16 +102,17 @@ void SecondLook::Leave(int64_t time) {
   if (place_ == peak_.place) ListHolders();
 }
 
-uint32_t SecondLook::IndexAtPeak(uint64_t handle) const {
+SecondLook::Indices SecondLook::IndicesAtPeak() const {
+  Indices indices;
   const std::vector<PoolModel>& pools = report_->ranks[rank_].pools;
   for (uint32_t pool = 0; pool < pools.size(); ++pool) {
     const bool lived = pools[pool].from <= peak_.time && (pools[pool].to == kUnknown || pools[pool].to >= peak_.time);
-    if (pools[pool].handle == handle && lived) return pool;
+    if (lived) indices.try_emplace(pools[pool].handle, pool);
   }
-  return kNone;
+  return indices;
 }
 
-void SecondLook::ListStacks(std::map<uint64_t, uint64_t>& listed) {
+void SecondLook::ListStacks(const Indices& indices, std::map<uint64_t, uint64_t>& listed) {
   std::map<PoolAndStack, HolderModel> holders;
   for (const auto& [address, held] : blocks_) {
     if (held.era != eras_.now() || !pools_.contains(held.pool)) continue;
@@ -113,7 +122,7 @@ void SecondLook::ListStacks(std::map<uint64_t, uint64_t>& listed) {
     listed[held.pool] += held.bytes;
   }
   for (auto& [key, holder] : holders) {
-    holder.pool = IndexAtPeak(key.first);
+    holder.pool = IndexOf(indices, key.first);
     holder.stack = key.second;
     const std::string& stack = report_->texts[key.second];
     holder.what = stack.empty() ? "no stack was recorded" : stack.substr(0, stack.find('\n'));
@@ -121,9 +130,9 @@ void SecondLook::ListStacks(std::map<uint64_t, uint64_t>& listed) {
   }
 }
 
-void SecondLook::ListSmallBlocks(const std::map<uint64_t, uint64_t>& listed) {
+void SecondLook::ListSmallBlocks(const Indices& indices, const std::map<uint64_t, uint64_t>& listed) {
   for (const auto& [handle, pool] : pools_) {
-    const uint32_t index = IndexAtPeak(handle);
+    const uint32_t index = IndexOf(indices, handle);
     const auto found = listed.find(handle);
     const uint64_t known = found == listed.end() ? 0 : found->second;
     if (pool.allocated > known) {
@@ -140,9 +149,11 @@ void SecondLook::ListSmallBlocks(const std::map<uint64_t, uint64_t>& listed) {
 
 void SecondLook::ListHolders() {
   std::map<uint64_t, uint64_t> listed;  // bytes by the pool's handle
-  ListStacks(listed);
-  ListSmallBlocks(listed);
+  const Indices indices = IndicesAtPeak();
+  ListStacks(indices, listed);
+  ListSmallBlocks(indices, listed);
   blocks_.clear();
+  members_ = {};
   std::vector<HolderModel>& holders = model().holders;
   std::stable_sort(holders.begin(), holders.end(),
                    [](const HolderModel& a, const HolderModel& b) { return a.bytes > b.bytes; });

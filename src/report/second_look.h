@@ -11,6 +11,7 @@
 #include "src/report/call_comparison.h"
 #include "src/report/eras.h"
 #include "src/report/model.h"
+#include "src/report/pool_members.h"
 #include "src/report/pool_replay.h"
 #include "src/report/texts.h"
 
@@ -54,14 +55,16 @@ class SecondLook {
     std::map<uint64_t, uint64_t> cached;  // blocks by their bytes
   };
   using PoolAndStack = std::pair<uint64_t, uint32_t>;
+  using Indices = std::unordered_map<uint64_t, uint32_t>;  // of pools by handle
 
   bool BeforePeak() const { return place_ <= peak_.place; }
   // Lists the holders where this entry made the peak.
   void Leave(int64_t time);
   void ListHolders();
-  void ListStacks(std::map<uint64_t, uint64_t>& listed);
-  void ListSmallBlocks(const std::map<uint64_t, uint64_t>& listed);
-  uint32_t IndexAtPeak(uint64_t handle) const;
+  void ListStacks(const Indices& indices, std::map<uint64_t, uint64_t>& listed);
+  void ListSmallBlocks(const Indices& indices, const std::map<uint64_t, uint64_t>& listed);
+  // Of the pools that live at the peak.
+  Indices IndicesAtPeak() const;
   PeakModel& model() const { return report_->ranks[rank_].peak; }
 
   ReportModel* report_;
@@ -72,6 +75,7 @@ class SecondLook {
   Eras eras_;
   uint64_t place_ = 0;                         // as PoolReplay counts
   std::unordered_map<uint64_t, Held> blocks_;  // by address
+  PoolMembers members_;                        // blocks by the pool's handle
   std::map<uint64_t, HeldPool> pools_;         // by handle
   std::map<Channel, DifferingCall> found_calls_;
   std::map<Channel, uint32_t> pools_of_calls_;

@@ -1,5 +1,5 @@
 // Writes recordings of a program that was never run: ranks that allocate, agree and, with --differ, part.
-// usage: example_recordings DIRECTORY RANKS EVENTS_OF_A_RANK [--differ | --expandable]
+// usage: example_recordings DIRECTORY RANKS EVENTS_OF_A_RANK [--differ | --expandable | --pools]
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -16,7 +16,7 @@ constexpr int64_t kStart = 5'000'000'000;
 constexpr uint64_t kSegment = 64 * kMiB;
 constexpr uint64_t kSlots = 4096;
 
-enum class Kind { kPlain, kDiffering, kExpandable };
+enum class Kind { kPlain, kDiffering, kExpandable, kManyPools };
 
 class Program {
  public:
@@ -25,6 +25,7 @@ class Program {
 
   void Run(uint64_t events) {
     Begin();
+    if (kind_ == Kind::kManyPools) return RunPools(events);
     std::vector<bool> live(kSlots);
     uint64_t state = 12345;
     for (uint64_t event = 0; event < events; ++event) {
@@ -40,6 +41,21 @@ class Program {
   }
 
  private:
+  // Pools of a block each, which live at once; as many segments of one pool, which NCCL knows before the pool.
+  void RunPools(uint64_t pools) {
+    for (uint64_t pool = 3; pool < pools + 3; ++pool) {
+      const uint64_t address = Base() + kSlots * kMiB + pool * 2 * kMiB;
+      const uint64_t name = writer_.Text(time_, "pool " + std::to_string(pool));
+      writer_.Write(time_, recording::PoolMade{.pool = pool, .name = name});
+      writer_.Write(time_, recording::SegmentMade{pool, 0, address, kMiB});
+      writer_.Write(time_, recording::BlockServed{.pool = pool, .address = address, .bytes = kMiB, .requested = kMiB});
+      const uint64_t other = address + kMiB;
+      writer_.Write(time_, recording::Registered{.pool = 2, .address = other, .bytes = kMiB, .communicator = 0xc0ffee});
+      writer_.Write(time_, recording::SegmentMade{2, 0, other, kMiB});
+      time_ += 1000;
+    }
+    for (uint64_t pool = 3; pool < pools + 3; ++pool) writer_.Write(time_ += 1000, recording::PoolGone{pool});
+  }
   static recording::ProcessFacts FactsOf(int64_t rank, int64_t ranks) {
     recording::ProcessFacts facts;
     facts.rank = rank;
@@ -130,13 +146,15 @@ class Program {
 int main(int argc, char** argv) {
   using namespace commpool::internal::report;
   if (argc < 4) {
-    std::fputs("usage: example_recordings DIRECTORY RANKS EVENTS_OF_A_RANK [--differ | --expandable]\n", stderr);
+    std::fputs("usage: example_recordings DIRECTORY RANKS EVENTS_OF_A_RANK [--differ | --expandable | --pools]\n",
+               stderr);
     return 2;
   }
   const int64_t ranks = std::atoll(argv[2]);
   const std::string option = argc > 4 ? argv[4] : "";
   const Kind kind = option == "--differ"       ? Kind::kDiffering
                     : option == "--expandable" ? Kind::kExpandable
+                    : option == "--pools"      ? Kind::kManyPools
                                                : Kind::kPlain;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     Program(argv[1], rank, ranks, kind).Run(std::strtoull(argv[3], nullptr, 10));

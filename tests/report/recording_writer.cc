@@ -23,8 +23,15 @@ uint64_t RecordingWriter::Text(int64_t time, const std::string& text) {
 
 void RecordingWriter::Remember(int64_t, const recording::PoolGone& entry) {
   pools_.erase(entry.pool);
-  std::erase_if(segments_, [&](const auto& living) { return living.second.entry.pool == entry.pool; });
-  std::erase_if(blocks_, [&](const auto& living) { return living.second.entry.pool == entry.pool; });
+  const auto forget = [&](auto& living, uint64_t address) {
+    const auto found = living.find(address);
+    if (found != living.end() && found->second.entry.pool == entry.pool) living.erase(found);
+  };
+  for (const uint64_t address : addresses_[entry.pool]) {
+    forget(segments_, address);
+    forget(blocks_, address);
+  }
+  addresses_.erase(entry.pool);
 }
 
 template <typename Entry>

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,9 +49,15 @@ class RecordingWriter {
 
   void Remember(int64_t time, const recording::PoolMade& entry) { pools_[entry.pool] = {time, entry}; }
   void Remember(int64_t, const recording::PoolGone& entry);
-  void Remember(int64_t time, const recording::SegmentMade& entry) { segments_[entry.address] = {time, entry}; }
+  void Remember(int64_t time, const recording::SegmentMade& entry) {
+    segments_[entry.address] = {time, entry};
+    addresses_[entry.pool].insert(entry.address);
+  }
   void Remember(int64_t, const recording::SegmentGone& entry) { segments_.erase(entry.address); }
-  void Remember(int64_t time, const recording::BlockServed& entry) { blocks_[entry.address] = {time, entry}; }
+  void Remember(int64_t time, const recording::BlockServed& entry) {
+    blocks_[entry.address] = {time, entry};
+    addresses_[entry.pool].insert(entry.address);
+  }
   void Remember(int64_t, const recording::BlockFreed& entry) { blocks_.erase(entry.address); }
   void Remember(int64_t time, const recording::SpanBegan& entry) { spans_[entry.span] = {time, entry}; }
   void Remember(int64_t, const recording::SpanEnded& entry) { spans_.erase(entry.span); }
@@ -76,6 +83,7 @@ class RecordingWriter {
   std::map<uint64_t, Living<recording::PoolMade>> pools_;
   std::map<uint64_t, Living<recording::SegmentMade>> segments_;
   std::map<uint64_t, Living<recording::BlockServed>> blocks_;
+  std::map<uint64_t, std::set<uint64_t>> addresses_;  // that a pool has had, by its handle
   std::map<uint64_t, Living<recording::SpanBegan>> spans_;
 };
 
