@@ -1,6 +1,7 @@
 #include "src/report/recording_reader.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -36,14 +37,26 @@ bool IsWhole(const PageHeader& header, std::string_view page) {
 // Of a place in the file that nothing was written to.
 bool IsEmpty(std::string_view page) { return page.find_first_not_of('\0') == std::string_view::npos; }
 
+// Does not wait for a pipe's writer.
+Result<FileDescriptor> OpenFile(const std::string& path) {
+  FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat facts = {};
+  if (!file.valid() || fstat(file.get(), &facts) != 0) {
+    return Status(CodeOfError(errno, StatusCode::kNotFound),
+                  "cannot read \"" + path + "\": " + std::strerror(errno));  // NOLINT(concurrency-mt-unsafe)
+  }
+  if (!S_ISREG(facts.st_mode)) return Wrong(path, "is no file");
+  return file;
+}
+
 }  // namespace
 
-std::string_view RecordingReader::Load(uint64_t offset, std::string& buffer) const {
+std::string_view RecordingReader::Load(const FileDescriptor& file, uint64_t offset, std::string& buffer) {
   buffer.resize(kPageBytes);
   size_t count = 0;
   while (count < kPageBytes) {
     const ssize_t got =
-        pread(file_.get(), buffer.data() + count, kPageBytes - count, static_cast<off_t>(offset + count));
+        pread(file.get(), buffer.data() + count, kPageBytes - count, static_cast<off_t>(offset + count));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
     count += static_cast<size_t>(got);
@@ -51,9 +64,9 @@ std::string_view RecordingReader::Load(uint64_t offset, std::string& buffer) con
   return std::string_view(buffer).substr(0, count);
 }
 
-Status RecordingReader::ReadFacts() {
+Status RecordingReader::ReadFacts(const FileDescriptor& file) {
   std::string buffer;
-  const std::string_view page = Load(0, buffer);
+  const std::string_view page = Load(file, 0, buffer);
   const PageHeader header = HeaderOf(page);
   if (page.empty()) return Wrong(path_, "is empty");
   if (header.magic != recording::kMagic) return Wrong(path_, "is no recording of commpool");
@@ -76,13 +89,13 @@ Status RecordingReader::ReadFacts() {
   return Status();
 }
 
-void RecordingReader::FindPages() {
+void RecordingReader::FindPages(const FileDescriptor& file) {
   const uint64_t pages = facts_.limit_bytes / kPageBytes;
   std::string buffer;
   uint64_t damaged = 0;
   for (uint64_t position = 1; position < pages; ++position) {
     const uint64_t offset = position * kPageBytes;
-    const std::string_view page = Load(offset, buffer);
+    const std::string_view page = Load(file, offset, buffer);
     if (page.empty()) break;
     const PageHeader header = HeaderOf(page);
     const bool placed = header.number != 0 && header.chapter <= header.number && header.chapter != 0 &&
@@ -124,7 +137,9 @@ void RecordingReader::NoteWhatIsMissing(uint64_t damaged) {
                                     : "its first pages are missing"));
 }
 
-void RecordingReader::ReadPages(TakePage take) const {
+uint64_t RecordingReader::ReadPages(TakePage take) const {
+  const Result<FileDescriptor> file = OpenFile(path_);
+  if (!file.ok()) return pages_.size();
   std::string buffer;
   uint64_t expected = pages_.empty() ? 0 : pages_.front().header.number;
   bool in_order = false;
@@ -137,7 +152,7 @@ void RecordingReader::ReadPages(TakePage take) const {
     }
     expected = number + 1;
     if (!in_order && number != place.header.chapter) continue;
-    const std::string_view page = Load(place.offset, buffer);
+    const std::string_view page = Load(*file, place.offset, buffer);
     // Its process may go on with writing.
     if (page.size() < sizeof(PageHeader) || std::memcmp(page.data(), &place.header, sizeof(PageHeader)) != 0 ||
         !IsWhole(place.header, page)) {
@@ -148,17 +163,14 @@ void RecordingReader::ReadPages(TakePage take) const {
     in_order = take(place.header, page.substr(sizeof(PageHeader), place.header.bytes), before);
     before = in_order ? Before::kWhole : Before::kGap;
   }
+  return 0;
 }
 
 Result<RecordingReader> RecordingReader::Open(const std::string& path) {
-  FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) {
-    return Status(CodeOfError(errno, StatusCode::kNotFound),
-                  "cannot read \"" + path + "\": " + std::strerror(errno));  // NOLINT(concurrency-mt-unsafe)
-  }
-  RecordingReader reader(path, std::move(file));
-  COMMPOOL_TRY(reader.ReadFacts());
-  reader.FindPages();
+  const FileDescriptor file = COMMPOOL_TRY(OpenFile(path));
+  RecordingReader reader(path);
+  COMMPOOL_TRY(reader.ReadFacts(file));
+  reader.FindPages(file);
   return reader;
 }
 

@@ -31,12 +31,13 @@ class RecordingReader {
   const std::vector<std::string>& notes() const { return notes_; }
 
   // Hands all entries to the taker, in order: see TakeEntries. Before the first entry of a chapter it calls
-  // `taker.BeginChapter(time, Before)`. It returns how many pages could not be understood, although they are whole.
+  // `taker.BeginChapter(time, Before)`. It returns how many pages could not be understood, although they are whole: all
+  // where the file went since.
   template <typename Taker>
   uint64_t Read(Taker& taker) const {
     uint64_t not_understood = 0;
     Before before = Before::kNothing;
-    ReadPages([&](const recording::PageHeader& header, std::string_view entries, Before gap) {
+    const uint64_t gone = ReadPages([&](const recording::PageHeader& header, std::string_view entries, Before gap) {
       if (gap != Before::kWhole) before = gap;
       if (header.number == header.chapter) {
         taker.BeginChapter(TimeOf(header.time), before);
@@ -48,7 +49,7 @@ class RecordingReader {
       before = Before::kGap;
       return false;
     });
-    return not_understood;
+    return gone + not_understood;
   }
 
  private:
@@ -58,19 +59,18 @@ class RecordingReader {
   };
   using TakePage = FunctionRef<bool(const recording::PageHeader&, std::string_view, Before)>;
 
-  RecordingReader(std::string path, FileDescriptor file) : path_(std::move(path)), file_(std::move(file)) {}
+  explicit RecordingReader(std::string path) : path_(std::move(path)) {}
 
-  Status ReadFacts();
-  void FindPages();
+  Status ReadFacts(const FileDescriptor& file);
+  void FindPages(const FileDescriptor& file);
   void NoteWhatIsMissing(uint64_t damaged);
   // The bytes of a page that are there, at most kPageBytes.
-  std::string_view Load(uint64_t offset, std::string& buffer) const;
+  static std::string_view Load(const FileDescriptor& file, uint64_t offset, std::string& buffer);
   // Calls `take` for the pages from the first whole chapter on. After a gap, or where `take` returns false, it goes on
-  // with the next chapter.
-  void ReadPages(TakePage take) const;
+  // with the next chapter. Returns how many pages it could not read, because the file went.
+  uint64_t ReadPages(TakePage take) const;
 
-  std::string path_;
-  FileDescriptor file_;
+  std::string path_;  // open only while it is read: a program may have more ranks than a process may open files
   recording::ProcessFacts facts_;
   uint64_t recording_ = 0;
   std::vector<Place> pages_;  // by number

@@ -1,7 +1,9 @@
 #include "src/report/recording_reader.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <filesystem>
 #include <random>
 #include <string>
 #include <vector>
@@ -119,6 +121,27 @@ TEST_F(RecordingReaderTest, SaysWhereNothingWasRecorded) {
   const RecordingReader reader = RecordingReader::Open(WriteFrees(0)).value();
   EXPECT_TRUE(Read(reader).addresses.empty());
   EXPECT_EQ(reader.notes(), std::vector<std::string>{"the recording has no entries"});
+}
+
+TEST_F(RecordingReaderTest, SaysWhatIsNoFileAndReadsNothingOfIt) {
+  const std::string recording = WriteFrees(10);
+  const std::string path = folder_ + "/other.recording";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(WhyNot(path), "\"" + path + "\" is no file");
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  EXPECT_EQ(WhyNot(path), "\"" + path + "\" is no file");
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink("/dev/zero", path);
+  EXPECT_EQ(WhyNot(path), "\"" + path + "\" is no file");
+}
+
+TEST_F(RecordingReaderTest, SaysThatAFileWentBeforeItWasRead) {
+  const RecordingReader reader = RecordingReader::Open(WriteFrees(10)).value();
+  std::filesystem::remove(reader.path());
+  Frees frees;
+  EXPECT_EQ(reader.Read(frees), 1u);  // the page that cannot be understood
+  EXPECT_TRUE(frees.addresses.empty());
 }
 
 // Cut anywhere, with any bytes changed: an error or entries, and only those that were written.

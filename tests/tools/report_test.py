@@ -103,6 +103,25 @@ class Report(unittest.TestCase):
         self.assertIn("3 ranks: rank 1 left no recording", said)
         self.assertIn("is no recording of commpool", said)
 
+    def test_names_what_is_no_file_and_goes_on(self):
+        self.record()
+        os.mkfifo(os.path.join(self.recordings, "pipe.recording"))
+        os.mkdir(os.path.join(self.recordings, "folder.recording"))
+        os.symlink("/dev/zero", os.path.join(self.recordings, "device.recording"))
+        _, said = self.report()
+        for name in ("pipe", "folder", "device"):
+            self.assertIn(f'{name}.recording" is no file', said)
+        self.assertEqual(len(self.model()["ranks"]), 2)
+
+    def test_holds_few_files_open_at_once(self):
+        self.record(ranks=100, events=10)
+        path = os.path.join(self.folder, "report.html")
+        command = f'ulimit -n 64 && exec "{cli.CLI}" report "{self.recordings}" --output "{path}"'
+        result = cli.run("-c", command, program="bash")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertNotIn("not shown", result.stdout)
+        self.assertNotIn("left no recording", result.stdout)
+
     def test_exports_a_snapshot_of_plain_values(self):
         self.record()
         snapshot = self.snapshot()
