@@ -48,15 +48,6 @@ int64_t WallClock(const RankModel& rank) {
   return static_cast<int64_t>(rank.facts.wall_clock) - static_cast<int64_t>(rank.facts.steady_clock);
 }
 
-std::string Numbers(const std::vector<int64_t>& ranks) {
-  constexpr size_t kMostNamed = 8;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t place = 0; place < ranks.size() && place < kMostNamed; ++place) {
-    text += (place == 0 ? "" : ", ") + std::to_string(ranks[place]);
-  }
-  return ranks.size() > kMostNamed ? text + " and " + std::to_string(ranks.size() - kMostNamed) + " more" : text;
-}
-
 // The ranks that came to one agreement, in the time of all.
 struct Arrivals {
   int64_t last_rank = -1;
@@ -77,7 +68,7 @@ struct Arrivals {
 
 class Latecomers {
  public:
-  explicit Latecomers(const ReportModel& report) {
+  explicit Latecomers(const ReportModel& report) : without_recording_(&report.without_recording) {
     for (const RankModel& rank : report.ranks) {
       for (const auto& [home, number] : rank.last_agreements) last_[home][rank.rank] = number;
       for (const Meeting& meeting : rank.meetings) {
@@ -92,8 +83,13 @@ class Latecomers {
     if (event.outcome == Outcome::kFailed || event.to == kUnknown) {
       const std::vector<int64_t> absent = Absent(ranks->second, event.number);
       if (absent.size() == 1) event.waited_for = absent.front();
-      if (!absent.empty()) event.text += "; " + Numbers(absent) + " did not come";
-      if (!absent.empty()) return;  // who came last among the others is not to blame
+      if (!absent.empty()) event.text += "; " + RanksInWords(absent) + " did not come";
+      // Who came last among the others is not to blame.
+      if (!absent.empty()) return;
+      if (!without_recording_->empty()) {
+        event.text += "; " + RanksInWords(*without_recording_) + " left no recording and may not have come";
+        return;
+      }
     }
     MarkLast(event, ranks->second.size());
   }
@@ -120,6 +116,7 @@ class Latecomers {
                   InWords(arrivals.last - arrivals.before) + " after the others";
   }
 
+  const std::vector<int64_t>* without_recording_;
   std::map<Key, Arrivals> arrivals_;
   std::map<uint64_t, Ranks> last_;  // by home
 };
@@ -161,7 +158,7 @@ void AlignClocks(ReportModel& report) {
   }
   if (by_wall_clock.empty()) return;
   report.notes.push_back("no agreement shows how the clocks of rank " + std::to_string(report.ranks[0].rank) + " and " +
-                         Numbers(by_wall_clock) + " differ: the wall clocks of their hosts align them");
+                         RanksInWords(by_wall_clock) + " differ: the wall clocks of their hosts align them");
 }
 
 void FindLatecomers(ReportModel& report) {

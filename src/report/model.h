@@ -155,6 +155,7 @@ struct DifferenceModel {
 struct ReportModel {
   std::string title;
   std::vector<std::string> notes;
+  std::vector<int64_t> without_recording;  // ranks of the program that left none
   Texts texts;
   std::vector<RankModel> ranks;
   std::optional<DifferenceModel> difference;

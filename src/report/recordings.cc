@@ -81,19 +81,14 @@ void NumberRanks(Recordings& recordings) {
 void NoteMissing(Recordings& recordings) {
   int64_t world = 0;
   for (const RecordingReader& reader : recordings.readers) world = std::max(world, reader.facts().ranks);
-  std::string missing;
-  int64_t count = 0;
-  constexpr int64_t kMostNamed = 8;
   auto next = recordings.ranks.begin();
   for (int64_t rank = 0; rank < std::min<int64_t>(world, 1 << 20); ++rank) {
     while (next != recordings.ranks.end() && *next < rank) ++next;
-    if (next != recordings.ranks.end() && *next == rank) continue;
-    if (++count <= kMostNamed) missing += (count == 1 ? "" : ", ") + std::to_string(rank);
+    if (next == recordings.ranks.end() || *next != rank) recordings.missing.push_back(rank);
   }
-  if (count == 0) return;
-  if (count > kMostNamed) missing += " and " + std::to_string(count - kMostNamed) + " more";
-  recordings.notes.push_back(Counted(static_cast<uint64_t>(world), "rank") + ": " + (count == 1 ? "rank " : "ranks ") +
-                             missing + " left no recording");
+  if (recordings.missing.empty()) return;
+  recordings.notes.push_back(Counted(static_cast<uint64_t>(world), "rank") + ": " + RanksInWords(recordings.missing) +
+                             " left no recording");
 }
 
 }  // namespace

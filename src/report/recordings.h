@@ -14,6 +14,7 @@ namespace commpool::internal::report {
 struct Recordings {
   std::vector<RecordingReader> readers;  // by rank
   std::vector<int64_t> ranks;            // theirs; numbered on where the launcher says nothing
+  std::vector<int64_t> missing;          // ranks of the program that left none
   std::vector<std::string> notes;
 };
 

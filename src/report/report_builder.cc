@@ -26,6 +26,7 @@ class Builder {
 
   ReportModel Build() {
     report_.notes = recordings_->notes;
+    report_.without_recording = recordings_->missing;
     report_.ranks.resize(recordings_->readers.size());
     for (uint32_t rank = 0; rank < report_.ranks.size(); ++rank) Replay(rank);
     for (uint32_t rank = 0; rank < report_.ranks.size(); ++rank) LookAgain(rank);

@@ -40,4 +40,13 @@ std::string InHex(uint64_t number) {
   return "0x" + std::string(digits, end);
 }
 
+std::string RanksInWords(const std::vector<int64_t>& ranks) {
+  constexpr size_t kMostNamed = 8;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t place = 0; place < ranks.size() && place < kMostNamed; ++place) {
+    text += (place == 0 ? "" : ", ") + std::to_string(ranks[place]);
+  }
+  return ranks.size() > kMostNamed ? text + " and " + std::to_string(ranks.size() - kMostNamed) + " more" : text;
+}
+
 }  // namespace commpool::internal::report

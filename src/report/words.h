@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace commpool::internal::report {
 
@@ -15,6 +16,8 @@ std::string InWords(int64_t nanoseconds);
 // "65,536".
 std::string InThousands(uint64_t number);
 std::string InHex(uint64_t number);
+// "rank 3", "ranks 1, 2"; of very many only the first.
+std::string RanksInWords(const std::vector<int64_t>& ranks);
 
 }  // namespace commpool::internal::report
 

@@ -112,6 +112,19 @@ TEST(ClocksTest, BlameNobodyWhereAnArrivalIsNotKnown) {
   EXPECT_EQ(report.ranks[0].events[0].text, "");
 }
 
+TEST(ClocksTest, BlameNobodyForARankWithoutARecording) {
+  ReportModel report;
+  report.ranks = {RankOf(0, {{7, 1, 0, 100}, {7, 2, 200, kUnknown}}),
+                  RankOf(1, {{7, 1, 50, 100}, {7, 2, 250, kUnknown}})};
+  report.without_recording = {2, 3};
+  AlignClocks(report);
+  FindLatecomers(report);
+  const std::vector<EventModel>& events = report.ranks[0].events;
+  EXPECT_EQ(events[0].waited_for, 1);
+  EXPECT_EQ(events[1].waited_for, -1);
+  EXPECT_EQ(events[1].text, "; ranks 2, 3 left no recording and may not have come");
+}
+
 TEST(ClocksTest, ShowWhoNeverCame) {
   std::vector<RankModel> ranks = {RankOf(0, {{7, 1, 0, 100}, {7, 2, 200, kUnknown}}),
                                   RankOf(1, {{7, 1, 0, 100}, {7, 2, 250, kUnknown}}), RankOf(2, {{7, 1, 0, 100}})};

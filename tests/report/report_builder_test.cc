@@ -182,6 +182,7 @@ TEST_F(ReportBuilderTest, FindsTheFirstCallThatDiffersBetweenRanks) {
   EXPECT_EQ(report.difference->ranks[2].time, kStart + 6);
   EXPECT_EQ(report.ranks[2].events.back().kind, EventKind::kDifference);
   EXPECT_TRUE(Says(report.notes, "4 ranks: rank 3 left no recording"));
+  EXPECT_EQ(report.without_recording, std::vector<int64_t>{3});
 }
 
 // Rank 0 keeps one agreement in two to align clocks by; it came to all.

@@ -14,6 +14,11 @@ TEST(Words, CountThings) {
   EXPECT_EQ(InHex(0x7f00), "0x7f00");
 }
 
+TEST(Words, NameTheFirstOfVeryManyRanks) {
+  EXPECT_EQ(RanksInWords({3}), "rank 3");
+  EXPECT_EQ(RanksInWords({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}), "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 2 more");
+}
+
 TEST(Words, GiveTimesTheirUnit) {
   EXPECT_EQ(InWords(0), "0 ns");
   EXPECT_EQ(InWords(999), "999 ns");
