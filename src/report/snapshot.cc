@@ -16,6 +16,9 @@ constexpr int64_t kMostDevices = 64;  // a snapshot has a list for each up to th
 
 int64_t PlaceOf(int64_t device) { return std::clamp<int64_t>(device, 0, kMostDevices - 1); }
 
+// By its key: the default stream has key 1 (src/stream/stream_key.h), and is 0 in PyTorch.
+uint64_t StreamOf(uint64_t key) { return key == 1 ? 0 : key; }
+
 // Which devices there are.
 struct DeviceCount {
   int64_t devices = 1;
@@ -88,7 +91,7 @@ class DeviceTrace final : public AllocationSink {
     pickle_->Text("size");
     pickle_->Number(memory.bytes);
     pickle_->Text("stream");
-    pickle_->Number(memory.stream);
+    pickle_->Number(StreamOf(memory.stream));
     pickle_->Text("time_us");
     pickle_->Number(time / 1000);
     pickle_->Text("frames");

@@ -131,6 +131,7 @@ class Report(unittest.TestCase):
         self.assertEqual(served + freed, _EVENTS)
         self.assertEqual(actions.count("free_requested"), freed)
         self.assertEqual(actions.count("segment_alloc"), 65)
+        self.assertEqual({event["stream"] for event in trace}, {0, 0x7e01})
         event = trace[actions.index("alloc")]
         self.assertEqual(set(event), {"action", "addr", "size", "stream", "time_us", "frames"})
         self.assertEqual([frame["filename"] for frame in event["frames"]], ["model.py", "train.py"])
