@@ -9,6 +9,7 @@ namespace {
 
 constexpr size_t kMostUnpromisedLanes = 32;  // of a pool; a thread searches its caches of these one by one
 
+// For one list of what several caches held.
 void Append(ReservedVector<engine::CachedBlock>* all, const ReservedVector<engine::CachedBlock>& blocks) {
   all->insert(all->end(), blocks.begin(), blocks.end());
 }
@@ -34,6 +35,7 @@ engine::Lane ThreadCaches::LaneOf(const CachedPool& pool, StreamKey stream, engi
       ForgetLane(pool.handle, *oldest, *returned);
     }
   }
+  // The entry has no cache yet: each thread adds its own (Open).
   const engine::Lane lane = next_lane_++;
   by_key_.emplace(std::pair(pool.handle, stream), lane);
   lanes_.emplace(lane, LaneEntry{pool, stream, {}});
@@ -55,6 +57,7 @@ std::optional<StreamKey> ThreadCaches::OldestUnpromised(PoolHandle pool) const {
 void ThreadCaches::ForgetLane(PoolHandle pool, StreamKey stream, engine::ReturnedBlocks& returned) {
   const auto key = by_key_.find({pool, stream});
   if (key == by_key_.end()) return;
+  // What this thread's caches held, less what they hold after the close: that much left them now (Engine::NoteHolding).
   returned.held = OwnHolding(pool).least;
   const auto lane = lanes_.find(key->second);
   CloseLane(lane->second, returned);
@@ -64,7 +67,9 @@ void ThreadCaches::ForgetLane(PoolHandle pool, StreamKey stream, engine::Returne
 }
 
 void ThreadCaches::Open(engine::Lane lane) {
+  // A closed cache does not count: its pool may open caches again.
   if (const engine::ThreadCache* const own = Find(lane); own != nullptr && !own->closed()) return;
+  // Before the lock, because it may allocate a thread's whole state.
   OwnCaches* const caches = MakeOwnCaches();
   if (caches == nullptr) return;
   OwnCache own{this};
@@ -72,8 +77,10 @@ void ThreadCaches::Open(engine::Lane lane) {
   {
     MutexLock lock(mutex_);
     const auto found = lanes_.find(lane);
+    // The pool ends or sleeps, or has forgotten the stream meanwhile. Then its blocks are freed to it.
     if (found == lanes_.end() || closed_.contains(found->second.pool.handle)) return;
     const CachedPool& pool = found->second.pool;
+    // A cache reads `broken`, which lives as long as the pool.
     if (pool.owner.expired()) return;
     ReservedVector<std::shared_ptr<engine::ThreadCache>>& others = found->second.caches;
     const engine::Freers freers = others.empty() ? engine::Freers::kOwner : engine::Freers::kSeveral;
@@ -83,11 +90,13 @@ void ThreadCaches::Open(engine::Lane lane) {
     own.pool = pool.handle;
     own.stream = found->second.stream;
   }
+  // Without the lock: nobody but this thread reads its own table.
   own.cache = cache.get();
   caches->Add(own, shared_from_this(), std::move(cache));
 }
 
 bool ThreadCaches::TryChange(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to) {
+  // Mostly this thread has a cache of the lane, and may change the word as its owner.
   if (engine::ThreadCache* const own = Find(from.lane())) {
     if (const std::optional<bool> changed = own->TryChange(word, from, to)) return *changed;
   }
@@ -101,6 +110,7 @@ bool ThreadCaches::TryChange(engine::AtomicWord& word, engine::BlockWord from, e
   return word.compare_exchange_strong(bits, to.bits(), std::memory_order_acq_rel);
 }
 
+// The caches of other threads are emptied here as well: TakeAll waits for their short moments.
 engine::ReturnedBlocks ThreadCaches::Drain(PoolHandle pool) {
   engine::ReturnedBlocks drained;
   MutexLock lock(mutex_);
@@ -223,14 +233,17 @@ void ThreadCaches::End(engine::ThreadCache* cache) {
     const auto own =
         std::find_if(entry.caches.begin(), entry.caches.end(), [&](const auto& other) { return other.get() == cache; });
     if (own == entry.caches.end()) return;  // closed before
+    // Before the close, which leaves nothing to look at.
     const engine::Tally held = cache->Look().least;
     if (auto closed = cache->Close()) returned = std::move(*closed);
     returned.held = held;
     KeepCounts(entry.pool.handle, *cache);
     entry.caches.erase(own);
+    // The last thread of the lane needs no exchange any more.
     if (entry.caches.size() == 1) entry.caches.front()->SetFreers(engine::Freers::kOwner);
     owner = entry.pool.owner.lock();
   }
+  // Without the lock, because the pool's own lock comes after it. A pool that is gone took its memory along.
   if (owner != nullptr) owner->TakeBack(returned);
 }
 

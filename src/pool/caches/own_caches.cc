@@ -8,6 +8,8 @@
 
 namespace commpool::internal {
 
+// Null too once this thread has destroyed its object. A function of the program gets none: its calls must take the slow
+// path, which refuses them (WithoutFastPaths).
 OwnCaches* MakeOwnCaches() {
   if (own_state.caches == nullptr && !own_state.in_user_function) {
     own_state.caches = OfThisThread<OwnCaches, ThreadCaches>();
@@ -19,6 +21,7 @@ OwnCaches::OwnCaches() { static_cast<void>(InForkedChild()); }  // so that it kn
 
 OwnCaches::~OwnCaches() {
   own_state.caches = nullptr;  // from now on the thread's blocks go to their pools
+  // A lock that another thread of the parent held stays locked in the child for ever.
   if (InForkedChild()) return;
   for (auto& [all, cache] : owners_) all->End(cache.get());
 }
@@ -59,11 +62,13 @@ void OwnCaches::DropClosed() {
   for (size_t index = caches_.size(); index-- > 0;) {
     const engine::ThreadCache* const cache = caches_[index].cache;
     if (!cache->closed()) continue;
+    // A slot may still point to the cache that goes now.
     for (Slot& slot : slots_) {
       if (slot.cache == cache) slot.cache = nullptr;
     }
     caches_.erase(caches_.begin() + static_cast<long>(index));
     owners_.erase(owners_.begin() + static_cast<long>(index));
+    // It has copies of the erased entry; Find fills it again.
     recent_ = {};
   }
 }

@@ -18,7 +18,8 @@ namespace commpool::internal {
 
 class ThreadCaches;
 
-// What an allocation names: a pool, a device, or scopes.
+// What an allocation names: a pool, a device, or scopes. A value of one word, so that a slot's route is compared and
+// hashed without a look behind a pointer. Runtime makes one for each call.
 class Target {
  public:
   enum class Kind : uint64_t {
@@ -35,7 +36,9 @@ class Target {
   constexpr Kind kind() const { return static_cast<Kind>(word_ & 3); }
   // For a target that names a device; negative: the stream's.
   constexpr int device() const { return static_cast<int>(static_cast<int64_t>(word_) >> 2); }
+  // Only for a target of kind kPool.
   constexpr PoolHandle pool() const { return word_ >> 2; }
+  // All of the target, to hash it.
   constexpr uint64_t word() const { return word_; }
 
   friend constexpr bool operator==(const Target&, const Target&) = default;
@@ -43,11 +46,13 @@ class Target {
  private:
   constexpr Target(uint64_t value, Kind kind) : word_(value << 2 | static_cast<uint64_t>(kind)) {}
 
+  // The kind in the two lowest bits, the handle or device above them.
   uint64_t word_ = 0;
 };
 
 // Everything that decides who serves an allocation, but its size.
 struct Route {
+  // Whose caches: a process may have several runtimes, as tests do.
   const ThreadCaches* all = nullptr;
   Target target;
   uint64_t stream = 0;  // the handle: on another thread it may mean another stream
@@ -67,16 +72,19 @@ struct alignas(64) Slot {
   PoolHandle server = 0;                      // the pool's handle; 0 where nobody serves
   StreamKey stream = 0;                       // the stream that the handle meant then: it may mean another one now
 
+  // One comparison for both ends: below `least` the difference wraps round and is larger than any span.
   bool Has(const Route& asked, uint64_t bytes) const { return route == asked && bytes - least <= span; }
 };
 
-// One cache of this thread, and whose memory it keeps.
+// One cache of this thread, and whose memory it keeps. A copy of what the lane's entry says, so that a search here
+// takes no lock. `all` is null in an empty place.
 struct OwnCache {
   const ThreadCaches* all = nullptr;
   PoolHandle pool = 0;
   StreamKey stream = 0;
   engine::ThreadCache* cache = nullptr;
 
+  // Lanes are numbers of one ThreadCaches, so both must match.
   bool IsOf(const ThreadCaches* asked, engine::Lane lane) const {
     return cache != nullptr && cache->lane() == lane && all == asked;
   }
@@ -102,12 +110,15 @@ class OwnCaches {
     const OwnCache& recent = recent_[lane % kRecent];
     return recent.IsOf(all, lane) ? recent.cache : nullptr;
   }
+  // Searches all caches of this thread, and notes what it finds for FindAtOnce. Null: this thread has none of the lane.
   engine::ThreadCache* Find(const ThreadCaches* all, engine::Lane lane);
+  // For a caller that does not know the lane.
   engine::ThreadCache* Find(const ThreadCaches* all, PoolHandle pool, StreamKey stream) const;
 
   // What this thread's caches of a pool hold.
   engine::Holding HoldingOf(const ThreadCaches* all, PoolHandle pool) const;
 
+  // Enters a new cache of this thread, and keeps it and its ThreadCaches alive until it is dropped.
   void Add(const OwnCache& own, std::shared_ptr<ThreadCaches> all, std::shared_ptr<engine::ThreadCache> cache);
 
  private:
@@ -121,8 +132,10 @@ class OwnCaches {
   // Forgets caches of pools, streams and runtimes that are gone.
   void DropClosed();
 
+  // A route has one place, and the route that came last has it: two routes of one place push each other out.
   std::array<Slot, kSlots> slots_;
   std::array<OwnCache, kRecent> recent_;  // in order of their lanes
+  // Two lists in the same order: what a search reads, and what keeps it alive.
   ReservedVector<OwnCache> caches_;
   ReservedVector<std::pair<std::shared_ptr<ThreadCaches>, std::shared_ptr<engine::ThreadCache>>> owners_;
 };

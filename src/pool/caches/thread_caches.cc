@@ -7,6 +7,8 @@ namespace commpool::internal {
 
 namespace {
 
+// A block's word goes these ways: none -> cacheable or live (Publish); cacheable <-> cached (the thread's cache) ->
+// none (TakeBack of the owner); cacheable -> live (MakeUncacheable); cacheable or live -> none (Withdraw).
 using State = engine::BlockWord::State;
 
 Status FreedAlready(CUdeviceptr address) {
@@ -14,11 +16,13 @@ Status FreedAlready(CUdeviceptr address) {
                 "no live block at " + engine::Hexadecimal(address) + ": freed already (it is in a thread's cache)");
 }
 
-// REQUIRES: the block is small.
+// REQUIRES: the block is small. A block whose size is no class's stays out of caches: a cache knows a block's bytes by
+// its class alone.
 bool HasClass(uint64_t bytes) { return engine::ClassBytes(engine::ClassOf(bytes)) == bytes; }
 
 }  // namespace
 
+// Overwrites the route that had the place before. The shared pointer keeps this object's address from another runtime.
 Slot* ThreadCaches::Remember(Route route, StreamKey stream, uint64_t least, uint64_t most, PoolHandle server) const {
   OwnCaches* const own = MakeOwnCaches();
   if (own == nullptr) return nullptr;
@@ -28,17 +32,20 @@ Slot* ThreadCaches::Remember(Route route, StreamKey stream, uint64_t least, uint
   return &slot;
 }
 
+// While an observer watches, the slot gets no cache: so each request comes here, and is told.
 CUdeviceptr ThreadCaches::TakeFor(Slot& slot, const std::string& pool_name, uint64_t bytes, StreamKey stream) const {
   if (bytes > engine::kSmallBytes) return 0;
   engine::ThreadCache* const cache = Find(slot.server, stream);
   if (!watched_) slot.cache = cache;
   const CUdeviceptr address = cache == nullptr ? 0 : cache->Take(bytes);
   if (address == 0 || !watched_) return address;
+  // The block is this thread's own now, so nobody else changes its word.
   const engine::BlockWord block(blocks_.Find(address)->load(std::memory_order_relaxed));
   observer_.BlockAllocated({address, engine::ClassBytes(block.size_class())}, stream, pool_name);
   return address;
 }
 
+// The second try of a free, where Give has found no cache at once, the cache is full, or an observer watches.
 bool ThreadCaches::GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner) {
   engine::AtomicWord* const word = blocks_.Find(address);
   const engine::BlockWord block(word == nullptr ? 0 : word->load(std::memory_order_acquire));
@@ -53,10 +60,12 @@ bool ThreadCaches::GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner) {
     return cache->Give({address, word}, block);
   };
   if (give()) return true;
+  // The cache is full. Half goes back in one hold of the pool's lock, so that the next frees find room.
   engine::ReturnedBlocks half{cache->TakeHalf(), {}};
   for (const engine::CachedBlock& one : half.blocks) {
     half.held += engine::TallyOf(engine::BlockWord(one.word->load(std::memory_order_relaxed)));
   }
+  // Without a lock: the owner takes its own.
   owner.TakeBack(half);
   return give();
 }
@@ -71,13 +80,16 @@ void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& r
     BestEffort([&] {
       const engine::ThreadCache* const own = Find(pool.handle, stream);
       const bool open = own != nullptr && !own->closed();
+      // A cache that this thread has tells the lane without a lock. LaneOf takes it, and may end an older lane.
       const engine::Lane lane = open ? own->lane() : LaneOf(pool, stream, &returned);
       if (!open) Open(lane);
       value = engine::BlockWord::Cacheable(lane, engine::ClassOf(range.bytes), requested);
     });
   }
+  // Where the host had no memory for the cache the word says "live": then the pool frees the block.
   word->store(value.bits(), std::memory_order_release);
   if (returned.blocks.empty() && returned.requested_more == 0) return;
+  // Blocks of a lane that LaneOf has ended. The caller of Publish holds no lock.
   if (const std::shared_ptr<BlockOwner> owner = pool.owner.lock()) owner->TakeBack(returned);
 }
 
@@ -90,8 +102,10 @@ bool ThreadCaches::Replace(engine::AtomicWord& word, engine::BlockWord from, eng
 Result<uint64_t> ThreadCaches::Withdraw(CUdeviceptr address) {
   engine::AtomicWord* const word = blocks_.Find(address);
   const engine::BlockWord value(word == nullptr ? 0 : word->load(std::memory_order_acquire));
+  // A small block's word, where there is one, lies at another place than a large one's.
   if (value.state() == State::kNone) return WithdrawLarge(address);
   if (!Replace(*word, value, engine::BlockWord())) return FreedAlready(address);
+  // Only the word of a cacheable block has the size; for others the engine knows it.
   return value.state() == State::kCacheable ? value.requested() : 0;
 }
 
@@ -104,6 +118,7 @@ Result<uint64_t> ThreadCaches::WithdrawLarge(CUdeviceptr address) {
                 "no live block at " + engine::Hexadecimal(address) + ": another thread freed it at the same time");
 }
 
+// A large block, and one that is live without a cache, need no change.
 Result<uint64_t> ThreadCaches::MakeUncacheable(CUdeviceptr address) {
   engine::AtomicWord* const word = blocks_.Find(address);
   if (word == nullptr) return uint64_t{0};

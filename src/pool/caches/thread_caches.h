@@ -55,7 +55,8 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   // The observer hears what caches serve and take back, as long as the runtime lives.
   explicit ThreadCaches(const MemoryObserver& observer) : observer_(observer), watched_(observer.watches_blocks()) {}
 
-  // The slot of a request; null where this thread does not know who serves it.
+  // The slot of a request; null where this thread does not know who serves it. The answer may be out of date in one
+  // way: a handle that came back as another stream's. The caller compares Slot::stream.
   [[gnu::always_inline]] Slot* FindSlot(Route route, uint64_t bytes) const {
     if (own_state.caches == nullptr) return nullptr;
     route.all = this;
@@ -65,7 +66,8 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   // remember nothing.
   Slot* Remember(Route route, StreamKey stream, uint64_t least, uint64_t most, PoolHandle server) const;
 
-  // Down: a block from any cache of this thread for the slot's pool. 0 where there is none.
+  // Down: a block from any cache of this thread for the slot's pool. 0 where there is none. Notes the cache in the
+  // slot, so that the next request skips this call. `pool_name`: for the observer.
   CUdeviceptr TakeFor(Slot& slot, const std::string& pool_name, uint64_t bytes, StreamKey stream) const;
 
   // Back: gives the block to a cache that this thread used lately. Returns false where none takes it.
@@ -79,7 +81,8 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
     return cache != nullptr && cache->GiveAtOnce({address, word}, block);
   }
   // Tries every cache of this thread. Without a cache of the block's lane it makes one; a full cache gives half of its
-  // blocks back to the owner.
+  // blocks back to the owner. Returns false where the block must be freed to its owner: such as one that is large, or
+  // that other streams used. Takes the lock, and then calls the owner without it.
   bool GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner);
 
   // Called when a pool serves a small block: `range` is the block, `requested` the size asked for. The block stays
@@ -92,7 +95,7 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
     if (word != nullptr) word->store(engine::LargeWord::Live(address, pool).bits(), std::memory_order_release);
   }
   // Ends the word of a block that is freed to its pool; kNotFound where it was freed already. Returns the requested
-  // size; 0 where only the engine knows it.
+  // size; 0 where only the engine knows it. Of several threads that free one published block, one gets through here.
   Result<uint64_t> Withdraw(CUdeviceptr address);
   // From now on no cache may take the live block. Returns the requested size as Withdraw does; kNotFound where the
   // block was freed already.
@@ -108,9 +111,11 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
     return large.IsOf(address) ? engine::BlockWord::Live(large.owner()) : small;
   }
 
-  // Takes all blocks out of a pool's caches, of all threads.
+  // Takes all blocks out of a pool's caches, of all threads. The caller has to give them to the pool
+  // (BlockOwner::TakeBack): until then the engine counts them as live. The caches stay open.
   engine::ReturnedBlocks Drain(PoolHandle pool);
-  // Drain, and ends the caches. kNever: from now on all blocks are freed to the pool.
+  // Drain, and ends the caches. kNever: from now on all blocks are freed to the pool. kAtNextUse: a thread that serves
+  // from the pool again makes a new cache.
   enum class Reopen { kAtNextUse, kNever };
   engine::ReturnedBlocks Close(PoolHandle pool, Reopen reopen);
   // Ends a kNever: threads may make caches of the pool again.
@@ -155,14 +160,16 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   void End(engine::ThreadCache* cache);
 
  private:
-  // The caches of a lane, one for each thread that uses it.
+  // The caches of a lane, one for each thread that uses it. Found by the lane's number, which a block's word holds, or
+  // by pool and stream (by_key_).
   struct LaneEntry {
     CachedPool pool;
     StreamKey stream = 0;
     ReservedVector<std::shared_ptr<engine::ThreadCache>> caches;
   };
 
-  // What the ended caches of a pool have counted.
+  // What the ended caches of a pool have counted. Statistics are sums over all time, so what a cache has counted must
+  // outlive the cache.
   struct Past {
     engine::CacheStatistics statistics;
     engine::ClassCounts counts;
@@ -181,13 +188,17 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   // The stream of the pool's oldest lane without a promise, once the pool has the most that it may have.
   std::optional<StreamKey> OldestUnpromised(PoolHandle pool) const COMMPOOL_REQUIRES(mutex_);
 
+  // RuntimeParts owns it. A thread that ends after the runtime calls End, which does not use it.
   const MemoryObserver& observer_;
   const bool watched_;  // a copy: the fast path reads it
+  // Finds the word of a published block of any pool of the runtime, without a lock.
   engine::BlockMap blocks_;
   mutable Mutex mutex_{LockRank::kCaches};
+  // Counts up, so a word that names a forgotten lane finds nothing. 0 stands for none.
   engine::Lane next_lane_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   ReservedHashMap<engine::Lane, LaneEntry> lanes_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedMap<std::pair<PoolHandle, StreamKey>, engine::Lane> by_key_ COMMPOOL_GUARDED_BY(mutex_);
+  // An entry from the end of a pool's first cache until ForgetPool.
   ReservedMap<PoolHandle, Past> past_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedSet<PoolHandle> closed_ COMMPOOL_GUARDED_BY(mutex_);  // for good
 };
