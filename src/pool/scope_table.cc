@@ -18,6 +18,7 @@ Status EndedWrongly(ScopeHandle scope, const std::string& how) {
                                                      "may lie in a pool that was not meant");
 }
 
+// Before anything changes. A thread's or a stream's scope may name a symmetric pool: the program orders its calls.
 Status CheckRequest(const ScopeRequest& request) {
   if (request.sizes.least > request.sizes.most) {
     return Status(StatusCode::kInvalidArgument, "a scope's least size, " + std::to_string(request.sizes.least) +
@@ -44,6 +45,7 @@ Result<ScopeHandle> ScopeTable::Begin(const ScopeRequest& request) {
     return Status(StatusCode::kFailedPrecondition,
                   "this thread is ending, and its scopes have ended: no scope of it can begin any more");
   }
+  // A thread's first scope comes here, and later ones where BeginAtOnce cannot begin them.
   return own->PushSlowly(*board_, PlanOf(request));
 }
 
@@ -52,8 +54,10 @@ ScopeHandle ScopeTable::BeginShared(const ScopeRequest& request) {
   const uint64_t number = board_->shared_begun.load(std::memory_order_relaxed) + 1;
   const ScopeHandle handle = board_->next_handle.fetch_add(1, std::memory_order_relaxed);
   const StreamKey stream = request.filter == ScopeFilter::kStream ? request.stream : 0;
+  // At the end, because the list is ordered by number.
   shared_list_.push_back({handle, number, stream, PlanOf(request)});
   shared_.Publish(shared_list_);
+  // After the list is published: a thread that counts this scope as begun also finds it.
   board_->shared_begun.store(number, std::memory_order_release);
   board_->Raise();
   return handle;
@@ -82,12 +86,14 @@ Status ScopeTable::EndSlowly(ScopeHandle scope) {
   OwnScopes* const own = own_state.scopes;
   MutexLock lock(board_->mutex);
   if (own != nullptr && own->Has(board_.get(), scope)) {
+    // Of this table: the stack may hold scopes of others, which do not matter here.
     const ScopeHandle innermost = own->Innermost(board_.get())->handle;
     own->Erase(board_.get(), scope);
     if (innermost == scope) return Status();
     return EndedWrongly(scope, "before scope " + std::to_string(innermost) + ", which began after it on this thread");
   }
   if (EndShared(scope) || OwnScopes::TakeEnded(board_.get(), scope)) return Status();
+  // The last resort, because it makes every thread with open scopes pause for a moment.
   for (OwnScopes* const other : board_->stacks) {
     if (other == own || !other->MayBeOpen() || !OwnScopes::Pause(*other).MarkEnded(board_.get(), scope)) continue;
     shared_.Publish(shared_list_);  // makes the thread ask again who serves

@@ -25,6 +25,7 @@ namespace commpool::internal {
 struct ScopeRequest {
   std::shared_ptr<Pool> pool;
   ScopeFilter filter = ScopeFilter::kThread;
+  // The pool's handle goes into the plan, not the pointer: the scope keeps no pool alive.
   StreamKey stream = 0;  // for a kStream filter
   SizeRange sizes = {};
   Exhaustion exhaustion = Exhaustion::kError;
@@ -33,7 +34,8 @@ struct ScopeRequest {
 // Lock: `pool table`, the board's, to begin and end shared scopes and to look at other threads' scopes.
 class ScopeTable {
  public:
-  // `flag` is not 0 where a scope is open; it may stay so for a while afterwards. REQUIRES: no scope has begun.
+  // `flag` is not 0 where a scope is open; it may stay so for a while afterwards. REQUIRES: no scope has begun. The C
+  // ABI passes its own, which its callers read without a look at the runtime.
   void ShowIn(std::atomic<uint64_t>& flag) { board_->flag = &flag; }
 
   // kInvalidArgument for a process-wide scope on a symmetric pool (its allocations would come in any order: rule 4),
@@ -60,7 +62,8 @@ class ScopeTable {
   // Narrows `alike` to sizes around `bytes` with the same route. Valid where nothing changed meanwhile.
   void Narrow(SizeRange& alike, uint64_t bytes) const;
 
-  // The newest scope that began before `inner` and catches the allocation; nothing where there is none.
+  // The newest scope that began before `inner` and catches the allocation; nothing where there is none. Takes no lock,
+  // unless more shared scopes are open than can be published or they change all the time.
   std::optional<CaughtBy> Route(const RoutedRequest& request, const ScopePlace& inner = kInnermost) const;
 
   // Called when an allocation asked for a scope and none caught it. Once in many calls it lowers the flag, if no scope
@@ -68,6 +71,7 @@ class ScopeTable {
   void NoteUncaught() {
     if (++own_state.uncaught % kUncaughtForALook == 0) LowerFlag();
   }
+  // A look takes the board's lock, so it is rare.
   static constexpr uint32_t kUncaughtForALook = 256;
 
  private:
@@ -82,6 +86,7 @@ class ScopeTable {
   const std::shared_ptr<ScopeBoard> board_ = std::make_shared<ScopeBoard>();
   ReservedVector<SharedScope> shared_list_
       COMMPOOL_GUARDED_BY(board_->mutex);  // all shared scopes, the one begun last at the end
+  // The same scopes, for readers without the lock.
   SharedScopes shared_;
 };
 

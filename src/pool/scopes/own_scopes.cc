@@ -39,6 +39,7 @@ OwnScopes* OwnScopes::Join(const std::shared_ptr<ScopeBoard>& board) {
   if (own == nullptr || std::find(own->joined_.begin(), own->joined_.end(), board) != own->joined_.end()) return own;
   // Forgets boards whose table is gone: only this thread still has them.
   std::erase_if(own->joined_, [](const std::shared_ptr<ScopeBoard>& joined) { return joined.use_count() == 1; });
+  // Before the board has the stack: a failure here leaves neither list changed.
   own->joined_.reserve(own->joined_.size() + 1);
   {
     MutexLock lock(board->mutex);
@@ -55,6 +56,7 @@ OwnScopes::OwnScopes() : slots_(kUsualDepth) {
 // Keeps the open scopes where later destructors of this thread still find them: in an array that nobody destroys.
 OwnScopes::~OwnScopes() {
   own_state.scopes = nullptr;
+  // Another thread of the parent may have held a board's lock.
   if (InForkedChild()) return;
   for (size_t place = 0; place < std::min(depth_, ended_scopes.size()); ++place) {
     ended_scopes[place] = {slots_[place].Board(), slots_[place].handle};
@@ -77,6 +79,7 @@ bool OwnScopes::TakeEnded(const ScopeBoard* board, ScopeHandle scope) {
 // Takes many handles from the board at a time: so most scopes begin without a store that other threads wait for.
 ScopeHandle OwnScopes::PushSlowly(ScopeBoard& board, const ScopePlan& plan) {
   const Hold hold(lock_);
+  // First without more memory: other threads may have ended scopes that are still in the stack.
   if (depth_ == slots_.size()) EraseWhileLocked(nullptr, 0);
   if (depth_ == slots_.size()) slots_.resize(2 * depth_);
   if (board_ != &board || next_handle_ == end_of_handles_) {
@@ -93,6 +96,7 @@ void OwnScopes::Erase(const ScopeBoard* board, ScopeHandle scope) {
 }
 
 void OwnScopes::EraseWhileLocked(const ScopeBoard* board, ScopeHandle scope) {
+  // Also takes off what other threads have marked, whichever scope was asked for.
   OwnScope* const last = slots_.data() + depth_;
   OwnScope* const kept = std::remove_if(
       slots_.data(), last, [&](const OwnScope& own) { return own.Board() == nullptr || own.Is(board, scope); });

@@ -20,12 +20,16 @@ namespace commpool::internal {
 
 // Shared by all threads with scopes in one table. It outlives the table where a thread ends later.
 struct ScopeBoard {
+  // Guards the list of stacks. ScopeTable also holds it while it changes the shared scopes.
   Mutex mutex{LockRank::kPoolTable};
+  // One for each thread that has ever begun a scope here and still lives.
   ReservedVector<OwnScopes*> stacks COMMPOOL_GUARDED_BY(mutex);
+  // Threads take many at a time (PushSlowly), so handles do not tell which scope began first.
   std::atomic<ScopeHandle> next_handle{1};
   std::atomic<uint64_t> shared_begun{0};  // scopes of streams and of the process that have ever begun
   // Not 0 while a scope may be open. Each begin raises it; ScopeTable::NoteUncaught lowers it now and then.
   std::atomic<uint64_t> own_flag{0};
+  // The flag in use: the C ABI has one of its own (ScopeTable::ShowIn).
   std::atomic<uint64_t>* flag = &own_flag;
 
   // Stores only where that changes the value, because every thread reads this cache line.
@@ -36,6 +40,7 @@ struct ScopeBoard {
 
 // One scope in a thread's stack. Its size is 64 bytes, so that a shift finds a place in the stack.
 struct alignas(16) OwnScope {
+  // A thread has one stack for the scopes of all tables, so each scope names its table's board.
   const ScopeBoard* board = nullptr;
   ScopeHandle handle = 0;
   uint64_t shared_before = 0;  // how many shared scopes had begun before
@@ -46,6 +51,7 @@ struct alignas(16) OwnScope {
   void MarkEnded() { __atomic_store_n(&board, nullptr, __ATOMIC_RELAXED); }
 
   bool Is(const ScopeBoard* asked, ScopeHandle scope) const { return handle == scope && Board() == asked; }
+  // False for a scope that has ended, because its board is null.
   bool Catches(const ScopeBoard* asked, int device, uint64_t bytes) const {
     return Board() == asked && plan.Catches(device, bytes);
   }
@@ -57,9 +63,11 @@ class OwnScopes {
   OwnScopes();
   ~OwnScopes();
 
-  // This thread's scopes of the board; null while the thread ends.
+  // This thread's scopes of the board; null while the thread ends. Makes the stack at the thread's first scope. Takes
+  // the board's lock at the thread's first scope of this board.
   static OwnScopes* Join(const std::shared_ptr<ScopeBoard>& board);
-  // Whether the scope was open on this thread when the thread began to end. Forgets it.
+  // Whether the scope was open on this thread when the thread began to end. Forgets it. So a destructor that runs at
+  // the thread's end may end its scope without an error.
   static bool TakeEnded(const ScopeBoard* board, ScopeHandle scope);
 
   // Pushes the scope under a new handle. 0 where that needs more than stores: then call PushSlowly.
@@ -70,7 +78,8 @@ class OwnScopes {
     lock_.UnlockAsOwner();
     return handle;
   }
-  // REQUIRES: the caller does not hold the board's lock.
+  // REQUIRES: the caller does not hold the board's lock. Waits for a thread that looks at the stack, may make the stack
+  // longer, and takes new handles where none are left.
   ScopeHandle PushSlowly(ScopeBoard& board, const ScopePlan& plan);
 
   // Pops the scope if it is the top of the stack and no other thread looks.
@@ -83,14 +92,15 @@ class OwnScopes {
   }
   // Takes scopes that other threads have ended off the stack.
   void EraseEnded() { Erase(nullptr, 0); }
-  // EraseEnded, and takes `scope` off the stack too.
+  // EraseEnded, and takes `scope` off the stack too. The scope may lie anywhere in the stack; those above it move down.
   void Erase(const ScopeBoard* board, ScopeHandle scope);
 
   // Narrows `alike` to sizes around `bytes` that every scope of the stack treats alike.
   void Narrow(SizeRange& alike, uint64_t bytes) const {
     for (const OwnScope* scope = begin(); scope != end(); ++scope) alike.Narrow(scope->plan.sizes, bytes);
   }
-  // The innermost scope that began before `inner` and catches the request.
+  // The innermost scope that began before `inner` and catches the request. Null: none does. Only the owner calls it,
+  // without a lock.
   const OwnScope* CatchingBefore(const ScopeBoard* board, const RoutedRequest& request, const ScopePlace& inner) const;
   ScopePlace PlaceOf(const OwnScope& scope) const {
     return {scope.shared_before, static_cast<uint64_t>(&scope - begin()) + 1};
@@ -98,7 +108,8 @@ class OwnScopes {
   // The innermost of the board; null where there is none.
   const OwnScope* Innermost(const ScopeBoard* board) const;
 
-  // For other threads, which hold the board's lock.
+  // For other threads, which hold the board's lock. A first look without the owner's lock: the answer may be out of
+  // date, in both directions.
   bool MayBeOpen() const { return open_.load(std::memory_order_relaxed) != 0; }
   // For every thread but the owner: while a Pause lives, the owner changes nothing.
   class [[nodiscard]] Pause {
@@ -121,11 +132,13 @@ class OwnScopes {
   bool Has(const ScopeBoard* board, ScopeHandle scope) const;
 
  private:
+  // The stack has so many places from the start, and doubles where they are not enough.
   static constexpr size_t kUsualDepth = 8;
   static constexpr uint64_t kHandlesAtOnce = 1024;
 
   const OwnScope* begin() const { return slots_.data(); }
   const OwnScope* end() const { return slots_.data() + depth_; }
+  // REQUIRES: the owner's lock. The count of changes makes this thread's remembered routes invalid (Route::scopes).
   void SetDepth(size_t depth) {
     depth_ = depth;
     open_.store(depth, std::memory_order_relaxed);
@@ -133,6 +146,7 @@ class OwnScopes {
   }
   ScopeHandle Push(ScopeBoard& board, const ScopePlan& plan) {
     const ScopeHandle handle = next_handle_++;
+    // Acquire: a shared scope that counts here is also seen in the published list.
     const uint64_t shared = board.shared_begun.load(std::memory_order_acquire);
     // Written field by field. A whole value would be built elsewhere, and copied before its stores have finished.
     OwnScope& slot = slots_[depth_];
@@ -148,17 +162,22 @@ class OwnScopes {
     board.Raise();
     return handle;
   }
+  // Another thread calls it, through Pause.
   bool MarkEnded(const ScopeBoard* board, ScopeHandle scope);
+  // REQUIRES: the owner's lock.
   void EraseWhileLocked(const ScopeBoard* board, ScopeHandle scope);
 
+  // The owner takes it for each change; others take it to look (Pause). The owner reads without it.
   OwnerLock lock_;
   std::atomic<size_t> open_{0};  // the depth, for threads that hold no lock
+  // Only the owner changes it. Others read it under the lock.
   size_t depth_ = 0;
   ReservedVector<OwnScope> slots_;  // the first `depth_` are open, the innermost last
   // Handles that nobody else hands out, and the board that they belong to.
   const ScopeBoard* board_ = nullptr;
   ScopeHandle next_handle_ = 0;
   ScopeHandle end_of_handles_ = 0;
+  // The boards that list this stack. Kept alive, because the destructor takes their locks.
   ReservedVector<std::shared_ptr<ScopeBoard>> joined_;
 };
 

@@ -31,10 +31,12 @@ struct SizeRange {
   }
 };
 
-// What happens to a request when the scope's pool has no memory.
+// What happens to a request when the scope's pool has no memory. The values of the C ABI, so that a plan crosses it
+// without a table.
 enum class Exhaustion { kError = COMMPOOL_EXHAUSTION_ERROR, kNextScope = COMMPOOL_EXHAUSTION_NEXT_SCOPE };
 
-// What one scope catches, and for which pool.
+// What one scope catches, and for which pool. By handle: a scope keeps no pool alive, and finds an error where the pool
+// was destroyed.
 struct ScopePlan {
   commpool_pool pool = 0;
   SizeRange sizes = {};
@@ -44,7 +46,8 @@ struct ScopePlan {
   bool Catches(int asked_device, uint64_t bytes) const { return device == asked_device && sizes.Has(bytes); }
 };
 
-// A request on its way from the scope begun last to the scopes further out.
+// A request on its way from the scope begun last to the scopes further out. Runtime::Allocate makes one for each
+// request, and so does PyTorch's router for the scopes that it carries.
 class WayOut {
  public:
   // Whether the request skips the scope's pool. A pool of this rank hands a request on when its memory is short, which
@@ -54,12 +57,14 @@ class WayOut {
   // Whether a request that the scope's pool could not serve goes on to the next scope out.
   bool HandsOn(Exhaustion exhaustion, bool symmetric, commpool_status failure) {
     const bool short_of_memory = failure == COMMPOOL_OUT_OF_MEMORY || failure == COMMPOOL_EXHAUSTED;
+    // Other failures do not go on: an invalid request or a lost device is the program's to know.
     if (exhaustion == Exhaustion::kError || !short_of_memory) return false;
     rank_local_ = rank_local_ || !symmetric;
     return true;
   }
 
  private:
+  // Whether a pool that is not symmetric has handed the request on: other ranks may never see it.
   bool rank_local_ = false;
 };
 

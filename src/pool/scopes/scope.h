@@ -25,7 +25,8 @@ enum class ScopeFilter {
   kProcess = COMMPOOL_FILTER_PROCESS
 };
 
-// What scopes need to know of an allocation.
+// What scopes need to know of an allocation. `stream` is the stream's identity, which a promise does not change
+// (StreamName).
 struct RoutedRequest {
   int device = 0;
   StreamKey stream = 0;
@@ -34,7 +35,8 @@ struct RoutedRequest {
 
 // When a scope began, as one thread sees it. `shared`: how many shared scopes had begun by then; `own`: then, how many
 // of the thread's own were open. Scopes of other threads have no place, because they never catch this thread's
-// allocations.
+// allocations. Compared by `shared` first: an own scope that began after shared scope 3 is {3, 1}, and so inside of it,
+// {3, 0}.
 struct ScopePlace {
   uint64_t shared = 0;
   uint64_t own = 0;
@@ -45,7 +47,7 @@ struct ScopePlace {
 inline constexpr ScopePlace kOutermost = {};
 inline constexpr ScopePlace kInnermost = {UINT64_MAX, UINT64_MAX};
 
-// The pool that serves an allocation, and the scope that caught it, if any.
+// The pool that serves an allocation, and the scope that caught it, if any. `pool` may be 0: nobody serves.
 struct CaughtBy {
   ScopeHandle scope = 0;  // 0: none
   ScopePlace place;
@@ -75,6 +77,7 @@ struct SharedScope {
 // ask the table instead.
 class SharedScopes {
  public:
+  // The array's size is fixed, so that a reader never follows a pointer that a writer may free.
   static constexpr size_t kMostPublished = 16;
 
   // One load: the cost of an allocation where there are none.
@@ -86,6 +89,7 @@ class SharedScopes {
   // before and after.
   void Narrow(SizeRange& alike, uint64_t bytes) const {
     const size_t count = count_.load(std::memory_order_acquire);
+    // Not all scopes are here: then the answer holds for this size alone.
     if (count > kMostPublished) {
       alike = {bytes, bytes};
       return;
@@ -102,14 +106,17 @@ class SharedScopes {
       const size_t count = count_.load(std::memory_order_acquire);
       if (count > kMostPublished) return Found::kAskTheTable;
       Found found = Found::kNone;
+      // The newest is last, so the first that catches is the answer.
       for (size_t place = count; place-- > 0;) {
         const SharedScope scope = scopes_[place].Load();
+        // All further ones are older still, and this thread's own scope wins over them.
         if (scope.number <= outer.shared) break;
         if (!scope.Catches(request) || scope.place() >= inner) continue;
         *caught = scope.caught();
         found = Found::kCaught;
         break;
       }
+      // What was read while the list changed may be parts of two scopes: it is thrown away.
       if (before % 2 == 0 && sequence_.load(std::memory_order_relaxed) == before) return found;
     }
     return Found::kAskTheTable;
@@ -117,8 +124,10 @@ class SharedScopes {
 
   // Replaces the list, in the order of beginning. REQUIRES: no other thread publishes.
   template <typename List>
+  // ScopeTable calls it under the board's lock: after each change of the shared scopes, and to make threads ask again.
   void Publish(const List& list) {
     const uint64_t sequence = sequence_.load(std::memory_order_relaxed);
+    // Odd from here on: readers do not trust what they read.
     sequence_.store(sequence + 1, std::memory_order_relaxed);
     // Each store releases: a reader that sees one of them also sees that a change is in progress.
     size_t place = 0;
@@ -131,6 +140,7 @@ class SharedScopes {
   }
 
  private:
+  // Of a reader, before it asks the table under its lock.
   static constexpr int kMostAttempts = 16;
 
   // A scope as words that are read and written one by one.
