@@ -23,7 +23,9 @@ constexpr int kMostRequests = 8;  // how often one allocation asks the process's
 // Two ways. Most requests take free memory that their stream may use at once, under one hold of the lock. Everything
 // that is rarer, or that needs a driver call, is in AllocateSlowly.
 Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
+  // First, because this call passes the stream and so may record on it (rule 11).
   COMMPOOL_TRY(stranded_.Passed(stream));
+  // Whether free memory was asked already, so that the slow way need not ask again.
   bool asked = false;
   // Chores come before an allocation: to collect graphs that are gone, to mind captures, to keep to the threshold.
   const bool chores = captures_.any_known() || basis_.device->captures().any() ||
@@ -51,6 +53,7 @@ GrowingMode::Address GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, 
     if (!served.ok()) return basis_.Named(served.status());
     block = *served;
   }
+  // Free memory could not serve it. `asked` is true now.
   if (block.bytes == 0) return std::optional<CUdeviceptr>();
   blocks_.Announce(block, bytes, stream, Caching::kYes);
   return std::optional<CUdeviceptr>(block.address);
@@ -59,6 +62,7 @@ GrowingMode::Address GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, 
 // In this order: chores; free memory and caches; memory of streams that may be gone; growth; the search of rule 7. A
 // stream that captures leaves this way after the first step, because most others would break its capture.
 Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream, bool asked) {
+  // Memory of graphs that are gone may serve this request.
   CollectGraphs();
   std::optional<RelaxedCapture> relaxed;
   if (basis_.device->captures().any()) {  // of any pool: the stream may belong to it
@@ -68,13 +72,17 @@ Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream
   }
   if (blocks_.PollFences()) asked = false;  // more memory may be free now
   KeepToThreshold();
+  // Read before the search: a wait of another thread that ends after this has freed memory which the search may have
+  // missed.
   const uint64_t times_freed = stranded_.times_freed();
   std::optional<CUdeviceptr> served = COMMPOOL_TRY(Serve(bytes, stream, asked));
   if (!served && stranded_.MakeUsable(bytes, stream, times_freed)) served = COMMPOOL_TRY(Serve(bytes, stream, false));
   if (served) return *served;
+  // Before growth: a request that no empty device could serve must not make others give memory back.
   const Status possible = segments_.CheckPossible(bytes);
   if (!possible.ok()) return Status(possible.code(), possible.message() + basis_.DescribeHolders());
   Result<CUdeviceptr> grown = ServeAfterGrowth(bytes, stream, Effort::kUsual);
+  // Only a lack of memory starts the search. A lost device or a closed pool would fail there again.
   if (grown.ok() || grown.status().code() != StatusCode::kOutOfMemory) return grown;
   recording::Span span = basis_.record.Began(recording::SpanKind::kSearch, "search", bytes);
   return span.Ended(Search(bytes, stream, grown.status()));
@@ -103,6 +111,7 @@ Status GrowingMode::GrowInCapture(uint64_t bytes, StreamKey stream, engine::Part
     return Status(StatusCode::kOutOfMemory, basis_.title + ", which is registered, does not grow there");
   }
   COMMPOOL_TRY(segments_.CheckPossible(bytes));
+  // Making memory is no work of a stream, but a capture in the usual mode forbids such calls.
   const RelaxedCapture relaxed(basis_.driver);
   return grower_->Grow(bytes, stream, Effort::kUsual, part);
 }
@@ -131,6 +140,7 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(uint64_t bytes, StreamKey 
     if (part != engine::kCommonPart || blocks_.MayWaitFor(served)) break;
     blocks_.TakeBackUnserved(served);  // now closed: the next try finds other memory, or none
   }
+  // A graph's block must not get into a cache, which would serve it outside of the graph.
   const Caching caching = part == engine::kCommonPart ? CachingNow() : Caching::kNo;
   CUdeviceptr address = COMMPOOL_TRY(blocks_.HandOut(served, bytes, stream, caching));
   return std::optional<CUdeviceptr>(address);
@@ -163,6 +173,7 @@ Result<CUdeviceptr> GrowingMode::Search(uint64_t bytes, StreamKey stream, const 
   served = COMMPOOL_TRY(ServeFromAnyStream(bytes, stream));
   if (served) return *served;
 
+  // The error that the caller gets where the rest of the search finds nothing either.
   Status failure = growth_failure;
   if (bytes <= basis_.configuration.limit_bytes && segments_.FitsEmptyPlacement(bytes)) {
     Result<CUdeviceptr> found = SearchElsewhere(bytes, stream);

@@ -43,16 +43,19 @@ class ExpandableGrower final : public Grower {
   Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) override;
 
  private:
+  // One step: makes a page, unmaps a row of pages, maps one, opens what was mapped, or adds addresses.
   Status Do(const engine::GrowthStep& step, Growth& growth) override COMMPOOL_REQUIRES(segments_.growth());
   // It does not try to map pages back that have lost their address: a driver that cannot map what it has just unmapped
   // is broken, or soon will be.
   void Undo(Growth& growth) override COMMPOOL_REQUIRES(segments_.growth());
+  // REQUIRES: the engine has claimed the pages, so that no request gets them.
   Status ReleasePages(const ReservedVector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(segments_.growth());
 
   // Reserves addresses for at least so many bytes of blocks of a space, and lets the engine use them.
   Status AddAddresses(engine::Space space, uint64_t least_bytes) COMMPOOL_REQUIRES(segments_.growth());
-  // The territory that holds a page.
+  // The territory that holds a page. It must exist: the engine names only pages of territories that it was given.
   Territory& TerritoryOf(CUdeviceptr page) COMMPOOL_REQUIRES(segments_.growth());
+  // Called where the pool is not open.
   Status ReleaseEmptyTerritories() COMMPOOL_REQUIRES(segments_.growth());
 
   engine::ExpandableEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) {
@@ -60,6 +63,7 @@ class ExpandableGrower final : public Grower {
   }
 
   const uint64_t usual_bytes_;  // of a territory
+  // By first address; the SegmentStore owns them, by number.
   ReservedMap<CUdeviceptr, engine::SegmentIndex> territories_ COMMPOOL_GUARDED_BY(segments_.growth());
 };
 
@@ -67,6 +71,7 @@ class ExpandableGrower final : public Grower {
 // `growth.in_hand`.
 Status ExpandableGrower::Do(const engine::GrowthStep& step, Growth& growth) {
   using Kind = engine::GrowthStep::Kind;
+  // No memory yet: pages come to these addresses in a later plan.
   if (step.kind == Kind::kAddAddresses) return AddAddresses(step.space, step.range.bytes);
   if (step.kind == Kind::kMakePage) {
     Result<PhysicalMemory> memory = segments_.backing().MakePage(step.range.bytes);
@@ -77,6 +82,7 @@ Status ExpandableGrower::Do(const engine::GrowthStep& step, Growth& growth) {
   Territory& territory = TerritoryOf(step.range.address);
   if (step.kind == Kind::kOpen) return territory.Open(step.range.address, step.range.bytes);
   if (step.kind == Kind::kMap) {
+    // The plan maps pages in the order in which it made or unmapped them.
     PhysicalMemory page = std::move(growth.in_hand.front());
     growth.in_hand.pop_front();
     return territory.Map(std::move(page), step.range.address);
@@ -93,6 +99,7 @@ Status ExpandableGrower::Do(const engine::GrowthStep& step, Growth& growth) {
 void ExpandableGrower::Undo(Growth& growth) {
   growth.in_hand.clear();
   const engine::Expansion& pages = growth.plan.pages;
+  // A page may have been mapped to each of these places.
   for (const engine::SegmentRange& range : pages.arriving) {
     const Status dropped = TerritoryOf(range.address).Drop(range.address, range.bytes);
     if (!dropped.ok()) {
@@ -118,6 +125,7 @@ Status ExpandableGrower::ReleasePages(const ReservedVector<engine::SegmentRange>
         TerritoryOf(pages[index].address).UnmapRow(pages[index].address, pages[index].bytes);
     Status status = row.ok() ? row->front().Release() : row.status();
     MutexLock lock(blocks_.mutex());
+    // Unmapped pages leave the books even if the release failed: their addresses are free either way.
     if (row.ok()) engine().RemovePage(pages[index]);
     if (row.ok()) basis_.record.SegmentGone(pages[index].address, pages[index].bytes);
     if (status.ok()) {
@@ -134,6 +142,7 @@ Status ExpandableGrower::ReleasePages(const ReservedVector<engine::SegmentRange>
 Result<uint64_t> ExpandableGrower::Release(uint64_t keep_bytes, Wait wait) {
   const std::shared_ptr<BlockOwner> alive = basis_.owner.lock();  // its last territory may hold the last reference
   MutexLock growth(segments_.growth());
+  // Idle pages are those whose streams are known to be done: so ask, or wait, first.
   COMMPOOL_TRY(wait == Wait::kYes ? blocks_.WaitForDevice() : progress_.Poll());
   ReservedVector<engine::SegmentRange> pages;
   {
@@ -160,6 +169,7 @@ Territory& ExpandableGrower::TerritoryOf(CUdeviceptr page) {
 // itself: the range, and its entry in the table of addresses.
 Status ExpandableGrower::AddAddresses(engine::Space space, uint64_t least_bytes) {
   const uint64_t left = kSharedBytes - std::min(kSharedBytes, basis_.runtime.addresses.bytes());
+  // A share of what is left, so that the first pools do not take all.
   const uint64_t share = RoundUp(std::max(left / kShare, kLeastBytes), segments_.granularity());
   const uint64_t bytes = std::max(std::min(usual_bytes_, share), least_bytes);
   std::unique_ptr<Territory> territory = COMMPOOL_TRY(Territory::Reserve(segments_.backing(), bytes));
@@ -185,6 +195,7 @@ Status ExpandableGrower::ReleaseEmptyTerritories() {
       if (!engine().IsEmptyTerritory(index)) continue;
       engine().RemoveTerritory(index);
     }
+    // Out of the table before the addresses go back: the driver may give them to another pool at once.
     const std::unique_ptr<Segment> taken = segments_.Take(index);
     basis_.runtime.addresses.Remove(address);
     territories_.erase(address);

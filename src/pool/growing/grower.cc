@@ -20,6 +20,7 @@ class FixedGrower final : public Grower {
   // Releases unpinned segments, the largest index first.
   Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) override {
     MutexLock growth(segments_.growth());
+    // The promise that reserve() made ends here: segments that it made may go now.
     SetReserved(false);
     blocks_.PollFences();  // a block with a pending fence is not free
     if (wait == Wait::kYes && blocks_.AwaitsDevice()) COMMPOOL_TRY(blocks_.WaitForDevice());
@@ -35,6 +36,7 @@ class FixedGrower final : public Grower {
  private:
   Status Do(const engine::GrowthStep& step, Growth& growth) override COMMPOOL_REQUIRES(segments_.growth()) {
     if (step.kind == engine::GrowthStep::Kind::kRelease) return segments_.Release({step.segment}).status();
+    // Memory of reserve() has no first user, so nobody's stream may order its making.
     const bool reserves = growth.request.effort == Effort::kReserve;
     const auto asked = reserves ? std::nullopt : std::make_optional(growth.request.stream);
     Status status = MakeSegment(step, step.range.bytes, asked);
@@ -48,6 +50,7 @@ class FixedGrower final : public Grower {
   // `stream`: the stream that asked; none for reserve().
   Status MakeSegment(const engine::GrowthStep& step, uint64_t bytes, std::optional<StreamKey> stream)
       COMMPOOL_REQUIRES(segments_.growth()) {
+    // The room that GrowOnce took is 0 for a fixed pool: the plan has segments and no pages.
     Room room = COMMPOOL_TRY(segments_.TakeRoom(bytes));
     Result<NewSegment> made = segments_.Make(bytes, std::move(room), stream);
     if (!made.ok()) return basis_.Named(made.status());
@@ -99,10 +102,12 @@ Result<bool> Grower::GrowOnce(Growth& growth) {
   const engine::GrowthPlan& plan = growth.plan;
   if (plan.steps.empty()) return true;  // another thread made room, or streams have finished
   const uint64_t made = plan.pages.made_bytes();
+  // Without the pool's lock: the account has a lock of its own, and the limit counts what other pools take meanwhile.
   Room room = COMMPOOL_TRY(made == 0 ? Result<Room>(Room()) : segments_.TakeRoom(made));
   if (!plan.again) {
     MutexLock lock(blocks_.mutex());
     if (!engine().Claim(plan)) {
+      // The claim fails where the plan is out of date, and where the pool may not serve any more.
       const Status open = basis_.CheckOpen();
       return open.ok() ? Result<bool>(false) : Result<bool>(open);
     }
@@ -112,7 +117,9 @@ Result<bool> Grower::GrowOnce(Growth& growth) {
     if (!plan.again) Undo(growth);
     return carried_out;
   }
+  // The steps only waited or asked; the claim and the room come with a later plan.
   if (plan.again) return false;
+  // From here on the pool owns the pages, and returns their room when it releases them.
   room.Keep();
   PoolEvents::Count(basis_.events.moved_bytes, plan.pages.moved_bytes());
   for (const engine::PageMove& move : plan.pages.moves) basis_.record.SegmentGone(move.from, move.bytes);
@@ -130,6 +137,7 @@ Status Grower::CarryOut(Growth& growth) {
   for (const engine::GrowthStep& step : growth.plan.steps) {
     const Status done = Attempt([&] {
       segments_.growth().AssertHeld();
+      // Waits are the same for both kinds of pools; what makes or moves memory is the grower's own.
       switch (step.kind) {
         case Kind::kAsk:
           return progress_.Poll();

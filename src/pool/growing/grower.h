@@ -16,7 +16,7 @@ namespace commpool::internal {
 
 using engine::Effort;
 
-// Whether to wait for memory that streams may still use.
+// Whether to wait for memory that streams may still use. kNo: only what is known to be idle goes.
 enum class Wait { kNo, kYes };
 
 // GrowingMode owns one: a fixed or an expandable grower. Lock: `growth` for a whole growth; the pool's lock only while
@@ -33,13 +33,16 @@ class Grower {
   // The engine plans under the pool's lock. The steps run outside of it, under the growth lock. Then the engine serves
   // the new memory. Where a step fails the earlier ones are undone.
   Status Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part = engine::kCommonPart);
-  // Whether growth uses the pool's own free memory, so that it need not be released first.
+  // Whether growth uses the pool's own free memory, so that it need not be released first. False for fixed pools, whose
+  // free segments may be too small for the request: these go first.
   virtual bool MovesPages() const { return false; }
-  // Releases free memory until at most `keep_bytes` are reserved; returns the released bytes.
+  // Releases free memory until at most `keep_bytes` are reserved; returns the released bytes. Takes the growth lock.
+  // After a failure what was released stays released.
   virtual Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) = 0;
 
  protected:
-  // A growth in progress.
+  // A growth in progress. Lives in Grow's frame, so an interrupted growth leaves its pages here, and their destructors
+  // release them.
   struct Growth {
     engine::GrowthRequest request;
     engine::GrowthPlan plan = {};
@@ -49,7 +52,8 @@ class Grower {
 
   // Carries out a step of the plan. The context of the pool's device is current.
   virtual Status Do(const engine::GrowthStep& step, Growth& growth) COMMPOOL_REQUIRES(segments_.growth()) = 0;
-  // After a failed step: undoes the earlier steps, and the claim.
+  // After a failed step: undoes the earlier steps, and the claim. A segment needs no undoing: it is adopted as a whole,
+  // or goes with its object.
   virtual void Undo(Growth&) COMMPOOL_REQUIRES(segments_.growth()) {}
 
   engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }
@@ -60,10 +64,13 @@ class Grower {
   StreamProgress& progress_;
 
  private:
-  // Adds the facts that the pool knows and the engine does not.
+  // Adds the facts that the pool knows and the engine does not. Again before each plan, because the facts change while
+  // the growth waits.
   void Describe(engine::GrowthRequest& request) const COMMPOOL_REQUIRES(segments_.growth());
-  // Plans, and carries the plan out. Returns whether the growth is complete.
+  // Plans, and carries the plan out. Returns whether the growth is complete. False: plan again, because the plan only
+  // waited or another thread was faster.
   Result<bool> GrowOnce(Growth& growth) COMMPOOL_REQUIRES(segments_.growth());
+  // Stops at the first step that fails.
   Status CarryOut(Growth& growth) COMMPOOL_REQUIRES(segments_.growth());
 };
 

@@ -22,6 +22,7 @@ GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& 
           basis, blocks, segments, progress_)) {}
 
 Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address) {
+  // A block of a graph stays in the graph's part, and serves that graph alone.
   if (engine().PartOf(address) == engine::kCommonPart) return engine().Free(address);
   Result<engine::Freed> freed = engine().FreeInPart(address);
   if (freed.ok()) freed->streams_to_fence.clear();  // a graph's memory takes no fences
@@ -62,7 +63,8 @@ void GrowingMode::ForgetStream(StreamKey stream) {
 }
 
 Caching GrowingMode::CachingNow() const {
-  // While a capture is open no cache may serve its streams, and any stream may be one of them.
+  // While a capture is open no cache may serve its streams, and any stream may be one of them. A cached block keeps its
+  // segment from the driver, and a pool with a threshold wants to give segments back.
   const bool caching = basis_.configuration.release_threshold_bytes == UINT64_MAX && !captures_.any_open();
   return caching ? Caching::kYes : Caching::kNo;
 }
@@ -70,6 +72,7 @@ Caching GrowingMode::CachingNow() const {
 void GrowingMode::KeepToThreshold() {
   const uint64_t threshold = basis_.configuration.release_threshold_bytes;
   if (threshold == UINT64_MAX || blocks_.ReservedBytes() <= threshold) return;
+  // A capture forbids questions about streams. A pool that sleeps holds nothing that could go.
   if (basis_.device->capturing() || basis_.life.asleep()) return;
   Result<uint64_t> released = grower_->Release(threshold, Wait::kNo);
   if (!released.ok()) Log(LogLevel::kWarning, basis_.Named(released.status()).message());
@@ -84,6 +87,7 @@ Status GrowingMode::Reserve(uint64_t bytes) {
   // Free memory that could serve a block of the calling thread's legacy stream counts as present.
   const StreamKey stream = KeyOfStream(nullptr);
   Status status = grower_->Grow(bytes, stream, Effort::kReserve);
+  // Where the limit alone forbids it, memory of others does not help.
   if (status.code() != StatusCode::kOutOfMemory || !segments_.FitsEmptyPlacement(bytes)) return status;
   basis_.ReleaseOtherPools();
   basis_.runtime.holders.Release(basis_.device->device(), bytes);
@@ -101,6 +105,7 @@ Result<uint64_t> GrowingMode::Reclaim() {
 // Waits a moment for graphs that the program has just destroyed: the driver reports their end a little later.
 Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
   COMMPOOL_TRY(basis_.CheckAwake());
+  // Only where there is something left to release: the wait costs up to a tenth of a second.
   const size_t graphs = blocks_.ReservedBytes() > keep_bytes ? captures_.AwaitEndedGraphs() : 0;
   Result<uint64_t> released = TrimNow(keep_bytes);
   if (graphs > 0 && blocks_.ReservedBytes() > keep_bytes && LogEnabled(LogLevel::kInfo)) {
@@ -122,6 +127,7 @@ uint64_t GrowingMode::ReleaseUnused() {
   DeviceState& device = *basis_.device;
   if (device.health().broken()) return 0;
   Result<uint64_t> released = uint64_t{0};
+  // An attempt: a host without memory is a failure as any other here.
   if (!device.capturing() && !basis_.life.asleep()) released = Attempt([&] { return TrimNow(0); });
   // No program can ask a destroyed pool again. So a later call of another pool retries after a failure, and after a
   // capture (even one on another device, because fences may have to be recorded there).
@@ -140,6 +146,7 @@ Status GrowingMode::Close() {
   COMMPOOL_TRY(basis_.Named(basis_.device->CheckNotCapturing()));
   basis_.life.BeginClose();
   if (basis_.device->health().broken()) return basis_.device->health().first_error();
+  // Quiesce, deregister, release: the order of rule 5.
   COMMPOOL_TRY(blocks_.WaitForDevice());
   COMMPOOL_TRY(segments_.registrations().RemoveAll());
   blocks_.CloseCaches(ThreadCaches::Reopen::kNever);
@@ -170,6 +177,7 @@ Status GrowingMode::Wake(const WakeRequest& request) {
 
 void GrowingMode::AfterDestroy() {
   blocks_.CloseCaches(ThreadCaches::Reopen::kNever);
+  // A graph that the program destroyed just before the pool still counts for a moment.
   if (blocks_.ReservedBytes() > 0) captures_.AwaitEndedGraphs();
   AfterFree();
 }
@@ -197,6 +205,7 @@ Status GrowingMode::RegisterWith(ncclComm_t communicator) {
   MutexLock collective(segments_.collective());
   COMMPOOL_TRY(basis_.CheckOpen());
   COMMPOOL_TRY(basis_.Named(segments_.backing().CanRegisterLocal()));
+  // Asks NCCL for the communicator's device, which must be the pool's.
   Communicator described = COMMPOOL_TRY(DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms()));
   if (described.device != basis_.device->device()) {
     return Status(StatusCode::kInvalidArgument, basis_.title + " cannot be registered with a communicator of device " +
@@ -216,6 +225,7 @@ Result<uint64_t> GrowingMode::RegisterPending() {
 
 Status GrowingMode::Deregister(ncclComm_t communicator) {
   MutexLock collective(segments_.collective());
+  // Also after an abandonment: then nothing is left to end.
   if (!segments_.registrations().Has(communicator)) return Status();
   COMMPOOL_TRY(basis_.Named(segments_.CheckMayUnmap()));
   COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));

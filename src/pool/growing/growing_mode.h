@@ -21,6 +21,7 @@ class GrowingMode final : public PoolMode {
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
   Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(blocks_.mutex());
   bool EndsWithItsFree(CUdeviceptr address) const override;
+  // Without a lock. It may release memory, which calls the driver.
   void AfterFree() override;
   void ForgetStream(StreamKey stream) override;
 
@@ -32,6 +33,7 @@ class GrowingMode final : public PoolMode {
   Status Sleep(const SleepRequest& request) override;
   Status Wake(const WakeRequest& request) override;
   void AfterDestroy() override;
+  // Pool calls both, at the begin and the end of an announced capture.
   void AfterCaptureBegan() override;
   void BeforeCaptureEnds(engine::Part part) override;
 
@@ -76,15 +78,19 @@ class GrowingMode final : public PoolMode {
 
   // Trim without the wait for the driver's news of graphs that were destroyed just now.
   Result<uint64_t> TrimNow(uint64_t keep_bytes);
-  // Whether threads' caches may keep blocks that are served now.
+  // Whether threads' caches may keep blocks that are served now. kNo also where the pool has a release threshold: a
+  // cached block would keep its segment from going.
   Caching CachingNow() const;
-  // Releases free memory beyond the release threshold, if the device is done with it.
+  // Releases free memory beyond the release threshold, if the device is done with it. Waits for no stream, and reports
+  // a failure in the log alone: no caller asked for it.
   void KeepToThreshold();
 
   engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }
 
+  // The growers and this class use one object, under the growth lock.
   StreamProgress progress_;
   StrandedMemory stranded_;
+  // Fixed or expandable; never null.
   const std::unique_ptr<Grower> grower_;
   uint32_t since_poll_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;  // allocations since the last poll
 };
