@@ -19,9 +19,12 @@ commpool_block BlockStore::Describe(const engine::BlockView& view) const {
   block.device = basis_.device->device();
   switch (view.state) {
     case View::kLive: {
+      // The engine takes a cached block for live; its word knows better.
       const engine::BlockWord word = basis_.runtime.caches.WordOf(view.address);
       block.state = word.state() == engine::BlockWord::State::kCached ? COMMPOOL_BLOCK_CACHED : COMMPOOL_BLOCK_LIVE;
+      // The program has freed it, and importers still hold it.
       if (awaited_.contains(view.address)) block.state = COMMPOOL_BLOCK_PENDING;
+      // A cache may have served the block again for another size than the engine has noted.
       const bool word_says = word.state() == engine::BlockWord::State::kCacheable;
       if (block.state == COMMPOOL_BLOCK_LIVE) {
         block.requested_bytes = word_says ? word.requested() : view.requested_bytes;
@@ -74,6 +77,7 @@ void BlockStore::RecordPresent() const {
   };
   std::vector<commpool_block> blocks = Sorted();
   for (const commpool_block& block : blocks) {
+    // Addresses of an expandable pool without a page.
     if (block.state == COMMPOOL_BLOCK_UNMAPPED) continue;
     const auto address = reinterpret_cast<CUdeviceptr>(block.pointer);
     if (block.segment != segment || address != memory.address + memory.bytes) {
@@ -86,6 +90,7 @@ void BlockStore::RecordPresent() const {
   tell_memory();
   for (const commpool_block& block : blocks) {
     const auto address = reinterpret_cast<CUdeviceptr>(block.pointer);
+    // The recorder knows small blocks by their caches' counts, not one by one.
     const bool cacheable = basis_.runtime.caches.WordOf(address).state() == engine::BlockWord::State::kCacheable;
     if (block.state != COMMPOOL_BLOCK_LIVE || cacheable) continue;
     basis_.record.Served(address, block.bytes, block.requested_bytes, block.stream);

@@ -16,6 +16,7 @@ namespace commpool::internal {
 BlockStore::BlockStore(const PoolBasis& basis, std::unique_ptr<engine::Engine> engine)
     : basis_(basis), engine_(std::move(engine)) {}
 
+// After this no cache names the pool; the blocks in them go with the pool's memory.
 BlockStore::~BlockStore() { basis_.runtime.caches.ForgetPool(basis_.handle); }
 
 CachedPool BlockStore::AsCachedPool() const {
@@ -38,6 +39,7 @@ Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t r
 Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
   FenceTable& fences = basis_.device->fences();
   if (use.fence != engine::kNoFence) return fences.MakeWait(waiter, use.fence);
+  // The handle may mean another stream by now, so nobody may pass it to the driver (rule 11).
   if (MayHaveDied(use.stream)) return basis_.device->Quiesce(basis_.deadline_ms());
   const bool idle = COMMPOOL_TRY(IsIdle(use.stream));
   return idle ? Status() : fences.MakeWaitForStream(waiter, use.stream);
@@ -66,6 +68,7 @@ void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested,
   if (!cached) basis_.record.Served(block.address, block.bytes, requested, stream);
   if (cached && basis_.record.on()) served_small_[engine::ClassOf(block.bytes)].fetch_add(1, std::memory_order_relaxed);
   ThreadCaches& caches = basis_.runtime.caches;
+  // Its word tells a free whose block it is, without the table of addresses.
   if (block.bytes > engine::kSmallBytes) return caches.PublishLarge(block.address, basis_.handle);
   caches.Publish(AsCachedPool(), block, requested, stream, cached ? Caching::kYes : Caching::kNo);
 }
@@ -76,6 +79,7 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   if (!requested.ok()) {
     return basis_.Named(requested.status().under("free"));
   }
+  // One load for the many pools that share nothing.
   if (has_tickets_.load(std::memory_order_acquire)) {
     const bool waits = COMMPOOL_TRY(WaitsForImporters(address));
     if (waits) return Status();
@@ -96,11 +100,13 @@ void BlockStore::LetGo(CUdeviceptr address, BlockRules& rules) {
     MutexLock lock(mutex_);
     if (!awaited_.contains(address)) return;
   }
+  // No caller could take the error, so it goes to the log.
   const Status closed = Attempt([&] { return Close(address, 0, rules); });
   if (!closed.ok()) Log(LogLevel::kWarning, closed.message());
 }
 
 Status BlockStore::Close(CUdeviceptr address, uint64_t requested, BlockRules& rules) {
+  // Before the engine frees the block: after that another thread may have it already.
   if (rules.EndsWithItsFree(address)) basis_.runtime.observer.BlockFreed(address);
   ReservedVector<StreamKey> streams;
   std::optional<RecordingStreams::Scope> recording;  // made where the block needs fences
@@ -113,8 +119,10 @@ Status BlockStore::Close(CUdeviceptr address, uint64_t requested, BlockRules& ru
     Result<engine::Freed> freed = rules.FreeInEngine(address);
     if (!freed.ok()) return basis_.Named(freed.status());
     basis_.record.Freed(address);  // under the lock: before another thread gets the block
+    // 0: the engine knows the size that was asked for.
     if (requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - requested);
     streams = std::move(freed->streams_to_fence);
+    // Under the lock that found the streams, so that ForgetStream misses none (RecordingStreams).
     if (!streams.empty()) recording.emplace(recording_, streams);
   }
   const Status status = recording ? RecordFences(address, streams) : Status();
@@ -126,11 +134,14 @@ Status BlockStore::Close(CUdeviceptr address, uint64_t requested, BlockRules& ru
 // Each fence is recorded outside of the lock and then attached under it. Another thread may have got the block
 // meanwhile (Engine::AttachFence).
 Status BlockStore::RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams) {
+  // No event can be recorded any more: the block stays closed (rule 9).
   if (basis_.device->health().broken()) return Status();
   const ContextGuard current = basis_.MakeCurrent();
   for (const StreamKey stream : streams) {
     if (!MayRecordOn(stream)) {
       MutexLock lock(mutex_);
+      // Now, not the moment of the free: a later moment is safe, for a wait that began before it does not cover the
+      // entry.
       missing_fences_.push_back({address, stream, engine_->Now()});
       continue;
     }
@@ -174,6 +185,7 @@ void BlockStore::RecordMissingFences() {
   std::optional<RecordingStreams::Scope> recording;
   {
     MutexLock lock(mutex_);
+    // Entries that await the device stay in front; the others are tried now.
     const auto reached = std::partition(missing_fences_.begin(), missing_fences_.end(),
                                         [](const MissingFence& fence) { return AwaitsDevice(fence); });
     if (reached == missing_fences_.end()) return;
@@ -219,6 +231,7 @@ void BlockStore::TakeBack(const engine::ReturnedBlocks& returned) {
   for (const engine::CachedBlock& block : returned.blocks) {
     const engine::Tally tally = engine::TallyOf(engine::BlockWord(block.word->load(std::memory_order_relaxed)));
     taken_back_ += tally;
+    // Before the engine may serve the address again, whose new word must not be overwritten.
     block.word->store(0, std::memory_order_release);
     Result<engine::Freed> freed = engine_->Free(block.address);
     COMMPOOL_CHECK(freed.ok(), "a cache held a block that its pool does not know");
@@ -248,6 +261,7 @@ Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream, std::opti
   const Status uncacheable = MakeUncacheable(address);
   if (!uncacheable.ok()) return basis_.Named(uncacheable.under("record_stream"));
   MutexLock lock(mutex_);
+  // Noted, because a wait for the pool's own device does not wait for that stream.
   if (stream_device && *stream_device != basis_.device->device()) other_devices_.insert(*stream_device);
   return engine_->RecordStream(address, stream);
 }
@@ -278,6 +292,7 @@ bool BlockStore::Watch(CUdeviceptr address) { return NoteUntilFree(address, &Blo
 bool BlockStore::Share(CUdeviceptr address) { return NoteUntilFree(address, &BlockStore::shared_); }
 
 bool BlockStore::ShareByTicket(CUdeviceptr address) {
+  // Before the block is noted: a free that follows must look.
   has_tickets_.store(true, std::memory_order_release);
   return NoteUntilFree(address, &BlockStore::ticketed_);
 }
@@ -304,6 +319,7 @@ bool BlockStore::PollFences() {
     MutexLock lock(mutex_);
     for (const engine::Fence fence : passed) engine_->FencePassed(fence);
   }
+  // Last: a retired event may be recorded for other work, and the engine must have forgotten it by then.
   for (const engine::Fence fence : passed) fences.Retire(fence);
   return true;
 }
@@ -338,7 +354,9 @@ void BlockStore::ForgetUses(const Uses& uses) {
 // Three kinds of work may use the pool's memory: work of its device; work of other devices' streams that may be gone,
 // so that only the whole device can be waited for; and work behind fences on other devices.
 Status BlockStore::WaitForDevice(uint64_t deadline_ms) {
+  // Before the wait: what is freed during the wait is not covered by it.
   const Uses uses = NoteUses();
+  // Refuses before the first wait begins: a wait would break the capture.
   for (const int device : uses.other_devices) COMMPOOL_TRY(basis_.device->CheckNotCapturing(device));
   COMMPOOL_TRY(basis_.device->Quiesce(deadline_ms));
   for (const int device : uses.other_devices) {

@@ -29,6 +29,7 @@ namespace commpool::internal {
 // Pool owns one. Lock: `pool`. A caller that needs the growth lock too takes it first.
 class BlockStore {
  public:
+  // The engine's class is the one that the pool's mode expects.
   BlockStore(const PoolBasis& basis, std::unique_ptr<engine::Engine> engine);
   // Makes the caches forget the pool.
   ~BlockStore();
@@ -61,10 +62,12 @@ class BlockStore {
   // before.
   Status Free(CUdeviceptr address, BlockRules& rules);
   // Another stream uses the block too. `stream_device`: the device of a stream that may die, because then only a wait
-  // for that device tells that its work is done.
+  // for that device tells that its work is done. Nothing: the stream is promised. The caller passes the stream now, so
+  // it lives.
   Status RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device);
 
-  // From now on IsWatched() says whether the live block at an address is still this one. False where there is none.
+  // From now on IsWatched() says whether the live block at an address is still this one. False where there is none. For
+  // copies that stay after a sleep (KeptBlocks): a block that was freed and served again has other contents.
   bool Watch(CUdeviceptr address);
   bool IsWatched(CUdeviceptr address) const {
     MutexLock lock(mutex_);
@@ -96,9 +99,10 @@ class BlockStore {
 
   // Takes blocks that threads' caches held.
   void TakeBack(const engine::ReturnedBlocks& returned);
-  // Takes back what the caches of all threads hold. Returns whether they held anything.
+  // Takes back what the caches of all threads hold. Returns whether they held anything. Takes the locks `caches` and
+  // `pool` one after the other.
   bool DrainCaches();
-  // From now on every request and every free takes the pool's lock.
+  // From now on every request and every free takes the pool's lock. The blocks in them come back to the pool.
   void CloseCaches(ThreadCaches::Reopen reopen);
 
   // Whether the stream has finished all its work, so that what it freed is idle. False where nobody may ask: for
@@ -124,6 +128,7 @@ class BlockStore {
     ReservedVector<engine::Fence> fences;
     ReservedSet<int> other_devices;
   };
+  // First records the fences that were missing, as far as they can be recorded now.
   Uses NoteUses();
   // REQUIRES: those uses have ended, and the fences in them have passed.
   void ForgetUses(const Uses& uses);
@@ -134,7 +139,8 @@ class BlockStore {
 
   // The live block that holds the address. kNotFound where there is none, or a thread's cache has it.
   Result<commpool_block> Find(CUdeviceptr address) const;
-  // Every block, by segment and address. Changes that threads' caches make meanwhile may be missing.
+  // Every block, by segment and address. Changes that threads' caches make meanwhile may be missing. Holds the lock
+  // while it lists them all.
   std::vector<commpool_block> List() const;
 
   // Records the memory that the pool has, and the live blocks that caches do not keep, for a recording that begins.
@@ -147,6 +153,7 @@ class BlockStore {
   // Each takes the pool's lock; Statistics and ResetPeaks pause the pool's caches before.
   uint64_t ReservedBytes() const;
   engine::Counters counters() const;  // as the engine sees it: cached blocks count as allocated
+  // As the program sees it: cached blocks count as free.
   engine::Counters Statistics() const;
   void ResetPeaks();
   void CheckInvariants() const;
@@ -172,9 +179,11 @@ class BlockStore {
   bool NoteUntilFree(CUdeviceptr address, ReservedSet<CUdeviceptr> BlockStore::*noted);
   // Records the fences that a freed block needs. Those that a capture forbids now are recorded later (missing_fences_).
   Status RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams);
+  // Calls the driver without the lock. Those of streams that may have died stay until a wait for the device.
   void RecordMissingFences();
   // Whether a fence recorded now would break no capture: the stream does not capture, and this thread can reach it.
   bool MayRecordOn(StreamKey stream) const;
+  // Tells the engine what caches hold, corrected by what the engine takes for the requested sizes.
   void Note(engine::Holding holding) const COMMPOOL_REQUIRES(mutex_);
   CachedPool AsCachedPool() const;
   // A block as programs see it: one in a cache is not live.
@@ -186,11 +195,14 @@ class BlockStore {
   RecordingStreams recording_;
   mutable Mutex mutex_{LockRank::kPool};
   const std::unique_ptr<engine::Engine> engine_ COMMPOOL_PT_GUARDED_BY(mutex_);
+  // Their blocks stay closed until each fence is recorded and has passed, or a wait for the device is over.
   ReservedVector<MissingFence> missing_fences_ COMMPOOL_GUARDED_BY(mutex_);
+  // Addresses of live blocks; the free of a block takes it out of each of these sets.
   ReservedSet<CUdeviceptr> watched_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedSet<CUdeviceptr> shared_ COMMPOOL_GUARDED_BY(mutex_);
   mutable std::array<std::atomic<uint64_t>, engine::kSizeClasses> served_small_ = {};
   std::atomic<bool> has_tickets_{false};  // whether a ticket of a block was ever made
+  // Live blocks that importers may hold. At its free one that they hold moves to `awaited_`.
   ReservedSet<CUdeviceptr> ticketed_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedSet<CUdeviceptr> awaited_ COMMPOOL_GUARDED_BY(mutex_);  // freed, and held by importers
   ReservedSet<int> other_devices_ COMMPOOL_GUARDED_BY(mutex_);    // whose streams without a promise used blocks

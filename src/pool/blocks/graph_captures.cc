@@ -45,10 +45,12 @@ Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
   auto flag = std::make_unique<Flag>(capture.gone);
   UserObject object = COMMPOOL_TRY(UserObject::Create(basis_.driver, SetFlag, flag.get()));
   static_cast<void>(flag.release());  // the callback owns it now
+  // From here on the graph owns the object, and what is instantiated from it too.
   COMMPOOL_TRY(object.MoveTo(graph));
   MutexLock lock(mutex_);
   captures_.emplace(handle, std::move(capture));
   known_.store(captures_.size(), std::memory_order_release);
+  // Last: who sees an open capture also finds it in the table.
   open_.fetch_add(1, std::memory_order_release);
   return Status();
 }
@@ -84,6 +86,7 @@ GraphCaptures::Origin GraphCaptures::End(CaptureHandle handle) {
 // Without an open capture in the process it makes no driver call. A stream may belong to a capture by a join, so the
 // driver is asked for the stream's graph, and the graph is compared.
 Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) const {
+  // Captures of other pools count too: the stream may belong to one of them, which is an error here.
   if (!basis_.device->captures().any() || !IsReachable(stream)) return engine::kCommonPart;
   const ContextGuard current = basis_.MakeCurrent();
   const Result<CUgraph> graph = GraphInCapture(basis_.driver, StreamOfKey(stream));
@@ -147,6 +150,7 @@ ReservedVector<engine::Part> GraphCaptures::TakeGone() {
   for (const auto& [handle, capture] : captures_) {
     if (capture.IsGone()) gone.push_back(handle);
   }
+  // Not in the loop above, which walks the map.
   for (const engine::Part part : gone) captures_.erase(part);
   known_.store(captures_.size(), std::memory_order_release);
   return gone;

@@ -30,7 +30,8 @@ class GraphCaptures {
  public:
   explicit GraphCaptures(const PoolBasis& basis) : basis_(basis) {}
 
-  // The stream where a capture began, and the devices that it concerns.
+  // The stream where a capture began, and the devices that it concerns. The handle is valid while the capture is open;
+  // afterwards the stream may be gone.
   struct Origin {
     CUstream stream = nullptr;
     std::set<int> devices;
@@ -46,7 +47,8 @@ class GraphCaptures {
   // Whether a capture is open. Every allocation asks this, so it is one load.
   bool any_open() const { return open_.load(std::memory_order_acquire) > 0; }
 
-  // Whether there is any capture or graph that TakeGone has not reported. One load.
+  // Whether there is any capture or graph that TakeGone has not reported. One load. False means that no graph of this
+  // pool needs any care.
   bool any_known() const { return known_.load(std::memory_order_acquire) > 0; }
 
   // The part of the capture that the stream belongs to, as its origin or by a fork. The common part where the stream
@@ -73,8 +75,11 @@ class GraphCaptures {
   // A capture that is open, or whose graph may still live.
   struct Capture {
     Origin origin;
+    // To compare with a stream's graph, never to be used: it may be gone.
     CUgraph graph = nullptr;
+    // Shared with the driver's callback, which may come after the pool's end.
     std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
+    // The announcement has ended, so no further stream of the capture is served.
     bool ended = false;
     // Of its collectives; OK where they depend on the places of windows alone.
     Status collectives = Status(StatusCode::kFailedPrecondition, "nobody has looked at what it captured");

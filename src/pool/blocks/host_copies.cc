@@ -11,6 +11,7 @@ namespace commpool::internal {
 
 namespace {
 
+// The largest part of a copy between memories.
 constexpr uint64_t kPartBytes = 64 * kMiB;
 // The largest part of a copy to or from a file: each copier has so much pinned memory.
 constexpr uint64_t kFilePartBytes = 16 * kMiB;
@@ -83,7 +84,9 @@ Status HostCopies::Start(Run run, Direction direction) {
 // here; towards the host Finish writes them.
 Status HostCopies::StartPart(const Run& part, Direction direction) {
   Copier& copier = copiers_[turn_++ % kCopiers];
+  // Its earlier copy first: the staging memory is used again.
   COMMPOOL_TRY(Finish(copier));
+  // Made at the first use: a pool that keeps nothing needs no streams.
   if (!copier.stream.valid()) copier.stream = COMMPOOL_TRY(CopyStream::Make(basis_.driver));
   KeptFile* const file = part.memory->file();
   CUdeviceptr host = part.memory->address() + part.offset;
@@ -124,6 +127,7 @@ Status HostCopies::Await(Status started) {
   // After a failure a copy may still run, and the caller releases its memory now.
   if (!status.ok()) basis_.driver.cuda.cuCtxSynchronize();
   for (Copier& copier : copiers_) {
+    // A lost context frees nothing (rule 9).
     if (basis_.device->health().broken()) copier.staging.Abandon();
     copier = Copier();
   }

@@ -72,6 +72,7 @@ class HostCopies {
   Status Await(Status started);
 
  private:
+  // How many copies run at a time.
   static constexpr size_t kCopiers = 4;
 
   // One copy at a time, with a stream of its own.
@@ -88,7 +89,9 @@ class HostCopies {
 
   const PoolBasis& basis_;
   std::array<Copier, kCopiers> copiers_;  // while copies run
+  // Which copier is next; so also the one whose copy began first.
   size_t turn_ = 0;
+  // Null while nothing is copied, and where nobody called Begin.
   std::optional<Progress> progress_;
 };
 

@@ -81,6 +81,7 @@ Status KeptBlocks::MakePlaces(const KeptCopies& wanted, Copies& copies) {
 
 Status KeptBlocks::Keep(BlockStore& blocks, const KeptCopies& wanted) {
   const ContextGuard current = basis_.MakeCurrent();
+  // A sealed file is not written again, and memory of another kind cannot be used.
   if (wanted.in == KeptIn::kFiles || wanted.in != in_) Drop();
   Copies copies = Wanted(blocks, wanted);
   blocks.EndWatches();
@@ -90,6 +91,7 @@ Status KeptBlocks::Keep(BlockStore& blocks, const KeptCopies& wanted) {
   in_ = wanted.in;
   if (wanted.retain) retain_ = true;
   if (status.ok()) status = CopyAll();
+  // All copies or none: the pool stays awake, and its blocks have their contents.
   if (!status.ok()) Drop();
   return status;
 }

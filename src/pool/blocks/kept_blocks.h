@@ -59,8 +59,10 @@ class KeptBlocks {
   struct Copy {
     engine::SegmentRange device;
     uint64_t segment = 0;
+    // Shared by neighbours in one piece of memory, which goes with its last copy.
     std::shared_ptr<KeptMemory> memory;  // null: it has no place yet
     uint64_t offset = 0;
+    // Then one copy serves several sleeps.
     bool constant = false;  // the program has promised that the block does not change
     bool made = false;      // the copy has the block's contents, and the block has not changed since
 
@@ -80,7 +82,9 @@ class KeptBlocks {
   HostCopies transfer_;
   MemoryAccount account_;  // of the memory of all copies
   Copies copies_;
+  // Where the present copies lie; another place means new copies.
   KeptIn in_ = KeptIn::kPinned;
+  // Any thread sets it, and LetGo reads it at the next wake.
   std::atomic<bool> retain_{false};
 };
 

@@ -36,10 +36,12 @@ Status StrandedMemory::FenceIfWanted(StreamKey stream) {
 }
 
 uint64_t StrandedMemory::NoteWanted(StreamKey but) {
+  // Bytes of streams that were wanted at the last look, and that no call has passed since.
   uint64_t wanted_before = 0;
   uint64_t together = 0;
   ReservedSet<StreamKey> wanted;
   for (const auto& [stream, bytes] : blocks_.engine().StrandedBytes()) {
+    // The asking stream may take its own memory at once.
     if (stream == but) continue;
     wanted.insert(stream);
     together += bytes;
@@ -62,6 +64,7 @@ bool StrandedMemory::MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times
   // While one thread waits the others do not grow: their work would lengthen the wait, and their memory strand as well.
   MutexLock growth(growth_);
   if (times_freed_.load() != times_before) return true;
+  // A wait of an earlier call is under way: look at it, and do not wait a second time.
   if (waits_.load()) return HasPassed(std::chrono::milliseconds(0));
   if (!BeginWait()) return false;
   PoolEvents::Count(basis_.events.host_waits);
@@ -70,6 +73,7 @@ bool StrandedMemory::MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times
 
 // Retains the contexts of all devices before the first wait begins: after a failure no wait is left behind.
 bool StrandedMemory::BeginWait() {
+  // Before the waits begin: they cover what was submitted by now.
   uses_ = blocks_.NoteUses();
   const DeviceState& device = *basis_.device;
   if (!device.CheckNotCapturing().ok()) return false;

@@ -57,7 +57,9 @@ class StrandedMemory {
   PoolBasis& basis_;
   BlockStore& blocks_;
   Mutex& growth_;
+  // Whether `wanted_` has any: every allocation reads it, without the lock.
   std::atomic<bool> any_wanted_{false};
+  // The next call that passes one of them records its event.
   ReservedSet<StreamKey> wanted_ COMMPOOL_GUARDED_BY(blocks_.mutex());
   std::atomic<bool> waits_{false};  // whether a wait is under way
   std::atomic<uint64_t> times_freed_{0};

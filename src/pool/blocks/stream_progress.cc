@@ -35,6 +35,7 @@ Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, Reserved
   if (basis_.device->capturing()) return Status();  // a capture began during this poll
   const bool idle = COMMPOOL_TRY(blocks_.IsIdle(stream));
   if (idle) return Status();
+  // An event behind the same frees would tell nothing new.
   const bool recorded = std::any_of(checkpoints->begin(), checkpoints->end(), [&](const Checkpoint& checkpoint) {
     return checkpoint.stream == stream && checkpoint.moment == now;
   });

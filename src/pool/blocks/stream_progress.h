@@ -20,7 +20,8 @@ class StreamProgress {
  public:
   StreamProgress(PoolBasis& basis, BlockStore& blocks) : basis_(basis), blocks_(blocks) {}
 
-  // Asks about every stream that may still use free memory.
+  // Asks about every stream that may still use free memory. Never waits. Call it without the pool's lock; it calls the
+  // driver.
   Status Poll();
   // Asks until no stream uses free memory any more, or `limit` has passed.
   Status Await(std::chrono::microseconds limit);
@@ -45,6 +46,7 @@ class StreamProgress {
 
   PoolBasis& basis_;
   BlockStore& blocks_;
+  // Those that have not passed. Poll takes them out while it asks.
   ReservedVector<Checkpoint> checkpoints_ COMMPOOL_GUARDED_BY(blocks_.mutex());
 };
 
