@@ -51,6 +51,7 @@ Result<Room> SegmentStore::TakeRoom(uint64_t bytes) const {
 
 Status SegmentStore::CheckPossible(uint64_t bytes) const {
   if (!CheckedRoundUp(bytes, granularity_)) return Status();  // overflows: the engine reports that
+  // What the place has in all, whatever is free of it now.
   if (bytes <= account_->capacity()) return Status();
   // A program's functions may take the memory from elsewhere.
   if (FindBacking(basis_.configuration.backing.kind)->maker == Maker::kProgram) return Status();
@@ -107,6 +108,7 @@ Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<S
   }
   Result<AddressTable::Entry> entry =
       basis_.runtime.addresses.Add(segment->address(), segment->bytes(), basis_.owner.lock());
+  // The segment goes back to the backing with its object.
   if (!entry.ok()) {
     return entry.status().under(std::string("the ") + backing_->name() + " backing returned memory that is in use");
   }
@@ -118,6 +120,8 @@ engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space
   LogSegment(range, basis_.name(), "makes");
   basis_.record.SegmentMade(range.address, range.bytes);
   MutexLock lock(blocks_.mutex());
+  // The engine and the books learn of it under one hold of the lock: nobody gets a block of a segment that is not
+  // there.
   const engine::SegmentIndex index = blocks_.engine().AddSegment(range, space, part);
   Put(index, segment.Adopt());
   return index;
@@ -160,6 +164,7 @@ std::vector<engine::SegmentIndex> SegmentStore::ChooseFree(uint64_t keep_bytes, 
   MutexLock lock(blocks_.mutex());
   uint64_t reserved = blocks_.engine().counters().reserved_bytes.current;
   std::vector<engine::SegmentIndex> free = blocks_.engine().WhollyFreeSegments();
+  // In rising order, so that the largest index is the last.
   for (; reserved > keep_bytes && !free.empty(); free.pop_back()) {
     if (pinned == Pinned::kStay && IsPinned(free.back())) continue;
     chosen.push_back(free.back());
@@ -176,6 +181,7 @@ Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addr
     if (!blocks_.engine().IsIdle(index)) return false;
     blocks_.engine().RemoveSegment(index);
   }
+  // From here on nobody finds it: neither the engine nor the books.
   const std::unique_ptr<Segment> segment = Take(index);
   const engine::SegmentRange range{segment->address(), segment->bytes()};
   basis_.runtime.addresses.Remove(range.address);
@@ -242,11 +248,13 @@ Status SegmentStore::Grant(const std::vector<int>& peers) {
   for (size_t place = 0; place < segments.size() && !joining.empty(); ++place) {
     Status status = segments[place]->Grant(joining);
     if (status.ok()) continue;
+    // The failed one too: some of its peers may have got access.
     for (size_t done = 0; done <= place; ++done) {
       for (const int peer : joining) static_cast<void>(segments[done]->Revoke(peer));
     }
     return status;
   }
+  // Last: from here on each new segment is granted to them.
   peers_.insert(joining.begin(), joining.end());
   return Status();
 }
@@ -355,6 +363,7 @@ Status SegmentStore::EndRegistrations(ncclComm_t communicator) {
   MutexLock collective(collective_);
   if (!registrations_.Has(communicator)) return Status();
   COMMPOOL_TRY(CheckMayUnmap());
+  // Without a segment that NCCL knows, nothing on the device can need the registration.
   if (registrations_.IsRegisteredWith(communicator)) COMMPOOL_TRY(LetTheDeviceFinish());
   const ContextGuard current = basis_.MakeCurrent();
   // The wait for the device took a part of the deadline. NCCL gets the rest, so that the whole call keeps one deadline.

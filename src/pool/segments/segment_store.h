@@ -40,14 +40,16 @@ class NewSegment {
   explicit operator bool() const { return segment_ != nullptr; }
   Segment* operator->() const { return segment_.get(); }
 
-  // Gives the segment to the pool, which returns the room when it releases the segment.
+  // Gives the segment to the pool, which returns the room when it releases the segment. The entry in the address table
+  // stays as well: the pool removes it when it releases the segment.
   std::unique_ptr<Segment> Adopt() {
     room_.Keep();
     entry_.Keep();
     return std::move(segment_);
   }
 
-  // Releases the memory, and keeps the addresses out of use: another rank may still know what was there.
+  // Releases the memory, and keeps the addresses out of use: another rank may still know what was there. For memory
+  // that was set aside (SetAside).
   Status Release() {
     segment_->KeepAddresses();
     Status status = segment_->Release();
@@ -91,12 +93,14 @@ class SegmentStore {
 
   Backing& backing() { return *backing_; }
   const Backing& backing() const { return *backing_; }
+  // In bytes: segments and pages are multiples of it.
   uint64_t granularity() const { return granularity_; }
 
   // Making. Calls the driver.
   //
   // kOutOfMemory where the limit of the pool or of its device leaves no room.
   Result<Room> TakeRoom(uint64_t bytes) const;
+  // Whether the pool's own limit, apart from its device's, allows so many bytes more.
   bool FitsOwnLimit(uint64_t bytes) const;
   // kOutOfMemory for a request that even an empty device could not serve.
   Status CheckPossible(uint64_t bytes) const;
@@ -152,7 +156,8 @@ class SegmentStore {
   // Releases those of the segments that are wholly free and that no stream uses any more; returns their bytes. The
   // caller has deregistered them.
   Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments) COMMPOOL_REQUIRES(growth_);
-  // Release for one segment; false where another thread got a block of it meanwhile.
+  // Release for one segment; false where another thread got a block of it meanwhile. Adds the bytes to `*released`
+  // before the driver's call, so they count even where that fails.
   Result<bool> ReleaseOne(engine::SegmentIndex segment, Addresses addresses, uint64_t* released)
       COMMPOOL_REQUIRES(growth_);
   // Memory is set aside when this rank needs it no more, but another rank or NCCL may still use it. It stays mapped,
@@ -162,7 +167,8 @@ class SegmentStore {
   // Releases what was set aside. Pinned memory goes only after a loss, with every communicator abandoned and the device
   // idle; unpinned memory also where all ranks end the pool together.
   Status ReleaseSetAside(Pinned pinned);
-  // Returns the room of memory that the caller itself has released (a grower's pages).
+  // Returns the room of memory that the caller itself has released (a grower's pages). Bytes that sleep have returned
+  // their room before, and are not returned twice.
   void ReturnRoom(uint64_t bytes) COMMPOOL_REQUIRES(growth_);
 
   // Sleep, for backings with pages. Calls the driver. REQUIRES: nobody uses the memory, and nothing is registered.
@@ -173,7 +179,7 @@ class SegmentStore {
   Status UnmapAll() COMMPOOL_REQUIRES(growth_);
   // Maps again what UnmapAll unmapped, with its contents.
   Status MapAll() COMMPOOL_REQUIRES(growth_);
-  // Releases the memory and its room; addresses and books stay.
+  // Releases the memory and its room; addresses and books stay. Cannot be undone, so it comes last in a sleep.
   void ReleaseUnmapped() COMMPOOL_REQUIRES(growth_);
   // Makes and maps memory at the same addresses, and copies kept blocks back; it copies to one part while it maps the
   // next. Where it fails it releases the memory again, and no copy runs any more.
@@ -185,7 +191,9 @@ class SegmentStore {
 
   // Peers.
   const ReservedSet<int>& peers() const COMMPOOL_REQUIRES(growth_) { return peers_; }
+  // All or none. Devices that have access already, and the pool's own, are skipped.
   Status Grant(const std::vector<int>& peers) COMMPOOL_EXCLUDES(growth_);
+  // Waits for the pool's device and for each peer. kNotFound for a device that has no access.
   Status Revoke(const std::vector<int>& peers) COMMPOOL_EXCLUDES(growth_);
 
   // Where other processes reach the live block that holds the address; from now on, until its free, its memory stays.
@@ -206,9 +214,11 @@ class SegmentStore {
   // kFailedPrecondition while other processes may use the memory.
   Status CheckNoneShared() const;
 
-  // The books. Modes that adopt segments their own way (territories) call Put and Take.
+  // The books. Modes that adopt segments their own way (territories) call Put and Take. A number that is there already
+  // is a bug, as is one that is missing in Take.
   void Put(engine::SegmentIndex index, std::unique_ptr<Segment> segment);
   std::unique_ptr<Segment> Take(engine::SegmentIndex index);
+  // By number, in rising order, so the same on every rank of a symmetric pool.
   std::vector<SegmentToRegister> List() const;
   std::vector<engine::SegmentIndex> Indexes() const;
   // REQUIRES: the caller holds the growth lock, so that nobody takes the segment.
@@ -221,13 +231,18 @@ class SegmentStore {
  private:
   // Makes memory of the backing for a stream, and waits until every stream may use it.
   Result<std::unique_ptr<Segment>> MakeFor(std::optional<StreamKey> stream, uint64_t bytes) COMMPOOL_REQUIRES(growth_);
+  // At most until the pool's deadline.
   Status WaitForPeer(int peer) const;
   // The live block that holds the address, in memory that may be shared.
   Result<commpool_block> FindSharable(CUdeviceptr address) COMMPOOL_REQUIRES(growth_);
+  // For a communicator that has ended already.
   void ForgetCommunicator(ncclComm_t communicator);
+  // OK also where the deadline passes: an abandonment goes on in any case.
   Status LetTheDeviceFinish();
+  // For one that is alive. OK also where NCCL fails: then the pool only drops the handles.
   Status EndRegistrations(ncclComm_t communicator);
   Status WakeSegment(Segment& segment, Progress& progress) COMMPOOL_REQUIRES(growth_);
+  // Valid as long as the caller holds the growth lock.
   ReservedVector<Segment*> Pointers() const;
   NewSegments TakeSetAside(Pinned pinned);
 
@@ -235,16 +250,21 @@ class SegmentStore {
   const GraphCaptures& captures_;
   BlockStore& blocks_;
   const std::unique_ptr<Backing> backing_;
+  // Of the pool's device or host node. Shared with the other pools there.
   const std::shared_ptr<MemoryAccount> account_;
   const uint64_t granularity_;
+  // Reserved bytes without physical memory: they have no room in the account. 0 while the pool is awake.
   std::atomic<uint64_t> asleep_bytes_{0};  // changes under the growth lock
   mutable Mutex collective_{LockRank::kCollective};
   mutable Mutex growth_{LockRank::kGrowth};
+  // Devices that have access to every segment, and get it to each new one.
   ReservedSet<int> peers_ COMMPOOL_GUARDED_BY(growth_);
   mutable Mutex mutex_{LockRank::kLeaf};
   ReservedMap<engine::SegmentIndex, std::unique_ptr<Segment>> segments_ COMMPOOL_GUARDED_BY(mutex_);
   RegistrationSet registrations_;
+  // The growth lock guards it.
   KeptBlocks kept_;
+  // Both lists hold memory that serves nobody and stays mapped (SetAside).
   NewSegments set_aside_ COMMPOOL_GUARDED_BY(mutex_);
   NewSegments pinned_aside_ COMMPOOL_GUARDED_BY(mutex_);
 };

@@ -36,6 +36,7 @@ Result<commpool_block> SegmentStore::FindSharable(CUdeviceptr address) {
   return block.ok() ? block : basis_.Named(block.status().under("share"));
 }
 
+// The mark on the block comes before the descriptor: from then on its memory stays until its free.
 Result<SegmentStore::Shared> SegmentStore::Share(CUdeviceptr address) {
   MutexLock growth(growth_);  // nobody sleeps, or releases the segment, meanwhile
   const commpool_block block = COMMPOOL_TRY(FindSharable(address));
@@ -67,6 +68,7 @@ Result<SharedMemory::Exported> SegmentStore::Export(CUdeviceptr address, std::op
   for (const SegmentToRegister& listed : List()) {
     if (address < listed.address || address - listed.address >= listed.bytes) continue;
     SharedMemory::Exported exported{.address = listed.address, .bytes = listed.bytes, .number = listed.index};
+    // The importer has this segment mapped already, so it needs no handle.
     if (known == exported.number) return exported;
     Segment& segment = Get(listed.index);
     if (const std::optional<CUmemFabricHandle> fabric = segment.FabricHandle()) {
@@ -76,6 +78,7 @@ Result<SharedMemory::Exported> SegmentStore::Export(CUdeviceptr address, std::op
     const Result<int> descriptor = segment.Descriptor();
     if (!descriptor.ok()) return basis_.Named(descriptor.status());
     if (*descriptor < 0) return basis_.Named(Status(StatusCode::kNotSupported, "a segment has no handle"));
+    // A copy, because the segment closes its own when it goes.
     exported.descriptor = FileDescriptor(fcntl(*descriptor, F_DUPFD_CLOEXEC, 0));
     if (exported.descriptor.valid()) return exported;
     return Status(CodeOfError(errno), std::string("fcntl failed: ") + strerror(errno));

@@ -62,6 +62,7 @@ Status Sleeping::CheckMayWake(const PoolBasis& basis, const WakeRequest& request
 // after it.
 Status Sleeping::FallAsleep(const SleepRequest& request) {
   basis_.life.BeginSleep();
+  // After the state has changed, so that no thread makes a cache of the pool meanwhile; ServeAgain lets them reopen.
   blocks_.CloseCaches(ThreadCaches::Reopen::kNever);
   Tell(true);
   Status status = run_({.name = "getting ready to sleep", .act = [&] { return QuiesceAndKeep(request); }});
@@ -200,6 +201,7 @@ Status SegmentStore::UnmapAll() {
   for (Segment* segment : Pointers()) {
     Status status = segment->territory()->UnmapAll();
     if (status.ok()) continue;
+    // Its failure is told by the caller's own attempt to map again.
     static_cast<void>(MapAll());
     return status;
   }
@@ -238,6 +240,7 @@ Status SegmentStore::WakeSegment(Segment& segment, Progress& progress) {
 Status SegmentStore::Wake() {
   const uint64_t asleep = asleep_bytes();
   Progress progress(basis_.title + ": waking", asleep);
+  // Room first: other pools may have taken it during the sleep.
   if (!account_->Take(asleep)) {
     return Status(StatusCode::kOutOfMemory, "waking " + FormatBytes(asleep) + " would exceed the limit of " +
                                                 account_->place() + ", " + FormatBytes(account_->limit()));
@@ -252,6 +255,7 @@ Status SegmentStore::Wake() {
     asleep_bytes_.store(0, std::memory_order_relaxed);
     return status;
   }
+  // Only after all copies have ended (AwaitRestoring): a copy into unmapped memory would lose the context.
   for (Segment* segment : Pointers()) static_cast<void>(segment->territory()->UnmapAll());
   ReleaseUnmapped();
   return Status(status.code(), "waking " + FormatBytes(asleep) + ": " + status.message());

@@ -11,7 +11,8 @@
 
 namespace commpool::internal {
 
-// One step of a call that all ranks make together.
+// One step of a call that all ranks make together. Lives only during the call: its functions may refer to the caller's
+// frame.
 struct PoolStep {
   const char* name = nullptr;                       // such as "registering with a communicator"
   FunctionRef<Status()> act;                        // this rank's part
@@ -26,7 +27,8 @@ inline constexpr auto kWithoutRanks = [](const PoolStep& step) -> Status {
   return mine;
 };
 
-// REQUIRES: the pool's collective lock, during its whole life.
+// REQUIRES: the pool's collective lock, during its whole life. GrowingMode and SymmetricMode make one for each sleep
+// and each wake; it keeps no state between them.
 class Sleeping {
  public:
   // `run` must outlive it.
@@ -36,9 +38,11 @@ class Sleeping {
   // kNotSupported where the backing cannot separate memory and addresses. kFailedPrecondition where the pool does not
   // serve, a stream of its device captures, or graphs may hold memory that NCCL has registered unseen.
   static Status CheckMaySleep(const PoolBasis& basis, const SegmentStore& segments, const SleepRequest& request);
+  // kFailedPrecondition where the pool is not asleep, or a stream of its device captures.
   static Status CheckMayWake(const PoolBasis& basis, const WakeRequest& request);
 
-  // FallAsleep: from now on the pool serves nobody, and threads' caches serve nobody from it.
+  // FallAsleep: from now on the pool serves nobody, and threads' caches serve nobody from it. REQUIRES: CheckMaySleep
+  // was OK, on all ranks.
   Status FallAsleep(const SleepRequest& request);
   // kFailedPrecondition, and the pool sleeps on, where windows came elsewhere and the request does not accept that.
   Status WakeUp(const WakeRequest& request);
@@ -52,6 +56,7 @@ class Sleeping {
   Status Register();
   // kFailedPrecondition where a window is not where it was.
   Status CheckReturned() const;
+  // Ends all registrations; the set remembers the communicators.
   Status Deregister();
   // After a failure in the middle of waking: the pool sleeps on.
   void ReleaseAgain();
