@@ -15,6 +15,7 @@ namespace commpool::internal {
 
 namespace {
 
+// Only where the channel broke: other failures leave the ranks able to call again.
 Status WithAdvice(const Status& status) {
   if (!BreaksChannel(status)) return status;
   return Status(status.code(), status.message() +
@@ -22,7 +23,8 @@ Status WithAdvice(const Status& status) {
                                    "then close() or rehome()");
 }
 
-// Placement and growth depend on these options: with different values the ranks' offsets and decisions would differ.
+// Placement and growth depend on these options: with different values the ranks' offsets and decisions would differ. As
+// text, so that the error can show both values where ranks differ.
 std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
   return std::string("backing ") + Name(configuration.backing.kind) + ", alignment_bytes " +
          std::to_string(configuration.alignment_bytes) + ", granularity_bytes " +
@@ -51,6 +53,7 @@ constexpr std::pair<CollectiveCall, engine::SequenceCall> kSequenceCalls[] = {
 // For the message about ranks that differ. The log has only the last calls; older ones are left out.
 Calls Collective::LastCalls(uint64_t count) const {
   MutexLock lock(blocks_.mutex());
+  // A difference that is older than the log cannot be named.
   const uint64_t first = count > engine::SequenceLog::kKept ? count - engine::SequenceLog::kKept : 0;
   Calls calls;
   for (uint64_t number = first; number < count; ++number) {
@@ -69,6 +72,7 @@ Status Collective::CheckTakesPart(CollectiveCall call) const {
     return Status(StatusCode::kFailedPrecondition,
                   "a stream is being captured with the pool, and nothing is made, registered or given back meanwhile");
   }
+  // A live graph may use registered memory: then these calls are refused.
   const bool ends_registrations =
       call == CollectiveCall::kTrim || call == CollectiveCall::kDeregister || call == CollectiveCall::kClose;
   return ends_registrations ? segments_.CheckMayUnmap() : Status();
@@ -79,9 +83,11 @@ Status Collective::CheckTakesPart(CollectiveCall call) const {
 Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness) const {
   Intent intent{.call = proposal.call, .bytes = proposal.bytes, .granularity = segments_.granularity()};
   intent.readiness = readiness;
+  // A difference that the background noticed reaches all ranks here.
   intent.divergence = divergence_.status();
   intent.channel = channel_->number();
   intent.report = proposal.report;
+  // By the numbers that all ranks agreed on: handles differ from rank to rank.
   for (const Communicator& held : segments_.registrations().Communicators()) intent.report.held.push_back(held.number);
   intent.nccl_version = basis_.driver.nccl.version;
   size_t free_bytes = 0;
@@ -98,10 +104,12 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
   }
 
   MutexLock lock(blocks_.mutex());
+  // Under the lock, so that all of these are of one moment.
   intent.segment_index = engine().SegmentsEver();
   intent.sequence_count = engine().log().count();
   intent.sequence_hash = engine().log().hash();
   intent.freed = engine().LocallyFreed();
+  // Blocks of live graphs are not offered, whatever the program has freed.
   graph_blocks_.Keep(&intent.freed);
   return intent;
 }
@@ -154,6 +162,7 @@ Result<Agreed> Collective::CallForOne(const Proposal& proposal, CallForSeveral c
 
 Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& pools) {
   for (const auto& [pool, proposal] : pools) {
+    // Only pools of the same group count: others need not be in the call.
     const auto together = std::count_if(pools.begin(), pools.end(), [&pool = pool](const PoolProposal& other) {
       return other.pool.basis_.group == pool.basis_.group;
     });
@@ -168,6 +177,7 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
     channels.push_back(pool.channel_.get());
   }
   JoinedChannels joined(std::move(channels));
+  // A recording shows one agreement, under the name of the first pool.
   Collective& first = pools.front().pool;
   first.segments_.collective().AssertHeld();
   recording::Span span = first.BeginAgreement(Insist([&] { return Name(pools.front().proposal.call); }));
@@ -175,6 +185,7 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
   static_cast<void>(span.Ended(agreement.status));
   if (!agreement.status.ok()) {
     Collective& refused = pools[agreement.refused].pool;
+    // Remembered, so that later allocations fail at once.
     if (agreement.diverged) refused.divergence_.Note(agreement.status);
     return refused.Explain(agreement.status);
   }
@@ -194,6 +205,7 @@ Result<std::vector<Agreed>> Collective::Begin(const std::vector<PoolProposal>& p
 void Collective::ApplyAgreed(const Proposal& proposal, const Agreed& agreed) {
   MutexLock lock(blocks_.mutex());
   engine().ApplyFrees(agreed.freed);
+  // The call that agrees alone comes through Agree, and never here.
   const auto* const row = std::find_if(std::begin(kSequenceCalls), std::end(kSequenceCalls),
                                        [&](const auto& known) { return known.first == proposal.call; });
   COMMPOOL_CHECK(row != std::end(kSequenceCalls), "a collective call has no name in the sequence");
@@ -228,6 +240,7 @@ Status Collective::AgreeOn(ReservedVector<PoolOutcome>& pools) {
   std::vector<Status> all = AgreeOnOutcomes(joined, each([](const PoolOutcome& one) { return one.status; }),
                                             each([](const PoolOutcome& one) { return one.step; }));
   static_cast<void>(span.Ended(all.front()));
+  // The first pool that failed on any rank names the error.
   const PoolOutcome* failed = nullptr;
   for (size_t place = 0; place < pools.size(); ++place) {
     pools[place].status = std::move(all[place]);
@@ -292,6 +305,7 @@ void Collective::End() {
 }
 
 void Collective::StartPublishing(int rank) {
+  // Without the lock: it opens a way of its own to the other ranks.
   std::unique_ptr<Publisher> publisher =
       Publisher::Start(rank, channel_->ranks(), channel_->OpenBackground(), divergence_);
   MutexLock lock(blocks_.mutex());
@@ -307,6 +321,7 @@ void Collective::RecordCalls() {
   const engine::SequenceLog& log = engine().log();
   for (; recorded_calls_ < log.count(); ++recorded_calls_) {
     const std::optional<engine::SequenceEntry> entry = log.Entry(recorded_calls_);
+    // A recording may have gaps; a call may not fail for it.
     if (entry) BestEffort([&] { basis_.record.Called(entry->number, Name(entry->call), entry->value); });
   }
 }

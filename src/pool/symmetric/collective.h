@@ -24,7 +24,8 @@
 
 namespace commpool::internal {
 
-// What this rank proposes for a call.
+// What this rank proposes for a call. Lives only during the call. `bytes` means what the call makes of it: ranks
+// compare it and must have the same.
 struct Proposal {
   CollectiveCall call = CollectiveCall::kReserve;
   uint64_t bytes = 0;
@@ -116,7 +117,9 @@ class Collective {
   PoolInCall Prepare(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
   // Adds this pool's name to the failure of a round, and what the program can do now.
   Status Explain(const Status& status) const;
+  // Cannot fail: the other ranks do the same now.
   void ApplyAgreed(const Proposal& proposal, const Agreed& agreed);
+  // The calls before number `count`, as far as the log still has them.
   Calls LastCalls(uint64_t count) const;
   // A recording shows how long this rank waits for the others. The number of an agreement is the same on all ranks.
   recording::Span BeginAgreement(std::string_view what) COMMPOOL_REQUIRES(segments_.collective());
@@ -135,9 +138,12 @@ class Collective {
   BlockStore& blocks_;
   SegmentStore& segments_;
   GraphBlocks& graph_blocks_;
+  // The first difference between the ranks' sequences that was noticed. Once known, allocations are refused.
   Divergence divergence_;
   std::unique_ptr<Publisher> publisher_ COMMPOOL_GUARDED_BY(blocks_.mutex());  // null: nothing is published
+  // Null before the first home, and after End.
   std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(segments_.collective());
+  // For recordings alone.
   recording::HomePlace place_ COMMPOOL_GUARDED_BY(segments_.collective());
   uint64_t agreements_ COMMPOOL_GUARDED_BY(segments_.collective()) = 0;  // over this channel so far
   uint64_t recorded_calls_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;     // of the sequence

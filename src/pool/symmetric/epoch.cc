@@ -43,6 +43,7 @@ Status SymmetricMode::Renumber() {
     engine().RemoveSegment(segment.index);
     segments.push_back(segments_.Take(segment.index));
   }
+  // The sequence and the numbers of segments begin again.
   engine().BeginEpoch();
   for (std::unique_ptr<Segment>& segment : segments) {
     const engine::SegmentIndex index = engine().AddSegment({segment->address(), segment->bytes()});
@@ -56,6 +57,7 @@ Status SymmetricMode::MakeMissing(const std::vector<uint64_t>& all, NewSegments&
   COMMPOOL_TRY(Renumber());
   const ContextGuard current = basis_.MakeCurrent();
   MutexLock growth(segments_.growth());
+  // This rank's own segments are the first ones of `all`: the agreement has compared their sizes.
   for (size_t place = segments_.count(); place < all.size(); ++place) {
     Room room = COMMPOOL_TRY(segments_.TakeRoom(all[place]));
     NewSegment segment = COMMPOOL_TRY(segments_.Make(all[place], std::move(room)));
@@ -93,6 +95,7 @@ Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegme
   };
   const auto undo = [&](const Status& mine) {
     segments_.collective().AssertHeld();
+    // A rank whose registration failed has none to remove.
     const Status undone = mine.ok() ? leave_home() : Status();
     const Status all_undone = collective_.AgreeOn(undone, "undoing the registration");
     // If one rank could not undo, or is lost, a peer or NCCL may still hold this memory.
@@ -123,6 +126,7 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
     MutexLock lock(blocks_.mutex());
     engine().NoteCollective(engine::SequenceCall::kRegister, 0);  // the first call of every epoch
   }
+  // What follows makes the new home known to other threads.
   collective_.StartPublishing(home_.rank);
   channel_number_.store(collective_.channel().number(), std::memory_order_release);
   home_id_.store(agreed.findings.home_id, std::memory_order_release);

@@ -28,10 +28,12 @@ Status GraphBlocks::Await(const engine::StreamUse& use) const {
 Status GraphBlocks::AwaitOutside(engine::Part part, ReservedVector<engine::StreamUse>* waits) const {
   if (waits->empty()) return Status();
   const ContextGuard current = basis_.MakeCurrent();
+  // The calls below are made while a stream captures, which allows them in relaxed mode only.
   const RelaxedCapture relaxed(basis_.driver);
   PoolEvents::Count(basis_.events.host_waits);
   ReservedVector<engine::StreamUse> inside;
   for (const engine::StreamUse& use : *waits) {
+    // A use by a stream of this capture needs no wait of the host.
     const engine::Part user = COMMPOOL_TRY(captures_.PartOf(use.stream));
     if (use.fence == engine::kNoFence && user == part) {
       inside.push_back(use);
@@ -75,6 +77,7 @@ ReservedVector<std::pair<CUdeviceptr, StreamKey>> GraphBlocks::TakeMissingFences
   MutexLock lock(blocks_.mutex());
   for (auto entry = graph_blocks_.begin(); entry != graph_blocks_.end();) {
     GraphBlock& block = entry->second;
+    // Stays set: TakeGone returns each graph once.
     block.gone |= std::find(gone.begin(), gone.end(), block.part) != gone.end();
     if (block.gone) {
       for (const StreamKey stream : block.streams) missing.emplace_back(entry->first, stream);
@@ -93,6 +96,7 @@ void GraphBlocks::GiveFence(CUdeviceptr address, StreamKey stream, FenceId fence
   }
   GraphBlock& block = graph_blocks_[address];
   std::erase(block.streams, stream);
+  // The last fence is there: from here on it is an ordinary freed block.
   if (block.streams.empty()) graph_blocks_.erase(address);
 }
 
@@ -106,7 +110,8 @@ void GraphBlocks::Collect() {
       if (basis_.device->Quiesce(basis_.deadline_ms()).ok()) GiveFence(address, stream, engine::kNoFence);
       continue;
     }
-    // A stream that captures again can record no fence for past work: the block waits for a later call.
+    // A stream that captures again can record no fence for past work: the block waits for a later call. Another
+    // thread's default stream cannot be asked; null asks for the legacy stream instead.
     const Result<CUgraph> graph = GraphInCapture(basis_.driver, IsReachable(stream) ? StreamOfKey(stream) : nullptr);
     if (!graph.ok() || *graph != nullptr) continue;
     Result<FenceId> fence = basis_.device->fences().Record(stream);

@@ -66,6 +66,7 @@ class GraphBlocks {
   PoolBasis& basis_;
   GraphCaptures& captures_;
   BlockStore& blocks_;
+  // By address. An entry stays until its graph is gone and its fences are recorded.
   ReservedMap<CUdeviceptr, GraphBlock> graph_blocks_ COMMPOOL_GUARDED_BY(blocks_.mutex());
 };
 

@@ -20,10 +20,12 @@ constexpr UserFunctionKind kOnLostRank = {.name = "a pool's on_lost_rank", .may_
 }  // namespace
 
 void LossWatch::Follow(const std::shared_ptr<LostRanks>& ranks) {
+  // The old home's losses are no longer this pool's.
   Stop();
   const LostRanks::ListenerNumber listener = ranks->AddListener([this](int rank) { Tell(rank); });
   {
     MutexLock lock(mutex_);
+    // Before `followed_` points to it.
     kept_.push_back(ranks);
     listener_ = listener;
   }
@@ -62,6 +64,7 @@ void LossWatch::Tell(int rank) const {
   const PoolConfiguration& configuration = basis_.configuration;
   Log(configuration.on_lost_rank == nullptr ? LogLevel::kWarning : LogLevel::kInfo,
       basis_.title + ": rank " + std::to_string(rank) + " of its home is lost: " + way_out);
+  // The log has told it: louder where the program has no function that hears of it.
   if (configuration.on_lost_rank == nullptr) return;
   const Status told = CallUserFunction(kOnLostRank, "on_lost_rank", [&] {
     configuration.on_lost_rank(rank, may_hang ? 1 : 0, configuration.lost_rank_context);

@@ -50,6 +50,7 @@ Result<Communicator> SymmetricMode::Examine(ncclComm_t handle) const {
 // Without a number the report is for a communicator that this rank has not registered with yet.
 DomainReport SymmetricMode::ReportOf(const Communicator& communicator) const {
   DomainReport report;
+  // Null: this rank is not in the communicator, and takes part in the agreement alone.
   if (communicator.handle == nullptr) return report;
   report.passed = true;
   report.rank = communicator.rank;
@@ -80,6 +81,7 @@ ReportJudge SymmetricMode::JudgePassedByAll() {
 
 Status SymmetricMode::Meet(const DomainReport& mine, Communicator* communicator) {
   Result<Members> met = Members();
+  // Only ranks that passed a new communicator meet over it.
   if (mine.passed && !mine.number) {
     // This wait must end before the ranks that passed no communicator, and do not wait here, give up this rank.
     const Status gathered = Attempt([&] {
@@ -90,6 +92,7 @@ Status SymmetricMode::Meet(const DomainReport& mine, Communicator* communicator)
     });
     if (!gathered.ok()) met = gathered;
   }
+  // Over home, with all ranks: also those that are in no new communicator count the new numbers.
   const std::optional<uint64_t> number = COMMPOOL_TRY(AgreeOnMembers(collective_.channel(), met, domains_));
   communicator->number = number.value_or(communicator->number);
   return Status();
@@ -100,6 +103,7 @@ Status SymmetricMode::Meet(const DomainReport& mine, Communicator* communicator)
 Status SymmetricMode::RegisterWith(ncclComm_t handle) {
   MutexLock collective(segments_.collective());
   const ContextGuard current = basis_.MakeCurrent();
+  // No return before the agreement: the other ranks wait for this one there.
   Status readiness = basis_.CheckOpen();
   Communicator communicator;
   if (readiness.ok() && handle != nullptr) {
@@ -114,9 +118,11 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
   Agreed agreed = COMMPOOL_TRY(collective_.Begin(
       {.call = CollectiveCall::kRegister, .readiness = readiness, .report = report, .judge = JudgePassedByAll()}));
   const Findings& passed = agreed.findings;
+  // Numbers from here on are this call's, to be removed where it fails.
   const uint64_t first_new = domains_.next();
   Status status = passed.any_new ? Meet(report, &communicator) : Status();
   if (!status.ok()) return basis_.Named(status.under("register_with"));
+  // A repeated call registers nothing new, so its failure must not end what was there.
   const bool known = handle == nullptr || segments_.registrations().Has(handle);
   status = collective_.Run({.name = "registering with a communicator",
                             .act =

@@ -34,6 +34,7 @@ using GrowingPools = ReservedVector<GrowingPool>;
 // the other ranks call it for the failed one.
 void OneByOne(GrowingPools& pools, Status (*act)(GrowingPool& pool)) {
   for (GrowingPool& pool : pools) {
+    // Later pools keep the status OK, although they have not acted.
     pool.status = Attempt([&] { return act(pool); });
     if (!pool.status.ok()) return;
   }
@@ -43,6 +44,7 @@ void OneByOne(GrowingPools& pools, Status (*act)(GrowingPool& pool)) {
 Status AgreeOn(GrowingPools& pools, FunctionRef<std::string(const GrowingPool& pool)> step) {
   ReservedVector<PoolOutcome> outcomes;
   for (GrowingPool& pool : pools) Insist([&] { outcomes.push_back({pool.collective, step(pool), pool.status}); });
+  // One round for all pools.
   const Status all = Collective::AgreeOn(outcomes);
   for (size_t place = 0; place < pools.size(); ++place) pools[place].status = std::move(outcomes[place].status);
   return all;
@@ -58,6 +60,7 @@ Status Make(GrowingPool& pool) {
 
 // Registers windows with every communicator.
 Status Register(GrowingPool& pool) {
+  // One collective call of NCCL for each communicator.
   const NewSegment& made = pool.made.front();
   return pool.segments.registrations().RegisterSegment({pool.index, made->address(), made->bytes()});
 }
@@ -67,6 +70,7 @@ Status Register(GrowingPool& pool) {
 void UndoRegistrations(GrowingPools& pools) {
   for (GrowingPool& pool : pools) {
     pool.status = Attempt([&] { return pool.segments.registrations().DeregisterSegment(pool.index); });
+    // NCCL still holds it on this rank.
     if (!pool.status.ok()) pool.aside = SegmentStore::Aside::kPinned;
   }
   static_cast<void>(AgreeOn(pools, [](const GrowingPool&) { return std::string("undoing the registration"); }));
@@ -81,12 +85,15 @@ Status GrowTogether(GrowingPools pools) {
   const auto named = [](const char* what) {
     return [what](const GrowingPool& pool) { return std::string(what) + " a segment of " + FormatBytes(pool.bytes); };
   };
+  // Round one: memory. Where a rank has none, `made` goes back with this frame, and no rank has called NCCL.
   OneByOne(pools, Make);
   COMMPOOL_TRY(AgreeOn(pools, named("making")));
   for (GrowingPool& pool : pools) {
     MutexLock lock(pool.blocks.mutex());
+    // The number that Adopt will get: registrations name the segment before the engine knows it.
     pool.index = pool.blocks.engine<engine::SymmetricEngine>().SegmentsEver();
   }
+  // Round two: windows.
   OneByOne(pools, Register);
   const Status registered = AgreeOn(pools, named("registering"));
   if (!registered.ok()) {
@@ -95,6 +102,7 @@ Status GrowTogether(GrowingPools pools) {
   }
   for (GrowingPool& pool : pools) {
     MutexLock growth(pool.segments.growth());
+    // All ranks have the windows, so from here on the memory may serve.
     pool.segments.Adopt(std::move(pool.made.front()));
   }
   return Status();
@@ -103,6 +111,7 @@ Status GrowTogether(GrowingPools pools) {
 }  // namespace
 
 ReservedDeque<MutexLock> SymmetricMode::LockAll(SymmetricModes pools) {
+  // One order for all threads, else two calls could wait for each other's lock.
   std::sort(pools.begin(), pools.end(), [](const SymmetricMode* one, const SymmetricMode* other) {
     return std::less<>()(&one->segments_.collective(), &other->segments_.collective());
   });
@@ -127,7 +136,9 @@ Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agree
     MutexLock lock(blocks_.mutex());
     if (engine().CanServe(bytes)) return uint64_t{0};
   }
+  // Only growth needs registrations that all ranks have alike.
   if (!agreed.reports.ok()) return basis_.Named(agreed.reports);
+  // The option segment_bytes is the least size of a segment.
   const uint64_t least = std::max(bytes, basis_.configuration.segment_bytes);
   const std::optional<uint64_t> segment_bytes = CheckedRoundUp(least, agreed.granularity);
   if (!segment_bytes) {
@@ -164,6 +175,7 @@ Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t byte
     const uint64_t missing = COMMPOOL_TRY(Insist([&] { return pool.MissingBytes(bytes, agreed[place]); }));
     if (missing > 0) growing.push_back({pool.blocks_, pool.segments_, pool.collective_, missing});
   }
+  // The same on every rank, so no rank waits for a growth.
   if (growing.empty()) return Status();
   const ContextGuard current = pools.front()->basis_.MakeCurrent();
   return GrowTogether(std::move(growing));
@@ -282,9 +294,11 @@ Status SymmetricMode::CloseWithoutRanks() {
 Status SymmetricMode::Close() {
   MutexLock collective(segments_.collective());
   if (basis_.life.closed()) return Status();
+  // After a loss: nobody is left to agree with.
   if (HasNoCommunicator()) return CloseWithoutRanks();
   Status readiness = basis_.device->health().first_error();
   if (readiness.ok()) readiness = CheckNoLiveBlocks("close()");
+  // All ranks close, or none: a live block on one rank refuses the close on all.
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kClose, .readiness = readiness}));
   basis_.life.BeginClose();
   const std::vector<engine::SegmentIndex> all = Insist([&] { return segments_.Indexes(); });

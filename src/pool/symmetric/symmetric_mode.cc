@@ -71,11 +71,13 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
                       "that may be destroyed meanwhile cannot be waited for: make the pool with the option "
                       "streams = outlive, and call release_stream before a stream is destroyed");
   }
+  // Before the engine is asked: an error here leaves the sequence as it was.
   const engine::Part part = COMMPOOL_TRY(captures_.PartOf(stream));
   engine::Served served;
   std::optional<RecordingStreams::Scope> recording;
   {
     MutexLock lock(blocks_.mutex());
+    // Read first, because the call below has this number.
     const engine::Sequence sequence = engine().NextSequence();
     Result<engine::Outcome> outcome = engine().Allocate(bytes, stream);
     collective_.Publish();
@@ -91,6 +93,7 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
       return Status(StatusCode::kExhausted, kNoHostMemory);
     }
     served = std::move(std::get<engine::Served>(*outcome));
+    // Under the same hold of the lock: until the waits are made, no stream in them may be forgotten (RecordingStreams).
     if (!served.waits.empty()) recording.emplace(blocks_.recording(), StreamsOf(served.waits));
     if (part != engine::kCommonPart) graph_blocks_.Add(served.address, sequence, part);
   }
@@ -101,6 +104,7 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
       return status;
     }
   }
+  // No cache: which thread frees and takes first is not the same on every rank (rule 4).
   return blocks_.HandOut(served, bytes, stream, Caching::kNo);
 }
 
@@ -198,6 +202,7 @@ Status SymmetricMode::Wake(const WakeRequest& request) {
 // Without a home the pool publishes nothing. Once its registrations are gone too, its calls ask no other rank.
 void SymmetricMode::AfterAbandon(ncclComm_t communicator) {
   if (communicator != home_handle_.load(std::memory_order_acquire)) return;
+  // Other threads read it: from here on the pool has no home.
   home_handle_.store(nullptr, std::memory_order_release);
   collective_.StopPublishing();
 }

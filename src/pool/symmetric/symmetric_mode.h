@@ -58,6 +58,7 @@ class SymmetricMode final : public PoolMode {
   Status Reserve(uint64_t bytes) override { return ReserveTogether({this}, bytes); }
   Result<uint64_t> Reclaim() override;
   Result<uint64_t> Trim(uint64_t keep_bytes) override;
+  // Never: another rank would not shrink with it (rule 1).
   uint64_t ReleaseUnused() override { return 0; }
   Status Verify() override { return VerifyTogether({this}); }
   Status Close() override;
@@ -86,8 +87,10 @@ class SymmetricMode final : public PoolMode {
   Status CheckNoLiveBlocks(const char* call) const;
   // Applies this rank's deferred frees without the other ranks: no round with them will come any more.
   void ApplyOwnFrees();
-  // Waits until nobody uses the memory any more, as far as this rank alone can tell.
+  // Waits until nobody uses the memory any more, as far as this rank alone can tell. Waits for the device, so a
+  // collective with a lost rank may keep it until the deadline.
   Status FinishOwnFrees() COMMPOOL_REQUIRES(segments_.collective());
+  // The end of both ways to close: no rank is heard or told any more.
   void EndClose() COMMPOOL_REQUIRES(segments_.collective());
   // Ends the publishing of calls and the watch for lost ranks.
   void StopListening();
@@ -102,6 +105,8 @@ class SymmetricMode final : public PoolMode {
   Status Renumber();
   // `all`: the bytes of every segment of the pool, in order.
   Status MakeAndRegister(const std::vector<uint64_t>& all, NewSegments& made) COMMPOOL_REQUIRES(segments_.collective());
+  // Makes the segments that this rank has not, in the order of `all`. They go into `made`, and no engine knows them
+  // yet.
   Status MakeMissing(const std::vector<uint64_t>& all, NewSegments& made);
   // Makes the first registration of an epoch. Collective over home where the pool has segments.
   Status AddHome(const std::vector<SegmentToRegister>& segments) COMMPOOL_REQUIRES(segments_.collective());
@@ -109,7 +114,8 @@ class SymmetricMode final : public PoolMode {
   // NCCL.
   ReportJudge JudgeHeld() COMMPOOL_REQUIRES(segments_.collective());
   ReportJudge JudgePassedByAll() COMMPOOL_REQUIRES(segments_.collective());
-  // What this rank tells the others about a caller's communicator.
+  // What this rank tells the others about a caller's communicator. Changes nothing. An error becomes this rank's
+  // readiness, which the others hear.
   Result<Communicator> Examine(ncclComm_t handle) const COMMPOOL_REQUIRES(segments_.collective());
   DomainReport ReportOf(const Communicator& communicator) const COMMPOOL_REQUIRES(segments_.collective());
   // Every rank calls it, even one that passed no communicator. The members of each new communicator meet over it, and
@@ -119,7 +125,8 @@ class SymmetricMode final : public PoolMode {
   static ReservedDeque<MutexLock> LockAll(SymmetricModes pools);
   static std::vector<PoolProposal> ProposalsOf(const SymmetricModes& pools,
                                                FunctionRef<Proposal(SymmetricMode& pool)> of_pool);
-  // The bytes of the segment that a reserve needs, the same on every rank; 0 where free memory is enough.
+  // The bytes of the segment that a reserve needs, the same on every rank; 0 where free memory is enough. kOutOfMemory
+  // where one rank has too little memory: the same on all ranks.
   Result<uint64_t> MissingBytes(uint64_t bytes, const Agreed& agreed) const;
   // What happens to frees that not every rank has made, or that wait for the device. kApply at the pool's end, when no
   // rank has a live block.
@@ -127,6 +134,7 @@ class SymmetricMode final : public PoolMode {
   // Deregisters these segments on every rank and releases them.
   Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees)
       COMMPOOL_REQUIRES(segments_.collective());
+  // The caller has deregistered them on every rank.
   Status Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses, uint64_t* released)
       COMMPOOL_EXCLUDES(segments_.growth());
   // For a capture's block that could not wait for its uses: frees it again, like the graph's other blocks.
@@ -140,12 +148,14 @@ class SymmetricMode final : public PoolMode {
     return blocks_.engine<engine::SymmetricEngine>();
   }
 
+  // Kept after an abandonment; home_handle_ is null then.
   Communicator home_ COMMPOOL_GUARDED_BY(segments_.collective());
   std::atomic<ncclComm_t> home_handle_;      // home_'s handle while calls can reach its ranks; read without a lock
   std::atomic<uint64_t> home_id_{0};         // all ranks of home have agreed on it
   std::atomic<uint64_t> channel_number_{0};  // of the pool among those of its home
   GraphBlocks graph_blocks_;
   Collective collective_;
+  // Which communicators the ranks have registered with, and the numbers that they have agreed on.
   DomainTable domains_ COMMPOOL_GUARDED_BY(segments_.collective());
   LossWatch losses_;
 };
