@@ -57,6 +57,7 @@ Result<OwnedRange> AddressTable::RangeOf(CUdeviceptr address) const {
     auto after = ranges_.upper_bound(address);
     if (after != ranges_.begin()) {
       const OwnedRange& range = std::prev(after)->second;
+      // Ranges do not overlap, so only the last that begins at or before the address can hold it.
       if (address - range.address < range.bytes) return range;
     }
   }

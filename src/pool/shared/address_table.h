@@ -28,7 +28,8 @@ struct OwnedRange {
 // own, of rank `pool table`.
 class AddressTable {
  public:
-  // Does nothing where no entry begins at the address.
+  // Does nothing where no entry begins at the address. May destroy the owner, where this was its last reference: so
+  // call it without a lock.
   void Remove(CUdeviceptr address);
   using Entry = Taken<AddressTable, CUdeviceptr, &AddressTable::Remove>;
 
@@ -39,11 +40,12 @@ class AddressTable {
   // The segment that holds the address, and its owner; kNotFound for foreign pointers.
   Result<std::shared_ptr<BlockOwner>> OwnerOf(CUdeviceptr address) const;
   Result<OwnedRange> RangeOf(CUdeviceptr address) const;
-  // The bytes of all segments together.
+  // The bytes of all segments together. Addresses, not memory: an expandable pool's territory counts whole.
   uint64_t bytes() const;
 
  private:
   mutable Mutex mutex_{LockRank::kPoolTable};
+  // By first address; ranges never overlap.
   ReservedMap<CUdeviceptr, OwnedRange> ranges_ COMMPOOL_GUARDED_BY(mutex_);
   uint64_t bytes_ COMMPOOL_GUARDED_BY(mutex_) = 0;
 };

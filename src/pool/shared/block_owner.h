@@ -29,6 +29,7 @@ class BlockOwner {
   // The live block that holds the address; kNotFound where there is none.
   virtual Result<commpool_block> FindBlock(CUdeviceptr address) const = 0;
 
+  // Caches were asked before: this is the slow way, which takes the owner's lock.
   virtual Status Free(CUdeviceptr address) = 0;
   // Another stream uses the block too, so nobody may reuse the block before that stream's work is done.
   // `stream_device`: the device of a stream without a promise.

@@ -34,6 +34,7 @@ Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& c
 Result<CUresult> SynchroniseWithin(const Driver& driver, int device, uint64_t deadline_ms) {
   PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(driver, device));
   const Result<CUresult> result = SynchroniseWithin(driver, context, deadline_ms);
+  // The wait still runs on its own thread, and needs the context.
   if (!result.ok()) context.Abandon();
   return result;
 }
@@ -45,6 +46,7 @@ DeviceState::~DeviceState() {
     fences_.Clear();
     return;
   }
+  // Rule 9: nobody calls the driver for a context that is lost.
   fences_.Abandon();
   context_.Abandon();
 }
@@ -89,6 +91,7 @@ Result<std::shared_ptr<DeviceState>> DeviceTable::Get(int device) {
   DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver_, device));
   PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(driver_, device));
   auto state = std::make_shared<DeviceState>(driver_, std::move(context), info.total_bytes, captures_);
+  // Before another thread can find the state.
   state->account().SetLimit(limit_.For(info.total_bytes));
   MutexLock lock(mutex_);
   return devices_.emplace(device, std::move(state)).first->second;  // another thread may have been faster

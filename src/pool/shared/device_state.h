@@ -34,6 +34,7 @@ class AnnouncedCaptures {
   void Begin(const std::set<int>& devices) { Count(devices, 1); }
   void End(const std::set<int>& devices) { Count(devices, -1); }
 
+  // One load each, because allocations ask them.
   bool any() const { return all_.load(std::memory_order_acquire) > 0; }
   bool OnDevice(int device) const { return CountOf(device).load(std::memory_order_acquire) > 0; }
 
@@ -53,6 +54,7 @@ class AnnouncedCaptures {
   const std::atomic<int>& CountOf(int device) const { return on_device_[static_cast<size_t>(device) % kMostDevices]; }
 
   std::atomic<bool> postponed_{false};
+  // Captures, whichever devices they have.
   std::atomic<int> all_{0};
   std::array<std::atomic<int>, kMostDevices> on_device_ = {};
 };
@@ -108,6 +110,7 @@ class DeviceState {
   const Driver& driver_;
   PrimaryContext context_;
   const std::shared_ptr<AnnouncedCaptures> captures_;
+  // Before `fences_`, which keeps a reference to it.
   DeviceHealth health_;
   FenceTable fences_;
   MemoryAccount account_;
@@ -132,6 +135,7 @@ class DeviceTable {
   const DeviceLimit limit_;
   const std::shared_ptr<AnnouncedCaptures> captures_ = std::make_shared<AnnouncedCaptures>();
   Mutex mutex_{LockRank::kLeaf};
+  // An entry stays as long as the table: so the context stays retained.
   std::map<int, std::shared_ptr<DeviceState>> devices_ COMMPOOL_GUARDED_BY(mutex_);
   std::map<int, std::shared_ptr<MemoryAccount>> host_accounts_ COMMPOOL_GUARDED_BY(mutex_);  // by NUMA node
 };

@@ -29,7 +29,7 @@ class MemoryAccount {
     limit_ = bytes;
   }
 
-  // Takes bytes, if they fit under the limit. They count until Return.
+  // Takes bytes, if they fit under the limit. They count until Return. All of them or none.
   bool Take(uint64_t bytes) {
     MutexLock lock(mutex_);
     if (taken_ > limit_ || bytes > limit_ - taken_) return false;
@@ -42,7 +42,7 @@ class MemoryAccount {
     COMMPOOL_CHECK(bytes <= taken_, "an account gets more memory back than pools took");
     taken_ -= bytes;
   }
-  // How much Take would still grant.
+  // How much Take would still grant. May be less by the time of the Take.
   uint64_t Room() const {
     MutexLock lock(mutex_);
     return taken_ > limit_ ? 0 : limit_ - taken_;

@@ -20,6 +20,7 @@ PoolHandle PoolTable::NextHandle() {
 void PoolTable::Add(PoolHandle handle, std::shared_ptr<Pool> pool, int device) {
   MutexLock lock(mutex_);
   pools_.emplace(handle, std::move(pool));
+  // Such a device does not fit into the word: callers then ask Find.
   if (static_cast<uint64_t>(device) > kMostDevice) return;
   devices_[handle % kDevices].store(handle << kDeviceBits | static_cast<uint64_t>(device), std::memory_order_release);
 }
@@ -40,6 +41,7 @@ Result<std::shared_ptr<Pool>> PoolTable::Remove(PoolHandle handle, std::string t
   std::erase_if(removed_, [](const std::weak_ptr<Pool>& pool) { return pool.expired(); });
   std::shared_ptr<Pool> pool = std::move(found->second);
   removed_.push_back(pool);
+  // A bound, because a program may make and destroy pools for ever.
   if (titles_.size() == kTitlesKept) titles_.pop_front();
   titles_.emplace_back(handle, std::move(title));
   pools_.erase(found);

@@ -46,7 +46,8 @@ class PoolTable {
   // How many removed pools the table still knows, because they still exist.
   size_t removed() const;
 
-  // Every pool with a handle, oldest first, then those without one that live blocks keep alive.
+  // Every pool with a handle, oldest first, then those without one that live blocks keep alive. A copy: the caller
+  // calls the pools without the lock, and they live meanwhile.
   ReservedVector<std::shared_ptr<Pool>> All() const;
 
  private:
@@ -58,9 +59,11 @@ class PoolTable {
   mutable Mutex mutex_{LockRank::kPoolTable};
   PoolHandle next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   ReservedMap<PoolHandle, std::shared_ptr<Pool>> pools_ COMMPOOL_GUARDED_BY(mutex_);
-  // Handle and device of the newest pool at each place.
+  // Handle and device of the newest pool at each place. A word: the handle above, the device in the lowest bits. 0:
+  // none.
   std::array<std::atomic<uint64_t>, kDevices> devices_ = {};
   ReservedDeque<std::pair<PoolHandle, std::string>> titles_ COMMPOOL_GUARDED_BY(mutex_);  // of the pools removed last
+  // So that what destroyed pools still hold can be released (All). Pools that are gone leave at the next Remove.
   ReservedVector<std::weak_ptr<Pool>> removed_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
