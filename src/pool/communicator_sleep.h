@@ -41,6 +41,7 @@ class SleepingCommunicators {
   struct Sleeper {
     Communicator communicator;
     std::shared_ptr<DeviceState> device;
+    // Made for the sleep, and kept for the waking: in between the communicator itself cannot carry a message.
     std::unique_ptr<AgreementChannel> channel;
     uint64_t deadline_ms = 0;
     bool busy = false;  // a call is under way
@@ -59,6 +60,7 @@ class SleepingCommunicators {
   Status CheckMaySleep(const Sleeper& sleeper) const;
   Status CheckMayWake(const Sleeper& sleeper, const CommunicatorMemory& memory) const;
   Status CheckNoPoolUses(const Communicator& communicator) const;
+  // Both call NCCL after all ranks have agreed that they can.
   Status FallAsleep(Sleeper& sleeper);
   Status WakeUp(Sleeper& sleeper);
   // Sends bytes that every rank knows through NCCL's buffers, and compares what arrives.
@@ -71,6 +73,7 @@ class SleepingCommunicators {
   RuntimeParts& runtime_;
   const PoolTable& pools_;
   Mutex mutex_{LockRank::kLeaf};
+  // An entry exists while a communicator sleeps or a call is under way.
   std::map<ncclComm_t, SleeperPointer> sleepers_ COMMPOOL_GUARDED_BY(mutex_);
 };
 

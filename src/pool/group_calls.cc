@@ -24,6 +24,7 @@ namespace {
 template <typename Part>
 Status RunOn(Runtime& runtime, int device, Part part) {
   Result<std::shared_ptr<DeviceState>> state = Insist([&] { return runtime.devices().Get(device); });
+  // The part fails for the same reason, and tells its ranks.
   if (!state.ok()) return part();
   ContextGuard current(runtime.driver(), (*state)->context());
   const std::optional<RelaxedCapture> relaxed = runtime.Relax();
@@ -54,6 +55,7 @@ Status RunTogether(const std::vector<Queue>& queues, FunctionRef<Status(const Qu
   }
   ready.set_value(started.ok());
   for (std::thread& thread : threads) thread.join();
+  // No queue has run: the threads heard false.
   COMMPOOL_TRY(started);
   for (Status& status : statuses) {
     if (!status.ok()) return std::move(status);
@@ -116,9 +118,11 @@ std::vector<Queue> QueuesOf(const ReservedVector<Used>& used) {
       if (joins) mine.insert(mine.end(), queue.begin(), queue.end());
       return joins;
     });
+    // The order in which the program passed them, which is the same on all ranks.
     std::sort(mine.begin(), mine.end());
     queues.push_back(std::move(mine));
   }
+  // By first place, so that failures are looked at in the program's order.
   std::sort(queues.begin(), queues.end());
   return queues;
 }
@@ -158,6 +162,7 @@ Status CheckComplete(const ReservedVector<std::shared_ptr<Pool>>& pools) {
   }
   for (const std::shared_ptr<Pool>& pool : pools) {
     const PoolGroup* const group = pool->group();
+    // A thread that did not make the group waits for none of its own ranks, so it may call for single pools.
     if (group == nullptr || !group->IsOfThisThread()) continue;
     const auto present = std::count_if(pools.begin(), pools.end(),
                                        [&](const std::shared_ptr<Pool>& other) { return other->group() == group; });
@@ -182,6 +187,7 @@ Result<ReservedVector<std::shared_ptr<Pool>>> Find(Runtime& runtime, PoolHandles
 Status OnPools(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
                FunctionRef<Status(const SymmetricModes&, const Queue&)> together,
                FunctionRef<Status(Pool&, size_t place)> for_one) {
+  // No thread, and no check of completeness: the pool's own call makes it (Collective::CheckCalled).
   if (handles.size() == 1) {
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(runtime.pools().Find(handles.front()));
     return for_one(*pool, 0);
@@ -218,6 +224,7 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
   ReservedVector<Used> homes;
   for (const PoolRequest& request : requests) {
     const bool asked = request.configuration.ok();
+    // A refused request has a home too: its other ranks wait there.
     const ncclComm_t home = asked ? request.configuration->home : request.home ? request.home->home : nullptr;
     homes.emplace_back();
     if (home != nullptr) homes.back().communicators.push_back(home);
@@ -238,6 +245,7 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
   const Status status = RunTogether(QueuesOf(homes), [&](const Queue& queue) { return OneByOne(queue, create); });
   if (!status.ok()) {
     for (const PoolHandle handle : handles) {
+      // A failure here leaves nothing to do: the caller gets the first one.
       if (handle != 0) static_cast<void>(runtime.DestroyPool(handle));
     }
     return status;

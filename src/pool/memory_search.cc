@@ -47,6 +47,7 @@ uint64_t MemorySearch::ReleaseUnused(int device, const BlockOwner* asks) {
 // Every pool that is made, trimmed, closed or destroyed calls it. So it looks at no pool where nothing was postponed
 // and no pool was removed.
 void MemorySearch::ReleaseDestroyed() {
+  // What would be released may wait for a device, which would break the capture.
   if (captures_.any()) return;
   runtime_.unanswered.Release();
   const bool postponed = captures_.TakePostponed();

@@ -19,6 +19,7 @@ class MemorySearch final : public OtherPools {
   std::string DescribeHolders(int device) override;
 
  private:
+  // The runtime's own.
   const PoolTable& pools_;
   RuntimeParts& runtime_;
   AnnouncedCaptures& captures_;

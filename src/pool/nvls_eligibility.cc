@@ -28,6 +28,7 @@ std::string WhyNotOnDevice(const Driver& driver, const Communicator& communicato
   int supported = 0;
   const CUresult result =
       driver.cuda.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, communicator.device);
+  // An older driver does not know the attribute: that is a no.
   if (result == CUDA_SUCCESS && supported != 0) return "";
   return device + " has no multicast: no NVSwitch, or a driver without it";
 }
@@ -73,6 +74,7 @@ Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresse
   const OwnedRange segment = COMMPOOL_TRY(addresses.RangeOf(question.address));
   const Communicator communicator = COMMPOOL_TRY(DescribeCommunicator(driver, question.communicator));
 
+  // From what costs least to what asks the driver about the memory.
   if (IsSwitchedOff()) return std::string("NCCL_NVLS_ENABLE=0 switches it off");
   if (communicator.ranks < kFewestRanks) {
     return "the communicator has " + std::to_string(communicator.ranks) + " ranks: NCCL multicasts among " +

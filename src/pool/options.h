@@ -30,7 +30,7 @@ inline constexpr uint64_t kLongestDeadlineMs = INT32_MAX;
 // destroys one.
 enum class Streams { kMayDie = COMMPOOL_STREAMS_MAY_DIE, kOutlive = COMMPOOL_STREAMS_OUTLIVE };
 
-// Who may close and destroy the pool.
+// Who may close and destroy the pool. kLibrary: a device's default pool.
 enum class Keeper { kProgram, kLibrary };
 
 // What to keep in sleep.
@@ -122,7 +122,8 @@ struct PoolConfiguration {
   bool symmetric() const { return home != nullptr; }
 };
 
-// How much the pools of a device may reserve together, until the program sets another limit.
+// How much the pools of a device may reserve together, until the program sets another limit. Both apply where both are
+// set: the lower one counts.
 struct DeviceLimit {
   uint64_t bytes = UINT64_MAX;
   double fraction = 1.0;  // of the device's memory

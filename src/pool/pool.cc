@@ -21,11 +21,13 @@ Pool::Pool(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine, 
 std::shared_ptr<Pool> Pool::Make(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine,
                                  const MakeMode& make_mode) {
   auto pool = std::make_shared<Pool>(std::move(ingredients), std::move(engine), make_mode);
+  // After construction: the object has no shared pointer to itself before.
   pool->basis_->owner = pool;
   return pool;
 }
 
 void Pool::SetHandle(PoolHandle handle) {
+  // Before another thread can find the pool, so it needs no lock.
   basis_->handle = handle;
   basis_->RecordMade(mode_->place());
 }
@@ -50,6 +52,7 @@ Result<CUdeviceptr> Pool::AllocateInAttempts(uint64_t bytes, StreamKey stream) {
   std::chrono::milliseconds pause(10);
   for (uint32_t attempt = 1;; ++attempt) {
     Result<CUdeviceptr> address = mode_->Allocate(bytes, stream);
+    // Only a lack of memory may pass by itself.
     if (address.status().code() != StatusCode::kOutOfMemory || attempt == configuration().attempts) return address;
     // Other processes, and threads of this one, may release memory meanwhile, and nobody tells us.
     std::this_thread::sleep_for(pause);
@@ -59,6 +62,7 @@ Result<CUdeviceptr> Pool::AllocateInAttempts(uint64_t bytes, StreamKey stream) {
 
 void Pool::TakeBack(const engine::ReturnedBlocks& returned) {
   blocks_.TakeBack(returned);
+  // Only corrections of statistics came: nothing is free now that was not before.
   if (returned.blocks.empty()) return;
   mode_->AfterFree();
 }
@@ -69,6 +73,7 @@ Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_dev
   const ContextGuard current = basis_->MakeCurrent();
   const GraphCaptures::Origin origin{stream, {device(), stream_device}};
   COMMPOOL_TRY(basis_->Named(captures_.Begin(capture, origin)));
+  // From here on all pools of the process refuse to wait for these devices.
   basis_->device->captures().Begin(origin.devices);
   mode_->AfterCaptureBegan();
   basis_->runtime.observer.CaptureAnnounced(stream, true);

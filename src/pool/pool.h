@@ -43,6 +43,7 @@ class PoolMode : public BlockRules {
   // Serves a request of an open pool. kOutOfMemory where nothing is left to try; kExhausted where only a call of all
   // ranks could help.
   virtual Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) = 0;
+  // For a stream whose work is done and whose handle will be recycled.
   virtual void ForgetStream(StreamKey stream) = 0;
 
   // Space.
@@ -65,6 +66,7 @@ class PoolMode : public BlockRules {
   virtual Status Wake(const WakeRequest& request) = 0;
   // Called when the pool has just been destroyed or abandoned.
   virtual void AfterDestroy() = 0;
+  // Ends what runs on other threads for this pool.
   virtual void BeforeAbandon() {}
 
   // Captures: whether one may begin, what to do when it has begun, and what to do before it ends.
@@ -229,6 +231,7 @@ class Pool final : public BlockOwner, public SharedMemory {
   // Tries as often as the configuration says, with pauses, because others may release memory meanwhile.
   Result<CUdeviceptr> AllocateInAttempts(uint64_t bytes, StreamKey stream);
 
+  // Made first and destroyed last: all other members have references to it.
   const std::unique_ptr<PoolBasis> basis_;
   GraphCaptures captures_;
   BlockStore blocks_;

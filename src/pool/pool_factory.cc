@@ -97,6 +97,7 @@ struct UnopenedPool {
 Result<UnopenedPool> MakeUnopened(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                   PoolConfiguration configuration, const Communicator& home) {
   PoolIngredients ingredients = COMMPOOL_TRY(Gather(driver, devices, runtime, std::move(configuration)));
+  // No failure yet: the pool is made, and its first agreement tells the others.
   Status readiness = WhyNotSymmetric(*ingredients.backing, home, ingredients.basis->device->device());
   const PoolConfiguration& options = ingredients.basis->configuration;
   auto engine =
@@ -127,6 +128,7 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTabl
   std::unique_ptr<AgreementChannel> channel = COMMPOOL_TRY(ReachHome(driver, devices, runtime, configuration, home));
   Result<UnopenedPool> made =
       Attempt([&] { return MakeUnopened(driver, devices, runtime, std::move(configuration), home); });
+  // The channel is open, so the other ranks hear the reason at once.
   if (!made.ok()) return Collective::Refuse(*channel, made.status());
   COMMPOOL_TRY(made->pool->AsSymmetric()->Open(std::move(channel), made->readiness));
   return std::move(made->pool);

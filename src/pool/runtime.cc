@@ -113,6 +113,7 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   const std::vector<SettingSource> sources = Insist([&] { return configuration.sources; });
   Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, parts_, std::move(configuration));
   if (!pool.ok()) return WithSources(pool.status(), sources);
+  // Only now, so that a pool that could not be made uses no handle.
   const PoolHandle handle = pools_.NextHandle();
   (*pool)->SetHandle(handle);
   const int device = (*pool)->device();
@@ -132,6 +133,7 @@ Status Runtime::DestroyPool(PoolHandle handle) {
   std::shared_ptr<Pool> pool = COMMPOOL_TRY(pools_.Find(handle));
   COMMPOOL_TRY(pool->CheckMayEnd());
   COMMPOOL_TRY(pools_.Remove(handle, pool->title()));  // unless another thread was faster
+  // The handle has ended in any case. Without host memory the pool keeps what it could not release.
   BestEffort([&] { pool->Destroy(); });
   return Status();
 }
@@ -182,6 +184,7 @@ Slot& Runtime::SlotOf(Target target, uint64_t bytes, CUstream stream, const Stre
   SizeRange alike{1, UINT64_MAX};
   if (target.kind() != Target::Kind::kPool) scopes_.Narrow(alike, bytes);
   const bool unchanged = changes % 2 == 0 && RouteOf(target, stream) == route;
+  // 0 bytes are an error, which the pool tells: `alike` begins at 1.
   const bool keeps = unchanged && bytes != 0;
   Slot* const kept = keeps ? parts_.caches.Remember(route, name.key, alike.least, alike.most, unkept.server) : nullptr;
   return kept == nullptr ? unkept : *kept;
@@ -247,6 +250,8 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
       if (IsUnpromised(name.key)) COMMPOOL_TRY(PromiseFor(**pool, stream, name));
       slot->stream = name.key;
     }
+    // Rule 4: where a pool of this rank was short of memory, symmetric ones are passed by, for other ranks would not
+    // follow.
     const bool asks = pool.ok() && !way.PassesBy((*pool)->symmetric());
     Result<CUdeviceptr> address = asks ? AllocateFrom(*slot, **pool, bytes, name.key) : pool.status();
     if (address.ok()) return address;
@@ -266,6 +271,7 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
       }
       passed += (passed.empty() ? "" : ", ") + (*pool)->name();
     }
+    // The next round looks only at scopes that began before this one.
     inner = caught.place;
     slot = &(unkept = {});
     slot->server = WhoServes(target, bytes, name.identity, inner).pool;
@@ -335,6 +341,7 @@ Status Runtime::EndCapture(CaptureHandle capture) {
       return Status(StatusCode::kNotFound, "capture " + std::to_string(capture) + " has ended, or never began");
     }
     pool = std::move(found->second);
+    // Out of the table first: of two threads that end one capture, one gets kNotFound.
     captures_.erase(found);
   }
   const CUstream stream = pool->EndCapture(capture);

@@ -58,7 +58,8 @@ class Runtime {
   Status RefusePool(const PoolConfiguration& home, const Status& why);
   // kInvalidArgument for a default pool.
   Status DestroyPool(PoolHandle handle);
-  // Made at its first use: vmm where the device has it, else cuda.
+  // Made at its first use: vmm where the device has it, else cuda. One pool for each device of the process; the program
+  // can neither close nor destroy it.
   Result<PoolHandle> DefaultPool(int device);
 
   // Allocates from what the target names: a pool; or the innermost scope that catches the request, else the device's
@@ -120,10 +121,12 @@ class Runtime {
 
  private:
   static Status RefuseChild();
+  // Devices beyond have no default pool.
   static constexpr size_t kMostDevices = 64;
 
   // The key by which this thread remembers who serves, with its scopes and the shared scopes as they are now. Both
-  // counts only rise, so an equal sum means that neither has changed.
+  // counts only rise, so an equal sum means that neither has changed. A named pool needs no scopes, so its route stays
+  // when they change.
   Route RouteOf(Target target, CUstream stream) const {
     const bool scoped = target.kind() != Target::Kind::kPool;
     return {nullptr, target, reinterpret_cast<uint64_t>(stream),
@@ -154,12 +157,15 @@ class Runtime {
   MemorySearch search_{pools_, parts_, devices_.captures()};
   SleepingCommunicators sleeping_communicators_{*driver_, devices_, parts_, pools_};
   ScopeTable scopes_;
+  // Which streams were promised, and the numbers of the others (rule 11).
   StreamNames stream_names_;
   StreamDevices stream_devices_;
   ImportTable imports_;
   Mutex recording_{LockRank::kCollective};  // held while a recording begins or ends
   Mutex mutex_{LockRank::kRuntime};         // held while a default pool is made, so that racing threads make only one
+  // Never 0: a capture's number is its part of the pool, and 0 is the common part.
   CaptureHandle next_capture_ COMMPOOL_GUARDED_BY(mutex_) = 1;
+  // The open ones; each keeps its pool alive until EndCapture.
   ReservedMap<CaptureHandle, std::shared_ptr<Pool>> captures_ COMMPOOL_GUARDED_BY(mutex_);
   // 0: not made yet.
   std::array<std::atomic<PoolHandle>, kMostDevices> default_pools_ = {};

@@ -51,6 +51,7 @@ class PoolGroup {
 
 // Counters of a pool's events that no other part of the pool counts. Any thread.
 struct PoolEvents {
+  // Requests that got an error, whatever it was.
   std::atomic<uint64_t> failed_allocations{0};
   std::atomic<uint64_t> moved_bytes{0};
   std::atomic<uint64_t> host_waits{0};
@@ -94,7 +95,8 @@ struct PoolBasis {
     return open.ok() ? device->health().first_error() : Status(open.code(), title + " " + open.message());
   }
 
-  // For a pool that is out of memory: asks others to give memory back, and lists who holds what.
+  // For a pool that is out of memory: asks others to give memory back, and lists who holds what. Calls other pools,
+  // which take their locks and call the driver: so call it without a lock.
   uint64_t ReleaseOtherPools() const { return runtime.others.ReleaseUnused(device->device(), owner.lock().get()); }
   std::string DescribeHolders() const { return runtime.others.DescribeHolders(device->device()); }
 

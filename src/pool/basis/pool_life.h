@@ -18,6 +18,7 @@ namespace commpool::internal {
 // PoolBasis owns one. Calls of the pool change the state; everybody asks it. One atomic, so it needs no lock.
 class PoolLife {
  public:
+  // In the order towards a pool's end, because Advance compares them.
   enum class State {
     kOpen,       // serves
     kAsleep,     // its memory is given back, its addresses and blocks stay

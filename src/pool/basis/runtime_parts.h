@@ -48,8 +48,10 @@ struct RuntimeParts {
   const MemoryObserver observer;
   OtherPools& others;  // what one pool may ask of all others
   MemoryHolders holders;
+  // Where NCCL's windows lie: finds a pointer's window without a lock (rule 3).
   WindowIndex windows;
   PlacedWindows placed_windows;
+  // The connections between the ranks of a home; its pools share them.
   HomeLinks links;
   UnansweredGathers unanswered;
   ShareServer shares;  // what other processes import
