@@ -75,6 +75,7 @@ constexpr std::array kForeignKeys = {
     ForeignKey{"pinned_free_catch_all", kNoHostMemory},
 };
 
+// For the message about an unknown word. PyTorch's other keys are left out: they have answers of their own.
 std::vector<std::string_view> KnownWords() {
   std::vector<std::string_view> words;
   for (const SettingRow& row : SettingRows()) words.push_back(row.key);
@@ -123,9 +124,11 @@ std::vector<SettingEntry> SplitSettings(std::string_view text) {
   int brackets = 0;
   for (size_t place = 0; place <= text.size(); ++place) {
     const char letter = place < text.size() ? text[place] : ',';
+    // More closing than opening brackets do no harm: only a positive count holds a comma back.
     brackets += letter == '[' ? 1 : letter == ']' ? -1 : 0;
     if (letter != ',' || (brackets > 0 && place < text.size())) continue;
     SettingEntry entry = EntryOf(text.substr(begin, place - begin));
+    // So a comma at the end makes no entry.
     if (!entry.text.empty()) entries.push_back(std::move(entry));
     begin = place + 1;
   }
@@ -146,6 +149,7 @@ const Strategy* FindStrategy(std::string_view name) {
 // Every entry passes here, ours too. A key of PyTorch that we do not have gets an answer of its own, which says what to
 // write instead, or why nothing is needed.
 Result<std::vector<SettingEntry>> InOwnWords(const SettingEntry& entry) {
+  // `text` stays as the user wrote it, for messages.
   SettingEntry own = entry;
   if (entry.text.find(':') == std::string::npos && FindStrategy(entry.key) != nullptr) {
     own.value = entry.key;

@@ -122,6 +122,7 @@ std::string ShowDeadline(const PoolConfiguration& pool) {
 }
 
 Status SetAttempts(const std::string& value, PoolConfiguration& pool) {
+  // Three digits at most, so that stoul cannot overflow.
   const bool digits = !value.empty() && value.size() <= 3 && value.find_first_not_of("0123456789") == std::string::npos;
   const uint32_t attempts = digits ? static_cast<uint32_t>(std::stoul(value)) : 0;
   if (attempts < 1 || attempts > kMostAttempts) return May("a number of attempts from 1 to 100");

@@ -32,7 +32,7 @@ const SettingRow* FindSettingRow(std::string_view key);
 
 // "none" for no limit.
 Result<uint64_t> ReadBytes(const std::string& text);
-// A share from 0 to 1; 0 switches it off.
+// A share above 0 and at most 1.
 Result<double> ReadShare(const std::string& text);
 
 }  // namespace commpool::internal

@@ -90,6 +90,7 @@ Settings::Found Settings::Find(const char* key, const std::string& pool) const {
 Status Settings::ApplyTo(PoolConfiguration& configuration) const {
   COMMPOOL_TRY(refusal_);
   for (const SettingRow& row : SettingRows()) {
+    // The program's code wins.
     if ((configuration.given & row.option) != 0) continue;
     const Found found = Find(row.key, configuration.name);
     if (found.entry == nullptr) continue;
@@ -98,9 +99,11 @@ Status Settings::ApplyTo(PoolConfiguration& configuration) const {
     Status status = row.set(found.value, changed);
     if (status.ok()) status = row.fits(changed);
     if (status.ok()) {
+      // For messages: a pool that fails later says which settings it got from COMMPOOL_CONF.
       changed.sources.push_back({row.key, found.entry->text});
       configuration = std::move(changed);
     } else if (!found.entry->pool.empty() && found.entry->key == row.key) {
+      // An entry of its own names the pool and so must fit; a general one, and a strategy's, skips it.
       return WrongSetting(*found.entry, status.message());
     }
   }

@@ -15,7 +15,7 @@
 
 namespace commpool::internal {
 
-// One line of the configuration in force: commpool_setting.
+// One line of the configuration in force: commpool_setting. `source`: "default", "code", or the entry of COMMPOOL_CONF.
 struct SettingLine {
   std::string pool;
   std::string key;
@@ -47,10 +47,14 @@ class Settings {
     const SettingEntry* entry = nullptr;  // null: COMMPOOL_CONF has none
   };
 
+  // Refuses a second entry for one key and pool, and a value that is wrong by itself.
   Status Add(const SettingEntry& entry);
+  // By the order at the top of this file.
   Found Find(const char* key, const std::string& pool) const;
 
+  // OK, unless COMMPOOL_CONF is wrong: then each pool fails with it.
   Status refusal_;
+  // In our own words (InOwnWords), in the order of COMMPOOL_CONF.
   std::vector<SettingEntry> entries_;
   DeviceLimit device_limit_;
 };
