@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <system_error>
 #include <utility>
 #include <variant>
@@ -152,8 +153,7 @@ void Recorder::Write() {
 void Recorder::RecordNow(FunctionRef<Event(Texts& texts)> make) {
   BestEffort([&] {
     const std::lock_guard lock(mutex_);
-    if (on_.load(std::memory_order_relaxed) && BeginEntry())
-      std::visit([this](const auto& entry) { Append(entry); }, make(texts_));
+    if (on_.load(std::memory_order_relaxed)) std::visit([this](const auto& entry) { Add(entry); }, make(texts_));
   });
 }
 
@@ -161,7 +161,7 @@ void Recorder::RecordFree(uint64_t address) {
   if (!on()) return;
   BestEffort([&] {
     const std::lock_guard lock(mutex_);
-    if (live_.HasBlock(address) && BeginEntry()) Append(BlockFreed{address});
+    if (live_.HasBlock(address)) Add(BlockFreed{address});
   });
 }
 
@@ -170,12 +170,18 @@ bool Recorder::HasRoom() {
   return page != nullptr && page->used + kLargestEntry <= kEntryRoom;
 }
 
-bool Recorder::BeginEntry() {
-  if (HasRoom()) return true;
-  if (pages_.full()) {
-    ++lost_;
-    return false;
+bool Recorder::BeginEntry() noexcept {
+  try {
+    if (HasRoom() || FindRoom()) return true;
+  } catch (const std::bad_alloc&) {
+    chapter_ = 0;  // it may have ended half-way: the next page begins another
   }
+  ++lost_;
+  return false;
+}
+
+bool Recorder::FindRoom() {
+  if (pages_.full()) return false;
   if (pages_.half_full()) wake_.notify_all();
   const uint64_t next = pages_.numbers() + 1;
   if (chapter_ == 0 || next - chapter_ >= file_->pages_of_a_chapter()) {
@@ -203,13 +209,17 @@ void Recorder::BeginChapter() {
   if (!HasRoom()) pages_.Begin(chapter_, now);
 }
 
+// What lives is known also where the entry is lost: the next chapter tells it.
 template <typename Entry>
-void Recorder::Append(const Entry& entry) {
+void Recorder::Add(const Entry& entry) {
+  const bool has_room = BeginEntry();
   const uint64_t now = Now();
-  for (const uint64_t text : TextsOf(entry)) {
-    if (texts_.MustTell(text, chapter_)) Put(Text{text, texts_.TextOf(text)}, now);
+  if (has_room) {
+    for (const uint64_t text : TextsOf(entry)) {
+      if (texts_.MustTell(text, chapter_)) Put(Text{text, texts_.TextOf(text)}, now);
+    }
+    Put(entry, now);
   }
-  Put(entry, now);
   live_.Apply(entry, now);
 }
 

@@ -89,13 +89,15 @@ class Recorder {
   void Begin(RecordingFile file, const RecorderOptions& options);
   uint64_t only() const { return only_.load(std::memory_order_relaxed); }
   void RecordNow(FunctionRef<Event(Texts& texts)> make);
+  // Adds the texts that the chapter has not told yet, and the entry.
+  template <typename Entry>
+  void Add(const Entry& entry);
   // Whether an entry has room now; makes a page, a chapter where it is time for one, where needed. Otherwise counts the
-  // entry as lost. Append: the texts that the chapter has not told yet, and the entry.
-  bool BeginEntry();
+  // entry as lost.
+  bool BeginEntry() noexcept;
+  bool FindRoom();
   bool HasRoom();
   void BeginChapter();
-  template <typename Entry>
-  void Append(const Entry& entry);
   template <typename Entry>
   void Put(const Entry& entry, uint64_t time);
 

@@ -124,6 +124,36 @@ TEST_F(RecorderTest, AChapterRetellsWhatLivesAndItsTexts) {
   EXPECT_EQ(spans, 1u);
 }
 
+// The writer waits in its sample meanwhile, so that the pages in memory fill up.
+TEST_F(RecorderTest, AChapterKnowsWhatHappenedWhileEntriesWereLost) {
+  std::atomic<bool> holds{true};
+  const RecorderOptions options{.directory = folder_.path(), .limit_bytes = RecordingFile::kFewestPages * kPageBytes};
+  ASSERT_TRUE(recorder_.Start(options, [&] { holds.wait(true); }).ok());
+  const PoolRecorder pool(recorder_);
+  pool.Made("weights", "cuda, fixed", 0, {});
+  pool.SegmentMade(1 << 21, 1 << 21);
+  pool.Served(1 << 21, 4096, 4096, 5);
+  const auto call_often = [&] {
+    for (uint64_t call = 0; call < 400000; ++call) recorder_.Record(Call{.pool = 99, .number = call});
+  };
+  call_often();  // more than the pages in memory hold
+  pool.Freed(1 << 21);
+  pool.Served(3 << 20, 4096, 4096, 5);
+  holds = false;
+  holds.notify_all();
+  recorder_.Flush();
+  call_often();
+  const Recording read = Stopped();
+  const uint64_t chapter = read.entries.back().chapter;
+  std::set<uint64_t> blocks;
+  for (const auto& one : read.entries) {
+    const auto* const event = std::get_if<Event>(&one.entry);
+    if (one.chapter != chapter || event == nullptr) continue;
+    if (const auto* served = std::get_if<BlockServed>(event)) blocks.insert(served->address);
+  }
+  EXPECT_EQ(blocks, std::set<uint64_t>{3 << 20});
+}
+
 TEST_F(RecorderTest, ASpanEndsWithItsFailure) {
   Start();
   const PoolRecorder pool(recorder_);
