@@ -20,6 +20,8 @@ const std::vector<KnownKey>& KnownKeys() {
       {"links", "all", "which GPUs reach each other: all, none, or ring (neighbours only)"},
       {"granularity", "2MiB", "minimum and recommended allocation granularity, and multicast's minimum"},
       {"fabric", "denied", "fabric handles: no (attribute 0), denied (attribute 1, no IMEX channel), or yes"},
+      {"host_numa", "yes",
+       "memory of host NUMA nodes by cuMemCreate: no (attribute 0), denied (attribute 1, and refused), or yes"},
       {"multicast", "yes", "whether devices say that they support NVLink multicast"},
       {"multicast_granularity", "granularity", "minimum of multicast, where it is not that of allocations"},
       {"rdma", "yes", "GPUDirect RDMA with VMM memory"},
@@ -155,8 +157,9 @@ Status Description::Interpret() {
        {number("devices", 1, 64, all_devices_), number("numa_nodes", 1, 64, numa_nodes_),
         number("seed", 0, UINT64_MAX, seed_), size("memory", device_bytes_), size("host_memory", host_bytes_),
         size("granularity", granularity_), choice("links", {"all", "none", "ring"}),
-        choice("fabric", {"no", "denied", "yes"}), choice("multicast", {"yes", "no"}), choice("rdma", {"yes", "no"}),
-        choice("windows", {"yes", "no"}), choice("races", {"yes", "no"}), choice("report", {"none", "exit"})}) {
+        choice("fabric", {"no", "denied", "yes"}), choice("host_numa", {"no", "denied", "yes"}),
+        choice("multicast", {"yes", "no"}), choice("rdma", {"yes", "no"}), choice("windows", {"yes", "no"}),
+        choice("races", {"yes", "no"}), choice("report", {"none", "exit"})}) {
     if (!status.ok()) return status;
   }
   if (!IsPowerOfTwo(granularity_) || granularity_ < 65536) {

@@ -59,6 +59,7 @@ void Show(void* address, uint64_t bytes, const Physical& physical) {
 
 AddressSpace::~AddressSpace() {
   for (const auto& [address, reservation] : reservations_) {
+    if (reservation.of_program) continue;
     munmap(reinterpret_cast<void*>(address), reservation.bytes);
     munmap(reservation.shadow, reservation.bytes);
   }
@@ -81,7 +82,7 @@ CUresult AddressSpace::Reserve(uint64_t bytes, uint64_t alignment, CUdeviceptr* 
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *address = reinterpret_cast<CUdeviceptr>(range);
-  reservations_.emplace(*address, Reservation{bytes, shadow, false, false});
+  reservations_.emplace(*address, Reservation{.bytes = bytes, .shadow = shadow});
   return CUDA_SUCCESS;
 }
 
@@ -127,6 +128,26 @@ CUresult AddressSpace::Map(CUdeviceptr address, uint64_t bytes, std::shared_ptr<
   mapping.buffer_id = next_buffer_id_++;
   mappings_.emplace(address, std::move(mapping));
   return CUDA_SUCCESS;
+}
+
+void AddressSpace::Register(CUdeviceptr address, uint64_t bytes, std::shared_ptr<Physical> physical) {
+  char* const own = reinterpret_cast<char*>(address);
+  reservations_.emplace(address, Reservation{.bytes = bytes, .shadow = own, .of_program = true});
+  MappedRange mapping;
+  mapping.address = address;
+  mapping.bytes = bytes;
+  mapping.requested = bytes;
+  mapping.physical = std::move(physical);
+  mapping.cpu = true;
+  mapping.pinned_host = true;
+  mapping.registered = true;
+  mapping.buffer_id = next_buffer_id_++;
+  mappings_.emplace(address, std::move(mapping));
+}
+
+void AddressSpace::Unregister(CUdeviceptr address) {
+  mappings_.erase(address);
+  reservations_.erase(address);
 }
 
 void AddressSpace::Unmap(CUdeviceptr address, uint64_t bytes, Leave leave) {
@@ -214,6 +235,7 @@ std::vector<std::string> AddressSpace::Describe() const {
     const char* kind = "reserved addresses";
     if (mapped != mappings_.end() && mapped->second.linear) kind = "cuMemAlloc memory";
     if (mapped != mappings_.end() && mapped->second.pinned_host) kind = "pinned host memory";
+    if (reservation.of_program) kind = "registered host memory";
     if (mapped != mappings_.end() && mapped->second.openings != 0) kind = "opened memory of another process";
     char line[128];
     std::snprintf(line, sizeof(line), "%s at 0x%llx of %llu bytes", kind, static_cast<unsigned long long>(address),

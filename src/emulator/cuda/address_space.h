@@ -42,7 +42,8 @@ struct MappedRange {
   std::set<int> readers;     // the devices that may only read
   bool cpu = false;          // the host may access it
   bool linear = false;       // made by cuMemAlloc: every enabled peer may access it
-  bool pinned_host = false;  // made by cuMemAllocHost
+  bool pinned_host = false;  // made by cuMemAllocHost, or registered
+  bool registered = false;   // the program's own memory, by cuMemHostRegister
   bool of_pool = false;      // a stream-ordered pool maps and unmaps it
   unsigned openings = 0;     // how often cuIpcOpenMemHandle returned it
   uint64_t requested = 0;    // the bytes that the program asked for
@@ -61,6 +62,10 @@ class AddressSpace {
   CUresult ReserveForPool(uint64_t bytes, uint64_t alignment, CUdeviceptr* address);
   void FreeOfPool(CUdeviceptr address);
   CUresult Map(CUdeviceptr address, uint64_t bytes, std::shared_ptr<Physical> physical);
+  // Lets devices use memory of the program at its own addresses, or ends that. `physical` only counts it, and has its
+  // history. REQUIRES: nothing is mapped there.
+  void Register(CUdeviceptr address, uint64_t bytes, std::shared_ptr<Physical> physical);
+  void Unregister(CUdeviceptr address);
   // Removes every mapping in the range. Operations that still run there get scrap memory, so that they do not crash.
   enum class Leave { kNothing, kScrap };
   void Unmap(CUdeviceptr address, uint64_t bytes, Leave leave);
@@ -88,7 +93,8 @@ class AddressSpace {
     uint64_t bytes = 0;
     char* shadow = nullptr;
     bool of_pool = false;
-    bool scrapped = false;  // an operation may still hold pointers into the shadow
+    bool of_program = false;  // it is its own shadow, and the program's to unmap
+    bool scrapped = false;    // an operation may still hold pointers into the shadow
   };
   using Reservations = std::map<CUdeviceptr, Reservation>;
 

@@ -14,8 +14,10 @@ namespace {
 CUresult AllocateWhole(Machine& machine, Whole kind, const CUmemLocation& location, size_t bytes,
                        CUdeviceptr* address) {
   if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  // Hardware gives cuMemAlloc whole pages of 2 MiB, and small allocations share a page. Here each has its own.
-  const std::optional<uint64_t> rounded = commpool::internal::CheckedRoundUp(bytes, machine.description.granularity());
+  // Hardware gives cuMemAlloc whole pages of 2 MiB, and small allocations share a page. Here each has its own. Pinned
+  // memory comes in pages of the host.
+  const uint64_t page = kind == Whole::kPinnedHost ? kHostPageBytes : machine.description.granularity();
+  const std::optional<uint64_t> rounded = commpool::internal::CheckedRoundUp(bytes, page);
   if (!rounded) return CUDA_ERROR_OUT_OF_MEMORY;
   CUmemAllocationProp properties = {};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;

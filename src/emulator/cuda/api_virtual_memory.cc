@@ -21,6 +21,11 @@ CUresult CheckProperties(const Machine& machine, const CUmemAllocationProp& prop
   if (!on_device && properties.allocFlags.gpuDirectRDMACapable != 0) return CUDA_ERROR_INVALID_VALUE;
   const bool anywhere = properties.location.type == CU_MEM_LOCATION_TYPE_HOST;
   if (anywhere && properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_INVALID_VALUE;
+  if (properties.location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
+    const std::string host_numa = machine.description.Value("host_numa");
+    if (host_numa == "no") return CUDA_ERROR_NOT_SUPPORTED;
+    if (host_numa == "denied") return CUDA_ERROR_NOT_PERMITTED;  // as some drivers do that have the attribute
+  }
   if ((properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0) {
     const std::string fabric = machine.description.Value("fabric");
     if (fabric == "no") return CUDA_ERROR_NOT_SUPPORTED;

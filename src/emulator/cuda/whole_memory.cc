@@ -25,7 +25,7 @@ CUresult FreeWhole(Machine& machine, std::unique_lock<std::mutex>& lock, Whole k
                    const char* call) {
   const MappedRange* const mapping = machine.addresses.Find(address);
   if (mapping == nullptr || mapping->address != address ||
-      !(kind == Whole::kLinear ? mapping->linear : mapping->pinned_host)) {
+      !(kind == Whole::kLinear ? mapping->linear : mapping->pinned_host && !mapping->registered)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const uint64_t bytes = mapping->bytes;

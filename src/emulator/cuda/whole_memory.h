@@ -11,6 +11,9 @@
 
 namespace commpool::internal::emulator {
 
+// The unit of pinned and registered memory.
+inline constexpr uint64_t kHostPageBytes = 4096;
+
 enum class Whole { kLinear, kPinnedHost };
 
 // Maps memory at addresses of its own. The program asked for `bytes` of it.

@@ -66,7 +66,7 @@ TEST_F(EntryPoints, OfTablesThereAreNone) {
 }
 
 TEST_F(EntryPoints, OfMissingFunctionsAreNotFound) {
-  for (const char* name : {"cuGraphUpload", "cuLogsRegisterCallback", "cuMemHostRegister"}) {
+  for (const char* name : {"cuGraphUpload", "cuLogsRegisterCallback", "cuArrayCreate"}) {
     const Answer answer = Ask(name, 13000);
     EXPECT_EQ(answer.result, CUDA_SUCCESS) << name;
     EXPECT_EQ(answer.function, nullptr) << name << ": frameworks do without what a driver has not";
@@ -77,11 +77,11 @@ TEST_F(EntryPoints, OfMissingFunctionsAreNotFound) {
 TEST_F(EntryPoints, OfMissingFunctionsAbortWithTheirNameWhenTheyAreLinked) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto upload = ExtensionFunction<void()>("cuGraphUpload");
-  const auto registration = ExtensionFunction<void()>("cuMemHostRegister_v2");
+  const auto array = ExtensionFunction<void()>("cuArrayCreate_v2");
   ASSERT_NE(upload, nullptr);
-  ASSERT_NE(registration, nullptr) << "under the name that cuda.h maps to";
+  ASSERT_NE(array, nullptr) << "under the name that cuda.h maps to";
   EXPECT_DEATH(upload(), "cuGraphUpload is not implemented");
-  EXPECT_DEATH(registration(), "cuMemHostRegister is not implemented");
+  EXPECT_DEATH(array(), "cuArrayCreate is not implemented");
 }
 
 }  // namespace
