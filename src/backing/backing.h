@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "commpool/commpool.h"
@@ -181,6 +182,20 @@ enum class MemoryKind {
   kUnshareable,  // one cuMemCreate handle without a shareable type
   kLinear,       // memory of cudaMalloc
   kForeign,      // a user's functions made it
+  kPinned,       // pages of the host that CUDA has pinned
+};
+
+// How far memory can be shared, best first. Ranks tell each other the number.
+enum class Reach : uint32_t {
+  kHosts,      // fabric handles, and descriptors where the device has them
+  kProcesses,  // descriptors
+  kNobody,     // no handle
+};
+
+// What a backing's memory is, and why it is nothing better: for people.
+struct MemoryFacts {
+  std::string what;  // "host NUMA node 1, file descriptor handles"
+  std::string why;   // what the driver refused; empty where it refused nothing
 };
 
 // Whether ncclCommRegister takes the memory. NCCL may take memory and still not use it, without an error: only its
@@ -226,6 +241,12 @@ class Backing {
   Result<std::unique_ptr<Segment>> Make(const SegmentRequest& request);
   // Whether the memory that Make returns may be ready for the requested stream alone.
   bool makes_in_stream_order() const { return row_.maker == Maker::kProgram; }
+
+  virtual MemoryFacts Facts() const;
+  // How far host memory can be shared, as it was made first; for other memory kHosts. From SettleOn on it is made so
+  // and no other way: ranks settle on the least reach of any rank.
+  virtual Reach reach() const { return Reach::kHosts; }
+  virtual void SettleOn(Reach) {}
 
   // Physical memory for one page of an expandable pool; a multiple of the granularity. kOutOfMemory where the device
   // has no more. REQUIRES: the backing's memory comes in pages, and the device's context is current.

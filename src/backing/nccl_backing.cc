@@ -110,7 +110,7 @@ Result<std::unique_ptr<Backing>> MakeNcclBacking(BackingBasis basis, const Backi
 
 Status CanRegisterLocalMemory(const NcclLibrary& nccl, MemoryKind memory) {
   if (!nccl.has_local_registration()) return Status(StatusCode::kNotSupported, nccl.WhyNoLocalRegistration());
-  if (memory != MemoryKind::kHostVirtual) return Status();
+  if (memory != MemoryKind::kHostVirtual && memory != MemoryKind::kPinned) return Status();
   return Status(StatusCode::kNotSupported,
                 "NCCL's collectives use no registered host memory: 2.28 takes it and does not use it, 2.30 skips it");
 }
@@ -136,6 +136,9 @@ Status CanRegisterWindowMemory(const NcclLibrary& nccl, MemoryKind memory) {
           StatusCode::kNotSupported,
           "a window needs one cuMemCreate handle a segment, which a user's functions do not promise: windows need the "
           "vmm or the nccl backing");
+    case MemoryKind::kPinned:
+      return Status(StatusCode::kNotSupported,
+                    "pinned memory of the host has no handle that another rank could import");
   }
   return Status(StatusCode::kNotSupported, "unknown memory");
 }

@@ -9,14 +9,16 @@ namespace commpool::internal {
 
 Status CanReach(const Driver& driver, const Placement& placement, int peer) {
   if (placement.kind == Placement::Kind::kHostNuma) {
-    Result<DeviceInfo> info = DescribeDevice(driver, peer);
-    if (!info.ok()) return Status(StatusCode::kNotSupported, info.status().message());
-    if (info->host_numa_memory) return Status();
+    COMMPOOL_TRY(CheckDeviceIsThere(driver, peer));
+    const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver, peer));
+    if (info.host_numa_memory) return Status();
     return Status(StatusCode::kNotSupported,
                   "device " + std::to_string(peer) + " cannot map memory of a host NUMA node");
   }
   return CheckReachable(driver, peer, placement.device);
 }
+
+Status CheckDeviceIsThere(const Driver& driver, int device) { return CheckReachable(driver, device, device); }
 
 CUmemLocation LocationOf(const Placement& placement) {
   CUmemLocation location = {};

@@ -24,6 +24,9 @@ struct Placement {
 // NUMA memory.
 Status CanReach(const Driver& driver, const Placement& placement, int peer);
 
+// OK where the process sees the device; else kNotSupported: for memory that every device may use.
+Status CheckDeviceIsThere(const Driver& driver, int device);
+
 CUmemLocation LocationOf(const Placement& placement);
 
 // The granularity of memory for which the driver tells none: the page size of cudaMalloc.

@@ -1,5 +1,9 @@
 // The vmm backing: cuMemCreate on a device or a host NUMA node, one physical handle a segment.
 //
+// On a NUMA node of the host it takes the best of a ladder: fabric handles, descriptors, no handles, and last memory of
+// the process's own, bound and registered (bound_backing.h). Drivers say that they make such memory and refuse it then,
+// so any refusal but out-of-memory is a step down, and the backing knows why it stands where it does.
+//
 // It has every ability. Only its own device has access until a peer is granted. NCCL and other processes can import its
 // handles. It asks for GPUDirect RDMA where the device has it. Its granularity is the one that multicast needs.
 #include <unistd.h>
@@ -10,6 +14,7 @@
 #include <vector>
 
 #include "src/backing/backing.h"
+#include "src/backing/bound_backing.h"
 #include "src/backing/kept_addresses.h"
 #include "src/backing/territory.h"
 #include "src/base/mutex.h"
@@ -26,14 +31,23 @@ bool MayHaveFabricHandles(const Driver& driver, const DeviceInfo& info) {
   return driver.kind != DriverChoice::kCuda || access("/dev/nvidia-caps-imex-channels", F_OK) == 0;
 }
 
-// Handle types to ask for, best first. Fabric handles reach other hosts, and most hosts deny them (no IMEX channel).
-std::vector<unsigned> HandleTypes(const Driver& driver, const DeviceInfo& info) {
-  std::vector<unsigned> types;
+// Handle types to ask for.
+struct Handles {
+  Reach reach;
+  unsigned types;
+  const char* name;
+};
+
+// Best first. Fabric handles reach other hosts, and most hosts deny them (no IMEX channel).
+std::vector<Handles> HandlesToAskFor(const Driver& driver, const DeviceInfo& info) {
+  std::vector<Handles> handles;
   const unsigned descriptor = info.file_descriptor_handles ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
-  if (MayHaveFabricHandles(driver, info)) types.push_back(descriptor | CU_MEM_HANDLE_TYPE_FABRIC);
-  if (descriptor != 0) types.push_back(descriptor);
-  types.push_back(CU_MEM_HANDLE_TYPE_NONE);
-  return types;
+  if (MayHaveFabricHandles(driver, info)) {
+    handles.push_back({Reach::kHosts, descriptor | CU_MEM_HANDLE_TYPE_FABRIC, "fabric handles"});
+  }
+  if (descriptor != 0) handles.push_back({Reach::kProcesses, descriptor, "file descriptor handles"});
+  handles.push_back({Reach::kNobody, CU_MEM_HANDLE_TYPE_NONE, "no handles"});
+  return handles;
 }
 
 class VmmBacking : public Backing {
@@ -41,27 +55,42 @@ class VmmBacking : public Backing {
   VmmBacking(const BackingBasis& basis, uint64_t granularity)
       : Backing(kVmmBacking, basis, granularity),
         rdma_(basis.info.gpu_direct_rdma && basis.placement.kind == Placement::Kind::kDevice),
-        handle_types_(HandleTypes(basis.driver, basis.info)) {}
+        handles_(HandlesToAskFor(basis.driver, basis.info)) {}
 
   // The driver has several errors for a refused handle type. So after every error but out-of-memory it tries the next
   // type. Later segments begin with the type that was accepted. The last try asks for the least, so its failure names
   // the cause.
   Result<PhysicalMemory> MakePage(uint64_t bytes) override {
     for (size_t choice = accepted_;; ++choice) {
-      Result<PhysicalMemory> memory = PhysicalMemory::Create(driver(), bytes, Properties(handle_types_[choice]));
-      if (memory.ok()) accepted_ = choice;
+      Result<PhysicalMemory> memory = PhysicalMemory::Create(driver(), bytes, Properties(handles_[choice].types));
+      if (memory.ok()) Accept(choice);
       const bool refused = !memory.ok() && memory.status().code() != StatusCode::kOutOfMemory;
-      if (!refused || choice + 1 == handle_types_.size()) return memory;
-      if (memory.status().code() == StatusCode::kNotSupported) LearnRefusal(handle_types_[choice]);
+      if (!refused || choice + 1 == handles_.size() || settled_) return memory;
+      LearnRefusal(handles_[choice], memory.status());
     }
   }
 
   HandleTraits handle_traits() const override {
-    const unsigned types = handle_types_[accepted_];
+    const unsigned types = handles_[accepted_].types;
     return {.one_handle = true,
             .descriptor = (types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0,
             .fabric = (types & CU_MEM_HANDLE_TYPE_FABRIC) != 0,
             .rdma = rdma_};
+  }
+
+  MemoryFacts Facts() const override {
+    MemoryFacts facts = Backing::Facts();
+    facts.what += std::string(", ") + (made_ ? handles_[accepted_].name : "nothing made so far");
+    MutexLock lock(mutex_);
+    facts.why = refusals_;
+    return facts;
+  }
+
+  Reach reach() const override { return on_host() ? handles_[accepted_].reach : Reach::kHosts; }
+  void SettleOn(Reach reach) override {
+    if (!on_host()) return;
+    while (handles_[accepted_].reach < reach) accepted_ = accepted_ + 1;
+    settled_ = true;
   }
 
  private:
@@ -87,15 +116,24 @@ class VmmBacking : public Backing {
   }
 
   MemoryKind memory() const override {
-    if (handle_types_[accepted_] == CU_MEM_HANDLE_TYPE_NONE) return MemoryKind::kUnshareable;
-    return placement().kind == Placement::Kind::kHostNuma ? MemoryKind::kHostVirtual : MemoryKind::kVirtual;
+    if (handles_[accepted_].reach == Reach::kNobody) return MemoryKind::kUnshareable;
+    return on_host() ? MemoryKind::kHostVirtual : MemoryKind::kVirtual;
+  }
+
+  bool on_host() const { return placement().kind == Placement::Kind::kHostNuma; }
+
+  void Accept(size_t choice) {
+    accepted_ = choice;
+    made_ = true;
   }
 
   // A refusal of fabric handles on a device holds for every pool. Host memory may be refused on its own.
-  void LearnRefusal(unsigned handle_types) {
-    if ((handle_types & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && placement().kind == Placement::Kind::kDevice) {
-      driver().refusals->fabric_handles = true;
-    }
+  void LearnRefusal(const Handles& handles, const Status& status) {
+    const bool of_fabric = handles.reach == Reach::kHosts && status.code() == StatusCode::kNotSupported;
+    if (of_fabric && !on_host()) driver().refusals->fabric_handles = true;
+    MutexLock lock(mutex_);
+    if (refusals_.find(handles.name) != std::string::npos) return;
+    refusals_ += (refusals_.empty() ? "" : "; ") + std::string(handles.name) + ": " + status.message();
   }
 
   CUmemAllocationProp Properties(unsigned handle_types) const {
@@ -107,46 +145,60 @@ class VmmBacking : public Backing {
     return properties;
   }
 
-  Mutex mutex_{LockRank::kLeaf};
+  mutable Mutex mutex_{LockRank::kLeaf};
   std::weak_ptr<KeptAddresses> addresses_ COMMPOOL_GUARDED_BY(mutex_);  // shared by the segments
   const bool rdma_;
-  const std::vector<unsigned> handle_types_;
-  std::atomic<size_t> accepted_{0};  // read while another thread makes a segment
+  const std::vector<Handles> handles_;
+  // Read while another thread makes a segment.
+  std::atomic<size_t> accepted_{0};
+  std::atomic<bool> made_{false};
+  std::atomic<bool> settled_{false};                  // the ranks have agreed on what is accepted
+  std::string refusals_ COMMPOOL_GUARDED_BY(mutex_);  // of better handles
 };
 
-Status NoSuchNode(const Placement& placement, const Status& answer) {
-  return Status(StatusCode::kInvalidArgument, "there is no host NUMA node " + std::to_string(placement.numa_node) +
-                                                  " that the driver makes memory on: " + answer.message());
-}
-
-// The device's own answer. Whether a NUMA node exists shows only when a backing is made.
+// The device's own answer. What a NUMA node gives shows only when a backing is made.
 Status CanMakeVmm(const Driver&, const DeviceInfo& info, const Placement& placement) {
-  const std::string device = "device " + std::to_string(info.device);
-  if (!info.virtual_memory) {
-    return Status(StatusCode::kNotSupported, device + " has no virtual memory management (cuMemCreate)");
-  }
-  if (placement.kind == Placement::Kind::kDevice || info.host_numa_memory) return Status();
+  if (info.virtual_memory || placement.kind == Placement::Kind::kHostNuma) return Status();
   return Status(StatusCode::kNotSupported,
-                device + " maps no memory of host NUMA nodes, says the driver (attribute 141; CUDA 12.2 first)");
+                "device " + std::to_string(info.device) + " has no virtual memory management (cuMemCreate)");
 }
 
-// A numa_node of -1 becomes the node nearest to the device. kInvalidArgument where there is no such node.
+// The last step of the ladder: neither pages nor handles.
+constinit const BackingRow kBoundRow = {
+    .kind = BackingKind::kVmm,
+    .name = "vmm",
+    .places = Places::kDeviceAndHostNuma,
+    .maker = Maker::kLibrary,
+    .movement = Movement::kNever,
+    .can_make = CanMakeVmm,
+    .make = nullptr,
+    .why_no_revoke = kPinnedForAll,
+};
+
+// Makes and releases the smallest piece: a driver reports a granularity even for nodes that do not exist.
+Result<std::unique_ptr<Backing>> MakeOnHost(BackingBasis basis) {
+  if (basis.placement.numa_node < 0) {
+    // The driver says -1 on a machine with one node.
+    basis.placement.numa_node = std::max(basis.info.host_numa_node, 0);
+  }
+  std::string why = "device " + std::to_string(basis.info.device) +
+                    " maps no memory of host NUMA nodes, says the driver (attribute 141; CUDA 12.2 first)";
+  if (basis.info.virtual_memory && basis.info.host_numa_memory) {
+    const Result<uint64_t> granularity = FindGranularity(basis.driver, basis.info, basis.placement);
+    if (!granularity.ok()) return MakeBoundBacking(kBoundRow, basis, kDevicePageBytes, granularity.status().message());
+    auto backing = std::make_unique<VmmBacking>(basis, *granularity);
+    const Status probed = backing->Make({.bytes = 1}).status();
+    if (probed.ok() || probed.code() == StatusCode::kOutOfMemory) return std::unique_ptr<Backing>(std::move(backing));
+    const std::string refusals = backing->Facts().why;
+    why = refusals + (refusals.empty() ? "" : "; ") + "no handles: " + probed.message();
+  }
+  return MakeBoundBacking(kBoundRow, basis, kDevicePageBytes, why);
+}
+
 Result<std::unique_ptr<Backing>> MakeVmmBacking(BackingBasis basis, const BackingRequest&) {
-  Placement& placement = basis.placement;
-  const bool on_host = placement.kind == Placement::Kind::kHostNuma;
-  if (on_host && placement.numa_node < 0) {
-    placement.numa_node = std::max(basis.info.host_numa_node, 0);  // the driver says -1 on a machine with one node
-  }
-  const Result<uint64_t> granularity = FindGranularity(basis.driver, basis.info, placement);
-  if (!granularity.ok()) return on_host ? NoSuchNode(placement, granularity.status()) : granularity.status();
-  auto backing = std::make_unique<VmmBacking>(basis, *granularity);
-  if (on_host) {
-    // Makes and releases the smallest piece: the driver reports a granularity even for nodes that do not exist.
-    ContextGuard guard(basis.driver, basis.context->get());
-    const Status probed = backing->MakePage(*granularity).status();
-    if (!probed.ok() && probed.code() != StatusCode::kOutOfMemory) return NoSuchNode(placement, probed);
-  }
-  return std::unique_ptr<Backing>(std::move(backing));
+  if (basis.placement.kind == Placement::Kind::kHostNuma) return MakeOnHost(std::move(basis));
+  const uint64_t granularity = COMMPOOL_TRY(FindGranularity(basis.driver, basis.info, basis.placement));
+  return std::unique_ptr<Backing>(std::make_unique<VmmBacking>(basis, granularity));
 }
 
 }  // namespace

@@ -39,6 +39,8 @@ class HostPages {
   }
 
   bool valid() const { return memory_ != nullptr; }
+  // They stay until the process ends.
+  void Abandon() { memory_ = nullptr; }
   std::byte* data() const { return static_cast<std::byte*>(memory_); }
 
  private:

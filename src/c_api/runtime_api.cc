@@ -89,7 +89,13 @@ commpool_status commpool_configuration(commpool_pool pool, commpool_setting* set
                                        size_t capacity, size_t* count) {
   const EntryArray<commpool_setting> output = {settings, entry_bytes, capacity, count};
   if (pool != 0) {
-    return WithPool(pool, [&](Pool& found) { return Write(DescribePool(found.configuration()), output); });
+    return WithPool(pool, [&](Pool& found) {
+      std::vector<SettingLine> lines = DescribePool(found.configuration());
+      MemoryFacts memory = found.Memory();
+      lines.push_back({found.name(), "memory", std::move(memory.what),
+                       memory.why.empty() ? std::string("driver") : std::move(memory.why)});
+      return Write(std::move(lines), output);
+    });
   }
   return Guarded([&]() -> Status {
     const Settings said = COMMPOOL_TRY(SettingsFromEnvironment());

@@ -20,7 +20,8 @@ struct KnownCause {
 
 constexpr KnownCause<CUresult> kCauses[] = {
     {CUDA_ERROR_NOT_PERMITTED, "cuMemCreate",
-     "a fabric handle was asked for, and this process has no IMEX channel (/dev/nvidia-caps-imex-channels)"},
+     "a fabric handle was asked for, and this process has no IMEX channel (/dev/nvidia-caps-imex-channels); for host "
+     "memory of other handles: the driver denies it to this process"},
     {CUDA_ERROR_NOT_SUPPORTED, "cuMemCreate", "the device does not offer this location or handle type"},
     {CUDA_ERROR_INVALID_VALUE, "cuMemCreate",
      "the size is no multiple of the granularity, or the driver does not know the location or the handle type"},

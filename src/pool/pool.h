@@ -126,6 +126,8 @@ class Pool final : public BlockOwner, public SharedMemory {
 
   const PoolConfiguration& configuration() const { return basis_->configuration; }
   const std::string& name() const override { return basis_->name(); }
+  // What its memory is, and why it is nothing better.
+  MemoryFacts Memory() const { return segments_.backing().Facts(); }
   const std::string& title() const { return basis_->title; }
   int device() const { return basis_->device->device(); }
   bool symmetric() const override { return basis_->configuration.symmetric(); }

@@ -22,6 +22,12 @@ namespace {
 
 // Checks what CheckConfiguration cannot know: the backing's granularity, and which devices can be peers.
 Status CheckAgainstMachine(const Driver& driver, const Backing& backing, const PoolConfiguration& configuration) {
+  if (configuration.mode == Mode::kExpandable && backing.row().movement == Movement::kNever) {
+    const MemoryFacts facts = backing.Facts();
+    return Status(StatusCode::kNotSupported,
+                  "pool options: mode EXPANDABLE needs memory that can move, and here is only that of " + facts.what +
+                      " (" + facts.why + ")");
+  }
   if (configuration.alignment_bytes > backing.granularity()) {
     return Status(StatusCode::kInvalidArgument,
                   "pool options: alignment_bytes " + FormatBytes(configuration.alignment_bytes) + " is more than the " +
@@ -53,7 +59,7 @@ Result<PoolIngredients> Gather(const Driver& driver, DeviceTable& devices, Runti
   std::shared_ptr<DeviceState> device = COMMPOOL_TRY(devices.Get(placement.device));
   std::unique_ptr<Backing> backing = COMMPOOL_TRY(MakeBacking(driver, configuration.backing));
   COMMPOOL_TRY(CheckAgainstMachine(driver, *backing, configuration));
-  std::shared_ptr<MemoryAccount> account = COMMPOOL_TRY(devices.AccountOf(placement));
+  std::shared_ptr<MemoryAccount> account = COMMPOOL_TRY(devices.AccountOf(backing->placement()));
   const std::string title = TitleOf(configuration, *backing);
   std::unique_ptr<PoolBasis> basis(new PoolBasis{driver, runtime, std::move(device), std::move(configuration), title});
   return PoolIngredients{std::move(basis), std::move(backing), std::move(account)};

@@ -100,6 +100,7 @@ Agreed Combine(const std::vector<Intent>& intents) {
   for (size_t rank = 0; rank < intents.size(); ++rank) {
     const Intent& intent = intents[rank];
     agreed.granularity = std::max(agreed.granularity, intent.granularity);
+    agreed.reach = std::max(agreed.reach, intent.reach);
     if (intent.memory_left < agreed.least_memory_left) {
       agreed.least_memory_left = intent.memory_left;
       agreed.rank_with_least_memory = static_cast<int>(rank);

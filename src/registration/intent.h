@@ -65,6 +65,7 @@ struct Intent {
   uint64_t segment_index = 0;   // that a new segment would get
   uint64_t channel = 0;         // the pool's number in home; 0 where it has none
   uint64_t granularity = 1;     // of this rank's segments
+  uint64_t reach = 0;           // of its memory, as a backing counts it: 0 is the farthest
   uint64_t memory_left = 0;     // on this rank's device; UINT64_MAX where it does not count
   uint64_t sequence_count = 0;  // calls so far, and their hash
   uint64_t sequence_hash = 0;
@@ -102,8 +103,9 @@ constexpr auto Intent::Fields() {
                              [](Of intent) { return intent.options; }},
       SameOnAll<uint64_t>{&Intent::segment_index, [](Of) { return std::string("the pool's segments"); },
                           [](Of intent) { return "segment " + std::to_string(intent.segment_index) + " next"; }},
-      &Intent::channel, &Intent::granularity, &Intent::memory_left, &Intent::sequence_count, &Intent::sequence_hash,
-      &Intent::divergence, &Intent::readiness, &Intent::freed, &Intent::report, &Intent::segments);
+      &Intent::channel, &Intent::granularity, &Intent::reach, &Intent::memory_left, &Intent::sequence_count,
+      &Intent::sequence_hash, &Intent::divergence, &Intent::readiness, &Intent::freed, &Intent::report,
+      &Intent::segments);
 }
 
 // One rank's message of round 1: its intents for all pools of the call, in the order in which the program passed them.
@@ -124,6 +126,7 @@ struct Findings {
 // What follows from the intents of all ranks. Its size does not grow with their number.
 struct Agreed {
   uint64_t granularity = 1;  // the largest of any rank
+  uint64_t reach = 0;        // likewise, so the least
   uint64_t least_memory_left = 0;
   int rank_with_least_memory = 0;
   std::vector<uint64_t> freed = {};     // blocks that every rank has freed, ascending
@@ -131,8 +134,8 @@ struct Agreed {
   Status reports = {};                  // whether what the ranks say of communicators goes together
   Findings findings = {};
   static constexpr auto Fields() {
-    return std::tuple(&Agreed::granularity, &Agreed::least_memory_left, &Agreed::rank_with_least_memory, &Agreed::freed,
-                      &Agreed::segments, &Agreed::reports, &Agreed::findings);
+    return std::tuple(&Agreed::granularity, &Agreed::reach, &Agreed::least_memory_left, &Agreed::rank_with_least_memory,
+                      &Agreed::freed, &Agreed::segments, &Agreed::reports, &Agreed::findings);
   }
 };
 

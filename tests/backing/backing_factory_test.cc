@@ -62,11 +62,6 @@ TEST_F(BackingFactory, NeedsVirtualMemoryForVmm) {
   EXPECT_TRUE(MakeBacking(driver, Request(BackingKind::kCuda, OnDevice())).ok());
 }
 
-TEST_F(BackingFactory, NeedsADeviceThatMapsHostMemoryForHostNuma) {
-  const Driver driver = DriverWhere(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
-  ExpectRefused(driver, BackingKind::kVmm, OnHost(), StatusCode::kNotSupported, "host NUMA");
-}
-
 TEST_F(BackingFactory, NeedsNcclForNccl) {
   Driver without = driver();
   without.nccl = {};

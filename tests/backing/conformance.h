@@ -49,7 +49,7 @@ class BackingConformance : public BackingTest, public ::testing::WithParamInterf
 TEST_P(BackingConformance, AgreesWithItsRow) {
   const BackingRow& row = *FindBacking(GetParam().request.kind);
   EXPECT_STREQ(backing().name(), row.name);
-  EXPECT_EQ(MakeSegment()->territory() != nullptr, row.movement == Movement::kInPages);
+  EXPECT_EQ(MakeSegment()->territory() != nullptr, backing().row().movement == Movement::kInPages);
   EXPECT_EQ(GetParam().request.user.allocate != nullptr, row.maker == Maker::kProgram);
 }
 

@@ -43,6 +43,12 @@ TEST(TheConfiguration, OfAPoolTellsWhatIsInForceAndWhy) {
   EXPECT_EQ(pool.reserve(MiB(4)).code(), StatusCode::kOutOfMemory) << "the limit holds";
 }
 
+TEST(TheConfiguration, OfAPoolTellsWhatItsMemoryIsAndWhyItIsNothingBetter) {
+  Pool pool = Pool::create({.location = Location::kHostNuma, .numa_node = 1, .name = "offloaded"}).value();
+  const std::string memory = ByKey(configuration(pool), "offloaded").at("memory");
+  EXPECT_EQ(memory.find("host NUMA node 1, file descriptor handles from fabric handles: cuMemCreate"), 0u) << memory;
+}
+
 TEST(TheConfiguration, YieldsToValuesInCodeThatAreTheDefaults) {
   Pool pool = Pool::create({.alignment_bytes = 512, .limit_bytes = UINT64_MAX, .name = "gradients"}).value();
   const auto found = ByKey(configuration(pool), "gradients");

@@ -52,6 +52,8 @@ json DescribeRow(const internal::Driver& driver, internal::BackingKind kind, int
     row["local"] = ToJson((*backing)->CanRegisterLocal());
     row["window"] = ToJson((*backing)->CanRegisterWindow());
     row["revoke_peers"] = ToJson((*backing)->CanRevoke());
+    const internal::MemoryFacts facts = (*backing)->Facts();
+    row["memory"] = {{"is", facts.what}, {"because", facts.why}};
   } else {
     make = Status(StatusCode::kNotSupported, backing.status().message());
   }
@@ -138,6 +140,10 @@ void Print(const json& info) {
     std::printf("%-8s %-10s", row["backing"].get<std::string>().c_str(), row["location"].get<std::string>().c_str());
     for (const char* key : {"make", "local", "window", "revoke_peers"}) PrintCapability(row, key, reasons);
     std::printf("\n%s", reasons.c_str());
+    if (!row.contains("memory")) continue;
+    const auto text = [&](const char* key) { return row["memory"][key].get<std::string>(); };
+    std::printf("      memory: %s%s\n", text("is").c_str(),
+                text("because").empty() ? "" : (" (" + text("because") + ")").c_str());
   }
   PrintSettings(info["configuration"]);
 }

@@ -35,7 +35,8 @@ Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segme
   if (status.ok() && segments.backing().row().movement != Movement::kInPages) {
     const auto sleeps = [](const BackingRow& row) { return row.movement == Movement::kInPages; };
     status = Status(StatusCode::kNotSupported, std::string("memory of the ") + segments.backing().name() +
-                                                   " backing cannot leave its addresses and come back: that of " +
+                                                   " backing (" + segments.backing().Facts().what +
+                                                   ") cannot leave its addresses and come back: that of " +
                                                    NamesOfBackings(sleeps) + " can");
   }
   if (status.ok()) status = basis.device->CheckNotCapturing();

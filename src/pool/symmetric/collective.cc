@@ -82,6 +82,7 @@ Status Collective::CheckTakesPart(CollectiveCall call) const {
 // unknown or does not limit the pool.
 Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness) const {
   Intent intent{.call = proposal.call, .bytes = proposal.bytes, .granularity = segments_.granularity()};
+  intent.reach = static_cast<uint64_t>(segments_.backing().reach());
   intent.readiness = readiness;
   // A difference that the background noticed reaches all ranks here.
   intent.divergence = divergence_.status();

@@ -111,6 +111,7 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
                                                         .readiness = readiness,
                                                         .report = {.number = RandomNumber()},
                                                         .judge = FindHomeNumber}));
+  segments_.backing().SettleOn(static_cast<Reach>(agreed.reach));
   NewSegments made;
   if (agreed.segments.empty()) {  // no rank has memory, so no rank calls NCCL and none can fail
     COMMPOOL_TRY(Renumber());

@@ -1,0 +1,13 @@
+// Host memory on the last step of the ladder against the conformance suite: BUILD runs it where the driver says that it
+// makes no memory of host NUMA nodes, and where it says that it does and refuses.
+#include "tests/backing/conformance.h"
+
+namespace commpool::internal::testing {
+
+INSTANTIATE_TEST_SUITE_P(Bound, BackingConformance,
+                         ::testing::Values(BackingUnderTest{
+                             .request = {.kind = BackingKind::kVmm, .placement = OnHost()},
+                             .sharing = Sharing::kFromStart,
+                             .alignment = 0}));
+
+}  // namespace commpool::internal::testing

@@ -1,0 +1,58 @@
+// Pools over host memory where the driver makes none on a NUMA node: BUILD lets it deny that.
+#include <cstring>
+
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class HostMemory : public PoolTest {
+ protected:
+  static PoolConfiguration OnHost() {
+    PoolConfiguration configuration = Configured("host");
+    configuration.backing.placement = {Placement::Kind::kHostNuma, 0, 1};
+    return configuration;
+  }
+  static void ExpectRefused(const Status& status, const std::string& part) {
+    EXPECT_EQ(status.code(), StatusCode::kNotSupported) << status.message();
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+  }
+};
+
+TEST_F(HostMemory, ServesCpuAndDevice) {
+  const PoolHandle pool = Create(OnHost());
+  const CUdeviceptr block = runtime().AllocateFrom(pool, 3 * kMiB, nullptr).value();
+  std::memset(reinterpret_cast<void*>(block), 0x3c, 3 * kMiB);
+  uint64_t wrong = 0;
+  Compare(nullptr, block, 3 * kMiB, 0x3c, &wrong);
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_TRUE(runtime().Free(block).ok());
+  EXPECT_EQ(Get(pool).Trim(0).value(), 8 * kMiB);
+}
+
+TEST_F(HostMemory, SaysWhatItIsAndWhyItIsNothingBetter) {
+  const MemoryFacts facts = Get(Create(OnHost())).Memory();
+  EXPECT_EQ(facts.what, "host NUMA node 1, bound and registered, no handle");
+  EXPECT_NE(facts.why.find("CUDA_ERROR_NOT_PERMITTED"), std::string::npos) << facts.why;
+}
+
+TEST_F(HostMemory, IsOpenToEveryDeviceWithoutAGrant) {
+  PoolConfiguration configuration = OnHost();
+  configuration.peers = {1, 2};
+  Pool& pool = Get(Create(configuration));
+  EXPECT_TRUE(pool.Grant({3}).ok());
+  EXPECT_EQ(pool.Revoke({3}).code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(HostMemory, NeitherMovesNorSleepsNorIsShared) {
+  PoolConfiguration expandable = OnHost();
+  expandable.mode = Mode::kExpandable;
+  ExpectRefused(runtime().CreatePool(expandable).status(), "host NUMA node 1, bound and registered");
+  Pool& pool = Get(Create(OnHost()));
+  ExpectRefused(pool.Sleep({}), "bound and registered, no handle) cannot leave its addresses");
+  ExpectRefused(pool.ShareByTicket(Imports::kRefuseSleep).status(), "no handle that another process can import");
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
