@@ -18,10 +18,15 @@ constexpr uint64_t kPoolShare = 256;
 
 }  // namespace
 
+void CachingEngine::Gather(StreamKey stream, Part part) {
+  if (own_reuse() == OwnReuse::kAtOnce) return heap().Unify(stream, part);
+  heap().MergeResting();
+}
+
 Block* CachingEngine::Take(Fit fit) {
   Block* block = heap().Take(fit);
   if (block == nullptr) {
-    heap().Unify(fit.stream, fit.part);
+    Gather(fit.stream, fit.part);
     block = heap().Take(fit);
   }
   const bool spares_growth = fit.reuse == Reuse::kAnyStream || fit.part != kCommonPart;
@@ -32,7 +37,7 @@ Block* CachingEngine::Take(Fit fit) {
 
 Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
-  Block* const block = Take({sizes.block_bytes, stream, reuse, sizes.space, part, ChoiceFor(sizes.space)});
+  Block* const block = Take({sizes.block_bytes, stream, ReuseFor(reuse), sizes.space, part, ChoiceFor(sizes.space)});
   if (block == nullptr) return Outcome(Grow{sizes.segment_bytes, sizes.space, part});
   return Outcome(Serve(block, stream, bytes));
 }
@@ -40,16 +45,16 @@ Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse 
 Result<SegmentRange> CachingEngine::AllocateOwn(uint64_t bytes, StreamKey stream) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
   Block* const block =
-      Take({sizes.block_bytes, stream, Reuse::kSameStream, sizes.space, kCommonPart, ChoiceFor(sizes.space)});
+      Take({sizes.block_bytes, stream, ReuseFor(Reuse::kSameStream), sizes.space, kCommonPart, ChoiceFor(sizes.space)});
   return block == nullptr ? SegmentRange() : ServeOwn(block, stream, bytes);
 }
 
 Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
   heap().MergeResting();
-  Fit fit{sizes.block_bytes, stream, reuse, sizes.space, part};
+  Fit fit{sizes.block_bytes, stream, ReuseFor(reuse), sizes.space, part};
   if (heap().FindFree(fit) != nullptr) return Grow{};
-  heap().Unify(stream, part);
+  Gather(stream, part);
   if (heap().FindFree(fit) != nullptr) return Grow{};
   if (part != kCommonPart || reserved_) fit.space = Space::kLarge;
   return heap().FindFree(fit) != nullptr ? Grow{} : Grow{sizes.segment_bytes, sizes.space, part};
@@ -64,7 +69,7 @@ Result<GrowthPlan> CachingEngine::PlanGrowth(GrowthRequest& request) {
   GrowthPlan plan;
   GrowthStep make{Kind::kMakeSegment, {0, grow.bytes}, 1, grow.space, request.part};
   make.least_bytes = RoundUp(std::max(request.bytes, options().segment_bytes), options().granularity);
-  if (options().segment_bytes == 0) {
+  if (options().segment_bytes == 0 && options().segment_sizes == SegmentSizes::kRoomy) {
     const uint64_t share = sums().reserved_bytes.current / kPoolShare;
     make.range.bytes = std::max(make.range.bytes, RoundDown(share, options().granularity));
   }

@@ -5,7 +5,8 @@
 // outside its lock. Not thread-safe: the pool's lock guards it.
 //
 // A free block remembers which streams used it last. The same stream takes it again at once. Another stream gets it
-// together with the uses that it must wait for, and only where the request allows a wait.
+// together with the uses that it must wait for, and only where the request allows a wait. With OwnReuse::kOncePassed a
+// block serves nobody, not even that stream, before all its uses are over.
 #ifndef COMMPOOL_SRC_ENGINE_CACHING_ENGINE_H_
 #define COMMPOOL_SRC_ENGINE_CACHING_ENGINE_H_
 
@@ -24,7 +25,8 @@ namespace commpool::internal::engine {
 
 class CachingEngine : public Engine {
  public:
-  explicit CachingEngine(const EngineOptions& options) : Engine(options, MergePolicy::kCompatible) {}
+  explicit CachingEngine(const EngineOptions& options)
+      : Engine(options, options.own_reuse == OwnReuse::kAtOnce ? MergePolicy::kCompatible : MergePolicy::kSameUses) {}
 
   // kInvalidArgument for zero bytes and for sizes that overflow when rounded up. A graph's part is served from its own
   // free memory, then from the pool's idle memory.
@@ -71,6 +73,10 @@ class CachingEngine : public Engine {
   Part PartOf(Address address) const;
 
  private:
+  // Merges free memory that the stream may take at once.
+  void Gather(StreamKey stream, Part part);
+  // Free memory that may serve a request.
+  Reuse ReuseFor(Reuse asked) const { return own_reuse() == OwnReuse::kOncePassed ? Reuse::kIdle : asked; }
   Choice ChoiceFor(Space space) const { return space == Space::kLarge ? options().choice : Choice::kBestFit; }
 
   // A block cut from free memory; null where none is large enough. Where nothing fits at once, it merges the stream's

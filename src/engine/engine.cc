@@ -72,7 +72,9 @@ Freed Engine::Close(Block* block, Disposal disposal) {
     use.missing_for = AddressOf(*block);
     freed.streams_to_fence.push_back(use.stream);
   }
-  if (!block->stream_over) AddUse(block->uses, {block->stream, kNoFence, kNoBlock});
+  const bool fences_own = options_.own_reuse == OwnReuse::kOncePassed && disposal == Disposal::kAwaitFences;
+  if (fences_own && !block->stream_over) freed.streams_to_fence.push_back(block->stream);
+  if (!block->stream_over) AddUse(block->uses, {block->stream, kNoFence, fences_own ? AddressOf(*block) : kNoBlock});
   Subtract(counters_.requested_bytes, block->requested);
   Subtract(counters_.allocated_bytes, block->bytes);
   Subtract(counters_.allocated_blocks, 1);

@@ -67,6 +67,8 @@ class Engine {
   Result<BlockView> Find(Address address) const;
   std::vector<BlockView> Snapshot() const;
 
+  OwnReuse own_reuse() const { return options_.own_reuse; }
+
   Counters counters() const;
   // Blocks in threads' caches are live for the engine, but the program does not use them, so peaks leave them out.
   // Since the last call that changed what is live, the caches held at least `least`. Until the next such call they hold

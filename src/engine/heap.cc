@@ -217,6 +217,7 @@ bool Heap::Mergeable(const Block& a, const Block& b) const {
 bool Heap::UsesMerge(const Block& a, const Block& b) const {
   if (a.part != b.part) return false;
   if (policy_ == MergePolicy::kAlways) return true;
+  if (policy_ == MergePolicy::kSameUses) return a.uses == b.uses;
   // Idle memory beside stranded memory must stay usable by everybody.
   if (a.uses.empty()) return !IsStranded(b);
   if (b.uses.empty()) return !IsStranded(a);

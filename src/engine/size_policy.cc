@@ -50,11 +50,11 @@ std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment, Space
   return CheckedRoundUp(ClassBytes(ClassOf(*aligned)), alignment);
 }
 
-std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity, uint64_t minimum) {
+std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity, uint64_t minimum, SegmentSizes sizes) {
   uint64_t bytes = block_bytes;
   if (block_bytes <= kSmallBytes) {
     bytes = kSmallSegment;
-  } else if (block_bytes < kLargeRequest) {
+  } else if (block_bytes < kLargeRequest && sizes == SegmentSizes::kRoomy) {
     bytes = kMediumSegment;
   }
   return CheckedRoundUp(std::max(bytes, minimum), granularity);
@@ -66,7 +66,8 @@ Result<RequestSizes> SizesOf(uint64_t requested, const EngineOptions& options) {
   }
   const std::optional<uint64_t> block = BlockBytes(requested, options.alignment, options.spaces);
   if (!block) return TooManyBytes(requested, options.alignment);
-  const std::optional<uint64_t> segment = SegmentBytes(*block, options.granularity, options.segment_bytes);
+  const std::optional<uint64_t> segment =
+      SegmentBytes(*block, options.granularity, options.segment_bytes, options.segment_sizes);
   if (!segment) return TooManyBytes(requested, options.granularity);
   const bool small = options.spaces == Spaces::kApart && *block <= kSmallBytes;
   return RequestSizes{*block, *segment, small ? Space::kSmall : Space::kLarge};

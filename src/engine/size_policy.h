@@ -34,7 +34,9 @@ struct EngineOptions {
   uint64_t page_bytes = 32 * 1024 * 1024;  // of an expandable pool: the largest page
   Slack slack = {};
   uint32_t resting_blocks = 4;  // large blocks that wait for a request of their size before they merge
-  uint64_t segment_bytes = 0;   // smallest segment to ask for; 0 chooses by the request (SegmentBytes)
+  OwnReuse own_reuse = OwnReuse::kAtOnce;
+  SegmentSizes segment_sizes = SegmentSizes::kRoomy;
+  uint64_t segment_bytes = 0;  // smallest segment to ask for; 0 chooses by the request (SegmentBytes)
 };
 
 // The options of engines whose pools grow inside an allocation.
@@ -50,9 +52,10 @@ void CheckOptions(const EngineOptions& options);
 std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment, Spaces spaces = Spaces::kOne);
 
 // The bytes of the segment to make when no free block holds `block_bytes`. Segments are few and large, because each one
-// costs driver calls. Up to 1 MiB asks for 2 MiB, less than 4 MiB for 8 MiB, more for itself; always at least
-// `minimum`, rounded up to the granularity. Nothing on overflow. REQUIRES: granularity > 0.
-std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity, uint64_t minimum);
+// costs driver calls. Up to 1 MiB asks for 2 MiB, less than 4 MiB for 8 MiB (kExact: for itself), more for itself;
+// always at least `minimum`, rounded up to the granularity. Nothing on overflow. REQUIRES: granularity > 0.
+std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity, uint64_t minimum,
+                                     SegmentSizes sizes = SegmentSizes::kRoomy);
 
 // Both sizes of a request, and where its block lies. kInvalidArgument for zero bytes and on overflow.
 struct RequestSizes {

@@ -47,9 +47,22 @@ enum class Choice {
   kBesideItsLike,  // the best fit, cut at the end where blocks of its size lie (cut_side.h)
 };
 
+// When a block that its own stream freed may serve that stream again.
+enum class OwnReuse {
+  kAtOnce,      // the stream orders its work
+  kOncePassed,  // nobody's block before all work on it is over: the CPU writes there, and waits for no stream
+};
+
+// How much larger than a large request its segment may be.
+enum class SegmentSizes {
+  kRoomy,  // by a few MiB, or a small share of the pool, so that segments are few
+  kExact,  // by no page
+};
+
 // When free neighbours become one block.
 enum class MergePolicy {
   kCompatible,  // where both have the same uses, or one of them has none
+  kSameUses,    // where both have the same uses: idle memory stays idle
   kAlways,      // always, and unites the uses: the shape of free memory depends on the calls alone
 };
 

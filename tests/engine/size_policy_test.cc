@@ -31,6 +31,8 @@ TEST(SizePolicy, ChoosesSegmentsByTheRequest) {
   EXPECT_EQ(SegmentBytes(4 * kMiB - 512, kGranularity, 0), 8 * kMiB);
   EXPECT_EQ(SegmentBytes(4 * kMiB, kGranularity, 0), 4 * kMiB);
   EXPECT_EQ(SegmentBytes(33 * kMiB + 512, kGranularity, 0), 34 * kMiB);
+  EXPECT_EQ(SegmentBytes(kMiB + 512, 4096, 0, SegmentSizes::kExact), kMiB + 4096);
+  EXPECT_EQ(SegmentBytes(512, 4096, 0, SegmentSizes::kExact), 2 * kMiB) << "small blocks share segments";
 }
 
 TEST(SizePolicy, MakesSegmentsOfAtLeastTheMinimumAndWholeGranules) {
