@@ -87,10 +87,11 @@ COMMPOOL_API const char* commpool_driver_description(void);
 /* ---- Pools ------------------------------------------------------------------------------------------------------ */
 
 typedef enum commpool_backing {
-  COMMPOOL_BACKING_VMM = 0,  /* cuMemCreate: a device's memory or a host NUMA node's; peers and handles as asked */
-  COMMPOOL_BACKING_CUDA = 1, /* cudaMalloc memory: no windows, peers by cudaDeviceEnablePeerAccess */
-  COMMPOOL_BACKING_NCCL = 2, /* ncclMemAlloc: grants every reachable peer at once, 20 to 47 ms for 512 MiB */
-  COMMPOOL_BACKING_USER = 3  /* the functions below */
+  COMMPOOL_BACKING_VMM = 0,   /* cuMemCreate: a device's memory or a host NUMA node's; peers and handles as asked */
+  COMMPOOL_BACKING_CUDA = 1,  /* cudaMalloc memory: no windows, peers by cudaDeviceEnablePeerAccess */
+  COMMPOOL_BACKING_NCCL = 2,  /* ncclMemAlloc: grants every reachable peer at once, 20 to 47 ms for 512 MiB */
+  COMMPOOL_BACKING_USER = 3,  /* the functions below */
+  COMMPOOL_BACKING_PINNED = 4 /* host memory for CPU and every device, by exact size; on numa_node where that is set */
 } commpool_backing;
 
 typedef enum commpool_location {
@@ -99,8 +100,8 @@ typedef enum commpool_location {
 } commpool_location;
 
 typedef enum commpool_frees {
-  COMMPOOL_FREES_DEFERRED = 0, /* a symmetric pool's free takes effect at the next reserve, trim or reclaim */
-  COMMPOOL_FREES_ORDERED = 1   /* ranks free in lockstep, the program promises: reuse at once */
+  COMMPOOL_FREES_DEFERRED = 0, /* effect: symmetric: at the next reserve, trim, reclaim; PINNED: once work has passed */
+  COMMPOOL_FREES_ORDERED = 1   /* at once: ranks free in lockstep, the CPU keeps to the stream, the program promises */
 } commpool_frees;
 
 /* PyTorch's pluggable signatures, with a context last. Return null for out of memory. They must not call commpool. */
@@ -149,12 +150,12 @@ typedef struct commpool_pool_options {
   int device;                 /* whose allocations it serves; default 0 */
   commpool_backing backing;   /* default VMM: the one that can do everything NCCL asks for */
   commpool_location location; /* default DEVICE */
-  int numa_node;              /* of a HOST_NUMA pool; default -1: the node nearest to the device */
+  int numa_node;              /* of a HOST_NUMA or PINNED pool; default -1: nearest to the device, PINNED: any */
 
   struct ncclComm* symmetric_across; /* home communicator: the pool is symmetric. Default null: a fixed pool */
   commpool_all_gather all_gather;    /* default null: TCP, its address sent once over the home communicator */
   void* all_gather_context;
-  commpool_frees frees; /* of a symmetric pool; default DEFERRED */
+  commpool_frees frees; /* of a symmetric or PINNED pool; default DEFERRED */
   commpool_mode mode;   /* of a pool that is not symmetric; default FIXED */
   commpool_moves moves; /* of an expandable pool; default EAGER */
   uint64_t deadline_ms; /* of every wait for other ranks and for the device; default 60000 */
@@ -173,7 +174,7 @@ typedef struct commpool_pool_options {
   void* lost_rank_context;
   uint64_t given;  /* commpool_option bits: the program means these, also where as init sets them; default 0 */
   const char* tag; /* names pools that commpool_sleep and commpool_wake take together; copied; default null: none */
-  commpool_streams streams; /* default MAY_DIE; ORDERED frees take promised streams alone */
+  commpool_streams streams; /* default MAY_DIE; symmetric ORDERED frees take promised ones alone */
 } commpool_pool_options;
 
 /* Each commpool_pools_* is also there for one pool, inline: commpool_pool_reserve(pool, bytes). A thread that owns the

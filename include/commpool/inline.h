@@ -12,7 +12,6 @@
 #include "commpool/commpool.h"
 
 /* ---- Defaults: null does nothing ---- */
-
 static inline void commpool_pool_options_init(commpool_pool_options* options) {
   if (!options) return;
   memset(options, 0, sizeof(*options));

@@ -120,12 +120,7 @@ Result<PhysicalMemory> Backing::MakePage(uint64_t) {
   COMMPOOL_CHECK(false, "a backing whose memory comes in no pages is asked for one");
 }
 
-MemoryFacts Backing::Facts() const {
-  const bool on_device = placement_.kind == Placement::Kind::kDevice;
-  return {on_device ? "device " + std::to_string(placement_.device)
-                    : "host NUMA node " + std::to_string(placement_.numa_node),
-          ""};
-}
+MemoryFacts Backing::Facts() const { return {NameOf(placement_), ""}; }
 
 Status Backing::CanShare() const {
   const MemoryKind kind = memory();

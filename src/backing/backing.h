@@ -141,8 +141,8 @@ struct BackingRequest {
   UserAllocator user = {};  // for a backing that needs a program's functions
 };
 
-// Where a backing can make memory at all.
-enum class Places { kDevice, kDeviceAndHostNuma };
+// Where a backing can make memory at all. Memory of kHost is also the CPU's, which waits for no stream.
+enum class Places { kDevice, kDeviceAndHostNuma, kHost };
 // Whether a backing works by itself, or with functions that the program brings.
 enum class Maker { kLibrary, kProgram };
 // Whether its memory stays at its addresses, or comes in pages that an expandable pool maps where it needs them.

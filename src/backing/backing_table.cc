@@ -25,17 +25,17 @@ const BackingRow* FindRow(Predicate fits) {
 // Options that exclude each other on every machine.
 Status CheckPlacement(const BackingRow& row, const Placement& placement) {
   if (placement.kind == Placement::Kind::kHostNuma && row.places == Places::kDevice) {
-    const auto makes_host_memory = [](const BackingRow& other) { return other.places == Places::kDeviceAndHostNuma; };
+    const auto makes_host_memory = [](const BackingRow& other) { return other.places != Places::kDevice; };
     return Status(StatusCode::kInvalidArgument,
                   std::string("the ") + row.name +
-                      " backing makes device memory only: a host NUMA location needs the " +
-                      NamesOfBackings(makes_host_memory) + " backing");
+                      " backing makes device memory only: a host NUMA location needs one of " +
+                      NamesOfBackings(makes_host_memory));
   }
   if (placement.numa_node < -1) {
     return Status(StatusCode::kInvalidArgument,
                   "there is no host NUMA node " + std::to_string(placement.numa_node) + ": -1 means the nearest");
   }
-  if (placement.kind == Placement::Kind::kDevice && placement.numa_node != -1) {
+  if (placement.kind == Placement::Kind::kDevice && placement.numa_node != -1 && row.places != Places::kHost) {
     return Status(StatusCode::kInvalidArgument,
                   "host NUMA node " + std::to_string(placement.numa_node) + " was named for device memory");
   }
@@ -68,13 +68,14 @@ const char* Name(BackingKind kind) {
 }
 
 Result<std::unique_ptr<Backing>> MakeBacking(const Driver& driver, const BackingRequest& request) {
-  const Placement& placement = request.placement;
+  Placement placement = request.placement;
   const BackingRow* const row = FindBacking(request.kind);
   if (row == nullptr) {
     return Status(StatusCode::kNotSupported, "there is no backing " + std::to_string(static_cast<int>(request.kind)));
   }
   const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver, placement.device));
   COMMPOOL_TRY(CheckPlacement(*row, placement));
+  if (row->places == Places::kHost) placement.kind = Placement::Kind::kHostNuma;
   COMMPOOL_TRY(row->can_make(driver, info, placement));
   std::shared_ptr<DeviceContext> context = COMMPOOL_TRY(DeviceContext::Retain(driver, placement.device));
   return row->make({driver, info, placement, std::move(context)}, request);

@@ -20,6 +20,11 @@ Status CanReach(const Driver& driver, const Placement& placement, int peer) {
 
 Status CheckDeviceIsThere(const Driver& driver, int device) { return CheckReachable(driver, device, device); }
 
+std::string NameOf(const Placement& placement) {
+  if (placement.kind == Placement::Kind::kDevice) return "device " + std::to_string(placement.device);
+  return placement.numa_node < 0 ? "host" : "host NUMA node " + std::to_string(placement.numa_node);
+}
+
 CUmemLocation LocationOf(const Placement& placement) {
   CUmemLocation location = {};
   const bool on_device = placement.kind == Placement::Kind::kDevice;

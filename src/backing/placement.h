@@ -5,6 +5,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <string>
 
 #include "commpool/status.h"
 #include "src/base/bytes.h"
@@ -17,7 +18,7 @@ struct Placement {
   enum class Kind { kDevice = COMMPOOL_LOCATION_DEVICE, kHostNuma = COMMPOOL_LOCATION_HOST_NUMA };
   Kind kind = Kind::kDevice;
   int device = 0;      // the device that uses the memory; where kind is kDevice the memory lies there too
-  int numa_node = -1;  // of kHostNuma
+  int numa_node = -1;  // of kHostNuma; -1: the nearest, or for a backing of the host alone any
 };
 
 // OK, or kNotSupported and why. For device memory the peer must reach its owner; for host memory the peer must map host
@@ -26,6 +27,9 @@ Status CanReach(const Driver& driver, const Placement& placement, int peer);
 
 // OK where the process sees the device; else kNotSupported: for memory that every device may use.
 Status CheckDeviceIsThere(const Driver& driver, int device);
+
+// "device 0", "host NUMA node 1", "host".
+std::string NameOf(const Placement& placement);
 
 CUmemLocation LocationOf(const Placement& placement);
 

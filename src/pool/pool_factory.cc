@@ -73,7 +73,12 @@ uint64_t GranularityOf(const PoolIngredients& ingredients) {
 // Makes a fixed or an expandable pool. It has no memory yet: the first allocation or reserve makes some.
 std::shared_ptr<Pool> MakeGrowingPool(PoolIngredients ingredients) {
   const PoolConfiguration& configuration = ingredients.basis->configuration;
-  const engine::EngineOptions options = GrowingEngineOptions(configuration, GranularityOf(ingredients));
+  engine::EngineOptions options = GrowingEngineOptions(configuration, GranularityOf(ingredients));
+  if (ingredients.backing->row().places == Places::kHost) {
+    options.segment_sizes = engine::SegmentSizes::kExact;
+    const bool ordered = configuration.frees == engine::FreeOrder::kOrdered;
+    options.own_reuse = ordered ? engine::OwnReuse::kAtOnce : engine::OwnReuse::kOncePassed;
+  }
   std::unique_ptr<engine::Engine> engine;
   if (configuration.mode == Mode::kExpandable) {
     engine = std::make_unique<engine::ExpandableEngine>(options);

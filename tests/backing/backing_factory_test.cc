@@ -36,7 +36,7 @@ TEST_F(BackingFactory, RefusesAnUnknownDeviceAndNamesTheirNumber) {
 
 TEST_F(BackingFactory, MakesHostMemoryWithVmmOnly) {
   for (const BackingKind kind : {BackingKind::kCuda, BackingKind::kNccl, BackingKind::kUser}) {
-    ExpectRefused(driver(), kind, OnHost(), StatusCode::kInvalidArgument, "needs the vmm backing");
+    ExpectRefused(driver(), kind, OnHost(), StatusCode::kInvalidArgument, "needs one of vmm, pinned");
   }
 }
 

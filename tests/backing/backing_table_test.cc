@@ -13,6 +13,7 @@ TEST(BackingTable, NumbersAreThoseOfTheCAbi) {
   EXPECT_STREQ(FindBacking(COMMPOOL_BACKING_CUDA)->name, "cuda");
   EXPECT_STREQ(FindBacking(COMMPOOL_BACKING_NCCL)->name, "nccl");
   EXPECT_STREQ(FindBacking(COMMPOOL_BACKING_USER)->name, "user");
+  EXPECT_STREQ(FindBacking(COMMPOOL_BACKING_PINNED)->name, "pinned");
 }
 
 TEST(BackingTable, FindsEachRowByNumberAndByName) {
@@ -35,7 +36,7 @@ TEST(BackingTable, HasNoRowForAnUnknownBacking) {
 }
 
 TEST(BackingTable, NamesThoseThatFit) {
-  EXPECT_EQ(NamesOfBackings([](const BackingRow&) { return true; }), "vmm, nccl, cuda, user");
+  EXPECT_EQ(NamesOfBackings([](const BackingRow&) { return true; }), "vmm, nccl, cuda, pinned, user");
   EXPECT_EQ(NamesOfBackings([](const BackingRow& row) { return row.maker == Maker::kProgram; }), "user");
   EXPECT_EQ(NamesOfBackings([](const BackingRow&) { return false; }), "");
 }

@@ -201,7 +201,7 @@ TEST(Settings, OfPyTorchThatHaveNoEqualAreRefusedWithOurs) {
   ExpectWrong("roundup_power2_divisions:[256:1,512:2", {"alignment:BYTES"});
   ExpectWrong("backend:cudaMallocAsync", {"backing"});
   ExpectWrong("large_segment_size_mb:64", {"segment:BYTES"});
-  ExpectWrong("pinned_use_background_threads:True", {"HOST_NUMA"});
+  ExpectWrong("pinned_use_background_threads:True", {"backing PINNED"});
 }
 
 TEST(Strategies, AreSeveralSettingsInOneWord) {

@@ -1,5 +1,6 @@
 """Device numbers, texts and objects of programs become the ordinals that the library takes."""
 
+import ctypes
 import threading
 import unittest
 
@@ -84,6 +85,22 @@ class Peers(unittest.TestCase):
             pool.grant(devices)
         with self.assertRaisesRegex(commpool.NotSupported, "there is no device 77"):
             pool.grant(device for device in (1, 77))
+
+
+class PinnedMemory(unittest.TestCase):
+    def test_is_read_and_written_by_the_cpu_and_comes_by_exact_size(self):
+        for options in ({}, {"numa_node": 1}, {"frees": "ordered"}):
+            with commpool.Pool(backing="pinned", **options) as pool:
+                self.assertEqual(pool.backing, "pinned")
+                block = pool.allocate(5_000_001)
+                ctypes.memset(block.pointer, 0x3c, 5_000_001)
+                self.assertEqual(ctypes.string_at(block.pointer + 5_000_000, 1), b"<")
+                self.assertEqual(pool.stats().reserved_bytes.current, 5_001_216)
+                block.free()
+
+    def test_lies_on_a_node_that_is_there(self):
+        with self.assertRaisesRegex(commpool.InvalidArgument, "no host NUMA node 63"):
+            commpool.Pool(backing="pinned", numa_node=63)
 
 
 class NumaNodes(unittest.TestCase):

@@ -88,7 +88,7 @@ class AllReduce(unittest.TestCase):
     def test_impossible_combinations_are_refused_with_the_reason(self):
         for arguments, reason in (
             (["--backing", "cuda", "--register", "window"], "cudaMalloc"),
-            (["--backing", "nccl", "--location", "host-numa"], "vmm backing"),
+            (["--backing", "nccl", "--location", "host-numa"], "needs one of vmm, pinned"),
             (["--location", "host-numa", "--register", "window"], "2.30.3"),
         ):
             result = run("allreduce", "--bytes", "8K", *arguments)
@@ -113,7 +113,7 @@ class AllReduce(unittest.TestCase):
             self.assertEqual(run("allreduce", *arguments).returncode, 4, arguments)
 
     def test_a_word_that_is_none_of_the_known_ones_is_told_with_them(self):
-        self.assertIn("gold is none of cuda|nccl|vmm", run("allreduce", "--backing", "gold").stderr)
+        self.assertIn("gold is none of cuda|nccl|pinned|vmm", run("allreduce", "--backing", "gold").stderr)
 
     def test_a_local_registration_that_was_not_used_says_why(self):
         for arguments, options, reason in (

@@ -74,12 +74,13 @@ CUresult cuMemFree(CUdeviceptr address) {
   });
 }
 
-CUresult cuMemAllocHost(void** pointer, size_t bytes) {
+// cuMemAllocHost and cuMemHostAlloc differ in name alone: all pinned memory is portable and mapped.
+static CUresult AllocatePinned(const char* call, void** pointer, size_t bytes, bool known_flags) {
   return Call(
-      "cuMemAllocHost", Needs::kCurrentContext,
+      call, Needs::kCurrentContext,
       [&](Machine& machine, auto&) {
         if (const CUresult refused = machine.captures.RefuseUnsafe(); refused != CUDA_SUCCESS) return refused;
-        if (pointer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (pointer == nullptr || !known_flags) return CUDA_ERROR_INVALID_VALUE;
         CUdeviceptr address = 0;
         const CUresult result =
             AllocateWhole(machine, Whole::kPinnedHost, {CU_MEM_LOCATION_TYPE_HOST_NUMA, {0}}, bytes, &address);
@@ -89,7 +90,12 @@ CUresult cuMemAllocHost(void** pointer, size_t bytes) {
       bytes);
 }
 
-CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned int) { return cuMemAllocHost(pointer, bytes); }
+CUresult cuMemAllocHost(void** pointer, size_t bytes) { return AllocatePinned("cuMemAllocHost", pointer, bytes, true); }
+
+CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned int flags) {
+  constexpr unsigned kKnown = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+  return AllocatePinned("cuMemHostAlloc", pointer, bytes, (flags & ~kKnown) == 0);
+}
 
 CUresult cuMemFreeHost(void* pointer) {
   return Call("cuMemFreeHost", Needs::kCurrentContext, [&](Machine& machine, auto& lock) {

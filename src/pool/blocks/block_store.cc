@@ -324,6 +324,13 @@ bool BlockStore::PollFences() {
   return true;
 }
 
+uint64_t BlockStore::BytesAwaitingDevice() const {
+  if (engine_->own_reuse() == engine::OwnReuse::kAtOnce) return 0;
+  const bool any = std::any_of(missing_fences_.begin(), missing_fences_.end(),
+                               [](const MissingFence& fence) { return AwaitsDevice(fence); });
+  return any ? engine_->counters().pending_bytes : 0;
+}
+
 BlockStore::Uses BlockStore::NoteUses() {
   RecordMissingFences();
   Uses uses;

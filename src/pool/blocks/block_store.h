@@ -46,6 +46,10 @@ class BlockStore {
     return static_cast<const Kind&>(*engine_);
   }
   RecordingStreams& recording() { return recording_; }
+  engine::OwnReuse own_reuse() const {
+    MutexLock lock(mutex_);
+    return engine_->own_reuse();
+  }
 
   // Call it before each take or free in the engine: the engine's peaks then leave out what this thread's caches hold.
   void NoteHolding() COMMPOOL_REQUIRES(mutex_) { Note(basis_.runtime.caches.OwnHolding(basis_.handle)); }
@@ -117,6 +121,9 @@ class BlockStore {
     return std::any_of(missing_fences_.begin(), missing_fences_.end(),
                        [](const MissingFence& fence) { return AwaitsDevice(fence); });
   }
+  // Freed memory that only a wait for the device opens, where not even its own stream may take it before; at most so
+  // much.
+  uint64_t BytesAwaitingDevice() const COMMPOOL_REQUIRES(mutex_);
   // Waits on the host for everything submitted to the device, and forgets the uses of blocks that were freed before.
   Status WaitForDevice() { return WaitForDevice(basis_.deadline_ms()); }
   Status WaitForDevice(uint64_t deadline_ms);

@@ -55,7 +55,7 @@ uint64_t StrandedMemory::NoteWanted(StreamKey but) {
 bool StrandedMemory::MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times_before) {
   {
     MutexLock lock(blocks_.mutex());
-    const uint64_t not_passed = NoteWanted(stream);
+    const uint64_t not_passed = NoteWanted(stream) + blocks_.BytesAwaitingDevice();
     const uint64_t reserved = blocks_.engine().counters().reserved_bytes.current;
     const bool much = not_passed >= std::max({bytes, kMuch, reserved / kMuchShare});
     if (not_passed == 0 || basis_.device->capturing() || !(waits_.load() || much))

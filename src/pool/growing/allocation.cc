@@ -55,7 +55,7 @@ GrowingMode::Address GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, 
   }
   // Free memory could not serve it. `asked` is true now.
   if (block.bytes == 0) return std::optional<CUdeviceptr>();
-  blocks_.Announce(block, bytes, stream, Caching::kYes);
+  blocks_.Announce(block, bytes, stream, caches_ ? Caching::kYes : Caching::kNo);
   return std::optional<CUdeviceptr>(block.address);
 }
 

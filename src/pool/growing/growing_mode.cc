@@ -18,8 +18,9 @@ GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& 
     : PoolMode(basis, captures, blocks, segments),
       progress_(basis, blocks),
       stranded_(basis, blocks, segments.growth()),
-      grower_((basis.configuration.mode == Mode::kFixed ? MakeFixedGrower : MakeExpandableGrower)(
-          basis, blocks, segments, progress_)) {}
+      grower_((basis.configuration.mode == Mode::kFixed ? MakeFixedGrower : MakeExpandableGrower)(basis, blocks,
+                                                                                                  segments, progress_)),
+      caches_(blocks.own_reuse() == engine::OwnReuse::kAtOnce) {}
 
 Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address) {
   // A block of a graph stays in the graph's part, and serves that graph alone.
@@ -65,7 +66,7 @@ void GrowingMode::ForgetStream(StreamKey stream) {
 Caching GrowingMode::CachingNow() const {
   // While a capture is open no cache may serve its streams, and any stream may be one of them. A cached block keeps its
   // segment from the driver, and a pool with a threshold wants to give segments back.
-  const bool caching = basis_.configuration.release_threshold_bytes == UINT64_MAX && !captures_.any_open();
+  const bool caching = caches_ && basis_.configuration.release_threshold_bytes == UINT64_MAX && !captures_.any_open();
   return caching ? Caching::kYes : Caching::kNo;
 }
 

@@ -92,6 +92,8 @@ class GrowingMode final : public PoolMode {
   StrandedMemory stranded_;
   // Fixed or expandable; never null.
   const std::unique_ptr<Grower> grower_;
+  // Whether they ever may: a cache serves a stream at once with what it freed.
+  const bool caches_;
   uint32_t since_poll_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;  // allocations since the last poll
 };
 

@@ -50,7 +50,7 @@ struct ForeignKey {
 
 constexpr const char* kAlwaysSplits =
     "commpool cuts and merges every block; mode:expandable is what it has against fragmentation";
-constexpr const char* kNoHostMemory = "commpool pools no pinned host memory; location HOST_NUMA is an option in code";
+constexpr const char* kNoHostMemory = "this is about PyTorch's own pinned memory; backing PINNED is an option in code";
 
 constexpr std::array kForeignKeys = {
     ForeignKey{"backend", "it chooses PyTorch's allocator; commpool's is backing: vmm, nccl or cuda"},

@@ -36,8 +36,9 @@ Status May(const std::string& values) { return Status(StatusCode::kInvalidArgume
 // For settings that every pool may have.
 Status Fits(const PoolConfiguration&) { return Status(); }
 
-// A backing of the program's own functions can be chosen in code only: COMMPOOL_CONF has no functions.
-bool IsBackingForSettings(const BackingRow& row) { return row.maker == Maker::kLibrary; }
+// A backing of the program's own functions can be chosen in code only: COMMPOOL_CONF has no functions. So can memory of
+// the host, for a program that does not expect it would compute there.
+bool IsBackingForSettings(const BackingRow& row) { return row.maker == Maker::kLibrary && row.places != Places::kHost; }
 
 Status SetBacking(const std::string& value, PoolConfiguration& pool) {
   const BackingRow* const row = FindBacking(value);

@@ -124,10 +124,12 @@ class Pool(Together, Sharer):
           device: whose allocations it serves; "cuda" is torch's current one, or that of the driver's current context.
           symmetric_across: home communicator of a symmetric pool.
           reserve: free memory to make at once.
-          backing: "vmm", the default, can do everything that NCCL asks for; "cuda" is cudaMalloc, "nccl" ncclMemAlloc.
+          backing: "vmm", the default, can do everything that NCCL asks for; "cuda" is cudaMalloc, "nccl" ncclMemAlloc,
+            "pinned" memory of the host for the CPU and all devices, by exact size.
           location: "host_numa" is memory of the host at one NUMA node, mapped to the device.
-          numa_node: None is the one nearest to the device.
-          frees: of a symmetric pool. "ordered": ranks free in lockstep, the program promises.
+          numa_node: None is the one nearest to the device; of a "pinned" pool any.
+          frees: "ordered": the ranks of a symmetric pool free in lockstep, the program promises; of a "pinned" pool,
+            the CPU writes into a block only behind the stream's work. Else a pinned block waits for that to pass.
           mode: "fixed", the default, or "expandable", which moves free pages to where a request needs them.
           moves: of an expandable pool; "under_pressure" moves only where there is no room to grow.
           peers: other devices of this process that may access the pool.

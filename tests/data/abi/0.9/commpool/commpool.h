@@ -87,10 +87,11 @@ COMMPOOL_API const char* commpool_driver_description(void);
 /* ---- Pools ------------------------------------------------------------------------------------------------------ */
 
 typedef enum commpool_backing {
-  COMMPOOL_BACKING_VMM = 0,  /* cuMemCreate: a device's memory or a host NUMA node's; peers and handles as asked */
-  COMMPOOL_BACKING_CUDA = 1, /* cudaMalloc memory: no windows, peers by cudaDeviceEnablePeerAccess */
-  COMMPOOL_BACKING_NCCL = 2, /* ncclMemAlloc: grants every reachable peer at once, 20 to 47 ms for 512 MiB */
-  COMMPOOL_BACKING_USER = 3  /* the functions below */
+  COMMPOOL_BACKING_VMM = 0,   /* cuMemCreate: a device's memory or a host NUMA node's; peers and handles as asked */
+  COMMPOOL_BACKING_CUDA = 1,  /* cudaMalloc memory: no windows, peers by cudaDeviceEnablePeerAccess */
+  COMMPOOL_BACKING_NCCL = 2,  /* ncclMemAlloc: grants every reachable peer at once, 20 to 47 ms for 512 MiB */
+  COMMPOOL_BACKING_USER = 3,  /* the functions below */
+  COMMPOOL_BACKING_PINNED = 4 /* host memory for CPU and every device, by exact size; on numa_node where that is set */
 } commpool_backing;
 
 typedef enum commpool_location {

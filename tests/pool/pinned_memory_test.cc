@@ -1,0 +1,208 @@
+// Pools of pinned memory: when a freed block serves again, how much the host gives for what was asked, and where it
+// lies. The CPU writes into a block as soon as it has it, while a copy that was submitted before may still read there.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tests/pool/announced_capture.h"
+#include "tests/pool/held_work.h"
+#include "tests/pool/pool_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+constexpr uint64_t kBlock = 3 * kMiB;
+
+class PinnedMemory : public PoolTest {
+ protected:
+  PoolHandle CreatePinned(engine::FreeOrder frees = engine::FreeOrder::kDeferred, Streams streams = Streams::kOutlive) {
+    PoolConfiguration configuration = Configured("pinned");
+    configuration.backing.kind = BackingKind::kPinned;
+    configuration.frees = frees;
+    configuration.streams = streams;
+    configuration.deadline_ms = 5000;
+    return Create(configuration);
+  }
+  CUdeviceptr Allocate(PoolHandle pool, CUstream stream, uint64_t bytes = kBlock) {
+    return runtime().AllocateFrom(pool, bytes, stream).value();
+  }
+  void Free(CUdeviceptr block) {
+    const Status status = runtime().Free(block);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  void Synchronise() { EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS); }
+
+  const TestStream stream_;
+  const TestStream other_;
+};
+
+TEST_F(PinnedMemory, ServesItsOwnStreamOnlyOnceTheWorkHasPassed) {
+  for (const uint64_t bytes : {kBlock, uint64_t{4096}}) {
+    const PoolHandle pool = CreatePinned();
+    const CUdeviceptr first = Allocate(pool, stream_.get(), bytes);
+    HeldWork copy(driver(), stream_.get(), first);
+    Free(first);
+    const CUdeviceptr second = Allocate(pool, stream_.get(), bytes);
+    EXPECT_NE(second, first) << "the CPU would overwrite what the copy reads";
+    EXPECT_GE(CountersOf(pool).pending_bytes, bytes);
+    copy.End();
+    Synchronise();
+    EXPECT_TRUE(Get(pool).Reclaim().ok());
+    EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
+    Get(pool).CheckInvariants();
+    EXPECT_EQ(Allocate(pool, stream_.get(), bytes), first) << "it has passed, and is kept for the next request";
+    Free(first);
+    Free(second);
+  }
+}
+
+TEST_F(PinnedMemory, OfStepsThatPassBeforeTheNextIsThatOfTwoStepsAtMost) {
+  const PoolHandle pool = CreatePinned();
+  for (int step = 0; step < 20; ++step) {
+    for (const uint64_t bytes : {kBlock, uint64_t{20000}, 9 * kMiB}) {
+      const CUdeviceptr block = Allocate(pool, stream_.get(), bytes);
+      HeldWork copy(driver(), stream_.get(), block);
+      copy.End();
+      Free(block);
+    }
+    Synchronise();
+  }
+  EXPECT_LE(CountersOf(pool).reserved_bytes.current, 2 * (kBlock + 2 * kMiB + 9 * kMiB));
+}
+
+TEST_F(PinnedMemory, WaitsForEveryStreamThatUsedABlock) {
+  const PoolHandle pool = CreatePinned();
+  const CUdeviceptr first = Allocate(pool, stream_.get());
+  HeldWork copy(driver(), other_.get(), first);
+  EXPECT_TRUE(runtime().RecordStream(first, other_.get()).ok());
+  Free(first);
+  const CUdeviceptr second = Allocate(pool, stream_.get());
+  EXPECT_NE(second, first);
+  copy.End();
+  Synchronise();
+  EXPECT_EQ(Allocate(pool, other_.get()), first) << "any stream's";
+  Free(first);
+  Free(second);
+}
+
+TEST_F(PinnedMemory, ServesNoOtherStreamBehindAWaitOfTheDevice) {
+  const PoolHandle pool = CreatePinned();
+  const CUdeviceptr first = Allocate(pool, stream_.get());
+  HeldWork copy(driver(), stream_.get(), first);
+  Free(first);
+  const uint64_t waits = CallCount("cuStreamWaitEvent");
+  const CUdeviceptr second = Allocate(pool, other_.get());
+  EXPECT_NE(second, first);
+  EXPECT_EQ(CallCount("cuStreamWaitEvent"), waits);
+  copy.End();
+  Synchronise();
+  Free(second);
+}
+
+TEST_F(PinnedMemory, ServesAtOnceWhereTheProgramKeepsToTheStreamsOrder) {
+  const PoolHandle pool = CreatePinned(engine::FreeOrder::kOrdered);
+  const CUdeviceptr first = Allocate(pool, stream_.get());
+  HeldWork copy(driver(), stream_.get(), first);
+  Free(first);
+  EXPECT_EQ(Allocate(pool, stream_.get()), first);
+  copy.End();
+  Free(first);
+}
+
+// The CPU writes while the capture is made, and both copies read when the graph runs.
+TEST_F(PinnedMemory, IsNotReusedInACaptureThatFreedIt) {
+  const PoolHandle pool = CreatePinned();
+  ASSERT_TRUE(Get(pool).Reserve(4 * kBlock).ok());
+  AnnouncedCapture capture;
+  ASSERT_TRUE(capture.Begin(runtime(), pool, stream_.get()).ok());
+  const CUdeviceptr first = Allocate(pool, stream_.get());
+  Free(first);
+  const CUdeviceptr second = Allocate(pool, stream_.get());
+  EXPECT_NE(second, first);
+  Free(second);
+  EXPECT_TRUE(capture.End().ok());
+  Get(pool).CheckInvariants();
+  capture.DestroyGraph();
+}
+
+TEST_F(PinnedMemory, OfAStreamThatIsGoneServesAfterAWaitForTheDevice) {
+  const PoolHandle pool = CreatePinned(engine::FreeOrder::kDeferred, Streams::kMayDie);
+  uint64_t most = 0;
+  for (int round = 0; round < 40; ++round) {
+    CUstream gone = nullptr;
+    ASSERT_EQ(cuda().cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    Free(Allocate(pool, gone, 8 * kMiB));
+    ASSERT_EQ(cuda().cuStreamDestroy(gone), CUDA_SUCCESS);
+    most = std::max(most, CountersOf(pool).reserved_bytes.current);
+  }
+  EXPECT_LE(most, 64 * kMiB) << "320 MiB were allocated, 8 MiB at a time";
+}
+
+TEST_F(PinnedMemory, IsTakenByExactSize) {
+  const PoolHandle pool = CreatePinned();
+  uint64_t seed = 7;
+  std::vector<CUdeviceptr> blocks;
+  for (int block = 0; block < 300; ++block) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    const uint64_t bytes = block % 3 == 0 ? 1 + (seed >> 33) % (64 * kKiB) : kMiB + (seed >> 33) % (40 * kMiB);
+    blocks.push_back(Allocate(pool, stream_.get(), bytes));
+  }
+  const commpool_statistics counters = CountersOf(pool);
+  const double ratio =
+      static_cast<double>(counters.reserved_bytes.current) / static_cast<double>(counters.requested_bytes.current);
+  RecordProperty("resident_of_requested", std::to_string(ratio));
+  EXPECT_LE(ratio, 1.01);
+  for (const CUdeviceptr block : blocks) Free(block);
+}
+
+TEST_F(PinnedMemory, ThatComesBackIsTheHostsAgain) {
+  const PoolHandle pool = CreatePinned();
+  Free(Allocate(pool, stream_.get()));
+  EXPECT_EQ(Get(pool).Trim(0).value(), kBlock);
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 0u);
+}
+
+TEST_F(PinnedMemory, IsReadAndWrittenByCpuAndDevices) {
+  const PoolHandle pool = CreatePinned();
+  const CUdeviceptr block = Allocate(pool, stream_.get());
+  std::memset(reinterpret_cast<void*>(block), 0x3c, kBlock);
+  uint64_t wrong = 0;
+  Compare(stream_.get(), block, kBlock, 0x3c, &wrong);
+  Synchronise();
+  EXPECT_EQ(wrong, 0u);
+  Free(block);
+}
+
+TEST_F(PinnedMemory, BeyondTheHostsIsOutOfMemoryAndThePoolGoesOn) {
+  ASSERT_EQ(EmulatorSetting("host_memory"), "8GiB") << "BUILD sets it";
+  const PoolHandle pool = CreatePinned();
+  const Status status = runtime().AllocateFrom(pool, 9 * kGiB, stream_.get()).status();
+  EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
+  EXPECT_NE(status.message().find("cuMemHostAlloc of 9 GiB"), std::string::npos) << status.message();
+  Free(Allocate(pool, stream_.get()));
+}
+
+TEST_F(PinnedMemory, LiesOnTheNodeThatIsNamed) {
+  PoolConfiguration configuration = Configured("pinned");
+  configuration.backing = {.kind = BackingKind::kPinned, .placement = {.device = 0, .numa_node = 1}};
+  const PoolHandle pool = Create(configuration);
+  EXPECT_EQ(Get(pool).Memory().what, "host NUMA node 1, bound and registered, no handle");
+  const CUdeviceptr block = Allocate(pool, stream_.get(), 5 * kMiB + 1);
+  EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 5 * kMiB + 4096);
+  Free(block);
+  configuration.backing.placement.numa_node = 63;
+  const Status status = runtime().CreatePool(configuration).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("no host NUMA node 63"), std::string::npos) << status.message();
+}
+
+TEST_F(PinnedMemory, CountsOnTheHostAndNotOnTheDevice) {
+  runtime().devices().Get(0).value()->account().SetLimit(kMiB);
+  const PoolHandle pool = CreatePinned();
+  EXPECT_EQ(Get(pool).Memory().what, "host");
+  Free(Allocate(pool, stream_.get()));
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
