@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <new>
-#include <system_error>
 #include <utility>
 #include <variant>
 
@@ -46,14 +45,17 @@ Status Recorder::Start(const RecorderOptions& options, std::function<void()> sam
   facts.limit_bytes = options.limit_bytes;
   RecordingFile file = COMMPOOL_TRY(RecordingFile::Make(options.directory, std::move(facts)));
   Begin(std::move(file), options);
-  sample_ = std::move(sample);
+  {
+    const std::lock_guard one(sample_mutex_);
+    sample_ = std::move(sample);
+  }
   on_.store(true, std::memory_order_release);
   const SignalsBlocked in_the_thread;
   try {
     thread_ = std::thread([this] { BestEffort([this] { Run(); }); });
-  } catch (const std::system_error& error) {
+  } catch (const std::exception& error) {
     on_.store(false, std::memory_order_release);
-    return Status(StatusCode::kOutOfMemory, std::string("the recorder's thread cannot start: ") + error.what());
+    return Described(error);
   }
   return Status();
 }
@@ -63,7 +65,7 @@ void Recorder::Begin(RecordingFile file, const RecorderOptions& options) {
   const std::lock_guard one(file_mutex_);
   const std::lock_guard lock(mutex_);
   file_.emplace(std::move(file));
-  stack_ = options.stack;
+  stack_.store(options.stack, std::memory_order_relaxed);
   only_.store(options.only, std::memory_order_relaxed);
   times_.fetch_add(1, std::memory_order_relaxed);
   ending_ = false;
@@ -71,8 +73,10 @@ void Recorder::Begin(RecordingFile file, const RecorderOptions& options) {
   live_ = {};
   pages_ = {};
   chapter_ = 0;
+  retold_pages_ = 0;
   lost_ = 0;
   warned_ = false;
+  broken_ = false;
 }
 
 void Recorder::Stop() {
@@ -87,14 +91,14 @@ void Recorder::Stop() {
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
   if (!on()) return;
-  BestEffort([this] { Flush(); });
+  Flush();
   on_.store(false, std::memory_order_release);
 }
 
 void Recorder::Flush() {
   if (!on()) return;
-  Sample();
-  Write();
+  BestEffort([this] { Sample(); });
+  BestEffort([this] { Write(); });
 }
 
 void Recorder::Sample() {
@@ -144,8 +148,11 @@ void Recorder::Write() {
     }
     const std::lock_guard lock(mutex_);
     if (status.ok()) page->written = used;
+    // The disk takes pages again: what comes next can be read with a chapter of its own.
+    if (status.ok() && std::exchange(broken_, false)) chapter_ = 0;
     if (!ended) return;
     if (!status.ok()) lost_ += page->entries;
+    broken_ = broken_ || !status.ok();
     pages_.DropOldest();
   }
 }
@@ -165,31 +172,41 @@ void Recorder::RecordFree(uint64_t address) {
   });
 }
 
+// What lives is known also where the entry is lost: the next chapter tells it.
+template <typename Entry>
+void Recorder::Add(const Entry& entry) {
+  if (!Append(entry)) ++lost_;
+  live_.Apply(entry, Now());
+}
+
+template <typename Entry>
+bool Recorder::Append(const Entry& entry) noexcept {
+  try {
+    if (!HasRoom() && !FindRoom()) return false;
+    if (lost_ != 0) Put(Lost{std::exchange(lost_, 0)}, Now());
+    PutWithTexts(entry, Now());
+    return true;
+  } catch (const std::bad_alloc&) {
+    chapter_ = 0;  // it may have ended half-way
+    return false;
+  }
+}
+
 bool Recorder::HasRoom() {
   const Pages::Page* const page = pages_.current();
-  return page != nullptr && page->used + kLargestEntry <= kEntryRoom;
+  return chapter_ != 0 && page != nullptr && page->used + kLargestEntry <= kEntryRoom;
 }
 
-bool Recorder::BeginEntry() noexcept {
-  try {
-    if (HasRoom() || FindRoom()) return true;
-  } catch (const std::bad_alloc&) {
-    chapter_ = 0;  // it may have ended half-way: the next page begins another
-  }
-  ++lost_;
-  return false;
-}
-
+// A chapter has at least as many pages of news as of what it retells.
 bool Recorder::FindRoom() {
   if (pages_.full()) return false;
   if (pages_.half_full()) wake_.notify_all();
   const uint64_t next = pages_.numbers() + 1;
-  if (chapter_ == 0 || next - chapter_ >= file_->pages_of_a_chapter()) {
+  if (chapter_ == 0 || next - chapter_ >= std::max(file_->pages_of_a_chapter(), 2 * retold_pages_)) {
     BeginChapter();
   } else {
     pages_.Begin(chapter_, Now());
   }
-  if (lost_ != 0) Put(Lost{std::exchange(lost_, 0)}, Now());
   return true;
 }
 
@@ -201,26 +218,20 @@ void Recorder::BeginChapter() {
   chapters_.fetch_add(1, std::memory_order_relaxed);
   live_.Retell(now, [&](const auto& entry) {
     if (!HasRoom()) pages_.Begin(chapter_, now);
-    for (const uint64_t text : TextsOf(entry)) {
-      if (texts_.MustTell(text, chapter_)) Put(Text{text, texts_.TextOf(text)}, now);
-    }
-    Put(entry, now);
+    PutWithTexts(entry, now);
   });
   if (!HasRoom()) pages_.Begin(chapter_, now);
+  retold_pages_ = pages_.numbers() + 1 - chapter_;
 }
 
-// What lives is known also where the entry is lost: the next chapter tells it.
 template <typename Entry>
-void Recorder::Add(const Entry& entry) {
-  const bool has_room = BeginEntry();
-  const uint64_t now = Now();
-  if (has_room) {
-    for (const uint64_t text : TextsOf(entry)) {
-      if (texts_.MustTell(text, chapter_)) Put(Text{text, texts_.TextOf(text)}, now);
-    }
-    Put(entry, now);
+void Recorder::PutWithTexts(const Entry& entry, uint64_t time) {
+  for (const uint64_t text : TextsOf(entry)) {
+    if (!texts_.MustTell(text, chapter_)) continue;
+    Put(Text{text, texts_.TextOf(text)}, time);
+    texts_.Told(text, chapter_);
   }
-  live_.Apply(entry, now);
+  Put(entry, time);
 }
 
 template <typename Entry>

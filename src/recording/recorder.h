@@ -66,7 +66,10 @@ class Recorder {
   uint64_t times() const { return times_.load(std::memory_order_relaxed); }
   uint64_t chapters() const { return chapters_.load(std::memory_order_relaxed); }
   // Empty where stacks are not asked for.
-  std::string Stack() const { return stack_ == nullptr ? std::string() : stack_(); }
+  std::string Stack() const {
+    const auto stack = stack_.load(std::memory_order_relaxed);
+    return stack == nullptr ? std::string() : stack();
+  }
   uint64_t NextPool() { return next_pool_.fetch_add(1, std::memory_order_relaxed); }
   uint64_t NextSpan() { return next_span_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -89,12 +92,16 @@ class Recorder {
   void Begin(RecordingFile file, const RecorderOptions& options);
   uint64_t only() const { return only_.load(std::memory_order_relaxed); }
   void RecordNow(FunctionRef<Event(Texts& texts)> make);
-  // Adds the texts that the chapter has not told yet, and the entry.
+  // Takes an entry into the books of what lives, and writes it where there is room.
   template <typename Entry>
   void Add(const Entry& entry);
-  // Whether an entry has room now; makes a page, a chapter where it is time for one, where needed. Otherwise counts the
-  // entry as lost.
-  bool BeginEntry() noexcept;
+  // Writes the texts that the chapter has not told yet, and the entry. False where there is no room, or the host has no
+  // memory: the entry is lost.
+  template <typename Entry>
+  bool Append(const Entry& entry) noexcept;
+  template <typename Entry>
+  void PutWithTexts(const Entry& entry, uint64_t time);
+  // Makes a page, a chapter where it is time for one, where the current page has no room.
   bool FindRoom();
   bool HasRoom();
   void BeginChapter();
@@ -107,7 +114,7 @@ class Recorder {
 
   const ForkGuard forked_;
   std::atomic<bool> on_{false};
-  std::string (*stack_)() = nullptr;
+  std::atomic<std::string (*)()> stack_{nullptr};
   std::atomic<uint64_t> only_{0};
   std::atomic<uint64_t> times_{0};
   std::atomic<uint64_t> chapters_{0};
@@ -123,12 +130,14 @@ class Recorder {
   Texts texts_;
   LiveState live_;
   Pages pages_;
-  uint64_t chapter_ = 0;  // the number of its first page
-  uint64_t lost_ = 0;     // entries that no Lost entry has told yet
+  uint64_t chapter_ = 0;       // the number of its first page; 0: the next entry begins one
+  uint64_t retold_pages_ = 0;  // of the last chapter, for what lived at its begin
+  uint64_t lost_ = 0;          // entries that no Lost entry has told yet
 
   std::mutex file_mutex_;  // of one who writes; taken before `mutex_`
   std::optional<RecordingFile> file_;
   bool warned_ = false;
+  bool broken_ = false;  // a page could not be written: the rest of its chapter cannot be read
   std::thread thread_;
 };
 

@@ -3,6 +3,7 @@
 #ifndef COMMPOOL_SRC_RECORDING_TEXTS_H_
 #define COMMPOOL_SRC_RECORDING_TEXTS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -25,15 +26,14 @@ class Texts {
     const auto known = numbers_.find(std::string(text));
     if (known != numbers_.end()) return known->second;
     if (all_.size() == kMost) return 0;
+    // Room first: a number that the map knows must have its place.
+    if (all_.size() == all_.capacity()) all_.reserve(std::max<size_t>(16, 2 * all_.size()));
     all_.push_back({&numbers_.emplace(text, all_.size() + 1).first->first, 0});
     return all_.size();
   }
-  // Whether this chapter has to tell the text before an entry with its number.
-  bool MustTell(uint64_t number, uint64_t chapter) {
-    if (number == 0 || all_[number - 1].told_in == chapter) return false;
-    all_[number - 1].told_in = chapter;
-    return true;
-  }
+  // Whether this chapter has to tell the text before an entry with its number. Call Told once it has.
+  bool MustTell(uint64_t number, uint64_t chapter) const { return number != 0 && all_[number - 1].told_in != chapter; }
+  void Told(uint64_t number, uint64_t chapter) { all_[number - 1].told_in = chapter; }
   const std::string& TextOf(uint64_t number) const { return *all_[number - 1].text; }
 
  private:

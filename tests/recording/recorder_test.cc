@@ -248,6 +248,27 @@ TEST_F(RecorderTest, AFullDiskLosesEntriesAndTellsHowManyWhenThereIsRoom) {
   EXPECT_EQ(lost + read.All<Call>().size(), 40000u);
 }
 
+// A reader skips what follows a missing page, up to the next chapter.
+TEST_F(RecorderTest, AChapterBeginsOnceADiskThatWasFullTakesPagesAgain) {
+  Start();
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit one_page = {kPageBytes, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &one_page);
+  for (uint64_t call = 0; call < 20000; ++call) recorder_.Record(Call{.pool = 1, .number = call});
+  recorder_.Flush();
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  recorder_.Record(Call{.pool = 1, .number = 20000});
+  recorder_.Flush();
+  recorder_.Record(Call{.pool = 1, .number = 20001});
+  const Recording read = Stopped();
+  std::set<uint64_t> pages;
+  for (const auto& one : read.entries) pages.insert(one.page);
+  EXPECT_TRUE(pages.contains(read.entries.back().chapter)) << "the chapter's first page is missing";
+}
+
 TEST_F(RecorderTest, AForkedChildRecordsNothing) {
   Start();
   const pid_t child = fork();
