@@ -10,6 +10,7 @@
 
 #include "src/base/bytes.h"
 #include "src/base/environment.h"
+#include "src/base/host_failure.h"
 #include "src/base/log.h"
 #include "src/base/mutex.h"
 #include "src/base/native_stack.h"
@@ -57,7 +58,7 @@ Result<recording::RecorderOptions> RecorderOptionsFromEnvironment() {
 void RecordWhereAsked(Runtime& runtime) {
   if (Environment::Get().record.empty()) return;
   const Result<recording::RecorderOptions> options = RecorderOptionsFromEnvironment();
-  const Status status = options.ok() ? runtime.Record(*options, /*only=*/0) : options.status();
+  const Status status = options.ok() ? Attempt([&] { return runtime.Record(*options, /*only=*/0); }) : options.status();
   if (!status.ok()) return Log(LogLevel::kWarning, "nothing is recorded: " + status.message());
   FlushRecordingAtExit();
 }

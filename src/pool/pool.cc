@@ -29,7 +29,6 @@ std::shared_ptr<Pool> Pool::Make(PoolIngredients ingredients, std::unique_ptr<en
 void Pool::SetHandle(PoolHandle handle) {
   // Before another thread can find the pool, so it needs no lock.
   basis_->handle = handle;
-  basis_->RecordMade(mode_->place());
 }
 
 // A block may outlive its pool's handle: then it names no pool.
@@ -213,6 +212,8 @@ commpool_statistics Pool::Statistics() const {
   statistics.host_waits = basis_->events.host_waits.load(std::memory_order_relaxed);
   return statistics;
 }
+
+void Pool::RecordMade() const { basis_->RecordMade(mode_->place()); }
 
 void Pool::RecordPresent() {
   if (!basis_->record.on()) return;

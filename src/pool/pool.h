@@ -222,6 +222,8 @@ class Pool final : public BlockOwner, public SharedMemory {
   const recording::PoolRecorder& record() const { return basis_->record; }
   // Records what the pool has, for a recording that begins.
   void RecordPresent();
+  // For a recording that is under way, once others can find the pool.
+  void RecordMade() const;
   // Records what has changed in a slice of time. Only the recorder's thread calls it.
   void RecordSlice();
   void ResetPeaks() { blocks_.ResetPeaks(); }

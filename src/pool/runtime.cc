@@ -71,8 +71,12 @@ Status Runtime::Record(const recording::RecorderOptions& options, PoolHandle onl
   COMMPOOL_TRY(parts_.recorder.Start(asked, [this] {
     for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->RecordSlice();
   }));
-  for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->RecordPresent();
-  return Status();
+  const Status told = Attempt([&] {
+    for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->RecordPresent();
+    return Status();
+  });
+  if (!told.ok()) parts_.recorder.Stop();  // half of what there is would look like all
+  return told;
 }
 
 Status Runtime::EndRecording() {
@@ -116,8 +120,9 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   // Only now, so that a pool that could not be made uses no handle.
   const PoolHandle handle = pools_.NextHandle();
   (*pool)->SetHandle(handle);
-  const int device = (*pool)->device();
-  pools_.Add(handle, std::move(*pool), device);
+  pools_.Add(handle, *pool, (*pool)->device());
+  // After that, so that a recording that begins meanwhile knows the pool by one of the two.
+  BestEffort([&] { (*pool)->RecordMade(); });
   return handle;
 }
 

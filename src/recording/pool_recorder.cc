@@ -24,6 +24,7 @@ void Span::End(const Status& status) {
 }
 
 void PoolRecorder::Made(std::string_view name, std::string_view kind, int device, HomePlace place) const {
+  times_made_.fetch_add(1, std::memory_order_relaxed);
   Record([&](Texts& texts) -> Event {
     return PoolMade{.pool = pool_,
                     .name = texts.NumberOf(name),
@@ -56,7 +57,9 @@ void PoolRecorder::Bytes(PoolBytes now) {
   told_times_ = recorder_.times();
   now.pool = pool_;
   const auto same = [&](auto... field) { return ((now.*field == told_.*field) && ...); };
-  tells_all_ = new_recording || told_chapter_ != recorder_.chapters();
+  const uint64_t made = times_made_.load(std::memory_order_relaxed);
+  tells_all_ = new_recording || told_chapter_ != recorder_.chapters() || told_made_ != made;
+  told_made_ = made;
   if (!tells_all_ && std::apply(same, PoolBytes::Fields())) return;
   told_ = now;
   Record(now);

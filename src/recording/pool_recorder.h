@@ -61,7 +61,7 @@ class PoolRecorder {
   bool on() const { return recorder_.Records(pool_); }
   uint64_t number() const { return pool_; }
 
-  // The pool serves from now on, or has come to another home.
+  // The pool serves from now on, or has come to another home: then tell again what it has.
   void Made(std::string_view name, std::string_view kind, int device, HomePlace place) const;
   void Gone() const { Record(PoolGone{pool_}); }
 
@@ -74,6 +74,11 @@ class PoolRecorder {
   // For blocks that threads' caches do not keep.
   void Served(uint64_t address, uint64_t bytes, uint64_t requested, uint64_t stream) const {
     if (on()) ServedWhileOn(address, bytes, requested, stream);
+  }
+  // The block was there before the recording: nobody knows any more where the program asked.
+  void WasServed(uint64_t address, uint64_t bytes, uint64_t requested, uint64_t stream) const {
+    Record(BlockServed{
+        .pool = pool_, .address = address, .bytes = bytes, .requested = requested, .stream = stream, .stack = 0});
   }
   void Freed(uint64_t address) const {
     if (on()) recorder_.RecordFree(address);
@@ -123,6 +128,8 @@ class PoolRecorder {
   }
 
   std::atomic<uint64_t> counts_from_{0};
+  mutable std::atomic<uint64_t> times_made_{0};
+  uint64_t told_made_ = 0;
   uint64_t told_times_ = 0;    // the recording that the members below are of
   uint64_t told_chapter_ = 0;  // each chapter tells all figures once
   bool tells_all_ = false;

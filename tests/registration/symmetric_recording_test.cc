@@ -79,5 +79,33 @@ TEST_F(SymmetricRecording, HasWindowsUntilTheirEnd) {
   EXPECT_EQ(read.All<recording::Deregistered>().size(), made.size());
 }
 
+TEST_F(SymmetricRecording, TellsAgainInAnotherHomeWhatAPoolHas) {
+  COMMPOOL_REQUIRE_EMULATOR("addresses that stay out of use are a leak");
+  AllowLeak("reserved addresses");
+  ExpectOk(Create());
+  ExpectOk(Reserve(4 * kMiB));
+  ExpectOk(Run([&](Rank& rank) {
+    Status status = PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive);
+    EXPECT_EQ(driver().nccl.ncclCommAbort(std::exchange(rank.communicator, nullptr)), ncclSuccess);
+    return status;
+  }));
+  const std::vector<ncclComm_t> communicators = group().ConnectFrom(0);
+  for (int number = 0; number <= last(); ++number) {
+    group()[number].communicator = communicators[static_cast<size_t>(number)];
+  }
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Rehome(rank.communicator); }));
+  const auto read = Recorded();
+  std::map<uint64_t, std::vector<std::string>> since_made;  // by pool
+  for (const auto& one : read.entries) {
+    const auto* const event = std::get_if<recording::Event>(&one.entry);
+    if (event == nullptr) continue;
+    if (const auto* made = std::get_if<recording::PoolMade>(event)) since_made[made->pool] = {};
+    if (const auto* made = std::get_if<recording::SegmentMade>(event)) since_made[made->pool].push_back("segment");
+    if (const auto* made = std::get_if<recording::Registered>(event)) since_made[made->pool].push_back("window");
+  }
+  ASSERT_EQ(since_made.size(), static_cast<size_t>(group().size()));
+  for (const auto& [pool, told] : since_made) EXPECT_EQ(told, (std::vector<std::string>{"segment", "window"}));
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing

@@ -122,9 +122,10 @@ Result<bool> Grower::GrowOnce(Growth& growth) {
   // From here on the pool owns the pages, and returns their room when it releases them.
   room.Keep();
   PoolEvents::Count(basis_.events.moved_bytes, plan.pages.moved_bytes());
+  // Under the lock: a recording that begins meanwhile lists the pages before all of this, or after it.
+  MutexLock lock(blocks_.mutex());
   for (const engine::PageMove& move : plan.pages.moves) basis_.record.SegmentGone(move.from, move.bytes);
   for (const engine::SegmentRange& range : plan.pages.arriving) basis_.record.SegmentMade(range.address, range.bytes);
-  MutexLock lock(blocks_.mutex());
   engine().Complete(plan);
   return true;
 }

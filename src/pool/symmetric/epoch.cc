@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
 #include "src/base/host_reserve.h"
 #include "src/base/try.h"
@@ -132,10 +133,20 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
   channel_number_.store(collective_.channel().number(), std::memory_order_release);
   home_id_.store(agreed.findings.home_id, std::memory_order_release);
   collective_.SetPlace(place());
-  if (basis_.handle != 0) basis_.RecordMade(place());  // in a new home
+  if (basis_.handle != 0) RecordInNewHome();
   losses_.Follow(collective_.channel().lost_ranks());
   home_handle_.store(home_.handle, std::memory_order_release);
   return Status();
+}
+
+// For a report the pool of the other home has ended, with all that it had.
+void SymmetricMode::RecordInNewHome() const {
+  basis_.RecordMade(place());
+  if (!basis_.record.on()) return;
+  BestEffort([&] {
+    blocks_.RecordPresent();
+    segments_.registrations().RecordPresent();
+  });
 }
 
 Status SymmetricMode::LeaveHome() {

@@ -79,6 +79,7 @@ class SymmetricMode final : public PoolMode {
   void AfterAbandon(ncclComm_t communicator) override;
 
  private:
+  void RecordInNewHome() const;
   // Whether every communicator was abandoned, so that no call reaches another rank.
   bool HasNoCommunicator() const { return home() == nullptr && segments_.registrations().empty(); }
   // Ends the pool in order without the other ranks. Memory goes, addresses stay out of use, because a rank that lives
