@@ -422,7 +422,7 @@ typedef struct commpool_statistics {
   uint64_t free_bytes;                /* reserved and not in live blocks */
   uint64_t pending_bytes;             /* of free_bytes: not reusable yet (another stream, or another rank) */
   uint64_t largest_free_block_bytes;  /* free in one piece, at most */
-  uint64_t registered_segments;       /* summed over communicators */
+  uint64_t registered_segments;       /* summed over communicators and registrars */
   uint64_t pending_segments;          /* waiting for commpool_pool_register_pending, likewise */
   uint64_t failed_allocations;        /* that this pool had no memory for, or refused */
   uint64_t cached_bytes; /* of free_bytes: in threads' caches, and taken from there when the pool runs out */

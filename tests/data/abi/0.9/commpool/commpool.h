@@ -100,8 +100,8 @@ typedef enum commpool_location {
 } commpool_location;
 
 typedef enum commpool_frees {
-  COMMPOOL_FREES_DEFERRED = 0, /* a symmetric pool's free takes effect at the next reserve, trim or reclaim */
-  COMMPOOL_FREES_ORDERED = 1   /* ranks free in lockstep, the program promises: reuse at once */
+  COMMPOOL_FREES_DEFERRED = 0, /* effect: symmetric: at the next reserve, trim, reclaim; PINNED: once work has passed */
+  COMMPOOL_FREES_ORDERED = 1   /* at once: ranks free in lockstep, the CPU keeps to the stream, the program promises */
 } commpool_frees;
 
 /* PyTorch's pluggable signatures, with a context last. Return null for out of memory. They must not call commpool. */
@@ -150,12 +150,12 @@ typedef struct commpool_pool_options {
   int device;                 /* whose allocations it serves; default 0 */
   commpool_backing backing;   /* default VMM: the one that can do everything NCCL asks for */
   commpool_location location; /* default DEVICE */
-  int numa_node;              /* of a HOST_NUMA pool; default -1: the node nearest to the device */
+  int numa_node;              /* of a HOST_NUMA or PINNED pool; default -1: nearest to the device, PINNED: any */
 
   struct ncclComm* symmetric_across; /* home communicator: the pool is symmetric. Default null: a fixed pool */
   commpool_all_gather all_gather;    /* default null: TCP, its address sent once over the home communicator */
   void* all_gather_context;
-  commpool_frees frees; /* of a symmetric pool; default DEFERRED */
+  commpool_frees frees; /* of a symmetric or PINNED pool; default DEFERRED */
   commpool_mode mode;   /* of a pool that is not symmetric; default FIXED */
   commpool_moves moves; /* of an expandable pool; default EAGER */
   uint64_t deadline_ms; /* of every wait for other ranks and for the device; default 60000 */
@@ -174,7 +174,7 @@ typedef struct commpool_pool_options {
   void* lost_rank_context;
   uint64_t given;  /* commpool_option bits: the program means these, also where as init sets them; default 0 */
   const char* tag; /* names pools that commpool_sleep and commpool_wake take together; copied; default null: none */
-  commpool_streams streams; /* default MAY_DIE; ORDERED frees take promised streams alone */
+  commpool_streams streams; /* default MAY_DIE; symmetric ORDERED frees take promised ones alone */
 } commpool_pool_options;
 
 /* Each commpool_pools_* is also there for one pool, inline: commpool_pool_reserve(pool, bytes). A thread that owns the
@@ -422,7 +422,7 @@ typedef struct commpool_statistics {
   uint64_t free_bytes;                /* reserved and not in live blocks */
   uint64_t pending_bytes;             /* of free_bytes: not reusable yet (another stream, or another rank) */
   uint64_t largest_free_block_bytes;  /* free in one piece, at most */
-  uint64_t registered_segments;       /* summed over communicators */
+  uint64_t registered_segments;       /* summed over communicators and registrars */
   uint64_t pending_segments;          /* waiting for commpool_pool_register_pending, likewise */
   uint64_t failed_allocations;        /* that this pool had no memory for, or refused */
   uint64_t cached_bytes; /* of free_bytes: in threads' caches, and taken from there when the pool runs out */
@@ -469,7 +469,7 @@ COMMPOOL_API commpool_status commpool_pool_blocks(commpool_pool pool, commpool_b
 
 typedef struct commpool_setting {
   const char* pool;   /* the name of the pool that it is for; "": every pool */
-  const char* key;    /* as in COMMPOOL_CONF: "limit" */
+  const char* key;    /* as in COMMPOOL_CONF: "limit"; of a pool also "memory", whose source says why it is no better */
   const char* value;  /* likewise: "2GiB" */
   const char* source; /* "default", "code", or what COMMPOOL_CONF says: "COMMPOOL_CONF gradients.limit:2GiB" */
 } commpool_setting;
