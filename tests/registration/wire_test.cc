@@ -76,11 +76,11 @@ TEST(Wire, GivesBackWhatWasWritten) {
 TEST(Wire, NamesBothSidesOfTwoVersions) {
   std::string other = Encode(Dragon());
   other[offsetof(WireHello, version)] = 3;
-  ExpectDisagreement(Decode<Beast>(other, 2).status(), "rank 2 speaks version 3, this rank version 1" + kAsk);
+  ExpectDisagreement(Decode<Beast>(other, 2).status(), "rank 2 speaks version 3, this rank version 2" + kAsk);
   ExpectDisagreement(DecodeAll<Beast>({Encode(Dragon()), Encode(Dragon()), other}).status(),
-                     "rank 2 speaks version 3, rank 0 version 1" + kAsk);
+                     "rank 2 speaks version 3, rank 0 version 2" + kAsk);
   ExpectDisagreement(DecodeAll<Beast>({other, Encode(Dragon())}).status(),
-                     "rank 1 speaks version 1, rank 0 version 3" + kAsk);
+                     "rank 1 speaks version 2, rank 0 version 3" + kAsk);
 }
 
 TEST(Wire, NamesBothSidesOfTwoSizes) {
