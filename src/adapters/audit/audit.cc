@@ -42,7 +42,7 @@ void Audit::NoteInitialised(const std::string& failure) {
   }
   // Registered after the driver's own, so it runs before the driver shuts down.
   std::atexit(&ReportAtExit);
-  if (settings.signal != 0) ReportOnSignal(settings.signal);
+  ReportOnSignals(settings.signal);
 }
 
 void Audit::Report(const std::string& reason) { Write(Gather(*this, reason), settings.record); }

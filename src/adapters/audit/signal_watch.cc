@@ -5,7 +5,10 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <string>
 
 #include "src/adapters/audit/audit.h"
@@ -15,23 +18,62 @@ namespace commpool::audit {
 
 namespace {
 
-sem_t& Wanted() {
-  static sem_t wanted;
-  static const int made = sem_init(&wanted, 0, 0);
+constexpr int kEnding[] = {SIGTERM, SIGINT, SIGHUP, SIGABRT};
+// How long an abort waits for its report: a thread that aborted may hold a lock that the report needs.
+constexpr int kAbortWaitsSeconds = 5;
+
+// What handlers and the thread tell each other. Made before a handler is there.
+struct Exchange {
+  sem_t wanted;
+  sem_t written;                // an abort may go on
+  std::atomic<int> ending = 0;  // the signal that ends the process
+  pid_t process = 0;            // a forked child has no thread
+};
+
+Exchange& Told() {
+  static Exchange told;
+  static const int made = sem_init(&told.wanted, 0, 0) + sem_init(&told.written, 0, 0);
   static_cast<void>(made);
-  return wanted;
+  return told;
 }
 
 void Want(int) {
   const int before = errno;
-  sem_post(&Wanted());
+  sem_post(&Told().wanted);
+  errno = before;
+}
+
+// The signal has its usual action again (SA_RESETHAND). Whoever aborted goes on to end the process as it returns; the
+// other signals are sent again, by the thread.
+void End(int signal) {
+  const int before = errno;
+  Exchange& told = Told();
+  if (told.process != getpid()) {
+    raise(signal);  // comes once this handler has returned
+  } else {
+    told.ending = signal;
+    sem_post(&told.wanted);
+    timespec until = {};
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += kAbortWaitsSeconds;
+    while (signal == SIGABRT && sem_timedwait(&told.written, &until) != 0 && errno == EINTR) {
+    }
+  }
   errno = before;
 }
 
 void* Serve(void* signal) {
-  const int number = static_cast<int>(reinterpret_cast<intptr_t>(signal));
+  const int asked = static_cast<int>(reinterpret_cast<intptr_t>(signal));
+  Exchange& told = Told();
   for (;;) {
-    if (sem_wait(&Wanted()) == 0) Audit::Get().Report(std::string("signal ") + strsignal(number));
+    if (sem_wait(&told.wanted) != 0) continue;
+    const int ending = told.ending;
+    Audit::Get().Report(std::string("signal ") + strsignal(ending != 0 ? ending : asked));
+    if (ending == SIGABRT) {
+      sem_post(&told.written);
+    } else if (ending != 0) {
+      kill(getpid(), ending);
+    }
   }
   return nullptr;
 }
@@ -49,20 +91,32 @@ bool StartServing(int signal) {
   return failure == 0;
 }
 
-}  // namespace
-
-void ReportOnSignal(int signal) {
+bool IsHandled(int signal) {
   struct sigaction present = {};
   sigaction(signal, nullptr, &present);
-  if (present.sa_handler != SIG_DFL) {
-    return preload::Say("audit", std::string("the program handles ") + strsignal(signal) + " itself: no reports on it");
-  }
-  Wanted();  // made before a handler may ask for it
-  if (!StartServing(signal)) return preload::Say("audit", "no thread for reports on a signal");
+  return present.sa_handler != SIG_DFL;
+}
+
+void Handle(int signal, void (*handler)(int), int flags) {
   struct sigaction ours = {};
-  ours.sa_handler = &Want;
-  ours.sa_flags = SA_RESTART;
+  ours.sa_handler = handler;
+  ours.sa_flags = SA_RESTART | flags;
   sigaction(signal, &ours, nullptr);
+}
+
+}  // namespace
+
+void ReportOnSignals(int signal) {
+  Told().process = getpid();
+  const bool asked = signal != 0 && !IsHandled(signal);
+  if (signal != 0 && !asked) {
+    preload::Say("audit", std::string("the program handles ") + strsignal(signal) + " itself: no reports on it");
+  }
+  if (!StartServing(signal)) return preload::Say("audit", "no thread for reports on signals");
+  if (asked) Handle(signal, &Want, 0);
+  for (const int ending : kEnding) {
+    if (ending != signal && !IsHandled(ending)) Handle(ending, &End, static_cast<int>(SA_RESETHAND));
+  }
 }
 
 }  // namespace commpool::audit

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -99,6 +100,16 @@ class Reports(unittest.TestCase):
     def test_come_on_a_signal(self):
         found = audit_program("begin", "linked", "signal", "RECORD")
         self.assertEqual([report["reason"] for report in found.reports], ["signal User defined signal 2", "exit"])
+
+    def test_come_before_a_signal_ends_the_process(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGABRT):
+            found = audit_program("begin", "linked", "ends-by", str(int(number)))
+            self.assertEqual([report["reason"] for report in found.reports], [f"signal {signal.strsignal(number)}"])
+            self.assertEqual(found.code, -number, found.err)
+
+    def test_do_not_come_from_a_fork_that_a_signal_ends(self):
+        found = audit_program("begin", "linked", "ends-a-child")
+        self.assertEqual(([report["reason"] for report in found.reports], found.code), (["exit"], 0))
 
     def test_come_where_a_device_holds_more_than_the_limit(self):
         found = audit_program("begin", "linked", "linked", options=["--limit", "80M"])

@@ -118,6 +118,22 @@ void Signal(const char* record) {
   while (lines() == before) sched_yield();
 }
 
+// Ends as ranks do whose launcher gives up, or as an uncaught exception does.
+void EndBy(int signal) {
+  if (signal == SIGABRT) std::abort();
+  kill(getpid(), signal);
+  for (;;) pause();
+}
+
+// A child that the program forked has the handlers of its parent, and no thread that reports.
+void EndAChild() {
+  const pid_t child = fork();
+  if (child == 0) EndBy(SIGTERM);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGTERM) std::exit(9);
+}
+
 void Fork() {
   const pid_t child = fork();
   if (child == 0) std::exit(0);
@@ -153,6 +169,8 @@ int main(int argc, char** argv) {
     if (word == "registered") Registered();
     if (word == "out-of-memory") RunOut();
     if (word == "signal") Signal(argv[++index]);
+    if (word == "ends-by") EndBy(std::atoi(argv[++index]));
+    if (word == "ends-a-child") EndAChild();
     if (word == "fork") Fork();
     if (word == "report") Report();
     if (word == "inject") Inject();
