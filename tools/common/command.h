@@ -25,7 +25,7 @@ std::string NameOf(const std::map<std::string, Value>& names, Value value) {
   return "";
 }
 
-// Such as "cuda|nccl|vmm".
+// Such as "cuda|nccl|pinned|vmm".
 template <typename Value>
 std::string Words(const std::map<std::string, Value>& names) {
   std::string words;
