@@ -164,6 +164,11 @@ Status RegistrarBook::RemoveAll() {
   return first;
 }
 
+Status RegistrarBook::RegisterSegment(const SegmentToRegister& segment) {
+  for (Member* const member : Members()) COMMPOOL_TRY(RegisterOne(*member, segment));
+  return Status();
+}
+
 Status RegistrarBook::RegisterLacking(const std::vector<SegmentToRegister>& segments, Made* made) {
   for (Member* const member : Members()) {
     for (const SegmentToRegister& segment : segments) {

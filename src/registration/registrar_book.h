@@ -44,6 +44,8 @@ class RegistrarBook {
   Status Remove(const std::string& name, Farewell farewell = Farewell::kTold);
   Status RemoveAll();
 
+  // Registers a segment with each registrar. Where one fails those before keep it: the caller deregisters the segment.
+  Status RegisterSegment(const SegmentToRegister& segment);
   // A registration that a call made: for its undo.
   using Made = ReservedVector<std::pair<std::string, uint32_t>>;
   // Registers with each registrar the segments that it lacks. Where one fails none that this call made is left.

@@ -45,8 +45,8 @@ class RegistrationSet {
   // fails those registered by this call are deregistered and nothing has changed.
   Status Add(const Communicator& communicator, const std::vector<SegmentToRegister>& segments);
 
-  // Registers a segment with every communicator and registrar. Where one fails those before keep it: the caller
-  // deregisters the segment, and so hears whether that worked.
+  // Registers a segment with every communicator, but not with registrars. Where one fails those before keep it: the
+  // caller deregisters the segment, and so hears whether that worked.
   Status RegisterSegment(const SegmentToRegister& segment);
 
   // Registers with each communicator and registrar the segments that it lacks. Returns the number of registrations

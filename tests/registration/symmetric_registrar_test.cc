@@ -1,6 +1,7 @@
 // Registrars of a symmetric pool: its ranks tell them of each segment together, or none does.
 #include <optional>
 
+#include "src/pool/group_calls.h"
 #include "tests/registration/library_of_a_test.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
@@ -87,6 +88,35 @@ TEST_F(SymmetricRegistrars, ThatFailInAGrowthUndoItOnAllRanks) {
   OfLast().add_answers = COMMPOOL_OK;
   ExpectOk(Reserve(64 * kMiB));
   ExpectAllRegistered();
+}
+
+// The first pool's library refuses on one rank, when NCCL's calls for both pools have been made.
+TEST_F(SymmetricRegistrars, ThatFailForOneOfSeveralPoolsUndoTheGrowthOfAll) {
+  std::vector<PoolHandle> others(static_cast<size_t>(group().size()));
+  ExpectOk(Run([&](Rank& rank) {
+    Result<PoolHandle> other = runtime().CreatePool(Configured(rank));
+    if (other.ok()) others[static_cast<size_t>(rank.number)] = *other;
+    return other.status();
+  }));
+  ExpectOk(Add());
+  OfLast().add_answers = COMMPOOL_NOT_SUPPORTED;
+  const auto reserve_both = [&] {
+    return Run([&](Rank& rank) {
+      const PoolHandle pools[] = {HandleOf(rank), others[static_cast<size_t>(rank.number)]};
+      return ReservePools(runtime(), pools, 4 * kMiB);
+    });
+  };
+  ExpectFailure(reserve_both(), StatusCode::kNotSupported, "failed on rank " + std::to_string(last()));
+  ExpectNothingRegistered();
+  EXPECT_EQ(ReservedBytes(0), 0u);
+  OfLast().add_answers = COMMPOOL_OK;
+  ExpectOk(reserve_both());
+  ExpectAllRegistered();
+  ExpectOk(Run([&](Rank& rank) {
+    const PoolHandle other = others[static_cast<size_t>(rank.number)];
+    Status status = runtime().pools().Find(other).value()->Close();
+    return status.ok() ? runtime().DestroyPool(other) : status;
+  }));
 }
 
 TEST_F(SymmetricRegistrars, MayBeMissingOnSomeRanks) {

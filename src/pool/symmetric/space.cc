@@ -31,8 +31,11 @@ struct GrowingPool {
 using GrowingPools = ReservedVector<GrowingPool>;
 
 // Acts on one pool after the other, and stops at a failure: otherwise this rank would call NCCL for a later pool while
-// the other ranks call it for the failed one.
+// the other ranks call it for the failed one. Does nothing where an earlier act failed.
 void OneByOne(GrowingPools& pools, Status (*act)(GrowingPool& pool)) {
+  for (const GrowingPool& pool : pools) {
+    if (!pool.status.ok()) return;
+  }
   for (GrowingPool& pool : pools) {
     // Later pools keep the status OK, although they have not acted.
     pool.status = Attempt([&] { return act(pool); });
@@ -65,6 +68,13 @@ Status Register(GrowingPool& pool) {
   return pool.segments.registrations().RegisterSegment({pool.index, made->address(), made->bytes()});
 }
 
+// With libraries beside NCCL, once NCCL has been called for all pools. A library may refuse on one rank alone, and a
+// rank that stopped there would keep the others waiting in NCCL's call for the next pool.
+Status RegisterWithRegistrars(GrowingPool& pool) {
+  const NewSegment& made = pool.made.front();
+  return pool.segments.registrations().registrars().RegisterSegment({pool.index, made->address(), made->bytes()});
+}
+
 // Ends this rank's windows, and agrees on that: all ranks have ended theirs before any rank unmaps. A pool that fails
 // does not stop the others.
 void UndoRegistrations(GrowingPools& pools) {
@@ -95,6 +105,7 @@ Status GrowTogether(GrowingPools pools) {
   }
   // Round two: windows.
   OneByOne(pools, Register);
+  OneByOne(pools, RegisterWithRegistrars);
   const Status registered = AgreeOn(pools, named("registering"));
   if (!registered.ok()) {
     UndoRegistrations(pools);
