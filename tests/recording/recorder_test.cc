@@ -32,6 +32,19 @@ class RecorderTest : public ::testing::Test {
     return ReadRecording(folder_.File());
   }
 
+  // Records the first 20,000 calls while the disk has room for one page.
+  void RecordOnAFullDisk() {
+    rlimit before = {};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const auto handler = signal(SIGXFSZ, SIG_IGN);
+    const rlimit one_page = {kPageBytes, before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &one_page);
+    for (uint64_t call = 0; call < 20000; ++call) recorder_.Record(Call{.pool = 1, .number = call});
+    recorder_.Flush();
+    setrlimit(RLIMIT_FSIZE, &before);
+    signal(SIGXFSZ, handler);
+  }
+
   const Folder folder_;
   Recorder recorder_;
 };
@@ -231,15 +244,7 @@ TEST_F(RecorderTest, IsWholeAfterAKillUpToWhatWasWritten) {
 
 TEST_F(RecorderTest, AFullDiskLosesEntriesAndTellsHowManyWhenThereIsRoom) {
   Start();
-  rlimit before = {};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const auto handler = signal(SIGXFSZ, SIG_IGN);
-  const rlimit one_page = {kPageBytes, before.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &one_page);
-  for (uint64_t call = 0; call < 20000; ++call) recorder_.Record(Call{.pool = 1, .number = call});
-  recorder_.Flush();
-  setrlimit(RLIMIT_FSIZE, &before);
-  signal(SIGXFSZ, handler);
+  RecordOnAFullDisk();
   for (uint64_t call = 20000; call < 40000; ++call) recorder_.Record(Call{.pool = 1, .number = call});
   const Recording read = Stopped();
   uint64_t lost = 0;
@@ -251,15 +256,7 @@ TEST_F(RecorderTest, AFullDiskLosesEntriesAndTellsHowManyWhenThereIsRoom) {
 // A reader skips what follows a missing page, up to the next chapter.
 TEST_F(RecorderTest, AChapterBeginsOnceADiskThatWasFullTakesPagesAgain) {
   Start();
-  rlimit before = {};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const auto handler = signal(SIGXFSZ, SIG_IGN);
-  const rlimit one_page = {kPageBytes, before.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &one_page);
-  for (uint64_t call = 0; call < 20000; ++call) recorder_.Record(Call{.pool = 1, .number = call});
-  recorder_.Flush();
-  setrlimit(RLIMIT_FSIZE, &before);
-  signal(SIGXFSZ, handler);
+  RecordOnAFullDisk();
   recorder_.Record(Call{.pool = 1, .number = 20000});
   recorder_.Flush();
   recorder_.Record(Call{.pool = 1, .number = 20001});
