@@ -10,6 +10,7 @@
 #include "src/base/function_ref.h"
 #include "src/base/try.h"
 #include "src/c_api/boundary.h"
+#include "src/c_api/for_pools.h"
 #include "src/c_api/options.h"
 #include "src/c_api/structs.h"
 #include "src/pool/group_calls.h"
@@ -20,21 +21,6 @@ using namespace commpool::internal;
 // NOLINTEND
 
 namespace {
-
-using PoolCall = FunctionRef<Status(Pool&, size_t place)>;
-
-commpool_status ForPools(const commpool_pool* pools, size_t count, FunctionRef<Status(Runtime&, PoolHandles)> call) {
-  return WithRuntime([&](Runtime& runtime) {
-    if (pools == nullptr) return Invalid("pools is null");
-    return call(runtime, PoolHandles(pools, count));
-  });
-}
-
-commpool_status ForEachPool(const commpool_pool* pools, size_t count, PoolCall call,
-                            ncclComm* const* passed = nullptr) {
-  return ForPools(pools, count,
-                  [&](Runtime& runtime, PoolHandles handles) { return OnEach(runtime, handles, call, passed); });
-}
 
 // Runs `call`, which fills in a count for each pool. Writes them to the output only where the call succeeded.
 commpool_status CountForPools(size_t count, uint64_t* output, FunctionRef<commpool_status(uint64_t* counts)> call) {

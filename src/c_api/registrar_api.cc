@@ -5,11 +5,10 @@
 #include <utility>
 
 #include "commpool/registrar.h"
-#include "src/base/function_ref.h"
 #include "src/base/printable.h"
 #include "src/c_api/boundary.h"
+#include "src/c_api/for_pools.h"
 #include "src/c_api/structs.h"
-#include "src/pool/group_calls.h"
 
 // NOLINTBEGIN: this file is the other side of the library
 using namespace commpool;
@@ -17,13 +16,6 @@ using namespace commpool::internal;
 // NOLINTEND
 
 namespace {
-
-commpool_status ForEachPool(const commpool_pool* pools, size_t count, FunctionRef<Status(Pool&, size_t place)> call) {
-  return WithRuntime([&](Runtime& runtime) {
-    if (pools == nullptr) return Invalid("pools is null");
-    return OnEach(runtime, PoolHandles(pools, count), call);
-  });
-}
 
 Result<std::string> ReadName(const char* name) {
   if (name == nullptr || *name == 0) return Invalid("the registrar's name is null or empty");
