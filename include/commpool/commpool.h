@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 #define COMMPOOL_VERSION_MAJOR 0
-#define COMMPOOL_VERSION_MINOR 9
+#define COMMPOOL_VERSION_MINOR 10
 #define COMMPOOL_VERSION_PATCH 0
 #define COMMPOOL_VERSION (COMMPOOL_VERSION_MAJOR * 10000 + COMMPOOL_VERSION_MINOR * 100 + COMMPOOL_VERSION_PATCH)
 
@@ -239,13 +239,14 @@ typedef enum commpool_graphs {
 COMMPOOL_API commpool_status commpool_pools_sleep(const commpool_pool* pools, size_t count, commpool_keep keep,
                                                   commpool_graphs graphs);
 /* Makes memory at the same addresses, with what was kept, and registers it as before; COLLECTIVE for symmetric pools.
- * Where it fails on a rank it sleeps on, whole, on all: FAILED_PRECONDITION where windows came elsewhere (kept.h). */
-COMMPOOL_API commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count);
+ * Where it fails on a rank it sleeps on, whole, on all: FAILED_PRECONDITION where windows came elsewhere, which any
+ * `graphs` but REFUSED accepts: graphs that captured collectives with the pool are stale then. The same on all. */
+COMMPOOL_API commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs);
 
 /* The same for all pools of the process with a tag, in the order of their creation, those of one home together. Passes
  * by those that are asleep, or awake, already; goes on where one fails, and returns the first failure. */
 COMMPOOL_API commpool_status commpool_sleep(const char* tag, commpool_keep keep, commpool_graphs graphs);
-COMMPOOL_API commpool_status commpool_wake(const char* tag);
+COMMPOOL_API commpool_status commpool_wake(const char* tag, commpool_graphs graphs);
 
 /* ---- Allocation ------------------------------------------------------------------------------------------------- */
 

@@ -67,7 +67,9 @@ static inline commpool_status commpool_pool_sleep(commpool_pool pool, commpool_k
   return commpool_pools_sleep(&pool, 1, keep, graphs);
 }
 
-static inline commpool_status commpool_pool_wake(commpool_pool pool) { return commpool_pools_wake(&pool, 1); }
+static inline commpool_status commpool_pool_wake(commpool_pool pool, commpool_graphs graphs) {
+  return commpool_pools_wake(&pool, 1, graphs);
+}
 
 static inline commpool_status commpool_pool_verify(commpool_pool pool) { return commpool_pools_verify(&pool, 1); }
 

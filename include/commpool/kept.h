@@ -1,13 +1,4 @@
-/* What pools keep while they sleep: where, of which blocks, and how it is read there. A capability beside commpool.h,
- * whose conventions hold.
- *
- *   commpool_sleep_options options;
- *   commpool_sleep_options_init(&options);
- *   options.kept_in = COMMPOOL_KEPT_IN_PAGEABLE;
- *   commpool_pools_sleep_keeping(&pool, 1, &options);
- *   commpool_pool_kept(pool, weights, bytes, &host); ... save what is there ...
- *   commpool_pools_wake(&pool, 1);
- */
+/* What pools keep while they sleep: where, of which blocks, and how it is read. In the conventions of commpool.h. */
 #ifndef COMMPOOL_KEPT_H_
 #define COMMPOOL_KEPT_H_
 
@@ -51,12 +42,6 @@ COMMPOOL_API commpool_status commpool_pools_sleep_keeping(const commpool_pool* p
                                                           const commpool_sleep_options* options);
 /* As commpool_sleep: for the pools that have a tag. */
 COMMPOOL_API commpool_status commpool_sleep_keeping(const char* tag, const commpool_sleep_options* options);
-
-/* As commpool_pools_wake and commpool_wake, which are these with REFUSED. With any other value windows may come
- * elsewhere: graphs that captured collectives over the pool before are stale then. All ranks say the same. */
-COMMPOOL_API commpool_status commpool_pools_wake_accepting(const commpool_pool* pools, size_t count,
-                                                           commpool_graphs graphs);
-COMMPOOL_API commpool_status commpool_wake_accepting(const char* tag, commpool_graphs graphs);
 
 /* Whether copies stay once the pool is awake: each at its address, readable, and renewed by the next sleep that keeps
  * its block. Asked as the pool wakes, so it may be said while it sleeps. What stays counts as kept_bytes; that of a

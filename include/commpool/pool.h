@@ -218,7 +218,7 @@ class Pool {
     return detail::FromC(commpool_pools_sleep_keeping(&pool_, 1, &c_options));
   }
   Status wake(LiveGraphs graphs = LiveGraphs::kRefused) {
-    return detail::FromC(commpool_pools_wake_accepting(&pool_, 1, static_cast<commpool_graphs>(graphs)));
+    return detail::FromC(commpool_pools_wake(&pool_, 1, static_cast<commpool_graphs>(graphs)));
   }
   Status retain(bool retain = true) { return detail::FromC(commpool_pool_retain(pool_, retain ? 1 : 0)); }
   // For reading on the host.
@@ -275,6 +275,8 @@ class Pool {
   Status remove_registrar(const std::string& name) {
     return detail::FromC(commpool_pools_remove_registrar(&pool_, 1, name.c_str()));
   }
+  // For peers_of(): collective, and again after a reserve that grew the pool.
+  Status map_peers() { return detail::FromC(commpool_pools_map_peers(&pool_, 1)); }
   // Comes before ncclCommAbort; kEnded is for a communicator that was aborted already.
   Status abandon(Communicator communicator, CommunicatorLife life = CommunicatorLife::kAlive) {
     const bool alive = life == CommunicatorLife::kAlive;
@@ -372,7 +374,7 @@ inline Status sleep(const std::string& tag, const SleepOptions& options) {
   return detail::FromC(commpool_sleep_keeping(tag.c_str(), &c_options));
 }
 inline Status wake(const std::string& tag, LiveGraphs graphs = LiveGraphs::kRefused) {
-  return detail::FromC(commpool_wake_accepting(tag.c_str(), static_cast<commpool_graphs>(graphs)));
+  return detail::FromC(commpool_wake(tag.c_str(), static_cast<commpool_graphs>(graphs)));
 }
 
 // The window that holds a pointer, without a driver call.
@@ -381,6 +383,14 @@ inline Result<WindowPlace> window_of(const void* pointer, Communicator communica
   Status status = detail::FromC(commpool_window_of(pointer, communicator, &place.window, &place.offset));
   if (!status.ok()) return status;
   return place;
+}
+
+// Where a pointer is on each rank of a symmetric pool, once all ranks called Pool::map_peers().
+inline Result<commpool_peers> peers_of(const void* pointer) {
+  commpool_peers peers;
+  Status status = detail::FromC(commpool_peers_of(pointer, &peers));
+  if (!status.ok()) return status;
+  return peers;
 }
 
 struct NvlsEligibility {

@@ -81,14 +81,15 @@ class PoolGroup {
     return detail::FromC(commpool_pools_remove_registrar(handles_.data(), handles_.size(), name.c_str()));
   }
 
+  Status map_peers() { return detail::FromC(commpool_pools_map_peers(handles_.data(), handles_.size())); }
+
   Status verify() { return detail::FromC(commpool_pools_verify(handles_.data(), handles_.size())); }
   Status sleep(Keep keep = Keep::kDiscard, LiveGraphs graphs = LiveGraphs::kRefused) {
     return detail::FromC(commpool_pools_sleep(handles_.data(), handles_.size(), static_cast<commpool_keep>(keep),
                                               static_cast<commpool_graphs>(graphs)));
   }
   Status wake(LiveGraphs graphs = LiveGraphs::kRefused) {
-    return detail::FromC(
-        commpool_pools_wake_accepting(handles_.data(), handles_.size(), static_cast<commpool_graphs>(graphs)));
+    return detail::FromC(commpool_pools_wake(handles_.data(), handles_.size(), static_cast<commpool_graphs>(graphs)));
   }
   Status close() { return detail::FromC(commpool_pools_close(handles_.data(), handles_.size())); }
 

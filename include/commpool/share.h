@@ -1,5 +1,4 @@
-/* How other processes reach the memory of a pool: by a ticket, a text, or block by block by a descriptor. A capability
- * beside commpool.h, whose conventions hold.
+/* How other processes reach a pool's memory: by a ticket, a text; by descriptors; as ranks. Beside commpool.h.
  *
  *   the owner                                              another process of its user, on its machine
  *   commpool_block_share(table, COMMPOOL_WRITES_GO_ON,     commpool_import_open(ticket, NULL, &import);
@@ -29,8 +28,8 @@ typedef enum commpool_writes {
   COMMPOOL_WRITES_ENDED = 1  /* nobody writes any more: commpool_update_begin refuses */
 } commpool_writes;
 
-/* The pool's ticket, the same at each call: who has it reads and writes all of the pool, so it is a secret. It is valid
- * while the pool is there. The last call's `imports` counts. NOT_SUPPORTED, with the reason, for symmetric and
+/* The pool's ticket, the same at each call: who has it reads and writes all of the pool, so it is a secret. It is
+ * valid while the pool is there. The last call's `imports` counts. NOT_SUPPORTED, with the reason, for symmetric and
  * expandable pools, and for memory without a handle (cudaMalloc's, a program's functions'); INVALID_ARGUMENT for a
  * `capacity` below COMMPOOL_TICKET_BYTES. */
 COMMPOOL_API commpool_status commpool_pool_share(commpool_pool pool, commpool_imports imports, char* ticket,
@@ -42,9 +41,9 @@ COMMPOOL_API commpool_status commpool_pool_share(commpool_pool pool, commpool_im
 COMMPOOL_API commpool_status commpool_block_share(const void* pointer, commpool_writes writes, char* ticket,
                                                   size_t capacity);
 
-/* Before the owner writes to a shared block: returns once no process reads it, neither between begin and end nor on the
- * device, and lets none begin until commpool_update_end. Processes that ended count no more. DEADLINE_EXCEEDED, naming
- * those that read, after the pool's deadline_ms; FAILED_PRECONDITION within another update, asleep, and for
+/* Before the owner writes to a shared block: returns once no process reads it, neither between begin and end nor on
+ * the device, and lets none begin until commpool_update_end. Processes that ended count no more. DEADLINE_EXCEEDED,
+ * naming those that read, after the pool's deadline_ms; FAILED_PRECONDITION within another update, asleep, and for
  * WRITES_ENDED; NOT_FOUND for a block that was not shared by a ticket. */
 COMMPOOL_API commpool_status commpool_update_begin(const void* pointer);
 /* Others may read once the work on `stream` so far is done; what other streams wrote comes before it there. */
@@ -72,10 +71,10 @@ static inline void commpool_import_options_init(commpool_import_options* options
 
 /* Imports the pool of a ticket, its own or one of its blocks'; `options` may be null. Segments are mapped, read and
  * write, when something in them is asked for; each once. What is mapped stays until commpool_import_close, whatever
- * becomes of the owner: reference.md has the table. Another import of the pool is another one. INVALID_ARGUMENT for
- * what is no ticket, is cut or changed; NOT_SUPPORTED for one of a newer commpool; FAILED_PRECONDITION in the owner's
- * own process; REMOTE_FAILURE where the owner has ended, or is another user; NOT_FOUND where its pool has ended, for a
- * forged ticket, and where this process does not see the device; DEADLINE_EXCEEDED without an answer. */
+ * becomes of the owner: reference.md has the table. INVALID_ARGUMENT for what is no ticket, is cut or changed;
+ * NOT_SUPPORTED for one of a newer commpool; FAILED_PRECONDITION in the owner's own process; REMOTE_FAILURE where the
+ * owner has ended, or is another user; NOT_FOUND where its pool has ended, for a forged ticket, and where this
+ * process does not see the device; DEADLINE_EXCEEDED without an answer. */
 COMMPOOL_API commpool_status commpool_import_open(const char* ticket, const commpool_import_options* options,
                                                   commpool_import* import);
 /* Where a block of the pool is in this process. Held until commpool_import_release, as often as it was asked for. The
@@ -98,16 +97,31 @@ COMMPOOL_API commpool_status commpool_read_end(commpool_import import, const voi
 /* Lets a block go: its memory may serve again once the work on `stream` so far is done. Returns at once. */
 COMMPOOL_API commpool_status commpool_import_release(commpool_import import, const void* pointer,
                                                      struct CUstream_st* stream);
-/* Lets all go, after a wait for the import's device, and unmaps. DEADLINE_EXCEEDED, with nothing done, while it is busy
- * past deadline_ms. */
+/* Lets all go, after a wait for the import's device, and unmaps. DEADLINE_EXCEEDED, with nothing done, while it is
+ * busy past deadline_ms. */
 COMMPOOL_API commpool_status commpool_import_close(commpool_import import);
 
 /* The memory that holds the live block at `pointer`: another process imports `descriptor` as a POSIX file descriptor
  * (cuMemImportFromShareableHandle) and maps all `bytes`; the block lies there as far from the start as from `base`.
- * The descriptor is the library's, one for each segment, open until that goes or sleeps: duplicate it to keep it.
- * It is -1 for memory without a handle, such as cudaMalloc's: cuIpcGetMemHandle(base) serves. From now on, until the
+ * The descriptor is the library's, one for each segment, open until that goes or sleeps: duplicate it to keep it. It
+ * is -1 for memory without a handle, such as cudaMalloc's: cuIpcGetMemHandle(base) serves. From now on, until the
  * block is freed, its pool may not sleep, and its free asks no thread's cache. NOT_SUPPORTED for symmetric and
  * expandable pools; FAILED_PRECONDITION for a pool that sleeps; NOT_FOUND where no live block of a pool is. */
 COMMPOOL_API commpool_status commpool_share(const void* pointer, void** base, uint64_t* bytes, int* descriptor);
+
+/* Where memory of a symmetric pool lies on each rank: on rank r at first + r * stride_bytes. For kernels, by value. */
+typedef struct commpool_peers {
+  char* first;
+  uint64_t stride_bytes;
+  int ranks; /* of home */
+} commpool_peers;
+
+/* Maps the segments of symmetric pools on all ranks of home, for each rank's device to read and write. COLLECTIVE,
+ * and again after a reserve that grew one. They are unmapped in trim, sleep, rehome and close; a sleep keeps the
+ * addresses, so graphs may hold them, and wake maps them there. NOT_SUPPORTED on all ranks, with nothing mapped,
+ * where they are on several hosts or in several containers, and where devices do not reach each other. */
+COMMPOOL_API commpool_status commpool_pools_map_peers(const commpool_pool* pools, size_t count);
+/* `pointer` is in a live block, else NOT_FOUND; FAILED_PRECONDITION where its segment is not mapped. No driver call. */
+COMMPOOL_API commpool_status commpool_peers_of(const void* pointer, commpool_peers* peers);
 
 #endif /* COMMPOOL_SHARE_H_ */

@@ -149,11 +149,7 @@ commpool_status commpool_pools_sleep(const commpool_pool* pools, size_t count, c
   return ForEachPool(pools, count, [&](Pool& pool, size_t) { return SleepAs(pool, keep, graphs); });
 }
 
-commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count) {
-  return commpool_pools_wake_accepting(pools, count, COMMPOOL_GRAPHS_REFUSED);
-}
-
-commpool_status commpool_pools_wake_accepting(const commpool_pool* pools, size_t count, commpool_graphs graphs) {
+commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs) {
   return ForEachPool(pools, count, [&](Pool& pool, size_t) { return WakeAs(pool, graphs); });
 }
 
@@ -170,9 +166,7 @@ commpool_status commpool_sleep_keeping(const char* tag, const commpool_sleep_opt
   return ForTagged(tag, [&](Pool& pool) { return pool.open() ? SleepKeeping(pool, options) : Status(); });
 }
 
-commpool_status commpool_wake(const char* tag) { return commpool_wake_accepting(tag, COMMPOOL_GRAPHS_REFUSED); }
-
-commpool_status commpool_wake_accepting(const char* tag, commpool_graphs graphs) {
+commpool_status commpool_wake(const char* tag, commpool_graphs graphs) {
   return ForTagged(tag, [&](Pool& pool) { return pool.asleep() ? WakeAs(pool, graphs) : Status(); });
 }
 

@@ -6,6 +6,7 @@
 #include "commpool/share.h"
 #include "src/base/try.h"
 #include "src/c_api/boundary.h"
+#include "src/c_api/for_pools.h"
 #include "src/c_api/structs.h"
 #include "src/driver/graph_handles.h"
 #include "src/sharing/ticket.h"
@@ -188,6 +189,20 @@ commpool_status commpool_share(const void* pointer, void** base, uint64_t* bytes
     *base = reinterpret_cast<void*>(shared.address);
     *bytes = shared.bytes;
     *descriptor = shared.descriptor;
+    return Status();
+  });
+}
+
+commpool_status commpool_pools_map_peers(const commpool_pool* pools, size_t count) {
+  return ForEachPool(pools, count, [](Pool& pool, size_t) { return pool.MapPeers(); });
+}
+
+commpool_status commpool_peers_of(const void* pointer, commpool_peers* peers) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    if (peers == nullptr) return NullOutput();
+    const std::shared_ptr<Pool> pool = COMMPOOL_TRY(PoolAt(runtime, pointer));
+    const PeerPlaces places = COMMPOOL_TRY(pool->PeersOf(AddressOf(pointer)));
+    *peers = {reinterpret_cast<char*>(places.first), places.stride_bytes, places.ranks};
     return Status();
   });
 }

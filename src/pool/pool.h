@@ -21,6 +21,7 @@
 #include "src/pool/options.h"
 #include "src/pool/segments/segment_store.h"
 #include "src/registration/communicator.h"
+#include "src/sharing/peer_mappings.h"
 
 namespace commpool::internal {
 
@@ -82,6 +83,9 @@ class PoolMode : public BlockRules {
   // The same with a library beside NCCL. A rank of a symmetric pool may have none.
   virtual Status AddRegistrar(const RegistrarRequest& request) = 0;
   virtual Status RemoveRegistrar(const std::string& name) = 0;
+  // Where an address is on each rank, once the ranks have mapped each other's memory. Only symmetric pools have ranks.
+  virtual Status MapPeers() = 0;
+  virtual Result<PeerPlaces> PeersOf(CUdeviceptr address) const = 0;
   // Moves the pool to another home communicator. Only symmetric pools have one.
   virtual Status Rehome(ncclComm_t communicator) = 0;
   // The first rank of home that is known to be lost; -1: none.
@@ -201,6 +205,8 @@ class Pool final : public BlockOwner, public SharedMemory {
   Status Deregister(ncclComm_t communicator) { return mode_->Deregister(communicator); }
   Status AddRegistrar(const RegistrarRequest& request) { return mode_->AddRegistrar(request); }
   Status RemoveRegistrar(const std::string& name) { return mode_->RemoveRegistrar(name); }
+  Status MapPeers() { return mode_->MapPeers(); }
+  Result<PeerPlaces> PeersOf(CUdeviceptr address) const { return mode_->PeersOf(address); }
   Status Rehome(ncclComm_t communicator) { return mode_->Rehome(communicator); }
   int LostRank() const { return mode_->LostRank(); }
   // Whether NCCL has any segment there, or may come to have one.

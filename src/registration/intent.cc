@@ -140,7 +140,8 @@ std::string Name(CollectiveCall call) {
                                     "put the communicator to sleep",
                                     "wake the communicator",
                                     "add_registrar",
-                                    "remove_registrar"};
+                                    "remove_registrar",
+                                    "map_peers"};
   const auto place = static_cast<size_t>(call);
   return place < std::size(kNames) ? kNames[place] : "unknown call";
 }

@@ -28,7 +28,8 @@ enum class CollectiveCall : uint32_t {
   kSleepCommunicator,
   kWakeCommunicator,
   kAddRegistrar,
-  kRemoveRegistrar
+  kRemoveRegistrar,
+  kMapPeers
 };
 
 std::string Name(CollectiveCall call);

@@ -1,4 +1,5 @@
 // The owner's thread: it hears importers, answers them, and lets blocks go once nobody holds them.
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -89,6 +90,7 @@ bool ShareServer::Hear(const std::shared_ptr<Importer>& importer) {
 
 Status ShareServer::Answer(const std::shared_ptr<Importer>& importer, const ShareMessage& question) {
   if (question.kind == ShareKind::kHello) return Welcome(importer, question);
+  if (question.kind == ShareKind::kTakeOffer) return GiveOffer(*importer, question);
   if (importer->pool == 0) return Status(StatusCode::kInvalidArgument, "a malformed message: no ticket came first");
   switch (question.kind) {
     case ShareKind::kAskSegment:
@@ -173,6 +175,24 @@ Status ShareServer::GiveBlock(Importer& importer, const ShareMessage& question) 
     answer.numbers = {found->second.address, found->second.bytes, found->second.segment, line};
   }
   SendTo(importer, answer);
+  return Status();
+}
+
+Status ShareServer::GiveOffer(Importer& asker, const ShareMessage& question) {
+  FileDescriptor copy;
+  {
+    MutexLock lock(mutex_);
+    const auto found = offers_.find({question.numbers[0], question.numbers[1]});
+    if (found == offers_.end() || question.numbers[2] >= found->second.size()) {
+      return Status(StatusCode::kNotFound, "it offers nothing any more, or the offer's secret is wrong");
+    }
+    // A copy: it may be withdrawn while the message is queued.
+    copy = FileDescriptor(fcntl(found->second[question.numbers[2]].get(), F_DUPFD_CLOEXEC, 0));
+  }
+  if (!copy.valid()) {
+    return Status(StatusCode::kOutOfMemory, "it has no file descriptor left (ulimit -n)");
+  }
+  SendTo(asker, {ShareKind::kOffer, {}, {}, question.question}, std::move(copy));
   return Status();
 }
 

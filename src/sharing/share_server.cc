@@ -42,6 +42,7 @@ void ShareServer::Stop() {
   thread.join();
   MutexLock lock(mutex_);
   pools_.clear();
+  offers_.clear();
   listener_ = ShareListener();
 }
 
@@ -107,6 +108,19 @@ bool ShareServer::MayServe(uint64_t pool, uint64_t address) {
 void ShareServer::EndPool(uint64_t pool) {
   MutexLock lock(mutex_);
   if (const std::shared_ptr<SharedPool> shared = Find(pool)) shared->ended = true;
+}
+
+Result<OfferPlace> ShareServer::Offer(std::vector<FileDescriptor> descriptors) {
+  COMMPOOL_TRY(Start());
+  const HashKey secret = COMMPOOL_TRY(RandomKey());
+  MutexLock lock(mutex_);
+  offers_.emplace(secret, std::move(descriptors));
+  return OfferPlace{listener_.path(), secret};
+}
+
+void ShareServer::Withdraw(const HashKey& secret) {
+  MutexLock lock(mutex_);
+  offers_.erase(secret);
 }
 
 }  // namespace commpool::internal

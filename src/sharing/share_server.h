@@ -17,6 +17,7 @@
 #include "commpool/status.h"
 #include "src/base/mutex.h"
 #include "src/driver/loader.h"
+#include "src/sharing/rank_offers.h"
 #include "src/sharing/share_folder.h"
 #include "src/sharing/shared_pool.h"
 
@@ -53,6 +54,10 @@ class ShareServer {
   // From now on nobody new imports the pool.
   void EndPool(uint64_t pool);
 
+  // For RankOffer: gives the descriptors to whoever knows the secret, until they are withdrawn.
+  Result<OfferPlace> Offer(std::vector<FileDescriptor> descriptors);
+  void Withdraw(const HashKey& secret);
+
   // Ends the thread and all connections. From now on nothing can be shared.
   void Stop();
 
@@ -70,6 +75,7 @@ class ShareServer {
   Status Welcome(const std::shared_ptr<Importer>& importer, const ShareMessage& hello);
   Status GiveSegment(Importer& importer, const ShareMessage& question);
   Status GiveBlock(Importer& importer, const ShareMessage& question);
+  Status GiveOffer(Importer& asker, const ShareMessage& question);
   void TakeBack(Importer& importer, uint64_t block);
   // What an importer held it holds no more.
   void Drop(const std::shared_ptr<Importer>& importer);
@@ -87,6 +93,7 @@ class ShareServer {
   Mutex mutex_{LockRank::kLeaf};
   std::map<uint64_t, std::shared_ptr<SharedPool>> pools_ COMMPOOL_GUARDED_BY(mutex_);
   uint64_t next_block_ COMMPOOL_GUARDED_BY(mutex_) = 1;
+  std::map<HashKey, std::vector<FileDescriptor>> offers_ COMMPOOL_GUARDED_BY(mutex_);
   ShareListener listener_ COMMPOOL_GUARDED_BY(mutex_);
   bool stopped_ COMMPOOL_GUARDED_BY(mutex_) = false;
   std::thread thread_ COMMPOOL_GUARDED_BY(mutex_);

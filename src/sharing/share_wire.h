@@ -1,6 +1,6 @@
-// What the owner of a shared pool and its importers tell each other. A message is one datagram: a header with the
-// version, the kind, the length and the question's number, four numbers, and a text. Pure: any thread. Little-endian,
-// as every host with a GPU.
+// What the owner of a shared pool and its importers tell each other, and ranks that offer memory. A message is one
+// datagram: a header with the version, the kind, the length and the question's number, four numbers, and a text. Pure:
+// any thread. Little-endian, as every host with a GPU.
 #ifndef COMMPOOL_SRC_SHARING_SHARE_WIRE_H_
 #define COMMPOOL_SRC_SHARING_SHARE_WIRE_H_
 
@@ -29,7 +29,9 @@ enum class ShareKind : uint16_t {
   kSleep,       // owner: the deadline in milliseconds; let all memory go
   kAsleep,      // importer: code; text: why it could not
   kAwake,       // owner: map the memory again
-  kLast = kAwake,
+  kTakeOffer,   // a rank: secret, place of the offer; no hello comes before it
+  kOffer,       // the rank that offers: descriptor
+  kLast = kOffer,
 };
 
 struct ShareMessage {

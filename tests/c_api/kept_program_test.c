@@ -131,9 +131,9 @@ static void ReadTheConfiguration(commpool_pool pool) {
 static void SleepAndWake(commpool_pool pool) {
   EXPECT(commpool_pool_sleep(pool, COMMPOOL_KEEP_HOST, COMMPOOL_GRAPHS_NO_COLLECTIVES) == COMMPOOL_OK);
   EXPECT(commpool_pool_reserve(pool, 4 << 20) == COMMPOOL_FAILED_PRECONDITION);
-  EXPECT(commpool_pool_wake(pool) == COMMPOOL_OK);
+  EXPECT(commpool_pool_wake(pool, COMMPOOL_GRAPHS_REFUSED) == COMMPOOL_OK);
   EXPECT(commpool_sleep("kept", COMMPOOL_KEEP_DISCARD, COMMPOOL_GRAPHS_REFUSED) == COMMPOOL_OK);
-  EXPECT(commpool_wake("kept") == COMMPOOL_OK);
+  EXPECT(commpool_wake("kept", COMMPOOL_GRAPHS_REFUSED) == COMMPOOL_OK);
 }
 
 int main(void) {

@@ -140,7 +140,7 @@ TEST_P(LargePairs, ServeNothingWhileTheirPoolSleeps) {
       << commpool_last_error();
   void* block = nullptr;
   EXPECT_EQ(commpool_pool_allocate(pool_, 8 * kMiB, nullptr, &block), COMMPOOL_FAILED_PRECONDITION);
-  ASSERT_EQ(commpool_pools_wake(&pool_, 1), COMMPOOL_OK) << commpool_last_error();
+  ASSERT_EQ(commpool_pools_wake(&pool_, 1, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_OK) << commpool_last_error();
   Free(Allocate(8 * kMiB));
 }
 

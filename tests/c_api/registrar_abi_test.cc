@@ -100,7 +100,7 @@ TEST_F(RegistrarAbi, SleepsAndWakesWithThePool) {
   Good(Add(library_));
   Good(commpool_pool_sleep(pool_, COMMPOOL_KEEP_HOST, COMMPOOL_GRAPHS_REFUSED));
   EXPECT_EQ(library_.bytes(), 0u);
-  Good(commpool_pool_wake(pool_));
+  Good(commpool_pool_wake(pool_, COMMPOOL_GRAPHS_REFUSED));
   EXPECT_EQ(library_.bytes(), Statistics().reserved_bytes.current);
   Good(commpool_free(block));
 }

@@ -90,7 +90,16 @@ TEST_F(ShareAbi, RefusesASymmetricPool) {
   Expect(commpool_pool_share(pool, COMMPOOL_IMPORTS_REFUSE_SLEEP, ticket_, 512), COMMPOOL_NOT_SUPPORTED, "symmetric");
   Expect(commpool_block_share(block, COMMPOOL_WRITES_ENDED, ticket_, 512), COMMPOOL_NOT_SUPPORTED, "symmetric");
   EXPECT_STREQ(ticket_, "untouched");
+  commpool_peers peers = {};
+  Expect(commpool_peers_of(block, &peers), COMMPOOL_FAILED_PRECONDITION, "map_peers()");
+  Expect(commpool_peers_of(block, nullptr), COMMPOOL_INVALID_ARGUMENT, "null");
+  ASSERT_EQ(commpool_pools_map_peers(&pool, 1), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_peers_of(block, &peers), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(peers.ranks, 1);
+  EXPECT_NE(peers.first, nullptr);
   EXPECT_EQ(commpool_free(block), COMMPOOL_OK);
+  Expect(commpool_peers_of(block, &peers), COMMPOOL_NOT_FOUND, "");
+  Expect(commpool_pools_map_peers(nullptr, 1), COMMPOOL_INVALID_ARGUMENT, "pools is null");
   EXPECT_EQ(commpool_pool_close(pool), COMMPOOL_OK) << commpool_last_error();
   EXPECT_EQ(commpool_pool_destroy(pool), COMMPOOL_OK);
   EXPECT_EQ(nccl.ncclCommDestroy(communicator), ncclSuccess);
@@ -157,7 +166,7 @@ TEST_F(ShareAbi, ASharedBlockIsFreedAtOnceWhereNobodyHoldsIt) {
   Expect(commpool_pool_share(pool_, COMMPOOL_IMPORTS_REFUSE_SLEEP, ticket_, sizeof(ticket_)),
          COMMPOOL_FAILED_PRECONDITION, "is asleep");
   Expect(commpool_update_begin(block_), COMMPOOL_FAILED_PRECONDITION, "is asleep");
-  EXPECT_EQ(commpool_pool_wake(pool_), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_pool_wake(pool_, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_OK) << commpool_last_error();
 }
 
 }  // namespace

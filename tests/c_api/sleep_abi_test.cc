@@ -50,14 +50,14 @@ TEST(SleepAbi, RefusesUnknownValues) {
          "keep 7 is none of DISCARD, HOST");
   Expect(commpool_pool_sleep(pool.handle(), COMMPOOL_KEEP_DISCARD, As<commpool_graphs>(7)), COMMPOOL_INVALID_ARGUMENT,
          "graphs 7 is none of REFUSED, NO_COLLECTIVES");
-  Expect(commpool_pool_wake(pool.handle()), COMMPOOL_FAILED_PRECONDITION, "it is not asleep");
+  Expect(commpool_pool_wake(pool.handle(), COMMPOOL_GRAPHS_REFUSED), COMMPOOL_FAILED_PRECONDITION, "it is not asleep");
   const commpool_pool handle = pool.handle();
-  Expect(commpool_pools_wake_accepting(&handle, 1, As<commpool_graphs>(7)), COMMPOOL_INVALID_ARGUMENT,
+  Expect(commpool_pools_wake(&handle, 1, As<commpool_graphs>(7)), COMMPOOL_INVALID_ARGUMENT,
          "graphs 7 is none of REFUSED, NO_COLLECTIVES, DISCARDED");
-  Expect(commpool_pools_wake(nullptr, 2), COMMPOOL_INVALID_ARGUMENT, "pools is null");
+  Expect(commpool_pools_wake(nullptr, 2, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_INVALID_ARGUMENT, "pools is null");
   Expect(commpool_sleep(nullptr, COMMPOOL_KEEP_DISCARD, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_INVALID_ARGUMENT, "tag");
-  Expect(commpool_wake(""), COMMPOOL_INVALID_ARGUMENT, "tag");
-  Expect(commpool_wake("none"), COMMPOOL_NOT_FOUND, "no pool has the tag \"none\"");
+  Expect(commpool_wake("", COMMPOOL_GRAPHS_REFUSED), COMMPOOL_INVALID_ARGUMENT, "tag");
+  Expect(commpool_wake("none", COMMPOOL_GRAPHS_REFUSED), COMMPOOL_NOT_FOUND, "no pool has the tag \"none\"");
 }
 
 TEST(SleepAbi, ATagTakesItsPoolsTogether) {

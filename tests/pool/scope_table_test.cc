@@ -342,6 +342,8 @@ class UncalledMode final : public PoolMode {
   Status Deregister(ncclComm_t) override { return Uncalled(); }
   Status AddRegistrar(const RegistrarRequest&) override { return Uncalled(); }
   Status RemoveRegistrar(const std::string&) override { return Uncalled(); }
+  Status MapPeers() override { return Uncalled(); }
+  Result<PeerPlaces> PeersOf(CUdeviceptr) const override { return Uncalled(); }
   Status Rehome(ncclComm_t) override { return Uncalled(); }
 
  private:

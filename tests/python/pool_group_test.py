@@ -34,6 +34,13 @@ class Library(commpool.registrars.Registrar):
         del self.registered[address]
 
 
+def first_byte(address):
+    """Of memory of the current device, or of what it has mapped."""
+    byte = ctypes.c_uint8()
+    emulated.check(emulated.cuda().cuMemcpyDtoH_v2(ctypes.byref(byte), ctypes.c_uint64(address), ctypes.c_size_t(1)))
+    return byte.value
+
+
 class Groups(unittest.TestCase):
     def setUp(self):
         self.home = self.communicators()
@@ -59,6 +66,26 @@ class Groups(unittest.TestCase):
             handle = pools[0].handle
         self.assertRegex(repr(pools), "PoolGroup of .*device 0.*destroyed.*device 1.*destroyed")
         self.assertGreater(handle, 0)
+
+    def test_know_where_blocks_lie_on_each_rank(self):
+        with commpool.PoolGroup("both", devices=_DEVICES, symmetric_across=self.home, reserve="8MiB") as pools:
+            buffers = [pool.allocate(MIB) for pool in pools]
+            with self.assertRaisesRegex(commpool.FailedPrecondition, r"map_peers\(\)"):
+                pools[0].peers_of(buffers[0])
+            pools.map_peers()
+            for rank, buffer in enumerate(buffers):
+                stream = emulated.Stream(rank)
+                stream.fill(buffer, rank + 1)
+                stream.synchronize()
+            for rank, buffer in enumerate(buffers):
+                emulated.make_current(rank)
+                peers = pools[rank].peers_of(buffer)
+                self.assertEqual([first_byte(address) for address in peers.addresses], [1, 2])
+            freed = buffers[0].pointer
+            del buffer, buffers
+            with self.assertRaises(commpool.NotFound):
+                pools[0].peers_of(freed)
+            pools.reclaim()
 
     def test_register_move_and_sleep_together(self):
         other = self.communicators()

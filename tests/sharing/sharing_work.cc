@@ -119,7 +119,7 @@ Outcome SharingWork::WithPool(const Order& order) {
     case Do::kSleep:
       return Of(commpool_pool_sleep(pool_, COMMPOOL_KEEP_HOST, COMMPOOL_GRAPHS_NO_COLLECTIVES));
     case Do::kWake:
-      return Of(commpool_pool_wake(pool_));
+      return Of(commpool_pool_wake(pool_, COMMPOOL_GRAPHS_REFUSED));
     case Do::kEndPool:
       return Of(commpool_pool_close(pool_));
     case Do::kDestroyPool:

@@ -256,6 +256,11 @@ Status GrowingMode::RemoveRegistrar(const std::string& name) {
   return basis_.Named(segments_.registrations().registrars().Remove(name));
 }
 
+Status GrowingMode::HasNoRanks(const char* call) const {
+  return Status(StatusCode::kNotSupported,
+                std::string(call) + ": " + basis_.title + " is not symmetric: it has no ranks");
+}
+
 Status GrowingMode::Rehome(ncclComm_t) {
   return Status(StatusCode::kNotSupported,
                 basis_.title + " is not symmetric and has no home: register_with() another communicator");

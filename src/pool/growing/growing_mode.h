@@ -42,9 +42,12 @@ class GrowingMode final : public PoolMode {
   Status Deregister(ncclComm_t communicator) override;
   Status AddRegistrar(const RegistrarRequest& request) override;
   Status RemoveRegistrar(const std::string& name) override;
+  Status MapPeers() override { return HasNoRanks("map_peers"); }
+  Result<PeerPlaces> PeersOf(CUdeviceptr) const override { return HasNoRanks("peers_of"); }
   Status Rehome(ncclComm_t communicator) override;
 
  private:
+  Status HasNoRanks(const char* call) const;
   // kNotSupported for expandable pools: their pages move.
   Status CheckRegistrable(const char* who) const;
   using Address = Result<std::optional<CUdeviceptr>>;  // nothing where there is no memory

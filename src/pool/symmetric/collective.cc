@@ -44,6 +44,7 @@ constexpr std::pair<CollectiveCall, engine::SequenceCall> kSequenceCalls[] = {
     {CollectiveCall::kDeregister, engine::SequenceCall::kDeregister},
     {CollectiveCall::kAddRegistrar, engine::SequenceCall::kRegister},
     {CollectiveCall::kRemoveRegistrar, engine::SequenceCall::kDeregister},
+    {CollectiveCall::kMapPeers, engine::SequenceCall::kRegister},
     {CollectiveCall::kSleep, engine::SequenceCall::kSleep},
     {CollectiveCall::kWake, engine::SequenceCall::kWake},
 };

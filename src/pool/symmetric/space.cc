@@ -243,8 +243,11 @@ Result<uint64_t> SymmetricMode::Release(const std::vector<engine::SegmentIndex>&
   uint64_t released = 0;
   COMMPOOL_TRY(collective_.TearDown(
       [&] {
+        segments_.collective().AssertHeld();
         if (frees == UnmatchedFrees::kApply) ApplyOwnFrees();
-        return segments_.Deregister(segments);
+        const Status unmapped = ForgetPeers(segments);
+        const Status deregistered = segments_.Deregister(segments);
+        return deregistered.ok() ? unmapped : deregistered;
       },
       [&] { return Unmap(segments, Addresses::kFree, &released); }));
   return released;
@@ -295,6 +298,7 @@ Status SymmetricMode::CloseWithoutRanks() {
   COMMPOOL_TRY(segments_.CheckMayUnmap());
   basis_.life.BeginClose();
   COMMPOOL_TRY(basis_.Named(FinishOwnFrees().under("close")));
+  COMMPOOL_TRY(ForgetPeers(Insist([&] { return segments_.Indexes(); })));
   uint64_t released = 0;
   COMMPOOL_TRY(Unmap(segments_.Indexes(), Addresses::kKeep, &released));
   COMMPOOL_TRY(segments_.ReleaseSetAside(SegmentStore::Pinned::kGo));

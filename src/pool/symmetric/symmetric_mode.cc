@@ -52,7 +52,8 @@ SymmetricMode::SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockSto
       graph_blocks_(basis, captures, blocks),
       collective_(basis, captures, blocks, segments, graph_blocks_),
       domains_(home.ranks),
-      losses_(basis, segments.registrations()) {}
+      losses_(basis, segments.registrations()),
+      peers_(basis.driver, basis.device->device()) {}
 
 Status SymmetricMode::Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness) {
   MutexLock collective(segments_.collective());
@@ -179,8 +180,14 @@ Status SymmetricMode::Sleep(const SleepRequest& request) {
   }
   COMMPOOL_TRY(
       collective_.Begin({.call = CollectiveCall::kSleep, .bytes = NumberOf(request, order), .readiness = readiness}));
+  // Peers' imports would keep the memory.
+  const bool mapped = !peers_.empty();
+  if (mapped) COMMPOOL_TRY(UnmapPeers());
   const auto together = collective_.Runner();
-  return Sleeping(basis_, blocks_, segments_, together).FallAsleep(request);
+  const Status slept = Sleeping(basis_, blocks_, segments_, together).FallAsleep(request);
+  if (slept.ok() || !mapped || !basis_.life.open()) return slept;
+  const Status again = MapLacking();
+  return again.ok() ? slept : Status(slept.code(), slept.message() + "; then " + again.message());
 }
 
 Status SymmetricMode::Wake(const WakeRequest& request) {
@@ -196,7 +203,8 @@ Status SymmetricMode::Wake(const WakeRequest& request) {
                                   .readiness = readiness,
                                   .judge = JudgeHeld()}));
   const auto together = collective_.Runner();
-  return Sleeping(basis_, blocks_, segments_, together).WakeUp(request);
+  COMMPOOL_TRY(Sleeping(basis_, blocks_, segments_, together).WakeUp(request));
+  return peers_.empty() ? Status() : MapLacking().under("it is awake, and without the addresses of other ranks");
 }
 
 // Without a home the pool publishes nothing. Once its registrations are gone too, its calls ask no other rank.

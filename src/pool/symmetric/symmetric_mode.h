@@ -17,6 +17,7 @@
 #include "src/pool/symmetric/graph_blocks.h"
 #include "src/pool/symmetric/loss_watch.h"
 #include "src/registration/domain.h"
+#include "src/sharing/peer_mappings.h"
 
 namespace commpool::internal {
 
@@ -74,6 +75,8 @@ class SymmetricMode final : public PoolMode {
   Status Deregister(ncclComm_t communicator) override;
   Status AddRegistrar(const RegistrarRequest& request) override;
   Status RemoveRegistrar(const std::string& name) override;
+  Status MapPeers() override;
+  Result<PeerPlaces> PeersOf(CUdeviceptr address) const override;
   Status Rehome(ncclComm_t communicator) override;
   int LostRank() const override { return losses_.first(); }
   void AfterAbandon(ncclComm_t communicator) override;
@@ -138,6 +141,14 @@ class SymmetricMode final : public PoolMode {
   // The caller has deregistered them on every rank.
   Status Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses, uint64_t* released)
       COMMPOOL_EXCLUDES(segments_.growth());
+  // Maps those segments from all ranks that are not mapped yet. Every rank calls it.
+  Status MapLacking() COMMPOOL_REQUIRES(segments_.collective());
+  // For sleep: the addresses stay. Waits for the device; where one rank fails all map again.
+  Status UnmapPeers() COMMPOOL_REQUIRES(segments_.collective());
+  // Tells the emulator, which then takes graphs over those addresses for what they are.
+  void TellOfPeers(bool asleep) const;
+  // For segments that end on every rank. REQUIRES: the device is idle.
+  Status ForgetPeers(const std::vector<engine::SegmentIndex>& segments) COMMPOOL_REQUIRES(segments_.collective());
   // For a capture's block that could not wait for its uses: frees it again, like the graph's other blocks.
   void TakeBackUnserved(const engine::Served& served) COMMPOOL_EXCLUDES(blocks_.mutex());
   // Such as "has no free block of 3 MiB: ... On every rank: reserve(3145728)", with reclaim() where that may ever help.
@@ -159,6 +170,7 @@ class SymmetricMode final : public PoolMode {
   // Which communicators the ranks have registered with, and the numbers that they have agreed on.
   DomainTable domains_ COMMPOOL_GUARDED_BY(segments_.collective());
   LossWatch losses_;
+  PeerMappings peers_;
 };
 
 }  // namespace commpool::internal

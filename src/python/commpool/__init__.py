@@ -16,7 +16,7 @@ from ._library import fast as _fast_module
 from .agreement import Agreement, RankMissing
 from .arrays import Array, Kept, empty
 from .backings import UserBacking
-from .blocks import (Buffer, NvlsEligibility, Window, allocate, allocate_in_scope, block_of, free, nvls_eligible,
+from .blocks import (Buffer, NvlsEligibility, Peers, Window, allocate, allocate_in_scope, block_of, free, nvls_eligible,
                      promise_stream, record_stream, release_stream, window_of)
 from .errors import (CommpoolError, CommunicatorError, DeadlineExceeded, Disagreement, DriverError, Exhausted,
                      FailedPrecondition, InternalError, InvalidArgument, NotFound, NotSupported, OutOfMemory,
@@ -43,7 +43,7 @@ __all__ = [
     "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "CommunicatorMemory",
     "Configuration", "Counter", "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted",
     "FailedPrecondition", "InternalError", "InvalidArgument", "Kept", "MemoryHolder", "NotFound", "NotSupported",
-    "NvlsEligibility", "OutOfMemory", "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "Recording",
+    "NvlsEligibility", "OutOfMemory", "Peers", "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "Recording",
     "RemoteFailure", "Segment", "Setting", "SharedBlock", "SharedPool", "Snapshot", "Statistics", "StatusCode",
     "UserBacking", "Window", "add_communicator_source", "allocate", "allocate_in_scope", "block_of", "capture",
     "communicator_memory", "config", "driver_calls", "driver_description", "empty", "free", "initialize",

@@ -17,7 +17,7 @@ FAST = str(pathlib.Path(__file__).parent / "_fast.abi3.so")
 # ranks, the device, or a lock whose holder runs a Python function.
 QUICK = frozenset({"commpool_last_error", "commpool_version", "commpool_driver_description", "commpool_record_stream",
                    "commpool_scope_begin", "commpool_scope_end", "commpool_pool_lost_rank", "commpool_window_of",
-                   "commpool_block_of"})
+                   "commpool_block_of", "commpool_peers_of"})
 
 _Function = TypeVar("_Function")
 
@@ -77,7 +77,7 @@ class Library:
 
 
 def version_text(version: int) -> str:
-    """ "0.9.0", from the number that commpool_version returns."""
+    """ "0.10.0", from the number that commpool_version returns."""
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 

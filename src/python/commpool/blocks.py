@@ -193,6 +193,19 @@ class Window(NamedTuple):
     offset: int
 
 
+class Peers(NamedTuple):
+    """Where a pointer is on each rank of a symmetric pool: on rank r at `first + r * stride`."""
+
+    first: int
+    stride: int
+    ranks: int
+
+    @property
+    def addresses(self) -> list[int]:
+        """By rank."""
+        return [self.first + rank * self.stride for rank in range(self.ranks)]
+
+
 class NvlsEligibility(NamedTuple):
     """Whether NCCL can use NVLink multicast; if not, the reason."""
 

@@ -20,7 +20,7 @@ from .backings import UserBacking
 from .errors import CommpoolError, InvalidArgument, refusing
 from .statistics import Configuration, Snapshot, Statistics, block_of_struct, settings_of
 from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_array, device_number
-from .handles import stream_handle
+from .handles import pointer_of, stream_handle
 from .recordings import Recording, StacksWord, record
 from .sharing import Sharer
 from .sizes import Size, format_size, index_of, parse_size
@@ -378,6 +378,17 @@ class Pool(Together, Sharer):
           NotFound: there is none.
         """
         return blocks.window_of(pointer, communicator_handle(communicator, self.device))
+
+    def peers_of(self, pointer: Pointer) -> blocks.Peers:
+        """Where a pointer is on each rank, for kernels: valid in graphs, and again where the pool wakes after a sleep.
+
+        Raises:
+          NotFound: no live block is there.
+          FailedPrecondition: its segment is not mapped: `map_peers` comes first, on every rank.
+        """
+        found = _abi.CPeers()
+        library.peers_of(pointer_of(pointer), ctypes.byref(found))
+        return blocks.Peers(found.first or 0, found.stride_bytes, found.ranks)
 
     def nvls_eligible(self, pointer: Pointer, size: Size, communicator: Communicator) -> blocks.NvlsEligibility:
         """Whether NCCL can use NVLink multicast there: see `commpool.nvls_eligible`.

@@ -46,10 +46,10 @@ def sleep(*, tag: str, keep: options.KeepWord = "discard", graphs: options.Graph
 def wake(*, tag: str, graphs: options.GraphsWord = "refused") -> None:
     """Calls `Pool.wake` for all pools of the process that have the tag and are asleep."""
     name = options.text_of("tag", tag)
-    with refusing(lambda _: library.wake_accepting(name, options.NO_WORD)):
+    with refusing(lambda _: library.wake(name, options.NO_WORD)):
         accepted = options.number_of("graphs", graphs)
     with waking():
-        library.wake_accepting(name, accepted)
+        library.wake(name, accepted)
 
 
 class CommunicatorMemory(NamedTuple):

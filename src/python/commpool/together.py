@@ -73,6 +73,14 @@ class Together(Owner):
             self.destroy()
             raise
 
+    def map_peers(self) -> None:
+        """Maps the segments of symmetric pools on all ranks, for `peers_of`; again after a reserve that grew one.
+
+        Raises:
+          NotSupported: on all ranks, where they are on several hosts or do not reach each other.
+        """
+        self._collective(library.pools_map_peers)
+
     def verify(self) -> None:
         """Compares the calls so far between the ranks.
 
@@ -122,10 +130,10 @@ class Together(Owner):
           FailedPrecondition: on all ranks, where windows came elsewhere on one; or a file with what was kept is gone,
             short, or was changed. The pool sleeps on.
         """
-        with refusing(lambda _: self._collective(library.pools_wake_accepting, options.NO_WORD)):
+        with refusing(lambda _: self._collective(library.pools_wake, options.NO_WORD)):
             accepted = options.number_of("graphs", graphs)
         with waking():
-            self._collective(library.pools_wake_accepting, accepted)
+            self._collective(library.pools_wake, accepted)
 
     def close(self) -> None:
         """The clean end: deregisters everywhere and gives memory back. Collective for symmetric pools.

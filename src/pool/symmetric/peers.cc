@@ -1,0 +1,171 @@
+// map_peers of symmetric pools: where this rank's blocks lie on the other ranks, and what sleep does with that.
+#include <array>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "src/base/host_failure.h"
+#include "src/base/host_patience.h"
+#include "src/base/try.h"
+#include "src/pool/symmetric/symmetric_mode.h"
+#include "src/registration/wire.h"
+#include "src/sharing/rank_offers.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// Where a rank offers its segments, or why it cannot.
+struct Offered {
+  static constexpr const char* kName = "offer of segments";
+
+  Status status = {};
+  std::string socket = {};
+  HashKey secret = {};
+  static constexpr auto Fields() { return std::tuple(&Offered::status, &Offered::socket, &Offered::secret); }
+};
+struct AllOffered {
+  static constexpr const char* kName = "offers of all ranks";
+
+  Status status = {};
+  std::vector<Offered> ranks = {};
+  static constexpr auto Fields() { return std::tuple(&AllOffered::status, &AllOffered::ranks); }
+};
+
+Decision Collect(const std::vector<std::string>& contents) {
+  AllOffered all;
+  Result<std::vector<Offered>> offered = DecodeAll<Offered>(contents);
+  all.status = offered.status();
+  if (offered.ok()) all.ranks = std::move(*offered);
+  for (size_t rank = 0; rank < all.ranks.size() && all.status.ok(); ++rank) {
+    all.status = all.ranks[rank].status.under("rank " + std::to_string(rank) + " offers no memory");
+  }
+  return {.common = Encode(all)};
+}
+
+Result<RankOffer> OfferAll(const PoolBasis& basis, const std::vector<SegmentToRegister>& segments) {
+  std::vector<FileDescriptor> descriptors;
+  for (const SegmentToRegister& segment : segments) {
+    const PhysicalMemory memory = PhysicalMemory::At(basis.driver, segment.address, segment.bytes);
+    if (!memory.valid()) return Status(StatusCode::kNotSupported, "a segment has no handle");
+    FileDescriptor descriptor = COMMPOOL_TRY(memory.Export());
+    descriptors.push_back(std::move(descriptor));
+  }
+  return RankOffer::Make(basis.runtime.shares, std::move(descriptors));
+}
+
+// The segment's memory on every rank. `number`: the segment's, in every offer.
+Result<std::vector<PhysicalMemory>> TakeFromAll(const PoolBasis& basis, const std::vector<Offered>& offers,
+                                                const SegmentToRegister& segment, size_t number) {
+  std::vector<PhysicalMemory> memory;
+  for (const Offered& offered : offers) {
+    const Deadline deadline = DeadlineAfter(std::chrono::milliseconds(basis.deadline_ms()));
+    Result<PhysicalMemory> taken = [&]() -> Result<PhysicalMemory> {
+      const FileDescriptor descriptor = COMMPOOL_TRY(TakeOffered({offered.socket, offered.secret}, number, deadline));
+      return PhysicalMemory::Import(basis.driver, descriptor, segment.bytes);
+    }();
+    if (!taken.ok()) {
+      // A broken channel has these codes, and this channel is whole.
+      const bool of_a_process =
+          taken.status().code() == StatusCode::kRemoteFailure || taken.status().code() == StatusCode::kDeadlineExceeded;
+      return Status(of_a_process ? StatusCode::kNotSupported : taken.status().code(),
+                    "the memory of rank " + std::to_string(memory.size()) + " is not to be had at " + offered.socket +
+                        " (ranks of one host and one container have each other's): " + taken.status().message());
+    }
+    memory.push_back(std::move(*taken));
+  }
+  return memory;
+}
+
+}  // namespace
+
+Status SymmetricMode::MapPeers() {
+  MutexLock collective(segments_.collective());
+  Status readiness = basis_.CheckOpen();
+  if (readiness.ok()) readiness = segments_.backing().CanShare().under("map_peers");
+  COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kMapPeers, .readiness = readiness}));
+  return MapLacking();
+}
+
+// Every rank offers its segments, and takes those of all ranks from their processes.
+Status SymmetricMode::MapLacking() {
+  const ContextGuard current = basis_.MakeCurrent();
+  const std::vector<SegmentToRegister> segments = Insist([&] { return segments_.List(); });
+  // No return before the agreement: the other ranks wait for this one there. The offer stays until all have taken it.
+  RankOffer offer;
+  Offered mine;
+  mine.status = Attempt([&]() -> Status {
+    offer = COMMPOOL_TRY(OfferAll(basis_, segments));
+    mine.socket = offer.place().socket;
+    mine.secret = offer.place().secret;
+    return Status();
+  });
+  const Result<Verdict> verdict = collective_.channel().Decide(
+      Insist([&] { return Encode(mine); }), Insist([] { return std::string("offering segments"); }), Collect);
+  COMMPOOL_TRY(basis_.Named(verdict.status()));
+  const Result<AllOffered> all = Insist([&] { return Decode<AllOffered>(verdict->common, 0); });
+  if (const Status& heard = all.ok() ? all->status : all.status(); !heard.ok()) {
+    return basis_.Named(heard.under("map_peers"));
+  }
+  std::vector<uint64_t> mapped;
+  return collective_.Run({.name = "mapping the memory of all ranks",
+                          .act = [&]() -> Status {
+                            for (size_t number = 0; number < segments.size(); ++number) {
+                              const SegmentToRegister& segment = segments[number];
+                              if (peers_.IsMapped(segment.index)) continue;
+                              const std::vector<PhysicalMemory> memory =
+                                  COMMPOOL_TRY(TakeFromAll(basis_, all->ranks, segment, number));
+                              mapped.push_back(segment.index);
+                              COMMPOOL_TRY(peers_.Map({segment.address, segment.bytes, segment.index}, memory));
+                            }
+                            TellOfPeers(false);
+                            return Status();
+                          },
+                          .undo =
+                              [&](const Status&) {
+                                for (const uint64_t index : mapped) static_cast<void>(peers_.Forget(index));
+                              }});
+}
+
+Status SymmetricMode::UnmapPeers() {
+  const ContextGuard current = basis_.MakeCurrent();
+  return collective_.Run({.name = "unmapping the memory of other ranks",
+                          .act = [&]() -> Status {
+                            COMMPOOL_TRY(blocks_.WaitForDevice());
+                            TellOfPeers(true);
+                            return peers_.UnmapAll();
+                          },
+                          .undo =
+                              [&](const Status&) {
+                                segments_.collective().AssertHeld();
+                                static_cast<void>(MapLacking());
+                              }});
+}
+
+void SymmetricMode::TellOfPeers(bool asleep) const {
+  for (const PeerMappings::Addresses& range : Insist([&] { return peers_.Reserved(); })) {
+    basis_.runtime.observer.SegmentSleeps({range.first, range.bytes}, asleep);
+  }
+}
+
+Status SymmetricMode::ForgetPeers(const std::vector<engine::SegmentIndex>& segments) {
+  const ContextGuard current = basis_.MakeCurrent();
+  Status first;
+  for (const engine::SegmentIndex index : segments) {
+    const Status status = peers_.Forget(index);
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
+Result<PeerPlaces> SymmetricMode::PeersOf(CUdeviceptr address) const {
+  if (const std::optional<PeerPlaces> places = peers_.Find(address)) return *places;
+  return basis_.Named(Status(StatusCode::kFailedPrecondition,
+                             basis_.life.asleep() ? "peers_of: it is asleep"
+                                                  : "peers_of: the block's segment is not mapped from the other ranks: "
+                                                    "call map_peers() on every rank after reserve()"));
+}
+
+}  // namespace commpool::internal
