@@ -1,8 +1,8 @@
 #!/bin/bash
 # Runs the hardware checks of commpool.torch from the folder that hardware_bundle.sh made. Needs python3 with torch, its
 # NCCL, g++ and a CUDA driver. Results go into RESULTS (default: results beside this file).
-# usage: run [wheel] [facts] [times] [steps] [ranks] [making] [blocks] [fsdp] [ddp] [decode] [examples] [sleep]
-#   [sharing] [nvls]
+# usage: run [wheel] [facts] [times] [steps] [ranks] [making] [blocks] [fsdp] [ddp] [decode] [peers] [examples]
+#   [recording] [sleep] [sharing] [nvls]
 # Without a word: all.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
@@ -27,23 +27,24 @@ part() {
   ((PIPESTATUS[0] == 0)) || { echo "== $1 FAILED"; failed=1; }
 }
 
-for name in "${@:-wheel facts times steps ranks making blocks fsdp ddp decode examples sleep sharing nvls}"; do
+readonly parts='wheel facts times steps recording ranks making blocks fsdp ddp decode peers examples sleep sharing nvls'
+for name in "${@:-$parts}"; do
   for word in $name; do
     case $word in
       wheel) part wheel 240 hardware_wheel.py ;;
       facts) part facts 600 hardware_check.py ;;
       times) part times 300 hardware_times.py --record "$results/torch-$model.jsonl" ;;
       steps) part steps 420 hardware_steps.py --record "$results/torch-$model.jsonl" ;;
+      recording) part recording 300 hardware_recording.py --record "$results/torch-recording-$model.jsonl" ;;
       ranks | making) part "$word" 240 "hardware_$word.py" --record "$results/torch-$machine.jsonl" ;;
-      blocks | fsdp | ddp | decode | examples)
+      blocks | fsdp | ddp | decode | peers | examples)
         part "$word" 300 "hardware_$word.py" --record "$results/torch-$word-$machine.jsonl"
         ;;
       sleep) part sleep 400 hardware_sleep.py --record "$results/sleep-$model.jsonl" ;;
       sharing) part sharing 600 hardware_sharing.py --record "$results/torch-sharing-$model.jsonl" ;;
       nvls) part nvls 60 hardware_nvls.py ;;
       *)
-        echo "run: $word is no part; these are:" >&2
-        echo "wheel, facts, times, steps, ranks, making, blocks, fsdp, ddp, decode, examples, sleep, sharing, nvls" >&2
+        echo "run: $word is no part; these are: $parts" >&2
         exit 2
         ;;
     esac

@@ -1,0 +1,98 @@
+"""What a recording costs a training's steps: a pool is the whole allocator, recorded and not, in turn; and not recorded
+once more, whose ratio says what the method cannot tell apart.
+
+The GPU's clock stands between the steps of a block, as in hardware_steps.py. A recording begins before the block's
+first step, which is not counted, and ends after its last one.
+usage: hardware_recording.py [MODEL...] [--record FILE] [--seconds N] [--tiny]      (default: all models)
+  --seconds  that a model's rounds may take (45)
+"""
+
+import gc
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+import torch
+
+import commpool.torch as commpool
+
+from hardware_measure import pin_to_quiet_cores, record, report
+from hardware_models import MODELS, TINY_MODELS, Training
+from hardware_steps import CLOCKS_STEADY, LEAST, NARROW, SECONDS, STEPS, TINY, compared
+
+GOAL = 1.01
+WAYS = {"recorded": "none", "recorded with stacks": "python"}
+# In the names of hardware_steps.py: what is compared stands between two blocks of the same.
+CONTENDERS = ["native", *WAYS, "native again"]
+
+
+class Contest:
+    def __init__(self, name, folder):
+        self.training, self.folder = Training(name), folder
+        self.steps = STEPS if len(self.training.lengths) == 1 else len(self.training.lengths)
+        self.bytes = dict.fromkeys(WAYS, 0)
+        self.blocks = 0
+
+    def block(self, who, first):
+        """Milliseconds of the steps that count."""
+        self.blocks += 1
+        directory = os.path.join(self.folder, str(self.blocks))
+        recording = commpool.record(directory, stacks=WAYS[who]) if who in WAYS else None
+        self.training.step(first)
+        clocks = [torch.cuda.Event(enable_timing=True) for _ in range(self.steps + 1)]
+        clocks[0].record()
+        for number, clock in enumerate(clocks[1:]):
+            self.training.step(first + number)
+            clock.record()
+        clocks[-1].synchronize()
+        if recording is not None:
+            recording.end()
+            self.bytes[who] = sum(entry.stat().st_size for entry in os.scandir(directory))
+        return [one.elapsed_time(other) for one, other in zip(clocks, clocks[1:])]
+
+    def rounds(self):
+        begin, rounds = time.monotonic(), []
+        for number in range(10000):
+            order = CONTENDERS if number % 2 == 0 else CONTENDERS[::-1]
+            times = {who: self.block(who, number * self.steps) for who in order}
+            if number > CLOCKS_STEADY:
+                rounds.append(times)
+            if len(rounds) >= LEAST and (time.monotonic() - begin > SECONDS or
+                                         all(compared(rounds, who)["half_width"] < NARROW for who in WAYS)):
+                break
+        return rounds
+
+
+def measured(name, folder):
+    contest = Contest(name, folder)
+    gc.collect()
+    gc.disable()
+    rounds = contest.rounds()
+    gc.enable()
+    found = {"recorded_bytes_of_a_block": contest.bytes,
+             "step_ms": {who: statistics.median(statistics.fmean(times[who]) for times in rounds)
+                         for who in CONTENDERS}}
+    print(f"{name}: " + ", ".join(f"{who.replace('native', 'plain')} {of:.2f} ms a step"
+                                  for who, of in found["step_ms"].items()), flush=True)
+    for who in ("native again", *WAYS):
+        found[who] = report(f"{name}: {who.replace('native', 'plain')} / plain", compared(rounds, who), GOAL,
+                            widest=0.005)
+    return found
+
+
+def main():
+    models = TINY_MODELS if TINY else MODELS
+    pin_to_quiet_cores(min(4, os.cpu_count()))
+    pool = commpool.Pool("whole", mode="expandable", device=0)
+    commpool.install(default=pool)
+    for name in [model for model in models if model in sys.argv] or models:
+        with tempfile.TemporaryDirectory() as folder:
+            found = measured(name, folder)
+        torch.cuda.empty_cache()
+        record("tests/adapters/torch/hardware_recording.py", {name: found})
+
+
+if __name__ == "__main__":
+    main()
