@@ -20,6 +20,11 @@ namespace {
 constexpr int kPauseMilliseconds = 1;  // between looks at work that blocks wait for
 constexpr int kTriesToRemove = 1000;
 
+// A refusal without a question is about the connection itself.
+bool IsRefusalOfAll(const ShareMessage& message) {
+  return message.kind == ShareKind::kRefused && message.question == 0;
+}
+
 }  // namespace
 
 void PoolImport::Wake() {
@@ -30,6 +35,9 @@ void PoolImport::Wake() {
 void PoolImport::Serve() {
   const RelaxedCapture relaxed(driver_);
   const ContextGuard current(driver_, context_);
+  // For the first update: later the owner may have ended. A failure shows there.
+  BestEffort([&] { static_cast<void>(updates_.Open(driver_)); });
+  Wake();  // something may have come before this thread
   while (!closing_) {
     short events = POLLIN;
     int pause = -1;
@@ -83,19 +91,25 @@ Status PoolImport::Hear() {
   }
 }
 
-Result<Received> PoolImport::AskNow(const ShareMessage& question) {
+Result<uint64_t> PoolImport::Send(const ShareMessage& question) {
   ShareMessage numbered = question;
-  {
-    const std::lock_guard lock(mutex_);
-    numbered.question = next_question_++;
-    COMMPOOL_TRY(channel_.Send(numbered));
-  }
-  for (const Deadline deadline = this->deadline(); std::chrono::steady_clock::now() < deadline && !closing_;) {
-    std::optional<Received> received = COMMPOOL_TRY(channel_.Receive());
+  const std::lock_guard lock(mutex_);
+  numbered.question = next_question_++;
+  COMMPOOL_TRY(channel_.Send(numbered));
+  return numbered.question;
+}
+
+Result<Received> PoolImport::AwaitNow(uint64_t question) {
+  for (const Deadline deadline = this->deadline(); !IsPast(deadline) && !closing_;) {
+    Result<std::optional<Received>> next = channel_.Receive();
+    if (next.status().code() == StatusCode::kRemoteFailure) return OwnerEnded();
+    std::optional<Received> received = COMMPOOL_TRY(std::move(next));
     if (!received) {
       pollfd wait{channel_.descriptor(), POLLIN, 0};
       poll(&wait, 1, kPauseMilliseconds);
-    } else if (received->message.question != numbered.question) {
+    } else if (IsRefusalOfAll(received->message)) {
+      return StatusOf(received->message);
+    } else if (received->message.question != question) {
       for_later_.push_back(std::move(*received));
     } else if (received->message.kind == ShareKind::kRefused) {
       return StatusOf(received->message);
@@ -105,7 +119,7 @@ Result<Received> PoolImport::AskNow(const ShareMessage& question) {
       return std::move(*received);
     }
   }
-  return Status(StatusCode::kDeadlineExceeded, "the owner has not answered");
+  return NoAnswer();
 }
 
 void PoolImport::Take(Received received) {
@@ -116,9 +130,7 @@ void PoolImport::Take(Received received) {
       return WakeUp();
     default: {
       const std::lock_guard lock(mutex_);
-      // A refusal without a question is about the connection itself.
-      const bool of_all = received.message.kind == ShareKind::kRefused && received.message.question == 0;
-      if (received.message.question != asked_ && !of_all) return;
+      if (received.message.question != asked_ && !IsRefusalOfAll(received.message)) return;
       answer_ = std::move(received);
       changed_.notify_all();
     }
@@ -186,7 +198,8 @@ void PoolImport::WakeUp() {
   }
   Status failure;
   for (const SegmentName& name : names) {
-    const Result<Received> answer = AskNow({ShareKind::kAskSegment, {name.address}});
+    const Result<uint64_t> question = Send({ShareKind::kAskSegment, {name.address}});
+    const Result<Received> answer = question.ok() ? AwaitNow(*question) : question.status();
     MutexLock mapping(mapping_);
     const bool gone =
         answer.status().code() == StatusCode::kNotFound || (answer.ok() && answer->message.numbers[2] != name.number);

@@ -63,11 +63,22 @@ Status PoolImport::Connect(const Ticket& ticket) {
   PrivateSocket socket = COMMPOOL_TRY(ConnectToOwner(socket_path_, deadline()));
   COMMPOOL_TRY(CheckPeer(socket.get()));
   channel_ = MessageChannel(std::move(socket));
-  thread_ = std::thread([this] { Serve(); });
-  const Received welcome = COMMPOOL_TRY(Ask(hello, ShareKind::kWelcome));
-  updates_ = COMMPOOL_TRY(OpenedRecords::Open(driver_, welcome.message.text.substr(0, OpenedRecords::kHandleBytes)));
+  const uint64_t greeted = COMMPOOL_TRY(Send(hello));
+  // The segment of the ticket's block: asked for behind the greeting it costs no way there and back.
+  uint64_t asked = 0;
+  if (ticket.block != 0) asked = COMMPOOL_TRY(Send({ShareKind::kAskSegment, {ticket.address}}));
+  // This thread reads the answers, for the other one does not run yet.
+  const Received welcome = COMMPOOL_TRY(AwaitNow(greeted));
+  updates_ = COMMPOOL_TRY(OpenedRecords::Of(welcome.message.text.substr(0, OpenedRecords::kHandleBytes)));
   title_ = welcome.message.text.substr(OpenedRecords::kHandleBytes);
   board_ = COMMPOOL_TRY(ReadingBoard::Open(welcome.descriptor));
+  if (asked != 0) {
+    const Result<Received> segment = AwaitNow(asked);
+    MutexLock mapping(mapping_);
+    // Without it the block is asked for later, and that call tells why.
+    if (segment.ok()) static_cast<void>(Map(*segment));
+  }
+  thread_ = std::thread([this] { Serve(); });
   return Status();
 }
 
@@ -89,6 +100,12 @@ Status PoolImport::OwnerEnded() const {
                                                      : "the owner, process " + std::to_string(owner_) + ", has ended");
 }
 
+Status PoolImport::NoAnswer() const {
+  return Status(StatusCode::kDeadlineExceeded, "the owner, process " + std::to_string(owner_) +
+                                                   ", has not answered within " + std::to_string(options_.deadline_ms) +
+                                                   " ms");
+}
+
 Result<Received> PoolImport::Ask(const ShareMessage& question, ShareKind expected) {
   std::unique_lock lock(mutex_);
   if (ended_) return OwnerEnded();
@@ -100,11 +117,7 @@ Result<Received> PoolImport::Ask(const ShareMessage& question, ShareKind expecte
   if (sent.ok()) changed_.wait_until(lock, deadline(), [this] { return answer_.has_value() || ended_; });
   asked_ = 0;
   if (!answer_ && (ended_ || !sent.ok())) return OwnerEnded();
-  if (!answer_) {
-    return Status(StatusCode::kDeadlineExceeded, "the owner, process " + std::to_string(owner_) +
-                                                     ", has not answered " + "within " +
-                                                     std::to_string(options_.deadline_ms) + " ms");
-  }
+  if (!answer_) return NoAnswer();
   Received answer = std::move(*answer_);
   answer_.reset();
   if (answer.message.kind == ShareKind::kRefused) return StatusOf(answer.message);

@@ -99,6 +99,7 @@ class PoolImport {
   Status CheckReadable() const;
   void LeaveRead(Held& held);
   Status OwnerEnded() const;
+  Status NoAnswer() const;
   Deadline deadline() const { return DeadlineAfter(std::chrono::milliseconds(options_.deadline_ms)); }
 
   // The thread.
@@ -112,8 +113,10 @@ class PoolImport {
   void FallAsleep(uint64_t deadline_ms);
   Status LetMemoryGo();
   void WakeUp();
-  // Asks for the thread itself, which reads the answer; what else comes is for later.
-  Result<Received> AskNow(const ShareMessage& question);
+  // For the one thread that reads: asks, and awaits the answer; what else comes is for later. Send returns the
+  // question's number.
+  Result<uint64_t> Send(const ShareMessage& question);
+  Result<Received> AwaitNow(uint64_t question);
 
   const Driver& driver_;
   const ImportOptions options_;

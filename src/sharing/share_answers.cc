@@ -126,7 +126,7 @@ Status ShareServer::Welcome(const std::shared_ptr<Importer>& importer, const Sha
     return Status(StatusCode::kNotFound, "the pool of the ticket has ended, or the ticket is forged");
   }
   const ContextGuard current(driver_, pool->facts().context);
-  importer->reads = COMMPOOL_TRY(OpenedRecords::Open(driver_, hello.text));
+  importer->reads = COMMPOOL_TRY(OpenedRecords::Of(hello.text));
   std::pair<ReadingBoard, FileDescriptor> board = COMMPOOL_TRY(ReadingBoard::Make());
   importer->board = std::move(board.first);
   MutexLock recording(pool->recording());

@@ -73,7 +73,9 @@ Result<bool> ShareServer::AwaitReads(const std::shared_ptr<Importer>& importer, 
     const uint32_t readers = line.readers;
     if (readers == 0) {
       const Result<bool> passed = importer->reads.Passed(driver_, line.read, importer->board.page().reads);
-      if (!passed.ok() && !importer->gone) return passed.status();
+      // Where it has ended, the thread notices that in a moment.
+      const bool may_have_ended = passed.status().code() == StatusCode::kRemoteFailure && !IsPast(deadline);
+      if (!passed.ok() && !importer->gone && !may_have_ended) return passed.status();
       if (passed.ok() && *passed) return true;
     }
     if (IsPast(deadline)) return false;

@@ -65,27 +65,46 @@ Result<bool> SharedRecords::Passed(const Driver& driver, uint64_t number) const 
   return number == 0;
 }
 
-Result<OpenedRecords> OpenedRecords::Open(const Driver& driver, const std::string& handles) {
+Result<OpenedRecords> OpenedRecords::Of(const std::string& handles) {
   if (handles.size() != kHandleBytes) {
     return Status(StatusCode::kInvalidArgument, "the other process sent no events");
   }
   OpenedRecords records;
-  for (size_t place = 0; place < records.events_.size(); ++place) {
-    CUipcEventHandle handle;
-    std::memcpy(&handle, handles.data() + place * sizeof(handle), sizeof(handle));
-    records.events_[place] = COMMPOOL_TRY(Event::Open(driver, handle));
-  }
+  records.shared_ = std::make_shared<Shared>();
+  std::memcpy(records.shared_->handles.data(), handles.data(), kHandleBytes);
   return records;
 }
 
+// Two threads may open them at the same time; then the first one's count.
+Result<std::shared_ptr<const OpenedRecords::Events>> OpenedRecords::Get(const Driver& driver) const {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->events != nullptr) return shared_->events;
+  }
+  Events opened;
+  for (size_t place = 0; place < opened.size(); ++place) {
+    Result<Event> event = Event::Open(driver, shared_->handles[place]);
+    if (!event.ok()) return Status(StatusCode::kRemoteFailure, event.status().message());
+    opened[place] = std::move(*event);
+  }
+  auto events = std::make_shared<const Events>(std::move(opened));
+  const std::lock_guard lock(shared_->mutex);
+  if (shared_->events == nullptr) shared_->events = std::move(events);
+  return shared_->events;
+}
+
+Status OpenedRecords::Open(const Driver& driver) const { return Get(driver).status(); }
+
 Result<bool> OpenedRecords::Passed(const Driver& driver, uint64_t number, const RecordNumbers& numbers) const {
-  for (size_t place = 0; place < events_.size() && number != 0; ++place) {
+  if (number == 0) return true;
+  const std::shared_ptr<const Events> events = COMMPOOL_TRY(Get(driver));
+  for (size_t place = 0; place < events->size(); ++place) {
     // First the number: the event may be recorded anew meanwhile, and then stands for more.
     if (numbers[place].load(std::memory_order_acquire) < number) continue;
-    const bool done = COMMPOOL_TRY(IsDone(driver, events_[place]));
+    const bool done = COMMPOOL_TRY(IsDone(driver, (*events)[place]));
     if (done) return true;
   }
-  return number == 0;
+  return false;
 }
 
 }  // namespace commpool::internal

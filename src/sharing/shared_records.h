@@ -10,6 +10,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <string>
 
 #include "commpool/status.h"
@@ -52,19 +54,31 @@ class SharedRecords {
   std::string handles_;
 };
 
-// The side that asks.
+// The side that asks. It opens the events once it needs them: that takes long, and many imports never do. Any thread; a
+// copy is the same one.
 class OpenedRecords {
  public:
   static constexpr size_t kHandleBytes = 2 * sizeof(CUipcEventHandle);
 
   // `handles`: of the other process. kInvalidArgument for another length.
-  static Result<OpenedRecords> Open(const Driver& driver, const std::string& handles);
+  static Result<OpenedRecords> Of(const std::string& handles);
 
-  // Whether all records up to the number are done, as far as the other process has told. Any thread.
+  // kRemoteFailure where the driver opens them no more: the other process has ended. A context must be current.
+  Status Open(const Driver& driver) const;
+  // Whether all records up to the number are done, as far as the other process has told; Open's errors.
   Result<bool> Passed(const Driver& driver, uint64_t number, const RecordNumbers& numbers) const;
 
  private:
-  std::array<Event, 2> events_;
+  using Events = std::array<Event, 2>;
+  struct Shared {
+    std::array<CUipcEventHandle, 2> handles;
+    std::mutex mutex;  // not our Mutex: nothing is called under it
+    std::shared_ptr<const Events> events;
+  };
+
+  Result<std::shared_ptr<const Events>> Get(const Driver& driver) const;
+
+  std::shared_ptr<Shared> shared_;
 };
 
 }  // namespace commpool::internal

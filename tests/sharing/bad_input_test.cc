@@ -94,7 +94,8 @@ TEST_F(BadInput, WithoutDescriptorsInTheImporter) {
     if (outcome.status == COMMPOOL_OK) continue;
     EXPECT_TRUE(outcome.status == COMMPOOL_OUT_OF_MEMORY || outcome.status == COMMPOOL_DRIVER_ERROR) << outcome.text;
   }
-  Good(importer_.Ask({Do::kOpen, 0, 0, ticket}));
+  // Not by the block's ticket, which maps its segment at once.
+  Good(importer_.Ask({Do::kOpen, 0, 0, Good(owner_.Ask({Do::kSharePool})).text}));
   Good(importer_.Ask({Do::kTakeDescriptors}));
   ExpectRefusal(importer_.Ask({Do::kBlock, 0, 0, ticket}), COMMPOOL_OUT_OF_MEMORY, "no file descriptor left");
   Good(importer_.Ask({Do::kGiveDescriptors}));
@@ -103,7 +104,7 @@ TEST_F(BadInput, WithoutDescriptorsInTheImporter) {
 
 TEST_F(BadInput, WithoutDescriptorsInTheOwner) {
   const std::string ticket = Share(Allocate());
-  Good(importer_.Ask({Do::kOpen, 0, 0, ticket}));
+  Good(importer_.Ask({Do::kOpen, 0, 0, Good(owner_.Ask({Do::kSharePool})).text}));
   Good(owner_.Ask({Do::kTakeDescriptors}));
   ExpectRefusal(importer_.Ask({Do::kBlock, 0, 0, ticket}), COMMPOOL_OUT_OF_MEMORY, "the owner has no file descriptor");
   SharingProcess late;
