@@ -184,7 +184,7 @@ Status ShareServer::GiveOffer(Importer& asker, const ShareMessage& question) {
     MutexLock lock(mutex_);
     const auto found = offers_.find({question.numbers[0], question.numbers[1]});
     if (found == offers_.end() || question.numbers[2] >= found->second.size()) {
-      return Status(StatusCode::kNotFound, "it offers nothing any more, or the offer's secret is wrong");
+      return Status(StatusCode::kNotFound, "it offers nothing any more, or the secret is wrong");
     }
     // A copy: it may be withdrawn while the message is queued.
     copy = FileDescriptor(fcntl(found->second[question.numbers[2]].get(), F_DUPFD_CLOEXEC, 0));

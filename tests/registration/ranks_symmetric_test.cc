@@ -10,6 +10,7 @@
 #include "commpool/mpi.h"
 #include "src/base/bytes.h"
 #include "src/pool/runtime.h"
+#include "src/registration/placed_windows.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/rank_group.h"
 
@@ -124,6 +125,47 @@ class ProcessRanks : public DriverTest {
     ExpectOk({runtime_->Free(block), pool->Close(), runtime_->DestroyPool(handle)});
   }
 
+  int IntAt(CUdeviceptr address) const {
+    int value = -1;
+    EXPECT_EQ(driver().cuda.cuMemcpyDtoH(&value, address, sizeof(value)), CUDA_SUCCESS);
+    return value;
+  }
+
+  // Each rank writes for each other one, at its address there.
+  void WriteToEachOther() {
+    const PoolHandle handle = MakePool({});
+    const std::shared_ptr<Pool> pool = runtime_->pools().Find(handle).value();
+    ExpectOk({pool->Reserve(4 * kMiB), pool->MapPeers()});
+    const CUdeviceptr block = runtime_->AllocateFrom(handle, kMiB, stream_).value();
+    const PeerPlaces places = pool->PeersOf(block).value();
+    ASSERT_EQ(places.ranks, ranks_);
+    const auto slot = [](CUdeviceptr of, int writer) { return of + static_cast<uint64_t>(writer) * sizeof(int); };
+    for (int other = 0; other < ranks_; ++other) {
+      const CUdeviceptr there = places.first + static_cast<uint64_t>(other) * places.stride_bytes;
+      const int word = 100 * rank_ + other;
+      EXPECT_EQ(driver().cuda.cuMemcpyHtoD(slot(there, rank_), &word, sizeof(word)), CUDA_SUCCESS);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int writer = 0; writer < ranks_; ++writer) EXPECT_EQ(IntAt(slot(block, writer)), 100 * writer + rank_);
+    ExpectWhatNcclMapped(*pool, block, places);
+    MPI_Barrier(MPI_COMM_WORLD);
+    ExpectOk({runtime_->Free(block), pool->Close(), runtime_->DestroyPool(handle)});
+  }
+  // NCCL has mapped the window's memory of all ranks by itself, elsewhere: the same bytes are there.
+  void ExpectWhatNcclMapped(Pool& pool, CUdeviceptr block, const PeerPlaces& places) {
+    if (OnEmulator()) return;  // its NCCL maps none
+    const WindowPlace window = pool.WindowOf(block, communicator_).value();
+    const Communicator described = DescribeCommunicator(driver(), communicator_, 60000).value();
+    const auto record = ReadWindowRecord(driver(), described, window.window).value();
+    if (!record) return;  // of a version whose records are not known
+    for (int other = 0; other < ranks_; ++other) {
+      const auto rank = static_cast<uint64_t>(other);
+      const CUdeviceptr of_nccl =
+          record->fields.first_rank + rank * (uint64_t{record->fields.stride_4g} << 32) + window.offset;
+      EXPECT_EQ(IntAt(of_nccl), IntAt(places.first + rank * places.stride_bytes)) << "rank " << other;
+    }
+  }
+
  private:
   int rank_ = 0;
   int ranks_ = 1;
@@ -135,6 +177,8 @@ class ProcessRanks : public DriverTest {
 };
 
 TEST_F(ProcessRanks, ReduceScopedBlocksOfASymmetricPool) { RunMainJob({}); }
+
+TEST_F(ProcessRanks, WriteToEachOtherAtTheirAddresses) { WriteToEachOther(); }
 
 TEST_F(ProcessRanks, AgreeOverTheCallersAllGather) { RunMainJob({GatherOverMpi, nullptr}); }
 
