@@ -171,6 +171,21 @@ run_audit() {
   fi
 }
 
+# Two blocks of a pool under compute-sanitizer; its words are in the log.
+run_overrun() {
+  local backing
+  if [[ $COMMPOOL_DRIVER == emulated ]]; then
+    skip nvtx/overrun "the emulator has no kernels to load"
+  elif [[ -z $(type -P compute-sanitizer) ]]; then
+    skip nvtx/overrun "there is no compute-sanitizer"
+  else
+    for backing in vmm cuda; do
+      item "nvtx/overrun/$backing" python3 "$here/nvtx/hardware_overrun.py" --program "$here/nvtx/overrun" \
+        --backing "$backing"
+    done
+  fi
+}
+
 item info "$here/bin/commpool" info
 if [[ info == *$only* ]]; then cat "$out/last.txt"; fi
 run_folder tests
@@ -179,6 +194,7 @@ run_stress
 run_matrix
 ranks advise/under-compute "$here/bin/commpool" advise --under-compute \
   --record "$out/advise-under-compute-$machine.jsonl"
+run_overrun
 run_audit
 rm -f "$out/last.txt"
 
