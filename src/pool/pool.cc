@@ -91,12 +91,13 @@ CUstream Pool::EndCapture(CaptureHandle capture) {
   const GraphCaptures::Origin origin = captures_.End(capture);
   basis_->device->captures().End(origin.devices);
   basis_->runtime.observer.CaptureAnnounced(origin.stream, false);
-  basis_->runtime.recorder.EndHandle(recording::SpanKind::kCapture, capture);
+  basis_->runtime.EndHandle(recording::SpanKind::kCapture, capture);
   return origin.stream;
 }
 
 // Destroyed pools come first: a program that trims wants memory back, and cannot ask those pools any more.
 Result<uint64_t> Pool::Trim(uint64_t keep_bytes) {
+  const nvtx::Range range = Shown("trim");
   basis_->runtime.others.ReleaseDestroyed();
   return mode_->Trim(keep_bytes);
 }
@@ -122,6 +123,7 @@ Status Pool::CheckMayEnd() const {
 // A pool may be closed while it sleeps. Then copies of its blocks are left, which nobody can read any more.
 Status Pool::Close() {
   COMMPOOL_TRY(CheckMayEnd());
+  const nvtx::Range range = Shown("close");
   basis_->runtime.others.ReleaseDestroyed();
   COMMPOOL_TRY(mode_->Close());
   basis_->runtime.shares.EndPool(handle());

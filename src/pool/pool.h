@@ -17,6 +17,7 @@
 
 #include "commpool/status.h"
 #include "src/base/try.h"
+#include "src/nvtx/domain.h"
 #include "src/pool/blocks/block_rules.h"
 #include "src/pool/options.h"
 #include "src/pool/segments/segment_store.h"
@@ -164,13 +165,22 @@ class Pool final : public BlockOwner, public SharedMemory {
   bool HasEndedGraphs() const { return captures_.any_gone(); }
 
   // Space.
-  Status Reserve(uint64_t bytes) { return mode_->Reserve(bytes); }
-  Result<uint64_t> Reclaim() { return mode_->Reclaim(); }
+  Status Reserve(uint64_t bytes) {
+    const nvtx::Range range = Shown("reserve");
+    return mode_->Reserve(bytes);
+  }
+  Result<uint64_t> Reclaim() {
+    const nvtx::Range range = Shown("reclaim");
+    return mode_->Reclaim();
+  }
   Result<uint64_t> Trim(uint64_t keep_bytes);
   // Releases what another pool of the device may take when memory runs out (rule 7). Never collective.
   uint64_t ReleaseUnused() { return mode_->ReleaseUnused(); }
   // Whether the ranks have made the same calls. OK where there are no other ranks.
-  Status Verify() { return mode_->Verify(); }
+  Status Verify() {
+    const nvtx::Range range = Shown("verify");
+    return mode_->Verify();
+  }
   Status Close();
   Status Sleep(const SleepRequest& request);
   Status Wake(const WakeRequest& request = {});
@@ -200,14 +210,29 @@ class Pool final : public BlockOwner, public SharedMemory {
   Status Revoke(const std::vector<int>& peers) { return segments_.Revoke(peers); }
 
   // Registration.
-  Status RegisterWith(ncclComm_t communicator) { return mode_->RegisterWith(communicator); }
-  Result<uint64_t> RegisterPending() { return mode_->RegisterPending(); }
-  Status Deregister(ncclComm_t communicator) { return mode_->Deregister(communicator); }
+  Status RegisterWith(ncclComm_t communicator) {
+    const nvtx::Range range = Shown("register_with");
+    return mode_->RegisterWith(communicator);
+  }
+  Result<uint64_t> RegisterPending() {
+    const nvtx::Range range = Shown("register_pending");
+    return mode_->RegisterPending();
+  }
+  Status Deregister(ncclComm_t communicator) {
+    const nvtx::Range range = Shown("deregister");
+    return mode_->Deregister(communicator);
+  }
   Status AddRegistrar(const RegistrarRequest& request) { return mode_->AddRegistrar(request); }
   Status RemoveRegistrar(const std::string& name) { return mode_->RemoveRegistrar(name); }
-  Status MapPeers() { return mode_->MapPeers(); }
+  Status MapPeers() {
+    const nvtx::Range range = Shown("map_peers");
+    return mode_->MapPeers();
+  }
   Result<PeerPlaces> PeersOf(CUdeviceptr address) const { return mode_->PeersOf(address); }
-  Status Rehome(ncclComm_t communicator) { return mode_->Rehome(communicator); }
+  Status Rehome(ncclComm_t communicator) {
+    const nvtx::Range range = Shown("rehome");
+    return mode_->Rehome(communicator);
+  }
   int LostRank() const { return mode_->LostRank(); }
   // Whether NCCL has any segment there, or may come to have one.
   bool IsRegisteredWith(ncclComm_t communicator) const {
@@ -236,6 +261,8 @@ class Pool final : public BlockOwner, public SharedMemory {
   void CheckInvariants() const { blocks_.CheckInvariants(); }
 
  private:
+  // A collective call, for a tool that listens to NVTX.
+  nvtx::Range Shown(std::string_view call) const { return nvtx::Range(*basis_->tool.domain(), call); }
   // Drops the host's copies of blocks, for a pool that ends while it is asleep.
   void DropKept();
   // Tries as often as the configuration says, with pauses, because others may release memory meanwhile.

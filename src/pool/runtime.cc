@@ -94,7 +94,7 @@ Result<ScopeHandle> Runtime::BeginScope(const ScopeRequest& request) {
 }
 
 Status Runtime::EndScope(ScopeHandle scope) {
-  parts_.recorder.EndHandle(recording::SpanKind::kScope, scope);
+  parts_.EndHandle(recording::SpanKind::kScope, scope);
   return scopes_.End(scope);
 }
 

@@ -16,6 +16,7 @@ Span::Span(Recorder& recorder, SpanBegan began, std::string_view text) {
 }
 
 void Span::End(const Status& status) {
+  if (const SpanListener* const listener = std::exchange(listener_, nullptr)) listener->Ended();
   Recorder* const recorder = std::exchange(recorder_, nullptr);
   if (recorder == nullptr) return;
   recorder->Record([&](Texts& texts) -> Event {
@@ -83,6 +84,7 @@ void PoolRecorder::Called(uint64_t number, std::string_view call, uint64_t value
 }
 
 void PoolRecorder::BeganHandle(SpanKind kind, uint64_t handle, std::string_view text) const {
+  if (listener_ != nullptr) listener_->BeganHandle(Recorder::SpanOfHandle(kind, handle), text);
   Record([&](Texts& texts) -> Event {
     return SpanBegan{
         .span = Recorder::SpanOfHandle(kind, handle), .kind = kind, .pool = pool_, .text = texts.NumberOf(text)};
@@ -90,10 +92,12 @@ void PoolRecorder::BeganHandle(SpanKind kind, uint64_t handle, std::string_view 
 }
 
 Span PoolRecorder::Began(SpanKind kind, std::string_view text, HomePlace place, uint64_t number) const {
-  if (!on()) return {};
   // One number for the home and the pool's channel there.
   const uint64_t home = place.home == 0 ? 0 : place.home ^ place.channel * 0x9e3779b97f4a7c15;
-  return Span(recorder_, {.kind = kind, .pool = pool_, .home = home, .number = number}, text);
+  Span span = on() ? Span(recorder_, {.kind = kind, .pool = pool_, .home = home, .number = number}, text) : Span();
+  if (listener_ != nullptr) listener_->Began(text);
+  span.listener_ = listener_;
+  return span;
 }
 
 }  // namespace commpool::internal::recording

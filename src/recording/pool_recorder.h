@@ -15,24 +15,34 @@
 
 namespace commpool::internal::recording {
 
+// Hears of a pool's spans, whether somebody records or not. Any thread.
+class SpanListener {
+ public:
+  virtual ~SpanListener() = default;
+
+  // A span of this thread begins, or the last one that it began and has not ended yet ends.
+  virtual void Began(std::string_view text) const = 0;
+  virtual void Ended() const = 0;
+  // For what has a handle: `span` is its SpanOfHandle.
+  virtual void BeganHandle(uint64_t span, std::string_view text) const = 0;
+};
+
 // Something that takes time, from its construction on. It ends with its result, or as well where it is destroyed.
 class [[nodiscard]] Span {
  public:
   Span() = default;
   // `began`: what it is; the number comes from the recorder.
   Span(Recorder& recorder, SpanBegan began, std::string_view text);
-  Span(Span&& other) noexcept : recorder_(std::exchange(other.recorder_, nullptr)), number_(other.number_) {}
-  Span& operator=(Span&& other) noexcept {
-    std::swap(recorder_, other.recorder_);
-    std::swap(number_, other.number_);
-    return *this;
-  }
+  Span(Span&& other) noexcept
+      : listener_(std::exchange(other.listener_, nullptr)),
+        recorder_(std::exchange(other.recorder_, nullptr)),
+        number_(other.number_) {}
   ~Span() { End(Status()); }
 
   // Ends it, and hands the result on. `Outcome`: a Status or a Result.
   template <typename Outcome>
   Outcome Ended(Outcome outcome) {
-    if (recorder_ == nullptr) return outcome;
+    if (recorder_ == nullptr && listener_ == nullptr) return outcome;
     if constexpr (std::is_same_v<Outcome, Status>) {
       End(outcome);
     } else {
@@ -42,9 +52,11 @@ class [[nodiscard]] Span {
   }
 
  private:
+  friend class PoolRecorder;
   void End(const Status& status);
 
-  Recorder* recorder_ = nullptr;  // null: the recorder was off, or it has ended
+  const SpanListener* listener_ = nullptr;  // null: nobody listens, or it has ended
+  Recorder* recorder_ = nullptr;            // null: the recorder was off, or it has ended
   uint64_t number_ = 0;
 };
 
@@ -56,7 +68,9 @@ struct HomePlace {
 
 class PoolRecorder {
  public:
-  explicit PoolRecorder(Recorder& recorder) : recorder_(recorder), pool_(recorder.NextPool()) {}
+  // `listener`: null where nobody listens. It outlives the pool's spans.
+  explicit PoolRecorder(Recorder& recorder, const SpanListener* listener = nullptr)
+      : recorder_(recorder), listener_(listener), pool_(recorder.NextPool()) {}
 
   bool on() const { return recorder_.Records(pool_); }
   uint64_t number() const { return pool_; }
@@ -118,6 +132,7 @@ class PoolRecorder {
   Span Began(SpanKind kind, std::string_view text, HomePlace place, uint64_t number) const;
 
   Recorder& recorder_;
+  const SpanListener* const listener_;
   const uint64_t pool_;
   // What is told in one place: the entry goes out only where this pool is recorded.
   void Record(FunctionRef<Event(Texts& texts)> make) const {

@@ -11,6 +11,7 @@ LAYERS = {
     "src/base": (1, False),
     "src/driver": (2, True),
     "src/engine": (2, False),
+    "src/nvtx": (2, True),
     "src/recording": (2, False),
     "src/backing": (3, True),
     "src/registration": (3, True),

@@ -12,6 +12,7 @@
 #include "src/driver/handles.h"
 #include "src/pool/basis/pool_life.h"
 #include "src/pool/basis/runtime_parts.h"
+#include "src/pool/basis/tool_spans.h"
 #include "src/pool/options.h"
 #include "src/pool/shared/device_state.h"
 #include "src/recording/pool_recorder.h"
@@ -78,8 +79,10 @@ struct PoolBasis {
   // once.
   std::shared_ptr<const PoolGroup> group = {};
 
+  // The pool in a tool that listens to NVTX.
+  const ToolSpans tool = ToolSpans(configuration.name, runtime.ranges);
   // The recorder, as this pool sees it.
-  recording::PoolRecorder record = recording::PoolRecorder(runtime.recorder);
+  recording::PoolRecorder record = recording::PoolRecorder(runtime.recorder, tool.listener());
 
   PoolLife life = {};
   PoolEvents events = {};

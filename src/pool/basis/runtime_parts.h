@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "src/nvtx/open_ranges.h"
 #include "src/pool/caches/thread_caches.h"
 #include "src/pool/shared/address_table.h"
 #include "src/pool/shared/block_owner.h"
@@ -44,7 +45,14 @@ class OtherPools {
 struct RuntimeParts {
   RuntimeParts(const Driver& driver, OtherPools& other_pools) : observer(driver), others(other_pools), shares(driver) {}
 
+  // What PoolRecorder::BeganHandle began.
+  void EndHandle(recording::SpanKind kind, uint64_t handle) {
+    ranges.End(recording::Recorder::SpanOfHandle(kind, handle));
+    recorder.EndHandle(kind, handle);
+  }
+
   recording::Recorder recorder;  // destroyed last: all others tell it of their end
+  nvtx::OpenRanges ranges;
   const MemoryObserver observer;
   OtherPools& others;  // what one pool may ask of all others
   MemoryHolders holders;

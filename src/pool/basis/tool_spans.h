@@ -1,0 +1,36 @@
+// ToolSpans: a pool's spans as ranges of its NVTX domain, beside what a recording shows of them.
+#ifndef COMMPOOL_SRC_POOL_BASIS_TOOL_SPANS_H_
+#define COMMPOOL_SRC_POOL_BASIS_TOOL_SPANS_H_
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "src/nvtx/domain.h"
+#include "src/nvtx/open_ranges.h"
+#include "src/recording/pool_recorder.h"
+
+namespace commpool::internal {
+
+// PoolBasis has one. Any thread.
+class ToolSpans final : public recording::SpanListener {
+ public:
+  ToolSpans(const std::string& pool, nvtx::OpenRanges& open)
+      : domain_(std::make_shared<nvtx::Domain>(pool)), open_(open) {}
+
+  const std::shared_ptr<const nvtx::Domain>& domain() const { return domain_; }
+  // Null where no tool listens.
+  const recording::SpanListener* listener() const { return domain_->heard() ? this : nullptr; }
+
+  void Began(std::string_view text) const override { domain_->Push(text); }
+  void Ended() const override { domain_->Pop(); }
+  void BeganHandle(uint64_t span, std::string_view text) const override { open_.Start(span, domain_, text); }
+
+ private:
+  const std::shared_ptr<const nvtx::Domain> domain_;
+  nvtx::OpenRanges& open_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_POOL_BASIS_TOOL_SPANS_H_

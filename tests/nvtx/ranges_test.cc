@@ -1,0 +1,67 @@
+// Calls and scopes are ranges of the pool's domain, in order, whether they succeed or not, and without a recording.
+#include <thread>
+
+#include "tests/nvtx/listener_fixture.h"
+#include "tests/pool/announced_capture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+class Ranges : public ListenerTest {
+ protected:
+  Lines Take() { return std::exchange(heard().lines, {}); }
+};
+
+TEST_F(Ranges, ACallIsARangeAndWhatItDoesLiesInIt) {
+  Pool& pool = Get(Create(Configured("gradients")));
+  ASSERT_TRUE(pool.Reserve(8 * kMiB).ok());
+  EXPECT_EQ(Take(), (Lines{"push reserve", "push growth", "pop growth", "pop reserve"}));
+  ASSERT_TRUE(pool.Trim(0).ok());
+  EXPECT_EQ(Take(), (Lines{"push trim", "pop trim"}));
+  ASSERT_TRUE(pool.Close().ok());
+  EXPECT_EQ(Take(), (Lines{"push close", "pop close"}));
+}
+
+TEST_F(Ranges, SleepAndWakeAreRangesToo) {
+  Pool& pool = Get(Create(Configured("gradients")));
+  ASSERT_TRUE(pool.Sleep({}).ok());
+  ASSERT_TRUE(pool.Wake().ok());
+  EXPECT_EQ(Take(), (Lines{"push sleep", "pop sleep", "push wake", "pop wake"}));
+}
+
+TEST_F(Ranges, ACallThatFailsEndsItsRange) {
+  Pool& pool = Get(Create(Configured("gradients")));
+  EXPECT_FALSE(pool.Wake().ok());
+  EXPECT_EQ(Take(), (Lines{"push wake", "pop wake"}));
+}
+
+TEST_F(Ranges, AScopeIsARangeThatAnotherThreadMayEnd) {
+  const PoolHandle pool = Create(Configured("gradients"));
+  const ScopeHandle outer = runtime().BeginScope({.pool = runtime().pools().Find(pool).value()}).value();
+  const ScopeHandle inner = runtime().BeginScope({.pool = runtime().pools().Find(pool).value()}).value();
+  EXPECT_EQ(heard().open.size(), 2u);
+  EXPECT_TRUE(runtime().EndScope(inner).ok());
+  EXPECT_TRUE(runtime().EndScope(outer).ok());
+  EXPECT_EQ(Take(), (Lines{"start scope", "start scope", "end scope", "end scope"}));
+}
+
+TEST_F(Ranges, ACaptureIsARange) {
+  const PoolHandle pool = Create(Configured("gradients"));
+  TestStream stream;
+  AnnouncedCapture capture;
+  ASSERT_TRUE(capture.Begin(runtime(), pool, stream.get()).ok());
+  ASSERT_TRUE(capture.End().ok());
+  EXPECT_EQ(Take(), (Lines{"start capture", "end capture"}));
+  capture.DestroyGraph();
+}
+
+TEST_F(Ranges, ADomainHasThePoolsName) {
+  Create(Configured("gradients"));
+  ASSERT_EQ(heard().domains.size(), 1u);
+  EXPECT_EQ(**heard().domains.begin(), "commpool: gradients");
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
