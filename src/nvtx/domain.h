@@ -1,4 +1,4 @@
-// Domain: what one pool says to a tool that listens to NVTX: its ranges.
+// Domain: what one pool says to a tool that listens to NVTX: its ranges, its heaps and their regions.
 //
 // Any thread. Where no tool listens each call is one look at a pointer. The tool decides by NVTX_INJECTION64_PATH
 // whether it listens, before the first domain is made. It never calls the library.
@@ -10,6 +10,9 @@
 #include <string_view>
 
 namespace commpool::internal::nvtx {
+
+// Whether a tool takes heaps and regions. The answer never changes.
+bool ToolTakesHeaps();
 
 // Made with a pool. Whatever ends after the pool, such as a scope's range, shares it.
 class Domain {
@@ -29,7 +32,16 @@ class Domain {
   uint64_t Start(std::string_view text) const;
   void End(uint64_t range) const;
 
+  // Returns the tool's handle; null where it refuses, and then the heap has no regions.
+  void* RegisterHeap(uint64_t address, uint64_t bytes) const;
+  void UnregisterHeap(void* heap) const;
+  void RegisterRegion(void* heap, uint64_t address, uint64_t bytes) const;
+  void UnregisterRegion(uint64_t address) const;
+
  private:
+  void NameMemory(uint64_t address) const;
+
+  const std::string pool_;
   void* const handle_;
 };
 

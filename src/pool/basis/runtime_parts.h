@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "src/nvtx/heaps.h"
 #include "src/nvtx/open_ranges.h"
 #include "src/pool/caches/thread_caches.h"
 #include "src/pool/shared/address_table.h"
@@ -43,7 +44,8 @@ class OtherPools {
 
 // Runtime owns one, and every pool has a reference to it in its PoolBasis. It has no lock: each part has its own.
 struct RuntimeParts {
-  RuntimeParts(const Driver& driver, OtherPools& other_pools) : observer(driver), others(other_pools), shares(driver) {}
+  RuntimeParts(const Driver& driver, OtherPools& other_pools)
+      : observer(driver, heaps), others(other_pools), shares(driver) {}
 
   // What PoolRecorder::BeganHandle began.
   void EndHandle(recording::SpanKind kind, uint64_t handle) {
@@ -52,6 +54,7 @@ struct RuntimeParts {
   }
 
   recording::Recorder recorder;  // destroyed last: all others tell it of their end
+  nvtx::Heaps heaps;
   nvtx::OpenRanges ranges;
   const MemoryObserver observer;
   OtherPools& others;  // what one pool may ask of all others

@@ -63,7 +63,7 @@ Result<bool> BlockStore::IsIdle(StreamKey stream) {
 // Caches know pools by their handles, so they keep nothing of a pool that has none yet.
 void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
                           Caching caching) const {
-  basis_.runtime.observer.BlockAllocated(block, stream, basis_.name());
+  basis_.runtime.observer.BlockAllocated(block, requested, stream, basis_.name());
   const bool cached = block.bytes <= engine::kSmallBytes && caching == Caching::kYes && basis_.handle != 0;
   if (!cached) basis_.record.Served(block.address, block.bytes, requested, stream);
   if (cached && basis_.record.on()) served_small_[engine::ClassOf(block.bytes)].fetch_add(1, std::memory_order_relaxed);

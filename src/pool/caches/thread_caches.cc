@@ -41,7 +41,7 @@ CUdeviceptr ThreadCaches::TakeFor(Slot& slot, const std::string& pool_name, uint
   if (address == 0 || !watched_) return address;
   // The block is this thread's own now, so nobody else changes its word.
   const engine::BlockWord block(blocks_.Find(address)->load(std::memory_order_relaxed));
-  observer_.BlockAllocated({address, engine::ClassBytes(block.size_class())}, stream, pool_name);
+  observer_.BlockAllocated({address, engine::ClassBytes(block.size_class())}, bytes, stream, pool_name);
   return address;
 }
 

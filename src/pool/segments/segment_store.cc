@@ -31,7 +31,10 @@ SegmentStore::SegmentStore(const PoolBasis& basis, const GraphCaptures& captures
 // What is left was not released in order, such as memory of a symmetric pool that was not closed. It stays until the
 // process ends.
 SegmentStore::~SegmentStore() {
-  for (Segment* segment : Pointers()) segment->Abandon();
+  for (Segment* segment : Pointers()) {
+    basis_.runtime.observer.SegmentGone(segment->address());
+    segment->Abandon();
+  }
   for (NewSegment& segment : TakeSetAside(Pinned::kGo)) segment.Abandon();
 }
 
@@ -119,6 +122,7 @@ engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space
   const engine::SegmentRange range{segment->address(), segment->bytes()};
   LogSegment(range, basis_.name(), "makes");
   basis_.record.SegmentMade(range.address, range.bytes);
+  basis_.runtime.observer.SegmentMade(range, basis_.tool.domain());
   MutexLock lock(blocks_.mutex());
   // The engine and the books learn of it under one hold of the lock: nobody gets a block of a segment that is not
   // there.
@@ -187,6 +191,7 @@ Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addr
   basis_.runtime.addresses.Remove(range.address);
   LogSegment(range, basis_.name(), "gives back");
   basis_.record.SegmentGone(range.address, range.bytes);
+  basis_.runtime.observer.SegmentGone(range.address);
   *released += range.bytes;
   ReturnRoom(range.bytes);
   if (addresses == Addresses::kKeep) segment->KeepAddresses();

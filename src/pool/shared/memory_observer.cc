@@ -17,8 +17,8 @@ void Find(const Driver& driver, const char* name, Function*& function) {
 
 }  // namespace
 
-// A real driver has none of these functions: they stay null, and nothing is told.
-MemoryObserver::MemoryObserver(const Driver& driver) {
+// A real driver has none of these functions: they stay null, and no emulator is told.
+MemoryObserver::MemoryObserver(const Driver& driver, nvtx::Heaps& heaps) : heaps_(heaps.taken() ? &heaps : nullptr) {
   Find(driver, "commpoolEmulatorSegmentSleeps", segment_sleeps_);
   Find(driver, "commpoolEmulatorBlockAllocated", block_allocated_);
   Find(driver, "commpoolEmulatorBlockFreed", block_freed_);
@@ -26,8 +26,28 @@ MemoryObserver::MemoryObserver(const Driver& driver) {
   decltype(&commpoolEmulatorSetting) setting = nullptr;
   Find(driver, "commpoolEmulatorSetting", setting);
   const char* const races = setting == nullptr ? nullptr : setting("races");
-  watches_blocks_ =
+  emulator_watches_blocks_ =
       races != nullptr && std::strcmp(races, "yes") == 0 && block_allocated_ != nullptr && block_freed_ != nullptr;
+  watches_blocks_ = emulator_watches_blocks_ || heaps_ != nullptr;
+}
+
+void MemoryObserver::SegmentSleeps(const engine::SegmentRange& segment, bool asleep) const {
+  if (segment_sleeps_ != nullptr) segment_sleeps_(segment.address, segment.bytes, asleep ? 1 : 0);
+  if (heaps_ != nullptr) heaps_->Sleeps(segment.address, asleep);
+}
+
+// The emulator follows streams by their handles, a tool does not.
+void MemoryObserver::TellAllocated(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
+                                   const std::string& pool) const {
+  if (emulator_watches_blocks_ && IsReachable(stream)) {
+    block_allocated_(block.address, block.bytes, StreamOfKey(stream), pool.c_str());
+  }
+  if (heaps_ != nullptr) heaps_->Served(block.address, requested);
+}
+
+void MemoryObserver::TellFreed(CUdeviceptr address) const {
+  if (emulator_watches_blocks_) block_freed_(address);
+  if (heaps_ != nullptr) heaps_->Freed(address);
 }
 
 void LogSegment(const engine::SegmentRange& segment, const std::string& pool, const char* verb) {

@@ -1,17 +1,19 @@
-// MemoryObserver: tells the emulator when blocks come and go, and when segments sleep. The emulator then finds a
-// program that uses memory which it may not use.
+// MemoryObserver: tells the emulator, and a tool that listens to NVTX, when segments and blocks come and go and when
+// segments sleep. They then find a program that uses memory which it may not use.
 //
-// Any thread, several at once, without a lock. It never calls the library.
+// Any thread, several at once, without a lock. Neither calls the library.
 #ifndef COMMPOOL_SRC_POOL_SHARED_MEMORY_OBSERVER_H_
 #define COMMPOOL_SRC_POOL_SHARED_MEMORY_OBSERVER_H_
 
 #include <cuda.h>
 
+#include <memory>
 #include <string>
 
 #include "src/driver/loader.h"
 #include "src/emulator/extension.h"
 #include "src/engine/types.h"
+#include "src/nvtx/heaps.h"
 #include "src/stream/stream_key.h"
 
 namespace commpool::internal {
@@ -19,25 +21,31 @@ namespace commpool::internal {
 // RuntimeParts owns one, which never changes. Pools and ThreadCaches call it.
 class MemoryObserver {
  public:
-  // For a real driver: no emulator listens.
+  // Nobody listens.
   MemoryObserver() = default;
-  explicit MemoryObserver(const Driver& driver);
+  // `heaps` outlives it.
+  MemoryObserver(const Driver& driver, nvtx::Heaps& heaps);
 
-  // Whether the emulator wants to hear of every block. Then each block must take the slow path through the caches,
-  // which reports it.
+  // Whether somebody wants to hear of every block. Then each block must take the slow path through the caches, which
+  // reports it.
   bool watches_blocks() const { return watches_blocks_; }
 
-  // A segment loses its physical memory, or gets it back.
-  void SegmentSleeps(const engine::SegmentRange& segment, bool asleep) const {
-    if (segment_sleeps_ != nullptr) segment_sleeps_(segment.address, segment.bytes, asleep ? 1 : 0);
+  // Call it before the first block of the segment, and once the last one is gone.
+  void SegmentMade(const engine::SegmentRange& segment, const std::shared_ptr<const nvtx::Domain>& pool) const {
+    if (heaps_ != nullptr) heaps_->Made(pool, segment.address, segment.bytes);
   }
-  void BlockAllocated(const engine::SegmentRange& block, StreamKey stream, const std::string& pool) const {
-    if (!watches_blocks_ || !IsReachable(stream)) return;
-    block_allocated_(block.address, block.bytes, StreamOfKey(stream), pool.c_str());
+  void SegmentGone(CUdeviceptr address) const {
+    if (heaps_ != nullptr) heaps_->Gone(address);
+  }
+  // A segment loses its physical memory, or gets it back.
+  void SegmentSleeps(const engine::SegmentRange& segment, bool asleep) const;
+  void BlockAllocated(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
+                      const std::string& pool) const {
+    if (watches_blocks_) TellAllocated(block, requested, stream, pool);
   }
   // Call it before the free takes effect: another thread may get the block at once.
   void BlockFreed(CUdeviceptr address) const {
-    if (watches_blocks_) block_freed_(address);
+    if (watches_blocks_) TellFreed(address);
   }
   // A capture begins with a pool, or has ended.
   void CaptureAnnounced(CUstream stream, bool open) const {
@@ -45,11 +53,17 @@ class MemoryObserver {
   }
 
  private:
+  void TellAllocated(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
+                     const std::string& pool) const;
+  void TellFreed(CUdeviceptr address) const;
+
+  nvtx::Heaps* heaps_ = nullptr;  // null where no tool takes them
   // The emulator's functions. All null with a real driver, some with an older emulator.
   decltype(&commpoolEmulatorSegmentSleeps) segment_sleeps_ = nullptr;
   decltype(&commpoolEmulatorBlockAllocated) block_allocated_ = nullptr;
   decltype(&commpoolEmulatorBlockFreed) block_freed_ = nullptr;
   decltype(&commpoolEmulatorCaptureAnnounced) capture_announced_ = nullptr;
+  bool emulator_watches_blocks_ = false;
   bool watches_blocks_ = false;
 };
 
