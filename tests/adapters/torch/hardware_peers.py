@@ -134,8 +134,9 @@ def rank(device):
         return
     results, made = {"ranks": dist.get_world_size()}, []
     for name in SIZES:
-        results[name], of_one = of_size(name, pool, device)
-        made.append(of_one)
+        results[name], of_this_size = of_size(name, pool, device)
+        made.append(of_this_size)
+    del of_this_size
     check_sleep(pool, made)
     results["replayed_after_a_sleep"] = True
     if dist.get_rank() == 0:
