@@ -7,7 +7,8 @@
 namespace commpool::internal {
 
 PeerMappings::~PeerMappings() {
-  for (Row* const row : Rows()) {
+  MutexLock lock(mutex_);
+  for (const auto& [number, row] : rows_) {
     for (Mapping& mapping : row->ranks) mapping.Abandon();
     row->range.Abandon();
   }
@@ -20,13 +21,18 @@ std::vector<PeerMappings::Row*> PeerMappings::Rows() const {
   return rows;
 }
 
-void PeerMappings::SetMapped(Row& row, bool mapped) {
+PeerMappings::Row* PeerMappings::FindRow(uint64_t segment) const {
   MutexLock lock(mutex_);
-  row.mapped = mapped;
+  const auto found = rows_.find(segment);
+  return found == rows_.end() ? nullptr : found->second.get();
 }
 
 // What fails to be unmapped stays in the row: the addresses must not serve others.
-Status PeerMappings::Unmap(Row& row) {
+Status PeerMappings::UnmapRow(Row& row) {
+  {
+    MutexLock lock(mutex_);
+    row.mapped = false;
+  }
   Status first;
   for (Mapping& mapping : row.ranks) {
     const Status status = mapping.Release();
@@ -50,19 +56,14 @@ Result<std::vector<Mapping>> PeerMappings::MapAll(const Row& row, const std::vec
 }
 
 Status PeerMappings::Map(const SegmentName& own, const std::vector<PhysicalMemory>& ranks) {
-  Row* row = nullptr;
-  {
-    MutexLock lock(mutex_);
-    const auto known = rows_.find(own.number);
-    if (known != rows_.end()) row = known->second.get();
-  }
+  Row* row = FindRow(own.number);
   std::unique_ptr<Row> fresh;
   if (row == nullptr) {
     AddressRange range = COMMPOOL_TRY(AddressRange::Reserve(driver_, own.bytes * ranks.size(), 0));
     fresh = std::make_unique<Row>(Row{.own = own, .range = std::move(range)});
     row = fresh.get();
   }
-  COMMPOOL_TRY(Unmap(*row));
+  COMMPOOL_TRY(UnmapRow(*row));
   row->ranks = COMMPOOL_TRY(MapAll(*row, ranks));
   MutexLock lock(mutex_);
   row->mapped = true;
@@ -70,50 +71,34 @@ Status PeerMappings::Map(const SegmentName& own, const std::vector<PhysicalMemor
   return Status();
 }
 
+Status PeerMappings::Unmap(uint64_t segment) {
+  Row* const row = FindRow(segment);
+  return row == nullptr ? Status() : UnmapRow(*row);
+}
+
 Status PeerMappings::UnmapAll() {
   Status first;
   for (Row* const row : Rows()) {
-    SetMapped(*row, false);
-    const Status status = Unmap(*row);
+    const Status status = UnmapRow(*row);
     if (first.ok()) first = status;
   }
   return first;
 }
 
 Status PeerMappings::Forget(uint64_t segment) {
-  Row* row = nullptr;
-  {
-    MutexLock lock(mutex_);
-    const auto found = rows_.find(segment);
-    if (found == rows_.end()) return Status();
-    row = found->second.get();
-    row->mapped = false;
-  }
-  COMMPOOL_TRY(Unmap(*row));
+  Row* const row = FindRow(segment);
+  if (row == nullptr) return Status();
+  COMMPOOL_TRY(UnmapRow(*row));
   Status freed = row->range.Release();
   MutexLock lock(mutex_);
   rows_.erase(segment);
   return freed;
 }
 
-Status PeerMappings::ForgetAll() {
-  Status first;
-  for (Row* const row : Rows()) {
-    const Status status = Forget(row->own.number);
-    if (first.ok()) first = status;
-  }
-  return first;
-}
-
 std::vector<PeerMappings::Addresses> PeerMappings::Reserved() const {
   std::vector<Addresses> all;
   for (const Row* const row : Rows()) all.push_back({row->range.address(), row->range.bytes()});
   return all;
-}
-
-bool PeerMappings::empty() const {
-  MutexLock lock(mutex_);
-  return rows_.empty();
 }
 
 bool PeerMappings::IsMapped(uint64_t segment) const {

@@ -34,11 +34,12 @@ class PeerMappings {
 
   // Maps a segment's memory of all ranks, by rank: at the addresses of its last mapping, where there was one.
   Status Map(const SegmentName& own, const std::vector<PhysicalMemory>& ranks);
-  // Unmaps all and keeps the addresses. Goes on after a failure, and returns the first.
+  // Unmaps a segment, or all, and keeps the addresses; OK where it is not there. UnmapAll goes on after a failure, and
+  // returns the first.
+  Status Unmap(uint64_t segment);
   Status UnmapAll();
   // Unmaps a segment and gives its addresses back; OK where it is not there.
   Status Forget(uint64_t segment);
-  Status ForgetAll();
 
   // The addresses of all segments, mapped or not.
   struct Addresses {
@@ -46,8 +47,6 @@ class PeerMappings {
     uint64_t bytes = 0;
   };
   std::vector<Addresses> Reserved() const;
-  // Whether any segment has addresses, mapped or not.
-  bool empty() const;
   bool IsMapped(uint64_t segment) const;
   // Nothing for an address in no segment that is mapped.
   std::optional<PeerPlaces> Find(CUdeviceptr own) const;
@@ -60,11 +59,11 @@ class PeerMappings {
     bool mapped = false;              // guarded by the lock
   };
 
-  static Status Unmap(Row& row);
+  Row* FindRow(uint64_t segment) const;
+  Status UnmapRow(Row& row);
   Result<std::vector<Mapping>> MapAll(const Row& row, const std::vector<PhysicalMemory>& ranks) const;
   // The changing thread may use rows after the call.
   std::vector<Row*> Rows() const;
-  void SetMapped(Row& row, bool mapped);
 
   const Driver& driver_;
   const int device_;

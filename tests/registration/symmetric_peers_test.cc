@@ -162,7 +162,8 @@ TEST_F(SymmetricPeers, AFailureOnOneRankMapsNothingOnAny) {
   ExpectOk(MapPeers());
   ExpectOk(Reserve(8 * kMiB));
   const std::vector<CUdeviceptr> late = Allocate(6 * kMiB);
-  for (const char* call : {"cuMemExportToShareableHandle", "cuMemImportFromShareableHandle", "cuMemAddressReserve",
+  // Addresses first: those of a try that failed are kept for the next one.
+  for (const char* call : {"cuMemAddressReserve", "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle",
                            "cuMemMap", "cuMemSetAccess"}) {
     const InjectedFault one({.call = call, .result = CUDA_ERROR_INVALID_VALUE, .skip = last()});
     ExpectFailure(MapPeers(), StatusCode::kDriverError, call);
@@ -187,6 +188,31 @@ TEST_F(SymmetricPeers, ASleepThatFailsLeavesThemMapped) {
     ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Sleep({.graphs = LiveGraphs::kDiscarded}); }),
                   StatusCode::kDriverError, "unmapping failed on rank");
   }
+  EXPECT_EQ(FirstOf(blocks), places);
+  ExpectEachReadsAll(blocks);
+  Free(blocks);
+}
+
+TEST_F(SymmetricPeers, AWakeWhoseMappingFailsIsMadeGoodAtTheSameAddresses) {
+  COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectOk(MapPeers());
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  const std::vector<CUdeviceptr> places = FirstOf(blocks);
+  const auto sleep = [](Pool& pool) { return pool.Sleep({.graphs = LiveGraphs::kDiscarded}); };
+  const auto wake = [](Pool& pool) { return pool.Wake({.graphs = LiveGraphs::kDiscarded}); };
+  ExpectOk(Run([&](Rank& rank) { return sleep(PoolOf(rank)); }));
+  {
+    const InjectedFault one(
+        {.call = "cuMemImportFromShareableHandle", .result = CUDA_ERROR_INVALID_VALUE, .skip = last()});
+    ExpectFailure(Run([&](Rank& rank) { return wake(PoolOf(rank)); }), StatusCode::kDriverError,
+                  "call map_peers() again");
+  }
+  ExpectUnmapped(blocks, "call map_peers()");
+  // All ranks go the same ways, also the one that failed.
+  ExpectOk(Run([&](Rank& rank) { return sleep(PoolOf(rank)); }));
+  ExpectOk(Run([&](Rank& rank) { return wake(PoolOf(rank)); }));
   EXPECT_EQ(FirstOf(blocks), places);
   ExpectEachReadsAll(blocks);
   Free(blocks);

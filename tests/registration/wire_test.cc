@@ -75,12 +75,12 @@ TEST(Wire, GivesBackWhatWasWritten) {
 
 TEST(Wire, NamesBothSidesOfTwoVersions) {
   std::string other = Encode(Dragon());
-  other[offsetof(WireHello, version)] = 3;
-  ExpectDisagreement(Decode<Beast>(other, 2).status(), "rank 2 speaks version 3, this rank version 2" + kAsk);
+  other[offsetof(WireHello, version)] = 4;
+  ExpectDisagreement(Decode<Beast>(other, 2).status(), "rank 2 speaks version 4, this rank version 3" + kAsk);
   ExpectDisagreement(DecodeAll<Beast>({Encode(Dragon()), Encode(Dragon()), other}).status(),
-                     "rank 2 speaks version 3, rank 0 version 2" + kAsk);
+                     "rank 2 speaks version 4, rank 0 version 3" + kAsk);
   ExpectDisagreement(DecodeAll<Beast>({other, Encode(Dragon())}).status(),
-                     "rank 1 speaks version 2, rank 0 version 3" + kAsk);
+                     "rank 1 speaks version 3, rank 0 version 4" + kAsk);
 }
 
 TEST(Wire, NamesBothSidesOfTwoSizes) {

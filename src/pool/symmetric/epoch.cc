@@ -159,6 +159,7 @@ Status SymmetricMode::LeaveHome() {
                       " communicators: abandon() or deregister() every one before rehome()");
   }
   COMMPOOL_TRY(FinishOwnFrees());
+  maps_peers_ = false;
   COMMPOOL_TRY(ForgetPeers(Insist([&] { return segments_.Indexes(); })));
   // If the pool left its home together with the other ranks, that home still exists and may still know the memory.
   return home() == nullptr ? segments_.ReleaseSetAside(SegmentStore::Pinned::kGo) : Status();

@@ -86,7 +86,9 @@ Status SymmetricMode::MapPeers() {
   Status readiness = basis_.CheckOpen();
   if (readiness.ok()) readiness = segments_.backing().CanShare().under("map_peers");
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kMapPeers, .readiness = readiness}));
-  return MapLacking();
+  const Status mapped = MapLacking();
+  if (mapped.ok()) maps_peers_ = true;
+  return mapped;
 }
 
 // Every rank offers its segments, and takes those of all ranks from their processes.
@@ -125,7 +127,8 @@ Status SymmetricMode::MapLacking() {
                           },
                           .undo =
                               [&](const Status&) {
-                                for (const uint64_t index : mapped) static_cast<void>(peers_.Forget(index));
+                                // The addresses stay for the next try: graphs may hold them since before a sleep.
+                                for (const uint64_t index : mapped) static_cast<void>(peers_.Unmap(index));
                               }});
 }
 

@@ -181,11 +181,10 @@ Status SymmetricMode::Sleep(const SleepRequest& request) {
   COMMPOOL_TRY(
       collective_.Begin({.call = CollectiveCall::kSleep, .bytes = NumberOf(request, order), .readiness = readiness}));
   // Peers' imports would keep the memory.
-  const bool mapped = !peers_.empty();
-  if (mapped) COMMPOOL_TRY(UnmapPeers());
+  if (maps_peers_) COMMPOOL_TRY(UnmapPeers());
   const auto together = collective_.Runner();
   const Status slept = Sleeping(basis_, blocks_, segments_, together).FallAsleep(request);
-  if (slept.ok() || !mapped || !basis_.life.open()) return slept;
+  if (slept.ok() || !maps_peers_ || !basis_.life.open()) return slept;
   const Status again = MapLacking();
   return again.ok() ? slept : Status(slept.code(), slept.message() + "; then " + again.message());
 }
@@ -204,7 +203,8 @@ Status SymmetricMode::Wake(const WakeRequest& request) {
                                   .judge = JudgeHeld()}));
   const auto together = collective_.Runner();
   COMMPOOL_TRY(Sleeping(basis_, blocks_, segments_, together).WakeUp(request));
-  return peers_.empty() ? Status() : MapLacking().under("it is awake, and without the addresses of other ranks");
+  if (!maps_peers_) return Status();
+  return MapLacking().under("it is awake, without the addresses of other ranks: call map_peers() again");
 }
 
 // Without a home the pool publishes nothing. Once its registrations are gone too, its calls ask no other rank.

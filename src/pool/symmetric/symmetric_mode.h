@@ -171,6 +171,8 @@ class SymmetricMode final : public PoolMode {
   DomainTable domains_ COMMPOOL_GUARDED_BY(segments_.collective());
   LossWatch losses_;
   PeerMappings peers_;
+  // Whether map_peers has succeeded, on all ranks of home: then all unmap as they sleep, and map as they wake.
+  bool maps_peers_ COMMPOOL_GUARDED_BY(segments_.collective()) = false;
 };
 
 }  // namespace commpool::internal
