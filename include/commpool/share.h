@@ -116,10 +116,10 @@ typedef struct commpool_peers {
   int ranks; /* of home */
 } commpool_peers;
 
-/* Maps the segments of symmetric pools on all ranks of home, for each rank's device to read and write. COLLECTIVE,
- * and again after a reserve that grew one. They are unmapped in trim, sleep, rehome and close; a sleep keeps the
- * addresses, so graphs may hold them, and wake maps them there. NOT_SUPPORTED on all ranks, with nothing mapped,
- * where they are on several hosts or in several containers, and where devices do not reach each other. */
+/* Maps the segments of symmetric pools on all ranks of home, for each rank's device to read and write. COLLECTIVE, and
+ * again after a reserve that grew one. They are unmapped in trim, sleep, rehome and close; a sleep keeps the addresses,
+ * so graphs may hold them, and wake maps them there; where it cannot it fails, and the pool is awake: map them again.
+ * NOT_SUPPORTED on all ranks, with nothing mapped, where they are on several hosts or in several containers. */
 COMMPOOL_API commpool_status commpool_pools_map_peers(const commpool_pool* pools, size_t count);
 /* `pointer` is in a live block, else NOT_FOUND; FAILED_PRECONDITION where its segment is not mapped. No driver call. */
 COMMPOOL_API commpool_status commpool_peers_of(const void* pointer, commpool_peers* peers);

@@ -24,10 +24,12 @@ class OpenRanges {
     if (!domain->heard()) return;
     const uint64_t range = domain->Start(text);
     any_.store(true, std::memory_order_relaxed);
+    bool kept = false;
     BestEffort([&] {
       MutexLock lock(mutex_);
-      open_.emplace(handle, Open{domain, range});
+      kept = open_.emplace(handle, Open{domain, range}).second;
     });
+    if (!kept) domain->End(range);
   }
   void End(uint64_t handle) {
     if (!any_.load(std::memory_order_relaxed)) return;

@@ -99,8 +99,8 @@ Result<uint64_t> PoolImport::Send(const ShareMessage& question) {
   return numbered.question;
 }
 
-Result<Received> PoolImport::AwaitNow(uint64_t question) {
-  for (const Deadline deadline = this->deadline(); !IsPast(deadline) && !closing_;) {
+Result<Received> PoolImport::AwaitNow(uint64_t question, Deadline deadline) {
+  while (!IsPast(deadline) && !closing_) {
     Result<std::optional<Received>> next = channel_.Receive();
     if (next.status().code() == StatusCode::kRemoteFailure) return OwnerEnded();
     std::optional<Received> received = COMMPOOL_TRY(std::move(next));
@@ -199,7 +199,7 @@ void PoolImport::WakeUp() {
   Status failure;
   for (const SegmentName& name : names) {
     const Result<uint64_t> question = Send({ShareKind::kAskSegment, {name.address}});
-    const Result<Received> answer = question.ok() ? AwaitNow(*question) : question.status();
+    const Result<Received> answer = question.ok() ? AwaitNow(*question, deadline()) : question.status();
     MutexLock mapping(mapping_);
     const bool gone =
         answer.status().code() == StatusCode::kNotFound || (answer.ok() && answer->message.numbers[2] != name.number);

@@ -15,6 +15,8 @@ namespace commpool::internal {
 
 namespace {
 
+constexpr std::chrono::seconds kTimeForTheSegment(1);
+
 // This process's number of the device at a PCI address.
 Result<int> DeviceAt(const Driver& driver, const std::string& pci_bus_id) {
   const int count = COMMPOOL_TRY(DeviceCount(driver));
@@ -68,12 +70,16 @@ Status PoolImport::Connect(const Ticket& ticket) {
   uint64_t asked = 0;
   if (ticket.block != 0) asked = COMMPOOL_TRY(Send({ShareKind::kAskSegment, {ticket.address}}));
   // This thread reads the answers, for the other one does not run yet.
-  const Received welcome = COMMPOOL_TRY(AwaitNow(greeted));
+  const Received welcome = COMMPOOL_TRY(AwaitNow(greeted, deadline()));
   updates_ = COMMPOOL_TRY(OpenedRecords::Of(welcome.message.text.substr(0, OpenedRecords::kHandleBytes)));
   title_ = welcome.message.text.substr(OpenedRecords::kHandleBytes);
   board_ = COMMPOOL_TRY(ReadingBoard::Open(welcome.descriptor));
+  // Else they are opened by the thread. Once the owner has ended the driver opens them no more.
+  const RecordNumbers& updates = board_.page().updates;
+  if (updates[0] != 0 || updates[1] != 0) COMMPOOL_TRY(updates_.Open(driver_));
   if (asked != 0) {
-    const Result<Received> segment = AwaitNow(asked);
+    // An owner that sleeps or wakes may take longer: then the block is asked for again.
+    const Result<Received> segment = AwaitNow(asked, std::min(deadline(), DeadlineAfter(kTimeForTheSegment)));
     MutexLock mapping(mapping_);
     // Without it the block is asked for later, and that call tells why.
     if (segment.ok()) static_cast<void>(Map(*segment));

@@ -116,7 +116,7 @@ class PoolImport {
   // For the one thread that reads: asks, and awaits the answer; what else comes is for later. Send returns the
   // question's number.
   Result<uint64_t> Send(const ShareMessage& question);
-  Result<Received> AwaitNow(uint64_t question);
+  Result<Received> AwaitNow(uint64_t question, Deadline deadline);
 
   const Driver& driver_;
   const ImportOptions options_;

@@ -1,5 +1,7 @@
 // How the owner of a shared pool waits for its importers: before an update of a block, and before the pool sleeps.
+#include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "src/base/try.h"
 #include "src/sharing/share_server.h"
@@ -7,6 +9,9 @@
 namespace commpool::internal {
 
 namespace {
+
+// That a process has ended, from its connection.
+constexpr std::chrono::seconds kTimeToNotice(1);
 
 void AddName(std::string& names, const Importer& importer) { names += (names.empty() ? "" : ", ") + importer.name(); }
 
@@ -61,6 +66,7 @@ Status ShareServer::BeginUpdate(uint64_t pool, uint64_t address) {
 
 Result<bool> ShareServer::AwaitReads(const std::shared_ptr<Importer>& importer, uint64_t block, Deadline deadline) {
   Pauses pauses;
+  std::optional<Deadline> noticed;
   while (true) {
     size_t place = 0;
     {
@@ -74,8 +80,9 @@ Result<bool> ShareServer::AwaitReads(const std::shared_ptr<Importer>& importer, 
     if (readers == 0) {
       const Result<bool> passed = importer->reads.Passed(driver_, line.read, importer->board.page().reads);
       // Where it has ended, the thread notices that in a moment.
-      const bool may_have_ended = passed.status().code() == StatusCode::kRemoteFailure && !IsPast(deadline);
-      if (!passed.ok() && !importer->gone && !may_have_ended) return passed.status();
+      const bool may_have_ended = passed.status().code() == StatusCode::kRemoteFailure;
+      if (may_have_ended && !noticed) noticed = std::min(deadline, DeadlineAfter(kTimeToNotice));
+      if (!passed.ok() && !importer->gone && !(may_have_ended && !IsPast(*noticed))) return passed.status();
       if (passed.ok() && *passed) return true;
     }
     if (IsPast(deadline)) return false;

@@ -114,8 +114,9 @@ Result<OfferPlace> ShareServer::Offer(std::vector<FileDescriptor> descriptors) {
   COMMPOOL_TRY(Start());
   const HashKey secret = COMMPOOL_TRY(RandomKey());
   MutexLock lock(mutex_);
+  OfferPlace place{listener_.path(), secret};
   offers_.emplace(secret, std::move(descriptors));
-  return OfferPlace{listener_.path(), secret};
+  return place;
 }
 
 void ShareServer::Withdraw(const HashKey& secret) {

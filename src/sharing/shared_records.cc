@@ -84,7 +84,8 @@ Result<std::shared_ptr<const OpenedRecords::Events>> OpenedRecords::Get(const Dr
   Events opened;
   for (size_t place = 0; place < opened.size(); ++place) {
     Result<Event> event = Event::Open(driver, shared_->handles[place]);
-    if (!event.ok()) return Status(StatusCode::kRemoteFailure, event.status().message());
+    const bool of_the_host = event.status().code() == StatusCode::kOutOfMemory;
+    if (!event.ok()) return of_the_host ? event.status() : Status(StatusCode::kRemoteFailure, event.status().message());
     opened[place] = std::move(*event);
   }
   auto events = std::make_shared<const Events>(std::move(opened));

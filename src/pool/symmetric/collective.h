@@ -68,6 +68,8 @@ class Collective {
   static Status AgreeOn(ReservedVector<PoolOutcome>& pools);
   // The result of a step on all ranks, from this rank's result.
   Status AgreeOn(const Status& mine, const char* step) COMMPOOL_REQUIRES(segments_.collective());
+  // Adds this pool's name to the failure of a round, and what the program can do now.
+  Status Explain(const Status& status) const;
   // Makes this rank's step, and agrees on its result.
   Status Run(const PoolStep& step) COMMPOOL_REQUIRES(segments_.collective());
   // Run as a function object, to be called under that lock.
@@ -115,8 +117,6 @@ class Collective {
   // Waits for streams that may be gone, so that this rank can offer what they freed to the other ranks.
   void AwaitStranded();
   PoolInCall Prepare(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
-  // Adds this pool's name to the failure of a round, and what the program can do now.
-  Status Explain(const Status& status) const;
   // Cannot fail: the other ranks do the same now.
   void ApplyAgreed(const Proposal& proposal, const Agreed& agreed);
   // The calls before number `count`, as far as the log still has them.

@@ -58,10 +58,9 @@ Result<RankOffer> OfferAll(const PoolBasis& basis, const std::vector<SegmentToRe
 
 // The segment's memory on every rank. `number`: the segment's, in every offer.
 Result<std::vector<PhysicalMemory>> TakeFromAll(const PoolBasis& basis, const std::vector<Offered>& offers,
-                                                const SegmentToRegister& segment, size_t number) {
+                                                const SegmentToRegister& segment, size_t number, Deadline deadline) {
   std::vector<PhysicalMemory> memory;
   for (const Offered& offered : offers) {
-    const Deadline deadline = DeadlineAfter(std::chrono::milliseconds(basis.deadline_ms()));
     Result<PhysicalMemory> taken = [&]() -> Result<PhysicalMemory> {
       const FileDescriptor descriptor = COMMPOOL_TRY(TakeOffered({offered.socket, offered.secret}, number, deadline));
       return PhysicalMemory::Import(basis.driver, descriptor, segment.bytes);
@@ -106,11 +105,13 @@ Status SymmetricMode::MapLacking() {
   });
   const Result<Verdict> verdict = collective_.channel().Decide(
       Insist([&] { return Encode(mine); }), Insist([] { return std::string("offering segments"); }), Collect);
-  COMMPOOL_TRY(basis_.Named(verdict.status()));
+  if (!verdict.ok()) return collective_.Explain(verdict.status());
   const Result<AllOffered> all = Insist([&] { return Decode<AllOffered>(verdict->common, 0); });
   if (const Status& heard = all.ok() ? all->status : all.status(); !heard.ok()) {
     return basis_.Named(heard.under("map_peers"));
   }
+  // Less than the other ranks wait for this one's outcome.
+  const Deadline deadline = DeadlineAfter(std::chrono::milliseconds(basis_.deadline_ms() / 2));
   std::vector<uint64_t> mapped;
   return collective_.Run({.name = "mapping the memory of all ranks",
                           .act = [&]() -> Status {
@@ -118,7 +119,7 @@ Status SymmetricMode::MapLacking() {
                               const SegmentToRegister& segment = segments[number];
                               if (peers_.IsMapped(segment.index)) continue;
                               const std::vector<PhysicalMemory> memory =
-                                  COMMPOOL_TRY(TakeFromAll(basis_, all->ranks, segment, number));
+                                  COMMPOOL_TRY(TakeFromAll(basis_, all->ranks, segment, number, deadline));
                               mapped.push_back(segment.index);
                               COMMPOOL_TRY(peers_.Map({segment.address, segment.bytes, segment.index}, memory));
                             }

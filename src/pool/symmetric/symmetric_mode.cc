@@ -26,9 +26,14 @@ ReservedVector<StreamKey> StreamsOf(const ReservedVector<engine::StreamUse>& wai
   return streams;
 }
 
-// What ranks compare, because all must ask for the same, and register their windows in one order afterwards.
-uint64_t NumberOf(const SleepRequest& request, uint64_t order) {
-  return 8 * order + 4 * static_cast<uint64_t>(request.keep) + static_cast<uint64_t>(request.graphs);
+// What ranks compare, because all must ask for the same, and go the same ways: map other ranks' memory or not, register
+// their windows in one order.
+uint64_t NumberOf(const SleepRequest& request, uint64_t order, bool maps_peers) {
+  return 16 * order + 8 * (maps_peers ? 1 : 0) + 4 * static_cast<uint64_t>(request.keep) +
+         static_cast<uint64_t>(request.graphs);
+}
+uint64_t NumberOf(const WakeRequest& request, bool maps_peers) {
+  return 4 * (maps_peers ? 1 : 0) + static_cast<uint64_t>(request.graphs);
 }
 
 // Graphs that nobody announced may name the windows' places, unless the program says otherwise.
@@ -178,13 +183,13 @@ Status SymmetricMode::Sleep(const SleepRequest& request) {
     readiness = basis_.Named(planned.status());
     if (planned.ok()) order = *planned;
   }
-  COMMPOOL_TRY(
-      collective_.Begin({.call = CollectiveCall::kSleep, .bytes = NumberOf(request, order), .readiness = readiness}));
+  COMMPOOL_TRY(collective_.Begin(
+      {.call = CollectiveCall::kSleep, .bytes = NumberOf(request, order, maps_peers_), .readiness = readiness}));
   // Peers' imports would keep the memory.
   if (maps_peers_) COMMPOOL_TRY(UnmapPeers());
   const auto together = collective_.Runner();
   const Status slept = Sleeping(basis_, blocks_, segments_, together).FallAsleep(request);
-  if (slept.ok() || !maps_peers_ || !basis_.life.open()) return slept;
+  if (slept.ok() || !maps_peers_ || basis_.life.asleep()) return slept;
   const Status again = MapLacking();
   return again.ok() ? slept : Status(slept.code(), slept.message() + "; then " + again.message());
 }
@@ -198,7 +203,7 @@ Status SymmetricMode::Wake(const WakeRequest& request) {
   }
   const Status readiness = Insist([&] { return Sleeping::CheckMayWake(basis_, request); });
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kWake,
-                                  .bytes = static_cast<uint64_t>(request.graphs),
+                                  .bytes = NumberOf(request, maps_peers_),
                                   .readiness = readiness,
                                   .judge = JudgeHeld()}));
   const auto together = collective_.Runner();

@@ -77,7 +77,7 @@ class Together(Owner):
         """Maps the segments of symmetric pools on all ranks, for `peers_of`; again after a reserve that grew one.
 
         Raises:
-          NotSupported: on all ranks, where they are on several hosts or do not reach each other.
+          NotSupported: on all ranks, where they are on several hosts or in several containers.
         """
         self._collective(library.pools_map_peers)
 
@@ -129,6 +129,7 @@ class Together(Owner):
           OutOfMemory: on this rank or another; the pool sleeps on, with what was kept.
           FailedPrecondition: on all ranks, where windows came elsewhere on one; or a file with what was kept is gone,
             short, or was changed. The pool sleeps on.
+          CommpoolError: after `map_peers`, where other ranks' memory cannot be mapped: the pool is awake without it.
         """
         with refusing(lambda _: self._collective(library.pools_wake, options.NO_WORD)):
             accepted = options.number_of("graphs", graphs)
