@@ -14,6 +14,19 @@ class SymmetricPeers : public SymmetricTest {
   Statuses MapPeers() {
     return Run([&](Rank& rank) { return PoolOf(rank).MapPeers(); });
   }
+  Statuses Sleep(LiveGraphs graphs = LiveGraphs::kDiscarded) {
+    return Run([&](Rank& rank) { return PoolOf(rank).Sleep({.graphs = graphs}); });
+  }
+  Statuses Wake(LiveGraphs graphs = LiveGraphs::kDiscarded) {
+    return Run([&](Rank& rank) { return PoolOf(rank).Wake({.graphs = graphs}); });
+  }
+  // A block on each rank, of a pool whose segment all ranks have mapped.
+  std::vector<CUdeviceptr> AllocateMapped(uint64_t reserved_bytes = 2 * kMiB) {
+    ExpectOk(Create());
+    ExpectOk(Reserve(reserved_bytes));
+    ExpectOk(MapPeers());
+    return Allocate(kMiB);
+  }
   Result<PeerPlaces> PeersOf(const std::vector<CUdeviceptr>& blocks, int rank) {
     return PoolOf(group()[rank]).PeersOf(blocks[static_cast<size_t>(rank)]);
   }
@@ -96,26 +109,20 @@ TEST_F(SymmetricPeers, SegmentsThatCameLaterAreMappedByASecondCall) {
 }
 
 TEST_F(SymmetricPeers, AddressesStayInASleepWhichGivesTheMemoryBack) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(64 * kMiB));
-  ExpectOk(MapPeers());
-  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  const std::vector<CUdeviceptr> blocks = AllocateMapped(64 * kMiB);
   const std::vector<CUdeviceptr> places = FirstOf(blocks);
   const uint64_t awake = FreeBytes(0);
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({.graphs = LiveGraphs::kDiscarded}); }));
+  ExpectOk(Sleep());
   ExpectUnmapped(blocks, "it is asleep");
   EXPECT_GE(FreeBytes(0), awake + ReservedBytes(0));
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake({.graphs = LiveGraphs::kDiscarded}); }));
+  ExpectOk(Wake());
   EXPECT_EQ(FirstOf(blocks), places);
   ExpectEachReadsAll(blocks);
   Free(blocks);
 }
 
 TEST_F(SymmetricPeers, AGraphThatReadsTheOthersReplaysAfterASleep) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
-  ExpectOk(MapPeers());
-  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  const std::vector<CUdeviceptr> blocks = AllocateMapped();
   std::vector<CUgraphExec> graphs(blocks.size());
   ExpectOk(Run([&](Rank& rank) {
     const size_t number = static_cast<size_t>(rank.number);
@@ -130,8 +137,8 @@ TEST_F(SymmetricPeers, AGraphThatReadsTheOthersReplaysAfterASleep) {
     EXPECT_EQ(driver().cuda.cuGraphInstantiateWithFlags(&graphs[number], graph, 0), CUDA_SUCCESS);
     return FromCall(driver().cuda.cuGraphDestroy(graph));
   }));
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({.graphs = LiveGraphs::kNoCollectives}); }));
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake({.graphs = LiveGraphs::kNoCollectives}); }));
+  ExpectOk(Sleep(LiveGraphs::kNoCollectives));
+  ExpectOk(Wake(LiveGraphs::kNoCollectives));
   ExpectEachReadsAll(blocks);  // writes anew, and waits for all ranks
   ExpectOk(Run([&](Rank& rank) {
     const size_t number = static_cast<size_t>(rank.number);
@@ -176,17 +183,13 @@ TEST_F(SymmetricPeers, AFailureOnOneRankMapsNothingOnAny) {
 
 TEST_F(SymmetricPeers, ASleepThatFailsLeavesThemMapped) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
-  ExpectOk(MapPeers());
-  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  const std::vector<CUdeviceptr> blocks = AllocateMapped();
   const std::vector<CUdeviceptr> places = FirstOf(blocks);
   {
     // Behind those of the other ranks' memory.
     const InjectedFault one(
         {.call = "cuMemUnmap", .result = CUDA_ERROR_INVALID_VALUE, .skip = group().size() * group().size()});
-    ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Sleep({.graphs = LiveGraphs::kDiscarded}); }),
-                  StatusCode::kDriverError, "unmapping failed on rank");
+    ExpectFailure(Sleep(), StatusCode::kDriverError, "unmapping failed on rank");
   }
   EXPECT_EQ(FirstOf(blocks), places);
   ExpectEachReadsAll(blocks);
@@ -195,24 +198,18 @@ TEST_F(SymmetricPeers, ASleepThatFailsLeavesThemMapped) {
 
 TEST_F(SymmetricPeers, AWakeWhoseMappingFailsIsMadeGoodAtTheSameAddresses) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
-  ExpectOk(MapPeers());
-  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  const std::vector<CUdeviceptr> blocks = AllocateMapped();
   const std::vector<CUdeviceptr> places = FirstOf(blocks);
-  const auto sleep = [](Pool& pool) { return pool.Sleep({.graphs = LiveGraphs::kDiscarded}); };
-  const auto wake = [](Pool& pool) { return pool.Wake({.graphs = LiveGraphs::kDiscarded}); };
-  ExpectOk(Run([&](Rank& rank) { return sleep(PoolOf(rank)); }));
+  ExpectOk(Sleep());
   {
     const InjectedFault one(
         {.call = "cuMemImportFromShareableHandle", .result = CUDA_ERROR_INVALID_VALUE, .skip = last()});
-    ExpectFailure(Run([&](Rank& rank) { return wake(PoolOf(rank)); }), StatusCode::kDriverError,
-                  "call map_peers() again");
+    ExpectFailure(Wake(), StatusCode::kDriverError, "call map_peers() again");
   }
   ExpectUnmapped(blocks, "call map_peers()");
   // All ranks go the same ways, also the one that failed.
-  ExpectOk(Run([&](Rank& rank) { return sleep(PoolOf(rank)); }));
-  ExpectOk(Run([&](Rank& rank) { return wake(PoolOf(rank)); }));
+  ExpectOk(Sleep());
+  ExpectOk(Wake());
   EXPECT_EQ(FirstOf(blocks), places);
   ExpectEachReadsAll(blocks);
   Free(blocks);
