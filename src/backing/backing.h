@@ -260,6 +260,8 @@ class Backing {
   Status CanRegisterLocal() const { return CanRegisterLocalMemory(driver_.nccl, memory()); }
   virtual Status CanRegisterWindow() const { return CanRegisterWindowMemory(driver_.nccl, memory()); }
   virtual HandleTraits handle_traits() const;
+  // Whether cudaMalloc makes its memory, as far as it knows so far.
+  bool IsOfCudaMalloc() const { return memory() == MemoryKind::kLinear; }
 
  protected:
   Backing(const BackingRow& row, const BackingBasis& basis, uint64_t granularity);

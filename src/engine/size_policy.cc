@@ -64,7 +64,9 @@ Result<RequestSizes> SizesOf(uint64_t requested, const EngineOptions& options) {
   if (requested == 0) {
     return Status(StatusCode::kInvalidArgument, "allocate: 0 bytes asked for; a block has at least 1 byte");
   }
-  const std::optional<uint64_t> block = BlockBytes(requested, options.alignment, options.spaces);
+  // A guard must not turn too many bytes into few.
+  const uint64_t guarded = requested + std::min(options.guard_bytes, UINT64_MAX - requested);
+  const std::optional<uint64_t> block = BlockBytes(guarded, options.alignment, options.spaces);
   if (!block) return TooManyBytes(requested, options.alignment);
   const std::optional<uint64_t> segment =
       SegmentBytes(*block, options.granularity, options.segment_bytes, options.segment_sizes);

@@ -36,6 +36,8 @@ struct EngineOptions {
   uint32_t resting_blocks = 4;  // large blocks that wait for a request of their size before they merge
   OwnReuse own_reuse = OwnReuse::kAtOnce;
   SegmentSizes segment_sizes = SegmentSizes::kRoomy;
+  // Bytes of no block behind each block, so that a tool finds a kernel that writes past its end.
+  uint64_t guard_bytes = 0;
   uint64_t segment_bytes = 0;  // smallest segment to ask for; 0 chooses by the request (SegmentBytes)
 };
 

@@ -6,7 +6,6 @@
 namespace commpool::internal::nvtx {
 
 void Heaps::Made(const std::shared_ptr<const Domain>& domain, uint64_t address, uint64_t bytes) {
-  if (!domain->heard()) return;
   MutexLock lock(mutex_);
   Heap& heap = heaps_[address];
   heap.domain = domain;
@@ -18,19 +17,12 @@ void Heaps::Gone(uint64_t address) {
   MutexLock lock(mutex_);
   const auto found = heaps_.find(address);
   if (found == heaps_.end()) return;
-  Withdraw(found->second);
+  const Heap& heap = found->second;
+  if (heap.handle != nullptr) {
+    for (const auto& [start, region] : heap.regions) heap.domain->UnregisterRegion(start);
+    heap.domain->UnregisterHeap(heap.handle);
+  }
   heaps_.erase(found);
-}
-
-void Heaps::Sleeps(uint64_t address, bool asleep) {
-  MutexLock lock(mutex_);
-  const auto found = heaps_.find(address);
-  if (found == heaps_.end()) return;
-  Heap& heap = found->second;
-  if (asleep) return Withdraw(heap);
-  if (heap.handle == nullptr) heap.handle = heap.domain->RegisterHeap(address, heap.bytes);
-  if (heap.handle == nullptr) return;
-  for (const auto& [start, region] : heap.regions) heap.domain->RegisterRegion(heap.handle, start, region.bytes);
 }
 
 void Heaps::Served(uint64_t address, uint64_t bytes) {
@@ -71,13 +63,6 @@ Heaps::Heap* Heaps::Find(uint64_t address) {
   if (after == heaps_.begin()) return nullptr;
   const auto found = std::prev(after);
   return address - found->first < found->second.bytes ? &found->second : nullptr;
-}
-
-void Heaps::Withdraw(Heap& heap) {
-  if (heap.handle == nullptr) return;
-  for (const auto& [start, region] : heap.regions) heap.domain->UnregisterRegion(start);
-  heap.domain->UnregisterHeap(heap.handle);
-  heap.handle = nullptr;
 }
 
 }  // namespace commpool::internal::nvtx

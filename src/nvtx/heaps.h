@@ -1,4 +1,4 @@
-// Heaps: the segments of all pools as heaps of a tool, and their blocks as regions.
+// Heaps: the segments of pools over cudaMalloc as heaps of a tool, and their blocks as regions.
 //
 // Any thread. The tool is called under the lock, so that it hears everything in one order.
 #ifndef COMMPOOL_SRC_NVTX_HEAPS_H_
@@ -19,12 +19,10 @@ class Heaps {
   // Whether a tool takes heaps. Never changes.
   bool taken() const { return taken_; }
 
-  // A segment, or the addresses of an expandable pool: those that a call names lie in one of them.
+  // A segment. Blocks elsewhere are told in vain.
   void Made(const std::shared_ptr<const Domain>& domain, uint64_t address, uint64_t bytes);
   // With the regions that are left in it.
   void Gone(uint64_t address);
-  // While the memory is gone from its addresses, the tool knows neither the heap nor its regions.
-  void Sleeps(uint64_t address, bool asleep);
 
   // A block, of as many bytes as the program asked for. What it shares with a region is memory of a graph, whose
   // kernels may run again: then the region covers both, until its heap goes.
@@ -41,13 +39,12 @@ class Heaps {
   struct Heap {
     std::shared_ptr<const Domain> domain;
     uint64_t bytes = 0;
-    void* handle = nullptr;  // null: asleep, or refused by the tool
+    void* handle = nullptr;  // null: refused by the tool
     Regions regions = {};
   };
 
   // Null outside of all heaps.
   Heap* Find(uint64_t address) COMMPOOL_REQUIRES(mutex_);
-  static void Withdraw(Heap& heap);
 
   const bool taken_ = ToolTakesHeaps();
   Mutex mutex_{LockRank::kLeaf};

@@ -79,6 +79,8 @@ std::shared_ptr<Pool> MakeGrowingPool(PoolIngredients ingredients) {
     const bool ordered = configuration.frees == engine::FreeOrder::kOrdered;
     options.own_reuse = ordered ? engine::OwnReuse::kAtOnce : engine::OwnReuse::kOncePassed;
   }
+  // It is rounded up with the block.
+  if (ingredients.basis->runtime.observer.TakesHeapsOf(*ingredients.backing)) options.guard_bytes = 1;
   std::unique_ptr<engine::Engine> engine;
   if (configuration.mode == Mode::kExpandable) {
     engine = std::make_unique<engine::ExpandableEngine>(options);

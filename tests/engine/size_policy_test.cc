@@ -74,6 +74,14 @@ TEST(SizePolicy, PutsBlocksUpToAMebibyteIntoTheirOwnSpace) {
   EXPECT_EQ(SizesOf(kMiB, {})->space, Space::kLarge);
 }
 
+TEST(SizePolicy, LeavesAGuardBehindEachBlock) {
+  const EngineOptions guarded{.spaces = Spaces::kApart, .guard_bytes = 1};
+  EXPECT_EQ(SizesOf(1000, guarded)->block_bytes, 1024u);
+  EXPECT_EQ(SizesOf(1024, guarded)->block_bytes, 1536u);
+  EXPECT_EQ(SizesOf(2 * kMiB, guarded)->segment_bytes, 8 * kMiB);
+  EXPECT_FALSE(SizesOf(kMost, guarded).ok());
+}
+
 TEST(SizePolicyDeathTest, AbortsOnOptionsThatContradictThemselves) {
   EXPECT_DEATH(CheckOptions({.alignment = 48, .granularity = kGranularity}), "power of two");
   EXPECT_DEATH(CheckOptions({.alignment = 4096, .granularity = 512}), "multiple of the alignment");

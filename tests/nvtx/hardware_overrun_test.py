@@ -21,22 +21,26 @@ def _said(*lines):
 class Verdict(unittest.TestCase):
     def test_an_overrun_is_found_and_the_pool_named(self):
         said = _said("Invalid __global__ write", "in an allocation called gradients", "ERROR SUMMARY: 1 error")
-        self.assertEqual(overrun.verdict(_PAST, said), ("right", "found, pool named"))
+        self.assertEqual(overrun.verdict("cuda", _PAST, said), ("right", "found, pool named"))
 
     def test_the_programs_own_lines_do_not_name_the_pool(self):
         said = "pool gradients\n" + _said("Invalid __global__ write", "ERROR SUMMARY: 100 errors")
-        self.assertEqual(overrun.verdict(_PAST, said), ("wrong", "found, pool not named"))
+        self.assertEqual(overrun.verdict("cuda", _PAST, said), ("right", "found, pool not named"))
 
     def test_an_overrun_that_nobody_found_is_wrong(self):
-        self.assertEqual(overrun.verdict(_PAST, _said("ERROR SUMMARY: 0 errors")), ("wrong", "found nothing"))
+        self.assertEqual(overrun.verdict("cuda", _PAST, _said("ERROR SUMMARY: 0 errors")), ("wrong", "found nothing"))
+
+    def test_of_other_memory_the_tool_must_say_nothing(self):
+        self.assertEqual(overrun.verdict("vmm", _PAST, _said("ERROR SUMMARY: 0 errors")), ("right", "found nothing"))
+        self.assertEqual(overrun.verdict("vmm", _PAST, _said("ERROR SUMMARY: 1 error"))[0], "wrong")
 
     def test_an_error_inside_of_a_block_is_wrong(self):
-        self.assertEqual(overrun.verdict(_INSIDE, _said("ERROR SUMMARY: 0 errors")), ("right", "found nothing"))
-        self.assertEqual(overrun.verdict(_INSIDE, _said("ERROR SUMMARY: 3 errors"))[0], "wrong")
+        self.assertEqual(overrun.verdict("cuda", _INSIDE, _said("ERROR SUMMARY: 0 errors")), ("right", "found nothing"))
+        self.assertEqual(overrun.verdict("cuda", _INSIDE, _said("ERROR SUMMARY: 3 errors"))[0], "wrong")
 
     def test_a_program_that_did_not_come_so_far_is_wrong(self):
-        self.assertEqual(overrun.verdict(_INSIDE, "========= ERROR SUMMARY: 0 errors\n")[0], "wrong")
-        self.assertEqual(overrun.verdict(_INSIDE, _RAN)[0], "wrong")
+        self.assertEqual(overrun.verdict("cuda", _INSIDE, "========= ERROR SUMMARY: 0 errors\n")[0], "wrong")
+        self.assertEqual(overrun.verdict("cuda", _INSIDE, _RAN)[0], "wrong")
 
 
 class Program(unittest.TestCase):

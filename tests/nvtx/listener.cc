@@ -18,7 +18,7 @@ Heard& Told() {
 // Everything that the tool is told goes through one of these.
 struct Hearing {
   explicit Hearing(nvtxDomainHandle_t domain) : lock(heard.mutex) {
-    if (!heard.domains.contains(Pool(domain))) heard.wrong.push_back("a domain that is none");
+    if (domain != nullptr && !heard.domains.contains(Pool(domain))) heard.wrong.push_back("a domain that is none");
   }
   static const std::string* Pool(nvtxDomainHandle_t domain) { return reinterpret_cast<const std::string*>(domain); }
   void Expect(bool right, const std::string& what) {
@@ -28,6 +28,12 @@ struct Hearing {
   Heard& heard = Told();
   std::lock_guard<std::mutex> lock;
 };
+
+// COMMPOOL_TEST_LISTENER.
+bool Takes(const char* what) {
+  const char* const takes = std::getenv("COMMPOOL_TEST_LISTENER");
+  return takes == nullptr || std::strcmp(takes, "all") == 0 || std::strcmp(takes, what) == 0;
+}
 
 uint64_t Number(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
@@ -87,7 +93,7 @@ nvtxMemHeapHandle_t HeapRegister(nvtxDomainHandle_t domain, const nvtxMemHeapDes
     --hearing.heard.refused_heaps;
     return nullptr;
   }
-  auto* const heap = new Heard::Heap{*Hearing::Pool(domain), Number(range->ptr), range->size};
+  auto* const heap = new Heard::Heap{domain == nullptr ? "" : *Hearing::Pool(domain), Number(range->ptr), range->size};
   hearing.Expect(hearing.heard.heaps.emplace(heap->address, heap).second, "a heap is registered twice");
   return reinterpret_cast<nvtxMemHeapHandle_t>(heap);
 }
@@ -145,6 +151,7 @@ NvtxFunctionPointer Slot(Function* function) {
 extern "C" __attribute__((visibility("default"))) Heard* CommpoolTestHeard() { return &Told(); }
 
 extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t table_of) {
+  if (!Takes("ranges")) return 1;
   const auto* const callbacks = static_cast<const NvtxExportTableCallbacks*>(table_of(NVTX_ETID_CALLBACKS));
   NvtxFunctionTable slots = nullptr;
   unsigned int count = 0;
@@ -159,8 +166,7 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtx2(N
 }
 
 extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtxExtension(nvtxExtModuleInfo_t* module) {
-  const char* const takes = std::getenv("COMMPOOL_TEST_LISTENER");
-  if (takes != nullptr && std::strcmp(takes, "ranges") == 0) return 0;
+  if (!Takes("memory")) return 0;
   if (module->moduleId != NVTX_EXT_MODULEID_MEM) return 0;
   intptr_t* const slots = module->segments->functionSlots;
   slots[NVTX3EXT_CBID_nvtxMemHeapRegister] = reinterpret_cast<intptr_t>(&HeapRegister);

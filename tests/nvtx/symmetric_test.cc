@@ -25,17 +25,6 @@ TEST_F(SymmetricPools, EachRanksCallIsARange) {
   EXPECT_EQ(heard().domains.size(), static_cast<size_t>(group().size()));
 }
 
-TEST_F(SymmetricPools, EachRanksWindowIsAHeapAndItsBlocksAreRegions) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(8 * kMiB));
-  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
-  EXPECT_EQ(heard().heaps.size(), blocks.size());
-  EXPECT_EQ(heard().regions.size(), blocks.size());
-  for (const CUdeviceptr block : blocks) EXPECT_EQ(heard().regions[block].bytes, kMiB);
-  Free(blocks);
-  EXPECT_TRUE(heard().regions.empty());
-}
-
 TEST_F(SymmetricPools, ACallThatOneRankRefusesEndsItsRanges) {
   ExpectOk(Create());
   const Statuses refused =

@@ -178,7 +178,6 @@ Status ExpandableGrower::AddAddresses(engine::Space space, uint64_t least_bytes)
   const engine::SegmentRange range{territory->address(), territory->bytes()};
   AddressTable::Entry entry =
       COMMPOOL_TRY(basis_.runtime.addresses.Add(range.address, range.bytes, basis_.owner.lock()));
-  basis_.runtime.observer.SegmentMade(range, basis_.tool.domain());
   MutexLock lock(blocks_.mutex());
   const engine::SegmentIndex index = engine().AddTerritory(range, space);
   segments_.Put(index, std::move(territory));
@@ -198,7 +197,6 @@ Status ExpandableGrower::ReleaseEmptyTerritories() {
     }
     // Out of the table before the addresses go back: the driver may give them to another pool at once.
     const std::unique_ptr<Segment> taken = segments_.Take(index);
-    basis_.runtime.observer.SegmentGone(address);
     basis_.runtime.addresses.Remove(address);
     territories_.erase(address);
     COMMPOOL_TRY(taken->Release());

@@ -20,7 +20,9 @@ GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& 
       stranded_(basis, blocks, segments.growth()),
       grower_((basis.configuration.mode == Mode::kFixed ? MakeFixedGrower : MakeExpandableGrower)(basis, blocks,
                                                                                                   segments, progress_)),
-      caches_(blocks.own_reuse() == engine::OwnReuse::kAtOnce) {}
+      // A cache knows nothing of the guards behind blocks.
+      caches_(blocks.own_reuse() == engine::OwnReuse::kAtOnce &&
+              !basis.runtime.observer.TakesHeapsOf(segments.backing())) {}
 
 Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address) {
   // A block of a graph stays in the graph's part, and serves that graph alone.

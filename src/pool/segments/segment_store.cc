@@ -122,7 +122,8 @@ engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space
   const engine::SegmentRange range{segment->address(), segment->bytes()};
   LogSegment(range, basis_.name(), "makes");
   basis_.record.SegmentMade(range.address, range.bytes);
-  basis_.runtime.observer.SegmentMade(range, basis_.tool.domain());
+  const MemoryObserver& observer = basis_.runtime.observer;
+  if (observer.TakesHeapsOf(*backing_)) observer.SegmentMade(range, basis_.tool.domain());
   MutexLock lock(blocks_.mutex());
   // The engine and the books learn of it under one hold of the lock: nobody gets a block of a segment that is not
   // there.

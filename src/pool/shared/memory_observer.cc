@@ -31,11 +31,6 @@ MemoryObserver::MemoryObserver(const Driver& driver, nvtx::Heaps& heaps) : heaps
   watches_blocks_ = emulator_watches_blocks_ || heaps_ != nullptr;
 }
 
-void MemoryObserver::SegmentSleeps(const engine::SegmentRange& segment, bool asleep) const {
-  if (segment_sleeps_ != nullptr) segment_sleeps_(segment.address, segment.bytes, asleep ? 1 : 0);
-  if (heaps_ != nullptr) heaps_->Sleeps(segment.address, asleep);
-}
-
 // The emulator follows streams by their handles, a tool does not.
 void MemoryObserver::TellAllocated(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
                                    const std::string& pool) const {

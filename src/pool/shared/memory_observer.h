@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "src/backing/backing.h"
 #include "src/driver/loader.h"
 #include "src/emulator/extension.h"
 #include "src/engine/types.h"
@@ -30,7 +31,10 @@ class MemoryObserver {
   // reports it.
   bool watches_blocks() const { return watches_blocks_; }
 
-  // Call it before the first block of the segment, and once the last one is gone.
+  // Whether a tool takes segments of such memory as its heaps. compute-sanitizer takes what cudaMalloc made alone: any
+  // other heap is an error in its report.
+  bool TakesHeapsOf(const Backing& backing) const { return heaps_ != nullptr && backing.IsOfCudaMalloc(); }
+  // For segments of such memory. Call it before the first block of the segment, and once the last one is gone.
   void SegmentMade(const engine::SegmentRange& segment, const std::shared_ptr<const nvtx::Domain>& pool) const {
     if (heaps_ != nullptr) heaps_->Made(pool, segment.address, segment.bytes);
   }
@@ -38,7 +42,9 @@ class MemoryObserver {
     if (heaps_ != nullptr) heaps_->Gone(address);
   }
   // A segment loses its physical memory, or gets it back.
-  void SegmentSleeps(const engine::SegmentRange& segment, bool asleep) const;
+  void SegmentSleeps(const engine::SegmentRange& segment, bool asleep) const {
+    if (segment_sleeps_ != nullptr) segment_sleeps_(segment.address, segment.bytes, asleep ? 1 : 0);
+  }
   void BlockAllocated(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
                       const std::string& pool) const {
     if (watches_blocks_) TellAllocated(block, requested, stream, pool);

@@ -1,0 +1,22 @@
+// A tool that takes memory and has no domains: it hears of heaps and blocks all the same.
+#include "tests/nvtx/listener_fixture.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class HeapsOnly : public ListenerTest {};
+
+TEST_F(HeapsOnly, TheToolHearsOfMemoryAndOfNoCalls) {
+  PoolConfiguration configuration = Configured("gradients");
+  configuration.backing.kind = BackingKind::kCuda;
+  const PoolHandle pool = Create(configuration);
+  const CUdeviceptr block = runtime().AllocateFrom(pool, 1000, nullptr).value();
+  EXPECT_EQ(heard().heaps.size(), 1u);
+  EXPECT_EQ(Regions(), (Bytes{{block, 1000}}));
+  EXPECT_EQ(heard().regions[block].name, "gradients");
+  EXPECT_TRUE(heard().lines.empty());
+  EXPECT_TRUE(runtime().Free(block).ok());
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
