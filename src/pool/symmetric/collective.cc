@@ -34,7 +34,8 @@ std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
          ", placement rules " + std::to_string(engine::kPlacementRules);
 }
 
-// How a pool's collective calls appear in the sequence. One that only agrees does not appear there.
+// How a pool's collective calls appear in the sequence. One that only agrees does not appear there. Calls that share a
+// name there are not mixed up: the ranks have compared the call itself before.
 constexpr std::pair<CollectiveCall, engine::SequenceCall> kSequenceCalls[] = {
     {CollectiveCall::kReserve, engine::SequenceCall::kReserve},
     {CollectiveCall::kReclaim, engine::SequenceCall::kReclaim},
@@ -64,6 +65,7 @@ Calls Collective::LastCalls(uint64_t count) const {
   return calls;
 }
 
+// The answer becomes this rank's readiness. So all ranks refuse the call, and each names this rank and its reason.
 Status Collective::CheckTakesPart(CollectiveCall call) const {
   // These calls exchange messages. They make, register and release nothing, so a capture does not forbid them.
   const bool between_ranks_alone =
@@ -80,7 +82,7 @@ Status Collective::CheckTakesPart(CollectiveCall call) const {
 }
 
 // Everything that the ranks compare, and that rank 0 needs for its decision. `memory_left` is UINT64_MAX where it is
-// unknown or does not limit the pool.
+// unknown or does not limit the pool. Asks the driver first, without the pool's lock, and the engine last.
 Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness) const {
   Intent intent{.call = proposal.call, .bytes = proposal.bytes, .granularity = segments_.granularity()};
   intent.reach = static_cast<uint64_t>(segments_.backing().reach());
@@ -95,6 +97,7 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
   size_t free_bytes = 0;
   size_t total_bytes = 0;
   const ContextGuard current = basis_.MakeCurrent();
+  // What the device has free says nothing about memory of the host.
   const bool counts = segments_.backing().placement().kind == Placement::Kind::kDevice &&
                       basis_.driver.cuda.cuMemGetInfo(&free_bytes, &total_bytes) == CUDA_SUCCESS;
   intent.memory_left = counts ? free_bytes : UINT64_MAX;
@@ -116,6 +119,8 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
   return intent;
 }
 
+// Only for the thread that made the group: it would wait for itself. Another thread may call for one of the pools while
+// a third one calls for the rest.
 Status Collective::CheckCalled(size_t present) const {
   if (basis_.life.closed()) return Status(StatusCode::kFailedPrecondition, basis_.title + " is closed");
   const PoolGroup* const group = basis_.group.get();
@@ -123,7 +128,9 @@ Status Collective::CheckCalled(size_t present) const {
   return incomplete ? group->Incomplete(basis_.name(), static_cast<long>(present)) : Status();
 }
 
+// The other ranks wait for this one from here on, so nothing returns early: what goes wrong is said in the message.
 PoolInCall Collective::Prepare(const Proposal& proposal) {
+  // A reclaim or verify may come while a stream captures, and the calls below ask the driver.
   const std::optional<RelaxedCapture> relaxed =
       captures_.any_open() ? std::make_optional<RelaxedCapture>(basis_.driver) : std::nullopt;
   // CheckTakesPart waits for the driver's news of graphs that were destroyed just now. So the blocks of these graphs
@@ -140,6 +147,7 @@ PoolInCall Collective::Prepare(const Proposal& proposal) {
   });
 }
 
+// Where the program promises its streams (rule 11), nothing of this kind is pending, and the call does not wait.
 void Collective::AwaitStranded() {
   bool awaits = blocks_.AwaitsDevice();
   if (!awaits) {
@@ -162,6 +170,8 @@ Result<Agreed> Collective::CallForOne(const Proposal& proposal, CallForSeveral c
   return std::move(agreed.front());
 }
 
+// The only place where a call goes to the other ranks. First what every rank refuses alike, without a word to others;
+// then what this rank can prepare; then one round. After a failure nothing has changed that the ranks must have alike.
 Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& pools) {
   for (const auto& [pool, proposal] : pools) {
     // Only pools of the same group count: others need not be in the call.
@@ -194,6 +204,7 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
   return std::move(agreement.pools);
 }
 
+// The verdict holds for all pools, so it is applied to all of them before the first one acts.
 Result<std::vector<Agreed>> Collective::Begin(const std::vector<PoolProposal>& pools) {
   Result<std::vector<Agreed>> agreed = Agree(pools);
   for (size_t place = 0; agreed.ok() && place < pools.size(); ++place) {
@@ -217,12 +228,15 @@ void Collective::ApplyAgreed(const Proposal& proposal, const Agreed& agreed) {
 
 Status Collective::Explain(const Status& status) const { return basis_.Named(WithAdvice(status)); }
 
+// A rank without host memory tries again, as everywhere between two rounds.
 Status Collective::AgreeOn(const Status& mine, const char* step) {
   ReservedVector<PoolOutcome> one;
   Insist([&] { one.push_back({*this, step, mine}); });
   return AgreeOn(one);
 }
 
+// One round over one of the channels, whichever pools are in the call (JoinedChannels). It takes place after a failure
+// of this rank as well: the other ranks wait in it.
 Status Collective::AgreeOn(ReservedVector<PoolOutcome>& pools) {
   ReservedVector<AgreementChannel*> channels;
   for (const PoolOutcome& one : pools) {
@@ -251,6 +265,7 @@ Status Collective::AgreeOn(ReservedVector<PoolOutcome>& pools) {
   return failed == nullptr ? Status() : failed->pool.Explain(failed->status);
 }
 
+// An exception of the step counts as its failure: nothing may keep this rank from the round.
 Status Collective::Run(const PoolStep& step) {
   const Status mine = Attempt([&] { return step.act(); });
   Status all = AgreeOn(mine, step.name);
@@ -259,6 +274,7 @@ Status Collective::Run(const PoolStep& step) {
   return all;
 }
 
+// Three steps, each of which every rank ends before any begins the next.
 Status Collective::TearDown(FunctionRef<Status()> deregister, FunctionRef<Status()> unmap) {
   // When NCCL deregisters it does not wait for running work, and it can deadlock beside a running collective. So wait
   // for the device first.
@@ -270,6 +286,8 @@ Status Collective::TearDown(FunctionRef<Status()> deregister, FunctionRef<Status
   return unmap();
 }
 
+// A new pool is not known to other threads yet; a rehome holds the collective lock. The wait for the ranks ends at the
+// deadline.
 Result<std::unique_ptr<AgreementChannel>> Collective::OpenChannel(const Driver& driver, const PrimaryContext& context,
                                                                   RuntimeParts& runtime, Communicator& home,
                                                                   const PoolConfiguration& configuration) {
@@ -286,6 +304,7 @@ Result<std::unique_ptr<AgreementChannel>> Collective::OpenChannel(const Driver& 
   return channel;
 }
 
+// Round one with a reason and nothing else: every rank of the home gets that reason as its error.
 Status Collective::Refuse(AgreementChannel& channel, const Status& why) {
   Intent refusal{.call = CollectiveCall::kCreate};
   refusal.readiness = why;
@@ -301,6 +320,7 @@ void Collective::MoveTo(std::unique_ptr<AgreementChannel> channel) {
   agreements_ = 0;
 }
 
+// The other ranks hear from the channel's end that this one has left, and wait for it no more.
 void Collective::End() {
   channel_.reset();
   StopPublishing();
@@ -314,11 +334,13 @@ void Collective::StartPublishing(int rank) {
   publisher_ = std::move(publisher);
 }
 
+// Only hands the calls over. The publisher sends and compares them on the thread of the link's watcher.
 void Collective::Publish() {
   if (publisher_ != nullptr) publisher_->Offer(engine().log());
   if (basis_.record.on()) RecordCalls();
 }
 
+// The log has the last calls only. Whatever fell out of it before is a gap.
 void Collective::RecordCalls() {
   const engine::SequenceLog& log = engine().log();
   for (; recorded_calls_ < log.count(); ++recorded_calls_) {
@@ -328,10 +350,12 @@ void Collective::RecordCalls() {
   }
 }
 
+// Counted even while nothing is recorded: a recording that begins later must number agreements as other ranks do.
 recording::Span Collective::BeginAgreement(std::string_view what) {
   return basis_.record.BeganAgreement(what, place_, ++agreements_);
 }
 
+// The publisher ends without the lock: its destructor waits for work that may be under way.
 void Collective::StopPublishing() {
   std::unique_ptr<Publisher> publisher;  // destroyed after the lock is released
   MutexLock lock(blocks_.mutex());

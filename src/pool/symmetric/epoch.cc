@@ -16,7 +16,7 @@ namespace commpool::internal {
 
 namespace {
 
-// Never 0, which stands for no home.
+// Never 0, which stands for no home. Other homes of the job have other numbers, without a word to their ranks.
 uint64_t RandomNumber() {
   std::random_device random;
   return (uint64_t{random()} << 32) | random() | 1;
@@ -29,6 +29,7 @@ ReportFindings FindHomeNumber(const std::vector<DomainReport>& reports) {
 
 }  // namespace
 
+// Both locks are held to the end, so that nobody finds a segment under its old number. NCCL knows none of them here.
 Status SymmetricMode::Renumber() {
   MutexLock growth(segments_.growth());
   MutexLock lock(blocks_.mutex());
@@ -54,6 +55,7 @@ Status SymmetricMode::Renumber() {
   return Status();
 }
 
+// Memory alone: NCCL is called once every rank has said that it has all segments.
 Status SymmetricMode::MakeMissing(const std::vector<uint64_t>& all, NewSegments& made) {
   COMMPOOL_TRY(Renumber());
   const ContextGuard current = basis_.MakeCurrent();
@@ -107,11 +109,13 @@ Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegme
   return collective_.Run({.name = "registering with home", .act = add_home, .undo = undo});
 }
 
+// Open calls it for a pool that is made, Rehome for one that moves. The round is the same for both, so they may meet.
 Status SymmetricMode::BeginEpoch(const Status& readiness) {
   const Agreed agreed = COMMPOOL_TRY(collective_.Agree({.call = CollectiveCall::kCreate,
                                                         .readiness = readiness,
                                                         .report = {.number = RandomNumber()},
                                                         .judge = FindHomeNumber}));
+  // Host memory may be shared less far on some rank, and all ranks must make theirs alike.
   segments_.backing().SettleOn(static_cast<Reach>(agreed.reach));
   NewSegments made;
   if (agreed.segments.empty()) {  // no rank has memory, so no rank calls NCCL and none can fail
@@ -149,6 +153,8 @@ void SymmetricMode::RecordInNewHome() const {
   });
 }
 
+// What can refuse comes first. The last steps cannot be undone: frees have taken effect, and the addresses of other
+// ranks are gone.
 Status SymmetricMode::LeaveHome() {
   COMMPOOL_TRY(basis_.CheckOpen());
   COMMPOOL_TRY(CheckNoLiveBlocks("rehome()"));
@@ -174,6 +180,7 @@ Status SymmetricMode::RefuseHome(Communicator& other, const Status& why) const {
   return channel.ok() ? Collective::Refuse(**channel, why) : why;
 }
 
+// Up to MoveTo a failure leaves the pool with its old home.
 Status SymmetricMode::Rehome(ncclComm_t communicator) {
   MutexLock collective(segments_.collective());
   Result<Communicator> home = DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms());

@@ -1,3 +1,4 @@
+// GraphBlocks: the waits before a capture gets a block, and the fences that the block needs once its graph is gone.
 #include "src/pool/symmetric/graph_blocks.h"
 
 #include <algorithm>
@@ -25,6 +26,7 @@ Status GraphBlocks::Await(const engine::StreamUse& use) const {
   return status;
 }
 
+// A wait on the device for work outside of the capture would pull that work into the graph, or fail. So the host waits.
 Status GraphBlocks::AwaitOutside(engine::Part part, ReservedVector<engine::StreamUse>* waits) const {
   if (waits->empty()) return Status();
   const ContextGuard current = basis_.MakeCurrent();
@@ -55,15 +57,18 @@ void GraphBlocks::Add(CUdeviceptr address, engine::Sequence sequence, engine::Pa
   graph_blocks_[address] = {.sequence = sequence, .part = part};
 }
 
+// The caller then finds no stream to fence. Collect takes them up again.
 void GraphBlocks::Free(CUdeviceptr address, engine::Freed* freed) {
   const auto block = graph_blocks_.find(address);
   if (block != graph_blocks_.end()) block->second.streams = std::exchange(freed->streams_to_fence, {});
 }
 
+// Other ranks may offer the same block. It serves again when all have, so this rank alone can hold it back.
 void GraphBlocks::Keep(std::vector<engine::Sequence>* freed) const {
   for (const auto& [address, block] : graph_blocks_) std::erase(*freed, block.sequence);
 }
 
+// Takes the lock by itself: BlockStore asks before it closes the block.
 bool GraphBlocks::Has(CUdeviceptr address) const {
   MutexLock lock(blocks_.mutex());
   return graph_blocks_.contains(address);
@@ -87,6 +92,7 @@ ReservedVector<std::pair<CUdeviceptr, StreamKey>> GraphBlocks::TakeMissingFences
   return missing;
 }
 
+// The engine opens the block once all of its fences are there and have passed.
 void GraphBlocks::GiveFence(CUdeviceptr address, StreamKey stream, FenceId fence) {
   MutexLock lock(blocks_.mutex());
   if (fence == engine::kNoFence) {
@@ -106,6 +112,7 @@ void GraphBlocks::Collect() {
   if (missing.empty()) return;
   const ContextGuard current = basis_.MakeCurrent();
   for (const auto& [address, stream] : missing) {
+    // Nobody may record on it any more (rule 11). A wait for the whole device stands for its fence.
     if (MayHaveDied(stream)) {
       if (basis_.device->Quiesce(basis_.deadline_ms()).ok()) GiveFence(address, stream, engine::kNoFence);
       continue;
@@ -119,6 +126,7 @@ void GraphBlocks::Collect() {
   }
 }
 
+// Entries without streams stay, so that the block is not offered while its graph lives. Collect erases them.
 void GraphBlocks::ForgetStream(StreamKey stream) {
   MutexLock lock(blocks_.mutex());
   for (auto& [address, block] : graph_blocks_) std::erase(block.streams, stream);

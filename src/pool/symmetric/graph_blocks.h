@@ -29,7 +29,7 @@ class GraphBlocks {
 
   // Waits on the host for the uses of a block outside of the capture of `part`, because they must not become part of
   // the graph. `waits` keeps the uses inside the capture: for them a wait on the device becomes an edge of the graph.
-  // kFailedPrecondition for a use in another capture.
+  // kFailedPrecondition for a use in another capture. Called for a served block before the program gets it.
   Status AwaitOutside(engine::Part part, ReservedVector<engine::StreamUse>* waits) const;
 
   // Call it when a capture of `part` got the block, by the call number `sequence`.
@@ -37,12 +37,14 @@ class GraphBlocks {
   // Call it when a block was freed. While its graph lives no fence may be recorded, so it moves the streams of `freed`
   // here: they get their fences once the graph is gone. Does nothing for blocks of no graph.
   void Free(CUdeviceptr address, engine::Freed* freed) COMMPOOL_REQUIRES(blocks_.mutex());
-  // Removes blocks of live graphs from what this rank offers as freed.
+  // Removes blocks of live graphs from what this rank offers as freed. Called for the intent of every collective call.
   void Keep(std::vector<engine::Sequence>* freed) const COMMPOOL_REQUIRES(blocks_.mutex());
 
-  // Whether a graph owns the block, or its fences are still missing.
+  // Whether a graph owns the block, or its fences are still missing. Each free asks it, to tell an observer whether the
+  // block's use ends there.
   bool Has(CUdeviceptr address) const;
-  // Turns blocks of graphs that are gone into ordinary freed blocks.
+  // Turns blocks of graphs that are gone into ordinary freed blocks. Every collective call begins with it: a free
+  // counts for the other ranks in such a call only.
   void Collect();
   // The stream's work is done, so none of the blocks needs a fence of it any more.
   void ForgetStream(StreamKey stream);
@@ -50,17 +52,19 @@ class GraphBlocks {
  private:
   // A block that a graph owns, or has owned.
   struct GraphBlock {
+    // Of its allocation. Ranks name blocks by it, because their addresses differ.
     engine::Sequence sequence = 0;
     engine::Part part = engine::kCommonPart;
     bool gone = false;                       // the graph is gone; the entry stays until all fences are recorded
     ReservedVector<StreamKey> streams = {};  // freed: those that used it and still need a fence
   };
 
-  // Waits on the host for one use.
+  // Waits on the host for one use. REQUIRES: the device's context is current, and the thread is in relaxed mode.
   Status Await(const engine::StreamUse& use) const;
   // The fences that blocks of gone graphs still need.
   ReservedVector<std::pair<CUdeviceptr, StreamKey>> TakeMissingFences(const ReservedVector<engine::Part>& gone);
-  // Gives the engine the fence of a stream that used the block; kNoFence where the stream's work is done.
+  // Gives the engine the fence of a stream that used the block; kNoFence where the stream's work is done. Erases the
+  // entry with its last fence.
   void GiveFence(CUdeviceptr address, StreamKey stream, FenceId fence);
 
   PoolBasis& basis_;

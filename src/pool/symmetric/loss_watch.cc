@@ -1,3 +1,5 @@
+// LossWatch: hears of a lost rank on the thread of the link's watcher, and gives the program the advice that still
+// helps.
 #include "src/pool/symmetric/loss_watch.h"
 
 #include <algorithm>
@@ -15,6 +17,8 @@ namespace {
 // all their ranks, mostly end sooner; the watchdogs of programs wait much longer.
 constexpr uint64_t kPatienceMilliseconds = 200;
 
+// The function may free blocks, since a program drops what it cannot use any more. Other calls of the library are
+// refused in it.
 constexpr UserFunctionKind kOnLostRank = {.name = "a pool's on_lost_rank", .may_free = true};
 
 }  // namespace
@@ -32,7 +36,7 @@ void LossWatch::Follow(const std::shared_ptr<LostRanks>& ranks) {
   followed_.store(ranks.get(), std::memory_order_release);
 }
 
-// The lock is free while a running listener is waited for: the program's function may ask this pool for lost ranks.
+// The lock is free while a running listener is waited for: that listener waits for the device, and calls the program.
 void LossWatch::Stop() {
   std::shared_ptr<LostRanks> ranks;
   LostRanks::ListenerNumber listener = 0;
@@ -45,6 +49,7 @@ void LossWatch::Stop() {
   if (listener != 0) ranks->RemoveListener(listener);  // waits for a listener that runs
 }
 
+// The wait is short also because other pools of the home hear of the loss behind it, on the same thread.
 bool LossWatch::MayHang() const {
   const NcclLibrary& nccl = basis_.driver.nccl;
   // From 2.29.7 on an abort ends such a collective.

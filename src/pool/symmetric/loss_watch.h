@@ -23,9 +23,10 @@ class LossWatch {
       : basis_(basis), registrations_(registrations) {}
   ~LossWatch() { Stop(); }
 
-  // Watches the ranks of a new home.
+  // Watches the ranks of a new home. SymmetricMode calls it when an epoch begins, with the collective lock.
   void Follow(const std::shared_ptr<LostRanks>& ranks);
-  // Once it returns, on_lost_rank is no longer called.
+  // Once it returns, on_lost_rank is no longer called. May be called more than once. Do not call it from on_lost_rank,
+  // for which it waits.
   void Stop();
 
   // The lost rank that was noticed first; LostRanks::kNone: none. Two loads.
@@ -37,7 +38,7 @@ class LossWatch {
  private:
   // Whether a collective on the pool's windows may be running. It would wait for the lost rank until the process ends.
   bool MayHang() const;
-  // Tells the log and the program.
+  // Tells the log and the program. May wait for the device a moment, to know which advice is right.
   void Tell(int rank) const;
 
   const PoolBasis& basis_;

@@ -26,6 +26,7 @@ struct Offered {
   HashKey secret = {};
   static constexpr auto Fields() { return std::tuple(&Offered::status, &Offered::socket, &Offered::secret); }
 };
+// What every rank hears: all offers in the order of ranks, or the first reason why there is one missing.
 struct AllOffered {
   static constexpr const char* kName = "offers of all ranks";
 
@@ -34,6 +35,7 @@ struct AllOffered {
   static constexpr auto Fields() { return std::tuple(&AllOffered::status, &AllOffered::ranks); }
 };
 
+// Runs where the channel decides. One rank without an offer ends the call on all ranks.
 Decision Collect(const std::vector<std::string>& contents) {
   AllOffered all;
   Result<std::vector<Offered>> offered = DecodeAll<Offered>(contents);
@@ -45,6 +47,7 @@ Decision Collect(const std::vector<std::string>& contents) {
   return {.common = Encode(all)};
 }
 
+// The share server gives the descriptors away on its own thread, so no rank waits for another one's call.
 Result<RankOffer> OfferAll(const PoolBasis& basis, const std::vector<SegmentToRegister>& segments) {
   std::vector<FileDescriptor> descriptors;
   for (const SegmentToRegister& segment : segments) {
@@ -56,7 +59,8 @@ Result<RankOffer> OfferAll(const PoolBasis& basis, const std::vector<SegmentToRe
   return RankOffer::Make(basis.runtime.shares, std::move(descriptors));
 }
 
-// The segment's memory on every rank. `number`: the segment's, in every offer.
+// The segment's memory on every rank. `number`: the segment's, in every offer. By rank. This rank takes its own memory
+// by the same way: its place in the row of ranks is a second mapping.
 Result<std::vector<PhysicalMemory>> TakeFromAll(const PoolBasis& basis, const std::vector<Offered>& offers,
                                                 const SegmentToRegister& segment, size_t number, Deadline deadline) {
   std::vector<PhysicalMemory> memory;
@@ -80,6 +84,7 @@ Result<std::vector<PhysicalMemory>> TakeFromAll(const PoolBasis& basis, const st
 
 }  // namespace
 
+// May be repeated: after a growth it maps the new segments alone.
 Status SymmetricMode::MapPeers() {
   MutexLock collective(segments_.collective());
   Status readiness = basis_.CheckOpen();
@@ -90,7 +95,8 @@ Status SymmetricMode::MapPeers() {
   return mapped;
 }
 
-// Every rank offers its segments, and takes those of all ranks from their processes.
+// Every rank offers its segments, and takes those of all ranks from their processes. map_peers calls it, wake does, and
+// a sleep that stays awake. The collective lock makes this the only thread that changes `peers_`.
 Status SymmetricMode::MapLacking() {
   const ContextGuard current = basis_.MakeCurrent();
   const std::vector<SegmentToRegister> segments = Insist([&] { return segments_.List(); });
@@ -133,6 +139,7 @@ Status SymmetricMode::MapLacking() {
                               }});
 }
 
+// The first step of a sleep: memory that another rank has mapped would not go back to its device.
 Status SymmetricMode::UnmapPeers() {
   const ContextGuard current = basis_.MakeCurrent();
   return collective_.Run({.name = "unmapping the memory of other ranks",
@@ -148,12 +155,14 @@ Status SymmetricMode::UnmapPeers() {
                               }});
 }
 
+// For the emulator such a range is memory that sleeps or does not, as a segment is.
 void SymmetricMode::TellOfPeers(bool asleep) const {
   for (const PeerMappings::Addresses& range : Insist([&] { return peers_.Reserved(); })) {
     basis_.runtime.observer.SegmentSleeps({range.first, range.bytes}, asleep);
   }
 }
 
+// Goes on after a failure, so that as few mappings as possible are left.
 Status SymmetricMode::ForgetPeers(const std::vector<engine::SegmentIndex>& segments) {
   const ContextGuard current = basis_.MakeCurrent();
   Status first;
@@ -164,6 +173,7 @@ Status SymmetricMode::ForgetPeers(const std::vector<engine::SegmentIndex>& segme
   return first;
 }
 
+// Any thread, without the collective lock: a program may ask for each launch.
 Result<PeerPlaces> SymmetricMode::PeersOf(CUdeviceptr address) const {
   if (const std::optional<PeerPlaces> places = peers_.Find(address)) return *places;
   return basis_.Named(Status(StatusCode::kFailedPrecondition,

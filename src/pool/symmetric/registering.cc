@@ -10,6 +10,8 @@
 
 namespace commpool::internal {
 
+// The first registration of an epoch. The table of domains begins anew, because numbers of the old home mean nothing
+// here. Segments that the pool kept are new to NCCL's communicator, and known to registrars.
 Status SymmetricMode::AddHome(const std::vector<SegmentToRegister>& segments) {
   // This step must not fail: the other ranks are already on their way into NCCL's call.
   Insist([&] {
@@ -62,6 +64,7 @@ DomainReport SymmetricMode::ReportOf(const Communicator& communicator) const {
   return report;
 }
 
+// reserve and wake use it: both register segments with every communicator.
 ReportJudge SymmetricMode::JudgeHeld() {
   return [this](const std::vector<DomainReport>& reports) -> ReportFindings {
     segments_.collective().AssertHeld();
@@ -79,6 +82,7 @@ ReportJudge SymmetricMode::JudgePassedByAll() {
   };
 }
 
+// NCCL cannot compare communicators. An all-gather over the new one shows which ranks of home are really in it.
 Status SymmetricMode::Meet(const DomainReport& mine, Communicator* communicator) {
   Result<Members> met = Members();
   // Only ranks that passed a new communicator meet over it.
@@ -138,6 +142,7 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
                                   domains_.RemoveFrom(first_new);
                                 }});
   if (!status.ok()) return status;
+  // Home was passed, which has a fixed number: it may have been abandoned before, and forgotten by the table.
   if (!passed.home) return status;
   Insist([&] {
     segments_.collective().AssertHeld();
@@ -146,6 +151,7 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
   return Status();
 }
 
+// A null handle means that this rank is not in the communicator. It takes part in all rounds, and ends nothing.
 Status SymmetricMode::Deregister(ncclComm_t handle) {
   MutexLock collective(segments_.collective());
   if (basis_.life.closed()) return Status();  // nothing is registered
@@ -178,6 +184,7 @@ Status SymmetricMode::AddRegistrar(const RegistrarRequest& request) {
   RegistrarBook& registrars = segments_.registrations().registrars();
   const Status readiness = request.ok() ? basis_.CheckOpen() : request.status();
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kAddRegistrar, .readiness = readiness}));
+  // Begin fails on every rank where a request is an error.
   const std::optional<Registrar>& registrar = *request;
   return collective_.Run({.name = "registering with a registrar",
                           .act =
@@ -193,6 +200,7 @@ Status SymmetricMode::AddRegistrar(const RegistrarRequest& request) {
                               }});
 }
 
+// The device is quiet first, as for NCCL: running work may use the library's registration.
 Status SymmetricMode::RemoveRegistrar(const std::string& name) {
   MutexLock collective(segments_.collective());
   if (basis_.life.closed()) return Status();  // nothing is registered

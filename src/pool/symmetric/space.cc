@@ -17,7 +17,7 @@ namespace {
 
 // A pool that grows by one segment, together with other pools of this rank, and how far it is. Every rank makes the
 // segments before any rank calls NCCL, and registers them before any rank serves from them. All these pools grow, or
-// none.
+// none. It lives in the frame of the call.
 struct GrowingPool {
   BlockStore& blocks;
   SegmentStore& segments;
@@ -53,6 +53,7 @@ Status AgreeOn(GrowingPools& pools, FunctionRef<std::string(const GrowingPool& p
   return all;
 }
 
+// Takes room before memory, so that pools which grow at the same time stay under the device's limit together.
 Status Make(GrowingPool& pool) {
   MutexLock growth(pool.segments.growth());
   Room room = COMMPOOL_TRY(pool.segments.TakeRoom(pool.bytes));
@@ -61,7 +62,8 @@ Status Make(GrowingPool& pool) {
   return Status();
 }
 
-// Registers windows with every communicator.
+// Registers windows with every communicator. NCCL waits in it for the other ranks, so every rank comes here for the
+// same pools, in the same order.
 Status Register(GrowingPool& pool) {
   // One collective call of NCCL for each communicator.
   const NewSegment& made = pool.made.front();
@@ -90,7 +92,7 @@ void UndoRegistrations(GrowingPools& pools) {
   }
 }
 
-// REQUIRES: the pools' collective locks.
+// REQUIRES: the pools' collective locks. By value: what is left of `made` after a failure is released at the end.
 Status GrowTogether(GrowingPools pools) {
   const auto named = [](const char* what) {
     return [what](const GrowingPool& pool) { return std::string(what) + " a segment of " + FormatBytes(pool.bytes); };
@@ -121,6 +123,7 @@ Status GrowTogether(GrowingPools pools) {
 
 }  // namespace
 
+// Sorts a copy: the caller's list keeps the program's order, in which the ranks go through the pools.
 ReservedDeque<MutexLock> SymmetricMode::LockAll(SymmetricModes pools) {
   // One order for all threads, else two calls could wait for each other's lock.
   std::sort(pools.begin(), pools.end(), [](const SymmetricMode* one, const SymmetricMode* other) {
@@ -131,6 +134,7 @@ ReservedDeque<MutexLock> SymmetricMode::LockAll(SymmetricModes pools) {
   return locks;
 }
 
+// The other ranks wait already, so a host without memory is tried again.
 std::vector<PoolProposal> SymmetricMode::ProposalsOf(const SymmetricModes& pools,
                                                      FunctionRef<Proposal(SymmetricMode& pool)> of_pool) {
   return Insist([&] {
@@ -192,6 +196,7 @@ Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t byte
   return GrowTogether(std::move(growing));
 }
 
+// Nothing but the agreement: Begin applies the frees that every rank has offered.
 Result<std::vector<uint64_t>> SymmetricMode::ReclaimTogether(const SymmetricModes& pools) {
   const ReservedDeque<MutexLock> locks = LockAll(pools);
   std::vector<uint64_t> pending = Insist([&] { return std::vector<uint64_t>(pools.size()); });
@@ -223,6 +228,8 @@ Status SymmetricMode::VerifyTogether(const SymmetricModes& pools) {
       .status();
 }
 
+// Called where no rank has a registration of the segments any more, or no other rank is left. `*released` counts what
+// went before a failure too.
 Status SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses,
                             uint64_t* released) {
   const ContextGuard current = basis_.MakeCurrent();
@@ -238,6 +245,8 @@ Status SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, A
   return Status();
 }
 
+// For trim and close, whose segments every rank has chosen alike. A failure to unmap peers' memory does not keep the
+// registrations from ending.
 Result<uint64_t> SymmetricMode::Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees) {
   if (segments.empty()) return uint64_t{0};
   uint64_t released = 0;
@@ -253,6 +262,7 @@ Result<uint64_t> SymmetricMode::Release(const std::vector<engine::SegmentIndex>&
   return released;
 }
 
+// Registered segments go too, for every rank makes this call.
 Result<uint64_t> SymmetricMode::Trim(uint64_t keep_bytes) {
   MutexLock collective(segments_.collective());
   COMMPOOL_TRY(
@@ -263,6 +273,7 @@ Result<uint64_t> SymmetricMode::Trim(uint64_t keep_bytes) {
   return Release(chosen, UnmatchedFrees::kKeep);
 }
 
+// The count of the engine is exact: a symmetric pool has no caches.
 Status SymmetricMode::CheckNoLiveBlocks(const char* call) const {
   const uint64_t live = blocks_.counters().allocated_blocks.current;
   if (live == 0) return Status();
@@ -270,11 +281,13 @@ Status SymmetricMode::CheckNoLiveBlocks(const char* call) const {
                 basis_.title + " still has " + std::to_string(live) + " live blocks: free them before " + call);
 }
 
+// Breaks the rule that ranks apply the same frees, so only at the end of a pool or of an epoch.
 void SymmetricMode::ApplyOwnFrees() {
   MutexLock lock(blocks_.mutex());
   engine().ApplyFrees(engine().LocallyFreed());
 }
 
+// For a close after a loss and for rehome. The error of a device that stays busy says what a program can do then.
 Status SymmetricMode::FinishOwnFrees() {
   graph_blocks_.Collect();
   const Status status = blocks_.WaitForDevice();
@@ -292,6 +305,7 @@ void SymmetricMode::EndClose() {
   basis_.life.EndClose();
 }
 
+// All that can refuse comes before BeginClose. A failure after it leaves the pool closing, and close() may be repeated.
 Status SymmetricMode::CloseWithoutRanks() {
   COMMPOOL_TRY(basis_.device->health().first_error());
   COMMPOOL_TRY(CheckNoLiveBlocks("close()"));
@@ -306,6 +320,7 @@ Status SymmetricMode::CloseWithoutRanks() {
   return Status();
 }
 
+// May be repeated after a failure; a pool that is closed stays so.
 Status SymmetricMode::Close() {
   MutexLock collective(segments_.collective());
   if (basis_.life.closed()) return Status();

@@ -17,7 +17,7 @@ namespace commpool::internal {
 
 namespace {
 
-// The streams of these waits that have a fence.
+// The streams of these waits that have no fence yet: HandOut records an event on each.
 ReservedVector<StreamKey> StreamsOf(const ReservedVector<engine::StreamUse>& waits) {
   ReservedVector<StreamKey> streams;
   for (const engine::StreamUse& use : waits) {
@@ -49,6 +49,7 @@ Result<uint64_t> PlanReturn(RegistrationSet& registrations, const SleepRequest& 
 
 }  // namespace
 
+// Calls nobody: Open makes the pool known to the other ranks.
 SymmetricMode::SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,
                              const Communicator& home)
     : PoolMode(basis, captures, blocks, segments),
@@ -60,6 +61,7 @@ SymmetricMode::SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockSto
       losses_(basis, segments.registrations()),
       peers_(basis.driver, basis.device->device()) {}
 
+// The lock is free here, and is taken for the checks of locks alone.
 Status SymmetricMode::Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness) {
   MutexLock collective(segments_.collective());
   collective_.MoveTo(std::move(channel));
@@ -126,6 +128,7 @@ void SymmetricMode::TakeBackUnserved(const engine::Served& served) {
   COMMPOOL_CHECK(freed.ok(), "a block that was just served cannot be freed");
 }
 
+// reclaim() is named only where a segment is large enough for the block.
 std::string SymmetricMode::DescribeExhaustion(uint64_t requested, uint64_t needed) const {
   const engine::Counters counters = engine().counters();
   const std::string bytes = std::to_string(needed);
@@ -139,6 +142,7 @@ std::string SymmetricMode::DescribeExhaustion(uint64_t requested, uint64_t neede
   return frees_could_do ? text + ", or reclaim() once every rank has freed " + bytes + " bytes in one piece" : text;
 }
 
+// Ordered frees are calls of the sequence. Deferred ones are not: they come at another moment on each rank.
 Result<engine::Freed> SymmetricMode::FreeInEngine(CUdeviceptr address) {
   Result<engine::Freed> freed = engine().Free(address);
   if (freed.ok()) graph_blocks_.Free(address, &*freed);
@@ -151,6 +155,7 @@ void SymmetricMode::ForgetStream(StreamKey stream) {
   blocks_.ForgetStream(stream);
 }
 
+// Pool asks before a capture begins.
 Status SymmetricMode::CheckCapture() const {
   if (basis_.configuration.frees == engine::FreeOrder::kDeferred) return Status();
   return Status(StatusCode::kNotSupported,
@@ -159,11 +164,13 @@ Status SymmetricMode::CheckCapture() const {
                     "graph is replayed. Captures need deferred frees");
 }
 
+// Without a lock: both wait for threads of the link, which may be in functions of this pool.
 void SymmetricMode::StopListening() {
   collective_.StopPublishing();
   losses_.Stop();
 }
 
+// Destroying is no collective call: other ranks may still use windows of this rank's memory.
 void SymmetricMode::AfterDestroy() {
   StopListening();
   const uint64_t reserved = blocks_.ReservedBytes();
@@ -173,7 +180,8 @@ void SymmetricMode::AfterDestroy() {
                               " stay mapped until the process ends");
 }
 
-// The order in which windows will come back is found before the ranks agree, because they compare it.
+// The order in which windows will come back is found before the ranks agree, because they compare it. Peers' mappings
+// go first and come back last, and come back too where the pool stays awake.
 Status SymmetricMode::Sleep(const SleepRequest& request) {
   MutexLock collective(segments_.collective());
   Status readiness = Insist([&] { return Sleeping::CheckMaySleep(basis_, segments_, request); });
@@ -194,6 +202,7 @@ Status SymmetricMode::Sleep(const SleepRequest& request) {
   return again.ok() ? slept : Status(slept.code(), slept.message() + "; then " + again.message());
 }
 
+// Every rank compares what it is asked, before any memory is made.
 Status SymmetricMode::Wake(const WakeRequest& request) {
   MutexLock collective(segments_.collective());
   if (HasNoCommunicator()) {  // after a loss there is no communicator to register with: wakes only to save what was

@@ -24,15 +24,16 @@ namespace commpool::internal {
 class SymmetricMode;
 using SymmetricModes = ReservedVector<SymmetricMode*>;
 
-// Pool owns one. It owns what only symmetric pools have: the members at the end. Each collective call holds
-// the lock `collective` until its end.
+// Pool owns one. It owns what only symmetric pools have: the members at the end. Each collective call holds the lock
+// `collective` until its end. Allocations, frees and questions come from any thread, also beside a collective call.
 class SymmetricMode final : public PoolMode {
  public:
   SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,
                 const Communicator& home);
 
   // The rest of creation, collective over the channel to the ranks of home: every rank must be able to make windows,
-  // and home is the first communicator to register with.
+  // and home is the first communicator to register with. The factory calls it, before other threads can find the pool.
+  // `readiness`: why this rank cannot have the pool, which the others then hear.
   Status Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness);
 
   // A number for this home alone, the same on all its ranks.
@@ -82,12 +83,14 @@ class SymmetricMode final : public PoolMode {
   void AfterAbandon(ncclComm_t communicator) override;
 
  private:
+  // Tells a recording that the pool goes on with other ranks.
   void RecordInNewHome() const;
   // Whether every communicator was abandoned, so that no call reaches another rank.
   bool HasNoCommunicator() const { return home() == nullptr && segments_.registrations().empty(); }
   // Ends the pool in order without the other ranks. Memory goes, addresses stay out of use, because a rank that lives
   // on may still know what was there.
   Status CloseWithoutRanks() COMMPOOL_REQUIRES(segments_.collective());
+  // `call`: for the message, such as "close()".
   Status CheckNoLiveBlocks(const char* call) const;
   // Applies this rank's deferred frees without the other ranks: no round with them will come any more.
   void ApplyOwnFrees();
@@ -117,16 +120,20 @@ class SymmetricMode final : public PoolMode {
   // kDisagreement where a rank has abandoned a registration that another rank has: growth would wait for it inside
   // NCCL.
   ReportJudge JudgeHeld() COMMPOOL_REQUIRES(segments_.collective());
+  // For register_with: each new communicator has to be passed by all of its ranks, and then gets its place among the
+  // findings.
   ReportJudge JudgePassedByAll() COMMPOOL_REQUIRES(segments_.collective());
   // What this rank tells the others about a caller's communicator. Changes nothing. An error becomes this rank's
   // readiness, which the others hear.
   Result<Communicator> Examine(ncclComm_t handle) const COMMPOOL_REQUIRES(segments_.collective());
+  // What the other ranks hear of it; empty where this rank passed none.
   DomainReport ReportOf(const Communicator& communicator) const COMMPOOL_REQUIRES(segments_.collective());
   // Every rank calls it, even one that passed no communicator. The members of each new communicator meet over it, and
   // all ranks number the new ones.
   Status Meet(const DomainReport& mine, Communicator* communicator) COMMPOOL_REQUIRES(segments_.collective());
   // Takes the collective locks of a call's pools, in the order of their addresses (mutex.cc).
   static ReservedDeque<MutexLock> LockAll(SymmetricModes pools);
+  // Asks `of_pool` for the proposal of each. REQUIRES: their collective locks.
   static std::vector<PoolProposal> ProposalsOf(const SymmetricModes& pools,
                                                FunctionRef<Proposal(SymmetricMode& pool)> of_pool);
   // The bytes of the segment that a reserve needs, the same on every rank; 0 where free memory is enough. kOutOfMemory
@@ -138,7 +145,7 @@ class SymmetricMode final : public PoolMode {
   // Deregisters these segments on every rank and releases them.
   Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees)
       COMMPOOL_REQUIRES(segments_.collective());
-  // The caller has deregistered them on every rank.
+  // The caller has deregistered them on every rank. Stops at the first segment that cannot go.
   Status Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses, uint64_t* released)
       COMMPOOL_EXCLUDES(segments_.growth());
   // Maps those segments from all ranks that are not mapped yet. Every rank calls it.
@@ -165,11 +172,14 @@ class SymmetricMode final : public PoolMode {
   std::atomic<ncclComm_t> home_handle_;      // home_'s handle while calls can reach its ranks; read without a lock
   std::atomic<uint64_t> home_id_{0};         // all ranks of home have agreed on it
   std::atomic<uint64_t> channel_number_{0};  // of the pool among those of its home
+  // Before `collective_`, which has a reference to it.
   GraphBlocks graph_blocks_;
   Collective collective_;
   // Which communicators the ranks have registered with, and the numbers that they have agreed on.
   DomainTable domains_ COMMPOOL_GUARDED_BY(segments_.collective());
+  // Follows the channel of the present home.
   LossWatch losses_;
+  // Changed under the collective lock; any thread asks it.
   PeerMappings peers_;
   // Whether map_peers has succeeded, on all ranks of home: then all unmap as they sleep, and map as they wake.
   bool maps_peers_ COMMPOOL_GUARDED_BY(segments_.collective()) = false;
