@@ -14,6 +14,7 @@
 
 namespace commpool::internal {
 
+// A pool's peers are known from its options before it has a segment, so that the first one is made for them.
 SegmentStore::SegmentStore(const PoolBasis& basis, const GraphCaptures& captures, BlockStore& blocks,
                            std::unique_ptr<Backing> backing, std::shared_ptr<MemoryAccount> account)
     : basis_(basis),
@@ -38,7 +39,8 @@ SegmentStore::~SegmentStore() {
   for (NewSegment& segment : TakeSetAside(Pinned::kGo)) segment.Abandon();
 }
 
-// Two limits: the pool's own, and the one that all pools of the place share.
+// Two limits: the pool's own, and the one that all pools of the place share. The own limit is only looked at: one
+// thread at a time grows a pool. The shared one is taken, because other pools grow at the same time.
 Result<Room> SegmentStore::TakeRoom(uint64_t bytes) const {
   if (!FitsOwnLimit(bytes)) {
     return Status(StatusCode::kOutOfMemory, basis_.title + ": " + FormatBytes(bytes) +
@@ -52,6 +54,7 @@ Result<Room> SegmentStore::TakeRoom(uint64_t bytes) const {
                                               FormatBytes(account_->limit()));
 }
 
+// Asked before others give memory back for a request that can never be served.
 Status SegmentStore::CheckPossible(uint64_t bytes) const {
   if (!CheckedRoundUp(bytes, granularity_)) return Status();  // overflows: the engine reports that
   // What the place has in all, whatever is free of it now.
@@ -63,6 +66,7 @@ Status SegmentStore::CheckPossible(uint64_t bytes) const {
                                               " in all, and nothing was given back");
 }
 
+// An overflow is no fit.
 bool SegmentStore::FitsOwnLimit(uint64_t bytes) const {
   const std::optional<uint64_t> after = CheckedAdd(blocks_.ReservedBytes(), bytes);
   return after && *after <= basis_.configuration.limit_bytes;
@@ -80,6 +84,7 @@ uint64_t SegmentStore::CollectionBytes() const {
   return share == 1.0 || limit == UINT64_MAX ? UINT64_MAX : static_cast<uint64_t>(share * static_cast<double>(limit));
 }
 
+// Only a program's own functions make memory in the order of a stream. The driver's memory is ready at once.
 Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> stream, uint64_t bytes) {
   const WithoutFastPaths uncached;  // a function of the program may run
   // The backing may put work on the stream; a capture would record that work into its graph.
@@ -100,7 +105,8 @@ Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> 
 }
 
 // The program's own functions may return any address. So it is checked here, and entered in the process's table, before
-// the engine knows it.
+// the engine knows it. Each failure on the way releases what was made: room, segment and entry go back with their
+// objects.
 Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<StreamKey> stream) {
   std::unique_ptr<Segment> segment = COMMPOOL_TRY(MakeFor(stream, bytes));
   if (segment->address() % basis_.configuration.alignment_bytes != 0) {
@@ -118,6 +124,7 @@ Result<NewSegment> SegmentStore::Make(uint64_t bytes, Room room, std::optional<S
   return NewSegment(std::move(room), std::move(segment), std::move(*entry));
 }
 
+// Observers hear of it first: they must know the segment before they hear of a block in it.
 engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space, engine::Part part) {
   const engine::SegmentRange range{segment->address(), segment->bytes()};
   LogSegment(range, basis_.name(), "makes");
@@ -132,6 +139,7 @@ engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space
   return index;
 }
 
+// The same for all segments, because one backing makes them.
 commpool_segment_traits SegmentStore::Traits() const {
   const Placement& placement = backing_->placement();
   const HandleTraits handles = backing_->handle_traits();
@@ -147,6 +155,7 @@ commpool_segment_traits SegmentStore::Traits() const {
           .rdma = handles.rdma ? 1 : 0};
 }
 
+// Goes on after a failure: each registration that ends is a segment less that NCCL holds.
 Status SegmentStore::Deregister(const std::vector<engine::SegmentIndex>& segments) {
   const ContextGuard current = basis_.MakeCurrent();
   Status first;
@@ -157,6 +166,7 @@ Status SegmentStore::Deregister(const std::vector<engine::SegmentIndex>& segment
   return first;
 }
 
+// In a pool that is neither symmetric nor registered a graph's memory belongs to its part, and never counts as free.
 Status SegmentStore::CheckMayUnmap(Unmapped unmapped) const {
   const bool graphs_use_it =
       unmapped == Unmapped::kBlocksToo || basis_.configuration.symmetric() || !registrations_.empty();
@@ -178,6 +188,7 @@ std::vector<engine::SegmentIndex> SegmentStore::ChooseFree(uint64_t keep_bytes, 
   return chosen;
 }
 
+// From the engine outwards: who could hand the memory out forgets it first, the driver gets it last.
 Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addresses, uint64_t* released) {
   // The engine forgets the segment first, so that no thread gets a block of it. The address table forgets it before the
   // memory goes, because the driver may then give its addresses to another pool.
@@ -201,6 +212,7 @@ Result<bool> SegmentStore::ReleaseOne(engine::SegmentIndex index, Addresses addr
   return true;
 }
 
+// `asleep_bytes_` changes under the growth lock alone, so no bytes are returned twice.
 void SegmentStore::ReturnRoom(uint64_t bytes) {
   // Memory that sleeps has returned its room already.
   const uint64_t asleep = std::min(bytes, asleep_bytes());
@@ -208,6 +220,7 @@ void SegmentStore::ReturnRoom(uint64_t bytes) {
   account_->Return(bytes - asleep);
 }
 
+// Stops at the first failure; what went before stays gone.
 Result<uint64_t> SegmentStore::Release(const std::vector<engine::SegmentIndex>& segments) {
   uint64_t released = 0;
   const ContextGuard current = basis_.MakeCurrent();
@@ -217,12 +230,14 @@ Result<uint64_t> SegmentStore::Release(const std::vector<engine::SegmentIndex>& 
   return released;
 }
 
+// Its room stays taken: the memory is there.
 void SegmentStore::SetAside(NewSegments segments, Aside how) {
   MutexLock lock(mutex_);
   NewSegments& others = how == Aside::kPinned ? pinned_aside_ : set_aside_;
   others.splice(others.end(), segments);
 }
 
+// The caller releases or abandons them without the lock.
 NewSegments SegmentStore::TakeSetAside(Pinned pinned) {
   MutexLock lock(mutex_);
   NewSegments taken = std::exchange(set_aside_, {});
@@ -230,6 +245,7 @@ NewSegments SegmentStore::TakeSetAside(Pinned pinned) {
   return taken;
 }
 
+// Goes on after a failure, and returns the first.
 Status SegmentStore::ReleaseSetAside(Pinned pinned) {
   const ContextGuard current = basis_.MakeCurrent();
   Status first;
@@ -293,6 +309,7 @@ Status SegmentStore::Revoke(const std::vector<int>& peers) {
   return Status();
 }
 
+// An assertion and no error: the engine hands out each number once.
 void SegmentStore::Put(engine::SegmentIndex index, std::unique_ptr<Segment> segment) {
   MutexLock lock(mutex_);
   const bool added = segments_.emplace(index, std::move(segment)).second;
@@ -306,6 +323,7 @@ std::unique_ptr<Segment> SegmentStore::Take(engine::SegmentIndex index) {
   return std::move(node.mapped());
 }
 
+// The reference outlives the lock, so the caller must hold `growth`.
 Segment& SegmentStore::Get(engine::SegmentIndex index) const {
   MutexLock lock(mutex_);
   const auto found = segments_.find(index);
@@ -313,6 +331,7 @@ Segment& SegmentStore::Get(engine::SegmentIndex index) const {
   return *found->second;
 }
 
+// The map is ordered by number. The list may be out of date unless the caller holds `growth`.
 std::vector<SegmentToRegister> SegmentStore::List() const {
   std::vector<SegmentToRegister> list;
   MutexLock lock(mutex_);
@@ -364,6 +383,7 @@ Status SegmentStore::LetTheDeviceFinish() {
   return Status();
 }
 
+// Takes the collective lock, so it waits for a collective call of the pool that is under way.
 Status SegmentStore::EndRegistrations(ncclComm_t communicator) {
   const auto began = std::chrono::steady_clock::now();
   MutexLock collective(collective_);
@@ -384,6 +404,7 @@ Status SegmentStore::EndRegistrations(ncclComm_t communicator) {
   return Status();
 }
 
+// The program says whether the communicator lives. NCCL cannot be asked about one that was destroyed.
 Status SegmentStore::AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
   if (life == CommunicatorLife::kAlive) return basis_.Named(EndRegistrations(communicator).under("abandon"));
   basis_.runtime.unanswered.NoteIdle(communicator);
@@ -391,6 +412,7 @@ Status SegmentStore::AbandonCommunicator(ncclComm_t communicator, CommunicatorLi
   return Status();
 }
 
+// Pool::Abandon calls it as the runtime ends. Frees that come later find no owner of the address.
 void SegmentStore::Abandon() {
   for (Segment* segment : Pointers()) {
     segment->Abandon();

@@ -30,7 +30,8 @@
 namespace commpool::internal {
 
 // A segment that exists but that no engine knows yet. Its addresses are in the table, the pool's peers have access, and
-// its bytes count. Unless a pool adopts it, its destructor releases it with its room and addresses.
+// its bytes count. Unless a pool adopts it, its destructor releases it with its room and addresses. One thread, which
+// made it, has it until then. GrowTogether and the growers keep it in their frames, so a failure on the way undoes all.
 class NewSegment {
  public:
   NewSegment() = default;
@@ -41,7 +42,7 @@ class NewSegment {
   Segment* operator->() const { return segment_.get(); }
 
   // Gives the segment to the pool, which returns the room when it releases the segment. The entry in the address table
-  // stays as well: the pool removes it when it releases the segment.
+  // stays as well: the pool removes it when it releases the segment. Only SegmentStore::Adopt calls it.
   std::unique_ptr<Segment> Adopt() {
     room_.Keep();
     entry_.Keep();
@@ -78,7 +79,9 @@ enum class Addresses {
   kKeep,  // nobody may use them until the process ends: another rank may still know what was there
 };
 
-// Pool owns one. Locks, outermost first: `collective`, `growth`, then a leaf for the books.
+// Pool owns one. Locks, outermost first: `collective`, `growth`, then a leaf for the books. It also owns the backing,
+// the host's copies of a pool that sleeps, and memory that was set aside. Statistics and look-ups of other threads take
+// the leaf alone.
 class SegmentStore {
  public:
   SegmentStore(const PoolBasis& basis, const GraphCaptures& captures, BlockStore& blocks,
@@ -86,9 +89,11 @@ class SegmentStore {
   // After an abandonment memory that is still there stays mapped until the process ends.
   ~SegmentStore();
 
-  // Held during one collective or registering call. Lock it before growth().
+  // Held during one collective or registering call. Lock it before growth(). Calls that register, sleep or agree with
+  // other ranks hold it. It is no lock of data, so allocations and frees go on beside it.
   Mutex& collective() const COMMPOOL_RETURN_CAPABILITY(collective_) { return collective_; }
-  // Held during one change of the segments or peers, driver calls included.
+  // Held during one change of the segments or peers, driver calls included. Grant, Revoke, growth, release, sleep and
+  // wake hold it; so these never run beside each other.
   Mutex& growth() const COMMPOOL_RETURN_CAPABILITY(growth_) { return growth_; }
 
   Backing& backing() { return *backing_; }
@@ -98,7 +103,8 @@ class SegmentStore {
 
   // Making. Calls the driver.
   //
-  // kOutOfMemory where the limit of the pool or of its device leaves no room.
+  // kOutOfMemory where the limit of the pool or of its device leaves no room. Comes before Make: the room is there
+  // before the memory, so no two pools make memory for the last bytes of a limit.
   Result<Room> TakeRoom(uint64_t bytes) const;
   // Whether the pool's own limit, apart from its device's, allows so many bytes more.
   bool FitsOwnLimit(uint64_t bytes) const;
@@ -106,7 +112,8 @@ class SegmentStore {
   Status CheckPossible(uint64_t bytes) const;
   // Whether the device's limit would allow the request if no pool held memory.
   bool FitsEmptyPlacement(uint64_t bytes) const { return bytes <= account_->limit(); }
-  // The bytes that the limits of the pool and of its placement still allow.
+  // The bytes that the limits of the pool and of its placement still allow. A moment later it may be less: TakeRoom
+  // decides.
   uint64_t RoomLeft() const;
   // HeldBytes: how much all pools of the placement have reserved together. Once that exceeds CollectionBytes, this pool
   // releases unused memory before it grows. The threshold is a share of the placement's limit, or of its memory where
@@ -117,16 +124,18 @@ class SegmentStore {
   // a block of it and free it. kInvalidArgument for memory that lies in a pool already. `room`: taken for the segment.
   // `stream`: the first user of the memory, null for nobody; when this returns, the memory is ready for every stream.
   Result<NewSegment> Make(uint64_t bytes, Room room, std::optional<StreamKey> stream = {}) COMMPOOL_REQUIRES(growth_);
-  // Enters a segment into the books.
+  // Enters a segment into the books. Takes the pool's lock. From then on its memory serves. Has no way to fail: other
+  // ranks may serve from the same segment already.
   engine::SegmentIndex Adopt(NewSegment segment, engine::Space space = engine::Space::kLarge,
                              engine::Part part = engine::kCommonPart) COMMPOOL_REQUIRES(growth_);
 
+  // Only one thread at a time changes them, under the collective lock. Any thread may ask.
   RegistrationSet& registrations() { return registrations_; }
   const RegistrationSet& registrations() const { return registrations_; }
   // What the segments are, for a registrar.
   commpool_segment_traits Traits() const;
   // Ends the registrations of these segments with every communicator and registrar. Goes on after a failure, and
-  // returns the first.
+  // returns the first. REQUIRES: the collective lock, and a quiet device (rule 5). Calls NCCL.
   Status Deregister(const std::vector<engine::SegmentIndex>& segments);
 
   // Gives up the communicator on this rank alone. A live one: call it on the thread that uses it. It waits for the
@@ -141,7 +150,7 @@ class SegmentStore {
   bool IsPinned(engine::SegmentIndex segment) const { return registrations_.IsRegistered(segment); }
   // kFailedPrecondition while a live graph may use the memory that will be unmapped. A graph may use registered memory
   // through NCCL's handles, and its own blocks by their addresses. Only a symmetric pool may count such blocks as free
-  // memory.
+  // memory. kBlocksToo: live blocks lose their memory too, as in sleep.
   enum class Unmapped { kFreeMemory, kBlocksToo };
   Status CheckMayUnmap(Unmapped unmapped = Unmapped::kFreeMemory) const;
   // As GraphCaptures: OK where live graphs depend on the places of windows alone.
@@ -152,6 +161,7 @@ class SegmentStore {
   // Wholly free segments, the largest index first, until the pool would reserve at most `keep_bytes`. Pinned ones count
   // where the caller deregisters them first.
   enum class Pinned { kStay, kGo };
+  // Takes the pool's lock. Other threads may take a block of one of them meanwhile: ReleaseOne looks again.
   std::vector<engine::SegmentIndex> ChooseFree(uint64_t keep_bytes, Pinned pinned) const;
   // Releases those of the segments that are wholly free and that no stream uses any more; returns their bytes. The
   // caller has deregistered them.
@@ -163,6 +173,7 @@ class SegmentStore {
   // Memory is set aside when this rank needs it no more, but another rank or NCCL may still use it. It stays mapped,
   // and serves nobody. kPinned: NCCL has not ended its registration on this rank.
   enum class Aside { kUnpinned, kPinned };
+  // Cannot fail: it moves the list's nodes.
   void SetAside(NewSegments segments, Aside how);
   // Releases what was set aside. Pinned memory goes only after a loss, with every communicator abandoned and the device
   // idle; unpinned memory also where all ranks end the pool together.
@@ -186,6 +197,7 @@ class SegmentStore {
   Status Wake() COMMPOOL_REQUIRES(growth_);
   // The host's copy of a sleeping pool's live blocks.
   KeptBlocks& kept() COMMPOOL_REQUIRES(growth_) { return kept_; }
+  // Any thread, for statistics, like the next one.
   uint64_t kept_bytes() const { return kept_.bytes(); }
   uint64_t asleep_bytes() const { return asleep_bytes_.load(std::memory_order_relaxed); }
 
@@ -197,7 +209,8 @@ class SegmentStore {
   Status Revoke(const std::vector<int>& peers) COMMPOOL_EXCLUDES(growth_);
 
   // Where other processes reach the live block that holds the address; from now on, until its free, its memory stays.
-  // kNotSupported for memory that moves, or that other ranks have a say in.
+  // kNotSupported for memory that moves, or that other ranks have a say in. What a program needs to map the segment in
+  // another process.
   struct Shared {
     CUdeviceptr address = 0;  // of the segment
     uint64_t bytes = 0;
@@ -208,14 +221,16 @@ class SegmentStore {
   Result<SharedBlock> ShareByTicket(CUdeviceptr address) COMMPOOL_EXCLUDES(growth_);
   // Whether other processes may import segments at all.
   Status CheckSharable() const;
-  // The fabric's bytes, or a copy of the descriptor, of the segment that holds the address; neither where its number
-  // is `known`.
+  // The fabric's bytes, or a copy of the descriptor, of the segment that holds the address; neither where its number is
+  // `known`. ShareServer's thread calls it for an importer.
   Result<SharedMemory::Exported> Export(CUdeviceptr address, std::optional<uint64_t> known) COMMPOOL_EXCLUDES(growth_);
-  // kFailedPrecondition while other processes may use the memory.
+  // kFailedPrecondition while other processes may use the memory. Sleep asks it: an importer's mapping would keep the
+  // memory from the device.
   Status CheckNoneShared() const;
 
   // The books. Modes that adopt segments their own way (territories) call Put and Take. A number that is there already
-  // is a bug, as is one that is missing in Take.
+  // is a bug, as is one that is missing in Take. The caller holds the pool's lock, under which the engine gave the
+  // number.
   void Put(engine::SegmentIndex index, std::unique_ptr<Segment> segment);
   std::unique_ptr<Segment> Take(engine::SegmentIndex index);
   // By number, in rising order, so the same on every rank of a symmetric pool.
@@ -225,11 +240,13 @@ class SegmentStore {
   Segment& Get(engine::SegmentIndex index) const;
   uint64_t count() const;
 
-  // The runtime ends, or the device is lost: from now on nobody calls the driver for the segments.
+  // The runtime ends, or the device is lost: from now on nobody calls the driver for the segments. The memory stays
+  // mapped until the process ends.
   void Abandon();
 
  private:
-  // Makes memory of the backing for a stream, and waits until every stream may use it.
+  // Makes memory of the backing for a stream, and waits until every stream may use it. No stream: the memory must not
+  // depend on one.
   Result<std::unique_ptr<Segment>> MakeFor(std::optional<StreamKey> stream, uint64_t bytes) COMMPOOL_REQUIRES(growth_);
   // At most until the pool's deadline.
   Status WaitForPeer(int peer) const;
@@ -241,9 +258,11 @@ class SegmentStore {
   Status LetTheDeviceFinish();
   // For one that is alive. OK also where NCCL fails: then the pool only drops the handles.
   Status EndRegistrations(ncclComm_t communicator);
+  // Makes and maps one segment's memory, part by part, and starts the copies of each part.
   Status WakeSegment(Segment& segment, Progress& progress) COMMPOOL_REQUIRES(growth_);
   // Valid as long as the caller holds the growth lock.
   ReservedVector<Segment*> Pointers() const;
+  // Empties the lists, so that the driver is called without the lock.
   NewSegments TakeSetAside(Pinned pinned);
 
   const PoolBasis& basis_;

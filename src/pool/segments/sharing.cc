@@ -12,7 +12,8 @@ namespace commpool::internal {
 
 namespace {
 
-// A process that maps memory keeps using it, so the memory has to stay where it is until its block is freed.
+// A process that maps memory keeps using it, so the memory has to stay where it is until its block is freed. Not a
+// matter of the backing, so it is asked apart from Backing::CanShare.
 Status CheckStays(const PoolConfiguration& configuration) {
   if (configuration.symmetric()) {
     return Status(StatusCode::kNotSupported,
@@ -29,6 +30,7 @@ Status Freed() { return Status(StatusCode::kNotFound, "share: the block was free
 
 }  // namespace
 
+// Any live block will do, and an address inside of it too.
 Result<commpool_block> SegmentStore::FindSharable(CUdeviceptr address) {
   COMMPOOL_TRY(basis_.CheckAwake());
   COMMPOOL_TRY(basis_.Named(CheckStays(basis_.configuration).under("share")));
@@ -36,7 +38,8 @@ Result<commpool_block> SegmentStore::FindSharable(CUdeviceptr address) {
   return block.ok() ? block : basis_.Named(block.status().under("share"));
 }
 
-// The mark on the block comes before the descriptor: from then on its memory stays until its free.
+// The mark on the block comes before the descriptor: from then on its memory stays until its free. The descriptor stays
+// the segment's own.
 Result<SegmentStore::Shared> SegmentStore::Share(CUdeviceptr address) {
   MutexLock growth(growth_);  // nobody sleeps, or releases the segment, meanwhile
   const commpool_block block = COMMPOOL_TRY(FindSharable(address));
@@ -47,6 +50,7 @@ Result<SegmentStore::Shared> SegmentStore::Share(CUdeviceptr address) {
   return Shared{segment.address(), segment.bytes(), *descriptor};
 }
 
+// Before the first ticket, so that a program hears early why its pool cannot be shared.
 Status SegmentStore::CheckSharable() const {
   COMMPOOL_TRY(basis_.CheckOpen());
   Status status = CheckStays(basis_.configuration);
@@ -54,6 +58,7 @@ Status SegmentStore::CheckSharable() const {
   return basis_.Named(status.under("share"));
 }
 
+// The descriptor follows later, when an importer asks for it (Export).
 Result<SharedBlock> SegmentStore::ShareByTicket(CUdeviceptr address) {
   MutexLock growth(growth_);
   const commpool_block block = COMMPOOL_TRY(FindSharable(address));
@@ -62,6 +67,8 @@ Result<SharedBlock> SegmentStore::ShareByTicket(CUdeviceptr address) {
   return SharedBlock{.address = start, .bytes = block.bytes, .segment = block.segment};
 }
 
+// Runs on the share server's thread. The growth lock keeps the segment from going, and the pool from falling asleep,
+// until the copy of its descriptor is made.
 Result<SharedMemory::Exported> SegmentStore::Export(CUdeviceptr address, std::optional<uint64_t> known) {
   MutexLock growth(growth_);
   COMMPOOL_TRY(basis_.CheckAwake());
@@ -86,6 +93,7 @@ Result<SharedMemory::Exported> SegmentStore::Export(CUdeviceptr address, std::op
   return basis_.Named(Status(StatusCode::kNotFound, "no segment has that address"));
 }
 
+// Blocks with tickets are not meant: their importers are told to let go (ShareServer::TellAsleep).
 Status SegmentStore::CheckNoneShared() const {
   if (!blocks_.SharesAny()) return Status();
   return Status(StatusCode::kFailedPrecondition,

@@ -1,3 +1,4 @@
+// How a pool falls asleep and wakes: the steps that its ranks agree on, and what each does with the segments.
 #include "src/pool/segments/sleep.h"
 
 #include <string>
@@ -29,6 +30,7 @@ Status CheckNothingUnseen(const SegmentStore& segments, LiveGraphs graphs) {
 
 }  // namespace
 
+// Changes nothing. A symmetric pool's answer goes to the other ranks.
 Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segments, const SleepRequest& request) {
   COMMPOOL_TRY(basis.CheckOpen());
   Status status = request.readiness;
@@ -49,6 +51,7 @@ Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segme
   return basis.Named(status.under("sleep"));
 }
 
+// Whether the memory is to be had shows only when it is made.
 Status Sleeping::CheckMayWake(const PoolBasis& basis, const WakeRequest& request) {
   COMMPOOL_TRY(basis.device->health().first_error());
   Status status = request.readiness;
@@ -82,6 +85,7 @@ Status Sleeping::FallAsleep(const SleepRequest& request) {
   return Status();
 }
 
+// Waits for importers, for this device and for its peers, and then copies.
 Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
   COMMPOOL_TRY(basis_.runtime.shares.TellAsleep(basis_.handle));  // its thread may wait for the growth lock meanwhile
   MutexLock growth(segments_.growth());
@@ -122,11 +126,13 @@ Status Sleeping::StayAwake(const Status& failure) {
   return failure;
 }
 
+// In the order that PlanReturn has found, where it was asked for one.
 Status Sleeping::Register() {
   const ContextGuard current = basis_.MakeCurrent();
   return segments_.registrations().RegisterAgain(Insist([&] { return segments_.List(); }));
 }
 
+// NCCL chooses the places of windows by itself. After the planned order they mostly come back.
 Status Sleeping::CheckReturned() const {
   const std::string moved = segments_.registrations().DescribeMoved();
   if (moved.empty()) return Status();
@@ -140,6 +146,8 @@ Status Sleeping::Deregister() {
   return segments_.Deregister(Insist([&] { return segments_.Indexes(); }));
 }
 
+// Two steps that ranks agree on: memory with the kept blocks in it, then registrations. Undone in the other order. The
+// error of a full device lists who holds what.
 Status Sleeping::WakeUp(const WakeRequest& request) {
   COMMPOOL_TRY(run_({.name = "making memory to wake",
                      .act =
@@ -171,6 +179,8 @@ void Sleeping::ReleaseAgain() {
   if (segments_.asleep_bytes() == 0 && segments_.UnmapAll().ok()) segments_.ReleaseUnmapped();
 }
 
+// Copies go, or are watched, before the state changes: once the pool serves, an address may get a block with other
+// contents.
 void Sleeping::ServeAgain() {
   Tell(false);  // may fail: so before anything is let go
   {
@@ -189,6 +199,7 @@ void Sleeping::Tell(bool asleep) const {
   }
 }
 
+// Quiesce waits for the pool's own device alone.
 Status SegmentStore::AwaitPeers() {
   for (const int peer : peers_) {
     COMMPOOL_TRY(basis_.device->CheckNotCapturing(peer));
@@ -209,6 +220,7 @@ Status SegmentStore::UnmapAll() {
   return Status();
 }
 
+// The physical memory was kept, so the contents are there.
 Status SegmentStore::MapAll() {
   for (Segment* segment : Pointers()) COMMPOOL_TRY(segment->territory()->MapAll());
   return Status();
@@ -225,6 +237,7 @@ void SegmentStore::ReleaseUnmapped() {
   account_->Return(asleep);
 }
 
+// So the copy of one part runs while the driver maps the next one.
 Status SegmentStore::WakeSegment(Segment& segment, Progress& progress) {
   // Without anything to copy it is all one piece, because each piece costs driver calls.
   const uint64_t at_least = kept_.bytes() == 0 ? segment.bytes() : kPieceBytes;
@@ -238,6 +251,7 @@ Status SegmentStore::WakeSegment(Segment& segment, Progress& progress) {
   return Status();
 }
 
+// After a failure all is as before: no memory, no room taken, and the copies on the host are whole.
 Status SegmentStore::Wake() {
   const uint64_t asleep = asleep_bytes();
   Progress progress(basis_.title + ": waking", asleep);

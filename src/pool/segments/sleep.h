@@ -12,13 +12,14 @@
 namespace commpool::internal {
 
 // One step of a call that all ranks make together. Lives only during the call: its functions may refer to the caller's
-// frame.
+// frame. Collective::Run makes it together with the other ranks, kWithoutRanks alone.
 struct PoolStep {
   const char* name = nullptr;                       // such as "registering with a communicator"
   FunctionRef<Status()> act;                        // this rank's part
   FunctionRef<void(const Status& mine)> undo = {};  // runs on every rank, where one failed
 };
-// Carries out a step, and returns its result on all ranks.
+// Carries out a step, and returns its result on all ranks. GrowingMode passes kWithoutRanks, SymmetricMode the Runner
+// of its Collective.
 using StepRunner = FunctionRef<Status(const PoolStep& step)>;
 // For a pool without other ranks.
 inline constexpr auto kWithoutRanks = [](const PoolStep& step) -> Status {
@@ -28,7 +29,8 @@ inline constexpr auto kWithoutRanks = [](const PoolStep& step) -> Status {
 };
 
 // REQUIRES: the pool's collective lock, during its whole life. GrowingMode and SymmetricMode make one for each sleep
-// and each wake; it keeps no state between them.
+// and each wake; it keeps no state between them. It owns nothing. A step takes the growth lock for itself. None is held
+// in a round, which may last until the deadline.
 class Sleeping {
  public:
   // `run` must outlive it.
@@ -48,9 +50,11 @@ class Sleeping {
   Status WakeUp(const WakeRequest& request);
 
  private:
-  // Waits for everybody who may use the memory, and copies what is kept.
+  // Waits for everybody who may use the memory, and copies what is kept. Besides the host's copies it changes nothing
+  // of the pool.
   Status QuiesceAndKeep(const SleepRequest& request);
-  // After a failure in the middle of falling asleep: the pool serves again.
+  // After a failure in the middle of falling asleep: the pool serves again. Returns `failure`, with what went wrong on
+  // the way back.
   Status StayAwake(const Status& failure);
   // Registers all segments again, with every communicator that the set of registrations remembers.
   Status Register();
@@ -58,7 +62,8 @@ class Sleeping {
   Status CheckReturned() const;
   // Ends all registrations; the set remembers the communicators.
   Status Deregister();
-  // After a failure in the middle of waking: the pool sleeps on.
+  // After a failure in the middle of waking: the pool sleeps on. Kept copies stay on the host, so the next wake has
+  // them.
   void ReleaseAgain();
   // Everything kept is in place again, or never left it.
   void ServeAgain();
