@@ -14,13 +14,15 @@ namespace commpool::internal {
 namespace {
 
 // Scopes that were open when the thread began to end: its last destructors may still end them. Nobody nests as many.
+// The array is the thread's own: ~OwnScopes fills it, TakeEnded empties it.
 struct EndedScope {
   const ScopeBoard* board = nullptr;
   ScopeHandle scope = 0;
 };
 thread_local constinit std::array<EndedScope, 32> ended_scopes = {};
 
-// The owner's lock, after a wait for a thread that looks.
+// The owner's lock, after a wait for a thread that looks. Only the owner uses it. Whoever looks calls nothing
+// meanwhile, so spinning is enough.
 struct Hold {
   explicit Hold(OwnerLock& owned) : lock(owned) {
     while (!lock.TryLockAsOwner()) std::this_thread::yield();
@@ -32,7 +34,8 @@ struct Hold {
 }  // namespace
 
 // Called by the stack's own thread. The board lists the stack, so that others find it; the stack keeps the board alive,
-// because the thread takes itself off that list when it ends.
+// because the thread takes itself off that list when it ends. Takes the board's lock once for each table that the
+// thread uses.
 OwnScopes* OwnScopes::Join(const std::shared_ptr<ScopeBoard>& board) {
   if (own_state.scopes == nullptr) own_state.scopes = OfThisThread<OwnScopes, ScopeBoard>();
   OwnScopes* const own = own_state.scopes;
@@ -53,7 +56,8 @@ OwnScopes::OwnScopes() : slots_(kUsualDepth) {
   static_cast<void>(InForkedChild());
 }  // so that it knows this process as the parent
 
-// Keeps the open scopes where later destructors of this thread still find them: in an array that nobody destroys.
+// Keeps the open scopes where later destructors of this thread still find them: in an array that nobody destroys. Runs
+// as the thread ends, without a lock of ours. From the first line on this thread begins no scope.
 OwnScopes::~OwnScopes() {
   own_state.scopes = nullptr;
   // Another thread of the parent may have held a board's lock.
@@ -61,12 +65,14 @@ OwnScopes::~OwnScopes() {
   for (size_t place = 0; place < std::min(depth_, ended_scopes.size()); ++place) {
     ended_scopes[place] = {slots_[place].Board(), slots_[place].handle};
   }
+  // After this nobody else can look at the stack: whoever looks holds the board's lock.
   for (const std::shared_ptr<ScopeBoard>& board : joined_) {
     MutexLock lock(board->mutex);
     std::erase(board->stacks, this);
   }
 }
 
+// The scope's guard may be a thread-local object, which is destroyed after the stack of scopes.
 bool OwnScopes::TakeEnded(const ScopeBoard* board, ScopeHandle scope) {
   for (EndedScope& ended : ended_scopes) {
     if (ended.scope != scope || ended.board != board) continue;
@@ -77,6 +83,7 @@ bool OwnScopes::TakeEnded(const ScopeBoard* board, ScopeHandle scope) {
 }
 
 // Takes many handles from the board at a time: so most scopes begin without a store that other threads wait for.
+// Handles of a table that the thread used before are not taken up again: a number lost costs nothing.
 ScopeHandle OwnScopes::PushSlowly(ScopeBoard& board, const ScopePlan& plan) {
   const Hold hold(lock_);
   // First without more memory: other threads may have ended scopes that are still in the stack.
@@ -90,11 +97,13 @@ ScopeHandle OwnScopes::PushSlowly(ScopeBoard& board, const ScopePlan& plan) {
   return Push(board, plan);
 }
 
+// Slow, because a scope in the middle moves the others down; programs mostly end the innermost (PopAtOnce).
 void OwnScopes::Erase(const ScopeBoard* board, ScopeHandle scope) {
   const Hold hold(lock_);
   EraseWhileLocked(board, scope);
 }
 
+// Keeps the order of the others, which is the order in which they began.
 void OwnScopes::EraseWhileLocked(const ScopeBoard* board, ScopeHandle scope) {
   // Also takes off what other threads have marked, whichever scope was asked for.
   OwnScope* const last = slots_.data() + depth_;
@@ -113,6 +122,7 @@ bool OwnScopes::MarkEnded(const ScopeBoard* board, ScopeHandle scope) {
   return false;
 }
 
+// From the top down, so the first that catches is the innermost.
 const OwnScope* OwnScopes::CatchingBefore(const ScopeBoard* board, const RoutedRequest& request,
                                           const ScopePlace& inner) const {
   for (const OwnScope* scope = end(); scope != begin();) {
@@ -122,6 +132,7 @@ const OwnScope* OwnScopes::CatchingBefore(const ScopeBoard* board, const RoutedR
   return nullptr;
 }
 
+// Scopes of other tables and scopes that have ended lie between, and do not count.
 const OwnScope* OwnScopes::Innermost(const ScopeBoard* board) const {
   for (const OwnScope* scope = end(); scope != begin();) {
     if ((--scope)->Board() == board) return scope;

@@ -18,7 +18,8 @@
 
 namespace commpool::internal {
 
-// Shared by all threads with scopes in one table. It outlives the table where a thread ends later.
+// Shared by all threads with scopes in one table. It outlives the table where a thread ends later. ScopeTable owns it,
+// and each stack that joined keeps it alive.
 struct ScopeBoard {
   // Guards the list of stacks. ScopeTable also holds it while it changes the shared scopes.
   Mutex mutex{LockRank::kPoolTable};
@@ -26,6 +27,7 @@ struct ScopeBoard {
   ReservedVector<OwnScopes*> stacks COMMPOOL_GUARDED_BY(mutex);
   // Threads take many at a time (PushSlowly), so handles do not tell which scope began first.
   std::atomic<ScopeHandle> next_handle{1};
+  // An own scope notes the count as it begins: so a thread knows which of its own and the shared scopes began first.
   std::atomic<uint64_t> shared_begun{0};  // scopes of streams and of the process that have ever begun
   // Not 0 while a scope may be open. Each begin raises it; ScopeTable::NoteUncaught lowers it now and then.
   std::atomic<uint64_t> own_flag{0};
@@ -67,7 +69,8 @@ class OwnScopes {
   // the board's lock at the thread's first scope of this board.
   static OwnScopes* Join(const std::shared_ptr<ScopeBoard>& board);
   // Whether the scope was open on this thread when the thread began to end. Forgets it. So a destructor that runs at
-  // the thread's end may end its scope without an error.
+  // the thread's end may end its scope without an error. Only the thread itself calls it, because the scopes are noted
+  // in thread-local memory.
   static bool TakeEnded(const ScopeBoard* board, ScopeHandle scope);
 
   // Pushes the scope under a new handle. 0 where that needs more than stores: then call PushSlowly.
@@ -79,10 +82,11 @@ class OwnScopes {
     return handle;
   }
   // REQUIRES: the caller does not hold the board's lock. Waits for a thread that looks at the stack, may make the stack
-  // longer, and takes new handles where none are left.
+  // longer, and takes new handles where none are left. May throw std::bad_alloc, before the scope has begun.
   ScopeHandle PushSlowly(ScopeBoard& board, const ScopePlan& plan);
 
-  // Pops the scope if it is the top of the stack and no other thread looks.
+  // Pops the scope if it is the top of the stack and no other thread looks. Otherwise the caller ends the scope slowly,
+  // with the board's lock.
   bool PopAtOnce(const ScopeBoard* board, ScopeHandle scope) {
     if (depth_ == 0 || !slots_[depth_ - 1].Is(board, scope)) return false;
     if (!lock_.TryLockAsOwner()) return false;
@@ -93,9 +97,11 @@ class OwnScopes {
   // Takes scopes that other threads have ended off the stack.
   void EraseEnded() { Erase(nullptr, 0); }
   // EraseEnded, and takes `scope` off the stack too. The scope may lie anywhere in the stack; those above it move down.
+  // Only the owner calls it. It waits for a thread that looks.
   void Erase(const ScopeBoard* board, ScopeHandle scope);
 
-  // Narrows `alike` to sizes around `bytes` that every scope of the stack treats alike.
+  // Narrows `alike` to sizes around `bytes` that every scope of the stack treats alike. All of them, whatever table
+  // they are of: a range that is too small costs another question, a range that is too large would route wrongly.
   void Narrow(SizeRange& alike, uint64_t bytes) const {
     for (const OwnScope* scope = begin(); scope != end(); ++scope) alike.Narrow(scope->plan.sizes, bytes);
   }
@@ -105,13 +111,14 @@ class OwnScopes {
   ScopePlace PlaceOf(const OwnScope& scope) const {
     return {scope.shared_before, static_cast<uint64_t>(&scope - begin()) + 1};
   }
-  // The innermost of the board; null where there is none.
+  // The innermost of the board; null where there is none. Only the owner calls it, as Has.
   const OwnScope* Innermost(const ScopeBoard* board) const;
 
   // For other threads, which hold the board's lock. A first look without the owner's lock: the answer may be out of
   // date, in both directions.
   bool MayBeOpen() const { return open_.load(std::memory_order_relaxed) != 0; }
-  // For every thread but the owner: while a Pause lives, the owner changes nothing.
+  // For every thread but the owner: while a Pause lives, the owner changes nothing. REQUIRES: the board's lock, so that
+  // the stack's thread cannot end meanwhile. Keep it short: the owner spins in a begin or end of a scope.
   class [[nodiscard]] Pause {
    public:
     explicit Pause(OwnScopes& scopes) : scopes_(&scopes) { static_cast<void>(scopes.lock_.Lock()); }
@@ -134,6 +141,7 @@ class OwnScopes {
  private:
   // The stack has so many places from the start, and doubles where they are not enough.
   static constexpr size_t kUsualDepth = 8;
+  // So many scopes begin before the thread needs the board's counter again.
   static constexpr uint64_t kHandlesAtOnce = 1024;
 
   const OwnScope* begin() const { return slots_.data(); }
@@ -144,6 +152,7 @@ class OwnScopes {
     open_.store(depth, std::memory_order_relaxed);
     ++own_state.scope_changes;
   }
+  // REQUIRES: the owner's lock, a place in the stack, and a handle.
   ScopeHandle Push(ScopeBoard& board, const ScopePlan& plan) {
     const ScopeHandle handle = next_handle_++;
     // Acquire: a shared scope that counts here is also seen in the published list.
@@ -162,7 +171,8 @@ class OwnScopes {
     board.Raise();
     return handle;
   }
-  // Another thread calls it, through Pause.
+  // Another thread calls it, through Pause. The owner still finds the entry in its stack, and passes it by, because its
+  // board is null.
   bool MarkEnded(const ScopeBoard* board, ScopeHandle scope);
   // REQUIRES: the owner's lock.
   void EraseWhileLocked(const ScopeBoard* board, ScopeHandle scope);

@@ -11,11 +11,12 @@
 
 namespace commpool::internal {
 
-// The sizes that a scope catches, both ends included.
+// The sizes that a scope catches, both ends included. ScopeTable::Begin has checked that `least` is not above `most`.
 struct SizeRange {
   uint64_t least = 0;
   uint64_t most = UINT64_MAX;
 
+  // One comparison: below `least` the difference wraps round.
   bool Has(uint64_t bytes) const { return bytes - least <= most - least; }  // REQUIRES: least <= most
 
   // Keeps the sizes that lie on the same side of both ends of `other` as `bytes`. REQUIRES: bytes is in.
@@ -54,7 +55,8 @@ class WayOut {
   // may differ from rank to rank. Such a request must not reach a symmetric pool, whose ranks allocate alike (rule 4).
   bool PassesBy(bool symmetric) const { return symmetric && rank_local_; }
 
-  // Whether a request that the scope's pool could not serve goes on to the next scope out.
+  // Whether a request that the scope's pool could not serve goes on to the next scope out. Remembers whether a pool of
+  // this rank alone did so.
   bool HandsOn(Exhaustion exhaustion, bool symmetric, commpool_status failure) {
     const bool short_of_memory = failure == COMMPOOL_OUT_OF_MEMORY || failure == COMMPOOL_EXHAUSTED;
     // Other failures do not go on: an invalid request or a lost device is the program's to know.

@@ -18,7 +18,8 @@ namespace commpool::internal {
 // Never 0, and never used twice by one table.
 using ScopeHandle = uint64_t;
 
-// Whose allocations a scope may catch: this thread's, those on one stream, or everybody's.
+// Whose allocations a scope may catch: this thread's, those on one stream, or everybody's. A scope of a thread lies in
+// that thread's stack, the others in the list that all threads read.
 enum class ScopeFilter {
   kThread = COMMPOOL_FILTER_THREAD,
   kStream = COMMPOOL_FILTER_STREAM,
@@ -26,7 +27,7 @@ enum class ScopeFilter {
 };
 
 // What scopes need to know of an allocation. `stream` is the stream's identity, which a promise does not change
-// (StreamName).
+// (StreamName). Runtime makes one for each request that this thread does not know yet.
 struct RoutedRequest {
   int device = 0;
   StreamKey stream = 0;
@@ -44,10 +45,12 @@ struct ScopePlace {
   friend auto operator<=>(const ScopePlace&, const ScopePlace&) = default;
 };
 
+// Before the first scope, and after the last: the ends of a search.
 inline constexpr ScopePlace kOutermost = {};
 inline constexpr ScopePlace kInnermost = {UINT64_MAX, UINT64_MAX};
 
-// The pool that serves an allocation, and the scope that caught it, if any. `pool` may be 0: nobody serves.
+// The pool that serves an allocation, and the scope that caught it, if any. `pool` may be 0: nobody serves. Allocate
+// needs the scope itself only after a failure, to hand the request on.
 struct CaughtBy {
   ScopeHandle scope = 0;  // 0: none
   ScopePlace place;
@@ -55,7 +58,8 @@ struct CaughtBy {
   Exhaustion exhaustion = Exhaustion::kError;
 };
 
-// One open scope of a stream or of the process.
+// One open scope of a stream or of the process. Plain bytes without a pointer, so that readers may copy it word by
+// word.
 struct SharedScope {
   ScopeHandle handle = 0;
   uint64_t number = 0;   // start order among stream-wide and process-wide scopes, from 1
@@ -74,16 +78,17 @@ struct SharedScope {
 //
 // A sequence lock over a short array of atomic words: a reader that meets a change reads again. There is one writer at
 // a time, under the table's lock. Where more scopes are open than the array holds, or they change all the time, readers
-// ask the table instead.
+// ask the table instead. Each word is atomic, so that a torn read is a wrong value and no undefined behaviour.
 class SharedScopes {
  public:
   // The array's size is fixed, so that a reader never follows a pointer that a writer may free.
   static constexpr size_t kMostPublished = 16;
 
-  // One load: the cost of an allocation where there are none.
+  // One load: the cost of an allocation where there are none. Where the count is 0, a thread looks at its own scopes
+  // alone.
   bool empty() const { return count_.load(std::memory_order_acquire) == 0; }
 
-  // While this number is even and stays the same, nothing changes.
+  // While this number is even and stays the same, nothing changes. Only Publish changes it, twice for each list.
   uint64_t changes() const { return sequence_.load(std::memory_order_acquire); }
   // Narrows `alike` to sizes around `bytes` that every scope treats alike. Valid where changes() is even, and the same
   // before and after.
@@ -99,7 +104,8 @@ class SharedScopes {
 
   // kAskTheTable: too many scopes are open, or they change too often to be read without the lock.
   enum class Found { kNone, kCaught, kAskTheTable };
-  // The newest scope between `outer` and `inner` that catches the request.
+  // The newest scope between `outer` and `inner` that catches the request. `outer`: the place of the thread's own scope
+  // that catches the request. Takes no lock, and waits for no writer: after some attempts it gives up.
   Found Find(const RoutedRequest& request, const ScopePlace& outer, const ScopePlace& inner, CaughtBy* caught) const {
     for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
       const uint64_t before = sequence_.load(std::memory_order_acquire);
@@ -123,8 +129,8 @@ class SharedScopes {
   }
 
   // Replaces the list, in the order of beginning. REQUIRES: no other thread publishes.
-  template <typename List>
   // ScopeTable calls it under the board's lock: after each change of the shared scopes, and to make threads ask again.
+  template <typename List>
   void Publish(const List& list) {
     const uint64_t sequence = sequence_.load(std::memory_order_relaxed);
     // Odd from here on: readers do not trust what they read.
@@ -140,10 +146,11 @@ class SharedScopes {
   }
 
  private:
-  // Of a reader, before it asks the table under its lock.
+  // Of a reader, before it asks the table under its lock. An attempt reads at most kMostPublished scopes.
   static constexpr int kMostAttempts = 16;
 
-  // A scope as words that are read and written one by one.
+  // A scope as words that are read and written one by one. No word is read while it is half written; the sequence tells
+  // whether all words are of one list.
   class Words {
    public:
     SharedScope Load() const {
