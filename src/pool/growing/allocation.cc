@@ -37,6 +37,8 @@ Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
   return AllocateSlowly(bytes, stream, asked);
 }
 
+// The usual way of a request that no cache serves, so it makes no driver call and looks at nothing outside of the
+// engine.
 GrowingMode::Address GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, bool& asked) {
   engine::SegmentRange block;
   {
@@ -88,6 +90,7 @@ Result<CUdeviceptr> GrowingMode::AllocateSlowly(uint64_t bytes, StreamKey stream
   return span.Ended(Search(bytes, stream, grown.status()));
 }
 
+// Neither caches nor the search: a wait would break the capture, and a cached block belongs to no graph.
 Result<CUdeviceptr> GrowingMode::AllocateInCapture(uint64_t bytes, StreamKey stream, engine::Part part) {
   for (;;) {  // another stream of the capture may take the memory of one growth
     std::optional<CUdeviceptr> served =
@@ -124,6 +127,7 @@ GrowingMode::Address GrowingMode::Serve(uint64_t bytes, StreamKey stream, bool a
   return ServeFromFreeMemory(bytes, stream, engine::Reuse::kSameStream);
 }
 
+// It asks again where a block needs a wait that no stream may make now. Each round closes one block, so it ends.
 GrowingMode::Address GrowingMode::ServeFromFreeMemory(uint64_t bytes, StreamKey stream, engine::Reuse reuse,
                                                       engine::Part part) {
   engine::Served served;
@@ -146,11 +150,13 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(uint64_t bytes, StreamKey 
   return std::optional<CUdeviceptr>(address);
 }
 
+// Costs the stream a wait on the device, so it comes after memory that the stream used itself.
 GrowingMode::Address GrowingMode::ServeFromAnyStream(uint64_t bytes, StreamKey stream) {
   MutexLock growth(segments_.growth());  // nobody forgets the streams that we wait for meanwhile (ForgetStream)
   return ServeFromFreeMemory(bytes, stream, engine::Reuse::kAnyStream);
 }
 
+// The caller holds no lock: each growth takes `growth`, each try the pool's lock.
 Result<CUdeviceptr> GrowingMode::ServeAfterGrowth(uint64_t bytes, StreamKey stream, Effort effort) {
   // Another thread may take what one growth made, so repeat; each round makes room for somebody.
   for (;;) {
@@ -162,6 +168,7 @@ Result<CUdeviceptr> GrowingMode::ServeAfterGrowth(uint64_t bytes, StreamKey stre
   }
 }
 
+// Each step costs more than the one before: a wait of the stream, a wait of the host, then memory of others.
 Result<CUdeviceptr> GrowingMode::Search(uint64_t bytes, StreamKey stream, const Status& growth_failure) {
   // Try memory that other streams used last: a wait on the device costs less than a wait on the host.
   std::optional<CUdeviceptr> served = COMMPOOL_TRY(ServeFromAnyStream(bytes, stream));
@@ -184,6 +191,8 @@ Result<CUdeviceptr> GrowingMode::Search(uint64_t bytes, StreamKey stream, const 
                 "no memory for " + FormatBytes(bytes) + " in " + failure.message() + basis_.DescribeHolders());
 }
 
+// Pools before allocators of others: ours say exactly what they released. Holds no lock, because the others take
+// theirs.
 Result<CUdeviceptr> GrowingMode::SearchElsewhere(uint64_t bytes, StreamKey stream) {
   const auto final = [](const Result<CUdeviceptr>& grown) {
     return grown.ok() || grown.status().code() != StatusCode::kOutOfMemory;

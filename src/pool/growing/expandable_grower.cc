@@ -25,7 +25,8 @@ constexpr uint64_t kSharedBytes = 32 * 1024 * kGiB;
 constexpr uint64_t kShare = 64;
 constexpr uint64_t kLeastBytes = 8 * kGiB;
 
-// Addresses cost nothing: reserve twice the device's memory, so that pages find room in one piece.
+// Addresses cost nothing: reserve twice the device's memory, so that pages find room in one piece. Asked once for each
+// pool, as its grower is made.
 uint64_t UsualBytes(const PoolBasis& basis, uint64_t granularity) {
   size_t free_bytes = 0;
   size_t total_bytes = 0;
@@ -34,6 +35,8 @@ uint64_t UsualBytes(const PoolBasis& basis, uint64_t granularity) {
   return RoundUp(2 * std::max<uint64_t>(known ? total_bytes : 0, 64 * kGiB), granularity);
 }
 
+// It owns the list of territories. Pages belong to their territory; on their way from one address to another they
+// belong to the growth.
 class ExpandableGrower final : public Grower {
  public:
   ExpandableGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments, StreamProgress& progress)
@@ -48,10 +51,12 @@ class ExpandableGrower final : public Grower {
   // It does not try to map pages back that have lost their address: a driver that cannot map what it has just unmapped
   // is broken, or soon will be.
   void Undo(Growth& growth) override COMMPOOL_REQUIRES(segments_.growth());
-  // REQUIRES: the engine has claimed the pages, so that no request gets them.
+  // REQUIRES: the engine has claimed the pages, so that no request gets them. Claims that it could not use go back to
+  // the engine.
   Status ReleasePages(const ReservedVector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(segments_.growth());
 
-  // Reserves addresses for at least so many bytes of blocks of a space, and lets the engine use them.
+  // Reserves addresses for at least so many bytes of blocks of a space, and lets the engine use them. Of the usual size
+  // of a territory, or fewer where the process's pools have many addresses already.
   Status AddAddresses(engine::Space space, uint64_t least_bytes) COMMPOOL_REQUIRES(segments_.growth());
   // The territory that holds a page. It must exist: the engine names only pages of territories that it was given.
   Territory& TerritoryOf(CUdeviceptr page) COMMPOOL_REQUIRES(segments_.growth());
@@ -95,7 +100,8 @@ Status ExpandableGrower::Do(const engine::GrowthStep& step, Growth& growth) {
 }
 
 // New pages go back to the driver. Pages that were to move and still have their old address stay there. Those without
-// an address are lost to the pool: the engine forgets them, and their room goes back.
+// an address are lost to the pool: the engine forgets them, and their room goes back. Takes the pool's lock only at the
+// end: dropping pages calls the driver.
 void ExpandableGrower::Undo(Growth& growth) {
   growth.in_hand.clear();
   const engine::Expansion& pages = growth.plan.pages;
@@ -117,7 +123,8 @@ void ExpandableGrower::Undo(Growth& growth) {
   segments_.ReturnRoom(lost);  // the new pages' room goes back with the growth
 }
 
-// One page at a time: unmap, release, tell the engine. So a failure leaves every page either in the books or gone.
+// One page at a time: unmap, release, tell the engine. So a failure leaves every page either in the books or gone. The
+// engine has given out idle pages alone, so no stream uses them.
 Status ExpandableGrower::ReleasePages(const ReservedVector<engine::SegmentRange>& pages) {
   const ContextGuard current = basis_.MakeCurrent();
   for (size_t index = 0; index < pages.size(); ++index) {
@@ -139,6 +146,7 @@ Status ExpandableGrower::ReleasePages(const ReservedVector<engine::SegmentRange>
   return Status();
 }
 
+// Without a wait it asks streams once; pages of streams that still work stay.
 Result<uint64_t> ExpandableGrower::Release(uint64_t keep_bytes, Wait wait) {
   const std::shared_ptr<BlockOwner> alive = basis_.owner.lock();  // its last territory may hold the last reference
   MutexLock growth(segments_.growth());
@@ -186,7 +194,8 @@ Status ExpandableGrower::AddAddresses(engine::Space space, uint64_t least_bytes)
   return Status();
 }
 
-// The engine forgets a territory before its addresses go, so that no page can come there meanwhile.
+// The engine forgets a territory before its addresses go, so that no page can come there meanwhile. For a pool that has
+// ended: its last territory may be what keeps it alive.
 Status ExpandableGrower::ReleaseEmptyTerritories() {
   for (auto territory = territories_.begin(); territory != territories_.end();) {
     const auto [address, index] = *territory++;

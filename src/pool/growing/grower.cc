@@ -12,12 +12,14 @@ namespace commpool::internal {
 
 namespace {
 
-// Grows a fixed pool by segments that never move, and releases whole segments.
+// Grows a fixed pool by segments that never move, and releases whole segments. A segment is made, adopted and released
+// as a whole, so nothing is ever half done, and Undo has nothing to do.
 class FixedGrower final : public Grower {
  public:
   using Grower::Grower;
 
-  // Releases unpinned segments, the largest index first.
+  // Releases unpinned segments, the largest index first. Registered segments stay: only a call on the communicator's
+  // thread may deregister them (rule 1).
   Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) override {
     MutexLock growth(segments_.growth());
     // The promise that reserve() made ends here: segments that it made may go now.
@@ -34,6 +36,7 @@ class FixedGrower final : public Grower {
   }
 
  private:
+  // Either releases an unused segment, or makes one.
   Status Do(const engine::GrowthStep& step, Growth& growth) override COMMPOOL_REQUIRES(segments_.growth()) {
     if (step.kind == engine::GrowthStep::Kind::kRelease) return segments_.Release({step.segment}).status();
     // Memory of reserve() has no first user, so nobody's stream may order its making.
@@ -67,6 +70,7 @@ class FixedGrower final : public Grower {
 
 }  // namespace
 
+// The plan is made from these facts, and may be out of date when it is carried out: Claim finds that out.
 void Grower::Describe(engine::GrowthRequest& request) const {
   request.capturing = basis_.device->capturing();
   request.moves_eagerly = basis_.configuration.moves == Moves::kEager;
@@ -90,7 +94,8 @@ Status Grower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Par
 }
 
 // Between the plan and the claim the lock is free, because room under the limits is taken there. So the claim may find
-// that the plan no longer holds: then the caller plans again.
+// that the plan no longer holds: then the caller plans again. Plan, room, claim, steps, books, in this order. A failure
+// undoes what came before it.
 Result<bool> Grower::GrowOnce(Growth& growth) {
   Describe(growth.request);
   {

@@ -14,6 +14,7 @@
 
 namespace commpool::internal {
 
+// Caches are for pools whose streams take back at once what they freed; host memory with deferred frees is not such.
 GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments)
     : PoolMode(basis, captures, blocks, segments),
       progress_(basis, blocks),
@@ -24,6 +25,7 @@ GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& 
       caches_(blocks.own_reuse() == engine::OwnReuse::kAtOnce &&
               !basis.runtime.observer.TakesHeapsOf(segments.backing())) {}
 
+// BlockStore calls it under the pool's lock, and records the fences afterwards.
 Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address) {
   // A block of a graph stays in the graph's part, and serves that graph alone.
   if (engine().PartOf(address) == engine::kCommonPart) return engine().Free(address);
@@ -32,6 +34,7 @@ Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address) {
   return freed;
 }
 
+// An observer that heard of the end of a graph's block would report each replay.
 bool GrowingMode::EndsWithItsFree(CUdeviceptr address) const {
   if (!captures_.any_known()) return true;  // no graph uses the pool
   MutexLock lock(blocks_.mutex());
@@ -39,7 +42,7 @@ bool GrowingMode::EndsWithItsFree(CUdeviceptr address) const {
 }
 
 // Makes the memory of graphs that are gone common memory again. The driver's callback only sets a flag, because it may
-// not call the driver.
+// not call the driver. Every allocation that is not served at once comes here, and trims do.
 void GrowingMode::CollectGraphs() {
   for (const engine::Part part : captures_.TakeGone()) {
     MutexLock lock(blocks_.mutex());
@@ -47,7 +50,7 @@ void GrowingMode::CollectGraphs() {
   }
 }
 
-// Runs after every free that reaches the pool, without a lock.
+// Runs after every free that reaches the pool, without a lock. A free into a cache does not come here.
 void GrowingMode::AfterFree() {
   if (basis_.device->health().broken()) return;  // quarantined: the memory goes with the process
   // A destroyed pool gives back each segment whose last block was freed.
@@ -58,6 +61,8 @@ void GrowingMode::AfterFree() {
   }
 }
 
+// StreamProgress and growth use streams under the growth lock, frees under a RecordingStreams::Scope: both are waited
+// for.
 void GrowingMode::ForgetStream(StreamKey stream) {
   // Threads that are about to record on the stream finish first: afterwards the handle may be gone.
   MutexLock growth(segments_.growth());
@@ -65,6 +70,7 @@ void GrowingMode::ForgetStream(StreamKey stream) {
   blocks_.ForgetStream(stream);
 }
 
+// Asked for each block that goes the slow way.
 Caching GrowingMode::CachingNow() const {
   // While a capture is open no cache may serve its streams, and any stream may be one of them. A cached block keeps its
   // segment from the driver, and a pool with a threshold wants to give segments back.
@@ -72,6 +78,7 @@ Caching GrowingMode::CachingNow() const {
   return caching ? Caching::kYes : Caching::kNo;
 }
 
+// Called by frees and by slow allocations, so it never waits for a stream.
 void GrowingMode::KeepToThreshold() {
   const uint64_t threshold = basis_.configuration.release_threshold_bytes;
   if (threshold == UINT64_MAX || blocks_.ReservedBytes() <= threshold) return;
@@ -97,6 +104,7 @@ Status GrowingMode::Reserve(uint64_t bytes) {
   return grower_->Grow(bytes, stream, Effort::kPressure);
 }
 
+// Frees take effect by themselves here. So it only gives back what exceeds the threshold.
 Result<uint64_t> GrowingMode::Reclaim() {
   COMMPOOL_TRY(basis_.CheckAwake());
   const uint64_t before = blocks_.ReservedBytes();
@@ -142,7 +150,8 @@ uint64_t GrowingMode::ReleaseUnused() {
 }
 
 // What can refuse comes before BeginClose, so a refused close leaves the pool open. From there on it serves nobody, and
-// a close that failed later may be repeated.
+// a close that failed later may be repeated. Live blocks are no reason to refuse: their segments stay until the blocks
+// are freed.
 Status GrowingMode::Close() {
   MutexLock collective(segments_.collective());
   COMMPOOL_TRY(basis_.Named(segments_.CheckMayUnmap()));
@@ -158,6 +167,7 @@ Status GrowingMode::Close() {
   return status;
 }
 
+// Alone: there are no ranks to agree with.
 Status GrowingMode::Sleep(const SleepRequest& request) {
   MutexLock collective(segments_.collective());
   COMMPOOL_TRY(Sleeping::CheckMaySleep(basis_, segments_, request));
@@ -178,6 +188,7 @@ Status GrowingMode::Wake(const WakeRequest& request) {
   return basis_.Named(status.under("wake"));
 }
 
+// Runs once, on the thread that destroyed the pool. Later frees release the rest (AfterFree).
 void GrowingMode::AfterDestroy() {
   blocks_.CloseCaches(ThreadCaches::Reopen::kNever);
   // A graph that the program destroyed just before the pool still counts for a moment.
@@ -196,6 +207,7 @@ void GrowingMode::BeforeCaptureEnds(engine::Part part) {
   engine().ClosePart(part);
 }
 
+// The message names COMMPOOL_CONF where it made the pool expandable.
 Status GrowingMode::CheckRegistrable(const char* who) const {
   if (!grower_->MovesPages()) return Status();
   const std::string why =
@@ -203,6 +215,7 @@ Status GrowingMode::CheckRegistrable(const char* who) const {
   return WithSources(Status(StatusCode::kNotSupported, basis_.title + why), basis_.configuration.sources);
 }
 
+// Holds `growth` to the end, so that no segment comes while the list of them is registered: such a one would be missed.
 Status GrowingMode::RegisterWith(ncclComm_t communicator) {
   COMMPOOL_TRY(CheckRegistrable("NCCL"));
   MutexLock collective(segments_.collective());
@@ -218,6 +231,7 @@ Status GrowingMode::RegisterWith(ncclComm_t communicator) {
   return segments_.registrations().Add(described, segments_.List());
 }
 
+// The program calls it on the thread that uses its communicators, which no allocation can know (rule 1).
 Result<uint64_t> GrowingMode::RegisterPending() {
   MutexLock collective(segments_.collective());
   COMMPOOL_TRY(basis_.CheckOpen());
@@ -226,6 +240,7 @@ Result<uint64_t> GrowingMode::RegisterPending() {
   return segments_.registrations().RegisterPending(segments_.List());
 }
 
+// Quiesces first (rule 5). The memory stays.
 Status GrowingMode::Deregister(ncclComm_t communicator) {
   MutexLock collective(segments_.collective());
   // Also after an abandonment: then nothing is left to end.
@@ -235,6 +250,7 @@ Status GrowingMode::Deregister(ncclComm_t communicator) {
   return segments_.registrations().Remove(communicator);
 }
 
+// As RegisterWith, for a library beside NCCL.
 Status GrowingMode::AddRegistrar(const RegistrarRequest& request) {
   const std::optional<Registrar> registrar = COMMPOOL_TRY(request);
   if (!registrar) {

@@ -13,13 +13,17 @@
 
 namespace commpool::internal {
 
-// Pool owns one. It owns the grower, and has references to the parts. Its methods begin without a lock.
+// Pool owns one. It owns the grower, and has references to the parts. Its methods begin without a lock. Allocations and
+// frees come from any thread; calls that register, close or sleep take the collective lock, so they run one at a time.
 class GrowingMode final : public PoolMode {
  public:
   GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments);
 
+  // On the thread of the program, once its caches have none. It may wait for the device, grow, and call functions of
+  // the program.
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
   Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(blocks_.mutex());
+  // One load where no graph uses the pool.
   bool EndsWithItsFree(CUdeviceptr address) const override;
   // Without a lock. It may release memory, which calls the driver.
   void AfterFree() override;
@@ -47,8 +51,9 @@ class GrowingMode final : public PoolMode {
   Status Rehome(ncclComm_t communicator) override;
 
  private:
+  // The error of calls that only symmetric pools have.
   Status HasNoRanks(const char* call) const;
-  // kNotSupported for expandable pools: their pages move.
+  // kNotSupported for expandable pools: their pages move. `who`: for the message, such as "NCCL".
   Status CheckRegistrable(const char* who) const;
   using Address = Result<std::optional<CUdeviceptr>>;  // nothing where there is no memory
 
@@ -71,10 +76,12 @@ class GrowingMode final : public PoolMode {
   Result<CUdeviceptr> ServeAfterGrowth(uint64_t bytes, StreamKey stream, Effort effort);
   // For a stream that captures: idle memory, then growth that waits for nothing, moves nothing and releases nothing.
   Result<CUdeviceptr> AllocateInCapture(uint64_t bytes, StreamKey stream, engine::Part part);
+  // A registered pool refuses: it was to be reserved before.
   Status GrowInCapture(uint64_t bytes, StreamKey stream, engine::Part part);
   // Returns the memory of graphs that are gone to the pool. Each graph has a part of its own, which serves nobody else.
   void CollectGraphs();
-  // For a request that neither free memory nor the driver could serve: searches for memory in the order of rule 7.
+  // For a request that neither free memory nor the driver could serve: searches for memory in the order of rule 7. Its
+  // error has the table of who holds what.
   Result<CUdeviceptr> Search(uint64_t bytes, StreamKey stream, const Status& growth_failure);
   // The last part of the search: asks other pools and other allocators to give memory back.
   Result<CUdeviceptr> SearchElsewhere(uint64_t bytes, StreamKey stream);
@@ -92,6 +99,7 @@ class GrowingMode final : public PoolMode {
 
   // The growers and this class use one object, under the growth lock.
   StreamProgress progress_;
+  // Takes the growth lock for its waits, so that the pool does not grow meanwhile.
   StrandedMemory stranded_;
   // Fixed or expandable; never null.
   const std::unique_ptr<Grower> grower_;
