@@ -8,6 +8,7 @@
 
 namespace commpool::internal {
 
+// The stream is the engine's key here; Runtime::Shown puts its handle there.
 commpool_block BlockStore::Describe(const engine::BlockView& view) const {
   using View = engine::BlockView::State;
   commpool_block block = {};
@@ -44,6 +45,8 @@ commpool_block BlockStore::Describe(const engine::BlockView& view) const {
   return block;
 }
 
+// The pool's lock keeps the block from being closed; a thread's cache may still take it meanwhile, if the program frees
+// it now.
 Result<commpool_block> BlockStore::Find(CUdeviceptr address) const {
   MutexLock lock(mutex_);
   const engine::BlockView view = COMMPOOL_TRY(engine_->Find(address));
@@ -57,6 +60,7 @@ std::vector<commpool_block> BlockStore::List() const {
   return Sorted();
 }
 
+// RecordPresent joins neighbours, so it needs this order.
 std::vector<commpool_block> BlockStore::Sorted() const {
   std::vector<commpool_block> blocks;
   for (const engine::BlockView& view : engine_->Snapshot()) blocks.push_back(Describe(view));
@@ -67,7 +71,7 @@ std::vector<commpool_block> BlockStore::Sorted() const {
 }
 
 // Under the lock, so that a block's free is recorded after the block. Neighbours of one segment are one range of
-// memory.
+// memory. Called as a recording begins, and when a pool has a new home.
 void BlockStore::RecordPresent() const {
   MutexLock lock(mutex_);
   engine::SegmentRange memory;
@@ -97,6 +101,7 @@ void BlockStore::RecordPresent() const {
   }
 }
 
+// Under the lock, like all counters: a growth changes several at once.
 uint64_t BlockStore::ReservedBytes() const { return counters().reserved_bytes.current; }
 
 engine::Counters BlockStore::counters() const {
@@ -128,6 +133,7 @@ engine::Counters BlockStore::Statistics() const {
   return counters;
 }
 
+// Caches pause as for Statistics, since what they hold is a part of every peak.
 void BlockStore::ResetPeaks() {
   basis_.runtime.caches.Statistics(basis_.handle, [&](const engine::CacheStatistics& caches) {
     MutexLock lock(mutex_);

@@ -19,10 +19,12 @@ BlockStore::BlockStore(const PoolBasis& basis, std::unique_ptr<engine::Engine> e
 // After this no cache names the pool; the blocks in them go with the pool's memory.
 BlockStore::~BlockStore() { basis_.runtime.caches.ForgetPool(basis_.handle); }
 
+// The weak pointer keeps no pool alive: caches outlive pools.
 CachedPool BlockStore::AsCachedPool() const {
   return {basis_.handle, basis_.owner, basis_.configuration.alignment_bytes, &basis_.device->health().broken_flag()};
 }
 
+// Called by the modes, without the pool's lock. The block is live in the engine, and unknown to every other thread.
 Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t requested, StreamKey stream,
                                         Caching caching) {
   if (!served.waits.empty()) {
@@ -45,6 +47,7 @@ Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
   return idle ? Status() : fences.MakeWaitForStream(waiter, use.stream);
 }
 
+// The moment is taken under the lock, the question asked without it, and the answer told under it again.
 Result<bool> BlockStore::IsIdle(StreamKey stream) {
   if (!IsReachable(stream) || basis_.device->capturing()) return false;
   if (basis_.configuration.symmetric()) return false;  // ranks must not act on what one of them finds (rule 4)
@@ -60,7 +63,8 @@ Result<bool> BlockStore::IsIdle(StreamKey stream) {
   return idle;
 }
 
-// Caches know pools by their handles, so they keep nothing of a pool that has none yet.
+// Caches know pools by their handles, so they keep nothing of a pool that has none yet. The order matters to those who
+// listen: the block is announced before its word lets another thread free it.
 void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
                           Caching caching) const {
   basis_.runtime.observer.BlockAllocated(block, requested, stream, basis_.name());
@@ -73,6 +77,7 @@ void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested,
   caches.Publish(AsCachedPool(), block, requested, stream, cached ? Caching::kYes : Caching::kNo);
 }
 
+// First the word, without a lock; then importers, if the block has any; then the engine.
 Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   // If two threads free one block, the block's word lets one of them pass; the other gets its error here.
   const Result<uint64_t> requested = basis_.runtime.caches.Withdraw(address);
@@ -87,6 +92,7 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   return Close(address, *requested, rules);
 }
 
+// A second free of such a block is an error here, because its word is gone already.
 Result<bool> BlockStore::WaitsForImporters(CUdeviceptr address) {
   MutexLock lock(mutex_);
   if (awaited_.contains(address)) return basis_.Named(Status(StatusCode::kNotFound, "free: the block was freed"));
@@ -95,6 +101,8 @@ Result<bool> BlockStore::WaitsForImporters(CUdeviceptr address) {
   return true;
 }
 
+// Called when the last importer has let the block go. The program's free, which came before, has left the block to this
+// call.
 void BlockStore::LetGo(CUdeviceptr address, BlockRules& rules) {
   {
     MutexLock lock(mutex_);
@@ -105,6 +113,8 @@ void BlockStore::LetGo(CUdeviceptr address, BlockRules& rules) {
   if (!closed.ok()) Log(LogLevel::kWarning, closed.message());
 }
 
+// In this order: observers, the engine with all notes on the block, fences, then what the mode does with free memory.
+// Each step may use what the one before has done.
 Status BlockStore::Close(CUdeviceptr address, uint64_t requested, BlockRules& rules) {
   // Before the engine frees the block: after that another thread may have it already.
   if (rules.EndsWithItsFree(address)) basis_.runtime.observer.BlockFreed(address);
@@ -171,6 +181,7 @@ Status BlockStore::FenceFreed(StreamKey stream) {
   return Status();
 }
 
+// Asks the driver only while a capture is open somewhere.
 bool BlockStore::MayRecordOn(StreamKey stream) const {
   if (MayHaveDied(stream)) return false;
   if (!basis_.device->captures().any()) return true;
@@ -199,6 +210,7 @@ void BlockStore::RecordMissingFences() {
   for (const MissingFence& fence : missing) static_cast<void>(RecordFences(fence.address, {fence.stream}));
 }
 
+// Uses that have a fence can always be waited for.
 bool BlockStore::MayWaitFor(const engine::Served& served) const {
   if (!basis_.device->captures().any()) return true;
   const ContextGuard current = basis_.MakeCurrent();
@@ -207,6 +219,7 @@ bool BlockStore::MayWaitFor(const engine::Served& served) const {
   });
 }
 
+// The program never saw the block, so no word and no record of it exist.
 void BlockStore::TakeBackUnserved(const engine::Served& served) {
   MutexLock lock(mutex_);
   // As if the program had used the block on these streams and freed it: then it opens after their fences.
@@ -240,22 +253,27 @@ void BlockStore::TakeBack(const engine::ReturnedBlocks& returned) {
   requested_correction_ -= returned.requested_more;
 }
 
+// The engine counts the sizes that it served; caches count the sizes that were asked of them.
 void BlockStore::Note(engine::Holding holding) const {
   holding.least.requested -= requested_correction_;
   holding.now.requested -= requested_correction_;
   engine_->NoteHolding(holding);
 }
 
+// Other threads may fill their caches again at once.
 bool BlockStore::DrainCaches() {
   const engine::ReturnedBlocks drained = basis_.runtime.caches.Drain(basis_.handle);
   TakeBack(drained);
   return !drained.blocks.empty();
 }
 
+// For a close, a sleep, a capture and a destroy.
 void BlockStore::CloseCaches(ThreadCaches::Reopen reopen) {
   TakeBack(basis_.runtime.caches.Close(basis_.handle, reopen));
 }
 
+// It takes the locks `caches` and `pool` one after the other. In between the block can only be freed, which the engine
+// then says.
 Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device) {
   // From now on a free of the block must wait for the other stream, so no cache may take it.
   const Status uncacheable = MakeUncacheable(address);
@@ -266,6 +284,7 @@ Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream, std::opti
   return engine_->RecordStream(address, stream);
 }
 
+// A requested size of 0 means that no cache could take the block before, so nothing has to be corrected.
 Status BlockStore::MakeUncacheable(CUdeviceptr address) {
   const uint64_t requested = COMMPOOL_TRY(basis_.runtime.caches.MakeUncacheable(address));
   if (requested == 0) return Status();
@@ -289,6 +308,7 @@ bool BlockStore::NoteUntilFree(CUdeviceptr address, ReservedSet<CUdeviceptr> Blo
 
 bool BlockStore::Watch(CUdeviceptr address) { return NoteUntilFree(address, &BlockStore::watched_); }
 
+// SegmentStore calls both, with the growth lock, so that the block's segment stays.
 bool BlockStore::Share(CUdeviceptr address) { return NoteUntilFree(address, &BlockStore::shared_); }
 
 bool BlockStore::ShareByTicket(CUdeviceptr address) {
@@ -324,6 +344,8 @@ bool BlockStore::PollFences() {
   return true;
 }
 
+// An upper bound, because the engine does not count these blocks apart. Where streams reuse at once, their own memory
+// waits for nobody.
 uint64_t BlockStore::BytesAwaitingDevice() const {
   if (engine_->own_reuse() == engine::OwnReuse::kAtOnce) return 0;
   const bool any = std::any_of(missing_fences_.begin(), missing_fences_.end(),
@@ -331,6 +353,7 @@ uint64_t BlockStore::BytesAwaitingDevice() const {
   return any ? engine_->counters().pending_bytes : 0;
 }
 
+// All under one hold of the lock, so the moment and the fences belong together.
 BlockStore::Uses BlockStore::NoteUses() {
   RecordMissingFences();
   Uses uses;
@@ -341,6 +364,7 @@ BlockStore::Uses BlockStore::NoteUses() {
   return uses;
 }
 
+// Fences retire after the engine has forgotten them: their events serve again at once.
 void BlockStore::ForgetUses(const Uses& uses) {
   {
     MutexLock lock(mutex_);
@@ -375,7 +399,8 @@ Status BlockStore::WaitForDevice(uint64_t deadline_ms) {
   return Status();
 }
 
-// Caches first: their blocks are freed to the pool, where they forget the stream like all others.
+// Caches first: their blocks are freed to the pool, where they forget the stream like all others. The mode calls it for
+// Runtime::ReleaseStream, once the stream's work is done.
 void BlockStore::ForgetStream(StreamKey stream) {
   TakeBack(basis_.runtime.caches.ForgetStream(basis_.handle, stream));
   const auto forget = [&] {

@@ -26,7 +26,8 @@
 
 namespace commpool::internal {
 
-// Pool owns one. Lock: `pool`. A caller that needs the growth lock too takes it first.
+// Pool owns one. Lock: `pool`. A caller that needs the growth lock too takes it first. It knows what a block is and
+// whose it is, and no way to make memory: that is the mode's. Statistics and recordings read it too.
 class BlockStore {
  public:
   // The engine's class is the one that the pool's mode expects.
@@ -46,6 +47,7 @@ class BlockStore {
     return static_cast<const Kind&>(*engine_);
   }
   RecordingStreams& recording() { return recording_; }
+  // Whether a stream may take back at once what it freed: set when the engine was made.
   engine::OwnReuse own_reuse() const {
     MutexLock lock(mutex_);
     return engine_->own_reuse();
@@ -63,7 +65,8 @@ class BlockStore {
   void Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream, Caching caching) const;
 
   // Frees a live block, and records the fences that it needs. kNotFound for an address that is none, or was freed
-  // before.
+  // before. On the thread of the program, once no cache has taken the block. Any other error tells of a fence that
+  // could not be recorded: the block has ended then.
   Status Free(CUdeviceptr address, BlockRules& rules);
   // Another stream uses the block too. `stream_device`: the device of a stream that may die, because then only a wait
   // for that device tells that its work is done. Nothing: the stream is promised. The caller passes the stream now, so
@@ -77,13 +80,15 @@ class BlockStore {
     MutexLock lock(mutex_);
     return watched_.contains(address);
   }
+  // A new sleep decides anew which copies count.
   void EndWatches() {
     MutexLock lock(mutex_);
     watched_.clear();
   }
 
   // Whether HandOut can make the waits. It cannot where it must wait for a stream that captures now: the stream's work
-  // from before the capture has no event, and a new event would pull the waiting stream into the capture.
+  // from before the capture has no event, and a new event would pull the waiting stream into the capture. One load
+  // while no capture is open.
   bool MayWaitFor(const engine::Served& served) const;
   // Call it instead of HandOut where MayWaitFor says no: frees the block again, and keeps it closed until those streams
   // can be asked for fences.
@@ -99,9 +104,10 @@ class BlockStore {
   // The same for a block that other processes import by a ticket (ShareServer). Where they hold it at its free, it is
   // pending, until LetGo frees it.
   bool ShareByTicket(CUdeviceptr address);
+  // ShareServer's thread calls it.
   void LetGo(CUdeviceptr address, BlockRules& rules);
 
-  // Takes blocks that threads' caches held.
+  // Takes blocks that threads' caches held. Without the lock `caches`, which comes before the pool's.
   void TakeBack(const engine::ReturnedBlocks& returned);
   // Takes back what the caches of all threads hold. Returns whether they held anything. Takes the locks `caches` and
   // `pool` one after the other.
@@ -111,7 +117,7 @@ class BlockStore {
 
   // Whether the stream has finished all its work, so that what it freed is idle. False where nobody may ask: for
   // another thread's default stream, in a capture, and in a symmetric pool. Never waits. REQUIRES: the context of the
-  // pool's device is current.
+  // pool's device is current. A yes frees memory: the engine hears of it.
   Result<bool> IsIdle(StreamKey stream);
   // Tells the engine which fences have passed. Returns whether any has. Never waits.
   bool PollFences();
@@ -125,26 +131,32 @@ class BlockStore {
   // much.
   uint64_t BytesAwaitingDevice() const COMMPOOL_REQUIRES(mutex_);
   // Waits on the host for everything submitted to the device, and forgets the uses of blocks that were freed before.
+  // kFailedPrecondition in a capture of one of the devices, kDeadlineExceeded while one is busy: then nothing is
+  // forgotten.
   Status WaitForDevice() { return WaitForDevice(basis_.deadline_ms()); }
   Status WaitForDevice(uint64_t deadline_ms);
 
   // The uses that end once all work submitted by now is done, on the pool's device and on others. A caller that waits
-  // for devices by itself takes them before its wait, and passes them to ForgetUses afterwards.
+  // for devices by itself takes them before its wait, and passes them to ForgetUses afterwards. A later moment would
+  // count frees whose work the wait does not cover.
   struct Uses {
     engine::Moment moment = 0;
     ReservedVector<engine::Fence> fences;
     ReservedSet<int> other_devices;
   };
-  // First records the fences that were missing, as far as they can be recorded now.
+  // First records the fences that were missing, as far as they can be recorded now. Calls the driver.
   Uses NoteUses();
   // REQUIRES: those uses have ended, and the fences in them have passed.
   void ForgetUses(const Uses& uses);
   // Records an event on the stream, which this call passes. Then other streams may take what it freed, after a wait.
+  // Does nothing while the stream captures.
   Status FenceFreed(StreamKey stream);
   // For a stream whose work is done and whose handle will be recycled: no block, live or free, waits for it any more.
+  // Waits for calls of other threads that are about to record on it.
   void ForgetStream(StreamKey stream);
 
-  // The live block that holds the address. kNotFound where there is none, or a thread's cache has it.
+  // The live block that holds the address. kNotFound where there is none, or a thread's cache has it. The address may
+  // lie anywhere in the block.
   Result<commpool_block> Find(CUdeviceptr address) const;
   // Every block, by segment and address. Changes that threads' caches make meanwhile may be missing. Holds the lock
   // while it lists them all.
@@ -163,10 +175,12 @@ class BlockStore {
   // As the program sees it: cached blocks count as free.
   engine::Counters Statistics() const;
   void ResetPeaks();
+  // For tests: aborts where the engine's books contradict each other.
   void CheckInvariants() const;
 
  private:
   // A fence that a freed block still needs and that could not be recorded: the stream captures, or nobody promised it.
+  // While its entry is here the block is closed in the engine.
   struct MissingFence {
     CUdeviceptr address = 0;
     StreamKey stream = 0;
@@ -174,6 +188,7 @@ class BlockStore {
   };
 
   static bool AwaitsDevice(const MissingFence& fence) { return MayHaveDied(fence.stream); }
+  // REQUIRES: the device's context is current.
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
   // From now on the live block's free comes here, and not to a cache.
   Status MakeUncacheable(CUdeviceptr address);
@@ -192,8 +207,10 @@ class BlockStore {
   bool MayRecordOn(StreamKey stream) const;
   // Tells the engine what caches hold, corrected by what the engine takes for the requested sizes.
   void Note(engine::Holding holding) const COMMPOOL_REQUIRES(mutex_);
+  // The pool, for a cache that will keep its blocks.
   CachedPool AsCachedPool() const;
-  // A block as programs see it: one in a cache is not live.
+  // A block as programs see it: one in a cache is not live. Looks at the block's word, which a cache may change
+  // meanwhile.
   commpool_block Describe(const engine::BlockView& view) const COMMPOOL_REQUIRES(mutex_);
   // List, under the lock.
   std::vector<commpool_block> Sorted() const COMMPOOL_REQUIRES(mutex_);
@@ -207,6 +224,7 @@ class BlockStore {
   // Addresses of live blocks; the free of a block takes it out of each of these sets.
   ReservedSet<CUdeviceptr> watched_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedSet<CUdeviceptr> shared_ COMMPOOL_GUARDED_BY(mutex_);
+  // Counted without the lock, as blocks are announced.
   mutable std::array<std::atomic<uint64_t>, engine::kSizeClasses> served_small_ = {};
   std::atomic<bool> has_tickets_{false};  // whether a ticket of a block was ever made
   // Live blocks that importers may hold. At its free one that they hold moves to `awaited_`.

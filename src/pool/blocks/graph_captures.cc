@@ -35,6 +35,8 @@ void SetFlag(void* context) {
 
 }  // namespace
 
+// Runs while the stream captures, so it makes only calls that a capture allows. After a failure nothing is known of the
+// capture here.
 Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
   const CUgraph graph = COMMPOOL_TRY(GraphInCapture(basis_.driver, origin.stream));
   if (graph == nullptr) {
@@ -75,6 +77,7 @@ void GraphCaptures::LookForCollectives(CaptureHandle handle) {
   captures_.at(handle).collectives = found;
 }
 
+// The entry stays: its graph may live on.
 GraphCaptures::Origin GraphCaptures::End(CaptureHandle handle) {
   MutexLock lock(mutex_);
   Capture& capture = captures_.at(handle);
@@ -100,6 +103,7 @@ Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) const {
                              "the stream is in a capture that this pool was not told of: begin a CaptureScope"));
 }
 
+// Looks at flags only, so it waits under no lock and calls no driver.
 size_t GraphCaptures::AwaitNoneLive(std::chrono::milliseconds moment) const {
   const auto limit = std::chrono::steady_clock::now() + moment;
   for (;;) {
@@ -116,6 +120,7 @@ size_t GraphCaptures::AwaitNoneLive(std::chrono::milliseconds moment) const {
 // While a capture is open its graph lives on in any case, so a wait would be for nothing.
 size_t GraphCaptures::AwaitEndedGraphs() const { return any_open() ? 0 : AwaitNoneLive(kShortMoment); }
 
+// A capture that is open counts as alive.
 Status GraphCaptures::CheckNoneLive() const {
   const size_t live = AwaitNoneLive(kMoment);
   if (live == 0) return Status();
@@ -124,6 +129,7 @@ Status GraphCaptures::CheckNoneLive() const {
                     " with the pool may still be replayed: destroy them, and what was instantiated from them, first");
 }
 
+// A graph of a capture that is still open was not looked at.
 Status GraphCaptures::FirstToDependOnMemory() const {
   MutexLock lock(mutex_);
   for (const auto& [handle, capture] : captures_) {
@@ -132,11 +138,13 @@ Status GraphCaptures::FirstToDependOnMemory() const {
   return Status();
 }
 
+// The first look is cheap, and mostly enough.
 Status GraphCaptures::CheckOnlySymmetricKernels() const {
   if (FirstToDependOnMemory().ok() || AwaitNoneLive(kMoment) == 0) return Status();
   return FirstToDependOnMemory().under("a live graph captured with the pool");
 }
 
+// MemorySearch asks it of destroyed pools, before it makes one release its memory.
 bool GraphCaptures::any_gone() const {
   MutexLock lock(mutex_);
   return std::any_of(captures_.begin(), captures_.end(), [](const auto& entry) { return entry.second.IsGone(); });

@@ -25,7 +25,8 @@ namespace commpool::internal {
 using CaptureHandle = uint64_t;
 
 // Pool owns one and reports the begin and end of captures to it. The modes ask it for parts, and take the parts of
-// graphs that are gone. Lock: its own, of rank `leaf`.
+// graphs that are gone. Lock: its own, of rank `leaf`. A capture leaves the table only by TakeGone, so no part is
+// forgotten before somebody releases its memory.
 class GraphCaptures {
  public:
   explicit GraphCaptures(const PoolBasis& basis) : basis_(basis) {}
@@ -39,12 +40,14 @@ class GraphCaptures {
 
   // kFailedPrecondition where the stream is not being captured.
   Status Begin(CaptureHandle capture, const Origin& origin);
-  // Looks for collectives among what was captured so far, where the stream still captures. Before End.
+  // Looks for collectives among what was captured so far, where the stream still captures. Before End. Calls the
+  // driver, without the lock.
   void LookForCollectives(CaptureHandle capture);
   // Returns how the capture began. REQUIRES: it has begun, and not ended.
   Origin End(CaptureHandle capture);
 
-  // Whether a capture is open. Every allocation asks this, so it is one load.
+  // Whether a capture is open. Every allocation asks this, so it is one load. Of this pool: DeviceState::captures() has
+  // those of all pools.
   bool any_open() const { return open_.load(std::memory_order_acquire) > 0; }
 
   // Whether there is any capture or graph that TakeGone has not reported. One load. False means that no graph of this
@@ -52,7 +55,8 @@ class GraphCaptures {
   bool any_known() const { return known_.load(std::memory_order_acquire) > 0; }
 
   // The part of the capture that the stream belongs to, as its origin or by a fork. The common part where the stream
-  // does not capture; kFailedPrecondition where it is in a capture that nobody announced to this pool.
+  // does not capture; kFailedPrecondition where it is in a capture that nobody announced to this pool. Calls the driver
+  // only while a capture is open in the process.
   Result<engine::Part> PartOf(StreamKey stream) const;
 
   // OK where no graph is alive that captured here. Waits for a moment: the driver reports the end of a graph on a
@@ -68,11 +72,12 @@ class GraphCaptures {
 
   // Whether TakeGone would return any.
   bool any_gone() const;
-  // The parts whose graph, and everything made from it, is destroyed. Returns each part once.
+  // The parts whose graph, and everything made from it, is destroyed. Returns each part once. One load where nothing is
+  // known.
   ReservedVector<engine::Part> TakeGone();
 
  private:
-  // A capture that is open, or whose graph may still live.
+  // A capture that is open, or whose graph may still live. An entry stays from Begin to TakeGone.
   struct Capture {
     Origin origin;
     // To compare with a stream's graph, never to be used: it may be gone.

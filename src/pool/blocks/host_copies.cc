@@ -1,3 +1,4 @@
+// Copies between a device and the host: what they lie in there, and four copiers that take turns.
 #include "src/pool/blocks/host_copies.h"
 
 #include <algorithm>
@@ -51,20 +52,24 @@ Result<KeptMemory> KeptMemory::Make(const Driver& driver, const KeptCopies& copi
   return KeptMemory(std::move(pages), std::move(room));
 }
 
+// Pageable memory has an address for the driver too: it copies such memory by itself, only slower.
 CUdeviceptr KeptMemory::address() const {
   if (const auto* const pinned = std::get_if<PinnedMemory>(&place_)) return pinned->address();
   const auto* const pages = std::get_if<HostPages>(&place_);
   return pages == nullptr ? 0 : reinterpret_cast<CUdeviceptr>(pages->data());
 }
 
+// A file is mapped at its first read, and checked against its seal.
 Result<const std::byte*> KeptMemory::Read() {
   return file() == nullptr ? reinterpret_cast<const std::byte*>(address()) : file()->Map();
 }
 
+// Only pinned memory is the driver's; pages and files are the system's.
 void KeptMemory::Abandon() {
   if (auto* const pinned = std::get_if<PinnedMemory>(&place_)) pinned->Abandon();
 }
 
+// Copies are cut into parts so that several copiers share one run.
 Status HostCopies::Start(Run run, Direction direction) {
   const bool file = run.memory->file() != nullptr;
   while (run.bytes != 0) {
@@ -105,6 +110,7 @@ Status HostCopies::StartPart(const Run& part, Direction direction) {
   return Status();
 }
 
+// Does nothing for a copier without a copy.
 Status HostCopies::Finish(Copier& copier) {
   if (!copier.running) return Status();
   const Run part = *std::exchange(copier.running, std::nullopt);

@@ -21,7 +21,8 @@
 
 namespace commpool::internal {
 
-// Host memory, or a file, that holds copies of blocks. KeptBlocks owns it, and the pool's growth lock guards it.
+// Host memory, or a file, that holds copies of blocks. KeptBlocks owns it, and the pool's growth lock guards it. It
+// owns the memory or the file, and its room in the account.
 class KeptMemory {
  public:
   // Makes memory or a file of so many bytes, which count in the account as long as the object lives. REQUIRES: the
@@ -48,7 +49,8 @@ class KeptMemory {
   Room room_;
 };
 
-// KeptBlocks owns one, and uses it in a sleep and in a wake.
+// KeptBlocks owns one, and uses it in a sleep and in a wake. It owns the copiers, with their streams and staging
+// memory, from the first copy to the end of Await.
 class HostCopies {
  public:
   enum class Direction { kToHost, kToDevice };
@@ -83,6 +85,7 @@ class HostCopies {
     Direction direction = Direction::kToHost;
   };
 
+  // REQUIRES: the part is no larger than one copier takes.
   Status StartPart(const Run& part, Direction direction);
   // Waits for its copy; writes it to its file where it goes to one.
   Status Finish(Copier& copier);

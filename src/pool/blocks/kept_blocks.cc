@@ -1,3 +1,4 @@
+// KeptBlocks: which blocks have a copy, where it lies, and when it goes. HostCopies makes the copies themselves.
 #include "src/pool/blocks/kept_blocks.h"
 
 #include <algorithm>
@@ -19,6 +20,7 @@ bool Names(const std::vector<uint64_t>& addresses, const engine::SegmentRange& b
 
 }  // namespace
 
+// A search by halves, for a pool may keep many thousand blocks.
 KeptBlocks::Copies::iterator KeptBlocks::From(engine::Address address) {
   return std::partition_point(copies_.begin(), copies_.end(),
                               [&](const Copy& before) { return before.end() <= address; });
@@ -50,6 +52,7 @@ KeptBlocks::Copies KeptBlocks::Wanted(const BlockStore& blocks, const KeptCopies
   return copies;
 }
 
+// Neighbours on the device become neighbours on the host, so that one copy takes them together (Start).
 Status KeptBlocks::MakePlaces(const KeptCopies& wanted, Copies& copies) {
   const bool files = wanted.in == KeptIn::kFiles;
   for (auto first = copies.begin(); first != copies.end();) {
@@ -79,6 +82,7 @@ Status KeptBlocks::MakePlaces(const KeptCopies& wanted, Copies& copies) {
   return Status();
 }
 
+// The growth lock and a quiet device keep the blocks as they are; a free that comes meanwhile changes no contents.
 Status KeptBlocks::Keep(BlockStore& blocks, const KeptCopies& wanted) {
   const ContextGuard current = basis_.MakeCurrent();
   // A sealed file is not written again, and memory of another kind cannot be used.
@@ -115,6 +119,8 @@ Status KeptBlocks::CopyAll() {
   return Status();
 }
 
+// Called for the whole pool as it falls asleep, and for each part of a segment as it wakes. So a run of neighbours may
+// reach beyond the range, and is cut there.
 Status KeptBlocks::Start(engine::SegmentRange range, HostCopies::Direction direction) {
   const engine::Address end = range.address + range.bytes;
   for (auto copy = From(range.address); copy != copies_.end() && copy->device.address < end;) {
@@ -137,6 +143,7 @@ Status KeptBlocks::Start(engine::SegmentRange range, HostCopies::Direction direc
   return Status();
 }
 
+// Copies in files serve one sleep: their file is sealed.
 Status KeptBlocks::Retain(bool retain) {
   if (retain && in_ == KeptIn::kFiles && bytes() != 0) {
     return Status(StatusCode::kInvalidArgument, "copies in files are not retained: those in the host's memory are");
@@ -145,6 +152,7 @@ Status KeptBlocks::Retain(bool retain) {
   return Status();
 }
 
+// A block that was freed in sleep cannot be watched, so its copy goes.
 void KeptBlocks::LetGo(BlockStore& blocks) {
   // Another thread may have destroyed the pool meanwhile: nobody drops the copies after that.
   if (!retain_ || in_ == KeptIn::kFiles || !basis_.life.asleep()) return Drop();
@@ -156,6 +164,7 @@ void KeptBlocks::LetGo(BlockStore& blocks) {
   });
 }
 
+// Asleep, a block that is live has its copy. Awake, only a watch tells that it is still the same block.
 Result<const std::byte*> KeptBlocks::Find(const BlockStore& blocks, const engine::SegmentRange& range, bool asleep) {
   const auto copy = From(range.address);
   const bool found =
@@ -174,6 +183,7 @@ Result<const std::byte*> KeptBlocks::Find(const BlockStore& blocks, const engine
   return start + copy->offset + (range.address - copy->device.address);
 }
 
+// Where the context is lost pinned memory stays with the process.
 void KeptBlocks::Drop() {
   if (copies_.empty()) return;
   const ContextGuard current = basis_.MakeCurrent();

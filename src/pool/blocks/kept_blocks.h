@@ -20,7 +20,8 @@
 
 namespace commpool::internal {
 
-// SegmentStore owns one. Sleeping calls Keep, and waking restores, segment by segment.
+// SegmentStore owns one. Sleeping calls Keep, and waking restores, segment by segment. It owns the copies, and the
+// account of their memory, which is the host's and so counts in no device's limit.
 class KeptBlocks {
  public:
   explicit KeptBlocks(const PoolBasis& basis) : basis_(basis), transfer_(basis) {}
@@ -37,7 +38,8 @@ class KeptBlocks {
   // copy. Call it before the memory is used or released.
   Status AwaitRestoring(Status started) { return transfer_.Await(std::move(started)); }
 
-  // Sets whether copies stay once the pool is awake. kInvalidArgument for copies in files.
+  // Sets whether copies stay once the pool is awake. kInvalidArgument for copies in files. Holds for sleeps to come
+  // too.
   Status Retain(bool retain);
   // Call it when the pool is awake, before it serves. Copies of live blocks stay if the program wants that (Retain);
   // all others go.
@@ -70,12 +72,13 @@ class KeptBlocks {
   };
   using Copies = ReservedVector<Copy>;  // by address
 
-  // The first copy that ends behind an address.
+  // The first copy that ends behind an address. It may begin before the address.
   Copies::iterator From(engine::Address address);
   // The copies that the program wants, with the places and bytes that are there already.
   Copies Wanted(const BlockStore& blocks, const KeptCopies& wanted);
-  // Makes memory for the copies that have none.
+  // Makes memory for the copies that have none. Where it fails the caller drops all copies.
   Status MakePlaces(const KeptCopies& wanted, Copies& copies);
+  // Afterwards every copy is made, and every file sealed.
   Status CopyAll();
 
   const PoolBasis& basis_;

@@ -56,6 +56,7 @@ class RecordingStreams {
 
  private:
   Mutex mutex_{LockRank::kLeaf};
+  // A multiset, because several calls may be about to record on one stream.
   ReservedMultiset<StreamKey> streams_ COMMPOOL_GUARDED_BY(mutex_);
   std::atomic<uint32_t> ended_{0};  // how many scopes have ended, to wait for the next
 };

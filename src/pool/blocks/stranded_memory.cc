@@ -1,3 +1,4 @@
+// StrandedMemory: which streams are wanted, and the waits for devices that replace a call which never comes.
 #include "src/pool/blocks/stranded_memory.h"
 
 #include <algorithm>
@@ -35,6 +36,7 @@ Status StrandedMemory::FenceIfWanted(StreamKey stream) {
   return blocks_.FenceFreed(stream);
 }
 
+// The list is made anew at each look: streams whose memory was fenced or taken are wanted no more.
 uint64_t StrandedMemory::NoteWanted(StreamKey but) {
   // Bytes of streams that were wanted at the last look, and that no call has passed since.
   uint64_t wanted_before = 0;
@@ -52,6 +54,8 @@ uint64_t StrandedMemory::NoteWanted(StreamKey but) {
   return wanted_.size() < kManyStreams ? wanted_before : together;
 }
 
+// First only looks, under the pool's lock. Whether it waits depends on how much memory that would free: a wait for
+// little would cost more than growth.
 bool StrandedMemory::MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times_before) {
   {
     MutexLock lock(blocks_.mutex());

@@ -26,11 +26,13 @@
 namespace commpool::internal {
 
 // GrowingMode owns one: symmetric pools never act on what one rank finds (rule 4). Every allocation calls Passed;
-// MakeUsable comes before growth, without a lock.
+// MakeUsable comes before growth, without a lock. It owns the waits that are under way, each on a thread of its own
+// (BeginToSynchronise).
 class StrandedMemory {
  public:
   StrandedMemory(PoolBasis& basis, BlockStore& blocks, Mutex& growth)
       : basis_(basis), blocks_(blocks), growth_(growth) {}
+  // Waits for nothing.
   ~StrandedMemory();
 
   // Records the event of a stream that this call passes. REQUIRES: no capture of this pool has the stream.
@@ -46,9 +48,11 @@ class StrandedMemory {
   bool MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times_before);
 
  private:
+  // REQUIRES: the call passes the stream.
   Status FenceIfWanted(StreamKey stream);
   // Begins waits for all devices. Returns false where one captures.
   bool BeginWait() COMMPOOL_REQUIRES(growth_);
+  // Whether all waits have ended by the limit, and their uses are forgotten now.
   bool HasPassed(std::chrono::milliseconds limit) COMMPOOL_REQUIRES(growth_);
   // From now on wants every stream but `but` that has stranded memory. Returns how much of it belongs to streams that
   // were wanted before: no call has passed them meanwhile. With many streams it returns all of it.
@@ -64,6 +68,7 @@ class StrandedMemory {
   std::atomic<bool> waits_{false};  // whether a wait is under way
   std::atomic<uint64_t> times_freed_{0};
   // The waits for the devices, with the context of each that is not the pool's, and what is over when they end.
+  // `result` belongs to a thread that may go on after this object.
   struct DeviceWait {
     PrimaryContext context;
     std::future<CUresult> result;

@@ -1,3 +1,4 @@
+// StreamProgress: asks streams, and events behind those that still work, so that free memory becomes idle memory.
 #include "src/pool/blocks/stream_progress.h"
 
 #include <algorithm>
@@ -30,6 +31,7 @@ Status StreamProgress::Poll() {
   return Status();
 }
 
+// A question, and an event behind the stream's work where the answer is no.
 Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, ReservedVector<Checkpoint>* checkpoints) {
   if (!IsReachable(stream)) return Status();        // another thread's own stream, or one that may have died
   if (basis_.device->capturing()) return Status();  // a capture began during this poll
@@ -64,6 +66,7 @@ void StreamProgress::PollCheckpoints(const ReservedVector<Checkpoint>& checkpoin
   for (const FenceId fence : passed) fences.Retire(fence);
 }
 
+// Gives up streams that may have died: no question reaches them.
 Status StreamProgress::Await(std::chrono::microseconds limit) {
   const Clock::time_point begin = Clock::now();
   for (int polls = 0;; ++polls) {
@@ -81,6 +84,7 @@ Status StreamProgress::Await(std::chrono::microseconds limit) {
   }
 }
 
+// The caller holds the growth lock, so no poll is under way that has taken checkpoints out.
 void StreamProgress::ForgetStream(StreamKey stream) {
   ReservedVector<Checkpoint> over;
   {

@@ -15,7 +15,8 @@
 
 namespace commpool::internal {
 
-// GrowingMode owns one. The growers call it before they plan with free memory, and before they release it.
+// GrowingMode owns one. The growers call it before they plan with free memory, and before they release it. It owns the
+// fences of its checkpoints, and retires each once it has passed.
 class StreamProgress {
  public:
   StreamProgress(PoolBasis& basis, BlockStore& blocks) : basis_(basis), blocks_(blocks) {}
@@ -30,14 +31,16 @@ class StreamProgress {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // An event behind a stream's work: tells whether the blocks that were freed before `moment` are idle.
+  // An event behind a stream's work: tells whether the blocks that were freed before `moment` are idle. It owns the
+  // fence.
   struct Checkpoint {
     StreamKey stream = 0;
     engine::Moment moment = 0;
     FenceId fence = 0;
   };
 
-  // Asks the stream. Where it still works, adds a checkpoint, unless there is one of this moment.
+  // Asks the stream. Where it still works, adds a checkpoint, unless there is one of this moment. Does nothing for
+  // streams that nobody may ask.
   Status PollStream(StreamKey stream, engine::Moment now, ReservedVector<Checkpoint>* checkpoints);
   // Reports the passed checkpoints to the engine and keeps the others.
   void PollCheckpoints(const ReservedVector<Checkpoint>& checkpoints);
