@@ -25,7 +25,7 @@ void ForEachLane(const Keys& by_key, Lanes& lanes, PoolHandle pool, Visit visit)
 }  // namespace
 
 // Every stream without a promise is new to us, even if the program has destroyed the ones before. So the oldest lane of
-// such streams ends where there are too many.
+// such streams ends where there are too many. Publish calls it for the first block of a lane on each thread.
 engine::Lane ThreadCaches::LaneOf(const CachedPool& pool, StreamKey stream, engine::ReturnedBlocks* returned) {
   MutexLock lock(mutex_);
   const auto found = by_key_.find({pool.handle, stream});
@@ -42,6 +42,7 @@ engine::Lane ThreadCaches::LaneOf(const CachedPool& pool, StreamKey stream, engi
   return lane;
 }
 
+// Walks over the pool's lanes in the order of streams, so the first one is the oldest.
 std::optional<StreamKey> ThreadCaches::OldestUnpromised(PoolHandle pool) const {
   // The driver numbers streams upwards, so a lower number is an older stream.
   std::optional<StreamKey> oldest;
@@ -54,6 +55,8 @@ std::optional<StreamKey> ThreadCaches::OldestUnpromised(PoolHandle pool) const {
   return lanes >= kMostUnpromisedLanes ? oldest : std::nullopt;
 }
 
+// Words of its blocks may still name the lane: as no number comes back, a free of such a block finds no cache, and goes
+// to the pool.
 void ThreadCaches::ForgetLane(PoolHandle pool, StreamKey stream, engine::ReturnedBlocks& returned) {
   const auto key = by_key_.find({pool, stream});
   if (key == by_key_.end()) return;
@@ -66,6 +69,8 @@ void ThreadCaches::ForgetLane(PoolHandle pool, StreamKey stream, engine::Returne
   returned.held -= OwnHolding(pool).least;
 }
 
+// Called by Publish on the thread that gets the first block, and by GiveOrMakeRoom on a thread that frees another
+// thread's block.
 void ThreadCaches::Open(engine::Lane lane) {
   // A closed cache does not count: its pool may open caches again.
   if (const engine::ThreadCache* const own = Find(lane); own != nullptr && !own->closed()) return;
@@ -95,6 +100,8 @@ void ThreadCaches::Open(engine::Lane lane) {
   caches->Add(own, shared_from_this(), std::move(cache));
 }
 
+// Any thread, for a block that some thread's cache could take at the same moment. Takes the lock only where this
+// thread's own cache cannot decide.
 bool ThreadCaches::TryChange(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to) {
   // Mostly this thread has a cache of the lane, and may change the word as its owner.
   if (engine::ThreadCache* const own = Find(from.lane())) {
@@ -110,7 +117,8 @@ bool ThreadCaches::TryChange(engine::AtomicWord& word, engine::BlockWord from, e
   return word.compare_exchange_strong(bits, to.bits(), std::memory_order_acq_rel);
 }
 
-// The caches of other threads are emptied here as well: TakeAll waits for their short moments.
+// The caches of other threads are emptied here as well: TakeAll waits for their short moments. Holds `caches` for all
+// of them. The pool's own lock is taken afterwards, by the caller.
 engine::ReturnedBlocks ThreadCaches::Drain(PoolHandle pool) {
   engine::ReturnedBlocks drained;
   MutexLock lock(mutex_);
@@ -134,6 +142,7 @@ void ThreadCaches::CloseLane(LaneEntry& entry, engine::ReturnedBlocks& returned)
   entry.caches.clear();
 }
 
+// kNever is noted under the same hold of the lock, so no thread opens a cache in between.
 engine::ReturnedBlocks ThreadCaches::Close(PoolHandle pool, Reopen reopen) {
   engine::ReturnedBlocks returned;
   MutexLock lock(mutex_);
@@ -147,11 +156,13 @@ engine::ReturnedBlocks ThreadCaches::Close(PoolHandle pool, Reopen reopen) {
   return returned;
 }
 
+// Nobody has to be told: the next block that the pool serves makes a cache (Publish).
 void ThreadCaches::LetReopen(PoolHandle pool) {
   MutexLock lock(mutex_);
   closed_.erase(pool);
 }
 
+// No thread uses the stream any more: the program has released it.
 engine::ReturnedBlocks ThreadCaches::ForgetStream(PoolHandle pool, StreamKey stream) {
   engine::ReturnedBlocks returned;
   MutexLock lock(mutex_);
@@ -185,6 +196,7 @@ void ThreadCaches::CloseAll() {
   }
 }
 
+// The cache is closed already, so its counts stand still.
 void ThreadCaches::KeepCounts(PoolHandle pool, engine::ThreadCache& ended) {
   const engine::ThreadCache::Pause pause(ended);
   Past& past = past_[pool];
@@ -192,6 +204,7 @@ void ThreadCaches::KeepCounts(PoolHandle pool, engine::ThreadCache& ended) {
   pause.AddTo(past.counts);
 }
 
+// For recordings. One cache after the other, so the counts need not be of one moment.
 engine::ClassCounts ThreadCaches::CountClasses(PoolHandle pool) const {
   MutexLock lock(mutex_);
   const auto past = past_.find(pool);
@@ -202,6 +215,7 @@ engine::ClassCounts ThreadCaches::CountClasses(PoolHandle pool) const {
   return counts;
 }
 
+// While the pauses live, owners go to the pool, and wait there for its lock while `meanwhile` has it.
 void ThreadCaches::Statistics(PoolHandle pool, const Meanwhile& meanwhile) const {
   engine::CacheStatistics statistics;
   MutexLock lock(mutex_);
@@ -222,6 +236,7 @@ size_t ThreadCaches::lanes() const {
   return lanes_.size();
 }
 
+// The thread's blocks are freed to their pool as if the program had done it, so they serve other threads.
 void ThreadCaches::End(engine::ThreadCache* cache) {
   engine::ReturnedBlocks returned;
   std::shared_ptr<BlockOwner> owner;

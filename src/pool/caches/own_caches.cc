@@ -1,3 +1,4 @@
+// OwnCaches: what a thread does rarely: it makes its object, searches all of its caches, and ends.
 #include "src/pool/caches/own_caches.h"
 
 #include <algorithm>
@@ -19,6 +20,7 @@ OwnCaches* MakeOwnCaches() {
 
 OwnCaches::OwnCaches() { static_cast<void>(InForkedChild()); }  // so that it knows this process as the parent
 
+// Runs as the thread ends. The owners' list keeps each ThreadCaches alive that is called here.
 OwnCaches::~OwnCaches() {
   own_state.caches = nullptr;  // from now on the thread's blocks go to their pools
   // A lock that another thread of the parent held stays locked in the child for ever.
@@ -26,6 +28,7 @@ OwnCaches::~OwnCaches() {
   for (auto& [all, cache] : owners_) all->End(cache.get());
 }
 
+// A search by pool and stream, for allocations; the slot remembers the answer.
 engine::ThreadCache* OwnCaches::Find(const ThreadCaches* all, PoolHandle pool, StreamKey stream) const {
   const auto own = std::find_if(caches_.begin(), caches_.end(), [&](const OwnCache& one) {
     return one.pool == pool && one.stream == stream && one.all == all;
@@ -33,6 +36,7 @@ engine::ThreadCache* OwnCaches::Find(const ThreadCaches* all, PoolHandle pool, S
   return own == caches_.end() ? nullptr : own->cache;
 }
 
+// A search by lane, for frees: a block's word has the number.
 engine::ThreadCache* OwnCaches::Find(const ThreadCaches* all, engine::Lane lane) {
   if (engine::ThreadCache* const recent = FindAtOnce(all, lane)) return recent;
   const auto own =
@@ -42,6 +46,7 @@ engine::ThreadCache* OwnCaches::Find(const ThreadCaches* all, engine::Lane lane)
   return own->cache;
 }
 
+// Takes no lock of ours, and gets zeros from a cache where another thread is at work.
 engine::Holding OwnCaches::HoldingOf(const ThreadCaches* all, PoolHandle pool) const {
   engine::Holding holding;
   for (const OwnCache& own : caches_) {
@@ -58,6 +63,8 @@ void OwnCaches::Add(const OwnCache& own, std::shared_ptr<ThreadCaches> all,
   owners_.emplace_back(std::move(all), std::move(cache));
 }
 
+// From the end, so that erasing moves no place that is still to be looked at. A cache that was closed belongs to no
+// lane any more; only this list kept it alive.
 void OwnCaches::DropClosed() {
   for (size_t index = caches_.size(); index-- > 0;) {
     const engine::ThreadCache* const cache = caches_[index].cache;

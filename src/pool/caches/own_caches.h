@@ -50,7 +50,8 @@ class Target {
   uint64_t word_ = 0;
 };
 
-// Everything that decides who serves an allocation, but its size.
+// Everything that decides who serves an allocation, but its size. Where scopes change the route changes too, so nobody
+// has to tell a slot that it is out of date.
 struct Route {
   // Whose caches: a process may have several runtimes, as tests do.
   const ThreadCaches* all = nullptr;
@@ -61,7 +62,8 @@ struct Route {
   friend bool operator==(const Route&, const Route&) = default;
 };
 
-// Remembers who serves a route's requests of `least` to `least + span` bytes.
+// Remembers who serves a route's requests of `least` to `least + span` bytes. Runtime enters the pool and the stream,
+// ThreadCaches the cache.
 struct alignas(64) Slot {
   Route route;
   uint64_t least = 0;
@@ -91,7 +93,8 @@ struct OwnCache {
 };
 
 // `own_state` points to this thread's object. ThreadCaches and Runtime use it on this thread only, so it needs no lock.
-// It is destroyed with the thread, and its caches give their blocks back then.
+// It is destroyed with the thread, and its caches give their blocks back then. It owns the slots, and a share of each
+// cache: the pools may empty or close a cache at any time, but it stays there to be looked at.
 class OwnCaches {
  public:
   OwnCaches();
@@ -102,7 +105,7 @@ class OwnCaches {
     Slot& slot = slots_[PlaceOf(route)];
     return slot.Has(route, bytes) ? &slot : nullptr;
   }
-  // The slot where a route belongs, even if another route uses it now.
+  // The slot where a route belongs, even if another route uses it now. ThreadCaches::Remember overwrites it.
   Slot& SlotFor(const Route& route) { return slots_[PlaceOf(route)]; }
 
   // Looks only where the cache was found last; null does not mean that there is none: ask Find.
@@ -115,16 +118,18 @@ class OwnCaches {
   // For a caller that does not know the lane.
   engine::ThreadCache* Find(const ThreadCaches* all, PoolHandle pool, StreamKey stream) const;
 
-  // What this thread's caches of a pool hold.
+  // What this thread's caches of a pool hold. The pool's peaks leave it out. Each look begins a new low.
   engine::Holding HoldingOf(const ThreadCaches* all, PoolHandle pool) const;
 
-  // Enters a new cache of this thread, and keeps it and its ThreadCaches alive until it is dropped.
+  // Enters a new cache of this thread, and keeps it and its ThreadCaches alive until it is dropped. Drops caches that
+  // have ended meanwhile.
   void Add(const OwnCache& own, std::shared_ptr<ThreadCaches> all, std::shared_ptr<engine::ThreadCache> cache);
 
  private:
   static constexpr size_t kSlots = 64;
   static constexpr size_t kRecent = 64;
 
+  // Handles are mostly addresses, which differ above their lowest four bits.
   static size_t PlaceOf(const Route& route) {
     return (route.target.word() * 31 + route.stream + (route.stream >> 4)) % kSlots;
   }

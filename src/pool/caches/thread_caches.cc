@@ -1,3 +1,4 @@
+// ThreadCaches: the second step of an allocation and a free, and the words of blocks. lanes.cc has the books of lanes.
 #include "src/pool/caches/thread_caches.h"
 
 #include "src/base/host_failure.h"
@@ -23,6 +24,7 @@ bool HasClass(uint64_t bytes) { return engine::ClassBytes(engine::ClassOf(bytes)
 }  // namespace
 
 // Overwrites the route that had the place before. The shared pointer keeps this object's address from another runtime.
+// The cache and the pool come later: TakeFor and Runtime::PoolOf enter them.
 Slot* ThreadCaches::Remember(Route route, StreamKey stream, uint64_t least, uint64_t most, PoolHandle server) const {
   OwnCaches* const own = MakeOwnCaches();
   if (own == nullptr) return nullptr;
@@ -70,6 +72,7 @@ bool ThreadCaches::GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner) {
   return give();
 }
 
+// Called before the program has the block, so nobody else changes its word yet.
 void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& range, uint64_t requested,
                            StreamKey stream, Caching caching) {
   engine::AtomicWord* const word = blocks_.Make(range.address);
@@ -93,12 +96,14 @@ void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& r
   if (const std::shared_ptr<BlockOwner> owner = pool.owner.lock()) owner->TakeBack(returned);
 }
 
+// A block that no cache may take needs no cache's permission: one exchange decides.
 bool ThreadCaches::Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to) {
   if (from.state() == State::kCacheable) return TryChange(word, from, to);
   uint64_t bits = from.bits();
   return from.state() == State::kLive && word.compare_exchange_strong(bits, to.bits(), std::memory_order_acq_rel);
 }
 
+// From here on the block is this call's: neither a cache nor another free can take it.
 Result<uint64_t> ThreadCaches::Withdraw(CUdeviceptr address) {
   engine::AtomicWord* const word = blocks_.Find(address);
   const engine::BlockWord value(word == nullptr ? 0 : word->load(std::memory_order_acquire));
@@ -109,6 +114,7 @@ Result<uint64_t> ThreadCaches::Withdraw(CUdeviceptr address) {
   return value.state() == State::kCacheable ? value.requested() : 0;
 }
 
+// Only the pool frees a large block, so one exchange tells which of two frees was first.
 Result<uint64_t> ThreadCaches::WithdrawLarge(CUdeviceptr address) {
   engine::AtomicWord* const word = blocks_.FindLarge(address);
   uint64_t bits = word == nullptr ? 0 : word->load(std::memory_order_acquire);

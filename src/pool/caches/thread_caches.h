@@ -41,7 +41,7 @@ enum class Caching {
   kYes,  // threads' caches may keep it
 };
 
-// What a cache knows of the pool whose blocks it keeps.
+// What a cache knows of the pool whose blocks it keeps. BlockStore makes one for each block that it hands out.
 struct CachedPool {
   PoolHandle handle = 0;
   std::weak_ptr<BlockOwner> owner;
@@ -49,7 +49,9 @@ struct CachedPool {
   const std::atomic<bool>* broken = nullptr;  // set where the device is lost; lives as long as the owner
 };
 
-// Shared: a thread that ends after the runtime still reads it, and calls End.
+// Shared: a thread that ends after the runtime still reads it, and calls End. Owns the block map, and the books of
+// lanes; the caches belong to their threads as well. RuntimeParts makes it. Runtime calls the first steps; BlockStore,
+// for its pool, those that publish, empty and close.
 class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
  public:
   // The observer hears what caches serve and take back, as long as the runtime lives.
@@ -82,7 +84,8 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   }
   // Tries every cache of this thread. Without a cache of the block's lane it makes one; a full cache gives half of its
   // blocks back to the owner. Returns false where the block must be freed to its owner: such as one that is large, or
-  // that other streams used. Takes the lock, and then calls the owner without it.
+  // that other streams used. Takes the lock, and then calls the owner without it. Runtime::Free calls it, where Give
+  // said no.
   bool GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner);
 
   // Called when a pool serves a small block: `range` is the block, `requested` the size asked for. The block stays
@@ -98,7 +101,7 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   // size; 0 where only the engine knows it. Of several threads that free one published block, one gets through here.
   Result<uint64_t> Withdraw(CUdeviceptr address);
   // From now on no cache may take the live block. Returns the requested size as Withdraw does; kNotFound where the
-  // block was freed already.
+  // block was freed already. For record_stream, shares and watched copies: a free of such a block must reach the pool.
   Result<uint64_t> MakeUncacheable(CUdeviceptr address);
 
   // The word of the block at the address; kNone where nothing was published.
@@ -112,13 +115,14 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   }
 
   // Takes all blocks out of a pool's caches, of all threads. The caller has to give them to the pool
-  // (BlockOwner::TakeBack): until then the engine counts them as live. The caches stay open.
+  // (BlockOwner::TakeBack): until then the engine counts them as live. The caches stay open. For a pool that lacks
+  // memory, or is trimmed.
   engine::ReturnedBlocks Drain(PoolHandle pool);
   // Drain, and ends the caches. kNever: from now on all blocks are freed to the pool. kAtNextUse: a thread that serves
   // from the pool again makes a new cache.
   enum class Reopen { kAtNextUse, kNever };
   engine::ReturnedBlocks Close(PoolHandle pool, Reopen reopen);
-  // Ends a kNever: threads may make caches of the pool again.
+  // Ends a kNever: threads may make caches of the pool again. For a pool that wakes.
   void LetReopen(PoolHandle pool);
   // Call it before the stream's handle means another stream: ends and forgets the pool's lane of the stream.
   engine::ReturnedBlocks ForgetStream(PoolHandle pool, StreamKey stream);
@@ -135,7 +139,7 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   engine::Holding OwnHolding(PoolHandle pool) const {
     return own_state.caches == nullptr ? engine::Holding() : own_state.caches->HoldingOf(this, pool);
   }
-  // Ends every cache; the blocks in them stay where they are.
+  // Ends every cache; the blocks in them stay where they are. The runtime ends: frees that come later find no cache.
   void CloseAll();
 
   // The lane of a pool and stream, made at its first use. Nobody tells when a stream without a promise is gone, so a
@@ -144,7 +148,7 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   // The number of lanes that are not forgotten.
   size_t lanes() const;
   // Gives this thread a cache of the lane, unless it has one, the lane belongs to another stream by now, or the thread
-  // ends.
+  // ends. Takes the lock where it makes one.
   void Open(engine::Lane lane);
   // This thread's cache; null where it has none. Takes no lock.
   engine::ThreadCache* Find(PoolHandle pool, StreamKey stream) const {
@@ -156,12 +160,13 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   // Takes a live block away from all caches, so that only its pool may free it: changes its word from `from` to `to`.
   // Returns whether it did. If several threads try, or free the block meanwhile, one of them succeeds.
   bool TryChange(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
-  // Called when a thread ends: its cache ends, and the blocks in it go back to the owner.
+  // Called when a thread ends: its cache ends, and the blocks in it go back to the owner. ~OwnCaches calls it on the
+  // thread that ends, which may be after the runtime's end.
   void End(engine::ThreadCache* cache);
 
  private:
   // The caches of a lane, one for each thread that uses it. Found by the lane's number, which a block's word holds, or
-  // by pool and stream (by_key_).
+  // by pool and stream (by_key_). A cache stays in it until the lane closes or its thread ends.
   struct LaneEntry {
     CachedPool pool;
     StreamKey stream = 0;
