@@ -20,7 +20,7 @@
 namespace commpool::internal {
 
 // The pools of one home that one thread made together. The thread owns several ranks, so its collective calls must name
-// all of these pools. Immutable: any thread.
+// all of these pools. Immutable: any thread. group_calls.cc makes one after the pools, and each of them keeps it.
 class PoolGroup {
  public:
   explicit PoolGroup(size_t size) : size_(size) {}
@@ -50,7 +50,8 @@ class PoolGroup {
   const uint64_t maker_ = ThisThread();
 };
 
-// Counters of a pool's events that no other part of the pool counts. Any thread.
+// Counters of a pool's events that no other part of the pool counts. Any thread. They only rise. Statistics read them
+// one by one, so they need not be of one moment.
 struct PoolEvents {
   // Requests that got an error, whatever it was.
   std::atomic<uint64_t> failed_allocations{0};
@@ -67,6 +68,7 @@ struct PoolEvents {
 struct PoolBasis {
   const Driver& driver;
   RuntimeParts& runtime;
+  // Shared with the other pools of the device.
   const std::shared_ptr<DeviceState> device;
   const PoolConfiguration configuration;
   const std::string title;  // "pool gradients (vmm, device 1)"
@@ -90,7 +92,7 @@ struct PoolBasis {
   const std::string& name() const { return configuration.name; }
   uint64_t deadline_ms() const { return configuration.deadline_ms; }
 
-  // kFailedPrecondition where the pool sleeps.
+  // kFailedPrecondition where the pool sleeps. For calls that a closed pool may still get, such as trim.
   Status CheckAwake() const { return life.asleep() ? CheckOpen() : Status(); }
   // OK where the pool serves and its device works.
   Status CheckOpen() const {
@@ -114,7 +116,7 @@ struct PoolBasis {
 
   // Adds the pool's title to a failure.
   Status Named(const Status& status) const { return status.under(title); }
-  // Makes the device's context current.
+  // Makes the device's context current. Until the guard ends, on this thread.
   ContextGuard MakeCurrent() const { return ContextGuard(driver, device->context()); }
 };
 

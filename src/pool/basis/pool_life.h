@@ -15,7 +15,9 @@
 
 namespace commpool::internal {
 
-// PoolBasis owns one. Calls of the pool change the state; everybody asks it. One atomic, so it needs no lock.
+// PoolBasis owns one. Calls of the pool change the state; everybody asks it. One atomic, so it needs no lock. A state
+// that was read may be over by the next line. So growth and grants read it under the growth lock, which a sleep and the
+// end of a pool take after their transition.
 class PoolLife {
  public:
   // In the order towards a pool's end, because Advance compares them.
@@ -63,6 +65,7 @@ class PoolLife {
   void Abandon() { Advance(State::kAbandoned); }
 
  private:
+  // For sleep alone, which the pool's end may overtake.
   void Replace(State from, State to) { state_.compare_exchange_strong(from, to, std::memory_order_acq_rel); }
   // Moves only forwards: a pool that is destroyed while it closes stays destroyed.
   void Advance(State to) {

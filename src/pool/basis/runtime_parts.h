@@ -24,7 +24,8 @@
 namespace commpool::internal {
 
 // What a pool may ask of the other pools of its runtime: to release what they do not use, and who holds what. Pools
-// know nothing else of each other, not even their table. MemorySearch implements it. Any thread, without a lock.
+// know nothing else of each other, not even their table. MemorySearch implements it. Any thread, without a lock. Each
+// call may release memory of pools that this thread knows nothing of, and takes their locks.
 class OtherPools {
  public:
   virtual ~OtherPools() = default;
@@ -42,7 +43,8 @@ class OtherPools {
   virtual std::string DescribeHolders(int device) = 0;
 };
 
-// Runtime owns one, and every pool has a reference to it in its PoolBasis. It has no lock: each part has its own.
+// Runtime owns one, and every pool has a reference to it in its PoolBasis. It has no lock: each part has its own. The
+// order of the members is the order of their making: those that tell others of their end come later.
 struct RuntimeParts {
   RuntimeParts(const Driver& driver, OtherPools& other_pools)
       : observer(driver, heaps), others(other_pools), shares(driver) {}
@@ -58,12 +60,14 @@ struct RuntimeParts {
   nvtx::OpenRanges ranges;
   const MemoryObserver observer;
   OtherPools& others;  // what one pool may ask of all others
+  // The process's other allocators, which the search for memory asks last.
   MemoryHolders holders;
   // Where NCCL's windows lie: finds a pointer's window without a lock (rule 3).
   WindowIndex windows;
   PlacedWindows placed_windows;
   // The connections between the ranks of a home; its pools share them.
   HomeLinks links;
+  // All-gathers that NCCL has not finished, with the memory that they still write.
   UnansweredGathers unanswered;
   ShareServer shares;  // what other processes import
   const std::shared_ptr<ThreadCaches> shared_caches = std::make_shared<ThreadCaches>(observer);

@@ -12,7 +12,8 @@
 
 namespace commpool::internal {
 
-// PoolBasis has one. Any thread.
+// PoolBasis has one. Any thread. It shares the domain, which the tool knows by the pool's name, with ranges that end
+// after the pool. PoolRecorder calls it, on the thread whose span begins or ends.
 class ToolSpans final : public recording::SpanListener {
  public:
   ToolSpans(const std::string& pool, nvtx::OpenRanges& open)
@@ -24,6 +25,7 @@ class ToolSpans final : public recording::SpanListener {
 
   void Began(std::string_view text) const override { domain_->Push(text); }
   void Ended() const override { domain_->Pop(); }
+  // RuntimeParts::EndHandle ends it, perhaps on another thread.
   void BeganHandle(uint64_t span, std::string_view text) const override { open_.Start(span, domain_, text); }
 
  private:

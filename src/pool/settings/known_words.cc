@@ -11,13 +11,15 @@ namespace commpool::internal {
 
 namespace {
 
+// Spaces around a word mean nothing, as in PyTorch's variable.
 std::string Trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\n");
   if (begin == std::string_view::npos) return "";
   return std::string(text.substr(begin, text.find_last_not_of(" \t\n") - begin + 1));
 }
 
-// Reads POOL.KEY:VALUE, KEY:VALUE, or a word alone, which has an empty value.
+// Reads POOL.KEY:VALUE, KEY:VALUE, or a word alone, which has an empty value. Checks nothing: the message about a wrong
+// entry shows the text as a whole.
 SettingEntry EntryOf(std::string_view text) {
   SettingEntry entry;
   const size_t colon = text.find(':');
@@ -42,16 +44,20 @@ constexpr std::array kStrategies = {
     Strategy{"pooled", "mode:fixed,segment:256MiB,release_threshold:none"},
 };
 
-// Keys of PyTorch's PYTORCH_CUDA_ALLOC_CONF that commpool has no key for.
+// Keys of PyTorch's PYTORCH_CUDA_ALLOC_CONF that commpool has no key for. `why` goes on from "this is PyTorch's alone:
+// ".
 struct ForeignKey {
   const char* key;
   const char* why;
 };
 
+// Texts that several of the keys share.
 constexpr const char* kAlwaysSplits =
     "commpool cuts and merges every block; mode:expandable is what it has against fragmentation";
 constexpr const char* kNoHostMemory = "this is about PyTorch's own pinned memory; backing PINNED is an option in code";
 
+// A program that moves from PyTorch's allocator has such keys: silence would let it believe that they still do
+// something.
 constexpr std::array kForeignKeys = {
     ForeignKey{"backend", "it chooses PyTorch's allocator; commpool's is backing: vmm, nccl or cuda"},
     ForeignKey{"max_split_size_mb", kAlwaysSplits},
@@ -89,19 +95,22 @@ std::vector<std::string_view> KnownWords() {
   return words;
 }
 
+// For messages: "backing, mode, moves".
 std::string Joined(const std::vector<std::string_view>& words) {
   std::string text;
   for (const std::string_view word : words) text += (text.empty() ? "" : ", ") + std::string(word);
   return text;
 }
 
+// Lists all words, because the nearest one may be wrong.
 Status UnknownWord(const SettingEntry& entry) {
   const std::vector<std::string_view> words = KnownWords();
   return WrongSetting(entry, "there is no setting \"" + Printable(entry.key) + "\"; the nearest is " +
                                  std::string(Nearest(entry.key, words)) + ", and the known ones are " + Joined(words));
 }
 
-// PyTorch's switches are True and False.
+// PyTorch's switches are True and False. One of them chooses a pool's mode. The other says what commpool always does,
+// so True is no setting, and False cannot be had.
 Result<std::vector<SettingEntry>> Switched(const SettingEntry& entry) {
   const bool on = entry.value == "True" || entry.value == "true";
   if (!on && entry.value != "False" && entry.value != "false") return WrongSetting(entry, "it may be True or False");
@@ -139,6 +148,7 @@ Status WrongSetting(const SettingEntry& entry, const std::string& why) {
   return Status(StatusCode::kInvalidArgument, "COMMPOOL_CONF says " + Printable(entry.text) + ": " + why);
 }
 
+// A linear search, as everywhere in the settings: the lists are short, and read at a pool's creation only.
 const Strategy* FindStrategy(std::string_view name) {
   for (const Strategy& strategy : kStrategies) {
     if (name == strategy.name) return &strategy;

@@ -20,11 +20,14 @@ struct SettingEntry {
 };
 
 // Ignores spaces around a part, does not split at commas inside brackets, and allows a comma at the end.
+// Settings::Parse splits the user's text with it, and settings.cc the text of a strategy. Reports no error: a word that
+// means nothing is refused by InOwnWords.
 std::vector<SettingEntry> SplitSettings(std::string_view text);
 
 // kInvalidArgument, with the setting as the user wrote it.
 Status WrongSetting(const SettingEntry& entry, const std::string& why);
 
+// Keys that are no rows of the table: the first two are for devices, the last one for several settings at once.
 inline constexpr const char* kDeviceLimitKey = "device_limit";
 inline constexpr const char* kFractionKey = "per_process_memory_fraction";
 inline constexpr const char* kStrategyKey = "strategy";
@@ -35,7 +38,7 @@ struct Strategy {
   const char* settings;
 };
 
-// Null where there is none.
+// Null where there is none. The result lives as long as the process.
 const Strategy* FindStrategy(std::string_view name);
 
 // Translates an entry into our own words: the name of a strategy becomes strategy:NAME, and a key of PyTorch becomes

@@ -13,6 +13,8 @@ namespace commpool::internal {
 
 namespace {
 
+// Each further attempt waits up to a second (Pool::AllocateInAttempts): more of them would look like a program that
+// hangs.
 constexpr uint32_t kMostAttempts = 100;
 
 // Exact, and readable by ReadBytes: such as "2GiB".
@@ -24,6 +26,7 @@ std::string ShowBytes(uint64_t bytes) {
   return std::to_string(bytes);
 }
 
+// As the user would write it: "0.8", not "0.800000".
 std::string ShowShare(double share) {
   std::array<char, 32> text;
   std::snprintf(text.data(), text.size(), "%g", share);
@@ -40,6 +43,7 @@ Status Fits(const PoolConfiguration&) { return Status(); }
 // the host, for a program that does not expect it would compute there.
 bool IsBackingForSettings(const BackingRow& row) { return row.maker == Maker::kLibrary && row.places != Places::kHost; }
 
+// `backing` alone: place and functions stay as the code has them.
 Status SetBacking(const std::string& value, PoolConfiguration& pool) {
   const BackingRow* const row = FindBacking(value);
   if (row == nullptr || !IsBackingForSettings(*row)) return May(NamesOfBackings(IsBackingForSettings));
@@ -58,6 +62,7 @@ Status BackingFits(const PoolConfiguration& pool) {
   return pool.mode == Mode::kExpandable ? WhyNotExpandable(pool) : Status();
 }
 
+// Whether the pool can be expandable is asked afterwards (ModeFits).
 Status SetMode(const std::string& value, PoolConfiguration& pool) {
   if (value != "fixed" && value != "expandable") return May("fixed or expandable");
   pool.mode = value == "fixed" ? Mode::kFixed : Mode::kExpandable;
@@ -69,6 +74,7 @@ Status ModeFits(const PoolConfiguration& pool) {
   return pool.mode == Mode::kExpandable ? WhyNotExpandable(pool) : Status();
 }
 
+// Any pool may have it: only an expandable one looks at it.
 Status SetMoves(const std::string& value, PoolConfiguration& pool) {
   if (value != "eager" && value != "under_pressure") return May("eager or under_pressure");
   pool.moves = value == "eager" ? Moves::kEager : Moves::kUnderPressure;
@@ -99,6 +105,7 @@ std::string ShowBytesOrAuto(const PoolConfiguration& pool) {
   return pool.*option == 0 ? "auto" : ShowBytes(pool.*option);
 }
 
+// Both options may come from the environment. A general setting then skips pools with a small limit.
 Status SegmentFits(const PoolConfiguration& pool) {
   if (pool.segment_bytes <= pool.limit_bytes) return Status();
   return Status(StatusCode::kInvalidArgument, "the pool's limit is " + ShowBytes(pool.limit_bytes));
@@ -117,11 +124,13 @@ Status SetDeadline(const std::string& value, PoolConfiguration& pool) {
   return Status();
 }
 
+// In seconds where that is exact.
 std::string ShowDeadline(const PoolConfiguration& pool) {
   const bool whole = pool.deadline_ms % 1000 == 0;
   return std::to_string(whole ? pool.deadline_ms / 1000 : pool.deadline_ms) + (whole ? "s" : "ms");
 }
 
+// From 1, because the first try counts.
 Status SetAttempts(const std::string& value, PoolConfiguration& pool) {
   // Three digits at most, so that stoul cannot overflow.
   const bool digits = !value.empty() && value.size() <= 3 && value.find_first_not_of("0123456789") == std::string::npos;
@@ -136,6 +145,7 @@ Status SetCollection(const std::string& value, PoolConfiguration& pool) {
   return Status();
 }
 
+// Short names, so that a row below is one line.
 constexpr auto kAlignment = &PoolConfiguration::alignment_bytes;
 constexpr auto kGranularity = &PoolConfiguration::granularity_bytes;
 constexpr auto kThreshold = &PoolConfiguration::release_threshold_bytes;
@@ -143,6 +153,7 @@ constexpr auto kLimit = &PoolConfiguration::limit_bytes;
 constexpr auto kSegment = &PoolConfiguration::segment_bytes;
 
 using Pool = const PoolConfiguration&;
+// Backing before mode, and limit before segment: the later checks read what the earlier rows have set.
 constexpr std::array kRows = {
     SettingRow{"backing", COMMPOOL_OPTION_BACKING, SetBacking,
                [](Pool pool) { return std::string(Name(pool.backing.kind)); }, BackingFits},
@@ -158,6 +169,8 @@ constexpr std::array kRows = {
     SettingRow{"release_threshold", COMMPOOL_OPTION_RELEASE_THRESHOLD, SetBytes<kThreshold>, ShowBytesOf<kThreshold>,
                Fits},
     SettingRow{"deadline", COMMPOOL_OPTION_DEADLINE, SetDeadline, ShowDeadline, Fits},
+    // The last two have no option in code: a program asks again by itself, and PyTorch's users know them by these
+    // names.
     SettingRow{"nmalloc", 0, SetAttempts, [](Pool pool) { return std::to_string(pool.attempts); }, Fits},
     SettingRow{"garbage_collection_threshold", 0, SetCollection,
                [](Pool pool) { return ShowShare(pool.collection_share); }, Fits},
@@ -174,11 +187,13 @@ const SettingRow* FindSettingRow(std::string_view key) {
   return nullptr;
 }
 
+// "none" is the largest number, so a limit needs no case of its own.
 Result<uint64_t> ReadBytes(const std::string& text) {
   if (text == "none") return UINT64_MAX;
   return ParseBytes(text);
 }
 
+// The whole text must be the number: strtod alone would take "0.8x".
 Result<double> ReadShare(const std::string& text) {
   char* end = nullptr;
   const double share = std::strtod(text.c_str(), &end);

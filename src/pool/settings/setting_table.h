@@ -12,7 +12,8 @@
 
 namespace commpool::internal {
 
-// One setting of a pool.
+// One setting of a pool. A new setting is a row, and nothing else: parsing, checks, the configuration that commpool
+// shows and the message about unknown words all read the rows.
 struct SettingRow {
   const char* key;
   uint64_t option;  // commpool_option; 0 where only COMMPOOL_CONF has it
@@ -24,13 +25,13 @@ struct SettingRow {
   Status (*fits)(const PoolConfiguration& configuration);
 };
 
-// In the order of setting: a row may read what earlier rows have set.
+// In the order of setting: a row may read what earlier rows have set. The rows live as long as the process.
 std::span<const SettingRow> SettingRows();
 
 // Null where there is none.
 const SettingRow* FindSettingRow(std::string_view key);
 
-// "none" for no limit.
+// "none" for no limit. kInvalidArgument says what a value may look like, as for all of these.
 Result<uint64_t> ReadBytes(const std::string& text);
 // A share above 0 and at most 1.
 Result<double> ReadShare(const std::string& text);

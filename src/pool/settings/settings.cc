@@ -9,9 +9,11 @@ namespace commpool::internal {
 
 namespace {
 
+// The words by which programs and reports tell a setting from the environment.
 std::string SourceOf(const std::string& text) { return "COMMPOOL_CONF " + text; }
 
-// Whether a pool with only this setting would be valid.
+// Whether a pool with only this setting would be valid. A mistake shows at the program's first call, and not when the
+// first pool that it concerns is made.
 Status CheckEntry(const SettingRow& row, const SettingEntry& entry) {
   PoolConfiguration configuration;
   Status status = row.set(entry.value, configuration);
@@ -19,6 +21,7 @@ Status CheckEntry(const SettingRow& row, const SettingEntry& entry) {
   return status.ok() ? status : WrongSetting(entry, status.message());
 }
 
+// Both keys limit devices: as bytes, or as a share of the memory.
 Status ReadDeviceLimit(const SettingEntry& entry, DeviceLimit& limit) {
   if (!entry.pool.empty()) return WrongSetting(entry, "it is for devices, and names no pool");
   const auto read = [&]() -> Status {
@@ -43,6 +46,7 @@ std::string ValueIn(const Strategy& strategy, const std::string& key) {
 
 }  // namespace
 
+// Stops at the first wrong entry, and names it.
 Result<Settings> Settings::Parse(const std::string& text) {
   Settings settings;
   for (const SettingEntry& written : SplitSettings(text)) {
@@ -54,12 +58,14 @@ Result<Settings> Settings::Parse(const std::string& text) {
   return settings;
 }
 
+// A runtime opens all the same, so that a rank can tell the others why it makes no pool.
 Settings Settings::Refusing(const Status& why) {
   Settings settings;
   settings.refusal_ = why;
   return settings;
 }
 
+// Two entries for one key are refused even if they agree.
 Status Settings::Add(const SettingEntry& entry) {
   for (const SettingEntry& other : entries_) {
     if (other.key != entry.key || other.pool != entry.pool) continue;
@@ -87,6 +93,7 @@ Settings::Found Settings::Find(const char* key, const std::string& pool) const {
   return {};
 }
 
+// Row by row: whether a value fits depends on what the rows before it have set.
 Status Settings::ApplyTo(PoolConfiguration& configuration) const {
   COMMPOOL_TRY(refusal_);
   for (const SettingRow& row : SettingRows()) {
@@ -132,6 +139,7 @@ std::vector<SettingLine> Settings::Describe() const {
   return lines;
 }
 
+// One line for each row, with who set it: the code, an entry, or nobody.
 std::vector<SettingLine> DescribePool(const PoolConfiguration& configuration) {
   std::vector<SettingLine> lines;
   for (const SettingRow& row : SettingRows()) {
@@ -144,6 +152,7 @@ std::vector<SettingLine> DescribePool(const PoolConfiguration& configuration) {
   return lines;
 }
 
+// A program's author may not know what the environment of a job sets. An entry that set several options is named once.
 Status WithSources(const Status& status, const std::vector<SettingSource>& sources) {
   if (status.ok() || sources.empty()) return status;
   std::string texts;

@@ -23,7 +23,8 @@ struct SettingLine {
   std::string source;
 };
 
-// Runtime owns one and applies it to each pool that it makes.
+// Runtime owns one and applies it to each pool that it makes. The C ABI parses it once, from the environment as it was
+// at the first use (base/environment.h).
 class Settings {
  public:
   Settings() = default;
@@ -33,6 +34,7 @@ class Settings {
   static Settings Refusing(const Status& why);
 
   // Sets what `configuration.given` leaves open, records where each value came from, and checks that all values fit.
+  // The C ABI calls it before the runtime makes a pool, and Runtime for default pools.
   Status ApplyTo(PoolConfiguration& configuration) const;
 
   const DeviceLimit& device_limit() const { return device_limit_; }
@@ -49,7 +51,7 @@ class Settings {
 
   // Refuses a second entry for one key and pool, and a value that is wrong by itself.
   Status Add(const SettingEntry& entry);
-  // By the order at the top of this file.
+  // By the order at the top of this file. Walks over all entries: there are few, and only a new pool asks.
   Found Find(const char* key, const std::string& pool) const;
 
   // OK, unless COMMPOOL_CONF is wrong: then each pool fails with it.

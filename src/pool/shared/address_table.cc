@@ -1,3 +1,4 @@
+// AddressTable: a map by first address. Each question is one search under the lock.
 #include "src/pool/shared/address_table.h"
 
 #include <iterator>
@@ -10,6 +11,7 @@
 namespace commpool::internal {
 
 // A range that overlaps another one means that a program's own functions, or the driver, gave out one address twice.
+// The message is made after the lock: it allocates.
 Result<AddressTable::Entry> AddressTable::Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner) {
   std::string there;
   {
@@ -30,6 +32,7 @@ Result<AddressTable::Entry> AddressTable::Add(CUdeviceptr address, uint64_t byte
                                                   " lie in memory of pool " + there + " already");
 }
 
+// SegmentStore calls it before the memory goes to the driver, which may give the address to another pool at once.
 void AddressTable::Remove(CUdeviceptr address) {
   std::shared_ptr<BlockOwner>
       owner;  // released after the lock: it may be the last reference, and a pool's destructor takes locks
@@ -51,6 +54,7 @@ Result<std::shared_ptr<BlockOwner>> AddressTable::OwnerOf(CUdeviceptr address) c
   return std::move(range.owner);
 }
 
+// A copy, whose owner stays alive while the caller uses it.
 Result<OwnedRange> AddressTable::RangeOf(CUdeviceptr address) const {
   {
     MutexLock lock(mutex_);

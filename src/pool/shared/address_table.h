@@ -25,7 +25,8 @@ struct OwnedRange {
 };
 
 // RuntimeParts owns one. SegmentStore and the growers add entries; frees, record_stream and look-ups ask. Lock: its
-// own, of rank `pool table`.
+// own, of rank `pool table`. It owns no memory. An entry holds its owner, so a pool lives as long as it has a segment,
+// whatever becomes of its handle.
 class AddressTable {
  public:
   // Does nothing where no entry begins at the address. May destroy the owner, where this was its last reference: so
@@ -34,10 +35,12 @@ class AddressTable {
   using Entry = Taken<AddressTable, CUdeviceptr, &AddressTable::Remove>;
 
   // The destructor of the entry removes it from the table, unless it is kept. kInvalidArgument, with the owner's name,
-  // where part of the range has an owner already.
+  // where part of the range has an owner already. Call it before the engine knows the memory: a block of it may be
+  // freed as soon as it serves.
   Result<Entry> Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner);
 
-  // The segment that holds the address, and its owner; kNotFound for foreign pointers.
+  // The segment that holds the address, and its owner; kNotFound for foreign pointers. The slow way of a free: most
+  // blocks have a word that names their pool (Runtime::OwnerOf).
   Result<std::shared_ptr<BlockOwner>> OwnerOf(CUdeviceptr address) const;
   Result<OwnedRange> RangeOf(CUdeviceptr address) const;
   // The bytes of all segments together. Addresses, not memory: an expandable pool's territory counts whole.

@@ -1,5 +1,5 @@
-// BlockOwner: the owner of blocks, as the process finds it by an address. A pool is one. Memory imported from another
-// process will be another.
+// BlockOwner: the owner of blocks, as the process finds it by an address. Pools are the only owners: memory imported
+// from another process is known to sharing/import_table.h alone.
 //
 // Any thread may call any method.
 #ifndef COMMPOOL_SRC_POOL_SHARED_BLOCK_OWNER_H_
@@ -17,7 +17,7 @@
 namespace commpool::internal {
 
 // AddressTable keeps owners alive. Runtime calls them by address, and ThreadCaches gives their blocks back, both
-// without a lock.
+// without a lock. Caches and tables know no more of a pool than this, so they need none of its headers.
 class BlockOwner {
  public:
   virtual ~BlockOwner() = default;
@@ -26,7 +26,7 @@ class BlockOwner {
   // Whether its blocks have the same offsets on every rank of a communicator.
   virtual bool symmetric() const = 0;
 
-  // The live block that holds the address; kNotFound where there is none.
+  // The live block that holds the address; kNotFound where there is none. Takes the owner's lock.
   virtual Result<commpool_block> FindBlock(CUdeviceptr address) const = 0;
 
   // Caches were asked before: this is the slow way, which takes the owner's lock.
@@ -36,7 +36,8 @@ class BlockOwner {
   virtual Status RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device) = 0;
   // Whether the program promised that all streams it passes outlive their use.
   virtual bool streams_outlive() const = 0;
-  // Takes blocks that were freed into threads' caches.
+  // Takes blocks that were freed into threads' caches. Call it without the lock `caches`: the owner takes its own, and
+  // may give memory back to the driver.
   virtual void TakeBack(const engine::ReturnedBlocks& returned) = 0;
 };
 

@@ -1,3 +1,4 @@
+// DeviceState: waits for a device with a limit, although the driver has none.
 #include "src/pool/shared/device_state.h"
 
 #include <chrono>
@@ -9,6 +10,7 @@
 
 namespace commpool::internal {
 
+// The thread shares the task and copies the driver's table, so it needs nothing of its caller.
 std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryContext& context) {
   auto synchronise = std::make_shared<std::packaged_task<CUresult()>>([cuda = driver.cuda, handle = context.get()] {
     // This thread is new and so in global mode: a capture anywhere would forbid the wait.
@@ -22,6 +24,7 @@ std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryCont
   return result;
 }
 
+// The caller keeps the context retained: the thread that waits may need it longer than this call.
 Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms) {
   // A collective with a dead rank never ends. When the deadline passes, the wait for it continues on its own thread.
   std::future<CUresult> result = BeginToSynchronise(driver, context);
@@ -31,6 +34,7 @@ Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& c
                                                    " ms, nothing was changed: a collective waits for a rank?");
 }
 
+// For peers, of which the pool has no context of its own.
 Result<CUresult> SynchroniseWithin(const Driver& driver, int device, uint64_t deadline_ms) {
   PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(driver, device));
   const Result<CUresult> result = SynchroniseWithin(driver, context, deadline_ms);
@@ -39,6 +43,7 @@ Result<CUresult> SynchroniseWithin(const Driver& driver, int device, uint64_t de
   return result;
 }
 
+// The last pool of the device, or the table, lets go of it. It waits for nothing.
 DeviceState::~DeviceState() {
   if (!health_.broken()) {
     // Destroys spare events in their own context.
@@ -51,6 +56,7 @@ DeviceState::~DeviceState() {
   context_.Abandon();
 }
 
+// The caller refuses with it before anything has changed.
 Status DeviceState::CheckNotCapturing(int device) const {
   if (!captures_->OnDevice(device)) return Status();
   return Status(StatusCode::kFailedPrecondition,
@@ -58,6 +64,7 @@ Status DeviceState::CheckNotCapturing(int device) const {
                     " is being captured, and waiting for the device would break the capture: end it first");
 }
 
+// A failed wait may be the first news of a lost context, so the result goes through the device's health.
 Status DeviceState::Quiesce(uint64_t deadline_ms) {
   if (health_.broken()) return health_.first_error();
   COMMPOOL_TRY(CheckNotCapturing());
@@ -65,6 +72,7 @@ Status DeviceState::Quiesce(uint64_t deadline_ms) {
   return health_.Check(driver_, result, {.call = "cuCtxSynchronize", .device = device()});
 }
 
+// Asks again and again: a wait of the driver for an event has no limit.
 Status DeviceState::Await(FenceId fence, uint64_t deadline_ms) {
   ContextGuard guard(driver_, context_);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);

@@ -50,6 +50,7 @@ class AnnouncedCaptures {
     all_.fetch_add(change, std::memory_order_acq_rel);
     for (const int device : devices) CountOf(device).fetch_add(change, std::memory_order_acq_rel);
   }
+  // Two devices that share a count forbid waits for each other: too careful, and never wrong.
   std::atomic<int>& CountOf(int device) { return on_device_[static_cast<size_t>(device) % kMostDevices]; }
   const std::atomic<int>& CountOf(int device) const { return on_device_[static_cast<size_t>(device) % kMostDevices]; }
 
@@ -60,7 +61,8 @@ class AnnouncedCaptures {
 };
 
 // Waits for everything submitted to the device by now, on a thread of its own that may outlive the caller. Returns
-// cuCtxSynchronize's result. The context must stay retained until then, or until the process ends. Any thread.
+// cuCtxSynchronize's result. The context must stay retained until then, or until the process ends. Any thread. Insists
+// on a thread: where the host has none it throws after a while.
 std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryContext& context);
 // Waits for the device, and returns cuCtxSynchronize's result. kDeadlineExceeded where the deadline passes: then the
 // wait continues on its own thread.
@@ -69,7 +71,8 @@ Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& c
 // retained, for good.
 Result<CUresult> SynchroniseWithin(const Driver& driver, int device, uint64_t deadline_ms);
 
-// DeviceTable makes it at the device's first use; all pools there share it. No lock: the parts have their own.
+// DeviceTable makes it at the device's first use; all pools there share it. No lock: the parts have their own. It owns
+// the primary context, which stays retained as long as the state lives, and the events behind all fences of the device.
 class DeviceState {
  public:
   DeviceState(const Driver& driver, PrimaryContext context, uint64_t total_bytes,
@@ -99,7 +102,8 @@ class DeviceState {
   Status CheckNotCapturing(int device) const;
 
   // Waits on the host for everything submitted to the device, at most until the deadline. Call it before memory is
-  // unmapped and before a registration ends (rule 5).
+  // unmapped and before a registration ends (rule 5). Refuses in a capture of the device; kDeadlineExceeded leaves
+  // everything as it is. Never call it under a lock below `growth`.
   Status Quiesce(uint64_t deadline_ms);
 
   // Waits on the host for a fence, at most until the deadline. For fences of other devices' streams: Quiesce does not
@@ -116,13 +120,15 @@ class DeviceState {
   MemoryAccount account_;
 };
 
-// The devices in use; each is made at its first use.
+// The devices in use; each is made at its first use. Runtime owns it. The pool factory, communicators that sleep and
+// group calls ask it.
 class DeviceTable {
  public:
   // `limit`: the first limit of each device.
   explicit DeviceTable(const Driver& driver, const DeviceLimit& limit = {}) : driver_(driver), limit_(limit) {}
 
-  // kInvalidArgument for a device that does not exist; the message has the number of devices.
+  // kInvalidArgument for a device that does not exist; the message has the number of devices. Calls the driver at the
+  // first use of the device, without the lock.
   Result<std::shared_ptr<DeviceState>> Get(int device);
 
   AnnouncedCaptures& captures() const { return *captures_; }

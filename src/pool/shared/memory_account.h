@@ -14,7 +14,8 @@
 namespace commpool::internal {
 
 // DeviceState owns the account of its device, DeviceTable those of host nodes. SegmentStore takes and returns room.
-// Lock: its own, a leaf.
+// Lock: its own, a leaf. KeptBlocks has one of its own, to count the copies of a sleeping pool. It owns a number alone:
+// the memory is its taker's.
 class MemoryAccount {
  public:
   // `place`: for messages, such as "device 1". `capacity`: how much memory there is, UINT64_MAX where unknown.
@@ -29,7 +30,8 @@ class MemoryAccount {
     limit_ = bytes;
   }
 
-  // Takes bytes, if they fit under the limit. They count until Return. All of them or none.
+  // Takes bytes, if they fit under the limit. They count until Return. All of them or none. Room (below) returns them
+  // where the memory could not be made.
   bool Take(uint64_t bytes) {
     MutexLock lock(mutex_);
     if (taken_ > limit_ || bytes > limit_ - taken_) return false;
@@ -51,6 +53,7 @@ class MemoryAccount {
     MutexLock lock(mutex_);
     return limit_;
   }
+  // Of all pools at the place.
   uint64_t taken() const {
     MutexLock lock(mutex_);
     return taken_;

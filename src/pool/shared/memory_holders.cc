@@ -1,3 +1,4 @@
+// MemoryHolders: calls functions of the program, and lets none of them run once its holder was removed.
 #include "src/pool/shared/memory_holders.h"
 
 #include <algorithm>
@@ -9,11 +10,12 @@ namespace commpool::internal {
 
 namespace {
 
-// The holder whose function runs on this thread; null outside.
+// The holder whose function runs on this thread; null outside. So Remove finds out that it would wait for itself.
 thread_local const void* asked_holder = nullptr;
 
 }  // namespace
 
+// A number never comes back, so a late Remove removes no other holder.
 commpool_holder MemoryHolders::Add(const commpool_holder_options& options) {
   auto holder = std::make_shared<Holder>();
   holder->name = options.name == nullptr ? "other" : Printable(options.name);
@@ -24,6 +26,8 @@ commpool_holder MemoryHolders::Add(const commpool_holder_options& options) {
   return next_++;
 }
 
+// Out of the list first, so that nobody asks the holder again; then it waits for functions that run. After this the
+// program may unload them.
 Status MemoryHolders::Remove(commpool_holder handle) {
   std::unique_lock<std::mutex> lock(mutex_);
   const auto found = holders_.find(handle);
@@ -71,6 +75,7 @@ void MemoryHolders::ForEach(Ask ask) {
   }
 }
 
+// In the order in which the program added them. Stops once enough has come back.
 uint64_t MemoryHolders::Release(int device, uint64_t bytes) {
   uint64_t released = 0;
   ForEach([&](const Holder& holder) {
@@ -83,6 +88,7 @@ uint64_t MemoryHolders::Release(int device, uint64_t bytes) {
   return released;
 }
 
+// A holder that cannot tell gets a line too, with 0 bytes.
 std::vector<MemoryHolders::Held> MemoryHolders::Describe(int device) {
   std::vector<Held> held;
   ForEach([&](const Holder& holder) {

@@ -17,7 +17,8 @@
 
 namespace commpool::internal {
 
-// RuntimeParts owns one. The program adds and removes holders; the search for memory asks them.
+// RuntimeParts owns one. The program adds and removes holders; the search for memory asks them. It owns the list. A
+// holder's functions stay the program's, and may be removed at any time but while they run.
 class MemoryHolders {
  public:
   // From now on the search for memory asks it. The options are copied, the functions must stay.
@@ -26,7 +27,8 @@ class MemoryHolders {
   // itself.
   Status Remove(commpool_holder holder);
 
-  // Asks one after the other until they have released `bytes`; returns how many they say they released.
+  // Asks one after the other until they have released `bytes`; returns how many they say they released. Call it without
+  // a lock: the functions may take locks of the program.
   uint64_t Release(int device, uint64_t bytes);
 
   // How much memory one holder could give back.

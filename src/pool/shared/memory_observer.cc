@@ -1,3 +1,4 @@
+// MemoryObserver: finds out once who listens, and passes the news on.
 #include "src/pool/shared/memory_observer.h"
 
 #include <cstring>
@@ -40,6 +41,7 @@ void MemoryObserver::TellAllocated(const engine::SegmentRange& block, uint64_t r
   if (heaps_ != nullptr) heaps_->Served(block.address, requested);
 }
 
+// By the address alone: both know the block.
 void MemoryObserver::TellFreed(CUdeviceptr address) const {
   if (emulator_watches_blocks_) block_freed_(address);
   if (heaps_ != nullptr) heaps_->Freed(address);

@@ -19,7 +19,8 @@
 
 namespace commpool::internal {
 
-// RuntimeParts owns one, which never changes. Pools and ThreadCaches call it.
+// RuntimeParts owns one, which never changes. Pools and ThreadCaches call it. It owns nothing. Each call is an empty
+// one, or one check, where nobody listens.
 class MemoryObserver {
  public:
   // Nobody listens.
@@ -41,10 +42,11 @@ class MemoryObserver {
   void SegmentGone(CUdeviceptr address) const {
     if (heaps_ != nullptr) heaps_->Gone(address);
   }
-  // A segment loses its physical memory, or gets it back.
+  // A segment loses its physical memory, or gets it back. Call it before the memory goes, and once it is back.
   void SegmentSleeps(const engine::SegmentRange& segment, bool asleep) const {
     if (segment_sleeps_ != nullptr) segment_sleeps_(segment.address, segment.bytes, asleep ? 1 : 0);
   }
+  // Call it before the program gets the block.
   void BlockAllocated(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
                       const std::string& pool) const {
     if (watches_blocks_) TellAllocated(block, requested, stream, pool);
@@ -59,6 +61,7 @@ class MemoryObserver {
   }
 
  private:
+  // Apart, so that the usual case is inlined as one check.
   void TellAllocated(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
                      const std::string& pool) const;
   void TellFreed(CUdeviceptr address) const;

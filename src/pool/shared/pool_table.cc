@@ -1,9 +1,11 @@
+// PoolTable: the pools by handle, and what is left of those that have none any more.
 #include "src/pool/shared/pool_table.h"
 
 namespace commpool::internal {
 
 namespace {
 
+// One message for both: the table does not remember every handle that was.
 Status NoSuchPool(PoolHandle handle) {
   return Status(StatusCode::kNotFound,
                 "pool " + std::to_string(handle) + " does not exist: it was destroyed, or never made");
@@ -11,12 +13,14 @@ Status NoSuchPool(PoolHandle handle) {
 
 }  // namespace
 
+// A handle that its caller does not use is lost, which costs nothing.
 PoolHandle PoolTable::NextHandle() {
   MutexLock lock(mutex_);
   return next_++;
 }
 
-// Handle and device lie in one word, so that DeviceAtOnce reads both without the lock.
+// Handle and device lie in one word, so that DeviceAtOnce reads both without the lock. It replaces the pool that had
+// the place before, which Find still knows.
 void PoolTable::Add(PoolHandle handle, std::shared_ptr<Pool> pool, int device) {
   MutexLock lock(mutex_);
   pools_.emplace(handle, std::move(pool));
@@ -25,6 +29,7 @@ void PoolTable::Add(PoolHandle handle, std::shared_ptr<Pool> pool, int device) {
   devices_[handle % kDevices].store(handle << kDeviceBits | static_cast<uint64_t>(device), std::memory_order_release);
 }
 
+// The caller's pointer keeps the pool alive for the call, even if another thread destroys it meanwhile.
 Result<std::shared_ptr<Pool>> PoolTable::Find(PoolHandle handle) const {
   MutexLock lock(mutex_);
   const auto found = pools_.find(handle);
@@ -50,6 +55,7 @@ Result<std::shared_ptr<Pool>> PoolTable::Remove(PoolHandle handle, std::string t
   return pool;
 }
 
+// A linear search: only an error asks.
 std::string PoolTable::TitleOfRemoved(PoolHandle handle) const {
   MutexLock lock(mutex_);
   for (const auto& [removed, title] : titles_) {
@@ -63,6 +69,7 @@ size_t PoolTable::removed() const {
   return removed_.size();
 }
 
+// Handles rise, so their order is the order of creation.
 ReservedVector<std::shared_ptr<Pool>> PoolTable::All() const {
   ReservedVector<std::shared_ptr<Pool>> all;
   MutexLock lock(mutex_);

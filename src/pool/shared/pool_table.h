@@ -23,7 +23,8 @@ class Pool;
 // Never 0.
 using PoolHandle = uint64_t;
 
-// Runtime adds and removes pools; every call with a handle finds its pool here. Lock: its own, of rank `pool table`.
+// Runtime adds and removes pools; every call with a handle finds its pool here. Lock: its own, of rank `pool table`. It
+// owns a share of each pool that has a handle, and of no other.
 class PoolTable {
  public:
   // A handle for a pool that will be added: the pool must know its handle before another thread finds it.
@@ -32,15 +33,17 @@ class PoolTable {
   void Add(PoolHandle handle, std::shared_ptr<Pool> pool, int device = 0);
   // kNotFound for a handle that never existed or has ended.
   Result<std::shared_ptr<Pool>> Find(PoolHandle handle) const;
-  // `title`: for messages after the pool's end.
+  // `title`: for messages after the pool's end. The caller ends the pool. Of two threads one gets it.
   Result<std::shared_ptr<Pool>> Remove(PoolHandle handle, std::string title = {});
 
-  // The device of a pool, without a lock. Nothing where the handle has ended, or only Find can tell.
+  // The device of a pool, without a lock. Nothing where the handle has ended, or only Find can tell. A scope that
+  // begins needs the device and nothing else of its pool.
   std::optional<int> DeviceAtOnce(PoolHandle handle) const {
     const uint64_t word = devices_[handle % kDevices].load(std::memory_order_acquire);
     return word >> kDeviceBits == handle ? std::make_optional(static_cast<int>(word & kMostDevice)) : std::nullopt;
   }
-  // The title that a removed pool had, such as "pool gradients (vmm, device 1)"; for older ones only the number.
+  // The title that a removed pool had, such as "pool gradients (vmm, device 1)"; for older ones only the number. For
+  // the error of a scope that still names the pool.
   std::string TitleOfRemoved(PoolHandle handle) const;
 
   // How many removed pools the table still knows, because they still exist.
@@ -51,6 +54,7 @@ class PoolTable {
   ReservedVector<std::shared_ptr<Pool>> All() const;
 
  private:
+  // Pools with handles so far apart share a place; the older one is then found by Find alone.
   static constexpr size_t kDevices = 256;
   static constexpr int kDeviceBits = 8;
   static constexpr uint64_t kMostDevice = (1 << kDeviceBits) - 1;

@@ -7,6 +7,8 @@
 
 namespace commpool::internal {
 
+// AddressTable::Entry and Room are such. It lives in the frame of a growth, so every way out of a half-made growth
+// gives back what was taken. The owner outlives it. One thread.
 template <typename Owner, typename What, void (Owner::*give_back)(What)>
 class Taken {
  public:
@@ -23,7 +25,7 @@ class Taken {
     if (owner_ != nullptr) (owner_->*give_back)(what_);
   }
 
-  // From now on somebody else returns it.
+  // From now on somebody else returns it. Call it at the last step, once nothing can fail any more.
   void Keep() { owner_ = nullptr; }
 
  private:
