@@ -21,6 +21,7 @@ namespace commpool::internal {
 
 namespace {
 
+// For a failure after which NCCL's state differs from rank to rank, or is unknown.
 constexpr char kAbort[] = "; abort the communicator";
 
 // What all ranks have said of a step, from this rank's part.
@@ -32,7 +33,7 @@ Status WithAdvice(const Status& status) {
   return status.ok() ? status : Status(status.code(), status.message() + kAbort);
 }
 
-// Words that no other rank sends.
+// Words that no other rank sends. Every rank can compute those of every other rank, so nobody sends what to expect.
 std::string WordsOf(int rank, size_t count) {
   std::string words;
   for (size_t word = 0; word < count; ++word) {
@@ -62,12 +63,14 @@ Result<SleepingCommunicators::SleeperPointer> SleepingCommunicators::Begin(ncclC
   return SleeperPointer(kept.get(), [this, handle, kept](Sleeper*) { End(handle, *kept); });
 }
 
+// Called as the last pointer to the turn goes, so after every way out of a call.
 void SleepingCommunicators::End(ncclComm_t handle, Sleeper& sleeper) {
   MutexLock lock(mutex_);
   sleeper.busy = false;
   if (!sleeper.asleep) sleepers_.erase(handle);  // its channel says goodbye after the lock: the caller keeps it
 }
 
+// The first sleep of a communicator connects its ranks; later sleeps do it again, because a waking ends the channel.
 Status SleepingCommunicators::Open(Sleeper& sleeper, ncclComm_t handle, uint64_t deadline_ms) {
   sleeper.communicator = COMMPOOL_TRY(DescribeCommunicator(driver_, handle, deadline_ms));
   sleeper.deadline_ms = deadline_ms;
@@ -93,6 +96,7 @@ Status SleepingCommunicators::Sleep(ncclComm_t handle, uint64_t deadline_ms) {
   return FallAsleep(sleeper);
 }
 
+// Without a channel nobody can be told, so a communicator that does not sleep is this rank's error alone.
 Status SleepingCommunicators::Wake(ncclComm_t handle) {
   const SleeperPointer turn = COMMPOOL_TRY(Begin(handle));
   const CommunicatorMemory memory = COMMPOOL_TRY(MemoryOf(driver_, handle));
@@ -119,6 +123,7 @@ Status SleepingCommunicators::Agree(Sleeper& sleeper, CollectiveCall call, const
   return was_asleep ? WithAdvice(status) : status;
 }
 
+// The answer goes to the other ranks.
 Status SleepingCommunicators::CheckMaySleep(const Sleeper& sleeper) const {
   if (sleeper.asleep) return Status(StatusCode::kFailedPrecondition, "the communicator is asleep already");
   COMMPOOL_TRY(sleeper.device->health().first_error());
@@ -166,6 +171,7 @@ Status SleepingCommunicators::FallAsleep(Sleeper& sleeper) {
   return untouched && !BreaksChannel(all) ? all : WithAdvice(all);
 }
 
+// Whatever happens, the communicator counts as awake from here on: after a failure it can only be aborted.
 Status SleepingCommunicators::WakeUp(Sleeper& sleeper) {
   sleeper.asleep = false;
   const Status made =
@@ -175,7 +181,7 @@ Status SleepingCommunicators::WakeUp(Sleeper& sleeper) {
   return WithAdvice(AgreeOn(*sleeper.channel, checked, "checking NCCL's memory with a collective"));
 }
 
-// Through NCCL's buffers on every rank of the ring.
+// Through NCCL's buffers on every rank of the ring. NCCL's own answer says only that its calls went well.
 Status SleepingCommunicators::CheckCollective(const Sleeper& sleeper) const {
   constexpr size_t kMostWords = 64 << 10;  // of a rank
   constexpr size_t kMostWordsOfAll = 1 << 20;

@@ -24,20 +24,23 @@
 
 namespace commpool::internal {
 
-// Runtime owns one.
+// Runtime owns one. It owns the channels over which the ranks of sleeping communicators will meet again. Lock: its own,
+// a leaf, for the list alone: no wait and no call of NCCL is made under it.
 class SleepingCommunicators {
  public:
   SleepingCommunicators(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime, const PoolTable& pools)
       : driver_(driver), devices_(devices), runtime_(runtime), pools_(pools) {}
 
   // Both are collective over the communicator. Where a rank cannot, all ranks return its reason, and nothing has
-  // changed; where a rank fails or is lost inside NCCL's call, the communicator has to be aborted.
+  // changed; where a rank fails or is lost inside NCCL's call, the communicator has to be aborted. `deadline_ms` holds
+  // for the waking too.
   Status Sleep(ncclComm_t handle, uint64_t deadline_ms);
   // Afterwards every rank has seen the bytes of every other rank in a collective.
   Status Wake(ncclComm_t handle);
 
  private:
-  // A communicator that sleeps, or that a call is putting to sleep or waking.
+  // A communicator that sleeps, or that a call is putting to sleep or waking. Only the thread whose call is under way
+  // changes it (`busy`).
   struct Sleeper {
     Communicator communicator;
     std::shared_ptr<DeviceState> device;
@@ -55,6 +58,7 @@ class SleepingCommunicators {
   void End(ncclComm_t handle, Sleeper& sleeper);
   // Connects to the communicator's ranks. Collective over it.
   Status Open(Sleeper& sleeper, ncclComm_t handle, uint64_t deadline_ms);
+  // Returns what all ranks return.
   Status Agree(Sleeper& sleeper, CollectiveCall call, const Status& readiness);
   // Of this rank, before anything has changed.
   Status CheckMaySleep(const Sleeper& sleeper) const;

@@ -87,10 +87,11 @@ struct Used {
   }
 };
 
-// Null for a pool that is not symmetric, or has given up its home.
+// Null for a pool that is not symmetric, or has given up its home. Takes no lock: the mode keeps the handle as an
+// atomic.
 ncclComm_t HomeOf(const Pool& pool) { return pool.symmetric() ? pool.AsSymmetric()->home() : nullptr; }
 
-// 0 for a pool that is not symmetric.
+// 0 for a pool that is not symmetric. Handles of communicators come again, these numbers do not.
 uint64_t HomeNumberOf(const Pool& pool) { return pool.symmetric() ? pool.AsSymmetric()->home_id() : 0; }
 
 // `passed`: the communicator that the call gives to the pool, or null.
@@ -141,7 +142,7 @@ void MakeGroups(const ReservedVector<std::shared_ptr<Pool>>& pools) {
 }
 
 // The modes of a queue's pools where they share a home, so that one set of rounds serves all of them. Empty where they
-// do not.
+// do not. In the order of the queue, which is the program's.
 SymmetricModes ModesOf(const Queue& queue, const ReservedVector<std::shared_ptr<Pool>>& pools) {
   const ncclComm_t home = HomeOf(*pools[queue.front()]);
   SymmetricModes modes;
@@ -183,7 +184,8 @@ Result<ReservedVector<std::shared_ptr<Pool>>> Find(Runtime& runtime, PoolHandles
   return pools;
 }
 
-// Calls `together` for several pools of one home, else `for_one` for each pool. Queues run at the same time.
+// Calls `together` for several pools of one home, else `for_one` for each pool. Queues run at the same time. `together`
+// is empty for calls that have no such form. Finds, checks and sorts the pools before any of them is called.
 Status OnPools(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
                FunctionRef<Status(const SymmetricModes&, const Queue&)> together,
                FunctionRef<Status(Pool&, size_t place)> for_one) {
@@ -259,6 +261,7 @@ Status OnEach(Runtime& runtime, PoolHandles handles, FunctionRef<Status(Pool&, s
   return OnPools(runtime, handles, passed, {}, call);
 }
 
+// `bytes` is what each pool must be able to serve.
 Status ReservePools(Runtime& runtime, PoolHandles pools, uint64_t bytes) {
   return OnPools(
       runtime, pools, nullptr,
@@ -266,6 +269,7 @@ Status ReservePools(Runtime& runtime, PoolHandles pools, uint64_t bytes) {
       [&](Pool& pool, size_t) { return pool.Reserve(bytes); });
 }
 
+// `reclaimed` has a place for each pool; threads write to places of their own.
 Status ReclaimPools(Runtime& runtime, PoolHandles pools, uint64_t* reclaimed) {
   const auto together = [&](const SymmetricModes& modes, const Queue& queue) {
     const Result<std::vector<uint64_t>> bytes = SymmetricMode::ReclaimTogether(modes);
@@ -279,6 +283,7 @@ Status ReclaimPools(Runtime& runtime, PoolHandles pools, uint64_t* reclaimed) {
   });
 }
 
+// Pools of one home agree in one round. A difference in one of them is the error of the whole call.
 Status VerifyPools(Runtime& runtime, PoolHandles pools) {
   return OnPools(
       runtime, pools, nullptr,
@@ -286,6 +291,7 @@ Status VerifyPools(Runtime& runtime, PoolHandles pools) {
       [](Pool& pool, size_t) { return pool.Verify(); });
 }
 
+// A list of the pools as they are now: one that another thread makes meanwhile is not in the call.
 Status OnTagged(Runtime& runtime, const std::string& tag, FunctionRef<Status(Pool&)> call) {
   ReservedVector<std::shared_ptr<Pool>> pools = runtime.pools().All();
   std::erase_if(pools, [&](const auto& pool) { return !pool->has_handle() || pool->configuration().tag != tag; });

@@ -24,14 +24,14 @@
 namespace commpool::internal {
 
 // A rank's request for a pool: its options, or why they were refused. In the second case `home` says how to tell the
-// other ranks.
+// other ranks. The C ABI makes them from a program's options.
 struct PoolRequest {
   Result<PoolConfiguration> configuration;
   std::optional<PoolConfiguration> home = {};
 };
 
 // Makes all of them, or none. Pools of one home that one call makes belong together: a collective call of the same
-// thread for only some of them is refused.
+// thread for only some of them is refused. Handles in the order of the requests.
 Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRequest> requests);
 
 using PoolHandles = std::span<const PoolHandle>;
@@ -39,7 +39,8 @@ using PoolHandles = std::span<const PoolHandle>;
 // Runs call(pool, place) for each pool: for one pool on this thread, for pools of several ranks at the same time.
 // Returns the first failure in the order of the pools. kInvalidArgument for no pool, or the same one twice;
 // kFailedPrecondition where a pool is missing that belongs to one of several. `passed`: the communicators that the call
-// gives to the pools, one for each; null where it gives none.
+// gives to the pools, one for each; null where it gives none. For calls that have no joint form: each pool goes through
+// rounds of its own.
 Status OnEach(Runtime& runtime, PoolHandles pools, FunctionRef<Status(Pool&, size_t)> call,
               ncclComm* const* passed = nullptr);
 

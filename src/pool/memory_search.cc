@@ -1,3 +1,4 @@
+// MemorySearch: walks over all pools of the runtime, with no lock of its own.
 #include "src/pool/memory_search.h"
 
 #include <algorithm>
@@ -12,12 +13,13 @@ namespace commpool::internal {
 
 namespace {
 
+// A holder's name and what it holds: one line each of an error's table.
 using Rows = std::vector<std::pair<std::string, commpool_statistics>>;
 
 // Lines for the largest holders. A program may have thousands of pools, and the message must stay readable.
 constexpr size_t kMostLines = 20;
 
-// Sums the remaining lines into one.
+// Sums the remaining lines into one. REQUIRES: the largest come first.
 void Shorten(Rows& rows) {
   if (rows.size() <= kMostLines) return;
   commpool_statistics rest = {};
@@ -35,7 +37,8 @@ void Shorten(Rows& rows) {
 
 }  // namespace
 
-// All() is a copy, so the table's lock is free while a pool releases, and the pool stays alive.
+// All() is a copy, so the table's lock is free while a pool releases, and the pool stays alive. Every pool decides
+// itself what it does not use (PoolMode::ReleaseUnused): a symmetric one gives nothing.
 uint64_t MemorySearch::ReleaseUnused(int device, const BlockOwner* asks) {
   uint64_t released = 0;
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
@@ -57,7 +60,8 @@ void MemorySearch::ReleaseDestroyed() {
   }
 }
 
-// The table at the end of an error. What sleeps does not count as reserved: it is not on the device now.
+// The table at the end of an error. What sleeps does not count as reserved: it is not on the device now. Of each pool
+// the counters are of one moment; of several pools they are not.
 std::string MemorySearch::DescribeHolders(int device) {
   Rows rows;
   for (const std::shared_ptr<Pool>& holder : pools_.All()) {

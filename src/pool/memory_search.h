@@ -8,7 +8,9 @@
 
 namespace commpool::internal {
 
-// Pools call it through OtherPools, without a lock, because it calls other pools, which take theirs.
+// Pools call it through OtherPools, without a lock, because it calls other pools, which take theirs. Runtime owns it;
+// it owns nothing. It runs on the thread of the call that asks: an allocation that lacks memory, or the making and the
+// end of a pool.
 class MemorySearch final : public OtherPools {
  public:
   MemorySearch(const PoolTable& pools, RuntimeParts& runtime, AnnouncedCaptures& captures)

@@ -1,3 +1,4 @@
+// The reasons against NVLS, one function each, and the order in which they are asked.
 #include "src/pool/nvls_eligibility.h"
 
 #include <cstdlib>
@@ -34,7 +35,7 @@ std::string WhyNotOnDevice(const Driver& driver, const Communicator& communicato
 }
 
 // NCCL binds the memory's handle to a multicast object. Other processes import that object, so the handle must be of a
-// type that can be exported.
+// type that can be exported. Asks the driver, because memory of a program's own functions may be of any kind.
 std::string WhyNotThisMemory(const Driver& driver, CUdeviceptr address) {
   CUmemAllocationProp properties = {};
   const PhysicalMemory memory = PhysicalMemory::At(driver, address, 0);
@@ -67,7 +68,7 @@ std::string WhyNotThisPlace(const Driver& driver, const OwnedRange& segment, int
 
 }  // namespace
 
-// The first reason that is found is the answer.
+// The first reason that is found is the answer. The C ABI calls it.
 Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresses, const WindowIndex& windows,
                               const NvlsQuestion& question) {
   if (question.bytes == 0) return Status(StatusCode::kInvalidArgument, "a range of 0 bytes is asked about");

@@ -26,7 +26,8 @@ struct NvlsQuestion {
 };
 
 // Empty where the range is eligible, else the first reason against it. kInvalidArgument for 0 bytes and for an invalid
-// communicator; kNotFound for memory of no pool.
+// communicator; kNotFound for memory of no pool. Asks NCCL for the communicator's size and device, so the caller must
+// be one who may use it.
 Result<std::string> WhyNoNvls(const Driver& driver, const AddressTable& addresses, const WindowIndex& windows,
                               const NvlsQuestion& question);
 

@@ -1,3 +1,4 @@
+// Which options fit each other, and the messages that say why others do not.
 #include "src/pool/options.h"
 
 #include <utility>
@@ -11,6 +12,7 @@ namespace {
 
 constexpr uint64_t kMostAddressableBytes = uint64_t{1} << 47;  // addresses of a process, shared with its devices
 
+// One beginning for all messages, so that a program finds its call.
 Status Invalid(const std::string& what) { return Status(StatusCode::kInvalidArgument, "pool options: " + what); }
 
 // Checks sizes that can be judged without a driver. pool_factory.cc compares them with the backing's granularity.
@@ -40,6 +42,7 @@ Status CheckSizes(const PoolConfiguration& options) {
 
 }  // namespace
 
+// Asked for a program's mode, and for one that COMMPOOL_CONF would choose.
 Status WhyNotExpandable(const PoolConfiguration& options) {
   if (options.symmetric()) {
     return Invalid(
@@ -52,6 +55,7 @@ Status WhyNotExpandable(const PoolConfiguration& options) {
                  " backing: no other memory can move among addresses");
 }
 
+// Before anything is made. The entries of COMMPOOL_CONF are checked with it too, one by one.
 Status CheckConfiguration(const PoolConfiguration& options) {
   COMMPOOL_TRY(CheckSizes(options));
   return options.mode == Mode::kExpandable ? WhyNotExpandable(options) : Status();

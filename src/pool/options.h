@@ -18,7 +18,8 @@
 
 namespace commpool::internal {
 
-// For a pool that is not symmetric.
+// For a pool that is not symmetric. Fixed pools can register their segments. Expandable ones move their pages, so they
+// cannot.
 enum class Mode { kFixed = COMMPOOL_MODE_FIXED, kExpandable = COMMPOOL_MODE_EXPANDABLE };
 // When an expandable pool moves pages: at each growth, or only where memory is short.
 enum class Moves { kEager = COMMPOOL_MOVES_EAGER, kUnderPressure = COMMPOOL_MOVES_UNDER_PRESSURE };
@@ -30,10 +31,10 @@ inline constexpr uint64_t kLongestDeadlineMs = INT32_MAX;
 // destroys one.
 enum class Streams { kMayDie = COMMPOOL_STREAMS_MAY_DIE, kOutlive = COMMPOOL_STREAMS_OUTLIVE };
 
-// Who may close and destroy the pool. kLibrary: a device's default pool.
+// Who may close and destroy the pool. kLibrary: a device's default pool. No option of a program: Runtime sets it.
 enum class Keeper { kProgram, kLibrary };
 
-// What to keep in sleep.
+// What to keep in sleep. kHost: copies of blocks, as KeptCopies says.
 enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST };
 // What is said of graphs that captured with the pool.
 enum class LiveGraphs {
@@ -52,7 +53,8 @@ enum class KeptIn {
   kPageable = COMMPOOL_KEPT_IN_PAGEABLE,
   kFiles = COMMPOOL_KEPT_IN_FILES
 };
-// What Keep::kHost means: which blocks are kept, and where.
+// What Keep::kHost means: which blocks are kept, and where. The C ABI fills it in from a program's options, with the
+// addresses sorted.
 struct KeptCopies {
   KeptIn in = KeptIn::kPinned;
   std::string directory = {};            // of kFiles
@@ -61,7 +63,7 @@ struct KeptCopies {
   std::vector<uint64_t> blocks = {};     // addresses in them, sorted
   std::vector<uint64_t> constants = {};  // likewise: copied once, while their copies are retained
 };
-// How to fall asleep, as the program asked.
+// How to fall asleep, as the program asked. Lives during the call.
 struct SleepRequest {
   Keep keep = Keep::kDiscard;
   KeptCopies copies = {};
@@ -75,13 +77,16 @@ struct WakeRequest {
   Status readiness = {};
 };
 
-// The option that COMMPOOL_CONF has set, and the text that set it.
+// The option that COMMPOOL_CONF has set, and the text that set it. For messages, and for the configuration in force
+// that a program can ask for.
 struct SettingSource {
   const char* key = nullptr;
   std::string text;
 };
 
-// The options of one pool, after the program and COMMPOOL_CONF. A pool keeps them unchanged (PoolBasis).
+// The options of one pool, after the program and COMMPOOL_CONF. A pool keeps them unchanged (PoolBasis). In this order:
+// the C ABI reads the program's options, Settings::ApplyTo fills in what they leave open, the factory checks them
+// against the machine.
 struct PoolConfiguration {
   std::string name = "pool";
   std::string tag = {};  // names pools that sleep and wake together
@@ -123,7 +128,8 @@ struct PoolConfiguration {
 };
 
 // How much the pools of a device may reserve together, until the program sets another limit. Both apply where both are
-// set: the lower one counts.
+// set: the lower one counts. Settings reads it from COMMPOOL_CONF. DeviceTable applies it to each device at the
+// device's first use.
 struct DeviceLimit {
   uint64_t bytes = UINT64_MAX;
   double fraction = 1.0;  // of the device's memory

@@ -11,6 +11,7 @@
 
 namespace commpool::internal {
 
+// Nothing here can fail but for host memory: what can was made before.
 Pool::Pool(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine, const MakeMode& make_mode)
     : basis_(std::move(ingredients.basis)),
       captures_(*basis_),
@@ -18,6 +19,7 @@ Pool::Pool(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine, 
       segments_(*basis_, captures_, blocks_, std::move(ingredients.backing), std::move(ingredients.account)),
       mode_(make_mode(*basis_, captures_, blocks_, segments_)) {}
 
+// The factory calls it, and nobody else has the pool yet.
 std::shared_ptr<Pool> Pool::Make(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine,
                                  const MakeMode& make_mode) {
   auto pool = std::make_shared<Pool>(std::move(ingredients), std::move(engine), make_mode);
@@ -46,6 +48,7 @@ Result<CUdeviceptr> Pool::Allocate(uint64_t bytes, StreamKey stream) {
   return address;
 }
 
+// Twice as long after each attempt, up to a second. Holds no lock, so other threads' frees can help.
 Result<CUdeviceptr> Pool::AllocateInAttempts(uint64_t bytes, StreamKey stream) {
   constexpr auto kLongestPause = std::chrono::milliseconds(1000);
   std::chrono::milliseconds pause(10);
@@ -59,6 +62,7 @@ Result<CUdeviceptr> Pool::AllocateInAttempts(uint64_t bytes, StreamKey stream) {
   }
 }
 
+// ThreadCaches calls it, from any thread, without a lock.
 void Pool::TakeBack(const engine::ReturnedBlocks& returned) {
   blocks_.TakeBack(returned);
   // Only corrections of statistics came: nothing is free now that was not before.
@@ -66,6 +70,7 @@ void Pool::TakeBack(const engine::ReturnedBlocks& returned) {
   mode_->AfterFree();
 }
 
+// The order matters: what can fail comes first, and other pools hear of the capture before caches of this pool end.
 Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_device) {
   COMMPOOL_TRY(basis_->CheckOpen());
   COMMPOOL_TRY(mode_->CheckCapture());
@@ -102,16 +107,19 @@ Result<uint64_t> Pool::Trim(uint64_t keep_bytes) {
   return mode_->Trim(keep_bytes);
 }
 
+// A recording shows it as a span, with its failure.
 Status Pool::Sleep(const SleepRequest& request) {
   recording::Span span = basis_->record.Began(recording::SpanKind::kSleep, "sleep");
   return span.Ended(mode_->Sleep(request));
 }
 
+// It may be called for a pool that another thread ends: then the mode refuses.
 Status Pool::Wake(const WakeRequest& request) {
   recording::Span span = basis_->record.Began(recording::SpanKind::kWake, "wake");
   return span.Ended(mode_->Wake(request));
 }
 
+// The library itself allocates from default pools for requests that name no pool, at any time.
 Status Pool::CheckMayEnd() const {
   if (basis_->configuration.keeper == Keeper::kProgram) return Status();
   return Status(StatusCode::kInvalidArgument,
@@ -140,11 +148,13 @@ void Pool::Destroy() {
   mode_->AfterDestroy();
 }
 
+// After the state has changed, so that no sleep keeps blocks again.
 void Pool::DropKept() {
   MutexLock growth(segments_.growth());  // a sleep under way keeps its blocks first
   segments_.kept().Drop();
 }
 
+// Waits for a sleep or a wake that is under way.
 Status Pool::Retain(bool retain) {
   MutexLock growth(segments_.growth());
   return basis_->Named(segments_.kept().Retain(retain).under("retain"));
@@ -159,6 +169,7 @@ Result<const std::byte*> Pool::Kept(CUdeviceptr address, uint64_t bytes) {
   return basis_->Named(kept.status().under("kept"));
 }
 
+// The same ticket for the whole life of the pool. The server keeps a weak pointer: a share keeps no pool alive.
 Result<std::string> Pool::ShareByTicket(Imports imports) {
   COMMPOOL_TRY(segments_.CheckSharable());
   const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(basis_->driver, device()));
@@ -172,6 +183,7 @@ Result<std::string> Pool::ShareByTicket(Imports imports) {
                                           imports);
 }
 
+// The pool is shared at its first block, where the program has not done so before.
 Result<std::string> Pool::ShareBlock(CUdeviceptr address, Writes writes) {
   if (!basis_->runtime.shares.IsShared(handle())) COMMPOOL_TRY(ShareByTicket(Imports::kRefuseSleep));
   SharedBlock block = COMMPOOL_TRY(segments_.ShareByTicket(address));
@@ -179,6 +191,7 @@ Result<std::string> Pool::ShareBlock(CUdeviceptr address, Writes writes) {
   return basis_->runtime.shares.ShareBlock(handle(), block);
 }
 
+// May wait for importers until the deadline, so without a lock.
 Status Pool::BeginUpdate(CUdeviceptr address) {
   COMMPOOL_TRY(basis_->CheckOpen());
   const commpool_block block = COMMPOOL_TRY(FindBlock(address));
@@ -187,6 +200,7 @@ Status Pool::BeginUpdate(CUdeviceptr address) {
   return basis_->Named(basis_->runtime.shares.BeginUpdate(handle(), start).under("update_begin"));
 }
 
+// Without CheckOpen: importers wait for the end of an update even where the pool has closed meanwhile.
 Status Pool::EndUpdate(CUdeviceptr address, CUstream stream) {
   const commpool_block block = COMMPOOL_TRY(FindBlock(address));
   const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
@@ -217,6 +231,8 @@ commpool_statistics Pool::Statistics() const {
 
 void Pool::RecordMade() const { basis_->RecordMade(mode_->place()); }
 
+// Runtime::Record calls it for every pool, with the recording already on. So what changes meanwhile is recorded twice
+// rather than never.
 void Pool::RecordPresent() {
   if (!basis_->record.on()) return;
   basis_->record.WasThere();
@@ -225,6 +241,7 @@ void Pool::RecordPresent() {
   segments_.registrations().RecordPresent();
 }
 
+// Pauses the pool's caches for a moment, as Statistics does.
 void Pool::RecordSlice() {
   const engine::Counters counters = blocks_.Statistics();
   basis_->record.Bytes({.reserved = counters.reserved_bytes.current,

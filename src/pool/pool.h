@@ -30,7 +30,8 @@ class SymmetricMode;
 
 // What differs between fixed, expandable and symmetric pools: how they serve a request that free memory cannot serve,
 // and how they grow, shrink, register and close. Pool owns one and calls it without a lock, from any thread.
-// GrowingMode and SymmetricMode are the two kinds.
+// GrowingMode and SymmetricMode are the two kinds. It has references to the pool's parts, and owns what only its own
+// kind needs. BlockStore calls the functions of BlockRules.
 class PoolMode : public BlockRules {
  public:
   PoolMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments)
@@ -57,7 +58,8 @@ class PoolMode : public BlockRules {
   virtual Result<uint64_t> Reclaim() = 0;
   // Releases free memory until at most `keep_bytes` are reserved. Returns the released bytes.
   virtual Result<uint64_t> Trim(uint64_t keep_bytes) = 0;
-  // Releases what another pool of the device may take when memory runs out (rule 7). Never collective.
+  // Releases what another pool of the device may take when memory runs out (rule 7). Never collective. On the thread of
+  // the pool that lacks memory. Never fails: what does not go stays.
   virtual uint64_t ReleaseUnused() = 0;
   // Whether the ranks have made the same calls. OK where there are no other ranks.
   virtual Status Verify() { return Status(); }
@@ -68,10 +70,11 @@ class PoolMode : public BlockRules {
   virtual Status Wake(const WakeRequest& request) = 0;
   // Called when the pool has just been destroyed or abandoned.
   virtual void AfterDestroy() = 0;
-  // Ends what runs on other threads for this pool.
+  // Ends what runs on other threads for this pool. The runtime's destructor calls it.
   virtual void BeforeAbandon() {}
 
-  // Captures: whether one may begin, what to do when it has begun, and what to do before it ends.
+  // Captures: whether one may begin, what to do when it has begun, and what to do before it ends. Without a lock, on
+  // the thread that announces the capture.
   virtual Status CheckCapture() const { return Status(); }
   virtual void AfterCaptureBegan() {}
   virtual void BeforeCaptureEnds(engine::Part) {}
@@ -101,7 +104,8 @@ class PoolMode : public BlockRules {
   SegmentStore& segments_;
 };
 
-// The parts of a pool whose construction can fail. They are made first, so a pool is never half made.
+// The parts of a pool whose construction can fail. They are made first, so a pool is never half made. The factory
+// gathers them.
 struct PoolIngredients {
   std::unique_ptr<PoolBasis> basis;
   std::unique_ptr<Backing> backing;
@@ -109,7 +113,8 @@ struct PoolIngredients {
 };
 
 // PoolTable keeps a pool until its handle ends, AddressTable as long as it has segments: so blocks may outlive the
-// handle. Members are destroyed from the last to the first: the mode, then the parts.
+// handle. Members are destroyed from the last to the first: the mode, then the parts. Runtime calls it for requests,
+// the C ABI for everything else, other pools through OtherPools, and the share server's thread for importers.
 class Pool final : public BlockOwner, public SharedMemory {
  public:
   // Makes the mode over the pool's parts, which outlive it.
@@ -122,6 +127,7 @@ class Pool final : public BlockOwner, public SharedMemory {
 
   // The table of pools sets it; 0 before.
   PoolHandle handle() const { return basis_->handle; }
+  // Runtime calls it once, before the pool is in the table.
   void SetHandle(PoolHandle handle);
   bool has_handle() const { return !basis_->life.destroyed(); }
   // Whether the pool serves: it is neither closed nor destroyed.
@@ -139,6 +145,7 @@ class Pool final : public BlockOwner, public SharedMemory {
   SymmetricMode* AsSymmetric() const { return mode_->AsSymmetric(); }
   // The pools that the same thread made together with this one; null where there are none. Set once, at creation.
   const PoolGroup* group() const { return basis_->group.get(); }
+  // Before the program has the handle, so without a lock.
   void Join(std::shared_ptr<const PoolGroup> group) { basis_->group = std::move(group); }
 
   // Blocks.
@@ -157,7 +164,8 @@ class Pool final : public BlockOwner, public SharedMemory {
   // For a stream whose work is done and whose handle will be recycled: no block, live or free, waits for it any more.
   void ForgetStream(StreamKey stream) { mode_->ForgetStream(stream); }
 
-  // Captures. `stream`, of the device `stream_device`, captures; kNotSupported where the pool cannot serve it.
+  // Captures. `stream`, of the device `stream_device`, captures; kNotSupported where the pool cannot serve it. Runtime
+  // gives the number, and keeps the pool alive until EndCapture.
   Status BeginCapture(CaptureHandle capture, CUstream stream, int stream_device);
   // Returns the capture's stream.
   CUstream EndCapture(CaptureHandle capture);
@@ -199,6 +207,7 @@ class Pool final : public BlockOwner, public SharedMemory {
   Result<Exported> Export(uint64_t address, std::optional<uint64_t> known) override {
     return segments_.Export(address, known);
   }
+  // The free of a block that importers held takes effect now.
   void LetGo(uint64_t address) override { blocks_.LetGo(address, *mode_); }
   // The handle has ended: the pool serves no more, and a segment goes when its last block is freed.
   void Destroy();
@@ -238,7 +247,8 @@ class Pool final : public BlockOwner, public SharedMemory {
   bool IsRegisteredWith(ncclComm_t communicator) const {
     return segments_.registrations().IsRegisteredWith(communicator);
   }
-  // Ends the registrations with the communicator on this rank alone.
+  // Ends the registrations with the communicator on this rank alone. No collective call: after a loss the others need
+  // not make it.
   Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
     COMMPOOL_TRY(segments_.AbandonCommunicator(communicator, life));
     mode_->AfterAbandon(communicator);
@@ -265,11 +275,13 @@ class Pool final : public BlockOwner, public SharedMemory {
   nvtx::Range Shown(std::string_view call) const { return nvtx::Range(*basis_->tool.domain(), call); }
   // Drops the host's copies of blocks, for a pool that ends while it is asleep.
   void DropKept();
-  // Tries as often as the configuration says, with pauses, because others may release memory meanwhile.
+  // Tries as often as the configuration says, with pauses, because others may release memory meanwhile. On the thread
+  // of the program, without a lock.
   Result<CUdeviceptr> AllocateInAttempts(uint64_t bytes, StreamKey stream);
 
   // Made first and destroyed last: all other members have references to it.
   const std::unique_ptr<PoolBasis> basis_;
+  // In the order in which they refer to each other: each has references to those above it.
   GraphCaptures captures_;
   BlockStore blocks_;
   SegmentStore segments_;

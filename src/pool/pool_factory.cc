@@ -20,7 +20,8 @@ namespace commpool::internal {
 
 namespace {
 
-// Checks what CheckConfiguration cannot know: the backing's granularity, and which devices can be peers.
+// Checks what CheckConfiguration cannot know: the backing's granularity, and which devices can be peers. Calls the
+// driver, and makes nothing.
 Status CheckAgainstMachine(const Driver& driver, const Backing& backing, const PoolConfiguration& configuration) {
   if (configuration.mode == Mode::kExpandable && backing.row().movement == Movement::kNever) {
     const MemoryFacts facts = backing.Facts();
@@ -52,7 +53,8 @@ std::string TitleOf(const PoolConfiguration& configuration, const Backing& backi
   return named + " (" + backing.name() + ", device " + std::to_string(backing.placement().device) + ")";
 }
 
-// Makes the parts whose construction can fail. The first pool of a device retains the device's primary context.
+// Makes the parts whose construction can fail. The first pool of a device retains the device's primary context. A
+// failure leaves nothing behind: what was made goes with its object.
 Result<PoolIngredients> Gather(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                PoolConfiguration configuration) {
   const Placement placement = configuration.backing.placement;
@@ -70,7 +72,9 @@ uint64_t GranularityOf(const PoolIngredients& ingredients) {
   return std::max(ingredients.basis->configuration.granularity_bytes, ingredients.backing->granularity());
 }
 
-// Makes a fixed or an expandable pool. It has no memory yet: the first allocation or reserve makes some.
+// Makes a fixed or an expandable pool. It has no memory yet: the first allocation or reserve makes some. Host memory
+// has its own ways: segments as large as asked, and reuse only once the stream has passed, unless the program orders
+// its frees.
 std::shared_ptr<Pool> MakeGrowingPool(PoolIngredients ingredients) {
   const PoolConfiguration& configuration = ingredients.basis->configuration;
   engine::EngineOptions options = GrowingEngineOptions(configuration, GranularityOf(ingredients));
@@ -91,7 +95,8 @@ std::shared_ptr<Pool> MakeGrowingPool(PoolIngredients ingredients) {
                     [](auto&... parts) { return std::make_unique<GrowingMode>(parts...); });
 }
 
-// The reason is no error of this rank alone: all ranks hear it in their first agreement.
+// The reason is no error of this rank alone: all ranks hear it in their first agreement. Each rank answers for its own
+// backing and device.
 Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int device) {
   COMMPOOL_TRY(backing.CanRegisterWindow());
   if (home.device != device) {
@@ -107,6 +112,7 @@ struct UnopenedPool {
   Status readiness;
 };
 
+// Calls no other rank.
 Result<UnopenedPool> MakeUnopened(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                   PoolConfiguration configuration, const Communicator& home) {
   PoolIngredients ingredients = COMMPOOL_TRY(Gather(driver, devices, runtime, std::move(configuration)));
@@ -149,6 +155,7 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTabl
 
 }  // namespace
 
+// The pool has no handle yet, and no thread but this one knows it.
 Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                        PoolConfiguration configuration) {
   if (configuration.symmetric()) return MakeSymmetricPool(driver, devices, runtime, std::move(configuration));

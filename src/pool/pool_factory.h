@@ -13,7 +13,8 @@
 
 namespace commpool::internal {
 
-// Collective for a symmetric configuration. `runtime` must outlive the pool.
+// Collective for a symmetric configuration. `runtime` must outlive the pool. The configuration has passed
+// CheckConfiguration. After a failure nothing of the pool is left.
 Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                        PoolConfiguration configuration);
 

@@ -18,7 +18,8 @@ namespace commpool::internal {
 
 namespace {
 
-// A wait for a capturing stream breaks its capture. So a call that will wait for a stream asks this first.
+// A wait for a capturing stream breaks its capture. So a call that will wait for a stream asks this first. Only for a
+// handle that the present call passes, or that is promised (rule 11).
 Status CheckNotCaptured(const Driver& driver, CUstream stream) {
   const auto capturing = COMMPOOL_TRY(CaptureStatusOf(driver, stream, "the stream was destroyed before"));
   if (capturing == CU_STREAM_CAPTURE_STATUS_NONE) return Status();
@@ -32,7 +33,8 @@ Status RefuseScope(const std::string& why, ScopeHandle scope) {
                 why + "; scope " + std::to_string(scope) + " routes allocations to it: end that scope first");
 }
 
-// Adds the scopes' pools that handed the request on to a failure.
+// Adds the scopes' pools that handed the request on to a failure. So the user sees why a pool further out was asked at
+// all.
 Result<CUdeviceptr> NamePassed(Result<CUdeviceptr> address, const std::string& passed) {
   if (address.ok() || passed.empty()) return address;
   return Status(address.status().code(), address.status().message() + "; exhausted before it, by scopes: " + passed);
@@ -40,6 +42,7 @@ Result<CUdeviceptr> NamePassed(Result<CUdeviceptr> address, const std::string& p
 
 }  // namespace
 
+// The reserve is filled now, so that the first free on a host without memory finds it.
 Runtime::Runtime(std::shared_ptr<const Driver> driver, Settings settings)
     : driver_(std::move(driver)),
       settings_(std::move(settings)),
@@ -60,6 +63,7 @@ Runtime::~Runtime() {
   parts_.links.StopWatching();
 }
 
+// The recorder is on before the pools tell what they have: a change in between is told twice, and not lost.
 Status Runtime::Record(const recording::RecorderOptions& options, PoolHandle only) {
   COMMPOOL_TRY(RefuseForkedChild());
   recording::RecorderOptions asked = options;
@@ -87,12 +91,14 @@ Status Runtime::EndRecording() {
   return Status();
 }
 
+// A recording shows a scope as a span from its begin to its end, of whichever thread.
 Result<ScopeHandle> Runtime::BeginScope(const ScopeRequest& request) {
   Result<ScopeHandle> scope = scopes_.Begin(request);
   if (scope.ok()) request.pool->record().BeganHandle(recording::SpanKind::kScope, *scope, "scope");
   return scope;
 }
 
+// The span ends first: EndScope may find that the scope was not the innermost, and ends it all the same.
 Status Runtime::EndScope(ScopeHandle scope) {
   parts_.EndHandle(recording::SpanKind::kScope, scope);
   return scopes_.End(scope);
@@ -105,6 +111,8 @@ Status Runtime::RefuseChild() {
                     "or fork before the first call");
 }
 
+// One load where nothing captures. A capture in the usual mode forbids some driver calls to every thread, so all calls
+// of the process relax.
 std::optional<RelaxedCapture> Runtime::Relax() const {
   return devices_.captures().any() ? std::make_optional<RelaxedCapture>(*driver_) : std::nullopt;
 }
@@ -126,6 +134,7 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   return handle;
 }
 
+// For CreatePools, whose other requests may be fine: this one's ranks hear the reason.
 Status Runtime::RefusePool(const PoolConfiguration& home, const Status& why) {
   COMMPOOL_TRY(RefuseForkedChild());
   return internal::RefusePool(*driver_, devices_, parts_, home, why);
@@ -166,6 +175,7 @@ Result<PoolHandle> Runtime::DefaultPool(int device) {
   return pool;
 }
 
+// Takes no lock in the usual case. It makes no default pool: PoolOf does, where the allocation needs it.
 CaughtBy Runtime::WhoServes(Target target, uint64_t bytes, StreamKey stream, const ScopePlace& inner) const {
   CaughtBy server;
   if (target.kind() == Target::Kind::kPool) {
@@ -209,12 +219,14 @@ Result<std::shared_ptr<Pool>> Runtime::PoolOf(Slot& slot, Target target) {
   return pool;
 }
 
+// A cache first: its pair needs no lock. The fast path has looked only at the cache that the slot remembers.
 Result<CUdeviceptr> Runtime::AllocateFrom(Slot& slot, Pool& pool, uint64_t bytes, StreamKey stream) {
   const CUdeviceptr cached = parts_.caches.TakeFor(slot, pool.name(), bytes, stream);
   return cached != 0 ? Result<CUdeviceptr>(cached) : pool.Allocate(bytes, stream);
 }
 
-// A promise changes the stream's key, so `name` is asked for again.
+// A promise changes the stream's key, so `name` is asked for again. Once for each stream and pool with that option:
+// afterwards the key is a promised one.
 Status Runtime::PromiseFor(const BlockOwner& owner, CUstream stream, StreamName& name) {
   if (!owner.streams_outlive()) return Status();
   COMMPOOL_TRY(stream_names_.Promise(stream));
@@ -299,6 +311,7 @@ Result<std::shared_ptr<BlockOwner>> Runtime::OwnerOf(CUdeviceptr address) const 
   return parts_.addresses.OwnerOf(address);
 }
 
+// The steps of a free that FreeCached refused: another cache of this thread, room in a full one, the pool.
 Status Runtime::Free(CUdeviceptr address) {
   COMMPOOL_TRY(RefuseForkedChild());
   std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(OwnerOf(address));
@@ -383,6 +396,7 @@ Status Runtime::ReleaseStream(CUstream stream) {
   return Status();
 }
 
+// A promise is for the process: every pool may record on the stream from now on.
 Status Runtime::PromiseStream(CUstream stream) {
   COMMPOOL_TRY(RefuseForkedChild());
   return stream_names_.Promise(stream);

@@ -32,7 +32,8 @@
 namespace commpool::internal {
 
 // Lock: `runtime`, only to make default pools and for the table of captures. Everything else is locked inside of the
-// parts.
+// parts. It shares the driver's table, and owns with its members everything that a process has one of. Each allocation
+// and free begins here.
 class Runtime {
  public:
   explicit Runtime(std::shared_ptr<const Driver> driver, Settings settings = {});
@@ -52,11 +53,13 @@ class Runtime {
   ImportTable& imports() { return imports_; }
   SleepingCommunicators& sleeping_communicators() { return sleeping_communicators_; }
 
-  // The configuration already has the settings of COMMPOOL_CONF (Settings::ApplyTo).
+  // The configuration already has the settings of COMMPOOL_CONF (Settings::ApplyTo). Collective for a symmetric
+  // configuration.
   Result<PoolHandle> CreatePool(PoolConfiguration configuration);
   // Tells the other ranks of a symmetric pool that this one cannot make it. Returns what all ranks return.
   Status RefusePool(const PoolConfiguration& home, const Status& why);
-  // kInvalidArgument for a default pool.
+  // kInvalidArgument for a default pool. Not collective: a symmetric pool that was not closed before keeps its memory
+  // mapped.
   Status DestroyPool(PoolHandle handle);
   // Made at its first use: vmm where the device has it, else cuda. One pool for each device of the process; the program
   // can neither close nor destroy it.
@@ -72,6 +75,7 @@ class Runtime {
   Result<CUdeviceptr> AllocateFrom(PoolHandle pool, uint64_t bytes, CUstream stream) {
     return Allocate(Target::Pool(pool), bytes, stream);
   }
+  // kNotFound for an address that is none of ours, or was freed before.
   Status Free(CUdeviceptr address);
 
   // The fast path: takes a block from a cache that this thread used lately, or gives it back, without a lock or a
@@ -88,6 +92,7 @@ class Runtime {
   // kFailedPrecondition where none is under way.
   Status EndRecording();
 
+  // The slow way of both: it takes locks, and recordings hear of it.
   Result<ScopeHandle> BeginScope(const ScopeRequest& request);
   Status EndScope(ScopeHandle scope);
   // Begins or ends a scope of this thread without a lock. 0, or false, where that is impossible: then ScopeTable does
@@ -95,6 +100,7 @@ class Runtime {
   ScopeHandle BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes, Exhaustion exhaustion);
   bool EndScopeAtOnce(ScopeHandle scope);
 
+  // The call passes the stream, so it lives now.
   Status RecordStream(CUdeviceptr address, CUstream stream);
   // The program promises to release the stream before it destroys it (rule 11).
   Status PromiseStream(CUstream stream);
@@ -108,6 +114,7 @@ class Runtime {
     return block;
   }
 
+  // REQUIRES: the stream captures already.
   Result<CaptureHandle> BeginCapture(PoolHandle pool, CUstream stream);
   // kNotFound for a capture that has ended.
   Status EndCapture(CaptureHandle capture);
@@ -171,6 +178,7 @@ class Runtime {
   std::array<std::atomic<PoolHandle>, kMostDevices> default_pools_ = {};
 };
 
+// A handle that came back may mean another stream than the slot's, so its number is compared (rule 11).
 [[gnu::always_inline]] inline CUdeviceptr Runtime::AllocateCached(Target target, uint64_t bytes, CUstream stream) {
   if (forked_.InChild()) return 0;
   const Slot* const slot = parts_.caches.FindSlot(RouteOf(target, stream), bytes);
@@ -182,6 +190,7 @@ class Runtime {
   return !forked_.InChild() && parts_.caches.Give(address);
 }
 
+// A recording must hear of each scope, and a forked child of its error: both take the slow way.
 [[gnu::always_inline]] inline ScopeHandle Runtime::BeginScopeAtOnce(PoolHandle pool, const SizeRange& sizes,
                                                                     Exhaustion exhaustion) {
   const std::optional<int> device = pools_.DeviceAtOnce(pool);

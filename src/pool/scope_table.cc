@@ -37,6 +37,7 @@ ScopePlan PlanOf(const ScopeRequest& request) {
 
 }  // namespace
 
+// The program's thread; for a thread's scope it is the thread whose allocations are caught.
 Result<ScopeHandle> ScopeTable::Begin(const ScopeRequest& request) {
   COMMPOOL_TRY(CheckRequest(request));
   if (request.filter != ScopeFilter::kThread) return BeginShared(request);
@@ -49,6 +50,7 @@ Result<ScopeHandle> ScopeTable::Begin(const ScopeRequest& request) {
   return own->PushSlowly(*board_, PlanOf(request));
 }
 
+// Readers may see the scope in the list before it counts as begun, and not the other way round.
 ScopeHandle ScopeTable::BeginShared(const ScopeRequest& request) {
   MutexLock lock(board_->mutex);
   const uint64_t number = board_->shared_begun.load(std::memory_order_relaxed) + 1;
@@ -63,6 +65,7 @@ ScopeHandle ScopeTable::BeginShared(const ScopeRequest& request) {
   return handle;
 }
 
+// Any thread may end such a scope, in any order.
 bool ScopeTable::EndShared(ScopeHandle scope) {
   const auto found = std::find_if(shared_list_.begin(), shared_list_.end(),
                                   [&](const SharedScope& shared) { return shared.handle == scope; });
@@ -72,6 +75,7 @@ bool ScopeTable::EndShared(ScopeHandle scope) {
   return true;
 }
 
+// Any thread may end any scope. Only this thread's innermost one ends without the board's lock.
 Status ScopeTable::End(ScopeHandle scope) {
   if (EndAtOnce(scope)) return Status();
   Status status = EndSlowly(scope);
@@ -102,6 +106,7 @@ Status ScopeTable::EndSlowly(ScopeHandle scope) {
   return Status(StatusCode::kNotFound, "scope " + std::to_string(scope) + " has ended, or never began");
 }
 
+// Shared scopes of other streams narrow too: the answer then holds for fewer sizes than it could.
 void ScopeTable::Narrow(SizeRange& alike, uint64_t bytes) const {
   if (own_state.scopes != nullptr) own_state.scopes->Narrow(alike, bytes);
   shared_.Narrow(alike, bytes);
@@ -131,7 +136,8 @@ std::optional<CaughtBy> ScopeTable::Route(const RoutedRequest& request, const Sc
 }
 
 // The flag may fall only where no thread has an open scope. The first look is cheap and mostly says no. The second one
-// pauses all threads.
+// pauses all threads. Called now and then by a thread whose allocations no scope catches: callers that see the flag
+// down ask no scope at all.
 void ScopeTable::LowerFlag() {
   if (own_state.scopes != nullptr) own_state.scopes->EraseEnded();
   MutexLock lock(board_->mutex);

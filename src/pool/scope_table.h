@@ -21,7 +21,7 @@
 
 namespace commpool::internal {
 
-// A scope to begin.
+// A scope to begin. The C ABI makes it, and it keeps the pool alive during the call.
 struct ScopeRequest {
   std::shared_ptr<Pool> pool;
   ScopeFilter filter = ScopeFilter::kThread;
@@ -31,7 +31,9 @@ struct ScopeRequest {
   Exhaustion exhaustion = Exhaustion::kError;
 };
 
-// Lock: `pool table`, the board's, to begin and end shared scopes and to look at other threads' scopes.
+// Lock: `pool table`, the board's, to begin and end shared scopes and to look at other threads' scopes. It owns the
+// board and the list of shared scopes; each thread owns its stack. Begin and End come from the C ABI, Route from every
+// allocation whose server the thread does not remember.
 class ScopeTable {
  public:
   // `flag` is not 0 where a scope is open; it may stay so for a while afterwards. REQUIRES: no scope has begun. The C
@@ -75,7 +77,7 @@ class ScopeTable {
   static constexpr uint32_t kUncaughtForALook = 256;
 
  private:
-  // Scopes of a stream, or of the process. Takes the board's lock.
+  // Scopes of a stream, or of the process. Takes the board's lock. REQUIRES: the request was checked.
   ScopeHandle BeginShared(const ScopeRequest& request);
   // Ends any scope, with the board's lock, and says where it ended out of order.
   Status EndSlowly(ScopeHandle scope);
@@ -83,6 +85,7 @@ class ScopeTable {
   // Lowers the flag if no scope is open in any thread.
   void LowerFlag();
 
+  // Shared with the stacks, which may outlive the table.
   const std::shared_ptr<ScopeBoard> board_ = std::make_shared<ScopeBoard>();
   ReservedVector<SharedScope> shared_list_
       COMMPOOL_GUARDED_BY(board_->mutex);  // all shared scopes, the one begun last at the end
