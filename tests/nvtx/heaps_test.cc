@@ -51,7 +51,7 @@ TEST_F(Memory, ManyBlocksAreToldOnceEach) {
   EXPECT_TRUE(Regions().empty());
 }
 
-TEST_F(Memory, WhatIsTrimmedIsNoHeapAnyMore) {
+TEST_F(Memory, ATrimmedSegmentIsNoHeapAnyMore) {
   const PoolHandle pool = Make();
   Free(Allocate(pool, 8 * kMiB));
   EXPECT_FALSE(heard().heaps.empty());
@@ -117,7 +117,7 @@ TEST_F(Memory, AFailedGrowthLeavesNoHeap) {
 }
 
 // A graph's kernels may run again on a block that the program freed in the capture.
-TEST_F(Memory, WhatAGraphUsesStaysARegion) {
+TEST_F(Memory, ABlockOfAGraphStaysARegion) {
   const PoolHandle pool = Make();
   TestStream stream;
   AnnouncedCapture capture;

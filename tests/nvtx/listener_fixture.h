@@ -1,4 +1,4 @@
-// A pool test with a tool that listens; it ends with an empty tool that no call has broken a rule of.
+// A pool test with a tool that listens. It fails where a call breaks a rule of the tool, or leaves something in it.
 #ifndef COMMPOOL_TESTS_NVTX_LISTENER_FIXTURE_H_
 #define COMMPOOL_TESTS_NVTX_LISTENER_FIXTURE_H_
 
@@ -15,7 +15,7 @@
 
 namespace commpool::internal::testing {
 
-// What the tool has heard; at the end of a test nothing is left of that.
+// What the tool has heard. Nothing of it is left at the end of a test.
 class Tool {
  protected:
   Tool() { heard().lines.clear(); }

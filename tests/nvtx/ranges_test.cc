@@ -14,7 +14,7 @@ class Ranges : public ListenerTest {
   Lines Take() { return std::exchange(heard().lines, {}); }
 };
 
-TEST_F(Ranges, ACallIsARangeAndWhatItDoesLiesInIt) {
+TEST_F(Ranges, ACallIsARangeAroundItsOwnSteps) {
   Pool& pool = Get(Create(Configured("gradients")));
   ASSERT_TRUE(pool.Reserve(8 * kMiB).ok());
   EXPECT_EQ(Take(), (Lines{"push reserve", "push growth", "pop growth", "pop reserve"}));

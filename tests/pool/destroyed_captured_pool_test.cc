@@ -55,7 +55,7 @@ class DestroyedCapturedPool : public PoolTest, public ::testing::WithParamInterf
   AnnouncedCapture capture_;
 };
 
-TEST_P(DestroyedCapturedPool, ATrimBehindACaptureFirstRecordsTheFencesThatItHeldUp) {
+TEST_P(DestroyedCapturedPool, ATrimAfterACaptureFirstRecordsTheFencesThatItHeldUp) {
   const PoolHandle pool = CreateIn("beside the capture");
   Begin(other_);
   FreeWhatTheCaptureUses(pool, beside_);
@@ -66,7 +66,7 @@ TEST_P(DestroyedCapturedPool, ATrimBehindACaptureFirstRecordsTheFencesThatItHeld
   Destroy(pool);  // also releases an expandable pool's addresses
 }
 
-TEST_P(DestroyedCapturedPool, DestroyedInItsCaptureItsMemoryGoesOnceTheGraphIsGone) {
+TEST_P(DestroyedCapturedPool, ReleasesItsMemoryWithTheGraphWhereItWasDestroyedInTheCapture) {
   const PoolHandle pool = CreateIn("captured");
   Begin(pool);
   Free(Allocate(pool, stream_));
@@ -78,7 +78,7 @@ TEST_P(DestroyedCapturedPool, DestroyedInItsCaptureItsMemoryGoesOnceTheGraphIsGo
   EXPECT_TRUE(OneIsLeftAfter([&] { TrimOther(); }));
 }
 
-TEST_P(DestroyedCapturedPool, DestroyedBeforeItsGraphItsMemoryGoesWithAPoolThatIsMade) {
+TEST_P(DestroyedCapturedPool, ReleasesItsMemoryWhenAPoolIsMadeAfterItsGraphHasGone) {
   const PoolHandle pool = CreateIn("captured");
   Begin(pool);
   Free(Allocate(pool, stream_));
@@ -93,7 +93,7 @@ TEST_P(DestroyedCapturedPool, DestroyedBeforeItsGraphItsMemoryGoesWithAPoolThatI
                         }));
 }
 
-TEST_P(DestroyedCapturedPool, DestroyedBehindItsGraphItsMemoryGoesAtOnce) {
+TEST_P(DestroyedCapturedPool, ReleasesItsMemoryAtOnceWhereItsGraphHasGoneBefore) {
   const PoolHandle pool = CreateIn("captured");
   Begin(pool);
   Free(Allocate(pool, stream_));
@@ -103,7 +103,7 @@ TEST_P(DestroyedCapturedPool, DestroyedBehindItsGraphItsMemoryGoesAtOnce) {
   EXPECT_EQ(PoolsLeft(), 1u);
 }
 
-TEST_P(DestroyedCapturedPool, ItsMemoryGoesWithTheCloseOfAnotherPool) {
+TEST_P(DestroyedCapturedPool, ReleasesItsMemoryWhenAnotherPoolCloses) {
   const PoolHandle pool = CreateIn("captured");
   Begin(pool);
   Free(Allocate(pool, stream_));
@@ -113,7 +113,7 @@ TEST_P(DestroyedCapturedPool, ItsMemoryGoesWithTheCloseOfAnotherPool) {
   EXPECT_TRUE(OneIsLeftAfter([&] { EXPECT_TRUE(Get(other_).Close().ok()); }));
 }
 
-TEST_P(DestroyedCapturedPool, ABlockThatOutlivesPoolAndGraphTakesTheMemoryAlong) {
+TEST_P(DestroyedCapturedPool, KeepsItsMemoryUntilItsLastBlockIsFreed) {
   const PoolHandle pool = CreateIn("captured");
   Begin(pool);
   const CUdeviceptr block = Allocate(pool, stream_);
@@ -126,7 +126,7 @@ TEST_P(DestroyedCapturedPool, ABlockThatOutlivesPoolAndGraphTakesTheMemoryAlong)
   EXPECT_TRUE(OneIsLeftAfter([&] { TrimOther(); }));
 }
 
-TEST_P(DestroyedCapturedPool, AFenceThatACaptureHeldUpIsRecordedForADestroyedPoolToo) {
+TEST_P(DestroyedCapturedPool, RecordsTheFencesThatACaptureHeldUp) {
   const PoolHandle pool = CreateIn("beside the capture");
   Begin(other_);
   FreeWhatTheCaptureUses(pool, beside_);
@@ -138,7 +138,7 @@ TEST_P(DestroyedCapturedPool, AFenceThatACaptureHeldUpIsRecordedForADestroyedPoo
   capture_.DestroyGraph();
 }
 
-TEST_P(DestroyedCapturedPool, OnADeviceWithoutCapturesItsFencesAreHeldUpToo) {
+TEST_P(DestroyedCapturedPool, RecordsItsFencesLaterOnADeviceWithoutCapturesToo) {
   COMMPOOL_REQUIRE_DEVICES(2);
   const PrimaryContext elsewhere = PrimaryContext::Retain(driver(), 1).value();
   std::optional<ContextGuard> current(std::in_place, driver(), elsewhere);

@@ -45,7 +45,7 @@ TEST_F(DeviceLimit, IsOfADeviceThatIsDescribedOnce) {
   EXPECT_EQ(CallCount("*"), calls);
 }
 
-TEST_F(DeviceLimit, IsGivenWholeToOneRequestForAllOfIt) {
+TEST_F(DeviceLimit, ServesOneRequestForAllOfIt) {
   const PoolHandle idle = Create(Configured("idle"));
   Free(MustAllocate(idle, kLimit));
   PoolConfiguration configuration = Configured("needy");

@@ -149,7 +149,7 @@ TEST_F(Kept, RetainedIsRenewedAtTheSameAddress) {
   Free({first, small, later});
 }
 
-TEST_F(Kept, RetainedGoesWithItsBlockAndIsNotOfTheNextBlockThere) {
+TEST_F(Kept, RetainedGoesWithItsBlockAndServesNoLaterBlockThere) {
   const CUdeviceptr small = Allocate(1000, 2);
   const CUdeviceptr large = Allocate(4 * kMiB, 2);
   const CUdeviceptr asleep = Allocate(4 * kMiB, 2);

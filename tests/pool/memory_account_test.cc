@@ -1,4 +1,4 @@
-// How much memory all pools of a device have together, and the limit of that.
+// How much memory all pools of a device have together, and its limit.
 #include "src/pool/shared/memory_account.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Driver calls of an allocation about blocks that other streams used and that still wait for them.
+// Blocks wait for other streams that used them: how often an allocation asks the driver about these streams.
 #include <future>
 #include <vector>
 

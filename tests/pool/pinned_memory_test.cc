@@ -57,7 +57,7 @@ TEST_F(PinnedMemory, ServesItsOwnStreamOnlyOnceTheWorkHasPassed) {
   }
 }
 
-TEST_F(PinnedMemory, OfStepsThatPassBeforeTheNextIsThatOfTwoStepsAtMost) {
+TEST_F(PinnedMemory, IsThatOfTwoStepsAtMostWhereEachEndsBeforeTheNext) {
   const PoolHandle pool = CreatePinned();
   for (int step = 0; step < 20; ++step) {
     for (const uint64_t bytes : {kBlock, uint64_t{20000}, 9 * kMiB}) {

@@ -88,7 +88,7 @@ TEST_F(RuntimeFacts, AnAlignmentAboveTheGranularityIsRefused) {
   Expect(runtime().CreatePool(configuration).status(), StatusCode::kInvalidArgument, "alignment_bytes 1 GiB");
 }
 
-TEST_F(RuntimeFacts, PeersAreNamedAsOftenAsThereAreDevicesAndNoOftener) {
+TEST_F(RuntimeFacts, MorePeersThanDevicesAreRefused) {
   PoolConfiguration configuration = Configured("peers");
   configuration.peers.assign(static_cast<size_t>(DeviceCountOfTests()), 0);
   EXPECT_TRUE(runtime().CreatePool(configuration).ok());

@@ -24,7 +24,7 @@ TEST(SizeRange, HasBothItsEnds) {
   EXPECT_TRUE(SizeRange().Has(0) && SizeRange().Has(UINT64_MAX));
 }
 
-TEST(SizeRange, NarrowsToTheSideOfAScopeThatASizeIsOn) {
+TEST(SizeRange, NarrowsToSizesOnTheSameSideOfAScope) {
   Expect(Alike(9), 1, 9);
   Expect(Alike(10), 10, 20);
   Expect(Alike(20), 10, 20);

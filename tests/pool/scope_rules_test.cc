@@ -125,7 +125,7 @@ TEST_F(ScopeRules, ExhaustedPoolsHandOnOutwardsOneAfterTheOther) {
   Free(in_outer);
 }
 
-TEST_F(ScopeRules, HandedOnAcrossFiltersInTheOrderInWhichScopesBegan) {
+TEST_F(ScopeRules, ARequestIsHandedOnToTheScopeBegunBeforeWhateverItsFilter) {
   const PoolHandle inner = CreateLimited("inner");
   Begin(Create(Configured("thread")), kAll);
   Begin(Create(Configured("process")), kAll, Exhaustion::kError, ScopeFilter::kProcess);
@@ -135,7 +135,7 @@ TEST_F(ScopeRules, HandedOnAcrossFiltersInTheOrderInWhichScopesBegan) {
   Free(block);
 }
 
-TEST_F(ScopeRules, TheLastErrorNamesWhoHandedOn) {
+TEST_F(ScopeRules, TheLastErrorNamesThePoolsThatHandedOn) {
   const PoolHandle outer = CreateLimited("outer");
   const PoolHandle inner = CreateLimited("inner");
   const CUdeviceptr in_inner = Fill(inner);

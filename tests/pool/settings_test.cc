@@ -222,7 +222,7 @@ TEST(Strategies, OfAPoolCountBeforeGeneralSettings) {
   EXPECT_EQ(With(text, Named("activations")).segment_bytes, 8 * kMiB);
 }
 
-TEST(Strategies, ChooseForPoolsThatCannotHaveThem) {
+TEST(Strategies, SkipPoolsThatCannotHaveThem) {
   PoolConfiguration symmetric = Named("windows");
   symmetric.home = SomeCommunicator();
   EXPECT_EQ(With("windows.heuristic", symmetric).mode, Mode::kFixed);
@@ -238,7 +238,7 @@ std::string LineOf(const std::vector<SettingLine>& lines, const std::string& poo
   return "no line";
 }
 
-TEST(Settings, AreToldWithWhereTheyCameFrom) {
+TEST(Settings, AreListedWithTheirSources) {
   const auto lines = Settings::Parse("limit:3GiB,pooled,gradients.limit:512K,device_limit:8GiB").value().Describe();
   EXPECT_EQ(LineOf(lines, "", "limit"), "3GiB from COMMPOOL_CONF limit:3GiB");
   EXPECT_EQ(LineOf(lines, "", "segment"), "256MiB from COMMPOOL_CONF pooled");
@@ -259,7 +259,7 @@ TEST(Settings, OfAPoolAreListedWithTheirSources) {
   EXPECT_EQ(LineOf(lines, "gradients", "mode"), "fixed from default");
 }
 
-TEST(Settings, AreShownInTheFormThatTheyAreReadIn) {
+TEST(Settings, AreShownInTheFormInWhichTheyAreRead) {
   const PoolConfiguration pool = With("limit:1000,segment:auto,deadline:1500,alignment:8K,mode:expandable");
   std::string text;
   for (const SettingLine& line : DescribePool(pool)) text += line.key + ":" + line.value + ",";

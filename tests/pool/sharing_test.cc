@@ -44,7 +44,7 @@ class Sharing : public PoolTest {
   TestStream stream_;
 };
 
-TEST_F(Sharing, OfBlocksOfASegmentIsByOneDescriptor) {
+TEST_F(Sharing, TakesOneDescriptorForAllBlocksOfASegment) {
   const PoolHandle pool = CreateWith(BackingKind::kVmm);
   const CUdeviceptr first = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
   const CUdeviceptr second = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
@@ -85,7 +85,7 @@ TEST_F(Sharing, KeepsThePoolAwakeUntilTheBlockIsFreed) {
 }
 
 // An open descriptor keeps memory: one that stayed open in a sleep would keep what the sleep gives back.
-TEST_F(Sharing, AfterASleepIsByANewDescriptor) {
+TEST_F(Sharing, TakesANewDescriptorAfterASleep) {
   const PoolHandle pool = CreateWith(BackingKind::kVmm);
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
   const int before = Get(pool).Share(block).value().descriptor;
@@ -115,7 +115,7 @@ TEST_F(Sharing, RefusesASleepBeforeItDropsRetainedCopies) {
 }
 
 // Its block in a thread's cache would be handed out while the other process uses it: nobody would ask the pool.
-TEST_F(Sharing, OfABlockKeepsItsFreeFromThreadsCaches) {
+TEST_F(Sharing, SendsTheFreeOfABlockToThePool) {
   const PoolHandle pool = CreateWith(BackingKind::kVmm);
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
   EXPECT_TRUE(Get(pool).Share(block).ok());
@@ -123,7 +123,7 @@ TEST_F(Sharing, OfABlockKeepsItsFreeFromThreadsCaches) {
   EXPECT_EQ(CountersOf(pool).cached_bytes, 0u);
 }
 
-TEST_F(Sharing, OfMemoryWithoutAHandleIsByCudasIpc) {
+TEST_F(Sharing, GoesThroughCudasIpcWhereMemoryHasNoHandle) {
   const PoolHandle pool = CreateWith(BackingKind::kCuda);
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
   const SegmentStore::Shared shared = Get(pool).Share(block).value();
@@ -132,7 +132,7 @@ TEST_F(Sharing, OfMemoryWithoutAHandleIsByCudasIpc) {
   EXPECT_TRUE(runtime().Free(block).ok());
 }
 
-TEST_F(Sharing, OfMemoryThatMovesOrIsNoLiveBlockIsRefused) {
+TEST_F(Sharing, RefusesMemoryThatMovesOrIsNoLiveBlock) {
   const PoolHandle moving = CreateWith(BackingKind::kVmm, Mode::kExpandable);
   const CUdeviceptr block = runtime().AllocateFrom(moving, 3000, stream_.get()).value();
   ExpectRefusal(Get(moving).Share(block).status(), StatusCode::kNotSupported, "an expandable pool moves its pages");

@@ -30,7 +30,7 @@ class StickyError : public PoolTest {
   Status first_;
 };
 
-TEST_F(StickyError, IsWhatEveryLaterCallReturns) {
+TEST_F(StickyError, IsReturnedByEveryLaterCall) {
   const std::string first = first_.message();
   EXPECT_NE(first.find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos) << first;
   const uint64_t calls = CallCount("*");

@@ -165,7 +165,7 @@ TEST_F(Lanes, LetOneOfTwoThreadsHaveABlockThatBothEnd) {
   caches_->Close(1, ThreadCaches::Reopen::kNever);  // a cache that ends writes the words of its blocks
 }
 
-TEST_F(Lanes, AreClaimedFromOnlyWhileTheirOnlyCacheStands) {
+TEST_F(Lanes, PauseTheirOnlyCacheWhileAnotherThreadEndsABlock) {
   constexpr int kRounds = 100;
   const engine::Lane lane = LaneOf(Pool(1), kStream);
   const engine::BlockWord live = engine::BlockWord::Cacheable(lane, engine::ClassOf(512), 512);

@@ -119,7 +119,7 @@ class SlowOwner : public BlockOwner {
   Pool& pool_;
 };
 
-TEST_F(ThreadCaches, CountAsFreeWhatIsOnItsWayToThePool) {
+TEST_F(ThreadCaches, CountBlocksOnTheirWayToThePoolAsFree) {
   const PoolHandle pool = Create(Configured("slow"));
   SlowOwner slow(Get(pool));
   const uint64_t blocks = engine::ThreadCache::kMostBytes / engine::kSmallBytes;

@@ -9,7 +9,7 @@ namespace {
 
 using BadInput = SharingTest;
 
-TEST_F(BadInput, OfWhatIsNoTicket) {
+TEST_F(BadInput, ATextThatIsNoTicketIsRefused) {
   ExpectRefusal(importer_.Ask({Do::kOpen, 0, 0, "ticket"}), COMMPOOL_INVALID_ARGUMENT, "is no ticket of commpool");
   const std::string ticket = Good(owner_.Ask({Do::kSharePool})).text;
   ExpectRefusal(importer_.Ask({Do::kOpen, 0, 0, ticket.substr(0, 80)}), COMMPOOL_INVALID_ARGUMENT, "cut or changed");
@@ -18,7 +18,7 @@ TEST_F(BadInput, OfWhatIsNoTicket) {
   ExpectRefusal(importer_.Ask({Do::kOpen, 0, 0, newer}), COMMPOOL_NOT_SUPPORTED, "a newer commpool");
 }
 
-TEST_F(BadInput, OfAForgedTicket) {
+TEST_F(BadInput, AForgedTicketIsRefused) {
   Ticket ticket = Ticket::Parse(Good(owner_.Ask({Do::kSharePool})).text).value();
   ticket.secret[1] ^= 1;
   ExpectRefusal(importer_.Ask({Do::kOpen, 0, 0, ticket.Text()}), COMMPOOL_NOT_FOUND, "or the ticket is forged");
@@ -27,7 +27,7 @@ TEST_F(BadInput, OfAForgedTicket) {
   ExpectRefusal(importer_.Ask({Do::kOpen, 0, 0, ticket.Text()}), COMMPOOL_NOT_FOUND, "or the ticket is forged");
 }
 
-TEST_F(BadInput, OfAReplayedTicket) {
+TEST_F(BadInput, ATicketOfAFreedBlockIsRefused) {
   const uint64_t block = Allocate();
   const std::string ticket = Share(block);
   Good(owner_.Ask({Do::kFree, block}));
@@ -37,7 +37,7 @@ TEST_F(BadInput, OfAReplayedTicket) {
   EXPECT_NE(Share(block), ticket);
 }
 
-TEST_F(BadInput, OfATicketOfAnotherPool) {
+TEST_F(BadInput, ATicketOfAnotherPoolIsRefused) {
   const std::string ticket = Share(Allocate());
   Good(importer_.Ask({Do::kOpen, 0, 0, ticket}));
   Good(owner_.Ask({Do::kMakePool}));
@@ -47,18 +47,18 @@ TEST_F(BadInput, OfATicketOfAnotherPool) {
   ExpectRefusal(importer_.Ask({Do::kBlock, 0, 0, whole}), COMMPOOL_INVALID_ARGUMENT, "names no block");
 }
 
-TEST_F(BadInput, OfATicketOfTheProcessItself) {
+TEST_F(BadInput, ATicketOfTheProcessItselfIsRefused) {
   const std::string ticket = Good(owner_.Ask({Do::kSharePool})).text;
   ExpectRefusal(owner_.Ask({Do::kOpen, 0, 0, ticket}), COMMPOOL_FAILED_PRECONDITION, "of this process itself");
 }
 
-TEST_F(BadInput, OfADeadTicket) {
+TEST_F(BadInput, ATicketOfAnEndedProcessIsRefused) {
   const std::string ticket = Good(owner_.Ask({Do::kSharePool})).text;
   owner_.End();
   ExpectRefusal(importer_.Ask({Do::kOpen, 0, 0, ticket}), COMMPOOL_REMOTE_FAILURE, "its process has ended");
 }
 
-TEST_F(BadInput, OfAPoolThatCannotBeShared) {
+TEST_F(BadInput, APoolThatCannotBeSharedSaysWhy) {
   Good(owner_.Ask({Do::kMakePool, 0, COMMPOOL_BACKING_CUDA}));
   ExpectRefusal(owner_.Ask({Do::kSharePool}), COMMPOOL_NOT_SUPPORTED, "memory of the cuda backing has no handle");
   ExpectRefusal(owner_.Ask({Do::kShareBlock, Allocate()}), COMMPOOL_NOT_SUPPORTED, "has no handle");
@@ -67,7 +67,7 @@ TEST_F(BadInput, OfAPoolThatCannotBeShared) {
   ExpectRefusal(owner_.Ask({Do::kShareBlock, 4096}), COMMPOOL_NOT_FOUND, "");
 }
 
-TEST_F(BadInput, WithoutTheDeviceOrAccessToIt) {
+TEST_F(BadInput, AnImporterWithoutTheDeviceOrAccessToItIsRefused) {
   COMMPOOL_REQUIRE_EMULATOR("machines with other GPUs and links");
   Good(owner_.Ask({Do::kMakePool, 0, COMMPOOL_BACKING_VMM + kOnDevice1}));
   const std::string ticket = Share(Allocate());
@@ -81,7 +81,7 @@ TEST_F(BadInput, WithoutTheDeviceOrAccessToIt) {
   Good(importer_.Ask({Do::kBlock, 0, 0, ticket}));
 }
 
-TEST_F(BadInput, WithoutDescriptorsInTheImporter) {
+TEST_F(BadInput, AnImporterWithoutDescriptorsImportsOnceItHasSome) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "UBSan's check of a call's object takes a descriptor";
 #endif
@@ -102,7 +102,7 @@ TEST_F(BadInput, WithoutDescriptorsInTheImporter) {
   Good(importer_.Ask({Do::kBlock, 0, 0, ticket}));
 }
 
-TEST_F(BadInput, WithoutDescriptorsInTheOwner) {
+TEST_F(BadInput, AnOwnerWithoutDescriptorsServesOnceItHasSome) {
   const std::string ticket = Share(Allocate());
   Good(importer_.Ask({Do::kOpen, 0, 0, Good(owner_.Ask({Do::kSharePool})).text}));
   Good(owner_.Ask({Do::kTakeDescriptors}));

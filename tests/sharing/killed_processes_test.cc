@@ -1,4 +1,4 @@
-// Either side is killed, again and again, at whatever it does: nobody hangs, and nothing is left.
+// Each side is killed again and again, whatever it is doing: nobody hangs, and nothing is left.
 #include "tests/driver/emulator_fixture.h"
 #include "tests/sharing/sharing_test.h"
 
@@ -9,7 +9,7 @@ constexpr int kTimes = 100;
 
 using KilledProcesses = SharingTest;
 
-// What the killed process is at when the signal comes: its orders are sent, and their answers never read.
+// Gives the process an order and does not wait for the answer: it carries the order out when the signal comes.
 void BeginSomething(SharingProcess& importer, int time, const std::string& ticket, uint64_t seen) {
   switch (time % 5) {
     case 0:
@@ -27,7 +27,7 @@ void BeginSomething(SharingProcess& importer, int time, const std::string& ticke
   }
 }
 
-TEST_F(KilledProcesses, OfImporters) {
+TEST_F(KilledProcesses, ThatImportHoldNobodyAndLeaveNothing) {
   const uint64_t block = Allocate();
   const std::string ticket = Share(block);
   Import(importer_, ticket);
@@ -47,7 +47,7 @@ TEST_F(KilledProcesses, OfImporters) {
   EXPECT_EQ(Sockets().size(), 1u) << "the owner's own";
 }
 
-TEST_F(KilledProcesses, OfOwners) {
+TEST_F(KilledProcesses, ThatOwnHoldNobodyAndLeaveNothing) {
   uint64_t before = 0;
   for (int time = 0; time < kTimes; ++time) {
     // The driver opens some for itself when it imports its first segments.

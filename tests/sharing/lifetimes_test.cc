@@ -49,7 +49,7 @@ TEST_F(Lifetimes, ABlockServesAgainAfterTheImportersWorkOnTheDevice) {
   AwaitPending(0);
 }
 
-TEST_F(Lifetimes, AnImporterThatCloses) {
+TEST_F(Lifetimes, AnImporterThatClosesLetsItsBlocksGo) {
   ImportOne(0x13);
   Good(owner_.Ask({Do::kFree, block_}));
   Good(importer_.Ask({Do::kClose}));
@@ -57,7 +57,7 @@ TEST_F(Lifetimes, AnImporterThatCloses) {
   ExpectRefusal(importer_.Ask({Do::kBeginRead, seen_}), COMMPOOL_NOT_FOUND, "was closed");
 }
 
-TEST_F(Lifetimes, AnImporterThatDiesWhileItReads) {
+TEST_F(Lifetimes, AnImporterThatDiesWhileItReadsLetsItsBlocksGo) {
   ImportOne(0x14);
   Good(importer_.Ask({Do::kBeginRead, seen_}));
   Good(importer_.Ask({Do::kHoldStream}));
@@ -69,7 +69,7 @@ TEST_F(Lifetimes, AnImporterThatDiesWhileItReads) {
   AwaitPending(0);
 }
 
-TEST_F(Lifetimes, AnUpdateThatWaitsForAnImporterThatDies) {
+TEST_F(Lifetimes, AnUpdateBeginsOnceTheImporterThatItWaitsForHasDied) {
   ImportOne(0x16);
   Good(importer_.Ask({Do::kBeginRead, seen_}));
   owner_.Begin({Do::kBeginUpdate, block_});
@@ -78,7 +78,7 @@ TEST_F(Lifetimes, AnUpdateThatWaitsForAnImporterThatDies) {
   Good(owner_.Ask({Do::kEndUpdate, block_}));
 }
 
-TEST_F(Lifetimes, AnOwnerThatTrims) {
+TEST_F(Lifetimes, AnOwnerThatTrimsLeavesImportersWhatTheyMapped) {
   ImportOne(0x21);
   Good(importer_.Ask({Do::kRelease, seen_}));
   Good(owner_.Ask({Do::kFree, block_}));
@@ -93,14 +93,14 @@ TEST_F(Lifetimes, AnOwnerThatTrims) {
   EXPECT_EQ(Read(importer_, seen), 0x22u) << "and has the new memory beside it";
 }
 
-TEST_F(Lifetimes, AnOwnerThatTrimsWhileABlockIsHeld) {
+TEST_F(Lifetimes, AnOwnerTrimsNoBlockThatImportersHold) {
   ImportOne(0x23);
   Good(owner_.Ask({Do::kFree, block_}));
   EXPECT_EQ(Good(owner_.Ask({Do::kTrim})).number, 0u);
   EXPECT_EQ(Read(importer_, seen_), 0x23u);
 }
 
-TEST_F(Lifetimes, AnOwnerThatCloses) {
+TEST_F(Lifetimes, AnOwnerThatClosesLeavesImportersTheirBlocks) {
   ImportOne(0x24);
   Good(owner_.Ask({Do::kEndPool}));
   EXPECT_EQ(Read(importer_, seen_), 0x24u);
@@ -113,7 +113,7 @@ TEST_F(Lifetimes, AnOwnerThatCloses) {
   EXPECT_EQ(Good(owner_.Ask({Do::kTrim})).number, kSegment);
 }
 
-TEST_F(Lifetimes, AnOwnerThatDestroysThePool) {
+TEST_F(Lifetimes, AnOwnerThatDestroysThePoolLeavesImportersTheirBlocks) {
   ImportOne(0x29);
   Good(owner_.Ask({Do::kDestroyPool}));
   Good(owner_.Ask({Do::kFree, block_}));
@@ -124,7 +124,7 @@ TEST_F(Lifetimes, AnOwnerThatDestroysThePool) {
   }
 }
 
-TEST_F(Lifetimes, AnOwnerThatEnds) {
+TEST_F(Lifetimes, AnOwnerThatEndsLeavesImportersWhatTheyMapped) {
   ImportOne(0x25);
   owner_.End();
   EXPECT_EQ(Read(importer_, seen_), 0x25u);
@@ -134,7 +134,7 @@ TEST_F(Lifetimes, AnOwnerThatEnds) {
   Good(importer_.Ask({Do::kClose}));
 }
 
-TEST_F(Lifetimes, AnOwnerThatIsKilled) {
+TEST_F(Lifetimes, AnOwnerThatIsKilledLeavesImportersWhatTheyMapped) {
   ImportOne(0x26);
   owner_.Kill();
   EXPECT_EQ(Read(importer_, seen_), 0x26u);
@@ -142,7 +142,7 @@ TEST_F(Lifetimes, AnOwnerThatIsKilled) {
   ExpectRefusal(other.Ask({Do::kOpen, 0, 0, ticket_}), COMMPOOL_REMOTE_FAILURE, "its process has ended");
 }
 
-TEST_F(Lifetimes, AnOwnerThatIsKilledWithinAnUpdate) {
+TEST_F(Lifetimes, AReadFailsWhereTheOwnerIsKilledWithinAnUpdate) {
   ImportOne(0x27);
   Good(owner_.Ask({Do::kBeginUpdate, block_}));
   importer_.Begin({Do::kBeginRead, seen_});
@@ -150,7 +150,7 @@ TEST_F(Lifetimes, AnOwnerThatIsKilledWithinAnUpdate) {
   ExpectRefusal(importer_.Answer(), COMMPOOL_REMOTE_FAILURE, "an update was under way");
 }
 
-TEST_F(Lifetimes, AnOwnerThatIsKilledBeforeTheWorkOfItsUpdateIsDone) {
+TEST_F(Lifetimes, AReadIsAnsweredWhereTheOwnerIsKilledBeforeItsUpdateHasRun) {
   ImportOne(0x28);
   Good(owner_.Ask({Do::kBeginUpdate, block_}));
   Good(owner_.Ask({Do::kHoldStream}));

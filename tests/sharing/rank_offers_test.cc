@@ -1,4 +1,4 @@
-// Descriptors that ranks offer each other: who knows the secret gets them, as long as they are offered.
+// Descriptors that ranks offer each other: a caller that knows the secret gets them, as long as they are offered.
 #include "src/sharing/rank_offers.h"
 
 #include <fcntl.h>
@@ -52,7 +52,7 @@ class RankOffers : public DriverTest {
   std::unique_ptr<ShareServer> server_;
 };
 
-TEST_F(RankOffers, GoToWhoKnowsTheSecretAsOftenAsTheyAreAskedFor) {
+TEST_F(RankOffers, GoToEveryCallerThatKnowsTheSecret) {
   const RankOffer first = Offer(3);
   const RankOffer second = Offer(1);
   EXPECT_NE(first.place().secret, second.place().secret);
@@ -67,7 +67,7 @@ TEST_F(RankOffers, GoToWhoKnowsTheSecretAsOftenAsTheyAreAskedFor) {
   EXPECT_TRUE(Take(second.place(), 0).ok());
 }
 
-TEST_F(RankOffers, AreRefusedBeyondTheirEndAndToWhoDoesNotKnowTheSecret) {
+TEST_F(RankOffers, AreRefusedBeyondTheirEndAndWithoutTheSecret) {
   const RankOffer offer = Offer(2);
   ExpectRefusal(Take(offer.place(), 2), StatusCode::kNotFound, "it offers nothing any more");
   ExpectRefusal(Take({offer.place().socket, {1, 2}}, 0), StatusCode::kNotFound, "the secret is wrong");
@@ -84,7 +84,7 @@ TEST_F(RankOffers, EndWithTheirOwner) {
 }
 
 // As of a rank on another host, or in a container with files of its own.
-TEST_F(RankOffers, AreNotToBeHadWhereNobodyListens) {
+TEST_F(RankOffers, CannotBeTakenWhereNobodyListens) {
   const RankOffer offer = Offer(1);
   ExpectRefusal(Take({folder_ + "/elsewhere", offer.place().secret}, 0), StatusCode::kRemoteFailure,
                 "its process has ended");

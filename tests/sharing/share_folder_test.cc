@@ -90,7 +90,7 @@ TEST_F(ShareFolder, LetsNoOtherUserConnect) {
             0);
 }
 
-// The folder was opened to all after the owner had looked at it: the kernel's word about the caller still counts.
+// Somebody opens the folder to all after the owner has looked at it: the owner still asks the kernel who calls.
 TEST_F(ShareFolder, IsNotTheOnlyGuard) {
   if (!MayBeAnotherUser()) GTEST_SKIP() << "this user may not become another one";
   const ShareListener listener = ShareListener::Open(folder_).value();

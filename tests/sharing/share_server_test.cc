@@ -1,4 +1,4 @@
-// The owner's server before callers that speak no or other words, or never listen.
+// The owner's server meets callers that say nothing, say words that it does not know, or never listen.
 #include "src/sharing/share_server.h"
 
 #include <poll.h>
@@ -21,7 +21,7 @@ class NoMemory : public SharedMemory {
   void LetGo(uint64_t) override {}
 };
 
-// A caller of its own making.
+// A caller without the library's code, which may send any bytes.
 class Stranger {
  public:
   explicit Stranger(const std::string& path) : socket_(ConnectToOwner(path, DeadlineAfter({})).value()) {}

@@ -64,8 +64,8 @@ TEST(ShareWire, ARefusalTellsItsStatus) {
   EXPECT_EQ(StatusOf(odd).message(), "\\x1b[2J") << "nobody's words reach a terminal as they are";
 }
 
-// What one message or another becomes by a few random changes, in memory of exactly its size: a sanitizer notices a
-// read behind it. SHARE_WIRE_MESSAGES sets how many; the seed is fixed.
+// Random messages get a few random changes, in memory of exactly their size: so a sanitizer notices a read behind it.
+// SHARE_WIRE_MESSAGES sets how many; the seed is fixed.
 TEST(ShareWire, DamagedMessagesAreRefusedOrWhole) {
   const char* const asked = std::getenv("SHARE_WIRE_MESSAGES");
   const long messages = asked == nullptr ? 1'000'000 : std::atol(asked);
