@@ -1,4 +1,4 @@
-// commpool audit: runs a program and says who asked the driver and NCCL for what memory.
+// commpool audit: runs a program, and lists which of its code asked the driver and NCCL for memory, and for how much.
 #include <signal.h>
 #include <unistd.h>
 

@@ -32,7 +32,8 @@ struct Spread {
 // than 6 values the whole range, which is less certain. REQUIRES: not empty.
 inline Spread SpreadOf(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  // The chance that so many values lie below the true median, as a logarithm: the chance for none of 2,000 rounds to 0.
+  // The chance that `below` values lie below the true median, as a logarithm: of 2,000 values the first such chance
+  // rounds to 0.
   double log_chance = -static_cast<double>(values.size()) * std::log(2.0);
   double sum = 0;
   size_t outside = 0;

@@ -98,8 +98,7 @@ Result<int> Run(const ReportArguments& arguments) {
   const auto failed = [&](const std::string& name) {
     return Status(StatusCode::kInvalidArgument, "cannot write " + name + ": " + std::strerror(errno));
   };
-  // Another file of that name stays as it is until the new one is whole. What is no file, such as a pipe, is written
-  // to.
+  // An older file of that name stays as it is until the new one is whole. A pipe or a device is written to directly.
   const bool replaces = !std::filesystem::exists(file) || std::filesystem::is_regular_file(file);
   const std::string written_to = replaces ? file + ".unfinished" : file;
   std::ofstream out(written_to, std::ios::binary | std::ios::trunc);

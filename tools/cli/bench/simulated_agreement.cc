@@ -118,7 +118,7 @@ class SimulatedRanks {
     return internal::AgreeOnCall(joined, pools).status;
   }
 
-  // Measures so many calls, after some that do not count.
+  // Measures that many calls, after some that do not count.
   Result<SimulatedRound> Measure(int rounds, const Call& call) {
     if (Status status = Run(kWarmUp, call).status(); !status.ok()) return status;
     const std::vector<LinkTraffic> before = TrafficOfAll();

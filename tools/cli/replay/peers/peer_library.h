@@ -12,8 +12,7 @@ namespace commpool::cli {
 
 // The library of tools/bench/build_rmm_allocator.sh: bench_rmm_*.
 struct RmmLibrary {
-  // `kind`: "pool" or "arena", with so many bytes from the beginning. False where there is no memory. A second call
-  // begins again.
+  // `kind`: "pool" or "arena", which takes `bytes` at once. False where there is no memory. A second call begins again.
   bool (*initialise)(const char* kind, size_t bytes) = nullptr;
   // Null for out of memory.
   void* (*allocate)(size_t bytes, void* stream) = nullptr;
