@@ -168,8 +168,10 @@ class Runtime {
   StreamNames stream_names_;
   StreamDevices stream_devices_;
   ImportTable imports_;
-  Mutex recording_{LockRank::kCollective};  // held while a recording begins or ends
-  Mutex mutex_{LockRank::kRuntime};         // held while a default pool is made, so that racing threads make only one
+  // Held while a recording begins or ends.
+  Mutex recording_{LockRank::kCollective};
+  // Held while a default pool is made, so that racing threads make only one, and for the table of open captures.
+  Mutex mutex_{LockRank::kRuntime};
   // Never 0: a capture's number is its part of the pool, and 0 is the common part.
   CaptureHandle next_capture_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   // The open ones; each keeps its pool alive until EndCapture.

@@ -12,8 +12,8 @@
 
 namespace commpool::internal {
 
-// One setting of a pool. A new setting is a row, and nothing else: parsing, checks, the configuration that commpool
-// shows and the message about unknown words all read the rows.
+// One setting of a pool. Parsing, checks, the configuration that commpool shows and the message about unknown words all
+// read the rows.
 struct SettingRow {
   const char* key;
   uint64_t option;  // commpool_option; 0 where only COMMPOOL_CONF has it
