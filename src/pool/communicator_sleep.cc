@@ -163,6 +163,7 @@ Status SleepingCommunicators::FallAsleep(Sleeper& sleeper) {
   const Status mine =
       Attempt([&] { return GiveMemoryBack(driver_, sleeper.communicator, PartOf(sleeper.deadline_ms)); });
   const Status all = AgreeOn(*sleeper.channel, mine, "giving NCCL's memory back");
+  // Ranks wake together, so a communicator sleeps only where all have given their memory back.
   sleeper.asleep = all.ok();
   if (all.ok()) return all;
   const Result<CommunicatorMemory> memory = MemoryOf(driver_, sleeper.communicator.handle);

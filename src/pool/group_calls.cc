@@ -38,6 +38,7 @@ using Queue = std::vector<size_t>;
 // Runs all queues at the same time, each on its own thread. A failed queue does not stop the others: its failure
 // reaches all ranks.
 Status RunTogether(const std::vector<Queue>& queues, FunctionRef<Status(const Queue&)> run_queue) {
+  // Each thread writes its own, and they are read once all have ended.
   std::vector<Status> statuses(queues.size());
   std::vector<std::thread> threads;
   threads.reserve(queues.size());
@@ -253,6 +254,7 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
     return status;
   }
   ReservedVector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
+  // Before the program has a handle, so no call can come for a part of a group.
   MakeGroups(pools);
   return handles;
 }

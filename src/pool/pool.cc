@@ -133,6 +133,7 @@ Status Pool::Close() {
   COMMPOOL_TRY(CheckMayEnd());
   const nvtx::Range range = Shown("close");
   basis_->runtime.others.ReleaseDestroyed();
+  // A refused close leaves importers and copies as they are.
   COMMPOOL_TRY(mode_->Close());
   basis_->runtime.shares.EndPool(handle());
   DropKept();

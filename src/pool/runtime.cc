@@ -290,6 +290,7 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
     }
     // The next round looks only at scopes that began before this one.
     inner = caught.place;
+    // Not the remembered slot: it keeps the answer for the first round.
     slot = &(unkept = {});
     slot->server = WhoServes(target, bytes, name.identity, inner).pool;
   }

@@ -123,6 +123,7 @@ std::optional<CaughtBy> ScopeTable::Route(const RoutedRequest& request, const Sc
       own = CaughtBy{scope->handle, outer, scope->plan.pool, scope->plan.exhaustion};
     }
   }
+  // Most programs have none: one load.
   if (shared_.empty()) return own;
   CaughtBy caught;
   const SharedScopes::Found found = shared_.Find(request, outer, inner, &caught);

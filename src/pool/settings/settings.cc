@@ -130,6 +130,7 @@ std::vector<SettingLine> Settings::Describe() const {
     }
     lines.insert(lines.begin(), std::move(line));
   };
+  // Each goes to the front, so the strategy is the first line in the end.
   add(kFractionKey, "1");
   add(kDeviceLimitKey, "none");
   add(kStrategyKey, "caching_allocator");

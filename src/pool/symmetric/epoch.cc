@@ -139,6 +139,7 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
   collective_.SetPlace(place());
   if (basis_.handle != 0) RecordInNewHome();
   losses_.Follow(collective_.channel().lost_ranks());
+  // Last: other threads that find a home may call for the pool at once.
   home_handle_.store(home_.handle, std::memory_order_release);
   return Status();
 }

@@ -55,6 +55,7 @@ bool LossWatch::MayHang() const {
   // From 2.29.7 on an abort ends such a collective.
   if (registrations_.registrations() == 0 || nccl.ends_windows_in_abort()) return false;
   const uint64_t patience = std::min(kPatienceMilliseconds, basis_.deadline_ms());
+  // The wait may go on by itself on a thread of its own, which harms nobody.
   const StatusCode waited = basis_.device->Quiesce(patience).code();
   // A capturing device cannot be asked.
   return waited == StatusCode::kDeadlineExceeded || waited == StatusCode::kFailedPrecondition;

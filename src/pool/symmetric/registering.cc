@@ -139,6 +139,7 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
                                 [&](const Status& mine) {
                                   segments_.collective().AssertHeld();
                                   if (mine.ok() && !known) static_cast<void>(segments_.registrations().Remove(handle));
+                                  // A number stays only where all ranks have registered.
                                   domains_.RemoveFrom(first_new);
                                 }});
   if (!status.ok()) return status;

@@ -115,7 +115,7 @@ Status GrowTogether(GrowingPools pools) {
   }
   for (GrowingPool& pool : pools) {
     MutexLock growth(pool.segments.growth());
-    // All ranks have the windows, so from here on the memory may serve.
+    // All ranks have the windows, so from here on the memory may serve. No round follows: nothing can fail here.
     pool.segments.Adopt(std::move(pool.made.front()));
   }
   return Status();
