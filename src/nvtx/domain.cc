@@ -45,7 +45,8 @@ bool ToolTakesHeaps() {
   return taker != NVTX_EXTENSION_FRESH && taker != NVTX_EXTENSION_DISABLED;
 }
 
-Domain::Domain(const std::string& pool) : pool_(pool), handle_(nvtxDomainCreateA(("commpool: " + pool).c_str())) {}
+Domain::Domain(const std::string& pool, DomainNames& names)
+    : name_(pool, names), handle_(nvtxDomainCreateA(("commpool: " + name_.text()).c_str())) {}
 
 Domain::~Domain() {
   if (heard()) nvtxDomainDestroy(Handle(handle_));
@@ -81,7 +82,7 @@ void* Domain::RegisterHeap(uint64_t address, uint64_t bytes) const {
   heap.typeSpecificDescSize = sizeof(range);
   heap.typeSpecificDesc = &range;
   heap.messageType = NVTX_MESSAGE_TYPE_ASCII;
-  heap.message.ascii = pool_.c_str();
+  heap.message.ascii = name_.text().c_str();
   void* const registered = nvtxMemHeapRegister(Handle(handle_), &heap);
   if (registered != nullptr) NameMemory(address);
   return registered;
@@ -120,7 +121,7 @@ void Domain::NameMemory(uint64_t address) const {
   name.regionRefType = NVTX_MEM_REGION_REF_TYPE_POINTER;
   name.nameType = NVTX_MESSAGE_TYPE_ASCII;
   name.region.pointer = Pointer(address);
-  name.name.ascii = pool_.c_str();
+  name.name.ascii = name_.text().c_str();
   auto batch = Begun<nvtxMemRegionsNameBatch_t>();
   batch.regionCount = 1;
   batch.regionElementSize = sizeof(name);

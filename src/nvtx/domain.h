@@ -1,13 +1,15 @@
 // Domain: what one pool says to a tool that listens to NVTX: its ranges, its heaps and their regions.
 //
-// Any thread. Where no tool listens each call is one look at a pointer. The tool decides by NVTX_INJECTION64_PATH
-// whether it listens, before the first domain is made. It never calls the library.
+// Any thread. Where no tool listens each call is one look at a pointer, but for the making of a domain. The tool
+// decides by NVTX_INJECTION64_PATH whether it listens, before the first domain is made. It never calls the library.
 #ifndef COMMPOOL_SRC_NVTX_DOMAIN_H_
 #define COMMPOOL_SRC_NVTX_DOMAIN_H_
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "src/nvtx/domain_names.h"
 
 namespace commpool::internal::nvtx {
 
@@ -17,8 +19,9 @@ bool ToolTakesHeaps();
 // Made with a pool. Whatever ends after the pool, such as a scope's range, shares it.
 class Domain {
  public:
-  // The tool shows "commpool: POOL".
-  explicit Domain(const std::string& pool);
+  // The tool shows "commpool: POOL"; of pools that have one name it shows the later ones as "commpool: POOL #2" and so
+  // on.
+  Domain(const std::string& pool, DomainNames& names);
   ~Domain();
   Domain(const Domain&) = delete;
   Domain& operator=(const Domain&) = delete;
@@ -41,7 +44,7 @@ class Domain {
  private:
   void NameMemory(uint64_t address) const;
 
-  const std::string pool_;
+  const DomainName name_;
   void* const handle_;
 };
 

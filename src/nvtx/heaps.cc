@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace commpool::internal::nvtx {
 
@@ -14,14 +15,16 @@ void Heaps::Made(const std::shared_ptr<const Domain>& domain, uint64_t address, 
 }
 
 void Heaps::Gone(uint64_t address) {
+  std::shared_ptr<const Domain> domain;  // it ends without the lock
   MutexLock lock(mutex_);
   const auto found = heaps_.find(address);
   if (found == heaps_.end()) return;
-  const Heap& heap = found->second;
+  Heap& heap = found->second;
   if (heap.handle != nullptr) {
     for (const auto& [start, region] : heap.regions) heap.domain->UnregisterRegion(start);
     heap.domain->UnregisterHeap(heap.handle);
   }
+  domain = std::move(heap.domain);
   heaps_.erase(found);
 }
 

@@ -1,4 +1,7 @@
 // Segments are heaps of a tool, and blocks are its regions: the tool knows at each moment what the pool lists.
+#include <set>
+#include <string>
+
 #include "tests/nvtx/listener_fixture.h"
 #include "tests/pool/announced_capture.h"
 
@@ -16,6 +19,12 @@ class Memory : public ListenerTest {
     return runtime().AllocateFrom(pool, bytes, stream).value();
   }
   void Free(CUdeviceptr address) { EXPECT_TRUE(runtime().Free(address).ok()); }
+  using Names = std::multiset<std::string>;
+  static Names Domains() {
+    Names names;
+    for (const std::string* const domain : heard().domains) names.insert(*domain);
+    return names;
+  }
 };
 
 TEST_F(Memory, EachBlockIsARegionOfTheBytesThatWereAskedFor) {
@@ -132,14 +141,39 @@ TEST_F(Memory, ABlockOfAGraphStaysARegion) {
   capture.DestroyGraph();
 }
 
-TEST_F(Memory, TwoPoolsOfOneNameAreTwoDomains) {
+TEST_F(Memory, TwoPoolsOfOneNameAreTwoDomainsWithNamesOfTheirOwn) {
   const PoolHandle one = Make("twin");
   const PoolHandle other = Make("twin");
   const CUdeviceptr block = Allocate(one, 1000);
-  EXPECT_EQ(heard().domains.size(), 2u);
+  const CUdeviceptr other_block = Allocate(other, 1000);
+  EXPECT_EQ(Domains(), (Names{"commpool: twin", "commpool: twin #2"}));
+  EXPECT_EQ(heard().regions[other_block].name, "twin #2");
+  Free(other_block);
   ASSERT_TRUE(runtime().DestroyPool(other).ok());
   EXPECT_EQ(Regions(), (Bytes{{block, 1000}}));
   Free(block);
+}
+
+TEST_F(Memory, ADomainsNameIsThatOfNoOtherLivePool) {
+  const PoolHandle first = Make("twin");
+  Make("twin #2");
+  Make("twin");
+  EXPECT_EQ(Domains(), (Names{"commpool: twin", "commpool: twin #2", "commpool: twin #3"}));
+  ASSERT_TRUE(runtime().DestroyPool(first).ok());
+  EXPECT_EQ(Domains(), (Names{"commpool: twin #2", "commpool: twin #3"}));
+  Make("twin");
+  EXPECT_EQ(Domains(), (Names{"commpool: twin", "commpool: twin #2", "commpool: twin #3"}));
+}
+
+// The last of a pool that is gone is its block's heap.
+TEST_F(Memory, ADomainKeepsItsNameAsLongAsABlockOfItsPool) {
+  const PoolHandle first = Make("twin");
+  const CUdeviceptr block = Allocate(first, 1000);
+  ASSERT_TRUE(runtime().DestroyPool(first).ok());
+  Make("twin");
+  EXPECT_EQ(Domains(), (Names{"commpool: twin", "commpool: twin #2"}));
+  Free(block);
+  EXPECT_EQ(Domains(), (Names{"commpool: twin #2"}));
 }
 
 }  // namespace

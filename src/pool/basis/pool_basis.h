@@ -82,7 +82,7 @@ struct PoolBasis {
   std::shared_ptr<const PoolGroup> group = {};
 
   // The pool in a tool that listens to NVTX.
-  const ToolSpans tool = ToolSpans(configuration.name, runtime.ranges);
+  const ToolSpans tool = ToolSpans(configuration.name, runtime.domain_names, runtime.ranges);
   // The recorder, as this pool sees it.
   recording::PoolRecorder record = recording::PoolRecorder(runtime.recorder, tool.listener());
 

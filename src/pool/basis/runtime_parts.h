@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "src/nvtx/domain_names.h"
 #include "src/nvtx/heaps.h"
 #include "src/nvtx/open_ranges.h"
 #include "src/pool/caches/thread_caches.h"
@@ -56,6 +57,7 @@ struct RuntimeParts {
   }
 
   recording::Recorder recorder;  // destroyed last: all others tell it of their end
+  nvtx::DomainNames domain_names;
   nvtx::Heaps heaps;
   nvtx::OpenRanges ranges;
   const MemoryObserver observer;

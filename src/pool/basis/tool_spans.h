@@ -16,8 +16,8 @@ namespace commpool::internal {
 // after the pool. PoolRecorder calls it, on the thread whose span begins or ends.
 class ToolSpans final : public recording::SpanListener {
  public:
-  ToolSpans(const std::string& pool, nvtx::OpenRanges& open)
-      : domain_(std::make_shared<nvtx::Domain>(pool)), open_(open) {}
+  ToolSpans(const std::string& pool, nvtx::DomainNames& names, nvtx::OpenRanges& open)
+      : domain_(std::make_shared<nvtx::Domain>(pool, names)), open_(open) {}
 
   const std::shared_ptr<const nvtx::Domain>& domain() const { return domain_; }
   // Null where no tool listens.
