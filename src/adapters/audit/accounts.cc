@@ -1,7 +1,10 @@
 #include "src/adapters/audit/accounts.h"
 
+#include <string_view>
+
 #include "src/adapters/audit/audit.h"
 #include "src/adapters/audit/callers.h"
+#include "src/adapters/audit/graph_accounts.h"
 #include "src/adapters/audit/real_driver.h"
 #include "src/adapters/preload/symbols.h"
 #include "src/base/python_stack.h"
@@ -30,6 +33,12 @@ void EnterGone(PhysicalId physical, uint64_t nanoseconds) {
   for (const What what : {What::kPhysical, What::kImport}) {
     if (const std::optional<Holding> holding = ledger.Take(what, physical)) ledger.End(*holding, nanoseconds);
   }
+}
+
+// Whether a capture has made a graph's node of a call on this stream.
+bool IsCaptured(const Event& event, CUstream stream) {
+  const bool per_thread = stream == nullptr && std::string_view(event.call).ends_with("_ptsz");
+  return event.done() && RealDriver::Get().IsCapturing(per_thread ? CU_STREAM_PER_THREAD : stream).value_or(false);
 }
 
 void EnterInPool(Event& event, CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool, int device) {
@@ -81,17 +90,21 @@ void MeasureBefore(Event& event, int device) {
   event.held_before = audit.ledger.DeviceBytes(event.device);
 }
 
-void MeasureAfter(Event& event, What what) {
+std::optional<int64_t> MeasuredBytes(const Event& event) {
+  if (!event.free_before) return std::nullopt;
   Audit& audit = Audit::Get();
-  if (event.device == kNoDevice) return;
-  const RowKey row = RowOf(what, event.device);
-  if (!event.done()) return audit.ledger.Fail(row, event.nanoseconds);
-  int64_t bytes = 0;
   const std::optional<int64_t> free = audit.memory.FreeBytes(event.device);
   // What other threads asked for meanwhile stands in rows of its own.
   const int64_t others = audit.ledger.DeviceBytes(event.device) - event.held_before;
-  if (event.free_before && free) bytes = *event.free_before - *free - others;
-  audit.ledger.Count(row, bytes, event.nanoseconds);
+  return free ? std::optional(*event.free_before - *free - others) : std::nullopt;
+}
+
+void MeasureAfter(Event& event, What what) {
+  Ledger& ledger = Audit::Get().ledger;
+  if (event.device == kNoDevice) return;
+  const RowKey row = RowOf(what, event.device);
+  if (!event.done()) return ledger.Fail(row, event.nanoseconds);
+  ledger.Count(row, MeasuredBytes(event).value_or(0), event.nanoseconds);
 }
 
 void Initialisation::After(Event& event, unsigned) {
@@ -111,16 +124,19 @@ void MadeManaged::After(Event& event, CUdeviceptr* pointer, size_t bytes, unsign
   EnterMade(event, What::kManaged, event.done() ? *pointer : 0, bytes, kNoDevice);
 }
 
-void MadeInPool::After(Event& event, CUdeviceptr* pointer, size_t bytes, CUstream) {
+void MadeInPool::After(Event& event, CUdeviceptr* pointer, size_t bytes, CUstream stream) {
   const RealDriver& driver = RealDriver::Get();
   const int device = driver.CurrentDevice();
+  if (IsCaptured(event, stream)) return EnterInGraph(event, bytes, device);
   CUmemoryPool pool = nullptr;
   if (device != kNoDevice && driver.cuDeviceGetMemPool != nullptr) driver.cuDeviceGetMemPool(&pool, device);
   EnterInPool(event, pointer, bytes, pool, device);
 }
 
-void MadeInPool::After(Event& event, CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool, CUstream) {
-  EnterInPool(event, pointer, bytes, pool, RealDriver::Get().CurrentDevice());
+void MadeInPool::After(Event& event, CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {
+  const int device = RealDriver::Get().CurrentDevice();
+  if (IsCaptured(event, stream)) return EnterInGraph(event, bytes, device);
+  EnterInPool(event, pointer, bytes, pool, device);
 }
 
 void EndedPool::Before(Event&, CUmemoryPool pool) { Audit::Get().memory.ForgetPool(pool); }
@@ -237,7 +253,7 @@ void MadeContext::AfterContext(Event& event, CUcontext* context, CUdevice device
 
 void ResetDevice::After(Event& event, CUdevice device) {
   if (!event.done()) return;
-  Audit::Get().ledger.ForgetAll(What::kMemory, device);
+  for (const What what : {What::kMemory, What::kArray}) Audit::Get().ledger.ForgetAll(what, device);
   Audit::Get().memory.ForgetContext(device);
 }
 

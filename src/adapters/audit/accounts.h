@@ -6,7 +6,7 @@
 #include <cuda.h>
 
 #include <cstdint>
-#include <string>
+#include <optional>
 #include <tuple>
 
 #include "src/adapters/audit/event.h"
@@ -29,6 +29,8 @@ void TakeEnded(Event& event, What what, uint64_t key);
 void EnterEnded(Event& event);
 // Around a call whose memory only the driver knows.
 void MeasureBefore(Event& event, int device);
+// What the call took; nothing where the driver does not tell.
+std::optional<int64_t> MeasuredBytes(const Event& event);
 void MeasureAfter(Event& event, What what);
 
 struct Initialisation : Account {

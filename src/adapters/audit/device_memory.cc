@@ -56,13 +56,14 @@ void DeviceMemory::ForgetContext(int device) {
   devices_[device].context = nullptr;
 }
 
+CUcontext DeviceMemory::ContextOf(int device) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto known = devices_.find(device);
+  return known == devices_.end() ? nullptr : known->second.context;
+}
+
 std::optional<int64_t> DeviceMemory::FreeBytes(int device) {
-  CUcontext context = nullptr;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto known = devices_.find(device);
-    if (known != devices_.end()) context = known->second.context;
-  }
+  CUcontext const context = ContextOf(device);
   return context == nullptr ? FreeWithoutContext(device) : FreeInContext(context);
 }
 
@@ -106,6 +107,15 @@ int64_t DeviceMemory::PoolBytes(int device) {
     }
   }
   return sum;
+}
+
+int64_t DeviceMemory::GraphBytes(int device) {
+  const RealDriver& driver = RealDriver::Get();
+  cuuint64_t reserved = 0;
+  if (driver.cuDeviceGetGraphMemAttribute == nullptr || ContextOf(device) == nullptr) return 0;
+  const CUresult result =
+      driver.cuDeviceGetGraphMemAttribute(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved);
+  return result == CUDA_SUCCESS ? static_cast<int64_t>(reserved) : 0;
 }
 
 std::vector<int> DeviceMemory::Devices() {

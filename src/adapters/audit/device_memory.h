@@ -33,6 +33,8 @@ class DeviceMemory {
   void ForgetPool(CUmemoryPool pool);
   // What these pools hold of a device, used or not.
   int64_t PoolBytes(int device);
+  // What the driver holds for graphs that allocate, used or not.
+  int64_t GraphBytes(int device);
 
   std::vector<int> Devices();
 
@@ -42,6 +44,8 @@ class DeviceMemory {
     std::optional<int64_t> free_at_start;
     bool started_before_context = false;
   };
+
+  CUcontext ContextOf(int device);
 
   std::mutex mutex_;  // of what is below; no call of the driver is made under it
   std::map<int, Device> devices_;

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "src/adapters/audit/accounts.h"
+#include "src/adapters/audit/array_accounts.h"
 #include "src/adapters/audit/audit.h"
+#include "src/adapters/audit/graph_accounts.h"
 #include "src/adapters/audit/older_functions.h"
 #include "src/adapters/audit/watched.h"
 

@@ -19,18 +19,11 @@ SeenSet& Launched() {
   return *launched;
 }
 
-bool IsCapturing(CUstream stream) {
-  const RealDriver& driver = RealDriver::Get();
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (driver.cuStreamIsCapturing == nullptr) return true;
-  return driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 // A launch that is captured runs later, and is measured if it is launched outside of captures too.
 template <typename... Arguments>
 CUresult LaunchFirst(Watched& watched, CUfunction function, CUstream stream, Arguments... arguments) {
   const auto real = reinterpret_cast<CUresult (*)(Arguments...)>(RealOf(watched));
-  if (!Audit::Get().settings.asked || IsCapturing(stream)) return real(arguments...);
+  if (!Audit::Get().settings.asked || RealDriver::Get().IsCapturing(stream).value_or(true)) return real(arguments...);
   Launched().Add(function);
   Event event(watched.symbol);
   Quietly([&] { MeasureBefore(event, kNoDevice); });

@@ -10,12 +10,16 @@ const char* NameOf(What what) {
       return "memory";
     case What::kPhysical:
       return "memory (VMM)";
+    case What::kArray:
+      return "arrays";
     case What::kContext:
       return "context";
     case What::kCode:
       return "code";
     case What::kInPools:
       return "in memory pools";
+    case What::kInGraphs:
+      return "in graphs";
     case What::kManaged:
       return "managed memory";
     case What::kHostMemory:
@@ -45,7 +49,16 @@ const char* NameOf(What what) {
 }
 
 bool IsDeviceMemory(What what) {
-  return what == What::kMemory || what == What::kPhysical || what == What::kContext || what == What::kCode;
+  switch (what) {
+    case What::kMemory:
+    case What::kPhysical:
+    case What::kArray:
+    case What::kContext:
+    case What::kCode:
+      return true;
+    default:
+      return false;
+  }
 }
 
 void Ledger::Change(const RowKey& key, int64_t bytes) {

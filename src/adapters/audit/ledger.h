@@ -15,9 +15,11 @@ namespace commpool::audit {
 enum class What {
   kMemory,    // cuMemAlloc
   kPhysical,  // cuMemCreate
+  kArray,     // CUDA arrays, by cuMemGetInfo
   kContext,   // what making and changing contexts took, by cuMemGetInfo
   kCode,      // what loading code took, likewise
   kInPools,   // cuMemAllocAsync: blocks of the driver's pools, as asked for
+  kInGraphs,  // what graphs allocate when they run, as asked for
   kManaged,
   kHostMemory,  // that the driver made
   kHostPinned,  // the program's own, registered

@@ -19,6 +19,7 @@ RealDriver LookUp() {
   COMMPOOL_REAL(cuCtxGetDevice);
   COMMPOOL_REAL(cuDeviceGetPCIBusId);
   COMMPOOL_REAL(cuDeviceGetMemPool);
+  COMMPOOL_REAL(cuDeviceGetGraphMemAttribute);
   COMMPOOL_REAL(cuMemPoolGetAttribute);
   COMMPOOL_REAL(cuMemGetInfo);
   COMMPOOL_REAL(cuMemGetAddressRange);
@@ -39,6 +40,12 @@ int RealDriver::CurrentDevice() const {
   CUdevice device = kNoDevice;
   if (cuCtxGetDevice == nullptr || cuCtxGetDevice(&device) != CUDA_SUCCESS) return kNoDevice;
   return device;
+}
+
+std::optional<bool> RealDriver::IsCapturing(CUstream stream) const {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (cuStreamIsCapturing == nullptr || cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS) return std::nullopt;
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 std::string RealDriver::ErrorName(CUresult result) const {

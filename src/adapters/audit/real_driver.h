@@ -17,6 +17,7 @@ struct RealDriver {
   decltype(&::cuCtxGetDevice) cuCtxGetDevice = nullptr;
   decltype(&::cuDeviceGetPCIBusId) cuDeviceGetPCIBusId = nullptr;
   decltype(&::cuDeviceGetMemPool) cuDeviceGetMemPool = nullptr;
+  decltype(&::cuDeviceGetGraphMemAttribute) cuDeviceGetGraphMemAttribute = nullptr;
   decltype(&::cuMemPoolGetAttribute) cuMemPoolGetAttribute = nullptr;
   decltype(&::cuMemGetInfo) cuMemGetInfo = nullptr;
   decltype(&::cuMemGetAddressRange) cuMemGetAddressRange = nullptr;
@@ -28,6 +29,8 @@ struct RealDriver {
 
   // The device of the calling thread's context; kNoDevice without one.
   int CurrentDevice() const;
+  // Nothing where the driver does not tell.
+  std::optional<bool> IsCapturing(CUstream stream) const;
   // "CUDA_ERROR_NO_DEVICE (100)".
   std::string ErrorName(CUresult result) const;
 };

@@ -89,7 +89,7 @@ std::string JsonOf(const DeviceSum& sum) {
   const auto rest = sum.used ? std::optional(*sum.used - sum.attributed) : std::nullopt;
   return "{\"device\":" + std::to_string(sum.device) + ",\"used\":" + number(sum.used) +
          ",\"attributed\":" + std::to_string(sum.attributed) + ",\"in_driver_pools\":" + std::to_string(sum.pools) +
-         ",\"not_attributed\":" + number(rest) +
+         ",\"in_graphs\":" + std::to_string(sum.graphs) + ",\"not_attributed\":" + number(rest) +
          ",\"context_known\":" + (sum.started_before_context ? "true" : "false") + "}";
 }
 
@@ -120,7 +120,8 @@ ReportData Gather(Audit& audit, const std::string& reason) {
   ReportData data{reason, audit.HowSeen(), {}, audit.ledger.Rows(), audit.ledger.Stacks(kStacks)};
   for (const int device : audit.memory.Devices()) {
     const int64_t pools = audit.memory.PoolBytes(device);
-    data.devices.push_back({device, audit.ledger.DeviceBytes(device) + pools, pools,
+    const int64_t graphs = audit.memory.GraphBytes(device);
+    data.devices.push_back({device, audit.ledger.DeviceBytes(device) + pools + graphs, pools, graphs,
                             audit.memory.UsedSinceStart(device), audit.memory.StartedBeforeContext(device)});
   }
   return data;
@@ -135,6 +136,7 @@ std::string TableOf(const ReportData& data) {
   for (const auto& [key, row] : data.rows) table += LineOf(key.library, NameOf(key.what), key.device, row);
   for (const DeviceSum& sum : data.devices) {
     if (sum.pools != 0) table += LineOf("the driver", "memory pools", sum.device, Held(sum.pools));
+    if (sum.graphs != 0) table += LineOf("the driver", "graphs' memory", sum.device, Held(sum.graphs));
     if (sum.used) table += LineOf("not attributed", "", sum.device, Held(*sum.used - sum.attributed));
   }
   for (const StackSum& sum : data.stacks) {

@@ -16,8 +16,9 @@ class Audit;
 
 struct DeviceSum {
   int device = 0;
-  int64_t attributed = 0;               // what rows of device memory hold, and the driver's pools
+  int64_t attributed = 0;               // what rows of device memory hold, the driver's pools, and its graphs
   int64_t pools = 0;                    // of it: what the driver's pools hold
+  int64_t graphs = 0;                   // of it: what the driver holds for graphs
   std::optional<int64_t> used;          // since the start; nothing where the driver does not tell
   bool started_before_context = false;  // else the context's share is not in `used`
 };

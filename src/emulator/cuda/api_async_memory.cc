@@ -87,6 +87,16 @@ CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
   });
 }
 
+// A captured allocation is refused, so graphs hold no memory.
+CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void* value) {
+  return Call("cuDeviceGetGraphMemAttribute", Needs::kInitialised, [&](Machine& machine, auto&) {
+    if (value == nullptr || attribute > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) return CUDA_ERROR_INVALID_VALUE;
+    if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
+    *static_cast<cuuint64_t*>(value) = 0;
+    return CUDA_SUCCESS;
+  });
+}
+
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   return Call("cuMemPoolCreate", Needs::kInitialised, [&](Machine& machine, auto&) {
     constexpr unsigned kHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC;

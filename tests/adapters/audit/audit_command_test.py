@@ -60,6 +60,29 @@ class Counted(unittest.TestCase):
         self.check(found.row("the program", "in memory pools"), made=1, bytes_now=8 * MIB)
         self.assertGreaterEqual(found.device()["in_driver_pools"], 8 * MIB)
 
+    def test_what_a_graph_that_allocates_asks_for(self):
+        found = audit_program("begin", "in-graphs", preloaded=audited.ARRAYS)
+        self.check(found.row("the program", "in graphs"), made=3, failed=0, bytes_made=12 * MIB, bytes_now=0)
+        self.assertEqual([row for row in found.reports[-1]["rows"] if row["what"] == "in memory pools"], [])
+        device = found.device()
+        self.assertEqual((device["in_graphs"], device["not_attributed"]), (12 * MIB, 0))
+        self.assertRegex(found.err, r"the driver +graphs' memory +0 .* 12\.0 ")
+
+    def test_graphs_that_allocate_nothing_as_nothing(self):
+        self.assertEqual(audit_program("begin", "pooled").device()["in_graphs"], 0)
+
+    def test_arrays_as_what_the_driver_took_for_them(self):
+        found = audit_program("begin", "arrays", preloaded=audited.ARRAYS)
+        self.check(found.row("the program", "arrays"), made=3, ended=1, failed=0, bytes_made=30 * MIB,
+                   bytes_now=20 * MIB, bytes_peak=30 * MIB, device_memory=True)
+        self.assertEqual(found.device()["not_attributed"], 0)
+
+    def test_arrays_that_the_driver_refused(self):
+        found = audit_program("begin", "refused-arrays", preloaded=audited.ARRAYS)
+        self.check(found.row("the program", "arrays"), made=0, failed=2, bytes_now=0)
+        self.assertEqual(found.reports[0]["reason"],
+                         f"out of memory: cuArray3DCreate_v2 of {4 << 50} bytes by the program on device 0")
+
     def test_nccls_memory_as_nccls_and_its_calls_as_the_callers(self):
         found = audit_program("begin", "registered")
         self.check(found.row("the program", "ncclMemAlloc"), made=1, ended=1, bytes_made=4 * MIB, bytes_now=0)
@@ -153,6 +176,14 @@ class Cupti(unittest.TestCase):
         self.assertEqual(found.reports[-1]["seen"], "by CUPTI's callbacks, NCCL by a preload")
         self.assertFalse([row for row in found.reports[-1]["rows"]
                           if (row["library"], row["what"]) == ("the program", "memory")], "counted twice")
+
+    def test_counts_arrays_and_graphs_too(self):
+        found = self.inject("begin", "inject-arrays", STAND_IN_CUPTI=audited.CUPTI, preloaded=audited.ARRAYS)
+        row = found.row("stand_in_cupti.so", "arrays")
+        self.assertEqual((row["made"], row["ended"], row["bytes_made"], row["bytes_now"]), (2, 1, 30 * MIB, 20 * MIB))
+        row = found.row("stand_in_cupti.so", "in graphs")
+        self.assertEqual((row["made"], row["bytes_made"]), (1, 4 * MIB))
+        self.assertEqual(found.device()["in_graphs"], 4 * MIB)
 
     def test_with_another_subscriber_leaves_them_to_the_preload(self):
         found = self.inject("begin", "inject", "linked", STAND_IN_CUPTI_IS_TAKEN="1")

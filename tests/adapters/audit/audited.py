@@ -7,22 +7,25 @@ import tempfile
 
 CLI = os.path.abspath("tools/cli/commpool")
 _HERE = os.path.abspath("tests/adapters/audit")
-PROGRAM, NEXT, CUPTI, DRIVER = (os.path.join(_HERE, name) for name in (
-    "audited_program", "next.so", "stand_in_cupti.so", "stand_in_driver.so"))
+PROGRAM, NEXT, ARRAYS, CUPTI, DRIVER = (os.path.join(_HERE, name) for name in (
+    "audited_program", "next.so", "stand_in_arrays.so", "stand_in_cupti.so", "stand_in_driver.so"))
 MIB = 1 << 20
 
 
 class Audited:
     """A finished program: its exit code, output, and reports."""
 
-    def __init__(self, command, options=(), launcher=(), emulated=True, record=None, **variables):
+    def __init__(self, command, options=(), launcher=(), emulated=True, preloaded=None, record=None, **variables):
         with tempfile.TemporaryDirectory() as folder:
             self.record = os.path.join(folder, "record.jsonl")
             with open(self.record, "w", encoding="utf-8"):
                 pass
             command = [word.replace("RECORD", self.record) for word in command]
             emulate = [CLI, "emulate", "--"] if emulated else []
-            words = [*launcher, *emulate, CLI, "audit", "--record", record or self.record, *options, "--", *command]
+            # In front of the emulator, which preloads itself.
+            preload = ["sh", "-c", 'LD_PRELOAD="$0:$LD_PRELOAD" exec "$@"', preloaded] if preloaded else []
+            words = [*launcher, *emulate, *preload, CLI, "audit", "--record", record or self.record, *options, "--",
+                     *command]
             done = subprocess.run(words, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120)
             with open(self.record, encoding="utf-8") as file:
                 self.reports = [json.loads(line) for line in file]

@@ -84,6 +84,52 @@ void Pooled() {
   CHECK(cuStreamSynchronize(nullptr));
 }
 
+// Each takes 10 MiB of its driver, of which the elements are 8 MiB. The third is gone at the end.
+void Arrays() {
+  const CUDA_ARRAY_DESCRIPTOR flat = {2048, 1024, CU_AD_FORMAT_FLOAT, 1};
+  const CUDA_ARRAY3D_DESCRIPTOR deep = {2048, 32, 32, CU_AD_FORMAT_FLOAT, 1, 0};
+  const CUDA_ARRAY3D_DESCRIPTOR levels = {2048, 768, 0, CU_AD_FORMAT_FLOAT, 1, 0};
+  CUarray first = nullptr;
+  CUarray second = nullptr;
+  CUmipmappedArray third = nullptr;
+  CHECK(cuArrayCreate(&first, &flat));
+  CHECK(cuArray3DCreate(&second, &deep));
+  CHECK(cuMipmappedArrayCreate(&third, &levels, 11));
+  CHECK(cuMipmappedArrayDestroy(third));
+}
+
+void RefusedArrays() {
+  const CUDA_ARRAY_DESCRIPTOR wrong = {2048, 1024, CU_AD_FORMAT_FLOAT, 3};
+  const CUDA_ARRAY3D_DESCRIPTOR large = {1024, 1024, size_t{1} << 30, CU_AD_FORMAT_HALF, 2, 0};
+  CUarray array = nullptr;
+  if (cuArrayCreate(&array, &wrong) != CUDA_ERROR_INVALID_VALUE) std::exit(8);
+  if (cuArray3DCreate(&array, &large) != CUDA_ERROR_OUT_OF_MEMORY) std::exit(8);
+}
+
+// Nodes that allocate 6 and 4 MiB, one that does not, and one of 2 MiB that a capture makes.
+void InGraphs() {
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr;
+  CHECK(cuGraphCreate(&graph, 0));
+  CUDA_MEM_ALLOC_NODE_PARAMS allocates = {};
+  allocates.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  allocates.bytesize = 6 * kMiB;
+  CHECK(cuGraphAddMemAllocNode(&node, graph, nullptr, 0, &allocates));
+  CUgraphNodeParams any = {};
+  any.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+  any.alloc.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  any.alloc.bytesize = 4 * kMiB;
+  CHECK(cuGraphAddNode(&node, graph, nullptr, nullptr, 0, &any));
+  any.type = CU_GRAPH_NODE_TYPE_EMPTY;
+  CHECK(cuGraphAddNode(&node, graph, nullptr, nullptr, 0, &any));
+  CUstream stream = nullptr;
+  CUdeviceptr pointer = 0;
+  CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  CHECK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  CHECK(cuMemAllocAsync(&pointer, 2 * kMiB, stream));
+  CHECK(cuStreamEndCapture(stream, &graph));
+}
+
 void Registered() {
   ncclUniqueId id;
   ncclComm_t communicator = nullptr;
@@ -145,12 +191,13 @@ void Report() {
   report("step 1");
 }
 
-// What the driver does where CUDA_INJECTION64_PATH names a library; and calls that only its callbacks see.
-void Inject() {
+// What the driver does where CUDA_INJECTION64_PATH names a library; and calls of the stand-in that only its callbacks
+// see.
+void Inject(const char* calls) {
   void* const library = dlopen(std::getenv("CUDA_INJECTION64_PATH"), RTLD_NOW);
   CHECK(reinterpret_cast<int (*)()>(dlsym(library, "InitializeInjection"))() == 1 ? 0 : 1);
   if (const char* const file = std::getenv("STAND_IN_CUPTI")) {
-    reinterpret_cast<void (*)()>(dlsym(dlopen(file, RTLD_NOW), "standInCalls"))();
+    reinterpret_cast<void (*)()>(dlsym(dlopen(file, RTLD_NOW), calls))();
   }
 }
 
@@ -166,6 +213,9 @@ int main(int argc, char** argv) {
     if (word == "mapped") Mapped(false);
     if (word == "unmapped") Mapped(true);
     if (word == "pooled") Pooled();
+    if (word == "arrays") Arrays();
+    if (word == "refused-arrays") RefusedArrays();
+    if (word == "in-graphs") InGraphs();
     if (word == "registered") Registered();
     if (word == "out-of-memory") RunOut();
     if (word == "signal") Signal(argv[++index]);
@@ -173,7 +223,8 @@ int main(int argc, char** argv) {
     if (word == "ends-a-child") EndAChild();
     if (word == "fork") Fork();
     if (word == "report") Report();
-    if (word == "inject") Inject();
+    if (word == "inject") Inject("standInCalls");
+    if (word == "inject-arrays") Inject("standInArrays");
     if (word == "parent") std::printf("%d\n", getppid());
     if (word == "seven") return 7;
   }

@@ -7,7 +7,7 @@ usage: hardware_audit.py --commpool FILE [--ranks N] [--rounds N] [--by cupti|pr
   --commpool   the program of an install tree
   --ranks      processes, one a GPU (default: as many as there are GPUs, at most 2)
   --rounds     of with, without, without, with (default 2)
-  --parts      of steps, profiler, times (default all)
+  --parts      of memory, steps, profiler, times (default all)
 Needs torch and transformers. The exit code is 1 where a rank's step leaves too much unattributed, or a step is slower.
 """
 
@@ -26,6 +26,7 @@ import torch
 import hardware_audit_records as records
 
 _TRAINING = pathlib.Path(__file__).with_name("hardware_audit_training.py")
+_MEMORY = pathlib.Path(__file__).with_name("hardware_audit_memory.py")
 
 
 def train(options, *words, audited=True):
@@ -40,6 +41,29 @@ def train(options, *words, audited=True):
     return sorted(results, key=lambda result: result["rank"]), done
 
 
+def print_steps(steps):
+    for step in steps:
+        print("rank {rank} {reason}: {used:.1f} MiB more in use, {attributed:.1f} attributed, {rest:.1f} not: {verdict}"
+              .format(**step))
+
+
+def check_memory(options):
+    """Arrays and a graph that allocates, in a process without torch."""
+    pathlib.Path(options.audit).unlink(missing_ok=True)
+    command = [options.commpool, "audit", "--by", options.by, "--record", options.audit, "--", sys.executable, _MEMORY]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    print(done.stderr[-6000:])
+    if done.returncode != 0:
+        sys.exit(f"{_MEMORY} failed ({done.returncode})")
+    lines = records.read(options.audit)
+    steps = records.steps(lines)
+    print_steps(steps)
+    wrong = records.wrong_memory(lines)
+    for sentence in wrong:
+        print(sentence)
+    return {"seen": lines[-1]["seen"], "steps": steps, "wrong": wrong}
+
+
 def check_steps(options):
     """Every step of every rank: attributed and used."""
     pathlib.Path(options.audit).unlink(missing_ok=True)
@@ -47,9 +71,7 @@ def check_steps(options):
     lines = records.read(options.audit)
     steps = records.steps(lines)
     print(done.stderr[-6000:])
-    for step in steps:
-        print("rank {rank} {reason}: {used:.1f} MiB more in use, {attributed:.1f} attributed, {rest:.1f} not: {verdict}"
-              .format(**step))
+    print_steps(steps)
     rows = [line["rows"] for line in lines if line["reason"] == "exit"]
     return {"seen": lines[-1]["seen"], "steps": steps, "rows": rows}
 
@@ -74,7 +96,7 @@ def main():
     parser.add_argument("--ranks", type=int)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--by", choices=("cupti", "preload"), default="cupti")
-    parser.add_argument("--parts", default="steps,profiler,times")
+    parser.add_argument("--parts", default="memory,steps,profiler,times")
     parser.add_argument("--record")
     options = parser.parse_args()
     options.parts = options.parts.split(",")
@@ -83,6 +105,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         options.audit = os.path.join(folder, "audit.jsonl")
         found = {}
+        if "memory" in options.parts:
+            found["memory"] = check_memory(options)
         if "steps" in options.parts:
             found["steps"] = check_steps(options)
         if "profiler" in options.parts:
@@ -100,7 +124,8 @@ def main():
                        f"--parts {','.join(options.parts)}")
             file.write(json.dumps({"command": command, "date": date, "machine": machine, "results": found},
                                   sort_keys=True) + "\n")
-    wrong = "steps" in found and not records.all_right(found["steps"]["steps"])
+    wrong = any(part in found and not records.all_right(found[part]["steps"]) for part in ("memory", "steps"))
+    wrong = wrong or bool(found.get("memory", {}).get("wrong"))
     slower = "times" in found and found["times"]["ratio"] > 1.01
     sys.exit(1 if wrong or slower else 0)
 

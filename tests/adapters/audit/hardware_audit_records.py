@@ -32,6 +32,29 @@ def steps(lines):
     return found
 
 
+def _sum(line, what, column):
+    return sum(row[column] for row in line["rows"] if row["what"] == what)
+
+
+def wrong_memory(lines):
+    """Sentences about what the reports of hardware_audit_memory.py should have and have not."""
+    by_reason = {line["reason"]: line for line in lines}
+    wrong = []
+
+    def expect(right, sentence):
+        if not right:
+            wrong.append(sentence)
+
+    arrays, gone = by_reason["step arrays"], by_reason["step arrays gone"]
+    expect(_sum(arrays, "arrays", "bytes_now") >= 853 * _MIB, "arrays hold less than their elements")
+    expect(_sum(gone, "arrays", "bytes_now") == 0, "arrays that are gone hold memory")
+    graph, trimmed = by_reason["step graph"], by_reason["step graph gone"]
+    expect(_sum(graph, "in graphs", "bytes_made") == 256 * _MIB, "the captured allocation is not a graph's")
+    expect(graph["devices"][0]["in_graphs"] >= 256 * _MIB, "the driver holds less for graphs than they allocate")
+    expect(trimmed["devices"][0]["in_graphs"] == 0, "the driver holds memory for graphs after a trim")
+    return wrong
+
+
 def all_right(rows):
     """Whether there are steps, and each is attributed."""
     return bool(rows) and all(row["verdict"] == "right" for row in rows)

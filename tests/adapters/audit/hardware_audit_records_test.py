@@ -26,5 +26,27 @@ class Verdict(unittest.TestCase):
         self.assertTrue(records.all_right([{"verdict": "right"}]))
 
 
+class Memory(unittest.TestCase):
+    def lines(self, arrays=900, left=0, asked=256, held=256, trimmed=0):
+        def line(reason, row=None, in_graphs=0):
+            rows = [{"what": row[0], row[1]: row[2] * _MIB}] if row else []
+            return {"reason": reason, "rows": rows, "devices": [{"in_graphs": in_graphs * _MIB}]}
+
+        return [line("step arrays", ("arrays", "bytes_now", arrays)),
+                line("step arrays gone", ("arrays", "bytes_now", left)),
+                line("step graph", ("in graphs", "bytes_made", asked), held),
+                line("step graph gone", in_graphs=trimmed)]
+
+    def test_of_arrays_and_graphs_that_is_attributed_is_right(self):
+        self.assertEqual(records.wrong_memory(self.lines()), [])
+
+    def test_that_is_missing_is_named(self):
+        for wrong, sentence in (({"arrays": 800}, "less than their elements"), ({"left": 2}, "gone hold"),
+                                ({"asked": 0}, "not a graph's"), ({"held": 0}, "less for graphs"),
+                                ({"trimmed": 2}, "after a trim")):
+            found, = records.wrong_memory(self.lines(**wrong))
+            self.assertIn(sentence, found)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -57,6 +57,15 @@ TEST(Ledger, MappingsAreNoMemoryOfADevice) {
   EXPECT_EQ(ledger.DeviceBytes(1), 0);
 }
 
+TEST(Ledger, ArraysAreMemoryOfADeviceAndWhatGraphsAskForIsInRowsOfTheDriver) {
+  Ledger ledger;
+  ledger.Hold(100, {{"torch", What::kArray, 1}, 30, ""}, 0);
+  ledger.Count({"torch", What::kInGraphs, 1}, 12, 0);
+  EXPECT_EQ(ledger.DeviceBytes(1), 30);
+  EXPECT_EQ(RowOf(ledger, {"torch", What::kInGraphs, 1}).bytes_made, 12);
+  EXPECT_EQ(RowOf(ledger, {"torch", What::kInGraphs, 1}).bytes_now, 0);
+}
+
 TEST(Ledger, WhatWasMeasuredCountsAsHeldAndMayShrink) {
   Ledger ledger;
   ledger.Count({"torch", What::kCode, 0}, 50, 0);

@@ -1,5 +1,6 @@
-// In place of CUPTI: it knows two functions, keeps the subscriber, and makes callbacks where a test asks for them.
+// In place of CUPTI: it knows some functions, keeps the subscriber, and makes callbacks where a test asks for them.
 #include <cuda.h>
+#include <dlfcn.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -12,10 +13,16 @@ namespace cupti = commpool::audit::cupti;
 namespace {
 
 cupti::Callback callback = nullptr;
-bool enabled[3] = {};
+const char* const kNames[] = {nullptr,          "cuMemAlloc_v2",    "cuMemFree_v2", "cuArray3DCreate_v2",
+                              "cuArrayDestroy", "cuGraphAddNode_v2"};
+constexpr uint32_t kCount = sizeof(kNames) / sizeof(*kNames);
+bool enabled[kCount] = {};
 
-void Call(uint32_t number, const void* parameters, CUresult result) {
+// `work` is the call itself, between its callbacks.
+template <typename Work>
+void Call(uint32_t number, const void* parameters, const Work& work) {
   if (callback == nullptr || !enabled[number]) return;
+  CUresult result = CUDA_SUCCESS;
   uint64_t correlation = 0;
   cupti::CallbackData data = {};
   data.parameters = parameters;
@@ -23,8 +30,27 @@ void Call(uint32_t number, const void* parameters, CUresult result) {
   data.correlation = &correlation;
   for (const cupti::Site site : {cupti::kEnter, cupti::kExit}) {
     data.site = site;
+    if (site == cupti::kExit) result = work();
     callback(nullptr, cupti::kDriverDomain, number, &data);
   }
+}
+void Call(uint32_t number, const void* parameters, CUresult result) {
+  Call(number, parameters, [result] { return result; });
+}
+
+// The preloaded one, which only passes the call on where CUPTI's callbacks keep the books.
+template <typename Function>
+Function* Preloaded(Function*, const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+void MakeArray(CUarray* array, size_t depth) {
+  const CUDA_ARRAY3D_DESCRIPTOR descriptor = {2048, 32, depth, CU_AD_FORMAT_FLOAT, 1, 0};
+  const struct {
+    CUarray* array;
+    const CUDA_ARRAY3D_DESCRIPTOR* wanted;
+  } made = {array, &descriptor};
+  Call(3, &made, [&] { return Preloaded(&cuArray3DCreate, kNames[3])(array, &descriptor); });
 }
 
 }  // namespace
@@ -38,9 +64,8 @@ EXPORTED cupti::Result cuptiSubscribe(cupti::Subscriber*, cupti::Callback wanted
 }
 
 EXPORTED cupti::Result cuptiGetCallbackName(int, uint32_t number, const char** name) {
-  const char* const names[] = {nullptr, "cuMemAlloc_v2", "cuMemFree_v2"};
-  if (number == 0 || number > 2) return 1;
-  *name = names[number];
+  if (number == 0 || number >= kCount) return 1;
+  *name = kNames[number];
   return cupti::kSuccess;
 }
 
@@ -60,4 +85,26 @@ EXPORTED void standInCalls() {
   for (const auto& one : made) Call(1, &one, CUDA_SUCCESS);
   Call(2, &first, CUDA_SUCCESS);
   Call(2, &second, CUDA_ERROR_INVALID_VALUE);
+}
+
+// Arrays that take 10 and 20 MiB of a driver, of which the first goes, and a graph's node that allocates 4 MiB.
+EXPORTED void standInArrays() {
+  CUarray first = nullptr;
+  CUarray second = nullptr;
+  MakeArray(&first, 32);
+  MakeArray(&second, 72);
+  Call(4, &first, [&] { return Preloaded(&cuArrayDestroy, kNames[4])(first); });
+  CUgraphNodeParams node = {};
+  node.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+  node.alloc.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  node.alloc.bytesize = size_t{4} << 20;
+  const struct {
+    CUgraphNode* node;
+    CUgraph graph;
+    const CUgraphNode* dependencies;
+    const CUgraphEdgeData* edges;
+    size_t count;
+    CUgraphNodeParams* wanted;
+  } added = {nullptr, nullptr, nullptr, nullptr, 0, &node};
+  Call(5, &added, [&] { return Preloaded(&cuGraphAddNode, kNames[5])(nullptr, nullptr, nullptr, nullptr, 0, &node); });
 }

@@ -75,6 +75,18 @@ TEST(Report, JsonQuotesWhatNeedsIt) {
   EXPECT_EQ(line.find('\n'), line.size() - 1);
 }
 
+TEST(Report, WhatTheDriverHoldsForPoolsAndGraphsAreItsRows) {
+  ReportData data = SomeData();
+  EXPECT_EQ(TableOf(data).find("the driver"), std::string::npos);
+  data.devices[0].pools = 3 << 20;
+  data.devices[0].graphs = 5 << 20;
+  const std::string table = TableOf(data);
+  EXPECT_NE(table.find("memory pools"), std::string::npos) << table;
+  EXPECT_NE(table.find("graphs' memory"), std::string::npos) << table;
+  const std::string line = JsonOf(data);
+  EXPECT_NE(line.find(R"("in_driver_pools":3145728,"in_graphs":5242880,)"), std::string::npos) << line;
+}
+
 TEST(Report, WhatTheDriverDoesNotTellIsSaid) {
   ReportData data = SomeData();
   data.devices[0].used.reset();
