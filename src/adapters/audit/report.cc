@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdio>
+#include <string_view>
 
 #include "src/adapters/audit/audit.h"
 #include "src/adapters/preload/process_name.h"
@@ -106,11 +107,20 @@ std::string Indented(const std::string& lines) {
   return text + "\n";
 }
 
+// In one write where there is room for it, so that lines of several ranks stay whole. Where a disk becomes full, the
+// first write takes a part, and only the next one says why.
+bool WriteAll(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(file, text.data(), text.size());
+    if (written <= 0) return false;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
 void Append(const std::string& line, const std::string& record) {
   const int file = open(record.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  // One write, so that lines of several ranks stay whole.
-  const bool written = file >= 0 && write(file, line.data(), line.size()) == static_cast<ssize_t>(line.size());
-  if (!written) preload::Say("audit", "cannot write " + record + ": " + strerror(errno));
+  if (file < 0 || !WriteAll(file, line)) preload::Say("audit", "cannot write " + record + ": " + strerror(errno));
   if (file >= 0) close(file);
 }
 

@@ -160,9 +160,22 @@ class Reports(unittest.TestCase):
                          [("the program", 20 * MIB, "<string>:5 allocate\n<string>:10 <module>")])
 
     def test_cannot_be_recorded_where_nothing_can_be_written(self):
-        found = audit_program("begin", "linked", record="/nowhere/record")
+        for place, why in (("/nowhere/record", "No such file or directory"), ("/dev/full", "No space left on device")):
+            found = audit_program("begin", "linked", record=place)
+            self.assertEqual(found.code, 0)
+            self.assertIn(f"cannot write {place}: {why}", found.err)
+            self.assertIn("the program            memory", found.err)
+
+    def test_say_that_a_disk_has_room_for_a_part_of_the_record_alone(self):
+        fill = 'mount -t tmpfs -o size=4k none "$0" && head -c 3900 /dev/zero > "$0/record" && exec "$@"'
+        unshare = ["unshare", "--map-root-user", "--mount"]
+        if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("this system lets nobody mount a small disk")
+        with tempfile.TemporaryDirectory() as folder:
+            record = os.path.join(folder, "record")
+            found = audit_program("begin", "linked", record=record, launcher=[*unshare, "sh", "-c", fill, folder])
         self.assertEqual(found.code, 0)
-        self.assertIn("cannot write /nowhere/record: No such file or directory", found.err)
+        self.assertIn(f"cannot write {record}: No space left on device", found.err)
 
 
 class Cupti(unittest.TestCase):
