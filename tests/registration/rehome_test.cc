@@ -16,29 +16,6 @@ class Rehome : public SymmetricTest {
     AllowLeak("reserved addresses");
   }
 
-  // This rank gives up its home as after a loss; no other rank takes part.
-  Status LeaveHome(Rank& rank) {
-    const ContextGuard current(driver(), rank.context);
-    Status status = PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive);
-    EXPECT_EQ(driver().nccl.ncclCommAbort(std::exchange(rank.communicator, nullptr)), ncclSuccess);
-    return status;
-  }
-  // Makes a communicator for the ranks from `first` on.
-  void Connect(int first) {
-    const std::vector<ncclComm_t> communicators = group().ConnectFrom(first);
-    for (int number = 0; number <= last(); ++number) {
-      group()[number].communicator = communicators[static_cast<size_t>(number)];
-    }
-  }
-  Statuses RunFrom(int first, const std::function<Status(Rank&)>& body) {
-    return Run([&](Rank& rank) { return rank.number < first ? Status() : body(rank); });
-  }
-  Statuses RehomeFrom(int first) {
-    return RunFrom(first, [&](Rank& rank) { return PoolOf(rank).Rehome(rank.communicator); });
-  }
-  void LeaveAll() {
-    for (int number = 0; number <= last(); ++number) ExpectOk({LeaveHome(group()[number])});
-  }
   Status WakeAlone(int number) {
     const ContextGuard current(driver(), group()[number].context);
     return PoolOf(group()[number]).Wake();

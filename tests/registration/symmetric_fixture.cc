@@ -65,6 +65,32 @@ Statuses SymmetricTest::Close() {
   return Run([&](Rank& rank) { return PoolOf(rank).Close(); });
 }
 
+Status SymmetricTest::LeaveHome(Rank& rank) {
+  const ContextGuard current(driver(), rank.context);
+  Status status = PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive);
+  EXPECT_EQ(driver().nccl.ncclCommAbort(std::exchange(rank.communicator, nullptr)), ncclSuccess);
+  return status;
+}
+
+void SymmetricTest::LeaveAll() {
+  for (int number = 0; number <= last(); ++number) ExpectOk({LeaveHome(group()[number])});
+}
+
+void SymmetricTest::Connect(int first) {
+  const std::vector<ncclComm_t> communicators = group().ConnectFrom(first);
+  for (int number = 0; number <= last(); ++number) {
+    group()[number].communicator = communicators[static_cast<size_t>(number)];
+  }
+}
+
+Statuses SymmetricTest::RunFrom(int first, const std::function<Status(Rank&)>& body) {
+  return Run([&](Rank& rank) { return rank.number < first ? Status() : body(rank); });
+}
+
+Statuses SymmetricTest::RehomeFrom(int first) {
+  return RunFrom(first, [&](Rank& rank) { return PoolOf(rank).Rehome(rank.communicator); });
+}
+
 std::vector<CUdeviceptr> SymmetricTest::Allocate(uint64_t bytes) {
   std::vector<CUdeviceptr> blocks(pools_.size());
   ExpectOk(Run([&](Rank& rank) {

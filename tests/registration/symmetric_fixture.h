@@ -40,6 +40,14 @@ class SymmetricTest : public DriverTest {
   Statuses Trim(uint64_t keep_bytes);
   Statuses Close();
 
+  // This rank gives up its home as after a loss; no other rank takes part.
+  Status LeaveHome(Rank& rank);
+  void LeaveAll();
+  // Makes a communicator for the ranks from `first` on, which are then at home there.
+  void Connect(int first);
+  Statuses RunFrom(int first, const std::function<Status(Rank&)>& body);
+  Statuses RehomeFrom(int first);
+
   // Allocates one block on each rank, which must succeed. Rank 0's comes first.
   std::vector<CUdeviceptr> Allocate(uint64_t bytes);
   void Free(const std::vector<CUdeviceptr>& blocks);

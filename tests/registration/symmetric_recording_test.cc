@@ -84,16 +84,9 @@ TEST_F(SymmetricRecording, TellsAgainInAnotherHomeWhatAPoolHas) {
   AllowLeak("reserved addresses");
   ExpectOk(Create());
   ExpectOk(Reserve(4 * kMiB));
-  ExpectOk(Run([&](Rank& rank) {
-    Status status = PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive);
-    EXPECT_EQ(driver().nccl.ncclCommAbort(std::exchange(rank.communicator, nullptr)), ncclSuccess);
-    return status;
-  }));
-  const std::vector<ncclComm_t> communicators = group().ConnectFrom(0);
-  for (int number = 0; number <= last(); ++number) {
-    group()[number].communicator = communicators[static_cast<size_t>(number)];
-  }
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Rehome(rank.communicator); }));
+  LeaveAll();
+  Connect(0);
+  ExpectOk(RehomeFrom(0));
   const auto read = Recorded();
   std::map<uint64_t, std::vector<std::string>> since_made;  // by pool
   for (const auto& one : read.entries) {

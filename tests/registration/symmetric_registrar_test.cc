@@ -174,16 +174,9 @@ TEST_F(SymmetricRegistrars, KeepTheirSegmentsInAnotherHome) {
   Free(blocks);
   ExpectOk(Reclaim());
   ExpectOk(Add());
-  ExpectOk(Run([&](Rank& rank) {
-    Status status = PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive);
-    EXPECT_EQ(driver().nccl.ncclCommAbort(std::exchange(rank.communicator, nullptr)), ncclSuccess);
-    return status;
-  }));
-  const std::vector<ncclComm_t> communicators = group().ConnectFrom(0);
-  for (int number = 0; number <= last(); ++number) {
-    group()[number].communicator = communicators[static_cast<size_t>(number)];
-  }
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Rehome(rank.communicator); }));
+  LeaveAll();
+  Connect(0);
+  ExpectOk(RehomeFrom(0));
   ExpectAllRegistered();
   EXPECT_EQ(OfLast().added(), 1);
   ExpectOk(Reserve(128 * kMiB));
