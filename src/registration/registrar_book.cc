@@ -8,6 +8,7 @@
 #include "src/base/printable.h"
 #include "src/base/try.h"
 #include "src/base/user_function.h"
+#include "src/registration/overdue.h"
 
 namespace commpool::internal {
 
@@ -28,22 +29,36 @@ StatusCode CodeOf(commpool_status answer) {
   }
 }
 
-// Calls one of the registrar's functions. `what`: "registering 2 MiB".
+void* PointerTo(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+
+}  // namespace
+
+RegistrarBook::Claim::Claim(RegistrarBook& book, const std::vector<SegmentToRegister>& segments) : book_(book) {
+  std::vector<uint32_t> indexes;
+  for (const SegmentToRegister& segment : segments) indexes.push_back(segment.index);
+  MutexLock lock(book_.mutex_);
+  book_.claimed_ = std::move(indexes);
+}
+
+RegistrarBook::Claim::~Claim() {
+  MutexLock lock(book_.mutex_);
+  book_.claimed_.clear();
+}
+
 template <typename Function>
-Status Call(const Registrar& registrar, const std::string& what, Function function) {
+Status RegistrarBook::Call(const Registrar& registrar, const std::string& what, Function function) const {
   const std::string title = "registrar " + registrar.name + ": " + what;
   char why[kWhyBytes] = "";
   commpool_status answer = COMMPOOL_OK;
-  COMMPOOL_TRY(CallUserFunction(kFunctionOfARegistrar, title, [&] { answer = function(why, sizeof(why)); }));
+  {
+    const Overdue watched(title, deadline_ms_);
+    COMMPOOL_TRY(CallUserFunction(kFunctionOfARegistrar, title, [&] { answer = function(why, sizeof(why)); }));
+  }
   if (answer == COMMPOOL_OK) return Status();
   why[kWhyBytes - 1] = 0;
   const std::string reason = why[0] == 0 ? "it gave no reason" : Printable(why, kWhyBytes);
   return Status(CodeOf(answer), title + " failed: " + reason);
 }
-
-void* PointerTo(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
-
-}  // namespace
 
 ReservedVector<RegistrarBook::Member*> RegistrarBook::Members() const {
   MutexLock lock(mutex_);
@@ -213,7 +228,8 @@ void RegistrarBook::Renumber(const std::vector<SegmentToRegister>& segments) {
 
 bool RegistrarBook::IsRegistered(uint32_t index) const {
   MutexLock lock(mutex_);
-  return std::any_of(members_.begin(), members_.end(),
+  return std::find(claimed_.begin(), claimed_.end(), index) != claimed_.end() ||
+         std::any_of(members_.begin(), members_.end(),
                      [&](const auto& member) { return member->ranges.contains(index); });
 }
 

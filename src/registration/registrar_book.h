@@ -3,6 +3,7 @@
 // RegistrationSet owns one and calls it wherever it tells communicators. One thread at a time, which holds the pool's
 // collective lock, changes the book and runs the program's functions; any thread may ask meanwhile. Those functions run
 // without a lock of the book, with the device's context current, and may not call the library (base/user_function.h).
+// One that does not return by the deadline is named in the log.
 #ifndef COMMPOOL_SRC_REGISTRATION_REGISTRAR_BOOK_H_
 #define COMMPOOL_SRC_REGISTRATION_REGISTRAR_BOOK_H_
 
@@ -32,6 +33,21 @@ using RegistrarRequest = Result<std::optional<Registrar>>;
 
 class RegistrarBook {
  public:
+  explicit RegistrarBook(uint64_t deadline_ms) : deadline_ms_(deadline_ms) {}
+
+  // While it lives its segments count as registered: nobody may unmap what a call is about to register, also where that
+  // call lets other threads grow the pool meanwhile. The caller holds the growth lock when it makes one.
+  class [[nodiscard]] Claim {
+   public:
+    Claim(RegistrarBook& book, const std::vector<SegmentToRegister>& segments);
+    ~Claim();
+    Claim(const Claim&) = delete;
+    Claim& operator=(const Claim&) = delete;
+
+   private:
+    RegistrarBook& book_;
+  };
+
   // Registers the segments with the registrar, and remembers it. Where it refuses such segments, or one of them fails,
   // those registered by this call are deregistered, and nothing has changed.
   Status Add(Registrar registrar, const commpool_segment_traits& traits,
@@ -57,7 +73,7 @@ class RegistrarBook {
   void Renumber(const std::vector<SegmentToRegister>& segments);
 
   bool Has(const std::string& name) const;
-  bool IsRegistered(uint32_t index) const;
+  bool IsRegistered(uint32_t index) const;  // or about to be
   uint64_t registrations() const;
   // The number of pairs of a segment (of `segments` in all) and a registrar that are not registered yet.
   uint64_t pending(uint64_t segments) const;
@@ -77,10 +93,15 @@ class RegistrarBook {
   ReservedVector<Member*> Members() const;
   Member* Find(const std::string& name) const;
   bool Lacks(const Member& member, uint32_t index) const;
+  // Calls one of the registrar's functions. `what`: "registering 2 MiB".
+  template <typename Function>
+  Status Call(const Registrar& registrar, const std::string& what, Function function) const;
   Status RegisterOne(Member& member, const SegmentToRegister& segment);
   Status DeregisterOne(Member& member, uint32_t index);
 
+  const uint64_t deadline_ms_;
   mutable Mutex mutex_{LockRank::kLeaf};
+  std::vector<uint32_t> claimed_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedVector<std::unique_ptr<Member>> members_ COMMPOOL_GUARDED_BY(mutex_);
 };
 

@@ -34,7 +34,13 @@ class RegistrationSet {
   // `record` when they came and went.
   RegistrationSet(const Driver& driver, RegistrationKind kind, uint64_t deadline_ms, WindowIndex& windows,
                   PlacedWindows* placed = nullptr, const recording::PoolRecorder* record = nullptr)
-      : driver_(driver), kind_(kind), deadline_ms_(deadline_ms), windows_(windows), placed_(placed), record_(record) {}
+      : driver_(driver),
+        kind_(kind),
+        deadline_ms_(deadline_ms),
+        windows_(windows),
+        placed_(placed),
+        record_(record),
+        registrars_(deadline_ms) {}
   ~RegistrationSet();
 
   bool Has(ncclComm_t communicator) const;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <thread>
 
 #include "commpool/registrar.h"
 #include "src/driver/handles.h"
@@ -116,6 +117,32 @@ TEST_F(RegistrarAbi, ThatCannotLetGoKeepsThePoolAwake) {
   EXPECT_EQ(Statistics().asleep_bytes, 0u);
   library_.remove_answers = COMMPOOL_OK;
   Good(commpool_free(block));
+}
+
+// Other threads of the program go on: the registrar of this test returns only after they have.
+TEST_F(RegistrarAbi, ThatBlocksKeepsNobodyFromMemory) {
+  Make();
+  Good(commpool_free(Allocate(3 * kMiB)));
+  const uint64_t before = Statistics().reserved_bytes.current;
+  void* block = nullptr;
+  library_.before_add = [&] { std::thread([&] { block = Allocate(64 * kMiB); }).join(); };
+  Good(Add(library_));
+  EXPECT_EQ(library_.bytes(), before);
+  EXPECT_EQ(Statistics().pending_segments, 1u);
+  library_.before_add = [] {};
+  Good(commpool_pool_register_pending(pool_, nullptr));
+  EXPECT_EQ(library_.bytes(), Statistics().reserved_bytes.current);
+  Good(commpool_free(block));
+}
+
+TEST_F(RegistrarAbi, KeepsTheMemoryThatIsBeingRegistered) {
+  Make();
+  Good(commpool_free(Allocate(3 * kMiB)));
+  uint64_t released = 1;
+  library_.before_add = [&] { std::thread([&] { Good(commpool_pool_trim(pool_, 0, &released)); }).join(); };
+  Good(Add(library_));
+  EXPECT_EQ(released, 0u);
+  EXPECT_EQ(library_.bytes(), Statistics().reserved_bytes.current);
 }
 
 TEST_F(RegistrarAbi, MayNotCallTheLibrary) {

@@ -2,7 +2,9 @@
 #include "src/registration/registrar_book.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <new>
 #include <stdexcept>
 
@@ -11,12 +13,44 @@
 namespace commpool::internal::testing {
 namespace {
 
+constexpr uint64_t kDeadlineMs = 1;
+
 const std::vector<SegmentToRegister> kSegments = {{0, 0x10000, 4096}, {1, 0x20000, 8192}, {3, 0x40000, 4096}};
 
 void ExpectRefusal(const Status& status, StatusCode code, const std::string& part) {
   EXPECT_EQ(status.code(), code) << status.message();
   EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
 }
+
+// While it lives, what is written to stderr can be read, as it comes.
+class RedirectedErrors {
+ public:
+  RedirectedErrors() : before_(dup(STDERR_FILENO)) {
+    int ends[2] = {};
+    EXPECT_EQ(pipe(ends), 0);
+    reader_ = fdopen(ends[0], "r");
+    EXPECT_EQ(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+    close(ends[1]);
+  }
+  ~RedirectedErrors() {
+    dup2(before_, STDERR_FILENO);
+    close(before_);
+    std::fclose(reader_);
+  }
+  RedirectedErrors(const RedirectedErrors&) = delete;
+  RedirectedErrors& operator=(const RedirectedErrors&) = delete;
+
+  // Waits for it.
+  std::string NextLine() {
+    char line[400] = "";
+    EXPECT_NE(std::fgets(line, sizeof(line), reader_), nullptr);
+    return line;
+  }
+
+ private:
+  const int before_;
+  FILE* reader_ = nullptr;
+};
 
 class Registrars : public ::testing::Test {
  protected:
@@ -33,7 +67,7 @@ class Registrars : public ::testing::Test {
   }
 
   LibraryOfATest library_;
-  RegistrarBook book_;
+  RegistrarBook book_{kDeadlineMs};
   size_t made_ = 0;
 };
 
@@ -110,6 +144,28 @@ TEST_F(Registrars, ThatThrowHaveFailed) {
   library_.before_add = [] { throw 7; };
   ExpectRefusal(Add(library_), StatusCode::kInvalidArgument, "threw something");
   EXPECT_EQ(book_.registrations(), 0u);
+}
+
+// The functions of a registrar that block get this test's line while they run: the first one waits for it.
+TEST_F(Registrars, ThatBlockAreNamedInTheLogMeanwhile) {
+  RedirectedErrors log;
+  std::string line;
+  library_.before_add = [&] {
+    if (line.empty()) line = log.NextLine();
+  };
+  ASSERT_TRUE(Add(library_).ok());
+  EXPECT_EQ(line.find("commpool warning: registrar library: registering 4 KiB has not returned after 1 ms; "), 0u)
+      << line;
+}
+
+TEST_F(Registrars, KeepWhatIsAboutToBeRegistered) {
+  {
+    const RegistrarBook::Claim claim(book_, kSegments);
+    EXPECT_TRUE(book_.IsRegistered(3));
+    EXPECT_FALSE(book_.IsRegistered(2));
+    EXPECT_EQ(book_.registrations(), 0u);
+  }
+  EXPECT_FALSE(book_.IsRegistered(3));
 }
 
 TEST_F(Registrars, ThatGiveNoReasonAreNamedAllTheSame) {

@@ -1,5 +1,7 @@
 // Registrars of a symmetric pool: its ranks tell them of each segment together, or none does.
+#include <future>
 #include <optional>
+#include <stdexcept>
 
 #include "src/pool/group_calls.h"
 #include "tests/registration/library_of_a_test.h"
@@ -63,9 +65,11 @@ TEST_F(SymmetricRegistrars, HaveWhatThePoolHasAndWhatItGrows) {
   EXPECT_EQ(OfLast().ended(), 1);
 }
 
-TEST_F(SymmetricRegistrars, ThatFailOnOneRankAreAddedOnNone) {
+TEST_F(SymmetricRegistrars, ThatFailHalfWayOnOneRankAreAddedOnNone) {
   ExpectOk(Reserve(4 * kMiB));
+  ExpectOk(Reserve(64 * kMiB));
   OfLast().add_answers = COMMPOOL_OUT_OF_MEMORY;
+  OfLast().adds_before_failure = 1;
   const Statuses failed = Add();
   ExpectFailure(failed, StatusCode::kOutOfMemory, "failed on rank " + std::to_string(last()));
   ExpectFailure(failed, StatusCode::kOutOfMemory, "the card is full");
@@ -74,6 +78,13 @@ TEST_F(SymmetricRegistrars, ThatFailOnOneRankAreAddedOnNone) {
   OfLast().add_answers = COMMPOOL_OK;
   ExpectOk(Add());
   ExpectAllRegistered();
+}
+
+TEST_F(SymmetricRegistrars, ThatThrowOnOneRankAreAddedOnNone) {
+  ExpectOk(Reserve(4 * kMiB));
+  OfLast().before_add = [] { throw std::runtime_error("boom"); };
+  ExpectFailure(Add(), StatusCode::kInvalidArgument, "failed on rank " + std::to_string(last()));
+  ExpectNothingRegistered();
 }
 
 TEST_F(SymmetricRegistrars, ThatFailInAGrowthUndoItOnAllRanks) {
@@ -138,6 +149,33 @@ TEST_F(SymmetricRegistrars, ThatOneRankCannotReadAreToldToAll) {
   });
   ExpectFailure(failed, StatusCode::kInvalidArgument, "rank 0 cannot add_registrar: it needs both functions");
   ExpectNothingRegistered();
+}
+
+// The registrar of the last rank returns once another rank has given it up. What it registered is undone.
+TEST_F(SymmetricRegistrars, ThatBlockAreNamedByTheOtherRanks) {
+  COMMPOOL_REQUIRE_EMULATOR("addresses that stay out of use are a leak");
+  AllowLeak("reserved addresses");
+  ExpectOk(Close());
+  DestroyPools();
+  ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 1000; }));
+  ExpectOk(Reserve(4 * kMiB));
+  std::promise<void> given_up;
+  OfLast().before_add = [blocked = given_up.get_future().share()] { blocked.wait(); };
+  const Statuses failed = Run([&](Rank& rank) {
+    Status status = PoolOf(rank).AddRegistrar(std::optional(Of(rank).Copied()));
+    if (rank.number == 0) given_up.set_value();
+    return status;
+  });
+  for (const Status& status : failed) EXPECT_FALSE(status.ok());
+  EXPECT_EQ(failed[0].code(), StatusCode::kDeadlineExceeded) << failed[0].message();
+  EXPECT_NE(failed[0].message().find("rank " + std::to_string(last())), std::string::npos) << failed[0].message();
+  ExpectNothingRegistered();
+  OfLast().before_add = [] {};
+  LeaveAll();
+  Connect(0);
+  ExpectOk(RehomeFrom(0));
+  ExpectOk(Add());
+  ExpectAllRegistered();
 }
 
 TEST_F(SymmetricRegistrars, SleepAndWakeWithThePool) {

@@ -236,8 +236,9 @@ Result<uint64_t> GrowingMode::RegisterPending() {
   MutexLock collective(segments_.collective());
   COMMPOOL_TRY(basis_.CheckOpen());
   const ContextGuard current = basis_.MakeCurrent();
-  MutexLock growth(segments_.growth());
-  return segments_.registrations().RegisterPending(segments_.List());
+  std::vector<SegmentToRegister> segments;
+  const RegistrarBook::Claim claim = ClaimSegments(&segments);
+  return segments_.registrations().RegisterPending(segments);
 }
 
 // Quiesces first (rule 5). The memory stays.
@@ -260,8 +261,17 @@ Status GrowingMode::AddRegistrar(const RegistrarRequest& request) {
   MutexLock collective(segments_.collective());
   COMMPOOL_TRY(basis_.CheckOpen());
   const ContextGuard current = basis_.MakeCurrent();
+  std::vector<SegmentToRegister> segments;
+  const RegistrarBook::Claim claim = ClaimSegments(&segments);
+  return basis_.Named(segments_.registrations().registrars().Add(*registrar, segments_.Traits(), segments));
+}
+
+// A registrar may take its time, and allocations grow the pool meanwhile: so the growth lock is free again. What they
+// make waits for register_pending(). The collective lock, which stays, keeps out all else that registers or unmaps.
+RegistrarBook::Claim GrowingMode::ClaimSegments(std::vector<SegmentToRegister>* segments) {
   MutexLock growth(segments_.growth());
-  return basis_.Named(segments_.registrations().registrars().Add(*registrar, segments_.Traits(), segments_.List()));
+  *segments = segments_.List();
+  return {segments_.registrations().registrars(), *segments};
 }
 
 Status GrowingMode::RemoveRegistrar(const std::string& name) {

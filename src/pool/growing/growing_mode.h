@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "src/pool/blocks/stranded_memory.h"
 #include "src/pool/blocks/stream_progress.h"
@@ -55,6 +56,8 @@ class GrowingMode final : public PoolMode {
   Status HasNoRanks(const char* call) const;
   // kNotSupported for expandable pools: their pages move. `who`: for the message, such as "NCCL".
   Status CheckRegistrable(const char* who) const;
+  // Lists the segments that a call is about to register, and keeps them from going meanwhile.
+  RegistrarBook::Claim ClaimSegments(std::vector<SegmentToRegister>* segments);
   using Address = Result<std::optional<CUdeviceptr>>;  // nothing where there is no memory
 
   // The steps of a request, cheapest first.
