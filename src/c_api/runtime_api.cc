@@ -2,6 +2,7 @@
 // that of devices, and NCCL's own of a communicator.
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,19 @@ Status Write(std::vector<SettingLine> lines, const EntryArray<commpool_setting>&
     return commpool_setting{line.pool.c_str(), line.key.c_str(), line.value.c_str(), line.source.c_str()};
   });
   return Status();
+}
+
+// As entries of COMMPOOL_CONF, without what other lines of a pool tell.
+std::string TextOf(const commpool_segment_traits& traits) {
+  std::string text = traits.location == COMMPOOL_LOCATION_DEVICE ? "location:device" : "location:host_numa";
+  const auto add = [&](const char* key, auto value) { text += std::string(",") + key + ":" + std::to_string(value); };
+  add("numa_node", traits.numa_node);
+  add("granularity", traits.granularity_bytes);
+  add("one_handle", traits.one_handle);
+  add("descriptor", traits.descriptor);
+  add("fabric", traits.fabric);
+  add("rdma", traits.rdma);
+  return text;
 }
 
 constexpr uint64_t kDefaultDeadlineMs = 60000;
@@ -94,6 +108,7 @@ commpool_status commpool_configuration(commpool_pool pool, commpool_setting* set
       MemoryFacts memory = found.Memory();
       lines.push_back({found.name(), "memory", std::move(memory.what),
                        memory.why.empty() ? std::string("driver") : std::move(memory.why)});
+      lines.push_back({found.name(), "segments", TextOf(found.SegmentTraits()), "driver"});
       return Write(std::move(lines), output);
     });
   }

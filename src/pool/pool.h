@@ -139,6 +139,7 @@ class Pool final : public BlockOwner, public SharedMemory {
   const std::string& name() const override { return basis_->name(); }
   // What its memory is, and why it is nothing better.
   MemoryFacts Memory() const { return segments_.backing().Facts(); }
+  commpool_segment_traits SegmentTraits() const { return segments_.Traits(); }
   const std::string& title() const { return basis_->title; }
   int device() const { return basis_->device->device(); }
   bool symmetric() const override { return basis_->configuration.symmetric(); }

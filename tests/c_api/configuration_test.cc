@@ -49,6 +49,18 @@ TEST(TheConfiguration, OfAPoolTellsWhatItsMemoryIsAndWhyItIsNothingBetter) {
   EXPECT_EQ(memory.find("host NUMA node 1, file descriptor handles from fabric handles: cuMemCreate"), 0u) << memory;
 }
 
+TEST(TheConfiguration, OfAPoolTellsWhatRegistrarsAskOfItsSegments) {
+  const auto segments_of = [](PoolOptions options) {
+    options.name = "transfers";
+    return ByKey(configuration(Pool::create(options).value()), "transfers").at("segments");
+  };
+  EXPECT_EQ(segments_of({}),
+            "location:device,numa_node:-1,granularity:2097152,one_handle:1,descriptor:1,fabric:1,rdma:1 from driver");
+  EXPECT_EQ(segments_of({.location = Location::kHostNuma, .numa_node = 1}).find("location:host_numa,numa_node:1,"), 0u);
+  EXPECT_NE(segments_of({.backing = Backing::kCuda}).find("one_handle:0,descriptor:0,fabric:0,rdma:0"),
+            std::string::npos);
+}
+
 TEST(TheConfiguration, YieldsToValuesInCodeThatAreTheDefaults) {
   Pool pool = Pool::create({.alignment_bytes = 512, .limit_bytes = UINT64_MAX, .name = "gradients"}).value();
   const auto found = ByKey(configuration(pool), "gradients");
