@@ -5,8 +5,8 @@ import unittest
 
 import emulated
 import commpool
-import commpool.registrars
 from emulated import MIB
+from remembering import Remembering
 
 _DEVICES = [0, 1]
 
@@ -17,21 +17,6 @@ def communicators():
     handles = (ctypes.c_void_p * len(_DEVICES))()
     emulated.check(emulated.nccl().ncclCommInitAll(handles, len(_DEVICES), (ctypes.c_int * len(_DEVICES))(*_DEVICES)))
     return list(handles)
-
-
-class Library(commpool.registrars.Registrar):
-    """Remembers what it was told."""
-
-    name = "library"
-
-    def __init__(self):
-        self.registered = {}
-
-    def add(self, address, nbytes):
-        self.registered[address] = nbytes
-
-    def remove(self, address, nbytes, registered):
-        del self.registered[address]
 
 
 def first_byte(address):
@@ -95,7 +80,7 @@ class Groups(unittest.TestCase):
             pools.sleep(graphs="discarded")
             self.assertEqual([pool.stats().asleep_bytes for pool in pools], [2 * MIB] * 2)
             pools.wake()
-            libraries = [Library(), Library()]
+            libraries = [Remembering(), Remembering()]
             pools.add_registrar(libraries)
             self.assertEqual([list(library.registered.values()) for library in libraries], [[2 * MIB]] * 2)
             pools.remove_registrar("library")

@@ -8,33 +8,9 @@ import emulated
 
 import commpool
 import commpool.registrars
+from remembering import Remembering
 
 MIB = 1 << 20
-
-
-class Library(commpool.registrars.Registrar):
-    """Remembers what it was told."""
-
-    name = "library"
-
-    def __init__(self):
-        self.traits, self.registered, self.ended, self.failure = None, {}, 0, None
-
-    def check(self, traits):
-        self.traits = traits
-
-    def add(self, address, nbytes):
-        if self.failure is not None:
-            raise self.failure
-        self.registered[address] = nbytes
-        return "handle", address
-
-    def remove(self, address, nbytes, registered):
-        assert registered == ("handle", address)
-        del self.registered[address]
-
-    def end(self):
-        self.ended += 1
 
 
 class Registrars(unittest.TestCase):
@@ -42,7 +18,7 @@ class Registrars(unittest.TestCase):
         self.pool = commpool.Pool("transfers")
         self.addCleanup(self.pool.destroy)
         self.addCleanup(self.pool.close)
-        self.library = Library()
+        self.library = Remembering()
 
     def allocate(self):
         return self.pool.allocate(3 * MIB, emulated.Stream())
@@ -81,7 +57,7 @@ class Registrars(unittest.TestCase):
         self.allocate().free()
         told = []
 
-        class Kept(Library):
+        class Kept(Remembering):
             def end(self):
                 told.append("end")
 
@@ -110,7 +86,7 @@ class Registrars(unittest.TestCase):
             self.pool.remove_registrar("nixl")
         self.pool.add_registrar(self.library)
         with self.assertRaisesRegex(commpool.FailedPrecondition, "already"):
-            self.pool.add_registrar(Library())
+            self.pool.add_registrar(Remembering())
 
 
 class Agent:
