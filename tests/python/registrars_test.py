@@ -1,7 +1,7 @@
 """Registrars in Python: when they are told, what their exceptions become, and NIXL's and UCX's calls."""
 
 import ctypes
-import types
+import os
 import unittest
 
 import emulated
@@ -123,27 +123,52 @@ class OfNixl(unittest.TestCase):
     def test_has_host_memory_as_dram(self):
         self.assertEqual(self.register(location="host_numa"), ([("DRAM", ["UCX"])], {(0, "")}))
 
+    def test_that_several_pools_have_knows_whose_segment_it_is(self):
+        agent = Agent()
+        nixl = commpool.registrars.Nixl(agent)
+        pools = [commpool.Pool("here", device=0), commpool.Pool("there", device=1)]
+        for pool in pools:
+            pool.add_registrar(nixl)
+        pools[0].allocate(3 * MIB, emulated.Stream()).free()
+        pools[0].register_pending()
+        self.assertEqual([region[2] for region in agent.regions.values()], [0])
+        for pool in pools:
+            pool.close()
+            pool.destroy()
+
 
 class OfUcx(unittest.TestCase):
     def test_that_is_not_there_is_named(self):
         with self.assertRaisesRegex(commpool.NotFound, "UCX: libnowhere.so"):
             commpool.registrars.Ucx(0, "libnowhere.so")
 
+    def test_that_has_no_such_functions_is_named(self):
+        with self.assertRaisesRegex(commpool.NotFound, "UCX: .*ucp_mem_map"):
+            commpool.registrars.Ucx(0, "libc.so.6")
+
     def test_keeps_the_handle_of_each_segment(self):
-        calls = []
+        pool, registrar, last = self.with_pool(3 * MIB)
+        pool.add_registrar(registrar)
+        self.assertEqual([last(what) for what in range(4)], [1, 19, pool.stats().reserved_bytes.current, 1])
+        self.assertEqual(list(registrar.handles.values()), [4096 + 1])
+        pool.sleep()
+        self.assertEqual((registrar.handles, last(0)), ({}, 0))
+        pool.wake()
+        self.assertEqual(last(0), 1)
 
-        def ucp_mem_map(context, parameters, handle):
-            given = ctypes.cast(parameters, ctypes.POINTER(commpool.registrars._MapParameters)).contents
-            calls.append((context.value, given.field_mask, given.length, given.memory_type))
-            ctypes.cast(handle, ctypes.POINTER(ctypes.c_void_p))[0] = 77
-            return 0
-
-        registrar = commpool.registrars.Ucx(5, "libc.so.6")
-        registrar._ucp = types.SimpleNamespace(ucp_mem_map=ucp_mem_map, ucp_mem_unmap=lambda context, handle: 0)
-        registrar.add(4096, 8192)
-        self.assertEqual((calls, registrar.handles), ([(5, 19, 8192, 1)], {4096: 77}))
-        registrar.remove(4096, 8192, ctypes.c_void_p(77))
+    def test_fails_by_its_own_words(self):
+        pool, registrar, _ = self.with_pool(MIB)
+        with self.assertRaisesRegex(commpool.FailedPrecondition, "ucp_mem_map: no such device"):
+            pool.add_registrar(registrar)
         self.assertEqual(registrar.handles, {})
+
+    def with_pool(self, size):
+        pool = commpool.Pool("transfers", segment=2 * MIB)
+        self.addCleanup(pool.destroy)
+        self.addCleanup(pool.close)
+        pool.allocate(size, emulated.Stream()).free()
+        library = os.path.join(emulated.REPOSITORY, "tests/python/ucp_of_a_test.so")
+        return pool, commpool.registrars.Ucx(4096, library), ctypes.CDLL(library).last_of_test
 
 
 if __name__ == "__main__":

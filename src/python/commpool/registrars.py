@@ -49,6 +49,10 @@ class Registrar:
         """Registers a segment; returns what `remove` is to get back."""
         raise NotImplementedError
 
+    def add_of(self, traits: SegmentTraits, address: int, nbytes: int) -> Any:
+        """What the pool calls: for registrars that must know whose segment it is, because several pools have them."""
+        return self.add(address, nbytes)
+
     def remove(self, address: int, nbytes: int, registered: Any) -> None:
         """Ends that registration."""
         raise NotImplementedError
@@ -57,27 +61,27 @@ class Registrar:
         """The pool calls no method any more."""
 
 
+def _is_on_device(traits: SegmentTraits) -> bool:
+    return traits.location == "device" and traits.backing != "pinned"
+
+
 class Nixl(Registrar):
     """A NIXL agent: `nixl_agent` of NIXL's Python package. Backends are named as its `register_memory` takes them."""
 
     def __init__(self, agent: Any, backends: Optional[list[str]] = None, name: str = "nixl") -> None:
         self.name, self._agent, self._backends = name, agent, list(backends or [])
-        self._memory, self._device = "VRAM", 0
 
     def check(self, traits: SegmentTraits) -> None:
-        """Takes device memory as NIXL's VRAM, memory of a host NUMA node as its DRAM.
-
-        Without the flag for RDMA, or without a handle that UCX can pass on, NIXL is slow and does not say so.
+        """Without the flag for RDMA, or without a handle that UCX can pass on, NIXL is slow and does not say so.
         """
-        on_device = traits.location == "device"
-        if on_device and traits.backing == "vmm" and not traits.descriptor and not traits.fabric:
+        if traits.location == "device" and traits.backing == "vmm" and not traits.descriptor and not traits.fabric:
             raise errors.NotSupported("the segments have no handle that another process can import: NIXL would copy "
                                       "them through the host")
-        self._memory, self._device = ("VRAM", traits.device) if on_device else ("DRAM", 0)
 
-    def add(self, address: int, nbytes: int) -> Any:
-        """Registers the segment as one region."""
-        return self._agent.register_memory([(address, nbytes, self._device, "")], self._memory, self._backends)
+    def add_of(self, traits: SegmentTraits, address: int, nbytes: int) -> Any:
+        """Registers the segment as one region: device memory as NIXL's VRAM, host memory as its DRAM."""
+        memory, device = ("VRAM", traits.device) if _is_on_device(traits) else ("DRAM", 0)
+        return self._agent.register_memory([(address, nbytes, device, "")], memory, self._backends)
 
     def remove(self, address: int, nbytes: int, registered: Any) -> None:
         """Ends that registration."""
@@ -106,20 +110,18 @@ class Ucx(Registrar):
           NotFound: UCX is not there.
         """
         self.name, self.handles = name, dict[int, int]()
-        self._context, self._kind = ctypes.c_void_p(context), _CUDA
+        self._context = ctypes.c_void_p(context)
         try:
             self._ucp = ctypes.CDLL(library)
-        except OSError as error:
+            for call in (self._ucp.ucp_mem_map, self._ucp.ucp_mem_unmap):
+                call.restype = ctypes.c_int8  # ucs_status_t is packed: the other bits of the register mean nothing
+        except (OSError, AttributeError) as error:
             raise errors.NotFound(f"UCX: {error}") from error
 
-    def check(self, traits: SegmentTraits) -> None:
-        """Takes all memory."""
-        self._kind = _CUDA if traits.location == "device" else _HOST
-
-    def add(self, address: int, nbytes: int) -> Any:
+    def add_of(self, traits: SegmentTraits, address: int, nbytes: int) -> Any:
         """Maps the segment."""
-        handle = ctypes.c_void_p()
-        parameters = _MapParameters(_ADDRESS | _LENGTH | _MEMORY_TYPE, address, nbytes, memory_type=self._kind)
+        handle, kind = ctypes.c_void_p(), _CUDA if _is_on_device(traits) else _HOST
+        parameters = _MapParameters(_ADDRESS | _LENGTH | _MEMORY_TYPE, address, nbytes, memory_type=kind)
         self._judge("ucp_mem_map", self._ucp.ucp_mem_map(self._context, ctypes.byref(parameters), ctypes.byref(handle)))
         self.handles[address] = handle.value or 0
         return handle
@@ -143,6 +145,7 @@ class _Functions:
 
     def __init__(self, registrar: Registrar) -> None:
         self._registrar, self._registered = registrar, dict[int, Any]()
+        self._traits: Any = None
         self.given = _abi.CRegistrar()
         self.given.name = options.text_of("name", registrar.name)
         self.given.context = id(self)
@@ -154,11 +157,12 @@ class _Functions:
         told = SegmentTraits(given.device, _word("backing", given.backing), _word("location", given.location),
                              given.numa_node, given.granularity_bytes,
                              bool(given.one_handle), bool(given.descriptor), bool(given.fabric), bool(given.rdma))
+        self._traits = told
         return _answer(why, why_bytes, lambda: self._registrar.check(told))
 
     def _add(self, _context: Any, address: int, nbytes: int, _handle: Any, why: int, why_bytes: int) -> int:
         def act() -> None:
-            self._registered[address] = self._registrar.add(address, nbytes)
+            self._registered[address] = self._registrar.add_of(self._traits, address, nbytes)
 
         return _answer(why, why_bytes, act)
 
