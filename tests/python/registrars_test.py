@@ -118,14 +118,14 @@ class OfNixl(unittest.TestCase):
         return agent.calls, {(region[2], region[3]) for region in regions}
 
     def test_has_device_memory_as_vram(self):
-        self.assertEqual(self.register(), ([("VRAM", ["UCX"])], {(0, "")}))
+        self.assertEqual(self.register(backing="cuda"), ([("VRAM", ["UCX"])], {(0, "")}))
 
     def test_has_host_memory_as_dram(self):
         self.assertEqual(self.register(location="host_numa"), ([("DRAM", ["UCX"])], {(0, "")}))
 
     def test_that_several_pools_have_knows_whose_segment_it_is(self):
         agent = Agent()
-        nixl = commpool.registrars.Nixl(agent)
+        nixl = commpool.registrars.Nixl(agent, paths="any")
         pools = [commpool.Pool("here", device=0), commpool.Pool("there", device=1)]
         for pool in pools:
             pool.add_registrar(nixl)
@@ -168,7 +168,7 @@ class OfUcx(unittest.TestCase):
         self.addCleanup(pool.close)
         pool.allocate(size, emulated.Stream()).free()
         library = os.path.join(emulated.REPOSITORY, "tests/python/ucp_of_a_test.so")
-        return pool, commpool.registrars.Ucx(4096, library), ctypes.CDLL(library).last_of_test
+        return pool, commpool.registrars.Ucx(4096, library, paths="any"), ctypes.CDLL(library).last_of_test
 
 
 if __name__ == "__main__":

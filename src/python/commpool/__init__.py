@@ -16,8 +16,8 @@ from ._library import fast as _fast_module
 from .agreement import Agreement, RankMissing
 from .arrays import Array, Kept, empty
 from .backings import UserBacking
-from .blocks import (Buffer, NvlsEligibility, Peers, Window, allocate, allocate_in_scope, block_of, free, nvls_eligible,
-                     promise_stream, record_stream, release_stream, window_of)
+from .blocks import (Buffer, Eligibility, NvlsEligibility, Peers, Window, allocate, allocate_in_scope, block_of, free,
+                     nvls_eligible, promise_stream, record_stream, release_stream, window_of)
 from .errors import (CommpoolError, CommunicatorError, DeadlineExceeded, Disagreement, DriverError, Exhausted,
                      FailedPrecondition, InternalError, InvalidArgument, NotFound, NotSupported, OutOfMemory,
                      RemoteFailure, StatusCode)
@@ -41,12 +41,12 @@ __version__ = f"{MAJOR}.{MINOR}.{PATCH}"
 
 __all__ = [
     "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "CommunicatorMemory",
-    "Configuration", "Counter", "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted",
-    "FailedPrecondition", "InternalError", "InvalidArgument", "Kept", "MemoryHolder", "NotFound", "NotSupported",
-    "NvlsEligibility", "OutOfMemory", "Peers", "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "Recording",
-    "RemoteFailure", "Segment", "Setting", "SharedBlock", "SharedPool", "Snapshot", "Statistics", "StatusCode",
-    "UserBacking", "Window", "add_communicator_source", "allocate", "allocate_in_scope", "block_of", "capture",
-    "communicator_memory", "config", "driver_calls", "driver_description", "empty", "free", "initialize",
+    "Configuration", "Counter", "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Eligibility",
+    "Exhausted", "FailedPrecondition", "InternalError", "InvalidArgument", "Kept", "MemoryHolder", "NotFound",
+    "NotSupported", "NvlsEligibility", "OutOfMemory", "Peers", "PlainFunctions", "Pool", "PoolGroup", "RankMissing",
+    "Recording", "RemoteFailure", "Segment", "Setting", "SharedBlock", "SharedPool", "Snapshot", "Statistics",
+    "StatusCode", "UserBacking", "Window", "add_communicator_source", "allocate", "allocate_in_scope", "block_of",
+    "capture", "communicator_memory", "config", "driver_calls", "driver_description", "empty", "free", "initialize",
     "library_version", "measure_driver", "nvls_eligible", "parse_size", "promise_stream", "record", "record_stream",
     "release_stream", "set_device_limit", "sleep", "sleep_communicator", "use_pool", "wake", "wake_communicator",
     "window_of"

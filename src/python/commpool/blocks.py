@@ -206,14 +206,17 @@ class Peers(NamedTuple):
         return [self.first + rank * self.stride for rank in range(self.ranks)]
 
 
-class NvlsEligibility(NamedTuple):
-    """Whether NCCL can use NVLink multicast; if not, the reason."""
+class Eligibility(NamedTuple):
+    """Whether a library can use the memory in the way that was asked about; if not, the reason."""
 
     eligible: bool
     reason: str
 
     def __bool__(self) -> bool:
         return self.eligible
+
+
+NvlsEligibility = Eligibility
 
 
 def window_of(pointer: Pointer, communicator: Communicator) -> Window:
@@ -226,8 +229,8 @@ def window_of(pointer: Pointer, communicator: Communicator) -> Window:
     return Window(window or 0, offset)
 
 
-def nvls_eligible(pointer: Pointer, size: Size, communicator: Communicator) -> NvlsEligibility:
+def nvls_eligible(pointer: Pointer, size: Size, communicator: Communicator) -> Eligibility:
     """Whether NCCL can use NVLink multicast for `size` at a pointer. A yes is no proof, because NCCL chooses by
     size."""
     eligible, reason = library.nvls_eligible(pointer_of(pointer), parse_size(size), communicator_handle(communicator))
-    return NvlsEligibility(eligible != 0, text_of(reason))
+    return Eligibility(eligible != 0, text_of(reason))

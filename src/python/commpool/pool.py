@@ -14,7 +14,7 @@ import weakref
 from typing import (TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, Optional, Sequence, TypedDict, TypeVar, Union,
                     cast)
 
-from . import _abi, agreement, blocks, options, registrars
+from . import _abi, agreement, blocks, options
 from ._library import library, listed, value_of
 from .backings import UserBacking
 from .errors import CommpoolError, InvalidArgument, refusing
@@ -22,6 +22,7 @@ from .statistics import Configuration, Snapshot, Statistics, block_of_struct, se
 from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_array, device_number
 from .handles import pointer_of, stream_handle
 from .recordings import Recording, StacksWord, record
+from .registering import Registering
 from .sharing import Sharer
 from .sizes import Size, format_size, index_of, parse_size
 from .together import Together
@@ -81,7 +82,7 @@ def _telling_of_keywords(make: _Make) -> _Make:
     return cast(_Make, begin)
 
 
-class Pool(Together, Sharer):
+class Pool(Together, Sharer, Registering):
     """Memory of one device for what is routed to it (`use_pool`) or asked of it (`allocate`).
 
         pool = commpool.Pool("activations", limit="2GiB")
@@ -318,25 +319,6 @@ class Pool(Together, Sharer):
         """
         return int(library.pool_register_pending(self.handle))
 
-    def add_registrar(self, registrar: Optional[registrars.Registrar]) -> None:
-        """Registers the segments with a library beside NCCL, those to come included: see `commpool.registrars`.
-
-        Every rank of a symmetric pool calls it, with None where it has no such library.
-
-        Raises:
-          NotSupported: the library takes no such segments, or the pool is expandable.
-          FailedPrecondition: the pool has a registrar of that name.
-        """
-        registrars.add([self.handle], [registrar])
-
-    def remove_registrar(self, name: str) -> None:
-        """Ends that library's registrations, once the device is idle; called as `add_registrar` is.
-
-        Raises:
-          NotFound: a pool that is not symmetric has no such registrar.
-        """
-        registrars.remove([self.handle], name)
-
     def deregister(self, communicator: Communicator) -> None:
         """Ends the registrations with a communicator, before it is destroyed.
 
@@ -390,7 +372,7 @@ class Pool(Together, Sharer):
         library.peers_of(pointer_of(pointer), ctypes.byref(found))
         return blocks.Peers(found.first or 0, found.stride_bytes, found.ranks)
 
-    def nvls_eligible(self, pointer: Pointer, size: Size, communicator: Communicator) -> blocks.NvlsEligibility:
+    def nvls_eligible(self, pointer: Pointer, size: Size, communicator: Communicator) -> blocks.Eligibility:
         """Whether NCCL can use NVLink multicast there: see `commpool.nvls_eligible`.
 
         Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
 
-from . import registrars
+from . import registering, registrars
 from ._library import library
 from .errors import InvalidArgument, refusing
 from .handles import Communicator, Device
@@ -92,11 +92,11 @@ class PoolGroup(Together):
 
     def add_registrar(self, given: Sequence[Optional[registrars.Registrar]]) -> None:
         """Like `Pool.add_registrar`: one registrar for each pool, of its rank, or None."""
-        registrars.add([pool.handle for pool in self._pools], given)
+        registering.add([pool.handle for pool in self._pools], given)
 
     def remove_registrar(self, name: str) -> None:
         """Like `Pool.remove_registrar`."""
-        registrars.remove([pool.handle for pool in self._pools], name)
+        registering.remove([pool.handle for pool in self._pools], name)
 
     def rehome(self, communicators: Sequence[Communicator]) -> None:
         """Like `Pool.rehome`."""

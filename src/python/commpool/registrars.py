@@ -5,19 +5,22 @@
     pool.add_registrar(commpool.registrars.Nixl(agent))
 
 A registrar is told of whole segments: of those that are there, of what grows (in a pool that is not symmetric when
-`register_pending` is called), and before memory goes, in `trim`, `sleep` and `close`. `wake` tells it again.
+`register_pending` is called), and before memory goes, in `trim`, `sleep` and `close`. `wake` tells it again; then other
+processes need NIXL's metadata, or UCX's keys, anew.
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, NamedTuple, Optional, Sequence
+import os
+from typing import Any, Literal, NamedTuple, Optional
 
-from . import _abi, errors, options
-from ._library import library
+from . import errors
 
-_held: dict[int, _Functions] = {}  # by their contexts, until the library has called `end`
-_ended: list[int] = []
+LibraryWord = Literal["nixl", "ucx"]
+PathsWord = Literal["direct", "any"]
+
+LIBRARIES = ("nixl", "ucx")  # both move memory by UCX
 
 
 class SegmentTraits(NamedTuple):
@@ -61,22 +64,57 @@ class Registrar:
         """The pool calls no method any more."""
 
 
+def _has_rdma_cards() -> bool:
+    return os.path.isdir("/sys/class/infiniband") and bool(os.listdir("/sys/class/infiniband"))
+
+
 def _is_on_device(traits: SegmentTraits) -> bool:
     return traits.location == "device" and traits.backing != "pinned"
+
+
+def why_not_direct(traits: SegmentTraits) -> str:
+    """Why UCX would copy such segments through the host, which it does without a word; empty where it need not.
+
+    It passes cudaMalloc's memory by CUDA's older handles. Of cuMemCreate it wants a fabric handle: it takes descriptors
+    only where it was compiled with pidfd_getfd, and the packages of NIXL 1.5.1 and UCX 1.22.0 were not.
+    """
+    if not _is_on_device(traits) or traits.backing not in ("vmm", "nccl") or traits.fabric:
+        return ""
+    if traits.rdma and _has_rdma_cards():
+        return ""
+    handles = "file descriptors only" if traits.descriptor else "no handles"
+    card = "no RDMA card is here" if traits.rdma else "it was not made for GPUDirect RDMA"
+    return (f"the memory has {handles}, where UCX passes fabric handles on, and {card}: transfers would be copied "
+            "through the host. Memory of backing cuda is reached directly; paths=any takes this as it is")
+
+
+def _check_paths(paths: PathsWord, traits: SegmentTraits) -> None:
+    reason = why_not_direct(traits) if paths == "direct" else ""
+    if reason:
+        raise errors.NotSupported(reason)
+
+
+def _checked(paths: PathsWord) -> PathsWord:
+    if paths not in ("direct", "any"):
+        raise errors.InvalidArgument(f"paths {paths!r} is none of direct, any")
+    return paths
 
 
 class Nixl(Registrar):
     """A NIXL agent: `nixl_agent` of NIXL's Python package. Backends are named as its `register_memory` takes them."""
 
-    def __init__(self, agent: Any, backends: Optional[list[str]] = None, name: str = "nixl") -> None:
-        self.name, self._agent, self._backends = name, agent, list(backends or [])
+    def __init__(self, agent: Any, backends: Optional[list[str]] = None, name: str = "nixl", *,
+                 paths: PathsWord = "direct") -> None:
+        """Takes the agent.
+
+        Args:
+          paths: "any" takes memory too that UCX copies through the host, and that of a UCX which takes descriptors.
+        """
+        self.name, self._agent, self._backends, self._paths = name, agent, list(backends or []), _checked(paths)
 
     def check(self, traits: SegmentTraits) -> None:
-        """Without the flag for RDMA, or without a handle that UCX can pass on, NIXL is slow and does not say so.
-        """
-        if traits.location == "device" and traits.backing == "vmm" and not traits.descriptor and not traits.fabric:
-            raise errors.NotSupported("the segments have no handle that another process can import: NIXL would copy "
-                                      "them through the host")
+        """Refuses what `Pool.eligible` does, unless any path will do."""
+        _check_paths(self._paths, traits)
 
     def add_of(self, traits: SegmentTraits, address: int, nbytes: int) -> Any:
         """Registers the segment as one region: device memory as NIXL's VRAM, host memory as its DRAM."""
@@ -101,15 +139,21 @@ _HOST, _CUDA = 0, 1  # UCX's kinds of memory
 
 
 class Ucx(Registrar):
-    """A UCX context, by the address of its `ucp_context_h`. `handles` has each segment's `ucp_mem_h`, by address."""
+    """A UCX context, by the address of its `ucp_context_h`: `context.handle` in ucxx. `handles` has each segment's
+    `ucp_mem_h`, by address.
+    """
 
-    def __init__(self, context: int, library: str = "libucp.so.0", name: str = "ucx") -> None:
+    def __init__(self, context: int, library: str = "libucp.so.0", name: str = "ucx", *,
+                 paths: PathsWord = "direct") -> None:
         """Takes the context.
+
+        Args:
+          paths: as of Nixl.
 
         Raises:
           NotFound: UCX is not there.
         """
-        self.name, self.handles = name, dict[int, int]()
+        self.name, self.handles, self._paths = name, dict[int, int](), _checked(paths)
         self._context = ctypes.c_void_p(context)
         try:
             self._ucp = ctypes.CDLL(library)
@@ -117,6 +161,10 @@ class Ucx(Registrar):
                 call.restype = ctypes.c_int8  # ucs_status_t is packed: the other bits of the register mean nothing
         except (OSError, AttributeError) as error:
             raise errors.NotFound(f"UCX: {error}") from error
+
+    def check(self, traits: SegmentTraits) -> None:
+        """Refuses what `Pool.eligible` does, unless any path will do."""
+        _check_paths(self._paths, traits)
 
     def add_of(self, traits: SegmentTraits, address: int, nbytes: int) -> Any:
         """Maps the segment."""
@@ -138,101 +186,3 @@ class Ucx(Registrar):
         text_of.restype = ctypes.c_char_p
         said = text_of(status).decode(errors="replace")
         raise errors.CommunicatorError(f"{call}: {said}")
-
-
-class _Functions:
-    """A registrar's methods as C functions. They live until `end` has been called, as the C struct promises."""
-
-    def __init__(self, registrar: Registrar) -> None:
-        self._registrar, self._registered = registrar, dict[int, Any]()
-        self._traits: Any = None
-        self.given = _abi.CRegistrar()
-        self.given.name = options.text_of("name", registrar.name)
-        self.given.context = id(self)
-        self.given.check, self.given.add = _abi.Check(self._check), _abi.Add(self._add)
-        self.given.remove, self.given.end = _abi.Remove(self._remove), _abi.End(self._end)
-
-    def _check(self, _context: Any, traits: Any, why: int, why_bytes: int) -> int:
-        given = traits.contents
-        told = SegmentTraits(given.device, _word("backing", given.backing), _word("location", given.location),
-                             given.numa_node, given.granularity_bytes,
-                             bool(given.one_handle), bool(given.descriptor), bool(given.fabric), bool(given.rdma))
-        self._traits = told
-        return _answer(why, why_bytes, lambda: self._registrar.check(told))
-
-    def _add(self, _context: Any, address: int, nbytes: int, _handle: Any, why: int, why_bytes: int) -> int:
-        def act() -> None:
-            self._registered[address] = self._registrar.add_of(self._traits, address, nbytes)
-
-        return _answer(why, why_bytes, act)
-
-    def _remove(self, _context: Any, address: int, nbytes: int, _handle: Any, why: int, why_bytes: int) -> int:
-        def act() -> None:
-            self._registrar.remove(address, nbytes, self._registered[address])
-            del self._registered[address]
-
-        return _answer(why, why_bytes, act)
-
-    def _end(self, _context: Any) -> None:
-        _ended.append(id(self))  # not at once: this function runs still
-        self._registrar.end()
-
-
-def _word(enumeration: str, number: int) -> str:
-    return next(word for word, its in _abi.WORDS[f"commpool_{enumeration}"].items() if its == number)
-
-
-def _answer(why: int, why_bytes: int, act: Callable[[], Any]) -> int:
-    """Calls a method. What it raises becomes the cause of the exception of the pool's call."""
-    try:
-        act()
-        return 0
-    except BaseException as error:  # no exception may pass through C
-        errors.raised.exception = error
-        said = f"{type(error).__name__}: {error}".encode(errors="replace")[:why_bytes - 1] + b"\0"
-        ctypes.memmove(why, said, len(said))
-        if isinstance(error, MemoryError):
-            return _abi.StatusCode.OUT_OF_MEMORY
-        return (_abi.StatusCode.NOT_SUPPORTED if isinstance(error, NotImplementedError) else
-                _abi.StatusCode.FAILED_PRECONDITION)
-
-
-def _functions_of(registrar: Optional[Registrar]) -> Optional[_Functions]:
-    if registrar is None:
-        return None
-    if not isinstance(registrar, Registrar):
-        raise errors.InvalidArgument(f"{registrar!r} is no commpool.registrars.Registrar")
-    return _Functions(registrar)
-
-
-def _pass(handles: Sequence[int], given: Sequence[Any]) -> None:
-    struct = ctypes.POINTER(_abi.CRegistrar)
-    places = (struct * len(given))(*(ctypes.pointer(one) if one is not None else struct() for one in given))
-    library.pools_add_registrar((ctypes.c_uint64 * len(handles))(*handles), places, len(handles))
-
-
-def add(handles: Sequence[int], registrars: Sequence[Optional[Registrar]]) -> None:
-    """Calls `Pool.add_registrar` for pools by their handles, with one registrar for each, or None."""
-    while _ended:
-        _held.pop(_ended.pop(), None)
-    refused = _abi.CRegistrar()
-    refused.struct_bytes = 0
-    with errors.refusing(lambda _: _pass(handles, [refused] * len(handles))):
-        if len(registrars) != len(handles):
-            raise errors.InvalidArgument(f"{len(registrars)} registrars for {len(handles)} pools")
-        functions = [_functions_of(registrar) for registrar in registrars]
-    _held.update((id(one), one) for one in functions if one is not None)
-    try:
-        _pass(handles, [one and one.given for one in functions])
-    except BaseException:
-        for one in functions:
-            _held.pop(id(one), None)
-        raise
-
-
-def remove(handles: Sequence[int], name: str) -> None:
-    """Calls `Pool.remove_registrar` for pools by their handles."""
-    given = (ctypes.c_uint64 * len(handles))(*handles)
-    with errors.refusing(lambda _: library.pools_remove_registrar(given, len(handles), b"")):
-        text = options.text_of("name", name)
-    library.pools_remove_registrar(given, len(handles), text)

@@ -12,8 +12,8 @@ README.md and reference.md beside this file say what to use when, what to watch 
 
 # Each by its name, for type checkers: a wildcard import would hide that four names are replaced.
 from commpool import (Agreement, Array, Block, Buffer, CommpoolError, CommunicatorError, CommunicatorMemory,
-                      Configuration, Counter, DeadlineExceeded, Disagreement, DriverCall, DriverError, Exhausted,
-                      FailedPrecondition, InternalError, InvalidArgument, Kept, MemoryHolder, NotFound,
+                      Configuration, Counter, DeadlineExceeded, Disagreement, DriverCall, DriverError, Eligibility,
+                      Exhausted, FailedPrecondition, InternalError, InvalidArgument, Kept, MemoryHolder, NotFound,
                       NotSupported, NvlsEligibility, OutOfMemory, Peers, PlainFunctions, PoolGroup, RankMissing,
                       Recording, RemoteFailure, Segment, Setting, Snapshot, Statistics, StatusCode, UserBacking,
                       Window, add_communicator_source, allocate_in_scope, block_of, capture, communicator_memory,
@@ -39,12 +39,12 @@ from ._tensor_parallel import tp
 
 __all__ = [
     "Advice", "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "CommunicatorMemory",
-    "Configuration", "Counter", "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Exhausted",
-    "FailedPrecondition", "InternalError", "InvalidArgument", "Kept", "MemoryHolder", "NotFound", "NotSupported",
-    "NvlsEligibility", "OutOfMemory", "Peers", "PlainFunctions", "Pool", "PoolGroup", "RankMissing", "Recording",
-    "RemoteFailure", "Segment", "Setting", "SharedBlock", "SharedPool", "Snapshot", "Statistics", "StatusCode",
-    "UserBacking", "Window", "add_communicator_source", "advise", "all_gather_ring", "allocate", "allocate_in_scope",
-    "block_of", "capture", "communicator_memory", "config", "ddp", "ddp_release", "driver_calls",
+    "Configuration", "Counter", "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Eligibility",
+    "Exhausted", "FailedPrecondition", "InternalError", "InvalidArgument", "Kept", "MemoryHolder", "NotFound",
+    "NotSupported", "NvlsEligibility", "OutOfMemory", "Peers", "PlainFunctions", "Pool", "PoolGroup", "RankMissing",
+    "Recording", "RemoteFailure", "Segment", "Setting", "SharedBlock", "SharedPool", "Snapshot", "Statistics",
+    "StatusCode", "UserBacking", "Window", "add_communicator_source", "advise", "all_gather_ring", "allocate",
+    "allocate_in_scope", "block_of", "capture", "communicator_memory", "config", "ddp", "ddp_release", "driver_calls",
     "driver_description", "empty", "fallbacks", "free", "fsdp", "fsdp_release", "group_memory", "initialize",
     "install", "installed", "library_version", "measure_driver", "mem_pool", "nvls_eligible", "parse_size",
     "promise_stream", "record", "record_stream", "release_stream", "set_device_limit", "sleep", "sleep_communicator",
