@@ -2,7 +2,7 @@
 # Runs the hardware checks of commpool.torch from the folder that hardware_bundle.sh made. Needs python3 with torch, its
 # NCCL, g++ and a CUDA driver. Results go into RESULTS (default: results beside this file).
 # usage: run [wheel] [facts] [times] [steps] [ranks] [making] [blocks] [fsdp] [ddp] [decode] [peers] [examples]
-#   [recording] [sleep] [sharing] [nvls]
+#   [recording] [sleep] [sharing] [registrars] [nvls]
 # Without a word: all.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
@@ -15,6 +15,8 @@ for switch in NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISA
   export "$name=${!name-${switch#*=}}"
   [[ ${!name} == "${switch#*=}" ]] || { echo "run: refused: $name has to be ${switch#*=}" >&2; exit 3; }
 done
+# NIXL's package, where nixl_bundle.py has put it here.
+[[ ! -f nixl.tar.gz ]] || tar -xzf nixl.tar.gz -C python || exit 1
 # Such as H200, and 4xH200 for the names of records of several GPUs.
 model=$(nvidia-smi -L 2>/dev/null | sed -n '1s/.*NVIDIA \([A-Za-z0-9]*\).*/\1/p')
 machine=$(nvidia-smi -L 2>/dev/null | wc -l)x$model
@@ -27,7 +29,8 @@ part() {
   ((PIPESTATUS[0] == 0)) || { echo "== $1 FAILED"; failed=1; }
 }
 
-readonly parts='wheel facts times steps recording ranks making blocks fsdp ddp decode peers examples sleep sharing nvls'
+readonly parts='wheel facts times steps recording ranks making blocks fsdp ddp decode peers examples sleep sharing
+  registrars nvls'
 for name in "${@:-$parts}"; do
   for word in $name; do
     case $word in
@@ -42,6 +45,7 @@ for name in "${@:-$parts}"; do
         ;;
       sleep) part sleep 400 hardware_sleep.py --record "$results/sleep-$model.jsonl" ;;
       sharing) part sharing 600 hardware_sharing.py --record "$results/torch-sharing-$model.jsonl" ;;
+      registrars) part registrars 300 hardware_registrars.py --record "$results/torch-registrars-$machine.jsonl" ;;
       nvls) part nvls 60 hardware_nvls.py ;;
       *)
         echo "run: $word is no part; these are: $parts" >&2
