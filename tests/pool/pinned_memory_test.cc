@@ -57,6 +57,27 @@ TEST_F(PinnedMemory, ServesItsOwnStreamOnlyOnceTheWorkHasPassed) {
   }
 }
 
+TEST_F(PinnedMemory, ServesAtOnceAndNeedsNoEventWhereItsStreamsAreIdle) {
+  const PoolHandle pool = CreatePinned();
+  const CUdeviceptr first = Allocate(pool, stream_.get());
+  EXPECT_TRUE(runtime().RecordStream(first, other_.get()).ok());
+  uint64_t events = CallCount("cuEventRecord");
+  Free(first);
+  EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
+  EXPECT_EQ(Allocate(pool, stream_.get()), first);
+  EXPECT_EQ(CallCount("cuEventRecord"), events);
+  HeldWork copy(driver(), other_.get(), first);
+  EXPECT_TRUE(runtime().RecordStream(first, other_.get()).ok());
+  events = CallCount("cuEventRecord");
+  Free(first);
+  EXPECT_EQ(CallCount("cuEventRecord"), events + 1) << "one of both is at work";
+  const CUdeviceptr second = Allocate(pool, stream_.get());
+  EXPECT_NE(second, first);
+  copy.End();
+  Synchronise();
+  Free(second);
+}
+
 TEST_F(PinnedMemory, IsThatOfTwoStepsAtMostWhereEachEndsBeforeTheNext) {
   const PoolHandle pool = CreatePinned();
   for (int step = 0; step < 20; ++step) {

@@ -14,7 +14,7 @@
 namespace commpool::internal {
 
 BlockStore::BlockStore(const PoolBasis& basis, std::unique_ptr<engine::Engine> engine)
-    : basis_(basis), engine_(std::move(engine)) {}
+    : basis_(basis), own_reuse_(engine->own_reuse()), engine_(std::move(engine)) {}
 
 // After this no cache names the pool; the blocks in them go with the pool's memory.
 BlockStore::~BlockStore() { basis_.runtime.caches.ForgetPool(basis_.handle); }
@@ -47,9 +47,13 @@ Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
   return idle ? Status() : fences.MakeWaitForStream(waiter, use.stream);
 }
 
+Result<bool> BlockStore::HasFinished(StreamKey stream) const {
+  if (!IsReachable(stream) || basis_.device->capturing()) return false;
+  return basis_.device->fences().IsIdle(stream);
+}
+
 // The moment is taken under the lock, the question asked without it, and the answer told under it again.
 Result<bool> BlockStore::IsIdle(StreamKey stream) {
-  if (!IsReachable(stream) || basis_.device->capturing()) return false;
   if (basis_.configuration.symmetric()) return false;  // ranks must not act on what one of them finds (rule 4)
   // The driver's answer covers what was freed by now. Other threads may free more before the answer comes.
   engine::Moment now = 0;
@@ -57,7 +61,7 @@ Result<bool> BlockStore::IsIdle(StreamKey stream) {
     MutexLock lock(mutex_);
     now = engine_->Now();
   }
-  const bool idle = COMMPOOL_TRY(basis_.device->fences().IsIdle(stream));
+  const bool idle = COMMPOOL_TRY(HasFinished(stream));
   MutexLock lock(mutex_);
   if (idle) engine_->StreamIdle(stream, now);
   return idle;
@@ -153,6 +157,13 @@ Status BlockStore::RecordFences(CUdeviceptr address, const ReservedVector<Stream
       // Now, not the moment of the free: a later moment is safe, for a wait that began before it does not cover the
       // entry.
       missing_fences_.push_back({address, stream, engine_->Now()});
+      continue;
+    }
+    // The CPU is often ahead of streams that have nothing to do: then the block serves at once.
+    const bool idle = own_reuse_ == engine::OwnReuse::kOncePassed && COMMPOOL_TRY(HasFinished(stream));
+    if (idle) {
+      MutexLock lock(mutex_);
+      engine_->CancelFence(address, stream);
       continue;
     }
     Result<FenceId> fence = basis_.device->fences().Record(stream);

@@ -48,10 +48,7 @@ class BlockStore {
   }
   RecordingStreams& recording() { return recording_; }
   // Whether a stream may take back at once what it freed: set when the engine was made.
-  engine::OwnReuse own_reuse() const {
-    MutexLock lock(mutex_);
-    return engine_->own_reuse();
-  }
+  engine::OwnReuse own_reuse() const { return own_reuse_; }
 
   // Call it before each take or free in the engine: the engine's peaks then leave out what this thread's caches hold.
   void NoteHolding() COMMPOOL_REQUIRES(mutex_) { Note(basis_.runtime.caches.OwnHolding(basis_.handle)); }
@@ -203,6 +200,8 @@ class BlockStore {
   Status RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams);
   // Calls the driver without the lock. Those of streams that may have died stay until a wait for the device.
   void RecordMissingFences();
+  // Whether the stream is known to have finished all its work. Never waits. REQUIRES: as for IsIdle.
+  Result<bool> HasFinished(StreamKey stream) const;
   // Whether a fence recorded now would break no capture: the stream does not capture, and this thread can reach it.
   bool MayRecordOn(StreamKey stream) const;
   // Tells the engine what caches hold, corrected by what the engine takes for the requested sizes.
@@ -216,6 +215,7 @@ class BlockStore {
   std::vector<commpool_block> Sorted() const COMMPOOL_REQUIRES(mutex_);
 
   const PoolBasis& basis_;
+  const engine::OwnReuse own_reuse_;
   RecordingStreams recording_;
   mutable Mutex mutex_{LockRank::kPool};
   const std::unique_ptr<engine::Engine> engine_ COMMPOOL_PT_GUARDED_BY(mutex_);
