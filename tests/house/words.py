@@ -16,8 +16,9 @@ _TABLE = re.compile(r"^\| word \| means \| not \|\n\|[-| ]+\|\n((?:\|.*\n)*)", r
 _USUAL_ELSEWHERE = {"add", "create", "dead", "drop", "failed", "give back", "insert", "lock", "pause", "release",
                     "reserve", "retire", "return"}
 # Our public `pool.stats()`, and what NCCL, PyTorch, vLLM and torch_memory_saver call theirs.
-_NAMES = re.compile(r"stats|(?:nccl|NCCL_)\w+|(?:get|reset)?(?:Device|Accumulated|Peak)Stats|"
-                    r"(?:reset_\w+_)?memory_stats\w*|offload_tags|resume")
+_NAMES = re.compile(r"stats|(?:nccl|NCCL_)\w+|(?:get|reset)?(?:Device|Host|Accumulated|Peak)Stats|"
+                    r"(?:get|reset_accumulated|reset_peak)_stats|(?:(?:reset_\w+|host)_)?memory_stats\w*|"
+                    r"offload_tags|resume")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 

@@ -108,18 +108,6 @@ void* AllocateInPlainScopes(const Request& request) {
   return pointer;
 }
 
-// PyTorch never destroys its own streams, so they are promised to last. A stream that the program made may end before
-// its last use here: for such an external stream the id is the handle. A promise costs a look-up, except for the stream
-// that the thread promised last.
-cudaStream_t Promised(c10::cuda::CUDAStream stream) {
-  thread_local cudaStream_t last = nullptr;
-  const cudaStream_t handle = stream.stream();
-  if (handle == last) return handle;
-  const bool external = stream.id() == static_cast<c10::StreamId>(reinterpret_cast<intptr_t>(handle));
-  if (handle != nullptr && !external && Commpool().promise_stream(handle) == COMMPOOL_OK) last = handle;
-  return handle;
-}
-
 Request CurrentRequest(size_t bytes) {
   const c10::DeviceIndex device = c10::cuda::current_device();
   return {device, bytes, c10::cuda::getCurrentCUDAStream(device).stream()};

@@ -3,10 +3,14 @@
 #define COMMPOOL_SRC_ADAPTERS_TORCH_ALLOCATION_H_
 
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <optional>
 
 #include "commpool/commpool.h"
+#include "src/adapters/torch/commpool_calls.h"
 #include "src/adapters/torch/scopes.h"
 #include "src/adapters/torch/segments.h"
 
@@ -34,6 +38,18 @@ inline bool IsOurs(c10::DeleterFnPtr deleter) { return deleter == &ReleaseBlock 
 
 // Finds the live block of ours that holds the address.
 std::optional<commpool_block> OurBlock(const void* pointer);
+
+// PyTorch never destroys its own streams, so they are promised to last. A stream that the program made may end before
+// its last use here: for such an external stream the id is the handle. A promise costs a look-up, except for the stream
+// that the thread promised last.
+[[gnu::always_inline]] inline cudaStream_t Promised(c10::cuda::CUDAStream stream) {
+  thread_local cudaStream_t last = nullptr;
+  const cudaStream_t handle = stream.stream();
+  if (handle == last) return handle;
+  const bool external = stream.id() == static_cast<c10::StreamId>(reinterpret_cast<intptr_t>(handle));
+  if (handle != nullptr && !external && Commpool().promise_stream(handle) == COMMPOOL_OK) last = handle;
+  return handle;
+}
 
 }  // namespace commpool::torch_adapter
 

@@ -130,6 +130,12 @@ std::string PoolTable(int device) {
   return table.empty() ? table : table + ".";
 }
 
+void ThrowPinnedFailure(commpool_status status) {
+  const std::string reason = std::string("commpool: ") + Commpool().last_error();
+  TORCH_CHECK_WITH(OutOfMemoryError, status != COMMPOOL_OUT_OF_MEMORY && status != COMMPOOL_EXHAUSTED, reason);
+  Throw(status, reason);
+}
+
 void ThrowFailure(commpool_status status, commpool_pool pool, const Request& request) {
   std::string reason = Commpool().last_error();  // copied, because the calls below may fail too
   // Python may know which line differs, or what its backing raised.

@@ -27,6 +27,9 @@ inline void TellWatcher(commpool_pool pool, uint64_t bytes) {
 // Throws the error of our call that failed on this thread just now. `pool` is its pool; 0 if that is unknown.
 [[noreturn]] void ThrowFailure(commpool_status status, commpool_pool pool, const Request& request);
 
+// The same for pinned memory: a table of a device would tell nothing.
+[[noreturn]] void ThrowPinnedFailure(commpool_status status);
+
 // Sets the Python class that failures of a kind raise.
 void RaiseAs(int status, struct _object* python_class);
 

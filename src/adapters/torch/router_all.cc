@@ -2,6 +2,7 @@
 #include "src/adapters/torch/allocation.cc"
 #include "src/adapters/torch/failures.cc"
 #include "src/adapters/torch/history.cc"
+#include "src/adapters/torch/host_allocator.cc"
 #include "src/adapters/torch/known_pools.cc"
 #include "src/adapters/torch/router_device.cc"
 #include "src/adapters/torch/scopes.cc"

@@ -9,6 +9,8 @@
 #include <type_traits>
 
 #include "src/adapters/torch/commpool_calls.h"
+#include "src/adapters/torch/host_allocator.h"
+#include "src/adapters/torch/host_scopes.h"
 #include "src/adapters/torch/router.h"
 
 // NOLINTBEGIN: this file is the other side of the router
@@ -153,6 +155,15 @@ int commpool_torch_grant_again() {
   return Guarded([] { Pools().GrantAgain(); });
 }
 
+int commpool_torch_know_pinned(commpool_pool pool, int device) {
+  return Guarded([=] {
+    if (const std::string reason = InstallHostAllocator(); !reason.empty())
+      return Fail("pinned tensors stay PyTorch's own: " + reason);
+    KnowPinned(pool, device);
+    return 0;
+  });
+}
+
 int commpool_torch_keep(commpool_pool pool, uint64_t bytes) {
   Pools().Change(pool, [bytes](KnownPool& known) { known.kept_bytes = bytes; });
   return 0;
@@ -181,11 +192,15 @@ commpool_status commpool_torch_scope_begin(commpool_pool pool, const commpool_sc
       sizeof(kUsual), COMMPOOL_FILTER_THREAD, COMMPOOL_EXHAUSTION_ERROR, nullptr, 0, UINT64_MAX};
   if (options == nullptr) options = &kUsual;
   if (!TheRouter().Routes()) return COMMPOOL_NOT_CAUGHT;
+  const internal::SizeRange sizes = {options->min_bytes, options->max_bytes};
+  const auto exhaustion = static_cast<internal::Exhaustion>(options->exhaustion);
+  if (PinnedScopes().Knows(pool) && sizes.least <= sizes.most) {
+    *scope = PinnedScopes().Begin({pool, sizes, 0, exhaustion});
+    return COMMPOOL_OK;
+  }
   if (!IsOwn(*options)) return BeginPlain(pool, options, scope);
   const std::optional<KnownPool> known = Pools().Of(pool);
   if (!known || known->kind == PoolKind::kUnknown) return COMMPOOL_NOT_CAUGHT;
-  const internal::SizeRange sizes = {options->min_bytes, options->max_bytes};
-  const auto exhaustion = static_cast<internal::Exhaustion>(options->exhaustion);
   const bool symmetric = known->kind == PoolKind::kSymmetric;
   *scope = reinterpret_cast<uint64_t>(EnterScope({pool, sizes, known->device, exhaustion}, symmetric));
   return COMMPOOL_OK;
@@ -194,6 +209,7 @@ commpool_status commpool_torch_scope_begin(commpool_pool pool, const commpool_sc
 }
 
 commpool_status commpool_torch_scope_end(commpool_scope scope) {
+  if (HostScopes::IsHandle(scope)) return PinnedScopes().End(scope) ? COMMPOOL_OK : COMMPOOL_NOT_FOUND;
   if (scope == 0 || scope % 2 != 0) return Commpool().scope_end(scope / 2);
   switch (LeaveScope(reinterpret_cast<OpenScope*>(scope))) {
     case Left::kBeforeAnInnerOne:

@@ -39,6 +39,12 @@ def introduce(router: Router, pool: commpool.Pool) -> None:
     router.check(router.keep(pool.handle, getattr(pool, "kept_bytes", 0)))
 
 
+def introduce_pinned(router: Router, pool: commpool.Pool) -> None:
+    """From now on scopes over the pool catch pinned tensors."""
+    with _lock:
+        router.check(router.know_pinned(pool.handle, pool.device))
+
+
 def _record_from_now_on(router: Router) -> None:
     """If torch has recorded history since before the router came, records it for our pools too, with Python stacks."""
     if not router.check(router.misses_history()):

@@ -12,7 +12,7 @@ from commpool import StatusCode, errors, scopes
 from commpool._library import check, fast
 
 from ._fallback import fell_back
-from ._install import ensure_installed, introduce
+from ._install import ensure_installed, introduce, introduce_pinned
 from ._mem_pool import mem_pool
 from ._router import loaded, reason
 
@@ -25,6 +25,10 @@ def _mem_pool_scope(pool: commpool.Pool) -> Iterator[None]:
               "does not route what backward() allocates")
     with torch.cuda.use_mem_pool(mem_pool(pool), device=pool.device):
         yield
+
+
+def _is_pinned(pool: Any) -> bool:
+    return isinstance(pool, commpool.Pool) and pool.backing == "pinned"
 
 
 class PlainScope(scopes.PlainScope):
@@ -49,6 +53,11 @@ class _Words(scopes.Words):
 
     @staticmethod
     def _configure(pool: commpool.Pool, **words: Any) -> Any:
+        if _is_pinned(pool):
+            if words.get("stream") is not None or words.pop("filter", None) not in (None, "process"):
+                raise errors.InvalidArgument(f"{pool!r} is of pinned memory: its scope catches the pinned tensors of "
+                                             "every thread, since helper threads make them, and takes no stream= and "
+                                             "no other filter=")
         made = scopes.configure(pool, **words)
         asked = [name for name, word in words.items() if word is not None and (name, word) != ("exhaustion", "error")]
         if ensure_installed() is None and asked not in ([], ["device"]):
@@ -62,7 +71,12 @@ class _Words(scopes.Words):
         if status != StatusCode.NOT_CAUGHT:
             check(status)
         router = ensure_installed()
-        if router is None:
+        if _is_pinned(self.pool):
+            if router is None:
+                raise errors.NotSupported(f"pinned tensors need the router: {reason()}")
+            introduce_pinned(router, self.pool)
+            scope = self.again()
+        elif router is None:
             scope = _mem_pool_scope(self.pool)
         else:
             introduce(router, self.pool)
@@ -94,7 +108,8 @@ class use_pool(Scope, _Words):
         def step(): ...
 
     It catches what the thread allocates inside, and what a backward() that is called inside allocates, on whatever
-    thread it runs. It does not catch unrelated threads.
+    thread it runs. It does not catch unrelated threads. A scope over a pool of pinned memory catches pinned tensors
+    instead, of every thread: `pin_memory()`, `empty(pin_memory=True)`, `DataLoader(pin_memory=True)`.
 
     Args:
       pool: the pool that gets the tensors.

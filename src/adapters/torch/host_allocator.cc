@@ -1,0 +1,97 @@
+#include "src/adapters/torch/host_allocator.h"
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "src/adapters/torch/host_scopes.h"
+#include "src/adapters/torch/router.h"
+
+namespace commpool::torch_adapter {
+namespace {
+
+// at::setHostAllocator and at::getHostAllocator. They are found when they are needed: the router links only c10, and
+// an exported libtorch_cpu would hide other libraries' names.
+constexpr const char* kTorchLibrary = "libtorch_cpu.so";
+constexpr const char* kSet = "_ZN2at16setHostAllocatorEN3c1010DeviceTypeEPNS_13HostAllocatorEh";
+constexpr const char* kGet = "_ZN2at16getHostAllocatorEN3c1010DeviceTypeE";
+using SetFunction = void (*)(c10::DeviceType, at::HostAllocator*, uint8_t);
+using GetFunction = at::HostAllocator* (*)(c10::DeviceType);
+
+constexpr uint8_t kHostPriority = 1;  // PyTorch's own has 0
+
+std::string PutInFront() {
+  void* const library = dlopen(kTorchLibrary, RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return std::string("this process has no ") + kTorchLibrary;
+  const auto set = reinterpret_cast<SetFunction>(dlsym(library, kSet));
+  const auto get = reinterpret_cast<GetFunction>(dlsym(library, kGet));
+  if (set == nullptr || get == nullptr) return "this PyTorch exports no at::setHostAllocator";
+  at::HostAllocator* const native = get(c10::kCUDA);
+  if (native == nullptr) return "PyTorch has no allocator of pinned memory";
+  auto* const ours = new HostAllocator(native);  // never destroyed: programs free tensors at their very end
+  set(c10::kCUDA, ours, kHostPriority);
+  return get(c10::kCUDA) == ours ? "" : "another allocator of pinned memory lets no other take its place";
+}
+
+void ReleaseHostBlock(void* pointer) {
+  // In a forked child the block belongs to the parent, and the library refuses. Nobody can be told.
+  Commpool().free(pointer);
+}
+
+// A graph's replays use what its capture allocated. Only PyTorch's own allocator keeps that for the graph.
+bool IsCaptured() { return CaptureOf(c10::cuda::getCurrentCUDAStream().stream()) != 0; }
+
+// Returns a block from the innermost scope that catches the request; null if none does.
+void* AllocatePinned(uint64_t bytes) {
+  internal::WayOut way;
+  std::optional<HostScopes::Open> scope = PinnedScopes().Innermost(bytes, UINT64_MAX);
+  for (; scope; scope = PinnedScopes().Innermost(bytes, scope->handle)) {
+    void* pointer = nullptr;
+    const commpool_status status = Commpool().pool_allocate(scope->plan.pool, bytes, scope->idle_stream, &pointer);
+    if (status == COMMPOOL_OK) return pointer;
+    if (!way.HandsOn(scope->plan.exhaustion, /*symmetric=*/false, status)) ThrowPinnedFailure(status);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::string InstallHostAllocator() {
+  static const std::string reason = PutInFront();
+  return reason;
+}
+
+void KnowPinned(commpool_pool pool, int device) {
+  HostPool known = {pool, device, PinnedScopes().IdleStreamOf(device)};
+  if (known.idle_stream == nullptr) {
+    const c10::cuda::CUDAGuard on_device(static_cast<c10::DeviceIndex>(device));
+    C10_CUDA_CHECK(cudaStreamCreateWithFlags(&known.idle_stream, cudaStreamNonBlocking));
+    Commpool().promise_stream(known.idle_stream);  // never destroyed
+  }
+  PinnedScopes().Know(known);
+}
+
+c10::DataPtr HostAllocator::allocate(size_t bytes) {
+  const bool caught = !PinnedScopes().None() && bytes != 0 && TheRouter().Routes() && !IsCaptured();
+  if (void* const pointer = caught ? AllocatePinned(bytes) : nullptr)
+    return {pointer, pointer, &ReleaseHostBlock, c10::Device(c10::kCPU)};
+  return native_->allocate(bytes);
+}
+
+bool HostAllocator::record_event(void* pointer, void* context, c10::Stream stream) {
+  const std::optional<commpool_block> block = OurBlock(pointer);
+  if (!block) return native_->record_event(pointer, context, stream);
+  const cudaStream_t handle = Promised(c10::cuda::CUDAStream(stream));
+  // A pool that knows of the capture records no event in it.
+  commpool_status status = TorchCaptures().Announce(block->pool, handle);
+  if (status == COMMPOOL_OK) status = Commpool().record_stream(block->pointer, handle);
+  TORCH_CHECK(status == COMMPOOL_OK, "commpool: ", Commpool().last_error());
+  return true;
+}
+
+}  // namespace commpool::torch_adapter

@@ -1,0 +1,237 @@
+"""A scope over a pool of pinned memory has torch's pinned tensors, and nothing else."""
+
+import contextlib
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import unittest
+
+import torch
+
+from routed import MIB, RoutedCase, commpool, on_thread, pool_of, tensor
+
+
+def pinned(nbytes):
+    return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+
+
+@contextlib.contextmanager
+def held(stream):
+    """The stream does not go on before the end."""
+    c = ctypes.CDLL(None)
+    semaphore = ctypes.create_string_buffer(64)
+    c.sem_init(semaphore, 0, 0)
+    wait = ctypes.cast(c.sem_wait, ctypes.c_void_p)
+    driver = ctypes.CDLL("libcuda.so.1")
+    if driver.cuLaunchHostFunc(ctypes.c_void_p(stream.cuda_stream), wait, semaphore) != 0:
+        raise RuntimeError("cuLaunchHostFunc failed")
+    try:
+        yield
+    finally:
+        c.sem_post(semaphore)
+        stream.synchronize()
+
+
+class PinnedCase(RoutedCase):
+    def pinned_pool(self, name="pinned", **options):
+        return self.pool(name, backing="pinned", **options)
+
+
+class Scopes(PinnedCase):
+    def test_catch_pinned_tensors_and_no_tensors_of_a_device(self):
+        pool = self.pinned_pool()
+        before = pinned(MIB)
+        with commpool.use_pool(pool):
+            made = [pinned(MIB), torch.arange(100).pin_memory(), torch.zeros(3, pin_memory=True)]
+            on_device, pageable = tensor(MIB), torch.empty(100)
+        for of_tensor in made:
+            self.assertTrue(of_tensor.is_pinned())
+            self.assert_in(pool, of_tensor)
+        self.assertEqual(made[1].tolist(), list(range(100)))
+        for of_tensor in (before, pinned(MIB), on_device):
+            self.assert_native(of_tensor)
+        self.assertFalse(pageable.is_pinned())
+        del made, of_tensor
+        self.assertEqual(pool.stats().allocated_blocks.current, 0)
+
+    def test_catch_those_of_every_thread(self):
+        pool = self.pinned_pool()
+        with commpool.use_pool(pool):
+            self.assert_in(pool, on_thread(lambda: pinned(MIB)))
+        self.assert_native(on_thread(lambda: pinned(MIB)))
+
+    def test_catch_those_that_a_data_loader_pins_on_its_thread(self):
+        pool = self.pinned_pool()
+        rows = torch.arange(64 * 1024, dtype=torch.float32).reshape(64, 1024)
+        loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(rows), batch_size=16, num_workers=1,
+                                             pin_memory=True)
+        with commpool.use_pool(pool):
+            for number, (batch,) in enumerate(loader):
+                self.assertTrue(batch.is_pinned())
+                self.assert_in(pool, batch)
+                on_device = batch.to("cuda", non_blocking=True)
+                self.assertTrue(torch.equal(on_device.cpu(), rows[16 * number:16 * number + 16]))
+        self.assertEqual(number, 3)
+
+    def test_nest_with_others_of_every_kind(self):
+        outer, inner, of_device = self.pinned_pool("outer"), self.pinned_pool("inner"), self.pool("of_device")
+        with commpool.use_pool(outer), commpool.use_pool(of_device):
+            with commpool.use_pool(inner, sizes=("1MiB", None)):
+                self.assert_in(inner, pinned(MIB))
+                self.assert_in(outer, pinned(MIB - 1))
+                self.assert_in(of_device, tensor(MIB))
+            self.assert_in(outer, pinned(MIB))
+
+    def test_end_in_any_order(self):
+        first, second = self.pinned_pool("first"), self.pinned_pool("second")
+        scopes = [commpool.use_pool(first), commpool.use_pool(second)]
+        for scope in scopes:
+            scope.__enter__()
+        scopes[0].__exit__(None, None, None)
+        self.assert_in(second, pinned(MIB))
+        scopes[1].__exit__(None, None, None)
+        self.assert_native(pinned(MIB))
+
+    def test_hand_what_does_not_fit_outwards_and_at_last_to_torch(self):
+        small, large = self.pinned_pool("small", limit="2MiB"), self.pinned_pool("large", limit="8MiB")
+        with commpool.use_pool(large, exhaustion="next_scope"), commpool.use_pool(small, exhaustion="next_scope"):
+            self.assert_in(small, pinned(MIB))
+            self.assert_in(large, pinned(6 * MIB))
+            self.assert_native(pinned(16 * MIB))
+        with commpool.use_pool(small), self.assertRaisesRegex(torch.OutOfMemoryError, "small.*limit"):
+            pinned(16 * MIB)
+
+    def test_take_no_filter_and_no_stream(self):
+        pool = self.pinned_pool()
+        for words in ({"filter": "thread"}, {"stream": torch.cuda.Stream()}):
+            with self.assertRaisesRegex(commpool.InvalidArgument, "pinned tensors of every thread"):
+                commpool.use_pool(pool, **words)
+        with commpool.use_pool(pool, filter="process"):
+            self.assert_in(pool, pinned(MIB))
+
+    def test_over_other_pools_catch_no_pinned_tensors(self):
+        with commpool.use_pool(self.pool()):
+            self.assert_native(pinned(MIB))
+
+    def test_leave_a_capture_s_pinned_tensors_to_torch(self):
+        pool = self.pinned_pool()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        with commpool.use_pool(pool), torch.cuda.graph(graph, stream=stream):
+            inside = pinned(MIB)
+        self.assert_native(inside)
+        del inside
+        graph.reset()
+
+    def test_catch_nothing_after_uninstall_and_go_on_after_install(self):
+        pool = self.pinned_pool()
+        with commpool.use_pool(pool):
+            kept = pinned(MIB)
+            self.assertTrue(commpool.uninstall())
+            self.assert_native(pinned(MIB))
+            kept.to("cuda", non_blocking=True)
+            commpool.install()
+            self.assert_in(pool, pinned(MIB))
+        self.assert_in(pool, kept)
+
+
+    def test_are_refused_where_another_allocator_stays_in_front(self):
+        program = """
+import ctypes, pathlib, torch, commpool.torch as commpool
+torch.cuda.init()
+torchs = ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib/libtorch_cpu.so"))
+get = torchs._ZN2at16getHostAllocatorEN3c1010DeviceTypeE
+get.restype = ctypes.c_void_p
+torchs._ZN2at16setHostAllocatorEN3c1010DeviceTypeEPNS_13HostAllocatorEh(1, ctypes.c_void_p(get(1)), 200)
+pool = commpool.Pool("pinned", backing="pinned")
+try:
+    with commpool.use_pool(pool):
+        print("entered")
+except commpool.FailedPrecondition as error:
+    print(error)
+print(torch.ones(3, pin_memory=True).is_pinned(), commpool.block_of(torch.ones(3, pin_memory=True)))
+"""
+        run = subprocess.run([sys.executable, "-c", program], env=os.environ, capture_output=True, text=True,
+                             check=False)
+        self.assertEqual(run.stdout.splitlines(), [
+            "pinned tensors stay PyTorch's own: another allocator of pinned memory lets no other take its place",
+            "True None"], run.stderr)
+
+
+class Memory(PinnedCase):
+    def test_is_taken_by_exact_size(self):
+        pool = self.pinned_pool()
+        with commpool.use_pool(pool):
+            made = [pinned((33 * MIB >> 3) * number + 4096 * number) for number in range(1, 20)]
+        requested = sum(of_tensor.numel() for of_tensor in made)
+        self.assertLessEqual(pool.stats().reserved_bytes.current, 1.01 * requested)
+
+    def test_serves_again_only_once_the_copies_have_passed(self):
+        pool, on_device = self.pinned_pool(), tensor(3 * MIB)
+        for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
+            for to_device in (True, False):
+                with self.subTest(stream=stream, to_device=to_device), commpool.use_pool(pool):
+                    source = pinned(3 * MIB)
+                    address = source.data_ptr()
+                    with torch.cuda.stream(stream), held(stream):
+                        to, source_of_it = (on_device, source) if to_device else (source, on_device)
+                        to.copy_(source_of_it, non_blocking=True)
+                        del to, source_of_it
+                        del source
+                        self.assertNotEqual(pinned(3 * MIB).data_ptr(), address, "a copy still uses it")
+                    two = [pinned(3 * MIB), pinned(3 * MIB)]
+                    self.assertIn(address, [of.data_ptr() for of in two], "the copy has passed")
+                    del two
+                pool.trim()
+
+    def test_waits_for_the_copy_of_a_part(self):
+        pool, on_device = self.pinned_pool(), tensor(4096)
+        stream = torch.cuda.current_stream()
+        with commpool.use_pool(pool), held(stream):
+            source = pinned(3 * MIB)
+            address = source.data_ptr()
+            on_device.copy_(source[MIB:MIB + 4096], non_blocking=True)
+            del source
+            self.assertNotEqual(pinned(3 * MIB).data_ptr(), address)
+
+    def test_may_be_freed_in_a_capture_that_copies_it(self):
+        pool, on_device = self.pinned_pool(), tensor(3 * MIB)
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        with commpool.use_pool(pool):
+            source = pinned(3 * MIB)
+        with torch.cuda.graph(graph, stream=stream):
+            on_device.copy_(source, non_blocking=True)
+            del source
+        graph.reset()  # it cannot be replayed, but an event in it would have broken the capture
+
+    def test_serves_at_once_where_no_copy_uses_it(self):
+        pool = self.pinned_pool()
+        with commpool.use_pool(pool), held(torch.cuda.current_stream()):
+            address = pinned(3 * MIB).data_ptr()
+            for _ in range(10):
+                self.assertEqual(pinned(3 * MIB).data_ptr(), address, "what the stream does is no matter of its")
+
+    def test_outlives_its_pool(self):
+        pool = commpool.Pool("gone", backing="pinned")
+        with commpool.use_pool(pool):
+            kept = torch.arange(1000).pin_memory()
+        pool.destroy()
+        self.assertTrue(kept.is_pinned())
+        self.assertEqual(kept.to("cuda", non_blocking=True).cpu().tolist(), list(range(1000)))
+        del kept
+        with self.assertRaises(RuntimeError), commpool.use_pool(pool):
+            pinned(MIB)
+
+    def test_is_no_memory_of_the_device_in_torch_s_statistics(self):
+        pool = self.pinned_pool()
+        gc.collect()
+        before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+        with commpool.use_pool(pool):
+            kept = pinned(MIB)
+            self.assertEqual((torch.cuda.memory_allocated(), torch.cuda.memory_reserved()), before)
+        self.assertEqual(pool.stats().requested_bytes.current, kept.numel())
+
+
+if __name__ == "__main__":
+    unittest.main()
