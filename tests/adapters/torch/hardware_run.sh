@@ -2,7 +2,7 @@
 # Runs the hardware checks of commpool.torch from the folder that hardware_bundle.sh made. Needs python3 with torch, its
 # NCCL, g++ and a CUDA driver. Results go into RESULTS (default: results beside this file).
 # usage: run [wheel] [facts] [times] [steps] [ranks] [making] [blocks] [fsdp] [ddp] [decode] [peers] [examples]
-#   [recording] [sleep] [sharing] [registrars] [nvls]
+#   [recording] [pinned] [sleep] [sharing] [registrars] [nvls]
 # Without a word: all.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
@@ -29,8 +29,8 @@ part() {
   ((PIPESTATUS[0] == 0)) || { echo "== $1 FAILED"; failed=1; }
 }
 
-readonly parts='wheel facts times steps recording ranks making blocks fsdp ddp decode peers examples sleep sharing
-  registrars nvls'
+readonly parts='wheel facts times steps recording ranks making blocks fsdp ddp decode peers examples pinned sleep
+  sharing registrars nvls'
 for name in "${@:-$parts}"; do
   for word in $name; do
     case $word in
@@ -43,6 +43,7 @@ for name in "${@:-$parts}"; do
       blocks | fsdp | ddp | decode | peers | examples)
         part "$word" 300 "hardware_$word.py" --record "$results/torch-$word-$machine.jsonl"
         ;;
+      pinned) part pinned 400 hardware_pinned.py --record "$results/torch-pinned-$model.jsonl" ;;
       sleep) part sleep 400 hardware_sleep.py --record "$results/sleep-$model.jsonl" ;;
       sharing) part sharing 600 hardware_sharing.py --record "$results/torch-sharing-$model.jsonl" ;;
       registrars) part registrars 300 hardware_registrars.py --record "$results/torch-registrars-$machine.jsonl" ;;
