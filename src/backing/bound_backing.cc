@@ -1,12 +1,12 @@
 #include "src/backing/bound_backing.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "src/backing/node_pages.h"
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
+#include "src/driver/topology.h"
 
 namespace commpool::internal {
 
@@ -21,7 +21,7 @@ Status Bind(const Driver& driver, NodePages& pages, int node) {
   const int devices = COMMPOOL_TRY(DeviceCount(driver));
   for (int device = 0; device < devices; ++device) {
     const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver, device));
-    if (std::max(info.host_numa_node, 0) == node) return Status();
+    if (NearestNode(info) == node) return Status();
   }
   return Status(StatusCode::kInvalidArgument, "there is no host NUMA node " + std::to_string(node));
 }

@@ -4,6 +4,7 @@
 
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
+#include "src/driver/topology.h"
 
 namespace commpool::internal {
 
@@ -41,10 +42,11 @@ Result<uint64_t> FindGranularity(const Driver& driver, const DeviceInfo& info, c
   const CUresult answer =
       driver.cuda.cuMemGetAllocationGranularity(&recommended, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
   COMMPOOL_TRY(CheckCuda(driver, answer, {.call = "cuMemGetAllocationGranularity", .device = placement.device}));
-  if (!info.multicast || placement.kind == Placement::Kind::kHostNuma) return uint64_t{recommended};
+  const int group = LargestMulticastGroup(info);
+  if (group == 0 || placement.kind == Placement::Kind::kHostNuma) return uint64_t{recommended};
 
   CUmulticastObjectProp multicast = {};
-  multicast.numDevices = static_cast<unsigned>(info.reachable_peers.size() + 1);
+  multicast.numDevices = static_cast<unsigned>(group);
   multicast.size = recommended;
   multicast.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   size_t least = 0;

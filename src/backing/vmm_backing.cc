@@ -19,6 +19,7 @@
 #include "src/backing/territory.h"
 #include "src/base/mutex.h"
 #include "src/base/try.h"
+#include "src/driver/topology.h"
 
 namespace commpool::internal {
 
@@ -177,10 +178,7 @@ constinit const BackingRow kBoundRow = {
 
 // Makes and releases the smallest piece: a driver reports a granularity even for nodes that do not exist.
 Result<std::unique_ptr<Backing>> MakeOnHost(BackingBasis basis) {
-  if (basis.placement.numa_node < 0) {
-    // The driver says -1 on a machine with one node.
-    basis.placement.numa_node = std::max(basis.info.host_numa_node, 0);
-  }
+  if (basis.placement.numa_node < 0) basis.placement.numa_node = NearestNode(basis.info);
   std::string why = "device " + std::to_string(basis.info.device) +
                     " maps no memory of host NUMA nodes, says the driver (attribute 141; CUDA 12.2 first)";
   if (basis.info.virtual_memory && basis.info.host_numa_memory) {

@@ -16,18 +16,15 @@ int Attribute(const Driver& driver, int device, CUdevice_attribute attribute, in
   return value;
 }
 
-// OK where the device exists.
-Status CheckDevice(int device, int count) {
-  if (device >= 0 && device < count) return Status();
-  return Status(StatusCode::kInvalidArgument,
-                "there is no device " + std::to_string(device) + ": this process sees " + std::to_string(count));
-}
-
 void FillCapabilities(const Driver& driver, DeviceInfo& info) {
   const auto has = [&](CUdevice_attribute attribute) { return Attribute(driver, info.device, attribute) != 0; };
   info.compute_major = Attribute(driver, info.device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
   info.compute_minor = Attribute(driver, info.device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   info.host_numa_node = Attribute(driver, info.device, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, -1);
+  if (Attribute(driver, info.device, CU_DEVICE_ATTRIBUTE_NUMA_CONFIG) == CU_DEVICE_NUMA_CONFIG_NUMA_NODE) {
+    info.own_numa_node = Attribute(driver, info.device, CU_DEVICE_ATTRIBUTE_NUMA_ID, -1);
+  }
+  info.coherent = has(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES);
   info.virtual_memory = has(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
   info.host_numa_memory = has(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
   info.file_descriptor_handles = has(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
@@ -37,6 +34,10 @@ void FillCapabilities(const Driver& driver, DeviceInfo& info) {
 }
 
 }  // namespace
+
+std::string NoSuchDevice(int device, int count) {
+  return "there is no device " + std::to_string(device) + ": this process sees " + std::to_string(count);
+}
 
 Result<int> DeviceCount(const Driver& driver) {
   int count = 0;
@@ -52,7 +53,7 @@ std::string PciBusIdOf(const Driver& driver, int device) {
 
 Result<DeviceInfo> DescribeDevice(const Driver& driver, int device) {
   const int count = COMMPOOL_TRY(DeviceCount(driver));
-  COMMPOOL_TRY(CheckDevice(device, count));
+  if (device < 0 || device >= count) return Status(StatusCode::kInvalidArgument, NoSuchDevice(device, count));
   DeviceInfo info;
   info.device = device;
   std::array<char, 128> text{};
@@ -73,21 +74,6 @@ Result<DeviceInfo> DescribeDevice(const Driver& driver, int device) {
     }
   }
   return info;
-}
-
-Status CheckReachable(const Driver& driver, int device, int peer) {
-  const int count = COMMPOOL_TRY(DeviceCount(driver));
-  for (const int asked : {device, peer}) {
-    const Status there = CheckDevice(asked, count);
-    if (!there.ok()) return Status(StatusCode::kNotSupported, there.message());
-  }
-  if (device == peer) return Status();
-  int reachable = 0;
-  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuDeviceCanAccessPeer(&reachable, device, peer),
-                         {.call = "cuDeviceCanAccessPeer", .device = device}));
-  if (reachable != 0) return Status();
-  return Status(StatusCode::kNotSupported, "device " + std::to_string(device) + " cannot reach the memory of device " +
-                                               std::to_string(peer) + ": no NVLink or PCIe peer access between them");
 }
 
 }  // namespace commpool::internal

@@ -19,6 +19,8 @@ struct DeviceInfo {
   int compute_major = 0;
   int compute_minor = 0;
   int host_numa_node = -1;        // the nearest; -1 where the driver does not say
+  int own_numa_node = -1;         // of the device's memory, where that is a NUMA node of the system (Grace)
+  bool coherent = false;          // it uses the host's pages, through the host's page tables (Grace)
   bool virtual_memory = false;    // cuMemCreate
   bool host_numa_memory = false;  // cuMemCreate on a host NUMA node (attribute 141)
   bool file_descriptor_handles = false;
@@ -28,14 +30,13 @@ struct DeviceInfo {
   std::vector<int> reachable_peers;  // cuDeviceCanAccessPeer
 };
 
-// kInvalidArgument for a device that does not exist; the message has the number of devices.
 // Such as 0000:01:00.0, the same in every process of a host; empty where the driver has no word for it.
 std::string PciBusIdOf(const Driver& driver, int device);
+// kInvalidArgument for a device that does not exist; the message has the number of devices.
 Result<DeviceInfo> DescribeDevice(const Driver& driver, int device);
 Result<int> DeviceCount(const Driver& driver);
-
-// OK where `device` reaches `peer`'s memory; else kNotSupported and why.
-Status CheckReachable(const Driver& driver, int device, int peer);
+// The words about a device that does not exist.
+std::string NoSuchDevice(int device, int count);
 
 }  // namespace commpool::internal
 

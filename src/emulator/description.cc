@@ -8,16 +8,20 @@
 #include <optional>
 
 #include "src/base/bytes.h"
+#include "src/base/try.h"
+#include "src/emulator/named_machines.h"
 
 namespace commpool::internal::emulator {
 
 const std::vector<KnownKey>& KnownKeys() {
   static const std::vector<KnownKey> keys = {
+      {"machine", "four", "a machine by name, which sets other keys: four, one, two, eight, islands, grace, or apart"},
       {"devices", "4", "number of GPUs"},
       {"memory", "141GiB", "memory of each GPU (an H200's)"},
       {"numa_nodes", "2", "host NUMA nodes; device d is nearest to node d * numa_nodes / devices"},
       {"host_memory", "256GiB", "memory of each NUMA node"},
-      {"links", "all", "which GPUs reach each other: all, none, or ring (neighbours only)"},
+      {"links", "all", "which GPUs reach each other: all, none, ring (neighbours only), or islands (two halves)"},
+      {"coherent", "no", "yes: GPUs are NUMA nodes, and use the host's memory coherently, as beside a Grace CPU"},
       {"granularity", "2MiB", "minimum and recommended allocation granularity, and multicast's minimum"},
       {"fabric", "denied", "fabric handles: no (attribute 0), denied (attribute 1, no IMEX channel), or yes"},
       {"host_numa", "yes",
@@ -107,24 +111,34 @@ std::string UuidText(int number) {
 
 Result<Description> Description::Parse(const std::string& text, const char* visible) {
   Description description;
-  std::string known;
-  for (const KnownKey& key : KnownKeys()) {
-    description.values_[key.name] = key.default_value;
-    known += (known.empty() ? "" : ", ") + std::string(key.name);
-  }
+  for (const KnownKey& key : KnownKeys()) description.values_[key.name] = key.default_value;
+  // Twice: the first time only to learn the machine's name, whose keys come before the others wherever it stands.
+  COMMPOOL_TRY(description.Take(text));
+  const std::string name = description.values_["machine"];
+  const auto machines = NamedMachines();
+  const auto machine =
+      std::find_if(machines.begin(), machines.end(), [&](const NamedMachine& known) { return known.name == name; });
+  if (machine == machines.end()) return Unreadable("machine", name, "a known machine (src/emulator/reference.md)");
+  COMMPOOL_TRY(description.Take(machine->keys));
+  COMMPOOL_TRY(description.Take(text));
+  COMMPOOL_TRY(description.Interpret());
+  description.Hide(visible);
+  return description;
+}
+
+Status Description::Take(const std::string& text) {
   for (const std::string& pair : Split(text, ",; ")) {
     const size_t equals = pair.find('=');
     const std::string key = pair.substr(0, equals);
-    if (equals == std::string::npos || !description.values_.contains(key)) {
+    if (equals == std::string::npos || !values_.contains(key)) {
+      std::string known;
+      for (const KnownKey& one : KnownKeys()) known += (known.empty() ? "" : ", ") + std::string(one.name);
       return Status(StatusCode::kInvalidArgument,
                     "COMMPOOL_EMULATOR: \"" + pair + "\" is no key=value of a known key; the keys are " + known);
     }
-    description.values_[key] = pair.substr(equals + 1);
+    values_[key] = pair.substr(equals + 1);
   }
-  Status status = description.Interpret();
-  if (!status.ok()) return status;
-  description.Hide(visible);
-  return description;
+  return Status();
 }
 
 Result<Description> Description::OfEnvironment() {
@@ -156,10 +170,10 @@ Status Description::Interpret() {
   for (const Status& status :
        {number("devices", 1, 64, all_devices_), number("numa_nodes", 1, 64, numa_nodes_),
         number("seed", 0, UINT64_MAX, seed_), size("memory", device_bytes_), size("host_memory", host_bytes_),
-        size("granularity", granularity_), choice("links", {"all", "none", "ring"}),
-        choice("fabric", {"no", "denied", "yes"}), choice("host_numa", {"no", "denied", "yes"}),
-        choice("multicast", {"yes", "no"}), choice("rdma", {"yes", "no"}), choice("windows", {"yes", "no"}),
-        choice("races", {"yes", "no"}), choice("report", {"none", "exit"})}) {
+        size("granularity", granularity_), choice("links", {"all", "none", "ring", "islands"}),
+        choice("coherent", {"yes", "no"}), choice("fabric", {"no", "denied", "yes"}),
+        choice("host_numa", {"no", "denied", "yes"}), choice("multicast", {"yes", "no"}), choice("rdma", {"yes", "no"}),
+        choice("windows", {"yes", "no"}), choice("races", {"yes", "no"}), choice("report", {"none", "exit"})}) {
     if (!status.ok()) return status;
   }
   if (!IsPowerOfTwo(granularity_) || granularity_ < 65536) {
@@ -222,6 +236,8 @@ bool Description::Linked(int device, int peer) const {
   const std::string& links = values_.at("links");
   if (links == "all") return true;
   if (links == "none") return false;
+  const auto island = [&](int one) { return NumberOf(one) * 2 / all_devices_; };
+  if (links == "islands") return island(device) == island(peer);
   const int distance = std::abs(NumberOf(device) - NumberOf(peer));
   return distance == 1 || distance == all_devices_ - 1;
 }

@@ -60,6 +60,9 @@ class Description {
   uint64_t device_bytes() const { return device_bytes_; }
   int numa_nodes() const { return numa_nodes_; }
   int NumaNodeOf(int device) const { return NumberOf(device) * numa_nodes_ / all_devices_; }
+  bool coherent() const { return values_.at("coherent") == "yes"; }
+  // The NUMA node of a coherent GPU's own memory: behind the CPUs' nodes, with room for seven more of each GPU (MIG).
+  int OwnNumaNodeOf(int device) const { return numa_nodes_ + 8 * NumberOf(device); }
   uint64_t host_bytes() const { return host_bytes_; }
   uint64_t granularity() const { return granularity_; }
   uint64_t multicast_granularity() const { return multicast_granularity_; }
@@ -71,6 +74,7 @@ class Description {
   bool Linked(int device, int peer) const;
 
  private:
+  Status Take(const std::string& text);
   Status Interpret();
   void Hide(const char* visible);
 

@@ -1,6 +1,6 @@
 #include "tests/backing/backing_fixture.h"
 
-#include "src/driver/device_info.h"
+#include "src/driver/topology.h"
 
 namespace commpool::internal::testing {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "src/backing/territory.h"
-#include "src/driver/device_info.h"
+#include "src/driver/topology.h"
 #include "tests/backing/backing_fixture.h"
 
 namespace commpool::internal::testing {
@@ -215,7 +215,7 @@ class VmmHostMemory : public VmmMemory {
 
 TEST_F(VmmHostMemory, IsOnTheNodeNearestToTheDevice) {
   std::unique_ptr<Backing> backing = MakeVmm(OnHost());
-  const int node = std::max(0, info().host_numa_node);
+  const int node = NearestNode(info());
   EXPECT_EQ(backing->placement().numa_node, node);
   std::unique_ptr<Segment> segment = backing->Make({.bytes = 1}).value();
   const CUmemAllocationProp properties = PropertiesOf(*segment);

@@ -28,12 +28,6 @@ TEST_F(DeviceInfos, OfAMissingDeviceAreRefused) {
   }
 }
 
-TEST_F(DeviceInfos, ADeviceReachesItself) { EXPECT_TRUE(CheckReachable(driver(), 0, 0).ok()); }
-
-TEST_F(DeviceInfos, AMissingDeviceIsUnreachable) {
-  EXPECT_NE(CheckReachable(driver(), 0, 1000).message().find("there is no device 1000"), std::string::npos);
-}
-
 TEST_F(DeviceInfos, FailWithTheDriver) {
   COMMPOOL_REQUIRE_EMULATOR("faults are injected");
   const testing::InjectedFault fault({.call = "cuDeviceGetCount", .result = CUDA_ERROR_UNKNOWN});

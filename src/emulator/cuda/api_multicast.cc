@@ -67,7 +67,7 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle* handle, const CUmultica
 CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice device) {
   return Call("cuMulticastAddDevice", Needs::kInitialised, [&](Machine& machine, auto&) {
     if (!IsDevice(machine, device)) return CUDA_ERROR_INVALID_DEVICE;
-    return machine.multicasts.AddDevice(handle, device);
+    return machine.multicasts.AddDevice(handle, device, machine.description);
   });
 }
 

@@ -66,6 +66,14 @@ int AttributeOf(const Description& description, CUdevice_attribute attribute, in
       return description.NumberOf(device) + 1;
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
       return description.NumaNodeOf(device);
+    case CU_DEVICE_ATTRIBUTE_NUMA_CONFIG:
+      return description.coherent() ? CU_DEVICE_NUMA_CONFIG_NUMA_NODE : CU_DEVICE_NUMA_CONFIG_NONE;
+    case CU_DEVICE_ATTRIBUTE_NUMA_ID:
+      return description.coherent() ? description.OwnNumaNodeOf(device) : -1;
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
+    case CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED:
+      return description.coherent() ? 1 : 0;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
       return is("fabric", "no") ? 0 : 1;
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:

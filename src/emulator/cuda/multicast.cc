@@ -16,11 +16,14 @@ void Multicasts::Create(Handle handle, const CUmulticastObjectProp& properties) 
   objects_.emplace(handle, Object{properties, {}, {}});
 }
 
-CUresult Multicasts::AddDevice(Handle handle, int device) {
+CUresult Multicasts::AddDevice(Handle handle, int device, const Description& machine) {
   const auto found = objects_.find(handle);
   if (found == objects_.end()) return CUDA_ERROR_INVALID_VALUE;
   Object& object = found->second;
   if (object.devices.size() == object.properties.numDevices) return CUDA_ERROR_INVALID_VALUE;
+  for (const int other : object.devices) {
+    if (!machine.Linked(device, other)) return CUDA_ERROR_INVALID_DEVICE;
+  }
   return object.devices.insert(device).second ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "src/emulator/cuda/address_space.h"
+#include "src/emulator/description.h"
 
 namespace commpool::internal::emulator {
 
@@ -36,7 +37,8 @@ class Multicasts {
   using Handle = CUmemGenericAllocationHandle;
 
   void Create(Handle handle, const CUmulticastObjectProp& properties);
-  CUresult AddDevice(Handle handle, int device);
+  // A group is of devices that all reach each other.
+  CUresult AddDevice(Handle handle, int device, const Description& machine);
   // Offsets and sizes are multiples of `granularity`, the minimum. Bound memory stays alive.
   MulticastResult Bind(Handle handle, uint64_t offset, const MemoryPart& part, uint64_t granularity);
   MulticastResult Unbind(Handle handle, int device, uint64_t offset, uint64_t bytes, uint64_t granularity);

@@ -58,6 +58,7 @@ std::string Failed(const char* call, CUresult result) {
 std::string EmulatedCommunicator::WhyNoMulticast() const {
   if (IsSet("NCCL_NVLS_ENABLE", "0")) return "NCCL_NVLS_ENABLE is 0";
   if (ranks_ <= 2) return "NVLS needs more than 2 GPUs";
+  if (!all_direct_) return "not all GPUs reach each other";
   int supported = 0;
   GetDriver().cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, device_);
   return supported != 0 ? "" : "device " + std::to_string(device_) + " has no multicast";

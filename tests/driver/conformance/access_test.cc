@@ -2,10 +2,9 @@
 #include <cuda.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 
-#include "src/driver/device_info.h"
+#include "src/driver/topology.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
 namespace commpool::internal::testing {
@@ -18,7 +17,7 @@ class Access : public ConformanceTest {
     EXPECT_EQ(cuda().cuMemGetAccess(&flags, &location, address), CUDA_SUCCESS);
     return flags;
   }
-  int NumaNode() { return std::max(0, DescribeDevice(driver(), 0).value().host_numa_node); }
+  int NumaNode() { return NearestNode(DescribeDevice(driver(), 0).value()); }
 };
 
 TEST_F(Access, IsNobodysBeforeItIsGranted) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/base/bytes.h"
+#include "src/emulator/named_machines.h"
 
 namespace commpool::internal::emulator {
 namespace {
@@ -143,7 +144,7 @@ TEST(EmulatorDescription, SizesThatAreNoneAreRefused) {
 }
 
 TEST(EmulatorDescription, UnknownChoicesAreRefusedWithTheirKey) {
-  for (const char* key : {"links", "fabric", "multicast", "rdma", "windows", "races", "report"}) {
+  for (const char* key : {"links", "coherent", "fabric", "multicast", "rdma", "windows", "races", "report"}) {
     ExpectRefused(std::string(key) + "=perhaps", std::string(key) + "=perhaps");
   }
 }
@@ -158,6 +159,38 @@ TEST(EmulatorDescription, LinksAllNoneOrNeighbours) {
   EXPECT_TRUE(ring.Linked(3, 2));
   EXPECT_TRUE(ring.Linked(4, 0)) << "the ring closes";
   EXPECT_FALSE(ring.Linked(1, 3));
+}
+
+TEST(EmulatorDescription, LinksTwoIslands) {
+  const Description islands = Description::Parse("devices=8,links=islands").value();
+  EXPECT_TRUE(islands.Linked(0, 3));
+  EXPECT_TRUE(islands.Linked(7, 4));
+  EXPECT_FALSE(islands.Linked(3, 4));
+  EXPECT_FALSE(islands.Linked(7, 0));
+}
+
+TEST(EmulatorDescription, EveryNamedMachineIsThere) {
+  for (const NamedMachine& machine : NamedMachines()) {
+    const Result<Description> description = Description::Parse(std::string("machine=") + machine.name);
+    ASSERT_TRUE(description.ok()) << description.status().message();
+    EXPECT_STREQ(description->Value("machine"), machine.name);
+  }
+  EXPECT_STREQ(NamedMachines().front().keys, "");
+  ExpectRefused("machine=perhaps", "machine=perhaps is not a known machine");
+}
+
+TEST(EmulatorDescription, WhatIsDeclaredCountsMoreThanTheMachine) {
+  for (const char* text : {"machine=eight,devices=6", "devices=6,machine=eight"}) {
+    EXPECT_EQ(Description::Parse(text).value().devices(), 6) << text;
+  }
+  EXPECT_EQ(Description::Parse("machine=eight,machine=two").value().devices(), 2) << "the last one counts";
+}
+
+TEST(EmulatorDescription, CoherentDevicesAreNodesBehindTheCpus) {
+  const Description grace = Description::Parse("machine=grace", "1,0").value();
+  EXPECT_TRUE(grace.coherent());
+  EXPECT_EQ(grace.OwnNumaNodeOf(0), 10);
+  EXPECT_EQ(grace.OwnNumaNodeOf(1), 2);
 }
 
 TEST(EmulatorDescription, FaultsNameCallSkipResultAndCount) {

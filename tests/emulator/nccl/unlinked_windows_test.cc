@@ -38,5 +38,19 @@ TEST_F(UnlinkedWindows, AreNotWrittenWithoutLocalRegistration) {
   unsetenv("NCCL_LOCAL_REGISTER");
 }
 
+TEST_F(UnlinkedWindows, HaveNoMulticast) {
+  setenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1", 1);
+  RunRanks(3, [](Rank& rank) {
+    const DeviceMemory memory(rank.rank, 2 << 20);
+    void* handle = nullptr;
+    ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory.data(), memory.bytes(), &handle), ncclSuccess);
+    char reason[256] = {};
+    EXPECT_EQ(Api().commpoolEmulatorNvls(reinterpret_cast<CUdeviceptr>(memory.data()), reason, sizeof reason), 0);
+    EXPECT_STREQ(reason, "not all GPUs reach each other");
+    EXPECT_EQ(Api().ncclCommDeregister(rank.comm, handle), ncclSuccess);
+  });
+  unsetenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE");
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing

@@ -14,6 +14,7 @@
 #include "src/base/bytes.h"
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
+#include "src/driver/topology.h"
 #include "src/emulator/extension.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/library_calls.h"
@@ -231,11 +232,7 @@ class Rounds {
 
 // For one, two and four devices, as far as there are peers that reach device 0's memory.
 Result<std::vector<Row>> RowsFor(const internal::Driver& driver, uint64_t bytes, uint64_t page) {
-  const internal::DeviceInfo info = COMMPOOL_TRY(internal::DescribeDevice(driver, 0));
-  std::vector<int> peers;
-  for (const int peer : info.reachable_peers) {
-    if (internal::CheckReachable(driver, peer, 0).ok()) peers.push_back(peer);
-  }
+  const std::vector<int> peers = COMMPOOL_TRY(internal::PeersThatReach(driver, 0));
   std::vector<Row> rows;
   for (const size_t count : {0, 1, 3}) {
     if (count > peers.size()) break;
