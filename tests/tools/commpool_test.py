@@ -28,6 +28,22 @@ class Info(unittest.TestCase):
         for row in refused:
             self.assertTrue(row["make"]["reason"])
 
+    def test_draws_links_and_nodes_of_two_islands(self):
+        result = run("info", COMMPOOL_EMULATOR="machine=islands")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"\n +3  =0  =0  =0   \\   \.   \.   \.   \.  host 0\n")
+        self.assertRegex(result.stdout, r"\n +4   \.   \.   \.   \.   \\  =0  =0  =0  host 1\n")
+
+    def test_names_the_nodes_of_coherent_devices(self):
+        first = json.loads(run("info", "--json", COMMPOOL_EMULATOR="machine=grace").stdout)["devices"][0]
+        self.assertEqual((first["host_numa_node"], first["own_numa_node"], first["coherent"]), (0, 2, True))
+        self.assertEqual(first["links"][0], {"to": 1, "is": "atomics", "rank": 0})
+        self.assertIn("host 0, its own 2, uses the host's pages", run("info", COMMPOOL_EMULATOR="machine=grace").stdout)
+
+    def test_draws_no_links_where_there_are_none(self):
+        self.assertRegex(run("info", COMMPOOL_EMULATOR="machine=apart").stdout, r"\n +0   \\   \.   \.   \.  host 0\n")
+        self.assertRegex(run("info", COMMPOOL_EMULATOR="machine=one").stdout, r"\n +0   \\  host 0\n")
+
     def test_says_what_the_environment_sets_and_where_it_came_from(self):
         info = run("info", "--json", COMMPOOL_CONF="gradients.limit:2GiB,pooled")
         settings = json.loads(info.stdout)["configuration"]

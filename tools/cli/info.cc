@@ -1,6 +1,7 @@
 // commpool info: what this machine has; what each backing and registration can do here, and why not; and the
 // environment's settings for pools.
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "commpool/configuration.h"
@@ -8,6 +9,7 @@
 #include "src/base/bytes.h"
 #include "src/base/try.h"
 #include "src/driver/device_info.h"
+#include "src/driver/topology.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/ranks.h"
 
@@ -22,13 +24,33 @@ json ToJson(const Status& capability) {
   return {{"available", false}, {"reason", capability.message()}};
 }
 
+// How a device uses another one's memory. The driver does not tell NVLink from PCIe, but only NVLink has atomics.
+const std::map<std::string, internal::Link::Kind>& LinkNames() {
+  static const std::map<std::string, internal::Link::Kind> names = {{"none", internal::Link::Kind::kNone},
+                                                                    {"access", internal::Link::Kind::kAccess},
+                                                                    {"atomics", internal::Link::Kind::kAtomics}};
+  return names;
+}
+
+json DescribeLinks(const internal::Driver& driver, int device, int count) {
+  json links = json::array();
+  for (int peer = 0; peer < count; ++peer) {
+    if (peer == device) continue;
+    const internal::Link link = internal::LinkBetween(driver, device, peer);
+    links.push_back({{"to", peer}, {"is", NameOf(LinkNames(), link.kind)}, {"rank", link.rank}});
+  }
+  return links;
+}
+
 json DescribeOne(const internal::DeviceInfo& info) {
   return {{"device", info.device},
           {"name", info.name},
           {"pci_bus_id", info.pci_bus_id},
           {"bytes", info.total_bytes},
           {"compute_capability", std::to_string(info.compute_major) + "." + std::to_string(info.compute_minor)},
-          {"host_numa_node", info.host_numa_node},
+          {"host_numa_node", internal::NearestNode(info)},
+          {"own_numa_node", info.own_numa_node},
+          {"coherent", info.coherent},
           {"reaches", info.reachable_peers},
           {"file_descriptor_handles", info.file_descriptor_handles},
           {"fabric_handles", info.fabric_handles},
@@ -78,6 +100,7 @@ Result<json> Describe(const internal::Driver& driver) {
   for (int device = 0; device < count; ++device) {
     const internal::DeviceInfo info = COMMPOOL_TRY(internal::DescribeDevice(driver, device));
     devices.push_back(DescribeOne(info));
+    devices.back()["links"] = DescribeLinks(driver, device, count);
   }
   json backings = json::array();
   for (const internal::BackingRow* row : internal::AllBackings()) {
@@ -93,12 +116,6 @@ Result<json> Describe(const internal::Driver& driver) {
               {"devices", devices},
               {"backings", backings},
               {"configuration", settings}};
-}
-
-std::string Joined(const json& numbers) {
-  std::string text;
-  for (const json& number : numbers) text += (text.empty() ? "" : " ") + number.dump();
-  return text.empty() ? "-" : text;
 }
 
 void PrintCapability(const json& row, const char* key, std::string& reasons) {
@@ -117,6 +134,30 @@ void PrintSettings(const json& settings) {
   }
 }
 
+// A row for each device, a column for each that it may reach.
+void PrintLinks(const json& devices) {
+  std::printf("\n%-12s", "links");
+  for (const json& device : devices) std::printf(" %3d", device["device"].get<int>());
+  std::printf("  nodes\n");
+  for (const json& device : devices) {
+    std::printf("%12d", device["device"].get<int>());
+    for (size_t column = 0, link = 0; column < devices.size(); ++column) {
+      if (devices[column]["device"] == device["device"]) {
+        std::printf("   \\");
+        continue;
+      }
+      const json& to = device["links"][link++];
+      const std::string is = to["is"].get<std::string>();
+      const std::string mark = is == "none" ? "." : (is == "atomics" ? "=" : "-") + to["rank"].dump();
+      std::printf(" %3s", mark.c_str());
+    }
+    std::printf("  host %d", device["host_numa_node"].get<int>());
+    if (device["own_numa_node"].get<int>() >= 0) std::printf(", its own %d", device["own_numa_node"].get<int>());
+    std::printf("%s\n", device["coherent"].get<bool>() ? ", uses the host's pages" : "");
+  }
+  std::printf("= with atomics, as NVLink; - access alone, as PCIe; . none. The number: 0 is the fastest\n");
+}
+
 void Print(const json& info) {
   std::printf("%s\n", info["driver"].get<std::string>().c_str());
   if (!info["nccl"]["missing"].get<std::string>().empty()) {
@@ -124,16 +165,16 @@ void Print(const json& info) {
   } else {
     std::printf("NCCL from %s\n", info["nccl"]["file"].get<std::string>().c_str());
   }
-  std::printf("\n%6s  %-26s %10s %5s  %-10s %-4s %-7s %-5s %-9s\n", "device", "name", "memory", "NUMA", "reaches", "fd",
-              "fabric", "rdma", "multicast");
+  std::printf("\n%6s  %-26s %10s  %-4s %-7s %-5s %-9s\n", "device", "name", "memory", "fd", "fabric", "rdma",
+              "multicast");
   for (const json& device : info["devices"]) {
     const auto yes = [&](const char* key) { return device[key].get<bool>() ? "yes" : "no"; };
-    std::printf("%6d  %-26s %10s %5d  %-10s %-4s %-7s %-5s %-9s\n", device["device"].get<int>(),
+    std::printf("%6d  %-26s %10s  %-4s %-7s %-5s %-9s\n", device["device"].get<int>(),
                 device["name"].get<std::string>().c_str(),
-                internal::FormatBytes(device["bytes"].get<uint64_t>()).c_str(), device["host_numa_node"].get<int>(),
-                Joined(device["reaches"]).c_str(), yes("file_descriptor_handles"), yes("fabric_handles"),
-                yes("gpu_direct_rdma"), yes("multicast"));
+                internal::FormatBytes(device["bytes"].get<uint64_t>()).c_str(), yes("file_descriptor_handles"),
+                yes("fabric_handles"), yes("gpu_direct_rdma"), yes("multicast"));
   }
+  PrintLinks(info["devices"]);
   std::printf("\n%-8s %-10s %8s %8s %8s %8s\n", "backing", "location", "make", "local", "window", "revoke");
   for (const json& row : info["backings"]) {
     std::string reasons;
