@@ -1,4 +1,4 @@
-"""commpool bench hot, threshold, make, growth and sleep: what they print, not how fast it is."""
+"""commpool bench hot, threshold, make, growth, memory and sleep: what they print, not how fast it is."""
 
 import json
 import os
@@ -130,6 +130,58 @@ class Threshold(unittest.TestCase):
     def test_bad_arguments_are_errors(self):
         for arguments in (["--bytes", "much"], ["--bytes", "1"], ["--bytes", "1024G"], ["--rounds", "0"]):
             self.assertEqual(cli.run("bench", "threshold", *arguments).returncode, 4, arguments)
+
+
+class Memory(unittest.TestCase):
+    _KINDS = {"vmm": "cuMemCreate", "cuda": "cuMemAlloc", "nccl": "ncclMemAlloc", "pinned": "cuMemHostAlloc",
+              "vmm host-numa": "cuMemCreate"}
+    _ON_GPU = [("gpu read", 4 << 20), ("gpu write", 4 << 20), ("gpu read", 4096), ("gpu write", 4096)]
+    _TO_PEER = [("to peer", 4 << 20), ("to peer", 4096)]
+    _ON_CPU = [("cpu read", 4 << 20), ("cpu write", 4 << 20), ("cpu load", 8)]
+
+    def measure(self, machine):
+        result = cli.run("bench", "memory", "--bytes", "4M", "--rounds", "1", "--json", COMMPOOL_EMULATOR=machine)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        self.assertTrue(report["emulated"])
+        return report
+
+    @staticmethod
+    def uses_of(report, kind):
+        return [(row["use"], row["bytes"]) for row in report["rows"] if row["memory"] == kind]
+
+    def test_tells_each_use_of_each_kind_beside_the_raw_call(self):
+        report = self.measure("machine=two")
+        self.assertEqual({row["memory"]: row["raw_call"] for row in report["rows"]}, self._KINDS)
+        for kind in ("vmm", "cuda", "nccl"):
+            self.assertEqual(self.uses_of(report, kind), self._ON_GPU + self._TO_PEER)
+        for kind in ("pinned", "vmm host-numa"):
+            self.assertEqual(self.uses_of(report, kind), self._ON_GPU + self._ON_CPU)
+        for row in report["rows"]:
+            self.assertGreater(min(row["pool_us"], row["raw_us"], row["pool_gb_s"], row["raw_gb_s"]), 0, row)
+            self.assertTrue(row["interval"][0] <= row["ratio"] <= row["interval"][1], row)
+
+    def test_has_no_copies_between_devices_that_do_not_reach_each_other(self):
+        self.assertEqual(self.uses_of(self.measure("machine=apart"), "vmm"), self._ON_GPU)
+
+    def test_sets_pinned_memory_beside_host_memory_that_the_driver_denies(self):
+        report = self.measure("machine=one,host_numa=denied")
+        calls = {row["raw_call"] for row in report["rows"] if row["memory"] == "vmm host-numa"}
+        self.assertEqual(calls, {"cuMemHostAlloc"})
+
+    def test_says_why_a_kind_is_not_here(self):
+        [refused] = self.measure("machine=one,nccl=2.18.5")["refused"]
+        self.assertEqual(refused["memory"], "nccl")
+        self.assertIn("needs NCCL 2.19", refused["reason"])
+
+    def test_the_table_says_that_the_emulator_tells_no_speed(self):
+        result = cli.run("bench", "memory", "--bytes", "2M", "--rounds", "1", COMMPOOL_EMULATOR="machine=one")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("nothing here tells how fast memory is", result.stdout)
+
+    def test_bad_arguments_are_errors(self):
+        for arguments in (["--bytes", "much"], ["--bytes", "900G"], ["--rounds", "0"]):
+            self.assertEqual(cli.run("bench", "memory", *arguments).returncode, 4, arguments)
 
 
 class Make(unittest.TestCase):

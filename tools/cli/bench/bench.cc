@@ -16,6 +16,7 @@ void AddBench(Command app) {
   AddBenchGrowth(bench);
   AddBenchHot(bench);
   AddBenchLookup(bench);
+  AddBenchMemory(bench);
   AddBenchThreshold(bench);
   AddBenchSleep(bench);
   AddBenchRegistration(bench);

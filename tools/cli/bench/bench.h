@@ -12,6 +12,7 @@ void AddBenchMake(Command bench);
 void AddBenchGrowth(Command bench);
 void AddBenchHot(Command bench);
 void AddBenchLookup(Command bench);
+void AddBenchMemory(Command bench);
 void AddBenchThreshold(Command bench);
 void AddBenchSleep(Command bench);
 void AddBenchRegistration(Command bench);

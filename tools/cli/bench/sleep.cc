@@ -16,10 +16,10 @@
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/handles.h"
-#include "src/emulator/extension.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/library_calls.h"
 #include "tools/cli/bench/raw_sleep.h"
+#include "tools/cli/bench/stopwatch.h"
 #include "tools/cli/sizes.h"
 #include "tools/cli/solo_device.h"
 #include "tools/common/progress.h"
@@ -45,41 +45,16 @@ struct Times {
   double Both() const { return Median(sleep) + Median(wake); }
 };
 
-class Stopwatch {
- public:
-  explicit Stopwatch(const SoloDevice& device)
-      : emulated_now_(device.emulated() ? reinterpret_cast<decltype(&commpoolEmulatorNow)>(
-                                              device.driver().extension("commpoolEmulatorNow"))
-                                        : nullptr) {}
-
-  // The time of `act`; modelled time on the emulator.
-  Status Time(const std::function<Status()>& act, double* microseconds) const {
-    const double start = Now();
-    Status status = act();
-    *microseconds = Now() - start;
-    return status;
-  }
-  // Adds one round of both directions.
-  Status Round(const std::function<Status()>& sleep, const std::function<Status()>& wake, bool counted,
-               Times* times) const {
-    double slept = 0;
-    double woken = 0;
-    Status status = Time(sleep, &slept);
-    if (status.ok()) status = Time(wake, &woken);
-    if (!status.ok() || !counted) return status;
-    times->sleep.push_back(slept);
-    times->wake.push_back(woken);
-    return status;
-  }
-
- private:
-  double Now() const {
-    if (emulated_now_ != nullptr) return emulated_now_();
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  }
-
-  decltype(&commpoolEmulatorNow) emulated_now_;
-};
+// Adds one round of both directions.
+Status Round(const Stopwatch& stopwatch, const std::function<Status()>& sleep, const std::function<Status()>& wake,
+             bool counted, Times* times) {
+  const double slept = COMMPOOL_TRY(stopwatch.Time(sleep));
+  const double woken = COMMPOOL_TRY(stopwatch.Time(wake));
+  if (!counted) return Status();
+  times->sleep.push_back(slept);
+  times->wake.push_back(woken);
+  return Status();
+}
 
 struct Sizes {
   uint64_t bytes = 0;
@@ -129,8 +104,10 @@ Status MeasureDiscarding(const SoloDevice& device, const Sizes& sizes, size_t bl
     for (const bool of_raw : {round % 2 == 0, round % 2 != 0}) {
       if (!status.ok()) break;
       status =
-          of_raw ? stopwatch.Round([&] { return raw.Sleep(); }, [&] { return raw.Wake(); }, round >= 0, raw_times)
-                 : stopwatch.Round([&] { return pool->sleep(); }, [&] { return pool->wake(); }, round >= 0, pool_times);
+          of_raw ? Round(
+                       stopwatch, [&] { return raw.Sleep(); }, [&] { return raw.Wake(); }, round >= 0, raw_times)
+                 : Round(
+                       stopwatch, [&] { return pool->sleep(); }, [&] { return pool->wake(); }, round >= 0, pool_times);
     }
   }
   live.clear();
@@ -160,8 +137,9 @@ Status MeasureCopies(const SoloDevice& device, const Sizes& sizes, Results* resu
     return status;
   };
   const auto round = [&](size_t side_by_side, bool counted, Times* times) {
-    return stopwatch.Round([&] { return copy(host.address(), memory.first(), side_by_side); },
-                           [&] { return copy(memory.first(), host.address(), side_by_side); }, counted, times);
+    return Round(
+        stopwatch, [&] { return copy(host.address(), memory.first(), side_by_side); },
+        [&] { return copy(memory.first(), host.address(), side_by_side); }, counted, times);
   };
   Status status;
   for (int number = -1; number < sizes.rounds && status.ok(); ++number) {
@@ -170,8 +148,9 @@ Status MeasureCopies(const SoloDevice& device, const Sizes& sizes, Results* resu
     if (status.ok()) status = memory.Sleep();
     if (status.ok()) status = memory.Wake();
     if (status.ok()) {
-      status = stopwatch.Round([] { return Status(); }, [&] { return copy(memory.first(), host.address(), 1); },
-                               number >= 0, &results->copy_to_new);
+      status = Round(
+          stopwatch, [] { return Status(); }, [&] { return copy(memory.first(), host.address(), 1); }, number >= 0,
+          &results->copy_to_new);
     }
   }
   return status;
@@ -191,8 +170,8 @@ Status MeasureKeeping(const SoloDevice& device, const Sizes& sizes, Results* res
       asleep = MicrosecondsByCall();
       return slept;
     };
-    status = stopwatch.Round(
-        sleep, [&] { return pool->wake(); }, true, &times);
+    status = Round(
+        stopwatch, sleep, [&] { return pool->wake(); }, true, &times);
     if (!status.ok() || round < 0) continue;
     std::map<std::string, double> awake = MicrosecondsByCall();
     for (const auto& [call, microseconds] : awake) {
