@@ -470,8 +470,8 @@ COMMPOOL_API commpool_status commpool_pool_blocks(commpool_pool pool, commpool_b
 
 typedef struct commpool_setting {
   const char* pool;   /* the name of the pool that it is for; "": every pool */
-  const char* key;    /* as in COMMPOOL_CONF: "limit"; of a pool also "memory", whose source says why it is no better */
-  const char* value;  /* likewise: "2GiB"; of a pool's key "segments" the traits of registrar.h */
+  const char* key;    /* as in COMMPOOL_CONF: "limit"; of a pool also "memory", "segments" and "access" */
+  const char* value;  /* likewise: "2GiB"; of "segments" the traits of registrar.h, of "access" "0 1 cpu" */
   const char* source; /* "default", "code", or what COMMPOOL_CONF says: "COMMPOOL_CONF gradients.limit:2GiB" */
 } commpool_setting;
 

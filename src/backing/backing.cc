@@ -7,6 +7,7 @@
 #include "src/base/check.h"
 #include "src/base/host_reserve.h"
 #include "src/base/log.h"
+#include "src/driver/topology.h"
 
 namespace commpool::internal {
 
@@ -133,6 +134,20 @@ HandleTraits Backing::handle_traits() const {
   const MemoryKind kind = memory();
   const bool shareable = kind == MemoryKind::kVirtual || kind == MemoryKind::kHostVirtual;
   return {.one_handle = shareable || kind == MemoryKind::kUnshareable, .descriptor = shareable};
+}
+
+std::vector<int> Backing::OpenTo() const {
+  std::vector<int> devices;
+  if (row_.opening == Opening::kReachingDevices) {
+    Result<std::vector<int>> reaching = PeersThatReach(driver_, placement_.device);
+    if (reaching.ok()) devices = std::move(*reaching);
+  }
+  if (row_.opening == Opening::kAllDevices) {
+    const Result<int> count = DeviceCount(driver_);
+    for (int device = 0; count.ok() && device < *count; ++device) devices.push_back(device);
+  }
+  devices.push_back(placement_.device);
+  return devices;
 }
 
 Status Backing::CanRevoke() const {

@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
@@ -156,6 +157,9 @@ struct BackingBasis {
   std::shared_ptr<DeviceContext> context;  // for the placement's device
 };
 
+// Who uses a backing's memory without being granted access.
+enum class Opening { kOwnDevice, kReachingDevices, kAllDevices };
+
 // A backing's row in the table, defined in the backing's own file.
 struct BackingRow {
   BackingKind kind;
@@ -169,6 +173,7 @@ struct BackingRow {
   Result<std::unique_ptr<Backing>> (*make)(BackingBasis basis, const BackingRequest& request);
   // Why access that was granted cannot be taken back; null where it can.
   const char* why_no_revoke;
+  Opening opening = Opening::kOwnDevice;
 };
 
 #define COMMPOOL_BACKING(name, number) extern const BackingRow k##name##Backing;
@@ -252,6 +257,8 @@ class Backing {
   // has no more. REQUIRES: the backing's memory comes in pages, and the device's context is current.
   virtual Result<PhysicalMemory> MakePage(uint64_t bytes);
 
+  // The devices that read and write it without being granted access; those that the driver does not tell are left out.
+  std::vector<int> OpenTo() const;
   // Whether `peer` can be granted access, whether its access can be taken back, and whether NCCL takes its segments.
   virtual Status CanGrant(int peer) const { return CanReach(driver_, placement_, peer); }
   Status CanRevoke() const;

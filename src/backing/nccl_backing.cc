@@ -152,6 +152,7 @@ constinit const BackingRow kNcclBacking = {
     .can_make = CanMakeNccl,
     .make = MakeNcclBacking,
     .why_no_revoke = "ncclMemAlloc grants every reachable device itself, and access is not the pool's to take",
+    .opening = Opening::kReachingDevices,
 };
 
 }  // namespace commpool::internal

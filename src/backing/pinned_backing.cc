@@ -64,6 +64,7 @@ constinit const BackingRow kPinnedBacking = {
     .can_make = [](const Driver&, const DeviceInfo&, const Placement&) { return Status(); },
     .make = MakePinnedBacking,
     .why_no_revoke = kPinnedForAll,
+    .opening = Opening::kAllDevices,
 };
 
 }  // namespace commpool::internal

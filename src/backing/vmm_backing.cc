@@ -174,6 +174,7 @@ constinit const BackingRow kBoundRow = {
     .can_make = CanMakeVmm,
     .make = nullptr,
     .why_no_revoke = kPinnedForAll,
+    .opening = Opening::kAllDevices,
 };
 
 // Makes and releases the smallest piece: a driver reports a granularity even for nodes that do not exist.

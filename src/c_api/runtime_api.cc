@@ -109,6 +109,8 @@ commpool_status commpool_configuration(commpool_pool pool, commpool_setting* set
       lines.push_back({found.name(), "memory", std::move(memory.what),
                        memory.why.empty() ? std::string("driver") : std::move(memory.why)});
       lines.push_back({found.name(), "segments", TextOf(found.SegmentTraits()), "driver"});
+      MemoryFacts access = found.Access();
+      lines.push_back({found.name(), "access", std::move(access.what), std::move(access.why)});
       return Write(std::move(lines), output);
     });
   }

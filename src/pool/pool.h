@@ -140,6 +140,8 @@ class Pool final : public BlockOwner, public SharedMemory {
   // What its memory is, and why it is nothing better.
   MemoryFacts Memory() const { return segments_.backing().Facts(); }
   commpool_segment_traits SegmentTraits() const { return segments_.Traits(); }
+  // Who reads and writes it, and why no others, or which others.
+  MemoryFacts Access() const { return segments_.Access(); }
   const std::string& title() const { return basis_->title; }
   int device() const { return basis_->device->device(); }
   bool symmetric() const override { return basis_->configuration.symmetric(); }

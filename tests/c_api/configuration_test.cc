@@ -61,6 +61,29 @@ TEST(TheConfiguration, OfAPoolTellsWhatRegistrarsAskOfItsSegments) {
             std::string::npos);
 }
 
+TEST(TheConfiguration, OfAPoolTellsWhoHasAccess) {
+  const auto access = [](const Pool& pool, const std::string& name) {
+    return ByKey(configuration(pool), name).at("access");
+  };
+  Pool granted = Pool::create({.device = 1, .peers = {3}, .name = "granted"}).value();
+  EXPECT_EQ(access(granted, "granted"), "1 3 from granted");
+  const int other = 0;
+  ASSERT_EQ(commpool_pool_grant(granted.handle(), &other, 1), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(access(granted, "granted"), "0 1 3 from granted");
+  const int first = 3;
+  ASSERT_EQ(commpool_pool_revoke(granted.handle(), &first, 1), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(access(granted, "granted"), "0 1 from granted");
+
+  Pool on_host = Pool::create({.location = Location::kHostNuma, .name = "on host"}).value();
+  EXPECT_EQ(access(on_host, "on host"), "0 cpu from granted");
+  Pool pinned = Pool::create({.backing = Backing::kPinned, .name = "pinned"}).value();
+  EXPECT_EQ(access(pinned, "pinned").find("0 1 2 3 cpu from every device"), 0u) << access(pinned, "pinned");
+  Pool of_nccl = Pool::create({.device = 2, .backing = Backing::kNccl, .name = "of nccl"}).value();
+  EXPECT_EQ(access(of_nccl, "of nccl").find("0 1 2 3 from ncclMemAlloc grants"), 0u) << access(of_nccl, "of nccl");
+  Pool linear = Pool::create({.backing = Backing::kCuda, .peers = {1}, .name = "linear"}).value();
+  EXPECT_EQ(access(linear, "linear").find("0 1 from cuCtxEnablePeerAccess opened all"), 0u) << access(linear, "linear");
+}
+
 TEST(TheConfiguration, YieldsToValuesInCodeThatAreTheDefaults) {
   Pool pool = Pool::create({.alignment_bytes = 512, .limit_bytes = UINT64_MAX, .name = "gradients"}).value();
   const auto found = ByKey(configuration(pool), "gradients");

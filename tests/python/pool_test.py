@@ -133,7 +133,12 @@ class Pools(unittest.TestCase):
     def test_peers_are_granted_and_taken_back(self):
         pool = commpool.Pool(peers=1, reserve=MIB)
         pool.grant([2, "cuda:3"])
+        self.assertEqual([pool.access_of(device) for device in (0, 1, "cuda:2", 3)], ["read-write"] * 4)
         pool.revoke(1)
+        self.assertEqual([pool.access_of(device) for device in (1, 2, "cpu")], ["none", "read-write", "none"])
+        self.assertEqual(commpool.Pool(backing="pinned").access_of("cpu"), "read-write")
+        with self.assertRaisesRegex(commpool.InvalidArgument, "no CUDA device"):
+            pool.access_of("npu:0")
         with self.assertRaisesRegex(commpool.NotSupported, "there is no device 77"):
             pool.grant(77)
 

@@ -181,8 +181,7 @@ Status ExpandableGrower::AddAddresses(engine::Space space, uint64_t least_bytes)
   const uint64_t share = RoundUp(std::max(left / kShare, kLeastBytes), segments_.granularity());
   const uint64_t bytes = std::max(std::min(usual_bytes_, share), least_bytes);
   std::unique_ptr<Territory> territory = COMMPOOL_TRY(Territory::Reserve(segments_.backing(), bytes));
-  const ReservedSet<int>& peers = segments_.peers();
-  COMMPOOL_TRY(territory->Grant(ReservedVector<int>(peers.begin(), peers.end())));
+  COMMPOOL_TRY(territory->Grant(segments_.Peers()));
   const engine::SegmentRange range{territory->address(), territory->bytes()};
   AddressTable::Entry entry =
       COMMPOOL_TRY(basis_.runtime.addresses.Add(range.address, range.bytes, basis_.owner.lock()));

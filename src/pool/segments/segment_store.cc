@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "src/base/bytes.h"
@@ -90,7 +92,7 @@ Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> 
   // The backing may put work on the stream; a capture would record that work into its graph.
   const bool ordered =
       stream && backing_->makes_in_stream_order() && IsReachable(*stream) && !basis_.device->capturing();
-  const ReservedVector<int> peers(peers_.begin(), peers_.end());
+  const ReservedVector<int> peers = Peers();
   if (!ordered) return backing_->Make({.bytes = bytes, .peers = peers});
   std::unique_ptr<Segment> segment =
       COMMPOOL_TRY(backing_->Make({.bytes = bytes, .stream = StreamOfKey(*stream), .peers = peers}));
@@ -260,11 +262,12 @@ Status SegmentStore::ReleaseSetAside(Pinned pinned) {
 Status SegmentStore::Grant(const std::vector<int>& peers) {
   MutexLock growth(growth_);
   COMMPOOL_TRY(basis_.CheckAwake());  // under the lock, so the pool cannot fall asleep meanwhile
+  const ReservedVector<int> known = Peers();
   ReservedVector<int> joining;
   for (const int peer : peers) {
     if (peer == basis_.device->device()) continue;
     COMMPOOL_TRY(basis_.Named(backing_->CanGrant(peer)));
-    if (!peers_.contains(peer)) joining.push_back(peer);
+    if (std::find(known.begin(), known.end(), peer) == known.end()) joining.push_back(peer);
   }
   const ReservedVector<Segment*> segments = Pointers();
   for (size_t place = 0; place < segments.size() && !joining.empty(); ++place) {
@@ -277,6 +280,7 @@ Status SegmentStore::Grant(const std::vector<int>& peers) {
     return status;
   }
   // Last: from here on each new segment is granted to them.
+  MutexLock lock(mutex_);
   peers_.insert(joining.begin(), joining.end());
   return Status();
 }
@@ -294,8 +298,9 @@ Status SegmentStore::Revoke(const std::vector<int>& peers) {
   MutexLock growth(growth_);
   COMMPOOL_TRY(basis_.CheckAwake());
   COMMPOOL_TRY(basis_.Named(backing_->CanRevoke()));
+  const ReservedVector<int> known = Peers();
   for (const int peer : peers) {
-    if (!peers_.contains(peer)) {
+    if (std::find(known.begin(), known.end(), peer) == known.end()) {
       return Status(StatusCode::kNotFound, basis_.title + " was never granted to device " + std::to_string(peer));
     }
   }
@@ -304,9 +309,28 @@ Status SegmentStore::Revoke(const std::vector<int>& peers) {
   for (const int peer : peers) COMMPOOL_TRY(WaitForPeer(peer));
   for (const int peer : peers) {
     for (Segment* segment : Pointers()) COMMPOOL_TRY(segment->Revoke(peer));
+    MutexLock lock(mutex_);
     peers_.erase(peer);
   }
   return Status();
+}
+
+ReservedVector<int> SegmentStore::Peers() const {
+  MutexLock lock(mutex_);
+  return {peers_.begin(), peers_.end()};
+}
+
+MemoryFacts SegmentStore::Access() const {
+  std::set<int> devices;
+  for (const int peer : Peers()) devices.insert(peer);
+  for (const int device : backing_->OpenTo()) devices.insert(device);
+  MemoryFacts facts;
+  for (const int device : devices) facts.what += std::to_string(device) + " ";
+  const bool on_host = backing_->placement().kind == Placement::Kind::kHostNuma;
+  facts.what = on_host ? facts.what + "cpu" : facts.what.substr(0, facts.what.size() - 1);
+  const char* const why = backing_->row().why_no_revoke;
+  facts.why = why == nullptr ? "granted" : why;
+  return facts;
 }
 
 // An assertion and no error: the engine hands out each number once.

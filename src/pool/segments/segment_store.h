@@ -202,7 +202,10 @@ class SegmentStore {
   uint64_t asleep_bytes() const { return asleep_bytes_.load(std::memory_order_relaxed); }
 
   // Peers.
-  const ReservedSet<int>& peers() const COMMPOOL_REQUIRES(growth_) { return peers_; }
+  // They change under the growth lock.
+  ReservedVector<int> Peers() const;
+  // Who reads and writes the memory, such as "0 1 cpu", and who may beside them; asks the driver, holds no lock.
+  MemoryFacts Access() const;
   // All or none. Devices that have access already, and the pool's own, are skipped.
   Status Grant(const std::vector<int>& peers) COMMPOOL_EXCLUDES(growth_);
   // Waits for the pool's device and for each peer. kNotFound for a device that has no access.
@@ -276,9 +279,9 @@ class SegmentStore {
   std::atomic<uint64_t> asleep_bytes_{0};  // changes under the growth lock
   mutable Mutex collective_{LockRank::kCollective};
   mutable Mutex growth_{LockRank::kGrowth};
-  // Devices that have access to every segment, and get it to each new one.
-  ReservedSet<int> peers_ COMMPOOL_GUARDED_BY(growth_);
   mutable Mutex mutex_{LockRank::kLeaf};
+  // Devices that have access to every segment, and get it to each new one. They change under the growth lock as well.
+  ReservedSet<int> peers_ COMMPOOL_GUARDED_BY(mutex_);
   ReservedMap<engine::SegmentIndex, std::unique_ptr<Segment>> segments_ COMMPOOL_GUARDED_BY(mutex_);
   RegistrationSet registrations_;
   // The growth lock guards it.

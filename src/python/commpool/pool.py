@@ -18,7 +18,7 @@ from . import _abi, agreement, blocks, options
 from ._library import library, listed, value_of
 from .backings import UserBacking
 from .errors import CommpoolError, InvalidArgument, refusing
-from .statistics import Configuration, Snapshot, Statistics, block_of_struct, settings_of
+from .statistics import AccessWord, Configuration, Snapshot, Statistics, access_in, block_of_struct, settings_of
 from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_array, device_number
 from .handles import pointer_of, stream_handle
 from .recordings import Recording, StacksWord, record
@@ -299,6 +299,14 @@ class Pool(Together, Sharer, Registering):
           DeadlineExceeded: a device is busy for longer than deadline_ms.
         """
         library.pool_revoke(self.handle, *device_array(devices, "devices"))
+
+    def access_of(self, device: Device) -> AccessWord:
+        """Whether a device, or "cpu", reads and writes the memory; of "cuda" pools, as far as they granted it.
+
+        Raises:
+          InvalidArgument: it is no CUDA device, nor "cpu".
+        """
+        return access_in(self.config(), device)
 
     # Registration.
 

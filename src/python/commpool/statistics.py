@@ -6,11 +6,12 @@ from __future__ import annotations
 import dataclasses
 import html
 import inspect
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from . import _abi
 from ._abi import Block as Block, Counter as Counter, Setting as Setting
 from ._library import library, listed, value_of
+from .handles import Device, device_number
 from .sizes import format_size
 
 _STATES = {number: word for word, number in _abi.WORDS["commpool_block_state"].items()}
@@ -93,6 +94,9 @@ def table(heads: tuple[str, ...], rows: Any) -> str:
     return f"<table><thead>{line('th', heads)}</thead><tbody>{body}</tbody></table>"
 
 
+AccessWord = Literal["read-write", "none"]
+
+
 class Configuration(tuple[Setting, ...]):
     """Settings, which print as a table."""
 
@@ -112,6 +116,13 @@ class Configuration(tuple[Setting, ...]):
 def settings_of(pool: int) -> Configuration:
     """The settings of the pool with a handle; 0: of pools that are not made yet."""
     return Configuration(value_of(Setting, each) for each in listed(_abi.CSetting, library.configuration, pool))
+
+
+def access_in(settings: Configuration, device: Device) -> AccessWord:
+    """What the settings of a pool say of a device, or of "cpu"."""
+    name = "cpu" if str(device) == "cpu" else str(device_number(device))
+    [users] = [setting.value for setting in settings if setting.key == "access"]
+    return "read-write" if name in users.split() else "none"
 
 
 def config() -> Configuration:
