@@ -35,11 +35,13 @@ Result<SharedRecords> SharedRecords::Make(const Driver& driver) {
 
 Result<uint64_t> SharedRecords::Record(const Driver& driver, CUstream stream) {
   const size_t other = 1 - newest_;
-  const bool free = COMMPOOL_TRY(IsDone(driver, events_[other]));
+  const bool free = numbers_[other] == 0 || COMMPOOL_TRY(IsDone(driver, events_[other]));
   const size_t place = free ? other : newest_;
   // Streams end their reads in any order; behind this wait the new record stands for all of them.
-  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuStreamWaitEvent(stream, events_[newest_].get(), 0),
-                         {.call = "cuStreamWaitEvent", .purpose = "the order of a shared block"}));
+  if (numbers_[newest_] != 0) {
+    COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuStreamWaitEvent(stream, events_[newest_].get(), 0),
+                           {.call = "cuStreamWaitEvent", .purpose = "the order of a shared block"}));
+  }
   COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuEventRecord(events_[place].get(), stream),
                          {.call = "cuEventRecord",
                           .purpose = "the order of a shared block",

@@ -78,6 +78,16 @@ TEST_F(TwoProcesses, ReadsBetweenUpdatesAskTheDriverNothingAtTheirBegin) {
   Good(importer_.Ask({Do::kEndRead, seen}));
 }
 
+TEST_F(TwoProcesses, AFirstReadHasNoRecordToWaitFor) {
+  const uint64_t seen = Import(importer_, Share(Allocate()));
+  const uint64_t asked = Calls(importer_, "cuEventQuery");
+  Read(importer_, seen);
+  ExpectCalls(importer_, "cuEventQuery", asked);
+  ExpectCalls(importer_, "cuStreamWaitEvent", 0);
+  Read(importer_, seen);
+  ExpectCalls(importer_, "cuStreamWaitEvent", 1, "the second read is ordered behind the first one");
+}
+
 TEST_F(TwoProcesses, ABlockImportedAgainIsHeldUntilTheLastRelease) {
   const uint64_t block = Allocate();
   const std::string ticket = Share(block);
