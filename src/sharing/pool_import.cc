@@ -66,9 +66,13 @@ Status PoolImport::Connect(const Ticket& ticket) {
   COMMPOOL_TRY(CheckPeer(socket.get()));
   channel_ = MessageChannel(std::move(socket));
   const uint64_t greeted = COMMPOOL_TRY(Send(hello));
-  // The segment of the ticket's block: asked for behind the greeting it costs no way there and back.
-  uint64_t asked = 0;
-  if (ticket.block != 0) asked = COMMPOOL_TRY(Send({ShareKind::kAskSegment, {ticket.address}}));
+  // The ticket's block: asked for behind the greeting it costs no way there and back.
+  uint64_t block = 0;
+  uint64_t segment = 0;
+  if (ticket.block != 0) {
+    block = COMMPOOL_TRY(Send({ShareKind::kAskBlock, {ticket.block}}));
+    segment = COMMPOOL_TRY(Send({ShareKind::kAskSegment, {ticket.address}}));
+  }
   // This thread reads the answers, for the other one does not run yet.
   const Received welcome = COMMPOOL_TRY(AwaitNow(greeted, deadline()));
   updates_ = COMMPOOL_TRY(OpenedRecords::Of(welcome.message.text.substr(0, OpenedRecords::kHandleBytes)));
@@ -77,15 +81,29 @@ Status PoolImport::Connect(const Ticket& ticket) {
   // Else they are opened by the thread. Once the owner has ended the driver opens them no more.
   const RecordNumbers& updates = board_.page().updates;
   if (updates[0] != 0 || updates[1] != 0) COMMPOOL_TRY(updates_.Open(driver_));
-  if (asked != 0) {
-    // An owner that sleeps or wakes may take longer: then the block is asked for again.
-    const Result<Received> segment = AwaitNow(asked, std::min(deadline(), DeadlineAfter(kTimeForTheSegment)));
-    MutexLock mapping(mapping_);
-    // Without it the block is asked for later, and that call tells why.
-    if (segment.ok()) static_cast<void>(Map(*segment));
-  }
+  if (ticket.block != 0) HoldFirst(ticket.block, block, segment);
   thread_ = std::thread([this] { Serve(); });
   return Status();
+}
+
+void PoolImport::HoldFirst(uint64_t number, uint64_t block_question, uint64_t segment_question) {
+  const Result<Received> block = AwaitNow(block_question, deadline());
+  // An owner that sleeps or wakes may take longer: then the block is asked for again.
+  const Result<Received> segment = AwaitNow(segment_question, std::min(deadline(), DeadlineAfter(kTimeForTheSegment)));
+  if (segment.ok()) {
+    MutexLock mapping(mapping_);
+    // Without it the block is asked for later, and that call tells why.
+    static_cast<void>(Map(*segment));
+  }
+  if (!block.ok()) return;
+  const auto& numbers = block->message.numbers;
+  const std::optional<CUdeviceptr> address = Find(numbers[2], numbers[0]);
+  const std::lock_guard lock(mutex_);
+  if (address && numbers[3] < ReadingBoard::kLines) {
+    first_.emplace(*address, Held{number, numbers[1], numbers[3]});
+  } else {
+    static_cast<void>(channel_.Send({ShareKind::kLetGo, {number}}));
+  }
 }
 
 PoolImport::~PoolImport() { static_cast<void>(Close()); }
@@ -175,6 +193,10 @@ std::optional<ImportedBlock> PoolImport::HoldAgain(uint64_t number) {
   if (left != leaving_.end()) {
     held_.emplace(left->address, left->block);
     leaving_.erase(left);
+  }
+  if (first_ && first_->second.number == number) {
+    held_.insert(*first_);
+    first_.reset();
   }
   for (auto& [address, held] : held_) {
     if (held.number != number) continue;

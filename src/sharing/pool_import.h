@@ -80,13 +80,15 @@ class PoolImport {
 
   PoolImport(const Driver& driver, const Ticket& ticket, const ImportOptions& options, PrimaryContext context);
   Status Connect(const Ticket& ticket);
+  // Takes the answers about the ticket's block, with its number and those of the two questions.
+  void HoldFirst(uint64_t number, uint64_t block_question, uint64_t segment_question);
 
   Result<Received> Ask(const ShareMessage& question, ShareKind expected) COMMPOOL_REQUIRES(asking_);
   // Maps the segment that holds an address of the owner's, unless it is mapped; returns its number.
   Result<uint64_t> MapSegmentOf(uint64_t theirs) COMMPOOL_REQUIRES(asking_);
   Status Map(const Received& answer) COMMPOOL_REQUIRES(mapping_);
   Status CheckAwake();
-  // A block that is held already, or on its way out; nothing where it has to be asked for.
+  // A block that is held already, first or on its way out; nothing where it has to be asked for.
   std::optional<ImportedBlock> HoldAgain(uint64_t number);
   // Where a block of a mapped segment is here.
   std::optional<CUdeviceptr> Find(uint64_t segment, uint64_t theirs) COMMPOOL_EXCLUDES(mapping_);
@@ -143,6 +145,7 @@ class PoolImport {
   uint64_t next_question_ = 1;
   uint64_t asked_ = 0;  // the question that somebody waits with; 0: none
   HeldBlocks held_;
+  std::optional<HeldBlocks::value_type> first_;  // the ticket's block, until the program asks for it
   std::vector<Leaving> leaving_;
   bool asleep_ = false;
   Status awake_failure_;  // why memory is missing since the owner woke

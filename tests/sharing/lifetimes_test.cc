@@ -57,6 +57,27 @@ TEST_F(Lifetimes, AnImporterThatClosesLetsItsBlocksGo) {
   ExpectRefusal(importer_.Ask({Do::kBeginRead, seen_}), COMMPOOL_NOT_FOUND, "was closed");
 }
 
+TEST_F(Lifetimes, TheTicketsBlockIsHeldFromTheImportOn) {
+  block_ = Allocate();
+  ticket_ = Share(block_);
+  Good(importer_.Ask({Do::kOpen, 0, 0, ticket_}));
+  Good(owner_.Ask({Do::kFree, block_}));
+  EXPECT_EQ(Pending(), 1u);
+  seen_ = Good(importer_.Ask({Do::kBlock, 0, 0, ticket_})).pointer;
+  Good(importer_.Ask({Do::kRelease, seen_}));
+  AwaitPending(0);
+  ExpectRefusal(importer_.Ask({Do::kBlock, 0, 0, ticket_}), COMMPOOL_NOT_FOUND, "was freed");
+}
+
+TEST_F(Lifetimes, AnImporterThatClosesBeforeItAskedForABlockLetsItGo) {
+  block_ = Allocate();
+  Good(importer_.Ask({Do::kOpen, 0, 0, Share(block_)}));
+  Good(owner_.Ask({Do::kFree, block_}));
+  EXPECT_EQ(Pending(), 1u);
+  Good(importer_.Ask({Do::kClose}));
+  AwaitPending(0);
+}
+
 TEST_F(Lifetimes, AnImporterThatDiesWhileItReadsLetsItsBlocksGo) {
   ImportOne(0x14);
   Good(importer_.Ask({Do::kBeginRead, seen_}));

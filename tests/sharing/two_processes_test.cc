@@ -48,14 +48,25 @@ TEST_F(TwoProcesses, OneSegmentIsExportedAndImportedOnceForManyBlocks) {
   std::vector<std::string> tickets;
   for (int block = 0; block < kBlocks; ++block) tickets.push_back(Share(Allocate(1024)));
   Import(importer_, tickets[0]);
+  Good(importer_.Ask({Do::kBlock, 0, 0, tickets[1]}));  // the import's thread is done with its begin
   const uint64_t of_owner = Calls(owner_, "*");
   const uint64_t of_importer = Calls(importer_, "*");
-  for (int block = 1; block < kBlocks; ++block) Good(importer_.Ask({Do::kBlock, 0, 0, tickets.at(block)}));
+  for (int block = 2; block < kBlocks; ++block) Good(importer_.Ask({Do::kBlock, 0, 0, tickets.at(block)}));
   ExpectCalls(owner_, "cuMemExportToShareableHandle", 1u);
   ExpectCalls(importer_, "cuMemImportFromShareableHandle", 1u);
   ExpectCalls(importer_, "cuMemMap", 1u);
   ExpectCalls(owner_, "*", of_owner, "a further block costs no driver call");
   ExpectCalls(importer_, "*", of_importer);
+}
+
+TEST_F(TwoProcesses, TheTicketsBlockComesWithItsImport) {
+  const uint64_t block = Allocate();
+  const std::string ticket = Share(block, COMMPOOL_WRITES_ENDED);
+  Good(importer_.Ask({Do::kOpen, 2000, 0, ticket}));
+  owner_.Stop();  // it answers no question
+  const uint64_t seen = Good(importer_.Ask({Do::kBlock, 0, 0, ticket})).pointer;
+  Read(importer_, seen);
+  owner_.Continue();
 }
 
 TEST_F(TwoProcesses, ASegmentIsExportedOnceForAllImporters) {

@@ -133,7 +133,8 @@ class SharedPool(Owner):
         self._closing = weakref.finalize(self, library.commpool_import_close, self.handle)
 
     def block(self, ticket: str, stream: Stream = None, *, mutable: bool = True) -> SharedBlock:
-        """A block of the pool. The first of a segment maps it; further ones cost no driver call.
+        """A block of the pool. The first of a segment maps it; further ones cost no driver call. That of the import's
+        ticket is there already: it costs no question.
 
         Args:
           ticket: of the block.

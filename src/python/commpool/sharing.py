@@ -83,7 +83,8 @@ class Sharer:
     @classmethod
     def import_(cls, ticket: str, *, device: Optional[Device] = None, addresses: AddressesWord = "any",
                 deadline_ms: int = 60000) -> SharedPool:
-        """Imports another process's pool by a ticket, its own or one of its blocks'.
+        """Imports another process's pool by a ticket, its own or one of its blocks'. That block is mapped and held at
+        once: `SharedPool.block` hands it out.
 
         Args:
           device: which reads and writes it here; None is the pool's own.
