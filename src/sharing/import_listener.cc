@@ -19,6 +19,8 @@ namespace {
 
 constexpr int kPauseMilliseconds = 1;  // between looks at work that blocks wait for
 constexpr int kTriesToRemove = 1000;
+// An owner answers sooner than a thread that rests would notice.
+constexpr std::chrono::microseconds kTimeToLook(200);
 
 // A refusal without a question is about the connection itself.
 bool IsRefusalOfAll(const ShareMessage& message) {
@@ -35,6 +37,11 @@ void PoolImport::Wake() {
 void PoolImport::Serve() {
   const RelaxedCapture relaxed(driver_);
   const ContextGuard current(driver_, context_);
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return welcome_ || closing_; });
+  }
+  if (closing_) return;
   // For the first update: later the owner may have ended. A failure shows there.
   BestEffort([&] { static_cast<void>(updates_.Open(driver_)); });
   Wake();  // something may have come before this thread
@@ -100,11 +107,14 @@ Result<uint64_t> PoolImport::Send(const ShareMessage& question) {
 }
 
 Result<Received> PoolImport::AwaitNow(uint64_t question, Deadline deadline) {
+  const Deadline rest = std::chrono::steady_clock::now() + kTimeToLook;
   while (!IsPast(deadline) && !closing_) {
     Result<std::optional<Received>> next = channel_.Receive();
     if (next.status().code() == StatusCode::kRemoteFailure) return OwnerEnded();
     std::optional<Received> received = COMMPOOL_TRY(std::move(next));
-    if (!received) {
+    if (!received && !IsPast(rest)) {
+      std::this_thread::yield();
+    } else if (!received) {
       pollfd wait{channel_.descriptor(), POLLIN, 0};
       poll(&wait, 1, kPauseMilliseconds);
     } else if (IsRefusalOfAll(received->message)) {

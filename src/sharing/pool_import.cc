@@ -54,17 +54,18 @@ PoolImport::PoolImport(const Driver& driver, const Ticket& ticket, const ImportO
 Status PoolImport::Connect(const Ticket& ticket) {
   const ContextGuard current(driver_, context_);
   MutexLock asking(asking_);
+  wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_.valid()) return Status(CodeOfError(errno), std::string("eventfd failed: ") + strerror(errno));
+  // First of all: the owner's thread wakes while this one makes its records.
+  PrivateSocket socket = COMMPOOL_TRY(ConnectToOwner(socket_path_, deadline()));
+  COMMPOOL_TRY(CheckPeer(socket.get()));
+  channel_ = MessageChannel(std::move(socket));
   ShareMessage hello{ShareKind::kHello, {ticket.secret[0], ticket.secret[1], ticket.pool}};
   {
     MutexLock mapping(mapping_);
     reads_ = COMMPOOL_TRY(SharedRecords::Make(driver_));
     hello.text = reads_.handles();
   }
-  wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake_.valid()) return Status(CodeOfError(errno), std::string("eventfd failed: ") + strerror(errno));
-  PrivateSocket socket = COMMPOOL_TRY(ConnectToOwner(socket_path_, deadline()));
-  COMMPOOL_TRY(CheckPeer(socket.get()));
-  channel_ = MessageChannel(std::move(socket));
   const uint64_t greeted = COMMPOOL_TRY(Send(hello));
   // The ticket's block: asked for behind the greeting it costs no way there and back.
   uint64_t block = 0;
@@ -73,7 +74,8 @@ Status PoolImport::Connect(const Ticket& ticket) {
     block = COMMPOOL_TRY(Send({ShareKind::kAskBlock, {ticket.block}}));
     segment = COMMPOOL_TRY(Send({ShareKind::kAskSegment, {ticket.address}}));
   }
-  // This thread reads the answers, for the other one does not run yet.
+  // It starts while the owner answers. This thread reads the answers, for that one begins once it is welcome.
+  thread_ = std::thread([this] { Serve(); });
   const Received welcome = COMMPOOL_TRY(AwaitNow(greeted, deadline()));
   updates_ = COMMPOOL_TRY(OpenedRecords::Of(welcome.message.text.substr(0, OpenedRecords::kHandleBytes)));
   title_ = welcome.message.text.substr(OpenedRecords::kHandleBytes);
@@ -82,7 +84,9 @@ Status PoolImport::Connect(const Ticket& ticket) {
   const RecordNumbers& updates = board_.page().updates;
   if (updates[0] != 0 || updates[1] != 0) COMMPOOL_TRY(updates_.Open(driver_));
   if (ticket.block != 0) HoldFirst(ticket.block, block, segment);
-  thread_ = std::thread([this] { Serve(); });
+  const std::lock_guard lock(mutex_);
+  welcome_ = true;
+  changed_.notify_all();
   return Status();
 }
 
@@ -109,7 +113,11 @@ void PoolImport::HoldFirst(uint64_t number, uint64_t block_question, uint64_t se
 PoolImport::~PoolImport() { static_cast<void>(Close()); }
 
 Status PoolImport::Close() {
-  closing_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    changed_.notify_all();
+  }
   Wake();
   if (thread_.joinable()) thread_.join();
   channel_ = MessageChannel();

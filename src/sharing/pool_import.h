@@ -147,6 +147,7 @@ class PoolImport {
   HeldBlocks held_;
   std::optional<HeldBlocks::value_type> first_;  // the ticket's block, until the program asks for it
   std::vector<Leaving> leaving_;
+  bool welcome_ = false;  // from here on the thread alone reads
   bool asleep_ = false;
   Status awake_failure_;  // why memory is missing since the owner woke
   bool ended_ = false;    // the connection

@@ -125,7 +125,6 @@ Status ShareServer::Welcome(const std::shared_ptr<Importer>& importer, const Sha
   if (memory == nullptr || pool->ended || !pool->Knows(secret) || importer->pool != 0) {
     return Status(StatusCode::kNotFound, "the pool of the ticket has ended, or the ticket is forged");
   }
-  const ContextGuard current(driver_, pool->facts().context);
   importer->reads = COMMPOOL_TRY(OpenedRecords::Of(hello.text));
   std::pair<ReadingBoard, FileDescriptor> board = COMMPOOL_TRY(ReadingBoard::Make());
   importer->board = std::move(board.first);
