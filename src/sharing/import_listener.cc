@@ -42,10 +42,14 @@ void PoolImport::Serve() {
     changed_.wait(lock, [this] { return welcome_ || closing_; });
   }
   if (closing_) return;
-  // For the first update: later the owner may have ended. A failure shows there.
-  BestEffort([&] { static_cast<void>(updates_.Open(driver_)); });
   Wake();  // something may have come before this thread
+  bool opened = false;
   while (!closing_) {
+    if (!opened && board_.page().constant == 0) {
+      // For the first update: later the owner may have ended. A failure shows there.
+      BestEffort([&] { static_cast<void>(updates_.Open(driver_)); });
+      opened = true;
+    }
     short events = POLLIN;
     int pause = -1;
     {

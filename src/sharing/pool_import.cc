@@ -80,7 +80,7 @@ Status PoolImport::Connect(const Ticket& ticket) {
   updates_ = COMMPOOL_TRY(OpenedRecords::Of(welcome.message.text.substr(0, OpenedRecords::kHandleBytes)));
   title_ = welcome.message.text.substr(OpenedRecords::kHandleBytes);
   board_ = COMMPOOL_TRY(ReadingBoard::Open(welcome.descriptor));
-  // Else they are opened by the thread. Once the owner has ended the driver opens them no more.
+  // Else the thread opens them. Once the owner has ended the driver opens them no more.
   const RecordNumbers& updates = board_.page().updates;
   if (updates[0] != 0 || updates[1] != 0) COMMPOOL_TRY(updates_.Open(driver_));
   if (ticket.block != 0) HoldFirst(ticket.block, block, segment);

@@ -128,6 +128,7 @@ Status ShareServer::Welcome(const std::shared_ptr<Importer>& importer, const Sha
   importer->reads = COMMPOOL_TRY(OpenedRecords::Of(hello.text));
   std::pair<ReadingBoard, FileDescriptor> board = COMMPOOL_TRY(ReadingBoard::Make());
   importer->board = std::move(board.first);
+  importer->board.page().constant = 1;
   MutexLock recording(pool->recording());
   pool->updates().Publish(importer->board.page().updates);
   {

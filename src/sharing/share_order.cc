@@ -47,6 +47,7 @@ Status ShareServer::BeginUpdate(uint64_t pool, uint64_t address) {
     for (const std::shared_ptr<Importer>& importer : shared->importers) {
       const auto held = importer->lines.find(block);
       if (held == importer->lines.end()) continue;
+      importer->board.page().constant = 0;  // a later ticket may have taken the promise back
       importer->board.line(held->second).updating = 1;
       holders.push_back(importer);
     }

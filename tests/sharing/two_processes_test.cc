@@ -99,6 +99,18 @@ TEST_F(TwoProcesses, AFirstReadHasNoRecordToWaitFor) {
   ExpectCalls(importer_, "cuStreamWaitEvent", 1, "the second read is ordered behind the first one");
 }
 
+TEST_F(TwoProcesses, AnImportOpensTheOwnersRecordsForBlocksThatMayBeWritten) {
+  const std::string constant = Share(Allocate(), COMMPOOL_WRITES_ENDED);
+  const std::string another = Share(Allocate(), COMMPOOL_WRITES_ENDED);
+  const std::string written = Share(Allocate());
+  Read(importer_, Import(importer_, constant));
+  Good(importer_.Ask({Do::kBlock, 0, 0, another}));  // its thread has answered, and so has begun
+  ExpectCalls(importer_, "cuIpcOpenEventHandle", 0);
+  Good(importer_.Ask({Do::kBlock, 0, 0, written}));
+  Good(importer_.Ask({Do::kBlock, 0, 0, Share(Allocate(), COMMPOOL_WRITES_ENDED)}));
+  ExpectCalls(importer_, "cuIpcOpenEventHandle", 2);
+}
+
 TEST_F(TwoProcesses, ABlockImportedAgainIsHeldUntilTheLastRelease) {
   const uint64_t block = Allocate();
   const std::string ticket = Share(block);
