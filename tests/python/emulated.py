@@ -3,6 +3,7 @@
 import ctypes
 import os
 import sys
+import threading
 
 REPOSITORY = os.getcwd()  # the root of Bazel's runfiles
 PACKAGE = os.path.join(REPOSITORY, "src/python")
@@ -61,6 +62,14 @@ class Stream:
     def synchronize(self):
         check(cuda().cuStreamSynchronize(ctypes.c_void_p(self.handle)))
 
+    def begin_capture(self):
+        check(cuda().cuStreamBeginCapture_v2(ctypes.c_void_p(self.handle), 0))
+
+    def end_capture(self):
+        graph = ctypes.c_void_p()
+        check(cuda().cuStreamEndCapture(ctypes.c_void_p(self.handle), ctypes.byref(graph)))
+        check(cuda().cuGraphDestroy(graph))
+
     def is_captured(self):
         status = ctypes.c_int()
         check(cuda().cuStreamIsCapturing(ctypes.c_void_p(self.handle), ctypes.byref(status)))
@@ -70,3 +79,17 @@ class Stream:
         """Starts a memset of the whole buffer: the work runs until somebody waits for it."""
         check(cuda().cuMemsetD8Async(ctypes.c_uint64(buffer.pointer), value, ctypes.c_size_t(buffer.nbytes),
                                      ctypes.c_void_p(self.handle)))
+
+
+class Hold:
+    """Work on a stream that runs from `begin` to `end`."""
+
+    def __init__(self):
+        self._ended = threading.Event()
+        self._function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: self._ended.wait() and None)
+
+    def begin(self, stream):
+        check(cuda().cuLaunchHostFunc(ctypes.c_void_p(stream.handle), self._function, None))
+
+    def end(self):
+        self._ended.set()

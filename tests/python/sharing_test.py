@@ -88,6 +88,28 @@ class Blocks(Sharing):
             self.other.does(f"known = shared.block({self.pool.share(block)!r}, mutable=False)")
             self.assertEqual(self.other.says("values(known)"), [6, 6])
 
+    def test_that_are_read_without_asking_serve_again_after_the_reads_on_any_stream(self):
+        block, *others = [self.filled(6) for _ in range(3)]
+        ticket = self.pool.share(block, mutable=False)
+        self.other.does(f"shared = commpool.Pool.import_({ticket!r}); block = shared.block({ticket!r}, mutable=False)")
+        self.other.does("stream, before = emulated.Stream(), emulated.Hold()")
+        self.addCleanup(self.other.does, "before.end()")
+        self.other.does("with block.read(stream): before.begin(stream)")
+        self.other.does("block.free()")
+        block.free()
+        for other in others:  # with an answer about the second one the owner has heard all that came before the first
+            self.other.does(f"other = shared.block({self.pool.share(other)!r})")
+        self.assertIn("pending", [block.state for block in self.pool.snapshot().blocks])
+        self.other.does("before.end()")
+        self.await_reusable()
+
+    def test_that_are_read_without_asking_are_read_by_streams_that_capture(self):
+        block = self.filled(6)
+        self.take("block", block, mutable=False)
+        self.other.does(f"known = shared.block({self.pool.share(block)!r}, mutable=False); stream = emulated.Stream()")
+        self.other.does("stream.begin_capture()\nwith known.read(stream): stream.fill(known)")
+        self.other.does("stream.end_capture()")
+
     def test_are_read_and_let_go_by_threads_without_a_current_context(self):
         self.take("block", self.filled(6))
         self.other.does("import concurrent.futures")

@@ -1,5 +1,5 @@
-"""The few driver calls that the package makes itself: to let a stream wait for another, to trim a memory pool, and to
-find the current device, or that of an address.
+"""The few driver calls that the package makes itself: to let a stream wait for another, to ask whether one captures, to
+trim a memory pool, and to find the current device, or that of an address.
 
 The driver is the one that the library has opened, the emulator's included.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from typing import Any, Optional
+from typing import Any, Iterator, Optional
 
 from .errors import DriverError
 
@@ -29,20 +29,36 @@ def _call(driver: Any, name: str, *arguments: Any) -> None:
         raise DriverError(f"{name} failed with {result}")
 
 
-def make_wait(device: int, waiting: int, awaited: int) -> None:
-    """Makes later work of stream `waiting` begin after all work that stream `awaited` has now."""
+@contextlib.contextmanager
+def _on_device(device: int) -> Iterator[Any]:
+    """The driver, while the device's primary context is current."""
     driver = _driver()
-    context, before, event = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    context, before = ctypes.c_void_p(), ctypes.c_void_p()
     with contextlib.ExitStack() as undo:
         _call(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), ctypes.c_int(device))
         undo.callback(_call, driver, "cuDevicePrimaryCtxRelease_v2", ctypes.c_int(device))
         _call(driver, "cuCtxGetCurrent", ctypes.byref(before))
         _call(driver, "cuCtxSetCurrent", context)
         undo.callback(_call, driver, "cuCtxSetCurrent", before)
+        yield driver
+
+
+def make_wait(device: int, waiting: int, awaited: int) -> None:
+    """Makes later work of stream `waiting` begin after all work that stream `awaited` has now."""
+    with _on_device(device) as driver, contextlib.ExitStack() as undo:
+        event = ctypes.c_void_p()
         _call(driver, "cuEventCreate", ctypes.byref(event), ctypes.c_uint(_EVENT_WITHOUT_TIMING))
         undo.callback(_call, driver, "cuEventDestroy_v2", event)
         _call(driver, "cuEventRecord", event, ctypes.c_void_p(awaited))
         _call(driver, "cuStreamWaitEvent", ctypes.c_void_p(waiting), event, ctypes.c_uint(0))
+
+
+def captures(device: int, stream: int) -> bool:
+    """Whether work of the stream goes into a graph instead of to the device."""
+    status = ctypes.c_int()
+    with _on_device(device) as driver:
+        _call(driver, "cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
+    return status.value != 0
 
 
 def current_device() -> Optional[int]:

@@ -59,14 +59,15 @@ class SharedBlock(Buffer):
 
     @contextlib.contextmanager
     def _reading(self, stream: int) -> Iterator[SharedBlock]:
-        if not self._mutable:
-            yield self
-            return
-        library.read_begin(self.pool.handle, self.pointer)
+        if self._mutable:
+            library.read_begin(self.pool.handle, self.pointer)
         try:
             yield self
         finally:
-            library.read_end(self.pool.handle, self.pointer, stream)
+            if self._mutable:
+                library.read_end(self.pool.handle, self.pointer, stream)
+            elif stream != self.stream and not _driver.captures(self.device, stream):
+                self.record_stream(stream)  # letting the block go waits for its own stream alone
 
     def array(self, shape: Union[int, tuple[int, ...]], dtype: Any = "uint8") -> Array:
         """An array of the block's first bytes, for DLPack and `__cuda_array_interface__`, which keeps the block. What
@@ -139,7 +140,8 @@ class SharedPool(Owner):
         Args:
           ticket: of the block.
           stream: its last work is done before the memory serves again; `read` takes others too.
-          mutable: False: the program knows that nobody writes to it any more, so `read` asks nobody.
+          mutable: False: the program knows that nobody writes to it any more, so `read` asks nobody, may lie in a
+            capture, and of `stream` costs nothing.
 
         Raises:
           InvalidArgument: it is no ticket of a block, or of another pool.
