@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 from typing import Any, Iterator, Optional
 
@@ -18,6 +19,7 @@ _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _POOL_RESERVED, _POOL_USED = 5, 7  # CU_MEMPOOL_ATTR_*_MEM_CURRENT
 
 
+@functools.lru_cache(maxsize=None)  # once it is open it stays; a failure is not kept
 def _driver() -> Any:
     # Opens it by its soname, only if it is loaded: the library has opened it from wherever it is.
     return ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
