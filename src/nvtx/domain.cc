@@ -83,9 +83,7 @@ void* Domain::RegisterHeap(uint64_t address, uint64_t bytes) const {
   heap.typeSpecificDesc = &range;
   heap.messageType = NVTX_MESSAGE_TYPE_ASCII;
   heap.message.ascii = name_.text().c_str();
-  void* const registered = nvtxMemHeapRegister(Handle(handle_), &heap);
-  if (registered != nullptr) NameMemory(address);
-  return registered;
+  return nvtxMemHeapRegister(Handle(handle_), &heap);
 }
 
 void Domain::UnregisterHeap(void* heap) const {

@@ -136,8 +136,8 @@ void RegionsName(nvtxDomainHandle_t domain, const nvtxMemRegionsNameBatch_t* tol
   Hearing hearing(domain);
   const uint64_t address = Number(told->regionElements->region.pointer);
   const auto found = hearing.heard.regions.find(address);
-  hearing.Expect(found != hearing.heard.regions.end() || hearing.heard.heaps.contains(address),
-                 "a name for what is not registered");
+  // compute-sanitizer takes no name for a heap either.
+  hearing.Expect(found != hearing.heard.regions.end(), "a name for what is no region");
   if (found != hearing.heard.regions.end()) found->second.name = told->regionElements->name.ascii;
 }
 

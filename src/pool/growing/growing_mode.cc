@@ -22,8 +22,7 @@ GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& 
       grower_((basis.configuration.mode == Mode::kFixed ? MakeFixedGrower : MakeExpandableGrower)(basis, blocks,
                                                                                                   segments, progress_)),
       // A cache knows nothing of the guards behind blocks.
-      caches_(blocks.own_reuse() == engine::OwnReuse::kAtOnce &&
-              !basis.runtime.observer.TakesHeapsOf(segments.backing())) {}
+      caches_(blocks.own_reuse() == engine::OwnReuse::kAtOnce && !segments.tells_heaps()) {}
 
 // BlockStore calls it under the pool's lock, and records the fences afterwards.
 Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address) {

@@ -25,6 +25,7 @@ SegmentStore::SegmentStore(const PoolBasis& basis, const GraphCaptures& captures
       backing_(std::move(backing)),
       account_(std::move(account)),
       granularity_(std::max(basis.configuration.granularity_bytes, backing_->granularity())),
+      tells_heaps_(basis.runtime.observer.TakesHeapsOf(*backing_)),
       peers_(basis.configuration.peers.begin(), basis.configuration.peers.end()),
       registrations_(basis.driver,
                      basis.configuration.symmetric() ? RegistrationKind::kWindow : RegistrationKind::kLocal,
@@ -131,8 +132,7 @@ engine::SegmentIndex SegmentStore::Adopt(NewSegment segment, engine::Space space
   const engine::SegmentRange range{segment->address(), segment->bytes()};
   LogSegment(range, basis_.name(), "makes");
   basis_.record.SegmentMade(range.address, range.bytes);
-  const MemoryObserver& observer = basis_.runtime.observer;
-  if (observer.TakesHeapsOf(*backing_)) observer.SegmentMade(range, basis_.tool.domain());
+  if (tells_heaps_) basis_.runtime.observer.SegmentMade(range, basis_.tool.domain());
   MutexLock lock(blocks_.mutex());
   // The engine and the books learn of it under one hold of the lock: nobody gets a block of a segment that is not
   // there.

@@ -100,6 +100,8 @@ class SegmentStore {
   const Backing& backing() const { return *backing_; }
   // In bytes: segments and pages are multiples of it.
   uint64_t granularity() const { return granularity_; }
+  // Whether a tool hears of the segments as its heaps. Then blocks have guards behind them.
+  bool tells_heaps() const { return tells_heaps_; }
 
   // Making. Calls the driver.
   //
@@ -275,6 +277,8 @@ class SegmentStore {
   // Of the pool's device or host node. Shared with the other pools there.
   const std::shared_ptr<MemoryAccount> account_;
   const uint64_t granularity_;
+  // Decided once: NCCL's backing may find out later that cudaMalloc makes its memory.
+  const bool tells_heaps_;
   // Reserved bytes without physical memory: they have no room in the account. 0 while the pool is awake.
   std::atomic<uint64_t> asleep_bytes_{0};  // changes under the growth lock
   mutable Mutex collective_{LockRank::kCollective};
