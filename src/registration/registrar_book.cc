@@ -166,8 +166,9 @@ Status RegistrarBook::Remove(const std::string& name, Farewell farewell) {
   }
   const commpool_registrar& functions = gone->registrar.functions;
   if (farewell == Farewell::kUntold || functions.end == nullptr) return Status();
-  return CallUserFunction(kFunctionOfARegistrar, "registrar " + gone->registrar.name + ": its end",
-                          [&] { functions.end(functions.context); });
+  const std::string title = "registrar " + gone->registrar.name + ": its end";
+  const Overdue watched(title, deadline_ms_);
+  return CallUserFunction(kFunctionOfARegistrar, title, [&] { functions.end(functions.context); });
 }
 
 Status RegistrarBook::RemoveAll() {

@@ -151,7 +151,8 @@ TEST_F(Registrars, ThatBlockAreNamedInTheLogMeanwhile) {
   RedirectedErrors log;
   std::string line;
   library_.before_add = [&] {
-    if (line.empty()) line = log.NextLine();
+    // The question before may be named too, where this machine is slow.
+    while (line.find("registering") == std::string::npos) line = log.NextLine();
   };
   ASSERT_TRUE(Add(library_).ok());
   EXPECT_EQ(line.find("commpool warning: registrar library: registering 4 KiB has not returned after 1 ms; "), 0u)
