@@ -6,6 +6,7 @@ import subprocess
 import unittest
 
 import cli
+import small_disk
 
 _WRITER = os.path.abspath("tests/report/example_recordings")
 _PAGE = 64 << 10
@@ -79,9 +80,7 @@ class CannotRecord(cli.TracesTest):
         """In a name space of mounts, where the folder of the recordings has room for two pages."""
         os.mkdir(self.recordings)
         script = f'mount -t tmpfs -o size=128k none "{self.recordings}" && {script}'
-        unshare = ["unshare", "--map-root-user", "--mount"]
-        if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
-            self.skipTest("this system lets nobody mount a small disk")
+        unshare = small_disk.may_mount(self)
         environment = {**os.environ, "COMMPOOL_DRIVER": "emulated"}
         return subprocess.run([*unshare, "sh", "-c", script], env=environment, capture_output=True, text=True,
                               timeout=120, check=False)

@@ -10,6 +10,7 @@ import tempfile
 import unittest
 
 import audited
+import small_disk
 from audited import MIB, Audited, audit_program
 
 _IN_PYTHON = """
@@ -167,10 +168,10 @@ class Reports(unittest.TestCase):
             self.assertIn("the program            memory", found.err)
 
     def test_say_that_a_disk_has_room_for_a_part_of_the_record_alone(self):
-        fill = 'mount -t tmpfs -o size=4k none "$0" && head -c 3900 /dev/zero > "$0/record" && exec "$@"'
-        unshare = ["unshare", "--map-root-user", "--mount"]
-        if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
-            self.skipTest("this system lets nobody mount a small disk")
+        page = os.sysconf("SC_PAGESIZE")
+        fill = (f'mount -t tmpfs -o size={page} none "$0" && head -c {page - 196} /dev/zero > "$0/record" && '
+                'exec "$@"')
+        unshare = small_disk.may_mount(self)
         with tempfile.TemporaryDirectory() as folder:
             record = os.path.join(folder, "record")
             found = audit_program("begin", "linked", record=record, launcher=[*unshare, "sh", "-c", fill, folder])
