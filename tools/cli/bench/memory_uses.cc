@@ -1,6 +1,7 @@
 #include "tools/cli/bench/memory_uses.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <numeric>
@@ -23,6 +24,21 @@ void WriteWay(uint64_t* memory, uint64_t pages) {
   uint64_t step = pages * 5 / 13 | 1;
   while (std::gcd(step, pages) != 1) step += 2;
   for (uint64_t page = 0; page < pages; ++page) memory[page * kWords] = (page + step) % pages;
+}
+
+// Out of the CPU's caches, which hold what was just written.
+void EvictWay(const uint64_t* memory, uint64_t pages) {
+  for (uint64_t page = 0; page < pages; ++page) {
+    const uint64_t* const line = memory + page * kWords;
+#if defined(__x86_64__)
+    __builtin_ia32_clflush(line);
+#elif defined(__aarch64__)
+    asm volatile("dc civac, %0" ::"r"(line) : "memory");
+#else
+    static_cast<void>(line);
+#endif
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 uint64_t Walk(const uint64_t* memory, uint64_t pages) {
@@ -104,7 +120,10 @@ Result<double> MemoryUses::TimeCopies(CUdeviceptr to, CUdeviceptr from, uint64_t
 double MemoryUses::TimeOnCpu(Use use, void* memory) const {
   auto* const words = static_cast<uint64_t*>(memory);
   const uint64_t pages = bytes_ / kPage;
-  if (use == Use::kCpuLoad) WriteWay(words, pages);
+  if (use == Use::kCpuLoad) {
+    WriteWay(words, pages);
+    EvictWay(words, pages);
+  }
   const auto start = std::chrono::steady_clock::now();
   if (use == Use::kCpuRead) Keep(Sum(words, bytes_ / sizeof(uint64_t)));
   if (use == Use::kCpuWrite) std::memset(memory, 0x3c, bytes_);

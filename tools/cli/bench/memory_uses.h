@@ -19,7 +19,7 @@ enum class Use {
   kToPeer,    // a copy to memory of the same kind on another device
   kCpuRead,   // the sum of all words
   kCpuWrite,  // memset
-  kCpuLoad,   // of one word on each of the pages, in an order that no prefetcher knows: each says which is next
+  kCpuLoad,   // of one word on each of the pages, out of the caches: each says which is next, many pages away
 };
 
 struct UseRow {

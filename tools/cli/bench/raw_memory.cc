@@ -86,7 +86,10 @@ Status RawMemory::Create(const Driver& driver, MemoryKind kind, int device, uint
   }
   mapped_.addresses = COMMPOOL_TRY(internal::AddressRange::Reserve(driver, bytes, 0));
   Result<internal::PhysicalMemory> memory = internal::PhysicalMemory::Create(driver, bytes, properties);
-  if (!memory.ok()) return Status(StatusCode::kNotSupported, memory.status().message());
+  if (!memory.ok()) {
+    const bool full = memory.status().code() == StatusCode::kOutOfMemory;
+    return full ? memory.status() : Status(StatusCode::kNotSupported, memory.status().message());
+  }
   mapped_.memory = std::move(*memory);
   mapped_.mapping = COMMPOOL_TRY(internal::Mapping::Map(driver, mapped_.addresses.address(), mapped_.memory));
   for (const CUmemLocation& user : users) {
