@@ -35,7 +35,8 @@ Result<std::vector<int>> PeersThatReach(const Driver& driver, int device);
 // The host node for memory beside the device. The driver says -1 on a machine with one node: that is node 0.
 int NearestNode(const DeviceInfo& info);
 
-// How many devices a multicast group with this device may have, itself included; 0 where it has no multicast.
+// How many devices a multicast group with this device may have at most, itself included: fewer where those that reach
+// it do not reach each other. 0 where it has no multicast.
 int LargestMulticastGroup(const DeviceInfo& info);
 
 }  // namespace commpool::internal
