@@ -209,6 +209,7 @@ def main():
     devices = 1 if TINY else torch.cuda.device_count()
     process = context.Process(target=owner, args=(theirs, min(devices, 2) - 1), daemon=True)
     process.start()
+    theirs.close()  # so that recv() ends where the owner does
     reader = Reader(Side("reader", 0), pipe.recv())
     held = {"bytes": reader.bytes_are_right(BEFORE)}
     pipe.send("sleep")
