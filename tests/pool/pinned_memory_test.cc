@@ -147,6 +147,32 @@ TEST_F(PinnedMemory, IsNotReusedInACaptureThatFreedIt) {
   capture.DestroyGraph();
 }
 
+// A free that asked the capturing stream how far it is, or recorded an event on it, would break the capture.
+TEST_F(PinnedMemory, FreedInACaptureThatNobodyAnnouncedServesAfterIt) {
+  const PoolHandle pool = CreatePinned();
+  for (const CUstream captured : {stream_.get(), other_.get()}) {
+    const CUdeviceptr first = Allocate(pool, stream_.get());
+    EXPECT_TRUE(runtime().RecordStream(first, other_.get()).ok());
+    HeldWork copy(driver(), captured, first);
+    ASSERT_EQ(cuda().cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+    Free(first);
+    EXPECT_TRUE(Get(pool).Reclaim().ok());
+    CUgraph graph = nullptr;
+    EXPECT_EQ(cuda().cuStreamEndCapture(captured, &graph), CUDA_SUCCESS);
+    EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+    const CUdeviceptr second = Allocate(pool, stream_.get());
+    EXPECT_NE(second, first) << "the copy that was submitted before has not passed";
+    copy.End();
+    Synchronise();
+    EXPECT_TRUE(Get(pool).Reclaim().ok());
+    EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
+    EXPECT_EQ(Allocate(pool, stream_.get()), first);
+    Free(first);
+    Free(second);
+    EXPECT_TRUE(Get(pool).Trim(0).ok());
+  }
+}
+
 TEST_F(PinnedMemory, OfAStreamThatIsGoneServesAfterAWaitForTheDevice) {
   const PoolHandle pool = CreatePinned(engine::FreeOrder::kDeferred, Streams::kMayDie);
   uint64_t most = 0;

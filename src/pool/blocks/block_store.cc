@@ -192,10 +192,11 @@ Status BlockStore::FenceFreed(StreamKey stream) {
   return Status();
 }
 
-// Asks the driver only while a capture is open somewhere.
+// Asks the driver only while a capture is open somewhere. But a question how far a stream is breaks its capture, also
+// one that nobody announced; so where frees ask that, each asks for a capture first.
 bool BlockStore::MayRecordOn(StreamKey stream) const {
   if (MayHaveDied(stream)) return false;
-  if (!basis_.device->captures().any()) return true;
+  if (own_reuse_ != engine::OwnReuse::kOncePassed && !basis_.device->captures().any()) return true;
   if (!IsReachable(stream)) return !basis_.device->capturing();  // then a fence stands for a wait for the device
   const auto capturing = CaptureStatusOf(basis_.driver, StreamOfKey(stream));
   return capturing.ok() && *capturing == CU_STREAM_CAPTURE_STATUS_NONE;
