@@ -41,6 +41,10 @@ Result<FenceId> FenceTable::Record(StreamKey stream) {
   SharedEvent event = COMMPOOL_TRY(TakeSpareEvent());
   const CUresult result = driver_.cuda.cuEventRecord(event->get(), StreamOfKey(stream));
   if (result == CUDA_SUCCESS) return Keep({std::move(event), stream});
+  constexpr CallSite kSite = {.call = "cuEventRecord", .purpose = "fence of a freed block"};
+  // Such a stream answers with what its own device has met. This device's event tells of this one.
+  const Where where = IsSticky(result) ? WhereIs(stream) : Where::kHere;
+  if (where == Where::kElsewhere) static_cast<void>(IsDone({event, stream}));
   {
     MutexLock lock(mutex_);
     spare_.push_back(std::move(event));
@@ -48,8 +52,22 @@ Result<FenceId> FenceTable::Record(StreamKey stream) {
   // The event and the stream are of different contexts. We do not ask for the stream's context each time: that costs
   // more.
   if (result == CUDA_ERROR_INVALID_HANDLE) return RecordOnAnotherDevice(stream);
-  return health_.Check(driver_, result,
-                       {.call = "cuEventRecord", .device = device_, .purpose = "fence of a freed block"});
+  return Checked(result, kSite, where);
+}
+
+// Asked after failures alone, so each use of a stream pays nothing for it.
+FenceTable::Where FenceTable::WhereIs(StreamKey stream) const {
+  CUcontext own = nullptr;
+  CUcontext context = nullptr;
+  const bool answered = driver_.cuda.cuCtxGetCurrent(&own) == CUDA_SUCCESS &&
+                        driver_.cuda.cuStreamGetCtx(StreamOfKey(stream), &context) == CUDA_SUCCESS;
+  return answered && context == own ? Where::kHere : Where::kElsewhere;
+}
+
+Status FenceTable::Checked(CUresult result, CallSite site, Where device) {
+  if (device == Where::kElsewhere) return CheckCuda(driver_, result, site);
+  site.device = device_;
+  return health_.Check(driver_, result, site);
 }
 
 Result<FenceId> FenceTable::RecordOnAnotherDevice(StreamKey stream) {
@@ -63,7 +81,7 @@ Result<FenceId> FenceTable::RecordOnAnotherDevice(StreamKey stream) {
   SharedEvent event = COMMPOOL_TRY(MakeEvent());
   COMMPOOL_TRY(CheckCuda(driver_, driver_.cuda.cuEventRecord(event->get(), StreamOfKey(stream)),
                          {.call = "cuEventRecord", .purpose = "fence of a block that another device used"}));
-  return Keep({std::move(event), stream, true});
+  return Keep({std::move(event), stream, Where::kElsewhere});
 }
 
 FenceId FenceTable::Keep(Recorded recorded) {
@@ -76,10 +94,10 @@ FenceId FenceTable::Keep(Recorded recorded) {
 Status FenceTable::MakeWait(StreamKey waiter, FenceId fence) {
   // Another thread may retire the fence meanwhile, because it has passed. Its event may even be recorded again before
   // the call below. Then the wait is longer than needed, and still right.
-  const SharedEvent event = RecordOf(fence).event;
-  if (event == nullptr) return Status();
-  return health_.Check(driver_, driver_.cuda.cuStreamWaitEvent(StreamOfKey(waiter), event->get(), 0),
-                       {.call = "cuStreamWaitEvent", .device = device_, .purpose = "reuse of a block"});
+  const Recorded recorded = RecordOf(fence);
+  if (recorded.event == nullptr) return Status();
+  return Checked(driver_.cuda.cuStreamWaitEvent(StreamOfKey(waiter), recorded.event->get(), 0),
+                 {.call = "cuStreamWaitEvent", .purpose = "reuse of a block"}, recorded.where);
 }
 
 Status FenceTable::MakeWaitForStream(StreamKey waiter, StreamKey stream) {
@@ -93,19 +111,24 @@ Status FenceTable::MakeWaitForStream(StreamKey waiter, StreamKey stream) {
 }
 
 Result<bool> FenceTable::Passed(FenceId fence) {
-  const SharedEvent event = RecordOf(fence).event;
   const RelaxedCapture relaxed(driver_);
-  return event == nullptr ? Result<bool>(true) : IsDone(driver_.cuda.cuEventQuery(event->get()), "cuEventQuery");
+  return IsDone(RecordOf(fence));
 }
 
 Result<bool> FenceTable::IsIdle(StreamKey stream) {
   const RelaxedCapture relaxed(driver_);
-  return IsDone(driver_.cuda.cuStreamQuery(StreamOfKey(stream)), "cuStreamQuery");
+  const CUresult answer = driver_.cuda.cuStreamQuery(StreamOfKey(stream));
+  if (answer == CUDA_ERROR_NOT_READY) return false;
+  if (answer != CUDA_SUCCESS && WhereIs(stream) == Where::kElsewhere) return false;
+  COMMPOOL_TRY(Checked(answer, {.call = "cuStreamQuery"}, Where::kHere));
+  return true;
 }
 
-Result<bool> FenceTable::IsDone(CUresult answer, const char* call) {
+Result<bool> FenceTable::IsDone(const Recorded& recorded) {
+  if (recorded.event == nullptr) return true;
+  const CUresult answer = driver_.cuda.cuEventQuery(recorded.event->get());
   if (answer == CUDA_ERROR_NOT_READY) return false;
-  COMMPOOL_TRY(health_.Check(driver_, answer, {.call = call, .device = device_}));
+  COMMPOOL_TRY(Checked(answer, {.call = "cuEventQuery"}, recorded.where));
   return true;
 }
 
@@ -115,16 +138,14 @@ ReservedVector<FenceId> FenceTable::PassedOf(const ReservedVector<FenceId>& fenc
   ReservedVector<StreamKey> at_work;
   for (const FenceId fence : fences) {
     const Recorded recorded = RecordOf(fence);
-    if (recorded.event != nullptr) {
-      if (std::find(at_work.begin(), at_work.end(), recorded.stream) != at_work.end()) continue;
-      const Result<bool> passed = IsDone(driver_.cuda.cuEventQuery(recorded.event->get()), "cuEventQuery");
-      if (!passed.ok()) return over;
-      if (!*passed) {
-        at_work.push_back(recorded.stream);
-        continue;
-      }
+    if (std::find(at_work.begin(), at_work.end(), recorded.stream) != at_work.end()) continue;
+    const Result<bool> passed = IsDone(recorded);
+    if (!passed.ok() && recorded.where == Where::kHere) return over;
+    if (passed.ok() && *passed) {
+      over.push_back(fence);
+    } else {
+      at_work.push_back(recorded.stream);
     }
-    over.push_back(fence);
   }
   return over;
 }
@@ -136,7 +157,7 @@ void FenceTable::Retire(FenceId fence) {
   if (found == recorded_.end()) return;  // two threads saw that it had passed
   retired = std::move(found->second);
   recorded_.erase(found);
-  if (!retired.of_another_device) spare_.push_back(std::move(retired.event));
+  if (retired.where == Where::kHere) spare_.push_back(std::move(retired.event));
 }
 
 Status FenceTable::SynchronizeDevice() {

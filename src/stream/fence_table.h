@@ -43,12 +43,12 @@ class FenceTable {
   Result<bool> Passed(FenceId fence);
 
   // Returns the fences of the list that have passed. The list is in the order of recording. A stream's fences pass in
-  // that order, so behind one that has not passed it asks for no other. Where a question fails it returns those that it
-  // knows. Never waits.
+  // that order, so behind one that has not passed it asks for no other. Where this device fails it returns those that
+  // it knows; the fences of another device that fails have not passed. Never waits.
   ReservedVector<FenceId> PassedOf(const ReservedVector<FenceId>& fences);
 
-  // Whether everything submitted to the stream so far is done. Never waits. REQUIRES: IsReachable(stream), and no
-  // stream of the device captures, because the question would break the capture.
+  // Whether everything submitted to the stream so far is done; false where another device's stream fails. Never waits.
+  // REQUIRES: IsReachable(stream), and no stream of the device captures, because the question would break the capture.
   Result<bool> IsIdle(StreamKey stream);
 
   // Call it when a fence has passed, or when nobody waits for it any more: its event is used again. A second call does
@@ -65,10 +65,11 @@ class FenceTable {
  private:
   using SharedEvent = std::shared_ptr<Event>;
 
+  enum class Where { kHere, kElsewhere };  // on this device, on another
   struct Recorded {
     SharedEvent event;
     StreamKey stream = 0;
-    bool of_another_device = false;  // rare, so not kept for reuse
+    Where where = Where::kHere;  // events elsewhere are rare, so they are not kept for reuse
   };
 
   Result<FenceId> RecordOnAnotherDevice(StreamKey stream);
@@ -76,9 +77,13 @@ class FenceTable {
   Result<SharedEvent> MakeEvent() const;
   Result<SharedEvent> TakeSpareEvent();
   Recorded RecordOf(FenceId fence) const;  // without an event once retired
-  // Turns the driver's answer to a query into a Result. Queries run in relaxed mode: they belong to no capture, and
-  // would break a global capture on another thread.
-  Result<bool> IsDone(CUresult answer, const char* call);
+  // Queries run in relaxed mode: they belong to no capture, and would break a global capture on another thread. A
+  // retired fence's event is done.
+  Result<bool> IsDone(const Recorded& recorded);
+  // What another device's streams and events answer says nothing of this device's health.
+  Status Checked(CUresult result, CallSite site, Where device);
+  // kElsewhere too where a device that failed does not tell.
+  Where WhereIs(StreamKey stream) const;
 
   const Driver& driver_;
   const int device_;

@@ -302,6 +302,37 @@ TEST_F(FencesOfAnotherDevice, TellWhichCallFailed) {
   EXPECT_FALSE(health_.broken()) << "it says nothing of this device";
 }
 
+// A question about another device's stream or event answers with what that device has met.
+TEST_F(FencesOfAnotherDevice, SayNothingOfThisOnesHealthWhereThatDeviceFails) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  const FenceId far = table_.Record(KeyOfStream(elsewhere_)).value();
+  const FenceId near = table_.Record(KeyOfStream(first_)).value();
+  ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
+  {
+    const InjectedFault fault({.call = "cuStreamQuery", .result = CUDA_ERROR_ILLEGAL_ADDRESS});
+    const Result<bool> idle = table_.IsIdle(KeyOfStream(elsewhere_));
+    EXPECT_TRUE(idle.ok() && !*idle);
+  }
+  {
+    const InjectedFault fault({.call = "cuEventQuery", .result = CUDA_ERROR_ILLEGAL_ADDRESS, .count = 1});
+    EXPECT_EQ(table_.PassedOf({far, near}), ReservedVector<FenceId>{near}) << "those of this device go on";
+  }
+  {
+    const InjectedFault fault({.call = "cuEventQuery", .result = CUDA_ERROR_ILLEGAL_ADDRESS});
+    EXPECT_FALSE(table_.Passed(far).ok());
+  }
+  {
+    const InjectedFault fault({.call = "cuStreamWaitEvent", .result = CUDA_ERROR_ILLEGAL_ADDRESS});
+    EXPECT_FALSE(table_.MakeWait(KeyOfStream(first_), far).ok());
+  }
+  {
+    const InjectedFault fault({.call = "cuEventRecord", .result = CUDA_ERROR_ILLEGAL_ADDRESS});
+    EXPECT_FALSE(table_.Record(KeyOfStream(elsewhere_)).ok());
+  }
+  EXPECT_FALSE(health_.broken());
+  for (const FenceId fence : {far, near}) table_.Retire(fence);
+}
+
 TEST_F(Fences, OfAnotherDeviceMayBeRetiredWhileTheDriverIsAsked) {
   COMMPOOL_REQUIRE_DEVICES(2);
   RetiringDriver retiring(driver());
