@@ -34,6 +34,13 @@ def held(stream):
         stream.synchronize()
 
 
+def lines(program, **environment):
+    """Those that the program prints; what it says of errors comes behind them."""
+    run = subprocess.run([sys.executable, "-c", program], env={**os.environ, **environment}, capture_output=True,
+                         text=True, check=False, timeout=300)
+    return run.stdout.splitlines() + ([run.stderr] if run.returncode else [])
+
+
 class PinnedCase(RoutedCase):
     def pinned_pool(self, name="pinned", **options):
         return self.pool(name, backing="pinned", **options)
@@ -135,7 +142,6 @@ class Scopes(PinnedCase):
             self.assert_in(pool, pinned(MIB))
         self.assert_in(pool, kept)
 
-
     def test_are_refused_where_another_allocator_stays_in_front(self):
         program = """
 import ctypes, pathlib, torch, commpool.torch as commpool
@@ -152,11 +158,9 @@ except commpool.FailedPrecondition as error:
     print(error)
 print(torch.ones(3, pin_memory=True).is_pinned(), commpool.block_of(torch.ones(3, pin_memory=True)))
 """
-        run = subprocess.run([sys.executable, "-c", program], env=os.environ, capture_output=True, text=True,
-                             check=False)
-        self.assertEqual(run.stdout.splitlines(), [
+        self.assertEqual(lines(program), [
             "pinned tensors stay PyTorch's own: another allocator of pinned memory lets no other take its place",
-            "True None"], run.stderr)
+            "True None"])
 
 
 class Memory(PinnedCase):
