@@ -142,6 +142,16 @@ class Scopes(PinnedCase):
             self.assert_in(pool, pinned(MIB))
         self.assert_in(pool, kept)
 
+    def test_are_refused_to_mem_pools_and_as_the_whole_allocator(self):
+        pool = self.pinned_pool()
+        for refuse in (lambda: commpool.mem_pool(pool), lambda: commpool.mem_pool(backing="pinned"),
+                       lambda: commpool.install(default=pool)):
+            with self.assertRaisesRegex(commpool.InvalidArgument, "pinned memory.*use_pool"):
+                refuse()
+        with commpool.use_pool(pool):
+            self.assert_in(pool, pinned(MIB))
+            self.assert_native(tensor(MIB))
+
     def test_are_refused_where_another_allocator_stays_in_front(self):
         program = """
 import ctypes, pathlib, torch, commpool.torch as commpool

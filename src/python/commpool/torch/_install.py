@@ -33,6 +33,17 @@ def ensure_installed() -> Optional[Router]:
     return router
 
 
+def is_pinned(pool: object) -> bool:
+    return isinstance(pool, commpool.Pool) and pool.backing == "pinned"
+
+
+def refuse_pinned(pool: commpool.Pool, place: str) -> None:
+    """Raises InvalidArgument for a pool of pinned memory: what wants memory of a device must not get it."""
+    if is_pinned(pool):
+        raise errors.InvalidArgument(f"{pool!r} is of pinned memory, and {place} has tensors of a device: open "
+                                     "use_pool(pool), which catches pinned tensors")
+
+
 def introduce(router: Router, pool: commpool.Pool) -> None:
     """From now on torch's statistics, snapshots and empty_cache cover the pool."""
     router.check(router.know_pool(pool.handle, pool.device, pool.mode == "symmetric"))
@@ -79,6 +90,7 @@ def install(default: Union[None, commpool.Pool, Iterable[commpool.Pool]] = None)
         if pool.mode == "symmetric":
             raise errors.InvalidArgument(f"{pool!r} is symmetric: it cannot be the whole allocator, since ranks' other "
                                          "tensors differ; open a scope for those that all ranks share")
+        refuse_pinned(pool, "a whole allocator")
     router = _router.router()
     if router is None:
         if pools:

@@ -14,7 +14,7 @@ from commpool.pool import PoolOptions, checked
 from commpool.sizes import Size
 
 from ._fallback import fell_back
-from ._install import ensure_installed, introduce
+from ._install import ensure_installed, introduce, refuse_pinned
 from ._router import Router, reason
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def mem_pool(pool: Optional[commpool.Pool] = None, **options: Unpack[MemPoolOpti
 
     Raises:
       NotSupported: a pool with windows was given or asked for.
+      InvalidArgument: a pool of pinned memory was.
     """
     if pool is not None:
         checked(pool, "mem_pool")
@@ -58,6 +59,7 @@ def mem_pool(pool: Optional[commpool.Pool] = None, **options: Unpack[MemPoolOpti
         pool = Pool(**options)
     elif options:
         raise errors.InvalidArgument(f"the pool is made already: {', '.join(options)} cannot be given with it")
+    refuse_pinned(pool, "a MemPool")
     router = ensure_installed()
     with torch.cuda.device(pool.device):
         made = _over_functions(pool) if router is None else _routed(router, pool)

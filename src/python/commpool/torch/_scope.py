@@ -12,7 +12,7 @@ from commpool import StatusCode, errors, scopes
 from commpool._library import check, fast
 
 from ._fallback import fell_back
-from ._install import ensure_installed, introduce, introduce_pinned
+from ._install import ensure_installed, introduce, introduce_pinned, is_pinned
 from ._mem_pool import mem_pool
 from ._router import loaded, reason
 
@@ -25,10 +25,6 @@ def _mem_pool_scope(pool: commpool.Pool) -> Iterator[None]:
               "does not route what backward() allocates")
     with torch.cuda.use_mem_pool(mem_pool(pool), device=pool.device):
         yield
-
-
-def _is_pinned(pool: Any) -> bool:
-    return isinstance(pool, commpool.Pool) and pool.backing == "pinned"
 
 
 class PlainScope(scopes.PlainScope):
@@ -53,7 +49,7 @@ class _Words(scopes.Words):
 
     @staticmethod
     def _configure(pool: commpool.Pool, **words: Any) -> Any:
-        if _is_pinned(pool):
+        if is_pinned(pool):
             if words.get("stream") is not None or words.pop("filter", None) not in (None, "process"):
                 raise errors.InvalidArgument(f"{pool!r} is of pinned memory: its scope catches the pinned tensors of "
                                              "every thread, since helper threads make them, and takes no stream= and "
@@ -71,7 +67,7 @@ class _Words(scopes.Words):
         if status != StatusCode.NOT_CAUGHT:
             check(status)
         router = ensure_installed()
-        if _is_pinned(self.pool):
+        if is_pinned(self.pool):
             if router is None:
                 raise errors.NotSupported(f"pinned tensors need the router: {reason()}")
             introduce_pinned(router, self.pool)
