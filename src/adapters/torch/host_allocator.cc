@@ -59,6 +59,14 @@ void* AllocatePinned(uint64_t bytes) {
   return nullptr;
 }
 
+// A pool that is told of the capture keeps the block's memory while the graph lives. One that is closed or gone takes
+// no announcement.
+void AnnounceCapture(commpool_pool pool, cudaStream_t stream) {
+  const commpool_status announced = TorchCaptures().Announce(pool, stream);
+  const bool ended = announced == COMMPOOL_NOT_FOUND || announced == COMMPOOL_FAILED_PRECONDITION;
+  TORCH_CHECK(ended || announced == COMMPOOL_OK, "commpool: ", Commpool().last_error());
+}
+
 }  // namespace
 
 std::string InstallHostAllocator() {
@@ -84,13 +92,20 @@ c10::DataPtr HostAllocator::allocate(size_t bytes) {
 }
 
 bool HostAllocator::record_event(void* pointer, void* context, c10::Stream stream) {
-  const std::optional<commpool_block> block = OurBlock(pointer);
-  if (!block) return native_->record_event(pointer, context, stream);
-  const cudaStream_t handle = Promised(c10::cuda::CUDAStream(stream));
-  // A pool that knows of the capture records no event in it.
-  commpool_status status = TorchCaptures().Announce(block->pool, handle);
-  if (status == COMMPOOL_OK) status = Commpool().record_stream(block->pointer, handle);
-  TORCH_CHECK(status == COMMPOOL_OK, "commpool: ", Commpool().last_error());
+  commpool_block block;
+  const commpool_status found =
+      pointer == nullptr ? COMMPOOL_NOT_FOUND : Commpool().block_of(pointer, &block, sizeof(block));
+  if (found == COMMPOOL_NOT_FOUND) return native_->record_event(pointer, context, stream);
+  const c10::cuda::CUDAStream of_copy(stream);
+  const cudaStream_t handle = Promised(of_copy);
+  if (found == COMMPOOL_OK && Commpool().record_stream(block.pointer, handle) == COMMPOOL_OK) {
+    AnnounceCapture(block.pool, handle);
+  } else {
+    // The host has no memory, say. The block may be ours, and must not serve again while it is read: so the copy ends
+    // here.
+    TORCH_CHECK(CaptureOf(handle) == 0, "commpool: ", Commpool().last_error());
+    of_copy.synchronize();
+  }
   return true;
 }
 

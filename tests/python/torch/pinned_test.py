@@ -6,11 +6,12 @@ import gc
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import torch
 
-from routed import MIB, RoutedCase, commpool, on_thread, pool_of, tensor
+from routed import LIBRARY, MIB, RoutedCase, commpool, on_thread, pool_of, tensor
 
 
 def pinned(nbytes):
@@ -219,6 +220,23 @@ class Memory(PinnedCase):
             del source
         graph.reset()  # it cannot be replayed, but an event in it would have broken the capture
 
+    def test_may_be_copied_in_a_capture_after_its_pool_has_gone(self):
+        on_device, stream = tensor(3 * MIB), torch.cuda.Stream()
+        for end in (commpool.Pool.close, commpool.Pool.destroy):
+            with self.subTest(end=end.__name__):
+                pool = commpool.Pool("gone", backing="pinned")
+                with commpool.use_pool(pool):
+                    source = pinned(3 * MIB)
+                end(pool)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, stream=stream):
+                    on_device.copy_(source, non_blocking=True)
+                graph.replay()
+                torch.cuda.synchronize()
+                graph.reset()
+                del source
+                pool.destroy()
+
     def test_serves_at_once_where_no_copy_uses_it(self):
         pool = self.pinned_pool()
         with commpool.use_pool(pool), held(torch.cuda.current_stream()):
@@ -245,6 +263,57 @@ class Memory(PinnedCase):
             kept = pinned(MIB)
             self.assertEqual((torch.cuda.memory_allocated(), torch.cuda.memory_reserved()), before)
         self.assertEqual(pool.stats().requested_bytes.current, kept.numel())
+
+
+# In front of libcommpool: it refuses what REFUSED names, as a host without memory does.
+_REFUSING = """
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+static int refuses(const char* name) { return getenv("REFUSED") && !strcmp(getenv("REFUSED"), name); }
+static void* real(const char* name) { return dlsym(dlopen(getenv("REAL_LIBRARY"), RTLD_NOW), name); }
+int commpool_block_of(const void* pointer, void* block, size_t bytes) {
+  int (*const call)(const void*, void*, size_t) = real("commpool_block_of");
+  return refuses("block_of") ? 2 : call(pointer, block, bytes);
+}
+"""
+
+_REFUSED = """
+import ctypes, os, torch, commpool.torch as commpool
+def refuse(name):
+    ctypes.CDLL(None).setenv(b"REFUSED", name, 1)
+def count(call):
+    return ctypes.CDLL("libcuda.so.1").commpoolEmulatorCallCount(call)
+on_device = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+pool = commpool.Pool("pinned", backing="pinned")
+with commpool.use_pool(pool):
+    source = torch.zeros(1 << 20, dtype=torch.uint8, pin_memory=True)
+    refuse(b"block_of")
+    waits = count(b"cuStreamSynchronize")
+    on_device.copy_(source, non_blocking=True)
+    print("waits:", count(b"cuStreamSynchronize") - waits)
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            on_device.copy_(source, non_blocking=True)
+    except RuntimeError:
+        print("no copy in a capture")
+    refuse(b"")
+del source
+"""
+
+
+@unittest.skipUnless(os.environ.get("COMMPOOL_DRIVER") == "emulated", "the emulator counts calls")
+class AHostWithoutMemory(unittest.TestCase):
+    def test_leaves_no_copy_unrecorded(self):
+        with tempfile.TemporaryDirectory() as folder:
+            library = f"{folder}/librefusing.so"
+            subprocess.run(["cc", "-shared", "-fPIC", "-Wl,--no-as-needed", f"-Wl,-rpath,{os.path.dirname(LIBRARY)}",
+                            "-x", "c", "-", "-x", "none", LIBRARY, "-o", library], input=_REFUSING, text=True,
+                           check=True, timeout=300)
+            printed = lines(_REFUSED, COMMPOOL_LIBRARY=library, REAL_LIBRARY=LIBRARY)
+        self.assertEqual(printed, ["waits: 1", "no copy in a capture"])
 
 
 if __name__ == "__main__":
