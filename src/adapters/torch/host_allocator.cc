@@ -59,6 +59,17 @@ void* AllocatePinned(uint64_t bytes) {
   return nullptr;
 }
 
+// Returns a stream that is never destroyed.
+cudaStream_t MakeIdleStream(int device) {
+  const c10::cuda::CUDAGuard on_device(static_cast<c10::DeviceIndex>(device));
+  cudaStream_t stream = nullptr;
+  C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  if (Commpool().promise_stream(stream) == COMMPOOL_OK) return stream;
+  const std::string reason = Commpool().last_error();
+  C10_CUDA_IGNORE_ERROR(cudaStreamDestroy(stream));
+  TORCH_CHECK(false, "commpool: ", reason);
+}
+
 // A pool that is told of the capture keeps the block's memory while the graph lives. One that is closed or gone takes
 // no announcement.
 void AnnounceCapture(commpool_pool pool, cudaStream_t stream) {
@@ -75,13 +86,9 @@ std::string InstallHostAllocator() {
 }
 
 void KnowPinned(commpool_pool pool, int device) {
-  HostPool known = {pool, device, PinnedScopes().IdleStreamOf(device)};
-  if (known.idle_stream == nullptr) {
-    const c10::cuda::CUDAGuard on_device(static_cast<c10::DeviceIndex>(device));
-    C10_CUDA_CHECK(cudaStreamCreateWithFlags(&known.idle_stream, cudaStreamNonBlocking));
-    Commpool().promise_stream(known.idle_stream);  // never destroyed
-  }
-  PinnedScopes().Know(known);
+  cudaStream_t idle_stream = PinnedScopes().IdleStreamOf(device);
+  if (idle_stream == nullptr) idle_stream = MakeIdleStream(device);
+  PinnedScopes().Know({pool, device, idle_stream});
 }
 
 c10::DataPtr HostAllocator::allocate(size_t bytes) {
