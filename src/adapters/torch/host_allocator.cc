@@ -70,6 +70,12 @@ cudaStream_t MakeIdleStream(int device) {
   TORCH_CHECK(false, "commpool: ", reason);
 }
 
+void ForgetGonePools() {
+  commpool_statistics held;
+  for (const commpool_pool pool : PinnedScopes().KnownPools())
+    if (!ReadStatistics(pool, &held)) PinnedScopes().Forget(pool);
+}
+
 // A pool that is told of the capture keeps the block's memory while the graph lives. One that is closed or gone takes
 // no announcement.
 void AnnounceCapture(commpool_pool pool, cudaStream_t stream) {
@@ -86,6 +92,7 @@ std::string InstallHostAllocator() {
 }
 
 void KnowPinned(commpool_pool pool, int device) {
+  ForgetGonePools();
   cudaStream_t idle_stream = PinnedScopes().IdleStreamOf(device);
   if (idle_stream == nullptr) idle_stream = MakeIdleStream(device);
   PinnedScopes().Know({pool, device, idle_stream});

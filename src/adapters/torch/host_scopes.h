@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "src/adapters/torch/native.h"
@@ -33,27 +34,31 @@ class HostScopes {
 
   void Know(const HostPool& pool) {
     const std::lock_guard lock(mutex_);
-    if (Find(pool.pool) != nullptr) return;
-    pools_.push_back(pool);
-    knows_any_.store(true, std::memory_order_relaxed);
+    if (Find(pool.pool) == nullptr) pools_.push_back(pool);
+    if (StreamOf(pool.device) == nullptr) idle_streams_.emplace_back(pool.device, pool.idle_stream);
   }
-  bool Knows(commpool_pool pool) {
-    if (!knows_any_.load(std::memory_order_relaxed)) return false;
+  std::vector<commpool_pool> KnownPools() {
     const std::lock_guard lock(mutex_);
-    return Find(pool) != nullptr;
+    std::vector<commpool_pool> known;
+    for (const HostPool& pool : pools_) known.push_back(pool.pool);
+    return known;
   }
-  // Returns the stream of the device's known pools; null if there are none.
+  void Forget(commpool_pool pool) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(pools_, [pool](const HostPool& known) { return known.pool == pool; });
+  }
+  // Returns the stream of the device's pools; null if it has had none.
   cudaStream_t IdleStreamOf(int device) {
     const std::lock_guard lock(mutex_);
-    for (const HostPool& known : pools_)
-      if (known.device == device) return known.idle_stream;
-    return nullptr;
+    return StreamOf(device);
   }
 
-  // Returns the scope's handle. REQUIRES: the pool is known.
-  uint64_t Begin(const internal::ScopePlan& plan) {
+  // Returns the scope's handle; nothing if the pool is not known.
+  std::optional<uint64_t> Begin(const internal::ScopePlan& plan) {
     const std::lock_guard lock(mutex_);
-    open_.push_back({last_handle_ + kHandles, plan, Find(plan.pool)->idle_stream});
+    const HostPool* const known = Find(plan.pool);
+    if (known == nullptr) return std::nullopt;
+    open_.push_back({last_handle_ + kHandles, plan, known->idle_stream});
     open_count_.fetch_add(1, std::memory_order_relaxed);
     return last_handle_ += kHandles;
   }
@@ -84,18 +89,24 @@ class HostScopes {
   // The router's other handles are odd, or addresses.
   static constexpr uint64_t kHandles = 4, kKind = 2;
 
-  // The caller holds the mutex.
+  // The caller of both holds the mutex.
   const HostPool* Find(commpool_pool pool) const {
     const auto found =
         std::find_if(pools_.begin(), pools_.end(), [pool](const HostPool& known) { return known.pool == pool; });
     return found == pools_.end() ? nullptr : &*found;
   }
 
+  cudaStream_t StreamOf(int device) const {
+    for (const auto& [of_device, stream] : idle_streams_)
+      if (of_device == device) return stream;
+    return nullptr;
+  }
+
   std::mutex mutex_;
   std::vector<HostPool> pools_;
-  std::vector<Open> open_;  // in the order in which they began
+  std::vector<std::pair<int, cudaStream_t>> idle_streams_;  // with their devices; kept when pools are gone
+  std::vector<Open> open_;                                  // in the order in which they began
   uint64_t last_handle_ = kKind;
-  std::atomic<bool> knows_any_{false};
   std::atomic<int> open_count_{0};
 };
 

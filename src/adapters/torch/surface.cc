@@ -194,13 +194,13 @@ commpool_status commpool_torch_scope_begin(commpool_pool pool, const commpool_sc
   if (!TheRouter().Routes()) return COMMPOOL_NOT_CAUGHT;
   const internal::SizeRange sizes = {options->min_bytes, options->max_bytes};
   const auto exhaustion = static_cast<internal::Exhaustion>(options->exhaustion);
-  if (PinnedScopes().Knows(pool) && sizes.least <= sizes.most) {
-    *scope = PinnedScopes().Begin({pool, sizes, 0, exhaustion});
-    return COMMPOOL_OK;
-  }
   if (!IsOwn(*options)) return BeginPlain(pool, options, scope);
   const std::optional<KnownPool> known = Pools().Of(pool);
-  if (!known || known->kind == PoolKind::kUnknown) return COMMPOOL_NOT_CAUGHT;
+  if (!known || known->kind == PoolKind::kUnknown) {
+    const std::optional<uint64_t> pinned = PinnedScopes().Begin({pool, sizes, 0, exhaustion});
+    *scope = pinned.value_or(0);
+    return pinned ? COMMPOOL_OK : COMMPOOL_NOT_CAUGHT;
+  }
   const bool symmetric = known->kind == PoolKind::kSymmetric;
   *scope = reinterpret_cast<uint64_t>(EnterScope({pool, sizes, known->device, exhaustion}, symmetric));
   return COMMPOOL_OK;
