@@ -43,13 +43,7 @@ void PoolImport::Serve() {
   }
   if (closing_) return;
   Wake();  // something may have come before this thread
-  bool opened = false;
   while (!closing_) {
-    if (!opened && board_.page().constant == 0) {
-      // For the first update: later the owner may have ended. A failure shows there.
-      BestEffort([&] { static_cast<void>(updates_.Open(driver_)); });
-      opened = true;
-    }
     short events = POLLIN;
     int pause = -1;
     {
@@ -142,6 +136,9 @@ void PoolImport::Take(Received received) {
       return FallAsleep(received.message.numbers[0]);
     case ShareKind::kAwake:
       return WakeUp();
+    case ShareKind::kWritesGoOn:
+      // A failure shows at the first update.
+      return BestEffort([&] { static_cast<void>(updates_.Open(driver_)); });
     default: {
       const std::lock_guard lock(mutex_);
       if (received.message.question != asked_ && !IsRefusalOfAll(received.message)) return;

@@ -2,7 +2,7 @@
 // So reads and updates exclude each other without a message, and a process that stands still delays nobody unless it
 // reads.
 //
-// The owner writes `updating`, `updated`, `updates`, `constant` and `dropped`, the importer the others. Any thread.
+// The owner writes `updating`, `updated`, `updates` and `dropped`, the importer the others. Any thread.
 #ifndef COMMPOOL_SRC_SHARING_READING_BOARD_H_
 #define COMMPOOL_SRC_SHARING_READING_BOARD_H_
 
@@ -32,8 +32,7 @@ class ReadingBoard {
     std::atomic<uint64_t> read{0};      // the record of the last read that has ended; 0: none
   };
   struct Page {
-    std::atomic<uint32_t> dropped{0};   // 1: the owner has ended the import, which stopped reading messages
-    std::atomic<uint32_t> constant{0};  // 1: nobody writes to a block that the importer holds
+    std::atomic<uint32_t> dropped{0};  // 1: the owner has ended the import, which stopped reading messages
     RecordNumbers updates;
     RecordNumbers reads;
     std::array<Line, kLines> lines;

@@ -128,7 +128,6 @@ Status ShareServer::Welcome(const std::shared_ptr<Importer>& importer, const Sha
   importer->reads = COMMPOOL_TRY(OpenedRecords::Of(hello.text));
   std::pair<ReadingBoard, FileDescriptor> board = COMMPOOL_TRY(ReadingBoard::Make());
   importer->board = std::move(board.first);
-  importer->board.page().constant = 1;
   MutexLock recording(pool->recording());
   pool->updates().Publish(importer->board.page().updates);
   {
@@ -175,6 +174,7 @@ Status ShareServer::GiveBlock(Importer& importer, const ShareMessage& question) 
     answer.numbers = {found->second.address, found->second.bytes, found->second.segment, line};
   }
   SendTo(importer, answer);
+  TellOfWrites(importer.pool, number);
   return Status();
 }
 

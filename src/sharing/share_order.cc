@@ -28,6 +28,23 @@ ShareServer::Importers ShareServer::ImportersOf(uint64_t pool) {
   return shared == nullptr ? Importers() : shared->importers;
 }
 
+void ShareServer::TellOfWrites(uint64_t pool, uint64_t block) {
+  Importers untold;
+  {
+    MutexLock lock(mutex_);
+    const std::shared_ptr<SharedPool> shared = Find(pool);
+    if (shared == nullptr) return;  // the runtime has ended
+    const auto found = shared->blocks.find(block);
+    if (found == shared->blocks.end() || found->second.writes == Writes::kEnded) return;
+    for (const std::shared_ptr<Importer>& importer : shared->importers) {
+      if (importer->awaits_updates || !importer->lines.contains(block)) continue;
+      importer->awaits_updates = true;
+      untold.push_back(importer);
+    }
+  }
+  for (const std::shared_ptr<Importer>& importer : untold) SendTo(*importer, {ShareKind::kWritesGoOn, {}, {}});
+}
+
 Status ShareServer::BeginUpdate(uint64_t pool, uint64_t address) {
   uint64_t block = 0;
   Importers holders;
@@ -47,7 +64,6 @@ Status ShareServer::BeginUpdate(uint64_t pool, uint64_t address) {
     for (const std::shared_ptr<Importer>& importer : shared->importers) {
       const auto held = importer->lines.find(block);
       if (held == importer->lines.end()) continue;
-      importer->board.page().constant = 0;  // a later ticket may have taken the promise back
       importer->board.line(held->second).updating = 1;
       holders.push_back(importer);
     }

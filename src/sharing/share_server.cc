@@ -82,13 +82,19 @@ bool ShareServer::IsOwn(const Ticket& ticket) {
 }
 
 Result<std::string> ShareServer::ShareBlock(uint64_t pool, const SharedBlock& block) {
-  MutexLock lock(mutex_);
-  const std::shared_ptr<SharedPool> shared = Find(pool);
-  if (shared == nullptr) return Status(StatusCode::kFailedPrecondition, "the pool is not shared");
-  uint64_t number = shared->NumberOf(block.address);
-  if (number == 0) shared->Add(number = next_block_++, block);
-  shared->blocks.at(number).writes = block.writes;
-  return shared->TicketOf(listener_.path(), number).Text();
+  uint64_t number = 0;
+  std::string text;
+  {
+    MutexLock lock(mutex_);
+    const std::shared_ptr<SharedPool> shared = Find(pool);
+    if (shared == nullptr) return Status(StatusCode::kFailedPrecondition, "the pool is not shared");
+    number = shared->NumberOf(block.address);
+    if (number == 0) shared->Add(number = next_block_++, block);
+    shared->blocks.at(number).writes = block.writes;
+    text = shared->TicketOf(listener_.path(), number).Text();
+  }
+  TellOfWrites(pool, number);  // an earlier ticket may have promised that writes have ended
+  return text;
 }
 
 std::shared_ptr<SharedPool> ShareServer::Find(uint64_t pool) {

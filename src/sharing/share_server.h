@@ -77,6 +77,8 @@ class ShareServer {
   Status GiveBlock(Importer& importer, const ShareMessage& question);
   Status GiveOffer(Importer& asker, const ShareMessage& question);
   void TakeBack(Importer& importer, uint64_t block);
+  // Tells those that hold the block, unless its writes have ended or they know.
+  void TellOfWrites(uint64_t pool, uint64_t block);
   // What an importer held it holds no more.
   void Drop(const std::shared_ptr<Importer>& importer);
   void SendTo(Importer& importer, const ShareMessage& message, FileDescriptor descriptor = {});

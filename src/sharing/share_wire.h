@@ -15,7 +15,7 @@
 namespace commpool::internal {
 
 // Count it up whenever a message changes. The header stays as it is in every version.
-inline constexpr uint16_t kShareVersion = 1;
+inline constexpr uint16_t kShareVersion = 2;
 
 enum class ShareKind : uint16_t {
   kHello = 1,   // importer: secret, pool; text: its events
@@ -29,6 +29,7 @@ enum class ShareKind : uint16_t {
   kSleep,       // owner: the deadline in milliseconds; let all memory go
   kAsleep,      // importer: code; text: why it could not
   kAwake,       // owner: map the memory again
+  kWritesGoOn,  // owner, once: a block that the importer holds may be written; open the events while the owner lives
   kTakeOffer,   // a rank: secret, place of the offer; no hello comes before it
   kOffer,       // the rank that offers: descriptor
   kLast = kOffer,

@@ -69,7 +69,6 @@ Result<size_t> SharedPool::Hold(Importer& importer, uint64_t block) {
   line.read.store(0);
   line.updated.store(shared.updated);
   line.updating.store(shared.updating ? 1 : 0);
-  if (shared.writes == Writes::kGoOn) importer.board.page().constant = 0;
   importer.lines.emplace(block, place);
   return place;
 }

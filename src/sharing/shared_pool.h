@@ -70,7 +70,8 @@ struct Importer {
   std::map<uint64_t, size_t> lines;  // of the board, by the number of the block
   std::vector<size_t> free_lines;
   size_t next_line = 0;
-  Status slept;  // its last answer to kSleep
+  Status slept;                 // its last answer to kSleep
+  bool awaits_updates = false;  // it was told that a block which it holds may be written
 
   std::string name() const { return "process " + std::to_string(process); }
 };

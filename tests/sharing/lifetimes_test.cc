@@ -183,6 +183,18 @@ TEST_F(Lifetimes, AReadIsAnsweredWhereTheOwnerIsKilledBeforeItsUpdateHasRun) {
   EXPECT_TRUE(answer.status == COMMPOOL_OK || answer.status == COMMPOOL_REMOTE_FAILURE) << answer.text;
 }
 
+TEST_F(Lifetimes, AnUpdateUnderALaterTicketIsReadAfterItsOwnerHasEnded) {
+  block_ = Allocate();
+  seen_ = Import(importer_, Share(block_, COMMPOOL_WRITES_ENDED));
+  Share(block_);  // takes the promise back
+  // An answer from the owner: the importer has heard all before.
+  Good(importer_.Ask({Do::kBlock, 0, 0, Share(Allocate(), COMMPOOL_WRITES_ENDED)}));
+  Write(block_, 0x2a);
+  Good(owner_.Ask({Do::kFirstByte, block_}));
+  owner_.End();
+  EXPECT_EQ(Read(importer_, seen_), 0x2au);
+}
+
 TEST_F(Lifetimes, AnOwnerDoesNotSleepWhileItIsImported) {
   ImportOne(0x31);
   const std::string name = "process " + std::to_string(importer_.process());

@@ -96,10 +96,10 @@ TEST_F(Server, EndsAConnectionWithWordsThatItDoesNotKnow) {
 
 TEST_F(Server, NamesAnotherVersion) {
   std::string hello = EncodeShare({ShareKind::kHello, {}, {}});
-  hello[4] = 2;
+  hello[4] = 9;
   Stranger stranger(ticket_.socket);
   EXPECT_TRUE(stranger.Say(hello));
-  ExpectRefusal(stranger.Hear(), "speaks version 2 of shared pools, this one version 1");
+  ExpectRefusal(stranger.Hear(), "speaks version 9 of shared pools, this one version 2");
 }
 
 TEST_F(Server, TellsNothingBeforeATicket) {

@@ -48,7 +48,7 @@ TEST_F(TwoProcesses, OneSegmentIsExportedAndImportedOnceForManyBlocks) {
   std::vector<std::string> tickets;
   for (int block = 0; block < kBlocks; ++block) tickets.push_back(Share(Allocate(1024)));
   Import(importer_, tickets[0]);
-  Good(importer_.Ask({Do::kBlock, 0, 0, tickets[1]}));  // the import's thread is done with its begin
+  Good(importer_.Ask({Do::kBlock, 0, 0, tickets[1]}));  // the answer comes behind the news that writes go on
   const uint64_t of_owner = Calls(owner_, "*");
   const uint64_t of_importer = Calls(importer_, "*");
   for (int block = 2; block < kBlocks; ++block) Good(importer_.Ask({Do::kBlock, 0, 0, tickets.at(block)}));
@@ -107,6 +107,7 @@ TEST_F(TwoProcesses, AnImportOpensTheOwnersRecordsForBlocksThatMayBeWritten) {
   Good(importer_.Ask({Do::kBlock, 0, 0, another}));  // its thread has answered, and so has begun
   ExpectCalls(importer_, "cuIpcOpenEventHandle", 0);
   Good(importer_.Ask({Do::kBlock, 0, 0, written}));
+  // This answer comes behind the news that writes go on.
   Good(importer_.Ask({Do::kBlock, 0, 0, Share(Allocate(), COMMPOOL_WRITES_ENDED)}));
   ExpectCalls(importer_, "cuIpcOpenEventHandle", 2);
 }
