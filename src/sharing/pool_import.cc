@@ -195,6 +195,8 @@ Result<uint64_t> PoolImport::MapSegmentOf(uint64_t theirs) {
 }
 
 std::optional<ImportedBlock> PoolImport::HoldAgain(uint64_t number) {
+  // Then the owner holds none of them for this import any more. The thread may not have noticed yet.
+  if (board_.page().dropped != 0) return std::nullopt;
   const std::lock_guard lock(mutex_);
   const auto left = std::find_if(leaving_.begin(), leaving_.end(),
                                  [&](const Leaving& leaving) { return leaving.block.number == number; });

@@ -253,5 +253,22 @@ TEST_F(ImpatientSleeper, StaysAwakeWhereAnImporterReads) {
   EXPECT_EQ(Read(importer_, seen_), 0x37u);
 }
 
+class HastySleeper : public Lifetimes {
+ protected:
+  HastySleeper() { Good(owner_.Ask({Do::kMakePool, 0, 0, "1"})); }
+};
+
+TEST_F(HastySleeper, GivesNoBlockToAnImportThatItHasEnded) {
+  block_ = Allocate();
+  ticket_ = Share(block_);
+  Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  Good(importer_.Ask({Do::kOpen, 0, 0, ticket_}));
+  importer_.Stop();
+  while (owner_.Ask({Do::kSleep}).status != COMMPOOL_OK) {  // each time two messages, until they are too many
+  }
+  importer_.Continue();
+  EXPECT_EQ(importer_.Ask({Do::kBlock, 0, 0, ticket_}).status, COMMPOOL_REMOTE_FAILURE);
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing
