@@ -15,7 +15,7 @@ namespace commpool::internal {
 
 namespace {
 
-constexpr std::chrono::seconds kTimeForTheSegment(1);
+constexpr std::chrono::seconds kTimeForTheBlock(1);
 
 // This process's number of the device at a PCI address.
 Result<int> DeviceAt(const Driver& driver, const std::string& pci_bus_id) {
@@ -52,12 +52,13 @@ PoolImport::PoolImport(const Driver& driver, const Ticket& ticket, const ImportO
       segments_(driver, context_.device(), options.addresses) {}
 
 Status PoolImport::Connect(const Ticket& ticket) {
+  const Deadline deadline = this->deadline();
   const ContextGuard current(driver_, context_);
   MutexLock asking(asking_);
   wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_.valid()) return Status(CodeOfError(errno), std::string("eventfd failed: ") + strerror(errno));
   // First of all: the owner's thread wakes while this one makes its records.
-  PrivateSocket socket = COMMPOOL_TRY(ConnectToOwner(socket_path_, deadline()));
+  PrivateSocket socket = COMMPOOL_TRY(ConnectToOwner(socket_path_, deadline));
   COMMPOOL_TRY(CheckPeer(socket.get()));
   channel_ = MessageChannel(std::move(socket));
   ShareMessage hello{ShareKind::kHello, {ticket.secret[0], ticket.secret[1], ticket.pool}};
@@ -76,24 +77,25 @@ Status PoolImport::Connect(const Ticket& ticket) {
   }
   // It starts while the owner answers. This thread reads the answers, for that one begins once it is welcome.
   thread_ = std::thread([this] { Serve(); });
-  const Received welcome = COMMPOOL_TRY(AwaitNow(greeted, deadline()));
+  const Received welcome = COMMPOOL_TRY(AwaitNow(greeted, deadline));
   updates_ = COMMPOOL_TRY(OpenedRecords::Of(welcome.message.text.substr(0, OpenedRecords::kHandleBytes)));
   title_ = welcome.message.text.substr(OpenedRecords::kHandleBytes);
   board_ = COMMPOOL_TRY(ReadingBoard::Open(welcome.descriptor));
   // Else the thread opens them. Once the owner has ended the driver opens them no more.
   const RecordNumbers& updates = board_.page().updates;
   if (updates[0] != 0 || updates[1] != 0) COMMPOOL_TRY(updates_.Open(driver_));
-  if (ticket.block != 0) HoldFirst(ticket.block, block, segment);
+  if (ticket.block != 0) HoldFirst(ticket.block, block, segment, deadline);
   const std::lock_guard lock(mutex_);
   welcome_ = true;
   changed_.notify_all();
   return Status();
 }
 
-void PoolImport::HoldFirst(uint64_t number, uint64_t block_question, uint64_t segment_question) {
-  const Result<Received> block = AwaitNow(block_question, deadline());
-  // An owner that sleeps or wakes may take longer: then the block is asked for again.
-  const Result<Received> segment = AwaitNow(segment_question, std::min(deadline(), DeadlineAfter(kTimeForTheSegment)));
+void PoolImport::HoldFirst(uint64_t number, uint64_t block_question, uint64_t segment_question, Deadline deadline) {
+  // An owner that sleeps or wakes may take longer: then the block is asked for again, and that call tells of a failure.
+  const Deadline soon = std::min(deadline, DeadlineAfter(kTimeForTheBlock));
+  const Result<Received> block = AwaitNow(block_question, soon);
+  const Result<Received> segment = AwaitNow(segment_question, soon);
   if (segment.ok()) {
     MutexLock mapping(mapping_);
     // Without it the block is asked for later, and that call tells why.

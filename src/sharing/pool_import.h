@@ -80,8 +80,8 @@ class PoolImport {
 
   PoolImport(const Driver& driver, const Ticket& ticket, const ImportOptions& options, PrimaryContext context);
   Status Connect(const Ticket& ticket);
-  // Takes the answers about the ticket's block, with its number and those of the two questions.
-  void HoldFirst(uint64_t number, uint64_t block_question, uint64_t segment_question);
+  // Takes the answers about the ticket's block, with its number and those of the two questions, where they come soon.
+  void HoldFirst(uint64_t number, uint64_t block_question, uint64_t segment_question, Deadline deadline);
 
   Result<Received> Ask(const ShareMessage& question, ShareKind expected) COMMPOOL_REQUIRES(asking_);
   // Maps the segment that holds an address of the owner's, unless it is mapped; returns its number.
