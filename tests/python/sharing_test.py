@@ -110,6 +110,17 @@ class Blocks(Sharing):
         self.other.does("stream.begin_capture()\nwith known.read(stream): stream.fill(known)")
         self.other.does("stream.end_capture()")
 
+    def test_that_are_read_without_asking_are_read_beside_captures_of_their_own_stream_or_any(self):
+        block = self.filled(6)
+        ticket = self.pool.share(block, mutable=False)
+        self.other.does("own, stream = emulated.Stream(), emulated.Stream()")
+        self.other.does(f"block = commpool.Pool.import_({ticket!r}).block({ticket!r}, own, mutable=False)")
+        self.other.does("own.begin_capture()")
+        for reader in ("stream", "0"):  # while a stream captures the driver refuses questions about stream 0
+            with self.assertRaisesRegex(OtherError, "^KeyError: "):  # and nothing else
+                self.other.does(f"with block.read({reader}): raise KeyError('of the program')")
+        self.other.does("own.end_capture()")
+
     def test_are_read_and_let_go_by_threads_without_a_current_context(self):
         self.take("block", self.filled(6))
         self.other.does("import concurrent.futures")

@@ -55,12 +55,13 @@ def make_wait(device: int, waiting: int, awaited: int) -> None:
         _call(driver, "cuStreamWaitEvent", ctypes.c_void_p(waiting), event, ctypes.c_uint(0))
 
 
-def captures(device: int, stream: int) -> bool:
-    """Whether work of the stream goes into a graph instead of to the device."""
+def captures(device: int, *streams: int) -> bool:
+    """Whether work of one of the streams goes into a graph instead of to the device. True too where the driver does not
+    say, as of stream 0 while another one captures."""
     status = ctypes.c_int()
     with _on_device(device) as driver:
-        _call(driver, "cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
-    return status.value != 0
+        return any(driver.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status)) != 0 or status.value != 0
+                   for stream in streams)
 
 
 def current_device() -> Optional[int]:

@@ -66,7 +66,7 @@ class SharedBlock(Buffer):
         finally:
             if self._mutable:
                 library.read_end(self.pool.handle, self.pointer, stream)
-            elif stream != self.stream and not _driver.captures(self.device, stream):
+            elif stream != self.stream and not _driver.captures(self.device, stream, self.stream):
                 self.record_stream(stream)  # letting the block go waits for its own stream alone
 
     def array(self, shape: Union[int, tuple[int, ...]], dtype: Any = "uint8") -> Array:
