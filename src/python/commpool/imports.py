@@ -135,7 +135,7 @@ class SharedPool(Owner):
 
     def block(self, ticket: str, stream: Stream = None, *, mutable: bool = True) -> SharedBlock:
         """A block of the pool. The first of a segment maps it; further ones cost no driver call. That of the import's
-        ticket is there already: it costs no question.
+        ticket is there already if the owner was awake: it costs no question.
 
         Args:
           ticket: of the block.
@@ -145,7 +145,7 @@ class SharedPool(Owner):
 
         Raises:
           InvalidArgument: it is no ticket of a block, or of another pool.
-          NotFound: the block was freed.
+          NotFound: the block was freed before the import held it.
           OutOfMemory: one of the two processes has no descriptor left.
           Exhausted: the import has 8192 blocks.
           RemoteFailure: the owner has ended before the block's segment was mapped.

@@ -70,17 +70,17 @@ static inline void commpool_import_options_init(commpool_import_options* options
 }
 
 /* Imports the pool of a ticket, its own or one of its blocks'; `options` may be null. Segments are mapped, read and
- * write, when something in them is asked for; the ticket's block is mapped and held at once. What is mapped stays until
- * commpool_import_close, whatever becomes of the owner (reference.md). INVALID_ARGUMENT for what is no ticket, or cut;
- * NOT_SUPPORTED for one of a newer commpool; FAILED_PRECONDITION in the owner's own process; REMOTE_FAILURE where the
- * owner has ended, or is another user; NOT_FOUND where its pool has ended, for a forged ticket, and where this
- * process does not see the device; DEADLINE_EXCEEDED without an answer. */
+ * write, when something in them is asked for; the ticket's block at once, and held, where the owner is awake. What is
+ * mapped stays until commpool_import_close, whatever becomes of the owner (reference.md). INVALID_ARGUMENT for what is
+ * no ticket, or cut; NOT_SUPPORTED for one of a newer commpool; FAILED_PRECONDITION in the owner's own process;
+ * REMOTE_FAILURE where the owner has ended, or is another user; NOT_FOUND where its pool has ended, for a forged
+ * ticket, and where this process does not see the device; DEADLINE_EXCEEDED without an answer. */
 COMMPOOL_API commpool_status commpool_import_open(const char* ticket, const commpool_import_options* options,
                                                   commpool_import* import);
 /* Where a block of the pool is in this process. Held until commpool_import_release, as often as it was asked for. The
  * first block of a segment maps it, further ones cost no driver call. `bytes` may be null. NOT_FOUND where it was
- * freed; OUT_OF_MEMORY, and nothing has changed, where either process has no descriptor left; EXHAUSTED beyond 8192
- * blocks. */
+ * freed before this import held it; OUT_OF_MEMORY, and nothing has changed, where either process has no descriptor
+ * left; EXHAUSTED beyond 8192 blocks. */
 COMMPOOL_API commpool_status commpool_import_block(commpool_import import, const char* ticket, void** pointer,
                                                    uint64_t* bytes);
 /* Where the memory is here that the owner has at `theirs`, in any segment of the pool; holds nothing. */
