@@ -23,7 +23,7 @@ class ProgramDeathTest : public ::testing::Test {
 
 TEST_F(ProgramDeathTest, AMachineThatCannotBeReadIsNoOtherMachine) {
   EXPECT_EXIT(Run("devices=0", 1), ::testing::ExitedWithCode(2), "devices=0 is not a number from 1 to 64");
-  EXPECT_EXIT(Run("gpus=2", 1), ::testing::ExitedWithCode(2), "the keys are devices, memory");
+  EXPECT_EXIT(Run("gpus=2", 1), ::testing::ExitedWithCode(2), "the keys are machine, devices, memory");
 }
 
 TEST_F(ProgramDeathTest, LeaksArePrintedAtExitOnRequest) {
