@@ -8,6 +8,7 @@ usage: hardware_pinned.py [MODEL...] [--record FILE] [--seconds N] [--small] [--
 """
 
 import contextlib
+import functools
 import gc
 import os
 import random
@@ -21,7 +22,7 @@ import commpool.torch as commpool
 
 from hardware_measure import in_turn, pin_to_quiet_cores, ratio, record, report
 from hardware_models import MODELS, TINY_MODELS, Training
-from hardware_steps import CLOCKS_STEADY, LEAST, NARROW, SECONDS, SMALL, STEPS, TINY, compared
+from hardware_steps import CLOCKS_STEADY, LEAST, NARROW, SECONDS, SMALL, STEPS, TINY, clocked, compared, milliseconds
 
 KIB, MIB = 1 << 10, 1 << 20
 RESIDENT, NO_SLOWER = 1.01, 1.002  # what NARROW decides
@@ -108,13 +109,9 @@ class Contest:
         scope = commpool.use_pool(self.pool) if who == "pool" else contextlib.nullcontext()
         with scope, torch.autograd.graph.saved_tensors_hooks(set_aside, bring_back):
             self.training.step(first)
-            clocks = [torch.cuda.Event(enable_timing=True) for _ in range(self.steps + 1)]
-            clocks[0].record()
-            for number, clock in enumerate(clocks[1:]):
-                self.training.step(first + number)
-                clock.record()
-            clocks[-1].synchronize()
-        return [one.elapsed_time(other) for one, other in zip(clocks, clocks[1:])]
+            times = milliseconds(clocked(functools.partial(self.training.step, first + number)
+                                         for number in range(self.steps)))
+        return times
 
     def rounds(self):
         begin, rounds = time.monotonic(), []

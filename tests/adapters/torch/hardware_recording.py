@@ -7,6 +7,7 @@ usage: hardware_recording.py [MODEL...] [--record FILE] [--seconds N] [--tiny]  
   --seconds  that a model's rounds may take (45)
 """
 
+import functools
 import gc
 import os
 import statistics
@@ -20,7 +21,7 @@ import commpool.torch as commpool
 
 from hardware_measure import pin_to_quiet_cores, record, report
 from hardware_models import MODELS, TINY_MODELS, Training
-from hardware_steps import CLOCKS_STEADY, LEAST, NARROW, SECONDS, STEPS, TINY, compared
+from hardware_steps import CLOCKS_STEADY, LEAST, NARROW, SECONDS, STEPS, TINY, clocked, compared, milliseconds
 
 GOAL = 1.01
 WAYS = {"recorded": "none", "recorded with stacks": "python"}
@@ -41,16 +42,12 @@ class Contest:
         directory = os.path.join(self.folder, str(self.blocks))
         recording = commpool.record(directory, stacks=WAYS[who]) if who in WAYS else None
         self.training.step(first)
-        clocks = [torch.cuda.Event(enable_timing=True) for _ in range(self.steps + 1)]
-        clocks[0].record()
-        for number, clock in enumerate(clocks[1:]):
-            self.training.step(first + number)
-            clock.record()
-        clocks[-1].synchronize()
+        times = milliseconds(clocked(functools.partial(self.training.step, first + number)
+                                     for number in range(self.steps)))
         if recording is not None:
             recording.end()
             self.bytes[who] = sum(entry.stat().st_size for entry in os.scandir(directory))
-        return [one.elapsed_time(other) for one, other in zip(clocks, clocks[1:])]
+        return times
 
     def rounds(self):
         begin, rounds = time.monotonic(), []

@@ -15,6 +15,7 @@ usage: hardware_steps.py [MODEL...] [--record FILE] [--small] [--seconds N] [--t
 """
 
 import collections
+import functools
 import gc
 import itertools
 import json
@@ -42,6 +43,23 @@ CONTENDERS = ["native", "scoped", "whole", "native again"]
 WAYS = ["native", "whole", "expandable"]
 
 
+def clocked(steps):
+    """Does the steps; the GPU's clock before, between and behind them."""
+    clocks = [torch.cuda.Event(enable_timing=True)]
+    clocks[0].record()
+    for step in steps:
+        step()
+        clocks.append(torch.cuda.Event(enable_timing=True))
+        clocks[-1].record()
+    return clocks
+
+
+def milliseconds(clocks):
+    """Of each step between the clocks. Waits for the last one."""
+    clocks[-1].synchronize()
+    return [one.elapsed_time(other) for one, other in zip(clocks, clocks[1:])]
+
+
 class Contest:
     """One model, and what its contenders allocate from."""
 
@@ -64,12 +82,7 @@ class Contest:
         self.route(who)
         scope = commpool.use_pool(self.gradients) if who == "scoped" else None
         self.training.step(first - 1, scope)
-        clocks = [torch.cuda.Event(enable_timing=True) for _ in range(self.steps + 1)]
-        clocks[0].record()
-        for number, clock in enumerate(clocks[1:]):
-            self.training.step(first + number, scope)
-            clock.record()
-        return clocks
+        return clocked(functools.partial(self.training.step, first + number, scope) for number in range(self.steps))
 
     def rounds(self):
         """Milliseconds {contender: [of each step]}, round by round. A round is read when the next one is under way."""
@@ -80,11 +93,9 @@ class Contest:
             if len(under_way) == 1:
                 continue
             clocks_of = under_way.popleft()
-            for clocks in clocks_of.values():
-                clocks[-1].synchronize()
+            times = {who: milliseconds(clocks) for who, clocks in clocks_of.items()}
             if number > CLOCKS_STEADY:
-                yield {who: [one.elapsed_time(other) for one, other in zip(clocks, clocks[1:])]
-                       for who, clocks in clocks_of.items()}
+                yield times
 
 
 def compared(rounds, who):
