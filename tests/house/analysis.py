@@ -1,7 +1,7 @@
 """Clang's syntax and its analysis of locks: what a mutex guards is used under that mutex alone.
 
 GCC ignores the annotations of src/base/mutex.h; this is where they are read. Nothing is compiled: the library takes
-seconds, the programs (tests, tools, examples) minutes.
+seconds, the programs (tests, tools, examples) minutes. What it passed is not read again (verdicts.py).
 """
 
 import concurrent.futures
@@ -10,10 +10,13 @@ import pathlib
 import re
 import shutil
 import subprocess
+import tempfile
+
+import includes
+import verdicts
 
 ANNOTATIONS = "src/base/mutex.h"
 COMPILERS = ["clang++-14", "clang++"]
-_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 # As tools/bazel/dependencies.bzl finds them: header, variable, places, folder below tools/setup's cache.
 _HEADERS = [
     ("cuda.h", "COMMPOOL_CUDA_INCLUDE", ["/usr/local/cuda/include", "/usr/local/cuda-13/include"], "cuda/include"),
@@ -22,6 +25,12 @@ _HEADERS = [
 ]
 _MPI_INCLUDES = ["/usr/lib/x86_64-linux-gnu/openmpi/include", "/usr/lib/aarch64-linux-gnu/openmpi/include"]
 _FOREIGN = re.compile(r'^\s*#\s*include\s*[<"](?:c10|torch|rmm|cub)/', re.MULTILINE)  # tools/setup installs them apart
+# What many programs read most of their time, the longest first.
+COMMON_HEADERS = [
+    '"tests/registration/symmetric_fixture.h"', '"tests/pool/pool_fixture.h"', '"src/pool/runtime.h"',
+    "<nlohmann/json.hpp>", '"tests/driver/emulator_fixture.h"', "<gtest/gtest.h>", '"src/driver/loader.h"',
+    '"commpool/pool.h"',
+]
 # The flags that the BUILD files give.
 _FLAGS = {
     "tests/include/skin_test.cc": ["-std=c++17", "-DCOMMPOOL_TEST_STANDARD=17"],
@@ -40,30 +49,21 @@ def missing_header():
     return next((header for header, *places in _HEADERS if _folder(header, *places) is None), "")
 
 
+def _cache():
+    return os.environ.get("COMMPOOL_CACHE", str(pathlib.Path.home() / ".cache/commpool"))
+
+
 def _folder(header, variable, places, cached):
-    cache = os.environ.get("COMMPOOL_CACHE", str(pathlib.Path.home() / ".cache/commpool"))
     asked = os.environ.get(variable)
-    folders = [asked] if asked else [*places, f"{cache}/{cached}"]
+    folders = [asked] if asked else [*places, f"{_cache()}/{cached}"]
     return next((folder for folder in folders if pathlib.Path(folder, header).exists()), None)
 
 
 def annotated_sources(root):
     """The sources below src/ that see an annotation, whatever header brings it; paths relative to the root."""
-    includes = {}
-    for path in pathlib.Path(root, "src").rglob("*"):
-        if path.suffix in {".h", ".cc", ".inc"}:
-            includes[str(path.relative_to(root))] = _INCLUDE.findall(path.read_text(encoding="utf-8"))
-    users = {}
-    for path, included in includes.items():
-        for header in included:
-            users.setdefault(header, []).append(path)
-    seen, left = {ANNOTATIONS}, [ANNOTATIONS]
-    while left:
-        for path in users.get(left.pop(), []):
-            if path not in seen:
-                seen.add(path)
-                left.append(path)
-    return sorted(path for path in seen if path.endswith(".cc"))
+    headers = includes.Includes(root)
+    sources = [str(path.relative_to(root)) for path in pathlib.Path(root, "src").rglob("*.cc")]
+    return sorted(path for path in sources if f'"{ANNOTATIONS}"' in headers.reached(path))
 
 
 def programs(root):
@@ -73,22 +73,53 @@ def programs(root):
                   if not _FOREIGN.search(path.read_text(encoding="utf-8")))
 
 
-def problems(root, sources):
-    """What the compiler says of each source that it refuses, or that breaks a promise about locks."""
-    command = [compiler(), "-std=c++20", "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Werror=thread-safety",
+def _command():
+    command = [compiler(), "-std=c++20", "-Wno-everything", "-Wthread-safety", "-Werror=thread-safety",
                # The parts of a pool reach its locks by different paths, which the precise form takes for other locks.
-               "-Wno-thread-safety-precise",
-               f"-I{root}", f"-I{root}/include", "-DOMPI_SKIP_MPICXX=1",
+               "-Wno-thread-safety-precise", "-I.", "-Iinclude", "-DOMPI_SKIP_MPICXX=1",
                *(flag for folder in _MPI_INCLUDES for flag in ["-isystem", folder])]
     for header, *places in _HEADERS:
         folder = _folder(header, *places)
         if folder not in (None, _SYSTEM_INCLUDE):
             command += ["-isystem", folder]
+    return command
 
-    def analyse(path):
-        run = subprocess.run([*command, *_FLAGS.get(path, []), str(pathlib.Path(root, path))],
-                             capture_output=True, text=True, check=False)
-        return run.stderr.strip() if run.returncode else ""
 
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
-        return [text for text in threads.map(analyse, sources) if text]
+def _run(root, *command):
+    """What the compiler says of a source that it refuses."""
+    run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    return (run.stderr.strip() or "the compiler failed") if run.returncode else ""
+
+
+def kept_verdicts(root):
+    return verdicts.Verdicts(pathlib.Path(_cache(), "analysed"), root)
+
+
+def problems(root, sources, kept=None, common=()):
+    """What the compiler says of each source that it refuses, or that breaks a promise about locks.
+
+    `kept`: the verdicts of earlier runs, and of later ones. `common`: headers that are read once for all sources that
+    reach them; a source gets the first of these.
+    """
+    command, headers = _command(), includes.Includes(root)
+    key = {path: [*command, *_FLAGS.get(path, []), path] for path in sources}
+    left = [path for path in sources if kept is None or not kept.passed(key[path])]
+    chosen = {path: next((header for header in common if path not in _FLAGS and header in headers.reached(path)), None)
+              for path in left}
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
+        def precompile(header):
+            place = pathlib.Path(folder, str(common.index(header)))
+            place.with_suffix(".h").write_text(f"#include {header}\n", encoding="utf-8")
+            return _run(root, *command, "-x", "c++-header", str(place.with_suffix(".h")), "-o", f"{place}.pch")
+
+        def analyse(path):
+            rule = pathlib.Path(folder, path.replace("/", "-")).with_suffix(".d")
+            first = ["-include-pch", f"{folder}/{common.index(chosen[path])}.pch"] if chosen[path] else []
+            said = _run(root, *key[path], "-fsyntax-only", "-MD", "-MF", str(rule), *first)
+            if not said and kept is not None:
+                read = rule.read_text(encoding="utf-8").replace("\\\n", " ").split()[1:]
+                kept.note(key[path], [name for name in read if not name.startswith(folder)])
+            return said
+
+        refused = list(filter(None, threads.map(precompile, sorted(set(filter(None, chosen.values()))))))
+        return refused or list(filter(None, threads.map(analyse, left)))

@@ -3,15 +3,19 @@
 Run by tools/check, outside of Bazel: it needs Clang, and headers where tools/setup has put them.
 """
 
+import os
 import pathlib
 import shutil
 import tempfile
 import unittest
+import unittest.mock
 
 import analysis
 import tree
+import verdicts
 
-HEADER = """#include "src/base/mutex.h"
+HEADER = """#pragma once
+#include "src/base/mutex.h"
 namespace commpool::internal {
 struct Account {
   void Add(int bytes);
@@ -43,18 +47,26 @@ class Sources(unittest.TestCase):
 @unittest.skipIf(analysis.missing_header(), f"there is no {analysis.missing_header()}: run tools/setup")
 class Analysis(unittest.TestCase):
 
-    def problems(self, functions):
-        with tempfile.TemporaryDirectory() as root:
-            for name in ["src/base", "src/pool"]:
-                pathlib.Path(root, name).mkdir(parents=True)
-            shutil.copy(tree.workspace() / analysis.ANNOTATIONS, pathlib.Path(root, analysis.ANNOTATIONS))
-            pathlib.Path(root, "src/pool/account.h").write_text(HEADER + "}\n")
-            pathlib.Path(root, "src/pool/account.cc").write_text(SOURCE + functions + "}\n")
-            pathlib.Path(root, "src/pool/other.cc").write_text("int f() { return 1 +; }\n")  # sees no annotation
-            return analysis.problems(root, analysis.annotated_sources(root))
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        for name in ["src/base", "src/pool"]:
+            pathlib.Path(self.root, name).mkdir(parents=True)
+        shutil.copy(tree.workspace() / analysis.ANNOTATIONS, pathlib.Path(self.root, analysis.ANNOTATIONS))
+        self.write("src/pool/account.h", HEADER + "}\n")
+        self.write("src/pool/other.cc", "int f() { return 1 +; }\n")  # sees no annotation
 
-    def assert_problem(self, words, functions):
-        found = self.problems(functions)
+    def write(self, name, text):
+        pathlib.Path(self.root, name).write_text(text)
+        os.utime(pathlib.Path(self.root, name), (0, 0))
+
+    def problems(self, functions, **how):
+        self.write("src/pool/account.cc", SOURCE + functions + "}\n")
+        return analysis.problems(self.root, analysis.annotated_sources(self.root), **how)
+
+    def assert_problem(self, words, functions, **how):
+        found = self.problems(functions, **how)
         self.assertEqual(len(found), 1, found)
         self.assertIn(words, found[0])
 
@@ -74,6 +86,25 @@ class Analysis(unittest.TestCase):
     def test_a_source_that_does_not_compile_is_found(self):
         self.assert_problem("error", "void Account::Missing() {}\n")
 
+    def test_a_broken_promise_is_found_beside_headers_that_are_read_once_for_all(self):
+        common = ['"src/pool/account.h"', '"src/base/mutex.h"']
+        self.assertEqual(self.problems("void Account::AddLocked(int) {}\n", common=common), [])
+        self.assert_problem("requires holding mutex 'mutex'", "void Account::Add(int) { bytes = 0; }\n", common=common)
+        self.write("src/pool/account.h", HEADER + "inline void Zero(Account& account) { account.bytes = 0; }\n}\n")
+        self.assert_problem("requires holding mutex", "", common=common)
+
+    def test_what_passed_is_not_read_again_and_what_broke_a_promise_is(self):
+        def kept():
+            return verdicts.Verdicts(self.root / "kept", self.root)
+        for _ in range(2):
+            self.assert_problem("requires holding", "void Account::Add(int) { bytes = 0; }\n", kept=kept())
+        self.assertEqual(self.problems("", kept=kept()), [])
+        with unittest.mock.patch("analysis._run", side_effect=AssertionError):
+            self.assertEqual(self.problems("", kept=kept()), [])
+        self.write("src/pool/account.h", HEADER)
+        self.assert_problem("error: expected '}'", "", kept=kept())
+
     def test_the_library_keeps_its_promises(self):
-        found = analysis.problems(tree.workspace(), analysis.annotated_sources(tree.workspace()))
+        found = analysis.problems(tree.workspace(), analysis.annotated_sources(tree.workspace()),
+                                  kept=analysis.kept_verdicts(tree.workspace()))
         self.assertFalse(found, "\n" + "\n".join(found))

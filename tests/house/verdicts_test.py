@@ -1,0 +1,69 @@
+"""A source that passed needs no second reading, until something changes that decided."""
+
+import os
+import pathlib
+import sys
+import tempfile
+import time
+import unittest
+
+import verdicts
+
+_COMMAND = [sys.executable, "-O", "a.cc"]
+
+
+class Verdicts(unittest.TestCase):
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.checkout("here")
+        self.of("here").note(_COMMAND, ["a.cc", "a.h"])
+
+    def checkout(self, name):
+        for path in [self.folder / name / "a.cc", self.folder / name / "a.h"]:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("1")
+            os.utime(path, (0, 0))
+
+    def of(self, checkout):
+        """As another run sees them."""
+        return verdicts.Verdicts(self.folder / "kept", self.folder / checkout)
+
+    def test_hold_for_the_same_files_in_every_checkout(self):
+        self.checkout("there")
+        self.assertTrue(self.of("here").passed(_COMMAND))
+        self.assertTrue(self.of("there").passed(_COMMAND))
+
+    def test_end_with_a_change_of_any_file_that_was_read(self):
+        for name in ["a.cc", "a.h"]:
+            self.checkout("here")
+            (self.folder / "here" / name).write_text("2")
+            self.assertFalse(self.of("here").passed(_COMMAND), name)
+        self.checkout("here")
+        self.assertTrue(self.of("here").passed(_COMMAND))
+
+    def test_end_with_a_file_that_is_gone(self):
+        (self.folder / "here/a.h").unlink()
+        self.assertFalse(self.of("here").passed(_COMMAND))
+
+    def test_are_of_one_command_and_one_compiler(self):
+        compiler = self.folder / "compiler"
+        for text in ["1", "22"]:
+            compiler.write_text(text)
+            self.assertFalse(self.of("here").passed([str(compiler), "a.cc"]))
+            self.of("here").note([str(compiler), "a.cc"], ["a.cc"])
+            self.assertTrue(self.of("here").passed([str(compiler), "a.cc"]))
+        self.assertFalse(self.of("here").passed([sys.executable, "a.cc"]))
+
+    def test_are_not_kept_where_a_file_changed_meanwhile(self):
+        run = self.of("here")
+        (self.folder / "here/b.h").write_text("1")
+        os.utime(self.folder / "here/b.h", (time.time() + 60,) * 2)
+        run.note([sys.executable, "b.cc"], ["a.cc", "b.h"])
+        self.assertFalse(self.of("here").passed([sys.executable, "b.cc"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
