@@ -117,7 +117,8 @@ def problems(root, sources, kept=None, common=()):
             first = ["-include-pch", f"{folder}/{common.index(chosen[path])}.pch"] if chosen[path] else []
             said = _run(root, *key[path], "-fsyntax-only", "-MD", "-MF", str(rule), *first)
             if not said and kept is not None:
-                read = rule.read_text(encoding="utf-8").replace("\\\n", " ").split()[1:]
+                rules = rule.read_text(encoding="utf-8").replace("\\\n", " ").strip()
+                read = [name.replace("\\ ", " ") for name in re.split(r"(?<!\\)\s+", rules)[1:]]
                 kept.note(key[path], [name for name in read if not name.startswith(folder)])
             return said
 

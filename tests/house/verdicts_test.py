@@ -44,6 +44,27 @@ class Verdicts(unittest.TestCase):
         self.checkout("here")
         self.assertTrue(self.of("here").passed(_COMMAND))
 
+    def test_are_of_each_checkout_s_own_files_where_the_compiler_names_whole_paths(self):
+        self.checkout("there")
+        command = [sys.executable, "whole.cc"]
+        self.of("here").note(command, ["a.cc", str(self.folder / "here/a.h")])
+        self.assertTrue(self.of("there").passed(command))
+        (self.folder / "there/a.h").write_text("2")
+        self.assertFalse(self.of("there").passed(command))
+
+    def test_need_a_whole_file(self):
+        kept, = (self.folder / "kept").iterdir()
+        for text in ["", "\n", "cut"]:
+            kept.write_text(text)
+            self.assertFalse(self.of("here").passed(_COMMAND), text)
+
+    def test_that_cannot_be_kept_harm_nobody(self):
+        (self.folder / "file").write_text("")
+        for run, names in [(verdicts.Verdicts(self.folder / "file", self.folder / "here"), ["a.cc"]),
+                           (self.of("here"), ["gone.h"])]:
+            run.note(["/bin/true", "b.cc"], names)
+            self.assertFalse(run.passed(["/bin/true", "b.cc"]))
+
     def test_end_with_a_file_that_is_gone(self):
         (self.folder / "here/a.h").unlink()
         self.assertFalse(self.of("here").passed(_COMMAND))
