@@ -37,7 +37,8 @@ struct Block {
   uint64_t bytes = 0;
   Part part = kCommonPart;
   BlockState state = BlockState::kFree;
-  bool stream_over = false;  // the stream was forgotten while the block was live: its key may mean another stream now
+  // The block has no stream (kNoStream), or that was forgotten while the block was live: the key may mean another one.
+  bool stream_over = false;
   Uses uses;
   FreeList* free_list = nullptr;  // of the free index, while the block is in it
   Moment freed_at = 0;            // of merged blocks, the latest

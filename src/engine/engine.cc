@@ -58,7 +58,7 @@ SegmentRange Engine::ServeOwn(Block* block, StreamKey stream, uint64_t requested
 
 void Engine::Begin(Block* block, StreamKey stream, uint64_t requested, uint64_t sequence) {
   block->stream = stream;
-  block->stream_over = false;
+  block->stream_over = stream == kNoStream;
   block->requested = requested;
   block->sequence = sequence;
   Add(counters_.requested_bytes, block->requested, apart_.requested);

@@ -21,6 +21,9 @@ using StreamKey = uint64_t;
 inline constexpr StreamKey kUnpromisedBit = 4;
 constexpr bool IsUnpromised(StreamKey key) { return (key & kUnpromisedBit) != 0; }
 
+// A block that no stream uses but those which are recorded for it. No stream has this key.
+inline constexpr StreamKey kNoStream = 8;
+
 // The name of an event that the pool recorded behind a stream's work. The engine only compares fences; 0: none.
 using Fence = uint64_t;
 inline constexpr Fence kNoFence = 0;

@@ -42,7 +42,13 @@ Result<commpool_block> Pool::FindBlock(CUdeviceptr address) const {
 
 // Counts a failed request once, however often it was tried.
 Result<CUdeviceptr> Pool::Allocate(uint64_t bytes, StreamKey stream) {
-  const Status open = basis_->CheckOpen();
+  Status open = basis_->CheckOpen();
+  if (stream == kNoStream && blocks_.own_reuse() != engine::OwnReuse::kOncePassed) {
+    open = Status(StatusCode::kInvalidArgument,
+                  basis_->title +
+                      ": its blocks are reused in a stream's order, so each needs one. Pinned memory with "
+                      "deferred frees takes COMMPOOL_NO_STREAM");
+  }
   Result<CUdeviceptr> address = open.ok() ? AllocateInAttempts(bytes, stream) : Result<CUdeviceptr>(open);
   if (!address.ok()) PoolEvents::Count(basis_->events.failed_allocations);
   return address;

@@ -251,7 +251,9 @@ bool Runtime::Catches(int device, uint64_t bytes, CUstream stream) {
 // on. The first round uses what this thread remembers. Later rounds are rare: nothing is remembered of them.
 Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream stream) {
   COMMPOOL_TRY(RefuseForkedChild());
-  StreamName name = COMMPOOL_TRY(NameOf(stream));
+  // Only a pool can tell whether it has blocks without a stream.
+  const bool of_none = target.kind() == Target::Kind::kPool && KeyOfStream(stream) == kNoStream;
+  StreamName name = of_none ? StreamName{kNoStream, kNoStream} : COMMPOOL_TRY(NameOf(stream));
   const PassedStream passes(name.key, stream);
   if (target == Target::Device(-1)) {
     int found = COMMPOOL_TRY(stream_devices_.DeviceOf(stream, name.key));
@@ -379,8 +381,10 @@ Status Runtime::EndCapture(CaptureHandle capture) {
 // because a new stream may get the same handle.
 Status Runtime::ReleaseStream(CUstream stream) {
   COMMPOOL_TRY(RefuseForkedChild());
-  if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
-    return Status(StatusCode::kInvalidArgument, "a default stream is never destroyed, so it is never released");
+  if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
+      KeyOfStream(stream) == kNoStream) {
+    return Status(StatusCode::kInvalidArgument,
+                  "a default stream is never destroyed, so it is never released, nor is none");
   }
   COMMPOOL_TRY(CheckNotCaptured(*driver_, stream));
   const std::optional<RelaxedCapture> relaxed = Relax();

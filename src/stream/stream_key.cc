@@ -36,7 +36,8 @@ StreamKey KeyOfPerThreadStream() {
 
 bool IsReachable(StreamKey key) {
   if (IsUnpromised(key)) return key == passed.key;
-  return (key & kPerThreadBit) == 0 || key == KeyOfPerThreadStream();
+  if ((key & kPerThreadBit) != 0) return key == KeyOfPerThreadStream();
+  return key != kNoStream;
 }
 
 CUstream StreamOfKey(StreamKey key) {

@@ -13,6 +13,7 @@
 
 namespace commpool::internal {
 
+using engine::kNoStream;
 using engine::StreamKey;
 
 inline constexpr StreamKey kKeyOfLegacyStream = 1;
@@ -59,7 +60,7 @@ class PassedStream {
 };
 
 // Whether the calling thread can submit work to the stream. It cannot to another thread's per-thread default stream,
-// and not to a stream without a promise that this call does not pass.
+// to a stream without a promise that this call does not pass, and to kNoStream.
 bool IsReachable(StreamKey key);
 // Whether the stream may be gone: nobody promised it, and this call does not pass it. Then its memory waits for the
 // device.

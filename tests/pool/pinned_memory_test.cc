@@ -13,6 +13,7 @@ namespace commpool::internal::testing {
 namespace {
 
 constexpr uint64_t kBlock = 3 * kMiB;
+const CUstream kOfNone = COMMPOOL_NO_STREAM;
 
 class PinnedMemory : public PoolTest {
  protected:
@@ -76,6 +77,66 @@ TEST_F(PinnedMemory, ServesAtOnceAndNeedsNoEventWhereItsStreamsAreIdle) {
   copy.End();
   Synchronise();
   Free(second);
+}
+
+TEST_F(PinnedMemory, OfNoStreamServesAgainWithoutADriverCall) {
+  const PoolHandle pool = CreatePinned();
+  for (const uint64_t bytes : {kBlock, uint64_t{4096}}) {
+    const CUdeviceptr first = Allocate(pool, kOfNone, bytes);
+    const uint64_t calls = CallCount("*");
+    Free(first);
+    EXPECT_EQ(Allocate(pool, kOfNone, bytes), first);
+    ExpectCalls("*", calls, 0);
+    EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
+    Free(first);
+  }
+  Get(pool).CheckInvariants();
+}
+
+TEST_F(PinnedMemory, OfNoStreamWaitsForTheStreamsThatWereRecorded) {
+  const PoolHandle pool = CreatePinned();
+  const CUdeviceptr first = Allocate(pool, kOfNone);
+  HeldWork copy(driver(), other_.get(), first);
+  EXPECT_TRUE(runtime().RecordStream(first, other_.get()).ok());
+  Free(first);
+  const CUdeviceptr second = Allocate(pool, kOfNone);
+  EXPECT_NE(second, first) << "the CPU would overwrite what the copy reads";
+  copy.End();
+  Synchronise();
+  EXPECT_TRUE(Get(pool).Reclaim().ok());
+  EXPECT_EQ(Allocate(pool, kOfNone), first);
+  Free(first);
+  Free(second);
+}
+
+TEST_F(PinnedMemory, OfNoStreamIsServedWhileAStreamCaptures) {
+  const PoolHandle pool = CreatePinned();
+  const CUdeviceptr kept = Allocate(pool, stream_.get());  // the capture of the pool may not grow it
+  Free(kept);
+  AnnouncedCapture capture;
+  EXPECT_TRUE(capture.Begin(runtime(), pool, stream_.get()).ok());
+  const CUdeviceptr block = Allocate(pool, kOfNone);
+  Free(block);
+  EXPECT_EQ(Allocate(pool, kOfNone), block) << "no graph has it";
+  Free(block);
+  EXPECT_TRUE(capture.End().ok());
+  capture.DestroyGraph();
+}
+
+TEST_F(PinnedMemory, AloneMayBeOfNoStream) {
+  const PoolHandle ordered = CreatePinned(engine::FreeOrder::kOrdered);
+  const PoolHandle of_device = Create(Configured("device"));
+  for (const PoolHandle pool : {ordered, of_device}) {
+    const Status status = runtime().AllocateFrom(pool, kBlock, kOfNone).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find("COMMPOOL_NO_STREAM"), std::string::npos) << status.message();
+  }
+  const CUdeviceptr block = Allocate(CreatePinned(), kOfNone);
+  for (const Status& status : {runtime().RecordStream(block, kOfNone), runtime().PromiseStream(kOfNone),
+                               runtime().ReleaseStream(kOfNone), runtime().Allocate(0, kBlock, kOfNone).status()}) {
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
+  }
+  Free(block);
 }
 
 TEST_F(PinnedMemory, IsThatOfTwoStepsAtMostWhereEachEndsBeforeTheNext) {

@@ -57,7 +57,7 @@ GrowingMode::Address GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, 
   }
   // Free memory could not serve it. `asked` is true now.
   if (block.bytes == 0) return std::optional<CUdeviceptr>();
-  blocks_.Announce(block, bytes, stream, caches_ ? Caching::kYes : Caching::kNo);
+  blocks_.Announce(block, bytes, stream, CachingOf(stream));
   return std::optional<CUdeviceptr>(block.address);
 }
 
@@ -145,7 +145,7 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(uint64_t bytes, StreamKey 
     blocks_.TakeBackUnserved(served);  // now closed: the next try finds other memory, or none
   }
   // A graph's block must not get into a cache, which would serve it outside of the graph.
-  const Caching caching = part == engine::kCommonPart ? CachingNow() : Caching::kNo;
+  const Caching caching = part == engine::kCommonPart ? CachingNow(stream) : Caching::kNo;
   CUdeviceptr address = COMMPOOL_TRY(blocks_.HandOut(served, bytes, stream, caching));
   return std::optional<CUdeviceptr>(address);
 }

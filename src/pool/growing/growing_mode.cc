@@ -14,15 +14,14 @@
 
 namespace commpool::internal {
 
-// Caches are for pools whose streams take back at once what they freed; host memory with deferred frees is not such.
 GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments)
     : PoolMode(basis, captures, blocks, segments),
       progress_(basis, blocks),
       stranded_(basis, blocks, segments.growth()),
       grower_((basis.configuration.mode == Mode::kFixed ? MakeFixedGrower : MakeExpandableGrower)(basis, blocks,
                                                                                                   segments, progress_)),
-      // A cache knows nothing of the guards behind blocks.
-      caches_(blocks.own_reuse() == engine::OwnReuse::kAtOnce && !segments.tells_heaps()) {}
+      at_once_(blocks.own_reuse() == engine::OwnReuse::kAtOnce),
+      guarded_(segments.tells_heaps()) {}
 
 // BlockStore calls it under the pool's lock, and records the fences afterwards.
 Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address) {
@@ -70,11 +69,11 @@ void GrowingMode::ForgetStream(StreamKey stream) {
 }
 
 // Asked for each block that goes the slow way.
-Caching GrowingMode::CachingNow() const {
+Caching GrowingMode::CachingNow(StreamKey stream) const {
   // While a capture is open no cache may serve its streams, and any stream may be one of them. A cached block keeps its
   // segment from the driver, and a pool with a threshold wants to give segments back.
-  const bool caching = caches_ && basis_.configuration.release_threshold_bytes == UINT64_MAX && !captures_.any_open();
-  return caching ? Caching::kYes : Caching::kNo;
+  const bool not_now = basis_.configuration.release_threshold_bytes != UINT64_MAX || captures_.any_open();
+  return not_now ? Caching::kNo : CachingOf(stream);
 }
 
 // Called by frees and by slow allocations, so it never waits for a stream.

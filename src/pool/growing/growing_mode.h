@@ -91,9 +91,14 @@ class GrowingMode final : public PoolMode {
 
   // Trim without the wait for the driver's news of graphs that were destroyed just now.
   Result<uint64_t> TrimNow(uint64_t keep_bytes);
-  // Whether threads' caches may keep blocks that are served now. kNo also where the pool has a release threshold: a
-  // cached block would keep its segment from going.
-  Caching CachingNow() const;
+  // Whether threads' caches may ever keep blocks of this stream: where it takes back at once what it freed, or where
+  // there is none.
+  Caching CachingOf(StreamKey stream) const {
+    return !guarded_ && (at_once_ || stream == kNoStream) ? Caching::kYes : Caching::kNo;
+  }
+  // Whether they may keep blocks that are served now. kNo also where the pool has a release threshold: a cached block
+  // would keep its segment from going.
+  Caching CachingNow(StreamKey stream) const;
   // Releases free memory beyond the release threshold, if the device is done with it. Waits for no stream, and reports
   // a failure in the log alone: no caller asked for it.
   void KeepToThreshold();
@@ -106,8 +111,8 @@ class GrowingMode final : public PoolMode {
   StrandedMemory stranded_;
   // Fixed or expandable; never null.
   const std::unique_ptr<Grower> grower_;
-  // Whether they ever may: a cache serves a stream at once with what it freed.
-  const bool caches_;
+  const bool at_once_;  // streams take back at once what they freed: not the CPU's memory
+  const bool guarded_;  // bytes of nobody lie behind blocks: a cache knows nothing of them
   uint32_t since_poll_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;  // allocations since the last poll
 };
 

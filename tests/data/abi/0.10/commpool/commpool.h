@@ -251,13 +251,14 @@ COMMPOOL_API commpool_status commpool_wake(const char* tag, commpool_graphs grap
 /* ---- Allocation ------------------------------------------------------------------------------------------------- */
 
 #define COMMPOOL_CURRENT_DEVICE (-1) /* the stream's device; for the default streams this thread's current one */
+#define COMMPOOL_NO_STREAM ((struct CUstream_st*)8)
 
 /* Allocates from the innermost open scope that catches it, else from the device's default pool. The block may be used
  * on `stream` at once, on others after the caller ordered them behind it. INVALID_ARGUMENT for zero bytes and sizes
  * that overflow; OUT_OF_MEMORY with a table of who holds what; EXHAUSTED for a full symmetric pool, with the bytes that
  * commpool_pool_reserve needs for this request, the same on every rank. */
 COMMPOOL_API commpool_status commpool_allocate(int device, uint64_t bytes, struct CUstream_st* stream, void** pointer);
-/* The same from one pool, whatever scopes are open. */
+/* From one pool, whatever scopes are open. NO_STREAM (PINNED, DEFERRED frees): recorded streams alone use the block. */
 COMMPOOL_API commpool_status commpool_pool_allocate(commpool_pool pool, uint64_t bytes, struct CUstream_st* stream,
                                                     void** pointer);
 /* For a framework's router, which leaves every other allocation to the framework: the same where a scope catches it,

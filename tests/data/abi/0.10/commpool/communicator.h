@@ -5,8 +5,7 @@
  *   commpool_communicator_sleep(communicator, 60000);
  *   ...
  *   commpool_communicator_wake(communicator);
- *   commpool_pools_wake(&pool, 1, COMMPOOL_GRAPHS_REFUSED);                        their windows come back
- */
+ *   commpool_pools_wake(&pool, 1, COMMPOOL_GRAPHS_REFUSED);                     their windows come back */
 #ifndef COMMPOOL_COMMUNICATOR_H_
 #define COMMPOOL_COMMUNICATOR_H_
 
