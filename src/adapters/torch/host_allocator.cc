@@ -1,9 +1,6 @@
 #include "src/adapters/torch/host_allocator.h"
 
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
-#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -52,22 +49,12 @@ void* AllocatePinned(uint64_t bytes) {
   std::optional<HostScopes::Open> scope = PinnedScopes().Innermost(bytes, UINT64_MAX);
   for (; scope; scope = PinnedScopes().Innermost(bytes, scope->handle)) {
     void* pointer = nullptr;
-    const commpool_status status = Commpool().pool_allocate(scope->plan.pool, bytes, scope->idle_stream, &pointer);
+    // PyTorch's pinned tensors are of no stream: it records each copy.
+    const commpool_status status = Commpool().pool_allocate(scope->plan.pool, bytes, COMMPOOL_NO_STREAM, &pointer);
     if (status == COMMPOOL_OK) return pointer;
     if (!way.HandsOn(scope->plan.exhaustion, /*symmetric=*/false, status)) ThrowPinnedFailure(status);
   }
   return nullptr;
-}
-
-// Returns a stream that is never destroyed.
-cudaStream_t MakeIdleStream(int device) {
-  const c10::cuda::CUDAGuard on_device(static_cast<c10::DeviceIndex>(device));
-  cudaStream_t stream = nullptr;
-  C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  if (Commpool().promise_stream(stream) == COMMPOOL_OK) return stream;
-  const std::string reason = Commpool().last_error();
-  C10_CUDA_IGNORE_ERROR(cudaStreamDestroy(stream));
-  TORCH_CHECK(false, "commpool: ", reason);
 }
 
 void ForgetGonePools() {
@@ -91,11 +78,9 @@ std::string InstallHostAllocator() {
   return reason;
 }
 
-void KnowPinned(commpool_pool pool, int device) {
+void KnowPinned(commpool_pool pool) {
   ForgetGonePools();
-  cudaStream_t idle_stream = PinnedScopes().IdleStreamOf(device);
-  if (idle_stream == nullptr) idle_stream = MakeIdleStream(device);
-  PinnedScopes().Know({pool, device, idle_stream});
+  PinnedScopes().Know(pool);
 }
 
 c10::DataPtr HostAllocator::allocate(size_t bytes) {

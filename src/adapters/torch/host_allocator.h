@@ -20,7 +20,7 @@ namespace commpool::torch_adapter {
 std::string InstallHostAllocator();
 
 // From now on scopes over the pool catch pinned tensors. REQUIRES: the host allocator is installed.
-void KnowPinned(commpool_pool pool, int device);
+void KnowPinned(commpool_pool pool);
 
 // Owns no memory: each block belongs to PyTorch's allocator or to a pool of ours.
 class HostAllocator final : public at::HostAllocator {

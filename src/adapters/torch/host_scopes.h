@@ -3,8 +3,6 @@
 #ifndef COMMPOOL_SRC_ADAPTERS_TORCH_HOST_SCOPES_H_
 #define COMMPOOL_SRC_ADAPTERS_TORCH_HOST_SCOPES_H_
 
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -18,47 +16,30 @@
 
 namespace commpool::torch_adapter {
 
-// A pool of pinned memory. PyTorch's pinned tensors are of no stream, so their blocks are of one on which nothing ever
-// runs: they wait for the streams that PyTorch records, and for no other work.
-struct HostPool {
-  commpool_pool pool = 0;
-  int device = 0;
-  cudaStream_t idle_stream = nullptr;
-};
-
 // Owns the list of those pools and of their open scopes. The host allocator asks it for each pinned tensor.
 class HostScopes {
  public:
   // Of all scopes only those that the host allocator serves have handles of this kind.
   static bool IsHandle(uint64_t handle) { return handle % kHandles == kKind; }
 
-  void Know(const HostPool& pool) {
+  void Know(commpool_pool pool) {
     const std::lock_guard lock(mutex_);
-    if (Find(pool.pool) == nullptr) pools_.push_back(pool);
-    if (StreamOf(pool.device) == nullptr) idle_streams_.emplace_back(pool.device, pool.idle_stream);
+    if (!Knows(pool)) pools_.push_back(pool);
   }
   std::vector<commpool_pool> KnownPools() {
     const std::lock_guard lock(mutex_);
-    std::vector<commpool_pool> known;
-    for (const HostPool& pool : pools_) known.push_back(pool.pool);
-    return known;
+    return pools_;
   }
   void Forget(commpool_pool pool) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(pools_, [pool](const HostPool& known) { return known.pool == pool; });
-  }
-  // Returns the stream of the device's pools; null if it has had none.
-  cudaStream_t IdleStreamOf(int device) {
-    const std::lock_guard lock(mutex_);
-    return StreamOf(device);
+    std::erase(pools_, pool);
   }
 
   // Returns the scope's handle; nothing if the pool is not known.
   std::optional<uint64_t> Begin(const internal::ScopePlan& plan) {
     const std::lock_guard lock(mutex_);
-    const HostPool* const known = Find(plan.pool);
-    if (known == nullptr) return std::nullopt;
-    open_.push_back({last_handle_ + kHandles, plan, known->idle_stream});
+    if (!Knows(plan.pool)) return std::nullopt;
+    open_.push_back({last_handle_ + kHandles, plan});
     open_count_.fetch_add(1, std::memory_order_relaxed);
     return last_handle_ += kHandles;
   }
@@ -73,7 +54,6 @@ class HostScopes {
   struct Open {
     uint64_t handle = 0;
     internal::ScopePlan plan;
-    cudaStream_t idle_stream = nullptr;
   };
   bool None() const { return open_count_.load(std::memory_order_relaxed) == 0; }
   // Returns the scope that catches so many bytes and began last of those that began before `outside_of`.
@@ -89,23 +69,12 @@ class HostScopes {
   // The router's other handles are odd, or addresses.
   static constexpr uint64_t kHandles = 4, kKind = 2;
 
-  // The caller of both holds the mutex.
-  const HostPool* Find(commpool_pool pool) const {
-    const auto found =
-        std::find_if(pools_.begin(), pools_.end(), [pool](const HostPool& known) { return known.pool == pool; });
-    return found == pools_.end() ? nullptr : &*found;
-  }
-
-  cudaStream_t StreamOf(int device) const {
-    for (const auto& [of_device, stream] : idle_streams_)
-      if (of_device == device) return stream;
-    return nullptr;
-  }
+  // The caller holds the mutex.
+  bool Knows(commpool_pool pool) const { return std::find(pools_.begin(), pools_.end(), pool) != pools_.end(); }
 
   std::mutex mutex_;
-  std::vector<HostPool> pools_;
-  std::vector<std::pair<int, cudaStream_t>> idle_streams_;  // with their devices; kept when pools are gone
-  std::vector<Open> open_;                                  // in the order in which they began
+  std::vector<commpool_pool> pools_;
+  std::vector<Open> open_;  // in the order in which they began
   uint64_t last_handle_ = kKind;
   std::atomic<int> open_count_{0};
 };

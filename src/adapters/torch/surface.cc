@@ -155,11 +155,11 @@ int commpool_torch_grant_again() {
   return Guarded([] { Pools().GrantAgain(); });
 }
 
-int commpool_torch_know_pinned(commpool_pool pool, int device) {
+int commpool_torch_know_pinned(commpool_pool pool) {
   return Guarded([=] {
     if (const std::string reason = InstallHostAllocator(); !reason.empty())
       return Fail("pinned tensors stay PyTorch's own: " + reason);
-    KnowPinned(pool, device);
+    KnowPinned(pool);
     return 0;
   });
 }

@@ -34,7 +34,7 @@ COMMPOOL_API int commpool_torch_know_pool(commpool_pool pool, int device, int sy
 COMMPOOL_API int commpool_torch_grant_again(void);
 // From now on a scope over the pool catches pinned tensors, of all threads, and no tensor of a device. Puts an
 // allocator in front of PyTorch's pinned one, which stays; fails where this PyTorch does not let it.
-COMMPOOL_API int commpool_torch_know_pinned(commpool_pool pool, int device);
+COMMPOOL_API int commpool_torch_know_pinned(commpool_pool pool);
 // torch.cuda.empty_cache leaves the pool at least this many bytes.
 COMMPOOL_API int commpool_torch_keep(commpool_pool pool, uint64_t bytes);
 // Makes the pool serve the device outside of all scopes; 0: PyTorch's own allocator does.

@@ -53,7 +53,7 @@ def introduce(router: Router, pool: commpool.Pool) -> None:
 def introduce_pinned(router: Router, pool: commpool.Pool) -> None:
     """From now on scopes over the pool catch pinned tensors."""
     with _lock:
-        router.check(router.know_pinned(pool.handle, pool.device))
+        router.check(router.know_pinned(pool.handle))
 
 
 def _record_from_now_on(router: Router) -> None:
