@@ -1,11 +1,13 @@
 """Sleep on a GPU, in seconds of pause and resume together: of tensors that live graphs use, beside the same without
 graphs and beside torch_memory_saver, which has a handle and calls for each allocation; of tensors that are kept on the
-host; and waking from files beside the disk's own rate. Only one contender's tensors are awake at a time.
+host; waking from pinned memory beside a plain copy; and waking from files beside the disk's own rate. Only one
+contender's tensors are awake at a time.
 
-usage: hardware_sleep.py [--parts NAME,NAME] [--gib GIB] [--kept-gib GIB] [--file-gib GIB] [--directory DIR]
-                         [--record FILE] [--tiny]
-  --parts      of discarded, files and kept (all)
-  --gib        of the tensors that are discarded (64), kept on the host (32), and kept in a file (8)
+usage: hardware_sleep.py [--parts NAME,NAME] [--gib GIB] [--kept-gib GIB] [--pinned-gib GIB] [--file-gib GIB]
+                         [--directory DIR] [--record FILE] [--tiny]
+  --parts      of discarded, pinned, files and kept (all)
+  --gib        of the tensors that are discarded (64), kept on the host (32), copied from pinned memory (8), and kept in
+               a file (8)
   --directory  on a disk, for files (here)
 """
 
@@ -22,15 +24,16 @@ from hardware_measure import in_turn, ratio, record, report
 
 TINY = "--tiny" in sys.argv
 MIB, GIB = 1 << 20, 1 << 30
-TENSORS, GRAPHS, ROUNDS, KEPT_ROUNDS, FILE_ROUNDS = (10, 2, 3, 3, 3) if TINY else (1000, 20, 12, 4, 8)
+TENSORS, GRAPHS, ROUNDS, KEPT_ROUNDS, FILE_ROUNDS = (10, 2, 3, 3, 3) if TINY else (1000, 20, 12, 4, 16)
 
 
 def option(name, default):
     return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
 
 
-BYTES, KEPT_BYTES, FILE_BYTES = (64 * MIB if TINY else int(option(name, gib)) * GIB
-                                 for name, gib in (("--gib", 64), ("--kept-gib", 32), ("--file-gib", 8)))
+BYTES, KEPT_BYTES, PINNED_BYTES, FILE_BYTES = (
+    64 * MIB if TINY else int(option(name, gib)) * GIB
+    for name, gib in (("--gib", 64), ("--kept-gib", 32), ("--pinned-gib", 8), ("--file-gib", 8)))
 # The driver clears what was given back, for a tenth of a second: who asks for memory meanwhile waits for that.
 CLEARING_SECONDS = 0 if TINY else 0.5
 DIRECTORY = option("--directory", os.getcwd())
@@ -58,8 +61,10 @@ def check_ends(tensors, wanted):
 class Ours:
     """A pool of so many bytes in tensors, asleep between its turns."""
 
-    def __init__(self, name, nbytes, graphs=0, **keep):
+    def __init__(self, name, nbytes, graphs=0, reserve=0, **keep):
         self.pool, self.keep = commpool.Pool(name), keep
+        if reserve:
+            self.pool.reserve(reserve)
         with commpool.use_pool(self.pool):
             self.tensors = tensors_of(nbytes)
         self.graphs = [self.capture(self.tensors[number::graphs]) for number in range(graphs)]
@@ -139,14 +144,17 @@ def compare(contenders, rounds):
 
 
 def discarded(saver):
-    contenders = {"with graphs": Ours("with graphs", BYTES, GRAPHS), "without": Ours("without", BYTES)}
+    # Reserved, the tensors lie in one segment; else each of them has one.
+    contenders = {"with graphs": Ours("with graphs", BYTES, GRAPHS), "without": Ours("without", BYTES),
+                  "reserved": Ours("reserved", BYTES, GRAPHS, reserve=BYTES + BYTES // 64)}
     if saver is not None:
         contenders["torch_memory_saver"] = Theirs(saver, "discarded", BYTES, False)
     times = compare(contenders, ROUNDS)
     found = {"graphs to none": report(f"{GRAPHS} live graphs, to none", ratio(times, "with graphs", "without"), 1.1)}
     if saver is not None:
-        found["to torch_memory_saver"] = report("discarded: commpool to torch_memory_saver",
-                                                ratio(times, "with graphs", "torch_memory_saver"), 1 / 3)
+        for name in ("with graphs", "reserved"):
+            found[f"{name} to torch_memory_saver"] = report(f"discarded: {name}, to torch_memory_saver",
+                                                            ratio(times, name, "torch_memory_saver"), 1 / 3)
     return found
 
 
@@ -159,6 +167,26 @@ def kept(saver):
         return {}
     return {"to torch_memory_saver": report("kept on the host: commpool to torch_memory_saver",
                                             ratio(times, "commpool", "torch_memory_saver"), 1)}
+
+
+def from_pinned():
+    """Waking from copies that stay pinned, beside one copy from pinned memory to memory that is mapped."""
+    sleeper = Ours("pinned", PINNED_BYTES, keep="host", retain=True)
+    source = torch.ones(PINNED_BYTES, dtype=torch.uint8, pin_memory=True)
+    target = torch.empty_like(source, device="cuda")
+
+    def wake():
+        sleeper.turn()
+        return sleeper.wake_seconds
+
+    times = in_turn({"wake": wake, "copy": lambda: seconds_of(lambda: target.copy_(source, non_blocking=True))},
+                    ROUNDS)
+    sleeper.check()
+    sleeper.end()
+    for name, taken in times.items():
+        print(f"{name:<58} {PINNED_BYTES / sorted(taken)[len(taken) // 2] / 1e9:10.2f} GB/s", flush=True)
+    return {"to a plain copy": report("waking from pinned memory: its time to that of a copy",
+                                      ratio(times, "wake", "copy"), 1 / 0.95)}
 
 
 def read_seconds(path, nbytes):
@@ -201,8 +229,8 @@ def from_files():
 
 def main():
     saver = None if TINY else their_saver()
-    parts = {"discarded": (BYTES, lambda: discarded(saver)), "files": (FILE_BYTES, from_files),
-             "kept": (KEPT_BYTES, lambda: kept(saver))}
+    parts = {"discarded": (BYTES, lambda: discarded(saver)), "pinned": (PINNED_BYTES, from_pinned),
+             "files": (FILE_BYTES, from_files), "kept": (KEPT_BYTES, lambda: kept(saver))}
     for name in option("--parts", ",".join(parts)).split(","):
         nbytes, act = parts[name]
         record(f"run sleep: {name}", {"bytes": nbytes, "tensors": TENSORS, **act()})
