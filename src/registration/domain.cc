@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -192,6 +193,24 @@ std::vector<uint64_t> NumbersPassed(const std::vector<DomainReport>& reports) {
     if (report.passed && report.number) numbers.insert(*report.number);
   }
   return {numbers.begin(), numbers.end()};
+}
+
+Status CheckSameReturns(const std::vector<DomainReport>& reports) {
+  std::map<uint64_t, std::vector<std::pair<int, uint64_t>>> orders;  // ranks and their orders, by communicators
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    for (const auto& [number, order] : reports[rank].returns) orders[number].emplace_back(rank, order);
+  }
+  for (const auto& [number, of_ranks] : orders) {
+    const std::pair<int, uint64_t>& first = of_ranks.front();
+    const auto differs = [&](const std::pair<int, uint64_t>& of_rank) { return of_rank.second != first.second; };
+    const auto other = std::find_if(of_ranks.begin(), of_ranks.end(), differs);
+    if (other == of_ranks.end()) continue;
+    Members members;
+    for (const auto& [rank, order] : of_ranks) members.push_back(rank);
+    return Disagreement("NCCL has placed windows of " + NameOf(number, members) + " otherwise on rank " +
+                        std::to_string(other->first) + " than on rank " + std::to_string(first.first));
+  }
+  return Status();
 }
 
 Members DomainTable::MembersOf(uint64_t number) const {

@@ -26,6 +26,8 @@ namespace commpool::internal {
 Findings FindingsOf(const std::vector<DomainReport>& reports);
 // The registrations that some rank passed, ascending, each once.
 std::vector<uint64_t> NumbersPassed(const std::vector<DomainReport>& reports);
+// For sleep: checks that the windows of each communicator come back in one order on all ranks that have it.
+Status CheckSameReturns(const std::vector<DomainReport>& reports);
 
 // A communicator's members: home ranks, the communicator's rank 0 first.
 using Members = std::vector<int>;

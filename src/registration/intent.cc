@@ -149,8 +149,8 @@ std::string Name(CollectiveCall call) {
 std::string SubjectOfBytes(const Intent& intent) {
   switch (intent.call) {
     case CollectiveCall::kSleep:
-      return "sleep: some keep their blocks' contents, say something else of graphs, have windows elsewhere, or have "
-             "called map_peers, which counts as bytes";
+      return "sleep: some keep their blocks' contents, say something else of graphs, or have called map_peers, which "
+             "counts as bytes";
     case CollectiveCall::kWake:
       return "wake: some say something else of graphs, or have called map_peers, which counts as bytes";
     default:

@@ -34,6 +34,13 @@ enum class CollectiveCall : uint32_t {
 
 std::string Name(CollectiveCall call);
 
+// How the windows of a communicator come back to their places after a sleep, as a number that tells orders apart.
+struct ReturnReport {
+  uint64_t number = 0;  // the communicator's
+  uint64_t order = 0;
+  static constexpr auto Fields() { return std::tuple(&ReturnReport::number, &ReturnReport::order); }
+};
+
 // What one rank says of communicators when a call begins (domain.h).
 struct DomainReport {
   std::vector<uint64_t> held = {};      // numbers of the registrations that it has, ascending
@@ -41,11 +48,12 @@ struct DomainReport {
   std::optional<uint64_t> number = {};  // of the passed one, if it is home or registered; at create, proposed for home
   int rank = 0;                         // in the passed one
   int ranks = 0;
+  std::vector<ReturnReport> returns = {};  // of sleep, where windows are to come back to their places
 
   bool Valid() const { return !passed || (rank >= 0 && rank < ranks); }
   static constexpr auto Fields() {
     return std::tuple(&DomainReport::held, &DomainReport::passed, &DomainReport::number, &DomainReport::rank,
-                      &DomainReport::ranks);
+                      &DomainReport::ranks, &DomainReport::returns);
   }
 };
 

@@ -25,20 +25,10 @@ void Note(Status& first, Status status) {
   if (first.ok()) first = std::move(status);
 }
 
-// Adds steps to the number of those before: 0 while all windows come one after the other. Small: ranks compare it as
-// part of a number of bytes.
-uint64_t WithSteps(uint64_t number, const std::vector<WindowStep>& steps, size_t windows) {
-  constexpr uint64_t kLargestPrimeBelowMega = 1048573;
-  bool plain = number == 0 && steps.size() == windows;
-  for (size_t place = 0; plain && place < windows; ++place) {
-    plain = steps[place] == WindowStep{WindowStep::Act::kRegister, place};
-  }
-  if (plain) return 0;
-  for (const WindowStep& step : steps) {
-    const uint64_t act = step.act == WindowStep::Act::kEnd ? 1 : 0;
-    number = (number * 31 + 2 * step.window + act + 1) % kLargestPrimeBelowMega;
-  }
-  return number + 1;
+uint64_t OrderOf(const std::vector<WindowStep>& steps) {
+  uint64_t order = kHashStart;
+  for (const auto& [act, window] : steps) order = HashOn(order, 2 * window + (act == WindowStep::Act::kEnd ? 1 : 0));
+  return order;
 }
 
 }  // namespace
@@ -342,22 +332,20 @@ Result<RegistrationSet::Return> RegistrationSet::PlanReturnOf(const Communicator
   return plan;
 }
 
-Result<uint64_t> RegistrationSet::PlanReturn() {
+Result<std::vector<ReturnReport>> RegistrationSet::PlanReturn() {
   ForgetReturn();
-  if (kind_ != RegistrationKind::kWindow || placed_ == nullptr) return uint64_t{0};
-  const ReservedVector<Communicator> communicators = Communicators();
-  uint64_t number = 0;
-  for (const Communicator& communicator : communicators) {
+  std::vector<ReturnReport> reports;
+  if (kind_ != RegistrationKind::kWindow || placed_ == nullptr) return reports;
+  for (const Communicator& communicator : Communicators()) {
     Result<Return> plan = PlanReturnOf(communicator);
     if (!plan.ok()) {
       ForgetReturn();
       return plan.status().under("communicator " + std::to_string(communicator.number));
     }
-    // A communicator of some ranks alone is theirs to compare: for the others it has no steps.
-    if (communicator.ranks == communicators[0].ranks) number = WithSteps(number, plan->steps, plan->segments.size());
+    reports.push_back({communicator.number, OrderOf(plan->steps)});
     returns_.push_back(std::move(*plan));
   }
-  return number;
+  return reports;
 }
 
 Status RegistrationSet::RegisterAgain(const std::vector<SegmentToRegister>& segments) {

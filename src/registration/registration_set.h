@@ -21,6 +21,7 @@
 #include "src/base/mutex.h"
 #include "src/recording/pool_recorder.h"
 #include "src/registration/communicator.h"
+#include "src/registration/intent.h"
 #include "src/registration/placed_windows.h"
 #include "src/registration/registered_range.h"
 #include "src/registration/registrar_book.h"
@@ -60,9 +61,9 @@ class RegistrationSet {
   Result<uint64_t> RegisterPending(const std::vector<SegmentToRegister>& segments);
 
   // Before all segments are deregistered, to be registered again: notes where their windows are, and finds an order
-  // that brings them back there. Returns a number that tells orders apart: all ranks must have the same.
-  // kFailedPrecondition, and nothing is noted, where there is none, or NCCL's places are not known.
-  Result<uint64_t> PlanReturn();
+  // that brings them back there. Returns what all ranks of each communicator must have alike. kFailedPrecondition, and
+  // nothing is noted, where there is none, or NCCL's places are not known.
+  Result<std::vector<ReturnReport>> PlanReturn();
   // Nothing is to come back to its place.
   void ForgetReturn() { returns_.clear(); }
   // Registers the segments again with every communicator, in the planned order, and what is lacking then; last with

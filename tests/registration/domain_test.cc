@@ -53,6 +53,16 @@ Result<std::optional<uint64_t>> NumberOf(int rank, const std::vector<Result<Memb
   return AgreeOnMembers(channel, met[static_cast<size_t>(rank)], table);
 }
 
+TEST(Domain, WindowsComeBackInOneOrderOnTheRanksThatHaveTheirCommunicator) {
+  const DomainReport in_home{.returns = {{0, 7}}};
+  const auto in_both = [](uint64_t order) { return DomainReport{.returns = {{0, 7}, {2, order}}}; };
+  EXPECT_TRUE(CheckSameReturns({in_home, in_both(8), in_both(8), Null()}).ok());
+  ExpectDisagreement(CheckSameReturns({in_home, in_both(8), in_both(8), in_both(9)}),
+                     "NCCL has placed windows of registration 2 (ranks 1, 2, 3) otherwise on rank 3 than on rank 1");
+  ExpectDisagreement(CheckSameReturns({{.returns = {{0, 6}}}, in_home}),
+                     "NCCL has placed windows of home otherwise on rank 1 than on rank 0");
+}
+
 TEST(Domain, ReportsSurviveTheWire) {
   const DomainReport report = Holding({0, 3}, New(1, 4));
   const auto decoded = Decode<CallIntents>(Encode(CallIntents{{{.report = report}, {.report = Null()}}}), 0);

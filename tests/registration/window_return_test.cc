@@ -251,5 +251,45 @@ TEST_F(WindowReturn, CoversEveryCommunicator) {
   Free(blocks);
 }
 
+// The last rank ends a window of the program's own by itself, so what comes next lies there in its place alone.
+TEST_F(WindowReturn, IsRefusedOnAllRanksWhereTheRanksOfACommunicatorOfSomeHaveOtherPlaces) {
+  if (group().size() < 4) GTEST_SKIP() << "needs two ranks beside two others";
+  ExpectOk(Create());
+  std::vector<ncclComm_t> others = group().ConnectFrom(2);
+  const auto other_of = [&](const Rank& rank) { return others[static_cast<size_t>(rank.number)]; };
+  std::vector<std::pair<void*, ncclWindow_t>> own(others.size());
+  const auto own_of = [&](const Rank& rank) -> auto& { return own[static_cast<size_t>(rank.number)]; };
+  ExpectOk(RunFrom(2, [&](Rank& rank) {
+    auto& [memory, window] = own_of(rank);
+    EXPECT_EQ(driver().nccl.ncclMemAlloc(&memory, 2 * kMiB), ncclSuccess);
+    EXPECT_EQ(driver().nccl.ncclCommWindowRegister(other_of(rank), memory, 2 * kMiB, &window, NCCL_WIN_COLL_SYMMETRIC),
+              ncclSuccess);
+    return Status();
+  }));
+  const auto end_own = [&](Rank& rank) {
+    EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(other_of(rank), own_of(rank).second), ncclSuccess);
+    EXPECT_EQ(driver().nccl.ncclMemFree(own_of(rank).first), ncclSuccess);
+    return Status();
+  };
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(other_of(rank)); }));
+  const std::vector<CUdeviceptr> first = Grow(2 * kMiB);
+  ExpectOk(RunFrom(3, end_own));
+  const std::vector<CUdeviceptr> second = Grow(2 * kMiB);
+  const Statuses refused = Sleep();
+  ExpectFailure(refused, StatusCode::kDisagreement,
+                "NCCL has placed windows of registration 1 (ranks 2, 3) otherwise on rank 3 than on rank 2");
+  ExpectFailure(refused, StatusCode::kDisagreement, "graphs = DISCARDED accepts that");
+  for (int rank = 0; rank <= last(); ++rank) {
+    EXPECT_EQ(RegisteredSegments(rank), rank < 2 ? 2u : 4u) << "nothing has changed";
+  }
+  ExpectOk(Sleep({.graphs = LiveGraphs::kDiscarded}));
+  ExpectOk(Wake());
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(other_of(rank)); }));
+  ExpectOk(Run([&](Rank& rank) { return rank.number == 2 ? end_own(rank) : Status(); }));
+  group().Destroy(others);
+  Free(first);
+  Free(second);
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing

@@ -75,12 +75,12 @@ TEST(Wire, GivesBackWhatWasWritten) {
 
 TEST(Wire, NamesBothSidesOfTwoVersions) {
   std::string other = Encode(Dragon());
-  other[offsetof(WireHello, version)] = 4;
-  ExpectDisagreement(Decode<Beast>(other, 2).status(), "rank 2 speaks version 4, this rank version 3" + kAsk);
+  other[offsetof(WireHello, version)] = kWireVersion + 1;
+  ExpectDisagreement(Decode<Beast>(other, 2).status(), "rank 2 speaks version 5, this rank version 4" + kAsk);
   ExpectDisagreement(DecodeAll<Beast>({Encode(Dragon()), Encode(Dragon()), other}).status(),
-                     "rank 2 speaks version 4, rank 0 version 3" + kAsk);
+                     "rank 2 speaks version 5, rank 0 version 4" + kAsk);
   ExpectDisagreement(DecodeAll<Beast>({other, Encode(Dragon())}).status(),
-                     "rank 1 speaks version 3, rank 0 version 4" + kAsk);
+                     "rank 1 speaks version 4, rank 0 version 5" + kAsk);
 }
 
 TEST(Wire, NamesBothSidesOfTwoSizes) {
@@ -164,13 +164,14 @@ void ExpectNothingButItself(const Message& message) {
 
 TEST(EveryMessage, CutLongerOrWithOneBitFlippedIsRefused) {
   ExpectNothingButItself(Dragon());
-  const Intent intent{.pool = "weights",
-                      .bytes = 1 << 20,
-                      .options = "alignment_bytes 512",
-                      .divergence = Status(StatusCode::kDisagreement, "they differ"),
-                      .freed = {1, 2},
-                      .report = {.held = {0, 3}, .passed = true, .number = 3, .rank = 1, .ranks = 2},
-                      .segments = {2 << 20}};
+  const Intent intent{
+      .pool = "weights",
+      .bytes = 1 << 20,
+      .options = "alignment_bytes 512",
+      .divergence = Status(StatusCode::kDisagreement, "they differ"),
+      .freed = {1, 2},
+      .report = {.held = {0, 3}, .passed = true, .number = 3, .rank = 1, .ranks = 2, .returns = {{3, 7}}},
+      .segments = {2 << 20}};
   ExpectNothingButItself(CallIntents{{intent, intent}});
   ExpectNothingButItself(CallVerdict{{{.agreed = {.freed = {1}, .findings = {.home = true}}}, {.traced_rank = 1}}});
   ExpectNothingButItself(Outcomes{{Status(), Status(StatusCode::kOutOfMemory, "no room")}});

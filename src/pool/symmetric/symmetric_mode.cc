@@ -26,25 +26,25 @@ ReservedVector<StreamKey> StreamsOf(const ReservedVector<engine::StreamUse>& wai
   return streams;
 }
 
-// What ranks compare, because all must ask for the same, and go the same ways: map other ranks' memory or not, register
-// their windows in one order.
-uint64_t NumberOf(const SleepRequest& request, uint64_t order, bool maps_peers) {
-  return 16 * order + 8 * (maps_peers ? 1 : 0) + 4 * static_cast<uint64_t>(request.keep) +
-         static_cast<uint64_t>(request.graphs);
+// What ranks compare, because all must ask for the same, and all map other ranks' memory or none.
+uint64_t NumberOf(const SleepRequest& request, bool maps_peers) {
+  return 8 * (maps_peers ? 1 : 0) + 4 * static_cast<uint64_t>(request.keep) + static_cast<uint64_t>(request.graphs);
 }
 uint64_t NumberOf(const WakeRequest& request, bool maps_peers) {
   return 4 * (maps_peers ? 1 : 0) + static_cast<uint64_t>(request.graphs);
 }
 
+constexpr const char* kStale = "sleep would leave graphs with collectives stale (graphs = DISCARDED accepts that)";
+
 // Graphs that nobody announced may name the windows' places, unless the program says otherwise.
-Result<uint64_t> PlanReturn(RegistrationSet& registrations, const SleepRequest& request) {
+Result<std::vector<ReturnReport>> PlanReturn(RegistrationSet& registrations, const SleepRequest& request) {
   if (!DependOnPlaces(request.graphs)) {
     registrations.ForgetReturn();
-    return uint64_t{0};
+    return std::vector<ReturnReport>();
   }
-  Result<uint64_t> order = registrations.PlanReturn();
-  if (order.ok()) return order;
-  return order.status().under("sleep would leave graphs with collectives stale (graphs = DISCARDED accepts that)");
+  Result<std::vector<ReturnReport>> planned = registrations.PlanReturn();
+  if (planned.ok()) return planned;
+  return planned.status().under(kStale);
 }
 
 }  // namespace
@@ -185,14 +185,20 @@ void SymmetricMode::AfterDestroy() {
 Status SymmetricMode::Sleep(const SleepRequest& request) {
   MutexLock collective(segments_.collective());
   Status readiness = Insist([&] { return Sleeping::CheckMaySleep(basis_, segments_, request); });
-  uint64_t order = 0;
+  DomainReport report;
   if (readiness.ok()) {
-    const Result<uint64_t> planned = Insist([&] { return PlanReturn(segments_.registrations(), request); });
+    Result<std::vector<ReturnReport>> planned = Insist([&] { return PlanReturn(segments_.registrations(), request); });
     readiness = basis_.Named(planned.status());
-    if (planned.ok()) order = *planned;
+    if (planned.ok()) report.returns = std::move(*planned);
   }
-  COMMPOOL_TRY(collective_.Begin(
-      {.call = CollectiveCall::kSleep, .bytes = NumberOf(request, order, maps_peers_), .readiness = readiness}));
+  const ReportJudge judge = [](const std::vector<DomainReport>& reports) -> ReportFindings {
+    return {CheckSameReturns(reports).under(kStale)};
+  };
+  COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kSleep,
+                                  .bytes = NumberOf(request, maps_peers_),
+                                  .readiness = readiness,
+                                  .report = report,
+                                  .judge = judge}));
   // Peers' imports would keep the memory.
   if (maps_peers_) COMMPOOL_TRY(UnmapPeers());
   const auto together = collective_.Runner();
