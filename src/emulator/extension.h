@@ -61,7 +61,7 @@ typedef struct {
   // 1 if NCCL may have registered the memory under its ranges, and so keeps it; else 0. If 1, the driver reports a
   // replay over other memory.
   int may_hold_memory;
-  // The function that cuFuncGetName tells of the node. The call copies it.
+  // The function that cuFuncGetName tells of the node; empty where the node is a copy. The call copies it.
   const char* function;
 } commpoolEmulatorReplay;
 

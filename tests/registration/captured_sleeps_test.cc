@@ -1,5 +1,5 @@
-// A hundred sleeps under graphs that captured all-reduces, all-gathers and reduce-scatters over windows, on two ranks,
-// four and eight, with windows of others that come and go meanwhile. Nobody announces the captures, as with
+// Many sleeps under graphs that captured all-reduces, all-gathers and reduce-scatters over windows, on two ranks, four
+// and eight, with windows of others that come and go meanwhile. Nobody announces the captures, as with
 // torch.cuda.graph.
 #include <array>
 #include <cstdlib>
@@ -76,6 +76,17 @@ class CapturedSleeps : public SymmetricTest, public ::testing::WithParamInterfac
     if (stranger_bytes > 0) LetAStrangerComeAndGo(stranger_bytes);
     ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }));
   }
+  // From now on the all-gathers go over a communicator that uses no SMs: NCCL carries them out by copy engines.
+  void GatherByCopies() {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+    copying_ = group().ConnectFrom(0, config);
+    ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(copying_[static_cast<size_t>(rank.number)]); }));
+  }
+  void EndCopies() {
+    ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(copying_[static_cast<size_t>(rank.number)]); }));
+    group().Destroy(copying_);
+  }
   // Of the smallest size, by ranks.
   std::vector<CUdeviceptr> FirstInputs() const {
     std::vector<CUdeviceptr> inputs;
@@ -99,21 +110,44 @@ class CapturedSleeps : public SymmetricTest, public ::testing::WithParamInterfac
     const NcclLibrary& nccl = driver().nccl;
     const size_t count = bytes / sizeof(float);
     const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
+    const auto gather = [&] {
+      const ncclComm_t gathering = copying_.empty() ? rank.communicator : copying_[static_cast<size_t>(rank.number)];
+      EXPECT_EQ(nccl.ncclAllGather(pointer(buffers.input), pointer(buffers.gathered), count, ncclFloat, gathering,
+                                   rank.stream),
+                ncclSuccess);
+    };
+    // For its first copies NCCL makes a window of its own, which a capture forbids.
+    if (!copying_.empty()) {
+      gather();
+      EXPECT_EQ(cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
+    }
     CUgraph graph = nullptr;
     EXPECT_EQ(cuda.cuStreamBeginCapture(rank.stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
     EXPECT_EQ(nccl.ncclAllReduce(pointer(buffers.input), pointer(buffers.sum), count, ncclFloat, ncclSum,
                                  rank.communicator, rank.stream),
               ncclSuccess);
-    EXPECT_EQ(nccl.ncclAllGather(pointer(buffers.input), pointer(buffers.gathered), count, ncclFloat, rank.communicator,
-                                 rank.stream),
-              ncclSuccess);
+    gather();
     EXPECT_EQ(nccl.ncclReduceScatter(pointer(buffers.gathered), pointer(buffers.scattered), count, ncclFloat, ncclSum,
                                      rank.communicator, rank.stream),
               ncclSuccess);
     EXPECT_EQ(cuda.cuStreamEndCapture(rank.stream, &graph), CUDA_SUCCESS);
+    EXPECT_EQ(CopiesOf(graph) > 0, !copying_.empty());
     EXPECT_EQ(cuda.cuGraphInstantiateWithFlags(&buffers.graph, graph, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
     return Status();
+  }
+  int CopiesOf(CUgraph graph) const {
+    size_t count = 0;
+    EXPECT_EQ(driver().cuda.cuGraphGetNodes(graph, nullptr, &count), CUDA_SUCCESS);
+    std::vector<CUgraphNode> nodes(count);
+    EXPECT_EQ(driver().cuda.cuGraphGetNodes(graph, nodes.data(), &count), CUDA_SUCCESS);
+    int copies = 0;
+    for (const CUgraphNode node : nodes) {
+      CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+      EXPECT_EQ(driver().cuda.cuGraphNodeGetType(node, &type), CUDA_SUCCESS);
+      copies += type == CU_GRAPH_NODE_TYPE_MEMCPY ? 1 : 0;
+    }
+    return copies;
   }
   void Replay(const Rank& rank, uint64_t bytes, const Buffers& buffers, int seed) {
     const CudaDriver& cuda = driver().cuda;
@@ -147,6 +181,7 @@ class CapturedSleeps : public SymmetricTest, public ::testing::WithParamInterfac
     EXPECT_TRUE(scattered == values(rank.ranks, rank.ranks * rank.number)) << bytes << " bytes, sleep " << seed;
   }
 
+  std::vector<ncclComm_t> copying_;  // by ranks, for the all-gathers; empty: these go over home
   const std::vector<uint64_t> sizes_ = Sizes();
   std::vector<std::vector<Buffers>> captured_;  // of each size, by ranks
 };
@@ -160,6 +195,20 @@ TEST_P(CapturedSleeps, ComeOutRightBitForBit) {
     ReplayAll(sleeps);
   }
   EndAll();
+}
+
+TEST_P(CapturedSleeps, ComeOutRightWhereCopyEnginesGather) {
+  if (group().size() < GetParam()) GTEST_SKIP() << "needs " << GetParam() << " devices";
+  if (driver().nccl.version < 22803) GTEST_SKIP() << "NCCL gathers by copy engines since 2.28.3";
+  ExpectOk(Create());
+  GatherByCopies();
+  CaptureAll();
+  for (int sleeps = 0; sleeps < 20; ++sleeps) {
+    SleepAndWake(sleeps % 5 == 0 ? 2 * kMiB * static_cast<uint64_t>(1 + sleeps / 5) : 0);
+    ReplayAll(sleeps);
+  }
+  EndAll();
+  EndCopies();
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CapturedSleeps, ::testing::Values(2, 4, 8));

@@ -57,11 +57,13 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
   });
 }
 
-// Kernels are NCCL's; the emulator tells of nothing else what it is.
+// Kernels are NCCL's, and so are copies; the emulator tells of nothing else what it is.
 CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
   return Call("cuGraphNodeGetType", Needs::kInitialised, [&](Machine& machine, auto&) {
     if (type == nullptr || !IsNode(machine, node)) return CUDA_ERROR_INVALID_VALUE;
-    *type = IsKernel(node) ? CU_GRAPH_NODE_TYPE_KERNEL : CU_GRAPH_NODE_TYPE_EMPTY;
+    *type = IsKernel(node)           ? CU_GRAPH_NODE_TYPE_KERNEL
+            : node->operation.repeat ? CU_GRAPH_NODE_TYPE_MEMCPY
+                                     : CU_GRAPH_NODE_TYPE_EMPTY;
     return CUDA_SUCCESS;
   });
 }

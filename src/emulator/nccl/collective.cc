@@ -17,8 +17,9 @@ std::string DescribePlace(const PlaceInWindow& place) {
 }
 
 std::string DescribePlaces(const CollectiveHeader& header) {
-  if (header.symmetric == 0) return "runs an ordinary kernel";
-  return "sends from " + DescribePlace(header.send) + " and receives into " + DescribePlace(header.receive);
+  if (header.route == Route::kBuffers) return "runs an ordinary kernel";
+  return std::string(header.route == Route::kCopyEngines ? "by copy engines " : "") + "sends from " +
+         DescribePlace(header.send) + " and receives into " + DescribePlace(header.receive);
 }
 
 bool SameCall(const CollectiveHeader& a, const CollectiveHeader& b) {
@@ -29,8 +30,8 @@ bool SameCall(const CollectiveHeader& a, const CollectiveHeader& b) {
 // Peers read or write what an all-gather receives and what a reduce-scatter sends, so its place must be the same on all
 // ranks. Only the own rank uses the other buffer. In place, that one begins elsewhere on every rank.
 bool SamePlaces(const CollectiveHeader& a, const CollectiveHeader& b) {
-  if (a.symmetric != b.symmetric) return false;
-  if (a.symmetric == 0) return true;
+  if (a.route != b.route) return false;
+  if (a.route == Route::kBuffers) return true;
   const bool same_send = a.send == b.send || a.kind == CollectiveKind::kAllGather;
   const bool same_receive = a.receive == b.receive || a.kind == CollectiveKind::kReduceScatter;
   return same_send && same_receive;

@@ -50,10 +50,17 @@ struct PlaceInWindow {
   bool operator==(const PlaceInWindow&) const = default;
 };
 
+// How the data gets to the other ranks.
+enum class Route : uint64_t {
+  kBuffers,          // ordinary kernels
+  kSymmetricKernel,  // to windows, by the windows' records
+  kCopyEngines       // to windows, by the addresses of the receive buffer on all ranks, without a kernel
+};
+
 // This rank's own decision. As in NCCL, nothing makes the ranks agree on it (NCCL 2.28.9,
 // src/scheduler/symmetric_sched.cc).
 struct CollectivePlan {
-  bool symmetric = false;
+  Route route = Route::kBuffers;
   PlaceInWindow send;
   PlaceInWindow receive;
   double duration_us = 0;
@@ -68,7 +75,7 @@ struct CollectiveHeader {
   int32_t type = 0;
   int32_t operation = 0;
   int32_t root = 0;
-  uint64_t symmetric = 0;
+  Route route = Route::kBuffers;
   PlaceInWindow send;
   PlaceInWindow receive;
   double start_us = 0;

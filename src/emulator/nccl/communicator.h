@@ -37,6 +37,7 @@ struct Configuration {
   // Which children share this communicator's memory. The parent's configuration decides, not the child's (src/init.cc).
   bool split_shares = false;
   bool shrink_shares = false;
+  int cta_policy = NCCL_CTA_POLICY_DEFAULT;
 };
 
 struct ScaledSum {
@@ -173,7 +174,7 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
 
   CollectivePlan Plan(const CollectiveRequest& request, uint64_t sequence);
   CollectivePlan PlanTransfers(const CollectiveRequest& request) const;
-  bool PlanSymmetric(const CollectiveRequest& request, CollectivePlan* plan) const;
+  Route PlanRoute(const CollectiveRequest& request, CollectivePlan* plan) const;
   bool UseLocalRegistration(const CollectiveRequest& request, size_t bytes);
   void ImportRegistration(LocalRegistration& slot, const void* buffer, size_t bytes,
                           const commpoolEmulatorMapping& mapping);
@@ -182,13 +183,15 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
 
   ncclResult_t RegisterWindow(const WantedWindow& wanted);
   std::optional<WindowPlaceInRange> TakePlace(size_t bytes, int flags);
+  void TakePlaceOfCopies();
   ncclWindow_t WriteRecord(const EmulatedWindow& window);
   static WindowPlaces PlacesOn(int device);
   // Says what is missing of the memory that collectives go through; empty if nothing is.
   std::string WhyNoMemory() const;
   // Says why the collective would not reach the memory that it was planned for; empty if it would.
   std::string WhyStale(const CollectivePlan& plan, const CollectiveRequest& request) const;
-  std::string WhyStale(const char* name, const PlaceInWindow& place, const void* buffer) const;
+  // `offset`: in the communicator's range.
+  std::string WhyStale(const char* name, const PlaceInWindow& place, uint64_t offset, const void* buffer) const;
   LocalRegistration* AddLocal(void* buffer, size_t bytes);
   void DropLocal(LocalRegistration* slot);
   // Fills `mapping` with what the window covers: several mappings if the release allows that.
@@ -247,7 +250,8 @@ class EmulatedCommunicator : public std::enable_shared_from_this<EmulatedCommuni
   CommunicatorWindows windows_;
   WindowPlaces places_;
   WindowRecords records_;
-  bool has_own_window_ = false;  // NCCL's own window exists
+  bool has_own_window_ = false;     // NCCL's own window exists
+  bool has_copies_window_ = false;  // that of copy engines does
   std::deque<WantedWindow> wanted_windows_;
   uint64_t window_calls_ = 0;
   std::map<int, ScaledSum> scaled_sums_;

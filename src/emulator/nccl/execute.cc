@@ -17,10 +17,11 @@ namespace commpool::internal::emulated_nccl {
 namespace {
 
 // NCCL 2.28.9 on H200s: a symmetric kernel never learns that a rank is lost. It spins until the process ends.
-// ncclCommAbort or a revoke waits for it, or does not help.
+// ncclCommAbort or a revoke waits for it, or does not help. Copies wait on their stream for values that the lost rank
+// would write, in every release (src/ce_coll.cc; read, not tried).
 bool NeverEnds(const PendingCollective& pending, const Status& status) {
-  return pending.plan.symmetric && status.code() == StatusCode::kRemoteFailure &&
-         ClaimedVersion() < kFirstThatAbortsSymmetricKernels;
+  if (status.code() != StatusCode::kRemoteFailure || pending.plan.route == Route::kBuffers) return false;
+  return pending.plan.route == Route::kCopyEngines || ClaimedVersion() < kFirstThatAbortsSymmetricKernels;
 }
 
 [[noreturn]] void WaitForTheEndOfTheProcess() {
@@ -94,7 +95,7 @@ Result<std::vector<CollectiveHeader>> EmulatedCommunicator::Agree(PendingCollect
   own.type = request.type;
   own.operation = request.operation;
   own.root = request.root;
-  own.symmetric = pending.plan.symmetric ? 1 : 0;
+  own.route = pending.plan.route;
   own.send = pending.plan.send;
   own.receive = pending.plan.receive;
   own.start_us = pending.start_us;

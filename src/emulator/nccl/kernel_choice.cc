@@ -66,6 +66,13 @@ bool HasSymmetricKernel(CollectiveKind kind, ncclDataType_t type, ncclRedOp_t op
   return adds && type >= ncclFloat16 && type <= ncclFloat8e5m2 && type != ncclFloat64;
 }
 
+// NCCL 2.28.9 and 2.29.2, src/enqueue.cc. All-to-all, gather and scatter are transfers here.
+bool UsesCopyEngines(CollectiveKind kind, int policy, int version) {
+  if (kind != CollectiveKind::kAllGather || version < kFirstWithCopyEngines) return false;
+  const int counted = version < kFirstWithCombinedPolicies ? policy : policy & NCCL_CTA_POLICY_ZERO;
+  return counted == NCCL_CTA_POLICY_ZERO;
+}
+
 const char* SymmetricKernelName(CollectiveKind kind, size_t bytes, int ranks) {
   // At this size the extra bytes of the low-latency kernel cost as much as its shorter start saves (NCCL's own model).
   const size_t crossover = size_t{128 << 10} / static_cast<size_t>(ranks);

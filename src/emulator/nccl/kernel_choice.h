@@ -26,6 +26,10 @@ int ChooseChannels(size_t bytes);
 // floats up to 32 bits; from 2.30.3 on for averages of such floats too.
 bool HasSymmetricKernel(CollectiveKind kind, ncclDataType_t type, ncclRedOp_t operation, int version);
 
+// Says whether copy engines move the data of symmetric windows, without a kernel: an all-gather's where the
+// communicator's policy (ncclConfig_t::CTAPolicy) is to use no SMs.
+bool UsesCopyEngines(CollectiveKind kind, int policy, int version);
+
 // Returns the name of the symmetric kernel without multicast.
 const char* SymmetricKernelName(CollectiveKind kind, size_t bytes, int ranks);
 

@@ -175,12 +175,13 @@ CUresult EmulatedCommunicator::Enqueue(std::unique_ptr<PendingCollective> pendin
 
 CUresult EmulatedCommunicator::Capture(const PendingCollective& pending, const commpoolEmulatorAccess& access) {
   // NCCL 2.28.9, src/register/coll_reg.cc: buffers that the program registered, or that NCCL registers for the graph.
-  // Kernels on windows use the window's record.
+  // Kernels on windows use the window's record, and copies its address.
+  const Route route = pending.plan.route;
   const bool may_hold =
-      !pending.plan.symmetric && !(IsSwitchedOff("NCCL_LOCAL_REGISTER") && IsSwitchedOff("NCCL_GRAPH_REGISTER"));
-  // As NCCL names its kernels (src/device/common.h, src/device/symmetric/generate.py).
-  const std::string function = std::string(pending.plan.symmetric ? "ncclSymkDevKernel_" : "ncclDevKernel_") +
-                               CollectiveName(pending.request.kind);
+      route == Route::kBuffers && !(IsSwitchedOff("NCCL_LOCAL_REGISTER") && IsSwitchedOff("NCCL_GRAPH_REGISTER"));
+  // As NCCL names its kernels (src/device/common.h, src/device/symmetric/generate.py). Copies have none.
+  std::string function = route == Route::kSymmetricKernel ? "ncclSymkDevKernel_" : "ncclDevKernel_";
+  function = route == Route::kCopyEngines ? "" : function + CollectiveName(pending.request.kind);
   const commpoolEmulatorReplay replay = {.again = &RepeatCollective,
                                          .end = [](void* context) { delete static_cast<CapturedCollective*>(context); },
                                          .may_hold_memory = may_hold ? 1 : 0,

@@ -1,11 +1,26 @@
 #include "src/emulator/nccl/new_communicator.h"
 
+#include <cstdlib>
 #include <utility>
 
 #include "src/emulator/nccl/live_communicators.h"
 #include "src/emulator/nccl/log.h"
+#include "src/emulator/nccl/releases.h"
 
 namespace commpool::internal::emulated_nccl {
+
+namespace {
+
+// NCCL 2.28.9, src/init.cc: the variable replaces what the program says, and a value that NCCL does not know is none.
+int PolicyOf(int asked) {
+  const char* const variable = std::getenv("NCCL_CTA_POLICY");
+  if (variable != nullptr && *variable != '\0') asked = std::atoi(variable);
+  const int most = ClaimedVersion() < kFirstWithCombinedPolicies ? NCCL_CTA_POLICY_ZERO
+                                                                 : NCCL_CTA_POLICY_ZERO | NCCL_CTA_POLICY_EFFICIENCY;
+  return asked < NCCL_CTA_POLICY_DEFAULT || asked > most ? NCCL_CTA_POLICY_DEFAULT : asked;
+}
+
+}  // namespace
 
 ncclResult_t ReadConfig(const ncclConfig_t* config, const Configuration& inherited, Configuration* configuration) {
   constexpr unsigned int kConfigMagic = 0xcafebeef;
@@ -21,6 +36,7 @@ ncclResult_t ReadConfig(const ncclConfig_t* config, const Configuration& inherit
     COMMPOOL_NCCL_WARN("Invalid config min/max channels attribute value %d/%d", least, most);
     return ncclInvalidArgument;
   }
+  configuration->cta_policy = config->CTAPolicy;
   configuration->split_shares = config->splitShare == 1;
   configuration->shrink_shares = config->shrinkShare == 1;
   if (config->blocking == NCCL_CONFIG_UNDEF_INT) return ncclSuccess;
@@ -35,6 +51,7 @@ ncclResult_t ReadConfig(const ncclConfig_t* config, const Configuration& inherit
 
 NewCommunicator::NewCommunicator(ncclComm_t* target, const Configuration& configuration)
     : target_(target), configuration_(configuration) {
+  configuration_.cta_policy = PolicyOf(configuration.cta_policy);
   if (configuration.blocking == Configuration::Blocking::kNo) {
     async_ = std::make_shared<AsyncWork>();
     handle_ = LiveCommunicators::Get().Reserve(async_);

@@ -26,17 +26,19 @@ PlaceInWindow PlaceOf(const EmulatedWindow& window, const void* buffer) {
 
 }  // namespace
 
-bool EmulatedCommunicator::PlanSymmetric(const CollectiveRequest& request, CollectivePlan* plan) const {
+Route EmulatedCommunicator::PlanRoute(const CollectiveRequest& request, CollectivePlan* plan) const {
   const EmulatedWindow* send = windows_.Find(request.send);
   const EmulatedWindow* receive = windows_.Find(request.receive);
-  if (send == nullptr || receive == nullptr) return false;
-  if ((send->flags & receive->flags & NCCL_WIN_COLL_SYMMETRIC) == 0) return false;
+  if (send == nullptr || receive == nullptr) return Route::kBuffers;
+  if ((send->flags & receive->flags & NCCL_WIN_COLL_SYMMETRIC) == 0) return Route::kBuffers;
   // Windows in host memory are only for use by devices, from 2.30.3 on (NCCL's user guide).
-  if (!send->on_device || !receive->on_device) return false;
-  if (!HasSymmetricKernel(request.kind, request.type, request.operation, ClaimedVersion())) return false;
+  if (!send->on_device || !receive->on_device) return Route::kBuffers;
+  const bool copies = UsesCopyEngines(request.kind, configuration_.cta_policy, ClaimedVersion());
+  const bool has_kernel = HasSymmetricKernel(request.kind, request.type, request.operation, ClaimedVersion());
+  if (!copies && !has_kernel) return Route::kBuffers;
   plan->send = PlaceOf(*send, request.send);
   plan->receive = PlaceOf(*receive, request.receive);
-  return true;
+  return copies ? Route::kCopyEngines : Route::kSymmetricKernel;
 }
 
 CollectivePlan EmulatedCommunicator::Plan(const CollectiveRequest& request, uint64_t sequence) {
@@ -50,11 +52,12 @@ CollectivePlan EmulatedCommunicator::Plan(const CollectiveRequest& request, uint
           request.count, request.type, request.operation, request.root, static_cast<const void*>(this), ranks_,
           static_cast<const void*>(request.stream));
   CollectivePlan plan;
-  plan.symmetric = ranks_ > 1 && PlanSymmetric(request, &plan);
-  plan.duration_us = CollectiveMicroseconds(request.kind, result_bytes, ranks_, plan.symmetric);
-  if (!plan.symmetric) {
+  if (ranks_ > 1) plan.route = PlanRoute(request, &plan);
+  plan.duration_us = CollectiveMicroseconds(request.kind, result_bytes, ranks_, plan.route != Route::kBuffers);
+  if (plan.route == Route::kCopyEngines) TakePlaceOfCopies();
+  if (plan.route == Route::kBuffers) {
     LogOrdinary(request, bytes, result_bytes);
-  } else if (rank_ == 0) {
+  } else if (rank_ == 0 && plan.route == Route::kSymmetricKernel) {
     constexpr int kThreads = 512;
     LogInfo(Subject::kTuning, "%s [Symmetric]: %ld Bytes -> Kernel %s nchannels %d nthreads %d nWorks %d", name,
             static_cast<long>(bytes), SymmetricKernelName(request.kind, bytes, ranks_), ChooseChannels(result_bytes),

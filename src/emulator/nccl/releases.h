@@ -11,6 +11,10 @@ int FirstReleaseOf(std::string_view function);
 
 // NCCL 2.27's release notes: symmetric windows.
 inline constexpr int kFirstWithWindows = 22700;
+// A communicator whose configuration asks for no SMs gathers by copy engines (src/ce_coll.cc of 2.28.3). From 2.29.2 on
+// its policies can be combined (src/enqueue.cc).
+inline constexpr int kFirstWithCopyEngines = 22803;
+inline constexpr int kFirstWithCombinedPolicies = 22902;
 // Before this release an unsupported window is a local handle; from it on it is null (src/dev_runtime.cc,
 // NVIDIA/nccl#1963).
 inline constexpr int kFirstWithNullWindows = 22902;

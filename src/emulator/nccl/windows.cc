@@ -274,6 +274,13 @@ std::optional<WindowPlaceInRange> EmulatedCommunicator::TakePlace(size_t bytes, 
   return places_.Take(bytes);
 }
 
+// NCCL 2.28.9, src/ce_coll.cc: before the first copies NCCL makes a window for what ranks tell each other then. The
+// emulator chose its size.
+void EmulatedCommunicator::TakePlaceOfCopies() {
+  const std::lock_guard lock(registering_);
+  if (!std::exchange(has_copies_window_, true)) static_cast<void>(places_.Take(places_.granularity()));
+}
+
 // Nothing is mapped at the addresses that the record names.
 ncclWindow_t EmulatedCommunicator::WriteRecord(const EmulatedWindow& window) {
   constexpr uint64_t kRange = uint64_t{1} << 46;
@@ -285,11 +292,8 @@ ncclWindow_t EmulatedCommunicator::WriteRecord(const EmulatedWindow& window) {
                                               .place_4k = static_cast<uint32_t>(window.PlaceOf(0) >> 12)});
 }
 
-// A graph keeps a window's record and an offset, and a kernel goes by both. Later the record may describe another
-// window, and other memory may be at that place.
-std::string EmulatedCommunicator::WhyStale(const char* name, const PlaceInWindow& place, const void* buffer) const {
-  const EmulatedWindow& record = windows_.Record(static_cast<uint32_t>(place.window));
-  const uint64_t offset = record.PlaceOf(place.offset);
+std::string EmulatedCommunicator::WhyStale(const char* name, const PlaceInWindow& place, uint64_t offset,
+                                           const void* buffer) const {
   const EmulatedWindow* mapped = windows_.MappedAt(offset);
   const uintptr_t found = mapped == nullptr ? 0 : mapped->mapping + (offset - mapped->place.offset);
   if (found == reinterpret_cast<uintptr_t>(buffer)) return "";
@@ -297,11 +301,20 @@ std::string EmulatedCommunicator::WhyStale(const char* name, const PlaceInWindow
          (mapped == nullptr ? "nothing is mapped" : "other memory is") + " at its place";
 }
 
+// A graph keeps a window's record and an offset, and a kernel goes by both. Later the record may describe another
+// window, and other memory may be at that place. Of copies a graph keeps addresses: where the receive buffer is on each
+// rank, and where the program has its own send buffer.
 std::string EmulatedCommunicator::WhyStale(const CollectivePlan& plan, const CollectiveRequest& request) const {
-  if (!plan.symmetric) return "";
+  if (plan.route == Route::kBuffers) return "";
   const std::lock_guard lock(registering_);
-  std::string reason = WhyStale("sendbuff", plan.send, request.send);
-  return reason.empty() ? WhyStale("recvbuff", plan.receive, request.receive) : reason;
+  if (plan.route == Route::kCopyEngines) {
+    return WhyStale("recvbuff", plan.receive, plan.receive.in_range, request.receive);
+  }
+  const auto now_at = [&](const PlaceInWindow& place) {
+    return windows_.Record(static_cast<uint32_t>(place.window)).PlaceOf(place.offset);
+  };
+  std::string reason = WhyStale("sendbuff", plan.send, now_at(plan.send), request.send);
+  return reason.empty() ? WhyStale("recvbuff", plan.receive, now_at(plan.receive), request.receive) : reason;
 }
 
 // NCCL 2.28.9, src/dev_runtime.cc: the call is local and has no barrier. The other ranks keep their imports of this

@@ -2,6 +2,7 @@
 // reported and failed once they are not.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 
@@ -24,17 +25,22 @@ void End(const Rank& rank, ncclWindow_t window) {
   EXPECT_EQ(Api().ncclCommWindowDeregister(rank.comm, window), ncclSuccess);
 }
 
-CUgraphExec CaptureSum(const Rank& rank, const void* send, void* receive, size_t count,
-                       ncclDataType_t type = ncclFloat) {
+CUgraphExec CaptureOf(const Rank& rank, const std::function<ncclResult_t()>& collective) {
   CUgraph graph = nullptr;
   CUgraphExec executable = nullptr;
   // Other ranks of this process allocate meanwhile.
   EXPECT_EQ(Api().cuStreamBeginCapture(rank.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
-  EXPECT_EQ(Api().ncclAllReduce(send, receive, count, type, ncclSum, rank.comm, rank.stream), ncclSuccess);
+  EXPECT_EQ(collective(), ncclSuccess);
   EXPECT_EQ(Api().cuStreamEndCapture(rank.stream, &graph), CUDA_SUCCESS);
   EXPECT_EQ(Api().cuGraphInstantiate(&executable, graph, 0), CUDA_SUCCESS);
   EXPECT_EQ(Api().cuGraphDestroy(graph), CUDA_SUCCESS);
   return executable;
+}
+
+CUgraphExec CaptureSum(const Rank& rank, const void* send, void* receive, size_t count,
+                       ncclDataType_t type = ncclFloat) {
+  return CaptureOf(rank,
+                   [&] { return Api().ncclAllReduce(send, receive, count, type, ncclSum, rank.comm, rank.stream); });
 }
 
 class CapturedWindows : public EmulatedNccl {
@@ -44,14 +50,18 @@ class CapturedWindows : public EmulatedNccl {
   // Replays on two ranks, in a process of its own, what `change` has made of the windows; exits with 0 where every
   // rank's context is lost by it.
   using Change = std::function<void(const Rank& rank, ncclWindow_t first, ncclWindow_t second)>;
-  [[noreturn]] static void ReplayAfter(const Change& change) {
+  using Capturing = std::function<CUgraphExec(const Rank& rank, const DeviceMemory& memory)>;
+  static CUgraphExec CaptureSumInPlace(const Rank& rank, const DeviceMemory& memory) {
+    return CaptureSum(rank, memory.data(), memory.data(), kCount);
+  }
+  [[noreturn]] static void ReplayAfter(const Change& change, const Capturing& capture = CaptureSumInPlace) {
     std::atomic<int> failed = 0;
     RunRanks(2, [&](Rank& rank) {
       // They outlive the process.
       const auto* first = new DeviceMemory(rank.rank, kUnit);
       const auto* second = new DeviceMemory(rank.rank, 2 * kUnit);
       const ncclWindow_t windows[] = {Register(rank, *first), Register(rank, *second)};
-      const CUgraphExec graph = CaptureSum(rank, first->data(), first->data(), kCount);
+      const CUgraphExec graph = capture(rank, *first);
       change(rank, windows[0], windows[1]);
       Api().cuGraphLaunch(graph, rank.stream);
       if (Api().cuStreamSynchronize(rank.stream) == CUDA_ERROR_ILLEGAL_ADDRESS) ++failed;
@@ -98,6 +108,86 @@ TEST_F(CapturedWindows, FailWhereAnotherWindowCameFirst) {
               }),
               ::testing::ExitedWithCode(0),
               "a collective reaches for memory where it was.*window 1 . 0: other memory is at its place");
+}
+
+// A communicator that uses no SMs gathers by copy engines. A graph of its gathers has the addresses of the receive
+// buffer on all ranks, and no record (NCCL 2.28.9, src/ce_coll.cc).
+class CapturedCopies : public CapturedWindows {
+ protected:
+  void SetUp() override {
+    setenv("NCCL_CTA_POLICY", "2", 1);
+    CapturedWindows::SetUp();
+  }
+  void TearDown() override {
+    unsetenv("NCCL_CTA_POLICY");
+    CapturedWindows::TearDown();
+  }
+  static CUgraphExec CaptureGather(const Rank& rank, const DeviceMemory& memory) {
+    return CaptureOf(rank, [&] {
+      return Api().ncclAllGather(memory.data(), memory.data() + kCount * sizeof(float), kCount, ncclFloat, rank.comm,
+                                 rank.stream);
+    });
+  }
+  static void ExpectGathered(const Rank& rank, const DeviceMemory& memory, CUgraphExec graph, float base) {
+    Upload(memory.data(), std::vector<float>(kCount, base + static_cast<float>(rank.rank)));
+    ASSERT_EQ(Api().cuGraphLaunch(graph, rank.stream), CUDA_SUCCESS);
+    rank.Synchronize();
+    std::vector<float> all(2 * kCount, base);
+    std::fill(all.begin() + kCount, all.end(), base + 1);
+    EXPECT_EQ(Download<float>(memory.data() + kCount * sizeof(float), 2 * kCount), all);
+  }
+};
+
+TEST_F(CapturedCopies, AreRightAfterTheWindowCameBackToItsPlaceThoughItsRecordIsAnothers) {
+  RunRanks(2, [](Rank& rank) {
+    const DeviceMemory first(rank.rank, kUnit);
+    const DeviceMemory second(rank.rank, 2 * kUnit);
+    const DeviceMemory third(rank.rank, 2 * kUnit);
+    ncclWindow_t windows[] = {Register(rank, first), Register(rank, second), nullptr};
+    const ncclWindow_t before = windows[0];
+    const CUgraphExec graph = CaptureGather(rank, first);
+    ExpectGathered(rank, first, graph, 1);
+    End(rank, windows[0]);
+    windows[2] = Register(rank, third);  // too large for the gap
+    EXPECT_EQ(windows[2], before);
+    windows[0] = Register(rank, first);
+    ExpectGathered(rank, first, graph, 5);
+    EXPECT_EQ(Api().cuGraphExecDestroy(graph), CUDA_SUCCESS);
+    for (const ncclWindow_t window : windows) End(rank, window);
+  });
+}
+
+TEST_F(CapturedCopies, FailWhereTheWindowHasEnded) {
+  EXPECT_EXIT(ReplayAfter([](const Rank& rank, ncclWindow_t first, ncclWindow_t) { End(rank, first); }, CaptureGather),
+              ::testing::ExitedWithCode(0),
+              "a collective reaches for memory where it was.*AllGather: recvbuff, window 1 . 400: nothing is mapped");
+}
+
+TEST_F(CapturedCopies, FailWhereTheWindowCameElsewhere) {
+  const auto move = [](const Rank& rank, ncclWindow_t first, ncclWindow_t) {
+    void* memory = nullptr;
+    ASSERT_EQ(Api().ncclMemAlloc(&memory, kUnit), ncclSuccess);
+    End(rank, first);
+    ncclWindow_t stranger = nullptr;
+    EXPECT_EQ(Api().ncclCommWindowRegister(rank.comm, memory, kUnit, &stranger, NCCL_WIN_COLL_SYMMETRIC), ncclSuccess);
+  };
+  EXPECT_EXIT(ReplayAfter(move, CaptureGather), ::testing::ExitedWithCode(0),
+              "a collective reaches for memory where it was.*AllGather: recvbuff, window 1 . 400: other memory is");
+}
+
+TEST_F(CapturedCopies, LeaveTheirPlaceToNobody) {
+  RunRanks(2, [](Rank& rank) {
+    const DeviceMemory first(rank.rank, kUnit);
+    const ncclWindow_t window = Register(rank, first);
+    const CUgraphExec graph = CaptureGather(rank, first);
+    ExpectGathered(rank, first, graph, 1);
+    const DeviceMemory second(rank.rank, kUnit);
+    const ncclWindow_t next = Register(rank, second);
+    // The records of NCCL's own windows are between them.
+    EXPECT_EQ(reinterpret_cast<uint64_t>(next) - reinterpret_cast<uint64_t>(window), 2 * 72u);
+    EXPECT_EQ(Api().cuGraphExecDestroy(graph), CUDA_SUCCESS);
+    for (const ncclWindow_t one : {window, next}) End(rank, one);
+  });
 }
 
 // A ring's peers import a registered buffer, and a graph's buffers register themselves: the graph goes on with the

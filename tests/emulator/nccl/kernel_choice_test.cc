@@ -35,5 +35,18 @@ TEST(KernelChoice, NamesTheKernelBySize) {
   EXPECT_STREQ(SymmetricKernelName(CollectiveKind::kAllGather, kMebi, 4), "AllGather_ST");
 }
 
+TEST(KernelChoice, CopyEnginesGatherForACommunicatorThatUsesNoSms) {
+  constexpr int kZero = NCCL_CTA_POLICY_ZERO;
+  constexpr int kBoth = NCCL_CTA_POLICY_ZERO | NCCL_CTA_POLICY_EFFICIENCY;
+  EXPECT_TRUE(UsesCopyEngines(CollectiveKind::kAllGather, kZero, 22809));
+  EXPECT_FALSE(UsesCopyEngines(CollectiveKind::kAllGather, kZero, 22707));
+  EXPECT_FALSE(UsesCopyEngines(CollectiveKind::kAllGather, kBoth, 22809));
+  EXPECT_TRUE(UsesCopyEngines(CollectiveKind::kAllGather, kBoth, 22902));
+  for (const int other : {NCCL_CTA_POLICY_DEFAULT, NCCL_CTA_POLICY_EFFICIENCY}) {
+    EXPECT_FALSE(UsesCopyEngines(CollectiveKind::kAllGather, other, 23007));
+  }
+  EXPECT_FALSE(UsesCopyEngines(CollectiveKind::kReduceScatter, kZero, 22809));
+}
+
 }  // namespace
 }  // namespace commpool::internal::emulated_nccl

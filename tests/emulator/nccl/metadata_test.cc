@@ -80,9 +80,11 @@ TEST(FindMismatch, ComparesOffsetsOfSymmetricKernelsOnly) {
   std::vector<CollectiveHeader> headers = Headers(2);
   headers[1].send = {1, 512};
   EXPECT_EQ(FindMismatch(headers), std::nullopt);
-  headers[0].symmetric = 1;
+  headers[0].route = Route::kSymmetricKernel;
   EXPECT_EQ(FindMismatch(headers)->rule, "window offsets differ between ranks");
-  headers[1].symmetric = 1;
+  headers[1].route = Route::kCopyEngines;
+  EXPECT_EQ(FindMismatch(headers)->rule, "window offsets differ between ranks");
+  headers[1].route = Route::kSymmetricKernel;
   EXPECT_EQ(FindMismatch(headers)->rule, "window offsets differ between ranks");
   headers[0].send = {1, 512};
   EXPECT_EQ(FindMismatch(headers), std::nullopt);
@@ -90,7 +92,7 @@ TEST(FindMismatch, ComparesOffsetsOfSymmetricKernelsOnly) {
 
 TEST(FindMismatch, LeavesToEachRankWhereItsOwnPartLiesInPlace) {
   std::vector<CollectiveHeader> headers = Headers(2);
-  for (CollectiveHeader& header : headers) header.symmetric = 1;
+  for (CollectiveHeader& header : headers) header.route = Route::kSymmetricKernel;
   const auto set_kind = [&headers](CollectiveKind kind) {
     for (CollectiveHeader& header : headers) header.kind = kind;
     return FindMismatch(headers);
