@@ -31,6 +31,9 @@ const std::vector<KnownKey>& KnownKeys() {
       {"rdma", "yes", "GPUDirect RDMA with VMM memory"},
       {"nccl", "2.28.9", "the NCCL release to pose as"},
       {"windows", "yes", "no: ncclCommWindowRegister succeeds with a null window, as without NVLink"},
+      {"hosts", "apart",
+       "how ranks of several hosts have windows: apart (not at all), network (by NCCL's proxies, from 2.29.2 on), or "
+       "linked (by NVLink, as on one host)"},
       {"nccl_timeout_ms", "60000", "how long a missing rank is waited for before it is reported"},
       {"seed", "1", "of the scheduler that picks among ready streams"},
       {"races", "yes", "whether accesses that nothing orders are looked for"},
@@ -173,7 +176,8 @@ Status Description::Interpret() {
         size("granularity", granularity_), choice("links", {"all", "none", "ring", "islands"}),
         choice("coherent", {"yes", "no"}), choice("fabric", {"no", "denied", "yes"}),
         choice("host_numa", {"no", "denied", "yes"}), choice("multicast", {"yes", "no"}), choice("rdma", {"yes", "no"}),
-        choice("windows", {"yes", "no"}), choice("races", {"yes", "no"}), choice("report", {"none", "exit"})}) {
+        choice("windows", {"yes", "no"}), choice("hosts", {"apart", "network", "linked"}),
+        choice("races", {"yes", "no"}), choice("report", {"none", "exit"})}) {
     if (!status.ok()) return status;
   }
   if (!IsPowerOfTwo(granularity_) || granularity_ < 65536) {

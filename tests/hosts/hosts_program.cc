@@ -1,11 +1,12 @@
 // The main job on several hosts, one rank for each process, as hosts_test.py starts it.
-// usage: hosts_program live|mpi|die|absent|loopback|sleep|die_asleep
+// usage: hosts_program live|mpi|die|absent|loopback|sleep|captured|die_asleep
 //   mpi        as live, and the ranks agree over MPI
 //   die        the last rank is killed in the middle of a reserve
 //   absent     the ranks agree over MPI, and the last one does not come to a reserve
 //   loopback   rank 0 is told to listen where only its own host reaches it
 //   sleep      the pool sleeps, the last rank has no memory to wake at first, and all wake
-//   die_asleep the last rank is killed where the others wake
+//   captured   the pool sleeps under a graph with an all-gather of its windows; where that is refused, without the
+//   graph die_asleep the last rank is killed where the others wake
 #include <mpi.h>
 #include <unistd.h>
 
@@ -123,6 +124,37 @@ class RankOfJob {
     Leave();
   }
 
+  [[noreturn]] void SleepUnderAGraph() {
+    const CudaDriver& cuda = driver_->cuda;
+    Runtime runtime(driver_);
+    const PoolHandle handle = runtime.CreatePool(Configured()).value();
+    const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
+    pool->RegisterWith(second_).or_throw();
+    pool->Reserve(2 * kMiB).or_throw();
+    const CUdeviceptr block = pool->Allocate(kMiB, KeyOfStream(stream_)).value();
+    CUgraphExec graph = CaptureGather(block);
+    ReplayGather(graph, block, 1);
+    const Status slept = pool->Sleep({});
+    if (!slept.ok()) {
+      TellOf("sleep", slept);
+      ReplayGather(graph, block, 2);
+      pool->Sleep({.graphs = LiveGraphs::kDiscarded}).or_throw();
+    }
+    pool->Wake().or_throw();
+    if (!slept.ok()) {
+      cuda.cuGraphExecDestroy(graph);
+      graph = CaptureGather(block);
+    }
+    ReplayGather(graph, block, 3);
+    cuda.cuGraphExecDestroy(graph);
+    std::printf("rank %d: gathered after a sleep, %s\n", rank_, slept.ok() ? "by the graph" : "by another graph");
+    pool->Free(block).or_throw();
+    pool->Deregister(second_).or_throw();
+    pool->Close().or_throw();
+    runtime.DestroyPool(handle).or_throw();
+    Leave();
+  }
+
   [[noreturn]] void DieAsleep() {
     std::signal(SIGTERM, SIG_IGN);  // mpirun sends it after a rank's death
     Runtime runtime(driver_);
@@ -194,6 +226,38 @@ class RankOfJob {
     int held = -1;
     driver_->cuda.cuMemcpyDtoH(&held, block, sizeof(held));
     if (held != rank_) Status(StatusCode::kInternal, "a block lost what it held").or_throw();
+  }
+
+  static constexpr size_t kGathered = 1000;  // floats of each rank, which its part of the block holds
+
+  // In place, as an all-gather of a sharded parameter.
+  CUgraphExec CaptureGather(CUdeviceptr block) const {
+    const CudaDriver& cuda = driver_->cuda;
+    CUgraph graph = nullptr;
+    CUgraphExec executable = nullptr;
+    auto* const all = reinterpret_cast<float*>(block);
+    cuda.cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED);
+    CheckNccl(driver_->nccl.ncclAllGather(all + static_cast<size_t>(rank_) * kGathered, all, kGathered, ncclFloat,
+                                          home_, stream_));
+    cuda.cuStreamEndCapture(stream_, &graph);
+    cuda.cuGraphInstantiateWithFlags(&executable, graph, 0);
+    cuda.cuGraphDestroy(graph);
+    return executable;
+  }
+
+  void ReplayGather(CUgraphExec graph, CUdeviceptr block, int seed) const {
+    const CudaDriver& cuda = driver_->cuda;
+    const auto part = [&](int rank) { return block + static_cast<size_t>(rank) * kGathered * sizeof(float); };
+    std::vector<float> values(kGathered, static_cast<float>(10 * seed + rank_));
+    const size_t bytes = kGathered * sizeof(float);
+    cuda.cuMemcpyHtoDAsync(part(rank_), values.data(), bytes, stream_);
+    cuda.cuGraphLaunch(graph, stream_);
+    cuda.cuStreamSynchronize(stream_);
+    for (int rank = 0; rank < ranks_; ++rank) {
+      cuda.cuMemcpyDtoH(values.data(), part(rank), bytes);
+      if (values == std::vector<float>(kGathered, static_cast<float>(10 * seed + rank))) continue;
+      Status(StatusCode::kInternal, "the part of rank " + std::to_string(rank) + " is wrong").or_throw();
+    }
   }
 
   // At the same time, although pools and communicators can no longer end in order.
@@ -290,10 +354,14 @@ class RankOfJob {
 
 int main(int argc, char** argv) {
   using commpool::internal::RankOfJob;
-  const std::map<std::string, std::function<void(RankOfJob&)>> modes = {
-      {"live", &RankOfJob::Live},           {"mpi", &RankOfJob::LiveOverMpi},   {"die", &RankOfJob::Die},
-      {"absent", &RankOfJob::Absent},       {"loopback", &RankOfJob::Loopback}, {"sleep", &RankOfJob::Sleep},
-      {"die_asleep", &RankOfJob::DieAsleep}};
+  const std::map<std::string, std::function<void(RankOfJob&)>> modes = {{"live", &RankOfJob::Live},
+                                                                        {"mpi", &RankOfJob::LiveOverMpi},
+                                                                        {"die", &RankOfJob::Die},
+                                                                        {"absent", &RankOfJob::Absent},
+                                                                        {"loopback", &RankOfJob::Loopback},
+                                                                        {"sleep", &RankOfJob::Sleep},
+                                                                        {"captured", &RankOfJob::SleepUnderAGraph},
+                                                                        {"die_asleep", &RankOfJob::DieAsleep}};
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
     RankOfJob rank;

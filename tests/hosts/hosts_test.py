@@ -12,7 +12,8 @@ _PROGRAM = os.path.abspath("tests/hosts/hosts_program")
 _EXAMPLE = os.path.abspath("examples/symmetric_all_reduce")
 _MPI_EXAMPLE = os.path.abspath("examples/mpi_agreement")
 _SURVIVORS = os.path.abspath("examples/survive_a_loss")
-_OUT_OF_MEMORY, _REMOTE_FAILURE = 2, 9
+_OUT_OF_MEMORY, _REMOTE_FAILURE, _FAILED_PRECONDITION = 2, 9, 5
+_NOTHING_UNSEEN = {"NCCL_LOCAL_REGISTER": "0", "NCCL_GRAPH_REGISTER": "0"}
 
 
 def _namespaces():
@@ -88,6 +89,30 @@ class Hosts(unittest.TestCase):
             failed, woken = self.lines_of(result, rank)
             self.assertRegex(failed, rf"wake failed \({_OUT_OF_MEMORY}\): .*making memory to wake failed on rank 3")
             self.assertRegex(woken, rf"slept and woke, {1 if rank == 0 else 2} segments registered")
+
+    # What NCCL registers unseen is switched off by both variables; without windows that is all that a pool could have.
+    def sleep_under_a_graph(self, emulator, **variables):
+        return self.run_on(2, 2, _PROGRAM, "captured", COMMPOOL_EMULATOR=emulator, **variables)
+
+    def test_a_captured_gather_holds_over_sleep_where_nvlink_joins_the_hosts(self):
+        result = self.sleep_under_a_graph("hosts=linked", **_NOTHING_UNSEEN)
+        for rank in range(4):
+            self.assertEqual(self.lines_of(result, rank), [f"rank {rank}: gathered after a sleep, by the graph"])
+
+    def test_sleep_under_graphs_is_refused_on_all_ranks_where_proxies_hold_windows_for_other_hosts(self):
+        result = self.sleep_under_a_graph("hosts=network,nccl=2.30.7", **_NOTHING_UNSEEN)
+        self.assert_refused(result, "rank 2 cannot sleep: .*graphs = DISCARDED accepts that.*"
+                            "communicator 0: proxies of NCCL hold windows for the network")
+
+    def test_sleep_under_graphs_is_refused_on_all_ranks_of_hosts_without_windows(self):
+        result = self.sleep_under_a_graph("hosts=apart")
+        self.assert_refused(result, "rank 0 cannot sleep: .*NCCL_LOCAL_REGISTER is not 0")
+
+    def assert_refused(self, result, why):
+        for rank in range(4):
+            refused, gathered = self.lines_of(result, rank)
+            self.assertRegex(refused, rf"rank {rank}: sleep failed \({_FAILED_PRECONDITION}\): .*{why}")
+            self.assertEqual(gathered, f"rank {rank}: gathered after a sleep, by another graph")
 
     def test_a_rank_that_dies_asleep_is_named_by_the_others_which_have_what_they_held(self):
         result = self.run_on(2, 2, _PROGRAM, "die_asleep", options=["--mca", "odls_base_sigkill_timeout", "5"])

@@ -62,10 +62,11 @@ ncclResult_t CheckPeers(const std::vector<PeerInfo>& peers) {
   return ncclSuccess;
 }
 
-// Says whether every rank's device reaches every other's: all are on one host and linked.
+// Says whether every rank's device reaches every other's: all are linked, and on one host or on linked ones.
 bool AllDirect(const std::vector<PeerInfo>& peers) {
+  const bool linked_hosts = TextSetting("hosts", "apart") == "linked";
   for (const PeerInfo& a : peers) {
-    if (a.host != peers[0].host) return false;
+    if (a.host != peers[0].host && !linked_hosts) return false;
     for (const PeerInfo& b : peers) {
       if (!MachineHere().Linked(MachineHere().DeviceOf(a.device), MachineHere().DeviceOf(b.device))) return false;
     }
@@ -76,7 +77,9 @@ bool AllDirect(const std::vector<PeerInfo>& peers) {
 WindowSupport ChooseWindowSupport(bool all_direct) {
   if (TextSetting("windows", "yes") == "no") return WindowSupport::kNullWindow;
   const char* enabled = std::getenv("NCCL_WIN_ENABLE");
-  if (all_direct && (enabled == nullptr || std::string(enabled) != "0")) return WindowSupport::kSupported;
+  const bool by_network = TextSetting("hosts", "apart") == "network" && ClaimedVersion() >= kFirstWithNetworkWindows;
+  const bool reached = all_direct || by_network;
+  if (reached && (enabled == nullptr || std::string(enabled) != "0")) return WindowSupport::kSupported;
   // Before 2.29.2 a local handle stands for a window; from then on the window is null (src/dev_runtime.cc of 2.28.9 and
   // 2.30.7).
   return ClaimedVersion() < kFirstWithNullWindows ? WindowSupport::kLocalHandle : WindowSupport::kNullWindow;

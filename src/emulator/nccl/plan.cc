@@ -33,8 +33,10 @@ Route EmulatedCommunicator::PlanRoute(const CollectiveRequest& request, Collecti
   if ((send->flags & receive->flags & NCCL_WIN_COLL_SYMMETRIC) == 0) return Route::kBuffers;
   // Windows in host memory are only for use by devices, from 2.30.3 on (NCCL's user guide).
   if (!send->on_device || !receive->on_device) return Route::kBuffers;
-  const bool copies = UsesCopyEngines(request.kind, configuration_.cta_policy, ClaimedVersion());
-  const bool has_kernel = HasSymmetricKernel(request.kind, request.type, request.operation, ClaimedVersion());
+  const bool copies = all_direct_ && UsesCopyEngines(request.kind, configuration_.cta_policy, ClaimedVersion());
+  // Over the network none all-reduces: they gather since 2.29.2, and reduce-scatter since 2.29.7.
+  const bool has_kernel = (all_direct_ || request.kind != CollectiveKind::kAllReduce) &&
+                          HasSymmetricKernel(request.kind, request.type, request.operation, ClaimedVersion());
   if (!copies && !has_kernel) return Route::kBuffers;
   plan->send = PlaceOf(*send, request.send);
   plan->receive = PlaceOf(*receive, request.receive);

@@ -18,6 +18,8 @@ inline constexpr int kFirstWithCombinedPolicies = 22902;
 // Before this release an unsupported window is a local handle; from it on it is null (src/dev_runtime.cc,
 // NVIDIA/nccl#1963).
 inline constexpr int kFirstWithNullWindows = 22902;
+// Ranks that only the network joins have windows, by NCCL's proxies (NCCL 2.29.2's release notes).
+inline constexpr int kFirstWithNetworkWindows = 22902;
 // The end of a communicator ends its windows too (src/init.cc of 2.29.7).
 inline constexpr int kFirstThatDropsWindows = 22907;
 // A communicator's memory is counted, and can be given back (src/mem_manager.cc of 2.29.7).

@@ -281,12 +281,15 @@ void EmulatedCommunicator::TakePlaceOfCopies() {
   if (!std::exchange(has_copies_window_, true)) static_cast<void>(places_.Take(places_.granularity()));
 }
 
-// Nothing is mapped at the addresses that the record names.
+// Nothing is mapped at the addresses that the record names. Ranks that the network joins reach those of their own host.
 ncclWindow_t EmulatedCommunicator::WriteRecord(const EmulatedWindow& window) {
   constexpr uint64_t kRange = uint64_t{1} << 46;
+  const uint64_t host = peers_[static_cast<size_t>(rank_)].host;
+  const auto reached = [&](const PeerInfo& peer) { return all_direct_ || peer.host == host; };
+  const auto own_place = std::count_if(peers_.begin(), peers_.begin() + rank_, reached);
   return records_.Write(window.place.record, {.host = &window,
                                               .first_rank = kRange + window.place.offset,
-                                              .own_place = rank_,
+                                              .own_place = static_cast<int32_t>(own_place),
                                               .rank = rank_,
                                               .stride_4g = static_cast<uint32_t>(places_.range_bytes() >> 32),
                                               .place_4k = static_cast<uint32_t>(window.PlaceOf(0) >> 12)});

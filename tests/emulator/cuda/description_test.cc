@@ -144,7 +144,7 @@ TEST(EmulatorDescription, SizesThatAreNoneAreRefused) {
 }
 
 TEST(EmulatorDescription, UnknownChoicesAreRefusedWithTheirKey) {
-  for (const char* key : {"links", "coherent", "fabric", "multicast", "rdma", "windows", "races", "report"}) {
+  for (const char* key : {"links", "coherent", "fabric", "multicast", "rdma", "windows", "hosts", "races", "report"}) {
     ExpectRefused(std::string(key) + "=perhaps", std::string(key) + "=perhaps");
   }
 }
