@@ -28,13 +28,13 @@ Result<CUstreamCaptureStatus> CaptureStatusOf(const Driver& driver, CUstream str
   return status;
 }
 
-Result<CUgraph> GraphInCapture(const Driver& driver, CUstream stream) {
+Result<CUgraph> GraphInCapture(const Driver& driver, CUstream stream, cuuint64_t* number) {
   CUstreamCaptureStatus capturing = COMMPOOL_TRY(CaptureStatusOf(driver, stream));
   CUgraph graph = nullptr;
   if (capturing == CU_STREAM_CAPTURE_STATUS_NONE) return graph;
   if (capturing == CU_STREAM_CAPTURE_STATUS_ACTIVE) {
     const CUresult result =
-        driver.cuda.cuStreamGetCaptureInfo(stream, &capturing, nullptr, &graph, nullptr, nullptr, nullptr);
+        driver.cuda.cuStreamGetCaptureInfo(stream, &capturing, number, &graph, nullptr, nullptr, nullptr);
     COMMPOOL_TRY(CheckCuda(driver, result, {.call = "cuStreamGetCaptureInfo"}));
   }
   if (graph != nullptr) return graph;

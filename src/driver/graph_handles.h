@@ -40,8 +40,9 @@ class UserObject : public Handle<UserObject, CUuserObject> {
 Result<CUstreamCaptureStatus> CaptureStatusOf(const Driver& driver, CUstream stream, const char* likely_cause = "");
 
 // The graph that the stream's capture makes; null where the stream captures nothing. kDriverError where the capture is
-// broken, or another stream's capture makes this stream unusable.
-Result<CUgraph> GraphInCapture(const Driver& driver, CUstream stream);
+// broken, or another stream's capture makes this stream unusable. `number`, where not null, gets that of the capture,
+// which no other capture of the process has; graphs' addresses come back.
+Result<CUgraph> GraphInCapture(const Driver& driver, CUstream stream, cuuint64_t* number = nullptr);
 
 // The first name of a kernel in the graph, or in its child graphs, that is sought; empty where none is. kNotSupported
 // before CUDA 12.3, and for a graph with conditional nodes, whose bodies the driver does not show. The graph may be one

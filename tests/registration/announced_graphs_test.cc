@@ -29,11 +29,16 @@ class AnnouncedGraphs : public SymmetricTest {
 
   // The announcement ends before the capture does, or too late.
   enum class Announced { kWell, kTooLong };
-  void Capture(ncclDataType_t type, Announced announced = Announced::kWell) {
+  // `outer`: where not null, gets another announcement of each rank's capture, which the caller ends.
+  void Capture(ncclDataType_t type, Announced announced = Announced::kWell,
+               std::vector<CaptureHandle>* outer = nullptr) {
     ExpectOk(Run([&](Rank& rank) {
       AnnouncedCapture& capture = CaptureOf(rank);
       Status status = capture.Begin(runtime(), HandleOf(rank), rank.stream, CU_STREAM_CAPTURE_MODE_RELAXED);
       if (!status.ok()) return status;
+      if (outer != nullptr) {
+        (*outer)[static_cast<size_t>(rank.number)] = runtime().BeginCapture(HandleOf(rank), rank.stream).value();
+      }
       auto* const block = reinterpret_cast<void*>(BlockOf(rank));
       EXPECT_EQ(driver().nccl.ncclAllReduce(block, block, kCount, type, ncclSum, rank.communicator, rank.stream),
                 ncclSuccess);
@@ -68,6 +73,8 @@ class AnnouncedGraphs : public SymmetricTest {
     return Run([&](Rank& rank) { return PoolOf(rank).Wake(); });
   }
 
+  std::array<AnnouncedCapture, 8> late_;
+
  private:
   AnnouncedCapture& CaptureOf(const Rank& rank) { return captures_[static_cast<size_t>(rank.number)]; }
   CUdeviceptr BlockOf(const Rank& rank) const { return blocks_[static_cast<size_t>(rank.number)]; }
@@ -96,6 +103,36 @@ TEST_F(AnnouncedGraphs, OfOtherKernelsAreRefusedOnAllRanksWhileTheyLive) {
   DestroyGraphs();
   ExpectOk(Sleep(kAnnounced));
   ExpectOk(Wake());
+}
+
+// As with PyTorch, whose allocator hears of the end of a capture after it, and a scope of the program inside of that.
+TEST_F(AnnouncedGraphs, AreSeenByOneAnnouncementForAllOfTheirCapture) {
+  const auto capture_twice_announced = [&](ncclDataType_t type) {
+    std::vector<CaptureHandle> outer(static_cast<size_t>(group().size()));
+    Capture(type, Announced::kWell, &outer);
+    ExpectOk(Run([&](Rank& rank) { return runtime().EndCapture(outer[static_cast<size_t>(rank.number)]); }));
+  };
+  capture_twice_announced(ncclFloat);
+  ExpectOk(Sleep(kAnnounced));
+  ExpectOk(Wake());
+  ReplayOnFloats();
+  // The next capture, while the first one's graph lives, was not seen.
+  ExpectOk(Run([&](Rank& rank) {
+    AnnouncedCapture& late = late_[static_cast<size_t>(rank.number)];
+    const Status begun = late.Begin(runtime(), HandleOf(rank), rank.stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    if (!begun.ok()) return begun;
+    late.EndOnTheStream();
+    return late.EndForThePool();
+  }));
+  ExpectFailure(Sleep(kAnnounced), StatusCode::kFailedPrecondition,
+                "its capture had ended before its announcement did");
+  for (int rank = 0; rank <= last(); ++rank) late_[static_cast<size_t>(rank)].DestroyGraph();
+  ExpectOk(Sleep(kAnnounced));
+  ExpectOk(Wake());
+  DestroyGraphs();
+  capture_twice_announced(ncclInt32);
+  ExpectFailure(Sleep(kAnnounced), StatusCode::kFailedPrecondition, "ncclDevKernel_AllReduce");
+  DestroyGraphs();
 }
 
 TEST_F(AnnouncedGraphs, ThatWereNotSeenAreRefused) {

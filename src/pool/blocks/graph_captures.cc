@@ -38,12 +38,13 @@ void SetFlag(void* context) {
 // Runs while the stream captures, so it makes only calls that a capture allows. After a failure nothing is known of the
 // capture here.
 Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
-  const CUgraph graph = COMMPOOL_TRY(GraphInCapture(basis_.driver, origin.stream));
+  cuuint64_t number = 0;
+  const CUgraph graph = COMMPOOL_TRY(GraphInCapture(basis_.driver, origin.stream, &number));
   if (graph == nullptr) {
     return Status(StatusCode::kFailedPrecondition,
                   "the stream is not being captured: announce a capture after cuStreamBeginCapture");
   }
-  Capture capture{.origin = origin, .graph = graph};
+  Capture capture{.origin = origin, .number = number};
   auto flag = std::make_unique<Flag>(capture.gone);
   UserObject object = COMMPOOL_TRY(UserObject::Create(basis_.driver, SetFlag, flag.get()));
   static_cast<void>(flag.release());  // the callback owns it now
@@ -60,14 +61,24 @@ Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
 // A failure counts as a graph that may use registered memory: only a graph that was looked at is known to be safe.
 void GraphCaptures::LookForCollectives(CaptureHandle handle) {
   CUstream stream = nullptr;
+  cuuint64_t announced = 0;
+  bool seen = false;
   {
     MutexLock lock(mutex_);
-    stream = captures_.at(handle).origin.stream;
+    const Capture& mine = captures_.at(handle);
+    stream = mine.origin.stream;
+    announced = mine.number;
+    seen = std::any_of(captures_.begin(), captures_.end(), [&](const auto& entry) {
+      return entry.second.ended && entry.second.number == announced && entry.second.collectives.ok();
+    });
   }
   const Status found = Attempt([&]() -> Status {
-    const CUgraph graph = COMMPOOL_TRY(GraphInCapture(basis_.driver, stream));
-    if (graph == nullptr)
-      return Status(StatusCode::kFailedPrecondition, "its capture had ended before its announcement did");
+    cuuint64_t number = 0;
+    const CUgraph graph = COMMPOOL_TRY(GraphInCapture(basis_.driver, stream, &number));
+    if (graph == nullptr || number != announced) {
+      return seen ? Status()
+                  : Status(StatusCode::kFailedPrecondition, "its capture had ended before its announcement did");
+    }
     const std::string kernel = COMMPOOL_TRY(FindKernel(basis_.driver, graph, kIsUnsymmetric));
     if (kernel.empty()) return Status();
     return Status(StatusCode::kFailedPrecondition,
@@ -92,12 +103,13 @@ Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) const {
   // Captures of other pools count too: the stream may belong to one of them, which is an error here.
   if (!basis_.device->captures().any() || !IsReachable(stream)) return engine::kCommonPart;
   const ContextGuard current = basis_.MakeCurrent();
-  const Result<CUgraph> graph = GraphInCapture(basis_.driver, StreamOfKey(stream));
+  cuuint64_t number = 0;
+  const Result<CUgraph> graph = GraphInCapture(basis_.driver, StreamOfKey(stream), &number);
   if (!graph.ok()) return basis_.Named(graph.status());
   if (*graph == nullptr) return engine::kCommonPart;
   MutexLock lock(mutex_);
   for (const auto& [handle, capture] : captures_) {
-    if (!capture.ended && capture.graph == *graph) return engine::Part{handle};
+    if (!capture.ended && capture.number == number) return engine::Part{handle};
   }
   return basis_.Named(Status(StatusCode::kFailedPrecondition,
                              "the stream is in a capture that this pool was not told of: begin a CaptureScope"));

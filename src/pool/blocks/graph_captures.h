@@ -41,7 +41,7 @@ class GraphCaptures {
   // kFailedPrecondition where the stream is not being captured.
   Status Begin(CaptureHandle capture, const Origin& origin);
   // Looks for collectives among what was captured so far, where the stream still captures. Before End. Calls the
-  // driver, without the lock.
+  // driver, without the lock. Where the capture has ended, what another announcement of it has seen in time holds.
   void LookForCollectives(CaptureHandle capture);
   // Returns how the capture began. REQUIRES: it has begun, and not ended.
   Origin End(CaptureHandle capture);
@@ -80,8 +80,7 @@ class GraphCaptures {
   // A capture that is open, or whose graph may still live. An entry stays from Begin to TakeGone.
   struct Capture {
     Origin origin;
-    // To compare with a stream's graph, never to be used: it may be gone.
-    CUgraph graph = nullptr;
+    cuuint64_t number = 0;  // the driver's
     // Shared with the driver's callback, which may come after the pool's end.
     std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
     // The announcement has ended, so no further stream of the capture is served.

@@ -293,6 +293,26 @@ def sleeps_under_a_graph(group):
     return said
 
 
+def sleeps_under_an_announced_graph(group):
+    """A scope inside of torch's capture ends while the stream still captures, so the graph is looked at."""
+    pool, graph = commpool.Pool("announced", symmetric_across=group, reserve="4MiB"), torch.cuda.CUDAGraph()
+    dist.all_reduce(torch.ones(1, device=DEVICE))
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with commpool.capture(pool, torch.cuda.current_stream()), commpool.use_pool(pool):
+            out = torch.ones(1000, device=DEVICE)
+            dist.all_reduce(out)
+    said = []
+    for _ in range(3):
+        pool.sleep(graphs="announced")
+        pool.wake()
+        graph.replay()
+        torch.cuda.synchronize()
+        said.append(out[0].item())
+    del out, graph
+    end(pool)
+    return said + [reports()]
+
+
 def aborted(group):
     """The last case, because the group is gone after it. torch calls hooks when a timeout aborts; here they run at
     once."""
@@ -327,7 +347,7 @@ def unawaited(group):
 
 OF_LATE = [without_communicator, different]
 CASES = [windows_over_tcp, windows_over_the_store, exhausted, steps, between_devices, proposed, different, sizes,
-         several, sleeps, outlived, unawaited, aborted]
+         several, sleeps, sleeps_under_an_announced_graph, outlived, unawaited, aborted]
 
 
 if __name__ == "__main__":

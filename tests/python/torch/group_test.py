@@ -83,6 +83,9 @@ class Groups(unittest.TestCase):
             self.assertIn("its capture had ended before its announcement did", announced[1])
             self.assertRegex("".join(reported), "a graph replays a collective over memory that was mapped anew")
 
+    def test_that_sleep_under_a_graph_that_a_scope_inside_of_its_capture_announced_replay_right(self):
+        self.assertEqual(self.said["sleeps_under_an_announced_graph"], [[2.0, 2.0, 2.0, []]] * 2)
+
     def test_are_outlived_by_their_tensors(self):
         for refused, of_no_group, of_no_pool in self.said["outlived"]:
             self.assertRegex(refused, "pool outlived .*live")
