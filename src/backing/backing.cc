@@ -107,6 +107,7 @@ Backing::Backing(const BackingRow& row, const BackingBasis& basis, uint64_t gran
       driver_(basis.driver),
       placement_(basis.placement),
       context_(basis.context),
+      grants_(basis.grants),
       granularity_(granularity) {}
 
 Result<std::unique_ptr<Segment>> Backing::Make(const SegmentRequest& request) {

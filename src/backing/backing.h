@@ -69,7 +69,8 @@ class Segment {
   // This segment as a territory, where memory and addresses can be separated; else null.
   virtual Territory* territory() { return nullptr; }
 
-  // Lets other devices of this process read and write the range, all of them in one call where the driver takes it so.
+  // Lets other devices of this process use the range as the backing grants it, all of them in one call where the driver
+  // takes it so.
   // After a failure any of them may have access. Revoke takes it back.
   Status Grant(std::span<const int> peers);
   Status Grant(int peer) { return Grant(std::span<const int>(&peer, 1)); }
@@ -135,11 +136,15 @@ struct UserAllocator {
   void* context = nullptr;
 };
 
+// What other devices may do that are granted access.
+enum class Grants { kReadWrite, kRead };
+
 // A pool's request for a backing.
 struct BackingRequest {
   BackingKind kind = BackingKind::kVmm;
   Placement placement = {};
   UserAllocator user = {};  // for a backing that needs a program's functions
+  Grants grants = Grants::kReadWrite;
 };
 
 // Where a backing can make memory at all. Memory of kHost is also the CPU's, which waits for no stream.
@@ -155,6 +160,7 @@ struct BackingBasis {
   const DeviceInfo& info;
   Placement placement;
   std::shared_ptr<DeviceContext> context;  // for the placement's device
+  Grants grants;
 };
 
 // Who uses a backing's memory without being granted access.
@@ -239,6 +245,7 @@ class Backing {
   const Driver& driver() const { return driver_; }
   const Placement& placement() const { return placement_; }
   const std::shared_ptr<DeviceContext>& context() const { return context_; }
+  Grants grants() const { return grants_; }
   uint64_t granularity() const { return granularity_; }  // segments are multiples of it
 
   // At least the bytes requested, in one physical handle where the backing has handles. kOutOfMemory where the device
@@ -283,6 +290,7 @@ class Backing {
   const Driver& driver_;
   const Placement placement_;
   const std::shared_ptr<DeviceContext> context_;
+  const Grants grants_;
   const uint64_t granularity_;
 };
 

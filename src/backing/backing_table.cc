@@ -42,6 +42,16 @@ Status CheckPlacement(const BackingRow& row, const Placement& placement) {
   return Status();
 }
 
+// Access for reading alone is a promise, which only memory keeps that is open to nobody but by the pool's own grants:
+// the same memory whose access can be taken back. Which memory it is shows once it is made.
+Status CheckGrants(const Backing& backing) {
+  const Status revocable = backing.CanRevoke();
+  if (backing.grants() == Grants::kReadWrite || revocable.ok()) return Status();
+  return Status(StatusCode::kNotSupported, "peers cannot be granted to read alone (grants READ) with the " +
+                                               std::string(backing.name()) + " backing's memory of " +
+                                               backing.Facts().what + ": " + revocable.message());
+}
+
 }  // namespace
 
 std::span<const BackingRow* const> AllBackings() { return kRows; }
@@ -78,7 +88,10 @@ Result<std::unique_ptr<Backing>> MakeBacking(const Driver& driver, const Backing
   if (row->places == Places::kHost) placement.kind = Placement::Kind::kHostNuma;
   COMMPOOL_TRY(row->can_make(driver, info, placement));
   std::shared_ptr<DeviceContext> context = COMMPOOL_TRY(DeviceContext::Retain(driver, placement.device));
-  return row->make({driver, info, placement, std::move(context)}, request);
+  std::unique_ptr<Backing> made =
+      COMMPOOL_TRY(row->make({driver, info, placement, std::move(context), request.grants}, request));
+  COMMPOOL_TRY(CheckGrants(*made));
+  return made;
 }
 
 }  // namespace commpool::internal

@@ -27,8 +27,9 @@ std::string NamesOfBackings(bool (*fits)(const BackingRow& row));
 const char* Name(BackingKind kind);
 
 // kInvalidArgument for a device or NUMA node that does not exist, for a host NUMA node with a backing of device memory,
-// and for missing user functions. kNotSupported, with the reason, for what this driver, device or NCCL cannot do. The
-// driver must outlive the backing and its segments.
+// and for missing user functions. kNotSupported, with the reason, for what this driver, device or NCCL cannot do, and
+// for Grants::kRead where the memory is open to others than those that the pool grants it to. The driver must outlive
+// the backing and its segments.
 Result<std::unique_ptr<Backing>> MakeBacking(const Driver& driver, const BackingRequest& request);
 
 }  // namespace commpool::internal

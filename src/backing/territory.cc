@@ -9,6 +9,18 @@
 
 namespace commpool::internal {
 
+namespace {
+
+CUmemAccessDesc AccessFor(const Placement& placement, CUmemAccess_flags flags) {
+  return {.location = LocationOf(placement), .flags = flags};
+}
+
+CUmemAccess_flags FlagsOf(Grants grants) {
+  return grants == Grants::kRead ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Territory>> Territory::Reserve(const Backing& backing, uint64_t bytes) {
   COMMPOOL_CHECK(backing.row().movement == Movement::kInPages, "a backing without pages has no territory");
   ContextGuard guard(backing.driver(), backing.context()->get());
@@ -21,6 +33,7 @@ Territory::Territory(const Backing& backing, AddressRange range, std::span<const
     : Segment(backing, range.address(), range.bytes()),
       kept_(std::move(kept)),
       placement_(backing.placement()),
+      flags_of_peers_(FlagsOf(backing.grants())),
       range_(std::move(range)),
       peers_(peers.begin(), peers.end()) {
   peers_.erase(placement_.device);
@@ -91,36 +104,37 @@ Status Territory::Drop(CUdeviceptr at, uint64_t bytes) {
   return first;
 }
 
-Status Territory::SetAccess(CUdeviceptr at, uint64_t bytes, const Locations& locations, CUmemAccess_flags flags) {
-  ReservedVector<CUmemAccessDesc> access;
-  for (const CUmemLocation& location : locations) access.push_back({.location = location, .flags = flags});
-  const CUresult result = driver().cuda.cuMemSetAccess(at, bytes, access.data(), access.size());
+Status Territory::SetAccess(CUdeviceptr at, uint64_t bytes, const Accesses& accesses) {
+  const CUresult result = driver().cuda.cuMemSetAccess(at, bytes, accesses.data(), accesses.size());
   if (result == CUDA_SUCCESS) return Status();
   std::string all = "access for devices";
-  for (const CUmemLocation& location : locations) {
+  for (const CUmemAccessDesc& access : accesses) {
+    const CUmemLocation& location = access.location;
     all +=
         (location.type == CU_MEM_LOCATION_TYPE_DEVICE ? " " : " and the CPUs of node ") + std::to_string(location.id);
   }
-  return CheckCuda(driver(), result,
-                   {.call = "cuMemSetAccess", .device = locations[0].id, .bytes = bytes, .purpose = all.c_str()});
+  return CheckCuda(
+      driver(), result,
+      {.call = "cuMemSetAccess", .device = accesses[0].location.id, .bytes = bytes, .purpose = all.c_str()});
 }
 
 Status Territory::Open(CUdeviceptr at, uint64_t bytes) {
-  Locations all = {LocationOf({.device = placement_.device})};
-  for (const int peer : peers_) all.push_back(LocationOf({.device = peer}));
-  if (placement_.kind == Placement::Kind::kHostNuma) all.push_back(LocationOf(placement_));
-  return SetAccess(at, bytes, all, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  constexpr CUmemAccess_flags kAll = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  Accesses all = {AccessFor({.device = placement_.device}, kAll)};
+  for (const int peer : peers_) all.push_back(AccessFor({.device = peer}, flags_of_peers_));
+  if (placement_.kind == Placement::Kind::kHostNuma) all.push_back(AccessFor(placement_, kAll));
+  return SetAccess(at, bytes, all);
 }
 
 Status Territory::ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags) {
-  Locations locations;
+  Accesses accesses;
   for (const int device : devices) {
     COMMPOOL_TRY(CanReach(driver(), placement_, device).under("changing access"));
-    locations.push_back(LocationOf({.device = device}));
+    accesses.push_back(AccessFor({.device = device}, flags));
   }
-  if (locations.empty()) return Status();
+  if (accesses.empty()) return Status();
   return ForEachRow(pages_.begin(), pages_.end(), [&](Pages::iterator first, Pages::iterator, uint64_t bytes) {
-    return SetAccess(first->first, bytes, locations, flags);
+    return SetAccess(first->first, bytes, accesses);
   });
 }
 
@@ -129,7 +143,7 @@ Status Territory::GrantPeers(std::span<const int> peers) {
   for (const int peer : peers) {
     if (!peers_.contains(peer)) joining.push_back(peer);
   }
-  COMMPOOL_TRY(ChangeAccess(joining, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+  COMMPOOL_TRY(ChangeAccess(joining, flags_of_peers_));
   peers_.insert(joining.begin(), joining.end());
   return Status();
 }

@@ -2,8 +2,8 @@
 //
 // An expandable pool has a few large territories and moves pages in them. A segment of any other pool is a territory
 // with a single page that covers it. As a Segment it is granted to peers, freed and abandoned as a whole; pages that
-// come later are granted to the same peers. Threads: as Segment says. Before a page moves or goes, the host must have
-// waited for all work that uses it, even for work of the same stream.
+// come later are granted to the same peers, in the same way. Threads: as Segment says. Before a page moves or goes, the
+// host must have waited for all work that uses it, even for work of the same stream.
 #ifndef COMMPOOL_SRC_BACKING_TERRITORY_H_
 #define COMMPOOL_SRC_BACKING_TERRITORY_H_
 
@@ -70,7 +70,7 @@ class Territory : public Segment {
     Mapping mapping;
   };
   using Pages = ReservedMap<CUdeviceptr, Page>;
-  using Locations = ReservedVector<CUmemLocation>;
+  using Accesses = ReservedVector<CUmemAccessDesc>;
 
   // Calls `step(first, last, bytes)` for each run of mapped pages without a gap: one driver call takes any number of
   // whole mappings.
@@ -82,13 +82,14 @@ class Territory : public Segment {
   Status MapPages(Pages::iterator first, Pages::iterator last);
   Status ChangeAccess(std::span<const int> devices, CUmemAccess_flags flags);
   // REQUIRES: whole mappings cover the range; the device's context is current.
-  Status SetAccess(CUdeviceptr at, uint64_t bytes, const Locations& locations, CUmemAccess_flags flags);
+  Status SetAccess(CUdeviceptr at, uint64_t bytes, const Accesses& accesses);
   Status GrantPeers(std::span<const int> peers) override;
   Status RevokePeer(int peer) override;
   Status ReleaseMemory() override;
 
   std::shared_ptr<KeptAddresses> kept_;  // shared by all segments; null: it keeps none
   const Placement placement_;
+  const CUmemAccess_flags flags_of_peers_;
   AddressRange range_;
   Pages pages_;
   ReservedSet<int> peers_;

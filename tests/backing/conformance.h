@@ -3,6 +3,7 @@
 #ifndef COMMPOOL_TESTS_BACKING_CONFORMANCE_H_
 #define COMMPOOL_TESTS_BACKING_CONFORMANCE_H_
 
+#include <span>
 #include <string>
 #include <utility>
 
@@ -38,6 +39,12 @@ class BackingConformance : public BackingTest, public ::testing::WithParamInterf
   std::unique_ptr<Backing> TakeBacking() { return std::move(backing_); }
   std::unique_ptr<Segment> MakeSegment(uint64_t bytes = 1) { return backing_->Make({.bytes = bytes}).value(); }
   int device() const { return GetParam().request.placement.device; }
+  unsigned long long AccessOf(int device, CUdeviceptr address) {
+    const CUmemLocation location{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+    unsigned long long flags = ~0ull;
+    EXPECT_EQ(cuda().cuMemGetAccess(&flags, &location, address), CUDA_SUCCESS);
+    return flags;
+  }
 
  private:
   std::unique_ptr<Backing> backing_;
@@ -124,6 +131,31 @@ TEST_P(BackingConformance, GrantedPeersReadAndWrite) {
   EXPECT_EQ(Fill(peer, segment->address(), 0x77, 4096), CUDA_SUCCESS);
   EXPECT_EQ(Read(device(), segment->address(), 4096), std::vector<uint8_t>(4096, 0x77));
   EXPECT_EQ(Read(peer, segment->address(), 4096), std::vector<uint8_t>(4096, 0x77));
+}
+
+TEST_P(BackingConformance, PeersThatAreGrantedToReadReadAndDoNotWrite) {
+  BackingRequest request = GetParam().request;
+  request.grants = Grants::kRead;
+  Result<std::unique_ptr<Backing>> made = MakeBacking(driver(), request);
+  if (!backing().CanRevoke().ok()) {
+    EXPECT_EQ(made.status().code(), StatusCode::kNotSupported) << "others may write to such memory already";
+    EXPECT_NE(made.status().message().find(backing().CanRevoke().message()), std::string::npos);
+    return;
+  }
+  COMMPOOL_REQUIRE_REACHABLE_PEER();
+  const int peer = ReachablePeer();
+  const std::unique_ptr<Segment> early = (*made)->Make({.bytes = 1, .peers = std::span(&peer, 1)}).value();
+  const std::unique_ptr<Segment> late = (*made)->Make({.bytes = 1}).value();
+  ASSERT_TRUE(late->Grant(peer).ok());
+  for (const Segment* const segment : {early.get(), late.get()}) {
+    ASSERT_EQ(Fill(device(), segment->address(), 0x77, 4096), CUDA_SUCCESS) << "its own device writes";
+    EXPECT_EQ(Read(peer, segment->address(), 4096), std::vector<uint8_t>(4096, 0x77));
+    EXPECT_EQ(AccessOf(peer, segment->address()), CU_MEM_ACCESS_FLAGS_PROT_READ);
+    EXPECT_EQ(AccessOf(device(), segment->address()), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (!OnEmulator()) continue;  // there the write would cost the peer its context
+    EXPECT_NE(Fill(peer, segment->address(), 1, 4096), CUDA_SUCCESS);
+    EXPECT_EQ(Read(device(), segment->address(), 4096), std::vector<uint8_t>(4096, 0x77));
+  }
 }
 
 TEST_P(BackingConformance, ItsOwnDeviceNeedsNoGrant) {

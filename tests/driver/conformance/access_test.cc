@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <iterator>
 
 #include "src/driver/topology.h"
 #include "tests/driver/conformance/conformance_fixture.h"
@@ -115,6 +116,24 @@ TEST_F(Access, ReachesAPeerThatIsGranted) {
   std::vector<uint8_t> expected(2048, 0x21);
   expected.resize(4096, 0x43);
   EXPECT_EQ(Read(mapped.address(), 4096), expected);
+}
+
+// No page says what a mapping gets whose devices are granted differently: the emulator takes each by itself.
+TEST_F(Access, OfOneCallMayLetThePeerReadAloneAndTheOwnerWrite) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  if (!CheckReachable(driver(), 1, 0).ok()) GTEST_SKIP() << CheckReachable(driver(), 1, 0).message();
+  MappedMemory mapped = MakeMapped(granularity(), std::nullopt);
+  const CUmemAccessDesc access[] = {{DeviceLocation(0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+                                    {DeviceLocation(1), CU_MEM_ACCESS_FLAGS_PROT_READ}};
+  ASSERT_EQ(cuda().cuMemSetAccess(mapped.address(), granularity(), access, std::size(access)), CUDA_SUCCESS);
+  for (const CUmemAccessDesc& one : access) EXPECT_EQ(AccessOf(mapped.address(), one.location), one.flags);
+  Fill(mapped.address(), 0x21, 4096);
+  ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
+  PrimaryContext peer = PrimaryContext::Retain(driver(), 1).value();
+  ContextGuard current(driver(), peer);
+  EXPECT_EQ(Read(mapped.address(), 4096), std::vector<uint8_t>(4096, 0x21));
+  if (!OnEmulator()) return;  // tests/pool/peer_write_test.cc tries what a write costs
+  EXPECT_EQ(cuda().cuMemsetD8Async(mapped.address(), 1, 4096, nullptr), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(Access, HostMemoryOfANumaNodeServesTheDevice) {
