@@ -50,6 +50,9 @@ enum class Moves { kEager = COMMPOOL_MOVES_EAGER, kUnderPressure = COMMPOOL_MOVE
 // Whether the streams that a program passes to the pool outlive their use: convention 5 of commpool.h.
 enum class Streams { kMayDie = COMMPOOL_STREAMS_MAY_DIE, kOutlive = COMMPOOL_STREAMS_OUTLIVE };
 
+// What peers may do with the pool's memory.
+enum class Grants { kReadWrite = COMMPOOL_GRANTS_READ_WRITE, kRead = COMMPOOL_GRANTS_READ };
+
 // For sleep(): what stays of the blocks' contents. For sleep() and wake(): what is said of live graphs (commpool.h).
 enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST };
 enum class LiveGraphs {
@@ -115,6 +118,7 @@ struct PoolOptions {
   Option<Mode> mode = Option<Mode>::unset(Mode::kFixed);
   Option<Moves> moves = Option<Moves>::unset(Moves::kEager);
   std::vector<int> peers = {};
+  Option<Grants> grants = Option<Grants>::unset(Grants::kReadWrite);
   Option<std::uint64_t> alignment_bytes = Option<std::uint64_t>::unset(512);
   Option<std::uint64_t> segment_bytes = Option<std::uint64_t>::unset(0);
   Option<std::uint64_t> granularity_bytes = Option<std::uint64_t>::unset(0);
@@ -333,6 +337,7 @@ class Pool {
     Set(options.deadline_ms, COMMPOOL_OPTION_DEADLINE, c_options.deadline_ms, c_options.given);
     c_options.peers = options.peers.data();
     c_options.peer_count = options.peers.size();
+    Set(options.grants, COMMPOOL_OPTION_GRANTS, c_options.grants, c_options.given);
     Set(options.alignment_bytes, COMMPOOL_OPTION_ALIGNMENT, c_options.alignment_bytes, c_options.given);
     Set(options.segment_bytes, COMMPOOL_OPTION_SEGMENT, c_options.segment_bytes, c_options.given);
     Set(options.limit_bytes, COMMPOOL_OPTION_LIMIT, c_options.limit_bytes, c_options.given);

@@ -137,7 +137,7 @@ struct UserAllocator {
 };
 
 // What other devices may do that are granted access.
-enum class Grants { kReadWrite, kRead };
+enum class Grants { kReadWrite = COMMPOOL_GRANTS_READ_WRITE, kRead = COMMPOOL_GRANTS_READ };
 
 // A pool's request for a backing.
 struct BackingRequest {

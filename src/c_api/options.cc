@@ -42,7 +42,8 @@ Status ReadWords(const commpool_pool_options& given, PoolConfiguration* read) {
        ReadWord("pool options: frees", NumberOf(given.frees), {"DEFERRED", "ORDERED"}, &read->frees),
        ReadWord("pool options: mode", NumberOf(given.mode), {"FIXED", "EXPANDABLE"}, &read->mode),
        ReadWord("pool options: moves", NumberOf(given.moves), {"EAGER", "UNDER_PRESSURE"}, &read->moves),
-       ReadWord("pool options: streams", NumberOf(given.streams), {"MAY_DIE", "OUTLIVE"}, &read->streams)});
+       ReadWord("pool options: streams", NumberOf(given.streams), {"MAY_DIE", "OUTLIVE"}, &read->streams),
+       ReadWord("pool options: grants", NumberOf(given.grants), {"READ_WRITE", "READ"}, &read->backing.grants)});
 }
 
 // Checks that need no other option.

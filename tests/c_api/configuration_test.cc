@@ -84,6 +84,24 @@ TEST(TheConfiguration, OfAPoolTellsWhoHasAccess) {
   EXPECT_EQ(access(linear, "linear").find("0 1 from cuCtxEnablePeerAccess opened all"), 0u) << access(linear, "linear");
 }
 
+TEST(TheConfiguration, OfAPoolTellsWhoReadsAlone) {
+  Pool pool = Pool::create({.device = 1, .peers = {1, 3}, .grants = Grants::kRead, .name = "weights"}).value();
+  ASSERT_TRUE(pool.grant({0}).ok());
+  auto found = ByKey(configuration(pool), "weights");
+  EXPECT_EQ(found.at("access"), "0:read 1 3:read from granted");
+  EXPECT_EQ(found.at("grants"), "read from code");
+  ASSERT_TRUE(pool.revoke({3}).ok());
+  EXPECT_EQ(ByKey(configuration(pool), "weights").at("access"), "0:read 1 from granted");
+}
+
+TEST(TheConfiguration, GrantsThatOthersHaveGivenAlreadyAreRefused) {
+  for (const Backing backing : {Backing::kCuda, Backing::kNccl, Backing::kPinned}) {
+    const Status status = Pool::create({.backing = backing, .grants = Grants::kRead}).status();
+    EXPECT_EQ(status.code(), StatusCode::kNotSupported);
+    EXPECT_NE(status.message().find("grants READ"), std::string::npos) << status.message();
+  }
+}
+
 TEST(TheConfiguration, YieldsToValuesInCodeThatAreTheDefaults) {
   Pool pool = Pool::create({.alignment_bytes = 512, .limit_bytes = UINT64_MAX, .name = "gradients"}).value();
   const auto found = ByKey(configuration(pool), "gradients");
@@ -114,10 +132,10 @@ TEST(TheConfiguration, TakesADefaultThatNobodyGaveForUnset) {
 TEST(TheConfiguration, OptionsThatNobodyKnowsAreRefused) {
   commpool_pool_options options;
   commpool_pool_options_init(&options);
-  options.given = 2 * COMMPOOL_OPTION_LIMIT;
+  options.given = 2 * COMMPOOL_OPTION_GRANTS;
   commpool_pool pool = 7;
   EXPECT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_INVALID_ARGUMENT);
-  EXPECT_NE(std::string(commpool_last_error()).find("given 512"), std::string::npos) << commpool_last_error();
+  EXPECT_NE(std::string(commpool_last_error()).find("given 1024"), std::string::npos) << commpool_last_error();
   EXPECT_EQ(pool, 7u);
 }
 

@@ -108,6 +108,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BadOption{"device -1", [](Options& options) { options.device = -1; }},
                       BadOption{"numa_node -2", [](Options& options) { options.numa_node = -2; }},
                       BadOption{"frees 2", [](Options& options) { Write(options.frees, 2); }},
+                      BadOption{"grants 2", [](Options& options) { Write(options.grants, 2); }},
                       BadOption{"alignment_bytes 0", [](Options& options) { options.alignment_bytes = 0; }},
                       BadOption{"alignment_bytes 256", [](Options& options) { options.alignment_bytes = 256; }},
                       BadOption{"alignment_bytes 1000", [](Options& options) { options.alignment_bytes = 1000; }},

@@ -58,6 +58,16 @@ TEST(Settings, SetEachOptionOfAPool) {
   EXPECT_EQ(pool.attempts, 4u);
   EXPECT_EQ(pool.collection_share, 0.75);
   EXPECT_EQ(With("mode:expandable").mode, Mode::kExpandable);
+  EXPECT_EQ(With("grants:read").backing.grants, Grants::kRead);
+  EXPECT_EQ(With("grants:read_write").backing.grants, Grants::kReadWrite);
+}
+
+TEST(Settings, GrantReadingAloneToPoolsThatCanPromiseIt) {
+  ExpectWrong("grants:write", {"it may be read_write or read"});
+  EXPECT_EQ(With("backing:nccl,grants:read").backing.grants, Grants::kReadWrite) << "a general setting passes it by";
+  PoolConfiguration weights = Named("weights");
+  const Status status = Settings::Parse("backing:nccl,weights.grants:read").value().ApplyTo(weights);
+  EXPECT_NE(status.message().find("ncclMemAlloc grants every reachable device"), std::string::npos) << status.message();
 }
 
 TEST(Settings, MayHaveTheGreatestAndTheLeastValues) {

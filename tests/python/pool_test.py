@@ -142,6 +142,18 @@ class Pools(unittest.TestCase):
         with self.assertRaisesRegex(commpool.NotSupported, "there is no device 77"):
             pool.grant(77)
 
+    def test_peers_may_be_granted_to_read_alone(self):
+        pool = commpool.Pool(peers=[1], grants="read", reserve=MIB)
+        pool.grant(2)
+        self.assertEqual([pool.access_of(device) for device in (0, 1, 2, 3)], ["read-write", "read", "read", "none"])
+        settings = {setting.key: setting.value for setting in pool.config()}
+        self.assertEqual((settings["grants"], settings["access"]), ("read", "0 1:read 2:read"))
+        self.assertEqual(commpool.Pool(peers=[1], grants="read_write").access_of(1), "read-write")
+        with self.assertRaisesRegex(commpool.NotSupported, "grants READ.*ncclMemAlloc grants every"):
+            commpool.Pool(backing="nccl", grants="read")
+        with self.assertRaisesRegex(commpool.InvalidArgument, "'write' is none of read_write, read"):
+            commpool.Pool(grants="write")
+
     def test_functions_without_a_context_allocate_from_the_pool(self):
         pool, rest = commpool.Pool(device=1), [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
         functions = pool.functions()

@@ -90,6 +90,38 @@ TEST_F(SymmetricPeers, EachRankReadsWhatTheOthersWrote) {
   Free(second);
 }
 
+TEST_F(SymmetricPeers, RanksWriteToEachOtherAlsoWherePeersReadAlone) {
+  ExpectOk(Create([&](const Rank&, PoolConfiguration& configuration) {
+    configuration.backing.grants = Grants::kRead;
+    for (int device = 0; device <= last(); ++device) configuration.peers.push_back(device);
+  }));
+  ExpectOk(Reserve(4 * kMiB));
+  ExpectOk(MapPeers());
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  const auto next = [&](const Rank& rank) { return (rank.number + 1) % group().size(); };
+  ExpectOk(Run([&](Rank& rank) {
+    const CUmemLocation location{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = next(rank)};
+    unsigned long long flags = 0;
+    const CUdeviceptr own = blocks[static_cast<size_t>(rank.number)];
+    EXPECT_EQ(driver().cuda.cuMemGetAccess(&flags, &location, own), CUDA_SUCCESS);
+    EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READ) << "by the pool's own addresses";
+    const Result<PeerPlaces> places = PeersOf(blocks, rank.number);
+    if (!places.ok()) return places.status();
+    Fill(rank.stream, places->first + static_cast<uint64_t>(next(rank)) * places->stride_bytes, 4096,
+         static_cast<uint8_t>(rank.number + 1));
+    return FromCall(driver().cuda.cuStreamSynchronize(rank.stream));
+  }));
+  ExpectOk(Run([&](Rank& rank) {
+    const int writer = (rank.number + last()) % group().size();
+    uint64_t wrong = 1;
+    Compare(rank.stream, blocks[static_cast<size_t>(rank.number)], 4096, static_cast<uint8_t>(writer + 1), &wrong);
+    const Status status = FromCall(driver().cuda.cuStreamSynchronize(rank.stream));
+    EXPECT_EQ(wrong, 0u);
+    return status;
+  }));
+  Free(blocks);
+}
+
 TEST_F(SymmetricPeers, SegmentsThatCameLaterAreMappedByASecondCall) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));

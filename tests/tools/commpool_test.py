@@ -202,7 +202,7 @@ class CommandLine(unittest.TestCase):
         for variable, words in (("COMMPOOL_LOG", "error, warning, info or debug"),
                                 ("COMMPOOL_DRIVER", "cuda, emulated or auto"),
                                 ("COMMPOOL_INTERFACE", "name an interface of this host"),
-                                ("COMMPOOL_CONF", "the known ones are backing, mode, moves, limit"),
+                                ("COMMPOOL_CONF", "the known ones are backing, mode, moves, grants, limit"),
                                 ("COMMPOOL_EMULATOR", "devices")):
             result = run("info", **{variable: "foo"})
             self.assertNotEqual(result.returncode, 0)

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -321,11 +321,13 @@ ReservedVector<int> SegmentStore::Peers() const {
 }
 
 MemoryFacts SegmentStore::Access() const {
-  std::set<int> devices;
-  for (const int peer : Peers()) devices.insert(peer);
-  for (const int device : backing_->OpenTo()) devices.insert(device);
+  std::map<int, Grants> devices;
+  for (const int device : backing_->OpenTo()) devices.emplace(device, Grants::kReadWrite);
+  for (const int peer : Peers()) devices.emplace(peer, backing_->grants());
   MemoryFacts facts;
-  for (const int device : devices) facts.what += std::to_string(device) + " ";
+  for (const auto& [device, may] : devices) {
+    facts.what += std::to_string(device) + (may == Grants::kRead ? ":read " : " ");
+  }
   const bool on_host = backing_->placement().kind == Placement::Kind::kHostNuma;
   facts.what = on_host ? facts.what + "cpu" : facts.what.substr(0, facts.what.size() - 1);
   const char* const why = backing_->row().why_no_revoke;

@@ -74,6 +74,19 @@ Status ModeFits(const PoolConfiguration& pool) {
   return pool.mode == Mode::kExpandable ? WhyNotExpandable(pool) : Status();
 }
 
+Status SetGrants(const std::string& value, PoolConfiguration& pool) {
+  if (value != "read_write" && value != "read") return May("read_write or read");
+  pool.backing.grants = value == "read" ? Grants::kRead : Grants::kReadWrite;
+  return Status();
+}
+
+// Where others open the memory to every device it would be no promise.
+Status GrantsFit(const PoolConfiguration& pool) {
+  const char* const why = FindBacking(pool.backing.kind)->why_no_revoke;
+  if (pool.backing.grants == Grants::kReadWrite || why == nullptr) return Status();
+  return Status(StatusCode::kInvalidArgument, why);
+}
+
 // Any pool may have it: only an expandable one looks at it.
 Status SetMoves(const std::string& value, PoolConfiguration& pool) {
   if (value != "eager" && value != "under_pressure") return May("eager or under_pressure");
@@ -153,7 +166,7 @@ constexpr auto kLimit = &PoolConfiguration::limit_bytes;
 constexpr auto kSegment = &PoolConfiguration::segment_bytes;
 
 using Pool = const PoolConfiguration&;
-// Backing before mode, and limit before segment: the later checks read what the earlier rows have set.
+// Backing before mode and grants, and limit before segment: the later checks read what the earlier rows have set.
 constexpr std::array kRows = {
     SettingRow{"backing", COMMPOOL_OPTION_BACKING, SetBacking,
                [](Pool pool) { return std::string(Name(pool.backing.kind)); }, BackingFits},
@@ -161,6 +174,9 @@ constexpr std::array kRows = {
                [](Pool pool) { return std::string(pool.mode == Mode::kFixed ? "fixed" : "expandable"); }, ModeFits},
     SettingRow{"moves", COMMPOOL_OPTION_MOVES, SetMoves,
                [](Pool pool) { return std::string(pool.moves == Moves::kEager ? "eager" : "under_pressure"); }, Fits},
+    SettingRow{"grants", COMMPOOL_OPTION_GRANTS, SetGrants,
+               [](Pool pool) { return std::string(pool.backing.grants == Grants::kRead ? "read" : "read_write"); },
+               GrantsFit},
     SettingRow{"limit", COMMPOOL_OPTION_LIMIT, SetBytes<kLimit>, ShowBytesOf<kLimit>, Fits},
     SettingRow{"segment", COMMPOOL_OPTION_SEGMENT, SetBytesOrAuto<kSegment>, ShowBytesOrAuto<kSegment>, SegmentFits},
     SettingRow{"granularity", COMMPOOL_OPTION_GRANULARITY, SetBytesOrAuto<kGranularity>, ShowBytesOrAuto<kGranularity>,

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, Literal, Optional, Union
 
 from . import _abi
 from ._abi import (BackingWord as BackingWord, DriverWord as DriverWord, ExhaustionWord as ExhaustionWord,
-                   FilterWord as FilterWord, FreesWord as FreesWord, GraphsWord as GraphsWord,
+                   FilterWord as FilterWord, FreesWord as FreesWord, GrantsWord as GrantsWord, GraphsWord as GraphsWord,
                    LocationWord as LocationWord, ModeWord as ModeWord, MovesWord as MovesWord,
                    StreamsWord as StreamsWord)
 from .backings import UserBacking

@@ -52,6 +52,7 @@ class PoolOptions(TypedDict, total=False):
     mode: Optional[options.ModeWord]
     moves: Optional[options.MovesWord]
     peers: Union[Device, Iterable[Device]]
+    grants: Optional[options.GrantsWord]
     limit: Optional[Size]
     alignment: Optional[Size]
     segment: Optional[Size]
@@ -111,9 +112,10 @@ class Pool(Together, Sharer, Registering):
                  location: options.LocationWord = "device", numa_node: Optional[int] = None,
                  frees: options.FreesWord = "deferred", mode: Optional[options.ModeWord] = None,
                  moves: Optional[options.MovesWord] = None, peers: Union[Device, Iterable[Device]] = (),
-                 limit: Optional[Size] = None, alignment: Optional[Size] = None, segment: Optional[Size] = None,
-                 granularity: Optional[Size] = None, release_threshold: Optional[Size] = None,
-                 deadline_ms: Optional[int] = None, all_gather: Optional[agreement.Agreement] = None,
+                 grants: Optional[options.GrantsWord] = None, limit: Optional[Size] = None,
+                 alignment: Optional[Size] = None, segment: Optional[Size] = None, granularity: Optional[Size] = None,
+                 release_threshold: Optional[Size] = None, deadline_ms: Optional[int] = None,
+                 all_gather: Optional[agreement.Agreement] = None,
                  on_lost_rank: Optional[Callable[[int, bool], None]] = None, tag: str = "",
                  streams: options.StreamsWord = "may_die") -> None:
         """Makes the pool; no segment yet, unless `reserve` says how much.
@@ -133,7 +135,7 @@ class Pool(Together, Sharer, Registering):
             the CPU writes into a block only behind the stream's work. Else a pinned block waits for that to pass.
           mode: "fixed", the default, or "expandable", which moves free pages to where a request needs them.
           moves: of an expandable pool; "under_pressure" moves only where there is no room to grow.
-          peers: other devices of this process that may access the pool.
+          peers, grants: other devices of this process that may access the pool; "read", of "vmm": and read it alone.
           limit, alignment, segment, granularity, release_threshold: see commpool_pool_options.
           deadline_ms: of every wait for other ranks and for the device.
           all_gather: how the ranks agree where not over TCP.
@@ -161,8 +163,9 @@ class Pool(Together, Sharer, Registering):
             c_options.frees = options.number_of("frees", frees)
             c_options.streams = options.number_of("streams", streams)
             c_options.peers, c_options.peer_count = device_array(peers, "peers")
-            options.give(c_options, mode=mode, moves=moves, limit=limit, alignment=alignment, segment=segment,
-                         granularity=granularity, release_threshold=release_threshold, deadline=deadline_ms)
+            options.give(c_options, mode=mode, moves=moves, grants=grants, limit=limit, alignment=alignment,
+                         segment=segment, granularity=granularity, release_threshold=release_threshold,
+                         deadline=deadline_ms)
             if all_gather is not None:
                 if not isinstance(all_gather, agreement.Agreement):
                     raise InvalidArgument(f"all_gather {all_gather!r} is no commpool.Agreement(function, ranks)")
@@ -284,7 +287,7 @@ class Pool(Together, Sharer, Registering):
     # Peers.
 
     def grant(self, devices: Union[Device, Iterable[Device]]) -> None:
-        """Lets other devices of this process access the pool's segments, those to come included.
+        """Lets other devices of this process access the pool's segments as `grants` says, those to come included.
 
         Raises:
           NotSupported: a device cannot reach the pool's; none is granted then.
@@ -301,7 +304,7 @@ class Pool(Together, Sharer, Registering):
         library.pool_revoke(self.handle, *device_array(devices, "devices"))
 
     def access_of(self, device: Device) -> AccessWord:
-        """Whether a device, or "cpu", reads and writes the memory; of "cuda" pools, as far as they granted it.
+        """What a device, or "cpu", may do with the memory; of "cuda" pools, as far as they granted it.
 
         Raises:
           InvalidArgument: it is no CUDA device, nor "cpu".

@@ -94,7 +94,7 @@ def table(heads: tuple[str, ...], rows: Any) -> str:
     return f"<table><thead>{line('th', heads)}</thead><tbody>{body}</tbody></table>"
 
 
-AccessWord = Literal["read-write", "none"]
+AccessWord = Literal["read-write", "read", "none"]
 
 
 class Configuration(tuple[Setting, ...]):
@@ -122,6 +122,8 @@ def access_in(settings: Configuration, device: Device) -> AccessWord:
     """What the settings of a pool say of a device, or of "cpu"."""
     name = "cpu" if str(device) == "cpu" else str(device_number(device))
     [users] = [setting.value for setting in settings if setting.key == "access"]
+    if f"{name}:read" in users.split():
+        return "read"
     return "read-write" if name in users.split() else "none"
 
 

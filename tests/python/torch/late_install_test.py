@@ -90,6 +90,16 @@ class LateInstall(EmulatorCase):
         pool = self.pool(of=plain, device=1)
         self.check_copies(pool, plain.use_pool(pool))
 
+    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are needed")
+    def test_lets_peers_read_a_pool_that_grants_no_more(self):
+        pool = self.pool(device=1, grants="read")
+        with commpool.use_pool(pool):
+            ours = torch.empty(2, 3, device="cuda:1")
+        self.assertEqual([pool.access_of(device) for device in (0, 1)], ["read", "read-write"])
+        ours.copy_(self.older)
+        back = torch.empty(2, 3, device="cuda:0").copy_(ours)
+        self.assertEqual(back.tolist(), self.older.tolist())
+
     @unittest.skipIf(torch.cuda.device_count() < 3, "three devices are needed")
     def test_grants_nothing_to_devices_that_torch_made_no_peers(self):
         pool = self.pool(device=1)

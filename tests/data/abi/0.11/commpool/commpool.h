@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 #define COMMPOOL_VERSION_MAJOR 0
-#define COMMPOOL_VERSION_MINOR 10
+#define COMMPOOL_VERSION_MINOR 11
 #define COMMPOOL_VERSION_PATCH 0
 #define COMMPOOL_VERSION (COMMPOOL_VERSION_MAJOR * 10000 + COMMPOOL_VERSION_MINOR * 100 + COMMPOOL_VERSION_PATCH)
 
@@ -121,6 +121,7 @@ typedef enum commpool_moves {
 
 /* Whether each stream that is passed to the pool counts as promised (commpool_promise_stream). */
 typedef enum commpool_streams { COMMPOOL_STREAMS_MAY_DIE = 0, COMMPOOL_STREAMS_OUTLIVE = 1 } commpool_streams;
+typedef enum commpool_grants { COMMPOOL_GRANTS_READ_WRITE = 0, COMMPOOL_GRANTS_READ = 1 } commpool_grants;
 
 /* A caller's all-gather (MPI, a torch store) of `bytes` bytes of every rank, rank 0's first. Returns 0, or non-zero
  * where it failed, as where it throws. Called in COLLECTIVE calls alone, on their thread; of commpool it may call
@@ -141,7 +142,8 @@ typedef enum commpool_option {
   COMMPOOL_OPTION_SEGMENT = 32,
   COMMPOOL_OPTION_GRANULARITY = 64,
   COMMPOOL_OPTION_RELEASE_THRESHOLD = 128,
-  COMMPOOL_OPTION_LIMIT = 256
+  COMMPOOL_OPTION_LIMIT = 256,
+  COMMPOOL_OPTION_GRANTS = 512
 } commpool_option;
 
 typedef struct commpool_pool_options {
@@ -175,6 +177,7 @@ typedef struct commpool_pool_options {
   uint64_t given;  /* commpool_option bits: the program means these, also where as init sets them; default 0 */
   const char* tag; /* names pools that commpool_sleep and commpool_wake take together; copied; default null: none */
   commpool_streams streams; /* default MAY_DIE; symmetric ORDERED frees take promised ones alone */
+  commpool_grants grants;   /* what peers may do; default READ_WRITE; READ is for VMM pools */
 } commpool_pool_options;
 
 /* Each commpool_pools_* is also there for one pool, inline: commpool_pool_reserve(pool, bytes). A thread that owns the
@@ -210,9 +213,8 @@ COMMPOOL_API commpool_status commpool_pools_reserve(const commpool_pool* pools, 
 /* Lets deferred frees take effect that every rank has made. COLLECTIVE. A fixed pool returns OK and does nothing.
  * `reclaimed` has a place for each pool's bytes, or is null. */
 COMMPOOL_API commpool_status commpool_pools_reclaim(const commpool_pool* pools, size_t count, uint64_t* reclaimed);
-/* Gives segments without live blocks back to the driver until at most `keep_bytes` stay reserved. COLLECTIVE for
- * symmetric pools (it reclaims first). Waits for the device; deregisters before it unmaps. A registered fixed pool
- * keeps its registered segments. released_bytes has a place for each pool, or is null. */
+/* Gives segments without live blocks back to the driver until at most `keep_bytes` stay reserved; a registered fixed
+ * pool keeps registered ones. COLLECTIVE for symmetric pools. Waits for the device. released_bytes as `reclaimed`. */
 COMMPOOL_API commpool_status commpool_pools_trim(const commpool_pool* pools, size_t count, uint64_t keep_bytes,
                                                  uint64_t* released_bytes);
 /* Compares the pool's calls so far between the ranks. COLLECTIVE. A fixed pool returns OK. DISAGREEMENT names the first
@@ -261,9 +263,8 @@ COMMPOOL_API commpool_status commpool_allocate(int device, uint64_t bytes, struc
 /* From one pool, whatever scopes are open. NO_STREAM (PINNED, DEFERRED frees): recorded streams alone use the block. */
 COMMPOOL_API commpool_status commpool_pool_allocate(commpool_pool pool, uint64_t bytes, struct CUstream_st* stream,
                                                     void** pointer);
-/* For a framework's router, which leaves every other allocation to the framework: the same where a scope catches it,
- * else NOT_CAUGHT, with the last error and `pointer` as they were. One load and a branch where no scope is open in the
- * process. `device` may not be COMMPOOL_CURRENT_DEVICE. */
+/* For a framework's router: the same where a scope catches it, else NOT_CAUGHT, with last error and `pointer` as they
+ * were. One load and a branch where no scope is open in the process. `device` may not be COMMPOOL_CURRENT_DEVICE. */
 COMMPOOL_API commpool_status commpool_allocate_in_scope(int device, uint64_t bytes, struct CUstream_st* stream,
                                                         void** pointer);
 /* Gives a block back, from any thread. It is reused in the order of work on the stream of its allocation and on those
@@ -352,8 +353,8 @@ COMMPOOL_API commpool_status commpool_scope_end(commpool_scope scope);
 
 /* ---- Peers ------------------------------------------------------------------------------------------------------ */
 
-/* Lets other devices of this process access the pool's segments, those to come included. NOT_SUPPORTED with the reason
- * where a device cannot reach it, and then none is granted. Granting costs 17 to 20 ms for each GiB and peer. */
+/* Lets other devices of this process access the pool's segments, those to come too, as `grants` says. NOT_SUPPORTED,
+ * with the reason, where a device cannot reach it: none is granted then. Costs 17 to 20 ms for each GiB and peer. */
 COMMPOOL_API commpool_status commpool_pool_grant(commpool_pool pool, const int* devices, size_t count);
 /* Takes it back, after waiting for each device at most deadline_ms. FAILED_PRECONDITION on NCCL and CUDA backings. */
 COMMPOOL_API commpool_status commpool_pool_revoke(commpool_pool pool, const int* devices, size_t count);
@@ -437,7 +438,6 @@ typedef struct commpool_statistics {
 
 /* Peaks may miss what a thread's cache handed out and took back between two changes of the pool's free memory. */
 COMMPOOL_API commpool_status commpool_pool_statistics(commpool_pool pool, commpool_statistics* statistics);
-/* Starts the peaks anew at the current figures. */
 COMMPOOL_API commpool_status commpool_pool_reset_peaks(commpool_pool pool);
 
 typedef enum commpool_block_state {
@@ -472,7 +472,7 @@ COMMPOOL_API commpool_status commpool_pool_blocks(commpool_pool pool, commpool_b
 typedef struct commpool_setting {
   const char* pool;   /* the name of the pool that it is for; "": every pool */
   const char* key;    /* as in COMMPOOL_CONF: "limit"; of a pool also "memory", "segments" and "access" */
-  const char* value;  /* likewise: "2GiB"; of "segments" the traits of registrar.h, of "access" "0 1 cpu" */
+  const char* value;  /* likewise: "2GiB"; of "segments" the traits of registrar.h, of "access" "0 1:read cpu" */
   const char* source; /* "default", "code", or what COMMPOOL_CONF says: "COMMPOOL_CONF gradients.limit:2GiB" */
 } commpool_setting;
 
