@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "src/backing/node_pages.h"
+#include "src/backing/node_proof.h"
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/topology.h"
@@ -57,11 +58,13 @@ class BoundSegment : public Segment {
 class BoundBacking : public Backing {
  public:
   BoundBacking(const BackingRow& row, const BackingBasis& basis, uint64_t granularity, std::string why)
-      : Backing(row, basis, granularity), why_(std::move(why)) {}
+      : Backing(row, basis, granularity), why_(std::move(why)), node_(basis.placement.numa_node) {}
 
   Status CanGrant(int peer) const override { return CheckDeviceIsThere(driver(), peer); }
   MemoryFacts Facts() const override {
-    return {"host NUMA node " + std::to_string(placement().numa_node) + ", bound and registered, no handle", why_};
+    return {
+        "host NUMA node " + std::to_string(placement().numa_node) + ", bound and registered, no handle" + node_.Text(),
+        why_};
   }
 
  private:
@@ -74,6 +77,8 @@ class BoundBacking : public Backing {
     COMMPOOL_TRY(CheckCuda(driver(), driver().cuda.cuMemHostRegister(pages.address(), bytes, kForAllDevices), site));
     auto segment = std::make_unique<BoundSegment>(*this, std::move(pages));
     COMMPOOL_TRY(CheckAddress(segment->address()));
+    const auto* const registered = reinterpret_cast<const void*>(segment->address());
+    COMMPOOL_TRY(node_.Add(AskKernel(driver(), registered, bytes, placement().numa_node)));
     return std::unique_ptr<Segment>(std::move(segment));
   }
 
@@ -89,6 +94,7 @@ class BoundBacking : public Backing {
   }
 
   const std::string why_;
+  NodeProof node_;
 };
 
 }  // namespace

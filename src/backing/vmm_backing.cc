@@ -16,6 +16,7 @@
 #include "src/backing/backing.h"
 #include "src/backing/bound_backing.h"
 #include "src/backing/kept_addresses.h"
+#include "src/backing/node_proof.h"
 #include "src/backing/territory.h"
 #include "src/base/mutex.h"
 #include "src/base/try.h"
@@ -56,19 +57,14 @@ class VmmBacking : public Backing {
   VmmBacking(const BackingBasis& basis, uint64_t granularity)
       : Backing(kVmmBacking, basis, granularity),
         rdma_(basis.info.gpu_direct_rdma && basis.placement.kind == Placement::Kind::kDevice),
-        handles_(HandlesToAskFor(basis.driver, basis.info)) {}
+        handles_(HandlesToAskFor(basis.driver, basis.info)),
+        node_(basis.placement.numa_node) {}
 
-  // The driver has several errors for a refused handle type. So after every error but out-of-memory it tries the next
-  // type. Later segments begin with the type that was accepted. The last try asks for the least, so its failure names
-  // the cause.
+  // A page is mapped later, or was before: its handle alone tells where it lies.
   Result<PhysicalMemory> MakePage(uint64_t bytes) override {
-    for (size_t choice = accepted_;; ++choice) {
-      Result<PhysicalMemory> memory = PhysicalMemory::Create(driver(), bytes, Properties(handles_[choice].types));
-      if (memory.ok()) Accept(choice);
-      const bool refused = !memory.ok() && memory.status().code() != StatusCode::kOutOfMemory;
-      if (!refused || choice + 1 == handles_.size() || settled_) return memory;
-      LearnRefusal(handles_[choice], memory.status());
-    }
+    PhysicalMemory memory = COMMPOOL_TRY(MakeMemory(bytes));
+    if (on_host()) COMMPOOL_TRY(node_.Add(AskHandle(driver(), memory)));
+    return memory;
   }
 
   HandleTraits handle_traits() const override {
@@ -81,7 +77,7 @@ class VmmBacking : public Backing {
 
   MemoryFacts Facts() const override {
     MemoryFacts facts = Backing::Facts();
-    facts.what += std::string(", ") + (made_ ? handles_[accepted_].name : "nothing made so far");
+    facts.what += std::string(", ") + (made_ ? handles_[accepted_].name : "nothing made so far") + node_.Text();
     MutexLock lock(mutex_);
     facts.why = refusals_;
     return facts;
@@ -95,15 +91,30 @@ class VmmBacking : public Backing {
   }
 
  private:
+  // The driver has several errors for a refused handle type. So after every error but out-of-memory it tries the next
+  // type. Later segments begin with the type that was accepted. The last try asks for the least, so its failure names
+  // the cause.
+  Result<PhysicalMemory> MakeMemory(uint64_t bytes) {
+    for (size_t choice = accepted_;; ++choice) {
+      Result<PhysicalMemory> memory = PhysicalMemory::Create(driver(), bytes, Properties(handles_[choice].types));
+      if (memory.ok()) Accept(choice);
+      const bool refused = !memory.ok() && memory.status().code() != StatusCode::kOutOfMemory;
+      if (!refused || choice + 1 == handles_.size() || settled_) return memory;
+      LearnRefusal(handles_[choice], memory.status());
+    }
+  }
+
   // A segment is a territory of one page.
   Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest& request) override {
     // Physical memory first, because memory is what runs out, and its failure names the location.
-    PhysicalMemory memory = COMMPOOL_TRY(MakePage(bytes));
+    PhysicalMemory memory = COMMPOOL_TRY(MakeMemory(bytes));
+    const NodeAnswer of_handle = on_host() ? AskHandle(driver(), memory) : NodeAnswer();
     std::shared_ptr<KeptAddresses> addresses = Addresses();
     AddressRange range = COMMPOOL_TRY(addresses->Take(bytes));
     auto segment = std::make_unique<Territory>(*this, std::move(range), request.peers, std::move(addresses));
     COMMPOOL_TRY(segment->Map(std::move(memory), segment->address()));
     COMMPOOL_TRY(segment->Open(segment->address(), bytes));
+    if (on_host()) COMMPOOL_TRY(AddNode(*segment, of_handle));
     return std::unique_ptr<Segment>(std::move(segment));
   }
 
@@ -114,6 +125,13 @@ class VmmBacking : public Backing {
     if (addresses == nullptr) addresses = std::make_shared<KeptAddresses>(driver(), granularity());
     addresses_ = addresses;
     return addresses;
+  }
+
+  // The kernel has the last word on pages that it maps itself.
+  Status AddNode(const Segment& segment, const NodeAnswer& of_handle) {
+    const auto* const pages = reinterpret_cast<const void*>(segment.address());
+    const NodeAnswer of_pages = AskKernel(driver(), pages, segment.bytes(), placement().numa_node);
+    return node_.Add(of_pages.witness == NodeWitness::kNobody ? of_handle : of_pages);
   }
 
   MemoryKind memory() const override {
@@ -150,6 +168,7 @@ class VmmBacking : public Backing {
   std::weak_ptr<KeptAddresses> addresses_ COMMPOOL_GUARDED_BY(mutex_);  // shared by the segments
   const bool rdma_;
   const std::vector<Handles> handles_;
+  NodeProof node_;
   // Read while another thread makes a segment.
   std::atomic<size_t> accepted_{0};
   std::atomic<bool> made_{false};

@@ -33,7 +33,7 @@ TEST_F(HostMemory, ServesCpuAndDevice) {
 
 TEST_F(HostMemory, SaysWhatItIsAndWhyItIsNothingBetter) {
   const MemoryFacts facts = Get(Create(OnHost())).Memory();
-  EXPECT_EQ(facts.what, "host NUMA node 1, bound and registered, no handle");
+  EXPECT_EQ(facts.what, "host NUMA node 1, bound and registered, no handle, node not proven");
   EXPECT_NE(facts.why.find("CUDA_ERROR_NOT_PERMITTED"), std::string::npos) << facts.why;
 }
 
@@ -50,7 +50,7 @@ TEST_F(HostMemory, NeitherMovesNorSleepsNorIsShared) {
   expandable.mode = Mode::kExpandable;
   ExpectRefused(runtime().CreatePool(expandable).status(), "host NUMA node 1, bound and registered");
   Pool& pool = Get(Create(OnHost()));
-  ExpectRefused(pool.Sleep({}), "bound and registered, no handle) cannot leave its addresses");
+  ExpectRefused(pool.Sleep({}), "bound and registered, no handle, node not proven) cannot leave its addresses");
   ExpectRefused(pool.ShareByTicket(Imports::kRefuseSleep).status(), "no handle that another process can import");
 }
 
