@@ -161,6 +161,13 @@ class Memory(unittest.TestCase):
             self.assertGreater(min(row["pool_us"], row["raw_us"], row["pool_gb_s"], row["raw_gb_s"]), 0, row)
             self.assertTrue(row["interval"][0] <= row["ratio"] <= row["interval"][1], row)
 
+    def test_says_what_the_pools_memory_is_and_who_knows_its_node(self):
+        for machine, is_so in (("machine=two", "host NUMA node 0, file descriptor handles, node as its handles say"),
+                               ("machine=one,host_numa=denied",
+                                "host NUMA node 0, bound and registered, no handle, node not proven")):
+            rows = self.measure(machine)["rows"]
+            self.assertEqual({row["pool_memory"] for row in rows if row["memory"] == "vmm host-numa"}, {is_so})
+
     def test_has_no_copies_between_devices_that_do_not_reach_each_other(self):
         self.assertEqual(self.uses_of(self.measure("machine=apart"), "vmm"), self._ON_GPU)
 
@@ -178,6 +185,7 @@ class Memory(unittest.TestCase):
         result = cli.run("bench", "memory", "--bytes", "2M", "--rounds", "1", COMMPOOL_EMULATOR="machine=one")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("nothing here tells how fast memory is", result.stdout)
+        self.assertRegex(result.stdout, r"(?m)^# vmm host-numa: host NUMA node 0, .*, node as its handles say$")
 
     def test_bad_arguments_are_errors(self):
         for arguments in (["--bytes", "much"], ["--bytes", "900G"], ["--rounds", "0"]):

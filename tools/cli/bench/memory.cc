@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "commpool/configuration.h"
 #include "commpool/pool.h"
 #include "src/base/bytes.h"
 #include "src/base/try.h"
@@ -65,6 +66,14 @@ struct PoolMemory {
   }
 };
 
+// Where a pool's memory lies, by which handles, and who knows its node: as the library says.
+Result<std::string> DescriptionOf(const Pool& pool) {
+  const std::vector<Setting> settings = COMMPOOL_TRY(configuration(pool));
+  const auto memory =
+      std::find_if(settings.begin(), settings.end(), [](const Setting& one) { return one.key == "memory"; });
+  return memory == settings.end() ? std::string() : memory->value;
+}
+
 // Both contenders, on device 0 and where there is one on a peer.
 struct Contenders {
   PoolMemory pool;
@@ -100,6 +109,7 @@ Result<Contenders> MakeContenders(const internal::Driver& driver, MemoryKind kin
 
 struct Row {
   MemoryKind kind;
+  std::string pool_memory;
   std::string raw_call;
   UseRow use;
   uint64_t bytes;
@@ -144,8 +154,9 @@ Status MeasureKind(const SoloDevice& device, MemoryKind kind, uint64_t bytes, in
   }
   const MemoryUses uses = COMMPOOL_TRY(MemoryUses::Make(device, bytes));
   const Contenders contenders = COMMPOOL_TRY(MakeContenders(device.driver(), kind, bytes, peer));
+  const std::string pool_memory = COMMPOOL_TRY(DescriptionOf(contenders.pool.pool));
   for (const UseRow& use : UsesOf(kind, peer)) {
-    rows.push_back({kind, contenders.raw_call, use, uses.BytesOf(use)});
+    rows.push_back({kind, pool_memory, contenders.raw_call, use, uses.BytesOf(use)});
     COMMPOOL_TRY(Measure(uses, contenders, rounds, rows.back()));
   }
   return Status();
@@ -157,6 +168,7 @@ nlohmann::json ToJson(const Row& row) {
   const double raw_us = Median(row.raw_us);
   const auto bytes = static_cast<double>(row.bytes);
   return {{"memory", TitleOf(row.kind)},
+          {"pool_memory", row.pool_memory},
           {"raw_call", row.raw_call},
           {"use", row.use.name},
           {"bytes", row.bytes},
@@ -175,8 +187,11 @@ void Print(const nlohmann::json& json) {
   if (emulated) std::printf("# on the emulator: nothing here tells how fast memory is\n");
   std::printf("%-14s %-14s %-10s %9s %11s %11s %9s %9s %7s %15s\n", "memory", "raw call", "use", "bytes", "pool us",
               "raw us", "pool GB/s", "raw GB/s", "ratio", "interval");
+  std::string last;
   for (const nlohmann::json& row : json["rows"]) {
     const auto text = [&](const char* key) { return row[key].get<std::string>(); };
+    if (text("memory") != last) std::printf("# %s: %s\n", text("memory").c_str(), text("pool_memory").c_str());
+    last = text("memory");
     const auto number = [&](const char* key) { return row[key].get<double>(); };
     const double high = row["interval"][1].get<double>();
     std::printf("%-14s %-14s %-10s %9s %11.3f %11.3f %9.2f %9.2f %7.3f %7.3f %7.3f%s\n", text("memory").c_str(),
