@@ -19,10 +19,11 @@ class ReportGrowth(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             recordings = os.path.join(folder, "recordings")
             subprocess.run([_WRITER, recordings, "1", str(pools), "--pools"], check=True, timeout=60)
-            result = cli.run("--tool=callgrind", "--callgrind-out-file=/dev/null", cli.CLI, "report", recordings,
-                             "--output", os.path.join(folder, "output"), *options, program="valgrind")
+            result = cli.run("--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", cli.CLI,
+                             "report", recordings, "--output", os.path.join(folder, "output"), *options,
+                             program="valgrind")
         self.assertEqual(result.returncode, 0, result.stderr)
-        return int(re.search(r"Collected : (\d+)", result.stderr)[1])
+        return int(re.search(r"I +refs: +([\d,]+)", result.stderr)[1].replace(",", ""))
 
     def check_is_near_linear(self, *options):
         few, more, most = (self.instructions(pools, *options) for pools in (_POOLS, 2 * _POOLS, 4 * _POOLS))
