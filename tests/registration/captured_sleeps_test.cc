@@ -3,8 +3,8 @@
 // torch.cuda.graph.
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,6 +31,25 @@ struct Buffers {
   CUdeviceptr scattered = 0;
   CUgraphExec graph = nullptr;
 };
+
+// What a buffer repeats: whole numbers, exact as floats. They differ along a buffer, so that a collective at a wrong
+// offset shows.
+using Piece = std::array<float, 256>;
+
+Piece PieceOf(int times, int seed, int number) {
+  Piece piece;
+  for (size_t at = 0; at < piece.size(); ++at) {
+    piece[at] = static_cast<float>(times * (static_cast<int>(at) + seed) + number);
+  }
+  return piece;
+}
+
+bool Repeats(const float* found, size_t count, const Piece& piece) {
+  for (size_t at = 0; at < count; at += piece.size()) {
+    if (std::memcmp(found + at, piece.data(), sizeof(piece)) != 0) return false;
+  }
+  return true;
+}
 
 class CapturedSleeps : public SymmetricTest, public ::testing::WithParamInterface<int> {
  protected:
@@ -152,33 +171,28 @@ class CapturedSleeps : public SymmetricTest, public ::testing::WithParamInterfac
   void Replay(const Rank& rank, uint64_t bytes, const Buffers& buffers, int seed) {
     const CudaDriver& cuda = driver().cuda;
     const size_t count = bytes / sizeof(float);
-    // Whole numbers, exact as floats. They differ along a buffer, so that a collective at a wrong offset shows.
-    const auto values = [&](int times, int number) {
-      std::vector<float> all(count);
-      for (size_t at = 0; at < count; ++at)
-        all[at] = static_cast<float>(times * (static_cast<int>(at % 256) + seed) + number);
-      return all;
-    };
-    const std::vector<float> input = values(1, rank.number);
-    std::vector<float> sum(count);
-    std::vector<float> gathered(count * static_cast<size_t>(rank.ranks));
-    std::vector<float> scattered(count);
-    EXPECT_EQ(cuda.cuMemcpyHtoDAsync(buffers.input, input.data(), bytes, rank.stream), CUDA_SUCCESS);
+    const auto ranks = static_cast<size_t>(rank.ranks);
+    // Not std::vector: to clear megabytes would take most of the test's time.
+    const std::unique_ptr<float[]> input(new float[count]);
+    const std::unique_ptr<float[]> sum(new float[count]);
+    const std::unique_ptr<float[]> gathered(new float[count * ranks]);
+    const std::unique_ptr<float[]> scattered(new float[count]);
+    const Piece own = PieceOf(1, seed, rank.number);
+    for (size_t at = 0; at < count; at += own.size()) std::memcpy(&input[at], own.data(), sizeof(own));
+    EXPECT_EQ(cuda.cuMemcpyHtoDAsync(buffers.input, input.get(), bytes, rank.stream), CUDA_SUCCESS);
     EXPECT_EQ(cuda.cuGraphLaunch(buffers.graph, rank.stream), CUDA_SUCCESS);
-    for (const auto& [to, from] : {std::pair(&sum, buffers.sum), std::pair(&gathered, buffers.gathered),
-                                   std::pair(&scattered, buffers.scattered)}) {
-      EXPECT_EQ(cuda.cuMemcpyDtoHAsync(to->data(), from, to->size() * sizeof(float), rank.stream), CUDA_SUCCESS);
-    }
+    EXPECT_EQ(cuda.cuMemcpyDtoHAsync(sum.get(), buffers.sum, bytes, rank.stream), CUDA_SUCCESS);
+    EXPECT_EQ(cuda.cuMemcpyDtoHAsync(gathered.get(), buffers.gathered, bytes * ranks, rank.stream), CUDA_SUCCESS);
+    EXPECT_EQ(cuda.cuMemcpyDtoHAsync(scattered.get(), buffers.scattered, bytes, rank.stream), CUDA_SUCCESS);
     EXPECT_EQ(cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
-    std::vector<float> all;
-    for (int number = 0; number < rank.ranks; ++number) {
-      const std::vector<float> of_rank = values(1, number);
-      all.insert(all.end(), of_rank.begin(), of_rank.end());
+    EXPECT_TRUE(Repeats(sum.get(), count, PieceOf(rank.ranks, seed, rank.ranks * (rank.ranks - 1) / 2)))
+        << bytes << " bytes, sleep " << seed;
+    for (size_t other = 0; other < ranks; ++other) {
+      EXPECT_TRUE(Repeats(&gathered[other * count], count, PieceOf(1, seed, static_cast<int>(other))))
+          << bytes << " bytes of rank " << other << ", sleep " << seed;
     }
-    // EXPECT_EQ would print megabytes.
-    EXPECT_TRUE(sum == values(rank.ranks, rank.ranks * (rank.ranks - 1) / 2)) << bytes << " bytes, sleep " << seed;
-    EXPECT_TRUE(gathered == all) << bytes << " bytes, sleep " << seed;
-    EXPECT_TRUE(scattered == values(rank.ranks, rank.ranks * rank.number)) << bytes << " bytes, sleep " << seed;
+    EXPECT_TRUE(Repeats(scattered.get(), count, PieceOf(rank.ranks, seed, rank.ranks * rank.number)))
+        << bytes << " bytes, sleep " << seed;
   }
 
   std::vector<ncclComm_t> copying_;  // by ranks, for the all-gathers; empty: these go over home
