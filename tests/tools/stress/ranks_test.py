@@ -10,7 +10,7 @@ _SOUND = "pause,delay,refuse,flood"  # kinds of faults that ranks get over
 
 class StressRanks(unittest.TestCase):
     def stress(self, *arguments):
-        return cli.run_stress("ranks", "--at-once", "4", *arguments)
+        return cli.run_stress("ranks", "--at-once", "8", *arguments)
 
     def find(self, plant, text, *arguments, schedules=30):
         result = self.stress("--plant", plant, "--schedules", str(schedules), *arguments)
