@@ -9,7 +9,6 @@ usage: hardware_pinned.py [MODEL...] [--record FILE] [--seconds N] [--small] [--
 
 import contextlib
 import functools
-import gc
 import os
 import random
 import statistics
@@ -22,7 +21,7 @@ import commpool.torch as commpool
 
 from hardware_measure import in_turn, pin_to_quiet_cores, ratio, record, report
 from hardware_models import MODELS, TINY_MODELS, Training
-from hardware_steps import CLOCKS_STEADY, LEAST, NARROW, SECONDS, SMALL, STEPS, TINY, clocked, compared, milliseconds
+from hardware_steps import SMALL, TINY, clocked, compared, milliseconds, rounds_of, step_ms, steps_of_a_block
 
 KIB, MIB = 1 << 10, 1 << 20
 RESIDENT, NO_SLOWER = 1.01, 1.002  # what NARROW decides
@@ -102,7 +101,7 @@ def bring_back(kept):
 class Contest:
     def __init__(self, name, pool):
         self.training, self.pool = Training(name, SMALL), pool
-        self.steps = STEPS if len(self.training.lengths) == 1 else len(self.training.lengths)
+        self.steps = steps_of_a_block(self.training)
 
     def block(self, who, first):
         """Milliseconds of the steps that count."""
@@ -113,30 +112,13 @@ class Contest:
                                          for number in range(self.steps)))
         return times
 
-    def rounds(self):
-        begin, rounds = time.monotonic(), []
-        for number in range(10000):
-            order = CONTENDERS if number % 2 == 0 else CONTENDERS[::-1]
-            times = {who: self.block(who, number * self.steps) for who in order}
-            if number > CLOCKS_STEADY:
-                rounds.append(times)
-            if len(rounds) >= LEAST and (time.monotonic() - begin > SECONDS or
-                                         compared(rounds, "pool")["half_width"] < NARROW):
-                return rounds
-        return rounds
-
 
 def offloading(name, pool):
     contest = Contest(name, pool)
-    gc.collect()
-    gc.disable()
-    rounds = contest.rounds()
-    gc.enable()
+    rounds = rounds_of(CONTENDERS, ["pool"], contest.block, contest.steps)
     held = {"pool": pool.stats().reserved_bytes.current,
             "native": torch.cuda.host_memory_stats()["allocated_bytes.current"]}
-    found = {"held_bytes": held,
-             "step_ms": {who: statistics.median(statistics.fmean(times[who]) for times in rounds)
-                         for who in CONTENDERS}}
+    found = {"held_bytes": held, "step_ms": step_ms(rounds, CONTENDERS)}
     print(f"{name}, offloaded: " + ", ".join(f"{who} {of:.2f} ms a step" for who, of in found["step_ms"].items()) +
           f"; held: a pool {held['pool'] / MIB:.0f} MiB, torch {held['native'] / MIB:.0f} MiB", flush=True)
     for who in ("native again", "pool"):

@@ -8,12 +8,9 @@ usage: hardware_recording.py [MODEL...] [--record FILE] [--seconds N] [--tiny]  
 """
 
 import functools
-import gc
 import os
-import statistics
 import sys
 import tempfile
-import time
 
 import torch
 
@@ -21,7 +18,7 @@ import commpool.torch as commpool
 
 from hardware_measure import pin_to_quiet_cores, record, report
 from hardware_models import MODELS, TINY_MODELS, Training
-from hardware_steps import CLOCKS_STEADY, LEAST, NARROW, SECONDS, STEPS, TINY, clocked, compared, milliseconds
+from hardware_steps import TINY, clocked, compared, milliseconds, rounds_of, step_ms, steps_of_a_block
 
 GOAL = 1.01
 WAYS = {"recorded": "none", "recorded with stacks": "python"}
@@ -32,7 +29,7 @@ CONTENDERS = ["native", *WAYS, "native again"]
 class Contest:
     def __init__(self, name, folder):
         self.training, self.folder = Training(name), folder
-        self.steps = STEPS if len(self.training.lengths) == 1 else len(self.training.lengths)
+        self.steps = steps_of_a_block(self.training)
         self.bytes = dict.fromkeys(WAYS, 0)
         self.blocks = 0
 
@@ -49,28 +46,11 @@ class Contest:
             self.bytes[who] = sum(entry.stat().st_size for entry in os.scandir(directory))
         return times
 
-    def rounds(self):
-        begin, rounds = time.monotonic(), []
-        for number in range(10000):
-            order = CONTENDERS if number % 2 == 0 else CONTENDERS[::-1]
-            times = {who: self.block(who, number * self.steps) for who in order}
-            if number > CLOCKS_STEADY:
-                rounds.append(times)
-            if len(rounds) >= LEAST and (time.monotonic() - begin > SECONDS or
-                                         all(compared(rounds, who)["half_width"] < NARROW for who in WAYS)):
-                break
-        return rounds
-
 
 def measured(name, folder):
     contest = Contest(name, folder)
-    gc.collect()
-    gc.disable()
-    rounds = contest.rounds()
-    gc.enable()
-    found = {"recorded_bytes_of_a_block": contest.bytes,
-             "step_ms": {who: statistics.median(statistics.fmean(times[who]) for times in rounds)
-                         for who in CONTENDERS}}
+    rounds = rounds_of(CONTENDERS, WAYS, contest.block, contest.steps)
+    found = {"recorded_bytes_of_a_block": contest.bytes, "step_ms": step_ms(rounds, CONTENDERS)}
     print(f"{name}: " + ", ".join(f"{who.replace('native', 'plain')} {of:.2f} ms a step"
                                   for who, of in found["step_ms"].items()), flush=True)
     for who in ("native again", *WAYS):

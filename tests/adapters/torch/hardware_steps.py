@@ -60,6 +60,20 @@ def milliseconds(clocks):
     return [one.elapsed_time(other) for one, other in zip(clocks, clocks[1:])]
 
 
+def steps_of_a_block(training):
+    """Steps with other lengths each are all in each block."""
+    return STEPS if len(training.lengths) == 1 else len(training.lengths)
+
+
+def order_of(contenders, number):
+    """In which they take turns in a round."""
+    return contenders if number % 2 == 0 else contenders[::-1]
+
+
+def step_ms(rounds, contenders):
+    return {who: statistics.median(statistics.fmean(times[who]) for times in rounds) for who in contenders}
+
+
 class Contest:
     """One model, and what its contenders allocate from."""
 
@@ -68,8 +82,7 @@ class Contest:
         self.training = Training(name, SMALL)
         self.gradients = commpool.Pool("gradients")
         self.everything = commpool.Pool("whole", mode="expandable", device=0)
-        # Steps with other lengths each are all in each block.
-        self.steps = STEPS if len(self.training.lengths) == 1 else len(self.training.lengths)
+        self.steps = steps_of_a_block(self.training)
         self.router_stayed = 0
 
     def route(self, who):
@@ -88,8 +101,7 @@ class Contest:
         """Milliseconds {contender: [of each step]}, round by round. A round is read when the next one is under way."""
         under_way = collections.deque()
         for number in itertools.count():
-            order = CONTENDERS if number % 2 == 0 else CONTENDERS[::-1]
-            under_way.append({who: self.block(who, number * self.steps) for who in order})
+            under_way.append({who: self.block(who, number * self.steps) for who in order_of(CONTENDERS, number)})
             if len(under_way) == 1:
                 continue
             clocks_of = under_way.popleft()
@@ -105,6 +117,22 @@ def compared(rounds, who):
              for place, step in enumerate(times[who])] for times in rounds]
     middles = [statistics.median(times["native"][place] for times in rounds) for place in range(len(rows[0]))]
     return middle_of(rows, [middle / sum(middles) for middle in middles])
+
+
+def rounds_of(contenders, judged, block, steps):
+    """Rounds of `block(contender, first step)`, milliseconds of each step, until the intervals of those that are judged
+    are narrow or the time is up. Each block is read before the next one begins."""
+    gc.collect()
+    gc.disable()
+    begin, rounds = time.monotonic(), []
+    for number in itertools.count():
+        times = {who: block(who, number * steps) for who in order_of(contenders, number)}
+        if number > CLOCKS_STEADY:
+            rounds.append(times)
+        if len(rounds) >= LEAST and (time.monotonic() - begin > SECONDS or
+                                     all(compared(rounds, who)["half_width"] < NARROW for who in judged)):
+            gc.enable()
+            return rounds
 
 
 def measured(contest):
@@ -177,8 +205,7 @@ def steps(name):
     gc.disable()
     rounds = measured(contest)
     found = {"batch": contest.training.batch_size, "router_stayed": contest.router_stayed,
-             "step_ms": {who: statistics.median(statistics.fmean(times[who]) for times in rounds)
-                         for who in CONTENDERS},
+             "step_ms": step_ms(rounds, CONTENDERS),
              "routed": {pool.name: pool.stats().allocated_blocks.total
                         for pool in (contest.gradients, contest.everything)}}
     print(f"{name}, batches of {contest.training.batch_size}: "
