@@ -86,7 +86,7 @@ void GrowingMode::KeepToThreshold() {
   if (!released.ok()) Log(LogLevel::kWarning, basis_.Named(released.status()).message());
 }
 
-// Grows first with what the device has. Only then does it ask the other pools and the process's other allocators.
+// Grows first with what the device has. It asks the other pools and the process's other allocators after that.
 Status GrowingMode::Reserve(uint64_t bytes) {
   COMMPOOL_TRY(basis_.CheckOpen());
   if (bytes == 0) return Status(StatusCode::kInvalidArgument, basis_.title + ": reserve of 0 bytes");

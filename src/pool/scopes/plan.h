@@ -48,7 +48,7 @@ struct ScopePlan {
 };
 
 // A request on its way from the scope begun last to the scopes further out. Runtime::Allocate makes one for each
-// request, and so does PyTorch's router for the scopes that it carries.
+// request. PyTorch's router makes one for the scopes that it carries.
 class WayOut {
  public:
   // Whether the request skips the scope's pool. A pool of this rank hands a request on when its memory is short, which

@@ -39,14 +39,18 @@ SettingEntry EntryOf(std::string_view text) {
 constexpr std::array kStrategies = {
     // Pages move only when memory runs short. Until then the pool is as fast as a fixed one.
     Strategy{"heuristic", "mode:expandable,moves:under_pressure"},
+    // Asks again twice before it is out of memory: other processes may release some meanwhile.
     Strategy{"nmalloc", "nmalloc:3"},
+    // Says the defaults, so that a pool's own entry can take it out of a general strategy.
     Strategy{"caching_allocator", "mode:fixed,release_threshold:none"},
+    // Grows seldom, and in large pieces.
     Strategy{"pooled", "mode:fixed,segment:256MiB,release_threshold:none"},
 };
 
 // Keys of PyTorch's PYTORCH_CUDA_ALLOC_CONF that commpool has no key for. `why` goes on from "this is PyTorch's alone:
 // ".
 struct ForeignKey {
+  // As PyTorch spells it.
   const char* key;
   const char* why;
 };
@@ -116,6 +120,7 @@ Result<std::vector<SettingEntry>> Switched(const SettingEntry& entry) {
   if (!on && entry.value != "False" && entry.value != "false") return WrongSetting(entry, "it may be True or False");
   if (entry.key == "expandable_segments") {
     SettingEntry mode = entry;
+    // Its `text` stays as the user wrote it. So a message about the mode shows PyTorch's words.
     mode.key = "mode";
     mode.value = on ? "expandable" : "fixed";
     return std::vector<SettingEntry>{mode};
@@ -132,6 +137,7 @@ std::vector<SettingEntry> SplitSettings(std::string_view text) {
   size_t begin = 0;
   int brackets = 0;
   for (size_t place = 0; place <= text.size(); ++place) {
+    // The end of the text counts as a comma, so the last entry needs no code of its own.
     const char letter = place < text.size() ? text[place] : ',';
     // More closing than opening brackets do no harm: only a positive count holds a comma back.
     brackets += letter == '[' ? 1 : letter == ']' ? -1 : 0;
@@ -161,11 +167,13 @@ const Strategy* FindStrategy(std::string_view name) {
 Result<std::vector<SettingEntry>> InOwnWords(const SettingEntry& entry) {
   // `text` stays as the user wrote it, for messages.
   SettingEntry own = entry;
+  // A strategy's name alone. With a colon it may be the name of a setting: nmalloc:5.
   if (entry.text.find(':') == std::string::npos && FindStrategy(entry.key) != nullptr) {
     own.value = entry.key;
     own.key = kStrategyKey;
   }
   if (own.key == "expandable_segments" || own.key == "release_lock_on_cudamalloc") return Switched(own);
+  // Values are checked later, with the row: here only whether there is one.
   const bool ours = FindSettingRow(own.key) != nullptr || own.key == kStrategyKey || own.key == kDeviceLimitKey ||
                     own.key == kFractionKey;
   if (ours && !own.value.empty()) return std::vector<SettingEntry>{own};

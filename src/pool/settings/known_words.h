@@ -15,6 +15,7 @@ namespace commpool::internal {
 struct SettingEntry {
   std::string pool;  // "gradients"; empty: every pool
   std::string key;   // "limit"
+  // Empty for a word alone; the rows check the rest.
   std::string value;
   std::string text;  // the text as the user wrote it
 };
@@ -28,12 +29,14 @@ std::vector<SettingEntry> SplitSettings(std::string_view text);
 Status WrongSetting(const SettingEntry& entry, const std::string& why);
 
 // Keys that are no rows of the table: the first two are for devices, the last one for several settings at once.
+// Settings reads them itself, so FindSettingRow finds none of them.
 inline constexpr const char* kDeviceLimitKey = "device_limit";
 inline constexpr const char* kFractionKey = "per_process_memory_fraction";
 inline constexpr const char* kStrategyKey = "strategy";
 
 // A word that stands for several settings, written as in COMMPOOL_CONF.
 struct Strategy {
+  // The value of the key strategy, or a word alone in COMMPOOL_CONF.
   const char* name;
   const char* settings;
 };

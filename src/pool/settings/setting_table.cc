@@ -39,8 +39,8 @@ Status May(const std::string& values) { return Status(StatusCode::kInvalidArgume
 // For settings that every pool may have.
 Status Fits(const PoolConfiguration&) { return Status(); }
 
-// A backing of the program's own functions can be chosen in code only: COMMPOOL_CONF has no functions. So can memory of
-// the host, for a program that does not expect it would compute there.
+// Some backings can be chosen in code only. COMMPOOL_CONF has no functions for a backing of the program's own. And a
+// program that does not expect memory of the host would compute there.
 bool IsBackingForSettings(const BackingRow& row) { return row.maker == Maker::kLibrary && row.places != Places::kHost; }
 
 // `backing` alone: place and functions stay as the code has them.
@@ -94,6 +94,7 @@ Status SetMoves(const std::string& value, PoolConfiguration& pool) {
   return Status();
 }
 
+// For each option in bytes: the rows name the member that they set and show.
 template <uint64_t PoolConfiguration::*option>
 Status SetBytes(const std::string& value, PoolConfiguration& pool) {
   pool.*option = COMMPOOL_TRY(ReadBytes(value));
@@ -128,6 +129,7 @@ Status SegmentFits(const PoolConfiguration& pool) {
 Status SetDeadline(const std::string& value, PoolConfiguration& pool) {
   const size_t digits = value.find_first_not_of("0123456789");
   const std::string unit = digits == std::string::npos ? "ms" : value.substr(digits);
+  // Where the unit is unknown the scale does not matter: the value is refused below.
   const uint64_t scale = unit == "s" ? 1000 : 1;
   const uint64_t number = std::strtoull(value.c_str(), nullptr, 10);
   if (digits == 0 || value.empty() || (unit != "s" && unit != "ms") || number > UINT64_MAX / scale) {
@@ -177,6 +179,7 @@ constexpr std::array kRows = {
     SettingRow{"grants", COMMPOOL_OPTION_GRANTS, SetGrants,
                [](Pool pool) { return std::string(pool.backing.grants == Grants::kRead ? "read" : "read_write"); },
                GrantsFit},
+    // A row whose check is Fits may still give a wrong pool: CheckConfiguration judges the whole at the end.
     SettingRow{"limit", COMMPOOL_OPTION_LIMIT, SetBytes<kLimit>, ShowBytesOf<kLimit>, Fits},
     SettingRow{"segment", COMMPOOL_OPTION_SEGMENT, SetBytesOrAuto<kSegment>, ShowBytesOrAuto<kSegment>, SegmentFits},
     SettingRow{"granularity", COMMPOOL_OPTION_GRANULARITY, SetBytesOrAuto<kGranularity>, ShowBytesOrAuto<kGranularity>,

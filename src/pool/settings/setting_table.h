@@ -15,11 +15,14 @@ namespace commpool::internal {
 // One setting of a pool. Parsing, checks, the configuration that commpool shows and the message about unknown words all
 // read the rows.
 struct SettingRow {
+  // The word in COMMPOOL_CONF, and the name in the configuration that programs read.
   const char* key;
   uint64_t option;  // commpool_option; 0 where only COMMPOOL_CONF has it
   // The message for a wrong value lists the allowed ones.
+  // Leaves the configuration as it was where the value is wrong.
   Status (*set)(const std::string& value, PoolConfiguration& configuration);
   // Written as in COMMPOOL_CONF.
+  // `set` can read it.
   std::string (*show)(const PoolConfiguration& configuration);
   // Checks a pool with the value set: OK, or why such a pool cannot have it.
   Status (*fits)(const PoolConfiguration& configuration);

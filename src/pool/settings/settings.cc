@@ -15,6 +15,7 @@ std::string SourceOf(const std::string& text) { return "COMMPOOL_CONF " + text; 
 // Whether a pool with only this setting would be valid. A mistake shows at the program's first call, and not when the
 // first pool that it concerns is made.
 Status CheckEntry(const SettingRow& row, const SettingEntry& entry) {
+  // Of defaults. What depends on the pool is asked by the row's `fits`, once there is a pool.
   PoolConfiguration configuration;
   Status status = row.set(entry.value, configuration);
   if (status.ok()) status = CheckConfiguration(configuration);
@@ -24,6 +25,7 @@ Status CheckEntry(const SettingRow& row, const SettingEntry& entry) {
 // Both keys limit devices: as bytes, or as a share of the memory.
 Status ReadDeviceLimit(const SettingEntry& entry, DeviceLimit& limit) {
   if (!entry.pool.empty()) return WrongSetting(entry, "it is for devices, and names no pool");
+  // So that one place adds the entry to the message of either.
   const auto read = [&]() -> Status {
     if (entry.key == kFractionKey) {
       limit.fraction = COMMPOOL_TRY(ReadShare(entry.value));
@@ -38,6 +40,7 @@ Status ReadDeviceLimit(const SettingEntry& entry, DeviceLimit& limit) {
 
 // The value that a strategy gives a key; empty where it gives none.
 std::string ValueIn(const Strategy& strategy, const std::string& key) {
+  // Our own text, so InOwnWords has nothing to translate.
   for (const SettingEntry& entry : SplitSettings(strategy.settings)) {
     if (entry.key == key) return entry.value;
   }
@@ -71,6 +74,7 @@ Status Settings::Add(const SettingEntry& entry) {
     if (other.key != entry.key || other.pool != entry.pool) continue;
     return WrongSetting(entry, "so does " + other.text + " before it: which one counts?");
   }
+  // Before the checks: a wrong entry ends Parse, and the list goes with it.
   entries_.push_back(entry);
   if (const SettingRow* const row = FindSettingRow(entry.key)) return CheckEntry(*row, entry);
   if (entry.key != kStrategyKey) return ReadDeviceLimit(entry, device_limit_);
@@ -81,6 +85,7 @@ Status Settings::Add(const SettingEntry& entry) {
 // Entries for this pool come before those for all pools. Among each, the key itself comes before a strategy that sets
 // it.
 Settings::Found Settings::Find(const char* key, const std::string& pool) const {
+  // An entry for all pools has the empty name.
   for (const std::string& name : {pool, std::string()}) {
     Found by_strategy;
     for (const SettingEntry& entry : entries_) {
@@ -98,6 +103,7 @@ Status Settings::ApplyTo(PoolConfiguration& configuration) const {
   COMMPOOL_TRY(refusal_);
   for (const SettingRow& row : SettingRows()) {
     // The program's code wins.
+    // A row without an option has no bit, so no code can have set it.
     if ((configuration.given & row.option) != 0) continue;
     const Found found = Find(row.key, configuration.name);
     if (found.entry == nullptr) continue;
@@ -121,6 +127,7 @@ Status Settings::ApplyTo(PoolConfiguration& configuration) const {
 std::vector<SettingLine> Settings::Describe() const {
   PoolConfiguration general;
   general.name = "";
+  // Its failure, of a wrong COMMPOOL_CONF, is told where a pool is made: here the defaults show.
   static_cast<void>(ApplyTo(general));
   std::vector<SettingLine> lines = DescribePool(general);
   const auto add = [&](const char* key, const std::string& otherwise) {
@@ -145,6 +152,7 @@ std::vector<SettingLine> DescribePool(const PoolConfiguration& configuration) {
   std::vector<SettingLine> lines;
   for (const SettingRow& row : SettingRows()) {
     std::string source = (configuration.given & row.option) != 0 ? "code" : "default";
+    // ApplyTo leaves out what the code has set, so a key has one source at most.
     for (const SettingSource& from : configuration.sources) {
       if (std::string_view(row.key) == from.key) source = SourceOf(from.text);
     }

@@ -37,6 +37,7 @@ class Settings {
   // The C ABI calls it before the runtime makes a pool, and Runtime for default pools.
   Status ApplyTo(PoolConfiguration& configuration) const;
 
+  // What device_limit and per_process_memory_fraction say together. Runtime reads it once, for the table of devices.
   const DeviceLimit& device_limit() const { return device_limit_; }
 
   // First the settings for all pools, then those for single pools.
@@ -57,6 +58,7 @@ class Settings {
   // OK, unless COMMPOOL_CONF is wrong: then each pool fails with it.
   Status refusal_;
   // In our own words (InOwnWords), in the order of COMMPOOL_CONF.
+  // Never two with the same key and pool (Add).
   std::vector<SettingEntry> entries_;
   DeviceLimit device_limit_;
 };

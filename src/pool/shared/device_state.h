@@ -93,8 +93,8 @@ class DeviceState {
 
   // The captures of all devices.
   AnnouncedCaptures& captures() const { return *captures_; }
-  // Whether a stream of the device captures. Then a wait for the device would break the capture, and so would a
-  // question about an event that was recorded on that stream meanwhile.
+  // Whether a stream of the device captures. Then a wait for the device would break the capture. A question about an
+  // event that was recorded on that stream meanwhile would break it too.
   bool capturing() const { return captures_->OnDevice(device()); }
   // kFailedPrecondition while a stream captures. A call that will wait for the device asks this before it changes
   // anything.

@@ -76,6 +76,7 @@ Status Collective::CheckTakesPart(CollectiveCall call) const {
                   "a stream is being captured with the pool, and nothing is made, registered or given back meanwhile");
   }
   // A live graph may use registered memory: then these calls are refused.
+  // Sleep is not among them: it has looked already, and some graphs may outlive it (Sleeping::CheckMaySleep).
   const bool ends_registrations =
       call == CollectiveCall::kTrim || call == CollectiveCall::kDeregister || call == CollectiveCall::kClose;
   return ends_registrations ? segments_.CheckMayUnmap() : Status();
@@ -122,6 +123,7 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
 // Only for the thread that made the group: it would wait for itself. Another thread may call for one of the pools while
 // a third one calls for the rest.
 Status Collective::CheckCalled(size_t present) const {
+  // Closed on every rank, so nobody waits for this one.
   if (basis_.life.closed()) return Status(StatusCode::kFailedPrecondition, basis_.title + " is closed");
   const PoolGroup* const group = basis_.group.get();
   const bool incomplete = group != nullptr && group->IsOfThisThread() && present != group->size();
@@ -181,6 +183,7 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
     if (Status status = pool.CheckCalled(static_cast<size_t>(together)); !status.ok()) return status;
   }
   std::vector<PoolInCall> prepared;
+  // Room for all first, so that nothing fails between one pool's preparation and the next.
   Insist([&] { prepared.reserve(pools.size()); });
   ReservedVector<AgreementChannel*> channels;
   for (const auto& [pool, proposal] : pools) {
@@ -191,6 +194,7 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
   JoinedChannels joined(std::move(channels));
   // A recording shows one agreement, under the name of the first pool.
   Collective& first = pools.front().pool;
+  // The caller holds the locks of all pools (LockAll), which Clang cannot see.
   first.segments_.collective().AssertHeld();
   recording::Span span = first.BeginAgreement(Insist([&] { return Name(pools.front().proposal.call); }));
   Agreement agreement = AgreeOnCall(joined, prepared);
@@ -267,6 +271,7 @@ Status Collective::AgreeOn(ReservedVector<PoolOutcome>& pools) {
 
 // An exception of the step counts as its failure: nothing may keep this rank from the round.
 Status Collective::Run(const PoolStep& step) {
+  // Act without the pool's lock: it calls the driver, and mostly NCCL.
   const Status mine = Attempt([&] { return step.act(); });
   Status all = AgreeOn(mine, step.name);
   // This rank undoes its step even if it succeeded here: all ranks go on, or none.

@@ -39,11 +39,13 @@ struct Proposal {
 class Collective;
 // One pool's proposal in a call that may take several: they agree in the same rounds.
 struct PoolProposal {
+  // The caller holds its collective lock, and keeps the pool alive.
   Collective& pool;
   Proposal proposal;
 };
 // One pool's result of a step.
 struct PoolOutcome {
+  // `status` goes in as this rank's result and comes out as that of all ranks. `step` names it in the error.
   Collective& pool;
   std::string step;
   Status status;
@@ -62,7 +64,8 @@ class Collective {
   AgreementChannel& channel() COMMPOOL_REQUIRES(segments_.collective()) { return *channel_; }
 
   // Agrees on a call, and changes nothing. Fails too where the ranks' reports contradict each other. verify and the
-  // first call of an epoch use it, for neither is a call of the sequence that was agreed on.
+  // first call of an epoch use it: neither of them is a call of the sequence.
+  // A call begins with Agree or Begin. Run or AgreeOn follows for each of its steps. It needs no end.
   Result<Agreed> Agree(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
   // Agrees on a call, applies the frees that every rank has made, and adds the call to the sequence. From then on this
   // rank goes through the rounds of the call's steps, whatever fails here: the others wait in them.
@@ -153,6 +156,7 @@ class Collective {
   }
 
   // Parts of the pool, which outlive this object.
+  // SymmetricMode has references to the same ones.
   const PoolBasis& basis_;
   GraphCaptures& captures_;
   BlockStore& blocks_;
@@ -160,6 +164,7 @@ class Collective {
   GraphBlocks& graph_blocks_;
   // The first difference between the ranks' sequences that was noticed. Once known, allocations are refused.
   Divergence divergence_;
+  // It has a reference to `divergence_`, so it is declared after it and ends before it.
   std::unique_ptr<Publisher> publisher_ COMMPOOL_GUARDED_BY(blocks_.mutex());  // null: nothing is published
   // Null before the first home, and after End.
   std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(segments_.collective());

@@ -33,6 +33,7 @@ ReportFindings FindHomeNumber(const std::vector<DomainReport>& reports) {
 Status SymmetricMode::Renumber() {
   MutexLock growth(segments_.growth());
   MutexLock lock(blocks_.mutex());
+  // In the order of their old numbers, so the new ones follow the same order on every rank.
   // Check all segments before the first one changes, so that a failure changes nothing.
   const std::vector<SegmentToRegister> kept = segments_.List();
   for (const SegmentToRegister& segment : kept) {
@@ -103,6 +104,7 @@ Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegme
     const Status all_undone = collective_.AgreeOn(undone, "undoing the registration");
     // If one rank could not undo, or is lost, a peer or NCCL may still hold this memory.
     if (all_undone.ok()) return;
+    // NCCL may still hold it on this rank, or only on another one: ReleaseSetAside treats the two in different ways.
     const bool pinned = !mine.ok() || !undone.ok();
     segments_.SetAside(std::move(made), pinned ? SegmentStore::Aside::kPinned : SegmentStore::Aside::kUnpinned);
   };
@@ -116,6 +118,7 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
                                                         .report = {.number = RandomNumber()},
                                                         .judge = FindHomeNumber}));
   // Host memory may be shared less far on some rank, and all ranks must make theirs alike.
+  // Before the first segment of this epoch is made here.
   segments_.backing().SettleOn(static_cast<Reach>(agreed.reach));
   NewSegments made;
   if (agreed.segments.empty()) {  // no rank has memory, so no rank calls NCCL and none can fail
@@ -174,6 +177,7 @@ Status SymmetricMode::LeaveHome() {
 
 // This pool cannot use the communicator, but its ranks wait for it: connect once, and tell them.
 Status SymmetricMode::RefuseHome(Communicator& other, const Status& why) const {
+  // The communicator's device, which is not the pool's here.
   const Result<PrimaryContext> context = PrimaryContext::Retain(basis_.driver, other.device);
   if (!context.ok()) return why;
   const Result<std::unique_ptr<AgreementChannel>> channel =
@@ -200,6 +204,7 @@ Status SymmetricMode::Rehome(ncclComm_t communicator) {
   // From here on the pool has no home until all ranks have agreed. If they do not, it can be rehomed again or closed.
   home_handle_.store(nullptr, std::memory_order_release);
   collective_.MoveTo(std::move(*channel));
+  // BeginEpoch reads it for the domains, the publisher and the registrations.
   home_ = *home;
   return BeginEpoch(readiness);
 }

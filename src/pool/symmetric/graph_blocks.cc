@@ -12,6 +12,7 @@ namespace commpool::internal {
 // An event that exists is waited for. Else a new one behind all of the stream's work, where an event can be recorded on
 // that stream.
 Status GraphBlocks::Await(const engine::StreamUse& use) const {
+  // A stream without a fence captures nothing here: the caller has looked.
   DeviceState& device = *basis_.device;
   if (use.fence != engine::kNoFence) return device.Await(use.fence, basis_.deadline_ms());
   if (!IsReachable(use.stream)) {
@@ -108,6 +109,7 @@ void GraphBlocks::GiveFence(CUdeviceptr address, StreamKey stream, FenceId fence
 
 // Calls the driver, so it holds no lock.
 void GraphBlocks::Collect() {
+  // A graph that is gone is reported once. TakeMissingFences notes it in the entries before anything can fail.
   const ReservedVector<std::pair<CUdeviceptr, StreamKey>> missing = TakeMissingFences(captures_.TakeGone());
   if (missing.empty()) return;
   const ContextGuard current = basis_.MakeCurrent();

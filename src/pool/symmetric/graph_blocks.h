@@ -51,6 +51,7 @@ class GraphBlocks {
 
  private:
   // A block that a graph owns, or has owned.
+  // A block's entry goes through: in use; freed, its streams noted; its graph gone, fences being recorded; erased.
   struct GraphBlock {
     // Of its allocation. Ranks name blocks by it, because their addresses differ.
     engine::Sequence sequence = 0;
@@ -67,6 +68,7 @@ class GraphBlocks {
   // entry with its last fence.
   void GiveFence(CUdeviceptr address, StreamKey stream, FenceId fence);
 
+  // Parts of the pool, which outlive this object.
   PoolBasis& basis_;
   GraphCaptures& captures_;
   BlockStore& blocks_;

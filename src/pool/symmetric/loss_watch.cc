@@ -42,6 +42,7 @@ void LossWatch::Stop() {
   LostRanks::ListenerNumber listener = 0;
   {
     MutexLock lock(mutex_);
+    // Nothing was followed yet.
     if (kept_.empty()) return;
     ranks = kept_.back();
     listener = std::exchange(listener_, 0);

@@ -41,13 +41,16 @@ class LossWatch {
   // Tells the log and the program. May wait for the device a moment, to know which advice is right.
   void Tell(int rank) const;
 
+  // Both outlive this object. Read on the channel's thread too.
   const PoolBasis& basis_;
   const RegistrationSet& registrations_;
+  // The present home's, or null before the first one. Stop leaves it: a closed pool still answers.
   std::atomic<const LostRanks*> followed_{nullptr};
   Mutex mutex_{LockRank::kLeaf};
   // The lost ranks of this home and of earlier ones: a thread that asks takes no lock, and may still read an earlier
   // one.
   std::vector<std::shared_ptr<LostRanks>> kept_ COMMPOOL_GUARDED_BY(mutex_);
+  // Of the last one in `kept_`; 0: not listening.
   LostRanks::ListenerNumber listener_ COMMPOOL_GUARDED_BY(mutex_) = 0;
 };
 

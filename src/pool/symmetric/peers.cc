@@ -26,7 +26,7 @@ struct Offered {
   HashKey secret = {};
   static constexpr auto Fields() { return std::tuple(&Offered::status, &Offered::socket, &Offered::secret); }
 };
-// What every rank hears: all offers in the order of ranks, or the first reason why there is one missing.
+// What every rank hears: all offers in the order of ranks, or the first reason why one is missing.
 struct AllOffered {
   static constexpr const char* kName = "offers of all ranks";
 
@@ -51,6 +51,7 @@ Decision Collect(const std::vector<std::string>& contents) {
 Result<RankOffer> OfferAll(const PoolBasis& basis, const std::vector<SegmentToRegister>& segments) {
   std::vector<FileDescriptor> descriptors;
   for (const SegmentToRegister& segment : segments) {
+    // A second handle of the same memory, for this export: the segment keeps its own.
     const PhysicalMemory memory = PhysicalMemory::At(basis.driver, segment.address, segment.bytes);
     if (!memory.valid()) return Status(StatusCode::kNotSupported, "a segment has no handle");
     FileDescriptor descriptor = COMMPOOL_TRY(memory.Export());
@@ -90,6 +91,7 @@ Status SymmetricMode::MapPeers() {
   Status readiness = basis_.CheckOpen();
   if (readiness.ok()) readiness = segments_.backing().CanShare().under("map_peers");
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kMapPeers, .readiness = readiness}));
+  // The result of all ranks, so `maps_peers_` is alike on all of them, and they sleep by the same steps.
   const Status mapped = MapLacking();
   if (mapped.ok()) maps_peers_ = true;
   return mapped;
@@ -118,6 +120,7 @@ Status SymmetricMode::MapLacking() {
   }
   // Less than the other ranks wait for this one's outcome.
   const Deadline deadline = DeadlineAfter(std::chrono::milliseconds(basis_.deadline_ms() / 2));
+  // What this call has mapped: the undo leaves what was there before.
   std::vector<uint64_t> mapped;
   return collective_.Run({.name = "mapping the memory of all ranks",
                           .act = [&]() -> Status {

@@ -20,6 +20,7 @@ Status SymmetricMode::AddHome(const std::vector<SegmentToRegister>& segments) {
     domains.AddHome();
     domains_ = std::move(domains);
   });
+  // In this order: all ranks are in NCCL's call, and a registrar may refuse on one rank alone.
   const ContextGuard current = basis_.MakeCurrent();
   COMMPOOL_TRY(segments_.registrations().Add(home_, segments));
   RegistrarBook::Made made;
@@ -38,6 +39,7 @@ Result<Communicator> SymmetricMode::Examine(ncclComm_t handle) const {
   }
   for (const Communicator& held : segments_.registrations().Communicators()) {
     if (held.handle != handle) continue;
+    // The handle alone does not tell them apart.
     if (held.rank != described->rank || held.ranks != described->ranks) {
       return Status(StatusCode::kFailedPrecondition,
                     "the communicator has the address of one that is registered: that was destroyed without "
@@ -157,6 +159,7 @@ Status SymmetricMode::Deregister(ncclComm_t handle) {
   MutexLock collective(segments_.collective());
   if (basis_.life.closed()) return Status();  // nothing is registered
   const ContextGuard current = basis_.MakeCurrent();
+  // Not held is no error by itself: the judge compares which ranks hold it.
   const bool held = segments_.registrations().Has(handle);
   std::vector<uint64_t> ended;  // the judge fills it in, on the ranks that have the table of domains
   // The judge has two pointers, which std::function stores without an allocation.
@@ -186,6 +189,7 @@ Status SymmetricMode::AddRegistrar(const RegistrarRequest& request) {
   const Status readiness = request.ok() ? basis_.CheckOpen() : request.status();
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kAddRegistrar, .readiness = readiness}));
   // Begin fails on every rank where a request is an error.
+  // Nothing: this rank has no such library, and only takes part in the rounds.
   const std::optional<Registrar>& registrar = *request;
   return collective_.Run({.name = "registering with a registrar",
                           .act =

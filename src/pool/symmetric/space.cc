@@ -19,11 +19,13 @@ namespace {
 // segments before any rank calls NCCL, and registers them before any rank serves from them. All these pools grow, or
 // none. It lives in the frame of the call.
 struct GrowingPool {
+  // Parts of one symmetric pool, whose collective lock the call holds.
   BlockStore& blocks;
   SegmentStore& segments;
   Collective& collective;
   const uint64_t bytes;
   NewSegments made = {};  // one segment, until it is adopted
+  // Valid once the memory is made on all ranks.
   engine::SegmentIndex index = 0;
   Status status = {};                                          // the result of this rank's last step
   SegmentStore::Aside aside = SegmentStore::Aside::kUnpinned;  // how to set it aside, if needed
@@ -97,6 +99,7 @@ Status GrowTogether(GrowingPools pools) {
   const auto named = [](const char* what) {
     return [what](const GrowingPool& pool) { return std::string(what) + " a segment of " + FormatBytes(pool.bytes); };
   };
+  // A failure is undone up to the last agreement. After it every rank has all windows.
   // Round one: memory. Where a rank has none, `made` goes back with this frame, and no rank has called NCCL.
   OneByOne(pools, Make);
   COMMPOOL_TRY(AgreeOn(pools, named("making")));
@@ -160,6 +163,7 @@ Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agree
     return Status(StatusCode::kInvalidArgument,
                   basis_.title + ": reserve of " + std::to_string(bytes) + " bytes overflows");
   }
+  // The rank with the least memory decides for all of them.
   const bool fits_all_ranks = *segment_bytes <= agreed.least_memory_left;
   if (fits_all_ranks && segments_.FitsOwnLimit(*segment_bytes)) return *segment_bytes;
   const std::string refused = basis_.title + ": reserve of " + FormatBytes(*segment_bytes);
@@ -201,6 +205,7 @@ Result<std::vector<uint64_t>> SymmetricMode::ReclaimTogether(const SymmetricMode
   const ReservedDeque<MutexLock> locks = LockAll(pools);
   std::vector<uint64_t> pending = Insist([&] { return std::vector<uint64_t>(pools.size()); });
   for (size_t place = 0; place < pools.size(); ++place) {
+    // Freed on this rank, and free for nobody yet.
     pending[place] = pools[place]->blocks_.counters().pending_bytes;
   }
   COMMPOOL_TRY(Collective::Begin(ProposalsOf(pools, [](SymmetricMode& pool) -> Proposal {

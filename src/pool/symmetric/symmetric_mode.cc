@@ -173,6 +173,7 @@ void SymmetricMode::StopListening() {
 // Destroying is no collective call: other ranks may still use windows of this rank's memory.
 void SymmetricMode::AfterDestroy() {
   StopListening();
+  // A pool that was closed has none.
   const uint64_t reserved = blocks_.ReservedBytes();
   if (reserved == 0) return;
   // Only a collective call may end windows, and registered memory must not be unmapped.
@@ -201,8 +202,10 @@ Status SymmetricMode::Sleep(const SleepRequest& request) {
                                   .judge = judge}));
   // Peers' imports would keep the memory.
   if (maps_peers_) COMMPOOL_TRY(UnmapPeers());
+  // Each step of falling asleep ends with an agreement, so all ranks sleep or none.
   const auto together = collective_.Runner();
   const Status slept = Sleeping(basis_, blocks_, segments_, together).FallAsleep(request);
+  // Awake after a failure on any rank: the peers' mappings come back too.
   if (slept.ok() || !maps_peers_ || basis_.life.asleep()) return slept;
   const Status again = MapLacking();
   return again.ok() ? slept : Status(slept.code(), slept.message() + "; then " + again.message());
@@ -211,8 +214,9 @@ Status SymmetricMode::Sleep(const SleepRequest& request) {
 // Every rank compares what it is asked, before any memory is made.
 Status SymmetricMode::Wake(const WakeRequest& request) {
   MutexLock collective(segments_.collective());
-  if (HasNoCommunicator()) {  // after a loss there is no communicator to register with: wakes only to save what was
-                              // kept
+  // After a loss no communicator is left to register with. The pool wakes only so that the program can save what was
+  // kept.
+  if (HasNoCommunicator()) {
     COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
     return basis_.Named(Sleeping(basis_, blocks_, segments_, kWithoutRanks).WakeUp(request).under("wake"));
   }

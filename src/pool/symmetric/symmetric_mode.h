@@ -41,6 +41,7 @@ class SymmetricMode final : public PoolMode {
   // The communicator whose ranks collective calls reach; null where the pool has given it up.
   ncclComm_t home() const { return home_handle_.load(std::memory_order_acquire); }
 
+  // From free memory alone. The ranks call it in one order: each call has its number in the sequence.
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
   Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(blocks_.mutex());
   bool EndsWithItsFree(CUdeviceptr address) const override { return !graph_blocks_.Has(address); }
@@ -71,15 +72,19 @@ class SymmetricMode final : public PoolMode {
 
   Status CheckCapture() const override;
 
+  // Collective over home. Null on ranks that are not in the communicator: they agree with the others.
   Status RegisterWith(ncclComm_t communicator) override;
   Result<uint64_t> RegisterPending() override { return uint64_t{0}; }  // reserve has registered what it made
   Status Deregister(ncclComm_t communicator) override;
   Status AddRegistrar(const RegistrarRequest& request) override;
   Status RemoveRegistrar(const std::string& name) override;
+  // Collective over home, as all that change the mappings. PeersOf asks nobody.
   Status MapPeers() override;
   Result<PeerPlaces> PeersOf(CUdeviceptr address) const override;
+  // Collective over the new home, whose other ranks may be making the pool. Needs a pool without live blocks.
   Status Rehome(ncclComm_t communicator) override;
   int LostRank() const override { return losses_.first(); }
+  // AbandonCommunicator has ended the registrations before.
   void AfterAbandon(ncclComm_t communicator) override;
 
  private:
