@@ -74,6 +74,7 @@ Status ModeFits(const PoolConfiguration& pool) {
   return pool.mode == Mode::kExpandable ? WhyNotExpandable(pool) : Status();
 }
 
+// What peers may do with the memory. GrantsFit asks afterwards whether the backing can hold them to it.
 Status SetGrants(const std::string& value, PoolConfiguration& pool) {
   if (value != "read_write" && value != "read") return May("read_write or read");
   pool.backing.grants = value == "read" ? Grants::kRead : Grants::kReadWrite;
@@ -131,6 +132,7 @@ Status SetDeadline(const std::string& value, PoolConfiguration& pool) {
   const std::string unit = digits == std::string::npos ? "ms" : value.substr(digits);
   // Where the unit is unknown the scale does not matter: the value is refused below.
   const uint64_t scale = unit == "s" ? 1000 : 1;
+  // The largest number where the text has a larger one.
   const uint64_t number = std::strtoull(value.c_str(), nullptr, 10);
   if (digits == 0 || value.empty() || (unit != "s" && unit != "ms") || number > UINT64_MAX / scale) {
     return May("a time such as 60s or 500ms");
@@ -155,6 +157,7 @@ Status SetAttempts(const std::string& value, PoolConfiguration& pool) {
   return Status();
 }
 
+// From this share of the device's limit on, the pools release what they do not use before one of them grows.
 Status SetCollection(const std::string& value, PoolConfiguration& pool) {
   pool.collection_share = COMMPOOL_TRY(ReadShare(value));
   return Status();

@@ -27,6 +27,7 @@ ReservedVector<StreamKey> StreamsOf(const ReservedVector<engine::StreamUse>& wai
 }
 
 // What ranks compare, because all must ask for the same, and all map other ranks' memory or none.
+// Each part has bits of its own, so requests that differ have different numbers.
 uint64_t NumberOf(const SleepRequest& request, bool maps_peers) {
   return 8 * (maps_peers ? 1 : 0) + 4 * static_cast<uint64_t>(request.keep) + static_cast<uint64_t>(request.graphs);
 }
@@ -39,6 +40,7 @@ constexpr const char* kStale = "sleep would leave graphs with collectives stale 
 // Graphs that nobody announced may name the windows' places, unless the program says otherwise.
 Result<std::vector<ReturnReport>> PlanReturn(RegistrationSet& registrations, const SleepRequest& request) {
   if (!DependOnPlaces(request.graphs)) {
+    // An earlier sleep may have left a plan, which this one must not follow.
     registrations.ForgetReturn();
     return std::vector<ReturnReport>();
   }
