@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -57,12 +58,25 @@ Status MakeFolder(const std::string& folder) {
                     "with mode 0700");
 }
 
+// A socket that does not listen yet looks like that of a killed process. It has a name with a dot in front until then.
+std::string UnreadyName(const std::string& path) {
+  const size_t name = path.rfind('/') + 1;
+  return path.substr(0, name) + "." + path.substr(name);
+}
+
+// Whether its process had time enough to listen.
+bool IsOld(const std::string& path) {
+  constexpr time_t kSeconds = 60;
+  struct stat about = {};
+  return stat(path.c_str(), &about) == 0 && time(nullptr) - about.st_ctime > kSeconds;
+}
+
 // Removes the sockets whose processes were killed.
 void Sweep(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> list(opendir(folder.c_str()), closedir);
   while (const dirent* const entry = list == nullptr ? nullptr : readdir(list.get())) {
     const std::string path = folder + "/" + entry->d_name;
-    if (entry->d_type == DT_SOCK) RemoveIfDead(path);
+    if (entry->d_type == DT_SOCK && (entry->d_name[0] != '.' || IsOld(path))) RemoveIfDead(path);
   }
 }
 
@@ -88,7 +102,7 @@ struct RemovedAtExit {
 std::string DefaultShareFolder() {
   const std::string& runtime = Environment::Get().runtime_directory;
   const std::string folder = runtime + "/commpool";
-  const bool fits = !runtime.empty() && runtime[0] == '/' && folder.size() + 1 + kNameBytes <= kMostPathBytes;
+  const bool fits = !runtime.empty() && runtime[0] == '/' && folder.size() + 2 + kNameBytes <= kMostPathBytes;
   return fits ? folder : "/tmp/commpool-" + std::to_string(geteuid());
 }
 
@@ -96,7 +110,8 @@ Result<ShareListener> ShareListener::Open(const std::string& folder) {
   COMMPOOL_TRY(MakeFolder(folder));
   Sweep(folder);
   const std::string path = COMMPOOL_TRY(NewPath(folder));
-  const std::optional<sockaddr_un> address = AddressOf(path);
+  const std::string unready = UnreadyName(path);
+  const std::optional<sockaddr_un> address = AddressOf(unready);
   if (!address) return Failed("listening at", path, ENAMETOOLONG);
   ShareListener listener;
   listener.socket_ = PrivateSocket::Open(PrivateSocket::Kind::kLocalMessages);
@@ -104,8 +119,11 @@ Result<ShareListener> ShareListener::Open(const std::string& folder) {
   if (descriptor < 0 || bind(descriptor, reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0) {
     return Failed("listening at", path, errno);
   }
+  listener.path_ = unready;
+  if (listen(descriptor, SOMAXCONN) != 0 || rename(unready.c_str(), path.c_str()) != 0) {
+    return Failed("listening at", path, errno);
+  }
   listener.path_ = path;
-  if (listen(descriptor, SOMAXCONN) != 0) return Failed("listening at", path, errno);
   static const RemovedAtExit of_the_process{path};  // the process's runtime is made first, and never destroyed
   return listener;
 }

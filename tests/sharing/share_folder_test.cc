@@ -7,8 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
+#include <vector>
 
 #include "src/sharing/message_channel.h"
 
@@ -125,6 +128,23 @@ TEST_F(ShareFolder, IsSweptOfSocketsWhoseProcessesWereKilled) {
   EXPECT_FALSE(std::filesystem::exists(left));
   const ShareListener second = ShareListener::Open(folder_).value();
   EXPECT_TRUE(std::filesystem::exists(first.path())) << "who listens stays";
+}
+
+// Each of them sweeps the folder as it opens, and a socket is there before it listens.
+TEST_F(ShareFolder, IsNotSweptOfSocketsThatOpenMeanwhile) {
+  std::atomic<int> lost = 0;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 300; ++round) {
+        const Result<ShareListener> listener = ShareListener::Open(folder_);
+        if (!listener.ok() || access(listener->path().c_str(), F_OK) != 0) ++lost;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(lost, 0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
 TEST_F(ShareFolder, HasNoSocketOnceItsListenerIsGone) {
