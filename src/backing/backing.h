@@ -70,8 +70,7 @@ class Segment {
   virtual Territory* territory() { return nullptr; }
 
   // Lets other devices of this process use the range as the backing grants it, all of them in one call where the driver
-  // takes it so.
-  // After a failure any of them may have access. Revoke takes it back.
+  // takes it so. After a failure any of them may have access. Revoke takes it back.
   Status Grant(std::span<const int> peers);
   Status Grant(int peer) { return Grant(std::span<const int>(&peer, 1)); }
   Status Revoke(int peer);

@@ -53,7 +53,7 @@ std::string NodeProof::Text() const {
     case kNothingAdded:
       return "";
     case static_cast<int>(NodeWitness::kKernel):
-      return ", node proven by move_pages";
+      return ", node seen by move_pages";
     case static_cast<int>(NodeWitness::kHandle):
       return ", node as its handles say";
     default:

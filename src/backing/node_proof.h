@@ -41,7 +41,7 @@ class NodeProof {
 
   // Each piece of memory as it was made. kNotSupported where it lies elsewhere: it cannot be had on that node.
   Status Add(const NodeAnswer& answer);
-  // For people, of the memory that is known least: "node proven by move_pages". Empty before the first Add.
+  // For people, of the memory that is known least: "node seen by move_pages". Empty before the first Add.
   std::string Text() const;
 
  private:

@@ -43,7 +43,7 @@ Result<commpool_block> Pool::FindBlock(CUdeviceptr address) const {
 // Counts a failed request once, however often it was tried.
 Result<CUdeviceptr> Pool::Allocate(uint64_t bytes, StreamKey stream) {
   Status open = basis_->CheckOpen();
-  if (stream == kNoStream && blocks_.own_reuse() != engine::OwnReuse::kOncePassed) {
+  if (open.ok() && stream == kNoStream && blocks_.own_reuse() != engine::OwnReuse::kOncePassed) {
     open = Status(StatusCode::kInvalidArgument,
                   basis_->title +
                       ": its blocks are reused in a stream's order, so each needs one. Pinned memory with "

@@ -41,6 +41,7 @@ bool IsReachable(StreamKey key) {
 }
 
 CUstream StreamOfKey(StreamKey key) {
+  COMMPOOL_CHECK(key != kNoStream, "a block without a stream waits for nobody, and no work goes to it");
   if (IsUnpromised(key)) {
     COMMPOOL_CHECK(key == passed.key, "a stream that may be gone has no handle outside of the call that passes it");
     return passed.handle;

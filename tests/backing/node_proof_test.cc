@@ -71,7 +71,7 @@ TEST_F(NodeProofs, AreAsGoodAsThatOfTheMemoryKnownLeast) {
   NodeProof proof(2);
   EXPECT_EQ(proof.Text(), "");
   EXPECT_TRUE(proof.Add({NodeWitness::kKernel, 2}).ok());
-  EXPECT_EQ(proof.Text(), ", node proven by move_pages");
+  EXPECT_EQ(proof.Text(), ", node seen by move_pages");
   EXPECT_TRUE(proof.Add({NodeWitness::kHandle, 2}).ok());
   EXPECT_TRUE(proof.Add({NodeWitness::kKernel, 2}).ok());
   EXPECT_EQ(proof.Text(), ", node as its handles say");
@@ -141,10 +141,10 @@ TEST_F(NodeProofs, AreTheKernelsOnEveryRungWhereItMapsThePages) {
   const Driver real = WithPages(RealDriver());
   const BackingRequest request = {.kind = BackingKind::kVmm, .placement = OnHost(0)};
   const std::string handles = MakeBacking(real, request).value()->Facts().what;
-  EXPECT_EQ(handles, "host NUMA node 0, file descriptor handles, node proven by move_pages");
+  EXPECT_EQ(handles, "host NUMA node 0, file descriptor handles, node seen by move_pages");
   InjectedFault injected({.call = "cuMemCreate", .result = CUDA_ERROR_NOT_PERMITTED, .count = 3});
   const std::string bound = MakeBacking(real, request).value()->Facts().what;
-  EXPECT_EQ(bound, "host NUMA node 0, bound and registered, no handle, node proven by move_pages");
+  EXPECT_EQ(bound, "host NUMA node 0, bound and registered, no handle, node seen by move_pages");
 }
 
 TEST_F(NodeProofs, OfTheKernelGoBeforeThoseOfTheHandle) {

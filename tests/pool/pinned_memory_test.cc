@@ -94,19 +94,36 @@ TEST_F(PinnedMemory, OfNoStreamServesAgainWithoutADriverCall) {
 }
 
 TEST_F(PinnedMemory, OfNoStreamWaitsForTheStreamsThatWereRecorded) {
+  for (const uint64_t bytes : {kBlock, uint64_t{4096}}) {
+    const PoolHandle pool = CreatePinned();
+    Free(Allocate(pool, kOfNone, bytes));  // the small one goes into this thread's cache, which serves it next
+    const CUdeviceptr first = Allocate(pool, kOfNone, bytes);
+    HeldWork copy(driver(), other_.get(), first);
+    EXPECT_TRUE(runtime().RecordStream(first, other_.get()).ok());
+    Free(first);
+    const CUdeviceptr second = Allocate(pool, kOfNone, bytes);
+    EXPECT_NE(second, first) << "the CPU would overwrite what the copy reads";
+    EXPECT_GE(CountersOf(pool).pending_bytes, bytes);
+    copy.End();
+    Synchronise();
+    EXPECT_TRUE(Get(pool).Reclaim().ok());
+    EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
+    Free(second);
+  }
+}
+
+TEST_F(PinnedMemory, OfNoStreamThatACaptureReadsIsNotServedBeforeItEnds) {
   const PoolHandle pool = CreatePinned();
-  const CUdeviceptr first = Allocate(pool, kOfNone);
-  HeldWork copy(driver(), other_.get(), first);
-  EXPECT_TRUE(runtime().RecordStream(first, other_.get()).ok());
-  Free(first);
-  const CUdeviceptr second = Allocate(pool, kOfNone);
-  EXPECT_NE(second, first) << "the CPU would overwrite what the copy reads";
-  copy.End();
-  Synchronise();
-  EXPECT_TRUE(Get(pool).Reclaim().ok());
-  EXPECT_EQ(Allocate(pool, kOfNone), first);
-  Free(first);
-  Free(second);
+  AnnouncedCapture capture;
+  const CUdeviceptr block = Allocate(pool, kOfNone);
+  EXPECT_TRUE(capture.Begin(runtime(), pool, stream_.get()).ok());
+  EXPECT_TRUE(runtime().RecordStream(block, stream_.get()).ok());
+  Free(block);
+  const CUdeviceptr other = Allocate(pool, kOfNone);
+  EXPECT_NE(other, block);
+  Free(other);
+  EXPECT_TRUE(capture.End().ok());
+  capture.DestroyGraph();
 }
 
 TEST_F(PinnedMemory, OfNoStreamIsServedWhileAStreamCaptures) {

@@ -87,6 +87,16 @@ class Peers(unittest.TestCase):
             pool.grant(device for device in (1, 77))
 
 
+class Streams(unittest.TestCase):
+    def test_that_are_none_are_for_programs_in_c(self):
+        emulated.make_current(0)
+        pool = commpool.Pool(backing="pinned")
+        for allocate in (lambda: pool.allocate(512, stream=8), lambda: commpool.allocate(512, stream=8),
+                         lambda: commpool.empty(4, stream=8)):
+            with self.assertRaisesRegex(commpool.InvalidArgument, "8 is no stream"):
+                allocate()
+
+
 class PinnedMemory(unittest.TestCase):
     def test_is_read_and_written_by_the_cpu_and_comes_by_exact_size(self):
         for options in ({}, {"numa_node": 1}, {"frees": "ordered"}):

@@ -33,6 +33,7 @@ _communicator_sources: list[CommunicatorSource] = []
 _DEVICE = re.compile(r"cuda(?::(\d{1,10}))?")
 _DEVICES = 2**31  # the device number is a C int
 _POINTERS = 2**64
+_NO_STREAM = 8  # COMMPOOL_NO_STREAM: other libraries would pass the handle of such an array to the driver
 
 
 def stream_handle(stream: Stream) -> int:
@@ -45,7 +46,10 @@ def stream_handle(stream: Stream) -> int:
         if version != 0:
             raise InvalidArgument(f"__cuda_stream__ of {stream!r} is of version {version}, and 0 is the known one")
         return _address(handle, "stream")
-    return _address(stream, "stream")
+    handle = _address(stream, "stream")
+    if handle == _NO_STREAM:
+        raise InvalidArgument("8 is no stream: COMMPOOL_NO_STREAM is for programs in C and C++")
+    return handle
 
 
 def add_communicator_source(source: CommunicatorSource) -> None:
