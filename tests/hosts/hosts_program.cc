@@ -5,8 +5,8 @@
 //   absent     the ranks agree over MPI, and the last one does not come to a reserve
 //   loopback   rank 0 is told to listen where only its own host reaches it
 //   sleep      the pool sleeps, the last rank has no memory to wake at first, and all wake
-//   captured   the pool sleeps under a graph with an all-gather of its windows; where that is refused, without the
-//   graph die_asleep the last rank is killed where the others wake
+//   captured   the pool sleeps under a graph with an all-gather of its windows, or, refused, without the graph
+//   die_asleep the last rank is killed where the others wake
 #include <mpi.h>
 #include <unistd.h>
 

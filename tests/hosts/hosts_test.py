@@ -104,7 +104,7 @@ class Hosts(unittest.TestCase):
         self.assert_refused(result, "rank 2 cannot sleep: .*graphs = DISCARDED accepts that.*"
                             "communicator 0: proxies of NCCL hold windows for the network")
 
-    def test_sleep_under_graphs_is_refused_on_all_ranks_of_hosts_without_windows(self):
+    def test_sleep_under_graphs_is_refused_on_all_ranks_of_hosts_where_nccl_may_register_memory_unseen(self):
         result = self.sleep_under_a_graph("hosts=apart")
         self.assert_refused(result, "rank 0 cannot sleep: .*NCCL_LOCAL_REGISTER is not 0")
 

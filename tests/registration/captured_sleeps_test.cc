@@ -135,7 +135,7 @@ class CapturedSleeps : public SymmetricTest, public ::testing::WithParamInterfac
                                    rank.stream),
                 ncclSuccess);
     };
-    // For its first copies NCCL makes a window of its own, which a capture forbids.
+    // For its first copies NCCL makes a window of its own: before the capture.
     if (!copying_.empty()) {
       gather();
       EXPECT_EQ(cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);

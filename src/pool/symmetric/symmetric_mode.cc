@@ -200,7 +200,7 @@ Status SymmetricMode::Sleep(const SleepRequest& request) {
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kSleep,
                                   .bytes = NumberOf(request, maps_peers_),
                                   .readiness = readiness,
-                                  .report = report,
+                                  .report = std::move(report),
                                   .judge = judge}));
   // Peers' imports would keep the memory.
   if (maps_peers_) COMMPOOL_TRY(UnmapPeers());
