@@ -126,7 +126,7 @@ class Examples(unittest.TestCase):
     def test_train_sharded(self):
         lines, record = self.record("train_sharded.py", before=("-c", _WITH_COPIES))
         self.assertEqual(lines[0], "losses apart by at most 0; 104 all-gathers in 2 windows of 256 KiB")
-        self.check_record(record, "AllGather", "AllGather_ST")
+        self.check_record(record, "AllGather", "copy engines")
 
 
 if __name__ == "__main__":
