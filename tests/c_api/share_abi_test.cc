@@ -145,6 +145,7 @@ TEST_F(ShareAbi, AnUpdateDoesNotEndOnAStreamThatCaptures) {
   ASSERT_EQ(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
   EXPECT_EQ(commpool_update_begin(block_), COMMPOOL_OK) << commpool_last_error();
   Expect(commpool_update_end(block_, stream), COMMPOOL_FAILED_PRECONDITION, "the stream captures");
+  Expect(commpool_update_end(block_, COMMPOOL_NO_STREAM), COMMPOOL_INVALID_ARGUMENT, "COMMPOOL_NO_STREAM is for");
   CUgraph graph = nullptr;
   ASSERT_EQ(cuda.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS) << "and the capture goes on";
   EXPECT_EQ(commpool_update_end(block_, stream), COMMPOOL_OK) << commpool_last_error();

@@ -65,6 +65,11 @@ TEST(Settings, SetEachOptionOfAPool) {
 TEST(Settings, GrantReadingAloneToPoolsThatCanPromiseIt) {
   ExpectWrong("grants:write", {"it may be read_write or read"});
   EXPECT_EQ(With("backing:nccl,grants:read").backing.grants, Grants::kReadWrite) << "a general setting passes it by";
+  PoolConfiguration in_code = Named("in code");
+  in_code.backing.grants = Grants::kRead;
+  in_code.given = COMMPOOL_OPTION_GRANTS;
+  EXPECT_TRUE(Settings::Parse("backing:nccl").value().ApplyTo(in_code).ok());
+  EXPECT_EQ(in_code.backing.kind, BackingKind::kVmm) << "the program's word counts";
   PoolConfiguration weights = Named("weights");
   const Status status = Settings::Parse("backing:nccl,weights.grants:read").value().ApplyTo(weights);
   EXPECT_NE(status.message().find("ncclMemAlloc grants every reachable device"), std::string::npos) << status.message();

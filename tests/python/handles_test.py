@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+import types
 import unittest
 
 import emulated
@@ -91,8 +92,9 @@ class Streams(unittest.TestCase):
     def test_that_are_none_are_for_programs_in_c(self):
         emulated.make_current(0)
         pool = commpool.Pool(backing="pinned")
-        for allocate in (lambda: pool.allocate(512, stream=8), lambda: commpool.allocate(512, stream=8),
-                         lambda: commpool.empty(4, stream=8)):
+        protocol = types.SimpleNamespace(__cuda_stream__=(0, 8))
+        for allocate in (lambda: pool.allocate(512, stream=8), lambda: pool.allocate(512, stream=protocol),
+                         lambda: commpool.allocate(512, stream=8), lambda: commpool.empty(4, stream=8)):
             with self.assertRaisesRegex(commpool.InvalidArgument, "8 is no stream"):
                 allocate()
 

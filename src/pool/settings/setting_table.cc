@@ -51,6 +51,13 @@ Status SetBacking(const std::string& value, PoolConfiguration& pool) {
   return Status();
 }
 
+// Where others open the memory to every device it would be no promise.
+Status GrantsFit(const PoolConfiguration& pool) {
+  const char* const why = FindBacking(pool.backing.kind)->why_no_revoke;
+  if (pool.backing.grants == Grants::kReadWrite || why == nullptr) return Status();
+  return Status(StatusCode::kInvalidArgument, why);
+}
+
 // COMMPOOL_CONF may change a backing that the program did not name, but only where nothing depends on that backing.
 Status BackingFits(const PoolConfiguration& pool) {
   const BackingRow& row = *FindBacking(pool.backing.kind);
@@ -59,6 +66,7 @@ Status BackingFits(const PoolConfiguration& pool) {
   if (pool.backing.placement.kind != Placement::Kind::kDevice && row.places == Places::kDevice) {
     return no("the pool lies in host memory, and this backing makes none");
   }
+  COMMPOOL_TRY(GrantsFit(pool));
   return pool.mode == Mode::kExpandable ? WhyNotExpandable(pool) : Status();
 }
 
@@ -79,13 +87,6 @@ Status SetGrants(const std::string& value, PoolConfiguration& pool) {
   if (value != "read_write" && value != "read") return May("read_write or read");
   pool.backing.grants = value == "read" ? Grants::kRead : Grants::kReadWrite;
   return Status();
-}
-
-// Where others open the memory to every device it would be no promise.
-Status GrantsFit(const PoolConfiguration& pool) {
-  const char* const why = FindBacking(pool.backing.kind)->why_no_revoke;
-  if (pool.backing.grants == Grants::kReadWrite || why == nullptr) return Status();
-  return Status(StatusCode::kInvalidArgument, why);
 }
 
 // Any pool may have it: only an expandable one looks at it.

@@ -45,7 +45,7 @@ def stream_handle(stream: Stream) -> int:
         version, handle = protocol() if callable(protocol) else protocol
         if version != 0:
             raise InvalidArgument(f"__cuda_stream__ of {stream!r} is of version {version}, and 0 is the known one")
-        return _address(handle, "stream")
+        stream = handle
     handle = _address(stream, "stream")
     if handle == _NO_STREAM:
         raise InvalidArgument("8 is no stream: COMMPOOL_NO_STREAM is for programs in C and C++")
