@@ -29,7 +29,7 @@ struct NodeAnswer {
 inline constexpr uint64_t kMostPagesAsked = 64;
 
 // The node of the pages, or one other than `expected` where not all lie there. kNobody where the kernel does not know
-// each of them: pages that nobody touched, most drivers' own mappings, and the emulator, whose nodes are not the
+// each of them: pages that nobody touched, some drivers' own mappings, and the emulator, whose nodes are not the
 // host's.
 NodeAnswer AskKernel(const Driver& driver, const void* address, uint64_t bytes, int expected);
 NodeAnswer AskHandle(const Driver& driver, const PhysicalMemory& memory);
