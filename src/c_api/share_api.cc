@@ -40,7 +40,6 @@ Result<std::shared_ptr<Pool>> PoolAt(Runtime& runtime, const void* pointer) {
 
 // Default streams are those of the device, whatever is current on this thread.
 Status RefuseCapture(Runtime& runtime, int device, CUstream stream) {
-  if (stream == COMMPOOL_NO_STREAM) return Invalid("COMMPOOL_NO_STREAM is for commpool_pool_allocate alone");
   const std::shared_ptr<DeviceState> of_device = COMMPOOL_TRY(runtime.devices().Get(device));
   const ContextGuard current(runtime.driver(), of_device->context());
   const CUstreamCaptureStatus capturing = COMMPOOL_TRY(CaptureStatusOf(runtime.driver(), stream));

@@ -21,7 +21,12 @@ Status UserObject::MoveTo(CUgraph graph) {
   return status;
 }
 
+// The driver would take the handle of no stream for a pointer. Programs' streams are asked here before all else.
 Result<CUstreamCaptureStatus> CaptureStatusOf(const Driver& driver, CUstream stream, const char* likely_cause) {
+  if (stream == COMMPOOL_NO_STREAM) {
+    return Status(StatusCode::kInvalidArgument,
+                  "COMMPOOL_NO_STREAM is for commpool_pool_allocate alone, from a PINNED pool with deferred frees");
+  }
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuStreamIsCapturing(stream, &status),
                          {.call = "cuStreamIsCapturing", .likely_cause = likely_cause}));

@@ -381,10 +381,8 @@ Status Runtime::EndCapture(CaptureHandle capture) {
 // because a new stream may get the same handle.
 Status Runtime::ReleaseStream(CUstream stream) {
   COMMPOOL_TRY(RefuseForkedChild());
-  if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
-      KeyOfStream(stream) == kNoStream) {
-    return Status(StatusCode::kInvalidArgument,
-                  "a default stream is never destroyed, so it is never released, nor is none");
+  if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
+    return Status(StatusCode::kInvalidArgument, "a default stream is never destroyed, so it is never released");
   }
   COMMPOOL_TRY(CheckNotCaptured(*driver_, stream));
   const std::optional<RelaxedCapture> relaxed = Relax();

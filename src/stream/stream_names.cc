@@ -51,10 +51,6 @@ uint64_t StreamNames::ShownHandle(StreamKey key) const {
 }
 
 Result<StreamKey> StreamNames::AskFor(CUstream stream) const {
-  if (KeyOfStream(stream) == kNoStream) {
-    return Status(StatusCode::kInvalidArgument,
-                  "COMMPOOL_NO_STREAM is for commpool_pool_allocate alone, from a PINNED pool with deferred frees");
-  }
   const char* const cause = "the stream was destroyed or never made";
   const auto capturing = COMMPOOL_TRY(CaptureStatusOf(driver_, stream, cause));
   if (capturing != CU_STREAM_CAPTURE_STATUS_NONE) return KeyOfCaptured(stream);
