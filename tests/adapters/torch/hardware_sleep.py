@@ -169,24 +169,29 @@ def kept(saver):
                                             ratio(times, "commpool", "torch_memory_saver"), 1)}
 
 
-def from_pinned():
-    """Waking from copies that stay pinned, beside one copy from pinned memory to memory that is mapped."""
-    sleeper = Ours("pinned", PINNED_BYTES, keep="host", retain=True)
-    source = torch.ones(PINNED_BYTES, dtype=torch.uint8, pin_memory=True)
-    target = torch.empty_like(source, device="cuda")
+def beside(name, sleeper, nbytes, act, rounds):
+    """Waking, in turn with something else that moves as many bytes: the ratio of their times."""
 
     def wake():
         sleeper.turn()
         return sleeper.wake_seconds
 
-    times = in_turn({"wake": wake, "copy": lambda: seconds_of(lambda: target.copy_(source, non_blocking=True))},
-                    ROUNDS)
+    times = in_turn({"wake": wake, name: act}, rounds)
     sleeper.check()
     sleeper.end()
-    for name, taken in times.items():
-        print(f"{name:<58} {PINNED_BYTES / sorted(taken)[len(taken) // 2] / 1e9:10.2f} GB/s", flush=True)
-    return {"to a plain copy": report("waking from pinned memory: its time to that of a copy",
-                                      ratio(times, "wake", "copy"), 1 / 0.95)}
+    for who, taken in times.items():
+        print(f"{who:<58} {nbytes / sorted(taken)[len(taken) // 2] / 1e9:10.2f} GB/s", flush=True)
+    return ratio(times, "wake", name)
+
+
+def from_pinned():
+    """Waking from copies that stay pinned, beside one copy from pinned memory to memory that is mapped."""
+    sleeper = Ours("pinned", PINNED_BYTES, keep="host", retain=True)
+    source = torch.ones(PINNED_BYTES, dtype=torch.uint8, pin_memory=True)
+    target = torch.empty_like(source, device="cuda")
+    found = beside("copy", sleeper, PINNED_BYTES, lambda: seconds_of(lambda: target.copy_(source, non_blocking=True)),
+                   ROUNDS)
+    return {"to a plain copy": report("waking from pinned memory: its time to that of a copy", found, 1 / 0.95)}
 
 
 def read_seconds(path, nbytes):
@@ -210,20 +215,10 @@ def from_files():
             file.write(os.urandom(4096) * 256)
         file.flush()
         os.fsync(file.fileno())
-
-    def wake():
-        sleeper.turn()
-        return sleeper.wake_seconds
-
     try:
-        times = in_turn({"wake": wake, "read": lambda: read_seconds(path, nbytes)}, FILE_ROUNDS)
+        found = beside("read", sleeper, nbytes, lambda: read_seconds(path, nbytes), FILE_ROUNDS)
     finally:
         os.unlink(path)
-    sleeper.check()
-    sleeper.end()
-    for name, taken in times.items():
-        print(f"{name:<58} {nbytes / sorted(taken)[len(taken) // 2] / 1e9:10.2f} GB/s", flush=True)
-    found = ratio(times, "wake", "read")
     return {"to the disk's own rate": report("waking from a file: its time to that of a read", found, 1 / 0.8)}
 
 
