@@ -25,8 +25,15 @@ class Stress(unittest.TestCase):
             self.assertIn(text, result.stdout, fault)
             self.assertIn(f"planted: {fault}\n", result.stdout)
 
+    def test_finds_a_skipped_wait_however_quick_the_device_is(self):
+        # Two steps are too few for two streams to meet by chance.
+        result = self.stress("--operations", "2", "--plant", "skip-wait")
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertIn("race: nothing orders these two", result.stdout)
+
     def test_refuses_what_it_does_not_know(self):
-        for arguments in (["--plant", "unknown"], ["--threads", "0"], ["--operations", "-1"]):
+        for arguments in (["--plant", "unknown"], ["--threads", "0"], ["--operations", "-1"],
+                          ["--plant", "skip-wait", "--lives", "may-die"]):
             self.assertEqual(self.stress(*arguments).returncode, 4, arguments)
 
 

@@ -38,8 +38,7 @@ void Work(StressMachine& machine, Exchange& exchange, const EngineStress& stress
           std::atomic<uint64_t>& done) {
   StressWorker worker(machine, exchange, stress.seed * 1000003 + thread);
   const uint64_t share = stress.operations / stress.threads + (thread < stress.operations % stress.threads ? 1 : 0);
-  // The first thread plants faults that are one wrong call. The driver's table plants skipped waits.
-  bool plants = thread == 0 && stress.plant != Plant::kNone && stress.plant != Plant::kSkipWait;
+  bool plants = thread == 0 && stress.plant != Plant::kNone;  // the first thread, once half of its steps are done
   for (uint64_t step = 0; step < share; ++step) {
     worker.Step();
     if (plants && step >= share / 2) plants = !worker.PlantFault(stress.plant);
@@ -59,6 +58,10 @@ void ShowProgress(const std::atomic<uint64_t>& done, uint64_t operations, Stress
 }
 
 Result<int> Run(const EngineStress& stress) {
+  if (stress.plant == Plant::kSkipWait && stress.streams == internal::Streams::kMayDie) {
+    return Status(StatusCode::kInvalidArgument,
+                  "--plant skip-wait: where streams may die, the host waits, not a stream");
+  }
   const std::shared_ptr<const internal::Driver> driver =
       COMMPOOL_TRY(LoadEmulatedDriver("the race checker is the emulator's"));
   const std::unique_ptr<StressMachine> machine =

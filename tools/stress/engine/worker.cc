@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <shared_mutex>
 
 #include "src/base/bytes.h"
@@ -260,7 +261,40 @@ void StressWorker::PlantCapture() {
   if (address.ok()) Expect(machine_.runtime().Free(*address), "free");
 }
 
+// Plants a fault: a stream gets its memory again while another one still uses it, and the pools' table of the driver
+// skips the wait. A full pool cannot grow instead. The device stands still meanwhile, for a pool that finds work done
+// needs no wait.
+bool StressWorker::PlantSkippedWait() {
+  const std::unique_lock alone(machine_.capture_mutex());
+  constexpr uint64_t kBytes = 2 * internal::kMiB;
+  const internal::PoolHandle limited = machine_.pools().back();
+  std::vector<StressBlock> first;
+  for (;;) {
+    Result<CUdeviceptr> address = machine_.runtime().AllocateFrom(limited, kBytes, streams_[0]);
+    if (!address.ok()) break;
+    first.push_back({.address = *address, .bytes = kBytes});
+  }
+  if (first.empty()) return false;
+  std::promise<void> go_on;
+  const auto hold = [held = go_on.get_future().share()](auto&&...) { held.wait(); };
+  Expect(internal::Launch(machine_.driver(), streams_[1], {}, {}, hold), "hold");
+  for (StressBlock& block : first) {
+    Expect(machine_.runtime().RecordStream(block.address, streams_[1]), "record_stream");
+    Write(block, 1);
+    Free(block);
+  }
+  Result<CUdeviceptr> address = machine_.runtime().AllocateFrom(limited, kBytes, streams_[0]);
+  if (address.ok()) {
+    StressBlock second{.address = *address, .bytes = kBytes};
+    Write(second, 0);
+    Free(second);
+  }
+  go_on.set_value();
+  return address.ok();
+}
+
 bool StressWorker::PlantFault(Plant plant) {
+  if (plant == Plant::kSkipWait) return PlantSkippedWait();
   if (plant == Plant::kUnannouncedCapture) {
     PlantCapture();
     return true;

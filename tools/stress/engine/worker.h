@@ -59,6 +59,7 @@ class StressWorker {
   void ReplaceStream(size_t stream);
   bool PlantInBlock(Plant plant);
   void PlantCapture();
+  bool PlantSkippedWait();
   size_t RandomStream() { return Random(streams_.size()); }
   StressBlock TakeOut(size_t index);
   void Expect(const Status& status, const char* what);
