@@ -1,31 +1,31 @@
 /* The memory that NCCL takes for a communicator itself (buffers of its channels: GiB on large machines), and how it
  * goes back to the driver for a while. A capability beside commpool.h, whose conventions hold. NCCL 2.29.7 or later.
  *
- *   commpool_pools_sleep(&pool, 1, COMMPOOL_KEEP_HOST, COMMPOOL_GRAPHS_REFUSED);   first the pools registered with it
- *   commpool_communicator_sleep(communicator, 60000);
- *   ...
- *   commpool_communicator_wake(communicator);
- *   commpool_pools_wake(&pool, 1, COMMPOOL_GRAPHS_REFUSED);                     their windows come back */
+ *   commpool_communicator_sleep(communicator, 60000);   its symmetric pools rest: windows end, memory and blocks stay
+ *   commpool_communicator_wake(communicator);           the windows come back to their places
+ *
+ * For the pools' own memory, commpool_pools_sleep comes before that, and commpool_pools_wake after it. */
 #ifndef COMMPOOL_COMMUNICATOR_H_
 #define COMMPOOL_COMMUNICATOR_H_
 
 #include "commpool/commpool.h"
 
-/* Gives the buffers of the communicator back, with ncclCommSuspend; what was launched on the device ends before.
- * COLLECTIVE over the communicator, on the thread that owns it, one rank a thread; nobody uses it until it is awake.
- * NCCL waits for all ranks without a deadline, so the ranks agree first, over TCP. `deadline_ms` bounds every wait of
- * this call and of the wake, 0 for 60000. NOT_SUPPORTED for an older NCCL. FAILED_PRECONDITION on all ranks, and
- * nothing has changed, where it is asleep, a stream of one rank's device is being captured, or a pool that is awake is
- * registered with it. COMMUNICATOR_ERROR where it shares resources with a split child or parent. Where a rank dies or
- * fails inside NCCL's call, the error says to abort the communicator. Asleep it may be destroyed or aborted; pools
- * refuse it. */
+/* Gives the buffers of the communicator back, with ncclCommSuspend. Before that, work on the device ends, and so do the
+ * windows of pools that are at home there: these serve nobody meanwhile. COLLECTIVE over the communicator, on the
+ * thread that owns it, one rank a thread; nobody uses it until it is awake. NCCL waits without a deadline, so the ranks
+ * agree first, over TCP. `deadline_ms` bounds every wait of this call and of the wake, 0 for 60000. NOT_SUPPORTED for
+ * an older NCCL. FAILED_PRECONDITION on all ranks, and nothing has changed, where it is asleep, a stream of a rank's
+ * device is being captured, or a pool cannot rest: its home is another, it is not symmetric, or GRAPHS_REFUSED refuses.
+ * COMMUNICATOR_ERROR where it shares resources with a split child or parent. Where a rank dies or fails inside NCCL's
+ * call, the error says to abort the communicator. Asleep it may be destroyed or aborted. */
 COMMPOOL_API commpool_status commpool_communicator_sleep(struct ncclComm* communicator, uint64_t deadline_ms);
 
 /* Makes the buffers again, at the same addresses, with ncclCommResume: graphs that captured collectives hold.
- * COLLECTIVE, as sleep. NCCL succeeds also where a peer's memory did not come back, so a small all-gather follows, and
- * all ranks hear whether every rank's bytes arrived; else COMMUNICATOR_ERROR, DEADLINE_EXCEEDED or DRIVER_ERROR, and
- * the communicator is to be aborted. OUT_OF_MEMORY on all ranks, with a table of who holds what, where one rank's
- * device has no room: it sleeps on. FAILED_PRECONDITION where commpool_communicator_sleep did not put it to sleep. */
+ * COLLECTIVE, as sleep. NCCL succeeds also where a peer's memory is lost, so a small all-gather checks it: else
+ * COMMUNICATOR_ERROR, DEADLINE_EXCEEDED or DRIVER_ERROR on all ranks: abort the communicator. Then windows come back,
+ * proven as in waking pools; else the error says that the communicator is awake, and the pool rests on: wake that.
+ * OUT_OF_MEMORY on all ranks, with who holds what, where a device has no room: it sleeps on. FAILED_PRECONDITION if we
+ * did not suspend it. */
 COMMPOOL_API commpool_status commpool_communicator_wake(struct ncclComm* communicator);
 
 /* What NCCL counts on this rank's device: all of it, with what has gone to sleep; the part that sleep gives back; and

@@ -56,7 +56,7 @@ Result<SleepingCommunicators::SleeperPointer> SleepingCommunicators::Begin(ncclC
       return Status(StatusCode::kFailedPrecondition,
                     "another thread's call is putting the communicator to sleep, or waking it");
     }
-    if (sleeper == nullptr) sleeper = std::make_shared<Sleeper>();
+    if (sleeper == nullptr) sleeper = std::make_shared<Sleeper>(pools_);
     sleeper->busy = true;
     kept = sleeper;
   }
@@ -128,7 +128,7 @@ Status SleepingCommunicators::CheckMaySleep(const Sleeper& sleeper) const {
   if (sleeper.asleep) return Status(StatusCode::kFailedPrecondition, "the communicator is asleep already");
   COMMPOOL_TRY(sleeper.device->health().first_error());
   COMMPOOL_TRY(sleeper.device->CheckNotCapturing());
-  return CheckNoPoolUses(sleeper.communicator);
+  return sleeper.pools.Check(sleeper.communicator);
 }
 
 // NCCL makes its memory before it waits for the others: a rank without room would make them wait for ever.
@@ -146,30 +146,37 @@ Status SleepingCommunicators::CheckMayWake(const Sleeper& sleeper, const Communi
                                               runtime_.others.DescribeHolders(sleeper.device->device()));
 }
 
-// Only a communicator with which no pool is registered may sleep.
-Status SleepingCommunicators::CheckNoPoolUses(const Communicator& communicator) const {
-  for (const std::shared_ptr<Pool>& pool : pools_.All()) {
-    if (!pool->IsRegisteredWith(communicator.handle)) continue;
-    return Status(StatusCode::kFailedPrecondition,
-                  pool->title() + " is registered with the communicator: sleep() that pool before, or deregister it");
-  }
-  return Status();
+// Windows end first: NCCL's memory for them goes too.
+Status SleepingCommunicators::FallAsleep(Sleeper& sleeper) {
+  const Status rested = sleeper.pools.Rest(sleeper.communicator);
+  const Status all_rest = AgreeOn(*sleeper.channel, rested, "ending the windows of its pools");
+  if (!all_rest.ok()) return StayAwake(sleeper, all_rest);
+  // Running work may use NCCL's memory, so all ranks wait for their devices before any rank gives it back.
+  const Status quiet = Attempt([&] { return sleeper.device->Quiesce(sleeper.deadline_ms); });
+  const Status all_quiet = AgreeOn(*sleeper.channel, quiet, "waiting for the device");
+  return all_quiet.ok() ? GiveBack(sleeper) : StayAwake(sleeper, all_quiet);
 }
 
-// Running work may use NCCL's memory, so all ranks wait for their devices before any rank gives it back.
-Status SleepingCommunicators::FallAsleep(Sleeper& sleeper) {
-  const Status quiet = Attempt([&] { return sleeper.device->Quiesce(sleeper.deadline_ms); });
-  COMMPOOL_TRY(AgreeOn(*sleeper.channel, quiet, "waiting for the device"));
+Status SleepingCommunicators::GiveBack(Sleeper& sleeper) {
   const Status mine =
       Attempt([&] { return GiveMemoryBack(driver_, sleeper.communicator, PartOf(sleeper.deadline_ms)); });
   const Status all = AgreeOn(*sleeper.channel, mine, "giving NCCL's memory back");
   // Ranks wake together, so a communicator sleeps only where all have given their memory back.
   sleeper.asleep = all.ok();
   if (all.ok()) return all;
-  const Result<CommunicatorMemory> memory = MemoryOf(driver_, sleeper.communicator.handle);
+  if (BreaksChannel(all)) return WithAdvice(all);
   // Where NCCL refused on every rank nothing has happened.
+  const Result<CommunicatorMemory> memory = MemoryOf(driver_, sleeper.communicator.handle);
   const bool untouched = !mine.ok() && mine.code() == StatusCode::kCommunicatorError && memory.ok() && !memory->asleep;
-  return untouched && !BreaksChannel(all) ? all : WithAdvice(all);
+  const Status all_untouched =
+      AgreeOn(*sleeper.channel, untouched ? Status() : Status(StatusCode::kCommunicatorError, "its memory is gone"),
+              "looking at NCCL's memory");
+  return all_untouched.ok() ? StayAwake(sleeper, all) : WithAdvice(all);
+}
+
+Status SleepingCommunicators::StayAwake(Sleeper& sleeper, const Status& failure) {
+  const Status woken = sleeper.pools.Wake();
+  return woken.ok() ? failure : Status(failure.code(), failure.message() + "; then " + woken.message());
 }
 
 // Whatever happens, the communicator counts as awake from here on: after a failure it can only be aborted.
@@ -179,7 +186,8 @@ Status SleepingCommunicators::WakeUp(Sleeper& sleeper) {
       Attempt([&] { return MakeMemoryAgain(driver_, sleeper.communicator, PartOf(sleeper.deadline_ms)); });
   COMMPOOL_TRY(WithAdvice(AgreeOn(*sleeper.channel, made, "making NCCL's memory again")));
   const Status checked = Attempt([&] { return CheckCollective(sleeper); });
-  return WithAdvice(AgreeOn(*sleeper.channel, checked, "checking NCCL's memory with a collective"));
+  COMMPOOL_TRY(WithAdvice(AgreeOn(*sleeper.channel, checked, "checking NCCL's memory with a collective")));
+  return sleeper.pools.Wake().under("the communicator is awake");
 }
 
 // Through NCCL's buffers on every rank of the ring. NCCL's own answer says only that its calls went well.

@@ -34,8 +34,9 @@ enum class Streams { kMayDie = COMMPOOL_STREAMS_MAY_DIE, kOutlive = COMMPOOL_STR
 // Who may close and destroy the pool. kLibrary: a device's default pool. No option of a program: Runtime sets it.
 enum class Keeper { kProgram, kLibrary };
 
-// What to keep in sleep. kHost: copies of blocks, as KeptCopies says.
-enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST };
+// What to keep in sleep. kHost: copies of blocks, as KeptCopies says. kInPlace: the memory itself, so that nothing but
+// registrations ends. No program asks for that: a pool rests so while a communicator sleeps.
+enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST, kInPlace };
 // What is said of graphs that captured with the pool.
 enum class LiveGraphs {
   kRefused = COMMPOOL_GRAPHS_REFUSED,
@@ -69,6 +70,8 @@ struct SleepRequest {
   KeptCopies copies = {};
   LiveGraphs graphs = LiveGraphs::kRefused;
   Status readiness = {};  // the error of the program's arguments, which the other ranks must hear
+
+  bool memory_goes() const { return keep != Keep::kInPlace; }
 };
 
 // How to wake, likewise.

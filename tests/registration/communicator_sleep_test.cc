@@ -80,13 +80,6 @@ TEST_F(CommunicatorSleep, OfOneRankAsksNobody) {
   group().Destroy(alone);
 }
 
-TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhilePoolsAreRegistered) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
-  ExpectFailure(Sleep(), StatusCode::kFailedPrecondition, "is registered with the communicator: sleep() that pool");
-  ExpectAllAsleep(false);
-}
-
 TEST_F(CommunicatorSleep, BeginsAfterThatOfItsPoolsAndEndsBeforeIt) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));

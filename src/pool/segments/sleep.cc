@@ -34,7 +34,7 @@ Status CheckNothingUnseen(const SegmentStore& segments, LiveGraphs graphs) {
 Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segments, const SleepRequest& request) {
   COMMPOOL_TRY(basis.CheckOpen());
   Status status = request.readiness;
-  if (status.ok() && segments.backing().row().movement != Movement::kInPages) {
+  if (status.ok() && request.memory_goes() && segments.backing().row().movement != Movement::kInPages) {
     const auto sleeps = [](const BackingRow& row) { return row.movement == Movement::kInPages; };
     status = Status(StatusCode::kNotSupported, std::string("memory of the ") + segments.backing().name() +
                                                    " backing (" + segments.backing().Facts().what +
@@ -42,8 +42,9 @@ Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segme
                                                    NamesOfBackings(sleeps) + " can");
   }
   if (status.ok()) status = basis.device->CheckNotCapturing();
-  if (status.ok()) status = segments.CheckNoneShared();
-  if (status.ok()) status = basis.runtime.shares.CheckMaySleep(basis.handle);
+  // Other processes use the memory, and no registration.
+  if (status.ok() && request.memory_goes()) status = segments.CheckNoneShared();
+  if (status.ok() && request.memory_goes()) status = basis.runtime.shares.CheckMaySleep(basis.handle);
   if (status.ok() && DependOnPlaces(request.graphs)) {
     status =
         CheckNothingUnseen(segments, request.graphs).under("unless graphs = NO_COLLECTIVES or DISCARDED is promised");
@@ -65,14 +66,19 @@ Status Sleeping::CheckMayWake(const PoolBasis& basis, const WakeRequest& request
 // Steps 2 to 5 of *Sleep* in src/pool/README.md. Memory is released last, without an agreement: nothing can be undone
 // after it.
 Status Sleeping::FallAsleep(const SleepRequest& request) {
-  basis_.life.BeginSleep();
+  if (request.memory_goes()) {
+    basis_.life.BeginSleep();
+  } else {
+    basis_.life.BeginRest();
+  }
   // After the state has changed, so that no thread makes a cache of the pool meanwhile; ServeAgain lets them reopen.
   blocks_.CloseCaches(ThreadCaches::Reopen::kNever);
-  Tell(true);
+  if (request.memory_goes()) Tell(true);
   Status status = run_({.name = "getting ready to sleep", .act = [&] { return QuiesceAndKeep(request); }});
   if (status.ok()) {
     status = run_({.name = "deregistering", .act = [&] { return Deregister(); }});
   }
+  if (status.ok() && !request.memory_goes()) return status;
   if (status.ok()) {
     status = run_({.name = "unmapping", .act = [&] {
                      MutexLock growth(segments_.growth());
@@ -87,7 +93,8 @@ Status Sleeping::FallAsleep(const SleepRequest& request) {
 
 // Waits for importers, for this device and for its peers, and then copies.
 Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
-  COMMPOOL_TRY(basis_.runtime.shares.TellAsleep(basis_.handle));  // its thread may wait for the growth lock meanwhile
+  // Its thread may wait for the growth lock meanwhile.
+  if (request.memory_goes()) COMMPOOL_TRY(basis_.runtime.shares.TellAsleep(basis_.handle));
   MutexLock growth(segments_.growth());
   const bool keeps = request.keep == Keep::kHost;
   Status status = Attempt([&]() -> Status {
@@ -97,7 +104,8 @@ Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
     // Another thread may have destroyed the pool meanwhile. If it does so from now on it waits for this lock, and drops
     // what is kept.
     if (!basis_.life.asleep()) return basis_.life.CheckOpen();
-    COMMPOOL_TRY(segments_.CheckNoneShared());  // again: from now on nothing is shared, for the pool is asleep
+    // Again: from now on nothing is shared, for the pool is asleep.
+    if (request.memory_goes()) COMMPOOL_TRY(segments_.CheckNoneShared());
     return keeps ? segments_.kept().Keep(blocks_, request.copies) : Status();
   });
   // Retained copies too: which of their blocks were freed is known only until then.
@@ -173,8 +181,10 @@ Status Sleeping::WakeUp(const WakeRequest& request) {
   return Status();
 }
 
-// Where making the memory failed, Wake has released everything already: then some bytes still count as asleep.
+// Where making the memory failed, Wake has released everything already: then some bytes still count as asleep. The
+// memory of a pool that rests has nobody else's copy.
 void Sleeping::ReleaseAgain() {
+  if (basis_.life.resting()) return;
   MutexLock growth(segments_.growth());
   if (segments_.asleep_bytes() == 0 && segments_.UnmapAll().ok()) segments_.ReleaseUnmapped();
 }

@@ -43,8 +43,8 @@ class Sleeping {
   // kFailedPrecondition where the pool is not asleep, or a stream of its device captures.
   static Status CheckMayWake(const PoolBasis& basis, const WakeRequest& request);
 
-  // FallAsleep: from now on the pool serves nobody, and threads' caches serve nobody from it. REQUIRES: CheckMaySleep
-  // was OK, on all ranks.
+  // FallAsleep: from now on the pool serves nobody, and threads' caches serve nobody from it. Where memory is kept in
+  // place the pool rests: its registrations end, and nothing else. REQUIRES: CheckMaySleep was OK, on all ranks.
   Status FallAsleep(const SleepRequest& request);
   // kFailedPrecondition, and the pool sleeps on, where windows came elsewhere and the request does not accept that.
   Status WakeUp(const WakeRequest& request);

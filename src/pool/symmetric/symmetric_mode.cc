@@ -29,7 +29,7 @@ ReservedVector<StreamKey> StreamsOf(const ReservedVector<engine::StreamUse>& wai
 // What ranks compare, because all must ask for the same, and all map other ranks' memory or none.
 // Each part has bits of its own, so requests that differ have different numbers.
 uint64_t NumberOf(const SleepRequest& request, bool maps_peers) {
-  return 8 * (maps_peers ? 1 : 0) + 4 * static_cast<uint64_t>(request.keep) + static_cast<uint64_t>(request.graphs);
+  return 16 * (maps_peers ? 1 : 0) + 4 * static_cast<uint64_t>(request.keep) + static_cast<uint64_t>(request.graphs);
 }
 uint64_t NumberOf(const WakeRequest& request, bool maps_peers) {
   return 4 * (maps_peers ? 1 : 0) + static_cast<uint64_t>(request.graphs);
@@ -203,12 +203,13 @@ Status SymmetricMode::Sleep(const SleepRequest& request) {
                                   .report = std::move(report),
                                   .judge = judge}));
   // Peers' imports would keep the memory.
-  if (maps_peers_) COMMPOOL_TRY(UnmapPeers());
+  const bool unmaps_peers = maps_peers_ && request.memory_goes();
+  if (unmaps_peers) COMMPOOL_TRY(UnmapPeers());
   // Each step of falling asleep ends with an agreement, so all ranks sleep or none.
   const auto together = collective_.Runner();
   const Status slept = Sleeping(basis_, blocks_, segments_, together).FallAsleep(request);
   // Awake after a failure on any rank: the peers' mappings come back too.
-  if (slept.ok() || !maps_peers_ || basis_.life.asleep()) return slept;
+  if (slept.ok() || !unmaps_peers || basis_.life.asleep()) return slept;
   const Status again = MapLacking();
   return again.ok() ? slept : Status(slept.code(), slept.message() + "; then " + again.message());
 }
