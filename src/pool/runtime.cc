@@ -48,6 +48,8 @@ Runtime::Runtime(std::shared_ptr<const Driver> driver, Settings settings)
       settings_(std::move(settings)),
       devices_(*driver_, settings_.device_limit()),
       parts_(*driver_, search_),
+      search_(pools_, parts_, devices_.captures()),
+      sleeping_communicators_(*driver_, devices_, parts_, pools_),
       stream_names_(*driver_),
       stream_devices_(*driver_) {
   static_cast<void>(HostReserve::Fill());

@@ -161,8 +161,8 @@ class Runtime {
   DeviceTable devices_;
   RuntimeParts parts_;
   PoolTable pools_;  // destroyed first: its pools use the other members
-  MemorySearch search_{pools_, parts_, devices_.captures()};
-  SleepingCommunicators sleeping_communicators_{*driver_, devices_, parts_, pools_};
+  MemorySearch search_;
+  SleepingCommunicators sleeping_communicators_;
   ScopeTable scopes_;
   // Which streams were promised, and the numbers of the others (rule 11).
   StreamNames stream_names_;

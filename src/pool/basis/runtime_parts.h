@@ -47,8 +47,8 @@ class OtherPools {
 // Runtime owns one, and every pool has a reference to it in its PoolBasis. It has no lock: each part has its own. The
 // order of the members is the order of their making: those that tell others of their end come later.
 struct RuntimeParts {
-  RuntimeParts(const Driver& driver, OtherPools& other_pools)
-      : observer(driver, heaps), others(other_pools), shares(driver) {}
+  RuntimeParts(const Driver& driver, OtherPools& other_pools);
+  ~RuntimeParts();
 
   // What PoolRecorder::BeganHandle began.
   void EndHandle(recording::SpanKind kind, uint64_t handle) {
@@ -72,8 +72,8 @@ struct RuntimeParts {
   // All-gathers that NCCL has not finished, with the memory that they still write.
   UnansweredGathers unanswered;
   ShareServer shares;  // what other processes import
-  const std::shared_ptr<ThreadCaches> shared_caches = std::make_shared<ThreadCaches>(observer);
-  ThreadCaches& caches = *shared_caches;
+  const std::shared_ptr<ThreadCaches> shared_caches;
+  ThreadCaches& caches;
   AddressTable addresses;  // destroyed first: its pools use the other members
 };
 

@@ -1,0 +1,15 @@
+#include "src/pool/basis/runtime_parts.h"
+
+namespace commpool::internal {
+
+// Here, and not in the header: each file that includes it would compile the making and the end of every part.
+RuntimeParts::RuntimeParts(const Driver& driver, OtherPools& other_pools)
+    : observer(driver, heaps),
+      others(other_pools),
+      shares(driver),
+      shared_caches(std::make_shared<ThreadCaches>(observer)),
+      caches(*shared_caches) {}
+
+RuntimeParts::~RuntimeParts() = default;
+
+}  // namespace commpool::internal
