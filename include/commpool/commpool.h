@@ -245,8 +245,8 @@ COMMPOOL_API commpool_status commpool_pools_sleep(const commpool_pool* pools, si
  * `graphs` but REFUSED accepts: graphs that captured collectives with the pool are stale then. The same on all. */
 COMMPOOL_API commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs);
 
-/* The same for all pools of the process with a tag, in the order of their creation, those of one home together. Passes
- * by those that are asleep, or awake, already; goes on where one fails, and returns the first failure. */
+/* The same for all pools of the process with a tag, those of one home together: the newest sleeps first and wakes last.
+ * Passes by those that are asleep, or awake, already; goes on where one fails, and returns the first failure. */
 COMMPOOL_API commpool_status commpool_sleep(const char* tag, commpool_keep keep, commpool_graphs graphs);
 COMMPOOL_API commpool_status commpool_wake(const char* tag, commpool_graphs graphs);
 

@@ -46,10 +46,10 @@ Status SleepAs(Pool& pool, const commpool_keep& keep, const commpool_graphs& gra
 
 Status WakeAs(Pool& pool, const commpool_graphs& graphs) { return pool.Wake(ParseWake(NumberOf(graphs))); }
 
-commpool_status ForTagged(const char* tag, FunctionRef<Status(Pool&)> call) {
+commpool_status ForTagged(const char* tag, First first, FunctionRef<Status(Pool&)> call) {
   return WithRuntime([&](Runtime& runtime) {
     if (tag == nullptr || *tag == 0) return Invalid("the tag is null or empty");
-    return OnTagged(runtime, tag, call);
+    return OnTagged(runtime, tag, first, call);
   });
 }
 
@@ -157,7 +157,8 @@ commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, co
 }
 
 commpool_status commpool_sleep(const char* tag, commpool_keep keep, commpool_graphs graphs) {
-  return ForTagged(tag, [&](Pool& pool) { return CallsToSleep(pool) ? SleepAs(pool, keep, graphs) : Status(); });
+  return ForTagged(tag, First::kNewest,
+                   [&](Pool& pool) { return CallsToSleep(pool) ? SleepAs(pool, keep, graphs) : Status(); });
 }
 
 commpool_status commpool_pools_sleep_keeping(const commpool_pool* pools, size_t count,
@@ -166,11 +167,13 @@ commpool_status commpool_pools_sleep_keeping(const commpool_pool* pools, size_t 
 }
 
 commpool_status commpool_sleep_keeping(const char* tag, const commpool_sleep_options* options) {
-  return ForTagged(tag, [&](Pool& pool) { return CallsToSleep(pool) ? SleepKeeping(pool, options) : Status(); });
+  return ForTagged(tag, First::kNewest,
+                   [&](Pool& pool) { return CallsToSleep(pool) ? SleepKeeping(pool, options) : Status(); });
 }
 
 commpool_status commpool_wake(const char* tag, commpool_graphs graphs) {
-  return ForTagged(tag, [&](Pool& pool) { return pool.asleep() ? WakeAs(pool, graphs) : Status(); });
+  return ForTagged(tag, First::kOldest,
+                   [&](Pool& pool) { return pool.asleep() && !pool.resting() ? WakeAs(pool, graphs) : Status(); });
 }
 
 commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count) {

@@ -294,11 +294,12 @@ Status VerifyPools(Runtime& runtime, PoolHandles pools) {
 }
 
 // A list of the pools as they are now: one that another thread makes meanwhile is not in the call.
-Status OnTagged(Runtime& runtime, const std::string& tag, FunctionRef<Status(Pool&)> call) {
+Status OnTagged(Runtime& runtime, const std::string& tag, First first, FunctionRef<Status(Pool&)> call) {
   ReservedVector<std::shared_ptr<Pool>> pools = runtime.pools().All();
   std::erase_if(pools, [&](const auto& pool) { return !pool->has_handle() || pool->configuration().tag != tag; });
   if (pools.empty()) return Status(StatusCode::kNotFound, "no pool has the tag \"" + Printable(tag.c_str()) + "\"");
-  Status first;
+  if (first == First::kNewest) std::reverse(pools.begin(), pools.end());
+  Status failure;
   while (!pools.empty()) {
     // The next pool, and the other pools of its home: their ranks must make the call at the same time.
     const std::shared_ptr<Pool> next = pools.front();
@@ -309,9 +310,9 @@ Status OnTagged(Runtime& runtime, const std::string& tag, FunctionRef<Status(Poo
       return joins;
     });
     Status status = OnEach(runtime, together, [&](Pool& pool, size_t) { return call(pool); });
-    if (first.ok()) first = status;
+    if (failure.ok()) failure = status;
   }
-  return first;
+  return failure;
 }
 
 }  // namespace commpool::internal

@@ -51,10 +51,13 @@ Status ReservePools(Runtime& runtime, PoolHandles pools, uint64_t bytes);
 Status ReclaimPools(Runtime& runtime, PoolHandles pools, uint64_t* reclaimed);
 Status VerifyPools(Runtime& runtime, PoolHandles pools);
 
-// Runs call(pool) for each pool with the tag, in the order of their creation; pools of one home at the same time. Goes
-// on after a failure, because other ranks may wait in the next call, and returns the first failure. kNotFound where no
-// pool has the tag.
-Status OnTagged(Runtime& runtime, const std::string& tag, FunctionRef<Status(Pool&)> call);
+// Whose turn it is first, by creation. NCCL places a window by those that are there: so that each pool finds the older
+// ones as it wakes, the newest sleeps first.
+enum class First { kOldest, kNewest };
+
+// Runs call(pool) for each pool with the tag; ranks of one home at the same time. Goes on after a failure, because
+// other ranks may wait in the next call, and returns the first failure. kNotFound where no pool has the tag.
+Status OnTagged(Runtime& runtime, const std::string& tag, First first, FunctionRef<Status(Pool&)> call);
 
 }  // namespace commpool::internal
 

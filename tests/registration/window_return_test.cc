@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/pool/group_calls.h"
 #include "tests/pool/pool_fixture.h"
 #include "tests/registration/captured_sum.h"
 #include "tests/registration/nothing_unseen.h"
@@ -53,11 +54,12 @@ class WindowReturn : public SymmetricTest {
     return windows;
   }
   // Another pool of home, with windows of its own.
-  void BringStranger(uint64_t bytes) {
+  void BringStranger(uint64_t bytes, const char* tag = "") {
     strangers_.assign(static_cast<size_t>(group().size()), 0);
     ExpectOk(Run([&](Rank& rank) {
       PoolConfiguration configuration = Configured(rank);
       configuration.name = "stranger";
+      configuration.tag = tag;
       strangers_[static_cast<size_t>(rank.number)] = runtime().CreatePool(std::move(configuration)).value();
       return Stranger(rank)->Reserve(bytes);
     }));
@@ -109,6 +111,22 @@ TEST_F(WindowReturn, IsRefusedOnAllRanksBeforeSleepWhereNoOrderBringsThemBack) {
   ExpectOk(Sleep({.graphs = LiveGraphs::kDiscarded}));
   ExpectOk(Wake());
   Free(second);
+}
+
+// Each finds the older ones where they were as it wakes.
+TEST_F(WindowReturn, OfPoolsWithATagHoldsForTheNewestSleepsFirst) {
+  ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.tag = "step"; }));
+  Captured(Grow(2 * kMiB));
+  BringStranger(2 * kMiB, "step");
+  const auto sleep = [](Pool& pool) { return pool.Sleep({}); };
+  ExpectFailure({OnTagged(runtime(), "step", First::kOldest, sleep)}, StatusCode::kFailedPrecondition,
+                "no order of registering brings all windows back");
+  ExpectOk(Wake());
+  ExpectOk({OnTagged(runtime(), "step", First::kNewest, sleep)});
+  ExpectOk({OnTagged(runtime(), "step", First::kOldest, [](Pool& pool) { return pool.Wake(); })});
+  ReplayAll(1);
+  SendStrangerAway();
+  EndAll();
 }
 
 TEST_F(WindowReturn, HoldsWhereAStrangersWindowCameAndWent) {

@@ -35,7 +35,7 @@ def waking() -> Iterator[None]:
 def sleep(*, tag: str, keep: options.KeepWord = "discard", graphs: options.GraphsWord = "refused",
           directory: Union[None, str, os.PathLike[str]] = None, only: Optional[Iterable[Pointer]] = None,
           retain: bool = False, constant: Iterable[Pointer] = ()) -> None:
-    """Calls `Pool.sleep` for all pools of the process with the tag, in the order in which they were made.
+    """Calls `Pool.sleep` for all pools of the process with the tag, the newest first: so windows come back.
 
     It skips pools that are asleep. If one fails, the others still sleep, and the first failure is raised.
     """
@@ -44,7 +44,7 @@ def sleep(*, tag: str, keep: options.KeepWord = "discard", graphs: options.Graph
 
 
 def wake(*, tag: str, graphs: options.GraphsWord = "refused") -> None:
-    """Calls `Pool.wake` for all pools of the process that have the tag and are asleep."""
+    """Calls `Pool.wake` for all pools of the process that have the tag and are asleep, the oldest first."""
     name = options.text_of("tag", tag)
     with refusing(lambda _: library.wake(name, options.NO_WORD)):
         accepted = options.number_of("graphs", graphs)
@@ -74,7 +74,7 @@ def sleep_communicator(communicator: Communicator, deadline_ms: int = 60000) -> 
     """Gives NCCL's own memory of a communicator back, on all of its ranks. Nobody uses it until it is awake.
 
     Its symmetric pools rest: they keep memory and tensors, have no windows, and serve nobody. The deadline bounds each
-    wait of this call and of the wake.
+    wait of this call and of the wake; steps of a pool use the pool's own.
 
     Raises:
       NotSupported: NCCL is older than 2.29.7. Nothing has changed.
