@@ -92,7 +92,8 @@ Status SleepingCommunicators::Sleep(ncclComm_t handle, uint64_t deadline_ms) {
   }
   if (sleeper.channel == nullptr) COMMPOOL_TRY(Open(sleeper, handle, deadline_ms));
   const ContextGuard current(driver_, sleeper.device->context());
-  COMMPOOL_TRY(Agree(sleeper, CollectiveCall::kSleepCommunicator, CheckMaySleep(sleeper)));
+  const std::string pools = Insist([&] { return sleeper.pools.NamesFor(sleeper.communicator); });
+  COMMPOOL_TRY(Agree(sleeper, CollectiveCall::kSleepCommunicator, CheckMaySleep(sleeper), pools));
   return FallAsleep(sleeper);
 }
 
@@ -114,8 +115,9 @@ Status SleepingCommunicators::Wake(ncclComm_t handle) {
 }
 
 // A round that changes nothing: every rank hears whether all ranks can.
-Status SleepingCommunicators::Agree(Sleeper& sleeper, CollectiveCall call, const Status& readiness) {
-  Intent intent{.call = call, .nccl_version = driver_.nccl.version};
+Status SleepingCommunicators::Agree(Sleeper& sleeper, CollectiveCall call, const Status& readiness,
+                                    const std::string& pools) {
+  Intent intent{.call = call, .pool = pools, .nccl_version = driver_.nccl.version};
   intent.readiness = readiness;
   const Status status = TellRefusal(*sleeper.channel, intent);
   if (!BreaksChannel(status)) return status;
@@ -187,7 +189,10 @@ Status SleepingCommunicators::WakeUp(Sleeper& sleeper) {
   COMMPOOL_TRY(WithAdvice(AgreeOn(*sleeper.channel, made, "making NCCL's memory again")));
   const Status checked = Attempt([&] { return CheckCollective(sleeper); });
   COMMPOOL_TRY(WithAdvice(AgreeOn(*sleeper.channel, checked, "checking NCCL's memory with a collective")));
-  return sleeper.pools.Wake().under("the communicator is awake");
+  const std::string pools = Insist([&] { return sleeper.pools.NamesOfResting(); });
+  Status woken = Agree(sleeper, CollectiveCall::kWakeCommunicator, Status(), pools);
+  if (woken.ok()) woken = sleeper.pools.Wake();
+  return woken.under("the communicator is awake");
 }
 
 // Through NCCL's buffers on every rank of the ring. NCCL's own answer says only that its calls went well.

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 
 #include "commpool/status.h"
 #include "src/base/mutex.h"
@@ -64,8 +65,8 @@ class SleepingCommunicators {
   void End(ncclComm_t handle, Sleeper& sleeper);
   // Connects to the communicator's ranks. Collective over it.
   Status Open(Sleeper& sleeper, ncclComm_t handle, uint64_t deadline_ms);
-  // Returns what all ranks return.
-  Status Agree(Sleeper& sleeper, CollectiveCall call, const Status& readiness);
+  // Returns what all ranks return. `pools`: those that the call is about, which are the same on all ranks.
+  Status Agree(Sleeper& sleeper, CollectiveCall call, const Status& readiness, const std::string& pools = {});
   // Of this rank, before anything has changed.
   Status CheckMaySleep(const Sleeper& sleeper) const;
   Status CheckMayWake(const Sleeper& sleeper, const CommunicatorMemory& memory) const;

@@ -34,9 +34,11 @@ enum class Streams { kMayDie = COMMPOOL_STREAMS_MAY_DIE, kOutlive = COMMPOOL_STR
 // Who may close and destroy the pool. kLibrary: a device's default pool. No option of a program: Runtime sets it.
 enum class Keeper { kProgram, kLibrary };
 
-// What to keep in sleep. kHost: copies of blocks, as KeptCopies says. kInPlace: the memory itself, so that nothing but
-// registrations ends. No program asks for that: a pool rests so while a communicator sleeps.
-enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST, kInPlace };
+// What to keep in sleep. kHost: copies of blocks, as KeptCopies says.
+enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST };
+// kStays: the pool rests, so nothing but its registrations ends. No program asks for that: a communicator that sleeps
+// does.
+enum class Memory { kGoes, kStays };
 // What is said of graphs that captured with the pool.
 enum class LiveGraphs {
   kRefused = COMMPOOL_GRAPHS_REFUSED,
@@ -70,14 +72,18 @@ struct SleepRequest {
   KeptCopies copies = {};
   LiveGraphs graphs = LiveGraphs::kRefused;
   Status readiness = {};  // the error of the program's arguments, which the other ranks must hear
+  Memory memory = Memory::kGoes;
 
-  bool memory_goes() const { return keep != Keep::kInPlace; }
+  bool memory_goes() const { return memory == Memory::kGoes; }
 };
 
 // How to wake, likewise.
 struct WakeRequest {
   LiveGraphs graphs = LiveGraphs::kRefused;
   Status readiness = {};
+  Memory memory = Memory::kGoes;  // the mode says it: kStays where the pool rests
+
+  bool memory_comes() const { return memory == Memory::kGoes; }
 };
 
 // The option that COMMPOOL_CONF has set, and the text that set it. For messages, and for the configuration in force

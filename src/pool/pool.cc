@@ -171,7 +171,7 @@ Status Pool::Retain(bool retain) {
 Result<const std::byte*> Pool::Kept(CUdeviceptr address, uint64_t bytes) {
   MutexLock collective(segments_.collective());
   MutexLock growth(segments_.growth());
-  Result<const std::byte*> kept = segments_.kept().Find(blocks_, {address, bytes}, asleep());
+  Result<const std::byte*> kept = segments_.kept().Find(blocks_, {address, bytes}, asleep() && !resting());
   if (kept.ok()) return kept;
   return basis_->Named(kept.status().under("kept"));
 }

@@ -4,6 +4,7 @@
 #define COMMPOOL_SRC_POOL_RESTING_POOLS_H_
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "commpool/status.h"
@@ -20,6 +21,9 @@ class RestingPools {
   // kFailedPrecondition, with the pool's name, where one is awake that cannot rest by a call over the communicator's
   // ranks alone. Changes nothing; the answer goes to the other ranks.
   Status Check(const Communicator& communicator) const;
+  // The names of those that would rest, and of those that do. Ranks compare them before they call a pool together.
+  std::string NamesFor(const Communicator& communicator) const;
+  std::string NamesOfResting() const;
   // Both are collective over the communicator. Where one pool fails the later ones are as they were: Wake() brings the
   // earlier ones back.
   Status Rest(const Communicator& communicator);
@@ -28,11 +32,14 @@ class RestingPools {
   Status Wake();
 
  private:
-  // In the order of their creation, which is the same on all ranks.
-  std::vector<std::shared_ptr<Pool>> RegisteredWith(const Communicator& communicator) const;
+  using Pools = std::vector<std::shared_ptr<Pool>>;
+  // The newest first. NCCL places a window by what is there: a pool's windows come back where the older pools have
+  // theirs by then.
+  Pools RegisteredWith(const Communicator& communicator) const;
+  Pools Resting() const;
 
   const PoolTable& pools_;
-  std::vector<PoolHandle> resting_;  // in the order in which they began
+  std::vector<PoolHandle> resting_;  // the oldest first, which is to wake first
 };
 
 }  // namespace commpool::internal

@@ -146,13 +146,19 @@ std::string Name(CollectiveCall call) {
   return place < std::size(kNames) ? kNames[place] : "unknown call";
 }
 
+std::string SubjectOfPool(const Intent& intent) {
+  const bool rest =
+      intent.call == CollectiveCall::kSleepCommunicator || intent.call == CollectiveCall::kWakeCommunicator;
+  return rest ? "the pools that rest with the communicator" : "which pool they " + Name(intent.call);
+}
+
 std::string SubjectOfBytes(const Intent& intent) {
   switch (intent.call) {
     case CollectiveCall::kSleep:
       return "sleep: some keep their blocks' contents, say something else of graphs, or have called map_peers, which "
              "counts as bytes";
     case CollectiveCall::kWake:
-      return "wake: some say something else of graphs, or have called map_peers, which counts as bytes";
+      return "wake: some say something else of graphs, rest, or have called map_peers, which counts as bytes";
     default:
       return "the bytes of " + Name(intent.call);
   }

@@ -58,6 +58,7 @@ struct DomainReport {
 };
 
 struct Intent;
+std::string SubjectOfPool(const Intent& intent);
 std::string SubjectOfBytes(const Intent& intent);
 
 // A field that has to be the same on every rank.
@@ -67,7 +68,7 @@ struct SameOnAll;
 // What one rank wants, for one pool of a call. A field that Fields() marks SameOnAll has to be equal on all ranks.
 struct Intent {
   CollectiveCall call = CollectiveCall::kReserve;
-  std::string pool = {};  // its name
+  std::string pool = {};  // its name; of communicators that sleep and wake: the names of those that rest
   uint64_t bytes = 0;     // as the caller asked
   int nccl_version = 0;
   std::string options = {};     // of create: those that have to be the same on every rank
@@ -101,8 +102,7 @@ constexpr auto Intent::Fields() {
   return std::tuple(
       SameOnAll<CollectiveCall>{&Intent::call, [](Of) { return std::string("the collective call"); },
                                 [](Of intent) { return Name(intent.call); }},
-      SameOnAll<std::string>{&Intent::pool, [](Of intent) { return "which pool they " + Name(intent.call); },
-                             [](Of intent) { return "pool " + intent.pool; },
+      SameOnAll<std::string>{&Intent::pool, SubjectOfPool, [](Of intent) { return "pool " + intent.pool; },
                              ". Ranks make the pools of one home in one order"},
       SameOnAll<uint64_t>{&Intent::bytes, SubjectOfBytes,
                           [](Of intent) { return std::to_string(intent.bytes) + " bytes"; }},

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "src/base/try.h"
+#include "src/pool/group_calls.h"
 #include "tests/driver/emulator_extension.h"
 #include "tests/registration/captured_sum.h"
 #include "tests/registration/nothing_unseen.h"
@@ -36,6 +37,20 @@ class RestingPools : public SymmetricTest {
       EXPECT_EQ(MemoryOf(driver(), rank.communicator).value().asleep, communicators_asleep) << "rank " << number;
     }
   }
+  // Another pool of home, with a window.
+  void CreateNewest() {
+    newest_.assign(static_cast<size_t>(group().size()), 0);
+    ExpectOk(Run([&](Rank& rank) -> Status {
+      newest_[static_cast<size_t>(rank.number)] = COMMPOOL_TRY(runtime().CreatePool(Configured(rank)));
+      return NewestOf(rank)->Reserve(2 * kMiB);
+    }));
+  }
+  std::shared_ptr<Pool> NewestOf(const Rank& rank) {
+    return runtime().pools().Find(newest_[static_cast<size_t>(rank.number)]).value();
+  }
+  void CloseNewest() {
+    ExpectOk(Run([&](Rank& rank) { return NewestOf(rank)->Close(); }));
+  }
   std::vector<ncclWindow_t> WindowsOf(const std::vector<CUdeviceptr>& blocks) {
     std::vector<ncclWindow_t> windows;
     for (int rank = 0; rank <= last(); ++rank) {
@@ -44,6 +59,9 @@ class RestingPools : public SymmetricTest {
     }
     return windows;
   }
+
+ private:
+  std::vector<PoolHandle> newest_;
 };
 
 TEST_F(RestingPools, KeepTheirMemoryAndGetTheirWindowsBackUnderALiveGraph) {
@@ -152,6 +170,17 @@ TEST_F(RestingPools, OfAnotherHomeAreNamedAndNothingChanges) {
   group().Destroy(others);
 }
 
+// That thread calls them together: one by one it would wait for its own other ranks.
+TEST_F(RestingPools, AreNoneThatOneThreadMadeForSeveralRanks) {
+  std::vector<PoolRequest> requests;
+  for (int rank = 0; rank <= last(); ++rank) requests.push_back({Configured(group()[rank])});
+  const std::vector<PoolHandle> handles = CreatePools(runtime(), std::move(requests)).value();
+  ExpectOk({ReservePools(runtime(), handles, 2 * kMiB)});
+  ExpectFailure(Sleep(), StatusCode::kFailedPrecondition,
+                "is registered with the communicator and was made for several ranks by one thread: sleep() that pool");
+  ExpectOk({OnEach(runtime(), handles, [](Pool& pool, size_t) { return pool.Close(); })});
+}
+
 // Captured collectives could hold what NCCL registered by itself.
 TEST_F(RestingPools, AreRefusedWhereNcclMayRegisterUnseen) {
   ExpectOk(Create());
@@ -163,33 +192,86 @@ TEST_F(RestingPools, AreRefusedWhereNcclMayRegisterUnseen) {
   ExpectAll(false, false);
 }
 
-// Its windows could not come back to their places.
+// The newest pool rests first; then the windows of this one could not come back to their places.
 TEST_F(RestingPools, ServeAgainWhereALaterOneCannotRest) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(4 * kMiB));
+  const std::vector<CUdeviceptr> first = Allocate(4 * kMiB);
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> second = Allocate(2 * kMiB);
+  CreateNewest();
+  Free(first);
+  ExpectOk(Trim(0));
+  const std::vector<ncclWindow_t> windows = WindowsOf(second);
+  ExpectFailure(Sleep(), StatusCode::kFailedPrecondition, "no order of registering brings all windows back");
+  ExpectAll(false, false);
+  for (int rank = 0; rank <= last(); ++rank) {
+    EXPECT_TRUE(NewestOf(group()[rank])->open());
+    EXPECT_EQ(NewestOf(group()[rank])->Statistics().registered_segments, 1u);
+  }
+  EXPECT_EQ(WindowsOf(second), windows);
+  Free(second);
+  CloseNewest();
+}
+
+TEST_F(RestingPools, OfOneHomeRestTogether) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   const std::vector<ncclWindow_t> windows = WindowsOf(blocks);
-  std::vector<PoolHandle> handles(blocks.size());
-  std::vector<CUdeviceptr> later_blocks(blocks.size());
-  const auto later = [&](const Rank& rank) {
-    return runtime().pools().Find(handles[static_cast<size_t>(rank.number)]).value();
-  };
-  ExpectOk(Run([&](Rank& rank) -> Status {
-    handles[static_cast<size_t>(rank.number)] = COMMPOOL_TRY(runtime().CreatePool(Configured(rank)));
-    COMMPOOL_TRY(later(rank)->Reserve(4 * kMiB));
-    const CUdeviceptr first = COMMPOOL_TRY(later(rank)->Allocate(4 * kMiB, KeyOfStream(rank.stream)));
-    COMMPOOL_TRY(later(rank)->Reserve(2 * kMiB));
-    later_blocks[static_cast<size_t>(rank.number)] =
-        COMMPOOL_TRY(later(rank)->Allocate(2 * kMiB, KeyOfStream(rank.stream)));
-    COMMPOOL_TRY(runtime().Free(first));
-    return later(rank)->Trim(0).status();
+  CreateNewest();
+  for (int time = 0; time < 2; ++time) {
+    ExpectOk(Sleep());
+    ExpectAll(true, true);
+    for (int rank = 0; rank <= last(); ++rank) EXPECT_TRUE(NewestOf(group()[rank])->resting());
+    ExpectOk(Wake());
+    ExpectAll(false, false);
+    for (int rank = 0; rank <= last(); ++rank) EXPECT_TRUE(NewestOf(group()[rank])->open());
+    EXPECT_EQ(WindowsOf(blocks), windows);
+  }
+  Free(blocks);
+  CloseNewest();
+}
+
+// The others would wait for it in that pool.
+TEST_F(RestingPools, AreComparedByTheRanksFirst) {
+  AllowLeak("reserved addresses");  // the other ranks may still know them
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectOk({PoolOf(group()[last()]).AbandonCommunicator(group()[last()].communicator, CommunicatorLife::kAlive)});
+  ExpectFailure(Sleep(), StatusCode::kDisagreement, "ranks disagree on the pools that rest with the communicator");
+  ExpectOk(Run([&](Rank& rank) {
+    return rank.number == last() ? Status()
+                                 : PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive);
   }));
-  ExpectFailure(Sleep(), StatusCode::kFailedPrecondition, "no order of registering brings all windows back");
-  ExpectAll(false, false);
+}
+
+TEST_F(RestingPools, MayHaveMemoryThatCannotSleep) {
+  ExpectOk(
+      Create([](const Rank&, PoolConfiguration& configuration) { configuration.backing.kind = BackingKind::kNccl; }));
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  const std::vector<ncclWindow_t> windows = WindowsOf(blocks);
+  ExpectOk(Sleep());
+  ExpectOk(Wake());
   EXPECT_EQ(WindowsOf(blocks), windows);
   Free(blocks);
-  ExpectOk(Run([&](Rank& rank) { return runtime().Free(later_blocks[static_cast<size_t>(rank.number)]); }));
-  ExpectOk(Run([&](Rank& rank) { return later(rank)->Close(); }));
+}
+
+// A program may still read them.
+TEST_F(RestingPools, LeaveCopiesThatAProgramRetained) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  const SleepRequest kept{.keep = Keep::kHost, .copies = {.retain = true}};
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep(kept); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }));
+  const std::byte* const copy = PoolOf(group()[0]).Kept(blocks[0], kMiB).value();
+  ExpectOk(Sleep());
+  EXPECT_EQ(PoolOf(group()[0]).Kept(blocks[0], kMiB).value(), copy);
+  ExpectOk(Wake());
+  EXPECT_EQ(PoolOf(group()[0]).Kept(blocks[0], kMiB).value(), copy);
+  Free(blocks);
 }
 
 // NCCL refuses on every rank, after the windows have ended.

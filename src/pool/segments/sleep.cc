@@ -85,7 +85,7 @@ Status Sleeping::FallAsleep(const SleepRequest& request) {
                      return segments_.UnmapAll();
                    }});
   }
-  if (!status.ok()) return StayAwake(status);
+  if (!status.ok()) return StayAwake(status, request.memory);
   MutexLock growth(segments_.growth());
   segments_.ReleaseUnmapped();
   return Status();
@@ -109,17 +109,20 @@ Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
     return keeps ? segments_.kept().Keep(blocks_, request.copies) : Status();
   });
   // Retained copies too: which of their blocks were freed is known only until then.
-  if (!keeps || !status.ok()) segments_.kept().Drop();
+  if (request.memory_goes() && (!keeps || !status.ok())) segments_.kept().Drop();
   return status;
 }
 
 // Goes the steps back that were done: nothing is lost, because no memory was released yet.
-Status Sleeping::StayAwake(const Status& failure) {
+Status Sleeping::StayAwake(const Status& failure, Memory memory) {
   Status mapped;
-  Status again = run_({.name = "mapping again", .act = [&] {
-                         MutexLock growth(segments_.growth());
-                         return mapped = segments_.MapAll();
-                       }});
+  Status again;
+  if (memory == Memory::kGoes) {
+    again = run_({.name = "mapping again", .act = [&] {
+                    MutexLock growth(segments_.growth());
+                    return mapped = segments_.MapAll();
+                  }});
+  }
   if (again.ok()) again = run_({.name = "registering again", .act = [&] { return Register(); }});
   if (const Status returned = CheckReturned(); again.ok() && !returned.ok()) {
     Log(LogLevel::kWarning, basis_.title + " stays awake; " + returned.message());
@@ -130,7 +133,7 @@ Status Sleeping::StayAwake(const Status& failure) {
   if (!again.ok() && !(alone && mapped.ok())) {
     return Status(failure.code(), failure.message() + "; then " + again.message() + ": the pool is asleep, wake() it");
   }
-  ServeAgain();
+  ServeAgain(memory);
   return failure;
 }
 
@@ -157,17 +160,18 @@ Status Sleeping::Deregister() {
 // Two steps that ranks agree on: memory with the kept blocks in it, then registrations. Undone in the other order. The
 // error of a full device lists who holds what.
 Status Sleeping::WakeUp(const WakeRequest& request) {
-  COMMPOOL_TRY(run_({.name = "making memory to wake",
-                     .act =
-                         [&] {
-                           const Status woken = [&] {
-                             MutexLock growth(segments_.growth());
-                             return segments_.Wake();
-                           }();
-                           if (woken.code() != StatusCode::kOutOfMemory) return woken;
-                           return Status(woken.code(), woken.message() + basis_.DescribeHolders());
-                         },
-                     .undo = [&](const Status&) { ReleaseAgain(); }}));
+  const auto make_memory = [&] {
+    const Status woken = [&] {
+      MutexLock growth(segments_.growth());
+      return segments_.Wake();
+    }();
+    if (woken.code() != StatusCode::kOutOfMemory) return woken;
+    return Status(woken.code(), woken.message() + basis_.DescribeHolders());
+  };
+  if (request.memory_comes()) {
+    COMMPOOL_TRY(
+        run_({.name = "making memory to wake", .act = make_memory, .undo = [&](const Status&) { ReleaseAgain(); }}));
+  }
   const auto register_and_prove = [&]() -> Status {
     COMMPOOL_TRY(Register());
     return DependOnPlaces(request.graphs) ? CheckReturned() : Status();
@@ -175,25 +179,24 @@ Status Sleeping::WakeUp(const WakeRequest& request) {
   COMMPOOL_TRY(run_({.name = "registering", .act = register_and_prove, .undo = [&](const Status&) {
                        const Status undone =
                            run_({.name = "undoing the registration", .act = [&] { return Deregister(); }});
-                       if (undone.ok()) ReleaseAgain();  // else the memory stays mapped, and the pool sleeps
+                       // Else the memory stays mapped, and the pool sleeps.
+                       if (undone.ok() && request.memory_comes()) ReleaseAgain();
                      }}));
-  ServeAgain();
+  ServeAgain(request.memory);
   return Status();
 }
 
-// Where making the memory failed, Wake has released everything already: then some bytes still count as asleep. The
-// memory of a pool that rests has nobody else's copy.
+// Where making the memory failed, Wake has released everything already: then some bytes still count as asleep.
 void Sleeping::ReleaseAgain() {
-  if (basis_.life.resting()) return;
   MutexLock growth(segments_.growth());
   if (segments_.asleep_bytes() == 0 && segments_.UnmapAll().ok()) segments_.ReleaseUnmapped();
 }
 
 // Copies go, or are watched, before the state changes: once the pool serves, an address may get a block with other
-// contents.
-void Sleeping::ServeAgain() {
-  Tell(false);  // may fail: so before anything is let go
-  {
+// contents. A pool that rested has kept nothing, and copies that it retained are watched all the time.
+void Sleeping::ServeAgain(Memory memory) {
+  if (memory == Memory::kGoes) {
+    Tell(false);  // may fail: so before anything is let go
     MutexLock growth(segments_.growth());
     segments_.kept().LetGo(blocks_);
   }

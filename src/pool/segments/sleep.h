@@ -55,7 +55,7 @@ class Sleeping {
   Status QuiesceAndKeep(const SleepRequest& request);
   // After a failure in the middle of falling asleep: the pool serves again. Returns `failure`, with what went wrong on
   // the way back.
-  Status StayAwake(const Status& failure);
+  Status StayAwake(const Status& failure, Memory memory);
   // Registers all segments again, with every communicator that the set of registrations remembers.
   Status Register();
   // kFailedPrecondition where a window is not where it was.
@@ -66,7 +66,7 @@ class Sleeping {
   // them.
   void ReleaseAgain();
   // Everything kept is in place again, or never left it.
-  void ServeAgain();
+  void ServeAgain(Memory memory);
   // Tells the emulator, which then reports a program that uses memory that sleeps.
   void Tell(bool asleep) const;
 

@@ -29,10 +29,11 @@ ReservedVector<StreamKey> StreamsOf(const ReservedVector<engine::StreamUse>& wai
 // What ranks compare, because all must ask for the same, and all map other ranks' memory or none.
 // Each part has bits of its own, so requests that differ have different numbers.
 uint64_t NumberOf(const SleepRequest& request, bool maps_peers) {
-  return 16 * (maps_peers ? 1 : 0) + 4 * static_cast<uint64_t>(request.keep) + static_cast<uint64_t>(request.graphs);
+  return 16 * (request.memory_goes() ? 0 : 1) + 8 * (maps_peers ? 1 : 0) + 4 * static_cast<uint64_t>(request.keep) +
+         static_cast<uint64_t>(request.graphs);
 }
 uint64_t NumberOf(const WakeRequest& request, bool maps_peers) {
-  return 4 * (maps_peers ? 1 : 0) + static_cast<uint64_t>(request.graphs);
+  return 8 * (request.memory_comes() ? 0 : 1) + 4 * (maps_peers ? 1 : 0) + static_cast<uint64_t>(request.graphs);
 }
 
 constexpr const char* kStale = "sleep would leave graphs with collectives stale (graphs = DISCARDED accepts that)";
@@ -214,9 +215,12 @@ Status SymmetricMode::Sleep(const SleepRequest& request) {
   return again.ok() ? slept : Status(slept.code(), slept.message() + "; then " + again.message());
 }
 
-// Every rank compares what it is asked, before any memory is made.
-Status SymmetricMode::Wake(const WakeRequest& request) {
+// Every rank compares what it is asked, before any memory is made. All go through the same steps: so whether the pool
+// rests is asked once, for another thread may destroy it meanwhile.
+Status SymmetricMode::Wake(const WakeRequest& asked) {
   MutexLock collective(segments_.collective());
+  WakeRequest request = asked;
+  request.memory = basis_.life.resting() ? Memory::kStays : Memory::kGoes;
   // After a loss no communicator is left to register with. The pool wakes only so that the program can save what was
   // kept.
   if (HasNoCommunicator()) {
@@ -230,7 +234,7 @@ Status SymmetricMode::Wake(const WakeRequest& request) {
                                   .judge = JudgeHeld()}));
   const auto together = collective_.Runner();
   COMMPOOL_TRY(Sleeping(basis_, blocks_, segments_, together).WakeUp(request));
-  if (!maps_peers_) return Status();
+  if (!maps_peers_ || !request.memory_comes()) return Status();
   return MapLacking().under("it is awake, without the addresses of other ranks: call map_peers() again");
 }
 
