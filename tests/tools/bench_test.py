@@ -32,6 +32,15 @@ class Hot(unittest.TestCase):
                 self.assertEqual(sorted(contender["mix"]), ["1", "2"])
             self.assertGreater(min(report["mix"].values()), 0)
 
+    def test_has_pinned_memory_beside_it_and_then_no_mix(self):
+        result = cli.run("bench", "hot", "--json", "--pinned", "--sizes", "4K,64K", "--live", "1", "--threads", "1",
+                         *_QUICK)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)
+        self.assertEqual(sorted(report["ratio_to"]["commpool_pinned"]["pair_ns"]), ["4096", "65536"])
+        self.assertGreater(min(report["commpool_pinned"]["pair_ns"].values()), 0)
+        self.assertEqual(report["mix"], {})
+
     def test_tells_in_which_interval_the_rounds_lie(self):
         result = cli.run("bench", "hot", "--json", "--sizes", "512,64K", "--live", "1,10", "--threads", "1",
                          "--route", "none", "--rounds", "3", "--round-ms", "5")

@@ -26,6 +26,7 @@ struct Arguments {
   std::vector<size_t> mix = {1, 2};
   std::string mode = "fixed";
   std::string live_bytes = "512";
+  bool pinned = false;
   int rounds = 7;
   double round_ms = 5;
   std::vector<std::string> routes;
@@ -56,8 +57,9 @@ class Bench {
       : device_(device), arguments_(arguments), sizes_(std::move(sizes)), live_bytes_(live_bytes), streams_(streams) {}
 
   Status AddContenders() {
-    COMMPOOL_TRY(AddPool({"commpool", "commpool"}, Streams::kOutlive));
-    COMMPOOL_TRY(AddPool({"commpool_may_die", "streams may die"}, Streams::kMayDie));
+    COMMPOOL_TRY(AddPool({"commpool", "commpool"}, {.streams = Streams::kOutlive}));
+    COMMPOOL_TRY(AddPool({"commpool_may_die", "streams may die"}, {.streams = Streams::kMayDie}));
+    if (arguments_.pinned) COMMPOOL_TRY(AddPinned());
     MimallocLibrary mimalloc = COMMPOOL_TRY(MimallocLibrary::Open());
     contenders_.push_back(
         {{"mimalloc", "mimalloc"}, [library = mimalloc](size_t) { return HotAllocator(HotMimalloc{library}); }});
@@ -85,18 +87,30 @@ class Bench {
   }
 
  private:
-  Status AddPool(Contestant contestant, Streams streams) {
-    PoolOptions options;
+  Status MakePool(const Contestant& contestant, PoolOptions options) {
     options.name = contestant.key;
-    options.mode = arguments_.mode == "expandable" ? Mode::kExpandable : Mode::kFixed;
-    options.streams = streams;
     Result<Pool> pool = Pool::create(options);
-    if (!pool.ok()) return pool.status();
-    pools_.push_back(std::move(*pool));
+    if (pool.ok()) pools_.push_back(std::move(*pool));
+    return pool.status();
+  }
+
+  Status AddPool(Contestant contestant, PoolOptions options) {
+    options.mode = arguments_.mode == "expandable" ? Mode::kExpandable : Mode::kFixed;
+    COMMPOOL_TRY(MakePool(contestant, options));
     // A pool whose streams are promised promises them for all pools, so each pool has its own streams.
     const size_t first = (pools_.size() - 1) * streams_;
     contenders_.push_back({std::move(contestant), [this, first, handle = pools_.back().handle()](size_t stream) {
                              return HotAllocator(HotPool{handle, device_.streams()[first + stream]});
+                           }});
+    return Status();
+  }
+
+  // Its blocks belong to no stream, as PyTorch's pinned tensors do.
+  Status AddPinned() {
+    Contestant contestant{"commpool_pinned", "pinned"};
+    COMMPOOL_TRY(MakePool(contestant, {.backing = Backing::kPinned}));
+    contenders_.push_back({std::move(contestant), [handle = pools_.back().handle()](size_t) {
+                             return HotAllocator(HotPool{handle, COMMPOOL_NO_STREAM});
                            }});
     return Status();
   }
@@ -132,6 +146,7 @@ class Bench {
       COMMPOOL_TRY(Keep(TimeThreads(allocators, sizes_.front(), 4 * target_ns, prepare), counts,
                         findings_.threads[contender.key][threads]));
     }
+    if (arguments_.pinned) return Status();  // the mix would pin much of the host's memory
     for (const size_t streams : arguments_.mix) {
       std::vector<HotAllocator> by_stream;
       for (size_t stream = 0; stream < streams; ++stream) {
@@ -226,6 +241,7 @@ void AddBenchHot(Command bench) {
       .Between(1, 32)
       .ShowPreset();
   command.AddOption("--mode", arguments->mode, "Of commpool's pool").OneOf({"fixed", "expandable"}).ShowPreset();
+  command.AddFlag("--pinned", arguments->pinned, "A pool of pinned memory takes part, and nobody replaces a mix");
   command.AddOption("--route", arguments->routes, "Ways through scopes, each beside the pool by name")
       .SeparatedByCommas()
       .OneOf(RouteNames());
