@@ -145,6 +145,8 @@ class ProcessRanks : public DriverTest {
       const int word = 100 * rank_ + other;
       EXPECT_EQ(driver().cuda.cuMemcpyHtoD(slot(there, rank_), &word, sizeof(word)), CUDA_SUCCESS);
     }
+    // A small copy from pageable memory may return before it has arrived, and no barrier of hosts waits for it.
+    EXPECT_EQ(driver().cuda.cuCtxSynchronize(), CUDA_SUCCESS);
     MPI_Barrier(MPI_COMM_WORLD);
     for (int writer = 0; writer < ranks_; ++writer) EXPECT_EQ(IntAt(slot(block, writer)), 100 * writer + rank_);
     ExpectWhatNcclMapped(*pool, block, places);
