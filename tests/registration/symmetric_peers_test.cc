@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tests/pool/pool_fixture.h"
+#include "tests/registration/captured_sum.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -88,6 +89,20 @@ TEST_F(SymmetricPeers, EachRankReadsWhatTheOthersWrote) {
   ExpectEachReadsAll(second);
   Free(first);
   Free(second);
+}
+
+// NCCL maps the memory for its kernels itself, and gives them access of its own.
+TEST_F(SymmetricPeers, AreSummedByACollectiveAlsoWherePeersReadAlone) {
+  ExpectOk(Create([&](const Rank&, PoolConfiguration& configuration) {
+    configuration.backing.grants = Grants::kRead;
+    for (int device = 0; device <= last(); ++device) configuration.peers.push_back(device);
+  }));
+  ExpectOk(Reserve(2 * kMiB));
+  CapturedSum sum(driver(), Allocate(kMiB));
+  ExpectOk(Run([&](Rank& rank) { return sum.Capture(rank); }));
+  ExpectOk(Run([&](Rank& rank) { return sum.Replay(rank, 1); }));
+  ExpectOk(Run([&](Rank& rank) { return sum.Destroy(rank); }));
+  Free(sum.blocks());
 }
 
 TEST_F(SymmetricPeers, RanksWriteToEachOtherAlsoWherePeersReadAlone) {
