@@ -147,6 +147,7 @@ TEST_F(Lifetimes, AnOwnerThatDestroysThePoolLeavesImportersTheirBlocks) {
 
 TEST_F(Lifetimes, AnOwnerThatEndsLeavesImportersWhatTheyMapped) {
   ImportOne(0x25);
+  EXPECT_EQ(Read(importer_, seen_), 0x25u);  // the owner's work has run by then
   owner_.End();
   EXPECT_EQ(Read(importer_, seen_), 0x25u);
   EXPECT_EQ(Good(importer_.Ask({Do::kAddress, block_})).pointer, seen_) << "mapped before";
@@ -157,6 +158,7 @@ TEST_F(Lifetimes, AnOwnerThatEndsLeavesImportersWhatTheyMapped) {
 
 TEST_F(Lifetimes, AnOwnerThatIsKilledLeavesImportersWhatTheyMapped) {
   ImportOne(0x26);
+  EXPECT_EQ(Read(importer_, seen_), 0x26u);  // the owner's work has run by then
   owner_.Kill();
   EXPECT_EQ(Read(importer_, seen_), 0x26u);
   SharingProcess other;
