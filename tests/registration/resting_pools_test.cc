@@ -37,6 +37,19 @@ class RestingPools : public SymmetricTest {
       EXPECT_EQ(MemoryOf(driver(), rank.communicator).value().asleep, communicators_asleep) << "rank " << number;
     }
   }
+  // The test's pool with a window, and a block on each rank.
+  std::vector<CUdeviceptr> CreateWithBlocks() {
+    ExpectOk(Create());
+    ExpectOk(Reserve(2 * kMiB));
+    return Allocate(kMiB);
+  }
+  // Likewise, and a sum over the blocks that was captured and replayed once.
+  CapturedSum CreateWithSum(int seed) {
+    CapturedSum sum(driver(), CreateWithBlocks());
+    ExpectOk(Run([&](Rank& rank) { return sum.Capture(rank); }));
+    ExpectOk(Run([&](Rank& rank) { return sum.Replay(rank, seed); }));
+    return sum;
+  }
   // Another pool of home, with a window.
   void CreateNewest() {
     newest_.assign(static_cast<size_t>(group().size()), 0);
@@ -65,9 +78,7 @@ class RestingPools : public SymmetricTest {
 };
 
 TEST_F(RestingPools, KeepTheirMemoryAndGetTheirWindowsBackUnderALiveGraph) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
-  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  const std::vector<CUdeviceptr> blocks = CreateWithBlocks();
   const std::vector<ncclWindow_t> windows = WindowsOf(blocks);
   CapturedSum sum(driver(), blocks);
   ExpectOk(Run([&](Rank& rank) { return sum.Capture(rank); }));
@@ -89,9 +100,7 @@ TEST_F(RestingPools, KeepTheirMemoryAndGetTheirWindowsBackUnderALiveGraph) {
 }
 
 TEST_F(RestingPools, ServeNobodyAndNeitherSleepNorWakeMeanwhile) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
-  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  const std::vector<CUdeviceptr> blocks = CreateWithBlocks();
   ExpectOk(Sleep());
   const auto expect_refused = [&](const std::function<Status(Rank&)>& call, const char* why) {
     ExpectFailure(Run(call), StatusCode::kFailedPrecondition, why);
@@ -109,9 +118,7 @@ TEST_F(RestingPools, ServeNobodyAndNeitherSleepNorWakeMeanwhile) {
 }
 
 TEST_F(RestingPools, KeepTheAddressesOfTheirPeers) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
-  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  const std::vector<CUdeviceptr> blocks = CreateWithBlocks();
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).MapPeers(); }));
   const auto first_peers = [&] {
     std::vector<CUdeviceptr> first;
@@ -215,9 +222,7 @@ TEST_F(RestingPools, ServeAgainWhereALaterOneCannotRest) {
 }
 
 TEST_F(RestingPools, OfOneHomeRestTogether) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
-  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  const std::vector<CUdeviceptr> blocks = CreateWithBlocks();
   const std::vector<ncclWindow_t> windows = WindowsOf(blocks);
   CreateNewest();
   for (int time = 0; time < 2; ++time) {
@@ -260,9 +265,7 @@ TEST_F(RestingPools, MayHaveMemoryThatCannotSleep) {
 
 // A program may still read them.
 TEST_F(RestingPools, LeaveCopiesThatAProgramRetained) {
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
-  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  const std::vector<CUdeviceptr> blocks = CreateWithBlocks();
   const SleepRequest kept{.keep = Keep::kHost, .copies = {.retain = true}};
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep(kept); }));
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }));
@@ -309,12 +312,7 @@ TEST_F(RestingPools, ServeAgainWhereNcclRefusesToSleep) {
 
 TEST_F(RestingPools, RestOnWhereTheirWindowsDoNotComeBackAndWakeLater) {
   COMMPOOL_REQUIRE_EMULATOR("it can be told to fail");
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
-  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
-  CapturedSum sum(driver(), blocks);
-  ExpectOk(Run([&](Rank& rank) { return sum.Capture(rank); }));
-  ExpectOk(Run([&](Rank& rank) { return sum.Replay(rank, 1); }));
+  CapturedSum sum = CreateWithSum(1);
   ExpectOk(Sleep());
   {
     const InjectedFault on_all({"ncclCommWindowRegister", ncclInternalError, 0, group().size()});
@@ -325,17 +323,12 @@ TEST_F(RestingPools, RestOnWhereTheirWindowsDoNotComeBackAndWakeLater) {
   ExpectOk(Run([&](Rank& rank) { return sum.ExpectSum(rank, 1); }));  // nothing was lost on the way
   ExpectOk(Run([&](Rank& rank) { return sum.Replay(rank, 2); }));
   ExpectOk(Run([&](Rank& rank) { return sum.Destroy(rank); }));
-  Free(blocks);
+  Free(sum.blocks());
 }
 
 TEST_F(RestingPools, OutliveACommunicatorThatIsAbortedInItsSleep) {
   AllowLeak("reserved addresses");  // the other ranks may still know them
-  ExpectOk(Create());
-  ExpectOk(Reserve(2 * kMiB));
-  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
-  CapturedSum sum(driver(), blocks);
-  ExpectOk(Run([&](Rank& rank) { return sum.Capture(rank); }));
-  ExpectOk(Run([&](Rank& rank) { return sum.Replay(rank, 1); }));
+  CapturedSum sum = CreateWithSum(1);
   ExpectOk(Run([&](Rank& rank) { return sum.Destroy(rank); }));
   ExpectOk(Sleep());
   ExpectOk(Run([&](Rank& rank) {
@@ -346,7 +339,7 @@ TEST_F(RestingPools, OutliveACommunicatorThatIsAbortedInItsSleep) {
   }));
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }));
   ExpectOk(Run([&](Rank& rank) { return sum.ExpectSum(rank, 1); }));
-  Free(blocks);
+  Free(sum.blocks());
 }
 
 TEST_F(RestingPools, ThatEndMeanwhileAreLeftAlone) {
