@@ -2,10 +2,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
-#include "src/base/host_reserve.h"
 #include "src/base/log.h"
 #include "src/driver/topology.h"
 
@@ -35,7 +35,7 @@ Status Segment::CheckLives(const char* what) const {
 
 Status Segment::Grant(std::span<const int> peers) {
   COMMPOOL_TRY(CheckLives("granting access"));
-  ReservedVector<int> others;
+  std::vector<int> others;
   for (const int peer : peers) {
     if (peer != context_->device()) others.push_back(peer);
   }

@@ -1,6 +1,7 @@
 #include "src/backing/kept_addresses.h"
 
 #include <utility>
+#include <vector>
 
 namespace commpool::internal {
 
@@ -29,7 +30,7 @@ Result<AddressRange> KeptAddresses::Take(uint64_t bytes) {
 
 Status KeptAddresses::Keep(AddressRange range) {
   if (!range.valid()) return Status();
-  ReservedVector<AddressRange> over;  // freed without the lock
+  std::vector<AddressRange> over;  // freed without the lock
   {
     MutexLock lock(mutex_);
     if (range.bytes() > kMostBytes) {
@@ -49,7 +50,7 @@ Status KeptAddresses::Keep(AddressRange range) {
 }
 
 bool KeptAddresses::FreeAll() {
-  ReservedVector<AddressRange> all;  // freed at the end of this function
+  std::vector<AddressRange> all;  // freed at the end of this function
   MutexLock lock(mutex_);
   std::swap(all, ranges_);
   bytes_ = 0;

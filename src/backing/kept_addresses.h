@@ -11,9 +11,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/driver/handles.h"
 
@@ -44,7 +44,7 @@ class KeptAddresses {
   const Driver& driver_;
   const uint64_t alignment_;
   Mutex mutex_{LockRank::kLeaf};
-  ReservedVector<AddressRange> ranges_ COMMPOOL_GUARDED_BY(mutex_);  // in order of arrival
+  std::vector<AddressRange> ranges_ COMMPOOL_GUARDED_BY(mutex_);  // in order of arrival
   uint64_t bytes_ COMMPOOL_GUARDED_BY(mutex_) = 0;
 };
 

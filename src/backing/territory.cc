@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "src/base/check.h"
 #include "src/base/try.h"
@@ -78,11 +79,11 @@ Status Territory::UnmapPages(Pages::iterator first, Pages::iterator last) {
   });
 }
 
-Result<ReservedVector<PhysicalMemory>> Territory::UnmapRow(CUdeviceptr at, uint64_t bytes) {
+Result<std::vector<PhysicalMemory>> Territory::UnmapRow(CUdeviceptr at, uint64_t bytes) {
   const auto first = pages_.find(at);
   const auto end = pages_.lower_bound(at + bytes);
   COMMPOOL_TRY(UnmapPages(first, end));
-  ReservedVector<PhysicalMemory> row;
+  std::vector<PhysicalMemory> row;
   uint64_t covered = 0;
   for (auto page = first; page != end; ++page) {
     covered += page->second.bytes;
@@ -139,7 +140,7 @@ Status Territory::ChangeAccess(std::span<const int> devices, CUmemAccess_flags f
 }
 
 Status Territory::GrantPeers(std::span<const int> peers) {
-  ReservedVector<int> joining;
+  std::vector<int> joining;
   for (const int peer : peers) {
     if (!peers_.contains(peer)) joining.push_back(peer);
   }

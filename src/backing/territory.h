@@ -8,11 +8,13 @@
 #define COMMPOOL_SRC_BACKING_TERRITORY_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <set>
+#include <vector>
 
 #include "src/backing/backing.h"
 #include "src/backing/kept_addresses.h"
-#include "src/base/host_reserve.h"
 
 namespace commpool::internal {
 
@@ -55,7 +57,7 @@ class Territory : public Segment {
   Status Map(PhysicalMemory memory, CUdeviceptr at);
   // Unmaps adjacent pages in one call; returns them by address. Where it fails they are there as before.
   // REQUIRES: whole pages cover the range, all mapped.
-  Result<ReservedVector<PhysicalMemory>> UnmapRow(CUdeviceptr at, uint64_t bytes);
+  Result<std::vector<PhysicalMemory>> UnmapRow(CUdeviceptr at, uint64_t bytes);
   // Unmaps and releases the pages in the range, after a failure. A page that cannot be unmapped stays, and no other
   // takes its place.
   Status Drop(CUdeviceptr at, uint64_t bytes);
@@ -69,8 +71,8 @@ class Territory : public Segment {
     PhysicalMemory memory;
     Mapping mapping;
   };
-  using Pages = ReservedMap<CUdeviceptr, Page>;
-  using Accesses = ReservedVector<CUmemAccessDesc>;
+  using Pages = std::map<CUdeviceptr, Page>;
+  using Accesses = std::vector<CUmemAccessDesc>;
 
   // Calls `step(first, last, bytes)` for each run of mapped pages without a gap: one driver call takes any number of
   // whole mappings.
@@ -92,7 +94,7 @@ class Territory : public Segment {
   const CUmemAccess_flags flags_of_peers_;
   AddressRange range_;
   Pages pages_;
-  ReservedSet<int> peers_;
+  std::set<int> peers_;
 };
 
 }  // namespace commpool::internal

@@ -10,7 +10,6 @@
 #include "commpool/commpool.h"
 #include "commpool/status.h"
 #include "src/base/host_failure.h"
-#include "src/base/host_reserve.h"
 #include "src/base/try.h"
 #include "src/base/user_function.h"
 #include "src/driver/loader.h"
@@ -66,7 +65,6 @@ inline Status NullOutput() { return Status(StatusCode::kInvalidArgument, "the ou
 template <typename Body>
 commpool_status Guarded(Body body) noexcept {
   try {
-    if (!HostReserve::Fill()) return Report(Status(StatusCode::kOutOfMemory, kNoHostMemory));
     const Status status = body();
     return status.ok() ? COMMPOOL_OK : Report(status);
   } catch (...) {

@@ -1,6 +1,7 @@
 #include "src/engine/block.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace commpool::internal::engine {
 
@@ -17,9 +18,9 @@ void UniteUses(Uses& uses, const Uses& others) {
   for (const Use& use : others) AddUse(uses, use);
 }
 
-ReservedVector<StreamUse> WaitsOf(const Uses& uses, StreamKey stream) {
+std::vector<StreamUse> WaitsOf(const Uses& uses, StreamKey stream) {
   if (uses.size() == 1 && uses.front().stream == stream) return {};
-  ReservedVector<StreamUse> waits;
+  std::vector<StreamUse> waits;
   for (const Use& use : uses) {
     if (use.stream == stream) continue;
     // Ascending: a stream's use without a fence comes before its uses with one.

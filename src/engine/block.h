@@ -6,8 +6,8 @@
 #define COMMPOOL_SRC_ENGINE_BLOCK_H_
 
 #include <cstdint>
+#include <vector>
 
-#include "src/base/host_reserve.h"
 #include "src/engine/placement_history.h"
 #include "src/engine/types.h"
 #include "src/engine/uses.h"
@@ -87,7 +87,7 @@ void UniteUses(Uses& uses, const Uses& others);
 
 // The uses that `stream` must wait for before it touches the memory. Its own work is in order already. A wait for all
 // work of another stream covers that stream's fences.
-ReservedVector<StreamUse> WaitsOf(const Uses& uses, StreamKey stream);
+std::vector<StreamUse> WaitsOf(const Uses& uses, StreamKey stream);
 
 }  // namespace commpool::internal::engine
 

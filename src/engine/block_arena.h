@@ -3,9 +3,10 @@
 #ifndef COMMPOOL_SRC_ENGINE_BLOCK_ARENA_H_
 #define COMMPOOL_SRC_ENGINE_BLOCK_ARENA_H_
 
+#include <deque>
 #include <utility>
+#include <vector>
 
-#include "src/base/host_reserve.h"
 #include "src/engine/block.h"
 
 namespace commpool::internal::engine {
@@ -29,8 +30,8 @@ class BlockArena {
   }
 
  private:
-  ReservedDeque<Block> blocks_;
-  ReservedVector<Block*> spare_;
+  std::deque<Block> blocks_;
+  std::vector<Block*> spare_;
 };
 
 }  // namespace commpool::internal::engine

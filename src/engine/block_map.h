@@ -16,8 +16,8 @@
 #include <atomic>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/engine/block_word.h"
 #include "src/engine/types.h"
@@ -89,7 +89,7 @@ class BlockMap {
 
   std::array<std::atomic<Node*>, kTopSize> top_ = {};
   Mutex mutex_{LockRank::kLeaf};
-  ReservedVector<std::pair<void*, uint64_t>> mapped_ COMMPOOL_GUARDED_BY(mutex_);
+  std::vector<std::pair<void*, uint64_t>> mapped_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 }  // namespace commpool::internal::engine

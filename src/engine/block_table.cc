@@ -1,6 +1,7 @@
 #include "src/engine/block_table.h"
 
 #include <utility>
+#include <vector>
 
 #include "src/base/check.h"
 
@@ -36,7 +37,7 @@ void BlockTable::Erase(Address address) {
 }
 
 void BlockTable::Grow() {
-  ReservedVector<Entry> old = std::exchange(entries_, ReservedVector<Entry>(2 * entries_.size()));
+  std::vector<Entry> old = std::exchange(entries_, std::vector<Entry>(2 * entries_.size()));
   --shift_;
   count_ = 0;
   for (const Entry& entry : old) {

@@ -7,8 +7,8 @@
 #define COMMPOOL_SRC_ENGINE_BLOCK_TABLE_H_
 
 #include <cstdint>
+#include <vector>
 
-#include "src/base/host_reserve.h"
 #include "src/engine/block.h"
 
 namespace commpool::internal::engine {
@@ -44,8 +44,8 @@ class BlockTable {
   size_t Next(size_t place) const { return (place + 1) & (entries_.size() - 1); }
   void Grow();
 
-  ReservedVector<Entry> entries_;  // the size is a power of two; at most half of the entries are used
-  int shift_ = 58;                 // 64 - log2 of the size
+  std::vector<Entry> entries_;  // the size is a power of two; at most half of the entries are used
+  int shift_ = 58;              // 64 - log2 of the size
   uint64_t count_ = 0;
 };
 

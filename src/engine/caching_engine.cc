@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
@@ -125,7 +126,7 @@ Part CachingEngine::PartOf(Address address) const {
   return block == nullptr || block->state != BlockState::kLive ? kCommonPart : block->part;
 }
 
-ReservedVector<StreamKey> CachingEngine::StreamsInUse() const {
+std::vector<StreamKey> CachingEngine::StreamsInUse() const {
   std::set<StreamKey> streams;
   for (const auto& [index, segment] : heap().segments()) {
     for (const Block* block = segment->first; block != nullptr; block = block->next) {

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/engine/engine.h"
 #include "src/engine/free_index.h"
 #include "src/engine/growth_plan.h"
@@ -65,7 +64,7 @@ class CachingEngine : public Engine {
   bool AttachFence(Address address, StreamKey stream, Fence fence) override;
 
   // The streams that may still use free memory.
-  ReservedVector<StreamKey> StreamsInUse() const;
+  std::vector<StreamKey> StreamsInUse() const;
   // The wholly free segments, the one unused for longest first.
   std::vector<SegmentIndex> LongestUnusedSegments() const;
 

@@ -1,6 +1,8 @@
 #include "src/engine/engine.h"
 
 #include <algorithm>
+#include <map>
+#include <vector>
 
 #include "src/base/check.h"
 #include "src/base/try.h"
@@ -156,7 +158,7 @@ void Engine::FenceStream(StreamKey stream, Fence fence, Moment moment) {
       });
 }
 
-ReservedMap<StreamKey, uint64_t> Engine::StrandedBytes() {
+std::map<StreamKey, uint64_t> Engine::StrandedBytes() {
   heap_.MergeResting();
   return heap_.free_index().StrandedBytes();
 }

@@ -8,10 +8,10 @@
 #define COMMPOOL_SRC_ENGINE_ENGINE_H_
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/engine/heap.h"
 #include "src/engine/size_policy.h"
 #include "src/engine/types.h"
@@ -34,7 +34,7 @@ class Engine {
   // waits for this fence from now on, and is no longer stranded.
   void FenceStream(StreamKey stream, Fence fence, Moment moment);
   // How many bytes of free memory each stream has stranded: no other stream can wait for that stream's work.
-  ReservedMap<StreamKey, uint64_t> StrandedBytes();
+  std::map<StreamKey, uint64_t> StrandedBytes();
   // Notes that `stream` uses a live block too. kNotFound as for Free.
   Status RecordStream(Address address, StreamKey stream);
 
@@ -42,7 +42,7 @@ class Engine {
   void FencePassed(Fence fence);
   // Fences that have not passed, oldest first. Fences whose blocks were handed out since are among them, so that the
   // pool can recycle their events.
-  ReservedVector<Fence> PendingFences() const { return heap_.fences().Pending(); }
+  std::vector<Fence> PendingFences() const { return heap_.fences().Pending(); }
   // Whether there are any: one load.
   bool HasPendingFences() const { return !heap_.fences().empty(); }
   // Before the pool waits for the device it asks for Now(), and afterwards calls DeviceIdle with that moment: nobody

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
@@ -209,9 +210,9 @@ void ExpandableEngine::Lose(const PageMove& move) {
   Convert({move.from, move.bytes}, BlockState::kLeaving, BlockState::kUnmapped);
 }
 
-ReservedVector<SegmentRange> ExpandableEngine::ClaimIdlePages(uint64_t bytes) {
+std::vector<SegmentRange> ExpandableEngine::ClaimIdlePages(uint64_t bytes) {
   heap().MergeResting();
-  ReservedVector<SegmentRange> claimed;
+  std::vector<SegmentRange> claimed;
   uint64_t together = 0;
   for (auto page = pages_.rbegin(); page != pages_.rend() && together < bytes; ++page) {
     const SegmentRange range{page->first, page->second};

@@ -8,8 +8,8 @@
 #define COMMPOOL_SRC_ENGINE_EXPANDABLE_ENGINE_H_
 
 #include <cstdint>
+#include <vector>
 
-#include "src/base/host_reserve.h"
 #include "src/engine/caching_engine.h"
 #include "src/engine/expansion.h"
 
@@ -59,7 +59,7 @@ class ExpandableEngine final : public CachingEngine {
   void Lose(const PageMove& move);
 
   // Claims free pages that nobody uses, to release them: about `bytes` of them, the highest addresses first.
-  ReservedVector<SegmentRange> ClaimIdlePages(uint64_t bytes);
+  std::vector<SegmentRange> ClaimIdlePages(uint64_t bytes);
   void RemovePage(const SegmentRange& page);
   void UnclaimPage(const SegmentRange& page);
 

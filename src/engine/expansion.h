@@ -7,16 +7,16 @@
 #define COMMPOOL_SRC_ENGINE_EXPANSION_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
-#include "src/base/host_reserve.h"
 #include "src/engine/heap.h"
 #include "src/engine/types.h"
 
 namespace commpool::internal::engine {
 
-using Pages = ReservedMap<Address, uint64_t>;  // address -> bytes
+using Pages = std::map<Address, uint64_t>;  // address -> bytes
 
 // Which free pages may move.
 enum class Donors {

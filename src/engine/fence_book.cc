@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "src/base/check.h"
 
@@ -46,13 +47,13 @@ bool FenceBook::Links(Fence fence, Block* block) const {
   return found != fences_.end() && found->second.blocks.contains(block);
 }
 
-ReservedVector<Fence> FenceBook::Pending(Moment until) const {
-  ReservedVector<std::pair<Moment, Fence>> ordered;
+std::vector<Fence> FenceBook::Pending(Moment until) const {
+  std::vector<std::pair<Moment, Fence>> ordered;
   for (const auto& [fence, entry] : fences_) {
     if (entry.added <= until) ordered.emplace_back(entry.added, fence);
   }
   std::sort(ordered.begin(), ordered.end());
-  ReservedVector<Fence> pending;
+  std::vector<Fence> pending;
   pending.reserve(ordered.size());
   for (const auto& [added, fence] : ordered) pending.push_back(fence);
   return pending;

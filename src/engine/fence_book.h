@@ -6,7 +6,10 @@
 #ifndef COMMPOOL_SRC_ENGINE_FENCE_BOOK_H_
 #define COMMPOOL_SRC_ENGINE_FENCE_BOOK_H_
 
-#include "src/base/host_reserve.h"
+#include <map>
+#include <set>
+#include <vector>
+
 #include "src/engine/block.h"
 #include "src/engine/types.h"
 
@@ -31,15 +34,15 @@ class FenceBook {
   uint64_t links() const { return links_; }
 
   // Oldest first: all of them, or those added up to the moment.
-  ReservedVector<Fence> Pending(Moment until = kAllTime) const;
+  std::vector<Fence> Pending(Moment until = kAllTime) const;
 
  private:
   // What the book knows of one fence.
   struct Entry {
     Moment added = 0;
-    ReservedSet<Block*> blocks;
+    std::set<Block*> blocks;
   };
-  ReservedMap<Fence, Entry> fences_;
+  std::map<Fence, Entry> fences_;
   uint64_t links_ = 0;
 };
 

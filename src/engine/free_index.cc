@@ -1,6 +1,7 @@
 #include "src/engine/free_index.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "src/base/check.h"
@@ -123,8 +124,8 @@ uint64_t FreeIndex::LargestBytes() const {
   return largest;
 }
 
-ReservedMap<StreamKey, uint64_t> FreeIndex::StrandedBytes() const {
-  ReservedMap<StreamKey, uint64_t> stranded;
+std::map<StreamKey, uint64_t> FreeIndex::StrandedBytes() const {
+  std::map<StreamKey, uint64_t> stranded;
   for (const auto& [use_class, list] : lists_) {
     const bool counts =
         use_class.kind == UseClass::Kind::kOneStranded || use_class.kind == UseClass::Kind::kSeveralStranded;

@@ -7,8 +7,8 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 
-#include "src/base/host_reserve.h"
 #include "src/engine/sorted_blocks.h"
 #include "src/engine/types.h"
 
@@ -85,7 +85,7 @@ class FreeIndex {
   uint64_t LargestBytes() const;
   // The bytes of stranded blocks of the common part, by stream. A block that several streams strand counts for the
   // first of them.
-  ReservedMap<StreamKey, uint64_t> StrandedBytes() const;
+  std::map<StreamKey, uint64_t> StrandedBytes() const;
   uint64_t count() const { return count_; }
   bool Contains(Block* block) const;
 
@@ -114,7 +114,7 @@ class FreeIndex {
   const Lists& ListsFor(const Fit& fit) const;
   const Entry* FindEntry(const Fit& fit) const;
 
-  ReservedMap<UseClass, FreeList> lists_;         // few
+  std::map<UseClass, FreeList> lists_;            // few
   mutable std::array<Lists, 2> last_lists_ = {};  // by space: the lists of the last search
   uint64_t count_ = 0;
 };

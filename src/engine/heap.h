@@ -9,10 +9,10 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
-#include "src/base/host_reserve.h"
 #include "src/engine/block.h"
 #include "src/engine/block_arena.h"
 #include "src/engine/block_table.h"
@@ -95,7 +95,7 @@ class Heap {
 
   uint64_t alignment() const { return alignment_; }
   uint64_t pending_bytes() const { return pending_bytes_; }
-  using Segments = ReservedMap<SegmentIndex, std::unique_ptr<HeapSegment>>;
+  using Segments = std::map<SegmentIndex, std::unique_ptr<HeapSegment>>;
   const Segments& segments() const { return segments_; }
   const FreeIndex& free_index() const { return free_index_; }
   FreeIndex& free_index() { return free_index_; }

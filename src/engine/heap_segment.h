@@ -5,13 +5,12 @@
 
 #include <cstdint>
 
-#include "src/base/host_reserve.h"
 #include "src/engine/sorted_blocks.h"
 #include "src/engine/types.h"
 
 namespace commpool::internal::engine {
 
-struct HeapSegment : MadeFromReserve {
+struct HeapSegment {
   SegmentIndex index = 0;
   SegmentRange range;
   Block* first = nullptr;

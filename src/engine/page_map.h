@@ -3,7 +3,8 @@
 #ifndef COMMPOOL_SRC_ENGINE_PAGE_MAP_H_
 #define COMMPOOL_SRC_ENGINE_PAGE_MAP_H_
 
-#include "src/base/host_reserve.h"
+#include <map>
+
 #include "src/engine/types.h"
 
 namespace commpool::internal::engine {
@@ -24,7 +25,7 @@ class PageMap {
     uint64_t bytes = 0;
     HeapSegment* segment = nullptr;
   };
-  ReservedMap<Address, Entry> ranges_;  // by first address
+  std::map<Address, Entry> ranges_;  // by first address
 };
 
 }  // namespace commpool::internal::engine

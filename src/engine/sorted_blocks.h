@@ -11,15 +11,15 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
-#include "src/base/host_reserve.h"
 #include "src/engine/block.h"
 
 namespace commpool::internal::engine {
 
 // Key: a value with operator<, different for each block.
 template <typename Key>
-class SortedBlocks : public MadeFromReserve {
+class SortedBlocks {
  public:
   struct Entry {
     Key key;
@@ -116,7 +116,7 @@ class SortedBlocks : public MadeFromReserve {
   }
 
  private:
-  struct Array : MadeFromReserve {
+  struct Array {
     std::array<Entry, kMost> entries;
     size_t count = 0;
 
@@ -165,9 +165,9 @@ class SortedBlocks : public MadeFromReserve {
     lasts_[index + 1] = upper.last();
   }
 
-  ReservedVector<std::unique_ptr<Array>> arrays_;  // none is empty
-  ReservedVector<Key> lasts_;                      // the last key of each
-  std::unique_ptr<Array> spare_;                   // an array that became empty
+  std::vector<std::unique_ptr<Array>> arrays_;  // none is empty
+  std::vector<Key> lasts_;                      // the last key of each
+  std::unique_ptr<Array> spare_;                // an array that became empty
   uint64_t count_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "src/engine/symmetric_engine.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "src/base/check.h"
 #include "src/base/try.h"
@@ -53,7 +54,7 @@ bool SymmetricEngine::AwaitsDevice() const {
 }
 
 void SymmetricEngine::ApplyFrees(const std::vector<Sequence>& sequences) {
-  ReservedVector<Sequence> ascending(sequences.begin(), sequences.end());
+  std::vector<Sequence> ascending(sequences.begin(), sequences.end());
   std::sort(ascending.begin(), ascending.end());
   for (const Sequence sequence : ascending) {
     const auto found = deferred_.find(sequence);

@@ -8,11 +8,11 @@
 #define COMMPOOL_SRC_ENGINE_SYMMETRIC_ENGINE_H_
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/engine/engine.h"
 #include "src/engine/sequence_log.h"
 #include "src/engine/size_policy.h"
@@ -78,7 +78,7 @@ class SymmetricEngine final : public Engine {
   FreeOrder order_;
   SequenceLog log_;
   Sequence next_sequence_ = 0;
-  ReservedMap<Sequence, Block*> deferred_;  // this rank's frees that wait for other ranks
+  std::map<Sequence, Block*> deferred_;  // this rank's frees that wait for other ranks
 };
 
 }  // namespace commpool::internal::engine

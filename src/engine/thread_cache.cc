@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <vector>
 
 namespace commpool::internal::engine {
 
@@ -43,8 +44,8 @@ void ThreadCache::SetFreers(Freers freers) {
   lock_.Unlock();
 }
 
-ReservedVector<CachedBlock> ThreadCache::Remove(int64_t keep_bytes) {
-  ReservedVector<CachedBlock> removed;
+std::vector<CachedBlock> ThreadCache::Remove(int64_t keep_bytes) {
+  std::vector<CachedBlock> removed;
   for (SizeClass size_class = kSizeClasses; size_class-- > 0;) {
     Bin& bin = bins_[size_class];
     while (bin.count > 0 && cached_.bytes > keep_bytes) {
@@ -59,9 +60,9 @@ ReservedVector<CachedBlock> ThreadCache::Remove(int64_t keep_bytes) {
   return removed;
 }
 
-ReservedVector<CachedBlock> ThreadCache::TakeDownTo(int64_t share) {
+std::vector<CachedBlock> ThreadCache::TakeDownTo(int64_t share) {
   if (!lock_.Lock()) return {};
-  ReservedVector<CachedBlock> removed = Remove(share == 0 ? 0 : cached_.bytes / share);
+  std::vector<CachedBlock> removed = Remove(share == 0 ? 0 : cached_.bytes / share);
   lock_.Unlock();
   return removed;
 }

@@ -13,8 +13,8 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
-#include "src/base/host_reserve.h"
 #include "src/base/owner_lock.h"
 #include "src/engine/block_word.h"
 #include "src/engine/types.h"
@@ -34,7 +34,7 @@ inline Tally TallyOf(BlockWord word) {
 
 // Blocks on their way back to their pool.
 struct ReturnedBlocks {
-  ReservedVector<CachedBlock> blocks;
+  std::vector<CachedBlock> blocks;
   // The least that the caches of the emptying thread had held, for peaks (Engine::NoteHolding).
   Tally held;
   // For a closed cache: the requested bytes of its blocks as they came in, less the requested bytes as they went out.
@@ -126,9 +126,9 @@ class alignas(128) ThreadCache {
   std::optional<bool> TryChange(AtomicWord& word, BlockWord from, BlockWord to);
 
   // For every thread; these wait for the owner's short moments.
-  ReservedVector<CachedBlock> TakeAll() { return TakeDownTo(0); }
+  std::vector<CachedBlock> TakeAll() { return TakeDownTo(0); }
   // Takes half of the blocks, the largest first: a full cache gives them back to its pool.
-  ReservedVector<CachedBlock> TakeHalf() { return TakeDownTo(2); }
+  std::vector<CachedBlock> TakeHalf() { return TakeDownTo(2); }
   // Takes all blocks, and refuses everything from now on. Null where it was closed before.
   std::optional<ReturnedBlocks> Close();
   bool closed() const { return lock_.closed(); }
@@ -193,8 +193,8 @@ class alignas(128) ThreadCache {
   }
 
   // Takes blocks, the largest first, until one part in `share` of the bytes stays; all blocks where share is 0.
-  ReservedVector<CachedBlock> TakeDownTo(int64_t share);
-  ReservedVector<CachedBlock> Remove(int64_t keep_bytes);
+  std::vector<CachedBlock> TakeDownTo(int64_t share);
+  std::vector<CachedBlock> Remove(int64_t keep_bytes);
 
   mutable OwnerLock lock_;
   const std::atomic<bool>& broken_;

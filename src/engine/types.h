@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <optional>
 #include <variant>
+#include <vector>
 
 #include "commpool/commpool.h"
-#include "src/base/host_reserve.h"
 
 namespace commpool::internal::engine {
 
@@ -99,7 +99,7 @@ struct StreamUse {
 struct Served {
   Address address = 0;
   uint64_t bytes = 0;  // of the block: the request, rounded up
-  ReservedVector<StreamUse> waits;
+  std::vector<StreamUse> waits;
 };
 
 // No free block fits: add a segment of at least `bytes`, and ask again.
@@ -115,7 +115,7 @@ using Outcome = std::variant<Served, Grow>;
 struct Freed {
   uint64_t bytes = 0;
   uint64_t requested = 0;  // when the block was served
-  ReservedVector<StreamKey> streams_to_fence;
+  std::vector<StreamKey> streams_to_fence;
 };
 
 // Sums over blocks, or a change of such sums, which may be negative.

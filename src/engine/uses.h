@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <initializer_list>
 #include <utility>
+#include <vector>
 
-#include "src/base/host_reserve.h"
 #include "src/engine/types.h"
 
 namespace commpool::internal::engine {
@@ -84,7 +84,7 @@ class Uses {
  private:
   bool has_one_ = false;  // then it has no others
   Use one_;
-  ReservedVector<Use> several_;
+  std::vector<Use> several_;
 };
 
 }  // namespace commpool::internal::engine

@@ -5,9 +5,9 @@
 #define COMMPOOL_SRC_NVTX_HEAPS_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/nvtx/domain.h"
 
@@ -35,7 +35,7 @@ class Heaps {
     uint64_t bytes = 0;
     bool merged = false;  // of several blocks: no single free ends it
   };
-  using Regions = ReservedMap<uint64_t, Region>;
+  using Regions = std::map<uint64_t, Region>;
   struct Heap {
     std::shared_ptr<const Domain> domain;
     uint64_t bytes = 0;
@@ -48,7 +48,7 @@ class Heaps {
 
   const bool taken_ = ToolTakesHeaps();
   Mutex mutex_{LockRank::kLeaf};
-  ReservedMap<uint64_t, Heap> heaps_ COMMPOOL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Heap> heaps_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 }  // namespace commpool::internal::nvtx

@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <future>
+#include <map>
 #include <set>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
-#include "src/base/host_reserve.h"
 #include "src/base/printable.h"
 #include "src/base/try.h"
 #include "src/driver/handles.h"
@@ -78,7 +79,7 @@ Status OneByOne(const Queue& queue, FunctionRef<Status(size_t place)> part) {
 // What a pool's part of the call uses that only one thread at a time may use: communicators; for a fixed pool its
 // device.
 struct Used {
-  ReservedVector<ncclComm_t> communicators;
+  std::vector<ncclComm_t> communicators;
   std::optional<int> device = {};
 
   bool Shares(const Used& other) const {
@@ -110,7 +111,7 @@ Used UsedBy(const Pool& pool, ncclComm_t passed) {
 
 // The queues of a call, in the order of their first pools. A pool that shares something with several queues makes one
 // queue of them.
-std::vector<Queue> QueuesOf(const ReservedVector<Used>& used) {
+std::vector<Queue> QueuesOf(const std::vector<Used>& used) {
   std::vector<Queue> queues;
   for (size_t place = 0; place < used.size(); ++place) {
     Queue mine{place};
@@ -130,21 +131,21 @@ std::vector<Queue> QueuesOf(const ReservedVector<Used>& used) {
 }
 
 // Makes a group of pools with one home, if there is more than one.
-void MakeGroups(const ReservedVector<std::shared_ptr<Pool>>& pools) {
-  ReservedMap<uint64_t, ReservedVector<Pool*>> by_home;
+void MakeGroups(const std::vector<std::shared_ptr<Pool>>& pools) {
+  std::map<uint64_t, std::vector<Pool*>> by_home;
   for (const std::shared_ptr<Pool>& pool : pools) {
     if (pool->symmetric()) by_home[HomeNumberOf(*pool)].push_back(pool.get());
   }
   for (const auto& [home, members] : by_home) {
     if (members.size() < 2) continue;
-    const auto group = std::allocate_shared<const PoolGroup>(ReservedAllocator<PoolGroup>(), members.size());
+    const auto group = std::make_shared<const PoolGroup>(members.size());
     for (Pool* member : members) member->Join(group);
   }
 }
 
 // The modes of a queue's pools where they share a home, so that one set of rounds serves all of them. Empty where they
 // do not. In the order of the queue, which is the program's.
-SymmetricModes ModesOf(const Queue& queue, const ReservedVector<std::shared_ptr<Pool>>& pools) {
+SymmetricModes ModesOf(const Queue& queue, const std::vector<std::shared_ptr<Pool>>& pools) {
   const ncclComm_t home = HomeOf(*pools[queue.front()]);
   SymmetricModes modes;
   for (const size_t place : queue) {
@@ -155,7 +156,7 @@ SymmetricModes ModesOf(const Queue& queue, const ReservedVector<std::shared_ptr<
 }
 
 // Refuses a pool that is passed twice, and a group of pools that is not complete: both would wait for themselves.
-Status CheckComplete(const ReservedVector<std::shared_ptr<Pool>>& pools) {
+Status CheckComplete(const std::vector<std::shared_ptr<Pool>>& pools) {
   std::set<const Pool*> seen;
   for (const std::shared_ptr<Pool>& pool : pools) {
     if (!seen.insert(pool.get()).second) {
@@ -174,10 +175,10 @@ Status CheckComplete(const ReservedVector<std::shared_ptr<Pool>>& pools) {
 }
 
 // Finds all pools before the first one is called: a wrong handle must not leave half of a collective call behind.
-Result<ReservedVector<std::shared_ptr<Pool>>> Find(Runtime& runtime, PoolHandles handles) {
+Result<std::vector<std::shared_ptr<Pool>>> Find(Runtime& runtime, PoolHandles handles) {
   COMMPOOL_TRY(runtime.RefuseForkedChild());
   if (handles.empty()) return Status(StatusCode::kInvalidArgument, "a call for no pool");
-  ReservedVector<std::shared_ptr<Pool>> pools;
+  std::vector<std::shared_ptr<Pool>> pools;
   for (const PoolHandle handle : handles) {
     std::shared_ptr<Pool> pool = COMMPOOL_TRY(runtime.pools().Find(handle));
     pools.push_back(std::move(pool));
@@ -195,9 +196,9 @@ Status OnPools(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(runtime.pools().Find(handles.front()));
     return for_one(*pool, 0);
   }
-  const ReservedVector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
+  const std::vector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
   COMMPOOL_TRY(CheckComplete(pools));
-  ReservedVector<Used> used;
+  std::vector<Used> used;
   for (size_t place = 0; place < pools.size(); ++place) {
     used.push_back(UsedBy(*pools[place], passed == nullptr ? nullptr : passed[place]));
   }
@@ -224,7 +225,7 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
   COMMPOOL_TRY(runtime.RefuseForkedChild());
   if (requests.empty()) return Status(StatusCode::kInvalidArgument, "a call for no pool");
   std::vector<PoolHandle> handles(requests.size(), 0);
-  ReservedVector<Used> homes;
+  std::vector<Used> homes;
   for (const PoolRequest& request : requests) {
     const bool asked = request.configuration.ok();
     // A refused request has a home too: its other ranks wait there.
@@ -253,7 +254,7 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
     }
     return status;
   }
-  ReservedVector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
+  std::vector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
   // Before the program has a handle, so no call can come for a part of a group.
   MakeGroups(pools);
   return handles;
@@ -295,7 +296,7 @@ Status VerifyPools(Runtime& runtime, PoolHandles pools) {
 
 // A list of the pools as they are now: one that another thread makes meanwhile is not in the call.
 Status OnTagged(Runtime& runtime, const std::string& tag, First first, FunctionRef<Status(Pool&)> call) {
-  ReservedVector<std::shared_ptr<Pool>> pools = runtime.pools().All();
+  std::vector<std::shared_ptr<Pool>> pools = runtime.pools().All();
   std::erase_if(pools, [&](const auto& pool) { return !pool->has_handle() || pool->configuration().tag != tag; });
   if (pools.empty()) return Status(StatusCode::kNotFound, "no pool has the tag \"" + Printable(tag.c_str()) + "\"");
   if (first == First::kNewest) std::reverse(pools.begin(), pools.end());

@@ -51,9 +51,7 @@ Runtime::Runtime(std::shared_ptr<const Driver> driver, Settings settings)
       search_(pools_, parts_, devices_.captures()),
       sleeping_communicators_(*driver_, devices_, parts_, pools_),
       stream_names_(*driver_),
-      stream_devices_(*driver_) {
-  static_cast<void>(HostReserve::Fill());
-}
+      stream_devices_(*driver_) {}
 
 // The order matters. Caches close before their pools end, so no thread gets a block of a pool that is gone. The threads
 // that watch connections end last: pools hear of lost ranks from them.

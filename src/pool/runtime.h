@@ -8,12 +8,12 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 
 #include "commpool/status.h"
 #include "src/base/fork_guard.h"
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/driver/graph_handles.h"
 #include "src/driver/loader.h"
@@ -175,7 +175,7 @@ class Runtime {
   // Never 0: a capture's number is its part of the pool, and 0 is the common part.
   CaptureHandle next_capture_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   // The open ones; each keeps its pool alive until EndCapture.
-  ReservedMap<CaptureHandle, std::shared_ptr<Pool>> captures_ COMMPOOL_GUARDED_BY(mutex_);
+  std::map<CaptureHandle, std::shared_ptr<Pool>> captures_ COMMPOOL_GUARDED_BY(mutex_);
   // 0: not made yet.
   std::array<std::atomic<PoolHandle>, kMostDevices> default_pools_ = {};
 };

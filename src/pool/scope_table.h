@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/pool/pool.h"
 #include "src/pool/scopes/own_scopes.h"
@@ -87,7 +87,7 @@ class ScopeTable {
 
   // Shared with the stacks, which may outlive the table.
   const std::shared_ptr<ScopeBoard> board_ = std::make_shared<ScopeBoard>();
-  ReservedVector<SharedScope> shared_list_
+  std::vector<SharedScope> shared_list_
       COMMPOOL_GUARDED_BY(board_->mutex);  // all shared scopes, the one begun last at the end
   // The same scopes, for readers without the lock.
   SharedScopes shared_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "src/base/host_patience.h"
 #include "src/base/try.h"
@@ -69,7 +70,7 @@ class CallerChannel : public AgreementChannel {
   bool broken_ = false;
 };
 
-AgreementChannel& LowestOf(const ReservedVector<AgreementChannel*>& channels) {
+AgreementChannel& LowestOf(const std::vector<AgreementChannel*>& channels) {
   return **std::min_element(
       channels.begin(), channels.end(),
       [](const AgreementChannel* one, const AgreementChannel* other) { return one->number() < other->number(); });
@@ -77,7 +78,7 @@ AgreementChannel& LowestOf(const ReservedVector<AgreementChannel*>& channels) {
 
 }  // namespace
 
-JoinedChannels::JoinedChannels(ReservedVector<AgreementChannel*> pools)
+JoinedChannels::JoinedChannels(std::vector<AgreementChannel*> pools)
     : AgreementChannel(LowestOf(pools)), channels_(std::move(pools)), carrier_(LowestOf(channels_)) {}
 
 Result<Verdict> JoinedChannels::Decide(const std::string& mine, const std::string& step, const Decider& decide) {

@@ -7,6 +7,7 @@
 #define COMMPOOL_SRC_REGISTRATION_AGREEMENT_CHANNEL_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,7 +17,6 @@
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/registration/lost_ranks.h"
 
 namespace commpool::internal {
@@ -70,7 +70,7 @@ class BackgroundLine {
   virtual bool takes_more() = 0;
   // Sends to rank 0; rank 0 sends to every other rank.
   virtual void Send(const std::string& message) = 0;
-  virtual ReservedDeque<BackgroundMessage> Receive() = 0;
+  virtual std::deque<BackgroundMessage> Receive() = 0;
   // Whether nothing more comes from the rank.
   virtual bool HasGone(int rank) = 0;
 };
@@ -119,13 +119,13 @@ class AgreementChannel {
 class JoinedChannels final : public AgreementChannel {
  public:
   // REQUIRES: at least one; they outlive this.
-  explicit JoinedChannels(ReservedVector<AgreementChannel*> channels);
+  explicit JoinedChannels(std::vector<AgreementChannel*> channels);
 
   Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) override;
   void Break(const Status& why) override;
 
  private:
-  const ReservedVector<AgreementChannel*> channels_;
+  const std::vector<AgreementChannel*> channels_;
   AgreementChannel& carrier_;
 };
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "src/base/host_patience.h"
 
@@ -53,7 +54,7 @@ void FrameStream::SendSome() {
 
 void FrameStream::EndSending() { shutdown(descriptor(), SHUT_WR); }
 
-ReservedVector<Frame> FrameStream::ReceiveSome() {
+std::vector<Frame> FrameStream::ReceiveSome() {
   std::array<char, 1 << 14> piece;
   size_t received = 0;
   while (ended_.empty() && received < kMostAtOnce) {
@@ -70,8 +71,8 @@ ReservedVector<Frame> FrameStream::ReceiveSome() {
   return TakeFrames();
 }
 
-ReservedVector<Frame> FrameStream::TakeFrames() {
-  ReservedVector<Frame> frames;
+std::vector<Frame> FrameStream::TakeFrames() {
+  std::vector<Frame> frames;
   size_t begin = 0;
   for (Header header; received_.size() - begin >= sizeof(header); begin += sizeof(header) + header.bytes) {
     std::memcpy(&header, received_.data() + begin, sizeof(header));

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/base/socket.h"
 
 namespace commpool::internal {
@@ -53,12 +53,12 @@ class FrameStream {
   void EndSending();
 
   // Reads what is there, and returns the frames that are complete now.
-  ReservedVector<Frame> ReceiveSome();
+  std::vector<Frame> ReceiveSome();
   // Why nothing more comes; empty while the connection works.
   const std::string& ended() const { return ended_; }
 
  private:
-  ReservedVector<Frame> TakeFrames();
+  std::vector<Frame> TakeFrames();
 
   Connection connection_;
   std::string unsent_;

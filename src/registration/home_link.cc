@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
@@ -119,7 +120,7 @@ std::shared_ptr<Mailbox> HomeLink::OpenChannel(uint64_t number, std::chrono::mil
 
 Mailbox& HomeLink::MailboxOf(uint64_t channel) {
   std::shared_ptr<Mailbox>& mailbox = mailboxes_[channel];
-  if (mailbox == nullptr) mailbox = std::allocate_shared<Mailbox>(ReservedAllocator<Mailbox>(), ranks());
+  if (mailbox == nullptr) mailbox = std::make_shared<Mailbox>(ranks());
   return *mailbox;
 }
 
@@ -150,7 +151,7 @@ void HomeLink::ReadNow() {
 void HomeLink::ReadForAll(std::unique_lock<std::mutex>& lock, Deadline deadline) {
   someone_reads_ = true;
   lock.unlock();
-  ReservedVector<Arrival> arrivals = Read(deadline);
+  std::vector<Arrival> arrivals = Read(deadline);
   lock.lock();
   Take(std::move(arrivals));
   someone_reads_ = false;
@@ -162,8 +163,8 @@ void HomeLink::WithLock(FunctionRef<void()> part) {
   part();
 }
 
-ReservedVector<HomeLink::Arrival> HomeLink::Read(Deadline deadline) {
-  ReservedVector<Arrival> arrivals;
+std::vector<HomeLink::Arrival> HomeLink::Read(Deadline deadline) {
+  std::vector<Arrival> arrivals;
   for (const size_t index : input_.Wait(deadline)) {
     FrameStream& stream = peers_[index].stream;
     Arrival& arrival = arrivals.emplace_back(Arrival{index, stream.ReceiveSome(), {}});
@@ -172,7 +173,7 @@ ReservedVector<HomeLink::Arrival> HomeLink::Read(Deadline deadline) {
   return arrivals;
 }
 
-void HomeLink::Take(ReservedVector<Arrival> arrivals) {
+void HomeLink::Take(std::vector<Arrival> arrivals) {
   for (Arrival& arrival : arrivals) {
     Peer& peer = peers_[arrival.index];
     const int from = RankOf(arrival.index);
@@ -315,7 +316,6 @@ void HomeLink::Watch() {
   Deadline beat = looked - kBeat;
   while (!ending_.load(std::memory_order_acquire)) {
     static_cast<void>(ends_.Wait(Clock::now() + kTick));
-    static_cast<void>(HostReserve::Fill());
     ReadNow();
     const Deadline now = Clock::now();
     // A process that was stopped finds its peers silent, though it was itself the silent one.

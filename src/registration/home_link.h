@@ -13,6 +13,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,7 +26,6 @@
 
 #include "commpool/status.h"
 #include "src/base/function_ref.h"
-#include "src/base/host_reserve.h"
 #include "src/base/socket.h"
 #include "src/registration/agreement_channel.h"
 #include "src/registration/frame_stream.h"
@@ -49,27 +49,27 @@ struct LinkTraffic {
 struct Mailbox {
   // Messages of rounds. On rank 0 those of the others, by rank; on the others rank 0's decisions, in place 0. There may
   // be several decisions: rank 0 tells at once if the next round cannot happen.
-  ReservedVector<ReservedDeque<Frame>> rounds;
+  std::vector<std::deque<Frame>> rounds;
   size_t ranks_heard = 0;
   Deadline first_came;  // when the round's first message came
 
-  ReservedMap<int, std::string> left;  // ranks that use the channel no more, and why
-  ReservedDeque<BackgroundMessage> background;
+  std::map<int, std::string> left;  // ranks that use the channel no more, and why
+  std::deque<BackgroundMessage> background;
 
   explicit Mailbox(int ranks) : rounds(static_cast<size_t>(ranks)) {}
 
   void PutRound(int rank, Frame frame) {
-    ReservedDeque<Frame>& heard = rounds[static_cast<size_t>(rank)];
+    std::deque<Frame>& heard = rounds[static_cast<size_t>(rank)];
     if (ranks_heard == 0) first_came = std::chrono::steady_clock::now();
     if (heard.empty()) ++ranks_heard;
     heard.push_back(std::move(frame));
   }
   // Takes the oldest message of each rank, by rank.
-  ReservedVector<std::optional<Frame>> TakeRound() {
-    ReservedVector<std::optional<Frame>> first(rounds.size());
+  std::vector<std::optional<Frame>> TakeRound() {
+    std::vector<std::optional<Frame>> first(rounds.size());
     ranks_heard = 0;
     for (size_t rank = 0; rank < rounds.size(); ++rank) {
-      ReservedDeque<Frame>& heard = rounds[rank];
+      std::deque<Frame>& heard = rounds[rank];
       if (heard.empty()) continue;
       first[rank] = std::move(heard.front());
       heard.pop_front();
@@ -145,7 +145,7 @@ class HomeLink {
   // What one look at a connection has read.
   struct Arrival {
     size_t index;
-    ReservedVector<Frame> frames;
+    std::vector<Frame> frames;
     std::string ended;
   };
 
@@ -159,13 +159,13 @@ class HomeLink {
   // meanwhile. REQUIRES: no other thread reads.
   void ReadForAll(std::unique_lock<std::mutex>& lock, Deadline deadline);
   // Reads without the lock what comes until the deadline.
-  ReservedVector<Arrival> Read(Deadline deadline);
+  std::vector<Arrival> Read(Deadline deadline);
   // For the watcher. `unwatched` is time in which this process did not run: it does not count as the peers' silence.
   Status StartWatching();
   void Watch();
   void NoteSilentRanks(std::chrono::milliseconds unwatched);
   // Call the functions below under the lock.
-  void Take(ReservedVector<Arrival> arrivals);
+  void Take(std::vector<Arrival> arrivals);
   void TakeFrame(int rank, Frame frame);
   void QueueFor(size_t index, const Frame& frame);
   void QueueForAll(const Frame& frame);
@@ -182,7 +182,7 @@ class HomeLink {
   bool someone_reads_ = false;  // and owns the receiving side of the streams
   std::vector<Peer> peers_;
   uint64_t next_channel_ = 1;
-  ReservedMap<uint64_t, std::shared_ptr<Mailbox>> mailboxes_;
+  std::map<uint64_t, std::shared_ptr<Mailbox>> mailboxes_;
   std::chrono::milliseconds silence_;
   LinkTraffic traffic_;
 

@@ -1,8 +1,10 @@
 #include "src/registration/home_links.h"
 
 #include <algorithm>
+#include <deque>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
@@ -36,8 +38,8 @@ class LinkLine : public BackgroundLine {
   void Send(const std::string& message) override {
     link_->Send(Insist([&] { return Frame{.kind = FrameKind::kBackground, .channel = number_, .contents = message}; }));
   }
-  ReservedDeque<BackgroundMessage> Receive() override {
-    ReservedDeque<BackgroundMessage> messages;
+  std::deque<BackgroundMessage> Receive() override {
+    std::deque<BackgroundMessage> messages;
     link_->WithLock([&] { messages.swap(mailbox_->background); });
     return messages;
   }
@@ -131,7 +133,7 @@ Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {
     return Status(StatusCode::kDeadlineExceeded,
                   "missing: rank 0: it came " + std::to_string(late.count()) + " ms after another rank");
   }
-  ReservedVector<std::optional<Frame>> heard;
+  std::vector<std::optional<Frame>> heard;
   Status failure;
   static_cast<void>(link_->Await(deadline, [&] {
     failure = Insist([&] { return WhyRoundFails(); });

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 namespace commpool::internal {
 
@@ -51,10 +52,10 @@ void ReadinessSet::Remove(int descriptor) {
 // anyway.
 void ReadinessSet::Wake() { static_cast<void>(eventfd_write(wake_.get(), 1)); }
 
-ReservedVector<size_t> ReadinessSet::Wait(Deadline deadline) {
+std::vector<size_t> ReadinessSet::Wait(Deadline deadline) {
   std::array<epoll_event, 256> events;
   const int count = epoll_wait(set_.get(), events.data(), static_cast<int>(events.size()), PollWait(deadline));
-  ReservedVector<size_t> tags;
+  std::vector<size_t> tags;
   for (int index = 0; index < count; ++index) {
     const uint64_t tag = events[static_cast<size_t>(index)].data.u64;
     if (tag != kWakeTag) {

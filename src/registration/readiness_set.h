@@ -9,10 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "commpool/status.h"
 #include "src/base/file_descriptor.h"
-#include "src/base/host_reserve.h"
 #include "src/base/socket.h"
 
 namespace commpool::internal {
@@ -38,7 +38,7 @@ class ReadinessSet {
   void Wake();
 
   // The tags of the descriptors that are ready; none where the deadline passed or Wake was called.
-  ReservedVector<size_t> Wait(Deadline deadline);
+  std::vector<size_t> Wait(Deadline deadline);
 
  private:
   ReadinessSet(FileDescriptor set, FileDescriptor wake) : set_(std::move(set)), wake_(std::move(wake)) {}

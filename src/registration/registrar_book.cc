@@ -1,6 +1,8 @@
 #include "src/registration/registrar_book.h"
 
 #include <algorithm>
+#include <map>
+#include <vector>
 
 #include "src/base/bytes.h"
 #include "src/base/host_failure.h"
@@ -60,9 +62,9 @@ Status RegistrarBook::Call(const Registrar& registrar, const std::string& what, 
   return Status(CodeOf(answer), title + " failed: " + reason);
 }
 
-ReservedVector<RegistrarBook::Member*> RegistrarBook::Members() const {
+std::vector<RegistrarBook::Member*> RegistrarBook::Members() const {
   MutexLock lock(mutex_);
-  ReservedVector<Member*> members;
+  std::vector<Member*> members;
   for (const std::unique_ptr<Member>& member : members_) members.push_back(member.get());
   return members;
 }
@@ -218,7 +220,7 @@ Status RegistrarBook::DeregisterSegment(uint32_t index) {
 void RegistrarBook::Renumber(const std::vector<SegmentToRegister>& segments) {
   MutexLock lock(mutex_);
   for (const std::unique_ptr<Member>& member : members_) {
-    ReservedMap<uint32_t, Range> before = std::exchange(member->ranges, {});
+    std::map<uint32_t, Range> before = std::exchange(member->ranges, {});
     for (const SegmentToRegister& segment : segments) {
       const auto found = std::find_if(before.begin(), before.end(),
                                       [&](const auto& one) { return one.second.address == segment.address; });

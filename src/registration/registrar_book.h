@@ -8,6 +8,7 @@
 #define COMMPOOL_SRC_REGISTRATION_REGISTRAR_BOOK_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,7 +17,6 @@
 
 #include "commpool/registrar.h"
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/registration/registered_range.h"
 
@@ -63,7 +63,7 @@ class RegistrarBook {
   // Registers a segment with each registrar. Where one fails those before keep it: the caller deregisters the segment.
   Status RegisterSegment(const SegmentToRegister& segment);
   // A registration that a call made: for its undo.
-  using Made = ReservedVector<std::pair<std::string, uint32_t>>;
+  using Made = std::vector<std::pair<std::string, uint32_t>>;
   // Registers with each registrar the segments that it lacks. Where one fails none that this call made is left.
   Status RegisterLacking(const std::vector<SegmentToRegister>& segments, Made* made);
   void Undo(const Made& made);
@@ -86,11 +86,11 @@ class RegistrarBook {
   };
   struct Member {
     Registrar registrar;
-    ReservedMap<uint32_t, Range> ranges = {};  // by segment index; guarded by the book's lock
+    std::map<uint32_t, Range> ranges = {};  // by segment index; guarded by the book's lock
   };
 
   // In the order in which they were added. The thread that changes the book may use them after this call.
-  ReservedVector<Member*> Members() const;
+  std::vector<Member*> Members() const;
   Member* Find(const std::string& name) const;
   bool Lacks(const Member& member, uint32_t index) const;
   // Calls one of the registrar's functions. `what`: "registering 2 MiB".
@@ -102,7 +102,7 @@ class RegistrarBook {
   const uint64_t deadline_ms_;
   mutable Mutex mutex_{LockRank::kLeaf};
   std::vector<uint32_t> claimed_ COMMPOOL_GUARDED_BY(mutex_);
-  ReservedVector<std::unique_ptr<Member>> members_ COMMPOOL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Member>> members_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 }  // namespace commpool::internal

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "src/base/bytes.h"
 #include "src/base/host_failure.h"
@@ -42,9 +43,9 @@ RegistrationSet::~RegistrationSet() {
   for (const Communicator& communicator : Communicators()) Forget(communicator.handle);
 }
 
-ReservedVector<Communicator> RegistrationSet::Communicators() const {
+std::vector<Communicator> RegistrationSet::Communicators() const {
   MutexLock lock(mutex_);
-  ReservedVector<Communicator> communicators;
+  std::vector<Communicator> communicators;
   for (const Member& member : members_) communicators.push_back(member.communicator);
   return communicators;
 }
@@ -100,9 +101,9 @@ Result<bool> RegistrationSet::RegisterWhereLacking(const Communicator& communica
   return true;
 }
 
-Result<uint64_t> RegistrationSet::RegisterLacking(const ReservedVector<Communicator>& communicators,
+Result<uint64_t> RegistrationSet::RegisterLacking(const std::vector<Communicator>& communicators,
                                                   const std::vector<SegmentToRegister>& segments) {
-  ReservedVector<std::pair<Communicator, uint32_t>> made;
+  std::vector<std::pair<Communicator, uint32_t>> made;
   for (const Communicator& communicator : communicators) {
     for (const SegmentToRegister& segment : segments) {
       const Result<bool> registered = RegisterWhereLacking(communicator, segment);
@@ -214,7 +215,7 @@ Status RegistrationSet::DeregisterSegment(uint32_t index) {
 }
 
 Status RegistrationSet::Remove(ncclComm_t communicator) {
-  ReservedVector<uint32_t> indexes;
+  std::vector<uint32_t> indexes;
   Communicator known;
   {
     MutexLock lock(mutex_);

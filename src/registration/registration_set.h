@@ -11,13 +11,13 @@
 #define COMMPOOL_SRC_REGISTRATION_REGISTRATION_SET_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/recording/pool_recorder.h"
 #include "src/registration/communicator.h"
@@ -46,7 +46,7 @@ class RegistrationSet {
 
   bool Has(ncclComm_t communicator) const;
   bool empty() const;  // whether there is no communicator
-  ReservedVector<Communicator> Communicators() const;
+  std::vector<Communicator> Communicators() const;
 
   // Registers the segments that the communicator lacks, in ascending order, and remembers the communicator. Where one
   // fails those registered by this call are deregistered and nothing has changed.
@@ -107,8 +107,8 @@ class RegistrationSet {
  private:
   struct Member {
     Communicator communicator;
-    ReservedMap<uint32_t, RegisteredRange> ranges = {};                    // by segment index
-    ReservedVector<std::pair<uint32_t, UnfinishedRange>> unfinished = {};  // likewise, the oldest first
+    std::map<uint32_t, RegisteredRange> ranges = {};                    // by segment index
+    std::vector<std::pair<uint32_t, UnfinishedRange>> unfinished = {};  // likewise, the oldest first
   };
 
   // How the windows of a communicator come back.
@@ -124,7 +124,7 @@ class RegistrationSet {
   Status RegisterOne(const Communicator& communicator, const SegmentToRegister& segment);
   // Whether the communicator lacked the segment.
   Result<bool> RegisterWhereLacking(const Communicator& communicator, const SegmentToRegister& segment);
-  Result<uint64_t> RegisterLacking(const ReservedVector<Communicator>& communicators,
+  Result<uint64_t> RegisterLacking(const std::vector<Communicator>& communicators,
                                    const std::vector<SegmentToRegister>& segments);
   Status DeregisterOne(const Communicator& communicator, uint32_t index);
   // The end of a registration: nobody finds its window from here on.
@@ -142,8 +142,8 @@ class RegistrationSet {
   RegistrarBook registrars_;
   std::vector<Return> returns_ = {};  // of the one thread that changes the set
   mutable Mutex mutex_{LockRank::kLeaf};
-  ReservedVector<Member> members_ COMMPOOL_GUARDED_BY(mutex_);
-  ReservedMap<CUdeviceptr, uint64_t> held_ COMMPOOL_GUARDED_BY(mutex_);  // bytes, by their segments' addresses
+  std::vector<Member> members_ COMMPOOL_GUARDED_BY(mutex_);
+  std::map<CUdeviceptr, uint64_t> held_ COMMPOOL_GUARDED_BY(mutex_);  // bytes, by their segments' addresses
 };
 
 }  // namespace commpool::internal

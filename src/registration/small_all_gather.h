@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/driver/handles.h"
 #include "src/driver/loader.h"
@@ -72,7 +71,7 @@ class UnansweredGathers {
   void Release();
 
  private:
-  using Gathers = std::list<SmallGather, ReservedAllocator<SmallGather>>;
+  using Gathers = std::list<SmallGather>;
   static bool IsOver(SmallGather& gather);
 
   Mutex mutex_{LockRank::kLeaf};

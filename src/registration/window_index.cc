@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <vector>
 
 #include "src/base/check.h"
 
@@ -19,14 +20,14 @@ uint64_t LastPage(const RegisteredWindow& window, uint32_t shift) {
   return (window.address + window.bytes - 1) >> shift;
 }
 
-uint64_t PagesOf(const ReservedVector<RegisteredWindow>& windows, uint32_t shift) {
+uint64_t PagesOf(const std::vector<RegisteredWindow>& windows, uint32_t shift) {
   uint64_t pages = 0;
   for (const RegisteredWindow& window : windows) pages += LastPage(window, shift) - FirstPage(window, shift) + 1;
   return pages;
 }
 
 // Pages as large as the smallest window, so that few windows share one; larger where the largest would have too many.
-uint32_t ChoosePageShift(const ReservedVector<RegisteredWindow>& windows) {
+uint32_t ChoosePageShift(const std::vector<RegisteredWindow>& windows) {
   uint64_t least = UINT64_MAX;
   for (const RegisteredWindow& window : windows) least = std::min(least, window.bytes);
   uint32_t shift = static_cast<uint32_t>(std::bit_width(least)) - 1;
@@ -51,7 +52,7 @@ void WindowTable::Place(const RegisteredWindow& window, uint32_t number, uint32_
   }
 }
 
-void WindowTable::Overwrite(const ReservedVector<RegisteredWindow>& windows) {
+void WindowTable::Overwrite(const std::vector<RegisteredWindow>& windows) {
   COMMPOOL_CHECK(windows.size() <= capacity_, "a table holds no more windows than it was made for");
   const uint64_t before = version_.load(std::memory_order_relaxed);
   version_.store(before + 1, std::memory_order_relaxed);

@@ -17,7 +17,6 @@
 #include <optional>
 #include <vector>
 
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 
 namespace commpool::internal {
@@ -65,7 +64,7 @@ class WindowTable {
   }
 
   // REQUIRES: no more than the capacity; one thread.
-  void Overwrite(const ReservedVector<RegisteredWindow>& windows);
+  void Overwrite(const std::vector<RegisteredWindow>& windows);
 
  private:
   // The part of a window that readers see. Release and acquire: a reader that sees a new value sees the odd version
@@ -124,7 +123,7 @@ class WindowIndex {
   void Publish() COMMPOOL_REQUIRES(mutex_);
 
   mutable Mutex mutex_{LockRank::kLeaf};
-  ReservedVector<RegisteredWindow> windows_ COMMPOOL_GUARDED_BY(mutex_);
+  std::vector<RegisteredWindow> windows_ COMMPOOL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<WindowTable>> tables_ COMMPOOL_GUARDED_BY(mutex_);
   WindowTable* spare_ COMMPOOL_GUARDED_BY(mutex_);
   std::atomic<WindowTable*> published_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "src/base/try.h"
 #include "src/driver/graph_handles.h"
@@ -10,7 +11,7 @@ namespace commpool::internal {
 
 Result<FenceTable::SharedEvent> FenceTable::MakeEvent() const {
   Event event = COMMPOOL_TRY(Event::Create(driver_));
-  return std::allocate_shared<Event>(ReservedAllocator<Event>(), std::move(event));
+  return std::make_shared<Event>(std::move(event));
 }
 
 Result<FenceTable::SharedEvent> FenceTable::TakeSpareEvent() {
@@ -132,10 +133,10 @@ Result<bool> FenceTable::IsDone(const Recorded& recorded) {
   return true;
 }
 
-ReservedVector<FenceId> FenceTable::PassedOf(const ReservedVector<FenceId>& fences) {
+std::vector<FenceId> FenceTable::PassedOf(const std::vector<FenceId>& fences) {
   const RelaxedCapture relaxed(driver_);
-  ReservedVector<FenceId> over;
-  ReservedVector<StreamKey> at_work;
+  std::vector<FenceId> over;
+  std::vector<StreamKey> at_work;
   for (const FenceId fence : fences) {
     const Recorded recorded = RecordOf(fence);
     if (std::find(at_work.begin(), at_work.end(), recorded.stream) != at_work.end()) continue;

@@ -10,9 +10,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
+#include <vector>
 
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/driver/handles.h"
 #include "src/stream/device_health.h"
@@ -45,7 +46,7 @@ class FenceTable {
   // Returns the fences of the list that have passed. The list is in the order of recording. A stream's fences pass in
   // that order, so behind one that has not passed it asks for no other. Where this device fails it returns those that
   // it knows; the fences of another device that fails have not passed. Never waits.
-  ReservedVector<FenceId> PassedOf(const ReservedVector<FenceId>& fences);
+  std::vector<FenceId> PassedOf(const std::vector<FenceId>& fences);
 
   // Whether everything submitted to the stream so far is done; false where another device's stream fails. Never waits.
   // REQUIRES: IsReachable(stream), and no stream of the device captures, because the question would break the capture.
@@ -90,8 +91,8 @@ class FenceTable {
   DeviceHealth& health_;
   mutable Mutex mutex_{LockRank::kStream};
   FenceId next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
-  ReservedHashMap<FenceId, Recorded> recorded_ COMMPOOL_GUARDED_BY(mutex_);
-  ReservedVector<SharedEvent> spare_ COMMPOOL_GUARDED_BY(mutex_);
+  std::unordered_map<FenceId, Recorded> recorded_ COMMPOOL_GUARDED_BY(mutex_);
+  std::vector<SharedEvent> spare_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 }  // namespace commpool::internal

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/backing/backing_fixture.h"
 
@@ -57,7 +58,7 @@ TEST_F(Territories, HandAPageOverToAnotherPlace) {
   const CUdeviceptr from = territory_->address();
   const CUdeviceptr to = from + 4 * page_bytes_;
   ASSERT_TRUE(territory_->Map(MakePage(), from).ok());
-  Result<ReservedVector<PhysicalMemory>> row = territory_->UnmapRow(from, page_bytes_);
+  Result<std::vector<PhysicalMemory>> row = territory_->UnmapRow(from, page_bytes_);
   ASSERT_TRUE(row.ok());
   ASSERT_TRUE(territory_->Map(std::move(row->front()), to).ok());
   EXPECT_TRUE(territory_->Open(to, page_bytes_).ok());
@@ -108,7 +109,7 @@ TEST_F(Territories, WakePieceByPiece) {
 TEST_F(Territories, HandARowOfPagesOverInOneCall) {
   for (const uint64_t page : {1, 2, 3}) ASSERT_TRUE(territory_->Map(MakePage(), At(page)).ok());
   const uint64_t calls = CallCount("cuMemUnmap");
-  Result<ReservedVector<PhysicalMemory>> row = territory_->UnmapRow(At(1), 2 * page_bytes_);
+  Result<std::vector<PhysicalMemory>> row = territory_->UnmapRow(At(1), 2 * page_bytes_);
   ASSERT_TRUE(row.ok());
   EXPECT_EQ(CallCount("cuMemUnmap"), calls + 1);
   ASSERT_EQ(row->size(), 2u);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <vector>
 
 #include "src/base/bytes.h"
 #include "src/engine/caching_engine.h"
@@ -27,7 +28,7 @@ class CachingEngineStreams : public ::testing::Test {
     return std::get<Served>(*outcome);
   }
 
-  ReservedVector<StreamKey> Free(Address address) {
+  std::vector<StreamKey> Free(Address address) {
     const Result<Freed> freed = engine_.Free(address);
     engine_.CheckInvariants();
     EXPECT_TRUE(freed.ok());
@@ -40,7 +41,7 @@ class CachingEngineStreams : public ::testing::Test {
   }
 
   // A block of the whole segment, used by the streams, then freed.
-  void UseAndFree(ReservedVector<StreamKey> streams) {
+  void UseAndFree(std::vector<StreamKey> streams) {
     const std::optional<Served> served = Ask(kOwn, Reuse::kAnyStream);
     ASSERT_TRUE(served.has_value());
     for (const StreamKey stream : streams) ASSERT_TRUE(engine_.RecordStream(served->address, stream).ok());
@@ -50,7 +51,7 @@ class CachingEngineStreams : public ::testing::Test {
   CachingEngine engine_;
 };
 
-using Waits = ReservedVector<StreamUse>;
+using Waits = std::vector<StreamUse>;
 
 TEST_F(CachingEngineStreams, ServesAnotherStreamOnlyWhereTheRequestAllowsAWait) {
   UseAndFree({});
@@ -101,20 +102,20 @@ TEST_F(CachingEngineStreams, NeverMakesAStreamWaitForItself) {
 TEST_F(CachingEngineStreams, RecordsAStreamOnce) {
   const Address address = Ask(kOwn, Reuse::kSameStream)->address;
   for (const StreamKey stream : {kOther, kOwn, kOther}) EXPECT_TRUE(engine_.RecordStream(address, stream).ok());
-  EXPECT_EQ(Free(address), (ReservedVector<StreamKey>{kOther}));
+  EXPECT_EQ(Free(address), (std::vector<StreamKey>{kOther}));
 }
 
 TEST_F(CachingEngineStreams, KeepsFencesPendingUntilTheyPass) {
   UseAndFree({kOther, kThird});
   Attach(kThird, 21);
   Attach(kOther, 11);
-  EXPECT_EQ(engine_.PendingFences(), (ReservedVector<Fence>{21, 11})) << "in the order in which they came";
+  EXPECT_EQ(engine_.PendingFences(), (std::vector<Fence>{21, 11})) << "in the order in which they came";
   Ask(kOwn, Reuse::kAnyStream);
-  EXPECT_EQ(engine_.PendingFences(), (ReservedVector<Fence>{21, 11})) << "somebody must give their events back";
+  EXPECT_EQ(engine_.PendingFences(), (std::vector<Fence>{21, 11})) << "somebody must give their events back";
   engine_.FencePassed(21);
   engine_.FencePassed(21);
   engine_.FencePassed(99);
-  EXPECT_EQ(engine_.PendingFences(), (ReservedVector<Fence>{11}));
+  EXPECT_EQ(engine_.PendingFences(), (std::vector<Fence>{11}));
   EXPECT_TRUE(engine_.HasPendingFences());
   engine_.FencePassed(11);
   EXPECT_FALSE(engine_.HasPendingFences());
@@ -159,7 +160,7 @@ TEST_F(CachingEngineStreams, KeepsUsesOfBlocksFreedAfterTheWaitBegan) {
   Attach(kThird, 11, high);
   engine_.DeviceIdle(moment);
   engine_.CheckInvariants();
-  EXPECT_EQ(engine_.PendingFences(), (ReservedVector<Fence>{11}));
+  EXPECT_EQ(engine_.PendingFences(), (std::vector<Fence>{11}));
   EXPECT_EQ(Ask(kThird, Reuse::kSameStream, kMiB)->address, low);
   EXPECT_EQ(Ask(kOwn, Reuse::kAnyStream, kMiB - 512)->waits, (Waits{{kOther, kNoFence}, {kThird, 11}}));
 }
@@ -215,7 +216,7 @@ TEST_F(CachingEngineStreams, ForgetsAStreamOnFreeBlocks) {
   engine_.ForgetStream(kOwn);
   engine_.ForgetStream(kOther);
   engine_.CheckInvariants();
-  EXPECT_EQ(engine_.PendingFences(), (ReservedVector<Fence>{11}));
+  EXPECT_EQ(engine_.PendingFences(), (std::vector<Fence>{11}));
   EXPECT_TRUE(engine_.IsIdle(0));
   EXPECT_TRUE(Ask(kThird, Reuse::kSameStream)->waits.empty());
 }
@@ -235,7 +236,7 @@ TEST_F(CachingEngineStreams, TellsARecycledKeyFromTheForgottenStream) {
   engine_.ForgetStream(kOwn);
   ASSERT_TRUE(engine_.RecordStream(address, kOwn).ok()) << "a new stream of the same key";
   engine_.CheckInvariants();
-  EXPECT_EQ(Free(address), (ReservedVector<StreamKey>{kOwn}));
+  EXPECT_EQ(Free(address), (std::vector<StreamKey>{kOwn}));
   Attach(kOwn, 11);
   EXPECT_EQ(Ask(kOther, Reuse::kAnyStream)->waits, (Waits{{kOwn, 11}}));
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <vector>
 
 #include "src/base/bytes.h"
 
@@ -232,7 +233,7 @@ TEST(CachingEngine, NamesTheStreamsThatMayUseFreeMemory) {
   Serve(engine, 512, 6);
   EXPECT_TRUE(engine.StreamsInUse().empty());
   GiveBack(engine, freed);
-  EXPECT_EQ(engine.StreamsInUse(), (ReservedVector<StreamKey>{5}));
+  EXPECT_EQ(engine.StreamsInUse(), (std::vector<StreamKey>{5}));
 }
 
 TEST(CachingEngineDeathTest, AbortsOnOptionsThatContradictThemselves) {

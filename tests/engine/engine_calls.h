@@ -24,7 +24,7 @@ class MissingFences {
   // The fence attached last; kNoFence before the first.
   Fence last() const { return last_; }
 
-  void Add(Address address, const ReservedVector<StreamKey>& streams) {
+  void Add(Address address, const std::vector<StreamKey>& streams) {
     for (const StreamKey stream : streams) missing_.push_back({address, stream});
   }
 

@@ -112,7 +112,7 @@ class FuzzedExpandable final : public FuzzedStreams<ExpandableEngine> {
 
   std::optional<Expansion> planned_;
   std::optional<Expansion> claimed_;
-  ReservedVector<SegmentRange> returning_;
+  std::vector<SegmentRange> returning_;
 };
 
 class FuzzedSymmetric final : public FuzzedEngine<SymmetricEngine> {

@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <set>
+#include <vector>
 
 #include "src/base/bytes.h"
 
@@ -283,7 +284,7 @@ TEST_F(ExpandableEngineTest, LosesAPageThatCouldNotBeMapped) {
 
 TEST_F(ExpandableEngineTest, GivesIdlePagesBackTheHighestFirst) {
   const Fragmented all = Fragment();
-  const ReservedVector<SegmentRange> pages = engine_.ClaimIdlePages(1);
+  const std::vector<SegmentRange> pages = engine_.ClaimIdlePages(1);
   ASSERT_EQ(pages.size(), 1u);
   EXPECT_EQ(pages[0].address, all.idle[1]);
   EXPECT_EQ(pages[0].bytes, 2 * kPage);
@@ -301,7 +302,7 @@ TEST_F(ExpandableEngineTest, GivesNoPageBackThatSomebodyUses) {
   EXPECT_EQ(engine_.ClaimIdlePages(0).size(), 0u);
   const Address address = TryAllocate(2 * kPage, kOther);
   Free(address);
-  const ReservedVector<SegmentRange> pages = engine_.ClaimIdlePages(std::numeric_limits<uint64_t>::max());
+  const std::vector<SegmentRange> pages = engine_.ClaimIdlePages(std::numeric_limits<uint64_t>::max());
   ASSERT_EQ(pages.size(), 1u);
   EXPECT_NE(pages[0].address, address);
 }
@@ -319,7 +320,7 @@ TEST_F(ExpandableEngineTest, IsEmptyWhenItsLastPageIsGone) {
   Free(Allocate(9 * kPage));
   EXPECT_TRUE(engine_.ClaimIdlePages(1).empty()) << "the stream may still use it";
   WaitForDevice();
-  const ReservedVector<SegmentRange> pages = engine_.ClaimIdlePages(9 * kPage);
+  const std::vector<SegmentRange> pages = engine_.ClaimIdlePages(9 * kPage);
   EXPECT_EQ(pages.size(), 3u);
   EXPECT_FALSE(engine_.IsEmptyTerritory(territory_));
   for (const SegmentRange& page : pages) engine_.RemovePage(page);

@@ -1,6 +1,8 @@
 // What an expandable pool prefers: small pages where asked for, splinters and other streams' memory rather than growth.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "src/base/bytes.h"
 #include "src/engine/expandable_engine.h"
 
@@ -126,7 +128,7 @@ TEST_F(ExpandablePolicyTest, TakesMemoryOfAnotherStreamRatherThanGrowFarBeyondTh
   EXPECT_EQ(engine_.GrowthFor(kGiB, kOther, Reuse::kAnyStream)->bytes, 0u);
   const Result<Outcome> waited = engine_.Allocate(kGiB, kOther, Reuse::kAnyStream);
   EXPECT_EQ(std::get<Served>(*waited).address, first);
-  EXPECT_EQ(std::get<Served>(*waited).waits, (ReservedVector<StreamUse>{{kStream, kNoFence}}));
+  EXPECT_EQ(std::get<Served>(*waited).waits, (std::vector<StreamUse>{{kStream, kNoFence}}));
 }
 
 TEST_F(ExpandablePolicyTest, GrowsForAnotherStreamWhileThePoolHoldsWhatTheProgramNeeds) {
@@ -145,7 +147,7 @@ TEST_F(ExpandablePolicyTest, JoinsWhatSeveralStreamsUsedForARequestThatWaitsForA
   EXPECT_EQ(engine_.GrowthFor(128 * kMiB, kThird, Reuse::kAnyStream)->bytes, 0u);
   const Result<Outcome> waited = engine_.Allocate(128 * kMiB, kThird, Reuse::kAnyStream);
   ASSERT_TRUE(std::holds_alternative<Served>(*waited));
-  EXPECT_EQ(std::get<Served>(*waited).waits, (ReservedVector<StreamUse>{{kStream, kNoFence}, {kOther, kNoFence}}));
+  EXPECT_EQ(std::get<Served>(*waited).waits, (std::vector<StreamUse>{{kStream, kNoFence}, {kOther, kNoFence}}));
 }
 
 // The first stream's free memory is too small for the other's request: only the missing rest is made.
@@ -165,7 +167,7 @@ TEST_F(ExpandablePolicyTest, GrowsAroundMemoryOfAnotherStream) {
   const Result<Outcome> waited = engine_.Allocate(576 * kMiB, kOther, Reuse::kAnyStream);
   ASSERT_TRUE(std::holds_alternative<Served>(*waited));
   EXPECT_EQ(std::get<Served>(*waited).address, upper);
-  EXPECT_EQ(std::get<Served>(*waited).waits, (ReservedVector<StreamUse>{{kStream, kNoFence}}));
+  EXPECT_EQ(std::get<Served>(*waited).waits, (std::vector<StreamUse>{{kStream, kNoFence}}));
 }
 
 TEST_F(ExpandablePolicyTest, GrowsWithinItsSlackBeforePagesMoveAndBeforeTheHostWaits) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <vector>
 
 #include "src/base/bytes.h"
 #include "src/engine/expandable_engine.h"
@@ -200,7 +201,7 @@ class ExpandableProperties : public ::testing::TestWithParam<uint64_t>, protecte
   StreamKey wanted_stream_ = 0;
   std::optional<Expansion> planned_;
   std::optional<Expansion> claimed_;
-  ReservedVector<SegmentRange> returning_;
+  std::vector<SegmentRange> returning_;
 };
 
 TEST_P(ExpandableProperties, HoldAfterEveryOperation) {

@@ -139,7 +139,7 @@ class FuzzedEngine {
   }
 
   void PassFence() {
-    const ReservedVector<Fence> pending = engine_.PendingFences();
+    const std::vector<Fence> pending = engine_.PendingFences();
     // May name a fence that has passed already.
     engine_.FencePassed(pending.empty() ? missing_.last() + 1 : pending[bytes_.Next() % pending.size()]);
   }

@@ -17,7 +17,7 @@ struct ModelBlock {
   uint64_t bytes = 0;
   uint64_t requested = 0;
   StreamKey stream = 0;
-  ReservedVector<StreamKey> others;
+  std::vector<StreamKey> others;
 };
 
 class Model {
@@ -49,7 +49,7 @@ class Model {
   }
 
   // The streams that must record a fence now, ascending.
-  ReservedVector<StreamKey> Free(Address address, Moment moment) {
+  std::vector<StreamKey> Free(Address address, Moment moment) {
     ModelBlock block = live_.at(address);
     live_.erase(address);
     std::sort(block.others.begin(), block.others.end());
@@ -113,7 +113,7 @@ class Model {
     Moment moment = 0;
   };
 
-  static bool Covers(const ReservedVector<StreamUse>& waits, const PastUse& use) {
+  static bool Covers(const std::vector<StreamUse>& waits, const PastUse& use) {
     return std::any_of(waits.begin(), waits.end(), [&](const StreamUse& wait) {
       return wait.stream == use.stream && (wait.fence == kNoFence || (wait.fence == use.fence && !use.missing));
     });

@@ -66,7 +66,7 @@ class ModelledEngine {
   }
 
   void PassAnyFence() {
-    const ReservedVector<Fence> pending = engine_.PendingFences();
+    const std::vector<Fence> pending = engine_.PendingFences();
     EXPECT_TRUE(std::is_sorted(pending.begin(), pending.end()));
     if (pending.empty()) return;
     const Fence fence = pending[Below(pending.size())];

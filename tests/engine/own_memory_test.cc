@@ -44,7 +44,7 @@ class Twins {
     EXPECT_TRUE(quick_.RecordStream(address, stream).ok());
   }
   void PassFirstFence() {
-    const ReservedVector<Fence> pending = usual_.PendingFences();
+    const std::vector<Fence> pending = usual_.PendingFences();
     ASSERT_EQ(quick_.PendingFences(), pending);
     if (pending.empty()) return;
     usual_.FencePassed(pending.front());

@@ -1,6 +1,8 @@
 // Memory of a captured graph: a part that serves nobody else until the graph is gone.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "src/base/bytes.h"
 #include "src/engine/caching_engine.h"
 
@@ -26,7 +28,7 @@ class Parts : public ::testing::Test {
     engine_.CheckInvariants();
     return std::holds_alternative<Served>(*outcome) ? std::get<Served>(*outcome).address : 0;
   }
-  ReservedVector<StreamKey> FreeInPart(Address address) {
+  std::vector<StreamKey> FreeInPart(Address address) {
     const Result<Freed> freed = engine_.FreeInPart(address);
     EXPECT_TRUE(freed.ok());
     engine_.CheckInvariants();
@@ -108,7 +110,7 @@ TEST_F(Parts, ServeTheirBlocksInTheirStreamsOrderAlone) {
 TEST_F(Parts, LeaveABlockUnusedThatSeveralStreamsUsed) {
   const Address address = Allocate(2 * kMiB, kGraph);
   ASSERT_TRUE(engine_.RecordStream(address, kOther).ok());
-  EXPECT_EQ(FreeInPart(address), ReservedVector<StreamKey>{kOther});
+  EXPECT_EQ(FreeInPart(address), std::vector<StreamKey>{kOther});
   EXPECT_EQ(Allocate(kMiB, kGraph, kStream), 0u);
   EXPECT_EQ(Allocate(kMiB, kGraph, kOther), 0u);
   ReleasePart(kGraph);
@@ -154,7 +156,7 @@ TEST_F(Parts, LeaveTheStreamsOfALiveBlockKnownWhenTheirGraphIsGone) {
   const Address address = Allocate(kMiB, kGraph);
   ASSERT_TRUE(engine_.RecordStream(address, kOther).ok());
   ReleasePart(kGraph);
-  EXPECT_EQ(engine_.Free(address)->streams_to_fence, ReservedVector<StreamKey>{kOther});
+  EXPECT_EQ(engine_.Free(address)->streams_to_fence, std::vector<StreamKey>{kOther});
 }
 
 TEST_F(Parts, MayBeUnknown) {

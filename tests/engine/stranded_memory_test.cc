@@ -2,6 +2,9 @@
 // memory at once; other streams take it after a fence or a wait.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <vector>
+
 #include "src/base/bytes.h"
 #include "src/engine/expandable_engine.h"
 #include "src/engine/symmetric_engine.h"
@@ -41,7 +44,7 @@ class Stranded : public ::testing::Test {
   }
 
   CachingEngine engine_{{}};
-  ReservedVector<StreamUse> waits_;
+  std::vector<StreamUse> waits_;
 };
 
 TEST_F(Stranded, ServesItsOwnStreamAtOnce) {
@@ -53,7 +56,7 @@ TEST_F(Stranded, ServesItsOwnStreamAtOnce) {
 TEST_F(Stranded, ServesNoOtherEvenAfterAWait) {
   Free(Serve(8 * kMiB, kMortal));
   for (const StreamKey stream : {kPromised, kOther}) EXPECT_FALSE(Serves(kMiB, stream)) << stream;
-  EXPECT_EQ(engine_.StrandedBytes(), (ReservedMap<StreamKey, uint64_t>{{kMortal, 8 * kMiB}}));
+  EXPECT_EQ(engine_.StrandedBytes(), (std::map<StreamKey, uint64_t>{{kMortal, 8 * kMiB}}));
 }
 
 TEST_F(Stranded, LeavesIdleMemoryToEverybody) {
@@ -76,7 +79,7 @@ TEST_F(Stranded, ServesOthersBehindAFence) {
   EXPECT_TRUE(engine_.StrandedBytes().empty());
   const Result<Outcome> outcome = Ask(8 * kMiB, kOther, Reuse::kAnyStream);
   ASSERT_TRUE(std::holds_alternative<Served>(*outcome));
-  EXPECT_EQ(std::get<Served>(*outcome).waits, (ReservedVector<StreamUse>{{kMortal, Fence{5}}}));
+  EXPECT_EQ(std::get<Served>(*outcome).waits, (std::vector<StreamUse>{{kMortal, Fence{5}}}));
   engine_.FencePassed(5);
   engine_.CheckInvariants();
 }
@@ -101,7 +104,7 @@ TEST_F(Stranded, IsFreeForEverybodyAfterAWaitForTheDevice) {
 TEST_F(Stranded, IsABlockWhoseFenceOfSuchAStreamIsMissing) {
   const Address block = Serve(8 * kMiB, kPromised);
   ASSERT_TRUE(engine_.RecordStream(block, kMortal).ok());
-  EXPECT_EQ(Free(block).streams_to_fence, (ReservedVector<StreamKey>{kMortal}));
+  EXPECT_EQ(Free(block).streams_to_fence, (std::vector<StreamKey>{kMortal}));
   EXPECT_FALSE(Serves(8 * kMiB, kPromised)) << "it is closed";
   engine_.DeviceIdle(engine_.Now());
   EXPECT_FALSE(Serves(8 * kMiB, kPromised)) << "who waited knows whether the fence is still missing";

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 #include <random>
+#include <vector>
 
 #include "src/base/bytes.h"
 
@@ -12,7 +13,7 @@ namespace commpool::internal::engine {
 namespace {
 
 constexpr Address kBase = 0x7f0000000000;
-using Waits = ReservedVector<StreamUse>;
+using Waits = std::vector<StreamUse>;
 
 std::optional<Served> Ask(SymmetricEngine& engine, uint64_t bytes, StreamKey stream = 1) {
   const Result<Outcome> outcome = engine.Allocate(bytes, stream);
@@ -22,7 +23,7 @@ std::optional<Served> Ask(SymmetricEngine& engine, uint64_t bytes, StreamKey str
   return std::get<Served>(*outcome);
 }
 
-ReservedVector<StreamKey> Free(SymmetricEngine& engine, Address address) {
+std::vector<StreamKey> Free(SymmetricEngine& engine, Address address) {
   const Result<Freed> freed = engine.Free(address);
   engine.CheckInvariants();
   EXPECT_TRUE(freed.ok());
@@ -114,7 +115,7 @@ TEST(SymmetricEngine, OffersADeferredFreeOnceItsFencesHaveCome) {
   engine.AddSegment({kBase, 2 * kMiB});
   const Address address = Ask(engine, 2 * kMiB)->address;
   ASSERT_TRUE(engine.RecordStream(address, 2).ok());
-  EXPECT_EQ(Free(engine, address), (ReservedVector<StreamKey>{2}));
+  EXPECT_EQ(Free(engine, address), (std::vector<StreamKey>{2}));
   EXPECT_TRUE(engine.LocallyFreed().empty());
   engine.AttachFence(address, 2, 11);
   EXPECT_EQ(engine.LocallyFreed(), (std::vector<Sequence>{0}));
@@ -139,11 +140,11 @@ TEST(SymmetricEngine, ServesAnOrderedFreeBeforeItsFenceComes) {
   engine.AddSegment({kBase, 2 * kMiB});
   const Address address = Ask(engine, 2 * kMiB)->address;
   ASSERT_TRUE(engine.RecordStream(address, 2).ok());
-  EXPECT_EQ(Free(engine, address), (ReservedVector<StreamKey>{2}));
+  EXPECT_EQ(Free(engine, address), (std::vector<StreamKey>{2}));
   EXPECT_EQ(Ask(engine, kMiB, 3)->waits, (Waits{{1, kNoFence}, {2, kNoFence}}));
   engine.AttachFence(address, 2, 11);
   engine.CheckInvariants();
-  EXPECT_EQ(engine.PendingFences(), (ReservedVector<Fence>{11}));
+  EXPECT_EQ(engine.PendingFences(), (std::vector<Fence>{11}));
   engine.FencePassed(11);
   EXPECT_TRUE(engine.PendingFences().empty());
 }

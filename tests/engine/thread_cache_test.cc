@@ -223,7 +223,7 @@ TEST_F(ThreadCacheTest, GivesAllItsBlocksToTheThreadThatEmptiesIt) {
 TEST_F(ThreadCacheTest, GivesTheLargestOfItsHalfBack) {
   for (int count = 0; count < 4; ++count) Given(64 << 10);
   const Address large = Given(256 << 10).address;
-  const ReservedVector<CachedBlock> half = cache_.TakeHalf();
+  const std::vector<CachedBlock> half = cache_.TakeHalf();
   ASSERT_EQ(half.size(), 1u);
   EXPECT_EQ(half[0].address, large);
   EXPECT_EQ(cache_.Statistics().holding.now.bytes, 256 << 10);
@@ -232,7 +232,7 @@ TEST_F(ThreadCacheTest, GivesTheLargestOfItsHalfBack) {
 
 TEST_F(ThreadCacheTest, RefusesEverythingOnceItIsClosed) {
   const CachedBlock block = Given(512);
-  const ReservedVector<CachedBlock> left = cache_.Close()->blocks;
+  const std::vector<CachedBlock> left = cache_.Close()->blocks;
   ASSERT_EQ(left.size(), 1u);
   EXPECT_EQ(left[0].address, block.address);
   EXPECT_TRUE(cache_.closed());
@@ -296,9 +296,9 @@ TEST_F(ThreadCacheTest, KnowsTheLeastThatItHeldSinceItsOwnerLooked) {
 
 TEST_F(ThreadCacheTest, LosesNoBlockToAThreadThatEmptiesIt) {
   constexpr size_t kBlocks = 64;
-  ReservedVector<CachedBlock> blocks;
+  std::vector<CachedBlock> blocks;
   for (size_t count = 0; count < kBlocks; ++count) blocks.push_back(Make(512));
-  ReservedVector<CachedBlock> emptied;
+  std::vector<CachedBlock> emptied;
   std::atomic<bool> done = false;
   std::thread other([&] {
     while (!done) {

@@ -2,6 +2,7 @@
 #include "src/pool/shared/pool_table.h"
 
 #include <memory>
+#include <vector>
 
 #include "tests/pool/pool_fixture.h"
 
@@ -75,9 +76,9 @@ TEST_F(Tables, ListPoolsWithAHandleFirstThenThoseThatSomethingKeepsAlive) {
   const PoolHandle first = Add(first_);
   Add(second_);
   ASSERT_TRUE(pools_.Remove(first).ok());
-  EXPECT_EQ(pools_.All(), (ReservedVector<std::shared_ptr<Pool>>{second_, first_}));
+  EXPECT_EQ(pools_.All(), (std::vector<std::shared_ptr<Pool>>{second_, first_}));
   first_.reset();
-  EXPECT_EQ(pools_.All(), ReservedVector<std::shared_ptr<Pool>>{second_});
+  EXPECT_EQ(pools_.All(), std::vector<std::shared_ptr<Pool>>{second_});
 }
 
 TEST_F(Tables, ForgetRemovedPoolsThatAreGone) {

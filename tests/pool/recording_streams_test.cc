@@ -6,6 +6,7 @@
 #include <memory>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace commpool::internal {
 namespace {
@@ -34,7 +35,7 @@ TEST(RecordingStreams, AreAwaitedUntilTheLastHasEnded) {
   std::atomic<int> open{2};
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 2; ++thread) {
-    auto scope = std::make_unique<RecordingStreams::Scope>(recording, ReservedVector<StreamKey>{kStream, kOther});
+    auto scope = std::make_unique<RecordingStreams::Scope>(recording, std::vector<StreamKey>{kStream, kOther});
     threads.emplace_back([&open, scope = std::move(scope)]() mutable {
       std::this_thread::yield();
       --open;

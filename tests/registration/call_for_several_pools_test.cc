@@ -1,5 +1,6 @@
 // One agreement for several pools of each rank, over home links. Threads stand for ranks.
 #include <algorithm>
+#include <vector>
 
 #include "src/registration/agreement.h"
 #include "tests/registration/link_fixture.h"
@@ -26,7 +27,7 @@ class SeveralInACall : public LinkTest {
   }
   HomeLink& LinkOf(int rank) { return *links_[static_cast<size_t>(rank)]; }
   JoinedChannels Joined(int rank, const Places& pools) {
-    ReservedVector<AgreementChannel*> channels;
+    std::vector<AgreementChannel*> channels;
     for (const size_t pool : pools) channels.push_back(channels_[pool][static_cast<size_t>(rank)].get());
     return JoinedChannels(std::move(channels));
   }

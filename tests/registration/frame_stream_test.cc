@@ -5,6 +5,7 @@
 
 #include <array>
 #include <optional>
+#include <vector>
 
 namespace commpool::internal {
 namespace {
@@ -24,7 +25,7 @@ class Streams : public ::testing::Test {
 
 Frame Said(const std::string& contents) { return {FrameKind::kSaid, StatusCode::kOk, 3, 7, contents}; }
 
-std::vector<std::string> ContentsOf(const ReservedVector<Frame>& frames) {
+std::vector<std::string> ContentsOf(const std::vector<Frame>& frames) {
   std::vector<std::string> contents;
   for (const Frame& frame : frames) contents.push_back(frame.contents);
   return contents;
@@ -37,7 +38,7 @@ TEST_F(Streams, CarryFramesWhole) {
   EXPECT_TRUE(near_->has_unsent());
   near_->SendSome();
   EXPECT_FALSE(near_->has_unsent());
-  const ReservedVector<Frame> frames = far_->ReceiveSome();
+  const std::vector<Frame> frames = far_->ReceiveSome();
   ASSERT_EQ(ContentsOf(frames), (std::vector<std::string>{"one", ""}));
   EXPECT_EQ(frames[0].kind, FrameKind::kDecision);
   EXPECT_EQ(frames[0].code, StatusCode::kDisagreement);
@@ -49,7 +50,7 @@ TEST_F(Streams, CarryFramesWhole) {
 TEST_F(Streams, CarryMoreThanTheSocketTakesAtOnce) {
   const std::string large(1 << 20, 'x');
   near_->Queue(Said(large));
-  ReservedVector<Frame> received;
+  std::vector<Frame> received;
   near_->SendSome();
   EXPECT_TRUE(near_->has_unsent());
   while (received.empty()) {

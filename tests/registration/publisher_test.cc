@@ -142,8 +142,8 @@ class ToldLine : public BackgroundLine {
   }
   bool takes_more() override { return told_.takes_more; }
   void Send(const std::string& message) override { told_.sent.push_back(message); }
-  ReservedDeque<BackgroundMessage> Receive() override {
-    ReservedDeque<BackgroundMessage> received;
+  std::deque<BackgroundMessage> Receive() override {
+    std::deque<BackgroundMessage> received;
     for (std::string& message : std::exchange(told_.messages, {})) received.push_back({1, std::move(message)});
     return received;
   }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <vector>
 
 namespace commpool::internal {
 namespace {
@@ -22,9 +23,9 @@ class Readiness : public ::testing::Test {
   }
   void Say() const { ASSERT_EQ(write(there_.get(), "x", 1), 1); }
   // The ready ones. A wake-up ends the wait where none is ready.
-  ReservedVector<size_t> Ready() {
+  std::vector<size_t> Ready() {
     set_.Wake();
-    ReservedVector<size_t> tags = set_.Wait(DeadlineAfter(kLong));
+    std::vector<size_t> tags = set_.Wait(DeadlineAfter(kLong));
     if (tags.empty()) return tags;
     static_cast<void>(
         set_.Wait(DeadlineAfter(std::chrono::milliseconds(0))));  // takes the wake-up, where nobody saw it
@@ -36,7 +37,7 @@ class Readiness : public ::testing::Test {
   FileDescriptor there_;
 };
 
-using Tags = ReservedVector<size_t>;
+using Tags = std::vector<size_t>;
 
 TEST_F(Readiness, IsToldWhenBytesCome) {
   ASSERT_TRUE(set_.Add(here_.get(), Interest::kInput, 7).ok());

@@ -5,6 +5,7 @@
 #include <future>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "tests/driver/emulator_fixture.h"
 #include "tools/common/launch.h"
@@ -119,7 +120,7 @@ TEST_F(Fences, ThatWereRetiredHavePassedAndAreRetiredAgainInPeace) {
 TEST_F(Fences, AreAskedUpToEachStreamsFirstThatHasNotPassed) {
   std::promise<void> gate;
   const std::shared_future<void> opened = gate.get_future().share();
-  ReservedVector<FenceId> fences;
+  std::vector<FenceId> fences;
   const auto record = [&](CUstream stream) { fences.push_back(table_.Record(KeyOfStream(stream)).value()); };
   record(first_);
   record(first_);
@@ -133,9 +134,9 @@ TEST_F(Fences, AreAskedUpToEachStreamsFirstThatHasNotPassed) {
   table_.Retire(fences.front());
 
   const uint64_t before = CallCount("cuEventQuery");
-  const ReservedVector<FenceId> passed = table_.PassedOf(fences);
+  const std::vector<FenceId> passed = table_.PassedOf(fences);
   ExpectCalls("cuEventQuery", before, 3);  // the first stream's second and third, the second's one
-  EXPECT_EQ(passed, (ReservedVector<FenceId>{fences[0], fences[1], fences.back()}));
+  EXPECT_EQ(passed, (std::vector<FenceId>{fences[0], fences[1], fences.back()}));
   gate.set_value();
   ASSERT_EQ(cuda().cuStreamSynchronize(first_), CUDA_SUCCESS);
   EXPECT_EQ(table_.PassedOf(fences), fences);
@@ -315,7 +316,7 @@ TEST_F(FencesOfAnotherDevice, SayNothingOfThisOnesHealthWhereThatDeviceFails) {
   }
   {
     const InjectedFault fault({.call = "cuEventQuery", .result = CUDA_ERROR_ILLEGAL_ADDRESS, .count = 1});
-    EXPECT_EQ(table_.PassedOf({far, near}), ReservedVector<FenceId>{near}) << "those of this device go on";
+    EXPECT_EQ(table_.PassedOf({far, near}), std::vector<FenceId>{near}) << "those of this device go on";
   }
   {
     const InjectedFault fault({.call = "cuEventQuery", .result = CUDA_ERROR_ILLEGAL_ADDRESS});

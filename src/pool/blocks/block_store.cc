@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "src/base/check.h"
 #include "src/base/host_failure.h"
@@ -122,7 +124,7 @@ void BlockStore::LetGo(CUdeviceptr address, BlockRules& rules) {
 Status BlockStore::Close(CUdeviceptr address, uint64_t requested, BlockRules& rules) {
   // Before the engine frees the block: after that another thread may have it already.
   if (rules.EndsWithItsFree(address)) basis_.runtime.observer.BlockFreed(address);
-  ReservedVector<StreamKey> streams;
+  std::vector<StreamKey> streams;
   std::optional<RecordingStreams::Scope> recording;  // made where the block needs fences
   {
     MutexLock lock(mutex_);
@@ -147,7 +149,7 @@ Status BlockStore::Close(CUdeviceptr address, uint64_t requested, BlockRules& ru
 
 // Each fence is recorded outside of the lock and then attached under it. Another thread may have got the block
 // meanwhile (Engine::AttachFence).
-Status BlockStore::RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams) {
+Status BlockStore::RecordFences(CUdeviceptr address, const std::vector<StreamKey>& streams) {
   // No event can be recorded any more: the block stays closed (rule 9).
   if (basis_.device->health().broken()) return Status();
   const ContextGuard current = basis_.MakeCurrent();
@@ -204,7 +206,7 @@ bool BlockStore::MayRecordOn(StreamKey stream) const {
 
 // Takes the list out under the lock, and records without it. ForgetStream waits for the recording.
 void BlockStore::RecordMissingFences() {
-  ReservedVector<MissingFence> missing;
+  std::vector<MissingFence> missing;
   std::optional<RecordingStreams::Scope> recording;
   {
     MutexLock lock(mutex_);
@@ -214,7 +216,7 @@ void BlockStore::RecordMissingFences() {
     if (reached == missing_fences_.end()) return;
     missing.assign(reached, missing_fences_.end());
     missing_fences_.erase(reached, missing_fences_.end());
-    ReservedVector<StreamKey> streams;
+    std::vector<StreamKey> streams;
     for (const MissingFence& fence : missing) streams.push_back(fence.stream);
     recording.emplace(recording_, std::move(streams));
   }
@@ -309,7 +311,7 @@ Status BlockStore::MakeUncacheable(CUdeviceptr address) {
 }
 
 // The note must end with the block. A free into a cache does not pass here, so from now on no cache may take the block.
-bool BlockStore::NoteUntilFree(CUdeviceptr address, ReservedSet<CUdeviceptr> BlockStore::*noted) {
+bool BlockStore::NoteUntilFree(CUdeviceptr address, std::set<CUdeviceptr> BlockStore::*noted) {
   if (!MakeUncacheable(address).ok()) return false;
   MutexLock lock(mutex_);
   const Result<engine::BlockView> view = engine_->Find(address);  // another thread may free it meanwhile
@@ -331,7 +333,7 @@ bool BlockStore::ShareByTicket(CUdeviceptr address) {
 
 // Asks the driver without the lock. Where no fence is pending this is one look under the lock.
 bool BlockStore::PollFences() {
-  ReservedVector<engine::Fence> pending;
+  std::vector<engine::Fence> pending;
   bool lacking = false;
   {
     MutexLock lock(mutex_);
@@ -341,7 +343,7 @@ bool BlockStore::PollFences() {
   }
   if (lacking) RecordMissingFences();
   FenceTable& fences = basis_.device->fences();
-  ReservedVector<engine::Fence> passed;
+  std::vector<engine::Fence> passed;
   {
     const ContextGuard current = basis_.MakeCurrent();
     passed = fences.PassedOf(pending);  // the next call reports a sticky error

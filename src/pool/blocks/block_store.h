@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "commpool/status.h"
@@ -138,8 +139,8 @@ class BlockStore {
   // count frees whose work the wait does not cover.
   struct Uses {
     engine::Moment moment = 0;
-    ReservedVector<engine::Fence> fences;
-    ReservedSet<int> other_devices;
+    std::vector<engine::Fence> fences;
+    std::set<int> other_devices;
   };
   // First records the fences that were missing, as far as they can be recorded now. Calls the driver.
   Uses NoteUses();
@@ -195,9 +196,9 @@ class BlockStore {
   // The end of Free: nobody owns the block any more.
   Status Close(CUdeviceptr address, uint64_t requested, BlockRules& rules);
   // Adds the live block at the address to `noted`, from which its free takes it. False where there is none.
-  bool NoteUntilFree(CUdeviceptr address, ReservedSet<CUdeviceptr> BlockStore::*noted);
+  bool NoteUntilFree(CUdeviceptr address, std::set<CUdeviceptr> BlockStore::*noted);
   // Records the fences that a freed block needs. Those that a capture forbids now are recorded later (missing_fences_).
-  Status RecordFences(CUdeviceptr address, const ReservedVector<StreamKey>& streams);
+  Status RecordFences(CUdeviceptr address, const std::vector<StreamKey>& streams);
   // Calls the driver without the lock. Those of streams that may have died stay until a wait for the device.
   void RecordMissingFences();
   // Whether the stream is known to have finished all its work. Never waits. REQUIRES: as for IsIdle.
@@ -220,17 +221,17 @@ class BlockStore {
   mutable Mutex mutex_{LockRank::kPool};
   const std::unique_ptr<engine::Engine> engine_ COMMPOOL_PT_GUARDED_BY(mutex_);
   // Their blocks stay closed until each fence is recorded and has passed, or a wait for the device is over.
-  ReservedVector<MissingFence> missing_fences_ COMMPOOL_GUARDED_BY(mutex_);
+  std::vector<MissingFence> missing_fences_ COMMPOOL_GUARDED_BY(mutex_);
   // Addresses of live blocks; the free of a block takes it out of each of these sets.
-  ReservedSet<CUdeviceptr> watched_ COMMPOOL_GUARDED_BY(mutex_);
-  ReservedSet<CUdeviceptr> shared_ COMMPOOL_GUARDED_BY(mutex_);
+  std::set<CUdeviceptr> watched_ COMMPOOL_GUARDED_BY(mutex_);
+  std::set<CUdeviceptr> shared_ COMMPOOL_GUARDED_BY(mutex_);
   // Counted without the lock, as blocks are announced.
   mutable std::array<std::atomic<uint64_t>, engine::kSizeClasses> served_small_ = {};
   std::atomic<bool> has_tickets_{false};  // whether a ticket of a block was ever made
   // Live blocks that importers may hold. At its free one that they hold moves to `awaited_`.
-  ReservedSet<CUdeviceptr> ticketed_ COMMPOOL_GUARDED_BY(mutex_);
-  ReservedSet<CUdeviceptr> awaited_ COMMPOOL_GUARDED_BY(mutex_);  // freed, and held by importers
-  ReservedSet<int> other_devices_ COMMPOOL_GUARDED_BY(mutex_);    // whose streams without a promise used blocks
+  std::set<CUdeviceptr> ticketed_ COMMPOOL_GUARDED_BY(mutex_);
+  std::set<CUdeviceptr> awaited_ COMMPOOL_GUARDED_BY(mutex_);  // freed, and held by importers
+  std::set<int> other_devices_ COMMPOOL_GUARDED_BY(mutex_);    // whose streams without a promise used blocks
   // All that threads' caches have given back so far. What has left a cache and is not counted here is on its way.
   engine::Tally taken_back_ COMMPOOL_GUARDED_BY(mutex_);
   // The engine notes the requested size of a block when it serves the block, and a cache may then serve it again for

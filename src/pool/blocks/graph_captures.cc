@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "src/base/host_failure.h"
 #include "src/base/try.h"
@@ -163,8 +164,8 @@ bool GraphCaptures::any_gone() const {
 }
 
 // Each graph is returned once, so the caller must deal with its memory now.
-ReservedVector<engine::Part> GraphCaptures::TakeGone() {
-  ReservedVector<engine::Part> gone;
+std::vector<engine::Part> GraphCaptures::TakeGone() {
+  std::vector<engine::Part> gone;
   if (!any_known()) return gone;
   MutexLock lock(mutex_);
   for (const auto& [handle, capture] : captures_) {

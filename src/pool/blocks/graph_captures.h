@@ -11,11 +11,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
+#include <vector>
 
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/engine/types.h"
 #include "src/pool/basis/pool_basis.h"
@@ -74,7 +75,7 @@ class GraphCaptures {
   bool any_gone() const;
   // The parts whose graph, and everything made from it, is destroyed. Returns each part once. One load where nothing is
   // known.
-  ReservedVector<engine::Part> TakeGone();
+  std::vector<engine::Part> TakeGone();
 
  private:
   // A capture that is open, or whose graph may still live. An entry stays from Begin to TakeGone.
@@ -99,8 +100,7 @@ class GraphCaptures {
 
   const PoolBasis& basis_;
   mutable Mutex mutex_{LockRank::kLeaf};
-  ReservedMap<CaptureHandle, Capture> captures_
-      COMMPOOL_GUARDED_BY(mutex_);  // the handle is also the number of its part
+  std::map<CaptureHandle, Capture> captures_ COMMPOOL_GUARDED_BY(mutex_);  // the handle is also the number of its part
   std::atomic<int> open_{0};
   std::atomic<size_t> known_{0};  // the size of captures_
 };

@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/engine/types.h"
 #include "src/pool/blocks/block_store.h"
 #include "src/pool/blocks/host_copies.h"
@@ -70,7 +70,7 @@ class KeptBlocks {
 
     engine::Address end() const { return device.address + device.bytes; }
   };
-  using Copies = ReservedVector<Copy>;  // by address
+  using Copies = std::vector<Copy>;  // by address
 
   // The first copy that ends behind an address. It may begin before the address.
   Copies::iterator From(engine::Address address);

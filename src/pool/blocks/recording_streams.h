@@ -7,9 +7,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <set>
 #include <utility>
+#include <vector>
 
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/stream/stream_key.h"
 
@@ -22,7 +23,7 @@ class RecordingStreams {
   // streams: ForgetStream takes that lock too, and then waits for the scope's end, so it misses no recording.
   class Scope {
    public:
-    Scope(RecordingStreams& owner, ReservedVector<StreamKey> streams) : owner_(owner), streams_(std::move(streams)) {
+    Scope(RecordingStreams& owner, std::vector<StreamKey> streams) : owner_(owner), streams_(std::move(streams)) {
       MutexLock lock(owner_.mutex_);
       owner_.streams_.insert(streams_.begin(), streams_.end());
     }
@@ -39,7 +40,7 @@ class RecordingStreams {
 
    private:
     RecordingStreams& owner_;
-    const ReservedVector<StreamKey> streams_;
+    const std::vector<StreamKey> streams_;
   };
 
   // Waits until no call is about to record on the stream. REQUIRES: no new scope names the stream.
@@ -57,7 +58,7 @@ class RecordingStreams {
  private:
   Mutex mutex_{LockRank::kLeaf};
   // A multiset, because several calls may be about to record on one stream.
-  ReservedMultiset<StreamKey> streams_ COMMPOOL_GUARDED_BY(mutex_);
+  std::multiset<StreamKey> streams_ COMMPOOL_GUARDED_BY(mutex_);
   std::atomic<uint32_t> ended_{0};  // how many scopes have ended, to wait for the next
 };
 

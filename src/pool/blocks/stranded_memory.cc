@@ -2,7 +2,9 @@
 #include "src/pool/blocks/stranded_memory.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "src/base/bytes.h"
 
@@ -41,7 +43,7 @@ uint64_t StrandedMemory::NoteWanted(StreamKey but) {
   // Bytes of streams that were wanted at the last look, and that no call has passed since.
   uint64_t wanted_before = 0;
   uint64_t together = 0;
-  ReservedSet<StreamKey> wanted;
+  std::set<StreamKey> wanted;
   for (const auto& [stream, bytes] : blocks_.engine().StrandedBytes()) {
     // The asking stream may take its own memory at once.
     if (stream == but) continue;
@@ -84,7 +86,7 @@ bool StrandedMemory::BeginWait() {
   for (const int other : uses_.other_devices) {
     if (!device.CheckNotCapturing(other).ok()) return false;
   }
-  ReservedVector<DeviceWait> waits;
+  std::vector<DeviceWait> waits;
   waits.emplace_back();
   for (const int other : uses_.other_devices) {
     Result<PrimaryContext> context = PrimaryContext::Retain(basis_.driver, other);

@@ -17,9 +17,10 @@
 #include <chrono>
 #include <cstdint>
 #include <future>
+#include <set>
+#include <vector>
 
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/pool/blocks/block_store.h"
 
@@ -64,7 +65,7 @@ class StrandedMemory {
   // Whether `wanted_` has any: every allocation reads it, without the lock.
   std::atomic<bool> any_wanted_{false};
   // The next call that passes one of them records its event.
-  ReservedSet<StreamKey> wanted_ COMMPOOL_GUARDED_BY(blocks_.mutex());
+  std::set<StreamKey> wanted_ COMMPOOL_GUARDED_BY(blocks_.mutex());
   std::atomic<bool> waits_{false};  // whether a wait is under way
   std::atomic<uint64_t> times_freed_{0};
   // The waits for the devices, with the context of each that is not the pool's, and what is over when they end.
@@ -73,7 +74,7 @@ class StrandedMemory {
     PrimaryContext context;
     std::future<CUresult> result;
   };
-  ReservedVector<DeviceWait> under_way_ COMMPOOL_GUARDED_BY(growth_);
+  std::vector<DeviceWait> under_way_ COMMPOOL_GUARDED_BY(growth_);
   BlockStore::Uses uses_ COMMPOOL_GUARDED_BY(growth_);
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "src/base/try.h"
 
@@ -15,8 +16,8 @@ Status StreamProgress::Poll() {
   blocks_.PollFences();
   if (basis_.device->capturing()) return Status();
   const ContextGuard current = basis_.MakeCurrent();
-  ReservedVector<StreamKey> streams;
-  ReservedVector<Checkpoint> checkpoints;
+  std::vector<StreamKey> streams;
+  std::vector<Checkpoint> checkpoints;
   engine::Moment now = 0;
   {
     MutexLock lock(blocks_.mutex());
@@ -32,7 +33,7 @@ Status StreamProgress::Poll() {
 }
 
 // A question, and an event behind the stream's work where the answer is no.
-Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, ReservedVector<Checkpoint>* checkpoints) {
+Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, std::vector<Checkpoint>* checkpoints) {
   if (!IsReachable(stream)) return Status();        // another thread's own stream, or one that may have died
   if (basis_.device->capturing()) return Status();  // a capture began during this poll
   const bool idle = COMMPOOL_TRY(blocks_.IsIdle(stream));
@@ -48,11 +49,11 @@ Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, Reserved
 }
 
 // A checkpoint that has passed tells of the blocks freed before it. Later frees need another one.
-void StreamProgress::PollCheckpoints(const ReservedVector<Checkpoint>& checkpoints) {
-  ReservedVector<FenceId> pending;
+void StreamProgress::PollCheckpoints(const std::vector<Checkpoint>& checkpoints) {
+  std::vector<FenceId> pending;
   for (const Checkpoint& checkpoint : checkpoints) pending.push_back(checkpoint.fence);
   FenceTable& fences = basis_.device->fences();
-  const ReservedVector<FenceId> passed = fences.PassedOf(pending);  // the next call reports a sticky error
+  const std::vector<FenceId> passed = fences.PassedOf(pending);  // the next call reports a sticky error
   {
     MutexLock lock(blocks_.mutex());
     for (const Checkpoint& checkpoint : checkpoints) {
@@ -73,7 +74,7 @@ Status StreamProgress::Await(std::chrono::microseconds limit) {
     COMMPOOL_TRY(Poll());
     {
       MutexLock lock(blocks_.mutex());
-      const ReservedVector<StreamKey> streams = engine().StreamsInUse();
+      const std::vector<StreamKey> streams = engine().StreamsInUse();
       if (std::all_of(streams.begin(), streams.end(), MayHaveDied)) return Status();
     }
     if (polls == 1) PoolEvents::Count(basis_.events.host_waits);
@@ -86,7 +87,7 @@ Status StreamProgress::Await(std::chrono::microseconds limit) {
 
 // The caller holds the growth lock, so no poll is under way that has taken checkpoints out.
 void StreamProgress::ForgetStream(StreamKey stream) {
-  ReservedVector<Checkpoint> over;
+  std::vector<Checkpoint> over;
   {
     MutexLock lock(blocks_.mutex());
     for (const Checkpoint& checkpoint : checkpoints_) {

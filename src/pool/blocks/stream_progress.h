@@ -7,9 +7,9 @@
 #define COMMPOOL_SRC_POOL_BLOCKS_STREAM_PROGRESS_H_
 
 #include <chrono>
+#include <vector>
 
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/engine/caching_engine.h"
 #include "src/pool/blocks/block_store.h"
 
@@ -41,16 +41,16 @@ class StreamProgress {
 
   // Asks the stream. Where it still works, adds a checkpoint, unless there is one of this moment. Does nothing for
   // streams that nobody may ask.
-  Status PollStream(StreamKey stream, engine::Moment now, ReservedVector<Checkpoint>* checkpoints);
+  Status PollStream(StreamKey stream, engine::Moment now, std::vector<Checkpoint>* checkpoints);
   // Reports the passed checkpoints to the engine and keeps the others.
-  void PollCheckpoints(const ReservedVector<Checkpoint>& checkpoints);
+  void PollCheckpoints(const std::vector<Checkpoint>& checkpoints);
 
   engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }
 
   PoolBasis& basis_;
   BlockStore& blocks_;
   // Those that have not passed. Poll takes them out while it asks.
-  ReservedVector<Checkpoint> checkpoints_ COMMPOOL_GUARDED_BY(blocks_.mutex());
+  std::vector<Checkpoint> checkpoints_ COMMPOOL_GUARDED_BY(blocks_.mutex());
 };
 
 }  // namespace commpool::internal

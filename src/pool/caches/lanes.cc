@@ -1,5 +1,6 @@
 // Lanes: finds and makes the threads' caches of a pool and a stream.
 #include <algorithm>
+#include <vector>
 
 #include "src/pool/caches/thread_caches.h"
 
@@ -10,7 +11,7 @@ namespace {
 constexpr size_t kMostUnpromisedLanes = 32;  // of a pool; a thread searches its caches of these one by one
 
 // For one list of what several caches held.
-void Append(ReservedVector<engine::CachedBlock>* all, const ReservedVector<engine::CachedBlock>& blocks) {
+void Append(std::vector<engine::CachedBlock>* all, const std::vector<engine::CachedBlock>& blocks) {
   all->insert(all->end(), blocks.begin(), blocks.end());
 }
 
@@ -87,7 +88,7 @@ void ThreadCaches::Open(engine::Lane lane) {
     const CachedPool& pool = found->second.pool;
     // A cache reads `broken`, which lives as long as the pool.
     if (pool.owner.expired()) return;
-    ReservedVector<std::shared_ptr<engine::ThreadCache>>& others = found->second.caches;
+    std::vector<std::shared_ptr<engine::ThreadCache>>& others = found->second.caches;
     const engine::Freers freers = others.empty() ? engine::Freers::kOwner : engine::Freers::kSeveral;
     cache = std::make_shared<engine::ThreadCache>(lane, pool.alignment, *pool.broken, freers);
     others.push_back(cache);

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <memory>
 #include <utility>
+#include <vector>
 
-#include "src/base/host_reserve.h"
 #include "src/engine/thread_cache.h"
 #include "src/pool/shared/own_state.h"
 #include "src/pool/shared/pool_table.h"
@@ -141,8 +141,8 @@ class OwnCaches {
   std::array<Slot, kSlots> slots_;
   std::array<OwnCache, kRecent> recent_;  // in order of their lanes
   // Two lists in the same order: what a search reads, and what keeps it alive.
-  ReservedVector<OwnCache> caches_;
-  ReservedVector<std::pair<std::shared_ptr<ThreadCaches>, std::shared_ptr<engine::ThreadCache>>> owners_;
+  std::vector<OwnCache> caches_;
+  std::vector<std::pair<std::shared_ptr<ThreadCaches>, std::shared_ptr<engine::ThreadCache>>> owners_;
 };
 
 // Makes this thread's object if it has none. Null while the thread ends, or runs a user's function.

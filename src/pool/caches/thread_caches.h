@@ -20,10 +20,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "commpool/status.h"
 #include "src/base/mutex.h"
@@ -170,7 +174,7 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   struct LaneEntry {
     CachedPool pool;
     StreamKey stream = 0;
-    ReservedVector<std::shared_ptr<engine::ThreadCache>> caches;
+    std::vector<std::shared_ptr<engine::ThreadCache>> caches;
   };
 
   // What the ended caches of a pool have counted. Statistics are sums over all time, so what a cache has counted must
@@ -201,11 +205,11 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   mutable Mutex mutex_{LockRank::kCaches};
   // Counts up, so a word that names a forgotten lane finds nothing. 0 stands for none.
   engine::Lane next_lane_ COMMPOOL_GUARDED_BY(mutex_) = 1;
-  ReservedHashMap<engine::Lane, LaneEntry> lanes_ COMMPOOL_GUARDED_BY(mutex_);
-  ReservedMap<std::pair<PoolHandle, StreamKey>, engine::Lane> by_key_ COMMPOOL_GUARDED_BY(mutex_);
+  std::unordered_map<engine::Lane, LaneEntry> lanes_ COMMPOOL_GUARDED_BY(mutex_);
+  std::map<std::pair<PoolHandle, StreamKey>, engine::Lane> by_key_ COMMPOOL_GUARDED_BY(mutex_);
   // An entry from the end of a pool's first cache until ForgetPool.
-  ReservedMap<PoolHandle, Past> past_ COMMPOOL_GUARDED_BY(mutex_);
-  ReservedSet<PoolHandle> closed_ COMMPOOL_GUARDED_BY(mutex_);  // for good
+  std::map<PoolHandle, Past> past_ COMMPOOL_GUARDED_BY(mutex_);
+  std::set<PoolHandle> closed_ COMMPOOL_GUARDED_BY(mutex_);  // for good
 };
 
 }  // namespace commpool::internal

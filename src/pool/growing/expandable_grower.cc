@@ -5,7 +5,9 @@
 // little beyond what the program needs; otherwise it waits a while.
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "src/backing/territory.h"
 #include "src/base/bytes.h"
@@ -53,7 +55,7 @@ class ExpandableGrower final : public Grower {
   void Undo(Growth& growth) override COMMPOOL_REQUIRES(segments_.growth());
   // REQUIRES: the engine has claimed the pages, so that no request gets them. Claims that it could not use go back to
   // the engine.
-  Status ReleasePages(const ReservedVector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(segments_.growth());
+  Status ReleasePages(const std::vector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(segments_.growth());
 
   // Reserves addresses for at least so many bytes of blocks of a space, and lets the engine use them. Of the usual size
   // of a territory, or fewer where the process's pools have many addresses already.
@@ -69,7 +71,7 @@ class ExpandableGrower final : public Grower {
 
   const uint64_t usual_bytes_;  // of a territory
   // By first address; the SegmentStore owns them, by number.
-  ReservedMap<CUdeviceptr, engine::SegmentIndex> territories_ COMMPOOL_GUARDED_BY(segments_.growth());
+  std::map<CUdeviceptr, engine::SegmentIndex> territories_ COMMPOOL_GUARDED_BY(segments_.growth());
 };
 
 // The engine has claimed pages and addresses before, so no other thread uses them. Pages between two addresses wait in
@@ -93,7 +95,7 @@ Status ExpandableGrower::Do(const engine::GrowthStep& step, Growth& growth) {
     return territory.Map(std::move(page), step.range.address);
   }
   // One call unmaps a row of pages. Where it fails they stay in use where they are.
-  ReservedVector<PhysicalMemory> row = COMMPOOL_TRY(territory.UnmapRow(step.range.address, step.range.bytes));
+  std::vector<PhysicalMemory> row = COMMPOOL_TRY(territory.UnmapRow(step.range.address, step.range.bytes));
   growth.unmapped += step.pages;
   for (PhysicalMemory& page : row) growth.in_hand.push_back(std::move(page));
   return Status();
@@ -125,10 +127,10 @@ void ExpandableGrower::Undo(Growth& growth) {
 
 // One page at a time: unmap, release, tell the engine. So a failure leaves every page either in the books or gone. The
 // engine has given out idle pages alone, so no stream uses them.
-Status ExpandableGrower::ReleasePages(const ReservedVector<engine::SegmentRange>& pages) {
+Status ExpandableGrower::ReleasePages(const std::vector<engine::SegmentRange>& pages) {
   const ContextGuard current = basis_.MakeCurrent();
   for (size_t index = 0; index < pages.size(); ++index) {
-    Result<ReservedVector<PhysicalMemory>> row =
+    Result<std::vector<PhysicalMemory>> row =
         TerritoryOf(pages[index].address).UnmapRow(pages[index].address, pages[index].bytes);
     Status status = row.ok() ? row->front().Release() : row.status();
     MutexLock lock(blocks_.mutex());
@@ -152,7 +154,7 @@ Result<uint64_t> ExpandableGrower::Release(uint64_t keep_bytes, Wait wait) {
   MutexLock growth(segments_.growth());
   // Idle pages are those whose streams are known to be done: so ask, or wait, first.
   COMMPOOL_TRY(wait == Wait::kYes ? blocks_.WaitForDevice() : progress_.Poll());
-  ReservedVector<engine::SegmentRange> pages;
+  std::vector<engine::SegmentRange> pages;
   {
     MutexLock lock(blocks_.mutex());
     const uint64_t reserved = engine().counters().reserved_bytes.current;

@@ -5,6 +5,7 @@
 #define COMMPOOL_SRC_POOL_GROWING_GROWER_H_
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 
 #include "commpool/status.h"
@@ -49,8 +50,8 @@ class Grower {
   struct Growth {
     engine::GrowthRequest request;
     engine::GrowthPlan plan = {};
-    ReservedDeque<PhysicalMemory> in_hand = {};  // pages without an address
-    size_t unmapped = 0;                         // how many pages lost their address
+    std::deque<PhysicalMemory> in_hand = {};  // pages without an address
+    size_t unmapped = 0;                      // how many pages lost their address
   };
 
   // Carries out a step of the plan. The context of the pool's device is current. Steps that only wait never come here.

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/base/owner_lock.h"
 #include "src/pool/scopes/scope.h"
@@ -24,7 +24,7 @@ struct ScopeBoard {
   // Guards the list of stacks. ScopeTable also holds it while it changes the shared scopes.
   Mutex mutex{LockRank::kPoolTable};
   // One for each thread that has ever begun a scope here and still lives.
-  ReservedVector<OwnScopes*> stacks COMMPOOL_GUARDED_BY(mutex);
+  std::vector<OwnScopes*> stacks COMMPOOL_GUARDED_BY(mutex);
   // Threads take many at a time (PushSlowly), so handles do not tell which scope began first.
   std::atomic<ScopeHandle> next_handle{1};
   // An own scope notes the count as it begins: so a thread knows which of its own and the shared scopes began first.
@@ -182,13 +182,13 @@ class OwnScopes {
   std::atomic<size_t> open_{0};  // the depth, for threads that hold no lock
   // Only the owner changes it. Others read it under the lock.
   size_t depth_ = 0;
-  ReservedVector<OwnScope> slots_;  // the first `depth_` are open, the innermost last
+  std::vector<OwnScope> slots_;  // the first `depth_` are open, the innermost last
   // Handles that nobody else hands out, and the board that they belong to.
   const ScopeBoard* board_ = nullptr;
   ScopeHandle next_handle_ = 0;
   ScopeHandle end_of_handles_ = 0;
   // The boards that list this stack. Kept alive, because the destructor takes their locks.
-  ReservedVector<std::shared_ptr<ScopeBoard>> joined_;
+  std::vector<std::shared_ptr<ScopeBoard>> joined_;
 };
 
 }  // namespace commpool::internal

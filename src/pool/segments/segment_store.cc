@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
@@ -93,7 +94,7 @@ Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> 
   // The backing may put work on the stream; a capture would record that work into its graph.
   const bool ordered =
       stream && backing_->makes_in_stream_order() && IsReachable(*stream) && !basis_.device->capturing();
-  const ReservedVector<int> peers = Peers();
+  const std::vector<int> peers = Peers();
   if (!ordered) return backing_->Make({.bytes = bytes, .peers = peers});
   std::unique_ptr<Segment> segment =
       COMMPOOL_TRY(backing_->Make({.bytes = bytes, .stream = StreamOfKey(*stream), .peers = peers}));
@@ -262,14 +263,14 @@ Status SegmentStore::ReleaseSetAside(Pinned pinned) {
 Status SegmentStore::Grant(const std::vector<int>& peers) {
   MutexLock growth(growth_);
   COMMPOOL_TRY(basis_.CheckAwake());  // under the lock, so the pool cannot fall asleep meanwhile
-  const ReservedVector<int> known = Peers();
-  ReservedVector<int> joining;
+  const std::vector<int> known = Peers();
+  std::vector<int> joining;
   for (const int peer : peers) {
     if (peer == basis_.device->device()) continue;
     COMMPOOL_TRY(basis_.Named(backing_->CanGrant(peer)));
     if (std::find(known.begin(), known.end(), peer) == known.end()) joining.push_back(peer);
   }
-  const ReservedVector<Segment*> segments = Pointers();
+  const std::vector<Segment*> segments = Pointers();
   for (size_t place = 0; place < segments.size() && !joining.empty(); ++place) {
     Status status = segments[place]->Grant(joining);
     if (status.ok()) continue;
@@ -298,7 +299,7 @@ Status SegmentStore::Revoke(const std::vector<int>& peers) {
   MutexLock growth(growth_);
   COMMPOOL_TRY(basis_.CheckAwake());
   COMMPOOL_TRY(basis_.Named(backing_->CanRevoke()));
-  const ReservedVector<int> known = Peers();
+  const std::vector<int> known = Peers();
   for (const int peer : peers) {
     if (std::find(known.begin(), known.end(), peer) == known.end()) {
       return Status(StatusCode::kNotFound, basis_.title + " was never granted to device " + std::to_string(peer));
@@ -315,7 +316,7 @@ Status SegmentStore::Revoke(const std::vector<int>& peers) {
   return Status();
 }
 
-ReservedVector<int> SegmentStore::Peers() const {
+std::vector<int> SegmentStore::Peers() const {
   MutexLock lock(mutex_);
   return {peers_.begin(), peers_.end()};
 }
@@ -373,8 +374,8 @@ std::vector<engine::SegmentIndex> SegmentStore::Indexes() const {
 }
 
 // A copy, so that the driver is called without the lock. Callers hold `growth` where a segment could go meanwhile.
-ReservedVector<Segment*> SegmentStore::Pointers() const {
-  ReservedVector<Segment*> pointers;
+std::vector<Segment*> SegmentStore::Pointers() const {
+  std::vector<Segment*> pointers;
   MutexLock lock(mutex_);
   for (const auto& [index, segment] : segments_) pointers.push_back(segment.get());
   return pointers;

@@ -9,13 +9,14 @@
 #include <atomic>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "commpool/status.h"
 #include "src/backing/backing.h"
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/base/progress.h"
 #include "src/engine/types.h"
@@ -71,7 +72,7 @@ class NewSegment {
 };
 
 // A list, because its nodes move to another list without an allocation: so an undo cannot run out of host memory.
-using NewSegments = std::list<NewSegment, ReservedAllocator<NewSegment>>;
+using NewSegments = std::list<NewSegment>;
 
 // What becomes of a segment's addresses when its memory is released.
 enum class Addresses {
@@ -205,7 +206,7 @@ class SegmentStore {
 
   // Peers.
   // They change under the growth lock.
-  ReservedVector<int> Peers() const;
+  std::vector<int> Peers() const;
   // Who reads and writes the memory, such as "0 1 cpu", and who may beside them; asks the driver, holds no lock.
   MemoryFacts Access() const;
   // All or none. Devices that have access already, and the pool's own, are skipped.
@@ -266,7 +267,7 @@ class SegmentStore {
   // Makes and maps one segment's memory, part by part, and starts the copies of each part.
   Status WakeSegment(Segment& segment, Progress& progress) COMMPOOL_REQUIRES(growth_);
   // Valid as long as the caller holds the growth lock.
-  ReservedVector<Segment*> Pointers() const;
+  std::vector<Segment*> Pointers() const;
   // Empties the lists, so that the driver is called without the lock.
   NewSegments TakeSetAside(Pinned pinned);
 
@@ -285,8 +286,8 @@ class SegmentStore {
   mutable Mutex growth_{LockRank::kGrowth};
   mutable Mutex mutex_{LockRank::kLeaf};
   // Devices that have access to every segment, and get it to each new one. They change under the growth lock as well.
-  ReservedSet<int> peers_ COMMPOOL_GUARDED_BY(mutex_);
-  ReservedMap<engine::SegmentIndex, std::unique_ptr<Segment>> segments_ COMMPOOL_GUARDED_BY(mutex_);
+  std::set<int> peers_ COMMPOOL_GUARDED_BY(mutex_);
+  std::map<engine::SegmentIndex, std::unique_ptr<Segment>> segments_ COMMPOOL_GUARDED_BY(mutex_);
   RegistrationSet registrations_;
   // The growth lock guards it.
   KeptBlocks kept_;

@@ -7,10 +7,10 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 #include "src/pool/shared/block_owner.h"
 #include "src/pool/shared/taken.h"
@@ -49,7 +49,7 @@ class AddressTable {
  private:
   mutable Mutex mutex_{LockRank::kPoolTable};
   // By first address; ranges never overlap.
-  ReservedMap<CUdeviceptr, OwnedRange> ranges_ COMMPOOL_GUARDED_BY(mutex_);
+  std::map<CUdeviceptr, OwnedRange> ranges_ COMMPOOL_GUARDED_BY(mutex_);
   uint64_t bytes_ COMMPOOL_GUARDED_BY(mutex_) = 0;
 };
 

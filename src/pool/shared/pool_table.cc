@@ -1,6 +1,8 @@
 // PoolTable: the pools by handle, and what is left of those that have none any more.
 #include "src/pool/shared/pool_table.h"
 
+#include <vector>
+
 namespace commpool::internal {
 
 namespace {
@@ -70,8 +72,8 @@ size_t PoolTable::removed() const {
 }
 
 // Handles rise, so their order is the order of creation.
-ReservedVector<std::shared_ptr<Pool>> PoolTable::All() const {
-  ReservedVector<std::shared_ptr<Pool>> all;
+std::vector<std::shared_ptr<Pool>> PoolTable::All() const {
+  std::vector<std::shared_ptr<Pool>> all;
   MutexLock lock(mutex_);
   for (const auto& [handle, pool] : pools_) all.push_back(pool);
   for (const std::weak_ptr<Pool>& removed : removed_) {

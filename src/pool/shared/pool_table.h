@@ -7,13 +7,15 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/base/mutex.h"
 
 namespace commpool::internal {
@@ -51,7 +53,7 @@ class PoolTable {
 
   // Every pool with a handle, oldest first, then those without one that live blocks keep alive. A copy: the caller
   // calls the pools without the lock, and they live meanwhile.
-  ReservedVector<std::shared_ptr<Pool>> All() const;
+  std::vector<std::shared_ptr<Pool>> All() const;
 
  private:
   // Pools with handles so far apart share a place; the older one is then found by Find alone.
@@ -62,13 +64,13 @@ class PoolTable {
 
   mutable Mutex mutex_{LockRank::kPoolTable};
   PoolHandle next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
-  ReservedMap<PoolHandle, std::shared_ptr<Pool>> pools_ COMMPOOL_GUARDED_BY(mutex_);
+  std::map<PoolHandle, std::shared_ptr<Pool>> pools_ COMMPOOL_GUARDED_BY(mutex_);
   // Handle and device of the newest pool at each place. A word: the handle above, the device in the lowest bits. 0:
   // none.
   std::array<std::atomic<uint64_t>, kDevices> devices_ = {};
-  ReservedDeque<std::pair<PoolHandle, std::string>> titles_ COMMPOOL_GUARDED_BY(mutex_);  // of the pools removed last
+  std::deque<std::pair<PoolHandle, std::string>> titles_ COMMPOOL_GUARDED_BY(mutex_);  // of the pools removed last
   // So that what destroyed pools still hold can be released (All). Pools that are gone leave at the next Remove.
-  ReservedVector<std::weak_ptr<Pool>> removed_ COMMPOOL_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<Pool>> removed_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 }  // namespace commpool::internal

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "src/base/check.h"
 #include "src/base/host_failure.h"
@@ -185,7 +186,7 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
   std::vector<PoolInCall> prepared;
   // Room for all first, so that nothing fails between one pool's preparation and the next.
   Insist([&] { prepared.reserve(pools.size()); });
-  ReservedVector<AgreementChannel*> channels;
+  std::vector<AgreementChannel*> channels;
   for (const auto& [pool, proposal] : pools) {
     pool.segments_.collective().AssertHeld();
     prepared.push_back(pool.Prepare(proposal));
@@ -234,15 +235,15 @@ Status Collective::Explain(const Status& status) const { return basis_.Named(Wit
 
 // A rank without host memory tries again, as everywhere between two rounds.
 Status Collective::AgreeOn(const Status& mine, const char* step) {
-  ReservedVector<PoolOutcome> one;
+  std::vector<PoolOutcome> one;
   Insist([&] { one.push_back({*this, step, mine}); });
   return AgreeOn(one);
 }
 
 // One round over one of the channels, whichever pools are in the call (JoinedChannels). It takes place after a failure
 // of this rank as well: the other ranks wait in it.
-Status Collective::AgreeOn(ReservedVector<PoolOutcome>& pools) {
-  ReservedVector<AgreementChannel*> channels;
+Status Collective::AgreeOn(std::vector<PoolOutcome>& pools) {
+  std::vector<AgreementChannel*> channels;
   for (const PoolOutcome& one : pools) {
     one.pool.segments_.collective().AssertHeld();
     channels.push_back(one.pool.channel_.get());

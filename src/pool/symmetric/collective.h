@@ -76,7 +76,7 @@ class Collective {
   static Result<std::vector<Agreed>> Begin(const std::vector<PoolProposal>& pools);
   // Replaces each pool's result of this rank by the result of all ranks. Returns the first failure. Only growth makes
   // steps for several pools (space.cc).
-  static Status AgreeOn(ReservedVector<PoolOutcome>& pools);
+  static Status AgreeOn(std::vector<PoolOutcome>& pools);
   // The result of a step on all ranks, from this rank's result.
   Status AgreeOn(const Status& mine, const char* step) COMMPOOL_REQUIRES(segments_.collective());
   // Adds this pool's name to the failure of a round, and what the program can do now. A broken channel means a lost

@@ -5,10 +5,10 @@
 #include <random>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "src/base/host_failure.h"
 #include "src/base/host_patience.h"
-#include "src/base/host_reserve.h"
 #include "src/base/try.h"
 #include "src/pool/symmetric/symmetric_mode.h"
 
@@ -41,7 +41,7 @@ Status SymmetricMode::Renumber() {
       return Status(StatusCode::kFailedPrecondition, "another thread allocated during a collective call");
     }
   }
-  ReservedVector<std::unique_ptr<Segment>> segments;  // from here on nothing fails
+  std::vector<std::unique_ptr<Segment>> segments;  // from here on nothing fails
   for (const SegmentToRegister& segment : kept) {
     engine().RemoveSegment(segment.index);
     segments.push_back(segments_.Take(segment.index));

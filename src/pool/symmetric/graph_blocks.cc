@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <vector>
 
 #include "src/base/try.h"
 #include "src/driver/graph_handles.h"
@@ -28,13 +29,13 @@ Status GraphBlocks::Await(const engine::StreamUse& use) const {
 }
 
 // A wait on the device for work outside of the capture would pull that work into the graph, or fail. So the host waits.
-Status GraphBlocks::AwaitOutside(engine::Part part, ReservedVector<engine::StreamUse>* waits) const {
+Status GraphBlocks::AwaitOutside(engine::Part part, std::vector<engine::StreamUse>* waits) const {
   if (waits->empty()) return Status();
   const ContextGuard current = basis_.MakeCurrent();
   // The calls below are made while a stream captures, which allows them in relaxed mode only.
   const RelaxedCapture relaxed(basis_.driver);
   PoolEvents::Count(basis_.events.host_waits);
-  ReservedVector<engine::StreamUse> inside;
+  std::vector<engine::StreamUse> inside;
   for (const engine::StreamUse& use : *waits) {
     // A use by a stream of this capture needs no wait of the host.
     const engine::Part user = COMMPOOL_TRY(captures_.PartOf(use.stream));
@@ -77,9 +78,8 @@ bool GraphBlocks::Has(CUdeviceptr address) const {
 
 // A block of a graph that is gone stays in the table as long as it needs fences: a fence that cannot be recorded now is
 // asked for again by the next call.
-ReservedVector<std::pair<CUdeviceptr, StreamKey>> GraphBlocks::TakeMissingFences(
-    const ReservedVector<engine::Part>& gone) {
-  ReservedVector<std::pair<CUdeviceptr, StreamKey>> missing;
+std::vector<std::pair<CUdeviceptr, StreamKey>> GraphBlocks::TakeMissingFences(const std::vector<engine::Part>& gone) {
+  std::vector<std::pair<CUdeviceptr, StreamKey>> missing;
   MutexLock lock(blocks_.mutex());
   for (auto entry = graph_blocks_.begin(); entry != graph_blocks_.end();) {
     GraphBlock& block = entry->second;
@@ -110,7 +110,7 @@ void GraphBlocks::GiveFence(CUdeviceptr address, StreamKey stream, FenceId fence
 // Calls the driver, so it holds no lock.
 void GraphBlocks::Collect() {
   // A graph that is gone is reported once. TakeMissingFences notes it in the entries before anything can fail.
-  const ReservedVector<std::pair<CUdeviceptr, StreamKey>> missing = TakeMissingFences(captures_.TakeGone());
+  const std::vector<std::pair<CUdeviceptr, StreamKey>> missing = TakeMissingFences(captures_.TakeGone());
   if (missing.empty()) return;
   const ContextGuard current = basis_.MakeCurrent();
   for (const auto& [address, stream] : missing) {

@@ -9,11 +9,11 @@
 
 #include <cuda.h>
 
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/base/host_reserve.h"
 #include "src/engine/symmetric_engine.h"
 #include "src/pool/blocks/block_store.h"
 #include "src/pool/blocks/graph_captures.h"
@@ -30,7 +30,7 @@ class GraphBlocks {
   // Waits on the host for the uses of a block outside of the capture of `part`, because they must not become part of
   // the graph. `waits` keeps the uses inside the capture: for them a wait on the device becomes an edge of the graph.
   // kFailedPrecondition for a use in another capture. Called for a served block before the program gets it.
-  Status AwaitOutside(engine::Part part, ReservedVector<engine::StreamUse>* waits) const;
+  Status AwaitOutside(engine::Part part, std::vector<engine::StreamUse>* waits) const;
 
   // Call it when a capture of `part` got the block, by the call number `sequence`.
   void Add(CUdeviceptr address, engine::Sequence sequence, engine::Part part) COMMPOOL_REQUIRES(blocks_.mutex());
@@ -56,14 +56,14 @@ class GraphBlocks {
     // Of its allocation. Ranks name blocks by it, because their addresses differ.
     engine::Sequence sequence = 0;
     engine::Part part = engine::kCommonPart;
-    bool gone = false;                       // the graph is gone; the entry stays until all fences are recorded
-    ReservedVector<StreamKey> streams = {};  // freed: those that used it and still need a fence
+    bool gone = false;                    // the graph is gone; the entry stays until all fences are recorded
+    std::vector<StreamKey> streams = {};  // freed: those that used it and still need a fence
   };
 
   // Waits on the host for one use. REQUIRES: the device's context is current, and the thread is in relaxed mode.
   Status Await(const engine::StreamUse& use) const;
   // The fences that blocks of gone graphs still need.
-  ReservedVector<std::pair<CUdeviceptr, StreamKey>> TakeMissingFences(const ReservedVector<engine::Part>& gone);
+  std::vector<std::pair<CUdeviceptr, StreamKey>> TakeMissingFences(const std::vector<engine::Part>& gone);
   // Gives the engine the fence of a stream that used the block; kNoFence where the stream's work is done. Erases the
   // entry with its last fence.
   void GiveFence(CUdeviceptr address, StreamKey stream, FenceId fence);
@@ -73,7 +73,7 @@ class GraphBlocks {
   GraphCaptures& captures_;
   BlockStore& blocks_;
   // By address. An entry stays until its graph is gone and its fences are recorded.
-  ReservedMap<CUdeviceptr, GraphBlock> graph_blocks_ COMMPOOL_GUARDED_BY(blocks_.mutex());
+  std::map<CUdeviceptr, GraphBlock> graph_blocks_ COMMPOOL_GUARDED_BY(blocks_.mutex());
 };
 
 }  // namespace commpool::internal

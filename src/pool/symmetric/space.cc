@@ -1,9 +1,11 @@
 // The space of a symmetric pool: reserve, reclaim, trim and close, each a collective call.
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "src/base/bytes.h"
 #include "src/base/host_failure.h"
@@ -30,7 +32,7 @@ struct GrowingPool {
   Status status = {};                                          // the result of this rank's last step
   SegmentStore::Aside aside = SegmentStore::Aside::kUnpinned;  // how to set it aside, if needed
 };
-using GrowingPools = ReservedVector<GrowingPool>;
+using GrowingPools = std::vector<GrowingPool>;
 
 // Acts on one pool after the other, and stops at a failure: otherwise this rank would call NCCL for a later pool while
 // the other ranks call it for the failed one. Does nothing where an earlier act failed.
@@ -47,7 +49,7 @@ void OneByOne(GrowingPools& pools, Status (*act)(GrowingPool& pool)) {
 
 // Replaces this rank's results by those of all ranks.
 Status AgreeOn(GrowingPools& pools, FunctionRef<std::string(const GrowingPool& pool)> step) {
-  ReservedVector<PoolOutcome> outcomes;
+  std::vector<PoolOutcome> outcomes;
   for (GrowingPool& pool : pools) Insist([&] { outcomes.push_back({pool.collective, step(pool), pool.status}); });
   // One round for all pools.
   const Status all = Collective::AgreeOn(outcomes);
@@ -127,12 +129,12 @@ Status GrowTogether(GrowingPools pools) {
 }  // namespace
 
 // Sorts a copy: the caller's list keeps the program's order, in which the ranks go through the pools.
-ReservedDeque<MutexLock> SymmetricMode::LockAll(SymmetricModes pools) {
+std::deque<MutexLock> SymmetricMode::LockAll(SymmetricModes pools) {
   // One order for all threads, else two calls could wait for each other's lock.
   std::sort(pools.begin(), pools.end(), [](const SymmetricMode* one, const SymmetricMode* other) {
     return std::less<>()(&one->segments_.collective(), &other->segments_.collective());
   });
-  ReservedDeque<MutexLock> locks;
+  std::deque<MutexLock> locks;
   for (const SymmetricMode* const pool : pools) locks.emplace_back(pool->segments_.collective());
   return locks;
 }
@@ -178,7 +180,7 @@ Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agree
 // One agreement serves all pools. Then each pool that lacks memory takes part in the growth, on every rank the same
 // ones.
 Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t bytes) {
-  const ReservedDeque<MutexLock> locks = LockAll(pools);
+  const std::deque<MutexLock> locks = LockAll(pools);
   const std::vector<Agreed> agreed =
       COMMPOOL_TRY(Collective::Begin(ProposalsOf(pools, [&](SymmetricMode& pool) -> Proposal {
         pool.segments_.collective().AssertHeld();
@@ -188,7 +190,7 @@ Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t byte
         }
         return {.call = CollectiveCall::kReserve, .bytes = bytes, .readiness = readiness, .judge = pool.JudgeHeld()};
       })));
-  ReservedVector<GrowingPool> growing;
+  std::vector<GrowingPool> growing;
   for (size_t place = 0; place < pools.size(); ++place) {
     SymmetricMode& pool = *pools[place];
     const uint64_t missing = COMMPOOL_TRY(Insist([&] { return pool.MissingBytes(bytes, agreed[place]); }));
@@ -202,7 +204,7 @@ Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t byte
 
 // Nothing but the agreement: Begin applies the frees that every rank has offered.
 Result<std::vector<uint64_t>> SymmetricMode::ReclaimTogether(const SymmetricModes& pools) {
-  const ReservedDeque<MutexLock> locks = LockAll(pools);
+  const std::deque<MutexLock> locks = LockAll(pools);
   std::vector<uint64_t> pending = Insist([&] { return std::vector<uint64_t>(pools.size()); });
   for (size_t place = 0; place < pools.size(); ++place) {
     // Freed on this rank, and free for nobody yet.
@@ -225,7 +227,7 @@ Result<uint64_t> SymmetricMode::Reclaim() {
 
 // An agreement compares the ranks' sequences in any case, so nothing else is to do. It adds nothing to the sequence.
 Status SymmetricMode::VerifyTogether(const SymmetricModes& pools) {
-  const ReservedDeque<MutexLock> locks = LockAll(pools);
+  const std::deque<MutexLock> locks = LockAll(pools);
   return Collective::Agree(ProposalsOf(pools,
                                        [](SymmetricMode& pool) -> Proposal {
                                          return {.call = CollectiveCall::kVerify, .readiness = pool.basis_.CheckOpen()};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
@@ -18,8 +19,8 @@ namespace commpool::internal {
 namespace {
 
 // The streams of these waits that have no fence yet: HandOut records an event on each.
-ReservedVector<StreamKey> StreamsOf(const ReservedVector<engine::StreamUse>& waits) {
-  ReservedVector<StreamKey> streams;
+std::vector<StreamKey> StreamsOf(const std::vector<engine::StreamUse>& waits) {
+  std::vector<StreamKey> streams;
   for (const engine::StreamUse& use : waits) {
     if (use.fence == engine::kNoFence) streams.push_back(use.stream);
   }

@@ -7,6 +7,7 @@
 #define COMMPOOL_SRC_POOL_SYMMETRIC_SYMMETRIC_MODE_H_
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,7 +23,7 @@
 namespace commpool::internal {
 
 class SymmetricMode;
-using SymmetricModes = ReservedVector<SymmetricMode*>;
+using SymmetricModes = std::vector<SymmetricMode*>;
 
 // Pool owns one. It owns what only symmetric pools have: the members at the end. Each collective call holds the lock
 // `collective` until its end. Allocations, frees and questions come from any thread, also beside a collective call.
@@ -137,7 +138,7 @@ class SymmetricMode final : public PoolMode {
   // all ranks number the new ones.
   Status Meet(const DomainReport& mine, Communicator* communicator) COMMPOOL_REQUIRES(segments_.collective());
   // Takes the collective locks of a call's pools, in the order of their addresses (mutex.cc).
-  static ReservedDeque<MutexLock> LockAll(SymmetricModes pools);
+  static std::deque<MutexLock> LockAll(SymmetricModes pools);
   // Asks `of_pool` for the proposal of each. REQUIRES: their collective locks.
   static std::vector<PoolProposal> ProposalsOf(const SymmetricModes& pools,
                                                FunctionRef<Proposal(SymmetricMode& pool)> of_pool);

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "src/base/try.h"
 #include "src/registration/agreement.h"
@@ -108,7 +109,7 @@ class SimulatedRanks {
     return status;
   }
   Status InOneCall(size_t rank) {
-    internal::ReservedVector<AgreementChannel*> channels;
+    std::vector<AgreementChannel*> channels;
     std::vector<internal::PoolInCall> pools;
     for (const std::unique_ptr<AgreementChannel>& channel : channels_[rank]) {
       channels.push_back(channel.get());
