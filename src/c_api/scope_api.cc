@@ -40,11 +40,11 @@ ScopeHandle BeginAtOnce(commpool_pool pool, const commpool_scope_options* option
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (scope == nullptr) return NullOutput();
     ScopeRequest request = COMMPOOL_TRY(ParseScopeOptions(options));
+    std::shared_ptr<Pool> found = COMMPOOL_TRY(runtime.pools().Find(pool));
     if (request.filter == ScopeFilter::kStream) {
-      const StreamName name = COMMPOOL_TRY(runtime.NameOf(options->stream));
+      const StreamName name = COMMPOOL_TRY(runtime.NameOf(options->stream, found->device()));
       request.stream = name.identity;
     }
-    std::shared_ptr<Pool> found = COMMPOOL_TRY(runtime.pools().Find(pool));
     request.pool = std::move(found);
     return Store(runtime.BeginScope(request), scope);
   });

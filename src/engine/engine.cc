@@ -163,9 +163,23 @@ std::map<StreamKey, uint64_t> Engine::StrandedBytes() {
   return heap_.free_index().StrandedBytes();
 }
 
-void Engine::DeviceIdle(Moment moment) {
-  for (const Fence fence : heap_.fences().Pending(moment)) FencePassed(fence);
-  DropUses([&](const Block& block, const Use&) { return block.freed_at <= moment; });
+void Engine::DeviceIdle(int place, Moment moment) {
+  for (const Fence fence : heap_.fences().Pending(moment)) {
+    if (PlaceOf(fence) == place) FencePassed(fence);
+  }
+  DropUses(
+      [&](const Block& block, const Use& use) { return PlaceOf(use.stream) == place && block.freed_at <= moment; });
+}
+
+std::set<int> Engine::Places() const {
+  std::set<int> places;
+  for (const auto& [index, segment] : heap_.segments()) {
+    for (const Block* block = segment->first; block != nullptr; block = block->next) {
+      for (const Use& use : block->uses) places.insert(PlaceOf(use.stream));
+      if (block->state == BlockState::kLive && !block->stream_over) places.insert(PlaceOf(block->stream));
+    }
+  }
+  return places;
 }
 
 void Engine::StreamIdle(StreamKey stream, Moment moment) {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "commpool/status.h"
@@ -45,10 +46,12 @@ class Engine {
   std::vector<Fence> PendingFences() const { return heap_.fences().Pending(); }
   // Whether there are any: one load.
   bool HasPendingFences() const { return !heap_.fences().empty(); }
-  // Before the pool waits for the device it asks for Now(), and afterwards calls DeviceIdle with that moment: nobody
-  // uses a block that was freed before it.
+  // Before the pool waits for a device it asks for Now(), and afterwards calls DeviceIdle with that moment: no stream
+  // of that place uses a block that was freed before it.
   Moment Now() const { return clock_; }
-  void DeviceIdle(Moment moment);
+  void DeviceIdle(int place, Moment moment);
+  // The places of all streams that may touch the memory now.
+  std::set<int> Places() const;
   // DeviceIdle for one stream: the pool waited for that stream's work.
   void StreamIdle(StreamKey stream, Moment moment);
   // The stream's work is done and its key will mean another stream: no block, live or free, waits for it any more.

@@ -13,18 +13,25 @@ namespace commpool::internal::engine {
 
 using Address = uint64_t;
 
-// One key for each stream (src/stream), even where it has two handles. The engine reads only one bit of it.
+// One key for each stream (src/stream), even where it has two handles: in the top byte its place, the device of its
+// context, and below that its name. The engine reads the place, and one bit of the name.
 using StreamKey = uint64_t;
 
-// This bit is set where nobody promised that the stream outlives its use. Then only a call that passes the stream may
-// record an event on it: at other times the program may have destroyed it.
+inline constexpr int kPlaceShift = 56;
+constexpr int PlaceOf(StreamKey key) { return static_cast<int>(key >> kPlaceShift); }
+// REQUIRES: 0 <= place < 256.
+constexpr StreamKey AtPlace(int place, StreamKey name) { return StreamKey(place) << kPlaceShift | name; }
+constexpr StreamKey WithoutPlace(StreamKey key) { return key & ((StreamKey{1} << kPlaceShift) - 1); }
+
+// This bit is set where the stream may have ended without our notice: nobody promised that it outlives its use, or its
+// thread's end ends it. Then only a call that passes the stream, or its thread, may record an event on it.
 inline constexpr StreamKey kUnpromisedBit = 4;
 constexpr bool IsUnpromised(StreamKey key) { return (key & kUnpromisedBit) != 0; }
 
-// A block that no stream uses but those which are recorded for it. No stream has this key.
+// A block that no stream uses but those which are recorded for it. No stream has this key, and it has no place.
 inline constexpr StreamKey kNoStream = 8;
 
-// The name of an event that the pool recorded behind a stream's work. The engine only compares fences; 0: none.
+// The name of an event that the pool recorded behind a stream's work, with the stream's place in the top byte. 0: none.
 using Fence = uint64_t;
 inline constexpr Fence kNoFence = 0;
 

@@ -68,6 +68,17 @@ Result<CUdeviceptr> Pool::AllocateInAttempts(uint64_t bytes, StreamKey stream) {
   }
 }
 
+// A stream of a capture stays alone: the other stream would be pulled into the capture.
+Status Pool::AddOwnDefaultStream(CUdeviceptr address, CUstream handle, StreamKey stream) {
+  const StreamKey own = KeyOfStream(handle, device());
+  const bool has_own = segments_.backing().placement().kind == Placement::Kind::kDevice;
+  if (stream == own || !has_own) return Status();
+  const engine::Part part = COMMPOOL_TRY(captures_.PartOf(stream));
+  if (part != engine::kCommonPart) return Status();
+  COMMPOOL_TRY(basis_->fences().MakeWaitForStream(own, stream));  // the block's waits were made for `stream`
+  return blocks_.RecordStream(address, own);
+}
+
 // ThreadCaches calls it, from any thread, without a lock.
 void Pool::TakeBack(const engine::ReturnedBlocks& returned) {
   blocks_.TakeBack(returned);

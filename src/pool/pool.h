@@ -143,7 +143,7 @@ class Pool final : public BlockOwner, public SharedMemory {
   // Who reads and writes it, and why no others, or which others.
   MemoryFacts Access() const { return segments_.Access(); }
   const std::string& title() const { return basis_->title; }
-  int device() const { return basis_->device->device(); }
+  int device() const override { return basis_->device->device(); }
   bool symmetric() const override { return basis_->configuration.symmetric(); }
   SymmetricMode* AsSymmetric() const { return mode_->AsSymmetric(); }
   // The pools that the same thread made together with this one; null where there are none. Set once, at creation.
@@ -157,9 +157,15 @@ class Pool final : public BlockOwner, public SharedMemory {
   // The pool's own way of a request: no thread's cache is asked here (Runtime does that first).
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream);
   Status Free(CUdeviceptr address) override { return blocks_.Free(address, *mode_); }
-  Status RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device) override {
-    return blocks_.RecordStream(address, stream, stream_device);
+  Status RecordStream(CUdeviceptr address, StreamKey stream) override { return blocks_.RecordStream(address, stream); }
+  // The place of default streams' handles in calls that name the pool; nothing where other devices may use its memory:
+  // then the handle means the stream of the current device. One load.
+  std::optional<int> PlaceOfDefaultStreams() const {
+    return segments_.OthersMayUse() ? std::nullopt : std::optional(device());
   }
+  // The pool's own default stream may use the block too. For programs that leave another device current: they mean
+  // that stream, although `stream`, by which the block was served, is the current device's.
+  Status AddOwnDefaultStream(CUdeviceptr address, CUstream handle, StreamKey stream);
   bool streams_outlive() const override { return basis_->configuration.streams == Streams::kOutlive; }
   void TakeBack(const engine::ReturnedBlocks& returned) override;
   // Waits on the host for everything submitted to the device, and forgets the uses of blocks that were freed before.

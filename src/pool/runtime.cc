@@ -42,16 +42,14 @@ Result<CUdeviceptr> NamePassed(Result<CUdeviceptr> address, const std::string& p
 
 }  // namespace
 
-// The reserve is filled now, so that the first free on a host without memory finds it.
 Runtime::Runtime(std::shared_ptr<const Driver> driver, Settings settings)
     : driver_(std::move(driver)),
       settings_(std::move(settings)),
       devices_(*driver_, settings_.device_limit()),
-      parts_(*driver_, search_),
+      parts_(*driver_, devices_, search_),
       search_(pools_, parts_, devices_.captures()),
       sleeping_communicators_(*driver_, devices_, parts_, pools_),
-      stream_names_(*driver_),
-      stream_devices_(*driver_) {}
+      stream_names_(*driver_, devices_.places()) {}
 
 // The order matters. Caches close before their pools end, so no thread gets a block of a pool that is gone. The threads
 // that watch connections end last: pools hear of lost ranks from them.
@@ -190,15 +188,15 @@ CaughtBy Runtime::WhoServes(Target target, uint64_t bytes, StreamKey stream, con
 
 // Scopes may change while this thread asks who serves. So it reads the count of changes before, and remembers the
 // answer only if the count was even and nothing changed meanwhile. `alike` are the sizes that get the same answer.
-Slot& Runtime::SlotOf(Target target, uint64_t bytes, CUstream stream, const StreamName& name, Slot& unkept) const {
-  const Route route = RouteOf(target, stream);
+Slot& Runtime::SlotOf(const Route& route, uint64_t bytes, const StreamName& name, Slot& unkept) const {
+  const Target target = route.target;
   Slot* const known = parts_.caches.FindSlot(route, bytes);
   if (known != nullptr && known->stream == name.key) return *known;
   const uint64_t changes = scopes_.shared_changes();
   unkept.server = WhoServes(target, bytes, name.identity, kInnermost).pool;
   SizeRange alike{1, UINT64_MAX};
   if (target.kind() != Target::Kind::kPool) scopes_.Narrow(alike, bytes);
-  const bool unchanged = changes % 2 == 0 && RouteOf(target, stream) == route;
+  const bool unchanged = changes % 2 == 0 && RouteOf(target, nullptr).scopes == route.scopes;
   // 0 bytes are an error, which the pool tells: `alike` begins at 1.
   const bool keeps = unchanged && bytes != 0;
   Slot* const kept = keeps ? parts_.caches.Remember(route, name.key, alike.least, alike.most, unkept.server) : nullptr;
@@ -228,21 +226,62 @@ Result<CUdeviceptr> Runtime::AllocateFrom(Slot& slot, Pool& pool, uint64_t bytes
 // A promise changes the stream's key, so `name` is asked for again. Once for each stream and pool with that option:
 // afterwards the key is a promised one.
 Status Runtime::PromiseFor(const BlockOwner& owner, CUstream stream, StreamName& name) {
-  if (!owner.streams_outlive()) return Status();
+  if (IsDefault(stream) || !owner.streams_outlive()) return Status();
   COMMPOOL_TRY(stream_names_.Promise(stream));
-  name = COMMPOOL_TRY(NameOf(stream));
+  name = COMMPOOL_TRY(stream_names_.NameOf(stream));
   return Status();
+}
+
+Result<StreamName> Runtime::NameOf(CUstream stream, int place) const {
+  if (!IsDefault(stream)) return stream_names_.NameOf(stream);
+  const StreamKey key = KeyOfStream(stream, place);
+  return StreamName{key, key};
+}
+
+Result<StreamName> Runtime::NameAtCurrentDevice(CUstream stream, int otherwise) {
+  if (!IsDefault(stream)) return stream_names_.NameOf(stream);
+  const std::optional<int> current = COMMPOOL_TRY(devices_.places().Current());
+  const int place = current.value_or(otherwise);
+  if (place >= 0) return NameOf(stream, place);
+  return Status(StatusCode::kFailedPrecondition,
+                "no CUDA context is current on this thread, so a default stream names no device: call cudaSetDevice "
+                "first, or name the device");
+}
+
+// The pool is asked each time, for it may get peers later.
+Result<Runtime::NameInCall> Runtime::NameIn(Target target, uint64_t bytes, CUstream stream) {
+  const bool of_pool = target.kind() == Target::Kind::kPool;
+  // Only a pool can tell whether it has blocks without a stream.
+  if (of_pool && reinterpret_cast<StreamKey>(stream) == kNoStream) return NameInCall{{kNoStream, kNoStream}};
+  int otherwise = of_pool ? 0 : target.device();
+  if (!IsDefault(stream) || (!of_pool && otherwise >= 0)) {
+    const StreamName name = COMMPOOL_TRY(NameOf(stream, otherwise));
+    return NameInCall{name};
+  }
+  if (of_pool) {
+    Slot* const known = parts_.caches.FindSlot(RouteOf(target, stream), bytes);
+    std::shared_ptr<Pool> pool = known == nullptr ? nullptr : known->pool.lock();
+    if (pool == nullptr) pool = COMMPOOL_TRY(pools_.Find(target.pool()));
+    const std::optional<int> place = pool->PlaceOfDefaultStreams();
+    otherwise = pool->device();
+    if (place) {
+      const StreamName name = COMMPOOL_TRY(NameOf(stream, *place));
+      return NameInCall{name};
+    }
+  }
+  const StreamName name = COMMPOOL_TRY(NameAtCurrentDevice(stream, otherwise));
+  return NameInCall{name, of_pool};
 }
 
 // In a forked child nobody may call the driver: there the handle alone names the stream.
 bool Runtime::Catches(int device, uint64_t bytes, CUstream stream) {
   Slot unkept;
-  StreamName name{KeyOfStream(stream), KeyOfStream(stream)};
+  StreamName name{KeyOfStream(stream, device), KeyOfStream(stream, device)};
   if (!forked_.InChild()) {
-    const Result<StreamName> told = NameOf(stream);
+    const Result<StreamName> told = NameOf(stream, device);
     if (told.ok()) name = *told;  // else the allocation fails
   }
-  const bool caught = SlotOf(Target::ScopesOf(device), bytes, stream, name, unkept).server != 0;
+  const bool caught = SlotOf(RouteOf(Target::ScopesOf(device), stream), bytes, name, unkept).server != 0;
   if (!caught) scopes_.NoteUncaught();
   return caught;
 }
@@ -251,19 +290,16 @@ bool Runtime::Catches(int device, uint64_t bytes, CUstream stream) {
 // on. The first round uses what this thread remembers. Later rounds are rare: nothing is remembered of them.
 Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream stream) {
   COMMPOOL_TRY(RefuseForkedChild());
-  // Only a pool can tell whether it has blocks without a stream.
-  const bool of_none = target.kind() == Target::Kind::kPool && KeyOfStream(stream) == kNoStream;
-  StreamName name = of_none ? StreamName{kNoStream, kNoStream} : COMMPOOL_TRY(NameOf(stream));
+  auto [name, by_current_device] = COMMPOOL_TRY(NameIn(target, bytes, stream));
   const PassedStream passes(name.key, stream);
-  if (target == Target::Device(-1)) {
-    int found = COMMPOOL_TRY(stream_devices_.DeviceOf(stream, name.key));
-    target = Target::Device(found);
-  }
+  if (target == Target::Device(-1)) target = Target::Device(PlaceOf(name.key));
+  Route route = RouteOf(target, stream);
+  if (by_current_device) route.stream |= AtPlace(PlaceOf(name.key) + 1, 0);
   std::string passed;  // the pools that handed the request on
   WayOut way;
   ScopePlace inner = kInnermost;
   Slot unkept;
-  for (Slot* slot = &SlotOf(target, bytes, stream, name, unkept);;) {
+  for (Slot* slot = &SlotOf(route, bytes, name, unkept);;) {
     const Result<std::shared_ptr<Pool>> pool = PoolOf(*slot, target);
     if (pool.ok()) {
       if (IsUnpromised(name.key)) COMMPOOL_TRY(PromiseFor(**pool, stream, name));
@@ -273,6 +309,11 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
     // follow.
     const bool asks = pool.ok() && !way.PassesBy((*pool)->symmetric());
     Result<CUdeviceptr> address = asks ? AllocateFrom(*slot, **pool, bytes, name.key) : pool.status();
+    if (address.ok() && by_current_device) {
+      const Status added = (*pool)->AddOwnDefaultStream(*address, stream, name.key);
+      if (!added.ok()) static_cast<void>((*pool)->Free(*address));
+      if (!added.ok()) return added;
+    }
     if (address.ok()) return address;
     const CaughtBy caught = WhoServes(target, bytes, name.identity, inner);  // only failures need the scope
     if (!pool.ok()) {
@@ -304,7 +345,8 @@ Result<std::shared_ptr<BlockOwner>> Runtime::OwnerOf(CUdeviceptr address) const 
   const engine::BlockWord word = parts_.caches.WordOf(address);
   if (word.state() == engine::BlockWord::State::kLive && word.owner() != 0) {
     Slot unkept;
-    Slot& slot = SlotOf(Target::Pool(word.owner()), 1, nullptr, {kKeyOfLegacyStream, kKeyOfLegacyStream}, unkept);
+    const Route route = RouteOf(Target::Pool(word.owner()), reinterpret_cast<CUstream>(kNoStream));
+    Slot& slot = SlotOf(route, 1, {kNoStream, kNoStream}, unkept);
     if (std::shared_ptr<Pool> pool = slot.pool.lock()) return std::shared_ptr<BlockOwner>(std::move(pool));
     if (Result<std::shared_ptr<Pool>> pool = pools_.Find(word.owner()); pool.ok()) {
       slot.pool = *pool;
@@ -324,28 +366,24 @@ Status Runtime::Free(CUdeviceptr address) {
 Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
   COMMPOOL_TRY(RefuseForkedChild());
   std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(parts_.addresses.OwnerOf(address));
-  StreamName name = COMMPOOL_TRY(NameOf(stream));
+  StreamName name = COMMPOOL_TRY(NameAtCurrentDevice(stream, owner->device()));
   const PassedStream passes(name.key, stream);
   if (IsUnpromised(name.key)) COMMPOOL_TRY(PromiseFor(*owner, stream, name));
-  // Ask for the device now: a stream without a promise may be gone when somebody has to wait for it.
-  std::optional<int> device;
-  if (IsUnpromised(name.key)) device = COMMPOOL_TRY(stream_devices_.DeviceOf(stream, name.key));
-  return owner->RecordStream(address, name.key, device);
+  return owner->RecordStream(address, name.key);
 }
 
 // The handle is also the number of the graph's part of the pool, so it exists before the pool begins the capture.
 Result<CaptureHandle> Runtime::BeginCapture(PoolHandle handle, CUstream stream) {
   COMMPOOL_TRY(RefuseForkedChild());
   std::shared_ptr<Pool> pool = COMMPOOL_TRY(pools_.Find(handle));
-  const StreamName name = COMMPOOL_TRY(NameOf(stream));
+  const StreamName name = COMMPOOL_TRY(NameAtCurrentDevice(stream, pool->device()));
   const PassedStream passes(name.key, stream);
-  int stream_device = COMMPOOL_TRY(stream_devices_.DeviceOf(stream, name.key));
   CaptureHandle capture = 0;
   {
     MutexLock lock(mutex_);
     capture = next_capture_++;
   }
-  COMMPOOL_TRY(pool->BeginCapture(capture, stream, stream_device));
+  COMMPOOL_TRY(pool->BeginCapture(capture, stream, PlaceOf(name.key)));
   MutexLock lock(mutex_);
   captures_.emplace(capture, std::move(pool));
   return capture;
@@ -381,20 +419,19 @@ Status Runtime::EndCapture(CaptureHandle capture) {
 // because a new stream may get the same handle.
 Status Runtime::ReleaseStream(CUstream stream) {
   COMMPOOL_TRY(RefuseForkedChild());
-  if (stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
+  if (IsDefault(stream)) {
     return Status(StatusCode::kInvalidArgument, "a default stream is never destroyed, so it is never released");
   }
   COMMPOOL_TRY(CheckNotCaptured(*driver_, stream));
   const std::optional<RelaxedCapture> relaxed = Relax();
   COMMPOOL_TRY(CheckCuda(*driver_, driver_->cuda.cuStreamSynchronize(stream),
                          {.call = "cuStreamSynchronize", .likely_cause = "the stream was destroyed before"}));
-  const StreamName name = COMMPOOL_TRY(NameOf(stream));
+  const StreamName name = COMMPOOL_TRY(stream_names_.NameOf(stream));
   const PassedStream passes(name.key, stream);
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
     pool->ForgetStream(name.key);
     if (name.identity != name.key) pool->ForgetStream(name.identity);  // blocks from before the promise
   }
-  stream_devices_.Forget(stream);
   stream_names_.Release(stream);
   return Status();
 }

@@ -26,7 +26,6 @@
 #include "src/pool/settings/settings.h"
 #include "src/pool/shared/device_state.h"
 #include "src/sharing/import_table.h"
-#include "src/stream/stream_devices.h"
 #include "src/stream/stream_names.h"
 
 namespace commpool::internal {
@@ -106,8 +105,8 @@ class Runtime {
   Status PromiseStream(CUstream stream);
   // Waits for the stream, so that no pool needs the handle any more.
   Status ReleaseStream(CUstream stream);
-  // Names a stream that the current call passes.
-  Result<StreamName> NameOf(CUstream stream) const { return stream_names_.NameOf(stream); }
+  // Names a stream that the current call passes. A default stream's handle means the stream at `place`.
+  Result<StreamName> NameOf(CUstream stream, int place) const;
   // Puts the handle of the block's stream into it, as a program must see it.
   commpool_block Shown(commpool_block block) const {
     block.stream = stream_names_.ShownHandle(block.stream);
@@ -139,9 +138,21 @@ class Runtime {
     return {nullptr, target, reinterpret_cast<uint64_t>(stream),
             scoped ? own_state.scope_changes + scopes_.shared_changes() : 0};
   }
+  // What a handle means in a call, and whether that depends on the device that is current: then a route has the place
+  // too, so that the fast path, which asks nobody, does not find it.
+  struct NameInCall {
+    StreamName name;
+    bool by_current_device = false;
+  };
+  // The rule of the call: a target that names a device means that one's default streams. A pool that only its own
+  // device uses means its own, and any other pool those of the current device, or its own where none is current.
+  Result<NameInCall> NameIn(Target target, uint64_t bytes, CUstream stream);
+  // A default stream's handle means the current device's stream, or that of `otherwise` where none is current;
+  // kFailedPrecondition where that is none either (-1).
+  Result<StreamName> NameAtCurrentDevice(CUstream stream, int otherwise);
   // Who serves the request: what the thread remembers, else what WhoServes says, which the thread then remembers. Where
   // it cannot remember, the answer is in `unkept`.
-  Slot& SlotOf(Target target, uint64_t bytes, CUstream stream, const StreamName& name, Slot& unkept) const;
+  Slot& SlotOf(const Route& route, uint64_t bytes, const StreamName& name, Slot& unkept) const;
   // Decides who serves: the named pool; or, of the scopes that began before `inner` and catch the request, the one that
   // began last; or the device's default pool. No pool where only scopes are asked and none catches, or while the device
   // has no default pool yet.
@@ -166,7 +177,6 @@ class Runtime {
   ScopeTable scopes_;
   // Which streams were promised, and the numbers of the others (rule 11).
   StreamNames stream_names_;
-  StreamDevices stream_devices_;
   ImportTable imports_;
   // Held while a recording begins or ends.
   Mutex recording_{LockRank::kCollective};

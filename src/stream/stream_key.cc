@@ -8,7 +8,8 @@ namespace commpool::internal {
 
 namespace {
 
-// Handles are pointers to aligned objects, so keys with a low bit set are free for the default streams.
+// Handles are pointers to aligned objects, so names with a low bit set are free for the default streams.
+constexpr StreamKey kLegacyName = 1;
 constexpr StreamKey kPerThreadBit = 2;
 
 struct Passed {
@@ -28,28 +29,25 @@ void PassedStream::Begin(StreamKey key, CUstream handle) {
 
 void PassedStream::End() { passed = {outer_key_, outer_handle_}; }
 
-StreamKey KeyOfPerThreadStream() {
+StreamKey NameOfPerThreadStream() {
   static std::atomic<StreamKey> next{1};
-  thread_local const StreamKey key = (next.fetch_add(1, std::memory_order_relaxed) << 3) | kPerThreadBit;
-  return key;
+  thread_local const StreamKey name =
+      (next.fetch_add(1, std::memory_order_relaxed) << 3) | kPerThreadBit | engine::kUnpromisedBit;
+  return name;
 }
 
 bool IsReachable(StreamKey key) {
-  if (IsUnpromised(key)) return key == passed.key;
-  if ((key & kPerThreadBit) != 0) return key == KeyOfPerThreadStream();
-  return key != kNoStream;
+  if (IsPerThread(key)) return WithoutPlace(key) == NameOfPerThreadStream();
+  return IsUnpromised(key) ? key == passed.key : key != kNoStream;
 }
 
 CUstream StreamOfKey(StreamKey key) {
   COMMPOOL_CHECK(key != kNoStream, "a block without a stream waits for nobody, and no work goes to it");
-  if (IsUnpromised(key)) {
-    COMMPOOL_CHECK(key == passed.key, "a stream that may be gone has no handle outside of the call that passes it");
-    return passed.handle;
-  }
-  // The legacy stream's key equals its handle.
-  if ((key & kPerThreadBit) == 0) return reinterpret_cast<CUstream>(key);
-  COMMPOOL_CHECK(key == KeyOfPerThreadStream(), "another thread's per-thread default stream has no handle here");
-  return CU_STREAM_PER_THREAD;
+  COMMPOOL_CHECK(IsReachable(key), "a stream that may be gone has no handle outside of the call that passes it");
+  const StreamKey name = WithoutPlace(key);
+  if (IsPerThread(name)) return CU_STREAM_PER_THREAD;
+  if (name == kLegacyName) return CU_STREAM_LEGACY;
+  return IsUnpromised(key) ? passed.handle : reinterpret_cast<CUstream>(name);
 }
 
 }  // namespace commpool::internal

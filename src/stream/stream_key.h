@@ -1,6 +1,7 @@
-// One key for each stream: handles are not streams, and streams die (rule 11).
+// One key for each stream: its place and its name. Handles are not streams, and streams die (rule 11).
 //
-// 0 and CU_STREAM_LEGACY are one stream; CU_STREAM_PER_THREAD is a different stream on each thread. A promised stream
+// The place is the device of the stream's context: each device has its own default streams. 0 and CU_STREAM_LEGACY are
+// one stream; CU_STREAM_PER_THREAD is a different stream on each thread, and ends with it. A promised stream
 // (stream_names.h) is identified by its handle, until `release_stream`. Any other stream is identified by the number
 // that the driver gives it and never gives again. Its handle may already mean another stream, and a call on a dead
 // handle crashes. So its key leads to the handle only inside a call that passes the stream (PassedStream). Any thread.
@@ -13,28 +14,37 @@
 
 namespace commpool::internal {
 
+using engine::AtPlace;
+using engine::IsUnpromised;
 using engine::kNoStream;
+using engine::PlaceOf;
 using engine::StreamKey;
+using engine::WithoutPlace;
 
-inline constexpr StreamKey kKeyOfLegacyStream = 1;
+// Whether the handle means another stream on each device: 0, CU_STREAM_LEGACY (1) and CU_STREAM_PER_THREAD (2). All
+// other handles are pointers.
+inline bool IsDefault(CUstream stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
 
-// The key of CU_STREAM_PER_THREAD on the calling thread.
-StreamKey KeyOfPerThreadStream();
+// Whether it is CU_STREAM_PER_THREAD of some thread. Other names have no bit below kUnpromisedBit, or are the legacy
+// stream's.
+inline bool IsPerThread(StreamKey key) { return (key & 2) != 0; }
+// The name of CU_STREAM_PER_THREAD on the calling thread. It has kUnpromisedBit, for the stream ends with its thread.
+StreamKey NameOfPerThreadStream();
 
-// The key of a default stream's or promised stream's handle, as the calling thread means it.
-inline StreamKey KeyOfStream(CUstream stream) {
-  const auto key = reinterpret_cast<StreamKey>(stream);
-  // The default streams' handles are 0, 1 (CU_STREAM_LEGACY) and 2 (CU_STREAM_PER_THREAD); the rest are pointers.
-  if (key > 2) [[likely]]
-    return key;
-  return key == 2 ? KeyOfPerThreadStream() : kKeyOfLegacyStream;
+// The key of a default stream's or promised stream's handle at a place, as the calling thread means it.
+inline StreamKey KeyOfStream(CUstream stream, int place) {
+  const auto name = reinterpret_cast<StreamKey>(stream);
+  if (name > 2) [[likely]]
+    return AtPlace(place, name);
+  return AtPlace(place, name == 2 ? NameOfPerThreadStream() : 1);
 }
 
-// The key of a stream without a promise; `id` is from cuStreamGetId.
-constexpr StreamKey KeyOfId(unsigned long long id) { return (StreamKey{id} << 3) | engine::kUnpromisedBit; }
-// The key of a stream that captures: nobody may ask the driver for its number.
-inline StreamKey KeyOfCaptured(CUstream stream) { return reinterpret_cast<StreamKey>(stream) | engine::kUnpromisedBit; }
-using engine::IsUnpromised;
+// The name of a stream without a promise; `id` is from cuStreamGetId.
+constexpr StreamKey NameOfId(unsigned long long id) { return (StreamKey{id} << 3) | engine::kUnpromisedBit; }
+// The name of a stream that captures: nobody may ask the driver for its number.
+inline StreamKey NameOfCaptured(CUstream stream) {
+  return reinterpret_cast<StreamKey>(stream) | engine::kUnpromisedBit;
+}
 
 // A stream that the calling thread's current call passes. Its handle is alive as long as this object lives.
 class PassedStream {
@@ -66,7 +76,7 @@ bool IsReachable(StreamKey key);
 // device.
 inline bool MayHaveDied(StreamKey key) { return IsUnpromised(key) && !IsReachable(key); }
 
-// The handle by which the calling thread reaches the stream. REQUIRES: IsReachable(key).
+// The handle by which the calling thread reaches the stream while its place is current. REQUIRES: IsReachable(key).
 CUstream StreamOfKey(StreamKey key);
 
 }  // namespace commpool::internal

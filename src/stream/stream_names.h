@@ -1,6 +1,7 @@
-// Knows which stream a handle means now, and which streams the program has promised. A promised stream outlives its
-// use, because the program calls release_stream before it destroys the stream. Runtime owns one. Any thread; only
-// promises and releases take the lock.
+// Knows which stream a handle means now, at which place it is, and which streams the program has promised. A promised
+// stream outlives its use, because the program calls release_stream before it destroys the stream. Default streams are
+// no matter of this class: what their handles mean depends on the call. Runtime owns one. Any thread; only promises and
+// releases take the lock.
 #ifndef COMMPOOL_SRC_STREAM_STREAM_NAMES_H_
 #define COMMPOOL_SRC_STREAM_STREAM_NAMES_H_
 
@@ -14,6 +15,7 @@
 #include "src/base/mutex.h"
 #include "src/driver/loader.h"
 #include "src/stream/stream_key.h"
+#include "src/stream/stream_places.h"
 
 namespace commpool::internal {
 
@@ -25,14 +27,17 @@ struct StreamName {
 
 class StreamNames {
  public:
-  explicit StreamNames(const Driver& driver) : driver_(driver) {}
+  StreamNames(const Driver& driver, StreamPlaces& places) : driver_(driver), places_(places) {}
 
-  // Names the stream of a handle that the current call passes. kInvalidArgument where the driver knows no such stream.
-  // For a stream without a promise it asks the driver twice (50 ns): first whether the stream captures, because a
-  // capturing stream must not be asked for its number.
+  // Names the stream of a handle that the current call passes. kInvalidArgument where the driver knows no such stream,
+  // kNotSupported where its context is no primary one. For a stream without a promise it asks the driver twice (50 ns):
+  // first whether the stream captures, because a capturing stream must not be asked for its number. For the place it
+  // asks once, when it sees the number first. REQUIRES: no default stream.
   Result<StreamName> NameOf(CUstream stream) const;
   // Whether the handle still means the stream. Asks the driver only for streams without a promise.
-  bool Means(CUstream stream, StreamKey key) const { return !IsUnpromised(key) || HasKey(stream, key); }
+  bool Means(CUstream stream, StreamKey key) const {
+    return !IsUnpromised(key) || IsDefault(stream) || HasNameOf(stream, key);
+  }
 
   // The handle that a stream had when a call last passed it, for messages only: nobody may use it. 0 where that is too
   // long ago.
@@ -42,36 +47,39 @@ class StreamNames {
   // right.
   Status Promise(CUstream stream);
   void Release(CUstream stream);
-  // Default streams count as promised: they never end.
-  bool IsPromised(CUstream stream) const;
+  // Default streams count as promised: the program cannot destroy them.
+  bool IsPromised(CUstream stream) const { return IsDefault(stream) || Find(stream) != nullptr; }
 
  private:
-  struct Place {
+  struct Promised {
     std::atomic<CUstream> stream = nullptr;
     std::atomic<StreamKey> identity = 0;
   };
 
-  // The newest streams without a promise: finds handles by number, and numbers by handle.
+  // The newest streams without a promise: finds handles and places by number, and numbers by handle.
   struct Shown {
     std::atomic<StreamKey> key = 0;
     std::atomic<CUstream> stream = nullptr;
   };
   static constexpr size_t kShown = 1024;
   void Show(StreamKey key, CUstream stream) const;
+  Shown& ShownOf(StreamKey name) const { return shown_[(name >> 3) % kShown]; }
 
+  // The stream's name, without its place.
   Result<StreamKey> AskFor(CUstream stream) const;
-  bool HasKey(CUstream stream, StreamKey key) const;
-  const Place* Find(CUstream stream) const;
+  bool HasNameOf(CUstream stream, StreamKey key) const;
+  const Promised* Find(CUstream stream) const;
 
-  static constexpr size_t kPlaces = 4096;
-  static constexpr size_t kMostPromised = kPlaces / 2;
-  static size_t PlaceOf(CUstream stream) { return (reinterpret_cast<size_t>(stream) >> 4) * 0x9E3779B97F4A7C15 >> 52; }
+  static constexpr size_t kEntries = 4096;
+  static constexpr size_t kMostPromised = kEntries / 2;
+  static size_t HashOf(CUstream stream) { return (reinterpret_cast<size_t>(stream) >> 4) * 0x9E3779B97F4A7C15 >> 52; }
 
   const Driver& driver_;
+  StreamPlaces& places_;
   Mutex mutex_{LockRank::kStream};
-  size_t taken_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // places ever taken: a free place is used again later
-  // Places by hash; where a place is taken, the next free one behind it.
-  std::array<Place, kPlaces> places_ = {};
+  size_t taken_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // entries ever taken: a free entry is used again later
+  // By hash; where an entry is taken, the next free one behind it.
+  std::array<Promised, kEntries> promised_ = {};
   mutable std::array<Shown, kShown> shown_ = {};
   mutable std::array<Shown, kShown> newest_ = {};
 };

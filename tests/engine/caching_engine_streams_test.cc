@@ -143,7 +143,7 @@ TEST_F(CachingEngineStreams, MergesNeighboursWhenTheirUsesBecomeEqual) {
 TEST_F(CachingEngineStreams, GivesIdleMemoryToAnyStream) {
   UseAndFree({kOther});
   Attach(kOther, 11);
-  engine_.DeviceIdle(engine_.Now());
+  engine_.DeviceIdle(0, engine_.Now());
   engine_.CheckInvariants();
   EXPECT_TRUE(engine_.PendingFences().empty());
   EXPECT_TRUE(Ask(kThird, Reuse::kSameStream)->waits.empty());
@@ -158,7 +158,7 @@ TEST_F(CachingEngineStreams, KeepsUsesOfBlocksFreedAfterTheWaitBegan) {
   const Moment moment = engine_.Now();
   Free(high);
   Attach(kThird, 11, high);
-  engine_.DeviceIdle(moment);
+  engine_.DeviceIdle(0, moment);
   engine_.CheckInvariants();
   EXPECT_EQ(engine_.PendingFences(), (std::vector<Fence>{11}));
   EXPECT_EQ(Ask(kThird, Reuse::kSameStream, kMiB)->address, low);
@@ -171,9 +171,9 @@ TEST_F(CachingEngineStreams, CountsAMergedBlockAsFreedWithItsLatestPart) {
   Free(low);
   const Moment moment = engine_.Now();
   Free(high);
-  engine_.DeviceIdle(moment);
+  engine_.DeviceIdle(0, moment);
   EXPECT_FALSE(Ask(kOther, Reuse::kSameStream, 512).has_value());
-  engine_.DeviceIdle(engine_.Now());
+  engine_.DeviceIdle(0, engine_.Now());
   EXPECT_TRUE(Ask(kOther, Reuse::kSameStream, kWhole).has_value());
 }
 
@@ -182,13 +182,13 @@ TEST_F(CachingEngineStreams, CountsWhatIsLeftOfABlockAsFreedWithIt) {
   const Moment moment = engine_.Now();
   Free(address);
   ASSERT_TRUE(Ask(kOwn, Reuse::kSameStream, kMiB).has_value());
-  engine_.DeviceIdle(moment);
+  engine_.DeviceIdle(0, moment);
   EXPECT_FALSE(Ask(kOther, Reuse::kSameStream, kMiB).has_value());
 }
 
 TEST_F(CachingEngineStreams, NeedsItsFenceEvenAfterTheDeviceWasIdle) {
   UseAndFree({kOther});
-  engine_.DeviceIdle(engine_.Now());
+  engine_.DeviceIdle(0, engine_.Now());
   engine_.CheckInvariants();
   EXPECT_FALSE(Ask(kOwn, Reuse::kAnyStream).has_value());
   Attach(kOther, 11);

@@ -152,7 +152,7 @@ TEST(CachingEngine, GivesSegmentsBackThatAreIdle) {
   GiveBack(engine, address);
   EXPECT_TRUE(engine.IsWhollyFree(0));
   EXPECT_FALSE(engine.IsIdle(0)) << "the stream may still use the block";
-  engine.DeviceIdle(engine.Now());
+  engine.DeviceIdle(0, engine.Now());
   EXPECT_TRUE(engine.IsIdle(0));
   EXPECT_EQ(engine.RemoveSegment(0).bytes, 2 * kMiB);
   EXPECT_EQ(engine.counters().reserved_bytes.current, 0u);

@@ -85,7 +85,7 @@ TEST_P(EngineProperties, HoldAfterEveryOperation) {
   }
   while (!model_.live().empty()) FreeAny();
   while (!missing_.empty()) AttachAnyFence();
-  engine_.DeviceIdle(engine_.Now());
+  engine_.DeviceIdle(0, engine_.Now());
   engine_.CheckInvariants();
   EXPECT_TRUE(engine_.PendingFences().empty());
   for (const BlockView& block : engine_.Snapshot()) EXPECT_EQ(block.state, BlockView::State::kFree);

@@ -72,7 +72,7 @@ class ExpandableEngineTest : public ::testing::Test {
     engine_.CheckInvariants();
   }
   void WaitForDevice() {
-    engine_.DeviceIdle(engine_.Now());
+    engine_.DeviceIdle(0, engine_.Now());
     engine_.CheckInvariants();
   }
   uint64_t Reserved() const { return engine_.counters().reserved_bytes.current; }

@@ -113,7 +113,7 @@ TEST_F(ExplicitPagesTest, MovesPagesThatLeaveSplintersRatherThanGrowFarBeyondThe
   }
   Make(33 * kMiB);
   for (const Address address : freed) ASSERT_TRUE(engine_.Free(address).ok());
-  engine_.DeviceIdle(engine_.Now());
+  engine_.DeviceIdle(0, engine_.Now());
   const Result<Expansion> plan = engine_.Plan(256 * kMiB, kStream, Donors::kWhole);
   ASSERT_TRUE(plan.ok());
   EXPECT_GT(plan->moved_bytes(), 0u);

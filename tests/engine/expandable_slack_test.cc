@@ -108,7 +108,7 @@ class SplinterSlack : public SlackTest {
     const Address freed = Make(4 * kMiB);
     Make(3 * kMiB);
     Free(freed);
-    engine_.DeviceIdle(engine_.Now());
+    engine_.DeviceIdle(0, engine_.Now());
   }
   uint64_t Moved(Donors donors) { return engine_.Plan(5 * kMiB, kStream, donors)->moved_bytes(); }
 };

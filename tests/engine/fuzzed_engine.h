@@ -87,7 +87,7 @@ class FuzzedEngine {
         PassFence();
         return true;
       case 8:
-        engine_.DeviceIdle(bytes_.Bit() ? engine_.Now() : engine_.Now() / 2);
+        engine_.DeviceIdle(0, bytes_.Bit() ? engine_.Now() : engine_.Now() / 2);
         return true;
       case 9:
         PassWrongAddress();

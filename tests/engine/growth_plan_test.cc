@@ -34,7 +34,7 @@ class FixedPlans : public ::testing::Test {
     if (!plan.again) return plan;
     EXPECT_EQ(KindsOf(plan), (std::vector<Kind>{Kind::kAsk}));
     EXPECT_TRUE(request.asked);
-    engine_.DeviceIdle(engine_.Now());
+    engine_.DeviceIdle(0, engine_.Now());
     return engine_.PlanGrowth(request).value();
   }
   GrowthPlan PlanFor(uint64_t bytes) { return PlanFor({.bytes = bytes, .stream = kStream}); }
@@ -104,7 +104,7 @@ TEST_F(FixedPlans, LeaveSegmentsThatStreamsMayUseAndThoseThatArePinned) {
   GrowthRequest request{.bytes = 30 * kMiB, .stream = kStream};
   request.pinned = [](SegmentIndex segment) { return segment == 0; };
   EXPECT_TRUE(engine_.PlanGrowth(request)->again);
-  engine_.DeviceIdle(engine_.Now());
+  engine_.DeviceIdle(0, engine_.Now());
   Free(busy);
   EXPECT_EQ(KindsOf(engine_.PlanGrowth(request).value()), (std::vector<Kind>{Kind::kMakeSegment}));
 }
@@ -218,7 +218,7 @@ class PagePlans : public ::testing::Test {
     if (block != 0) Free(block);
     const Result<Outcome> outcome = engine_.Allocate(bytes, kStream, Reuse::kSameStream);
     if (const auto* const served = std::get_if<Served>(&*outcome)) return served->address;
-    engine_.DeviceIdle(engine_.Now());
+    engine_.DeviceIdle(0, engine_.Now());
     return Allocate(bytes);
   }
   void Free(Address address) { ASSERT_TRUE(engine_.Free(address).ok()); }
@@ -258,7 +258,7 @@ TEST_F(PagePlans, MoveARowOfPagesOutInOneStep) {
   const Address idle = Allocate(3 * kPage);
   Allocate(kPage);
   Free(idle);
-  engine_.DeviceIdle(engine_.Now());
+  engine_.DeviceIdle(0, engine_.Now());
   GrowthRequest request{.bytes = 4 * kPage, .stream = kStream};
   const GrowthPlan plan = PlanFor(request);
   EXPECT_EQ(KindsOf(plan), (std::vector<Kind>{Kind::kMakePage, Kind::kMap, Kind::kUnmap, Kind::kMap, Kind::kMap,
@@ -294,7 +294,7 @@ TEST_F(PagePlans, MovePagesWhereTheLimitsLeaveNoRoomAndGrowWhereThePoolIsLazy) {
   const Address idle = Allocate(8 * kPage);
   Allocate(512 * kPage);
   Free(idle);
-  engine_.DeviceIdle(engine_.Now());
+  engine_.DeviceIdle(0, engine_.Now());
   GrowthRequest request{.bytes = 8 * kPage + kMiB, .stream = kStream, .room = kPage};
   EXPECT_EQ(PlanFor(request).pages.moved_bytes(), 8 * kPage);
   request.moves_eagerly = false;

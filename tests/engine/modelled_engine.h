@@ -75,7 +75,7 @@ class ModelledEngine {
   }
 
   void DeviceIdle(Moment moment) {
-    engine_.DeviceIdle(moment);
+    engine_.DeviceIdle(0, moment);
     model_.DeviceIdle(moment);
   }
 

@@ -58,7 +58,7 @@ TEST_F(Parts, GetNoMemoryThatAStreamMayStillUse) {
   const Address address = Allocate(2 * kMiB);
   ASSERT_TRUE(engine_.Free(address).ok());
   EXPECT_EQ(Allocate(kMiB, kGraph), 0u) << "a graph may run at any time";
-  engine_.DeviceIdle(engine_.Now());
+  engine_.DeviceIdle(0, engine_.Now());
   EXPECT_EQ(Allocate(kMiB, kGraph), address);
 }
 

@@ -295,8 +295,8 @@ TEST_P(RestingPlaces, AreThePlacesThatASearchWouldFind) {
     } else if (choice < 97 && !live_.empty()) {
       Free(random() % 3 == 0 ? random() % live_.size() : live_.size() - 1);
     } else if (choice == 97) {
-      resting_.DeviceIdle(resting_.Now());
-      without_resting_.DeviceIdle(without_resting_.Now());
+      resting_.DeviceIdle(0, resting_.Now());
+      without_resting_.DeviceIdle(0, without_resting_.Now());
     } else if (choice == 98) {
       AddSegment(8 * kMiB);
     } else {
@@ -336,7 +336,7 @@ TEST(SymmetricEngine, PlacesEquallyAfterAnyQuestionOfARank) {
     }
     static_cast<void>(asked.counters());
     static_cast<void>(asked.CanServe(20 * kMiB));
-    if (step % 7 == 0) asked.DeviceIdle(asked.Now());
+    if (step % 7 == 0) asked.DeviceIdle(0, asked.Now());
     asked.CheckInvariants();
   }
   EXPECT_EQ(plain.log().hash(), asked.log().hash());
@@ -351,7 +351,7 @@ TEST(SymmetricEngine, PlacesInANewEpochLikeANewEngine) {
   };
   old.AddSegment({kBase, 256 * kMiB});
   ASSERT_TRUE(old.Free(take(old, 4 * kMiB)).ok());
-  old.DeviceIdle(old.Now());
+  old.DeviceIdle(0, old.Now());
   old.RemoveSegment(0);
   old.BeginEpoch();
   EXPECT_EQ(old.NextSequence(), 0u);

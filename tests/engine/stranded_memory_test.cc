@@ -97,7 +97,7 @@ TEST_F(Stranded, StaysStrandedWhereItWasFreedAfterTheFence) {
 
 TEST_F(Stranded, IsFreeForEverybodyAfterAWaitForTheDevice) {
   Free(Serve(8 * kMiB, kMortal));
-  engine_.DeviceIdle(engine_.Now());
+  engine_.DeviceIdle(0, engine_.Now());
   EXPECT_TRUE(Serves(8 * kMiB, kPromised, Reuse::kIdle));
 }
 
@@ -106,7 +106,7 @@ TEST_F(Stranded, IsABlockWhoseFenceOfSuchAStreamIsMissing) {
   ASSERT_TRUE(engine_.RecordStream(block, kMortal).ok());
   EXPECT_EQ(Free(block).streams_to_fence, (std::vector<StreamKey>{kMortal}));
   EXPECT_FALSE(Serves(8 * kMiB, kPromised)) << "it is closed";
-  engine_.DeviceIdle(engine_.Now());
+  engine_.DeviceIdle(0, engine_.Now());
   EXPECT_FALSE(Serves(8 * kMiB, kPromised)) << "who waited knows whether the fence is still missing";
   engine_.CancelFence(block, kMortal);
   engine_.CheckInvariants();
@@ -145,7 +145,7 @@ TEST(StrandedFrees, OfASymmetricPoolAreOfferedOnceTheDeviceIsDone) {
   ASSERT_TRUE(engine.Free(block).ok());
   EXPECT_TRUE(engine.AwaitsDevice());
   EXPECT_TRUE(engine.LocallyFreed().empty());
-  engine.DeviceIdle(engine.Now());
+  engine.DeviceIdle(0, engine.Now());
   EXPECT_FALSE(engine.AwaitsDevice());
   EXPECT_EQ(engine.LocallyFreed().size(), 1u);
   engine.ApplyFrees(engine.LocallyFreed());

@@ -170,7 +170,7 @@ TEST(SymmetricEngine, DropsUsesWhenTheDeviceIsIdleOrAStreamForgotten) {
   Free(engine, address);
   EXPECT_FALSE(engine.IsIdle(0));
   EXPECT_TRUE(engine.IsWhollyFree(0));
-  engine.DeviceIdle(engine.Now());
+  engine.DeviceIdle(0, engine.Now());
   engine.CheckInvariants();
   EXPECT_TRUE(engine.IsIdle(0));
   EXPECT_EQ(engine.RemoveSegment(0).address, kBase);

@@ -131,7 +131,7 @@ class RankOfJob {
     const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
     pool->RegisterWith(second_).or_throw();
     pool->Reserve(2 * kMiB).or_throw();
-    const CUdeviceptr block = pool->Allocate(kMiB, KeyOfStream(stream_)).value();
+    const CUdeviceptr block = pool->Allocate(kMiB, KeyOfStream(stream_, pool->device())).value();
     CUgraphExec graph = CaptureGather(block);
     ReplayGather(graph, block, 1);
     const Status slept = pool->Sleep({});
@@ -216,7 +216,7 @@ class RankOfJob {
   // With a block that holds the rank's number.
   CUdeviceptr FallAsleep(Pool& pool) const {
     pool.Reserve(2 * kMiB).or_throw();
-    const CUdeviceptr block = pool.Allocate(kMiB, KeyOfStream(stream_)).value();
+    const CUdeviceptr block = pool.Allocate(kMiB, KeyOfStream(stream_, pool.device())).value();
     driver_->cuda.cuMemcpyHtoD(block, &rank_, sizeof(rank_));
     pool.Sleep({.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}).or_throw();
     return block;

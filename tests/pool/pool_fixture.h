@@ -27,7 +27,7 @@ class TestStream {
   CUstream get() const { return stream_; }
   // Destroys the stream without telling the pools.
   void DestroyUnreleased();
-  StreamKey key() const { return KeyOfStream(stream_); }
+  StreamKey key() const { return KeyOfStream(stream_, 0); }
 
  private:
   CUstream stream_ = nullptr;

@@ -26,7 +26,7 @@ class RememberedRoutes : public PoolTest {
   ScopeHandle Begin(PoolHandle pool, ScopeFilter filter = ScopeFilter::kThread, SizeRange sizes = {}) {
     return runtime()
         .scopes()
-        .Begin({runtime().pools().Find(pool).value(), filter, runtime().NameOf(first_.get()).value().identity, sizes})
+        .Begin({runtime().pools().Find(pool).value(), filter, runtime().NameOf(first_.get(), 0).value().identity, sizes})
         .value();
   }
   void End(ScopeHandle scope) { EXPECT_TRUE(runtime().scopes().End(scope).ok()); }
@@ -35,7 +35,7 @@ class RememberedRoutes : public PoolTest {
   // Which pool serves: the first call must look, later calls take the fast path, and all agree with the scopes.
   std::string ServedBy(uint64_t bytes, CUstream stream) {
     std::string server = "default";
-    if (const auto caught = runtime().scopes().Route({0, runtime().NameOf(stream).value().identity, bytes}))
+    if (const auto caught = runtime().scopes().Route({0, runtime().NameOf(stream, 0).value().identity, bytes}))
       server = Get(caught->pool).name();
     for (int time = 0; time < 3; ++time) {
       CUdeviceptr address = runtime().AllocateCached(Target::Device(0), bytes, stream);

@@ -79,7 +79,7 @@ TEST_F(ScopeRules, SizesHoldForCachedBlocks) {
 TEST_F(ScopeRules, SizesHoldForScopesOfStreamsAndTheProcess) {
   Begin(Create(Configured("process")), {kKiB, UINT64_MAX}, Exhaustion::kError, ScopeFilter::kProcess);
   Begin(Create(Configured("stream")), {kMiB, UINT64_MAX}, Exhaustion::kError, ScopeFilter::kStream,
-        runtime().NameOf(stream()).value().identity);
+        runtime().NameOf(stream(), 0).value().identity);
   EXPECT_EQ(ServedBy(kMiB), "stream");
   EXPECT_EQ(ServedBy(kMiB - 1), "process");
   EXPECT_EQ(ServedBy(kKiB - 1), "default");

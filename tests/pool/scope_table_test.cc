@@ -369,7 +369,7 @@ class SymmetricScopes : public Scopes {
 
  private:
   DeviceTable devices_{driver()};
-  RuntimeParts runtime_parts_{driver(), search_};
+  RuntimeParts runtime_parts_{driver(), devices_, search_};
   PoolTable pools_;
   MemorySearch search_{pools_, runtime_parts_, devices_.captures()};
 };

@@ -39,13 +39,13 @@ TEST_F(Lanes, AreOneForEachPoolAndStream) {
 }
 
 TEST_F(Lanes, OfStreamsThatMayBeGoneAreFew) {
-  const engine::Lane first = LaneOf(Pool(1), KeyOfId(1));
+  const engine::Lane first = LaneOf(Pool(1), NameOfId(1));
   const engine::Lane promised = LaneOf(Pool(1), kStream);
-  LaneOf(Pool(2), KeyOfId(1));
-  for (unsigned long long id = 2; id <= 1000; ++id) caches_->Open(LaneOf(Pool(1), KeyOfId(id)));
+  LaneOf(Pool(2), NameOfId(1));
+  for (unsigned long long id = 2; id <= 1000; ++id) caches_->Open(LaneOf(Pool(1), NameOfId(id)));
   EXPECT_EQ(caches_->lanes(), 34u) << "32 of the pool's, one of another pool, and one that is promised";
   EXPECT_EQ(LaneOf(Pool(1), kStream), promised);
-  EXPECT_NE(LaneOf(Pool(1), KeyOfId(1)), first);
+  EXPECT_NE(LaneOf(Pool(1), NameOfId(1)), first);
 }
 
 TEST_F(Lanes, AreForgottenWithTheirStream) {

@@ -101,12 +101,11 @@ class SlowOwner : public BlockOwner {
  public:
   explicit SlowOwner(Pool& pool) : pool_(pool) {}
   const std::string& name() const override { return pool_.name(); }
+  int device() const override { return pool_.device(); }
   bool symmetric() const override { return false; }
   Result<commpool_block> FindBlock(CUdeviceptr address) const override { return pool_.FindBlock(address); }
   Status Free(CUdeviceptr address) override { return pool_.Free(address); }
-  Status RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> device) override {
-    return pool_.RecordStream(address, stream, device);
-  }
+  Status RecordStream(CUdeviceptr address, StreamKey stream) override { return pool_.RecordStream(address, stream); }
   bool streams_outlive() const override { return pool_.streams_outlive(); }
   void TakeBack(const engine::ReturnedBlocks& returned) override {
     on_their_way = pool_.Statistics();

@@ -78,7 +78,7 @@ Account AccountOf(const Pool& pool, const Status& status) {
   Pool& pool = *runtime.pools().Find(runtime.CreatePool(configuration).value()).value();
   // A segment to keep and one to release, with a block whose free must take effect.
   if (!pool.Reserve(2 * kMiB).ok()) _exit(3);
-  const CUdeviceptr block = pool.Allocate(2 * kMiB, KeyOfStream(nullptr)).value();
+  const CUdeviceptr block = pool.Allocate(2 * kMiB, KeyOfStream(nullptr, number)).value();
   if (!pool.Reserve(4 * kMiB).ok() || !pool.Free(block).ok()) _exit(4);
   if (number == kDead) messages_to_live = round;
   Account account = AccountOf(pool, Make(pool, call));

@@ -56,7 +56,7 @@ class Life {
     configuration.home = communicator_;
     pool_ = runtime_.pools().Find(runtime_.CreatePool(configuration).value()).value();
     pool_->Reserve(2 * kMiB).or_throw();
-    block_ = pool_->Allocate(kBytes, {}).value();
+    block_ = pool_->Allocate(kBytes, KeyOfStream(nullptr, number_)).value();
     const std::string held(kBytes, static_cast<char>('a' + number));
     Check(driver_->cuda.cuMemcpyHtoD(block_, held.data(), kBytes) == CUDA_SUCCESS, "the block is written");
   }
@@ -98,7 +98,7 @@ class Life {
   void GoOn() {
     communicator_ = ConnectForkedRank(*driver_, number_, kRanks - 1, pipe_of_id_);
     pool_->Rehome(communicator_).or_throw();
-    const CUdeviceptr block = pool_->Allocate(kBytes, {}).value();
+    const CUdeviceptr block = pool_->Allocate(kBytes, KeyOfStream(nullptr, number_)).value();
     Check(pool_->WindowOf(block, communicator_).ok(), "blocks lie in windows again");
     pool_->Free(block).or_throw();
     pool_->Sleep({}).or_throw();

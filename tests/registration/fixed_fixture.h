@@ -37,7 +37,9 @@ class FixedRegistration : public DriverTest {
   PoolHandle handle() const { return handle_; }
   Pool& pool() { return *pool_; }
   ncclComm_t communicator() { return rank().communicator; }
-  CUdeviceptr Allocate(uint64_t bytes) { return pool().Allocate(bytes, KeyOfStream(rank().stream)).value(); }
+  CUdeviceptr Allocate(uint64_t bytes) {
+    return pool().Allocate(bytes, KeyOfStream(rank().stream, rank().number)).value();
+  }
   uint64_t registered() { return pool().Statistics().registered_segments; }
   uint64_t pending() { return pool().Statistics().pending_segments; }
 

@@ -184,8 +184,8 @@ TEST_F(FixedRegistration, DoesNotGrowInACapture) {
   ExpectOk({pool().RegisterWith(communicator())});
   AnnouncedCapture capture;
   ExpectOk({capture.Begin(runtime(), pool().handle(), rank().stream)});
-  ExpectFailure(pool().Allocate(64 * kMiB, KeyOfStream(rank().stream)).status(), StatusCode::kOutOfMemory,
-                "is registered, does not grow there");
+  ExpectFailure(pool().Allocate(64 * kMiB, KeyOfStream(rank().stream, rank().number)).status(),
+                StatusCode::kOutOfMemory, "is registered, does not grow there");
   ExpectOk({capture.End()});
   capture.DestroyGraph();
   ExpectOk({pool().Deregister(communicator())});

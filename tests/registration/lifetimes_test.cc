@@ -98,7 +98,7 @@ TEST_F(Lifetimes, EachRankAloneClosesAPoolWhoseHomeItAbandonedAndGetsTheMemoryBa
   for (int number = 0; number <= last(); ++number) {
     Rank& rank = group()[number];
     const uint64_t before = FreeMemory(rank);
-    const CUdeviceptr block = PoolOf(rank).Allocate(kMiB, KeyOfStream(rank.stream)).value();
+    const CUdeviceptr block = PoolOf(rank).Allocate(kMiB, KeyOfStream(rank.stream, rank.number)).value();
     ExpectOk({LeaveHome(rank, CommunicatorLife::kAlive)});
     ExpectFailure(PoolOf(rank).Close(), StatusCode::kFailedPrecondition, "1 live blocks: free them before close()");
     ExpectOk({runtime().Free(block), PoolOf(rank).Close(), PoolOf(rank).Close()});

@@ -68,7 +68,7 @@ void DieAfterTheOthers(const Pipe& launched, Moment moment) {
   Pool& pool = *runtime.pools().Find(*created).value();
   if (!pool.Reserve(2 * kMiB).ok() || pool.LostRank() != -1) _exit(7);
   if (!pool.Verify().ok()) _exit(7);  // no rank dies before all have asked
-  const CUdeviceptr block = pool.Allocate(kMiB, KeyOfStream(stream)).value();
+  const CUdeviceptr block = pool.Allocate(kMiB, KeyOfStream(stream, number)).value();
   if (number == kDead) DieAfterTheOthers(launched, moment);
   void* const data = reinterpret_cast<void*>(block);
   if (moment == Moment::kInsideAWindowCollective) {

@@ -160,7 +160,7 @@ TEST_F(Nvls, ServesSegmentsThatWereMadeForAnyGranularity) {
     Pool& pool = *other.pools().Find(*made).value();
     Status status = pool.Reserve(2 * kMiB);
     if (!status.ok()) return status;
-    const CUdeviceptr block = pool.Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
+    const CUdeviceptr block = pool.Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).value();
     EXPECT_EQ(WhyNoNvls(*coarse, other.addresses(), other.windows(), {block, 16 * kMiB, rank.communicator}).value(),
               "");
     status = pool.Free(block);

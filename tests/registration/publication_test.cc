@@ -11,7 +11,7 @@ class Publication : public SymmetricTest {
  protected:
   // An empty pool refuses, and the call is still part of the sequence.
   Status Call(const Rank& rank, uint64_t bytes) {
-    return PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream)).status();
+    return PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream, rank.number)).status();
   }
   // Makes the same calls until the rank hears of a difference.
   Status CallUntilOtherwise(const Rank& rank) {
@@ -55,7 +55,7 @@ TEST_F(Publication, NamesSwappedFreesThatAreOrdered) {
     Status status;
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     while (status.ok() && std::chrono::steady_clock::now() < deadline) {
-      Result<CUdeviceptr> block = PoolOf(rank).Allocate(512, KeyOfStream(rank.stream));
+      Result<CUdeviceptr> block = PoolOf(rank).Allocate(512, KeyOfStream(rank.stream, rank.number));
       status = block.ok() ? PoolOf(rank).Free(*block) : block.status();
     }
     return status;

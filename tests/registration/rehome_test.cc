@@ -42,8 +42,8 @@ class Rehome : public SymmetricTest {
     std::vector<uint64_t> offsets(static_cast<size_t>(group().size()));
     ExpectOk(RunFrom(first, [&](Rank& rank) {
       Pool& pool = PoolOf(rank);
-      const CUdeviceptr kept = pool.Allocate(kMiB, KeyOfStream(rank.stream)).value();
-      const CUdeviceptr block = pool.Allocate(kMiB / 2, KeyOfStream(rank.stream)).value();
+      const CUdeviceptr kept = pool.Allocate(kMiB, KeyOfStream(rank.stream, rank.number)).value();
+      const CUdeviceptr block = pool.Allocate(kMiB / 2, KeyOfStream(rank.stream, rank.number)).value();
       offsets[static_cast<size_t>(rank.number)] = pool.WindowOf(block, rank.communicator).value().offset;
       Status status = pool.Verify();
       for (const CUdeviceptr each : {kept, block}) {
@@ -99,7 +99,7 @@ TEST_F(Rehome, ARankThatJoinsMakesTheSegmentsThatTheOthersKeep) {
   EXPECT_EQ(pool->Statistics().registered_segments, RegisteredSegments(1));
   std::vector<uint64_t> offsets(static_cast<size_t>(group().size()));
   ExpectOk(Run([&](Rank& rank) {
-    const CUdeviceptr block = mine(rank).Allocate(3 * kMiB, KeyOfStream(rank.stream)).value();
+    const CUdeviceptr block = mine(rank).Allocate(3 * kMiB, KeyOfStream(rank.stream, rank.number)).value();
     offsets[static_cast<size_t>(rank.number)] = mine(rank).WindowOf(block, rank.communicator).value().offset;
     Status status = mine(rank).Verify();
     return status.ok() ? mine(rank).Free(block) : status;
@@ -169,7 +169,8 @@ TEST_F(Rehome, EndsADivergence) {
   std::vector<CUdeviceptr> blocks(static_cast<size_t>(group().size()));
   ExpectOk(Run([&](Rank& rank) {
     const uint64_t bytes = rank.number == 0 ? kMiB : kMiB / 2;
-    blocks[static_cast<size_t>(rank.number)] = PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream)).value();
+    blocks[static_cast<size_t>(rank.number)] =
+        PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream, rank.number)).value();
     return Status();
   }));
   ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Verify(); }), StatusCode::kDisagreement, "made allocate");
@@ -290,7 +291,7 @@ TEST_F(Rehome, APoolThatFoundNoNewHomeIsClosedAlone) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); }));
-  const CUdeviceptr block = PoolOf(group()[0]).Allocate(kMiB, KeyOfStream(group()[0].stream)).value();
+  const CUdeviceptr block = PoolOf(group()[0]).Allocate(kMiB, KeyOfStream(group()[0].stream, 0)).value();
   std::vector<ncclComm_t> next = group().ConnectFrom(0);
   ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Rehome(next[static_cast<size_t>(rank.number)]); }),
                 StatusCode::kFailedPrecondition, "rank 0 cannot create");

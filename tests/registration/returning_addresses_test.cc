@@ -70,7 +70,7 @@ TEST_F(ReturningFixed, AnotherPoolHasItsOwn) {
   PoolConfiguration configuration;
   configuration.name = "other";
   const std::shared_ptr<Pool> other = runtime().pools().Find(runtime().CreatePool(configuration).value()).value();
-  const CUdeviceptr block = other->Allocate(kBytes, KeyOfStream(rank().stream)).value();
+  const CUdeviceptr block = other->Allocate(kBytes, KeyOfStream(rank().stream, rank().number)).value();
   EXPECT_NE(block, before);
   EXPECT_EQ(AddressOfGrowth(), before);
   ExpectOk({other->Free(block)});

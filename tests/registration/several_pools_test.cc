@@ -165,7 +165,7 @@ TEST_F(SeveralPools, HaveEqualOffsetsAndTheirOwnFrees) {
   ExpectOk(Run([&](Rank& rank) {
     for (size_t place = 0; place < kThree.size(); ++place) {
       Pool& pool = Named(rank, kThree[place]);
-      const CUdeviceptr block = pool.Allocate((place + 1) * kMiB, KeyOfStream(rank.stream)).value();
+      const CUdeviceptr block = pool.Allocate((place + 1) * kMiB, KeyOfStream(rank.stream, rank.number)).value();
       const std::lock_guard lock(mutex);
       offsets[place].insert(pool.WindowOf(block, rank.communicator).value().offset);
       ExpectOk({pool.Free(block)});
@@ -256,7 +256,7 @@ TEST_F(SeveralPools, DivergeAlone) {
   ExpectOk(ReserveTogether(kThree));
   const auto allocate = [&](const Rank& rank, const std::string& name) {
     Pool& pool = Named(rank, name);
-    const Result<CUdeviceptr> block = pool.Allocate(kMiB, KeyOfStream(rank.stream));
+    const Result<CUdeviceptr> block = pool.Allocate(kMiB, KeyOfStream(rank.stream, rank.number));
     return block.ok() ? pool.Free(*block) : block.status();
   };
   ExpectOk({allocate(group()[0], "weights")});

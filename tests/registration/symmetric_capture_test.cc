@@ -58,7 +58,7 @@ class SymmetricCapture : public SymmetricTest {
     return Run([&](Rank& rank) {
       Status status = Begin(rank);
       if (!status.ok()) return status;
-      Result<CUdeviceptr> block = PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream));
+      Result<CUdeviceptr> block = PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream, rank.number));
       if (!block.ok()) return block.status();
       GraphOf(rank).block = *block;
       EXPECT_EQ(driver().cuda.cuMemsetD8Async(*block, 7, bytes, rank.stream), CUDA_SUCCESS);
@@ -124,8 +124,9 @@ TEST_F(SymmetricCapture, LetsNothingGrowWhileItIsOpen) {
     ExpectFailure(statuses, StatusCode::kFailedPrecondition, "a stream is being captured with the pool");
   }
   ExpectOk(Reclaim());  // needs only messages between ranks
-  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Allocate(4 * kMiB, KeyOfStream(rank.stream)).status(); }),
-                StatusCode::kExhausted, "reserve(");
+  ExpectFailure(
+      Run([&](Rank& rank) { return PoolOf(rank).Allocate(4 * kMiB, KeyOfStream(rank.stream, rank.number)).status(); }),
+      StatusCode::kExhausted, "reserve(");
   ExpectOk(Run([&](Rank& rank) { return End(rank); }));
   ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
 }
@@ -136,7 +137,7 @@ TEST_F(SymmetricCapture, WaitsOnTheHostForWhatOtherStreamsDidBefore) {
   MakeOthers();
   ExpectOk(Run([&](Rank& rank) {
     const CUstream other = OtherOf(rank);
-    const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(other)).value();
+    const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(other, rank.number)).value();
     EXPECT_EQ(driver().cuda.cuMemsetD8Async(block, 1, kMiB, other), CUDA_SUCCESS);
     return PoolOf(rank).Free(block);
   }));
@@ -158,10 +159,10 @@ TEST_F(SymmetricCapture, WaitsForAFenceThatWasRecordedBeforeAndForNoMore) {
   std::promise<void> end;
   const std::shared_future<void> ended = end.get_future().share();
   ExpectOk(Run([&](Rank& rank) {
-    const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
+    const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).value();
     Status status =
         Launch(driver(), OtherOf(rank), {}, {{block, 512}}, [ended](const auto&, const auto&) { ended.wait(); });
-    if (status.ok()) status = PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank)), std::nullopt);
+    if (status.ok()) status = PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank), rank.number));
     return status.ok() ? PoolOf(rank).Free(block) : status;
   }));
   ExpectOk(Reclaim());
@@ -169,7 +170,7 @@ TEST_F(SymmetricCapture, WaitsForAFenceThatWasRecordedBeforeAndForNoMore) {
   const uint64_t records = CallCount("cuEventRecord");
   std::future<Statuses> served = std::async(std::launch::async, [&] {
     return Run([&](Rank& rank) {
-      const Result<CUdeviceptr> block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream));
+      const Result<CUdeviceptr> block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number));
       return block.ok() ? PoolOf(rank).Free(*block) : block.status();
     });
   });
@@ -189,7 +190,7 @@ TEST_F(SymmetricCapture, TakesABlockBackForWhichItCouldNotWait) {
   ExpectOk(Reserve(2 * kMiB));
   MakeOthers();
   ExpectOk(Run([&](Rank& rank) {
-    const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(OtherOf(rank))).value();
+    const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(OtherOf(rank), rank.number)).value();
     EXPECT_EQ(driver().cuda.cuMemsetD8Async(block, 1, kMiB, OtherOf(rank)), CUDA_SUCCESS);
     return PoolOf(rank).Free(block);
   }));
@@ -197,7 +198,9 @@ TEST_F(SymmetricCapture, TakesABlockBackForWhichItCouldNotWait) {
   ExpectOk(Run([&](Rank& rank) { return Begin(rank); }));
   {
     const InjectedFault on_all({.call = "cuEventRecord", .result = CUDA_ERROR_INVALID_VALUE, .count = group().size()});
-    ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).status(); }),
+    ExpectFailure(Run([&](Rank& rank) {
+                    return PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).status();
+                  }),
                   StatusCode::kDriverError, "pool gradients");
   }
   ExpectOk(Run([&](Rank& rank) { return End(rank); }));
@@ -214,8 +217,8 @@ TEST_F(SymmetricCapture, GivesABlockItsFencesOnceTheGraphIsGone) {
   ExpectOk(Run([&](Rank& rank) {
     Status status = Begin(rank);
     if (!status.ok()) return status;
-    const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
-    status = PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank)), std::nullopt);
+    const CUdeviceptr block = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).value();
+    status = PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank), rank.number));
     if (status.ok()) status = PoolOf(rank).Free(block);
     return status.ok() ? End(rank) : status;
   }));
@@ -235,10 +238,10 @@ TEST_F(SymmetricCapture, RecordsNoFenceForAGraphsBlockBeforeTheGraphIsGone) {
   ExpectOk(Run([&](Rank& rank) { return Begin(rank); }));
   const uint64_t records = CallCount("cuEventRecord");
   ExpectOk(Run([&](Rank& rank) {
-    const CUdeviceptr in_capture = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
-    const CUdeviceptr after_capture = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).value();
+    const CUdeviceptr in_capture = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).value();
+    const CUdeviceptr after_capture = PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).value();
     for (const CUdeviceptr block : {in_capture, after_capture}) {
-      EXPECT_TRUE(PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank)), std::nullopt).ok());
+      EXPECT_TRUE(PoolOf(rank).RecordStream(block, KeyOfStream(OtherOf(rank), rank.number)).ok());
     }
     Status status = PoolOf(rank).Free(in_capture);
     if (status.ok()) status = End(rank);

@@ -14,7 +14,7 @@ class SymmetricDivergence : public SymmetricTest {
     blocks_.assign(static_cast<size_t>(group().size()), {});
     ExpectOk(Run([&](Rank& rank) {
       for (const uint64_t bytes : rank.number == last() ? std::vector{kMiB, kKiB} : std::vector{kKiB, kMiB}) {
-        Result<CUdeviceptr> block = PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream));
+        Result<CUdeviceptr> block = PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream, rank.number));
         if (!block.ok()) return block.status();
         blocks_[static_cast<size_t>(rank.number)].push_back(*block);
       }
@@ -67,8 +67,9 @@ TEST_F(SymmetricDivergence, EndsAllocations) {
   Diverge();
   ExpectFailure(Reclaim(), StatusCode::kDisagreement, "rank 0 made allocate 1,024 bytes (call 2)");
   for (const Statuses& statuses :
-       {Run([&](Rank& rank) { return PoolOf(rank).Allocate(kKiB, KeyOfStream(rank.stream)).status(); }), Reserve(kMiB),
-        Reclaim(), Trim(0), Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); })}) {
+       {Run([&](Rank& rank) { return PoolOf(rank).Allocate(kKiB, KeyOfStream(rank.stream, rank.number)).status(); }),
+        Reserve(kMiB), Reclaim(), Trim(0),
+        Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); })}) {
     ExpectFailure(statuses, StatusCode::kDisagreement, "rank 0 made allocate 1,024 bytes (call 2)");
   }
   FreeBlocks();

@@ -11,7 +11,7 @@ class SymmetricPoolFailure : public SymmetricTest {
   std::string LastRank() const { return "rank " + std::to_string(last()); }
 
   Status AllocateOn(const Rank& rank, uint64_t bytes) {
-    return PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream)).status();
+    return PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream, rank.number)).status();
   }
 };
 

@@ -94,7 +94,7 @@ Statuses SymmetricTest::RehomeFrom(int first) {
 std::vector<CUdeviceptr> SymmetricTest::Allocate(uint64_t bytes) {
   std::vector<CUdeviceptr> blocks(pools_.size());
   ExpectOk(Run([&](Rank& rank) {
-    Result<CUdeviceptr> block = PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream));
+    Result<CUdeviceptr> block = PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream, rank.number));
     if (block.ok()) blocks[static_cast<size_t>(rank.number)] = *block;
     return block.status();
   }));

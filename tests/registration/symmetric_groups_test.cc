@@ -168,7 +168,7 @@ TEST_F(SymmetricGroups, AGroupAbandonedOnOneRankStopsGrowthUntilAllHave) {
   ExpectOk(Run([&](Rank& rank) {
     const ncclComm_t mine = pair[static_cast<size_t>(rank.number)];
     if (mine == nullptr) return Status();
-    const CUdeviceptr block = PoolOf(rank).Allocate(512, KeyOfStream(rank.stream)).value();
+    const CUdeviceptr block = PoolOf(rank).Allocate(512, KeyOfStream(rank.stream, rank.number)).value();
     const WindowPlace place = PoolOf(rank).WindowOf(block, mine).value();
     EXPECT_EQ(driver().nccl.ncclCommWindowDeregister(mine, place.window), ncclSuccess);
     return PoolOf(rank).Free(block);
@@ -176,7 +176,7 @@ TEST_F(SymmetricGroups, AGroupAbandonedOnOneRankStopsGrowthUntilAllHave) {
   // The other ranks make the same calls.
   ExpectOk(Run([&](Rank& rank) {
     if (pair[static_cast<size_t>(rank.number)] != nullptr) return Status();
-    return PoolOf(rank).Free(PoolOf(rank).Allocate(512, KeyOfStream(rank.stream)).value());
+    return PoolOf(rank).Free(PoolOf(rank).Allocate(512, KeyOfStream(rank.stream, rank.number)).value());
   }));
   ExpectOk({PoolOf(group()[1]).AbandonCommunicator(pair[1], CommunicatorLife::kEnded)});
   ExpectFailure(Reserve(4 * kMiB), StatusCode::kDisagreement,

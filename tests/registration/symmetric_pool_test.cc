@@ -83,8 +83,9 @@ TEST_F(SymmetricPoolLife, ADeferredFreeWaitsForReclaim) {
   ExpectOk(Reserve(2 * kMiB));
   const std::vector<CUdeviceptr> blocks = Allocate(2 * kMiB);
   Free(blocks);
-  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream)).status(); }),
-                StatusCode::kExhausted, "or reclaim() once every rank has freed 2097152 bytes in one piece");
+  ExpectFailure(
+      Run([&](Rank& rank) { return PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).status(); }),
+      StatusCode::kExhausted, "or reclaim() once every rank has freed 2097152 bytes in one piece");
   ExpectOk(Run([&](Rank& rank) {
     Result<uint64_t> reclaimed = PoolOf(rank).Reclaim();
     EXPECT_EQ(reclaimed.value(), 2 * kMiB);
@@ -123,7 +124,7 @@ TEST_F(SymmetricPoolLife, APairOnOneStreamMakesNoDriverCall) {
     ExpectOk(Run([&](Rank& rank) {
       for (int pair = 0; pair < pairs; ++pair) {
         for (const uint64_t bytes : {uint64_t{512}, kMiB, 8 * kMiB, 48 * kMiB}) {
-          const Result<CUdeviceptr> block = PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream));
+          const Result<CUdeviceptr> block = PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream, rank.number));
           Status status = block.ok() ? PoolOf(rank).Free(*block) : block.status();
           if (!status.ok()) return status;
         }

@@ -98,8 +98,9 @@ TEST_F(SymmetricSleep, RefusesCollectiveCallsOnAllRanksMeanwhileAndTakesFrees) {
   ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Verify(); }), StatusCode::kFailedPrecondition, "is asleep");
   ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(rank.communicator); }),
                 StatusCode::kFailedPrecondition, "is asleep");
-  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Allocate(kMiB, KeyOfStream(rank.stream)).status(); }),
-                StatusCode::kFailedPrecondition, "is asleep");
+  ExpectFailure(
+      Run([&](Rank& rank) { return PoolOf(rank).Allocate(kMiB, KeyOfStream(rank.stream, rank.number)).status(); }),
+      StatusCode::kFailedPrecondition, "is asleep");
   Free(blocks);
   ExpectOk(Wake());
   ExpectFailure(Wake(), StatusCode::kFailedPrecondition, "rank 0 cannot wake: ");

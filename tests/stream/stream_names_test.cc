@@ -19,17 +19,34 @@ class Names : public DriverTest {
 
   const PrimaryContext context_ = PrimaryContext::Retain(driver(), 0).value();
   const ContextGuard current_{driver(), context_};
-  StreamNames names_{driver()};
+  StreamPlaces places_{driver()};
+  StreamNames names_{driver(), places_};
 };
 
-TEST_F(Names, OfDefaultStreamsNeedNoDriverCall) {
-  const uint64_t calls = CallCount("cuStreamGetId");
+TEST_F(Names, OfDefaultStreamsArePromised) {
   for (const CUstream stream : {CUstream{nullptr}, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
-    EXPECT_EQ(KeyOf(stream), KeyOfStream(stream));
     EXPECT_TRUE(names_.IsPromised(stream));
-    EXPECT_TRUE(names_.Means(stream, KeyOf(stream)));
+    EXPECT_TRUE(names_.Promise(stream).ok());
+    EXPECT_TRUE(names_.Means(stream, KeyOfStream(stream, 0)));
   }
-  ExpectCalls("cuStreamGetId", calls, 0);
+}
+
+TEST_F(Names, HaveThePlaceOfTheStreamAndAskForItOnce) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
+  CUstream stream = nullptr;
+  {
+    const ContextGuard guard(driver(), far);
+    stream = NewStream();
+  }
+  EXPECT_EQ(PlaceOf(KeyOf(stream)), 1);
+  const uint64_t calls = CallCount("cuStreamGetCtx");
+  EXPECT_EQ(PlaceOf(KeyOf(stream)), 1);
+  ASSERT_TRUE(names_.Promise(stream).ok());
+  EXPECT_EQ(PlaceOf(KeyOf(stream)), 1);
+  ExpectCalls("cuStreamGetCtx", calls, 0);
+  names_.Release(stream);
+  Destroy(stream);
 }
 
 TEST_F(Names, OfOtherStreamsAreTheirNumbers) {
@@ -51,7 +68,7 @@ TEST_F(Names, OfPromisedStreamsAreTheirHandlesUntilTheRelease) {
   ASSERT_TRUE(names_.Promise(stream).ok());
   ASSERT_TRUE(names_.Promise(stream).ok()) << "twice is once";
   const uint64_t calls = CallCount("cuStreamGetId");
-  EXPECT_EQ(KeyOf(stream), KeyOfStream(stream));
+  EXPECT_EQ(KeyOf(stream), KeyOfStream(stream, 0));
   EXPECT_EQ(names_.NameOf(stream).value().identity, number) << "a scope that began before catches it still";
   ExpectCalls("cuStreamGetId", calls, 0);
   names_.Release(stream);
@@ -84,9 +101,13 @@ TEST_F(Names, AreHandlesWhereTheDriverGivesNoNumbers) {
     return *capturing = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
   };
   older.cuda.cuStreamGetId = [](CUstream, unsigned long long*) { return CUDA_ERROR_NOT_SUPPORTED; };
-  const StreamNames names(older);
+  older.cuda.cuStreamGetCtx = [](CUstream, CUcontext* context) {
+    return SharedDriver()->cuda.cuCtxGetCurrent(context);
+  };
+  StreamPlaces places(older);
+  const StreamNames names(older, places);
   const auto stream = reinterpret_cast<CUstream>(uintptr_t{0x1000});
-  EXPECT_EQ(names.NameOf(stream).value().key, KeyOfStream(stream));
+  EXPECT_EQ(names.NameOf(stream).value().key, KeyOfStream(stream, 0));
 }
 
 TEST_F(Names, OfACapturedStreamAreItsHandleForTheTime) {
@@ -111,8 +132,8 @@ TEST_F(Names, OfACapturedStreamAreItsHandleForTheTime) {
 TEST_F(Names, AreShownAsTheHandlesThatTheyHad) {
   const CUstream stream = NewStream();
   EXPECT_EQ(names_.ShownHandle(KeyOf(stream)), reinterpret_cast<uint64_t>(stream));
-  EXPECT_EQ(names_.ShownHandle(KeyOfStream(stream)), reinterpret_cast<uint64_t>(stream));
-  EXPECT_EQ(names_.ShownHandle(KeyOfStream(nullptr)), kKeyOfLegacyStream);
+  EXPECT_EQ(names_.ShownHandle(KeyOfStream(stream, 0)), reinterpret_cast<uint64_t>(stream));
+  EXPECT_EQ(names_.ShownHandle(KeyOfStream(nullptr, 0)), StreamKey{1});
   Destroy(stream);
 }
 

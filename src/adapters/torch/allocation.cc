@@ -3,6 +3,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/GPUTrace.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
@@ -182,6 +183,11 @@ Router& TheRouter() {
 
 HotLine& Hot() { return TheRouter().hot(); }
 
+commpool_status RecordStream(void* pointer, c10::cuda::CUDAStream stream) {
+  const c10::cuda::CUDAGuard of_stream(stream.device_index());
+  return Commpool().record_stream(pointer, Promised(stream));
+}
+
 c10::DataPtr Router::AllocateNativeAgain(size_t bytes) { return Native()->allocate(bytes); }
 
 c10::DataPtr Router::AllocateNative(size_t bytes) {
@@ -237,8 +243,7 @@ void Router::recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream str
   const bool ours = IsOurs(pointer.get_deleter());
   const std::optional<commpool_block> block = ours ? std::nullopt : OurBlock(pointer.get());
   if (!ours && !block) return Native()->recordStream(pointer, stream);
-  const commpool_status status =
-      Commpool().record_stream(ours ? pointer.get_context() : block->pointer, Promised(stream));
+  const commpool_status status = RecordStream(ours ? pointer.get_context() : block->pointer, stream);
   TORCH_CHECK(status == COMMPOOL_OK, "commpool: ", Commpool().last_error());
 }
 

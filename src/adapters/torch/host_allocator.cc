@@ -96,8 +96,8 @@ bool HostAllocator::record_event(void* pointer, void* context, c10::Stream strea
       pointer == nullptr ? COMMPOOL_NOT_FOUND : Commpool().block_of(pointer, &block, sizeof(block));
   if (found == COMMPOOL_NOT_FOUND) return native_->record_event(pointer, context, stream);
   const c10::cuda::CUDAStream of_copy(stream);
-  const cudaStream_t handle = Promised(of_copy);
-  if (found == COMMPOOL_OK && Commpool().record_stream(block.pointer, handle) == COMMPOOL_OK) {
+  const cudaStream_t handle = of_copy.stream();
+  if (found == COMMPOOL_OK && RecordStream(block.pointer, of_copy) == COMMPOOL_OK) {
     AnnounceCapture(block.pool, handle);
   } else {
     // The host has no memory, say. The block may be ours, and must not serve again while it is read: so the copy ends

@@ -41,7 +41,8 @@ class Routings {
       return true;
     }
     if (next == 0) return false;
-    bound_.push_back({id, next, device, 1});
+    const std::optional<KnownPool> known = Pools().Of(next);
+    bound_.push_back({id, next, known ? known->device : device, 1});
     Pools().Change(next, [&id](KnownPool& known) { known.id = id; });
     return true;
   }
@@ -75,7 +76,8 @@ class Routings {
         "commpool: allocations go to this MemPool already: use_mem_pool cannot be entered twice with one pool");
     if (bound != nullptr) ++bound->users;
     const commpool_pool pool = bound == nullptr ? 0 : bound->pool;
-    open_.push_back({device, id, std::move(filter), {NextCatcherNumber(), pool}});
+    const int catches = bound == nullptr ? device : bound->device;
+    open_.push_back({device, catches, id, std::move(filter), {NextCatcherNumber(), pool}});
     open_count_.fetch_add(1, std::memory_order_relaxed);
     if (pool != 0) Hot().catchers.fetch_add(1, std::memory_order_relaxed);
     return pool != 0;
@@ -100,11 +102,12 @@ class Routings {
   struct Bound {
     MempoolId_t id;
     commpool_pool pool = 0;
-    int device = 0;
+    int device = 0;  // the pool's
     int users = 0;
   };
   struct Open {
-    int device = 0;
+    int device = 0;   // that was current: PyTorch ends the routing by it
+    int catches = 0;  // tensors of this device: a pool of ours has no memory for others
     MempoolId_t id;
     StreamFilter filter;
     Routing routing;
@@ -112,7 +115,7 @@ class Routings {
   Routing InnermostOpen(int device, cudaStream_t stream) {
     const std::lock_guard lock(mutex_);
     for (auto open = open_.rbegin(); open != open_.rend(); ++open)
-      if (open->device == device && open->filter(stream)) return open->routing;
+      if (open->catches == device && open->filter(stream)) return open->routing;
     return {};
   }
   // The caller holds the mutex.

@@ -116,8 +116,14 @@ struct PoolBasis {
 
   // Adds the pool's title to a failure.
   Status Named(const Status& status) const { return status.under(title); }
-  // Makes the device's context current. Until the guard ends, on this thread.
+  // Makes the device's context current, or that of a stream's place. Until the guard ends, on this thread.
   ContextGuard MakeCurrent() const { return ContextGuard(driver, device->context()); }
+  ContextGuard MakeCurrent(StreamKey stream) const {
+    return ContextGuard(driver, runtime.devices.places().At(PlaceOf(stream)).context);
+  }
+  // Whether a stream of the same place captures: then nobody may ask how far the stream is.
+  bool MayCapture(StreamKey stream) const { return runtime.devices.captures().OnDevice(PlaceOf(stream)); }
+  FenceTable& fences() const { return runtime.devices.fences(); }
 };
 
 }  // namespace commpool::internal

@@ -3,8 +3,9 @@
 namespace commpool::internal {
 
 // Here, and not in the header: each file that includes it would compile the making and the end of every part.
-RuntimeParts::RuntimeParts(const Driver& driver, OtherPools& other_pools)
-    : observer(driver, heaps),
+RuntimeParts::RuntimeParts(const Driver& driver, DeviceTable& device_table, OtherPools& other_pools)
+    : devices(device_table),
+      observer(driver, devices.places(), heaps),
       others(other_pools),
       shares(driver),
       shared_caches(std::make_shared<ThreadCaches>(observer)),

@@ -13,6 +13,7 @@
 #include "src/pool/caches/thread_caches.h"
 #include "src/pool/shared/address_table.h"
 #include "src/pool/shared/block_owner.h"
+#include "src/pool/shared/device_state.h"
 #include "src/pool/shared/memory_holders.h"
 #include "src/pool/shared/memory_observer.h"
 #include "src/recording/recorder.h"
@@ -47,7 +48,7 @@ class OtherPools {
 // Runtime owns one, and every pool has a reference to it in its PoolBasis. It has no lock: each part has its own. The
 // order of the members is the order of their making: those that tell others of their end come later.
 struct RuntimeParts {
-  RuntimeParts(const Driver& driver, OtherPools& other_pools);
+  RuntimeParts(const Driver& driver, DeviceTable& device_table, OtherPools& other_pools);
   ~RuntimeParts();
 
   // What PoolRecorder::BeganHandle began.
@@ -56,6 +57,7 @@ struct RuntimeParts {
     recorder.EndHandle(kind, handle);
   }
 
+  DeviceTable& devices;          // of pools, and of the streams that use them
   recording::Recorder recorder;  // destroyed last: all others tell it of their end
   nvtx::DomainNames domain_names;
   nvtx::Heaps heaps;

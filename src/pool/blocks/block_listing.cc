@@ -97,7 +97,7 @@ void BlockStore::RecordPresent() const {
     // The recorder knows small blocks by their caches' counts, not one by one.
     const bool cacheable = basis_.runtime.caches.WordOf(address).state() == engine::BlockWord::State::kCacheable;
     if (block.state != COMMPOOL_BLOCK_LIVE || cacheable) continue;
-    basis_.record.WasServed(address, block.bytes, block.requested_bytes, block.stream);
+    basis_.record.WasServed(address, block.bytes, block.requested_bytes, WithoutPlace(block.stream));
   }
 }
 

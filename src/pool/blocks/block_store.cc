@@ -29,11 +29,8 @@ CachedPool BlockStore::AsCachedPool() const {
 // Called by the modes, without the pool's lock. The block is live in the engine, and unknown to every other thread.
 Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t requested, StreamKey stream,
                                         Caching caching) {
-  if (!served.waits.empty()) {
-    const ContextGuard current = basis_.MakeCurrent();
-    // Where a wait fails, the block stays live for good. Freed, it would serve the next request without its waits.
-    for (const engine::StreamUse& use : served.waits) COMMPOOL_TRY(MakeWait(stream, use));
-  }
+  // Where a wait fails, the block stays live for good. Freed, it would serve the next request without its waits.
+  for (const engine::StreamUse& use : served.waits) COMMPOOL_TRY(MakeWait(stream, use));
   Announce({served.address, served.bytes}, requested, stream, caching);
   return CUdeviceptr{served.address};
 }
@@ -41,17 +38,19 @@ Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t r
 // An event is used where there is one. For all of a stream's work: the host waits where the stream may be gone; nobody
 // waits where it is idle; else the waiter gets an event that is recorded now.
 Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
-  FenceTable& fences = basis_.device->fences();
+  FenceTable& fences = basis_.fences();
   if (use.fence != engine::kNoFence) return fences.MakeWait(waiter, use.fence);
   // The handle may mean another stream by now, so nobody may pass it to the driver (rule 11).
-  if (MayHaveDied(use.stream)) return basis_.device->Quiesce(basis_.deadline_ms());
+  if (MayHaveDied(use.stream)) return basis_.runtime.devices.Quiesce(PlaceOf(use.stream), basis_.deadline_ms());
   const bool idle = COMMPOOL_TRY(IsIdle(use.stream));
   return idle ? Status() : fences.MakeWaitForStream(waiter, use.stream);
 }
 
 Result<bool> BlockStore::HasFinished(StreamKey stream) const {
-  if (!IsReachable(stream) || basis_.device->capturing()) return false;
-  return basis_.device->fences().IsIdle(stream);
+  if (!IsReachable(stream) || basis_.MayCapture(stream)) return false;
+  const Result<bool> idle = basis_.fences().IsIdle(stream);
+  // Another device's failure is no error of this pool.
+  return idle.ok() || PlaceOf(stream) == basis_.device->device() ? idle : Result<bool>(false);
 }
 
 // The moment is taken under the lock, the question asked without it, and the answer told under it again.
@@ -75,7 +74,7 @@ void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested,
                           Caching caching) const {
   basis_.runtime.observer.BlockAllocated(block, requested, stream, basis_.name());
   const bool cached = block.bytes <= engine::kSmallBytes && caching == Caching::kYes && basis_.handle != 0;
-  if (!cached) basis_.record.Served(block.address, block.bytes, requested, stream);
+  if (!cached) basis_.record.Served(block.address, block.bytes, requested, WithoutPlace(stream));
   if (cached && basis_.record.on()) served_small_[engine::ClassOf(block.bytes)].fetch_add(1, std::memory_order_relaxed);
   ThreadCaches& caches = basis_.runtime.caches;
   // Its word tells a free whose block it is, without the table of addresses.
@@ -152,7 +151,6 @@ Status BlockStore::Close(CUdeviceptr address, uint64_t requested, BlockRules& ru
 Status BlockStore::RecordFences(CUdeviceptr address, const std::vector<StreamKey>& streams) {
   // No event can be recorded any more: the block stays closed (rule 9).
   if (basis_.device->health().broken()) return Status();
-  const ContextGuard current = basis_.MakeCurrent();
   for (const StreamKey stream : streams) {
     if (!MayRecordOn(stream)) {
       MutexLock lock(mutex_);
@@ -168,7 +166,7 @@ Status BlockStore::RecordFences(CUdeviceptr address, const std::vector<StreamKey
       engine_->CancelFence(address, stream);
       continue;
     }
-    Result<FenceId> fence = basis_.device->fences().Record(stream);
+    Result<FenceId> fence = basis_.fences().Record(stream);
     // Without its fence the block stays closed for good: quarantined, as rule 9 asks.
     if (!fence.ok()) return fence.status();
     MutexLock lock(mutex_);
@@ -180,7 +178,7 @@ Status BlockStore::RecordFences(CUdeviceptr address, const std::vector<StreamKey
 // One event serves all that the stream has freed. Frees after `moment` are not covered: their work may come behind the
 // event.
 Status BlockStore::FenceFreed(StreamKey stream) {
-  const ContextGuard current = basis_.MakeCurrent();
+  const ContextGuard current = basis_.MakeCurrent(stream);
   const auto capturing = COMMPOOL_TRY(CaptureStatusOf(basis_.driver, StreamOfKey(stream)));
   if (capturing != CU_STREAM_CAPTURE_STATUS_NONE) return Status();  // an event there would be part of the graph
   engine::Moment moment = 0;
@@ -188,7 +186,7 @@ Status BlockStore::FenceFreed(StreamKey stream) {
     MutexLock lock(mutex_);
     moment = engine_->Now();
   }
-  const FenceId fence = COMMPOOL_TRY(basis_.device->fences().Record(stream));
+  const FenceId fence = COMMPOOL_TRY(basis_.fences().Record(stream));
   MutexLock lock(mutex_);
   engine_->FenceStream(stream, fence, moment);
   return Status();
@@ -197,9 +195,9 @@ Status BlockStore::FenceFreed(StreamKey stream) {
 // Asks the driver only while a capture is open somewhere. But a question how far a stream is breaks its capture, also
 // one that nobody announced; so where frees ask that, each asks for a capture first.
 bool BlockStore::MayRecordOn(StreamKey stream) const {
-  if (MayHaveDied(stream)) return false;
+  if (!IsReachable(stream)) return false;
   if (own_reuse_ != engine::OwnReuse::kOncePassed && !basis_.device->captures().any()) return true;
-  if (!IsReachable(stream)) return !basis_.device->capturing();  // then a fence stands for a wait for the device
+  const ContextGuard current = basis_.MakeCurrent(stream);
   const auto capturing = CaptureStatusOf(basis_.driver, StreamOfKey(stream));
   return capturing.ok() && *capturing == CU_STREAM_CAPTURE_STATUS_NONE;
 }
@@ -227,7 +225,6 @@ void BlockStore::RecordMissingFences() {
 // Uses that have a fence can always be waited for.
 bool BlockStore::MayWaitFor(const engine::Served& served) const {
   if (!basis_.device->captures().any()) return true;
-  const ContextGuard current = basis_.MakeCurrent();
   return std::all_of(served.waits.begin(), served.waits.end(), [&](const engine::StreamUse& use) {
     return use.fence != engine::kNoFence || MayRecordOn(use.stream);
   });
@@ -288,13 +285,11 @@ void BlockStore::CloseCaches(ThreadCaches::Reopen reopen) {
 
 // It takes the locks `caches` and `pool` one after the other. In between the block can only be freed, which the engine
 // then says.
-Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device) {
+Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream) {
   // From now on a free of the block must wait for the other stream, so no cache may take it.
   const Status uncacheable = MakeUncacheable(address);
   if (!uncacheable.ok()) return basis_.Named(uncacheable.under("record_stream"));
   MutexLock lock(mutex_);
-  // Noted, because a wait for the pool's own device does not wait for that stream.
-  if (stream_device && *stream_device != basis_.device->device()) other_devices_.insert(*stream_device);
   return engine_->RecordStream(address, stream);
 }
 
@@ -342,12 +337,8 @@ bool BlockStore::PollFences() {
     pending = engine_->PendingFences();
   }
   if (lacking) RecordMissingFences();
-  FenceTable& fences = basis_.device->fences();
-  std::vector<engine::Fence> passed;
-  {
-    const ContextGuard current = basis_.MakeCurrent();
-    passed = fences.PassedOf(pending);  // the next call reports a sticky error
-  }
+  FenceTable& fences = basis_.fences();
+  const std::vector<engine::Fence> passed = fences.PassedOf(pending);  // the next call reports a sticky error
   if (passed.empty()) return false;
   {
     MutexLock lock(mutex_);
@@ -374,7 +365,8 @@ BlockStore::Uses BlockStore::NoteUses() {
   MutexLock lock(mutex_);
   uses.moment = engine_->Now();
   uses.fences = engine_->PendingFences();
-  uses.other_devices = other_devices_;
+  uses.places = engine_->Places();
+  uses.places.insert(basis_.device->device());
   return uses;
 }
 
@@ -382,10 +374,11 @@ BlockStore::Uses BlockStore::NoteUses() {
 void BlockStore::ForgetUses(const Uses& uses) {
   {
     MutexLock lock(mutex_);
-    engine_->DeviceIdle(uses.moment);  // other threads may have freed blocks meanwhile: these keep their uses
+    // Other threads may have freed blocks meanwhile: these keep their uses.
+    for (const int place : uses.places) engine_->DeviceIdle(place, uses.moment);
     // Meanwhile the same block may have got another fence to record for the same stream.
     const auto over = std::partition(missing_fences_.begin(), missing_fences_.end(), [&](const MissingFence& fence) {
-      return fence.moment > uses.moment || !AwaitsDevice(fence);
+      return fence.moment > uses.moment || !AwaitsDevice(fence) || !uses.places.contains(PlaceOf(fence.stream));
     });
     std::for_each(over, missing_fences_.end(), [&](const MissingFence& fence) {
       mutex_.AssertHeld();
@@ -393,22 +386,15 @@ void BlockStore::ForgetUses(const Uses& uses) {
     });
     missing_fences_.erase(over, missing_fences_.end());
   }
-  for (const engine::Fence fence : uses.fences) basis_.device->fences().Retire(fence);
+  for (const engine::Fence fence : uses.fences) basis_.fences().Retire(fence);
 }
 
-// Three kinds of work may use the pool's memory: work of its device; work of other devices' streams that may be gone,
-// so that only the whole device can be waited for; and work behind fences on other devices.
 Status BlockStore::WaitForDevice(uint64_t deadline_ms) {
   // Before the wait: what is freed during the wait is not covered by it.
   const Uses uses = NoteUses();
   // Refuses before the first wait begins: a wait would break the capture.
-  for (const int device : uses.other_devices) COMMPOOL_TRY(basis_.device->CheckNotCapturing(device));
-  COMMPOOL_TRY(basis_.device->Quiesce(deadline_ms));
-  for (const int device : uses.other_devices) {
-    const CUresult result = COMMPOOL_TRY(SynchroniseWithin(basis_.driver, device, deadline_ms));
-    COMMPOOL_TRY(CheckCuda(basis_.driver, result, {.call = "cuCtxSynchronize", .device = device}));
-  }
-  for (const engine::Fence fence : uses.fences) COMMPOOL_TRY(basis_.device->Await(fence, deadline_ms));
+  COMMPOOL_TRY(basis_.runtime.devices.CheckNotCapturing(uses.places));
+  for (const int place : uses.places) COMMPOOL_TRY(basis_.runtime.devices.Quiesce(place, deadline_ms));
   ForgetUses(uses);
   return Status();
 }

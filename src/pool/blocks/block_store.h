@@ -66,10 +66,8 @@ class BlockStore {
   // before. On the thread of the program, once no cache has taken the block. Any other error tells of a fence that
   // could not be recorded: the block has ended then.
   Status Free(CUdeviceptr address, BlockRules& rules);
-  // Another stream uses the block too. `stream_device`: the device of a stream that may die, because then only a wait
-  // for that device tells that its work is done. Nothing: the stream is promised. The caller passes the stream now, so
-  // it lives.
-  Status RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device);
+  // Another stream uses the block too. The caller passes the stream now, so it lives.
+  Status RecordStream(CUdeviceptr address, StreamKey stream);
 
   // From now on IsWatched() says whether the live block at an address is still this one. False where there is none. For
   // copies that stay after a sleep (KeptBlocks): a block that was freed and served again has other contents.
@@ -114,8 +112,8 @@ class BlockStore {
   void CloseCaches(ThreadCaches::Reopen reopen);
 
   // Whether the stream has finished all its work, so that what it freed is idle. False where nobody may ask: for
-  // another thread's default stream, in a capture, and in a symmetric pool. Never waits. REQUIRES: the context of the
-  // pool's device is current. A yes frees memory: the engine hears of it.
+  // another thread's default stream, in a capture, and in a symmetric pool. Never waits. A yes frees memory: the engine
+  // hears of it.
   Result<bool> IsIdle(StreamKey stream);
   // Tells the engine which fences have passed. Returns whether any has. Never waits.
   bool PollFences();
@@ -128,23 +126,23 @@ class BlockStore {
   // Freed memory that only a wait for the device opens, where not even its own stream may take it before; at most so
   // much.
   uint64_t BytesAwaitingDevice() const COMMPOOL_REQUIRES(mutex_);
-  // Waits on the host for everything submitted to the device, and forgets the uses of blocks that were freed before.
-  // kFailedPrecondition in a capture of one of the devices, kDeadlineExceeded while one is busy: then nothing is
-  // forgotten.
+  // Waits on the host for everything submitted to the device, and to the places of all streams that may touch the
+  // memory. Then forgets the uses of blocks that were freed before. kFailedPrecondition in a capture of one of the
+  // devices, kDeadlineExceeded while one is busy: then nothing is forgotten.
   Status WaitForDevice() { return WaitForDevice(basis_.deadline_ms()); }
   Status WaitForDevice(uint64_t deadline_ms);
 
-  // The uses that end once all work submitted by now is done, on the pool's device and on others. A caller that waits
-  // for devices by itself takes them before its wait, and passes them to ForgetUses afterwards. A later moment would
+  // The uses that end once all work submitted by now is done at these places, the pool's device among them. A caller
+  // that waits by itself takes them before its wait, and passes them to ForgetUses afterwards. A later moment would
   // count frees whose work the wait does not cover.
   struct Uses {
     engine::Moment moment = 0;
     std::vector<engine::Fence> fences;
-    std::set<int> other_devices;
+    std::set<int> places;
   };
   // First records the fences that were missing, as far as they can be recorded now. Calls the driver.
   Uses NoteUses();
-  // REQUIRES: those uses have ended, and the fences in them have passed.
+  // REQUIRES: those uses have ended.
   void ForgetUses(const Uses& uses);
   // Records an event on the stream, which this call passes. Then other streams may take what it freed, after a wait.
   // Does nothing while the stream captures.
@@ -186,7 +184,6 @@ class BlockStore {
   };
 
   static bool AwaitsDevice(const MissingFence& fence) { return MayHaveDied(fence.stream); }
-  // REQUIRES: the device's context is current.
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
   // From now on the live block's free comes here, and not to a cache.
   Status MakeUncacheable(CUdeviceptr address);
@@ -231,7 +228,6 @@ class BlockStore {
   // Live blocks that importers may hold. At its free one that they hold moves to `awaited_`.
   std::set<CUdeviceptr> ticketed_ COMMPOOL_GUARDED_BY(mutex_);
   std::set<CUdeviceptr> awaited_ COMMPOOL_GUARDED_BY(mutex_);  // freed, and held by importers
-  std::set<int> other_devices_ COMMPOOL_GUARDED_BY(mutex_);    // whose streams without a promise used blocks
   // All that threads' caches have given back so far. What has left a cache and is not counted here is on its way.
   engine::Tally taken_back_ COMMPOOL_GUARDED_BY(mutex_);
   // The engine notes the requested size of a block when it serves the block, and a cache may then serve it again for

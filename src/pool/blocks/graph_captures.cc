@@ -103,7 +103,7 @@ GraphCaptures::Origin GraphCaptures::End(CaptureHandle handle) {
 Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) const {
   // Captures of other pools count too: the stream may belong to one of them, which is an error here.
   if (!basis_.device->captures().any() || !IsReachable(stream)) return engine::kCommonPart;
-  const ContextGuard current = basis_.MakeCurrent();
+  const ContextGuard current = basis_.MakeCurrent(stream);
   cuuint64_t number = 0;
   const Result<CUgraph> graph = GraphInCapture(basis_.driver, StreamOfKey(stream), &number);
   if (!graph.ok()) return basis_.Named(graph.status());

@@ -24,10 +24,6 @@ constexpr std::chrono::milliseconds kLongestWait{100};
 
 }  // namespace
 
-StrandedMemory::~StrandedMemory() {
-  for (DeviceWait& wait : under_way_) wait.context.Abandon();  // a wait may still run, and needs its context
-}
-
 // One call is enough for each stream, so the stream is wanted no more.
 Status StrandedMemory::FenceIfWanted(StreamKey stream) {
   {
@@ -59,6 +55,7 @@ uint64_t StrandedMemory::NoteWanted(StreamKey but) {
 // First only looks, under the pool's lock. Whether it waits depends on how much memory that would free: a wait for
 // little would cost more than growth.
 bool StrandedMemory::MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times_before) {
+  FenceReachable(stream);
   {
     MutexLock lock(blocks_.mutex());
     const uint64_t not_passed = NoteWanted(stream) + blocks_.BytesAwaitingDevice();
@@ -77,25 +74,25 @@ bool StrandedMemory::MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times
   return HasPassed(kLongestWait);
 }
 
-// Retains the contexts of all devices before the first wait begins: after a failure no wait is left behind.
+// This thread's own per-thread default streams, at whatever places it uses them.
+void StrandedMemory::FenceReachable(StreamKey but) {
+  std::vector<StreamKey> reachable;
+  {
+    MutexLock lock(blocks_.mutex());
+    for (const auto& [stream, bytes] : blocks_.engine().StrandedBytes()) {
+      if (stream != but && IsReachable(stream)) reachable.push_back(stream);
+    }
+  }
+  // Without an event its memory waits for a later call, or for the device.
+  for (const StreamKey stream : reachable) static_cast<void>(blocks_.FenceFreed(stream));
+}
+
 bool StrandedMemory::BeginWait() {
   // Before the waits begin: they cover what was submitted by now.
   uses_ = blocks_.NoteUses();
-  const DeviceState& device = *basis_.device;
-  if (!device.CheckNotCapturing().ok()) return false;
-  for (const int other : uses_.other_devices) {
-    if (!device.CheckNotCapturing(other).ok()) return false;
-  }
-  std::vector<DeviceWait> waits;
-  waits.emplace_back();
-  for (const int other : uses_.other_devices) {
-    Result<PrimaryContext> context = PrimaryContext::Retain(basis_.driver, other);
-    if (!context.ok()) return false;
-    waits.push_back({std::move(*context), {}});
-  }
-  under_way_ = std::move(waits);
-  for (DeviceWait& wait : under_way_) {
-    wait.result = BeginToSynchronise(basis_.driver, wait.context.valid() ? wait.context : device.context());
+  if (!basis_.runtime.devices.CheckNotCapturing(uses_.places).ok()) return false;
+  for (const int place : uses_.places) {
+    under_way_.push_back(BeginToSynchronise(basis_.driver, basis_.runtime.devices.places().At(place).context));
   }
   waits_.store(true);
   return true;
@@ -104,16 +101,13 @@ bool StrandedMemory::BeginWait() {
 // Called again until all waits have ended. Then it forgets the uses that were noted when they began, and no later ones.
 bool StrandedMemory::HasPassed(std::chrono::milliseconds limit) {
   const auto end = std::chrono::steady_clock::now() + limit;
-  for (const DeviceWait& wait : under_way_) {
-    if (wait.result.wait_until(end) != std::future_status::ready) return false;
+  for (const std::future<CUresult>& wait : under_way_) {
+    if (wait.wait_until(end) != std::future_status::ready) return false;
   }
   bool passed = true;
-  for (DeviceWait& wait : under_way_) passed = wait.result.get() == CUDA_SUCCESS && passed;
+  for (std::future<CUresult>& wait : under_way_) passed = wait.get() == CUDA_SUCCESS && passed;
   under_way_.clear();
   waits_.store(false);
-  const ContextGuard current = basis_.MakeCurrent();
-  // A fence may be on a device that was not waited for.
-  passed = passed && basis_.device->fences().PassedOf(uses_.fences).size() == uses_.fences.size();
   if (!passed) return false;
   blocks_.ForgetUses(uses_);
   ++times_freed_;

@@ -33,8 +33,6 @@ class StrandedMemory {
  public:
   StrandedMemory(PoolBasis& basis, BlockStore& blocks, Mutex& growth)
       : basis_(basis), blocks_(blocks), growth_(growth) {}
-  // Waits for nothing.
-  ~StrandedMemory();
 
   // Records the event of a stream that this call passes. REQUIRES: no capture of this pool has the stream.
   Status Passed(StreamKey stream) {
@@ -51,7 +49,9 @@ class StrandedMemory {
  private:
   // REQUIRES: the call passes the stream.
   Status FenceIfWanted(StreamKey stream);
-  // Begins waits for all devices. Returns false where one captures.
+  // Records the events of streams that the calling thread reaches without passing them.
+  void FenceReachable(StreamKey but);
+  // Begins waits for all places of uses. Returns false where one captures.
   bool BeginWait() COMMPOOL_REQUIRES(growth_);
   // Whether all waits have ended by the limit, and their uses are forgotten now.
   bool HasPassed(std::chrono::milliseconds limit) COMMPOOL_REQUIRES(growth_);
@@ -68,13 +68,8 @@ class StrandedMemory {
   std::set<StreamKey> wanted_ COMMPOOL_GUARDED_BY(blocks_.mutex());
   std::atomic<bool> waits_{false};  // whether a wait is under way
   std::atomic<uint64_t> times_freed_{0};
-  // The waits for the devices, with the context of each that is not the pool's, and what is over when they end.
-  // `result` belongs to a thread that may go on after this object.
-  struct DeviceWait {
-    PrimaryContext context;
-    std::future<CUresult> result;
-  };
-  std::vector<DeviceWait> under_way_ COMMPOOL_GUARDED_BY(growth_);
+  // The waits for the places, each on a thread that may go on after this object, and what is over when they end.
+  std::vector<std::future<CUresult>> under_way_ COMMPOOL_GUARDED_BY(growth_);
   BlockStore::Uses uses_ COMMPOOL_GUARDED_BY(growth_);
 };
 

@@ -10,12 +10,9 @@
 
 namespace commpool::internal {
 
-// `now` is read before the streams are asked: an answer covers only what was freed by then. While a stream of the
-// device captures, nobody may ask.
+// `now` is read before the streams are asked: an answer covers only what was freed by then.
 Status StreamProgress::Poll() {
   blocks_.PollFences();
-  if (basis_.device->capturing()) return Status();
-  const ContextGuard current = basis_.MakeCurrent();
   std::vector<StreamKey> streams;
   std::vector<Checkpoint> checkpoints;
   engine::Moment now = 0;
@@ -34,8 +31,8 @@ Status StreamProgress::Poll() {
 
 // A question, and an event behind the stream's work where the answer is no.
 Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, std::vector<Checkpoint>* checkpoints) {
-  if (!IsReachable(stream)) return Status();        // another thread's own stream, or one that may have died
-  if (basis_.device->capturing()) return Status();  // a capture began during this poll
+  if (!IsReachable(stream)) return Status();  // another thread's own stream, or one that may have died
+  if (basis_.MayCapture(stream)) return Status();
   const bool idle = COMMPOOL_TRY(blocks_.IsIdle(stream));
   if (idle) return Status();
   // An event behind the same frees would tell nothing new.
@@ -43,7 +40,7 @@ Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, std::vec
     return checkpoint.stream == stream && checkpoint.moment == now;
   });
   if (recorded) return Status();
-  const FenceId fence = COMMPOOL_TRY(basis_.device->fences().Record(stream));
+  const FenceId fence = COMMPOOL_TRY(basis_.fences().Record(stream));
   checkpoints->push_back({stream, now, fence});
   return Status();
 }
@@ -52,7 +49,7 @@ Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, std::vec
 void StreamProgress::PollCheckpoints(const std::vector<Checkpoint>& checkpoints) {
   std::vector<FenceId> pending;
   for (const Checkpoint& checkpoint : checkpoints) pending.push_back(checkpoint.fence);
-  FenceTable& fences = basis_.device->fences();
+  FenceTable& fences = basis_.fences();
   const std::vector<FenceId> passed = fences.PassedOf(pending);  // the next call reports a sticky error
   {
     MutexLock lock(blocks_.mutex());
@@ -95,7 +92,7 @@ void StreamProgress::ForgetStream(StreamKey stream) {
     }
     std::erase_if(checkpoints_, [&](const Checkpoint& checkpoint) { return checkpoint.stream == stream; });
   }
-  for (const Checkpoint& checkpoint : over) basis_.device->fences().Retire(checkpoint.fence);
+  for (const Checkpoint& checkpoint : over) basis_.fences().Retire(checkpoint.fence);
 }
 
 }  // namespace commpool::internal

@@ -92,8 +92,8 @@ Status GrowingMode::Reserve(uint64_t bytes) {
   if (bytes == 0) return Status(StatusCode::kInvalidArgument, basis_.title + ": reserve of 0 bytes");
   COMMPOOL_TRY(segments_.CheckPossible(bytes));
   blocks_.DrainCaches();
-  // Free memory that could serve a block of the calling thread's legacy stream counts as present.
-  const StreamKey stream = KeyOfStream(nullptr);
+  // Free memory that could serve a block of the device's legacy stream counts as present.
+  const StreamKey stream = KeyOfStream(nullptr, basis_.device->device());
   Status status = grower_->Grow(bytes, stream, Effort::kReserve);
   // Where the limit alone forbids it, memory of others does not help.
   if (status.code() != StatusCode::kOutOfMemory || !segments_.FitsEmptyPlacement(bytes)) return status;

@@ -28,10 +28,14 @@ SegmentStore::SegmentStore(const PoolBasis& basis, const GraphCaptures& captures
       granularity_(std::max(basis.configuration.granularity_bytes, backing_->granularity())),
       tells_heaps_(basis.runtime.observer.TakesHeapsOf(*backing_)),
       peers_(basis.configuration.peers.begin(), basis.configuration.peers.end()),
+      made_for_others_(backing_->placement().kind != Placement::Kind::kDevice || backing_->OpenTo().size() > 1),
       registrations_(basis.driver,
                      basis.configuration.symmetric() ? RegistrationKind::kWindow : RegistrationKind::kLocal,
                      basis.deadline_ms(), basis.runtime.windows, &basis.runtime.placed_windows, &basis.record),
-      kept_(basis) {}
+      kept_(basis) {
+  MutexLock lock(mutex_);
+  NoteOthersMayUse();
+}
 
 // What is left was not released in order, such as memory of a symmetric pool that was not closed. It stays until the
 // process ends.
@@ -92,17 +96,17 @@ uint64_t SegmentStore::CollectionBytes() const {
 Result<std::unique_ptr<Segment>> SegmentStore::MakeFor(std::optional<StreamKey> stream, uint64_t bytes) {
   const WithoutFastPaths uncached;  // a function of the program may run
   // The backing may put work on the stream; a capture would record that work into its graph.
-  const bool ordered =
-      stream && backing_->makes_in_stream_order() && IsReachable(*stream) && !basis_.device->capturing();
+  const bool ordered = stream && backing_->makes_in_stream_order() && IsReachable(*stream) &&
+                       PlaceOf(*stream) == basis_.device->device() && !basis_.device->capturing();
   const std::vector<int> peers = Peers();
   if (!ordered) return backing_->Make({.bytes = bytes, .peers = peers});
   std::unique_ptr<Segment> segment =
       COMMPOOL_TRY(backing_->Make({.bytes = bytes, .stream = StreamOfKey(*stream), .peers = peers}));
   // Parts of the segment may serve other streams next. So wait here for the work that the backing put on the stream:
   // then free memory never has to wait for its maker. Growth is rare enough for that.
-  FenceTable& fences = basis_.device->fences();
+  FenceTable& fences = basis_.fences();
   FenceId fence = COMMPOOL_TRY(fences.Record(*stream));
-  const Status status = basis_.device->Await(fence, basis_.deadline_ms());
+  const Status status = fences.Await(fence, basis_.deadline_ms());
   fences.Retire(fence);
   if (!status.ok()) return status;
   return segment;
@@ -280,18 +284,20 @@ Status SegmentStore::Grant(const std::vector<int>& peers) {
     }
     return status;
   }
-  // Last: from here on each new segment is granted to them.
-  MutexLock lock(mutex_);
-  peers_.insert(joining.begin(), joining.end());
+  {
+    // Last: from here on each new segment is granted to them.
+    MutexLock lock(mutex_);
+    peers_.insert(joining.begin(), joining.end());
+    NoteOthersMayUse();
+  }
+  // What threads remember of default streams' handles holds no more: caches that end here make them ask again.
+  blocks_.CloseCaches(ThreadCaches::Reopen::kAtNextUse);
   return Status();
 }
 
 // Work that a peer has submitted may use the pool, so access must not end before it.
 Status SegmentStore::WaitForPeer(int peer) const {
-  const Result<CUresult> result = SynchroniseWithin(basis_.driver, peer, basis_.deadline_ms());
-  if (!result.ok()) return basis_.Named(result.status());
-  return basis_.Named(
-      CheckCuda(basis_.driver, *result, {.call = "cuCtxSynchronize", .device = peer, .purpose = "what a peer does"}));
+  return basis_.Named(basis_.runtime.devices.Quiesce(peer, basis_.deadline_ms()).under("waiting for a peer"));
 }
 
 // Everything that can refuse, and every wait, comes first: from the first Revoke on a peer's work would fail.
@@ -305,15 +311,21 @@ Status SegmentStore::Revoke(const std::vector<int>& peers) {
       return Status(StatusCode::kNotFound, basis_.title + " was never granted to device " + std::to_string(peer));
     }
   }
-  for (const int peer : peers) COMMPOOL_TRY(basis_.device->CheckNotCapturing(peer));
+  COMMPOOL_TRY(basis_.runtime.devices.CheckNotCapturing({peers.begin(), peers.end()}));
   COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
   for (const int peer : peers) COMMPOOL_TRY(WaitForPeer(peer));
   for (const int peer : peers) {
     for (Segment* segment : Pointers()) COMMPOOL_TRY(segment->Revoke(peer));
     MutexLock lock(mutex_);
     peers_.erase(peer);
+    NoteOthersMayUse();
   }
   return Status();
+}
+
+void SegmentStore::NoteOthersMayUse() {
+  const size_t own = peers_.count(basis_.device->device());
+  others_may_use_.store(made_for_others_ || peers_.size() > own, std::memory_order_release);
 }
 
 std::vector<int> SegmentStore::Peers() const {

@@ -207,6 +207,8 @@ class SegmentStore {
   // Peers.
   // They change under the growth lock.
   std::vector<int> Peers() const;
+  // Whether other devices of this process may use the memory: peers, or any, as the backing makes it. One load.
+  bool OthersMayUse() const { return others_may_use_.load(std::memory_order_acquire); }
   // Who reads and writes the memory, such as "0 1 cpu", and who may beside them; asks the driver, holds no lock.
   MemoryFacts Access() const;
   // All or none. Devices that have access already, and the pool's own, are skipped.
@@ -256,6 +258,7 @@ class SegmentStore {
   Result<std::unique_ptr<Segment>> MakeFor(std::optional<StreamKey> stream, uint64_t bytes) COMMPOOL_REQUIRES(growth_);
   // At most until the pool's deadline.
   Status WaitForPeer(int peer) const;
+  void NoteOthersMayUse() COMMPOOL_REQUIRES(mutex_);
   // The live block that holds the address, in memory that may be shared.
   Result<commpool_block> FindSharable(CUdeviceptr address) COMMPOOL_REQUIRES(growth_);
   // For a communicator that has ended already.
@@ -287,6 +290,8 @@ class SegmentStore {
   mutable Mutex mutex_{LockRank::kLeaf};
   // Devices that have access to every segment, and get it to each new one. They change under the growth lock as well.
   std::set<int> peers_ COMMPOOL_GUARDED_BY(mutex_);
+  const bool made_for_others_;  // the backing opens it to other devices, or it is the host's
+  std::atomic<bool> others_may_use_{false};
   std::map<engine::SegmentIndex, std::unique_ptr<Segment>> segments_ COMMPOOL_GUARDED_BY(mutex_);
   RegistrationSet registrations_;
   // The growth lock guards it.

@@ -215,7 +215,6 @@ void Sleeping::Tell(bool asleep) const {
 // Quiesce waits for the pool's own device alone.
 Status SegmentStore::AwaitPeers() {
   for (const int peer : Peers()) {
-    COMMPOOL_TRY(basis_.device->CheckNotCapturing(peer));
     COMMPOOL_TRY(WaitForPeer(peer));
   }
   return Status();

@@ -23,6 +23,7 @@ class BlockOwner {
   virtual ~BlockOwner() = default;
 
   virtual const std::string& name() const = 0;
+  virtual int device() const = 0;
   // Whether its blocks have the same offsets on every rank of a communicator.
   virtual bool symmetric() const = 0;
 
@@ -32,8 +33,7 @@ class BlockOwner {
   // Caches were asked before: this is the slow way, which takes the owner's lock.
   virtual Status Free(CUdeviceptr address) = 0;
   // Another stream uses the block too, so nobody may reuse the block before that stream's work is done.
-  // `stream_device`: the device of a stream without a promise.
-  virtual Status RecordStream(CUdeviceptr address, StreamKey stream, std::optional<int> stream_device) = 0;
+  virtual Status RecordStream(CUdeviceptr address, StreamKey stream) = 0;
   // Whether the program promised that all streams it passes outlive their use.
   virtual bool streams_outlive() const = 0;
   // Takes blocks that were freed into threads' caches. Call it without the lock `caches`: the owner takes its own, and

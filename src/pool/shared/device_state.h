@@ -1,5 +1,5 @@
-// DeviceState: what pools of one device share: its primary context, its health, its fences and its account. DeviceTable
-// owns them. Any thread.
+// DeviceState: what pools of one device share: its place (context and health) and its account. DeviceTable owns them,
+// and the fences of all devices. Any thread.
 #ifndef COMMPOOL_SRC_POOL_SHARED_DEVICE_STATE_H_
 #define COMMPOOL_SRC_POOL_SHARED_DEVICE_STATE_H_
 
@@ -18,8 +18,8 @@
 #include "src/driver/handles.h"
 #include "src/pool/options.h"
 #include "src/pool/shared/memory_account.h"
-#include "src/stream/device_health.h"
 #include "src/stream/fence_table.h"
+#include "src/stream/stream_places.h"
 
 namespace commpool::internal {
 
@@ -67,56 +67,40 @@ std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryCont
 // Waits for the device, and returns cuCtxSynchronize's result. kDeadlineExceeded where the deadline passes: then the
 // wait continues on its own thread.
 Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms);
-// SynchroniseWithin for any device. A wait that continues after the deadline keeps the device's primary context
-// retained, for good.
-Result<CUresult> SynchroniseWithin(const Driver& driver, int device, uint64_t deadline_ms);
 
-// DeviceTable makes it at the device's first use; all pools there share it. No lock: the parts have their own. It owns
-// the primary context, which stays retained as long as the state lives, and the events behind all fences of the device.
+// DeviceTable makes it at the device's first use; all pools there share it. No lock: the parts have their own.
 class DeviceState {
  public:
-  DeviceState(const Driver& driver, PrimaryContext context, uint64_t total_bytes,
-              std::shared_ptr<AnnouncedCaptures> captures)
+  DeviceState(const Driver& driver, Place& place, uint64_t total_bytes, AnnouncedCaptures& captures)
       : driver_(driver),
-        context_(std::move(context)),
-        captures_(std::move(captures)),
-        fences_(driver, context_.device(), health_),
-        account_("device " + std::to_string(context_.device()), total_bytes) {}
-  ~DeviceState();
+        place_(place),
+        captures_(captures),
+        account_("device " + std::to_string(place.device()), total_bytes) {}
 
-  int device() const { return context_.device(); }
-  const PrimaryContext& context() const { return context_; }
-  DeviceHealth& health() { return health_; }
-  FenceTable& fences() { return fences_; }
+  int device() const { return place_.device(); }
+  const PrimaryContext& context() const { return place_.context; }
+  DeviceHealth& health() { return place_.health; }
   // The part of the device's memory that pools have reserved.
   MemoryAccount& account() { return account_; }
 
   // The captures of all devices.
-  AnnouncedCaptures& captures() const { return *captures_; }
+  AnnouncedCaptures& captures() const { return captures_; }
   // Whether a stream of the device captures. Then a wait for the device would break the capture. A question about an
   // event that was recorded on that stream meanwhile would break it too.
-  bool capturing() const { return captures_->OnDevice(device()); }
+  bool capturing() const { return captures_.OnDevice(device()); }
   // kFailedPrecondition while a stream captures. A call that will wait for the device asks this before it changes
   // anything.
-  Status CheckNotCapturing() const { return CheckNotCapturing(device()); }
-  Status CheckNotCapturing(int device) const;
+  Status CheckNotCapturing() const;
 
   // Waits on the host for everything submitted to the device, at most until the deadline. Call it before memory is
   // unmapped and before a registration ends (rule 5). Refuses in a capture of the device; kDeadlineExceeded leaves
   // everything as it is. Never call it under a lock below `growth`.
   Status Quiesce(uint64_t deadline_ms);
 
-  // Waits on the host for a fence, at most until the deadline. For fences of other devices' streams: Quiesce does not
-  // wait for these.
-  Status Await(FenceId fence, uint64_t deadline_ms);
-
  private:
   const Driver& driver_;
-  PrimaryContext context_;
-  const std::shared_ptr<AnnouncedCaptures> captures_;
-  // Before `fences_`, which keeps a reference to it.
-  DeviceHealth health_;
-  FenceTable fences_;
+  Place& place_;
+  AnnouncedCaptures& captures_;
   MemoryAccount account_;
 };
 
@@ -125,13 +109,22 @@ class DeviceState {
 class DeviceTable {
  public:
   // `limit`: the first limit of each device.
-  explicit DeviceTable(const Driver& driver, const DeviceLimit& limit = {}) : driver_(driver), limit_(limit) {}
+  explicit DeviceTable(const Driver& driver, const DeviceLimit& limit = {})
+      : driver_(driver), limit_(limit), places_(driver), fences_(driver, places_) {}
 
   // kInvalidArgument for a device that does not exist; the message has the number of devices. Calls the driver at the
   // first use of the device, without the lock.
   Result<std::shared_ptr<DeviceState>> Get(int device);
 
-  AnnouncedCaptures& captures() const { return *captures_; }
+  // kFailedPrecondition while a stream of one of them captures.
+  Status CheckNotCapturing(const std::set<int>& devices);
+  // Waits on the host for everything submitted to the device, as DeviceState::Quiesce does.
+  Status Quiesce(int device, uint64_t deadline_ms);
+
+  StreamPlaces& places() { return places_; }
+  FenceTable& fences() { return fences_; }
+  AnnouncedCaptures& captures() { return captures_; }
+  const AnnouncedCaptures& captures() const { return captures_; }
 
   // The account for memory at a placement: each device has one, and each host NUMA node.
   Result<std::shared_ptr<MemoryAccount>> AccountOf(const Placement& placement);
@@ -139,9 +132,11 @@ class DeviceTable {
  private:
   const Driver& driver_;
   const DeviceLimit limit_;
-  const std::shared_ptr<AnnouncedCaptures> captures_ = std::make_shared<AnnouncedCaptures>();
+  AnnouncedCaptures captures_;
+  StreamPlaces places_;
+  FenceTable fences_;
   Mutex mutex_{LockRank::kLeaf};
-  // An entry stays as long as the table: so the context stays retained.
+  // An entry stays as long as the table.
   std::map<int, std::shared_ptr<DeviceState>> devices_ COMMPOOL_GUARDED_BY(mutex_);
   std::map<int, std::shared_ptr<MemoryAccount>> host_accounts_ COMMPOOL_GUARDED_BY(mutex_);  // by NUMA node
 };

@@ -2,6 +2,7 @@
 #include "src/pool/shared/memory_observer.h"
 
 #include <cstring>
+#include <optional>
 
 #include "src/base/bytes.h"
 #include "src/base/log.h"
@@ -19,7 +20,8 @@ void Find(const Driver& driver, const char* name, Function*& function) {
 }  // namespace
 
 // A real driver has none of these functions: they stay null, and no emulator is told.
-MemoryObserver::MemoryObserver(const Driver& driver, nvtx::Heaps& heaps) : heaps_(heaps.taken() ? &heaps : nullptr) {
+MemoryObserver::MemoryObserver(const Driver& driver, const StreamPlaces& places, nvtx::Heaps& heaps)
+    : driver_(&driver), places_(&places), heaps_(heaps.taken() ? &heaps : nullptr) {
   Find(driver, "commpoolEmulatorSegmentSleeps", segment_sleeps_);
   Find(driver, "commpoolEmulatorBlockAllocated", block_allocated_);
   Find(driver, "commpoolEmulatorBlockFreed", block_freed_);
@@ -36,7 +38,10 @@ MemoryObserver::MemoryObserver(const Driver& driver, nvtx::Heaps& heaps) : heaps
 void MemoryObserver::TellAllocated(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
                                    const std::string& pool) const {
   if (emulator_watches_blocks_ && IsReachable(stream)) {
-    block_allocated_(block.address, block.bytes, StreamOfKey(stream), pool.c_str());
+    const CUstream handle = StreamOfKey(stream);
+    std::optional<ContextGuard> current;
+    if (IsDefault(handle)) current.emplace(*driver_, places_->At(PlaceOf(stream)).context);
+    block_allocated_(block.address, block.bytes, handle, pool.c_str());
   }
   if (heaps_ != nullptr) heaps_->Served(block.address, requested);
 }

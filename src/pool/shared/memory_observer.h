@@ -16,6 +16,7 @@
 #include "src/engine/types.h"
 #include "src/nvtx/heaps.h"
 #include "src/stream/stream_key.h"
+#include "src/stream/stream_places.h"
 
 namespace commpool::internal {
 
@@ -25,8 +26,8 @@ class MemoryObserver {
  public:
   // Nobody listens.
   MemoryObserver() = default;
-  // `heaps` outlives it.
-  MemoryObserver(const Driver& driver, nvtx::Heaps& heaps);
+  // All three outlive it.
+  MemoryObserver(const Driver& driver, const StreamPlaces& places, nvtx::Heaps& heaps);
 
   // Whether somebody wants to hear of every block. Then each block must take the slow path through the caches, which
   // reports it.
@@ -66,6 +67,8 @@ class MemoryObserver {
                      const std::string& pool) const;
   void TellFreed(CUdeviceptr address) const;
 
+  const Driver* driver_ = nullptr;
+  const StreamPlaces* places_ = nullptr;
   nvtx::Heaps* heaps_ = nullptr;  // null where no tool takes them
   // The emulator's functions. All null with a real driver, some with an older emulator.
   decltype(&commpoolEmulatorSegmentSleeps) segment_sleeps_ = nullptr;

@@ -152,13 +152,16 @@ PoolInCall Collective::Prepare(const Proposal& proposal) {
 
 // Where the program promises its streams (rule 11), nothing of this kind is pending, and the call does not wait.
 void Collective::AwaitStranded() {
-  bool awaits = blocks_.AwaitsDevice();
-  if (!awaits) {
+  const auto awaits = [&] {
+    if (blocks_.AwaitsDevice()) return true;
     MutexLock lock(blocks_.mutex());
-    awaits = engine().AwaitsDevice();
-  }
+    return engine().AwaitsDevice();
+  };
+  if (!awaits()) return;
+  // This thread's own default stream is within reach: an event does instead of a wait of the host.
+  static_cast<void>(blocks_.FenceFreed(KeyOfStream(CU_STREAM_PER_THREAD, basis_.device->device())));
   // Where the wait fails, or a capture forbids it, the frees wait for a later call.
-  if (awaits && !basis_.device->capturing()) BestEffort([&] { static_cast<void>(blocks_.WaitForDevice()); });
+  if (awaits() && !basis_.device->capturing()) BestEffort([&] { static_cast<void>(blocks_.WaitForDevice()); });
 }
 
 Result<Agreed> Collective::Agree(const Proposal& proposal) { return CallForOne(proposal, Agree); }

@@ -14,24 +14,23 @@ namespace commpool::internal {
 // that stream.
 Status GraphBlocks::Await(const engine::StreamUse& use) const {
   // A stream without a fence captures nothing here: the caller has looked.
-  DeviceState& device = *basis_.device;
-  if (use.fence != engine::kNoFence) return device.Await(use.fence, basis_.deadline_ms());
+  FenceTable& fences = basis_.fences();
+  if (use.fence != engine::kNoFence) return fences.Await(use.fence, basis_.deadline_ms());
   if (!IsReachable(use.stream)) {
     return Status(StatusCode::kFailedPrecondition,
                   "the block was used on another thread's default stream, or on one that may be gone (option streams), "
                   "which a capture cannot wait for: synchronise "
                   "the device before the capture and reclaim()");
   }
-  FenceId fence = COMMPOOL_TRY(device.fences().Record(use.stream));
-  Status status = device.Await(fence, basis_.deadline_ms());
-  device.fences().Retire(fence);
+  const FenceId fence = COMMPOOL_TRY(fences.Record(use.stream));
+  Status status = fences.Await(fence, basis_.deadline_ms());
+  fences.Retire(fence);
   return status;
 }
 
 // A wait on the device for work outside of the capture would pull that work into the graph, or fail. So the host waits.
 Status GraphBlocks::AwaitOutside(engine::Part part, std::vector<engine::StreamUse>* waits) const {
   if (waits->empty()) return Status();
-  const ContextGuard current = basis_.MakeCurrent();
   // The calls below are made while a stream captures, which allows them in relaxed mode only.
   const RelaxedCapture relaxed(basis_.driver);
   PoolEvents::Count(basis_.events.host_waits);
@@ -112,18 +111,18 @@ void GraphBlocks::Collect() {
   // A graph that is gone is reported once. TakeMissingFences notes it in the entries before anything can fail.
   const std::vector<std::pair<CUdeviceptr, StreamKey>> missing = TakeMissingFences(captures_.TakeGone());
   if (missing.empty()) return;
-  const ContextGuard current = basis_.MakeCurrent();
   for (const auto& [address, stream] : missing) {
     // Nobody may record on it any more (rule 11). A wait for the whole device stands for its fence.
     if (MayHaveDied(stream)) {
-      if (basis_.device->Quiesce(basis_.deadline_ms()).ok()) GiveFence(address, stream, engine::kNoFence);
+      if (basis_.runtime.devices.Quiesce(PlaceOf(stream), basis_.deadline_ms()).ok())
+        GiveFence(address, stream, engine::kNoFence);
       continue;
     }
-    // A stream that captures again can record no fence for past work: the block waits for a later call. Another
-    // thread's default stream cannot be asked; null asks for the legacy stream instead.
-    const Result<CUgraph> graph = GraphInCapture(basis_.driver, IsReachable(stream) ? StreamOfKey(stream) : nullptr);
+    // A stream that captures again can record no fence for past work: the block waits for a later call.
+    const ContextGuard current = basis_.MakeCurrent(stream);
+    const Result<CUgraph> graph = GraphInCapture(basis_.driver, StreamOfKey(stream));
     if (!graph.ok() || *graph != nullptr) continue;
-    Result<FenceId> fence = basis_.device->fences().Record(stream);
+    Result<FenceId> fence = basis_.fences().Record(stream);
     if (fence.ok()) GiveFence(address, stream, *fence);  // else the block stays quarantined, as rule 9 asks
   }
 }

@@ -76,7 +76,7 @@ Status SymmetricMode::Open(std::unique_ptr<AgreementChannel> channel, const Stat
 // everything that only this rank knows is checked before the engine is asked, or acts on the block after it.
 Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
   COMMPOOL_TRY(basis_.Named(collective_.CheckAlike()));
-  if (IsUnpromised(stream) && basis_.configuration.frees == engine::FreeOrder::kOrdered) {
+  if (IsUnpromised(stream) && !IsPerThread(stream) && basis_.configuration.frees == engine::FreeOrder::kOrdered) {
     return Status(StatusCode::kFailedPrecondition,
                   basis_.title +
                       " has ordered frees, so other streams reuse at once what this one frees, and a stream "
