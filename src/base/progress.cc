@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "src/base/bytes.h"
-#include "src/base/host_failure.h"
 #include "src/base/log.h"
 
 namespace commpool::internal {
@@ -40,18 +39,16 @@ void Progress::Advance(uint64_t bytes) {
   const Time now = around_.now();
   if (now - begin_ < kPatience || now - shown_ < kBetweenLines) return;
   shown_ = now;
-  BestEffort([&] { around_.show("\r" + Line(now)); });
+  around_.show("\r" + Line(now));
 }
 
 Progress::~Progress() {
-  BestEffort([&] {
-    const Time now = around_.now();
-    if (shown_ != begin_) {
-      around_.show("\r" + Line(now) + "\n");
-    } else if (!around_.terminal && now - begin_ >= kPatience) {
-      around_.log(Line(now));
-    }
-  });
+  const Time now = around_.now();
+  if (shown_ != begin_) {
+    around_.show("\r" + Line(now) + "\n");
+  } else if (!around_.terminal && now - begin_ >= kPatience) {
+    around_.log(Line(now));
+  }
 }
 
 }  // namespace commpool::internal

@@ -26,9 +26,10 @@ Status CheckTarget(Target target) {
 
 // For requests that the thread's recent caches cannot serve. A separate function, so that the fast path saves no
 // registers.
-[[gnu::noinline]] commpool_status AllocateSlowly(Target target, uint64_t bytes, CUstream_st* stream, void** pointer) {
+[[gnu::noinline]] commpool_status AllocateSlowly(Target target, uint64_t bytes, CUstream_st* stream, void** pointer,
+                                                 const char* name = __builtin_FUNCTION()) {
   bool caught = true;
-  const commpool_status status = WithRuntime([&](Runtime& runtime) -> Status {
+  const auto allocate = [&](Runtime& runtime) -> Status {
     if (pointer == nullptr) return NullOutput();
     COMMPOOL_TRY(CheckTarget(target));
     const Result<CUdeviceptr> address = runtime.Allocate(target, bytes, stream);
@@ -38,7 +39,8 @@ Status CheckTarget(Target target) {
     }
     caught = address.status().code() != StatusCode::kNotCaught;
     return caught ? address.status() : Status();
-  });
+  };
+  const commpool_status status = WithRuntime(allocate, CallKind::kAny, name);
   return caught ? status : COMMPOOL_NOT_CAUGHT;
 }
 
@@ -53,7 +55,8 @@ Status CheckTarget(Target target) {
 
 [[gnu::noinline]] commpool_status FreeSlowly(void* pointer) {
   if (pointer == nullptr) return COMMPOOL_OK;
-  return WithRuntime([&](Runtime& runtime) { return runtime.Free(AddressOf(pointer)); }, CallKind::kFree);
+  return WithRuntime([&](Runtime& runtime) { return runtime.Free(AddressOf(pointer)); }, CallKind::kFree,
+                     "commpool_free");
 }
 
 }  // namespace
@@ -64,7 +67,7 @@ commpool_status commpool::internal::AllocateCaught(int device, uint64_t bytes, C
   Runtime* const runtime = OpenedProcessRuntime();
   const bool valid = runtime != nullptr && pointer != nullptr && device >= 0;
   if (valid && !runtime->Catches(device, bytes, stream)) return COMMPOOL_NOT_CAUGHT;
-  return AllocateSlowly(target, bytes, stream, pointer);
+  return AllocateSlowly(target, bytes, stream, pointer, "commpool_allocate_in_scope");
 }
 
 commpool_status commpool_allocate(int device, uint64_t bytes, CUstream_st* stream, void** pointer) {

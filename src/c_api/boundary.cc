@@ -5,12 +5,14 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <string>
 #include <utility>
 
 #include "src/base/bytes.h"
 #include "src/base/environment.h"
-#include "src/base/host_failure.h"
+#include "src/base/host_memory.h"
 #include "src/base/log.h"
 #include "src/base/mutex.h"
 #include "src/base/native_stack.h"
@@ -58,7 +60,7 @@ Result<recording::RecorderOptions> RecorderOptionsFromEnvironment() {
 void RecordWhereAsked(Runtime& runtime) {
   if (Environment::Get().record.empty()) return;
   const Result<recording::RecorderOptions> options = RecorderOptionsFromEnvironment();
-  const Status status = options.ok() ? Attempt([&] { return runtime.Record(*options, /*only=*/0); }) : options.status();
+  const Status status = options.ok() ? runtime.Record(*options, /*only=*/0) : options.status();
   if (!status.ok()) return Log(LogLevel::kWarning, "nothing is recorded: " + status.message());
   FlushRecordingAtExit();
 }
@@ -89,18 +91,6 @@ struct LastError {};
 // A thread's last destructors may still call us, after the thread's message string is gone. This buffer has no
 // destructor; it cuts long messages.
 thread_local constinit std::array<char, 512> late_error{};
-
-constexpr const char* kHostMemoryError =
-    "the host is out of memory: commpool could not get what its books need (not the device's memory); nothing has "
-    "changed, free host memory and call again";
-constexpr const char* kHostThreadError =
-    "the host refused commpool a thread: a limit on threads (ulimit -u, the cgroup's pids.max) or on memory is "
-    "reached; raise it and call again";
-
-const char* SentenceOf(const Status& status) {
-  if (status.message() == kNoHostMemory) return kHostMemoryError;
-  return status.message() == kNoHostThread ? kHostThreadError : status.message().c_str();
-}
 
 }  // namespace
 
@@ -156,7 +146,7 @@ commpool_status Report(const Status& status) noexcept {
   if (Status* const last = OfThisThread<Status, LastError>()) {
     *last = status;
   } else {
-    std::strncpy(late_error.data(), SentenceOf(status), late_error.size() - 1);
+    std::strncpy(late_error.data(), status.message().c_str(), late_error.size() - 1);
   }
   return static_cast<commpool_status>(status.code());
 }
@@ -168,9 +158,13 @@ Status RefuseCallOf(const UserFunctionKind& running) {
                     "the memory from CUDA or another allocator");
 }
 
-commpool_status ReportException() noexcept {
+commpool_status ReportException(const char* call) noexcept {
   try {
-    return Report(Attempt([]() -> Status { throw; }));
+    throw;
+  } catch (const std::bad_alloc&) {
+    EndWithoutHostMemory(call);
+  } catch (const std::exception& exception) {
+    return Report(Status(StatusCode::kInternal, std::string("exception: ") + exception.what()));
   } catch (...) {
     return Report(Status(StatusCode::kInternal, "an exception"));
   }
@@ -178,7 +172,7 @@ commpool_status ReportException() noexcept {
 
 const char* LastErrorMessage() {
   const Status* const last = OfThisThread<Status, LastError>();
-  return last == nullptr ? late_error.data() : SentenceOf(*last);
+  return last == nullptr ? late_error.data() : last->message().c_str();
 }
 
 }  // namespace commpool::internal

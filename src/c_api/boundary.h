@@ -9,7 +9,6 @@
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
-#include "src/base/host_failure.h"
 #include "src/base/try.h"
 #include "src/base/user_function.h"
 #include "src/driver/loader.h"
@@ -54,21 +53,21 @@ commpool_status Report(const Status& status) noexcept;
 
 const char* LastErrorMessage();
 
-// Report for the exception that is being handled.
-commpool_status ReportException() noexcept;
+// Report for the exception that is being handled: a bug of ours. For std::bad_alloc it ends the process, and names the
+// call (rule 12).
+commpool_status ReportException(const char* call) noexcept;
 
 inline Status NullOutput() { return Status(StatusCode::kInvalidArgument, "the output pointer is null"); }
 
-// Runs `body`, which returns a Status. An exception becomes a code: it is a bug of ours, or the host has no memory.
-// Call it for functions that need no runtime; all others enter by the functions below. It refuses to begin where the
-// host reserve is low, because the body could then fail half-way.
+// Runs `body`, which returns a Status, for the function of the C ABI that calls it. An exception becomes a code. Call
+// it for functions that need no runtime; all others enter by the functions below.
 template <typename Body>
-commpool_status Guarded(Body body) noexcept {
+commpool_status Guarded(Body body, const char* name = __builtin_FUNCTION()) noexcept {
   try {
     const Status status = body();
     return status.ok() ? COMMPOOL_OK : Report(status);
   } catch (...) {
-    return ReportException();
+    return ReportException(name);
   }
 }
 
@@ -88,24 +87,27 @@ inline Status RefuseUserFunction(CallKind call = CallKind::kAny) {
 // The one way into the library. It opens the runtime at the first call, refuses a forked child and a user's function,
 // and runs `body(runtime)`.
 template <typename Body>
-commpool_status WithRuntime(Body body, CallKind call = CallKind::kAny) noexcept {
-  return Guarded([&]() -> Status {
+commpool_status WithRuntime(Body body, CallKind call = CallKind::kAny,
+                            const char* name = __builtin_FUNCTION()) noexcept {
+  const auto entered = [&]() -> Status {
     Runtime* runtime = OpenedProcessRuntime();
     if (runtime == nullptr) runtime = COMMPOOL_TRY(ProcessRuntime());
     COMMPOOL_TRY(runtime->RefuseForkedChild());
     COMMPOOL_TRY(RefuseUserFunction(call));
     const std::optional<RelaxedCapture> relaxed = runtime->Relax();
     return body(*runtime);
-  });
+  };
+  return Guarded(entered, name);
 }
 
 // WithRuntime for a call about one pool: finds it by its handle, and runs `body(pool)`.
 template <typename Body>
-commpool_status WithPool(commpool_pool handle, Body body) noexcept {
-  return WithRuntime([&](Runtime& runtime) -> Status {
+commpool_status WithPool(commpool_pool handle, Body body, const char* name = __builtin_FUNCTION()) noexcept {
+  const auto found = [&](Runtime& runtime) -> Status {
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(runtime.pools().Find(handle));
     return body(*pool);
-  });
+  };
+  return WithRuntime(found, CallKind::kAny, name);
 }
 
 // Writes the value of a result, if there is one, to the caller's output.

@@ -5,8 +5,6 @@
 #include <string>
 
 #include "src/backing/backing_table.h"
-#include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
 #include "src/base/printable.h"
 #include "src/base/try.h"
 #include "src/c_api/structs.h"
@@ -182,8 +180,7 @@ WakeRequest ParseWake(int32_t graphs) {
 
 SleepRequest ParseSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(const void*)> is_live) {
   SleepRequest request;
-  // Where the host has no memory, the request says so too: the other ranks wait for this rank's answer.
-  request.readiness = Attempt([&] { return Insist([&] { return ReadSleepOptions(given, is_live, request); }); });
+  request.readiness = ReadSleepOptions(given, is_live, request);
   return request;
 }
 

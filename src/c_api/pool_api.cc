@@ -22,8 +22,8 @@ using namespace commpool::internal;
 namespace {
 
 commpool_status WithPeers(commpool_pool pool, const int* devices, size_t count,
-                          Status (Pool::*call)(const std::vector<int>&)) {
-  return WithPool(pool, [&](Pool& found) {
+                          Status (Pool::*call)(const std::vector<int>&), const char* name = __builtin_FUNCTION()) {
+  const auto checked = [&](Pool& found) {
     if (count != 0 && devices == nullptr) {
       return Invalid("devices is null and count is not 0");
     }
@@ -31,19 +31,22 @@ commpool_status WithPeers(commpool_pool pool, const int* devices, size_t count,
       return Invalid("count " + std::to_string(count) + " is more devices than any machine has");
     }
     return (found.*call)(std::vector<int>(devices, devices + count));
-  });
+  };
+  return WithPool(pool, checked, name);
 }
 
 // Says why there is no window. A separate function, so that the fast path saves no registers.
-[[gnu::noinline]] commpool_status FindNoWindow(const void* pointer, ncclWindow_vidmem** window, uint64_t* offset) {
-  return WithRuntime([&](Runtime& runtime) -> Status {
+[[gnu::noinline]] commpool_status FindNoWindow(const void* pointer, ncclWindow_vidmem** window, uint64_t* offset,
+                                               const char* name = __builtin_FUNCTION()) {
+  const auto find = [&](Runtime& runtime) -> Status {
     if (window == nullptr || offset == nullptr) {
       return Invalid("window or offset is null");
     }
     std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(runtime.addresses().OwnerOf(AddressOf(pointer)));
     return Status(StatusCode::kNotFound,
                   "pool " + owner->name() + " has no window on this communicator that holds the pointer");
-  });
+  };
+  return WithRuntime(find, CallKind::kAny, name);
 }
 
 // Functions without a context that allocate from one pool, for frameworks that take a plain function pointer. The

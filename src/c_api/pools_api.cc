@@ -23,21 +23,25 @@ using namespace commpool::internal;
 namespace {
 
 // Runs `call`, which fills in a count for each pool. Writes them to the output only where the call succeeded.
-commpool_status CountForPools(size_t count, uint64_t* output, FunctionRef<commpool_status(uint64_t* counts)> call) {
-  const std::unique_ptr<uint64_t[]> counts(new (std::nothrow) uint64_t[count]());
-  if (counts == nullptr) return Report(Status(StatusCode::kOutOfMemory, kNoHostMemory));
-  const commpool_status status = call(counts.get());
-  if (status == COMMPOOL_OK && output != nullptr) std::copy_n(counts.get(), count, output);
-  return status;
+commpool_status CountForPools(const commpool_pool* pools, size_t count, uint64_t* output,
+                              FunctionRef<Status(Runtime&, PoolHandles, uint64_t* counts)> call,
+                              const char* name = __builtin_FUNCTION()) {
+  const auto counted = [&](Runtime& runtime, PoolHandles handles) -> Status {
+    std::vector<uint64_t> counts(handles.size());
+    COMMPOOL_TRY(call(runtime, handles, counts.data()));
+    if (output != nullptr) std::copy(counts.begin(), counts.end(), output);
+    return Status();
+  };
+  return ForPools(pools, count, counted, name);
 }
 
 commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* communicators, size_t count,
-                                  Status (Pool::*call)(ncclComm_t)) {
+                                  Status (Pool::*call)(ncclComm_t), const char* name = __builtin_FUNCTION()) {
   if (communicators == nullptr) {
     return Report(Invalid("communicators is null: there is one a pool, each may be null"));
   }
   return ForEachPool(
-      pools, count, [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); }, communicators);
+      pools, count, [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); }, communicators, name);
 }
 
 Status SleepAs(Pool& pool, const commpool_keep& keep, const commpool_graphs& graphs) {
@@ -46,11 +50,13 @@ Status SleepAs(Pool& pool, const commpool_keep& keep, const commpool_graphs& gra
 
 Status WakeAs(Pool& pool, const commpool_graphs& graphs) { return pool.Wake(ParseWake(NumberOf(graphs))); }
 
-commpool_status ForTagged(const char* tag, First first, FunctionRef<Status(Pool&)> call) {
-  return WithRuntime([&](Runtime& runtime) {
+commpool_status ForTagged(const char* tag, First first, FunctionRef<Status(Pool&)> call,
+                          const char* name = __builtin_FUNCTION()) {
+  const auto checked = [&](Runtime& runtime) {
     if (tag == nullptr || *tag == 0) return Invalid("the tag is null or empty");
     return OnTagged(runtime, tag, first, call);
-  });
+  };
+  return WithRuntime(checked, CallKind::kAny, name);
 }
 
 // Whether a pointer lies in a live block: for a name in sleep options.
@@ -106,6 +112,7 @@ Status Refuse(const Status& why, FunctionRef<Status(Runtime&)> create) {
 commpool_status commpool_pools_create(const commpool_pool_options* options, size_t count, commpool_pool* pools) {
   const auto create = [&](Runtime& runtime) -> Status {
     if (options == nullptr) return NullOptions();
+    COMMPOOL_TRY(CheckPoolCount(count));
     return count == 1 ? CreateOne(runtime, *options, pools) : CreateSeveral(runtime, options, count, pools);
   };
   if (OpenedProcessRuntime() == nullptr && options != nullptr && count != 0 && ParseHome(*options)) {
@@ -121,17 +128,16 @@ commpool_status commpool_pools_reserve(const commpool_pool* pools, size_t count,
 }
 
 commpool_status commpool_pools_reclaim(const commpool_pool* pools, size_t count, uint64_t* reclaimed_bytes) {
-  return CountForPools(count, reclaimed_bytes, [&](uint64_t* counts) {
-    return ForPools(pools, count,
-                    [&](Runtime& runtime, PoolHandles handles) { return ReclaimPools(runtime, handles, counts); });
+  return CountForPools(pools, count, reclaimed_bytes, [](Runtime& runtime, PoolHandles handles, uint64_t* counts) {
+    return ReclaimPools(runtime, handles, counts);
   });
 }
 
 commpool_status commpool_pools_trim(const commpool_pool* pools, size_t count, uint64_t keep_bytes,
                                     uint64_t* released_bytes) {
-  return CountForPools(count, released_bytes, [&](uint64_t* counts) {
-    return ForEachPool(
-        pools, count, [&](Pool& pool, size_t place) -> Status { return Store(pool.Trim(keep_bytes), &counts[place]); });
+  return CountForPools(pools, count, released_bytes, [&](Runtime& runtime, PoolHandles handles, uint64_t* counts) {
+    return OnEach(runtime, handles,
+                  [&](Pool& pool, size_t place) { return Store(pool.Trim(keep_bytes), &counts[place]); });
   });
 }
 

@@ -69,11 +69,12 @@ Result<ImportOptions> ParseImportOptions(const commpool_import_options* given) {
 }
 
 template <typename Body>
-commpool_status WithImport(commpool_import handle, Body body) noexcept {
-  return WithRuntime([&](Runtime& runtime) -> Status {
+commpool_status WithImport(commpool_import handle, Body body, const char* name = __builtin_FUNCTION()) noexcept {
+  const auto found = [&](Runtime& runtime) -> Status {
     const std::shared_ptr<PoolImport> import = COMMPOOL_TRY(runtime.imports().Find(handle));
     return body(runtime, *import);
-  });
+  };
+  return WithRuntime(found, CallKind::kAny, name);
 }
 
 // Waits for what this process has submitted to the import's device.

@@ -11,7 +11,6 @@
 #include <string_view>
 #include <utility>
 
-#include "src/base/host_failure.h"
 #include "src/base/mutex.h"
 #include "src/nvtx/domain.h"
 
@@ -25,10 +24,10 @@ class OpenRanges {
     const uint64_t range = domain->Start(text);
     any_.store(true, std::memory_order_relaxed);
     bool kept = false;
-    BestEffort([&] {
+    {
       MutexLock lock(mutex_);
       kept = open_.emplace(handle, Open{domain, range}).second;
-    });
+    }
     if (!kept) domain->End(range);
   }
   void End(uint64_t handle) {

@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "src/base/bytes.h"
-#include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/handles.h"
@@ -26,7 +24,7 @@ constexpr char kAbort[] = "; abort the communicator";
 
 // What all ranks have said of a step, from this rank's part.
 Status AgreeOn(AgreementChannel& channel, const Status& mine, const char* step) {
-  return Insist([&] { return AgreeOnOutcomes(channel, {mine}, {step}).front(); });
+  return AgreeOnOutcomes(channel, {mine}, {step}).front();
 }
 
 Status WithAdvice(const Status& status) {
@@ -74,7 +72,7 @@ void SleepingCommunicators::End(ncclComm_t handle, Sleeper& sleeper) {
 Status SleepingCommunicators::Open(Sleeper& sleeper, ncclComm_t handle, uint64_t deadline_ms) {
   sleeper.communicator = COMMPOOL_TRY(DescribeCommunicator(driver_, handle, deadline_ms));
   sleeper.deadline_ms = deadline_ms;
-  sleeper.device = COMMPOOL_TRY(Insist([&] { return devices_.Get(sleeper.communicator.device); }));
+  sleeper.device = COMMPOOL_TRY(devices_.Get(sleeper.communicator.device));
   const ContextGuard current(driver_, sleeper.device->context());
   sleeper.channel = COMMPOOL_TRY(runtime_.links.Open(driver_, sleeper.communicator, deadline_ms, runtime_.unanswered));
   sleeper.communicator.lost = sleeper.channel->lost_ranks();
@@ -92,7 +90,7 @@ Status SleepingCommunicators::Sleep(ncclComm_t handle, uint64_t deadline_ms) {
   }
   if (sleeper.channel == nullptr) COMMPOOL_TRY(Open(sleeper, handle, deadline_ms));
   const ContextGuard current(driver_, sleeper.device->context());
-  const std::string pools = Insist([&] { return sleeper.pools.NamesFor(sleeper.communicator); });
+  const std::string pools = sleeper.pools.NamesFor(sleeper.communicator);
   COMMPOOL_TRY(Agree(sleeper, CollectiveCall::kSleepCommunicator, CheckMaySleep(sleeper), pools));
   return FallAsleep(sleeper);
 }
@@ -154,14 +152,13 @@ Status SleepingCommunicators::FallAsleep(Sleeper& sleeper) {
   const Status all_rest = AgreeOn(*sleeper.channel, rested, "ending the windows of its pools");
   if (!all_rest.ok()) return StayAwake(sleeper, all_rest);
   // Running work may use NCCL's memory, so all ranks wait for their devices before any rank gives it back.
-  const Status quiet = Attempt([&] { return sleeper.device->Quiesce(sleeper.deadline_ms); });
+  const Status quiet = sleeper.device->Quiesce(sleeper.deadline_ms);
   const Status all_quiet = AgreeOn(*sleeper.channel, quiet, "waiting for the device");
   return all_quiet.ok() ? GiveBack(sleeper) : StayAwake(sleeper, all_quiet);
 }
 
 Status SleepingCommunicators::GiveBack(Sleeper& sleeper) {
-  const Status mine =
-      Attempt([&] { return GiveMemoryBack(driver_, sleeper.communicator, PartOf(sleeper.deadline_ms)); });
+  const Status mine = GiveMemoryBack(driver_, sleeper.communicator, PartOf(sleeper.deadline_ms));
   const Status all = AgreeOn(*sleeper.channel, mine, "giving NCCL's memory back");
   // Ranks wake together, so a communicator sleeps only where all have given their memory back.
   sleeper.asleep = all.ok();
@@ -184,12 +181,11 @@ Status SleepingCommunicators::StayAwake(Sleeper& sleeper, const Status& failure)
 // Whatever happens, the communicator counts as awake from here on: after a failure it can only be aborted.
 Status SleepingCommunicators::WakeUp(Sleeper& sleeper) {
   sleeper.asleep = false;
-  const Status made =
-      Attempt([&] { return MakeMemoryAgain(driver_, sleeper.communicator, PartOf(sleeper.deadline_ms)); });
+  const Status made = MakeMemoryAgain(driver_, sleeper.communicator, PartOf(sleeper.deadline_ms));
   COMMPOOL_TRY(WithAdvice(AgreeOn(*sleeper.channel, made, "making NCCL's memory again")));
-  const Status checked = Attempt([&] { return CheckCollective(sleeper); });
+  const Status checked = CheckCollective(sleeper);
   COMMPOOL_TRY(WithAdvice(AgreeOn(*sleeper.channel, checked, "checking NCCL's memory with a collective")));
-  const std::string pools = Insist([&] { return sleeper.pools.NamesOfResting(); });
+  const std::string pools = sleeper.pools.NamesOfResting();
   Status woken = Agree(sleeper, CollectiveCall::kWakeCommunicator, Status(), pools);
   if (woken.ok()) woken = sleeper.pools.Wake();
   return woken.under("the communicator is awake");

@@ -10,9 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
 #include "src/base/printable.h"
+#include "src/base/start_thread.h"
 #include "src/base/try.h"
 #include "src/driver/handles.h"
 #include "src/pool/symmetric/symmetric_mode.h"
@@ -24,7 +23,7 @@ namespace {
 // Runs `part` with the device's context current. Where that cannot be done, `part` fails too and says why.
 template <typename Part>
 Status RunOn(Runtime& runtime, int device, Part part) {
-  Result<std::shared_ptr<DeviceState>> state = Insist([&] { return runtime.devices().Get(device); });
+  Result<std::shared_ptr<DeviceState>> state = runtime.devices().Get(device);
   // The part fails for the same reason, and tells its ranks.
   if (!state.ok()) return part();
   ContextGuard current(runtime.driver(), (*state)->context());
@@ -48,12 +47,11 @@ Status RunTogether(const std::vector<Queue>& queues, FunctionRef<Status(const Qu
   const std::shared_future<bool> all_here = ready.get_future().share();
   Status started;
   for (size_t number = 0; number < queues.size() && started.ok(); ++number) {
-    started = Attempt([&] {
-      threads.emplace_back([&, number] {
-        if (all_here.get()) statuses[number] = Attempt([&] { return run_queue(queues[number]); });
-      });
-      return Status();
+    Result<std::thread> thread = StartThread("a rank's part of a call", [&, number] {
+      if (all_here.get()) statuses[number] = run_queue(queues[number]);
     });
+    started = thread.status();
+    if (thread.ok()) threads.push_back(std::move(*thread));
   }
   ready.set_value(started.ok());
   for (std::thread& thread : threads) thread.join();
@@ -65,12 +63,11 @@ Status RunTogether(const std::vector<Queue>& queues, FunctionRef<Status(const Qu
   return Status();
 }
 
-// Calls the pools one after the other, and never stops early. Returns the first failure. It needs no host memory,
-// because it must not fail by itself: the other ranks have begun.
+// Calls the pools one after the other. It never stops early, for the other ranks have begun. Returns the first failure.
 Status OneByOne(const Queue& queue, FunctionRef<Status(size_t place)> part) {
   Status first;
   for (const size_t place : queue) {
-    Status status = Attempt([&] { return part(place); });
+    Status status = part(place);
     if (first.ok()) first = std::move(status);
   }
   return first;
@@ -203,7 +200,7 @@ Status OnPools(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
     used.push_back(UsedBy(*pools[place], passed == nullptr ? nullptr : passed[place]));
   }
   const std::vector<Queue> queues = QueuesOf(used);
-  const auto modes_of = [&](const Queue& queue) { return Insist([&] { return ModesOf(queue, pools); }); };
+  const auto modes_of = [&](const Queue& queue) { return ModesOf(queue, pools); };
   const auto run_queue = [&](const Queue& queue) {
     const auto device_of = [&](size_t place) { return pools[place]->device(); };
     const SymmetricModes modes = together ? modes_of(queue) : SymmetricModes();

@@ -7,8 +7,6 @@
 #include <utility>
 
 #include "src/base/bytes.h"
-#include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/driver/device_info.h"
 #include "src/engine/expandable_engine.h"
@@ -133,9 +131,8 @@ Result<UnopenedPool> MakeUnopened(const Driver& driver, DeviceTable& devices, Ru
 // It tries again where the host has no memory: if this rank gave up, the others would wait for it.
 Result<std::unique_ptr<AgreementChannel>> ReachHome(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
                                                     const PoolConfiguration& configuration, Communicator& home) {
-  home =
-      COMMPOOL_TRY(Insist([&] { return DescribeCommunicator(driver, configuration.home, configuration.deadline_ms); }));
-  std::shared_ptr<DeviceState> device = COMMPOOL_TRY(Insist([&] { return devices.Get(home.device); }));
+  home = COMMPOOL_TRY(DescribeCommunicator(driver, configuration.home, configuration.deadline_ms));
+  std::shared_ptr<DeviceState> device = COMMPOOL_TRY(devices.Get(home.device));
   return Collective::OpenChannel(driver, device->context(), runtime, home, configuration);
 }
 
@@ -145,8 +142,7 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTabl
                                                 PoolConfiguration configuration) {
   Communicator home;
   std::unique_ptr<AgreementChannel> channel = COMMPOOL_TRY(ReachHome(driver, devices, runtime, configuration, home));
-  Result<UnopenedPool> made =
-      Attempt([&] { return MakeUnopened(driver, devices, runtime, std::move(configuration), home); });
+  Result<UnopenedPool> made = MakeUnopened(driver, devices, runtime, std::move(configuration), home);
   // The channel is open, so the other ranks hear the reason at once.
   if (!made.ok()) return Collective::Refuse(*channel, made.status());
   // Where one rank is not ready no rank gets a pool: this one goes with `made`.

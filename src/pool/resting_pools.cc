@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
 #include "src/pool/pool.h"
 #include "src/pool/symmetric/symmetric_mode.h"
 
@@ -52,7 +50,7 @@ std::string RestingPools::NamesOfResting() const { return NamesOf(Resting()); }
 // What a pool without ranks has registered, captured collectives may hold: only the program knows. The ranks of a
 // symmetric pool are those of its home: with another home some of them may not be here.
 Status RestingPools::Check(const Communicator& communicator) const {
-  for (const std::shared_ptr<Pool>& pool : Insist([&] { return RegisteredWith(communicator); })) {
+  for (const std::shared_ptr<Pool>& pool : RegisteredWith(communicator)) {
     const SymmetricMode* const symmetric = pool->AsSymmetric();
     const char* why = nullptr;
     const char* advice = ": sleep() that pool before, or deregister it";
@@ -72,18 +70,18 @@ Status RestingPools::Check(const Communicator& communicator) const {
 
 Status RestingPools::Rest(const Communicator& communicator) {
   resting_.clear();  // of a communicator that was aborted in its sleep, at the same address
-  for (const std::shared_ptr<Pool>& pool : Insist([&] { return RegisteredWith(communicator); })) {
-    Status status = Attempt([&] { return pool->Sleep({.memory = Memory::kStays}); });
+  for (const std::shared_ptr<Pool>& pool : RegisteredWith(communicator)) {
+    Status status = pool->Sleep({.memory = Memory::kStays});
     if (!status.ok()) return status;
-    Insist([&] { resting_.insert(resting_.begin(), pool->handle()); });
+    resting_.insert(resting_.begin(), pool->handle());
   }
   return Status();
 }
 
 Status RestingPools::Wake() {
   Status first;
-  for (const std::shared_ptr<Pool>& pool : Insist([&] { return Resting(); })) {
-    const Status status = Attempt([&] { return pool->Wake(); });
+  for (const std::shared_ptr<Pool>& pool : Resting()) {
+    const Status status = pool->Wake();
     if (first.ok()) first = status;
   }
   resting_.clear();

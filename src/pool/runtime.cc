@@ -6,8 +6,6 @@
 
 #include <utility>
 
-#include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/driver/device_info.h"
 #include "src/driver/diagnosis.h"
@@ -73,12 +71,8 @@ Status Runtime::Record(const recording::RecorderOptions& options, PoolHandle onl
   COMMPOOL_TRY(parts_.recorder.Start(asked, [this] {
     for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->RecordSlice();
   }));
-  const Status told = Attempt([&] {
-    for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->RecordPresent();
-    return Status();
-  });
-  if (!told.ok()) parts_.recorder.Stop();  // half of what there is would look like all
-  return told;
+  for (const std::shared_ptr<Pool>& pool : pools_.All()) pool->RecordPresent();
+  return Status();
 }
 
 Status Runtime::EndRecording() {
@@ -119,8 +113,7 @@ std::optional<RelaxedCapture> Runtime::Relax() const {
 Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   COMMPOOL_TRY(RefuseForkedChild());
   search_.ReleaseDestroyed();
-  // A copy, which is tried again where the host has no memory: the other ranks may wait for this one.
-  const std::vector<SettingSource> sources = Insist([&] { return configuration.sources; });
+  const std::vector<SettingSource> sources = configuration.sources;
   Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, parts_, std::move(configuration));
   if (!pool.ok()) return WithSources(pool.status(), sources);
   // Only now, so that a pool that could not be made uses no handle.
@@ -128,7 +121,7 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   (*pool)->SetHandle(handle);
   pools_.Add(handle, *pool, (*pool)->device());
   // After that, so that a recording that begins meanwhile knows the pool by one of the two.
-  BestEffort([&] { (*pool)->RecordMade(); });
+  (*pool)->RecordMade();
   return handle;
 }
 
@@ -146,7 +139,7 @@ Status Runtime::DestroyPool(PoolHandle handle) {
   COMMPOOL_TRY(pool->CheckMayEnd());
   COMMPOOL_TRY(pools_.Remove(handle, pool->title()));  // unless another thread was faster
   // The handle has ended in any case. Without host memory the pool keeps what it could not release.
-  BestEffort([&] { pool->Destroy(); });
+  pool->Destroy();
   return Status();
 }
 
@@ -409,9 +402,7 @@ Status Runtime::EndCapture(CaptureHandle capture) {
   announced.Postpone();
   // The program may end the stream's capture later, or have destroyed the stream: then a later call does this.
   if (!stream_names_.IsPromised(stream)) return Status();
-  BestEffort([&] {
-    if (CheckNotCaptured(*driver_, stream).ok()) search_.ReleaseDestroyed();
-  });
+  if (CheckNotCaptured(*driver_, stream).ok()) search_.ReleaseDestroyed();
   return Status();
 }
 

@@ -32,7 +32,7 @@ class Pages {
   bool full() const { return waiting_.size() >= kMost; }
   bool half_full() const { return waiting_.size() >= kMost / 2; }
   uint64_t numbers() const { return numbers_; }
-  // Ends the current page and begins another. Throws std::bad_alloc, and nothing has changed.
+  // Ends the current page and begins another.
   Page& Begin(uint64_t chapter, uint64_t time) {
     waiting_.emplace_back().header = {.number = numbers_ + 1, .chapter = chapter, .time = time};
     ++numbers_;

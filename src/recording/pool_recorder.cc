@@ -1,7 +1,5 @@
 #include "src/recording/pool_recorder.h"
 
-#include "src/base/host_failure.h"
-
 namespace commpool::internal::recording {
 
 Span::Span(Recorder& recorder, SpanBegan began, std::string_view text) {
@@ -38,16 +36,14 @@ void PoolRecorder::Made(std::string_view name, std::string_view kind, int device
 
 // The stack is composed before the recorder's lock is taken.
 void PoolRecorder::ServedWhileOn(uint64_t address, uint64_t bytes, uint64_t requested, uint64_t stream) const {
-  BestEffort([&] {
-    const std::string stack = recorder_.Stack();
-    Record([&](Texts& texts) -> Event {
-      return BlockServed{.pool = pool_,
-                         .address = address,
-                         .bytes = bytes,
-                         .requested = requested,
-                         .stream = stream,
-                         .stack = texts.NumberOf(stack)};
-    });
+  const std::string stack = recorder_.Stack();
+  Record([&](Texts& texts) -> Event {
+    return BlockServed{.pool = pool_,
+                       .address = address,
+                       .bytes = bytes,
+                       .requested = requested,
+                       .stream = stream,
+                       .stack = texts.NumberOf(stack)};
   });
 }
 

@@ -6,9 +6,8 @@
 #include <utility>
 #include <variant>
 
-#include "src/base/host_failure.h"
 #include "src/base/log.h"
-#include "src/base/signals_blocked.h"
+#include "src/base/start_thread.h"
 #include "src/base/try.h"
 #include "src/recording/clock.h"
 #include "src/recording/fields.h"
@@ -50,14 +49,13 @@ Status Recorder::Start(const RecorderOptions& options, std::function<void()> sam
     sample_ = std::move(sample);
   }
   on_.store(true, std::memory_order_release);
-  const SignalsBlocked in_the_thread;
-  try {
-    thread_ = std::thread([this] { BestEffort([this] { Run(); }); });
-  } catch (const std::exception& error) {
+  Result<std::thread> thread = StartThread("the recorder", [this] { Run(); });
+  if (thread.ok()) {
+    thread_ = std::move(*thread);
+  } else {
     on_.store(false, std::memory_order_release);
-    return Described(error);
   }
-  return Status();
+  return thread.status();
 }
 
 // Nothing is left of an earlier recording.
@@ -97,8 +95,8 @@ void Recorder::Stop() {
 
 void Recorder::Flush() {
   if (!on()) return;
-  BestEffort([this] { Sample(); });
-  BestEffort([this] { Write(); });
+  Sample();
+  Write();
 }
 
 void Recorder::Sample() {
@@ -120,10 +118,10 @@ void Recorder::Run() {
     }
     const Clock::time_point began = Clock::now();
     if (began >= next) {
-      BestEffort([this] { Sample(); });
+      Sample();
       next = NextSample(began, Clock::now());
     }
-    BestEffort([this] { Write(); });
+    Write();
   }
 }
 
@@ -158,18 +156,14 @@ void Recorder::Write() {
 }
 
 void Recorder::RecordNow(FunctionRef<Event(Texts& texts)> make) {
-  BestEffort([&] {
-    const std::lock_guard lock(mutex_);
-    if (on_.load(std::memory_order_relaxed)) std::visit([this](const auto& entry) { Add(entry); }, make(texts_));
-  });
+  const std::lock_guard lock(mutex_);
+  if (on_.load(std::memory_order_relaxed)) std::visit([this](const auto& entry) { Add(entry); }, make(texts_));
 }
 
 void Recorder::RecordFree(uint64_t address) {
   if (!on()) return;
-  BestEffort([&] {
-    const std::lock_guard lock(mutex_);
-    if (live_.HasBlock(address)) Add(BlockFreed{address});
-  });
+  const std::lock_guard lock(mutex_);
+  if (live_.HasBlock(address)) Add(BlockFreed{address});
 }
 
 // What lives is known also where the entry is lost: the next chapter tells it.
@@ -180,16 +174,11 @@ void Recorder::Add(const Entry& entry) {
 }
 
 template <typename Entry>
-bool Recorder::Append(const Entry& entry) noexcept {
-  try {
-    if (!HasRoom() && !FindRoom()) return false;
-    if (lost_ != 0) Put(Lost{std::exchange(lost_, 0)}, Now());
-    PutWithTexts(entry, Now());
-    return true;
-  } catch (const std::bad_alloc&) {
-    chapter_ = 0;  // it may have ended half-way
-    return false;
-  }
+bool Recorder::Append(const Entry& entry) {
+  if (!HasRoom() && !FindRoom()) return false;
+  if (lost_ != 0) Put(Lost{std::exchange(lost_, 0)}, Now());
+  PutWithTexts(entry, Now());
+  return true;
 }
 
 bool Recorder::HasRoom() {

@@ -95,10 +95,10 @@ class Recorder {
   // Takes an entry into the books of what lives, and writes it where there is room.
   template <typename Entry>
   void Add(const Entry& entry);
-  // Writes the texts that the chapter has not told yet, and the entry. False where there is no room, or the host has no
-  // memory: the entry is lost.
+  // Writes the texts that the chapter has not told yet, and the entry. False where there is no room: the
+  // entry is lost.
   template <typename Entry>
-  bool Append(const Entry& entry) noexcept;
+  bool Append(const Entry& entry);
   template <typename Entry>
   void PutWithTexts(const Entry& entry, uint64_t time);
   // Makes a page, a chapter where it is time for one, where the current page has no room.

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "src/base/host_patience.h"
-
 namespace commpool::internal {
 
 namespace {
@@ -40,8 +38,7 @@ CallVerdict DecideOnCalls(const std::vector<std::string>& contents, const std::v
 Result<Verdict> TraceDifference(AgreementChannel& channel, uint64_t other_rank, const PoolInCall& pool) {
   const auto rank = static_cast<uint64_t>(channel.rank());
   const bool asked = pool.history && (rank == 0 || rank == other_rank);
-  const std::string mine =
-      Insist([&] { return Encode(PublishedCalls{asked ? pool.history(pool.intent.sequence_count) : Calls()}); });
+  const std::string mine = Encode(PublishedCalls{asked ? pool.history(pool.intent.sequence_count) : Calls()});
   return channel.Decide(
       mine, "tracing the first differing call", [&](const std::vector<std::string>& contents) -> Decision {
         const Result<std::vector<PublishedCalls>> all = DecodeAll<PublishedCalls>(contents);
@@ -71,20 +68,17 @@ Outcomes Combine(const std::vector<std::string>& contents, const std::vector<std
 }  // namespace
 
 Agreement AgreeOnCall(AgreementChannel& channel, const std::vector<PoolInCall>& pools) {
-  const std::string mine = Insist([&] {
-    CallIntents call;
-    for (const PoolInCall& pool : pools) call.pools.push_back(pool.intent);
-    return Encode(call);
-  });
-  const Result<Verdict> heard = channel.Decide(mine, Insist([&] { return Name(pools.front().intent.call); }),
+  CallIntents call;
+  for (const PoolInCall& pool : pools) call.pools.push_back(pool.intent);
+  const Result<Verdict> heard = channel.Decide(Encode(call), Name(pools.front().intent.call),
                                                [&](const std::vector<std::string>& contents) -> Decision {
                                                  return {.common = Encode(DecideOnCalls(contents, pools))};
                                                });
   if (!heard.ok()) return {.status = heard.status()};
-  Result<CallVerdict> verdict = Insist([&] { return Decode<CallVerdict>(heard->common, 0); });
+  Result<CallVerdict> verdict = Decode<CallVerdict>(heard->common, 0);
   if (!verdict.ok()) return {.status = verdict.status()};
   Agreement agreement;
-  Insist([&] { agreement.pools.reserve(pools.size()); });
+  agreement.pools.reserve(pools.size());
   for (IntentVerdict& pool : verdict->pools) {
     agreement.refused = agreement.pools.size();
     if (pool.refused() && agreement.refused < pools.size()) {
@@ -98,28 +92,24 @@ Agreement AgreeOnCall(AgreementChannel& channel, const std::vector<PoolInCall>& 
     }
     agreement.pools.push_back(std::move(pool.agreed));
   }
-  if (agreement.pools.size() != pools.size()) agreement.status = Insist([&] { return Unreadable(0, "decision"); });
+  if (agreement.pools.size() != pools.size()) agreement.status = Unreadable(0, "decision");
   return agreement;
 }
 
 Status TellRefusal(AgreementChannel& channel, const Intent& mine) {
-  return AgreeOnCall(channel, Insist([&] { return std::vector<PoolInCall>{{mine}}; })).status;
+  return AgreeOnCall(channel, std::vector<PoolInCall>{{mine}}).status;
 }
 
 std::vector<Status> AgreeOnOutcomes(AgreementChannel& channel, const std::vector<Status>& mine,
                                     const std::vector<std::string>& steps) {
-  const std::string told = Insist([&] { return Encode(Outcomes{mine}); });
+  const std::string told = Encode(Outcomes{mine});
   const Result<Verdict> heard =
       channel.Decide(told, steps.front(), [&](const std::vector<std::string>& contents) -> Decision {
         return {.common = Encode(Combine(contents, steps))};
       });
-  return Insist([&] {
-    const Result<Outcomes> outcomes = heard.ok() ? Decode<Outcomes>(heard->common, 0) : heard.status();
-    Status status = outcomes.status();
-    if (outcomes.ok() && outcomes->pools.size() == steps.size()) return outcomes->pools;
-    if (outcomes.ok()) status = Unreadable(0, "decision");
-    return std::vector<Status>(steps.size(), status);
-  });
+  const Result<Outcomes> outcomes = heard.ok() ? Decode<Outcomes>(heard->common, 0) : heard.status();
+  if (outcomes.ok() && outcomes->pools.size() == steps.size()) return outcomes->pools;
+  return std::vector<Status>(steps.size(), outcomes.ok() ? Unreadable(0, "decision") : outcomes.status());
 }
 
 }  // namespace commpool::internal

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/base/user_function.h"
 
@@ -41,7 +40,7 @@ class CallerChannel : public AgreementChannel {
       contents.push_back(received.substr(index * longest, lengths[index]));
     }
     const Decision decision = decide(contents);
-    return Insist([&] { return decision.Of(rank()); });
+    return decision.Of(rank());
   }
   void Break(const Status&) override { broken_ = true; }
 

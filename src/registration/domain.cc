@@ -7,7 +7,6 @@
 #include <set>
 #include <utility>
 
-#include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/registration/wire.h"
 
@@ -303,15 +302,12 @@ Result<Members> GatherMembers(const Driver& driver, const Communicator& communic
 Result<std::optional<uint64_t>> AgreeOnMembers(AgreementChannel& channel, const Result<Members>& mine,
                                                DomainTable& domains) {
   const Result<Verdict> verdict =
-      channel.Decide(Insist([&] { return Encode(MetBy(mine, channel.rank())); }),
-                     Insist([] { return std::string("meeting on a communicator"); }),
+      channel.Decide(Encode(MetBy(mine, channel.rank())), "meeting on a communicator",
                      [&](const std::vector<std::string>& contents) { return Decide(contents, domains); });
   if (!verdict.ok()) return verdict.status();
-  return Insist([&]() -> Result<std::optional<uint64_t>> {
-    const Placed placed = COMMPOOL_TRY(Decode<Placed>(verdict->single, 0));
-    if (!placed.status.ok()) return placed.status;
-    return placed.number;
-  });
+  const Placed placed = COMMPOOL_TRY(Decode<Placed>(verdict->single, 0));
+  if (!placed.status.ok()) return placed.status;
+  return placed.number;
 }
 
 }  // namespace commpool::internal

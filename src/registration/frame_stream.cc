@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/host_patience.h"
-
 namespace commpool::internal {
 
 namespace {
@@ -37,7 +35,7 @@ bool MayGoOn(int error) { return error == EAGAIN || error == EWOULDBLOCK || erro
 void FrameStream::Queue(const Frame& frame) {
   const Header header{static_cast<uint32_t>(frame.kind), static_cast<uint32_t>(frame.code), frame.channel,
                       frame.sequence, frame.contents.size()};
-  Insist([&] { unsent_.reserve(unsent_.size() + sizeof(header) + frame.contents.size()); });
+  unsent_.reserve(unsent_.size() + sizeof(header) + frame.contents.size());
   unsent_.append(reinterpret_cast<const char*>(&header), sizeof(header));
   unsent_.append(frame.contents);
 }
@@ -62,10 +60,10 @@ std::vector<Frame> FrameStream::ReceiveSome() {
     if (count < 0 && MayGoOn(errno)) break;
     if (count <= 0) {
       const char* const why = count == 0 ? "the peer closed" : strerror(errno);
-      Insist([&] { ended_ = why; });
+      ended_ = why;
       break;
     }
-    Insist([&] { received_.append(piece.data(), static_cast<size_t>(count)); });
+    received_.append(piece.data(), static_cast<size_t>(count));
     received += static_cast<size_t>(count);
   }
   return TakeFrames();
@@ -77,11 +75,11 @@ std::vector<Frame> FrameStream::TakeFrames() {
   for (Header header; received_.size() - begin >= sizeof(header); begin += sizeof(header) + header.bytes) {
     std::memcpy(&header, received_.data() + begin, sizeof(header));
     if (header.kind > static_cast<uint32_t>(FrameKind::kGoodbye) || header.bytes > kLongestContents) {
-      if (ended_.empty()) Insist([&] { ended_ = "it sent what is no frame"; });
+      if (ended_.empty()) ended_ = "it sent what is no frame";
       break;
     }
     if (received_.size() - begin - sizeof(header) < header.bytes) break;
-    std::string contents = Insist([&] { return received_.substr(begin + sizeof(header), header.bytes); });
+    std::string contents = received_.substr(begin + sizeof(header), header.bytes);
     frames.push_back({static_cast<FrameKind>(header.kind), static_cast<StatusCode>(header.code), header.channel,
                       header.sequence, std::move(contents)});
   }

@@ -1,13 +1,10 @@
 #include "src/registration/home_link.h"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
-#include "src/base/signals_blocked.h"
+#include "src/base/start_thread.h"
 #include "src/base/try.h"
 
 namespace commpool::internal {
@@ -99,7 +96,7 @@ void HomeLink::Break() {
   const std::lock_guard lock(mutex_);
   for (Peer& peer : peers_) {
     if (peer.ended.empty()) input_.Remove(peer.stream.descriptor());
-    Insist([&] { peer.ended = "this rank broke the link"; });
+    peer.ended = "this rank broke the link";
     peer.stream.EndSending();
   }
   input_.Wake();
@@ -127,7 +124,7 @@ Mailbox& HomeLink::MailboxOf(uint64_t channel) {
 void HomeLink::EndChannel(uint64_t number, const std::string& why) {
   const std::lock_guard lock(mutex_);
   mailboxes_.erase(number);
-  QueueForAll(Insist([&] { return Frame{.kind = FrameKind::kLeft, .channel = number, .contents = why}; }));
+  QueueForAll(Frame{.kind = FrameKind::kLeft, .channel = number, .contents = why});
 }
 
 bool HomeLink::Await(Deadline deadline, FunctionRef<bool()> done) {
@@ -168,7 +165,7 @@ std::vector<HomeLink::Arrival> HomeLink::Read(Deadline deadline) {
   for (const size_t index : input_.Wait(deadline)) {
     FrameStream& stream = peers_[index].stream;
     Arrival& arrival = arrivals.emplace_back(Arrival{index, stream.ReceiveSome(), {}});
-    Insist([&] { arrival.ended = stream.ended(); });
+    arrival.ended = stream.ended();
   }
   return arrivals;
 }
@@ -187,7 +184,7 @@ void HomeLink::Take(std::vector<Arrival> arrivals) {
     peer.ended = std::move(arrival.ended);
     input_.Remove(peer.stream.descriptor());
     if (peer.goodbye) continue;
-    NoteLost(from, Insist([&] { return "its connection ended (" + peer.stream.peer() + ": " + peer.ended + ")"; }));
+    NoteLost(from, "its connection ended (" + peer.stream.peer() + ": " + peer.ended + ")");
   }
 }
 
@@ -219,8 +216,7 @@ void HomeLink::TakeFrame(int from, Frame frame) {
 void HomeLink::NoteLost(int lost, const std::string& how) {
   lost_ranks_->Note(lost, how);
   if (rank() == 0) {
-    QueueForAll(Insist(
-        [&] { return Frame{.kind = FrameKind::kLost, .sequence = static_cast<uint64_t>(lost), .contents = how}; }));
+    QueueForAll({.kind = FrameKind::kLost, .sequence = static_cast<uint64_t>(lost), .contents = how});
   }
   WakeWatcher();
   input_.Wake();
@@ -285,13 +281,7 @@ LinkTraffic HomeLink::traffic() const {
 // The watcher. It wakes when a peer's connection ends, when it is woken, and every 50 ms; never for the bytes of a
 // round.
 Status HomeLink::StartWatching() {
-  const SignalsBlocked in_the_thread;
-  try {
-    // If the host has no memory for long, the watcher ends. Rounds still read what comes, and end at their deadlines.
-    watcher_ = std::thread([this] { BestEffort([this] { Watch(); }); });
-  } catch (const std::system_error& error) {
-    return Status(StatusCode::kOutOfMemory, std::string("the watcher of the ranks cannot start: ") + error.what());
-  }
+  watcher_ = COMMPOOL_TRY(StartThread("the watcher of the ranks", [this] { Watch(); }));
   return Status();
 }
 
@@ -328,7 +318,7 @@ void HomeLink::Watch() {
     }
     {
       const std::lock_guard lock(work_mutex_);
-      for (const auto& [channel, work] : work_) BestEffort(work);
+      for (const auto& [channel, work] : work_) work();
     }
     lost_ranks_->CallListeners();
   }
@@ -342,7 +332,7 @@ void HomeLink::NoteSilentRanks(std::chrono::milliseconds unwatched) {
     peer.heard += unwatched;
     const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(now - peer.heard);
     if (!peer.ended.empty() || peer.goodbye || silent < silence_ + peer.patience) continue;
-    std::string how = Insist([&] { return "it was silent for " + std::to_string(silent.count()) + " ms"; });
+    std::string how = "it was silent for " + std::to_string(silent.count()) + " ms";
     NoteLost(RankOf(index), how);
     peer.ended = std::move(how);
     input_.Remove(peer.stream.descriptor());

@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/registration/rank_admission.h"
 #include "src/registration/wire.h"
@@ -36,7 +34,7 @@ class LinkLine : public BackgroundLine {
   void Wake() override { link_->WakeWatcher(); }
   bool takes_more() override { return !link_->HasUnsent(); }
   void Send(const std::string& message) override {
-    link_->Send(Insist([&] { return Frame{.kind = FrameKind::kBackground, .channel = number_, .contents = message}; }));
+    link_->Send(Frame{.kind = FrameKind::kBackground, .channel = number_, .contents = message});
   }
   std::deque<BackgroundMessage> Receive() override {
     std::deque<BackgroundMessage> messages;
@@ -46,7 +44,7 @@ class LinkLine : public BackgroundLine {
   bool HasGone(int rank) override {
     bool left = false;
     link_->WithLock([&] { left = mailbox_->left.contains(rank); });
-    return left || Insist([&] { return !link_->WhyGone(rank).empty(); });
+    return left || !link_->WhyGone(rank).empty();
   }
 
  private:
@@ -75,9 +73,7 @@ LinkChannel::LinkChannel(std::shared_ptr<HomeLink> link, uint64_t number, millis
       deadline_(deadline),
       mailbox_(link_->OpenChannel(number, deadline)) {}
 
-LinkChannel::~LinkChannel() {
-  link_->EndChannel(number(), Insist([] { return std::string("it has ended its pool"); }));
-}
+LinkChannel::~LinkChannel() { link_->EndChannel(number(), "it has ended its pool"); }
 
 std::unique_ptr<BackgroundLine> LinkChannel::OpenBackground() {
   return std::make_unique<LinkLine>(link_, number(), mailbox_);
@@ -85,10 +81,9 @@ std::unique_ptr<BackgroundLine> LinkChannel::OpenBackground() {
 
 Result<Verdict> LinkChannel::Decide(const std::string& mine, const std::string& step, const Decider& decide) {
   if (!failure_.ok()) return failure_.under(step + ": the channel failed before");
-  Insist([&] { last_step_.reserve(step.size()); });
   ++sequence_;
   begun_ = std::chrono::steady_clock::now();
-  Result<Verdict> round = Attempt([&] { return rank() == 0 ? DecideForAll(mine, step, decide) : Follow(mine, step); });
+  Result<Verdict> round = rank() == 0 ? DecideForAll(mine, step, decide) : Follow(mine, step);
   last_step_ = step;
   failure_ = round.status();
   return round;
@@ -116,7 +111,7 @@ Status LinkChannel::Failure(const std::string& step, const Status& why) const {
 }
 
 Frame LinkChannel::MakeFrame(FrameKind kind, const std::string& contents, StatusCode code) const {
-  return Insist([&] { return Frame{kind, code, number(), sequence_, contents}; });
+  return Frame{kind, code, number(), sequence_, contents};
 }
 
 Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {
@@ -136,18 +131,15 @@ Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {
   std::vector<std::optional<Frame>> heard;
   Status failure;
   static_cast<void>(link_->Await(deadline, [&] {
-    failure = Insist([&] { return WhyRoundFails(); });
+    failure = WhyRoundFails();
     if (failure.ok() && mailbox_->ranks_heard < others) return false;
     heard = mailbox_->TakeRound();
     return true;
   }));
   if (!failure.ok()) return failure;
   if (heard.empty()) link_->WithLock([&] { heard = mailbox_->TakeRound(); });
-  std::vector<std::string> contents = Insist([&] {
-    std::vector<std::string> all(others + 1);
-    all[0] = mine;
-    return all;
-  });
+  std::vector<std::string> contents(others + 1);
+  contents[0] = mine;
   std::string missing;
   for (size_t other = 1; other <= others; ++other) {
     std::optional<Frame>& frame = heard[other];
@@ -177,18 +169,18 @@ Result<Verdict> LinkChannel::DecideForAll(const std::string& mine, const std::st
   Status failure = contents.status();
   Decision decision;
   if (contents.ok()) {
-    decision = Insist([&] { return decide(*contents); });
+    decision = decide(*contents);
     // Once rank 0 begins to send the decision, it must keep it. The next round tells of ranks that are lost from then
     // on.
-    failure = link_->SendToAll(Insist([&] { return FramesOf(decision); }), [this] { return WhyRoundFails(); });
+    failure = link_->SendToAll(FramesOf(decision), [this] { return WhyRoundFails(); });
   }
   if (!failure.ok()) {
-    failure = Insist([&] { return Failure(step, failure); });
+    failure = Failure(step, failure);
     link_->Send(MakeFrame(FrameKind::kDecision, failure.message(), failure.code()));
     return failure;
   }
   link_->Flush(begun_ + deadline_);
-  return Insist([&] { return decision.Of(0); });
+  return decision.Of(0);
 }
 
 Result<Verdict> LinkChannel::Follow(const std::string& mine, const std::string& step) {
@@ -200,7 +192,7 @@ Result<Verdict> LinkChannel::Follow(const std::string& mine, const std::string& 
       frame = std::move(mailbox_->TakeRound()[0]);
       return true;
     }
-    failure = Insist([&] { return WhyRoundFails(); });
+    failure = WhyRoundFails();
     return !failure.ok();
   });
   if (!heard) {
@@ -215,12 +207,9 @@ Result<Verdict> LinkChannel::Follow(const std::string& mine, const std::string& 
                                                                ", this rank at " + std::to_string(sequence_)));
   }
   Verdict verdict;
-  const bool complete = Insist([&] {
-    WireReader reader(frame->contents);
-    reader.Read(verdict);
-    return reader.complete();
-  });
-  if (!complete) return Failure(step, Status(StatusCode::kInternal, "rank 0 sent too few bytes, or too many"));
+  WireReader reader(frame->contents);
+  reader.Read(verdict);
+  if (!reader.complete()) return Failure(step, Status(StatusCode::kInternal, "rank 0 sent too few bytes, or too many"));
   return verdict;
 }
 
@@ -234,13 +223,13 @@ Result<std::unique_ptr<AgreementChannel>> HomeLinks::Open(const Driver& driver, 
   const std::shared_ptr<HomeLink> existing = Find(home);
   std::optional<Listener> listener;  // even if rank 0 has a link already: other ranks may have none
   // Do not return an error here: the other ranks would wait for this one in NCCL's call.
-  Introduction mine = Insist([&] { return Introduce(home.rank, listener); });
+  Introduction mine = Introduce(home.rank, listener);
   if (existing != nullptr) {
     mine.link = existing->id();
     mine.next_channel = existing->next_channel();
   }
   std::vector<std::string> introductions = COMMPOOL_TRY(
-      GatherOver(driver, home, Insist([&] { return Pad(mine); }),
+      GatherOver(driver, home, Pad(mine),
                  {.call = "create",
                   .likely_cause = "not every rank creates the pool, or one has another collective at this place; a "
                                   "thread that owns several ranks creates their pools in one call"},

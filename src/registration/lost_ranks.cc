@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "src/base/host_patience.h"
-
 namespace commpool::internal {
 
 Status LostRanks::status() const {
@@ -17,7 +15,7 @@ Status LostRanks::status() const {
 void LostRanks::Note(int rank, const std::string& how) {
   std::lock_guard lock(mutex_);
   if (any()) return;
-  Insist([&] { how_ = how; });
+  how_ = how;
   when_ = std::chrono::steady_clock::now();
   first_.store(rank, std::memory_order_release);
 }

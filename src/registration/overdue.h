@@ -5,13 +5,12 @@
 
 #include <cstdint>
 #include <future>
-#include <optional>
 #include <string>
 #include <thread>
 
 namespace commpool::internal {
 
-// Lives as long as the function runs. Best effort: a host without a thread or memory goes without the line.
+// Lives as long as the function runs. Best effort: a host without a thread goes without the line.
 class [[nodiscard]] Overdue {
  public:
   // `what` begins the line that comes once the deadline has passed.
@@ -21,7 +20,7 @@ class [[nodiscard]] Overdue {
   Overdue& operator=(const Overdue&) = delete;
 
  private:
-  std::optional<std::promise<void>> over_;
+  std::promise<void> over_;
   std::thread watcher_;
 };
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "src/base/bytes.h"
-#include "src/base/host_failure.h"
 #include "src/base/try.h"
 #include "src/driver/handles.h"
 
@@ -86,12 +85,9 @@ void PlacedWindows::Remove(ncclComm_t communicator, CUdeviceptr address) {
   const Window* const window = WindowOf(communicator, address);
   if (window == nullptr) return;
   Placed& placed = communicators_.at(communicator);
-  const Status removed = Attempt([&] {
-    placed.layout.Remove(window->spot);
-    return Status();
-  });
+  placed.layout.Remove(window->spot);
   placed.windows.erase(address);
-  if (placed.windows.empty() || !removed.ok()) communicators_.erase(communicator);
+  if (placed.windows.empty()) communicators_.erase(communicator);
 }
 
 std::optional<WindowRecord> PlacedWindows::Find(ncclComm_t communicator, CUdeviceptr address) const {

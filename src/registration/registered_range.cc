@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "src/base/host_patience.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/handles.h"
 
@@ -60,9 +59,7 @@ Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& 
   ContextGuard keep_current(driver);
   NoteOldErrorText(driver);
   // This allocation must not fail: the other ranks are on their way into NCCL's call, and would wait there.
-  auto range = Insist([&] {
-    return std::make_unique<RegisteredRange>(RegisteredRange{.kind = kind, .address = address, .bytes = bytes});
-  });
+  auto range = std::make_unique<RegisteredRange>(RegisteredRange{.kind = kind, .address = address, .bytes = bytes});
   const Status status = Register(driver, communicator, deadline_ms, *range);
   if (status.ok()) return *range;
   if (MayGoOn(status)) {

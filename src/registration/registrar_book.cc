@@ -5,8 +5,6 @@
 #include <vector>
 
 #include "src/base/bytes.h"
-#include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
 #include "src/base/printable.h"
 #include "src/base/try.h"
 #include "src/base/user_function.h"
@@ -86,16 +84,11 @@ bool RegistrarBook::Lacks(const Member& member, uint32_t index) const {
 Status RegistrarBook::RegisterOne(Member& member, const SegmentToRegister& segment) {
   Range range{segment.address, segment.bytes};
   const commpool_registrar& functions = member.registrar.functions;
-  COMMPOOL_TRY(Attempt([&] {
-    return Call(member.registrar, "registering " + FormatBytes(segment.bytes), [&](char* why, size_t why_bytes) {
-      return functions.add(functions.context, PointerTo(range.address), range.bytes, &range.handle, why, why_bytes);
-    });
+  COMMPOOL_TRY(Call(member.registrar, "registering " + FormatBytes(segment.bytes), [&](char* why, size_t why_bytes) {
+    return functions.add(functions.context, PointerTo(range.address), range.bytes, &range.handle, why, why_bytes);
   }));
-  // The registrar has the segment: the book must not fail to know it.
-  Insist([&] {
-    MutexLock lock(mutex_);
-    member.ranges.insert_or_assign(segment.index, range);
-  });
+  MutexLock lock(mutex_);
+  member.ranges.insert_or_assign(segment.index, range);
   return Status();
 }
 
@@ -108,10 +101,8 @@ Status RegistrarBook::DeregisterOne(Member& member, uint32_t index) {
     range = found->second;
   }
   const commpool_registrar& functions = member.registrar.functions;
-  COMMPOOL_TRY(Attempt([&] {
-    return Call(member.registrar, "deregistering " + FormatBytes(range.bytes), [&](char* why, size_t why_bytes) {
-      return functions.remove(functions.context, PointerTo(range.address), range.bytes, range.handle, why, why_bytes);
-    });
+  COMMPOOL_TRY(Call(member.registrar, "deregistering " + FormatBytes(range.bytes), [&](char* why, size_t why_bytes) {
+    return functions.remove(functions.context, PointerTo(range.address), range.bytes, range.handle, why, why_bytes);
   }));
   MutexLock lock(mutex_);
   member.ranges.erase(index);
@@ -176,7 +167,7 @@ Status RegistrarBook::Remove(const std::string& name, Farewell farewell) {
 Status RegistrarBook::RemoveAll() {
   Status first;
   for (Member* const member : Members()) {
-    Status status = Attempt([&] { return Remove(member->registrar.name); });
+    Status status = Remove(member->registrar.name);
     if (first.ok()) first = std::move(status);
   }
   return first;
@@ -196,7 +187,7 @@ Status RegistrarBook::RegisterLacking(const std::vector<SegmentToRegister>& segm
         made->clear();
         return status;
       }
-      Insist([&] { made->emplace_back(member->registrar.name, segment.index); });
+      made->emplace_back(member->registrar.name, segment.index);
     }
   }
   return Status();

@@ -5,8 +5,6 @@
 #include <vector>
 
 #include "src/base/bytes.h"
-#include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
 #include "src/base/log.h"
 #include "src/base/try.h"
 #include "src/recording/clock.h"
@@ -63,7 +61,7 @@ bool RegistrationSet::empty() const {
 Status RegistrationSet::RegisterOne(const Communicator& communicator, const SegmentToRegister& segment) {
   COMMPOOL_TRY(CheckNotAsleep(driver_, communicator.handle));
   // Before NCCL knows the segment, while the other ranks are on their way into its call.
-  if (kind_ == RegistrationKind::kWindow) Insist([&] { windows_.MakeRoom(); });
+  if (kind_ == RegistrationKind::kWindow) windows_.MakeRoom();
   const uint64_t began = recording::Now();
   UnfinishedRange unfinished;
   Result<RegisteredRange> range =
@@ -97,7 +95,7 @@ Result<bool> RegistrationSet::RegisterWhereLacking(const Communicator& communica
     const auto member = MemberOf(members_, communicator.handle);
     if (member == members_.end() || member->ranges.contains(segment.index)) return false;
   }
-  COMMPOOL_TRY(Attempt([&] { return RegisterOne(communicator, segment); }));
+  COMMPOOL_TRY(RegisterOne(communicator, segment));
   return true;
 }
 
@@ -140,11 +138,9 @@ void RegistrationSet::HideWindow(ncclComm_t communicator, const RegisteredRange&
 
 Status RegistrationSet::NotePlace(const Communicator& communicator, const RegisteredRange& range) {
   if (range.kind != RegistrationKind::kWindow || placed_ == nullptr) return Status();
-  return Attempt([&]() -> Status {
-    const std::optional<WindowRecord> record = COMMPOOL_TRY(ReadWindowRecord(driver_, communicator, range.window));
-    if (record) Insist([&] { placed_->Add(communicator.handle, range.address, range.bytes, *record); });
-    return Status();
-  });
+  const std::optional<WindowRecord> record = COMMPOOL_TRY(ReadWindowRecord(driver_, communicator, range.window));
+  if (record) placed_->Add(communicator.handle, range.address, range.bytes, *record);
+  return Status();
 }
 
 uint64_t RegistrationSet::Hold(const RegisteredRange& range) {
@@ -355,10 +351,8 @@ Status RegistrationSet::RegisterAgain(const std::vector<SegmentToRegister>& segm
     if (plan != returns_.end() && !IsRegisteredWith(communicator.handle)) {
       for (const WindowStep& step : plan->steps) {
         const SegmentToRegister& segment = plan->segments[step.window];
-        COMMPOOL_TRY(Attempt([&] {
-          return step.act == WindowStep::Act::kRegister ? RegisterOne(communicator, segment)
-                                                        : DeregisterOne(communicator, segment.index);
-        }));
+        COMMPOOL_TRY(step.act == WindowStep::Act::kRegister ? RegisterOne(communicator, segment)
+                                                            : DeregisterOne(communicator, segment.index));
       }
     }
     for (const SegmentToRegister& segment : segments) COMMPOOL_TRY(RegisterWhereLacking(communicator, segment));

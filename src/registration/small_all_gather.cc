@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "src/base/check.h"
-#include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/graph_handles.h"
@@ -141,30 +140,25 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
   SmallGather gather{.scratch = std::move(scratch)};
   // The other ranks are on their way into the call, which may block on the host: ranks connect at a communicator's
   // first collective.
-  const auto all_gather = Insist([&] {
-    return std::function([all_gather = driver.nccl.ncclAllGather, handle = communicator.handle, sent, received,
-                          words = mine.size() / sizeof(int32_t), stream = gather.scratch.value().stream] {
-      return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32,
-                        handle, stream);
-    });
-  });
-  gather.call = CallSeparately(driver, all_gather);
+  const auto all_gather =
+      std::function([all_gather = driver.nccl.ncclAllGather, handle = communicator.handle, sent, received,
+                     words = mine.size() / sizeof(int32_t), stream = gather.scratch.value().stream] {
+        return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32,
+                          handle, stream);
+      });
+  gather.call = COMMPOOL_TRY(CallSeparately(driver, all_gather));
   Status status = AwaitGather(driver, gather, communicator, purpose, deadline_ms, deadline);
   if (!status.ok()) {
     unanswered.Keep(std::move(gather));
     return status;
   }
 
-  std::string all = Insist([&] { return std::string(all_bytes, '\0'); });
+  std::string all(all_bytes, '\0');
   COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuMemcpyDtoH(all.data(), received, all_bytes),
                          {.call = "cuMemcpyDtoH", .device = communicator.device, .bytes = all_bytes}));
-  return Insist([&] {
-    std::vector<std::string> parts;
-    for (uint64_t offset = 0; offset < all_bytes; offset += mine.size()) {
-      parts.push_back(all.substr(offset, mine.size()));
-    }
-    return parts;
-  });
+  std::vector<std::string> parts;
+  for (uint64_t offset = 0; offset < all_bytes; offset += mine.size()) parts.push_back(all.substr(offset, mine.size()));
+  return parts;
 }
 
 }  // namespace commpool::internal

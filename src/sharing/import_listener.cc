@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/base/host_failure.h"
 #include "src/base/log.h"
 #include "src/base/try.h"
 #include "src/driver/graph_handles.h"
@@ -55,10 +54,8 @@ void PoolImport::Serve() {
     poll(waits, 2, pause);
     uint64_t woken = 0;
     static_cast<void>(!read(wake_.get(), &woken, sizeof(woken)));
-    const Status heard = Attempt([&]() -> Status {
-      SendLeaving();
-      return Hear();
-    });
+    SendLeaving();
+    const Status heard = Hear();
     if (heard.ok()) continue;
     if (heard.code() != StatusCode::kRemoteFailure) Log(LogLevel::kWarning, title_ + ": " + heard.message());
     return NoteEnd();
@@ -138,7 +135,7 @@ void PoolImport::Take(Received received) {
       return WakeUp();
     case ShareKind::kWritesGoOn:
       // A failure shows at the first update.
-      return BestEffort([&] { static_cast<void>(updates_.Open(driver_)); });
+      return static_cast<void>(updates_.Open(driver_));
     default: {
       const std::lock_guard lock(mutex_);
       if (received.message.question != asked_ && !IsRefusalOfAll(received.message)) return;

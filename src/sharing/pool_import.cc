@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "src/base/start_thread.h"
 #include "src/base/try.h"
 #include "src/driver/device_info.h"
 #include "src/sharing/share_folder.h"
@@ -76,7 +77,7 @@ Status PoolImport::Connect(const Ticket& ticket) {
     segment = COMMPOOL_TRY(Send({ShareKind::kAskSegment, {ticket.address}}));
   }
   // It starts while the owner answers. This thread reads the answers, for that one begins once it is welcome.
-  thread_ = std::thread([this] { Serve(); });
+  thread_ = COMMPOOL_TRY(StartThread("the listener of an import", [this] { Serve(); }));
   const Received welcome = COMMPOOL_TRY(AwaitNow(greeted, deadline));
   updates_ = COMMPOOL_TRY(OpenedRecords::Of(welcome.message.text.substr(0, OpenedRecords::kHandleBytes)));
   title_ = welcome.message.text.substr(OpenedRecords::kHandleBytes);

@@ -4,7 +4,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "src/base/host_failure.h"
 #include "src/base/log.h"
 #include "src/base/try.h"
 #include "src/driver/graph_handles.h"
@@ -50,34 +49,34 @@ bool ShareServer::AcceptAll(int port) {
     PrivateSocket caller = PrivateSocket::Accept(port);
     const int error = errno;
     if (!caller.valid()) return CodeOfError(error) != StatusCode::kOutOfMemory;
-    BestEffort([&] {
-      const auto importer = std::make_shared<Importer>();
-      const Result<PeerProcess> peer = CheckPeer(caller.get());
-      importer->channel = MessageChannel(std::move(caller));
-      if (peer.ok()) {
-        importer->process = peer->process;
-        connected_.push_back(importer);
-      } else {
-        static_cast<void>(importer->channel.Send(RefusalOf(peer.status())));
-      }
-    });
+    const auto importer = std::make_shared<Importer>();
+    const Result<PeerProcess> peer = CheckPeer(caller.get());
+    importer->channel = MessageChannel(std::move(caller));
+    if (peer.ok()) {
+      importer->process = peer->process;
+      connected_.push_back(importer);
+    } else {
+      static_cast<void>(importer->channel.Send(RefusalOf(peer.status())));
+    }
+  }
+}
+
+Status ShareServer::AnswerAll(const std::shared_ptr<Importer>& importer) {
+  {
+    MutexLock lock(mutex_);
+    COMMPOOL_TRY(importer->channel.SendQueued());
+  }
+  while (true) {
+    std::optional<Received> received = COMMPOOL_TRY(importer->channel.Receive());
+    if (!received) return Status();
+    const Status answered = Answer(importer, received->message);
+    if (!answered.ok()) SendTo(*importer, RefusalOf(answered, received->message.question));
+    if (importer->gone) return Status(StatusCode::kExhausted, "it reads no more");
   }
 }
 
 bool ShareServer::Hear(const std::shared_ptr<Importer>& importer) {
-  const Status status = Attempt([&]() -> Status {
-    {
-      MutexLock lock(mutex_);
-      COMMPOOL_TRY(importer->channel.SendQueued());
-    }
-    while (true) {
-      std::optional<Received> received = COMMPOOL_TRY(importer->channel.Receive());
-      if (!received) return Status();
-      const Status answered = Answer(importer, received->message);
-      if (!answered.ok()) SendTo(*importer, RefusalOf(answered, received->message.question));
-      if (importer->gone) return Status(StatusCode::kExhausted, "it reads no more");
-    }
-  });
+  const Status status = AnswerAll(importer);
   if (status.ok()) return true;
   if (status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kNotSupported) {
     SendTo(*importer, RefusalOf(status));

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "src/base/check.h"
+#include "src/base/start_thread.h"
 #include "src/base/try.h"
 
 namespace commpool::internal {
@@ -24,7 +25,7 @@ Status ShareServer::Start() {
   ShareListener listener = COMMPOOL_TRY(ShareListener::Open(folder_.empty() ? DefaultShareFolder() : folder_));
   wake_ = std::move(wake);
   const int port = listener.descriptor();
-  thread_ = std::thread([this, port] { Serve(port); });
+  thread_ = COMMPOOL_TRY(StartThread("the server of shared pools", [this, port] { Serve(port); }));
   listener_ = std::move(listener);
   return Status();
 }

@@ -71,6 +71,7 @@ class ShareServer {
   bool AcceptAll(int port);
   // Reads what an importer has said. Returns false once its connection has ended.
   bool Hear(const std::shared_ptr<Importer>& importer);
+  Status AnswerAll(const std::shared_ptr<Importer>& importer);
   Status Answer(const std::shared_ptr<Importer>& importer, const ShareMessage& question);
   Status Welcome(const std::shared_ptr<Importer>& importer, const ShareMessage& hello);
   Status GiveSegment(Importer& importer, const ShareMessage& question);

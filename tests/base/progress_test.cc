@@ -7,7 +7,6 @@
 #include <string>
 
 #include "src/base/bytes.h"
-#include "tests/base/empty_system.h"
 
 namespace commpool::internal {
 namespace {
@@ -70,17 +69,6 @@ TEST(Progress, ShowsNothingOfShortWork) {
     }
     EXPECT_EQ(world.shown + world.logged, "");
   }
-}
-
-TEST(Progress, LeavesOutLinesOnAHostWithoutMemory) {
-  for (const bool terminal : {false, true}) {
-    std::optional<Progress> progress(std::in_place, "keeping", kMiB, Around(terminal));
-    Pass(1500);
-    const testing::SystemIsEmpty empty;
-    EXPECT_NO_THROW(progress->Advance(kMiB));
-    progress.reset();
-  }
-  EXPECT_EQ(world.shown + world.logged, "");
 }
 
 }  // namespace

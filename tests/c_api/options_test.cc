@@ -5,7 +5,6 @@
 
 #include <cstring>
 #include <functional>
-#include <new>
 
 #include "src/base/bytes.h"
 
@@ -120,24 +119,6 @@ INSTANTIATE_TEST_SUITE_P(
                                   options.segment_bytes = 2 * kMiB;
                                   options.limit_bytes = 1 * kMiB;
                                 }}));
-
-// The other ranks of a symmetric pool wait for this one: they have to hear of it.
-TEST(SleepOptions, AreReadOnAHostThatHasMemoryOnlyLater) {
-  commpool_sleep_options options;
-  commpool_sleep_options_init(&options);
-  const void* const blocks[] = {&options};
-  options.blocks = blocks;
-  options.block_count = 1;
-  int calls = 0;
-  const SleepRequest later = ParseSleepOptions(&options, [&](const void*) -> Status {
-    if (++calls == 1) throw std::bad_alloc();
-    return Status();
-  });
-  EXPECT_TRUE(later.readiness.ok());
-  EXPECT_EQ(later.copies.blocks.size(), 1u);
-  const auto never = [](const void*) -> Status { throw std::bad_alloc(); };
-  EXPECT_EQ(ParseSleepOptions(&options, never).readiness.code(), StatusCode::kOutOfMemory);
-}
 
 }  // namespace
 }  // namespace commpool::internal

@@ -35,6 +35,20 @@ TEST_F(UnreasonableRequests, ToEndADefaultPool) {
   EXPECT_TRUE(allocate(4096, nullptr, 0).ok()) << "it serves on";
 }
 
+// A count that a program forgot to set: the call asks the host for nothing of that size.
+TEST_F(UnreasonableRequests, ForMorePoolsThanAnyProgramHas) {
+  const Pool pool = Pool::create({}).value();
+  const commpool_pool handle = pool.handle();
+  uint64_t bytes = 7;
+  for (const size_t count : {size_t{65537}, SIZE_MAX}) {
+    EXPECT_EQ(commpool_pools_trim(&handle, count, 0, &bytes), COMMPOOL_INVALID_ARGUMENT) << count;
+    EXPECT_EQ(commpool_pools_reclaim(&handle, count, &bytes), COMMPOOL_INVALID_ARGUMENT) << count;
+    EXPECT_EQ(commpool_pools_close(&handle, count), COMMPOOL_INVALID_ARGUMENT) << count;
+    EXPECT_NE(std::string(commpool_last_error()).find("more pools than one call takes"), std::string::npos);
+  }
+  EXPECT_EQ(bytes, 7u);
+}
+
 TEST_F(UnreasonableRequests, ToAScopeOfADestroyedPool) {
   commpool_scope scope = 0;
   {

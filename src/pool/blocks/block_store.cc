@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "src/base/check.h"
-#include "src/base/host_failure.h"
 #include "src/base/log.h"
 #include "src/base/try.h"
 #include "src/driver/graph_handles.h"
@@ -114,7 +113,7 @@ void BlockStore::LetGo(CUdeviceptr address, BlockRules& rules) {
     if (!awaited_.contains(address)) return;
   }
   // No caller could take the error, so it goes to the log.
-  const Status closed = Attempt([&] { return Close(address, 0, rules); });
+  const Status closed = Close(address, 0, rules);
   if (!closed.ok()) Log(LogLevel::kWarning, closed.message());
 }
 
@@ -142,7 +141,7 @@ Status BlockStore::Close(CUdeviceptr address, uint64_t requested, BlockRules& ru
   }
   const Status status = recording ? RecordFences(address, streams) : Status();
   recording.reset();  // AfterFree may take the growth lock, and ForgetStream waits for this recording under that lock
-  BestEffort([&] { rules.AfterFree(); });
+  rules.AfterFree();
   return status;
 }
 

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/host_failure.h"
 #include "src/base/try.h"
 #include "src/driver/graph_handles.h"
 
@@ -73,7 +72,7 @@ void GraphCaptures::LookForCollectives(CaptureHandle handle) {
       return entry.second.ended && entry.second.number == announced && entry.second.collectives.ok();
     });
   }
-  const Status found = Attempt([&]() -> Status {
+  const Status found = [&]() -> Status {
     cuuint64_t number = 0;
     const CUgraph graph = COMMPOOL_TRY(GraphInCapture(basis_.driver, stream, &number));
     if (graph == nullptr || number != announced) {
@@ -84,7 +83,7 @@ void GraphCaptures::LookForCollectives(CaptureHandle handle) {
     if (kernel.empty()) return Status();
     return Status(StatusCode::kFailedPrecondition,
                   "it holds " + kernel + ", which may name memory that NCCL registered");
-  });
+  }();
   MutexLock lock(mutex_);
   captures_.at(handle).collectives = found;
 }

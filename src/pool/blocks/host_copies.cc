@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "src/base/bytes.h"
-#include "src/base/host_failure.h"
 #include "src/base/try.h"
 
 namespace commpool::internal {
@@ -127,7 +126,7 @@ Status HostCopies::Await(Status started) {
   const ContextGuard current = basis_.MakeCurrent();
   Status status = std::move(started);
   for (size_t copier = 0; copier < kCopiers; ++copier) {  // turn_ is the copier whose copy began first
-    Status ended = Attempt([&] { return Finish(copiers_[turn_++ % kCopiers]); });
+    Status ended = Finish(copiers_[turn_++ % kCopiers]);
     if (status.ok()) status = std::move(ended);
   }
   // After a failure a copy may still run, and the caller releases its memory now.

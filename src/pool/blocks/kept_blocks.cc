@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "src/base/bytes.h"
-#include "src/base/host_failure.h"
 #include "src/base/try.h"
 
 namespace commpool::internal {
@@ -105,10 +104,8 @@ Status KeptBlocks::CopyAll() {
   uint64_t bytes = 0;
   for (const Copy& copy : copies_) bytes += copy.made ? 0 : copy.device.bytes;
   // Copies that were started must end, even if a later one could not start.
-  COMMPOOL_TRY(transfer_.Await(Attempt([&] {
-    transfer_.Begin("keeping", bytes);
-    return Start({.address = 0, .bytes = UINT64_MAX}, HostCopies::Direction::kToHost);
-  })));
+  transfer_.Begin("keeping", bytes);
+  COMMPOOL_TRY(transfer_.Await(Start({.address = 0, .bytes = UINT64_MAX}, HostCopies::Direction::kToHost)));
   const KeptMemory* sealed = nullptr;
   for (Copy& copy : copies_) {
     copy.made = true;
@@ -157,11 +154,7 @@ void KeptBlocks::LetGo(BlockStore& blocks) {
   // Another thread may have destroyed the pool meanwhile: nobody drops the copies after that.
   if (!retain_ || in_ == KeptIn::kFiles || !basis_.life.asleep()) return Drop();
   const ContextGuard current = basis_.MakeCurrent();
-  std::erase_if(copies_, [&](const Copy& copy) {
-    bool watched = false;
-    BestEffort([&] { watched = blocks.Watch(copy.device.address); });  // without host memory for a watch the copy goes
-    return !watched;
-  });
+  std::erase_if(copies_, [&](const Copy& copy) { return !blocks.Watch(copy.device.address); });
 }
 
 // Asleep, a block that is live has its copy. Awake, only a watch tells that it is still the same block.

@@ -91,9 +91,14 @@ bool StrandedMemory::BeginWait() {
   // Before the waits begin: they cover what was submitted by now.
   uses_ = blocks_.NoteUses();
   if (!basis_.runtime.devices.CheckNotCapturing(uses_.places).ok()) return false;
+  std::vector<std::future<CUresult>> waits;
   for (const int place : uses_.places) {
-    under_way_.push_back(BeginToSynchronise(basis_.driver, basis_.runtime.devices.places().At(place).context));
+    Result<std::future<CUresult>> begun =
+        BeginToSynchronise(basis_.driver, basis_.runtime.devices.places().At(place).context);
+    if (!begun.ok()) return false;  // the host has no thread
+    waits.push_back(std::move(*begun));
   }
+  under_way_ = std::move(waits);
   waits_.store(true);
   return true;
 }

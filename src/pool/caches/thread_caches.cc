@@ -1,7 +1,6 @@
 // ThreadCaches: the second step of an allocation and a free, and the words of blocks. lanes.cc has the books of lanes.
 #include "src/pool/caches/thread_caches.h"
 
-#include "src/base/host_failure.h"
 #include "src/engine/messages.h"
 
 namespace commpool::internal {
@@ -52,7 +51,7 @@ bool ThreadCaches::GiveOrMakeRoom(CUdeviceptr address, BlockOwner& owner) {
   engine::AtomicWord* const word = blocks_.Find(address);
   const engine::BlockWord block(word == nullptr ? 0 : word->load(std::memory_order_acquire));
   if (block.state() != State::kCacheable) return false;
-  BestEffort([&] { Open(block.lane()); });  // without a cache the block is freed to the pool
+  Open(block.lane());
   engine::ThreadCache* const cache = Find(block.lane());
   if (cache == nullptr) return false;
   const auto give = [&] {
@@ -80,16 +79,13 @@ void ThreadCaches::Publish(const CachedPool& pool, const engine::SegmentRange& r
   engine::BlockWord value = engine::BlockWord::Live(pool.handle);
   engine::ReturnedBlocks returned;
   if (caching == Caching::kYes && HasClass(range.bytes)) {
-    BestEffort([&] {
-      const engine::ThreadCache* const own = Find(pool.handle, stream);
-      const bool open = own != nullptr && !own->closed();
-      // A cache that this thread has tells the lane without a lock. LaneOf takes it, and may end an older lane.
-      const engine::Lane lane = open ? own->lane() : LaneOf(pool, stream, &returned);
-      if (!open) Open(lane);
-      value = engine::BlockWord::Cacheable(lane, engine::ClassOf(range.bytes), requested);
-    });
+    const engine::ThreadCache* const own = Find(pool.handle, stream);
+    const bool open = own != nullptr && !own->closed();
+    // A cache that this thread has tells the lane without a lock. LaneOf takes it, and may end an older lane.
+    const engine::Lane lane = open ? own->lane() : LaneOf(pool, stream, &returned);
+    if (!open) Open(lane);
+    value = engine::BlockWord::Cacheable(lane, engine::ClassOf(range.bytes), requested);
   }
-  // Where the host had no memory for the cache the word says "live": then the pool frees the block.
   word->store(value.bits(), std::memory_order_release);
   if (returned.blocks.empty() && returned.requested_more == 0) return;
   // Blocks of a lane that LaneOf has ended. The caller of Publish holds no lock.

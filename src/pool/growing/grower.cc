@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "src/base/bytes.h"
-#include "src/base/host_failure.h"
 #include "src/base/try.h"
 
 namespace commpool::internal {
@@ -135,27 +134,25 @@ Result<bool> Grower::GrowOnce(Growth& growth) {
   return true;
 }
 
-// The steps wait and call the driver, so they run without the pool's lock. A host without memory is a failed step like
-// any other: the earlier steps are undone.
+// The steps wait and call the driver, so they run without the pool's lock.
 Status Grower::CarryOut(Growth& growth) {
   using Kind = engine::GrowthStep::Kind;
   const ContextGuard current = basis_.MakeCurrent();
   for (const engine::GrowthStep& step : growth.plan.steps) {
-    const Status done = Attempt([&] {
-      segments_.growth().AssertHeld();
-      // Waits are the same for both kinds of pools; what makes or moves memory is the grower's own.
-      switch (step.kind) {
-        case Kind::kAsk:
-          return progress_.Poll();
-        case Kind::kAwait:
-          return progress_.Await(std::chrono::microseconds(step.microseconds));
-        case Kind::kAwaitDevice:
-          return blocks_.WaitForDevice();
-        default:
-          return Do(step, growth);
-      }
-    });
-    if (!done.ok()) return done;
+    // Waits are the same for both kinds of pools; what makes or moves memory is the grower's own.
+    switch (step.kind) {
+      case Kind::kAsk:
+        COMMPOOL_TRY(progress_.Poll());
+        break;
+      case Kind::kAwait:
+        COMMPOOL_TRY(progress_.Await(std::chrono::microseconds(step.microseconds)));
+        break;
+      case Kind::kAwaitDevice:
+        COMMPOOL_TRY(blocks_.WaitForDevice());
+        break;
+      default:
+        COMMPOOL_TRY(Do(step, growth));
+    }
   }
   return Status();
 }

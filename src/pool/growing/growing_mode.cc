@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "src/base/bytes.h"
-#include "src/base/host_failure.h"
 #include "src/base/log.h"
 #include "src/base/try.h"
 #include "src/driver/graph_handles.h"
@@ -137,7 +136,7 @@ uint64_t GrowingMode::ReleaseUnused() {
   if (device.health().broken()) return 0;
   Result<uint64_t> released = uint64_t{0};
   // An attempt: a host without memory is a failure as any other here.
-  if (!device.capturing() && !basis_.life.asleep()) released = Attempt([&] { return TrimNow(0); });
+  if (!device.capturing() && !basis_.life.asleep()) released = TrimNow(0);
   // No program can ask a destroyed pool again. So a later call of another pool retries after a failure, and after a
   // capture (even one on another device, because fences may have to be recorded there).
   if (basis_.life.destroyed() && (device.captures().any() || !released.ok())) device.captures().Postpone();

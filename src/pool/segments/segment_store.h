@@ -267,7 +267,8 @@ class SegmentStore {
   Status LetTheDeviceFinish();
   // For one that is alive. OK also where NCCL fails: then the pool only drops the handles.
   Status EndRegistrations(ncclComm_t communicator);
-  // Makes and maps one segment's memory, part by part, and starts the copies of each part.
+  // Makes and maps memory, part by part, and starts the copies of each part.
+  Status WakeSegments(Progress& progress) COMMPOOL_REQUIRES(growth_);
   Status WakeSegment(Segment& segment, Progress& progress) COMMPOOL_REQUIRES(growth_);
   // Valid as long as the caller holds the growth lock.
   std::vector<Segment*> Pointers() const;

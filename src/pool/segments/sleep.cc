@@ -6,7 +6,6 @@
 #include "src/backing/backing_table.h"
 #include "src/backing/territory.h"
 #include "src/base/bytes.h"
-#include "src/base/host_patience.h"
 #include "src/base/log.h"
 #include "src/base/try.h"
 #include "src/registration/agreement_channel.h"
@@ -91,25 +90,25 @@ Status Sleeping::FallAsleep(const SleepRequest& request) {
   return Status();
 }
 
+Status Sleeping::AwaitAndKeep(const SleepRequest& request) {
+  COMMPOOL_TRY(blocks_.WaitForDevice());
+  COMMPOOL_TRY(segments_.AwaitPeers());
+  // Another thread may have destroyed the pool meanwhile. If it does so from now on it waits for the growth lock, and
+  // drops what is kept.
+  if (!basis_.life.asleep()) return basis_.life.CheckOpen();
+  // Again: from now on nothing is shared, for the pool is asleep.
+  if (request.memory_goes()) COMMPOOL_TRY(segments_.CheckNoneShared());
+  return request.keep == Keep::kHost ? segments_.kept().Keep(blocks_, request.copies) : Status();
+}
+
 // Waits for importers, for this device and for its peers, and then copies.
 Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
   // Its thread may wait for the growth lock meanwhile.
   if (request.memory_goes()) COMMPOOL_TRY(basis_.runtime.shares.TellAsleep(basis_.handle));
   MutexLock growth(segments_.growth());
-  const bool keeps = request.keep == Keep::kHost;
-  Status status = Attempt([&]() -> Status {
-    segments_.growth().AssertHeld();
-    COMMPOOL_TRY(blocks_.WaitForDevice());
-    COMMPOOL_TRY(segments_.AwaitPeers());
-    // Another thread may have destroyed the pool meanwhile. If it does so from now on it waits for this lock, and drops
-    // what is kept.
-    if (!basis_.life.asleep()) return basis_.life.CheckOpen();
-    // Again: from now on nothing is shared, for the pool is asleep.
-    if (request.memory_goes()) COMMPOOL_TRY(segments_.CheckNoneShared());
-    return keeps ? segments_.kept().Keep(blocks_, request.copies) : Status();
-  });
+  Status status = AwaitAndKeep(request);
   // Retained copies too: which of their blocks were freed is known only until then.
-  if (request.memory_goes() && (!keeps || !status.ok())) segments_.kept().Drop();
+  if (request.memory_goes() && (request.keep != Keep::kHost || !status.ok())) segments_.kept().Drop();
   return status;
 }
 
@@ -140,7 +139,7 @@ Status Sleeping::StayAwake(const Status& failure, Memory memory) {
 // In the order that PlanReturn has found, where it was asked for one.
 Status Sleeping::Register() {
   const ContextGuard current = basis_.MakeCurrent();
-  return segments_.registrations().RegisterAgain(Insist([&] { return segments_.List(); }));
+  return segments_.registrations().RegisterAgain(segments_.List());
 }
 
 // NCCL chooses the places of windows by itself. After the planned order they mostly come back.
@@ -153,9 +152,7 @@ Status Sleeping::CheckReturned() const {
                     "(wake with graphs = DISCARDED accepts that)");
 }
 
-Status Sleeping::Deregister() {
-  return segments_.Deregister(Insist([&] { return segments_.Indexes(); }));
-}
+Status Sleeping::Deregister() { return segments_.Deregister(segments_.Indexes()); }
 
 // Two steps that ranks agree on: memory with the kept blocks in it, then registrations. Undone in the other order. The
 // error of a full device lists who holds what.
@@ -207,7 +204,7 @@ void Sleeping::ServeAgain(Memory memory) {
 }
 
 void Sleeping::Tell(bool asleep) const {
-  for (const SegmentToRegister& segment : Insist([&] { return segments_.List(); })) {
+  for (const SegmentToRegister& segment : segments_.List()) {
     basis_.runtime.observer.SegmentSleeps({segment.address, segment.bytes}, asleep);
   }
 }
@@ -263,6 +260,11 @@ Status SegmentStore::WakeSegment(Segment& segment, Progress& progress) {
   return Status();
 }
 
+Status SegmentStore::WakeSegments(Progress& progress) {
+  for (Segment* segment : Pointers()) COMMPOOL_TRY(WakeSegment(*segment, progress));
+  return Status();
+}
+
 // After a failure all is as before: no memory, no room taken, and the copies on the host are whole.
 Status SegmentStore::Wake() {
   const uint64_t asleep = asleep_bytes();
@@ -273,11 +275,7 @@ Status SegmentStore::Wake() {
                                                 account_->place() + ", " + FormatBytes(account_->limit()));
   }
   const ContextGuard current = basis_.MakeCurrent();
-  const Status status = kept_.AwaitRestoring(Attempt([&]() -> Status {
-    growth_.AssertHeld();
-    for (Segment* segment : Pointers()) COMMPOOL_TRY(WakeSegment(*segment, progress));
-    return Status();
-  }));
+  const Status status = kept_.AwaitRestoring(WakeSegments(progress));
   if (status.ok()) {
     asleep_bytes_.store(0, std::memory_order_relaxed);
     return status;

@@ -5,7 +5,6 @@
 
 #include "commpool/status.h"
 #include "src/base/function_ref.h"
-#include "src/base/host_failure.h"
 #include "src/pool/options.h"
 #include "src/pool/segments/segment_store.h"
 
@@ -23,7 +22,7 @@ struct PoolStep {
 using StepRunner = FunctionRef<Status(const PoolStep& step)>;
 // For a pool without other ranks.
 inline constexpr auto kWithoutRanks = [](const PoolStep& step) -> Status {
-  Status mine = Attempt([&] { return step.act(); });
+  Status mine = step.act();
   if (!mine.ok() && step.undo) step.undo(mine);
   return mine;
 };
@@ -53,6 +52,7 @@ class Sleeping {
   // Waits for everybody who may use the memory, and copies what is kept. Besides the host's copies it changes nothing
   // of the pool.
   Status QuiesceAndKeep(const SleepRequest& request);
+  Status AwaitAndKeep(const SleepRequest& request) COMMPOOL_REQUIRES(segments_.growth());
   // After a failure in the middle of falling asleep: the pool serves again. Returns `failure`, with what went wrong on
   // the way back.
   Status StayAwake(const Status& failure, Memory memory);

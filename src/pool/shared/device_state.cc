@@ -4,14 +4,14 @@
 #include <chrono>
 #include <thread>
 
-#include "src/base/host_patience.h"
+#include "src/base/start_thread.h"
 #include "src/base/try.h"
 #include "src/driver/device_info.h"
 
 namespace commpool::internal {
 
 // The thread shares the task and copies the driver's table, so it needs nothing of its caller.
-std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryContext& context) {
+Result<std::future<CUresult>> BeginToSynchronise(const Driver& driver, const PrimaryContext& context) {
   auto synchronise = std::make_shared<std::packaged_task<CUresult()>>([cuda = driver.cuda, handle = context.get()] {
     // This thread is new and so in global mode: a capture anywhere would forbid the wait.
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -20,14 +20,14 @@ std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryCont
     return current == CUDA_SUCCESS ? cuda.cuCtxSynchronize() : current;
   });
   std::future<CUresult> result = synchronise->get_future();
-  Insist([&] { std::thread([synchronise] { (*synchronise)(); }).detach(); });
+  COMMPOOL_TRY(StartThread("a wait for a device", [synchronise] { (*synchronise)(); })).detach();
   return result;
 }
 
 // The caller keeps the context retained: the thread that waits may need it longer than this call.
 Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms) {
   // A collective with a dead rank never ends. When the deadline passes, the wait for it continues on its own thread.
-  std::future<CUresult> result = BeginToSynchronise(driver, context);
+  std::future<CUresult> result = COMMPOOL_TRY(BeginToSynchronise(driver, context));
   if (result.wait_for(std::chrono::milliseconds(deadline_ms)) == std::future_status::ready) return result.get();
   return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(context.device()) + " is still busy after " +
                                                    std::to_string(deadline_ms) +

@@ -61,9 +61,9 @@ class AnnouncedCaptures {
 };
 
 // Waits for everything submitted to the device by now, on a thread of its own that may outlive the caller. Returns
-// cuCtxSynchronize's result. The context must stay retained until then, or until the process ends. Any thread. Insists
-// on a thread: where the host has none it throws after a while.
-std::future<CUresult> BeginToSynchronise(const Driver& driver, const PrimaryContext& context);
+// cuCtxSynchronize's result. The context must stay retained until then, or until the process ends. Any thread.
+// kOutOfMemory where the host has no thread.
+Result<std::future<CUresult>> BeginToSynchronise(const Driver& driver, const PrimaryContext& context);
 // Waits for the device, and returns cuCtxSynchronize's result. kDeadlineExceeded where the deadline passes: then the
 // wait continues on its own thread.
 Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms);

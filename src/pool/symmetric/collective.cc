@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "src/base/check.h"
-#include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/driver/graph_handles.h"
 
@@ -138,16 +136,12 @@ PoolInCall Collective::Prepare(const Proposal& proposal) {
       captures_.any_open() ? std::make_optional<RelaxedCapture>(basis_.driver) : std::nullopt;
   // CheckTakesPart waits for the driver's news of graphs that were destroyed just now. So the blocks of these graphs
   // count as freed in this call.
-  const Status readiness =
-      Insist([&] { return proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness; });
+  const Status readiness = proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness;
   // All ranks may reuse a block only after each has offered its free. So first finish every free that can be finished.
   graph_blocks_.Collect();
   AwaitStranded();
   blocks_.PollFences();
-  return Insist([&]() -> PoolInCall {
-    segments_.collective().AssertHeld();
-    return {MakeIntent(proposal, readiness), [this](uint64_t count) { return LastCalls(count); }, proposal.judge};
-  });
+  return {MakeIntent(proposal, readiness), [this](uint64_t count) { return LastCalls(count); }, proposal.judge};
 }
 
 // Where the program promises its streams (rule 11), nothing of this kind is pending, and the call does not wait.
@@ -161,7 +155,7 @@ void Collective::AwaitStranded() {
   // This thread's own default stream is within reach: an event does instead of a wait of the host.
   static_cast<void>(blocks_.FenceFreed(KeyOfStream(CU_STREAM_PER_THREAD, basis_.device->device())));
   // Where the wait fails, or a capture forbids it, the frees wait for a later call.
-  if (awaits() && !basis_.device->capturing()) BestEffort([&] { static_cast<void>(blocks_.WaitForDevice()); });
+  if (awaits() && !basis_.device->capturing()) static_cast<void>(blocks_.WaitForDevice());
 }
 
 Result<Agreed> Collective::Agree(const Proposal& proposal) { return CallForOne(proposal, Agree); }
@@ -171,7 +165,7 @@ Result<Agreed> Collective::Begin(const Proposal& proposal) { return CallForOne(p
 // A pool that calls by itself fails where reports contradict each other. Several pools get that as a part of their
 // results, because not all of them may need what was reported (SymmetricMode::MissingBytes).
 Result<Agreed> Collective::CallForOne(const Proposal& proposal, CallForSeveral call) {
-  std::vector<Agreed> agreed = COMMPOOL_TRY(call(Insist([&] { return std::vector<PoolProposal>{{*this, proposal}}; })));
+  std::vector<Agreed> agreed = COMMPOOL_TRY(call(std::vector<PoolProposal>{{*this, proposal}}));
   if (!agreed.front().reports.ok()) return basis_.Named(agreed.front().reports);
   return std::move(agreed.front());
 }
@@ -188,7 +182,7 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
   }
   std::vector<PoolInCall> prepared;
   // Room for all first, so that nothing fails between one pool's preparation and the next.
-  Insist([&] { prepared.reserve(pools.size()); });
+  prepared.reserve(pools.size());
   std::vector<AgreementChannel*> channels;
   for (const auto& [pool, proposal] : pools) {
     pool.segments_.collective().AssertHeld();
@@ -200,7 +194,7 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
   Collective& first = pools.front().pool;
   // The caller holds the locks of all pools (LockAll), which Clang cannot see.
   first.segments_.collective().AssertHeld();
-  recording::Span span = first.BeginAgreement(Insist([&] { return Name(pools.front().proposal.call); }));
+  recording::Span span = first.BeginAgreement(Name(pools.front().proposal.call));
   Agreement agreement = AgreeOnCall(joined, prepared);
   static_cast<void>(span.Ended(agreement.status));
   if (!agreement.status.ok()) {
@@ -239,7 +233,7 @@ Status Collective::Explain(const Status& status) const { return basis_.Named(Wit
 // A rank without host memory tries again, as everywhere between two rounds.
 Status Collective::AgreeOn(const Status& mine, const char* step) {
   std::vector<PoolOutcome> one;
-  Insist([&] { one.push_back({*this, step, mine}); });
+  one.push_back({*this, step, mine});
   return AgreeOn(one);
 }
 
@@ -253,11 +247,9 @@ Status Collective::AgreeOn(std::vector<PoolOutcome>& pools) {
   }
   JoinedChannels joined(std::move(channels));
   const auto each = [&](auto part) {
-    return Insist([&] {
-      std::vector<std::decay_t<decltype(part(pools.front()))>> parts;
-      for (const PoolOutcome& one : pools) parts.push_back(part(one));
-      return parts;
-    });
+    std::vector<std::decay_t<decltype(part(pools.front()))>> parts;
+    for (const PoolOutcome& one : pools) parts.push_back(part(one));
+    return parts;
   };
   pools.front().pool.segments_.collective().AssertHeld();
   recording::Span span = pools.front().pool.BeginAgreement(pools.front().step);
@@ -273,10 +265,9 @@ Status Collective::AgreeOn(std::vector<PoolOutcome>& pools) {
   return failed == nullptr ? Status() : failed->pool.Explain(failed->status);
 }
 
-// An exception of the step counts as its failure: nothing may keep this rank from the round.
 Status Collective::Run(const PoolStep& step) {
   // Act without the pool's lock: it calls the driver, and mostly NCCL.
-  const Status mine = Attempt([&] { return step.act(); });
+  const Status mine = step.act();
   Status all = AgreeOn(mine, step.name);
   // This rank undoes its step even if it succeeded here: all ranks go on, or none.
   if (!all.ok() && step.undo) step.undo(mine);
@@ -355,7 +346,7 @@ void Collective::RecordCalls() {
   for (; recorded_calls_ < log.count(); ++recorded_calls_) {
     const std::optional<engine::SequenceEntry> entry = log.Entry(recorded_calls_);
     // A recording may have gaps; a call may not fail for it.
-    if (entry) BestEffort([&] { basis_.record.Called(entry->number, Name(entry->call), entry->value); });
+    if (entry) basis_.record.Called(entry->number, Name(entry->call), entry->value);
   }
 }
 

@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/pool/symmetric/symmetric_mode.h"
 
@@ -73,17 +71,15 @@ Status SymmetricMode::MakeMissing(const std::vector<uint64_t>& all, NewSegments&
 // Two steps that all ranks agree on. Memory that a failed second step leaves behind is set aside where another rank may
 // still use it, else it goes back.
 Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegments& made) {
-  const std::string name = Insist([&] { return "making the pool's " + std::to_string(all.size()) + " segments"; });
+  const std::string name = "making the pool's " + std::to_string(all.size()) + " segments";
   COMMPOOL_TRY(collective_.Run({.name = name.c_str(), .act = [&] { return MakeMissing(all, made); }}));
   const auto add_home = [&] {
     segments_.collective().AssertHeld();
-    return AddHome(Insist([&] {
-      std::vector<SegmentToRegister> segments = segments_.List();
-      for (const NewSegment& one : made) {
-        segments.push_back({static_cast<uint32_t>(segments.size()), one->address(), one->bytes()});
-      }
-      return segments;
-    }));
+    std::vector<SegmentToRegister> segments = segments_.List();
+    for (const NewSegment& one : made) {
+      segments.push_back({static_cast<uint32_t>(segments.size()), one->address(), one->bytes()});
+    }
+    return AddHome(segments);
   };
   // Registrars keep the segments that the pool had before this call.
   const auto leave_home = [&]() -> Status {
@@ -151,10 +147,8 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
 void SymmetricMode::RecordInNewHome() const {
   basis_.RecordMade(place());
   if (!basis_.record.on()) return;
-  BestEffort([&] {
-    blocks_.RecordPresent();
-    segments_.registrations().RecordPresent();
-  });
+  blocks_.RecordPresent();
+  segments_.registrations().RecordPresent();
 }
 
 // What can refuse comes first. The last steps cannot be undone: frees have taken effect, and the addresses of other
@@ -170,7 +164,7 @@ Status SymmetricMode::LeaveHome() {
   }
   COMMPOOL_TRY(FinishOwnFrees());
   maps_peers_ = false;
-  COMMPOOL_TRY(ForgetPeers(Insist([&] { return segments_.Indexes(); })));
+  COMMPOOL_TRY(ForgetPeers(segments_.Indexes()));
   // If the pool left its home together with the other ranks, that home still exists and may still know the memory.
   return home() == nullptr ? segments_.ReleaseSetAside(SegmentStore::Pinned::kGo) : Status();
 }

@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/pool/symmetric/symmetric_mode.h"
 #include "src/registration/wire.h"
@@ -101,20 +99,18 @@ Status SymmetricMode::MapPeers() {
 // a sleep that stays awake. The collective lock makes this the only thread that changes `peers_`.
 Status SymmetricMode::MapLacking() {
   const ContextGuard current = basis_.MakeCurrent();
-  const std::vector<SegmentToRegister> segments = Insist([&] { return segments_.List(); });
+  const std::vector<SegmentToRegister> segments = segments_.List();
   // No return before the agreement: the other ranks wait for this one there. The offer stays until all have taken it.
-  RankOffer offer;
+  const Result<RankOffer> offer = OfferAll(basis_, segments);
   Offered mine;
-  mine.status = Attempt([&]() -> Status {
-    offer = COMMPOOL_TRY(OfferAll(basis_, segments));
-    mine.socket = offer.place().socket;
-    mine.secret = offer.place().secret;
-    return Status();
-  });
-  const Result<Verdict> verdict = collective_.channel().Decide(
-      Insist([&] { return Encode(mine); }), Insist([] { return std::string("offering segments"); }), Collect);
+  mine.status = offer.status();
+  if (offer.ok()) {
+    mine.socket = offer->place().socket;
+    mine.secret = offer->place().secret;
+  }
+  const Result<Verdict> verdict = collective_.channel().Decide(Encode(mine), "offering segments", Collect);
   if (!verdict.ok()) return collective_.Explain(verdict.status());
-  const Result<AllOffered> all = Insist([&] { return Decode<AllOffered>(verdict->common, 0); });
+  const Result<AllOffered> all = Decode<AllOffered>(verdict->common, 0);
   if (const Status& heard = all.ok() ? all->status : all.status(); !heard.ok()) {
     return basis_.Named(heard.under("map_peers"));
   }
@@ -160,7 +156,7 @@ Status SymmetricMode::UnmapPeers() {
 
 // For the emulator such a range is memory that sleeps or does not, as a segment is.
 void SymmetricMode::TellOfPeers(bool asleep) const {
-  for (const PeerMappings::Addresses& range : Insist([&] { return peers_.Reserved(); })) {
+  for (const PeerMappings::Addresses& range : peers_.Reserved()) {
     basis_.runtime.observer.SegmentSleeps({range.first, range.bytes}, asleep);
   }
 }

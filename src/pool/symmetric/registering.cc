@@ -3,8 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/pool/symmetric/symmetric_mode.h"
 
@@ -13,13 +11,8 @@ namespace commpool::internal {
 // The first registration of an epoch. The table of domains begins anew, because numbers of the old home mean nothing
 // here. Segments that the pool kept are new to NCCL's communicator, and known to registrars.
 Status SymmetricMode::AddHome(const std::vector<SegmentToRegister>& segments) {
-  // This step must not fail: the other ranks are already on their way into NCCL's call.
-  Insist([&] {
-    segments_.collective().AssertHeld();
-    DomainTable domains(home_.ranks);
-    domains.AddHome();
-    domains_ = std::move(domains);
-  });
+  domains_ = DomainTable(home_.ranks);
+  domains_.AddHome();
   // In this order: all ranks are in NCCL's call, and a registrar may refuse on one rank alone.
   const ContextGuard current = basis_.MakeCurrent();
   COMMPOOL_TRY(segments_.registrations().Add(home_, segments));
@@ -90,13 +83,7 @@ Status SymmetricMode::Meet(const DomainReport& mine, Communicator* communicator)
   // Only ranks that passed a new communicator meet over it.
   if (mine.passed && !mine.number) {
     // This wait must end before the ranks that passed no communicator, and do not wait here, give up this rank.
-    const Status gathered = Attempt([&] {
-      segments_.collective().AssertHeld();
-      met =
-          GatherMembers(basis_.driver, *communicator, home_.rank, basis_.deadline_ms() / 2, basis_.runtime.unanswered);
-      return Status();
-    });
-    if (!gathered.ok()) met = gathered;
+    met = GatherMembers(basis_.driver, *communicator, home_.rank, basis_.deadline_ms() / 2, basis_.runtime.unanswered);
   }
   // Over home, with all ranks: also those that are in no new communicator count the new numbers.
   const std::optional<uint64_t> number = COMMPOOL_TRY(AgreeOnMembers(collective_.channel(), met, domains_));
@@ -113,10 +100,7 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
   Status readiness = basis_.CheckOpen();
   Communicator communicator;
   if (readiness.ok() && handle != nullptr) {
-    Result<Communicator> described = Attempt([&] {
-      segments_.collective().AssertHeld();
-      return Examine(handle);
-    });
+    Result<Communicator> described = Examine(handle);
     readiness = described.status();
     if (described.ok()) communicator = *described;
   }
@@ -134,8 +118,7 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
                             .act =
                                 [&] {
                                   if (handle == nullptr) return Status();
-                                  return segments_.registrations().Add(communicator,
-                                                                       Insist([&] { return segments_.List(); }));
+                                  return segments_.registrations().Add(communicator, segments_.List());
                                 },
                             .undo =
                                 [&](const Status& mine) {
@@ -146,11 +129,7 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
                                 }});
   if (!status.ok()) return status;
   // Home was passed, which has a fixed number: it may have been abandoned before, and forgotten by the table.
-  if (!passed.home) return status;
-  Insist([&] {
-    segments_.collective().AssertHeld();
-    domains_.AddHome();
-  });
+  if (passed.home) domains_.AddHome();
   return Status();
 }
 
@@ -195,8 +174,7 @@ Status SymmetricMode::AddRegistrar(const RegistrarRequest& request) {
                           .act =
                               [&] {
                                 if (!registrar) return Status();
-                                return registrars.Add(Insist([&] { return *registrar; }), segments_.Traits(),
-                                                      Insist([&] { return segments_.List(); }));
+                                return registrars.Add(*registrar, segments_.Traits(), segments_.List());
                               },
                           .undo =
                               [&](const Status& mine) {

@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "src/base/bytes.h"
-#include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
 #include "src/base/try.h"
 #include "src/pool/symmetric/symmetric_mode.h"
 
@@ -42,7 +40,7 @@ void OneByOne(GrowingPools& pools, Status (*act)(GrowingPool& pool)) {
   }
   for (GrowingPool& pool : pools) {
     // Later pools keep the status OK, although they have not acted.
-    pool.status = Attempt([&] { return act(pool); });
+    pool.status = act(pool);
     if (!pool.status.ok()) return;
   }
 }
@@ -50,7 +48,7 @@ void OneByOne(GrowingPools& pools, Status (*act)(GrowingPool& pool)) {
 // Replaces this rank's results by those of all ranks.
 Status AgreeOn(GrowingPools& pools, FunctionRef<std::string(const GrowingPool& pool)> step) {
   std::vector<PoolOutcome> outcomes;
-  for (GrowingPool& pool : pools) Insist([&] { outcomes.push_back({pool.collective, step(pool), pool.status}); });
+  for (GrowingPool& pool : pools) outcomes.push_back({pool.collective, step(pool), pool.status});
   // One round for all pools.
   const Status all = Collective::AgreeOn(outcomes);
   for (size_t place = 0; place < pools.size(); ++place) pools[place].status = std::move(outcomes[place].status);
@@ -85,7 +83,7 @@ Status RegisterWithRegistrars(GrowingPool& pool) {
 // does not stop the others.
 void UndoRegistrations(GrowingPools& pools) {
   for (GrowingPool& pool : pools) {
-    pool.status = Attempt([&] { return pool.segments.registrations().DeregisterSegment(pool.index); });
+    pool.status = pool.segments.registrations().DeregisterSegment(pool.index);
     // NCCL still holds it on this rank.
     if (!pool.status.ok()) pool.aside = SegmentStore::Aside::kPinned;
   }
@@ -139,14 +137,11 @@ std::deque<MutexLock> SymmetricMode::LockAll(SymmetricModes pools) {
   return locks;
 }
 
-// The other ranks wait already, so a host without memory is tried again.
 std::vector<PoolProposal> SymmetricMode::ProposalsOf(const SymmetricModes& pools,
                                                      FunctionRef<Proposal(SymmetricMode& pool)> of_pool) {
-  return Insist([&] {
-    std::vector<PoolProposal> proposals;
-    for (SymmetricMode* const pool : pools) proposals.push_back({pool->collective_, of_pool(*pool)});
-    return proposals;
-  });
+  std::vector<PoolProposal> proposals;
+  for (SymmetricMode* const pool : pools) proposals.push_back({pool->collective_, of_pool(*pool)});
+  return proposals;
 }
 
 // Decides by what all ranks know alike: the sequence, the options, and what they have just agreed on. What only this
@@ -193,7 +188,7 @@ Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t byte
   std::vector<GrowingPool> growing;
   for (size_t place = 0; place < pools.size(); ++place) {
     SymmetricMode& pool = *pools[place];
-    const uint64_t missing = COMMPOOL_TRY(Insist([&] { return pool.MissingBytes(bytes, agreed[place]); }));
+    const uint64_t missing = COMMPOOL_TRY(pool.MissingBytes(bytes, agreed[place]));
     if (missing > 0) growing.push_back({pool.blocks_, pool.segments_, pool.collective_, missing});
   }
   // The same on every rank, so no rank waits for a growth.
@@ -205,7 +200,7 @@ Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t byte
 // Nothing but the agreement: Begin applies the frees that every rank has offered.
 Result<std::vector<uint64_t>> SymmetricMode::ReclaimTogether(const SymmetricModes& pools) {
   const std::deque<MutexLock> locks = LockAll(pools);
-  std::vector<uint64_t> pending = Insist([&] { return std::vector<uint64_t>(pools.size()); });
+  std::vector<uint64_t> pending(pools.size());
   for (size_t place = 0; place < pools.size(); ++place) {
     // Freed on this rank, and free for nobody yet.
     pending[place] = pools[place]->blocks_.counters().pending_bytes;
@@ -275,8 +270,7 @@ Result<uint64_t> SymmetricMode::Trim(uint64_t keep_bytes) {
   COMMPOOL_TRY(
       collective_.Begin({.call = CollectiveCall::kTrim, .bytes = keep_bytes, .readiness = basis_.CheckOpen()}));
   // Every rank chooses the same segments: Begin has applied the same frees on all of them.
-  const std::vector<engine::SegmentIndex> chosen =
-      Insist([&] { return segments_.ChooseFree(keep_bytes, SegmentStore::Pinned::kGo); });
+  const std::vector<engine::SegmentIndex> chosen = segments_.ChooseFree(keep_bytes, SegmentStore::Pinned::kGo);
   return Release(chosen, UnmatchedFrees::kKeep);
 }
 
@@ -319,7 +313,7 @@ Status SymmetricMode::CloseWithoutRanks() {
   COMMPOOL_TRY(segments_.CheckMayUnmap());
   basis_.life.BeginClose();
   COMMPOOL_TRY(basis_.Named(FinishOwnFrees().under("close")));
-  COMMPOOL_TRY(ForgetPeers(Insist([&] { return segments_.Indexes(); })));
+  COMMPOOL_TRY(ForgetPeers(segments_.Indexes()));
   uint64_t released = 0;
   COMMPOOL_TRY(Unmap(segments_.Indexes(), Addresses::kKeep, &released));
   COMMPOOL_TRY(segments_.ReleaseSetAside(SegmentStore::Pinned::kGo));
@@ -338,7 +332,7 @@ Status SymmetricMode::Close() {
   // All ranks close, or none: a live block on one rank refuses the close on all.
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kClose, .readiness = readiness}));
   basis_.life.BeginClose();
-  const std::vector<engine::SegmentIndex> all = Insist([&] { return segments_.Indexes(); });
+  const std::vector<engine::SegmentIndex> all = segments_.Indexes();
   COMMPOOL_TRY(Release(all, UnmatchedFrees::kApply));
   Status status = segments_.registrations().RemoveAll();
   // No rank uses the pool any more. So memory that was set aside only because of other ranks goes too.

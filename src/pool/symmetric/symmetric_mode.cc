@@ -9,8 +9,6 @@
 
 #include "src/base/bytes.h"
 #include "src/base/check.h"
-#include "src/base/host_failure.h"
-#include "src/base/host_patience.h"
 #include "src/base/log.h"
 #include "src/base/try.h"
 
@@ -95,14 +93,7 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
     collective_.Publish();
     if (!outcome.ok()) return basis_.Named(outcome.status());
     if (const engine::Grow* grow = std::get_if<engine::Grow>(&*outcome)) {
-      // The sequence has this call already. Without host memory for the message, the answer must stay the same as on
-      // the other ranks.
-      Status why = Attempt([&] {
-        blocks_.mutex().AssertHeld();
-        return Status(StatusCode::kExhausted, basis_.title + " " + DescribeExhaustion(bytes, grow->bytes));
-      });
-      if (why.code() == StatusCode::kExhausted) return why;
-      return Status(StatusCode::kExhausted, kNoHostMemory);
+      return Status(StatusCode::kExhausted, basis_.title + " " + DescribeExhaustion(bytes, grow->bytes));
     }
     served = std::move(std::get<engine::Served>(*outcome));
     // Under the same hold of the lock: until the waits are made, no stream in them may be forgotten (RecordingStreams).
@@ -189,10 +180,10 @@ void SymmetricMode::AfterDestroy() {
 // go first and come back last, and come back too where the pool stays awake.
 Status SymmetricMode::Sleep(const SleepRequest& request) {
   MutexLock collective(segments_.collective());
-  Status readiness = Insist([&] { return Sleeping::CheckMaySleep(basis_, segments_, request); });
+  Status readiness = Sleeping::CheckMaySleep(basis_, segments_, request);
   DomainReport report;
   if (readiness.ok()) {
-    Result<std::vector<ReturnReport>> planned = Insist([&] { return PlanReturn(segments_.registrations(), request); });
+    Result<std::vector<ReturnReport>> planned = PlanReturn(segments_.registrations(), request);
     readiness = basis_.Named(planned.status());
     if (planned.ok()) report.returns = std::move(*planned);
   }
@@ -228,7 +219,7 @@ Status SymmetricMode::Wake(const WakeRequest& asked) {
     COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
     return basis_.Named(Sleeping(basis_, blocks_, segments_, kWithoutRanks).WakeUp(request).under("wake"));
   }
-  const Status readiness = Insist([&] { return Sleeping::CheckMayWake(basis_, request); });
+  const Status readiness = Sleeping::CheckMayWake(basis_, request);
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kWake,
                                   .bytes = NumberOf(request, maps_peers_),
                                   .readiness = readiness,
