@@ -12,7 +12,10 @@ namespace commpool::internal {
 
 namespace {
 
-constexpr uint64_t kLongestMessage = uint64_t{1} << 30;
+// The lengths come from the program's all-gather, which may be broken: what it makes up must not take the host's
+// memory.
+constexpr uint64_t kLongestMessage = uint64_t{1} << 26;
+constexpr uint64_t kMostOfAllRanks = uint64_t{1} << 32;
 constexpr UserFunctionKind kAllGather = {.name = "a pool's all_gather", .may_free = true};
 
 // The channel over the program's all-gather: every rank gets all messages and decides for itself. The all-gather takes
@@ -29,7 +32,9 @@ class CallerChannel : public AgreementChannel {
     COMMPOOL_TRY(Gather(&length, lengths.data(), sizeof(length), step));
 
     const uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
-    if (longest > kLongestMessage) return Failure(step + ": a rank announced " + std::to_string(longest) + " bytes");
+    if (longest > std::min(kLongestMessage, kMostOfAllRanks / lengths.size())) {
+      return Failure(step + ": a rank announced " + std::to_string(longest) + " bytes");
+    }
     std::string padded = mine;
     padded.resize(longest);
     std::string received(longest * static_cast<uint64_t>(ranks()), '\0');

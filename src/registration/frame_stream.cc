@@ -15,7 +15,8 @@ namespace {
 // The most bytes that one ReceiveSome reads: a peer that sends faster than we read must not keep the reader for ever.
 constexpr size_t kMostAtOnce = size_t{1} << 22;
 
-constexpr uint64_t kLongestContents = uint64_t{1} << 30;
+// Of what the peer announces: decisions of jobs with tens of thousands of ranks fit.
+constexpr uint64_t kLongestContents = uint64_t{1} << 28;
 
 // A frame's first bytes, as they travel.
 struct Header {

@@ -18,6 +18,7 @@ namespace {
 
 constexpr int kPauseMilliseconds = 1;  // between looks at work that blocks wait for
 constexpr int kTriesToRemove = 1000;
+constexpr uint64_t kLongestWaitMs = INT32_MAX;
 // An owner answers sooner than a thread that rests would notice.
 constexpr std::chrono::microseconds kTimeToLook(200);
 
@@ -170,6 +171,7 @@ void PoolImport::SendLeaving() {
   });
 }
 
+// The owner's deadline is a number that came over a socket.
 void PoolImport::FallAsleep(uint64_t deadline_ms) {
   Status status;
   {
@@ -178,7 +180,7 @@ void PoolImport::FallAsleep(uint64_t deadline_ms) {
     const auto nobody_reads = [this] {
       return std::all_of(held_.begin(), held_.end(), [](const auto& entry) { return entry.second.reading == 0; });
     };
-    const auto wait = std::chrono::milliseconds(deadline_ms);
+    const auto wait = std::chrono::milliseconds(std::min(deadline_ms, kLongestWaitMs));
     if (!changed_.wait_for(lock, wait, [&] { return nobody_reads() || closing_; })) {
       status = Status(StatusCode::kDeadlineExceeded, "it reads a block still");
       asleep_ = false;

@@ -34,6 +34,10 @@ Result<AddressRange> ImportedSegments::Reserve(const SegmentName& name) const {
 Status ImportedSegments::Map(const SegmentName& name, PhysicalMemory memory) {
   const auto known = mapped_.find(name.number);
   if (known != mapped_.end() && known->second.mapping.valid()) return Status();
+  if (known != mapped_.end() && known->second.name.bytes != name.bytes) {
+    return Status(StatusCode::kRemoteFailure,
+                  "the owner named another size for a segment than before: " + std::to_string(name.bytes) + " bytes");
+  }
   AddressRange fresh;
   if (known == mapped_.end()) fresh = COMMPOOL_TRY(Reserve(name));
   const CUdeviceptr address = known == mapped_.end() ? fresh.address() : known->second.range.address();
@@ -48,10 +52,14 @@ Status ImportedSegments::Map(const SegmentName& name, PhysicalMemory memory) {
   return Status();
 }
 
-std::optional<CUdeviceptr> ImportedSegments::Find(uint64_t segment, uint64_t address) const {
+std::optional<CUdeviceptr> ImportedSegments::Find(uint64_t segment, uint64_t address, uint64_t bytes) const {
   const auto found = mapped_.find(segment);
-  if (found == mapped_.end() || !found->second.mapping.valid()) return std::nullopt;
-  return found->second.range.address() + (address - found->second.name.address);
+  if (found == mapped_.end() || !found->second.mapping.valid() || !Holds(found->second.name, address)) {
+    return std::nullopt;
+  }
+  const uint64_t offset = address - found->second.name.address;
+  if (bytes > found->second.name.bytes - offset) return std::nullopt;
+  return found->second.range.address() + offset;
 }
 
 std::optional<uint64_t> ImportedSegments::NumberOf(uint64_t address) const {

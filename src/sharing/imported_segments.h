@@ -32,8 +32,8 @@ class ImportedSegments {
 
   // Maps memory of another process; again, at the same place, where it was mapped before a sleep.
   Status Map(const SegmentName& name, PhysicalMemory memory);
-  // Where an address of the owner's is here; nothing where that segment is not mapped.
-  std::optional<CUdeviceptr> Find(uint64_t segment, uint64_t address) const;
+  // Where an address of the owner's is here; nothing where that segment is not mapped, or does not hold all the bytes.
+  std::optional<CUdeviceptr> Find(uint64_t segment, uint64_t address, uint64_t bytes = 1) const;
   // The number of the newest segment that was mapped for an address of the owner's.
   std::optional<uint64_t> NumberOf(uint64_t address) const;
 

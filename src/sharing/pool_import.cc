@@ -104,7 +104,7 @@ void PoolImport::HoldFirst(uint64_t number, uint64_t block_question, uint64_t se
   }
   if (!block.ok()) return;
   const auto& numbers = block->message.numbers;
-  const std::optional<CUdeviceptr> address = Find(numbers[2], numbers[0]);
+  const std::optional<CUdeviceptr> address = Find(numbers[2], numbers[0], numbers[1]);
   const std::lock_guard lock(mutex_);
   if (address && numbers[3] < ReadingBoard::kLines) {
     first_.emplace(*address, Held{number, numbers[1], numbers[3]});
@@ -231,17 +231,17 @@ Result<ImportedBlock> PoolImport::Block(const Ticket& ticket) {
   const uint64_t theirs = numbers[0];
   const uint64_t segment = numbers[2];
   const uint64_t line = numbers[3];
-  const Status mapped = [&]() -> Status {
-    asking_.AssertHeld();
-    if (line >= ReadingBoard::kLines) return Status(StatusCode::kRemoteFailure, "the owner named no line of the board");
-    if (Find(segment, theirs)) return Status();
-    return MapSegmentOf(theirs).status();
-  }();
-  const std::optional<CUdeviceptr> address = mapped.ok() ? Find(segment, theirs) : std::nullopt;
+  Status mapped;
+  if (line >= ReadingBoard::kLines) {
+    mapped = Status(StatusCode::kRemoteFailure, "the owner named no line of the board");
+  } else if (!Find(segment, theirs)) {
+    mapped = MapSegmentOf(theirs).status();
+  }
+  const std::optional<CUdeviceptr> address = mapped.ok() ? Find(segment, theirs, numbers[1]) : std::nullopt;
   const std::lock_guard lock(mutex_);
   if (!address) {
     static_cast<void>(channel_.Send({ShareKind::kLetGo, {ticket.block}}));
-    return mapped.ok() ? Status(StatusCode::kNotFound, "the block's segment is gone") : mapped;
+    return mapped.ok() ? Status(StatusCode::kNotFound, "the block's segment is gone, or does not hold it") : mapped;
   }
   held_.emplace(*address, Held{ticket.block, numbers[1], line, 1});
   return ImportedBlock{*address, numbers[1]};
@@ -266,9 +266,9 @@ PoolImport::HeldBlocks::iterator PoolImport::FindHeld(CUdeviceptr address) {
   return address - found->first < found->second.bytes ? found : held_.end();
 }
 
-std::optional<CUdeviceptr> PoolImport::Find(uint64_t segment, uint64_t theirs) {
+std::optional<CUdeviceptr> PoolImport::Find(uint64_t segment, uint64_t theirs, uint64_t bytes) {
   MutexLock mapping(mapping_);
-  return segments_.Find(segment, theirs);
+  return segments_.Find(segment, theirs, bytes);
 }
 
 }  // namespace commpool::internal

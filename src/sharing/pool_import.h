@@ -91,7 +91,7 @@ class PoolImport {
   // A block that is held already, first or on its way out; nothing where it has to be asked for.
   std::optional<ImportedBlock> HoldAgain(uint64_t number);
   // Where a block of a mapped segment is here.
-  std::optional<CUdeviceptr> Find(uint64_t segment, uint64_t theirs) COMMPOOL_EXCLUDES(mapping_);
+  std::optional<CUdeviceptr> Find(uint64_t segment, uint64_t theirs, uint64_t bytes = 1) COMMPOOL_EXCLUDES(mapping_);
   // Records behind the stream's work.
   Result<uint64_t> Record(CUstream stream);
   Status AwaitUpdate(const ReadingBoard::Line& line, Deadline deadline);

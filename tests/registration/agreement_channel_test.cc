@@ -22,7 +22,7 @@ struct Job {
   int fail_at = 0;  // which call fails; 0: none
   int fail_with = 1;
   int calls = 0;
-  bool announces_too_much = false;
+  uint64_t announces = 0;  // by rank 0, in place of its length
 };
 
 int GatherOfJob(const void* sent, void* received, size_t bytes, void* context) {
@@ -31,7 +31,7 @@ int GatherOfJob(const void* sent, void* received, size_t bytes, void* context) {
   const bool lengths = job.calls % 2 == 1;
   auto* out = static_cast<char*>(received);
   std::memset(out, 0, bytes);
-  const uint64_t length = job.announces_too_much ? UINT64_MAX : job.other.size();
+  const uint64_t length = job.announces != 0 ? job.announces : job.other.size();
   std::memcpy(out, lengths ? reinterpret_cast<const char*>(&length) : job.other.data(),
               lengths ? sizeof(length) : job.other.size());
   std::memcpy(out + bytes, sent, bytes);
@@ -72,11 +72,17 @@ TEST(CallerChannel, StaysBrokenAndCallsNothingMore) {
 }
 
 TEST(CallerChannel, RefusesALengthThatCannotBe) {
-  Job job{.other = "x", .announces_too_much = true};
-  const std::unique_ptr<AgreementChannel> channel = MakeCallerChannel(1, 2, GatherOfJob, &job);
-  const Status status = JoinOver(*channel, "mine", "reserve").status();
-  EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
-  EXPECT_NE(status.message().find("announced"), std::string::npos) << status.message();
+  constexpr uint64_t kLongest = uint64_t{1} << 26;
+  // Of many ranks, the same length is too much for all of them together.
+  for (const auto& [ranks, announced] :
+       {std::pair(2, UINT64_MAX), std::pair(2, kLongest + 1), std::pair(65, kLongest)}) {
+    Job job{.other = "x", .announces = announced};
+    const std::unique_ptr<AgreementChannel> channel = MakeCallerChannel(1, ranks, GatherOfJob, &job);
+    const Status status = JoinOver(*channel, "mine", "reserve").status();
+    EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
+    EXPECT_NE(status.message().find("announced"), std::string::npos) << status.message();
+    EXPECT_EQ(job.calls, 1) << ranks << " ranks";
+  }
 }
 
 }  // namespace

@@ -79,6 +79,14 @@ TEST_F(Streams, DeliverWhatWasSentBeforeSendingEnded) {
   EXPECT_FALSE(far_->ended().empty());
 }
 
+TEST_F(Streams, RefuseFramesThatAreLongerThanAnyMessage) {
+  constexpr uint64_t kTooLong = (uint64_t{1} << 28) + 1;
+  const std::array<uint64_t, 4> header = {0, 0, 0, kTooLong};  // of kSaid
+  ASSERT_EQ(send(near_->descriptor(), header.data(), sizeof(header), 0), ssize_t{sizeof(header)});
+  EXPECT_TRUE(far_->ReceiveSome().empty());
+  EXPECT_EQ(far_->ended(), "it sent what is no frame");
+}
+
 TEST_F(Streams, RefuseBytesThatAreNoFrame) {
   const std::string stranger(64, '\xff');
   ASSERT_EQ(send(near_->descriptor(), stranger.data(), stranger.size(), 0), 64);
