@@ -18,14 +18,13 @@ struct FreeList;
 struct HeapSegment;
 
 enum class BlockState : uint8_t {
-  kLive,            // an allocation has it; `uses` are the other streams recorded for it
-  kFree,            // in the free index
-  kResting,         // free memory too, just freed: not merged yet (resting_blocks.h)
-  kAwaitingFences,  // freed, and closed until the pool has recorded a fence for every stream that used it
-  kDeferred,        // freed by this rank, and closed until every rank has freed it
-  kUnmapped,        // addresses of an expandable pool that have no memory
-  kArriving,        // such addresses, claimed by a growth
-  kLeaving,         // free pages, claimed by a growth: it moves or releases them
+  kLive,      // an allocation has it; `uses` are the other streams recorded for it
+  kFree,      // in the free index
+  kResting,   // free memory too, just freed: not merged yet (resting_blocks.h)
+  kClosed,    // freed, and serves nobody while a reason is left (Block::closed_by)
+  kUnmapped,  // addresses of an expandable pool that have no memory
+  kArriving,  // such addresses, claimed by a growth
+  kLeaving,   // free pages, claimed by a growth: it moves or releases them
 };
 
 // The fields that searches read in neighbours come first: the struct spans two cache lines.
@@ -39,13 +38,16 @@ struct Block {
   BlockState state = BlockState::kFree;
   // The block has no stream (kNoStream), or that was forgotten while the block was live: the key may mean another one.
   bool stream_over = false;
+  Reasons closed_by = 0;      // not 0 exactly while the block is closed
+  Marks marks = 0;            // of a live block
+  uint32_t closed_place = 0;  // in the heap's list of closed blocks
   Uses uses;
   FreeList* free_list = nullptr;  // of the free index, while the block is in it
   Moment freed_at = 0;            // of merged blocks, the latest
   Placement placement = 0;        // of the last search that chose its place
   StreamKey stream = 0;           // of the last allocation
   uint64_t requested = 0;         // of a live block
-  uint64_t sequence = 0;          // of a symmetric pool's live block
+  uint64_t sequence = 0;          // of a symmetric pool's block: of its allocation
 };
 
 // Whether the block's addresses have no memory.
@@ -64,6 +66,8 @@ inline bool LacksFence(const Block& block) {
   }
   return false;
 }
+// Whether the block is closed by this, whatever else closes it.
+inline bool IsClosedBy(const Block& block, Reason reason) { return (block.closed_by & ReasonsOf(reason)) != 0; }
 // Whether only the block's own stream may take it.
 inline bool IsStranded(const Block& block) {
   for (const Use& use : block.uses) {

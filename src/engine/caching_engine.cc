@@ -94,22 +94,16 @@ std::vector<GrowthStep> CachingEngine::MakeWay(const GrowthRequest& request, uin
   return steps;
 }
 
-Result<Freed> CachingEngine::Free(Address address) {
+Result<Freed> CachingEngine::Free(Address address, Reasons also) {
   Block* const block = COMMPOOL_TRY(LiveBlock("free", address));
-  return Close(block, Disposal::kAwaitFences);
+  return Close(block, Fencing::kCloses, also);
 }
 
 Result<Freed> CachingEngine::FreeInPart(Address address) {
   // No fence can be recorded on a stream that captures. So a block that several streams used stays in the graph's part,
   // and serves nobody there.
   Block* const block = COMMPOOL_TRY(LiveBlock("free", address));
-  return Close(block, Disposal::kFreeAtOnce);
-}
-
-bool CachingEngine::AttachFence(Address address, StreamKey stream, Fence fence) {
-  const bool missing = Engine::AttachFence(address, stream, fence);
-  COMMPOOL_CHECK(missing, "a fence is attached that no free asked for");
-  return missing;
+  return Close(block, Fencing::kAwaits, 0);
 }
 
 std::vector<SegmentIndex> CachingEngine::LongestUnusedSegments() const {
@@ -119,11 +113,6 @@ std::vector<SegmentIndex> CachingEngine::LongestUnusedSegments() const {
     return segments.at(a)->last_touched < segments.at(b)->last_touched;
   });
   return unused;
-}
-
-Part CachingEngine::PartOf(Address address) const {
-  const Block* const block = heap().Find(address);
-  return block == nullptr || block->state != BlockState::kLive ? kCommonPart : block->part;
 }
 
 std::vector<StreamKey> CachingEngine::StreamsInUse() const {

@@ -53,23 +53,17 @@ class CachingEngine : public Engine {
   virtual void Complete(const GrowthPlan&) {}
 
   // kNotFound where no live block starts at `address` (foreign, or freed already).
-  Result<Freed> Free(Address address) override;
+  Result<Freed> Free(Address address, Reasons also = 0) override;
   // Frees a block of a graph's part: the part keeps it, and reuses it only in its own stream's order.
   Result<Freed> FreeInPart(Address address);
   // Call ClosePart when the capture has ended, ReleasePart when its graph is gone.
   void ClosePart(Part part) { heap().ClosePart(part); }
   void ReleasePart(Part part) { heap().ReleasePart(part); }
 
-  // The block serves nobody until each stream that needs a fence has it.
-  bool AttachFence(Address address, StreamKey stream, Fence fence) override;
-
   // The streams that may still use free memory.
   std::vector<StreamKey> StreamsInUse() const;
   // The wholly free segments, the one unused for longest first.
   std::vector<SegmentIndex> LongestUnusedSegments() const;
-
-  // The part of the live block at the address; the common part where there is no block.
-  Part PartOf(Address address) const;
 
  private:
   // Merges free memory that the stream may take at once.

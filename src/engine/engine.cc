@@ -28,7 +28,7 @@ void Subtract(Counter& counter, uint64_t amount) { counter.current -= amount; }
 BlockView::State StateOf(const Block& block) {
   if (block.state == BlockState::kLive) return BlockView::State::kLive;
   if (IsFreeMemory(block)) return BlockView::State::kFree;
-  return IsHole(block) ? BlockView::State::kUnmapped : BlockView::State::kDeferred;
+  return IsHole(block) ? BlockView::State::kUnmapped : BlockView::State::kClosed;
 }
 
 BlockView ViewOf(const Block& block) {
@@ -68,13 +68,13 @@ void Engine::Begin(Block* block, StreamKey stream, uint64_t requested, uint64_t 
   Add(counters_.allocated_blocks, 1, apart_.blocks);
 }
 
-Freed Engine::Close(Block* block, Disposal disposal) {
+Freed Engine::Close(Block* block, Fencing fencing, Reasons also) {
   Freed freed{block->bytes, block->requested, {}};
   for (Use& use : block->uses) {
     use.missing_for = AddressOf(*block);
     freed.streams_to_fence.push_back(use.stream);
   }
-  const bool fences_own = options_.own_reuse == OwnReuse::kOncePassed && disposal == Disposal::kAwaitFences;
+  const bool fences_own = options_.own_reuse == OwnReuse::kOncePassed && fencing == Fencing::kCloses;
   if (fences_own && !block->stream_over) freed.streams_to_fence.push_back(block->stream);
   if (!block->stream_over) AddUse(block->uses, {block->stream, kNoFence, fences_own ? AddressOf(*block) : kNoBlock});
   Subtract(counters_.requested_bytes, block->requested);
@@ -82,9 +82,8 @@ Freed Engine::Close(Block* block, Disposal disposal) {
   Subtract(counters_.allocated_blocks, 1);
   block->requested = 0;
   block->freed_at = ++clock_;
-  const bool awaits = disposal == Disposal::kAwaitFences && !freed.streams_to_fence.empty();
-  const BlockState open = awaits ? BlockState::kAwaitingFences : BlockState::kFree;
-  heap_.Close(block, disposal == Disposal::kDefer ? BlockState::kDeferred : open);
+  const bool lacks_fence = fencing == Fencing::kCloses && !freed.streams_to_fence.empty();
+  heap_.Close(block, also | (lacks_fence ? ReasonsOf(Reason::kFences) : Reasons{0}));
   return freed;
 }
 
@@ -103,8 +102,73 @@ bool Engine::ReplaceMissing(const Use& missing, Fence fence) {
     uses.EraseIf([&](const Use& use) { return use == missing; });
     if (fence != kNoFence) AddUse(uses, {missing.stream, fence, kNoBlock});
   });
-  if (block->state == BlockState::kAwaitingFences && !LacksFence(*block)) heap_.Open(block);
+  if (engine::IsClosedBy(*block, Reason::kFences) && !LacksFence(*block)) heap_.EndReason(block, Reason::kFences);
   return true;
+}
+
+bool Engine::EndReason(Address address, Reason reason) {
+  if (!IsClosedBy(address, reason)) return false;
+  heap_.EndReason(heap_.FindStart(address), reason);
+  return true;
+}
+
+bool Engine::IsClosedBy(Address address, Reason reason) const {
+  const Block* const block = heap_.FindStart(address);
+  return block != nullptr && engine::IsClosedBy(*block, reason);
+}
+
+void Engine::Quarantine(Address address) {
+  Block* const block = heap_.FindStart(address);
+  if (block != nullptr && block->state == BlockState::kClosed) block->closed_by |= ReasonsOf(Reason::kQuarantine);
+}
+
+std::vector<MissingFence> Engine::MissingFences() const {
+  std::vector<MissingFence> missing;
+  for (const Block* block : heap_.closed()) {
+    if (engine::IsClosedBy(*block, Reason::kGraph) || engine::IsClosedBy(*block, Reason::kQuarantine)) continue;
+    for (const Use& use : block->uses) {
+      if (use.fence_missing()) missing.push_back({use.missing_for, use.stream, block->freed_at});
+    }
+  }
+  return missing;
+}
+
+bool Engine::AnyClosedLacksFenceOf(bool (*is_such)(StreamKey)) const {
+  const std::vector<Block*>& closed = heap_.closed();
+  return std::any_of(closed.begin(), closed.end(), [&](const Block* block) {
+    return !engine::IsClosedBy(*block, Reason::kGraph) &&
+           std::any_of(block->uses.begin(), block->uses.end(),
+                       [&](const Use& use) { return use.fence == kNoFence && is_such(use.stream); });
+  });
+}
+
+bool Engine::SetMark(Address address, Mark mark) {
+  Block* const block = heap_.FindStart(address);
+  if (block == nullptr || block->state != BlockState::kLive) return false;
+  block->marks |= static_cast<Marks>(mark);
+  return true;
+}
+
+bool Engine::HasMark(Address address, Mark mark) const {
+  const Block* const block = heap_.FindStart(address);
+  return block != nullptr && (block->marks & static_cast<Marks>(mark)) != 0;
+}
+
+bool Engine::AnyHasMark(Mark mark) const {
+  for (const auto& [index, segment] : heap_.segments()) {
+    for (const Block* block = segment->first; block != nullptr; block = block->next) {
+      if ((block->marks & static_cast<Marks>(mark)) != 0) return true;
+    }
+  }
+  return false;
+}
+
+void Engine::EndMarks(Mark mark) {
+  for (const auto& [index, segment] : heap_.segments()) {
+    for (Block* block = segment->first; block != nullptr; block = block->next) {
+      block->marks &= static_cast<Marks>(~static_cast<Marks>(mark));
+    }
+  }
 }
 
 Status Engine::RecordStream(Address address, StreamKey stream) {
@@ -239,6 +303,11 @@ Result<Block*> Engine::LiveBlock(const char* call, Address address) const {
   Block* block = heap_.FindStart(address);
   if (block != nullptr && block->state == BlockState::kLive) return block;
   return NoLiveBlock(call, address, heap_.Find(address));
+}
+
+Part Engine::PartOf(Address address) const {
+  const Block* const block = heap_.Find(address);
+  return block == nullptr || block->state != BlockState::kLive ? kCommonPart : block->part;
 }
 
 Result<BlockView> Engine::Find(Address address) const {

@@ -23,12 +23,29 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // kNotFound where no live block starts at `address` (foreign, or freed already).
-  virtual Result<Freed> Free(Address address) = 0;
+  // Closes the block: until `also`, and what the engine itself knows, have ended it serves nobody. kNotFound where no
+  // live block starts at `address` (foreign, or freed already).
+  virtual Result<Freed> Free(Address address, Reasons also = 0) = 0;
+  // Ends a reason that a free named. Returns false where it closes no block that starts there. Reason::kFences ends
+  // with the last fence by itself.
+  bool EndReason(Address address, Reason reason);
+  bool IsClosedBy(Address address, Reason reason) const;
+  // Closes a closed block for good.
+  void Quarantine(Address address);
+  // The fences that closed blocks need, but for those that a live graph may use, or that are closed for good.
+  std::vector<MissingFence> MissingFences() const;
+  // Whether a closed block, of no live graph, has a use by such a stream that no fence stands for.
+  bool AnyClosedLacksFenceOf(bool (*is_such)(StreamKey)) const;
+
+  // Notes something of the live block that starts at the address; false where there is none. All ends with its free.
+  bool SetMark(Address address, Mark mark);
+  bool HasMark(Address address, Mark mark) const;
+  bool AnyHasMark(Mark mark) const;
+  void EndMarks(Mark mark);
   // Adds the fence of one of `Freed::streams_to_fence` to the block just freed. The pool may record the fence outside
-  // its lock, so another caller may have got the block meanwhile, and waits for all of the stream's work. Then the
-  // block needs no fence: returns false. The fence is pending until it passes in any case.
-  virtual bool AttachFence(Address address, StreamKey stream, Fence fence);
+  // its lock, so another caller may have got the block meanwhile, or has attached a fence of its own. Then the block
+  // needs this one no more: returns false. The fence is pending until it passes in any case.
+  bool AttachFence(Address address, StreamKey stream, Fence fence);
   // Call it instead of AttachFence where the stream's work is known to be done, so that no fence comes.
   void CancelFence(Address address, StreamKey stream);
   // The fence was recorded behind all that the stream had submitted at `moment`. What the stream freed before that
@@ -44,8 +61,9 @@ class Engine {
   // Fences that have not passed, oldest first. Fences whose blocks were handed out since are among them, so that the
   // pool can recycle their events.
   std::vector<Fence> PendingFences() const { return heap_.fences().Pending(); }
-  // Whether there are any: one load.
+  // Whether there are any, and any closed blocks: one load each.
   bool HasPendingFences() const { return !heap_.fences().empty(); }
+  bool HasClosedBlocks() const { return !heap_.closed().empty(); }
   // Before the pool waits for a device it asks for Now(), and afterwards calls DeviceIdle with that moment: no stream
   // of that place uses a block that was freed before it.
   Moment Now() const { return clock_; }
@@ -66,6 +84,8 @@ class Engine {
   std::vector<SegmentIndex> WhollyFreeSegments() const { return heap_.WhollyFreeSegments(); }
   bool IsWhollyFree(SegmentIndex segment) const { return heap_.IsWhollyFree(segment); }
 
+  // The part of the live block at the address; the common part where there is no block.
+  Part PartOf(Address address) const;
   // The live block that holds `address` (anywhere inside it); kNotFound where there is none.
   Result<BlockView> Find(Address address) const;
   std::vector<BlockView> Snapshot() const;
@@ -82,11 +102,10 @@ class Engine {
   virtual void CheckInvariants() const;
 
  protected:
-  // What happens to a block at its free.
-  enum class Disposal {
-    kAwaitFences,  // free memory once its last fence has come; at once where it needs none
-    kDefer,        // closed until it is opened
-    kFreeAtOnce,   // free memory now; the next user waits for all work of a stream whose fence has not come yet
+  // What a block does whose fences are missing.
+  enum class Fencing {
+    kCloses,  // it is closed until the last one has come
+    kAwaits,  // it serves now; the next user waits for all work of a stream whose fence has not come yet
   };
 
   Engine(const EngineOptions& options, MergePolicy policy);
@@ -104,8 +123,8 @@ class Engine {
   SegmentRange ServeOwn(Block* block, StreamKey stream, uint64_t requested);
   // The live block that starts at the address; an error that names `call` and the likely cause.
   Result<Block*> LiveBlock(const char* call, Address address) const;
-  // REQUIRES: the block is live. A deferred one stays as it is until it is opened.
-  Freed Close(Block* block, Disposal disposal);
+  // REQUIRES: the block is live.
+  Freed Close(Block* block, Fencing fencing, Reasons also);
 
   // For expandable pools, whose segments begin without memory: pages come, go and move in them.
   void Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant = {});

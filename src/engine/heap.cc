@@ -110,12 +110,17 @@ Block* Heap::MakeLive(Block* block, Part part) {
   return block;
 }
 
-void Heap::Close(Block* block, BlockState state) {
-  COMMPOOL_CHECK(block->state == BlockState::kLive && state != BlockState::kLive, "a block is closed that is not live");
+void Heap::Close(Block* block, Reasons reasons) {
+  COMMPOOL_CHECK(block->state == BlockState::kLive, "a block is closed that is not live");
   --block->segment->held_blocks;
   block->segment->last_touched = ++touches_;
-  block->state = state;
-  if (state != BlockState::kFree) {
+  block->marks = 0;
+  block->state = BlockState::kFree;
+  if (reasons != 0) {
+    block->state = BlockState::kClosed;
+    block->closed_by = reasons;
+    block->closed_place = static_cast<uint32_t>(closed_.size());
+    closed_.push_back(block);
     Enter(block);
   } else if (MayRest(*block)) {
     HistoryOf(*block).NoteFree(block->placement);
@@ -175,9 +180,16 @@ uint64_t Heap::LargestFree() const {
   return largest;
 }
 
+void Heap::EndReason(Block* block, Reason reason) {
+  COMMPOOL_CHECK(IsClosedBy(*block, reason), "a reason ends that closes no block");
+  block->closed_by &= static_cast<Reasons>(~ReasonsOf(reason));
+  if (block->closed_by == 0) Open(block);
+}
+
 void Heap::Open(Block* block) {
-  COMMPOOL_CHECK(block->state == BlockState::kAwaitingFences || block->state == BlockState::kDeferred,
-                 "a block is opened that is not closed");
+  closed_[block->closed_place] = closed_.back();
+  closed_[block->closed_place]->closed_place = block->closed_place;
+  closed_.pop_back();
   Leave(block);
   block->state = BlockState::kFree;
   NoteMoreFree(block->segment->space);
@@ -395,6 +407,11 @@ void Heap::ReleasePart(Part part) {
       block = EnterMerged(block);
     }
   }
+}
+
+void Heap::LeavePart(Block* block) {
+  COMMPOOL_CHECK(!IsFreeMemory(*block), "free memory of a part is the heap's to release");
+  block->part = kCommonPart;
 }
 
 void Heap::Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant) {

@@ -49,12 +49,14 @@ class Heap {
   Block* Take(const Fit& fit);
   // The block that Take would cut if no block rested.
   Block* FindFree(const Fit& fit) const;
-  // Ends a live block: it becomes free (and merges), or closed in another state. REQUIRES: `state` is not kLive.
-  void Close(Block* block, BlockState state);
+  // Ends a live block: it is closed by these reasons, or becomes free (and merges) where there are none.
+  void Close(Block* block, Reasons reasons);
   // Merges all resting blocks with their neighbours. Call it before free memory is looked at as a whole.
   void MergeResting();
-  // Makes a closed block free, and merges it. REQUIRES: it awaits fences, or is deferred.
-  void Open(Block* block);
+  // Ends a reason of a closed block. The last one's end makes it free, and merges it.
+  void EndReason(Block* block, Reason reason);
+  // The closed blocks, in no order.
+  const std::vector<Block*>& closed() const { return closed_; }
 
   // Changes the uses of a block that is not live. A free one may merge then: returns the block that holds it.
   template <typename Change>
@@ -79,6 +81,8 @@ class Heap {
   void ClosePart(Part part);
   // Gives a graph's free memory to the whole pool.
   void ReleasePart(Part part);
+  // A live or closed block belongs to the whole pool from now on.
+  void LeavePart(Block* block);
 
   // Cuts the range out of a block of the common part, and changes its state from `from` to `to`. Memory that becomes
   // free has the claimant's use alone, and merges with neighbours. REQUIRES: one block in `from` holds the range;
@@ -121,6 +125,7 @@ class Heap {
   void MergeRestingBlock(Block* block);
   Block* TakeResting(const Fit& fit);
   Block* MakeLive(Block* block, Part part);
+  void Open(Block* block);
   // Whether free neighbours with these uses would be one block.
   bool UsesMerge(const Block& a, const Block& b) const;
 
@@ -160,6 +165,7 @@ class Heap {
   std::array<PlacementHistory, 2> histories_;  // by space
   FreeIndex free_index_;
   FenceBook fences_;
+  std::vector<Block*> closed_;
   SegmentIndex next_index_ = 0;
   uint64_t pending_bytes_ = 0;
   uint64_t touches_ = 0;

@@ -13,6 +13,7 @@ struct Sums {
   uint64_t live_blocks = 0;
   uint64_t free_blocks = 0;
   uint64_t resting_blocks = 0;
+  uint64_t closed_blocks = 0;
   uint64_t largest_free_block = 0;
   uint64_t pending_bytes = 0;
   uint64_t reserved_bytes = 0;
@@ -24,8 +25,11 @@ void CheckUses(const Block& block, const Heap& heap, Moment now, Sums& sums) {
                      std::adjacent_find(block.uses.begin(), block.uses.end()) == block.uses.end(),
                  "a block's uses are out of order, or one is there twice");
   COMMPOOL_CHECK(block.freed_at <= now, "a block was freed in the future");
-  COMMPOOL_CHECK(block.state != BlockState::kAwaitingFences || LacksFence(block),
-                 "a block awaits fences, and none is missing");
+  COMMPOOL_CHECK((block.closed_by != 0) == (block.state == BlockState::kClosed),
+                 "a block is closed without a reason, or has one and is not");
+  COMMPOOL_CHECK(block.state != BlockState::kClosed || IsClosedBy(block, Reason::kFences) == LacksFence(block),
+                 "a closed block misses a fence and is not closed for it, or misses none and is");
+  COMMPOOL_CHECK(block.marks == 0 || block.state == BlockState::kLive, "a block that is not live is marked");
   for (const Use& use : block.uses) {
     COMMPOOL_CHECK(!use.fence_missing() || use.fence == kNoFence, "a use has a fence and misses one");
     if (block.state == BlockState::kLive) {
@@ -43,6 +47,11 @@ void AddBlock(Block* block, const Heap& heap, Sums& sums) {
   COMMPOOL_CHECK(heap.free_index().Contains(block) == free, "the free index differs from the free blocks");
   if (free) ++sums.free_blocks;
   if (block->state == BlockState::kResting) ++sums.resting_blocks;
+  if (block->state == BlockState::kClosed) {
+    ++sums.closed_blocks;
+    COMMPOOL_CHECK(block->closed_place < heap.closed().size() && heap.closed()[block->closed_place] == block,
+                   "a closed block is not in the list of those");
+  }
   if (IsFreeMemory(*block) && block->part == kCommonPart) {
     sums.largest_free_block = std::max(sums.largest_free_block, block->bytes);
   }
@@ -105,6 +114,7 @@ void Engine::CheckInvariants() const {
   const RestingBlocks& resting = heap_.resting();
   COMMPOOL_CHECK(static_cast<uint64_t>(resting.end() - resting.begin()) == sums.resting_blocks,
                  "a block rests that is not among those that do");
+  COMMPOOL_CHECK(heap_.closed().size() == sums.closed_blocks, "a block is listed as closed that is not");
   COMMPOOL_CHECK(heap_.fences().links() == sums.fence_links, "a fence guards a block that does not name it");
 }
 

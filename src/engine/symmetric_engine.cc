@@ -10,17 +10,17 @@ namespace commpool::internal::engine {
 
 namespace {
 
-// Whether other streams can wait for the block's users.
-bool OthersCanWait(const Block& block) { return !LacksFence(block) && !IsStranded(block); }
+constexpr Reasons kRanks = ReasonsOf(Reason::kRanks);
 
 }  // namespace
 
-Result<Outcome> SymmetricEngine::Allocate(uint64_t bytes, StreamKey stream) {
+Result<Outcome> SymmetricEngine::Allocate(uint64_t bytes, StreamKey stream, Part part) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
   Block* const block =
       heap().Take({sizes.block_bytes, stream, Reuse::kAnyUse, Space::kLarge, kCommonPart, Choice::kBesideItsLike});
   log_.Append(block == nullptr ? SequenceCall::kRefused : SequenceCall::kAllocate, bytes);
   if (block == nullptr) return Outcome(Grow{sizes.block_bytes});
+  block->part = part;
   return Outcome(Serve(block, stream, bytes, next_sequence_++));
 }
 
@@ -30,54 +30,59 @@ bool SymmetricEngine::CanServe(uint64_t bytes) const {
   return sizes.ok() && heap().LargestFree() >= sizes->block_bytes;
 }
 
-Result<Freed> SymmetricEngine::Free(Address address) {
+Result<Freed> SymmetricEngine::Free(Address address, Reasons also) {
   Block* const block = COMMPOOL_TRY(LiveBlock("free", address));
-  const Sequence sequence = block->sequence;
   if (order_ == FreeOrder::kOrdered) {
-    log_.Append(SequenceCall::kFree, sequence);
-    return Close(block, Disposal::kFreeAtOnce);
+    log_.Append(SequenceCall::kFree, block->sequence);
+    return Close(block, Fencing::kAwaits, also);
   }
-  deferred_.emplace(sequence, block);
-  return Close(block, Disposal::kDefer);
+  const bool of_graph = block->part != kCommonPart;
+  Freed freed = Close(block, Fencing::kCloses, also | kRanks | (of_graph ? ReasonsOf(Reason::kGraph) : Reasons{0}));
+  if (of_graph) freed.streams_to_fence.clear();  // while the graph lives a fence would come too early
+  return freed;
+}
+
+void SymmetricEngine::ReleasePart(Part part) {
+  for (const auto& [index, segment] : heap().segments()) {
+    for (Block* block = segment->first; block != nullptr; block = block->next) {
+      if (block->part != part) continue;
+      heap().LeavePart(block);
+      // The ranks still close it, so nothing merges while this goes through the list.
+      if (engine::IsClosedBy(*block, Reason::kGraph)) heap().EndReason(block, Reason::kGraph);
+    }
+  }
+}
+
+std::map<Sequence, Block*> SymmetricEngine::Offered() const {
+  std::map<Sequence, Block*> offered;
+  for (Block* const block : heap().closed()) {
+    if (block->closed_by == kRanks && !IsStranded(*block)) offered.emplace(block->sequence, block);
+  }
+  return offered;
 }
 
 std::vector<Sequence> SymmetricEngine::LocallyFreed() const {
   std::vector<Sequence> freed;
-  for (const auto& [sequence, block] : deferred_) {
-    if (OthersCanWait(*block)) freed.push_back(sequence);
-  }
+  for (const auto& [sequence, block] : Offered()) freed.push_back(sequence);
   return freed;
-}
-
-bool SymmetricEngine::AwaitsDevice() const {
-  return std::any_of(deferred_.begin(), deferred_.end(), [](const auto& entry) { return IsStranded(*entry.second); });
 }
 
 void SymmetricEngine::ApplyFrees(const std::vector<Sequence>& sequences) {
   std::vector<Sequence> ascending(sequences.begin(), sequences.end());
   std::sort(ascending.begin(), ascending.end());
+  const std::map<Sequence, Block*> offered = Offered();
   for (const Sequence sequence : ascending) {
-    const auto found = deferred_.find(sequence);
-    COMMPOOL_CHECK(found != deferred_.end(), "a free is applied that this rank did not offer");
-    Block* block = found->second;
-    COMMPOOL_CHECK(OthersCanWait(*block), "a free is applied whose fences have not come");
-    deferred_.erase(found);
-    heap().Open(block);
+    const auto found = offered.find(sequence);
+    COMMPOOL_CHECK(found != offered.end(), "a free is applied that this rank did not offer");
+    heap().EndReason(found->second, Reason::kRanks);
   }
 }
 
 void SymmetricEngine::BeginEpoch() {
-  COMMPOOL_CHECK(deferred_.empty(), "an epoch begins while a free waits for other ranks");
+  COMMPOOL_CHECK(heap().closed().empty(), "an epoch begins while a free waits for other ranks");
   heap().BeginAgain();
   log_ = SequenceLog();
   next_sequence_ = 0;
-}
-
-void SymmetricEngine::CheckInvariants() const {
-  Engine::CheckInvariants();
-  uint64_t deferred = 0;
-  for (const BlockView& view : Snapshot()) deferred += view.state == BlockView::State::kDeferred ? 1 : 0;
-  COMMPOOL_CHECK(deferred == deferred_.size(), "a deferred block is not among the frees to exchange");
 }
 
 }  // namespace commpool::internal::engine

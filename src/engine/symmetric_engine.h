@@ -42,7 +42,8 @@ class SymmetricEngine final : public Engine {
   // Any free block may serve: the caller waits on the device for the returned uses. Grow means *exhausted*: only a
   // `reserve` of its bytes helps. Refused requests are part of the sequence too, but not requests for zero or too many
   // bytes (kInvalidArgument).
-  Result<Outcome> Allocate(uint64_t bytes, StreamKey stream);
+  // A block of a capture's part is closed after its free until ReleasePart, too.
+  Result<Outcome> Allocate(uint64_t bytes, StreamKey stream, Part part = kCommonPart);
   // The number of the next allocation.
   Sequence NextSequence() const { return next_sequence_; }
   // Whether free memory would serve a request now. Every rank gets the same answer; the question is not part of the
@@ -50,14 +51,13 @@ class SymmetricEngine final : public Engine {
   bool CanServe(uint64_t bytes) const;
   // kNotFound where no live block starts at `address` (foreign, or freed already). With ordered frees the block is free
   // memory at once; until its fences come the next user waits for all work of their streams.
-  Result<Freed> Free(Address address) override;
+  Result<Freed> Free(Address address, Reasons also = 0) override;
+  // The capture's graph is gone: it closes no block any more.
+  void ReleasePart(Part part);
 
-  // Whether a deferred free waits for a stream that nobody may touch (kUnpromisedBit). Then only the next call that
-  // passes this stream, or a wait for the device, helps.
-  bool AwaitsDevice() const;
-  // The ranks exchange LocallyFreed, this rank's deferred frees whose fences are all recorded, ascending. ApplyFrees
-  // then makes the blocks that every rank has freed free memory, in ascending order. REQUIRES: each of `sequences` is
-  // in LocallyFreed().
+  // The ranks exchange LocallyFreed, the frees of blocks that only the other ranks close, and whose streams others can
+  // wait for, ascending. ApplyFrees then makes the blocks that every rank has freed free memory, in ascending order.
+  // REQUIRES: each of `sequences` is in LocallyFreed().
   std::vector<Sequence> LocallyFreed() const;
   void ApplyFrees(const std::vector<Sequence>& sequences);
 
@@ -72,13 +72,13 @@ class SymmetricEngine final : public Engine {
   // Collective calls are part of the sequence.
   void NoteCollective(SequenceCall call, uint64_t value) { log_.Append(call, value); }
 
-  void CheckInvariants() const override;
-
  private:
+  // The blocks of LocallyFreed.
+  std::map<Sequence, Block*> Offered() const;
+
   FreeOrder order_;
   SequenceLog log_;
   Sequence next_sequence_ = 0;
-  std::map<Sequence, Block*> deferred_;  // this rank's frees that wait for other ranks
 };
 
 }  // namespace commpool::internal::engine

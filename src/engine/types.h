@@ -80,6 +80,33 @@ enum class MergePolicy {
 using Part = uint64_t;
 inline constexpr Part kCommonPart = 0;
 
+// Why a block that the program has freed serves nobody. A block is closed while any of these is left: the last one's
+// end opens it (Engine::EndReason).
+enum class Reason : uint8_t {
+  kFences = 1,       // the pool has not recorded a fence for every stream that used it
+  kRanks = 2,        // other ranks of a symmetric pool have not freed it
+  kGraph = 4,        // a graph that captured with it may be replayed
+  kImporters = 8,    // other processes use it
+  kQuarantine = 16,  // a fence that it needs could not be recorded: for good (rule 9)
+};
+using Reasons = uint8_t;
+constexpr Reasons ReasonsOf(Reason reason) { return static_cast<Reasons>(reason); }
+
+// What somebody notes of a live block. It ends with the block's free.
+enum class Mark : uint8_t {
+  kCopied = 1,  // the copy that a sleep made of it is true
+  kShared = 2,  // another process may have it mapped: its memory stays as it is
+  kTicket = 4,  // importers may hold it
+};
+using Marks = uint8_t;
+
+// A fence that a closed block needs and that the pool has not recorded.
+struct MissingFence {
+  Address address = 0;
+  StreamKey stream = 0;
+  Moment freed_at = 0;
+};
+
 // A range of addresses: a segment, a block or a page.
 struct SegmentRange {
   Address address = 0;
@@ -169,8 +196,8 @@ using Counters = commpool_statistics;
 
 // One block of a snapshot.
 struct BlockView {
-  // Deferred: freed, and closed until its fences or the other ranks come. Unmapped: addresses without memory.
-  enum class State { kLive, kFree, kDeferred, kUnmapped };
+  // Unmapped: addresses without memory.
+  enum class State { kLive, kFree, kClosed, kUnmapped };
   SegmentIndex segment = 0;
   Address address = 0;
   uint64_t bytes = 0;

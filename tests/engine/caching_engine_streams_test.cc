@@ -251,11 +251,36 @@ TEST_F(CachingEngineStreams, ForgetsNoUseOfAStreamThatCameAfterTheForgottenOne) 
   EXPECT_FALSE(Ask(kThird, Reuse::kSameStream).has_value());
 }
 
-TEST_F(CachingEngineStreams, AbortsOnAFenceThatNoFreeAskedFor) {
+// Two threads may record a fence for one free: the block takes one of them.
+TEST_F(CachingEngineStreams, TakeOneFenceForEachStreamThatAFreeNamed) {
   UseAndFree({kOther});
-  EXPECT_DEATH(engine_.AttachFence(kBase, kThird, 11), "no free asked for");
-  EXPECT_DEATH(engine_.AttachFence(kBase + 512, kOther, 11), "no free asked for");
+  EXPECT_FALSE(engine_.AttachFence(kBase, kThird, 11)) << "no free asked for it";
+  EXPECT_TRUE(engine_.AttachFence(kBase, kOther, 12));
+  EXPECT_FALSE(engine_.AttachFence(kBase, kOther, 13)) << "it has its fence";
   EXPECT_DEATH(engine_.AttachFence(kBase, kOther, kNoFence), "is none");
+}
+
+TEST_F(CachingEngineStreams, AreClosedWhileTheirFreeNamesAReason) {
+  const Address address = Ask(kOwn, Reuse::kSameStream)->address;
+  ASSERT_TRUE(engine_.Free(address, ReasonsOf(Reason::kImporters)).ok());
+  EXPECT_FALSE(Ask(kOwn, Reuse::kSameStream).has_value());
+  EXPECT_EQ(engine_.counters().allocated_bytes.current, 0u) << "the program has freed it";
+  EXPECT_EQ(engine_.counters().pending_bytes, engine_.counters().free_bytes);
+  EXPECT_TRUE(engine_.EndReason(address, Reason::kImporters));
+  EXPECT_FALSE(engine_.EndReason(address, Reason::kImporters));
+  EXPECT_TRUE(Ask(kOwn, Reuse::kSameStream).has_value());
+}
+
+TEST_F(CachingEngineStreams, LoseTheirMarksWithTheFree) {
+  const Address address = Ask(kOwn, Reuse::kSameStream)->address;
+  EXPECT_TRUE(engine_.SetMark(address, Mark::kShared));
+  EXPECT_TRUE(engine_.AnyHasMark(Mark::kShared));
+  EXPECT_FALSE(engine_.HasMark(address, Mark::kCopied));
+  Free(address);
+  EXPECT_FALSE(engine_.AnyHasMark(Mark::kShared));
+  EXPECT_FALSE(engine_.SetMark(address, Mark::kShared)) << "it is not live";
+  Ask(kOwn, Reuse::kSameStream);
+  EXPECT_FALSE(engine_.HasMark(address, Mark::kShared)) << "another block at the same place";
 }
 
 }  // namespace

@@ -138,7 +138,7 @@ TEST_F(ExpansionTest, LeavesOutAddressesThatALiveBlockInterrupts) {
   Take(At(0), 3 * kPage);
   Map(4, 1);
   Take(At(3), 2 * kPage);
-  heap_.Close(heap_.Find(At(0)), BlockState::kFree);
+  heap_.Close(heap_.Find(At(0)), 0);
   const Expansion plan = Plan(4 * kPage, Donors::kNone);
   EXPECT_EQ(InPages(plan.made), (Numbers{{5, 4}})) << "the three free pages lie before a live block";
 }
@@ -314,12 +314,12 @@ TEST_F(ExpansionTest, MakesAPageWhereALargerOneFindsNoRoom) {
   Map(4, 3);
   Take(At(0), 3 * kPage);
   Take(At(4), 3 * kPage);
-  heap_.Close(heap_.Find(At(0)), BlockState::kFree);
+  heap_.Close(heap_.Find(At(0)), 0);
   AddTerritory(8);
   Map(8, 2);
   Take(At(7 + 1), 2 * kPage)->uses = {{kStream, kNoFence, kNoBlock}};
   EXPECT_EQ(InPages(Plan(4 * kPage).made), (Numbers{{3, 1}}));
-  heap_.Close(heap_.Find(At(8)), BlockState::kFree);
+  heap_.Close(heap_.Find(At(8)), 0);
   heap_.ChangeUses(heap_.Find(At(8)), [](engine::Uses& uses) { uses.clear(); });
   const Expansion plan = Plan(4 * kPage);
   EXPECT_TRUE(plan.moves.empty());
@@ -370,7 +370,7 @@ TEST_F(ExpansionTest, MovesPagesWithTheFewestSplintersFirst) {
   Map(12, 1);
   Take(At(12), kPage);
   Take(At(8), kMiB);
-  heap_.Close(heap_.Find(At(12)), BlockState::kFree);
+  heap_.Close(heap_.Find(At(12)), 0);
   EXPECT_EQ(Moves(Plan(5 * kPage, Donors::kAll)), (Triples{{12, 4, 1}}));
   EXPECT_EQ(Moves(Plan(6 * kPage, Donors::kAll)), (Triples{{9, 4, 1}, {12, 5, 1}}));
   EXPECT_EQ(Moves(Plan(6 * kPage, Donors::kWhole)), (Triples{{12, 4, 1}})) << "half a page is much of so small a pool";
@@ -412,7 +412,7 @@ TEST_F(ExpansionTest, LeavesAGraphsMemoryAlone) {
   AddTerritory(16);
   Map(0, 4);
   Map(8, 2);
-  heap_.Close(Take(At(8), 2 * kPage, 5), BlockState::kFree);
+  heap_.Close(Take(At(8), 2 * kPage, 5), 0);
   Take(At(0), 4 * kPage);
   const Expansion plan = Plan(4 * kPage, Donors::kAll);
   EXPECT_TRUE(plan.moves.empty());

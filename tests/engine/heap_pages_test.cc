@@ -17,9 +17,7 @@ class HeapPages : public ::testing::Test {
   HeapPages() { territory_ = heap_.AddSegment({kBase, 8 * kPage}, Space::kLarge, BlockState::kUnmapped); }
 
   static SegmentRange PageAt(uint64_t page, uint64_t count = 1) { return {kBase + page * kPage, count * kPage}; }
-  void Map(uint64_t page, uint64_t count = 1) {
-    heap_.Convert(PageAt(page, count), BlockState::kUnmapped, BlockState::kFree);
-  }
+  void Map(uint64_t page, uint64_t count = 1) { heap_.Convert(PageAt(page, count), BlockState::kUnmapped, BlockState::kFree); }
   Block* Take(uint64_t bytes) { return heap_.Take({bytes, 1, Reuse::kAnyStream}); }
 
   // Letters for a territory's blocks in address order: U(nmapped), A(rriving), F(ree), L(eaving), else X.
@@ -98,7 +96,7 @@ TEST_F(HeapPages, GivesAnIdlePageToTheStreamThatUsedItsNeighbour) {
   Map(0, 1);
   Block* block = Take(kPage);
   block->uses = {{3, kNoFence, kNoBlock}};
-  heap_.Close(block, BlockState::kFree);
+  heap_.Close(block, 0);
   Map(1);
   EXPECT_EQ(Shape(), "F2 U6 ");
   EXPECT_EQ(heap_.Find(kBase + kPage)->uses, (Uses{{3, kNoFence, kNoBlock}}));
@@ -109,8 +107,8 @@ TEST_F(HeapPages, KeepsUsesOfMemoryThatAPageLeavesBehind) {
   Block* lower = Take(kPage);
   Block* upper = Take(kPage);
   lower->uses = {{3, kNoFence, kNoBlock}};
-  heap_.Close(lower, BlockState::kFree);
-  heap_.Close(upper, BlockState::kFree);
+  heap_.Close(lower, 0);
+  heap_.Close(upper, 0);
   EXPECT_EQ(Shape(), "F2 U6 ");
   heap_.ChangeUses(heap_.Find(kBase), [](Uses& uses) { uses.clear(); });
   heap_.Convert(PageAt(1), BlockState::kFree, BlockState::kUnmapped);

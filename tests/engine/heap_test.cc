@@ -12,7 +12,7 @@ Block* Take(Heap& heap, uint64_t bytes) { return heap.Take({bytes, 1, Reuse::kAn
 
 void GiveBack(Heap& heap, Block* block, Uses uses = {}) {
   block->uses = std::move(uses);
-  heap.Close(block, BlockState::kFree);
+  heap.Close(block, 0);
 }
 
 // The sizes of a segment's blocks in address order, live ones negative.
@@ -108,13 +108,31 @@ TEST(Heap, KeepsClosedBlocksOutOfTheFreeMemory) {
   Heap heap(kAlignment, MergePolicy::kAlways);
   const SegmentIndex segment = heap.AddSegment({kBase, 1024});
   Block* block = Take(heap, 512);
-  heap.Close(block, BlockState::kDeferred);
+  heap.Close(block, ReasonsOf(Reason::kRanks));
   EXPECT_EQ(heap.pending_bytes(), 512u);
   EXPECT_FALSE(heap.IsWhollyFree(segment));
   EXPECT_EQ(Take(heap, 1024), nullptr);
-  heap.Open(block);
+  heap.EndReason(block, Reason::kRanks);
   EXPECT_EQ(heap.pending_bytes(), 0u);
   EXPECT_NE(Take(heap, 1024), nullptr);
+}
+
+TEST(Heap, OpensAClosedBlockWithTheLastReason) {
+  Heap heap(kAlignment, MergePolicy::kAlways);
+  heap.AddSegment({kBase, 1536});
+  Block* const blocks[] = {Take(heap, 512), Take(heap, 512), Take(heap, 512)};
+  for (Block* const block : blocks) {
+    heap.Close(block, ReasonsOf(Reason::kImporters) | ReasonsOf(Reason::kRanks));
+  }
+  EXPECT_EQ(heap.closed().size(), 3u);
+  for (Block* const block : {blocks[1], blocks[0], blocks[2]}) {
+    heap.EndReason(block, Reason::kRanks);
+    EXPECT_EQ(block->state, BlockState::kClosed);
+    EXPECT_DEATH(heap.EndReason(block, Reason::kRanks), "closes no block");
+  }
+  for (Block* const block : {blocks[1], blocks[0], blocks[2]}) heap.EndReason(block, Reason::kImporters);
+  EXPECT_TRUE(heap.closed().empty());
+  EXPECT_NE(Take(heap, 1536), nullptr);
 }
 
 TEST(Heap, FindsBlocksByAnyAddressInside) {
@@ -197,9 +215,9 @@ TEST(HeapDeathTest, AbortsOnBrokenRequirements) {
   Block* block = Take(heap, 512);
   EXPECT_DEATH(heap.RemoveSegment(segment), "blocks in use");
   EXPECT_DEATH(heap.RemoveSegment(9), "unknown");
-  EXPECT_DEATH(heap.Open(block), "not closed");
+  EXPECT_DEATH(heap.EndReason(block, Reason::kRanks), "closes no block");
   GiveBack(heap, block);
-  EXPECT_DEATH(heap.Close(heap.Find(kBase), BlockState::kFree), "not live");
+  EXPECT_DEATH(heap.Close(heap.Find(kBase), 0), "not live");
 }
 
 // Large segments have no index of their blocks where small ones lie elsewhere.

@@ -30,7 +30,7 @@ class RestingBlocksTest : public ::testing::Test {
   }
   void Free(Block* block, StreamKey stream = kStream) {
     block->uses = {{stream, kNoFence, kNoBlock}};
-    heap_.Close(block, BlockState::kFree);
+    heap_.Close(block, 0);
   }
   size_t resting() const { return static_cast<size_t>(heap_.resting().end() - heap_.resting().begin()); }
 
@@ -129,17 +129,17 @@ TEST_F(RestingBlocksTest, AreNeverAGraphsAndServeNoGraph) {
   ASSERT_NE(heap_.segments().at(heap_.AddSegment({kBase + kGiB, 8 * kMiB})), nullptr);
   Block* const graphs = heap_.Take(fit);
   ASSERT_NE(graphs, nullptr);
-  heap_.Close(graphs, BlockState::kFree);
+  heap_.Close(graphs, 0);
   EXPECT_EQ(graphs->state, BlockState::kFree);
 }
 
 TEST_F(RestingBlocksTest, DoNotServeOnceALowerBlockWasOpened) {
   Block* const lower = Take(8);
-  heap_.Close(lower, BlockState::kDeferred);
+  heap_.Close(lower, ReasonsOf(Reason::kRanks));
   Block* const upper = Take(8);
   Free(upper);
   ASSERT_EQ(upper->state, BlockState::kResting);
-  heap_.Open(lower);
+  heap_.EndReason(lower, Reason::kRanks);
   EXPECT_EQ(AddressOf(*Take(8)), kBase);
 }
 

@@ -14,6 +14,7 @@ namespace {
 
 constexpr Address kBase = 0x7f0000000000;
 constexpr StreamKey kPromised = 64;
+bool IsStrandedStream(StreamKey stream) { return IsUnpromised(stream); }
 constexpr StreamKey kMortal = 1 << 3 | kUnpromisedBit;
 constexpr StreamKey kOther = 2 << 3 | kUnpromisedBit;
 
@@ -141,12 +142,12 @@ TEST(StrandedFrees, OfASymmetricPoolAreOfferedOnceTheDeviceIsDone) {
   SymmetricEngine engine({}, FreeOrder::kDeferred);
   engine.AddSegment({kBase, 8 * kMiB});
   const auto block = std::get<Served>(*engine.Allocate(kMiB, kMortal)).address;
-  EXPECT_FALSE(engine.AwaitsDevice());
+  EXPECT_FALSE(engine.AnyClosedLacksFenceOf(IsStrandedStream));
   ASSERT_TRUE(engine.Free(block).ok());
-  EXPECT_TRUE(engine.AwaitsDevice());
+  EXPECT_TRUE(engine.AnyClosedLacksFenceOf(IsStrandedStream));
   EXPECT_TRUE(engine.LocallyFreed().empty());
   engine.DeviceIdle(0, engine.Now());
-  EXPECT_FALSE(engine.AwaitsDevice());
+  EXPECT_FALSE(engine.AnyClosedLacksFenceOf(IsStrandedStream));
   EXPECT_EQ(engine.LocallyFreed().size(), 1u);
   engine.ApplyFrees(engine.LocallyFreed());
   engine.CheckInvariants();

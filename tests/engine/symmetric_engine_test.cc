@@ -53,7 +53,7 @@ TEST(SymmetricEngine, DefersFreesUntilTheyAreApplied) {
   EXPECT_EQ(engine.counters().allocated_blocks.current, 0u);
   EXPECT_TRUE(engine.WhollyFreeSegments().empty());
   EXPECT_FALSE(engine.Find(address).ok());
-  EXPECT_EQ(engine.Snapshot()[0].state, BlockView::State::kDeferred);
+  EXPECT_EQ(engine.Snapshot()[0].state, BlockView::State::kClosed);
   EXPECT_FALSE(Ask(engine, 512).has_value());
 
   EXPECT_EQ(engine.LocallyFreed(), (std::vector<Sequence>{0}));
@@ -237,7 +237,7 @@ TEST(SymmetricEngineDeathTest, AbortsOnFreesThatThisRankDidNotOffer) {
   EXPECT_DEATH(engine.ApplyFrees({0}), "did not offer");
   ASSERT_TRUE(engine.RecordStream(address, 2).ok());
   Free(engine, address);
-  EXPECT_DEATH(engine.ApplyFrees({0}), "fences have not come");
+  EXPECT_DEATH(engine.ApplyFrees({0}), "did not offer");
 }
 
 }  // namespace

@@ -23,8 +23,6 @@ commpool_block BlockStore::Describe(const engine::BlockView& view) const {
       // The engine takes a cached block for live; its word knows better.
       const engine::BlockWord word = basis_.runtime.caches.WordOf(view.address);
       block.state = word.state() == engine::BlockWord::State::kCached ? COMMPOOL_BLOCK_CACHED : COMMPOOL_BLOCK_LIVE;
-      // The program has freed it, and importers still hold it.
-      if (awaited_.contains(view.address)) block.state = COMMPOOL_BLOCK_PENDING;
       // A cache may have served the block again for another size than the engine has noted.
       const bool word_says = word.state() == engine::BlockWord::State::kCacheable;
       if (block.state == COMMPOOL_BLOCK_LIVE) {
@@ -35,7 +33,7 @@ commpool_block BlockStore::Describe(const engine::BlockView& view) const {
     case View::kFree:
       block.state = COMMPOOL_BLOCK_FREE;
       break;
-    case View::kDeferred:
+    case View::kClosed:
       block.state = COMMPOOL_BLOCK_PENDING;
       break;
     case View::kUnmapped:

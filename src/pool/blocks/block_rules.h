@@ -15,11 +15,8 @@ class BlockRules {
  public:
   virtual ~BlockRules() = default;
 
-  // Closes the block in the engine. The caller holds the pool's lock.
-  virtual Result<engine::Freed> FreeInEngine(CUdeviceptr address) = 0;
-  // Whether nobody uses the block after its free. False for a graph's block: a replay of the graph uses it again.
-  // Called without a lock.
-  virtual bool EndsWithItsFree(CUdeviceptr address) const = 0;
+  // Closes the block in the engine, also by these reasons. The caller holds the pool's lock.
+  virtual Result<engine::Freed> FreeInEngine(CUdeviceptr address, engine::Reasons also) = 0;
   // Called when blocks have come back, without a lock: the pool may now give memory back to the driver.
   virtual void AfterFree() = 0;
 };

@@ -27,9 +27,13 @@ CachedPool BlockStore::AsCachedPool() const {
 
 // Called by the modes, without the pool's lock. The block is live in the engine, and unknown to every other thread.
 Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t requested, StreamKey stream,
-                                        Caching caching) {
-  // Where a wait fails, the block stays live for good. Freed, it would serve the next request without its waits.
-  for (const engine::StreamUse& use : served.waits) COMMPOOL_TRY(MakeWait(stream, use));
+                                        Caching caching, BlockRules& rules) {
+  for (const engine::StreamUse& use : served.waits) {
+    const Status waits = MakeWait(stream, use);
+    if (waits.ok()) continue;
+    TakeBackUnserved(served, rules);
+    return waits;
+  }
   Announce({served.address, served.bytes}, requested, stream, caching);
   return CUdeviceptr{served.address};
 }
@@ -81,68 +85,60 @@ void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested,
   caches.Publish(AsCachedPool(), block, requested, stream, cached ? Caching::kYes : Caching::kNo);
 }
 
-// First the word, without a lock; then importers, if the block has any; then the engine.
+// In this order: the word, without a lock; observers; the engine; fences; importers; then what the mode does with free
+// memory. Each step may use what the one before has done.
 Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   // If two threads free one block, the block's word lets one of them pass; the other gets its error here.
   const Result<uint64_t> requested = basis_.runtime.caches.Withdraw(address);
-  if (!requested.ok()) {
-    return basis_.Named(requested.status().under("free"));
-  }
+  if (!requested.ok()) return basis_.Named(requested.status().under("free"));
   // One load for the many pools that share nothing.
-  if (has_tickets_.load(std::memory_order_acquire)) {
-    const bool waits = COMMPOOL_TRY(WaitsForImporters(address));
-    if (waits) return Status();
-  }
-  return Close(address, *requested, rules);
-}
-
-// A second free of such a block is an error here, because its word is gone already.
-Result<bool> BlockStore::WaitsForImporters(CUdeviceptr address) {
-  MutexLock lock(mutex_);
-  if (awaited_.contains(address)) return basis_.Named(Status(StatusCode::kNotFound, "free: the block was freed"));
-  if (ticketed_.erase(address) == 0 || basis_.runtime.shares.MayServe(basis_.handle, address)) return false;
-  awaited_.insert(address);
-  return true;
-}
-
-// Called when the last importer has let the block go. The program's free, which came before, has left the block to this
-// call.
-void BlockStore::LetGo(CUdeviceptr address, BlockRules& rules) {
-  {
-    MutexLock lock(mutex_);
-    if (!awaited_.contains(address)) return;
-  }
-  // No caller could take the error, so it goes to the log.
-  const Status closed = Close(address, 0, rules);
-  if (!closed.ok()) Log(LogLevel::kWarning, closed.message());
-}
-
-// In this order: observers, the engine with all notes on the block, fences, then what the mode does with free memory.
-// Each step may use what the one before has done.
-Status BlockStore::Close(CUdeviceptr address, uint64_t requested, BlockRules& rules) {
+  const bool has_ticket = has_tickets_.load(std::memory_order_acquire) && HasMark(address, engine::Mark::kTicket);
   // Before the engine frees the block: after that another thread may have it already.
-  if (rules.EndsWithItsFree(address)) basis_.runtime.observer.BlockFreed(address);
+  if (!has_ticket && EndsWithItsFree(address)) basis_.runtime.observer.BlockFreed(address);
   std::vector<StreamKey> streams;
   std::optional<RecordingStreams::Scope> recording;  // made where the block needs fences
   {
     MutexLock lock(mutex_);
     NoteHolding();
-    if (!watched_.empty()) watched_.erase(address);  // the search of an empty set is a call too
-    if (!shared_.empty()) shared_.erase(address);
-    if (!awaited_.empty()) awaited_.erase(address);
-    Result<engine::Freed> freed = rules.FreeInEngine(address);
+    Result<engine::Freed> freed = rules.FreeInEngine(address, has_ticket ? ReasonsOf(engine::Reason::kImporters) : 0);
     if (!freed.ok()) return basis_.Named(freed.status());
     basis_.record.Freed(address);  // under the lock: before another thread gets the block
     // 0: the engine knows the size that was asked for.
-    if (requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - requested);
+    if (*requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - *requested);
     streams = std::move(freed->streams_to_fence);
     // Under the lock that found the streams, so that ForgetStream misses none (RecordingStreams).
     if (!streams.empty()) recording.emplace(recording_, streams);
   }
   const Status status = recording ? RecordFences(address, streams) : Status();
   recording.reset();  // AfterFree may take the growth lock, and ForgetStream waits for this recording under that lock
+  // Once the block is closed: where importers hold it, the server's call of LetGo may come at once.
+  if (has_ticket && basis_.runtime.shares.MayServe(basis_.handle, address)) OpenToAll(address);
   rules.AfterFree();
   return status;
+}
+
+// Only observers ask, so the usual free takes the lock once.
+bool BlockStore::EndsWithItsFree(CUdeviceptr address) const {
+  if (!basis_.runtime.observer.watches_blocks()) return false;
+  MutexLock lock(mutex_);
+  return engine_->PartOf(address) == engine::kCommonPart;
+}
+
+// Importers may let go of blocks that the program has not freed: then nothing closes the block.
+void BlockStore::LetGo(CUdeviceptr address, BlockRules& rules) {
+  OpenToAll(address);
+  rules.AfterFree();
+}
+
+// Observers hear of the free before the memory may serve again.
+void BlockStore::OpenToAll(CUdeviceptr address) {
+  {
+    MutexLock lock(mutex_);
+    if (!engine_->IsClosedBy(address, engine::Reason::kImporters)) return;
+  }
+  basis_.runtime.observer.BlockFreed(address);
+  MutexLock lock(mutex_);
+  engine_->EndReason(address, engine::Reason::kImporters);
 }
 
 // Each fence is recorded outside of the lock and then attached under it. Another thread may have got the block
@@ -151,24 +147,19 @@ Status BlockStore::RecordFences(CUdeviceptr address, const std::vector<StreamKey
   // No event can be recorded any more: the block stays closed (rule 9).
   if (basis_.device->health().broken()) return Status();
   for (const StreamKey stream : streams) {
-    if (!MayRecordOn(stream)) {
-      MutexLock lock(mutex_);
-      // Now, not the moment of the free: a later moment is safe, for a wait that began before it does not cover the
-      // entry.
-      missing_fences_.push_back({address, stream, engine_->Now()});
-      continue;
-    }
+    if (!MayRecordOn(stream)) continue;
     // The CPU is often ahead of streams that have nothing to do: then the block serves at once.
-    const bool idle = own_reuse_ == engine::OwnReuse::kOncePassed && COMMPOOL_TRY(HasFinished(stream));
-    if (idle) {
+    const Result<bool> idle = own_reuse_ == engine::OwnReuse::kOncePassed ? HasFinished(stream) : Result<bool>(false);
+    if (idle.ok() && *idle) {
       MutexLock lock(mutex_);
       engine_->CancelFence(address, stream);
       continue;
     }
-    Result<FenceId> fence = basis_.fences().Record(stream);
-    // Without its fence the block stays closed for good: quarantined, as rule 9 asks.
-    if (!fence.ok()) return fence.status();
+    const Result<FenceId> fence = idle.ok() ? basis_.fences().Record(stream) : Result<FenceId>(idle.status());
     MutexLock lock(mutex_);
+    // Nobody tries again: the stream may be gone, although it was promised.
+    if (!fence.ok()) engine_->Quarantine(address);
+    if (!fence.ok()) return fence.status();
     engine_->AttachFence(address, stream, *fence);
   }
   return Status();
@@ -201,24 +192,21 @@ bool BlockStore::MayRecordOn(StreamKey stream) const {
   return capturing.ok() && *capturing == CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-// Takes the list out under the lock, and records without it. ForgetStream waits for the recording.
+// Another thread may be recording one of them as well: then the block gets one of the two fences.
 void BlockStore::RecordMissingFences() {
-  std::vector<MissingFence> missing;
+  std::vector<engine::MissingFence> missing;
   std::optional<RecordingStreams::Scope> recording;
   {
     MutexLock lock(mutex_);
-    // Entries that await the device stay in front; the others are tried now.
-    const auto reached = std::partition(missing_fences_.begin(), missing_fences_.end(),
-                                        [](const MissingFence& fence) { return AwaitsDevice(fence); });
-    if (reached == missing_fences_.end()) return;
-    missing.assign(reached, missing_fences_.end());
-    missing_fences_.erase(reached, missing_fences_.end());
+    missing = engine_->MissingFences();
+    std::erase_if(missing, [](const engine::MissingFence& fence) { return MayHaveDied(fence.stream); });
+    if (missing.empty()) return;
     std::vector<StreamKey> streams;
-    for (const MissingFence& fence : missing) streams.push_back(fence.stream);
+    for (const engine::MissingFence& fence : missing) streams.push_back(fence.stream);
     recording.emplace(recording_, std::move(streams));
   }
-  // Where one cannot be recorded yet, RecordFences puts it back. Where one fails, its block stays closed for good.
-  for (const MissingFence& fence : missing) static_cast<void>(RecordFences(fence.address, {fence.stream}));
+  // Where one fails, its block stays closed for good.
+  for (const engine::MissingFence& fence : missing) static_cast<void>(RecordFences(fence.address, {fence.stream}));
 }
 
 // Uses that have a fence can always be waited for.
@@ -230,7 +218,7 @@ bool BlockStore::MayWaitFor(const engine::Served& served) const {
 }
 
 // The program never saw the block, so no word and no record of it exist.
-void BlockStore::TakeBackUnserved(const engine::Served& served) {
+void BlockStore::TakeBackUnserved(const engine::Served& served, BlockRules& rules) {
   MutexLock lock(mutex_);
   // As if the program had used the block on these streams and freed it: then it opens after their fences.
   NoteHolding();
@@ -238,10 +226,8 @@ void BlockStore::TakeBackUnserved(const engine::Served& served) {
     const Status noted = engine_->RecordStream(served.address, use.stream);
     COMMPOOL_CHECK(noted.ok(), "a block that was just served is not live");
   }
-  Result<engine::Freed> freed = engine_->Free(served.address);
+  const Result<engine::Freed> freed = rules.FreeInEngine(served.address, 0);
   COMMPOOL_CHECK(freed.ok(), "a block that was just served cannot be freed");
-  for (const StreamKey stream : freed->streams_to_fence)
-    missing_fences_.push_back({served.address, stream, engine_->Now()});
 }
 
 // Peaks count what the program uses, and blocks in caches are not in use. So the engine hears first how much this
@@ -304,25 +290,13 @@ Status BlockStore::MakeUncacheable(CUdeviceptr address) {
   return Status();
 }
 
-// The note must end with the block. A free into a cache does not pass here, so from now on no cache may take the block.
-bool BlockStore::NoteUntilFree(CUdeviceptr address, std::set<CUdeviceptr> BlockStore::*noted) {
+// The mark must end with the block. A free into a cache does not pass here, so from now on no cache may take the block.
+bool BlockStore::SetMark(CUdeviceptr address, engine::Mark mark) {
+  // Before the mark: a free that follows must look.
+  if (mark == engine::Mark::kTicket) has_tickets_.store(true, std::memory_order_release);
   if (!MakeUncacheable(address).ok()) return false;
   MutexLock lock(mutex_);
-  const Result<engine::BlockView> view = engine_->Find(address);  // another thread may free it meanwhile
-  if (!view.ok() || view->address != address) return false;
-  (this->*noted).insert(address);
-  return true;
-}
-
-bool BlockStore::Watch(CUdeviceptr address) { return NoteUntilFree(address, &BlockStore::watched_); }
-
-// SegmentStore calls both, with the growth lock, so that the block's segment stays.
-bool BlockStore::Share(CUdeviceptr address) { return NoteUntilFree(address, &BlockStore::shared_); }
-
-bool BlockStore::ShareByTicket(CUdeviceptr address) {
-  // Before the block is noted: a free that follows must look.
-  has_tickets_.store(true, std::memory_order_release);
-  return NoteUntilFree(address, &BlockStore::ticketed_);
+  return engine_->SetMark(address, mark);  // another thread may have freed it meanwhile
 }
 
 // Asks the driver without the lock. Where no fence is pending this is one look under the lock.
@@ -331,7 +305,7 @@ bool BlockStore::PollFences() {
   bool lacking = false;
   {
     MutexLock lock(mutex_);
-    lacking = !missing_fences_.empty();
+    lacking = engine_->HasClosedBlocks();
     if (!lacking && !engine_->HasPendingFences()) return false;
     pending = engine_->PendingFences();
   }
@@ -351,9 +325,7 @@ bool BlockStore::PollFences() {
 // An upper bound, because the engine does not count these blocks apart. Where streams reuse at once, their own memory
 // waits for nobody.
 uint64_t BlockStore::BytesAwaitingDevice() const {
-  if (engine_->own_reuse() == engine::OwnReuse::kAtOnce) return 0;
-  const bool any = std::any_of(missing_fences_.begin(), missing_fences_.end(),
-                               [](const MissingFence& fence) { return AwaitsDevice(fence); });
+  const bool any = engine_->own_reuse() == engine::OwnReuse::kOncePassed && engine_->AnyClosedLacksFenceOf(MayHaveDied);
   return any ? engine_->counters().pending_bytes : 0;
 }
 
@@ -375,15 +347,10 @@ void BlockStore::ForgetUses(const Uses& uses) {
     MutexLock lock(mutex_);
     // Other threads may have freed blocks meanwhile: these keep their uses.
     for (const int place : uses.places) engine_->DeviceIdle(place, uses.moment);
-    // Meanwhile the same block may have got another fence to record for the same stream.
-    const auto over = std::partition(missing_fences_.begin(), missing_fences_.end(), [&](const MissingFence& fence) {
-      return fence.moment > uses.moment || !AwaitsDevice(fence) || !uses.places.contains(PlaceOf(fence.stream));
-    });
-    std::for_each(over, missing_fences_.end(), [&](const MissingFence& fence) {
-      mutex_.AssertHeld();
-      engine_->CancelFence(fence.address, fence.stream);
-    });
-    missing_fences_.erase(over, missing_fences_.end());
+    for (const engine::MissingFence& fence : engine_->MissingFences()) {
+      const bool over = fence.freed_at <= uses.moment && uses.places.contains(PlaceOf(fence.stream));
+      if (over) engine_->CancelFence(fence.address, fence.stream);
+    }
   }
   for (const engine::Fence fence : uses.fences) basis_.fences().Retire(fence);
 }
@@ -405,10 +372,9 @@ void BlockStore::ForgetStream(StreamKey stream) {
   const auto forget = [&] {
     mutex_.AssertHeld();
     engine_->ForgetStream(stream);
-    for (const MissingFence& fence : missing_fences_) {
+    for (const engine::MissingFence& fence : engine_->MissingFences()) {
       if (fence.stream == stream) engine_->CancelFence(fence.address, stream);
     }
-    std::erase_if(missing_fences_, [&](const MissingFence& fence) { return fence.stream == stream; });
   };
   {
     MutexLock lock(mutex_);

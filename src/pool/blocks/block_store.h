@@ -55,9 +55,10 @@ class BlockStore {
   void NoteHolding() COMMPOOL_REQUIRES(mutex_) { Note(basis_.runtime.caches.OwnHolding(basis_.handle)); }
 
   // Makes the stream wait for the remaining uses of a served block (not for streams that have finished), and publishes
-  // the block. Where a wait fails the block is quarantined: it stays live, and nobody owns it. REQUIRES: nobody forgets
-  // a stream of `served.waits` meanwhile: it came with a RecordingStreams::Scope, or the caller holds the growth lock.
-  Result<CUdeviceptr> HandOut(const engine::Served& served, uint64_t requested, StreamKey stream, Caching caching);
+  // the block. Where a wait fails the block is taken back (TakeBackUnserved). REQUIRES: nobody forgets a stream of
+  // `served.waits` meanwhile: it came with a RecordingStreams::Scope, or the caller holds the growth lock.
+  Result<CUdeviceptr> HandOut(const engine::Served& served, uint64_t requested, StreamKey stream, Caching caching,
+                              BlockRules& rules);
 
   // HandOut for a block that nothing must wait for.
   void Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream, Caching caching) const;
@@ -69,17 +70,11 @@ class BlockStore {
   // Another stream uses the block too. The caller passes the stream now, so it lives.
   Status RecordStream(CUdeviceptr address, StreamKey stream);
 
-  // From now on IsWatched() says whether the live block at an address is still this one. False where there is none. For
-  // copies that stay after a sleep (KeptBlocks): a block that was freed and served again has other contents.
-  bool Watch(CUdeviceptr address);
-  bool IsWatched(CUdeviceptr address) const {
+  // Notes something of a live block until its free. False where there is none.
+  bool SetMark(CUdeviceptr address, engine::Mark mark);
+  bool HasMark(CUdeviceptr address, engine::Mark mark) const {
     MutexLock lock(mutex_);
-    return watched_.contains(address);
-  }
-  // A new sleep decides anew which copies count.
-  void EndWatches() {
-    MutexLock lock(mutex_);
-    watched_.clear();
+    return engine_->HasMark(address, mark);
   }
 
   // Whether HandOut can make the waits. It cannot where it must wait for a stream that captures now: the stream's work
@@ -88,19 +83,9 @@ class BlockStore {
   bool MayWaitFor(const engine::Served& served) const;
   // Call it instead of HandOut where MayWaitFor says no: frees the block again, and keeps it closed until those streams
   // can be asked for fences.
-  void TakeBackUnserved(const engine::Served& served);
+  void TakeBackUnserved(const engine::Served& served, BlockRules& rules);
 
-  // Until its free another process may use the live block: its memory stays as it is. False where there is none.
-  bool Share(CUdeviceptr address);
-  bool SharesAny() const {
-    MutexLock lock(mutex_);
-    return !shared_.empty();
-  }
-
-  // The same for a block that other processes import by a ticket (ShareServer). Where they hold it at its free, it is
-  // pending, until LetGo frees it.
-  bool ShareByTicket(CUdeviceptr address);
-  // ShareServer's thread calls it.
+  // ShareServer's thread calls it: the last importer does not use the freed block any more.
   void LetGo(CUdeviceptr address, BlockRules& rules);
 
   // Takes blocks that threads' caches held. Without the lock `caches`, which comes before the pool's.
@@ -120,8 +105,7 @@ class BlockStore {
   // Whether some freed blocks open only after a wait for the device, because their streams may have died.
   bool AwaitsDevice() const {
     MutexLock lock(mutex_);
-    return std::any_of(missing_fences_.begin(), missing_fences_.end(),
-                       [](const MissingFence& fence) { return AwaitsDevice(fence); });
+    return engine_->AnyClosedLacksFenceOf(MayHaveDied);
   }
   // Freed memory that only a wait for the device opens, where not even its own stream may take it before; at most so
   // much.
@@ -175,26 +159,15 @@ class BlockStore {
   void CheckInvariants() const;
 
  private:
-  // A fence that a freed block still needs and that could not be recorded: the stream captures, or nobody promised it.
-  // While its entry is here the block is closed in the engine.
-  struct MissingFence {
-    CUdeviceptr address = 0;
-    StreamKey stream = 0;
-    engine::Moment moment = 0;  // not earlier than the free
-  };
-
-  static bool AwaitsDevice(const MissingFence& fence) { return MayHaveDied(fence.stream); }
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
   // From now on the live block's free comes here, and not to a cache.
   Status MakeUncacheable(CUdeviceptr address);
-  // Whether importers hold the block that the program has freed: then its memory serves nobody yet.
-  // kNotFound where it was freed before.
-  Result<bool> WaitsForImporters(CUdeviceptr address);
-  // The end of Free: nobody owns the block any more.
-  Status Close(CUdeviceptr address, uint64_t requested, BlockRules& rules);
-  // Adds the live block at the address to `noted`, from which its free takes it. False where there is none.
-  bool NoteUntilFree(CUdeviceptr address, std::set<CUdeviceptr> BlockStore::*noted);
-  // Records the fences that a freed block needs. Those that a capture forbids now are recorded later (missing_fences_).
+  // No importer holds the block, which the program has freed.
+  void OpenToAll(CUdeviceptr address);
+  // Whether its use ends with its free. A replay of the graph that captured with it would use it again.
+  bool EndsWithItsFree(CUdeviceptr address) const;
+  // Records the fences that a freed block needs. Those that cannot be recorded now are recorded later: until then the
+  // block names them.
   Status RecordFences(CUdeviceptr address, const std::vector<StreamKey>& streams);
   // Calls the driver without the lock. Those of streams that may have died stay until a wait for the device.
   void RecordMissingFences();
@@ -217,17 +190,9 @@ class BlockStore {
   RecordingStreams recording_;
   mutable Mutex mutex_{LockRank::kPool};
   const std::unique_ptr<engine::Engine> engine_ COMMPOOL_PT_GUARDED_BY(mutex_);
-  // Their blocks stay closed until each fence is recorded and has passed, or a wait for the device is over.
-  std::vector<MissingFence> missing_fences_ COMMPOOL_GUARDED_BY(mutex_);
-  // Addresses of live blocks; the free of a block takes it out of each of these sets.
-  std::set<CUdeviceptr> watched_ COMMPOOL_GUARDED_BY(mutex_);
-  std::set<CUdeviceptr> shared_ COMMPOOL_GUARDED_BY(mutex_);
   // Counted without the lock, as blocks are announced.
   mutable std::array<std::atomic<uint64_t>, engine::kSizeClasses> served_small_ = {};
   std::atomic<bool> has_tickets_{false};  // whether a ticket of a block was ever made
-  // Live blocks that importers may hold. At its free one that they hold moves to `awaited_`.
-  std::set<CUdeviceptr> ticketed_ COMMPOOL_GUARDED_BY(mutex_);
-  std::set<CUdeviceptr> awaited_ COMMPOOL_GUARDED_BY(mutex_);  // freed, and held by importers
   // All that threads' caches have given back so far. What has left a cache and is not counted here is on its way.
   engine::Tally taken_back_ COMMPOOL_GUARDED_BY(mutex_);
   // The engine notes the requested size of a block when it serves the block, and a cache may then serve it again for

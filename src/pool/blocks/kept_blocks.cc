@@ -26,7 +26,7 @@ KeptBlocks::Copies::iterator KeptBlocks::From(engine::Address address) {
 }
 
 // A block that was kept before, at the same place and of the same size, gets its memory again. It keeps its old bytes
-// too if it is a constant and nobody has freed it since: BlockStore watches for that.
+// too if it is a constant and nobody has freed it since: the block's mark says so.
 KeptBlocks::Copies KeptBlocks::Wanted(const BlockStore& blocks, const KeptCopies& wanted) {
   Copies copies;
   for (const commpool_block& block : blocks.List()) {
@@ -41,7 +41,8 @@ KeptBlocks::Copies KeptBlocks::Wanted(const BlockStore& blocks, const KeptCopies
         before->device.bytes == copy.device.bytes) {
       copy.memory = before->memory;
       copy.offset = before->offset;
-      copy.made = before->made && before->constant && constant && blocks.IsWatched(copy.device.address);
+      copy.made =
+          before->made && before->constant && constant && blocks.HasMark(copy.device.address, engine::Mark::kCopied);
     }
     copy.constant = constant;
     copies.push_back(std::move(copy));
@@ -87,7 +88,10 @@ Status KeptBlocks::Keep(BlockStore& blocks, const KeptCopies& wanted) {
   // A sealed file is not written again, and memory of another kind cannot be used.
   if (wanted.in == KeptIn::kFiles || wanted.in != in_) Drop();
   Copies copies = Wanted(blocks, wanted);
-  blocks.EndWatches();
+  {
+    MutexLock lock(blocks.mutex());
+    blocks.engine().EndMarks(engine::Mark::kCopied);  // this sleep decides anew which copies are true
+  }
   copies_.clear();  // releases the copies of blocks that are gone, before new memory is made
   Status status = MakePlaces(wanted, copies);
   copies_ = std::move(copies);
@@ -149,15 +153,15 @@ Status KeptBlocks::Retain(bool retain) {
   return Status();
 }
 
-// A block that was freed in sleep cannot be watched, so its copy goes.
+// A block that was freed in sleep cannot be marked, so its copy goes.
 void KeptBlocks::LetGo(BlockStore& blocks) {
   // Another thread may have destroyed the pool meanwhile: nobody drops the copies after that.
   if (!retain_ || in_ == KeptIn::kFiles || !basis_.life.asleep()) return Drop();
   const ContextGuard current = basis_.MakeCurrent();
-  std::erase_if(copies_, [&](const Copy& copy) { return !blocks.Watch(copy.device.address); });
+  std::erase_if(copies_, [&](const Copy& copy) { return !blocks.SetMark(copy.device.address, engine::Mark::kCopied); });
 }
 
-// Asleep, a block that is live has its copy. Awake, only a watch tells that it is still the same block.
+// Asleep, a block that is live has its copy. Awake, only the mark tells that it is still the same block.
 Result<const std::byte*> KeptBlocks::Find(const BlockStore& blocks, const engine::SegmentRange& range, bool asleep) {
   const auto copy = From(range.address);
   const bool found =
@@ -169,7 +173,7 @@ Result<const std::byte*> KeptBlocks::Find(const BlockStore& blocks, const engine
     return Status(StatusCode::kNotFound, "it has kept no " + FormatBytes(range.bytes) + " there: they were discarded");
   }
   const engine::Address block = copy->device.address;
-  if (asleep ? !blocks.Find(block).ok() : !blocks.IsWatched(block)) {
+  if (asleep ? !blocks.Find(block).ok() : !blocks.HasMark(block, engine::Mark::kCopied)) {
     return Status(StatusCode::kNotFound, "the block was freed since it was kept");
   }
   const std::byte* const start = COMMPOOL_TRY(copy->memory->Read());

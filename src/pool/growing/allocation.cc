@@ -142,11 +142,11 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(uint64_t bytes, StreamKey 
     }
     // The part's own memory was used inside this capture, so a wait for its uses becomes an edge of the graph.
     if (part != engine::kCommonPart || blocks_.MayWaitFor(served)) break;
-    blocks_.TakeBackUnserved(served);  // now closed: the next try finds other memory, or none
+    blocks_.TakeBackUnserved(served, *this);  // now closed: the next try finds other memory, or none
   }
   // A graph's block must not get into a cache, which would serve it outside of the graph.
   const Caching caching = part == engine::kCommonPart ? CachingNow(stream) : Caching::kNo;
-  CUdeviceptr address = COMMPOOL_TRY(blocks_.HandOut(served, bytes, stream, caching));
+  CUdeviceptr address = COMMPOOL_TRY(blocks_.HandOut(served, bytes, stream, caching, *this));
   return std::optional<CUdeviceptr>(address);
 }
 

@@ -23,19 +23,12 @@ GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& 
       guarded_(segments.tells_heaps()) {}
 
 // BlockStore calls it under the pool's lock, and records the fences afterwards.
-Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address) {
+Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address, engine::Reasons also) {
   // A block of a graph stays in the graph's part, and serves that graph alone.
-  if (engine().PartOf(address) == engine::kCommonPart) return engine().Free(address);
+  if (engine().PartOf(address) == engine::kCommonPart) return engine().Free(address, also);
   Result<engine::Freed> freed = engine().FreeInPart(address);
   if (freed.ok()) freed->streams_to_fence.clear();  // a graph's memory takes no fences
   return freed;
-}
-
-// An observer that heard of the end of a graph's block would report each replay.
-bool GrowingMode::EndsWithItsFree(CUdeviceptr address) const {
-  if (!captures_.any_known()) return true;  // no graph uses the pool
-  MutexLock lock(blocks_.mutex());
-  return blocks_.engine<engine::CachingEngine>().PartOf(address) == engine::kCommonPart;
 }
 
 // Makes the memory of graphs that are gone common memory again. The driver's callback only sets a flag, because it may

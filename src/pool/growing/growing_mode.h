@@ -23,9 +23,8 @@ class GrowingMode final : public PoolMode {
   // On the thread of the program, once its caches have none. It may wait for the device, grow, and call functions of
   // the program.
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
-  Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(blocks_.mutex());
-  // One load where no graph uses the pool.
-  bool EndsWithItsFree(CUdeviceptr address) const override;
+  Result<engine::Freed> FreeInEngine(CUdeviceptr address, engine::Reasons also) override
+      COMMPOOL_REQUIRES(blocks_.mutex());
   // Without a lock. It may release memory, which calls the driver.
   void AfterFree() override;
   void ForgetStream(StreamKey stream) override;

@@ -43,7 +43,9 @@ Result<commpool_block> SegmentStore::FindSharable(CUdeviceptr address) {
 Result<SegmentStore::Shared> SegmentStore::Share(CUdeviceptr address) {
   MutexLock growth(growth_);  // nobody sleeps, or releases the segment, meanwhile
   const commpool_block block = COMMPOOL_TRY(FindSharable(address));
-  if (!blocks_.Share(reinterpret_cast<CUdeviceptr>(block.pointer))) return basis_.Named(Freed());
+  if (!blocks_.SetMark(reinterpret_cast<CUdeviceptr>(block.pointer), engine::Mark::kShared)) {
+    return basis_.Named(Freed());
+  }
   Segment& segment = Get(static_cast<engine::SegmentIndex>(block.segment));
   Result<int> descriptor = segment.Descriptor();
   if (!descriptor.ok()) return basis_.Named(descriptor.status().under("share"));
@@ -63,7 +65,7 @@ Result<SharedBlock> SegmentStore::ShareByTicket(CUdeviceptr address) {
   MutexLock growth(growth_);
   const commpool_block block = COMMPOOL_TRY(FindSharable(address));
   const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
-  if (!blocks_.ShareByTicket(start)) return basis_.Named(Freed());
+  if (!blocks_.SetMark(start, engine::Mark::kTicket)) return basis_.Named(Freed());
   return SharedBlock{.address = start, .bytes = block.bytes, .segment = block.segment};
 }
 
@@ -95,7 +97,10 @@ Result<SharedMemory::Exported> SegmentStore::Export(CUdeviceptr address, std::op
 
 // Blocks with tickets are not meant: their importers are told to let go (ShareServer::TellAsleep).
 Status SegmentStore::CheckNoneShared() const {
-  if (!blocks_.SharesAny()) return Status();
+  {
+    MutexLock lock(blocks_.mutex());
+    if (!blocks_.engine().AnyHasMark(engine::Mark::kShared)) return Status();
+  }
   return Status(StatusCode::kFailedPrecondition,
                 "other processes may use blocks that were shared: free those blocks first");
 }

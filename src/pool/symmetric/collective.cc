@@ -114,8 +114,6 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
   intent.sequence_count = engine().log().count();
   intent.sequence_hash = engine().log().hash();
   intent.freed = engine().LocallyFreed();
-  // Blocks of live graphs are not offered, whatever the program has freed.
-  graph_blocks_.Keep(&intent.freed);
   return intent;
 }
 
@@ -138,24 +136,33 @@ PoolInCall Collective::Prepare(const Proposal& proposal) {
   // count as freed in this call.
   const Status readiness = proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness;
   // All ranks may reuse a block only after each has offered its free. So first finish every free that can be finished.
-  graph_blocks_.Collect();
+  CollectGraphs();
   AwaitStranded();
   blocks_.PollFences();
   return {MakeIntent(proposal, readiness), [this](uint64_t count) { return LastCalls(count); }, proposal.judge};
 }
 
+void Collective::CollectGraphs() {
+  for (const engine::Part part : captures_.TakeGone()) {
+    MutexLock lock(blocks_.mutex());
+    engine().ReleasePart(part);
+  }
+}
+
 // Where the program promises its streams (rule 11), nothing of this kind is pending, and the call does not wait.
 void Collective::AwaitStranded() {
-  const auto awaits = [&] {
-    if (blocks_.AwaitsDevice()) return true;
-    MutexLock lock(blocks_.mutex());
-    return engine().AwaitsDevice();
-  };
-  if (!awaits()) return;
   // This thread's own default stream is within reach: an event does instead of a wait of the host.
-  static_cast<void>(blocks_.FenceFreed(KeyOfStream(CU_STREAM_PER_THREAD, basis_.device->device())));
+  const auto is_own = [](StreamKey stream) { return IsPerThread(stream) && IsReachable(stream); };
+  bool own = false;
+  {
+    MutexLock lock(blocks_.mutex());
+    own = engine().AnyClosedLacksFenceOf(is_own);
+  }
+  const StreamKey mine = KeyOfStream(CU_STREAM_PER_THREAD, basis_.device->device());
+  if (own) static_cast<void>(blocks_.FenceFreed(mine));
+  if (!blocks_.AwaitsDevice()) return;
   // Where the wait fails, or a capture forbids it, the frees wait for a later call.
-  if (awaits() && !basis_.device->capturing()) static_cast<void>(blocks_.WaitForDevice());
+  if (!basis_.device->capturing()) static_cast<void>(blocks_.WaitForDevice());
 }
 
 Result<Agreed> Collective::Agree(const Proposal& proposal) { return CallForOne(proposal, Agree); }

@@ -14,9 +14,9 @@
 
 #include "commpool/status.h"
 #include "src/engine/symmetric_engine.h"
+#include "src/pool/blocks/graph_captures.h"
 #include "src/pool/segments/segment_store.h"
 #include "src/pool/segments/sleep.h"
-#include "src/pool/symmetric/graph_blocks.h"
 #include "src/registration/agreement.h"
 #include "src/registration/agreement_channel.h"
 #include "src/registration/divergence.h"
@@ -55,9 +55,12 @@ struct PoolOutcome {
 // function without a remark runs on the thread of the program that makes the collective call.
 class Collective {
  public:
-  Collective(const PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,
-             GraphBlocks& graph_blocks)
-      : basis_(basis), captures_(captures), blocks_(blocks), segments_(segments), graph_blocks_(graph_blocks) {}
+  Collective(const PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments)
+      : basis_(basis), captures_(captures), blocks_(blocks), segments_(segments) {}
+
+  // Blocks of graphs that are gone become ordinary freed blocks. Every collective call begins with it: a free counts
+  // for the other ranks in such a call only.
+  void CollectGraphs();
 
   // For rounds with contents of their own: the numbers of communicators, the offers of map_peers. REQUIRES: End has not
   // been called.
@@ -161,7 +164,6 @@ class Collective {
   GraphCaptures& captures_;
   BlockStore& blocks_;
   SegmentStore& segments_;
-  GraphBlocks& graph_blocks_;
   // The first difference between the ranks' sequences that was noticed. Once known, allocations are refused.
   Divergence divergence_;
   // It has a reference to `divergence_`, so it is declared after it and ends before it.

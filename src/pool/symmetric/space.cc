@@ -290,7 +290,7 @@ void SymmetricMode::ApplyOwnFrees() {
 
 // For a close after a loss and for rehome. The error of a device that stays busy says what a program can do then.
 Status SymmetricMode::FinishOwnFrees() {
-  graph_blocks_.Collect();
+  collective_.CollectGraphs();
   const Status status = blocks_.WaitForDevice();
   if (status.ok()) ApplyOwnFrees();
   if (status.code() != StatusCode::kDeadlineExceeded) return status;

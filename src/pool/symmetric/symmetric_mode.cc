@@ -57,8 +57,7 @@ SymmetricMode::SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockSto
     : PoolMode(basis, captures, blocks, segments),
       home_(home),
       home_handle_(home.handle),
-      graph_blocks_(basis, captures, blocks),
-      collective_(basis, captures, blocks, segments, graph_blocks_),
+      collective_(basis, captures, blocks, segments),
       domains_(home.ranks),
       losses_(basis, segments.registrations()),
       peers_(basis.driver, basis.device->device()) {}
@@ -87,9 +86,7 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
   std::optional<RecordingStreams::Scope> recording;
   {
     MutexLock lock(blocks_.mutex());
-    // Read first, because the call below has this number.
-    const engine::Sequence sequence = engine().NextSequence();
-    Result<engine::Outcome> outcome = engine().Allocate(bytes, stream);
+    Result<engine::Outcome> outcome = engine().Allocate(bytes, stream, part);
     collective_.Publish();
     if (!outcome.ok()) return basis_.Named(outcome.status());
     if (const engine::Grow* grow = std::get_if<engine::Grow>(&*outcome)) {
@@ -98,29 +95,18 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
     served = std::move(std::get<engine::Served>(*outcome));
     // Under the same hold of the lock: until the waits are made, no stream in them may be forgotten (RecordingStreams).
     if (!served.waits.empty()) recording.emplace(blocks_.recording(), StreamsOf(served.waits));
-    if (part != engine::kCommonPart) graph_blocks_.Add(served.address, sequence, part);
   }
   if (part != engine::kCommonPart) {
-    Status status = graph_blocks_.AwaitOutside(part, &served.waits);
+    const engine::Served asked = served;
+    Status status = AwaitOutside(part, &served.waits);
     if (!status.ok()) {
-      TakeBackUnserved(served);
+      // The sequence has the allocation already, so the block is freed like any other.
+      blocks_.TakeBackUnserved(asked, *this);
       return status;
     }
   }
   // No cache: which thread frees and takes first is not the same on every rank (rule 4).
-  return blocks_.HandOut(served, bytes, stream, Caching::kNo);
-}
-
-// The sequence has the allocation already. So the block cannot be put back: it is freed like any other, after the work
-// of the streams that it would have waited for.
-void SymmetricMode::TakeBackUnserved(const engine::Served& served) {
-  MutexLock lock(blocks_.mutex());
-  for (const engine::StreamUse& use : served.waits) {
-    const Status noted = engine().RecordStream(served.address, use.stream);
-    COMMPOOL_CHECK(noted.ok(), "a block that was just served is not live");
-  }
-  const Result<engine::Freed> freed = FreeInEngine(served.address);
-  COMMPOOL_CHECK(freed.ok(), "a block that was just served cannot be freed");
+  return blocks_.HandOut(served, bytes, stream, Caching::kNo, *this);
 }
 
 // reclaim() is named only where a segment is large enough for the block.
@@ -138,17 +124,13 @@ std::string SymmetricMode::DescribeExhaustion(uint64_t requested, uint64_t neede
 }
 
 // Ordered frees are calls of the sequence. Deferred ones are not: they come at another moment on each rank.
-Result<engine::Freed> SymmetricMode::FreeInEngine(CUdeviceptr address) {
-  Result<engine::Freed> freed = engine().Free(address);
-  if (freed.ok()) graph_blocks_.Free(address, &*freed);
+Result<engine::Freed> SymmetricMode::FreeInEngine(CUdeviceptr address, engine::Reasons also) {
+  Result<engine::Freed> freed = engine().Free(address, also);
   collective_.Publish();
   return freed;
 }
 
-void SymmetricMode::ForgetStream(StreamKey stream) {
-  graph_blocks_.ForgetStream(stream);
-  blocks_.ForgetStream(stream);
-}
+void SymmetricMode::ForgetStream(StreamKey stream) { blocks_.ForgetStream(stream); }
 
 // Pool asks before a capture begins.
 Status SymmetricMode::CheckCapture() const {

@@ -15,7 +15,6 @@
 #include "src/engine/symmetric_engine.h"
 #include "src/pool/pool.h"
 #include "src/pool/symmetric/collective.h"
-#include "src/pool/symmetric/graph_blocks.h"
 #include "src/pool/symmetric/loss_watch.h"
 #include "src/registration/domain.h"
 #include "src/sharing/peer_mappings.h"
@@ -44,8 +43,8 @@ class SymmetricMode final : public PoolMode {
 
   // From free memory alone. The ranks call it in one order: each call has its number in the sequence.
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
-  Result<engine::Freed> FreeInEngine(CUdeviceptr address) override COMMPOOL_REQUIRES(blocks_.mutex());
-  bool EndsWithItsFree(CUdeviceptr address) const override { return !graph_blocks_.Has(address); }
+  Result<engine::Freed> FreeInEngine(CUdeviceptr address, engine::Reasons also) override
+      COMMPOOL_REQUIRES(blocks_.mutex());
   void AfterFree() override {}  // only a collective call may shrink the pool
   void ForgetStream(StreamKey stream) override;
 
@@ -162,8 +161,12 @@ class SymmetricMode final : public PoolMode {
   void TellOfPeers(bool asleep) const;
   // For segments that end on every rank. REQUIRES: the device is idle.
   Status ForgetPeers(const std::vector<engine::SegmentIndex>& segments) COMMPOOL_REQUIRES(segments_.collective());
-  // For a capture's block that could not wait for its uses: frees it again, like the graph's other blocks.
-  void TakeBackUnserved(const engine::Served& served) COMMPOOL_EXCLUDES(blocks_.mutex());
+  // Waits on the host for the uses of a block outside of the capture of `part`, because they must not become part of
+  // the graph. `waits` keeps the uses inside the capture: for them a wait on the device becomes an edge of the graph.
+  // kFailedPrecondition for a use in another capture. Called for a served block before the program gets it.
+  Status AwaitOutside(engine::Part part, std::vector<engine::StreamUse>* waits) const;
+  // Waits on the host for one use. REQUIRES: the thread is in relaxed mode.
+  Status Await(const engine::StreamUse& use) const;
   // Such as "has no free block of 3 MiB: ... On every rank: reserve(3145728)", with reclaim() where that may ever help.
   // It uses only the sequence of calls, so it is the same on every rank: no frees, which happen at rank-local moments.
   // `needed`: the block that would serve the request, which a reserve must ask for.
@@ -178,8 +181,6 @@ class SymmetricMode final : public PoolMode {
   std::atomic<ncclComm_t> home_handle_;      // home_'s handle while calls can reach its ranks; read without a lock
   std::atomic<uint64_t> home_id_{0};         // all ranks of home have agreed on it
   std::atomic<uint64_t> channel_number_{0};  // of the pool among those of its home
-  // Before `collective_`, which has a reference to it.
-  GraphBlocks graph_blocks_;
   Collective collective_;
   // Which communicators the ranks have registered with, and the numbers that they have agreed on.
   DomainTable domains_ COMMPOOL_GUARDED_BY(segments_.collective());
