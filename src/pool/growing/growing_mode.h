@@ -3,6 +3,7 @@
 #ifndef COMMPOOL_SRC_POOL_GROWING_GROWING_MODE_H_
 #define COMMPOOL_SRC_POOL_GROWING_GROWING_MODE_H_
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -59,35 +60,61 @@ class GrowingMode final : public PoolMode {
   RegistrarBook::Claim ClaimSegments(std::vector<SegmentToRegister>* segments);
   using Address = Result<std::optional<CUdeviceptr>>;  // nothing where there is no memory
 
-  // The steps of a request, cheapest first.
-  //
+  // A request on its way through the steps.
+  struct Request {
+    uint64_t bytes = 0;
+    StreamKey stream = 0;
+    engine::Part part = engine::kCommonPart;  // of the capture that the stream belongs to
+    bool asked = false;                       // whether free memory was tried before the first step
+    uint64_t times_freed = 0;                 // StrandedMemory's, at the beginning
+    bool shares_streams = false;              // it may take other streams' memory, and wait for it on the device
+    bool others_help = false;                 // its own limit is not in the way
+    int holders_asked = 0;
+    Status failure = {};  // why the pool did not grow
+    std::optional<recording::Span> search = {};
+  };
+  enum class InCapture { kTaken, kSkipped };
+  enum class Repeats { kNo, kWhileItHelps };
+  // A step makes memory available, and returns whether to try again. An error ends the request.
+  struct Step {
+    const char* name;
+    InCapture in_capture;
+    Repeats repeats;
+    Result<bool> (GrowingMode::*run)(Request&);
+  };
+  static const std::array<Step, 9> kSteps;
+
   // One hold of the pool's lock: takes free memory that the stream may use at once. Sets `asked` where there is none.
-  // Returns nothing with `asked` false when it is time to look which fences have passed, because they may free better
+  // Returns nothing without asking when it is time to look which fences have passed, because they may free better
   // memory.
   Address ServeAtOnce(uint64_t bytes, StreamKey stream, bool& asked);
-  // The rest of the way, each step only where the one before found nothing.
-  Result<CUdeviceptr> AllocateSlowly(uint64_t bytes, StreamKey stream, bool asked);
-  // `asked`: whether free memory was tried already; only the threads' caches may then still have some.
-  Address Serve(uint64_t bytes, StreamKey stream, bool asked);
+  Result<CUdeviceptr> ServeByStep(Request& request);
+  Result<CUdeviceptr> Ended(Request& request, Result<CUdeviceptr> result);
+  // From free memory.
+  Address Try(const Request& request);
   // For a graph's part: takes the part's free memory, or idle memory of the pool. No cache may keep such blocks.
-  Address ServeFromFreeMemory(uint64_t bytes, StreamKey stream, engine::Reuse reuse,
-                              engine::Part part = engine::kCommonPart);
-  // Takes free memory that other streams used too; the stream then waits for them on the device.
-  Address ServeFromAnyStream(uint64_t bytes, StreamKey stream);
-  // Grows until the request is served, because another thread may take what one growth made.
-  Result<CUdeviceptr> ServeAfterGrowth(uint64_t bytes, StreamKey stream, Effort effort);
-  // For a stream that captures: idle memory, then growth that waits for nothing, moves nothing and releases nothing.
-  Result<CUdeviceptr> AllocateInCapture(uint64_t bytes, StreamKey stream, engine::Part part);
-  // A registered pool refuses: it was to be reserved before.
-  Status GrowInCapture(uint64_t bytes, StreamKey stream, engine::Part part);
+  Address ServeFromFreeMemory(const Request& request, engine::Reuse reuse);
+  // Its error has the table of who holds what.
+  Status OutOfMemory(const Request& request) const;
+
+  Result<bool> TakeWhatHasPassed(Request& request);
+  Result<bool> DrainCaches(Request& request);
+  Result<bool> FreeStranded(Request& request);
+  Result<bool> GrowAsUsual(Request& request);
+  Result<bool> ShareStreams(Request& request);
+  Result<bool> WaitOnTheHost(Request& request);
+  Result<bool> ReleaseAndGrow(Request& request);
+  Result<bool> ReleasePagesAndGrow(Request& request);
+  Result<bool> AskHolders(Request& request);
+  // Growth that waits for nothing, moves nothing and releases nothing. A registered pool refuses: it was to be reserved
+  // before.
+  Result<bool> GrowInCapture(Request& request);
+  Result<bool> Grow(Request& request, Effort effort);
+  // Whether memory of others could make the request possible.
+  bool OthersCouldHelp(const Request& request) const;
+
   // Returns the memory of graphs that are gone to the pool. Each graph has a part of its own, which serves nobody else.
   void CollectGraphs();
-  // For a request that neither free memory nor the driver could serve: searches for memory in the order of rule 7. Its
-  // error has the table of who holds what.
-  Result<CUdeviceptr> Search(uint64_t bytes, StreamKey stream, const Status& growth_failure);
-  // The last part of the search: asks other pools and other allocators to give memory back.
-  Result<CUdeviceptr> SearchElsewhere(uint64_t bytes, StreamKey stream);
-
   // Trim without the wait for the driver's news of graphs that were destroyed just now.
   Result<uint64_t> TrimNow(uint64_t keep_bytes);
   // Whether threads' caches may ever keep blocks of this stream: where it takes back at once what it freed, or where
