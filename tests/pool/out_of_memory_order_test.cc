@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <latch>
 #include <thread>
+#include <vector>
 
 #include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
@@ -44,6 +45,18 @@ TEST_F(OutOfMemoryOrder, BeginsWithTheThreadsCachesOfThePool) {
   over.count_down();
   holder.join();
   Free(served);
+}
+
+// cupy/cupy#7678: a small block that lay among large ones stayed in a cache, and kept them apart.
+TEST_F(OutOfMemoryOrder, ServesTheLastMegabytesUnderALimit) {
+  PoolConfiguration configuration = Configured("limited");
+  configuration.limit_bytes = 32 * kMiB;
+  const PoolHandle pool = Create(configuration);
+  Cache(pool, 32 * kMiB);
+  Cache(pool, kMiB);
+  std::vector<CUdeviceptr> blocks;
+  for (int time = 0; time < 4; ++time) blocks.push_back(Allocate(pool, 8 * kMiB));
+  for (const CUdeviceptr block : blocks) Free(block);
 }
 
 TEST_F(OutOfMemoryOrder, TakesMemoryOfOtherStreamsByAWaitOnTheDevice) {

@@ -26,6 +26,7 @@ TEST_F(Lifetimes, AFreedBlockServesAgainAfterTheLastImporterHasLetGo) {
   const uint64_t seen_there = Import(other, ticket_);
   Good(owner_.Ask({Do::kFree, block_}));
   EXPECT_EQ(Pending(), 1u);
+  EXPECT_EQ(Good(owner_.Ask({Do::kPendingBlocks})).pointer, 0u) << "the program has freed it";
   ExpectRefusal(owner_.Ask({Do::kFree, block_}), COMMPOOL_NOT_FOUND, "");
   EXPECT_NE(Allocate(kSegment), block_);
   Good(importer_.Ask({Do::kRelease, seen_}));

@@ -53,7 +53,7 @@ enum class Do {
   kGiveDescriptors,  // what it took
   kCalls,            // -> number: of calls of the driver function `text`
   kForkHolder,       // -> number: a child that holds what it inherited until it is killed
-  kPendingBlocks,    // -> number: of its pool
+  kPendingBlocks,    // -> number: of its pool; pointer: the bytes that count as allocated
   kImport,           // keeps the import `number` as its import
 };
 

@@ -131,6 +131,10 @@ Outcome SharingWork::WithPool(const Order& order) {
       for (size_t place = 0; place < count; ++place) {
         if (blocks.at(place).state == COMMPOOL_BLOCK_PENDING) ++outcome.number;
       }
+      commpool_statistics statistics;
+      commpool_statistics_init(&statistics);
+      if (outcome.status == COMMPOOL_OK) outcome.status = commpool_pool_statistics(pool_, &statistics);
+      outcome.pointer = statistics.allocated_bytes.current;
       return outcome;
     }
   }
