@@ -1,4 +1,4 @@
-"""commpool_stress host: where the host refuses an allocation, a thread or a descriptor, the call fails and no more."""
+"""commpool_stress host: where the host refuses a thread or a descriptor, the call fails and no more."""
 
 import shutil
 import tempfile
@@ -12,14 +12,15 @@ class StressHost(unittest.TestCase):
         return cli.run_stress("host", "--seed", "3", *arguments, limit_s=200)
 
     def test_programs_are_sound_where_nothing_is_refused(self):
-        result = self.stress("--fault", "allocation", "--nth", "1000000")
+        result = self.stress("--fault", "descriptor", "--nth", "1000000")
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         for program in ("fixed", "expandable", "symmetric"):
-            self.assertRegex(result.stdout, rf"{program} +allocation +0 +0 +1 +0 +0 +0 +0\n")
+            self.assertRegex(result.stdout, rf"{program} +descriptor +0 +0 +1 +0 +0 +0 +0\n")
         self.assertTrue(result.stdout.endswith("3 runs, 0 failures\n"), result.stdout)
 
-    def survive(self, runs, *arguments):
-        result = self.stress("--sample", str(runs), *arguments)
+    def test_pools_survive_a_sample_of_refused_threads_and_descriptors(self):
+        runs = 24
+        result = self.stress("--sample", str(runs))
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertTrue(result.stdout.endswith(f"{runs} runs, 0 failures\n"), result.stdout)
         struck = 0
@@ -27,12 +28,6 @@ class StressHost(unittest.TestCase):
             if line.split()[0] in ("fixed", "expandable", "symmetric"):
                 struck += int(line.split()[2]) + int(line.split()[3])
         self.assertGreater(struck, runs // 2, result.stdout)
-
-    def test_pools_survive_a_sample_of_refused_allocations(self):
-        self.survive(60, "--fault", "allocation")
-
-    def test_pools_survive_a_sample_of_refused_threads_and_descriptors(self):
-        self.survive(24, "--fault", "thread", "--fault", "descriptor")
 
     def test_says_why_it_cannot_without_its_worker(self):
         with tempfile.TemporaryDirectory() as folder:

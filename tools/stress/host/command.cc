@@ -1,5 +1,4 @@
-// commpool_stress host: for each host allocation, thread start and descriptor that the library asks for, lets it fail
-// once.
+// commpool_stress host: for each thread start and descriptor that the library asks for, lets it fail once.
 #include <algorithm>
 #include <atomic>
 #include <iomanip>
@@ -28,7 +27,7 @@ struct HostStress {
   unsigned jobs = 2;
   unsigned watchdog_s = 60;
   std::vector<std::string> programs = {"fixed", "expandable", "symmetric"};
-  std::vector<std::string> resources = {"allocation", "thread", "descriptor"};
+  std::vector<std::string> resources = {"thread", "descriptor"};
 };
 
 const std::vector<std::pair<HostEnd, const char*>> kEnds = {
@@ -100,7 +99,7 @@ Result<int> Run(const HostStress& stress) {
   const std::string worker = FindHostWorker();
   if (worker.empty()) {
     return Status(StatusCode::kNotSupported,
-                  "the program whose allocations fail, host/host_worker, is not beside this one");
+                  "the program whose threads fail, host/host_worker, is not beside this one");
   }
   const std::vector<HostRun> runs = COMMPOOL_TRY(Plan(worker, stress));
   const std::vector<HostOutcome> outcomes = RunAll(worker, runs, stress);
@@ -118,8 +117,8 @@ Result<int> Run(const HostStress& stress) {
 }  // namespace
 
 void AddStressHost(Command app) {
-  Command command = app.Add(
-      "host", "One host allocation, thread start or descriptor fails in a call of the library, on emulated devices");
+  Command command =
+      app.Add("host", "One thread start or descriptor fails in a call of the library, on emulated devices");
   command.Footer(
       "Each run is a process of its own and lets one of them fail. The call must fail with a reason and change "
       "nothing,\n"
@@ -127,14 +126,14 @@ void AddStressHost(Command app) {
       "Examples:\n"
       "  commpool_stress host\n"
       "  commpool_stress host --sample 100 --seed 3\n"
-      "  commpool_stress host --program fixed --fault allocation --nth 17    (one of them again)");
+      "  commpool_stress host --program fixed --fault descriptor --nth 17    (one of them again)");
   auto stress = std::make_shared<HostStress>();
   command.AddOption("--sample", stress->sample, "So many of them, chosen by the seed; 0 for all").ShowPreset();
   command.AddOption("--seed", stress->seed, "Of the sample").ShowPreset();
   command.AddOption("--program", stress->programs, "fixed, expandable, symmetric; all where it is left out")
       .OneOf({"fixed", "expandable", "symmetric"});
-  command.AddOption("--fault", stress->resources, "allocation, thread, descriptor; all where it is left out")
-      .OneOf({"allocation", "thread", "descriptor"});
+  command.AddOption("--fault", stress->resources, "thread, descriptor; both where it is left out")
+      .OneOf({"thread", "descriptor"});
   command.AddOption("--nth", stress->nth, "The one that fails; 0 for each").ShowPreset();
   command.AddOption("--jobs", stress->jobs, "Runs at a time").Between(1, 64).ShowPreset();
   command.AddOption("--watchdog-s", stress->watchdog_s, "A run that takes longer has hung")

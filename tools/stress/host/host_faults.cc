@@ -9,9 +9,7 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstddef>
 #include <cstdlib>
-#include <new>
 
 namespace commpool::cli {
 
@@ -19,7 +17,7 @@ namespace {
 
 // The failing functions have the system's signatures, so their state must be global.
 struct Plan {
-  std::atomic<HostResource> resource{HostResource::kAllocation};
+  std::atomic<HostResource> resource{HostResource::kThread};
   std::atomic<uint64_t> nth{0};
   std::atomic<uint64_t> count{0};
   std::atomic<bool> fired{false};
@@ -38,28 +36,13 @@ bool Fails(HostResource resource) {
   if (!inside || resource != plan.resource.load(std::memory_order_relaxed)) return false;
   if (plan.count.fetch_add(1, std::memory_order_relaxed) + 1 != plan.nth.load(std::memory_order_relaxed)) return false;
   plan.fired = true;
-  inside = false;
   if (plan.place == Place::kTold) ShowPlace();
-  inside = true;
   return true;
 }
 
 template <typename Function>
 Function* SystemFunction(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
-
-void* Allocate(size_t bytes, size_t alignment) {
-  if (Fails(HostResource::kAllocation)) return nullptr;
-  if (bytes == 0) bytes = 1;
-  if (alignment <= alignof(std::max_align_t)) return std::malloc(bytes);
-  return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-}
-
-void* AllocateOrThrow(size_t bytes, size_t alignment) {
-  void* const memory = Allocate(bytes, alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
 }
 
 // What a thread that the library starts gets.
@@ -78,8 +61,6 @@ void* RunInside(void* argument) {
 }  // namespace
 
 void HostFaults::Plan(HostResource resource, uint64_t nth, Place place) {
-  void* frame = nullptr;
-  backtrace(&frame, 1);  // the first call of backtrace allocates
   plan.resource = resource;
   plan.nth = nth;
   plan.count = 0;
@@ -101,27 +82,6 @@ using cli::HostResource;
 
 // NOLINTBEGIN: the program's own versions of the system's functions, under the system's names
 #define COMMPOOL_INTERPOSED __attribute__((visibility("default")))
-
-COMMPOOL_INTERPOSED void* operator new(size_t bytes) { return cli::AllocateOrThrow(bytes, 1); }
-COMMPOOL_INTERPOSED void* operator new[](size_t bytes) { return cli::AllocateOrThrow(bytes, 1); }
-COMMPOOL_INTERPOSED void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return cli::Allocate(bytes, 1); }
-COMMPOOL_INTERPOSED void* operator new[](size_t bytes, const std::nothrow_t&) noexcept {
-  return cli::Allocate(bytes, 1);
-}
-COMMPOOL_INTERPOSED void* operator new(size_t bytes, std::align_val_t alignment) {
-  return cli::AllocateOrThrow(bytes, static_cast<size_t>(alignment));
-}
-COMMPOOL_INTERPOSED void* operator new[](size_t bytes, std::align_val_t alignment) {
-  return cli::AllocateOrThrow(bytes, static_cast<size_t>(alignment));
-}
-COMMPOOL_INTERPOSED void operator delete(void* memory) noexcept { std::free(memory); }
-COMMPOOL_INTERPOSED void operator delete[](void* memory) noexcept { std::free(memory); }
-COMMPOOL_INTERPOSED void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-COMMPOOL_INTERPOSED void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
-COMMPOOL_INTERPOSED void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-COMMPOOL_INTERPOSED void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-COMMPOOL_INTERPOSED void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
-COMMPOOL_INTERPOSED void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
 extern "C" {
 

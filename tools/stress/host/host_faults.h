@@ -1,7 +1,7 @@
-// Lets the nth host allocation, thread start or descriptor fail that the library asks for in its own calls.
+// Lets the nth thread start or descriptor fail that the library asks for in its own calls.
 //
-// The program that links this gets its own operator new, pthread_create and calls that make descriptors. They count and
-// fail only on threads that are Inside, and on threads that those start. The emulated driver runs Outside. Any thread.
+// The program that links this gets its own pthread_create and calls that make descriptors. They count and fail only on
+// threads that are Inside, and on threads that those start. The emulated driver runs Outside. Any thread.
 #ifndef COMMPOOL_TOOLS_STRESS_HOST_HOST_FAULTS_H_
 #define COMMPOOL_TOOLS_STRESS_HOST_HOST_FAULTS_H_
 
@@ -9,7 +9,7 @@
 
 namespace commpool::cli {
 
-enum class HostResource { kAllocation, kThread, kDescriptor };
+enum class HostResource { kThread, kDescriptor };
 
 // Whether the fault's stack goes to stderr.
 enum class Place { kUntold, kTold };

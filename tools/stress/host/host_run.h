@@ -19,12 +19,12 @@ enum class Findings {
 
 struct HostRun {
   std::string program;   // "fixed"
-  std::string resource;  // "allocation"
+  std::string resource;  // "thread"
   uint64_t nth = 0;      // which request fails; 0 counts
   Findings findings = Findings::kPlain;
 };
 
-// Such as "fixed allocation 17".
+// Such as "fixed descriptor 17".
 std::string Describe(const HostRun& run);
 
 enum class HostEnd {

@@ -1,5 +1,5 @@
-// One run of `commpool_stress host` in its own process: a program, in whose calls the nth host allocation, thread start
-// or descriptor fails.
+// One run of `commpool_stress host` in its own process: a program, in whose calls the nth thread start or descriptor
+// fails.
 //
 //   host_worker PROGRAM RESOURCE NTH [place]      NTH 0 counts; place: the stack of the fault goes to stderr
 //
@@ -23,8 +23,7 @@ namespace internal = commpool::internal;
 const std::map<std::string, void (*)(HostMachine&)> kPrograms = {{"fixed", commpool::cli::RunFixed},
                                                                  {"expandable", commpool::cli::RunExpandable},
                                                                  {"symmetric", commpool::cli::RunSymmetric}};
-const std::map<std::string, HostResource> kResources = {{"allocation", HostResource::kAllocation},
-                                                        {"thread", HostResource::kThread},
+const std::map<std::string, HostResource> kResources = {{"thread", HostResource::kThread},
                                                         {"descriptor", HostResource::kDescriptor}};
 
 int Run(void (*program)(HostMachine&), HostResource resource, uint64_t nth, Place place) {
