@@ -45,6 +45,20 @@ void Mutex::AssertHeld() const {
 #endif
 }
 
+// The thread's books keep the mutex while it waits: it takes no other one meanwhile.
+void Condition::Wait(Mutex& mutex) {
+  std::unique_lock lock(mutex.mutex_, std::adopt_lock);
+  condition_.wait(lock);
+  lock.release();
+}
+
+bool Condition::WaitUntil(Mutex& mutex, std::chrono::steady_clock::time_point moment) {
+  std::unique_lock lock(mutex.mutex_, std::adopt_lock);
+  const std::cv_status status = condition_.wait_until(lock, moment);
+  lock.release();
+  return status == std::cv_status::no_timeout;
+}
+
 bool HoldsNoLock() { return (held & ~kOrderEffects) == 0; }
 
 }  // namespace commpool::internal

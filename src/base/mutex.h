@@ -6,6 +6,8 @@
 #ifndef COMMPOOL_SRC_BASE_MUTEX_H_
 #define COMMPOOL_SRC_BASE_MUTEX_H_
 
+#include <chrono>
+#include <condition_variable>
 #include <mutex>
 
 #if defined(__clang__)
@@ -35,7 +37,9 @@ enum class LockRank : int {
   kCaches = 45,      // which threads have caches of which pools and streams
   kPool = 50,        // a pool's engine and its list of segments
   kStream = 60,      // spare events, the devices of streams
-  kLeaf = 70,        // registrations, the first sticky error, accounts, the map of blocks: holders lock nothing else
+  kLeaf = 70,        // registrations, the first sticky error, accounts, the map of blocks, a link of ranks
+  kLostRanks = 75,   // which ranks are lost: a link notes them
+  kRecorder = 80,    // the recorder's pages: entries come under any other lock
 };
 
 class COMMPOOL_CAPABILITY("mutex") Mutex {
@@ -49,6 +53,8 @@ class COMMPOOL_CAPABILITY("mutex") Mutex {
   void AssertHeld() const COMMPOOL_ASSERT_CAPABILITY(this);
 
  private:
+  friend class Condition;
+
   std::mutex mutex_;
   const LockRank rank_;
 };
@@ -62,6 +68,19 @@ class COMMPOOL_SCOPED_CAPABILITY [[nodiscard]] MutexLock {
 
  private:
   Mutex& mutex_;
+};
+
+// Waits for what other threads change under a mutex. A wait releases the mutex meanwhile, and may end for no reason:
+// call it in a loop that looks.
+class Condition {
+ public:
+  void Wait(Mutex& mutex) COMMPOOL_REQUIRES(mutex);
+  // False once the moment has passed.
+  bool WaitUntil(Mutex& mutex, std::chrono::steady_clock::time_point moment) COMMPOOL_REQUIRES(mutex);
+  void NotifyAll() { condition_.notify_all(); }
+
+ private:
+  std::condition_variable condition_;
 };
 
 // Whether this thread holds no commpool lock. kCollective and kGrowth do not count, for they order effects. Driver and

@@ -45,7 +45,7 @@ Status Recorder::Start(const RecorderOptions& options, std::function<void()> sam
   RecordingFile file = COMMPOOL_TRY(RecordingFile::Make(options.directory, std::move(facts)));
   Begin(std::move(file), options);
   {
-    const std::lock_guard one(sample_mutex_);
+    MutexLock one(sample_mutex_);
     sample_ = std::move(sample);
   }
   on_.store(true, std::memory_order_release);
@@ -60,8 +60,8 @@ Status Recorder::Start(const RecorderOptions& options, std::function<void()> sam
 
 // Nothing is left of an earlier recording.
 void Recorder::Begin(RecordingFile file, const RecorderOptions& options) {
-  const std::lock_guard one(file_mutex_);
-  const std::lock_guard lock(mutex_);
+  MutexLock one(file_mutex_);
+  MutexLock lock(mutex_);
   file_.emplace(std::move(file));
   stack_.store(options.stack, std::memory_order_relaxed);
   only_.store(options.only, std::memory_order_relaxed);
@@ -83,10 +83,10 @@ void Recorder::Stop() {
     return;
   }
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ending_ = true;
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   if (thread_.joinable()) thread_.join();
   if (!on()) return;
   Flush();
@@ -100,7 +100,7 @@ void Recorder::Flush() {
 }
 
 void Recorder::Sample() {
-  const std::lock_guard one(sample_mutex_);
+  MutexLock one(sample_mutex_);
   sample_();
 }
 
@@ -112,8 +112,10 @@ void Recorder::Run() {
   Clock::time_point next = Clock::now() + kSlice;
   for (;;) {
     {
-      std::unique_lock lock(mutex_);
-      wake_.wait_for(lock, kSlice, [this] { return ending_ || pages_.half_full(); });
+      const Clock::time_point end = Clock::now() + kSlice;
+      MutexLock lock(mutex_);
+      while (!ending_ && !pages_.half_full() && wake_.WaitUntil(mutex_, end)) {
+      }
       if (ending_) return;
     }
     const Clock::time_point began = Clock::now();
@@ -127,13 +129,13 @@ void Recorder::Run() {
 
 // Entries go on coming to the last page while it is written: what is written of it stays as it is.
 void Recorder::Write() {
-  const std::lock_guard one(file_mutex_);
+  MutexLock one(file_mutex_);
   for (;;) {
     Pages::Page* page = nullptr;
     size_t used = 0;
     bool ended = false;
     {
-      const std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       page = pages_.Oldest();
       if (page == nullptr) return;
       used = page->used;
@@ -144,7 +146,7 @@ void Recorder::Write() {
     if (!status.ok() && !std::exchange(warned_, true)) {
       Log(LogLevel::kWarning, "the recording is not whole: " + status.message());
     }
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (status.ok()) page->written = used;
     // The disk takes pages again: what comes next can be read with a chapter of its own.
     if (status.ok() && std::exchange(broken_, false)) chapter_ = 0;
@@ -156,13 +158,14 @@ void Recorder::Write() {
 }
 
 void Recorder::RecordNow(FunctionRef<Event(Texts& texts)> make) {
-  const std::lock_guard lock(mutex_);
-  if (on_.load(std::memory_order_relaxed)) std::visit([this](const auto& entry) { Add(entry); }, make(texts_));
+  MutexLock lock(mutex_);
+  if (on_.load(std::memory_order_relaxed))
+    std::visit([this](const auto& entry) COMMPOOL_REQUIRES(mutex_) { Add(entry); }, make(texts_));
 }
 
 void Recorder::RecordFree(uint64_t address) {
   if (!on()) return;
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (live_.HasBlock(address)) Add(BlockFreed{address});
 }
 
@@ -189,7 +192,7 @@ bool Recorder::HasRoom() {
 // A chapter has at least as many pages of news as of what it retells.
 bool Recorder::FindRoom() {
   if (pages_.full()) return false;
-  if (pages_.half_full()) wake_.notify_all();
+  if (pages_.half_full()) wake_.NotifyAll();
   const uint64_t next = pages_.numbers() + 1;
   if (chapter_ == 0 || next - chapter_ >= std::max(file_->pages_of_a_chapter(), 2 * retold_pages_)) {
     BeginChapter();
@@ -206,6 +209,7 @@ void Recorder::BeginChapter() {
   pages_.Begin(chapter_, now);
   chapters_.fetch_add(1, std::memory_order_relaxed);
   live_.Retell(now, [&](const auto& entry) {
+    mutex_.AssertHeld();
     if (!HasRoom()) pages_.Begin(chapter_, now);
     PutWithTexts(entry, now);
   });

@@ -10,10 +10,8 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -21,6 +19,7 @@
 #include "commpool/status.h"
 #include "src/base/fork_guard.h"
 #include "src/base/function_ref.h"
+#include "src/base/mutex.h"
 #include "src/recording/entries.h"
 #include "src/recording/live_state.h"
 #include "src/recording/pages.h"
@@ -94,19 +93,19 @@ class Recorder {
   void RecordNow(FunctionRef<Event(Texts& texts)> make);
   // Takes an entry into the books of what lives, and writes it where there is room.
   template <typename Entry>
-  void Add(const Entry& entry);
+  void Add(const Entry& entry) COMMPOOL_REQUIRES(mutex_);
   // Writes the texts that the chapter has not told yet, and the entry. False where there is no room: the
   // entry is lost.
   template <typename Entry>
-  bool Append(const Entry& entry);
+  bool Append(const Entry& entry) COMMPOOL_REQUIRES(mutex_);
   template <typename Entry>
-  void PutWithTexts(const Entry& entry, uint64_t time);
+  void PutWithTexts(const Entry& entry, uint64_t time) COMMPOOL_REQUIRES(mutex_);
   // Makes a page, a chapter where it is time for one, where the current page has no room.
-  bool FindRoom();
-  bool HasRoom();
-  void BeginChapter();
+  bool FindRoom() COMMPOOL_REQUIRES(mutex_);
+  bool HasRoom() COMMPOOL_REQUIRES(mutex_);
+  void BeginChapter() COMMPOOL_REQUIRES(mutex_);
   template <typename Entry>
-  void Put(const Entry& entry, uint64_t time);
+  void Put(const Entry& entry, uint64_t time) COMMPOOL_REQUIRES(mutex_);
 
   void Run();
   void Sample();
@@ -120,24 +119,25 @@ class Recorder {
   std::atomic<uint64_t> chapters_{0};
   std::atomic<uint64_t> next_pool_{1};
   std::atomic<uint64_t> next_span_{1};
-  std::mutex sample_mutex_;  // of one who samples: not our Mutex, because the sampler takes locks of pools
-  std::function<void()> sample_;
+  Mutex sample_mutex_{LockRank::kGrowth};  // of one who samples: the sampler takes locks of pools
+  std::function<void()> sample_ COMMPOOL_GUARDED_BY(sample_mutex_);
 
-  // Not our Mutex: a condition variable waits on it. Whoever holds it locks nothing else.
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool ending_ = false;
-  Texts texts_;
-  LiveState live_;
-  Pages pages_;
-  uint64_t chapter_ = 0;       // the number of its first page; 0: the next entry begins one
-  uint64_t retold_pages_ = 0;  // of the last chapter, for what lived at its begin
-  uint64_t lost_ = 0;          // entries that no Lost entry has told yet
+  Mutex mutex_{LockRank::kRecorder};
+  Condition wake_;
+  bool ending_ COMMPOOL_GUARDED_BY(mutex_) = false;
+  Texts texts_ COMMPOOL_GUARDED_BY(mutex_);
+  LiveState live_ COMMPOOL_GUARDED_BY(mutex_);
+  Pages pages_ COMMPOOL_GUARDED_BY(mutex_);
+  // The number of its first page; 0: the next entry begins one.
+  uint64_t chapter_ COMMPOOL_GUARDED_BY(mutex_) = 0;
+  uint64_t retold_pages_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // of the last chapter, for what lived at its begin
+  uint64_t lost_ COMMPOOL_GUARDED_BY(mutex_) = 0;          // entries that no Lost entry has told yet
+  // A page could not be written: the rest of its chapter cannot be read.
+  bool broken_ COMMPOOL_GUARDED_BY(mutex_) = false;
 
-  std::mutex file_mutex_;  // of one who writes; taken before `mutex_`
-  std::optional<RecordingFile> file_;
-  bool warned_ = false;
-  bool broken_ = false;  // a page could not be written: the rest of its chapter cannot be read
+  Mutex file_mutex_{LockRank::kLeaf};  // of one who writes; taken before `mutex_`
+  std::optional<RecordingFile> file_;  // another one only under both
+  bool warned_ COMMPOOL_GUARDED_BY(file_mutex_) = false;
   std::thread thread_;
 };
 

@@ -55,17 +55,20 @@ Result<std::shared_ptr<HomeLink>> HomeLink::Make(const LinkOptions& options, std
   ReadinessSet input = COMMPOOL_TRY(ReadinessSet::Make());
   ReadinessSet ends = COMMPOOL_TRY(ReadinessSet::Make());
   std::shared_ptr<HomeLink> link(new HomeLink(options, std::move(input), std::move(ends)));
-  for (Connection& connection : connections) {
-    const size_t index = link->peers_.size();
-    Peer& peer = link->peers_.emplace_back();
-    peer.stream = FrameStream(std::move(connection));
-    peer.heard = Clock::now();
-    if (options.rank != 0) peer.patience = kUntilTheFirstWord;
-    COMMPOOL_TRY(link->input_.Add(peer.stream.descriptor(), Interest::kInput, index));
-    COMMPOOL_TRY(link->ends_.Add(peer.stream.descriptor(), Interest::kEnd, index));
-  }
+  for (Connection& connection : connections) COMMPOOL_TRY(link->AddPeer(std::move(connection)));
   COMMPOOL_TRY(link->StartWatching());
   return link;
+}
+
+Status HomeLink::AddPeer(Connection connection) {
+  const size_t index = streams_.size();
+  const int descriptor = streams_.emplace_back(std::move(connection)).descriptor();
+  {
+    MutexLock lock(mutex_);
+    peers_.push_back({.heard = Clock::now(), .patience = rank() == 0 ? milliseconds(0) : kUntilTheFirstWord});
+  }
+  COMMPOOL_TRY(input_.Add(descriptor, Interest::kInput, index));
+  return ends_.Add(descriptor, Interest::kEnd, index);
 }
 
 HomeLink::HomeLink(const LinkOptions& options, ReadinessSet input, ReadinessSet ends)
@@ -78,10 +81,10 @@ HomeLink::~HomeLink() {
   StopWatching();
   Send({.kind = FrameKind::kGoodbye});
   Flush(DeadlineAfter(kLongestFlush));
-  for (Peer& peer : peers_) {
-    peer.stream.EndSending();
+  for (FrameStream& stream : streams_) {
+    stream.EndSending();
     // If a socket closes with unread bytes, the system also drops what it has sent: so read first.
-    static_cast<void>(peer.stream.ReceiveSome());
+    static_cast<void>(stream.ReceiveSome());
   }
 }
 
@@ -93,22 +96,22 @@ uint64_t HomeLink::id() const {
 
 void HomeLink::Break() {
   StopWatching();
-  const std::lock_guard lock(mutex_);
-  for (Peer& peer : peers_) {
-    if (peer.ended.empty()) input_.Remove(peer.stream.descriptor());
-    peer.ended = "this rank broke the link";
-    peer.stream.EndSending();
+  MutexLock lock(mutex_);
+  for (size_t index = 0; index < peers_.size(); ++index) {
+    if (peers_[index].ended.empty()) input_.Remove(streams_[index].descriptor());
+    peers_[index].ended = "this rank broke the link";
+    streams_[index].EndSending();
   }
   input_.Wake();
 }
 
 uint64_t HomeLink::next_channel() const {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return next_channel_;
 }
 
 std::shared_ptr<Mailbox> HomeLink::OpenChannel(uint64_t number, std::chrono::milliseconds deadline) {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   next_channel_ = std::max(next_channel_, number + 1);
   silence_ = std::min(silence_, std::max(deadline, kShortestSilence));
   MailboxOf(number);  // messages may have come before the channel opened: they are in it
@@ -122,48 +125,49 @@ Mailbox& HomeLink::MailboxOf(uint64_t channel) {
 }
 
 void HomeLink::EndChannel(uint64_t number, const std::string& why) {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   mailboxes_.erase(number);
   QueueForAll(Frame{.kind = FrameKind::kLeft, .channel = number, .contents = why});
 }
 
 bool HomeLink::Await(Deadline deadline, FunctionRef<bool()> done) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!done()) {
     if (Clock::now() >= deadline) return false;
-    if (someone_reads_) {
-      changed_.wait_until(lock, deadline);
-      continue;
-    }
-    ReadForAll(lock, deadline);
+    AwaitNews(deadline);
   }
   return true;
 }
 
-void HomeLink::ReadNow() {
-  std::unique_lock lock(mutex_);
-  if (!someone_reads_) ReadForAll(lock, Clock::now());
+void HomeLink::AwaitNews(Deadline deadline) {
+  if (!someone_reads_) return ReadForAll(deadline);
+  static_cast<void>(changed_.WaitUntil(mutex_, deadline));
 }
 
-void HomeLink::ReadForAll(std::unique_lock<std::mutex>& lock, Deadline deadline) {
+void HomeLink::ReadNow() {
+  MutexLock lock(mutex_);
+  if (!someone_reads_) ReadForAll(Clock::now());
+}
+
+void HomeLink::ReadForAll(Deadline deadline) {
   someone_reads_ = true;
-  lock.unlock();
+  mutex_.Unlock();
   std::vector<Arrival> arrivals = Read(deadline);
-  lock.lock();
+  mutex_.Lock();
   Take(std::move(arrivals));
   someone_reads_ = false;
-  changed_.notify_all();  // for others something came, or the reader was woken, or one of them reads next
+  changed_.NotifyAll();  // for others something came, or the reader was woken, or one of them reads next
 }
 
 void HomeLink::WithLock(FunctionRef<void()> part) {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   part();
 }
 
 std::vector<HomeLink::Arrival> HomeLink::Read(Deadline deadline) {
   std::vector<Arrival> arrivals;
   for (const size_t index : input_.Wait(deadline)) {
-    FrameStream& stream = peers_[index].stream;
+    FrameStream& stream = streams_[index];
     Arrival& arrival = arrivals.emplace_back(Arrival{index, stream.ReceiveSome(), {}});
     arrival.ended = stream.ended();
   }
@@ -173,18 +177,19 @@ std::vector<HomeLink::Arrival> HomeLink::Read(Deadline deadline) {
 void HomeLink::Take(std::vector<Arrival> arrivals) {
   for (Arrival& arrival : arrivals) {
     Peer& peer = peers_[arrival.index];
+    const FrameStream& stream = streams_[arrival.index];
     const int from = RankOf(arrival.index);
     if (!arrival.frames.empty()) {
       peer.heard = Clock::now();
       peer.patience = {};
     }
     for (Frame& frame : arrival.frames) TakeFrame(from, std::move(frame));
-    if (peer.stream.has_unsent()) QueueFor(arrival.index, {});
+    if (stream.has_unsent()) QueueFor(arrival.index, {});
     if (arrival.ended.empty() || !peer.ended.empty()) continue;
     peer.ended = std::move(arrival.ended);
-    input_.Remove(peer.stream.descriptor());
+    input_.Remove(stream.descriptor());
     if (peer.goodbye) continue;
-    NoteLost(from, "its connection ended (" + peer.stream.peer() + ": " + peer.ended + ")");
+    NoteLost(from, "its connection ended (" + stream.peer() + ": " + peer.ended + ")");
   }
 }
 
@@ -225,18 +230,18 @@ void HomeLink::NoteLost(int lost, const std::string& how) {
 // Queues a frame and sends what the socket takes. A heartbeat is left out while other bytes still wait: they are a sign
 // of life too.
 void HomeLink::QueueFor(size_t index, const Frame& frame) {
-  Peer& peer = peers_[index];
-  if (!peer.ended.empty()) return;
-  const bool waited = peer.stream.has_unsent();
+  if (!peers_[index].ended.empty()) return;
+  FrameStream& stream = streams_[index];
+  const bool waited = stream.has_unsent();
   if (!waited || frame.kind != FrameKind::kHeartbeat) {
-    peer.stream.Queue(frame);
+    stream.Queue(frame);
     ++traffic_.messages;
     traffic_.bytes += frame.contents.size() + kFrameHeaderBytes;
   }
-  peer.stream.SendSome();
-  const bool waits = peer.stream.has_unsent();
+  stream.SendSome();
+  const bool waits = stream.has_unsent();
   if (waits == waited) return;
-  input_.Change(peer.stream.descriptor(), waits ? Interest::kInputAndOutput : Interest::kInput, index);
+  input_.Change(stream.descriptor(), waits ? Interest::kInputAndOutput : Interest::kInput, index);
 }
 
 void HomeLink::QueueForAll(const Frame& frame) {
@@ -244,37 +249,42 @@ void HomeLink::QueueForAll(const Frame& frame) {
 }
 
 void HomeLink::Send(const Frame& frame) {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   QueueForAll(frame);
 }
 
 Status HomeLink::SendToAll(const std::vector<Frame>& frames, FunctionRef<Status()> objection) {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (Status status = objection(); !status.ok()) return status;
   for (size_t index = 0; index < frames.size(); ++index) QueueFor(index, frames[index]);
   return Status();
 }
 
 bool HomeLink::HasUnsent() const {
-  const std::lock_guard lock(mutex_);
-  return std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.stream.has_unsent(); });
+  MutexLock lock(mutex_);
+  return std::any_of(streams_.begin(), streams_.end(), [](const FrameStream& stream) { return stream.has_unsent(); });
+}
+
+bool HomeLink::OwesBytes() const {
+  for (size_t index = 0; index < peers_.size(); ++index) {
+    if (peers_[index].ended.empty() && streams_[index].has_unsent()) return true;
+  }
+  return false;
 }
 
 void HomeLink::Flush(Deadline deadline) {
-  static_cast<void>(Await(deadline, [&] {
-    return std::none_of(peers_.begin(), peers_.end(),
-                        [](const Peer& peer) { return peer.ended.empty() && peer.stream.has_unsent(); });
-  }));
+  MutexLock lock(mutex_);
+  while (OwesBytes() && Clock::now() < deadline) AwaitNews(deadline);
 }
 
 std::string HomeLink::WhyGone(int of) const {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Peer& peer = peers_[IndexOf(of)];
   return peer.goodbye ? "it has ended its pools" : peer.ended;
 }
 
 LinkTraffic HomeLink::traffic() const {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return traffic_;
 }
 
@@ -292,12 +302,12 @@ void HomeLink::StopWatching() {
 }
 
 void HomeLink::StartWork(uint64_t channel, std::function<void()> work) {
-  const std::lock_guard lock(work_mutex_);
+  MutexLock lock(work_mutex_);
   work_[channel] = std::move(work);
 }
 
 void HomeLink::StopWork(uint64_t channel) {
-  const std::lock_guard lock(work_mutex_);
+  MutexLock lock(work_mutex_);
   work_.erase(channel);
 }
 
@@ -317,7 +327,7 @@ void HomeLink::Watch() {
       beat = now;
     }
     {
-      const std::lock_guard lock(work_mutex_);
+      MutexLock lock(work_mutex_);
       for (const auto& [channel, work] : work_) work();
     }
     lost_ranks_->CallListeners();
@@ -325,7 +335,7 @@ void HomeLink::Watch() {
 }
 
 void HomeLink::NoteSilentRanks(std::chrono::milliseconds unwatched) {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Deadline now = Clock::now();
   for (size_t index = 0; index < peers_.size(); ++index) {
     Peer& peer = peers_[index];
@@ -335,7 +345,7 @@ void HomeLink::NoteSilentRanks(std::chrono::milliseconds unwatched) {
     std::string how = "it was silent for " + std::to_string(silent.count()) + " ms";
     NoteLost(RankOf(index), how);
     peer.ended = std::move(how);
-    input_.Remove(peer.stream.descriptor());
+    input_.Remove(streams_[index].descriptor());
   }
 }
 

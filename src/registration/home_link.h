@@ -11,13 +11,11 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -136,11 +134,10 @@ class HomeLink {
  private:
   // The rank at the other end of a connection.
   struct Peer {
-    FrameStream stream;
     Deadline heard;                         // when its last bytes came
     std::chrono::milliseconds patience{0};  // until its first bytes come, it may be silent this much longer than others
     bool goodbye = false;
-    std::string ended;  // why nothing more comes
+    std::string ended = {};  // why nothing more comes
   };
   // What one look at a connection has read.
   struct Arrival {
@@ -155,42 +152,46 @@ class HomeLink {
 
   int RankOf(size_t index) const { return rank() == 0 ? static_cast<int>(index) + 1 : 0; }
   size_t IndexOf(int rank) const { return rank == 0 ? 0 : static_cast<size_t>(rank - 1); }
+  Status AddPeer(Connection connection);
   // Makes this thread the one reader, and reads until something comes or the deadline passes, without the lock
   // meanwhile. REQUIRES: no other thread reads.
-  void ReadForAll(std::unique_lock<std::mutex>& lock, Deadline deadline);
+  void ReadForAll(Deadline deadline) COMMPOOL_REQUIRES(mutex_);
+  // Reads for all, or waits for the thread that does, until something comes or the deadline passes.
+  void AwaitNews(Deadline deadline) COMMPOOL_REQUIRES(mutex_);
   // Reads without the lock what comes until the deadline.
   std::vector<Arrival> Read(Deadline deadline);
   // For the watcher. `unwatched` is time in which this process did not run: it does not count as the peers' silence.
   Status StartWatching();
   void Watch();
   void NoteSilentRanks(std::chrono::milliseconds unwatched);
-  // Call the functions below under the lock.
-  void Take(std::vector<Arrival> arrivals);
-  void TakeFrame(int rank, Frame frame);
-  void QueueFor(size_t index, const Frame& frame);
-  void QueueForAll(const Frame& frame);
-  void NoteLost(int rank, const std::string& how);
-  Mailbox& MailboxOf(uint64_t channel);
+  void Take(std::vector<Arrival> arrivals) COMMPOOL_REQUIRES(mutex_);
+  void TakeFrame(int rank, Frame frame) COMMPOOL_REQUIRES(mutex_);
+  void QueueFor(size_t index, const Frame& frame) COMMPOOL_REQUIRES(mutex_);
+  void QueueForAll(const Frame& frame) COMMPOOL_REQUIRES(mutex_);
+  void NoteLost(int rank, const std::string& how) COMMPOOL_REQUIRES(mutex_);
+  Mailbox& MailboxOf(uint64_t channel) COMMPOOL_REQUIRES(mutex_);
+  // Whether something is unsent to a rank that is still there.
+  bool OwesBytes() const COMMPOOL_REQUIRES(mutex_);
 
   const LinkOptions options_;
   const std::shared_ptr<LostRanks> lost_ranks_ = std::make_shared<LostRanks>();
   ReadinessSet input_;
 
-  // Not our Mutex: a condition variable waits on it, and no thread holds it together with another lock.
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  bool someone_reads_ = false;  // and owns the receiving side of the streams
-  std::vector<Peer> peers_;
-  uint64_t next_channel_ = 1;
-  std::map<uint64_t, std::shared_ptr<Mailbox>> mailboxes_;
-  std::chrono::milliseconds silence_;
-  LinkTraffic traffic_;
+  mutable Mutex mutex_{LockRank::kLeaf};
+  Condition changed_;
+  // Of each peer. Only the thread that reads receives; who sends holds the mutex.
+  std::vector<FrameStream> streams_;
+  bool someone_reads_ COMMPOOL_GUARDED_BY(mutex_) = false;
+  std::vector<Peer> peers_ COMMPOOL_GUARDED_BY(mutex_);
+  uint64_t next_channel_ COMMPOOL_GUARDED_BY(mutex_) = 1;
+  std::map<uint64_t, std::shared_ptr<Mailbox>> mailboxes_ COMMPOOL_GUARDED_BY(mutex_);
+  std::chrono::milliseconds silence_ COMMPOOL_GUARDED_BY(mutex_);
+  LinkTraffic traffic_ COMMPOOL_GUARDED_BY(mutex_);
 
   ReadinessSet ends_;  // the watcher wakes when a connection ends, and never for the bytes of a round
   std::atomic<bool> ending_{false};
-  // Held while work runs. Not our Mutex: the work takes the link's lock.
-  std::mutex work_mutex_;
-  std::map<uint64_t, std::function<void()>> work_;
+  Mutex work_mutex_{LockRank::kGrowth};  // held while work runs, which takes the locks of its channel and of the link
+  std::map<uint64_t, std::function<void()>> work_ COMMPOOL_GUARDED_BY(work_mutex_);
   std::thread watcher_;
 };
 

@@ -6,14 +6,14 @@ namespace commpool::internal {
 
 Status LostRanks::status() const {
   if (!any()) return Status();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto ago = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - when_);
   return Status(StatusCode::kRemoteFailure, RankName(static_cast<size_t>(first())) + " was lost " +
                                                 std::to_string(ago.count()) + " ms ago: " + how_);
 }
 
 void LostRanks::Note(int rank, const std::string& how) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (any()) return;
   how_ = how;
   when_ = std::chrono::steady_clock::now();
@@ -21,28 +21,31 @@ void LostRanks::Note(int rank, const std::string& how) {
 }
 
 LostRanks::ListenerNumber LostRanks::AddListener(Listener listener) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   to_call_.emplace(next_, std::move(listener));
   return next_++;
 }
 
 void LostRanks::RemoveListener(ListenerNumber number) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   to_call_.erase(number);
-  ended_.wait(lock, [&] { return running_ != number; });
+  while (running_ == number) ended_.Wait(mutex_);
 }
 
 void LostRanks::CallListeners() {
   if (!any()) return;
-  std::unique_lock lock(mutex_);
-  while (!to_call_.empty()) {
-    const auto next = to_call_.extract(to_call_.begin());
-    running_ = next.key();
-    lock.unlock();
+  for (;;) {
+    decltype(to_call_)::node_type next;
+    {
+      MutexLock lock(mutex_);
+      if (to_call_.empty()) return;
+      next = to_call_.extract(to_call_.begin());
+      running_ = next.key();
+    }
     next.mapped()(first());  // the program's own code: under no lock
-    lock.lock();
+    MutexLock lock(mutex_);
     running_ = 0;
-    ended_.notify_all();
+    ended_.NotifyAll();
   }
 }
 

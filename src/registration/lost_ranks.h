@@ -7,16 +7,15 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/base/mutex.h"
 
 namespace commpool::internal {
 
@@ -66,14 +65,13 @@ class LostRanks {
  private:
   std::atomic<int> first_{kNone};
 
-  // Not our Mutex: a condition variable waits on it, and no thread holds it together with another lock.
-  mutable std::mutex mutex_;
-  std::condition_variable ended_;
-  std::string how_;
-  std::chrono::steady_clock::time_point when_;
-  ListenerNumber next_ = 1;
-  ListenerNumber running_ = 0;  // 0: none
-  std::map<ListenerNumber, Listener> to_call_;
+  mutable Mutex mutex_{LockRank::kLostRanks};
+  Condition ended_;
+  std::string how_ COMMPOOL_GUARDED_BY(mutex_);
+  std::chrono::steady_clock::time_point when_ COMMPOOL_GUARDED_BY(mutex_);
+  ListenerNumber next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
+  ListenerNumber running_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // 0: none
+  std::map<ListenerNumber, Listener> to_call_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 }  // namespace commpool::internal

@@ -38,8 +38,8 @@ void PoolImport::Serve() {
   const RelaxedCapture relaxed(driver_);
   const ContextGuard current(driver_, context_);
   {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return welcome_ || closing_; });
+    MutexLock lock(mutex_);
+    while (!welcome_ && !closing_) changed_.Wait(mutex_);
   }
   if (closing_) return;
   Wake();  // something may have come before this thread
@@ -47,7 +47,7 @@ void PoolImport::Serve() {
     short events = POLLIN;
     int pause = -1;
     {
-      const std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (channel_.has_queued()) events |= POLLOUT;
       if (!leaving_.empty()) pause = kPauseMilliseconds;
     }
@@ -65,10 +65,10 @@ void PoolImport::Serve() {
 
 void PoolImport::NoteEnd() {
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ended_ = true;
     dropped_ = board_.valid() && board_.page().dropped != 0;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   // A process that is killed closes its descriptors one after the other: the socket that listens may be the last.
   for (int tries = 0; tries < kTriesToRemove && !closing_ && !RemoveIfDead(socket_path_); ++tries) {
@@ -78,7 +78,7 @@ void PoolImport::NoteEnd() {
 
 Status PoolImport::Hear() {
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     COMMPOOL_TRY(channel_.SendQueued());
   }
   while (true) {
@@ -96,7 +96,7 @@ Status PoolImport::Hear() {
 
 Result<uint64_t> PoolImport::Send(const ShareMessage& question) {
   ShareMessage numbered = question;
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   numbered.question = next_question_++;
   COMMPOOL_TRY(channel_.Send(numbered));
   return numbered.question;
@@ -138,10 +138,10 @@ void PoolImport::Take(Received received) {
       // A failure shows at the first update.
       return static_cast<void>(updates_.Open(driver_));
     default: {
-      const std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (received.message.question != asked_ && !IsRefusalOfAll(received.message)) return;
       answer_ = std::move(received);
-      changed_.notify_all();
+      changed_.NotifyAll();
     }
   }
 }
@@ -149,7 +149,7 @@ void PoolImport::Take(Received received) {
 void PoolImport::SendLeaving() {
   std::vector<uint64_t> records;
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const Leaving& leaving : leaving_) records.push_back(leaving.record);
   }
   if (records.empty()) return;
@@ -163,7 +163,7 @@ void PoolImport::SendLeaving() {
       passed = record;  // where the device is lost nothing of this process runs there any more
     }
   }
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::erase_if(leaving_, [&](const Leaving& leaving) {
     if (leaving.record > passed) return false;
     static_cast<void>(channel_.Send({ShareKind::kLetGo, {leaving.block.number}}));
@@ -175,20 +175,23 @@ void PoolImport::SendLeaving() {
 void PoolImport::FallAsleep(uint64_t deadline_ms) {
   Status status;
   {
-    std::unique_lock lock(mutex_);
+    const Deadline end = DeadlineAfter(std::chrono::milliseconds(std::min(deadline_ms, kLongestWaitMs)));
+    MutexLock lock(mutex_);
     asleep_ = true;
-    const auto nobody_reads = [this] {
-      return std::all_of(held_.begin(), held_.end(), [](const auto& entry) { return entry.second.reading == 0; });
+    const auto waits = [this]() COMMPOOL_REQUIRES(mutex_) {
+      return !closing_ &&
+             std::any_of(held_.begin(), held_.end(), [](const auto& entry) { return entry.second.reading != 0; });
     };
-    const auto wait = std::chrono::milliseconds(std::min(deadline_ms, kLongestWaitMs));
-    if (!changed_.wait_for(lock, wait, [&] { return nobody_reads() || closing_; })) {
+    while (waits() && changed_.WaitUntil(mutex_, end)) {
+    }
+    if (waits()) {
       status = Status(StatusCode::kDeadlineExceeded, "it reads a block still");
       asleep_ = false;
     }
   }
   if (status.ok()) status = LetMemoryGo();
-  const std::lock_guard lock(mutex_);
-  changed_.notify_all();
+  MutexLock lock(mutex_);
+  changed_.NotifyAll();
   static_cast<void>(channel_.Send({ShareKind::kAsleep, {static_cast<uint64_t>(status.code())}, status.message()}));
 }
 
@@ -220,10 +223,10 @@ void PoolImport::WakeUp() {
     const Status mapped = answer.ok() ? Map(*answer) : answer.status();
     if (failure.ok()) failure = mapped.under("mapping " + title_ + " again");
   }
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   asleep_ = false;
   awake_failure_ = failure;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 }  // namespace commpool::internal

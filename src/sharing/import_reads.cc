@@ -26,7 +26,7 @@ void PoolImport::LeaveRead(Held& held) {
   --held.reading;
   --line.readers;
   if (line.updating != 0) WakeWaiters(line.readers);
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 Status PoolImport::BeginRead(CUdeviceptr address) {
@@ -34,31 +34,31 @@ Status PoolImport::BeginRead(CUdeviceptr address) {
   const Status late(StatusCode::kDeadlineExceeded, "an update by process " + std::to_string(owner_) +
                                                        ", or its pool's sleep, has not ended within " +
                                                        std::to_string(options_.deadline_ms) + " ms");
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait_until(lock, deadline, [this] { return !asleep_ || ended_; });
-    COMMPOOL_TRY(CheckReadable());
-    if (asleep_) return late;
-    const auto found = FindHeld(address);
-    if (found == held_.end()) return NotHeld();
-    ReadingBoard::Line& line = board_.line(found->second.line);
-    ++found->second.reading;
-    ++line.readers;
-    if (line.updating == 0) {
-      lock.unlock();
-      const Status updated = AwaitUpdate(line, deadline);
-      if (updated.ok()) return updated;
-      lock.lock();
-      if (const auto again = FindHeld(address); again != held_.end()) LeaveRead(again->second);
-      return updated;
+  ReadingBoard::Line* line = nullptr;
+  for (bool begun = false; !begun;) {
+    {
+      MutexLock lock(mutex_);
+      while (asleep_ && !ended_ && changed_.WaitUntil(mutex_, deadline)) {
+      }
+      COMMPOOL_TRY(CheckReadable());
+      if (asleep_) return late;
+      const auto found = FindHeld(address);
+      if (found == held_.end()) return NotHeld();
+      line = &board_.line(found->second.line);
+      ++found->second.reading;
+      ++line->readers;
+      begun = line->updating == 0;
+      if (!begun) LeaveRead(found->second);
+      if (!begun && ended_) return OwnerEnded().under("an update was under way");
     }
-    LeaveRead(found->second);
-    if (ended_) return OwnerEnded().under("an update was under way");
-    if (IsPast(deadline)) return late;
-    lock.unlock();
-    AwaitChange(line.updating, 1);
-    lock.lock();
+    if (!begun && IsPast(deadline)) return late;
+    if (!begun) AwaitChange(line->updating, 1);
   }
+  const Status updated = AwaitUpdate(*line, deadline);
+  if (updated.ok()) return updated;
+  MutexLock lock(mutex_);
+  if (const auto again = FindHeld(address); again != held_.end()) LeaveRead(again->second);
+  return updated;
 }
 
 Status PoolImport::AwaitUpdate(const ReadingBoard::Line& line, Deadline deadline) {
@@ -66,7 +66,7 @@ Status PoolImport::AwaitUpdate(const ReadingBoard::Line& line, Deadline deadline
   const ContextGuard current(driver_, context_);
   for (Pauses pauses; update > passed_updates_; pauses.Pause()) {
     const bool ended = [this] {
-      const std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       return ended_;
     }();
     const Result<bool> passed = updates_.Passed(driver_, update, board_.page().updates);
@@ -96,7 +96,7 @@ Result<uint64_t> PoolImport::Record(CUstream stream) {
 
 Status PoolImport::EndRead(CUdeviceptr address, CUstream stream) {
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = FindHeld(address);
     if (found == held_.end()) return NotHeld();
     if (found->second.reading == 0) {
@@ -104,7 +104,7 @@ Status PoolImport::EndRead(CUdeviceptr address, CUstream stream) {
     }
   }
   const uint64_t record = COMMPOOL_TRY(Record(stream));
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = FindHeld(address);
   if (found == held_.end()) return NotHeld();
   ReadingBoard::Line& line = board_.line(found->second.line);
@@ -114,7 +114,7 @@ Status PoolImport::EndRead(CUdeviceptr address, CUstream stream) {
 }
 
 Status PoolImport::Release(CUdeviceptr address, CUstream stream) {
-  const auto check = [&]() -> Result<HeldBlocks::iterator> {
+  const auto check = [&]() COMMPOOL_REQUIRES(mutex_) -> Result<HeldBlocks::iterator> {
     const auto found = FindHeld(address);
     if (found == held_.end()) return NotHeld();
     if (found->second.times == 1 && found->second.reading != 0) {
@@ -123,7 +123,7 @@ Status PoolImport::Release(CUdeviceptr address, CUstream stream) {
     return found;
   };
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = COMMPOOL_TRY(check());
     if (found->second.times > 1) {
       --found->second.times;
@@ -132,7 +132,7 @@ Status PoolImport::Release(CUdeviceptr address, CUstream stream) {
   }
   const uint64_t record = COMMPOOL_TRY(Record(stream));
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = COMMPOOL_TRY(check());
     if (--found->second.times == 0) {
       leaving_.push_back({found->first, found->second, record});

@@ -86,9 +86,9 @@ Status PoolImport::Connect(const Ticket& ticket) {
   const RecordNumbers& updates = board_.page().updates;
   if (updates[0] != 0 || updates[1] != 0) COMMPOOL_TRY(updates_.Open(driver_));
   if (ticket.block != 0) HoldFirst(ticket.block, block, segment, deadline);
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   welcome_ = true;
-  changed_.notify_all();
+  changed_.NotifyAll();
   return Status();
 }
 
@@ -105,7 +105,7 @@ void PoolImport::HoldFirst(uint64_t number, uint64_t block_question, uint64_t se
   if (!block.ok()) return;
   const auto& numbers = block->message.numbers;
   const std::optional<CUdeviceptr> address = Find(numbers[2], numbers[0], numbers[1]);
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (address && numbers[3] < ReadingBoard::kLines) {
     first_.emplace(*address, Held{number, numbers[1], numbers[3]});
   } else {
@@ -117,9 +117,9 @@ PoolImport::~PoolImport() { static_cast<void>(Close()); }
 
 Status PoolImport::Close() {
   {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     closing_ = true;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   Wake();
   if (thread_.joinable()) thread_.join();
@@ -142,14 +142,16 @@ Status PoolImport::NoAnswer() const {
 }
 
 Result<Received> PoolImport::Ask(const ShareMessage& question, ShareKind expected) {
-  std::unique_lock lock(mutex_);
+  const Deadline end = deadline();
+  MutexLock lock(mutex_);
   if (ended_) return OwnerEnded();
   ShareMessage numbered = question;
   numbered.question = asked_ = next_question_++;
   answer_.reset();
   const Status sent = channel_.Send(numbered);
   Wake();  // the thread sends what is queued
-  if (sent.ok()) changed_.wait_until(lock, deadline(), [this] { return answer_.has_value() || ended_; });
+  while (sent.ok() && !answer_ && !ended_ && changed_.WaitUntil(mutex_, end)) {
+  }
   asked_ = 0;
   if (!answer_ && (ended_ || !sent.ok())) return OwnerEnded();
   if (!answer_) return NoAnswer();
@@ -164,7 +166,7 @@ Result<Received> PoolImport::Ask(const ShareMessage& question, ShareKind expecte
 }
 
 Status PoolImport::CheckAwake() {
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return asleep_ ? Status(StatusCode::kFailedPrecondition, title_ + " is asleep") : awake_failure_;
 }
 
@@ -200,7 +202,7 @@ Result<uint64_t> PoolImport::MapSegmentOf(uint64_t theirs) {
 std::optional<ImportedBlock> PoolImport::HoldAgain(uint64_t number) {
   // Then the owner holds none of them for this import any more. The thread may not have noticed yet.
   if (board_.page().dropped != 0) return std::nullopt;
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto left = std::find_if(leaving_.begin(), leaving_.end(),
                                  [&](const Leaving& leaving) { return leaving.block.number == number; });
   if (left != leaving_.end()) {
@@ -238,7 +240,7 @@ Result<ImportedBlock> PoolImport::Block(const Ticket& ticket) {
     mapped = MapSegmentOf(theirs).status();
   }
   const std::optional<CUdeviceptr> address = mapped.ok() ? Find(segment, theirs, numbers[1]) : std::nullopt;
-  const std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!address) {
     static_cast<void>(channel_.Send({ShareKind::kLetGo, {ticket.block}}));
     return mapped.ok() ? Status(StatusCode::kNotFound, "the block's segment is gone, or does not hold it") : mapped;

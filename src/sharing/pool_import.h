@@ -8,12 +8,10 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -95,11 +93,10 @@ class PoolImport {
   // Records behind the stream's work.
   Result<uint64_t> Record(CUstream stream);
   Status AwaitUpdate(const ReadingBoard::Line& line, Deadline deadline);
-  // Call it under mutex_.
-  HeldBlocks::iterator FindHeld(CUdeviceptr address);
+  HeldBlocks::iterator FindHeld(CUdeviceptr address) COMMPOOL_REQUIRES(mutex_);
   // Why no read may begin; OK where it may.
-  Status CheckReadable() const;
-  void LeaveRead(Held& held);
+  Status CheckReadable() const COMMPOOL_REQUIRES(mutex_);
+  void LeaveRead(Held& held) COMMPOOL_REQUIRES(mutex_);
   Status OwnerEnded() const;
   Status NoAnswer() const;
   Deadline deadline() const { return DeadlineAfter(std::chrono::milliseconds(options_.deadline_ms)); }
@@ -137,21 +134,21 @@ class PoolImport {
   SharedRecords reads_ COMMPOOL_GUARDED_BY(mapping_);
   std::atomic<uint64_t> passed_updates_{0};
 
-  // Not our Mutex: a condition variable waits on it, and nothing is locked under it.
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  MessageChannel channel_;
-  std::optional<Received> answer_;
-  uint64_t next_question_ = 1;
-  uint64_t asked_ = 0;  // the question that somebody waits with; 0: none
-  HeldBlocks held_;
-  std::optional<HeldBlocks::value_type> first_;  // the ticket's block, until the program asks for it
-  std::vector<Leaving> leaving_;
-  bool welcome_ = false;  // from here on the thread alone reads
-  bool asleep_ = false;
-  Status awake_failure_;  // why memory is missing since the owner woke
-  bool ended_ = false;    // the connection
-  bool dropped_ = false;  // ended by an owner that is still there
+  Mutex mutex_{LockRank::kLeaf};
+  Condition changed_;
+  MessageChannel channel_;  // one thread receives; who sends holds the mutex
+  std::optional<Received> answer_ COMMPOOL_GUARDED_BY(mutex_);
+  uint64_t next_question_ COMMPOOL_GUARDED_BY(mutex_) = 1;
+  uint64_t asked_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // the question that somebody waits with; 0: none
+  HeldBlocks held_ COMMPOOL_GUARDED_BY(mutex_);
+  // The ticket's block, until the program asks for it.
+  std::optional<HeldBlocks::value_type> first_ COMMPOOL_GUARDED_BY(mutex_);
+  std::vector<Leaving> leaving_ COMMPOOL_GUARDED_BY(mutex_);
+  bool welcome_ COMMPOOL_GUARDED_BY(mutex_) = false;  // from here on the thread alone reads
+  bool asleep_ COMMPOOL_GUARDED_BY(mutex_) = false;
+  Status awake_failure_ COMMPOOL_GUARDED_BY(mutex_);  // why memory is missing since the owner woke
+  bool ended_ COMMPOOL_GUARDED_BY(mutex_) = false;    // the connection
+  std::atomic<bool> dropped_{false};                  // ended by an owner that is still there
   std::atomic<bool> closing_{false};
   std::deque<Received> for_later_;  // the thread's own
   std::thread thread_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -22,6 +23,34 @@ TEST(Mutex, ExcludesOtherThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(count, 4000);
+}
+
+TEST(Condition, IsAwaitedUnderItsMutexUntilAnotherThreadNotifies) {
+  Mutex mutex(LockRank::kLeaf);
+  Condition changed;
+  bool ready = false;
+  std::thread other([&] {
+    MutexLock lock(mutex);
+    ready = true;
+    changed.NotifyAll();
+  });
+  {
+    MutexLock lock(mutex);
+    while (!ready) changed.Wait(mutex);
+    EXPECT_FALSE(HoldsNoLock());
+  }
+  other.join();
+  EXPECT_TRUE(HoldsNoLock());
+}
+
+TEST(Condition, TellsThatTheMomentHasPassed) {
+  Mutex mutex(LockRank::kLeaf);
+  Condition changed;
+  MutexLock lock(mutex);
+  const auto passed = std::chrono::steady_clock::now();
+  while (changed.WaitUntil(mutex, passed)) {
+  }
+  EXPECT_GE(std::chrono::steady_clock::now(), passed);
 }
 
 TEST(Mutex, AllowsLocksFromOuterToInner) {

@@ -369,8 +369,7 @@ Status BlockStore::WaitForDevice(uint64_t deadline_ms) {
 // Runtime::ReleaseStream, once the stream's work is done.
 void BlockStore::ForgetStream(StreamKey stream) {
   TakeBack(basis_.runtime.caches.ForgetStream(basis_.handle, stream));
-  const auto forget = [&] {
-    mutex_.AssertHeld();
+  const auto forget = [&]() COMMPOOL_REQUIRES(mutex_) {
     engine_->ForgetStream(stream);
     for (const engine::MissingFence& fence : engine_->MissingFences()) {
       if (fence.stream == stream) engine_->CancelFence(fence.address, stream);

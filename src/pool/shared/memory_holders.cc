@@ -21,7 +21,7 @@ commpool_holder MemoryHolders::Add(const commpool_holder_options& options) {
   holder->name = options.name == nullptr ? "other" : Printable(options.name);
   holder->functions = options;
   holder->functions.name = nullptr;  // the program's string may be gone by the next call
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   holders_.emplace(next_, std::move(holder));
   return next_++;
 }
@@ -29,7 +29,7 @@ commpool_holder MemoryHolders::Add(const commpool_holder_options& options) {
 // Out of the list first, so that nobody asks the holder again; then it waits for functions that run. After this the
 // program may unload them.
 Status MemoryHolders::Remove(commpool_holder handle) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = holders_.find(handle);
   if (found == holders_.end()) {
     return Status(StatusCode::kNotFound, "holder " + std::to_string(handle) + " was removed, or never added");
@@ -40,7 +40,7 @@ Status MemoryHolders::Remove(commpool_holder handle) {
   }
   holder->removed = true;
   holders_.erase(found);
-  ended_.wait(lock, [&] { return holder->running == 0; });
+  while (holder->running != 0) ended_.Wait(mutex_);
   return Status();
 }
 
@@ -49,12 +49,12 @@ template <typename Ask>
 void MemoryHolders::ForEach(Ask ask) {
   std::vector<std::shared_ptr<Holder>> holders;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& [handle, holder] : holders_) holders.push_back(holder);
   }
   for (const std::shared_ptr<Holder>& holder : holders) {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       if (holder->removed) continue;
       ++holder->running;
     }
@@ -67,10 +67,10 @@ void MemoryHolders::ForEach(Ask ask) {
     }
     asked_holder = outer;
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      MutexLock lock(mutex_);
       --holder->running;
     }
-    ended_.notify_all();
+    ended_.NotifyAll();
     if (!more) return;
   }
 }

@@ -4,16 +4,15 @@
 #ifndef COMMPOOL_SRC_POOL_SHARED_MEMORY_HOLDERS_H_
 #define COMMPOOL_SRC_POOL_SHARED_MEMORY_HOLDERS_H_
 
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
+#include "src/base/mutex.h"
 
 namespace commpool::internal {
 
@@ -52,11 +51,10 @@ class MemoryHolders {
   template <typename Ask>
   void ForEach(Ask ask);
 
-  // Not a Mutex of ours: a condition variable needs it, and nobody holds it together with another lock.
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  commpool_holder next_ = 1;
-  std::map<commpool_holder, std::shared_ptr<Holder>> holders_;
+  Mutex mutex_{LockRank::kLeaf};
+  Condition ended_;
+  commpool_holder next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
+  std::map<commpool_holder, std::shared_ptr<Holder>> holders_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 }  // namespace commpool::internal

@@ -82,8 +82,7 @@ Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegme
     return AddHome(segments);
   };
   // Registrars keep the segments that the pool had before this call.
-  const auto leave_home = [&]() -> Status {
-    segments_.collective().AssertHeld();
+  const auto leave_home = [&]() COMMPOOL_REQUIRES(segments_.collective()) -> Status {
     RegistrationSet& registrations = segments_.registrations();
     Status first = registrations.Remove(home_.handle);
     const uint64_t first_made = segments_.count();

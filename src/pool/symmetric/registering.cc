@@ -61,16 +61,13 @@ DomainReport SymmetricMode::ReportOf(const Communicator& communicator) const {
 
 // reserve and wake use it: both register segments with every communicator.
 ReportJudge SymmetricMode::JudgeHeld() {
-  return [this](const std::vector<DomainReport>& reports) -> ReportFindings {
-    segments_.collective().AssertHeld();
-    return {domains_.CheckHeld(reports)};
-  };
+  return [this](const std::vector<DomainReport>& reports)
+             COMMPOOL_REQUIRES(segments_.collective()) -> ReportFindings { return {domains_.CheckHeld(reports)}; };
 }
 
 // A judge runs inside of the agreement, where the channel decides. The caller holds the collective lock meanwhile.
 ReportJudge SymmetricMode::JudgePassedByAll() {
-  return [this](const std::vector<DomainReport>& reports) -> ReportFindings {
-    segments_.collective().AssertHeld();
+  return [this](const std::vector<DomainReport>& reports) COMMPOOL_REQUIRES(segments_.collective()) -> ReportFindings {
     Status status = domains_.CheckHeld(reports);
     if (status.ok()) status = domains_.CheckPassedByAll(reports);
     return {status.under("register_with"), FindingsOf(reports)};
@@ -142,8 +139,8 @@ Status SymmetricMode::Deregister(ncclComm_t handle) {
   const bool held = segments_.registrations().Has(handle);
   std::vector<uint64_t> ended;  // the judge fills it in, on the ranks that have the table of domains
   // The judge has two pointers, which std::function stores without an allocation.
-  const ReportJudge judge = [this, &ended](const std::vector<DomainReport>& reports) -> ReportFindings {
-    segments_.collective().AssertHeld();
+  const ReportJudge judge = [this, &ended](const std::vector<DomainReport>& reports)
+                                COMMPOOL_REQUIRES(segments_.collective()) -> ReportFindings {
     ended = NumbersPassed(reports);
     return {domains_.CheckPassedByHolders(reports).under("deregister")};
   };
