@@ -228,7 +228,13 @@ Result<ImportedBlock> PoolImport::Block(const Ticket& ticket) {
   }
   MutexLock asking(asking_);
   if (const std::optional<ImportedBlock> held = HoldAgain(ticket.block)) return *held;
-  const Received answer = COMMPOOL_TRY(Ask({ShareKind::kAskBlock, {ticket.block}}, ShareKind::kBlock));
+  Result<Received> asked = Ask({ShareKind::kAskBlock, {ticket.block}}, ShareKind::kBlock);
+  if (asked.status().code() == StatusCode::kDeadlineExceeded) {
+    // Behind the question: the owner, which may yet answer it, holds nothing for nobody then.
+    MutexLock lock(mutex_);
+    static_cast<void>(channel_.Send({ShareKind::kLetGo, {ticket.block}}));
+  }
+  const Received answer = COMMPOOL_TRY(std::move(asked));
   const auto& numbers = answer.message.numbers;
   const uint64_t theirs = numbers[0];
   const uint64_t segment = numbers[2];

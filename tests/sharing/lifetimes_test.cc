@@ -58,6 +58,19 @@ TEST_F(Lifetimes, AnImporterThatClosesLetsItsBlocksGo) {
   ExpectRefusal(importer_.Ask({Do::kBeginRead, seen_}), COMMPOOL_NOT_FOUND, "was closed");
 }
 
+TEST_F(Lifetimes, AnImportThatWaitedTooLongHoldsNothing) {
+  block_ = Allocate();
+  ticket_ = Share(block_);
+  const std::string pool = Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO})).text;
+  Good(importer_.Ask({Do::kOpen, /*deadline_ms=*/300, 0, pool}));
+  owner_.Stop();
+  EXPECT_EQ(importer_.Ask({Do::kBlock, 0, 0, ticket_}).status, COMMPOOL_DEADLINE_EXCEEDED);
+  owner_.Continue();
+  Good(importer_.Ask({Do::kBlock, 0, 0, Share(Allocate())}));  // the owner has heard all before
+  Good(owner_.Ask({Do::kFree, block_}));
+  AwaitPending(0);
+}
+
 TEST_F(Lifetimes, TheTicketsBlockIsHeldFromTheImportOn) {
   block_ = Allocate();
   ticket_ = Share(block_);
