@@ -58,8 +58,8 @@ def _page(path, text):
 
 
 def guard_of(path):
-    """COMMPOOL_, the path below the root (below include/commpool for public headers, kept ones too), H_."""
-    inner = re.sub(r"^(include|tests/data/abi/[\d.]+)/commpool/", "", str(path))
+    """COMMPOOL_, the path below the root (below include/commpool for public headers), H_."""
+    inner = re.sub(r"^include/commpool/", "", str(path))
     return "COMMPOOL_" + re.sub(r"\W", "_", inner).upper() + "_"
 
 
