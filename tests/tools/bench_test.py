@@ -96,51 +96,6 @@ class Hot(unittest.TestCase):
         self.assertIn("refused: ", result.stdout)
 
 
-class Lookup(unittest.TestCase):
-    def test_tells_every_number_of_segments_and_communicators(self):
-        result = cli.run("bench", "lookup", "--json", "--segments", "1,3", "--communicators", "2", *_QUICK)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        rows = json.loads(result.stdout)["rows"]
-        self.assertEqual([(row["segments"], row["communicators"]) for row in rows], [(1, 1), (1, 2), (3, 1), (3, 2)])
-        for row in rows:
-            self.assertTrue(row["lookup_ns"] > 0 and row["lost_rank_ns"] > 0 and row["empty_call_ns"] > 0, row)
-
-    def test_the_table_and_the_record_hold_the_same(self):
-        with tempfile.TemporaryDirectory() as folder:
-            file = os.path.join(folder, "lookup.jsonl")
-            result = cli.run("bench", "lookup", "--segments", "1", "--communicators", "1", "--record", file, *_QUICK)
-            with open(file, encoding="utf-8") as lines:
-                [record] = [json.loads(line) for line in lines]
-        self.assertIn("lookup (ns)", result.stdout)
-        self.assertEqual(len(record["results"]["rows"]), 1)
-
-    def test_bad_arguments_are_errors(self):
-        for arguments in (["--segments", "0"], ["--communicators", "0"], ["--segment-bytes", "much"],
-                          ["--rounds", "0"], ["--segment-bytes", "900G", "--segments", "1"]):
-            self.assertEqual(cli.run("bench", "lookup", *arguments, *_QUICK[2:]).returncode, 4, arguments)
-
-
-class Threshold(unittest.TestCase):
-    def test_tells_the_cost_at_each_threshold_and_the_one_that_is_needed(self):
-        result = cli.run("bench", "threshold", "--bytes", "16M", "--rounds", "2", "--json")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        report = json.loads(result.stdout)
-        self.assertEqual(report["bytes"], 16 << 20)
-        rows = [row for row in report["rows"] if row["pool"] == "commpool"]
-        self.assertEqual([row["threshold"] for row in rows], ["0", "half", "exact", "unlimited"])
-        self.assertTrue(all(row["us_per_loop"] > 0 for row in rows))
-        self.assertIn("commpool", report["needed_bytes"])
-
-    def test_the_table_ends_with_what_is_needed(self):
-        result = cli.run("bench", "threshold", "--bytes", "16M", "--rounds", "1")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertTrue(result.stdout.splitlines()[-1].startswith("needed"))
-
-    def test_bad_arguments_are_errors(self):
-        for arguments in (["--bytes", "much"], ["--bytes", "1"], ["--bytes", "1024G"], ["--rounds", "0"]):
-            self.assertEqual(cli.run("bench", "threshold", *arguments).returncode, 4, arguments)
-
-
 class Memory(unittest.TestCase):
     _KINDS = {"vmm": "cuMemCreate", "cuda": "cuMemAlloc", "nccl": "ncclMemAlloc", "pinned": "cuMemHostAlloc",
               "vmm host-numa": "cuMemCreate"}
@@ -199,15 +154,6 @@ class Memory(unittest.TestCase):
     def test_bad_arguments_are_errors(self):
         for arguments in (["--bytes", "much"], ["--bytes", "900G"], ["--rounds", "0"]):
             self.assertEqual(cli.run("bench", "memory", *arguments).returncode, 4, arguments)
-
-
-class Make(unittest.TestCase):
-    def test_tells_each_backings_time_and_what_growth_adds_to_the_raw_calls(self):
-        result = cli.run("bench", "make", "--bytes", "16M", "--rounds", "1", "--json")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        report = json.loads(result.stdout)
-        times = {row["made_by"]: row["median_us"] for row in report["rows"]}
-        self.assertAlmostEqual(report["growth_ratio"], times["vmm growth"] / times["raw vmm calls"])
 
 
 class Growth(unittest.TestCase):

@@ -186,14 +186,14 @@ class CommandLine(unittest.TestCase):
 
     def test_an_unknown_subcommand_is_named_with_those_that_there_are(self):
         for arguments, words in (([], "there is no foo; there are info, allreduce, "),
-                                 (["bench"], "there is no foo; there are make, growth, hot, ")):
+                                 (["bench"], "there is no foo; there are growth, hot, ")):
             result = run(*arguments, "foo")
             self.assertEqual(result.returncode, 4)
             self.assertIn(words, result.stderr)
 
     def test_no_subcommand_is_answered_with_those_that_there_are(self):
         for arguments, words in (([], "commpool: say what to do; there are info, "),
-                                 (["bench"], "bench: say what to do; there are make, ")):
+                                 (["bench"], "bench: say what to do; there are growth, ")):
             result = run(*arguments)
             self.assertEqual(result.returncode, 4)
             self.assertIn(words, result.stderr)
@@ -215,12 +215,8 @@ class OnATerminal(unittest.TestCase):
         for arguments, words in ((["allreduce", "--bytes", "8K:16K"], "row 1 of 2: 16 KiB"),
                                  (["allreduce", "--bytes", "8K:16K", "--compare", "by-hand"], "2: 16 KiB beside"),
                                  (["allreduce", "--bytes", "8K", "--compare", "scopes"], "row 1 of 2: 8 KiB in scopes"),
-                                 (["bench", "make", "--bytes", "2M", "--rounds", "1"], "round 1 of 2"),
                                  (["bench", "hot", "--sizes", "512", "--live", "1", "--threads", "1", *one_round],
                                   "round 1 of 2: "),
-                                 (["bench", "lookup", "--segments", "1", "--communicators", "2", *one_round],
-                                  "row 1 of 2"),
-                                 (["bench", "threshold", "--bytes", "8M", "--rounds", "1"], "round 1 of 3"),
                                  (["bench", "registration", "--tensors", "1", "--steps", "2"], "step 1 of 2")):
             text = cli.stderr_on_a_terminal(*arguments)
             self.assertIn(words, text)
@@ -269,7 +265,7 @@ class Emulate(unittest.TestCase):
             self.assertIn(words, result.stderr)
 
 
-_BENCHES = ("make", "growth", "hot", "lookup", "threshold", "sleep", "registration", "agreement")
+_BENCHES = ("growth", "hot", "memory", "sleep", "registration", "agreement")
 
 
 class EverySubcommand(subcommands.Checks, unittest.TestCase):

@@ -11,8 +11,7 @@ _FILES = {"--cupti", "--file", "--hash", "--output", "--record", "--rmm-library"
 _COUNTS = {"--iterations", "--rounds", "--schedules", "--operations", "--threads", "--tensors", "--steps",
            "--deadline-ms", "--streams", "--jobs", "--at-once"}
 # What comes before the options.
-_FIRST_WORDS = {"replay": "no.trace", "sweep": "no.trace", "import": "no-ticket",
-                "report": "no-recordings"}
+_FIRST_WORDS = {"replay": "no.trace", "import": "no-ticket", "report": "no-recordings"}
 
 
 class Checks:

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
        "  commpool info\n"
        "  mpirun -np 4 commpool allreduce --register window --check\n"
        "  mpirun -np 4 commpool advise --bytes 1K:1G\n"
-       "  commpool bench make --bytes 512M\n"
+       "  commpool bench hot --sizes 512,1M\n"
        "  commpool emulate -- ./program    (a program of yours, on emulated GPUs)\n"
        "  commpool audit -- ./program      (says who asks for what memory)",
        commpool::cli::AddCommands},

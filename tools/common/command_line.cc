@@ -23,7 +23,7 @@ std::string MissingSubcommand(const CLI::App& app) {
          "; there are " + names;
 }
 
-// Such as "commpool bench make".
+// Such as "commpool bench hot".
 std::string FullName(const CLI::App& app) {
   const CLI::App* const parent = app.get_parent();
   return (parent == nullptr ? "" : FullName(*parent) + " ") + app.get_name();

@@ -10,7 +10,6 @@ void AddStressEngine(Command app);
 void AddStressRegistration(Command app);
 void AddStressRanks(Command app);
 void AddStressHost(Command app);
-void AddSweep(Command app);
 
 }  // namespace commpool::cli
 

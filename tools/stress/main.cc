@@ -10,7 +10,6 @@ void AddCommands(commpool::cli::Command app) {
   commpool::cli::AddStressRegistration(app);
   commpool::cli::AddStressRanks(app);
   commpool::cli::AddStressHost(app);
-  commpool::cli::AddSweep(app);
 }
 
 }  // namespace
@@ -23,8 +22,7 @@ int main(int argc, char** argv) {
        "  commpool_stress engine --operations 1000000 --threads 4\n"
        "  commpool_stress registration --schedules 10000\n"
        "  commpool_stress ranks --schedules 2000\n"
-       "  commpool_stress host --sample 100\n"
-       "  commpool_stress sweep tests/data/traces",
+       "  commpool_stress host --sample 100",
        AddCommands},
       {argv + 1, argv + argc});
 }

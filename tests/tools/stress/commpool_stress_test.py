@@ -8,11 +8,11 @@ import subcommands
 
 class EverySubcommand(subcommands.Checks, unittest.TestCase):
     program = cli.STRESS
-    commands = (["engine"], ["registration"], ["ranks"], ["host"], ["sweep"])
+    commands = (["engine"], ["registration"], ["ranks"], ["host"])
     only_help = ([],)
 
     def test_is_named_with_the_others_where_there_is_no_such(self):
-        for words, told in (([], "commpool_stress: say what to do; there are engine, registration, ranks, host, sweep"),
+        for words, told in (([], "commpool_stress: say what to do; there are engine, registration, ranks, host"),
                             (["foo"], "there is no foo; there are engine, ")):
             result = cli.run_stress(*words)
             self.assertEqual(result.returncode, 4)

@@ -11,13 +11,10 @@ void AddBench(Command app) {
       "Examples:\n"
       "  commpool bench hot --sizes 512,1M\n"
       "  mpirun -np 4 commpool bench agreement\n"
-      "  commpool bench make --help    (each has an example of its own)");
-  AddBenchMake(bench);
+      "  commpool bench hot --help    (each has an example of its own)");
   AddBenchGrowth(bench);
   AddBenchHot(bench);
-  AddBenchLookup(bench);
   AddBenchMemory(bench);
-  AddBenchThreshold(bench);
   AddBenchSleep(bench);
   AddBenchRegistration(bench);
   AddBenchAgreement(bench);

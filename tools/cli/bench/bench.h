@@ -8,12 +8,9 @@
 namespace commpool::cli {
 
 // Each file adds its subcommand to `bench`.
-void AddBenchMake(Command bench);
 void AddBenchGrowth(Command bench);
 void AddBenchHot(Command bench);
-void AddBenchLookup(Command bench);
 void AddBenchMemory(Command bench);
-void AddBenchThreshold(Command bench);
 void AddBenchSleep(Command bench);
 void AddBenchRegistration(Command bench);
 void AddBenchAgreement(Command bench);
