@@ -4,7 +4,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "src/report/allocation_history.h"
+#include "src/report/memory_book.h"
 
 namespace commpool::internal::report {
 
@@ -12,11 +12,11 @@ namespace {
 
 constexpr uint64_t kMostStreams = 1024;  // that the format knows
 
-class TraceSink final : public AllocationSink {
+class TraceWriter final : public MemoryListener {
  public:
-  explicit TraceSink(std::ostream& out) : out_(&out) {}
+  explicit TraceWriter(std::ostream& out) : out_(&out) {}
 
-  void Served(int64_t, const Memory& block) override {
+  void Served(int64_t, Memory& block) override {
     const auto [stream, fresh] = streams_.try_emplace(block.stream, streams_.size());
     // A trace has no allocation of no bytes.
     *out_ << "a " << block.number << ' ' << std::max<uint64_t>(block.requested, 1) << ' '
@@ -27,8 +27,6 @@ class TraceSink final : public AllocationSink {
     *out_ << "f " << block.number << '\n';
     ++counts_.frees;
   }
-  void SegmentMade(int64_t, const Memory&) override {}
-  void SegmentGone(int64_t, const Memory&) override {}
 
   const TraceCounts& counts() const { return counts_; }
 
@@ -43,12 +41,12 @@ class TraceSink final : public AllocationSink {
 Result<TraceCounts> WriteAllocationTrace(std::ostream& out, const RecordingReader& recording) {
   out << "# a ID BYTES STREAM | f ID   (bytes as requested; streams numbered by first use)\n";
   Texts texts;
-  TraceSink sink(out);
-  AllocationHistory history(texts, sink);
-  static_cast<void>(recording.Read(history));
-  history.Finish();
-  TraceCounts counts = sink.counts();
-  counts.small = history.small_served();
+  TraceWriter writer(out);
+  MemoryBook book(texts, writer);
+  static_cast<void>(recording.Read(book));
+  book.Finish();
+  TraceCounts counts = writer.counts();
+  counts.small = book.small_served();
   if (counts.small > 0) out << "# without " << counts.small << " allocations that threads' caches served\n";
   if (counts.allocations == 0) return Status(StatusCode::kNotFound, recording.path() + " has no block");
   return counts;

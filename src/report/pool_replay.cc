@@ -1,14 +1,16 @@
 #include "src/report/pool_replay.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
 
+#include "src/base/bytes.h"
 #include "src/report/words.h"
 
 namespace commpool::internal::report {
 
 namespace {
+
+constexpr size_t kMostHolders = 500;
 
 uint64_t Less(uint64_t bytes, uint64_t taken) { return bytes - std::min(bytes, taken); }
 
@@ -30,222 +32,162 @@ void PoolReplay::BeginEra(int64_t time) {
     rest[pool].reserved = 0;
   }
   // What small blocks hold is not retold, and goes on.
-  for (const auto& [address, block] : blocks_) {
-    if (block.era + 1 != eras_->now()) continue;
-    BytePoint& of_pool = rest[block.pool];
-    of_pool.allocated = Less(of_pool.allocated, block.block.bytes);
-    of_pool.requested = Less(of_pool.requested, block.block.requested);
+  for (const auto& [address, block] : book_->blocks()) {
+    if (block.life.era + 1 != eras().now()) continue;
+    BytePoint& of_pool = rest[IndexOf(block.pool)];
+    of_pool.allocated = Less(of_pool.allocated, block.bytes);
+    of_pool.requested = Less(of_pool.requested, block.requested);
+  }
+  for (auto& [key, holder] : holders_) {
+    holder.bytes.Set(0, peak_);
+    holder.blocks.Set(0, peak_);
   }
   for (const auto& [pool, bytes] : rest) Change(pool, time, bytes);
 }
 
-void PoolReplay::Take(int64_t time, const recording::PoolMade& entry) {
-  const uint32_t known = IndexOf(entry.pool);
-  if (known != kNone) {
-    Life& life = living_[known].life;
-    if (eras_->Retells(life, time, entry.age)) {
-      life.era = eras_->now();
-      return;
-    }
-    EndAll(known, EndOf(life, time));
-  }
-  const auto pool = static_cast<uint32_t>(pools().size());
-  indices_[entry.pool] = pool;
-  living_.emplace_back().life = eras_->Begin(time, entry.age);
-  pools().push_back({});
-  PoolModel& model = pools().back();
+void PoolReplay::PoolMade(const recording::PoolMade& entry, const Life& life) {
+  indices_[entry.pool] = static_cast<uint32_t>(pools().size());
+  living_.emplace_back();
+  PoolModel& model = pools().emplace_back();
   model.handle = entry.pool;
-  model.name = texts_->IndexOf(entry.name);
-  model.kind = texts_->IndexOf(entry.kind);
+  model.name = book_->texts().IndexOf(entry.name);
+  model.kind = book_->texts().IndexOf(entry.kind);
   model.device = entry.device;
   model.home = entry.home;
   model.channel = entry.channel;
-  model.from = living_.back().life.from;
+  model.from = life.from;
 }
 
-void PoolReplay::Take(int64_t time, const recording::PoolGone& entry) {
-  ++place_;
-  const uint32_t pool = IndexOf(entry.pool);
-  if (pool != kNone) EndAll(pool, time);
-}
-
-void PoolReplay::EndAll(uint32_t pool, int64_t time) {
-  for (const uint64_t address : members_.Take(pool)) {
-    const auto block = blocks_.find(address);
-    End(block->second, EndOf(block->second.life(), time));
-    blocks_.erase(block);
-  }
-  PoolModel& model = pools()[pool];
+void PoolReplay::PoolGone(int64_t time, uint64_t handle) {
+  const uint32_t pool = IndexOf(handle);
   LivingPool& living = living_[pool];
-  for (const auto& [address, segment] : living.segments) model.segments[segment.index].to = EndOf(segment.life, time);
   for (const auto& [key, registration] : living.registrations) {
-    model.registrations[registration.index].to = EndOf(registration.life, time);
+    const bool known = eras().Knows(registration.life);
+    pools()[pool].registrations[registration.index].to = known ? time : eras().EndOf(registration.life);
   }
-  living.segments.clear();
   living.registrations.clear();
+  for (auto& [bytes, blocks] : living.cached) blocks.Set(0, peak_);
   Change(pool, time, {});
-  model.to = time;
-  indices_.erase(model.handle);
+  pools()[pool].to = time;
+  indices_.erase(handle);
 }
 
-void PoolReplay::Begin(uint32_t pool, uint64_t address, uint64_t bytes, Life life) {
-  std::vector<SegmentModel>& segments = pools()[pool].segments;
-  living_[pool].segments[address] = {static_cast<uint32_t>(segments.size()), life};
-  segments.push_back({address, bytes, life.from, kUnknown});
+void PoolReplay::BeginSegment(const Memory& segment, int64_t from, uint32_t* number) {
+  const uint32_t pool = IndexOf(segment.pool);
+  PoolModel& model = pools()[pool];
+  *number = static_cast<uint32_t>(model.segments.size());
+  living_[pool].segments[segment.address] = *number;
+  model.segments.push_back({segment.address, segment.bytes, from, kUnknown});
   // NCCL may know a segment before the pool has adopted it.
   const auto& registrations = living_[pool].registrations;
-  for (auto at = registrations.lower_bound({address, 0}); at != registrations.end(); ++at) {
-    if (at->first.first - address >= bytes) break;
-    RegistrationModel& model = pools()[pool].registrations[at->second.index];
-    if (model.segment == kNone) model.segment = living_[pool].segments[address].index;
+  for (auto at = registrations.lower_bound({segment.address, 0}); at != registrations.end(); ++at) {
+    if (at->first.first - segment.address >= segment.bytes) break;
+    RegistrationModel& registration = model.registrations[at->second.index];
+    if (registration.segment == kNone) registration.segment = *number;
   }
 }
 
-void PoolReplay::Take(int64_t time, const recording::SegmentMade& entry) {
-  const uint32_t pool = IndexOf(entry.pool);
-  if (pool == kNone) return;
-  LivingPool& living = living_[pool];
-  const auto known = living.segments.find(entry.address);
-  BytePoint now = living.now;
-  if (known != living.segments.end()) {
-    LivingSegment& segment = known->second;
-    if (pools()[pool].segments[segment.index].bytes == entry.bytes && eras_->Retells(segment.life, time, entry.age)) {
-      // What the counters forgot in a gap.
-      if (!eras_->Knows(segment.life)) now.reserved += entry.bytes;
-      segment.life.era = eras_->now();
-      Change(pool, time, now);
-      return;
-    }
-    pools()[pool].segments[segment.index].to = EndOf(segment.life, time);
-    if (eras_->Knows(segment.life)) now.reserved = Less(now.reserved, pools()[pool].segments[segment.index].bytes);
-  }
-  Begin(pool, entry.address, entry.bytes, eras_->Begin(time, entry.age));
-  now.reserved += entry.bytes;
+void PoolReplay::SegmentMade(int64_t time, Memory& segment) {
+  BeginSegment(segment, segment.life.from, &segment.segment);
+  SegmentRetold(time, segment);
+}
+
+void PoolReplay::SegmentRetold(int64_t time, const Memory& segment) {
+  const uint32_t pool = IndexOf(segment.pool);
+  BytePoint now = living_[pool].now;
+  now.reserved += segment.bytes;
   Change(pool, time, now);
 }
 
-void PoolReplay::Take(int64_t time, const recording::SegmentGone& entry) {
-  const uint32_t pool = IndexOf(entry.pool);
-  if (pool == kNone) return;
-  LivingPool& living = living_[pool];
-  const uint64_t end = entry.address + entry.bytes;
-  auto at = living.segments.lower_bound(entry.address);
-  if (at != living.segments.begin()) --at;
-  std::vector<std::pair<SegmentModel, Life>> left;
-  while (at != living.segments.end() && at->first < end) {
-    SegmentModel& segment = pools()[pool].segments[at->second.index];
-    const uint64_t own_end = segment.address + segment.bytes;
-    if (own_end <= entry.address) {
-      ++at;
-      continue;
-    }
-    // Chapters retell what is left with the age of the whole.
-    const Life life{at->second.life.from, eras_->now()};
-    if (segment.address < entry.address) {
-      left.push_back({{segment.address, entry.address - segment.address}, life});
-    }
-    if (own_end > end) left.push_back({{end, own_end - end}, life});
-    segment.to = time;
-    at = living.segments.erase(at);
-  }
-  for (const auto& [segment, life] : left) {
-    Begin(pool, segment.address, segment.bytes, life);
-    pools()[pool].segments.back().from = time;
-  }
-  BytePoint now = living.now;
-  now.reserved = Less(now.reserved, entry.bytes);
+void PoolReplay::SegmentLeft(int64_t time, Memory& segment) { BeginSegment(segment, time, &segment.segment); }
+
+void PoolReplay::SegmentGone(int64_t time, const Memory& segment, const Memory& gone) {
+  const uint32_t pool = IndexOf(segment.pool);
+  pools()[pool].segments[segment.segment].to = time;
+  living_[pool].segments.erase(segment.address);
+  if (!eras().Knows(segment.life)) return;
+  BytePoint now = living_[pool].now;
+  now.reserved = Less(now.reserved, gone.bytes);
   Change(pool, time, now);
 }
 
 uint32_t PoolReplay::SegmentAt(uint32_t pool, uint64_t address) const {
-  const std::map<uint64_t, LivingSegment>& segments = living_[pool].segments;
+  const std::map<uint64_t, uint32_t>& segments = living_[pool].segments;
   const auto after = segments.upper_bound(address);
   if (after == segments.begin()) return kNone;
-  const uint32_t index = std::prev(after)->second.index;
+  const uint32_t index = std::prev(after)->second;
   const SegmentModel& segment = pools()[pool].segments[index];
   return address - segment.address < segment.bytes ? index : kNone;
 }
 
-void PoolReplay::Allocate(const LivingBlock& block, int64_t time) {
-  BytePoint now = living_[block.pool].now;
-  now.allocated += block.block.bytes;
-  now.requested += block.block.requested;
-  Change(block.pool, time, now);
+void PoolReplay::Served(int64_t time, Memory& block) {
+  block.segment = SegmentAt(IndexOf(block.pool), block.address);
+  Hold(block, time);
 }
 
-void PoolReplay::Take(int64_t time, const recording::BlockServed& entry) {
-  ++place_;
-  const uint32_t pool = IndexOf(entry.pool);
-  if (pool == kNone) return;
-  const auto [place, fresh] = blocks_.try_emplace(entry.address);
-  LivingBlock& block = place->second;
-  if (!fresh) {
-    if (block.pool == pool && block.block.bytes == entry.bytes && eras_->Retells(block.life(), time, entry.age)) {
-      const bool forgotten = !eras_->Knows(block.life());
-      block.era = eras_->now();
-      if (forgotten) Allocate(block, time);
-      return;
-    }
-    End(block, EndOf(block.life(), time));
-    if (eras_->Knows(block.life())) {
-      BytePoint now = living_[block.pool].now;
-      now.allocated = Less(now.allocated, block.block.bytes);
-      now.requested = Less(now.requested, block.block.requested);
-      Change(block.pool, time, now);
-    }
-    members_.Remove(block.pool, entry.address);
-  }
-  members_.Add(pool, entry.address);
-  const auto [stream, unnamed] = streams_.try_emplace(entry.stream, kNoText);
-  if (unnamed) stream->second = report_->texts.IndexOf(NameOfStream(entry.stream));
-  block.pool = pool;
-  block.era = eras_->now();
-  block.block = {.offset = entry.address,
-                 .bytes = entry.bytes,
-                 .requested = entry.requested,
-                 .from = eras_->Begin(time, entry.age).from,
-                 .segment = SegmentAt(pool, entry.address),
-                 .stream = stream->second,
-                 .stack = texts_->IndexOf(entry.stack)};
-  const uint32_t segment = block.block.segment;
-  if (segment != kNone) block.block.offset -= pools()[pool].segments[segment].address;
-  Allocate(block, time);
+void PoolReplay::Freed(int64_t time, const Memory& block) {
+  Keep(block, time);
+  if (eras().Knows(block.life)) LetGo(block, time);
 }
 
-void PoolReplay::Take(int64_t time, const recording::BlockFreed& entry) {
-  ++place_;
-  const auto found = blocks_.find(entry.address);
-  if (found == blocks_.end()) return;
-  const LivingBlock block = found->second;
-  blocks_.erase(found);
-  members_.Remove(block.pool, entry.address);
-  End(block, time);
-  if (!eras_->Knows(block.life())) return;
-  BytePoint now = living_[block.pool].now;
-  now.allocated = Less(now.allocated, block.block.bytes);
-  now.requested = Less(now.requested, block.block.requested);
-  Change(block.pool, time, now);
+void PoolReplay::Hold(const Memory& block, int64_t time) {
+  const uint32_t pool = IndexOf(block.pool);
+  Holder& holder = holders_[{pool, block.stack}];
+  holder.bytes.Set(holder.bytes.now() + block.bytes, peak_);
+  holder.blocks.Set(holder.blocks.now() + 1, peak_);
+  BytePoint now = living_[pool].now;
+  now.allocated += block.bytes;
+  now.requested += block.requested;
+  Change(pool, time, now);
 }
 
-void PoolReplay::End(const LivingBlock& block, int64_t time) {
-  BlockModel ended = block.block;
-  ended.to = time;
-  kept_->Offer(rank_, block.pool, ended, time);
+void PoolReplay::LetGo(const Memory& block, int64_t time) {
+  const uint32_t pool = IndexOf(block.pool);
+  Holder& holder = holders_[{pool, block.stack}];
+  holder.bytes.Set(holder.bytes.now() - block.bytes, peak_);
+  holder.blocks.Set(holder.blocks.now() - 1, peak_);
+  BytePoint now = living_[pool].now;
+  now.allocated = Less(now.allocated, block.bytes);
+  now.requested = Less(now.requested, block.requested);
+  Change(pool, time, now);
+}
+
+// `to` is kUnknown of a block that still lives.
+void PoolReplay::Keep(const Memory& block, int64_t to) {
+  const auto [stream, unnamed] = streams_.try_emplace(block.stream, kNoText);
+  if (unnamed) stream->second = report_->texts.IndexOf(NameOfStream(block.stream));
+  const uint32_t pool = IndexOf(block.pool);
+  const bool placed = block.segment != kNone;
+  const BlockModel model{
+      .offset = block.address - (placed ? pools()[pool].segments[block.segment].address : 0),
+      .bytes = block.bytes,
+      .requested = block.requested,
+      .from = block.life.from,
+      .to = to,
+      .segment = block.segment,
+      .stream = stream->second,
+      .stack = block.stack,
+  };
+  kept_->Offer(rank_, pool, model, to == kUnknown ? eras().last() : to);
 }
 
 void PoolReplay::Take(int64_t time, const recording::PoolBytes& entry) {
-  ++place_;
+  book_->Settle(time);
   const uint32_t pool = IndexOf(entry.pool);
   if (pool == kNone) return;
   Change(pool, time, {time, entry.reserved, entry.allocated, entry.requested, entry.cached});
 }
 
 void PoolReplay::Take(int64_t time, const recording::SmallBlocks& entry) {
+  book_->Settle(time);
   const uint32_t pool = IndexOf(entry.pool);
-  if (pool != kNone) pools()[pool].small.Append(time, entry.bytes, entry.served, entry.cached);
+  if (pool == kNone) return;
+  pools()[pool].small.Append(time, entry.bytes, entry.served, entry.cached);
+  living_[pool].cached[entry.bytes].Set(entry.cached, peak_);
 }
 
 void PoolReplay::Take(int64_t time, const recording::Registered& entry) {
+  book_->Settle(time);
   const uint32_t pool = IndexOf(entry.pool);
   if (pool == kNone) return;
   LivingPool& living = living_[pool];
@@ -253,13 +195,13 @@ void PoolReplay::Take(int64_t time, const recording::Registered& entry) {
   const auto [place, fresh] = living.registrations.try_emplace({entry.address, entry.communicator});
   LivingRegistration& registration = place->second;
   if (!fresh) {
-    if (eras_->Retells(registration.life, time, entry.age)) {
-      registration.life.era = eras_->now();
+    if (eras().Retells(registration.life, time, entry.age)) {
+      registration.life.era = eras().now();
       return;
     }
-    models[registration.index].to = EndOf(registration.life, time);
+    models[registration.index].to = eras().Knows(registration.life) ? time : eras().EndOf(registration.life);
   }
-  registration = {static_cast<uint32_t>(models.size()), eras_->Begin(time, entry.age)};
+  registration = {static_cast<uint32_t>(models.size()), eras().Begin(time, entry.age)};
   models.push_back(
       {SegmentAt(pool, entry.address), entry.communicator, entry.kind, registration.life.from, kUnknown, entry.cost});
   if (entry.age > 0) return;
@@ -272,6 +214,7 @@ void PoolReplay::Take(int64_t time, const recording::Registered& entry) {
 }
 
 void PoolReplay::Take(int64_t time, const recording::Deregistered& entry) {
+  book_->Settle(time);
   const uint32_t pool = IndexOf(entry.pool);
   if (pool == kNone) return;
   LivingPool& living = living_[pool];
@@ -284,6 +227,7 @@ void PoolReplay::Take(int64_t time, const recording::Deregistered& entry) {
 void PoolReplay::Change(uint32_t pool, int64_t time, const BytePoint& bytes) {
   LivingPool& living = living_[pool];
   allocated_ = Less(allocated_, living.now.allocated) + bytes.allocated;
+  living.allocated.Set(bytes.allocated, peak_);
   // While a chapter retells, the sums are not whole.
   const bool retelling = time == era_begin_;
   if (living.retold && !retelling) pools()[pool].bytes.Append(living.now);
@@ -291,30 +235,65 @@ void PoolReplay::Change(uint32_t pool, int64_t time, const BytePoint& bytes) {
   living.now = bytes;
   living.now.time = time;
   if (!retelling) pools()[pool].bytes.Append(living.now);
-  NoticePeak(time);
-}
-
-void PoolReplay::NoticePeak(int64_t time) {
-  if (allocated_ > peak_.bytes) peak_ = {time, allocated_, place_};
+  PeakModel& peak = report_->ranks[rank_].peak;
+  if (allocated_ <= peak.bytes) return;
+  peak.time = time;
+  peak.bytes = allocated_;
+  ++peak_;
 }
 
 void PoolReplay::Finish() {
-  const auto end_of = [&](const Life& life) { return eras_->Knows(life) ? kUnknown : eras_->EndOf(life); };
-  for (uint32_t pool = 0; pool < living_.size(); ++pool) {
-    PoolModel& model = pools()[pool];
-    const LivingPool& living = living_[pool];
-    if (model.to == kUnknown) model.to = end_of(living.life);
-    if (living.retold) model.bytes.Append(living.now);
-    for (const auto& [address, segment] : living.segments) model.segments[segment.index].to = end_of(segment.life);
-    for (const auto& [key, registration] : living.registrations) {
-      model.registrations[registration.index].to = end_of(registration.life);
+  const auto end_of = [&](const Life& life) { return eras().Knows(life) ? kUnknown : eras().EndOf(life); };
+  for (const auto& [handle, pool] : indices_) {
+    pools()[pool].to = end_of(book_->LifeOf(handle));
+    for (const auto& [key, registration] : living_[pool].registrations) {
+      pools()[pool].registrations[registration.index].to = end_of(registration.life);
     }
   }
-  for (auto& [address, living] : blocks_) {
-    living.block.to = end_of(living.life());
-    kept_->Offer(rank_, living.pool, living.block, living.block.to == kUnknown ? eras_->last() : living.block.to);
+  for (uint32_t pool = 0; pool < living_.size(); ++pool) {
+    if (living_[pool].retold) pools()[pool].bytes.Append(living_[pool].now);
   }
-  blocks_.clear();
+  for (const auto& [address, block] : book_->blocks()) Keep(block, kUnknown);
+  if (peak_ > 0) ListHolders();
+}
+
+void PoolReplay::ListSmallBlocks(uint32_t pool, uint64_t listed) {
+  std::vector<HolderModel>& holders = report_->ranks[rank_].peak.holders;
+  const uint64_t allocated = living_[pool].allocated.At(peak_);
+  if (allocated > listed) {
+    holders.push_back({pool, allocated - listed, -1, kNoText, "small blocks that threads' caches served"});
+  }
+  for (const auto& [bytes, cached] : living_[pool].cached) {
+    const uint64_t blocks = cached.At(peak_);
+    if (blocks == 0 || bytes == 0 || blocks > kGiB * kGiB / bytes) continue;
+    holders.push_back({pool, blocks * bytes, static_cast<int64_t>(blocks), kNoText,
+                       "free in threads' caches: blocks of " + FormatBytes(bytes)});
+  }
+}
+
+void PoolReplay::ListHolders() {
+  std::vector<HolderModel>& holders = report_->ranks[rank_].peak.holders;
+  std::vector<uint64_t> listed(living_.size());  // bytes by pool
+  for (const auto& [key, holder] : holders_) {
+    const auto& [pool, stack] = key;
+    const uint64_t blocks = holder.blocks.At(peak_);
+    if (blocks == 0) continue;
+    const std::string& text = report_->texts[stack];
+    holders.push_back({pool, holder.bytes.At(peak_), static_cast<int64_t>(blocks), stack,
+                       text.empty() ? "no stack was recorded" : text.substr(0, text.find('\n'))});
+    listed[pool] += holders.back().bytes;
+  }
+  for (uint32_t pool = 0; pool < living_.size(); ++pool) ListSmallBlocks(pool, listed[pool]);
+  std::stable_sort(holders.begin(), holders.end(),
+                   [](const HolderModel& a, const HolderModel& b) { return a.bytes > b.bytes; });
+  if (holders.size() <= kMostHolders) return;
+  HolderModel rest{.what = "all others"};
+  for (size_t holder = kMostHolders; holder < holders.size(); ++holder) {
+    rest.bytes += holders[holder].bytes;
+    rest.blocks += std::max<int64_t>(holders[holder].blocks, 0);
+  }
+  holders.resize(kMostHolders);
+  holders.push_back(std::move(rest));
 }
 
 }  // namespace commpool::internal::report

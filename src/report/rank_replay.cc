@@ -7,31 +7,27 @@
 namespace commpool::internal::report {
 
 void RankReplay::Take(int64_t time, const recording::Call& entry) {
-  eras_.Reach(time);
+  book_.Settle(time);
   const uint32_t pool = pools_.IndexOf(entry.pool);
   if (pool == kNone) return;
   const PoolModel& model = pools_.ModelOf(pool);
   if (model.home == 0) return;
-  calls_->Take({model.home, model.channel}, entry.number, texts_.TextOf(entry.text), entry.value);
+  const Channel channel = {model.home, model.channel};
+  calls_->Take(channel, entry.number, book_.texts().TextOf(entry.text), entry.value);
+  LastCalls& last = last_calls_[channel];
+  last.pool = model.name;
+  last.calls.push_back({entry.number, time, entry.value, book_.texts().IndexOf(entry.text)});
+  if (last.calls.size() > LastCalls::kMost) last.calls.pop_front();
 }
 
-void RankReplay::Take(int64_t time, const recording::Lost& entry) {
-  eras_.Reach(time);
-  eras_.Lose();
-  lost_ += entry.entries;
-}
-
-PeakMoment RankReplay::Finish() {
+void RankReplay::Finish() {
+  book_.Finish();
   pools_.Finish();
   spans_.Finish();
   RankModel& rank = report_->ranks[rank_];
-  rank.end = std::max(rank.begin, eras_.last());
-  rank.peak.time = pools_.peak().time;
-  rank.peak.bytes = pools_.peak().bytes;
-  if (lost_ > 0) {
-    rank.notes.push_back("entries that are missing, because the disk was full or too slow: " + InThousands(lost_));
-  }
-  return pools_.peak();
+  rank.end = std::max(rank.begin, book_.eras().last());
+  if (lost_ == 0) return;
+  rank.notes.push_back("entries that are missing, because the disk was full or too slow: " + InThousands(lost_));
 }
 
 }  // namespace commpool::internal::report

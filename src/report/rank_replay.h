@@ -3,17 +3,30 @@
 #define COMMPOOL_SRC_REPORT_RANK_REPLAY_H_
 
 #include <cstdint>
+#include <deque>
+#include <map>
 
 #include "src/report/call_comparison.h"
-#include "src/report/eras.h"
 #include "src/report/kept.h"
+#include "src/report/memory_book.h"
 #include "src/report/model.h"
 #include "src/report/pool_replay.h"
-#include "src/report/recording_reader.h"
 #include "src/report/span_replay.h"
-#include "src/report/texts.h"
 
 namespace commpool::internal::report {
+
+// The last calls of a symmetric pool on one rank. Ranks whose calls differ hear of it soon, and then make no more.
+struct LastCalls {
+  static constexpr size_t kMost = 1 << 14;
+  struct Made {
+    uint64_t number = 0;
+    int64_t time = 0;
+    uint64_t value = 0;
+    uint32_t text = kNoText;
+  };
+  uint32_t pool = kNoText;  // its name
+  std::deque<Made> calls;
+};
 
 // A taker of entries (page_entries.h).
 class RankReplay {
@@ -21,48 +34,50 @@ class RankReplay {
   RankReplay(ReportModel& report, uint32_t rank, Kept& kept, CallComparison& calls)
       : report_(&report),
         rank_(rank),
-        texts_(report.texts),
-        pools_(report, rank, kept, texts_, eras_),
-        spans_(report, rank, kept, texts_, eras_),
+        book_(report.texts, pools_),
+        pools_(report, rank, kept, book_),
+        spans_(report, rank, kept, book_.texts(), book_.eras()),
         calls_(&calls) {}
   RankReplay(const RankReplay&) = delete;
   RankReplay& operator=(const RankReplay&) = delete;
 
   void BeginChapter(int64_t time, Before before) {
-    texts_.Clear();
-    const bool gap = eras_.BeginChapter(before);
-    eras_.Reach(time);
-    if (gap) pools_.BeginEra(time);
+    if (book_.BeginChapter(time, before)) pools_.BeginEra(time);
   }
-  void Take(int64_t, const recording::Text& entry) { texts_.Learn(entry.number, entry.text); }
   void Take(int64_t time, const recording::SpanBegan& entry) {
-    eras_.Reach(time);
+    book_.Settle(time);
     spans_.Take(time, entry, pools_);
   }
   void Take(int64_t time, const recording::SpanEnded& entry) {
-    eras_.Reach(time);
+    book_.Settle(time);
     spans_.Take(time, entry);
   }
   void Take(int64_t time, const recording::Call& entry);
-  void Take(int64_t time, const recording::Lost& entry);
-  // All others are about pools.
+  void Take(int64_t time, const recording::Lost& entry) {
+    book_.Take(time, entry);
+    lost_ += entry.entries;
+  }
   template <typename Entry>
   void Take(int64_t time, const Entry& entry) {
-    eras_.Reach(time);
-    pools_.Take(time, entry);
+    if constexpr (requires { pools_.Take(time, entry); }) {
+      pools_.Take(time, entry);
+    } else {
+      book_.Take(time, entry);
+    }
   }
 
-  // Ends the rank's part; returns its peak, whose holders a second look finds.
-  PeakMoment Finish();
+  // Ends the rank's part.
+  void Finish();
+  std::map<Channel, LastCalls>& last_calls() { return last_calls_; }
 
  private:
   ReportModel* report_;
   uint32_t rank_;
-  ChapterTexts texts_;
-  Eras eras_;
+  MemoryBook book_;
   PoolReplay pools_;
   SpanReplay spans_;
   CallComparison* calls_;
+  std::map<Channel, LastCalls> last_calls_;
   uint64_t lost_ = 0;
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,7 +9,6 @@
 #include "src/report/call_comparison.h"
 #include "src/report/clocks.h"
 #include "src/report/rank_replay.h"
-#include "src/report/second_look.h"
 #include "src/report/words.h"
 
 namespace commpool::internal::report {
@@ -29,7 +27,7 @@ class Builder {
     report_.without_recording = recordings_->missing;
     report_.ranks.resize(recordings_->readers.size());
     for (uint32_t rank = 0; rank < report_.ranks.size(); ++rank) Replay(rank);
-    for (uint32_t rank = 0; rank < report_.ranks.size(); ++rank) LookAgain(rank);
+    FindDifferences();
     kept_.PutIntoReport();
     AlignClocks(report_);
     FindLatecomers(report_);
@@ -50,19 +48,26 @@ class Builder {
     rank.begin = reader.begin();
     RankReplay replay(report_, index, kept_, calls_);
     const uint64_t strange = reader.Read(replay);
-    peaks_.push_back(replay.Finish());
+    replay.Finish();
+    last_calls_.push_back(std::move(replay.last_calls()));
     if (strange > 0) rank.notes.push_back(Counted(strange, "page") + " of the recording cannot be understood");
     if (report_.title.empty()) report_.title = rank.facts.program;
   }
 
-  void LookAgain(uint32_t index) {
-    SecondLook look(report_, index, peaks_[index], calls_);
-    static_cast<void>(recordings_->readers[index].Read(look));
-    for (const auto& [channel, call] : look.calls()) {
-      DifferenceModel& difference = differences_[channel];
-      difference.call = *calls_.FirstDifference(channel);
-      difference.pool = report_.texts[look.pools().at(channel)];
-      difference.ranks.push_back(call);
+  // How the ranks made the first call that differs.
+  void FindDifferences() {
+    for (size_t index = 0; index < last_calls_.size(); ++index) {
+      for (const auto& [channel, last] : last_calls_[index]) {
+        const auto made = std::find_if(last.calls.rbegin(), last.calls.rend(), [&](const LastCalls::Made& call) {
+          return calls_.FirstDifference(channel) == call.number;
+        });
+        if (made == last.calls.rend()) continue;
+        DifferenceModel& difference = differences_[channel];
+        difference.call = made->number;
+        difference.pool = report_.texts[last.pool];
+        difference.ranks.push_back(
+            {report_.ranks[index].rank, made->time, DescribeCall(report_.texts[made->text], made->value)});
+      }
     }
   }
 
@@ -136,7 +141,7 @@ class Builder {
   ReportModel report_;
   Kept kept_;
   CallComparison calls_;
-  std::vector<PeakMoment> peaks_;
+  std::vector<std::map<Channel, LastCalls>> last_calls_;  // by rank
   Differences differences_;
 };
 

@@ -8,7 +8,7 @@
 
 namespace commpool::internal::report {
 
-// Reads each recording twice, one after the other: memory is that of the model and of one rank's living blocks.
+// Reads one recording after the other, once: memory is that of the model and of one rank's living blocks.
 ReportModel BuildReport(const Recordings& recordings, const Limits& limits = {});
 
 }  // namespace commpool::internal::report

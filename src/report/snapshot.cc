@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "src/report/allocation_history.h"
+#include "src/report/memory_book.h"
 #include "src/report/pickle_writer.h"
 
 namespace commpool::internal::report {
@@ -63,21 +63,21 @@ class Frames {
 };
 
 // The events of one device.
-class DeviceTrace final : public AllocationSink {
+class DeviceTrace final : public MemoryListener {
  public:
   DeviceTrace(PickleWriter& pickle, Frames& frames, int64_t device)
       : pickle_(&pickle), frames_(&frames), device_(device) {}
 
-  void Served(int64_t time, const Memory& block) override { Write("alloc", time, block); }
+  void Served(int64_t time, Memory& block) override { Write("alloc", time, block); }
   void Freed(int64_t time, const Memory& block) override {
     Write("free_requested", time, block);
     Write("free_completed", time, block);
   }
-  void SegmentMade(int64_t time, const Memory& segment) override {
+  void SegmentMade(int64_t time, Memory& segment) override {
     Write(segment.kind == SegmentKind::kPages ? "segment_map" : "segment_alloc", time, segment);
   }
-  void SegmentGone(int64_t time, const Memory& segment) override {
-    Write(segment.kind == SegmentKind::kPages ? "segment_unmap" : "segment_free", time, segment);
+  void SegmentGone(int64_t time, const Memory&, const Memory& gone) override {
+    Write(gone.kind == SegmentKind::kPages ? "segment_unmap" : "segment_free", time, gone);
   }
 
  private:
@@ -104,16 +104,9 @@ class DeviceTrace final : public AllocationSink {
   int64_t device_;
 };
 
-class NoSink final : public AllocationSink {
-  void Served(int64_t, const Memory&) override {}
-  void Freed(int64_t, const Memory&) override {}
-  void SegmentMade(int64_t, const Memory&) override {}
-  void SegmentGone(int64_t, const Memory&) override {}
-};
-
 // Ranges of pages that touch are one segment: a block may lie across them. Whole ones are not: memory_viz looks for
 // each of them by the address that its event has.
-std::vector<Memory> JoinedSegments(const AllocationHistory::Memories& segments) {
+std::vector<Memory> JoinedSegments(const MemoryBook::Memories& segments) {
   std::vector<Memory> joined;
   for (const auto& [address, segment] : segments) {
     const bool touches = segment.kind == SegmentKind::kPages && !joined.empty() && joined.back().pool == segment.pool &&
@@ -129,7 +122,7 @@ std::vector<Memory> JoinedSegments(const AllocationHistory::Memories& segments) 
 
 class Segments {
  public:
-  Segments(PickleWriter& pickle, Frames& frames, const AllocationHistory::Memories& blocks)
+  Segments(PickleWriter& pickle, Frames& frames, const MemoryBook::Memories& blocks)
       : pickle_(&pickle), frames_(&frames), blocks_(&blocks) {}
 
   void Write(const Memory& segment) {
@@ -201,7 +194,7 @@ class Segments {
 
   PickleWriter* pickle_;
   Frames* frames_;
-  const AllocationHistory::Memories* blocks_;
+  const MemoryBook::Memories* blocks_;
 };
 
 }  // namespace
@@ -232,16 +225,16 @@ void WriteSnapshot(std::ostream& out, const RecordingReader& recording) {
   for (int64_t device = 0; device < count.devices; ++device) {
     pickle.BeginList();
     DeviceTrace trace(pickle, frames, device);
-    AllocationHistory history(texts, trace);
-    static_cast<void>(recording.Read(history));
-    history.Finish();
+    MemoryBook book(texts, trace);
+    static_cast<void>(recording.Read(book));
+    book.Finish();
     pickle.EndList();
   }
   pickle.EndList();
   pickle.Text("segments");
   pickle.BeginList();
-  NoSink nothing;
-  AllocationHistory end(texts, nothing);
+  MemoryListener nothing;
+  MemoryBook end(texts, nothing);
   static_cast<void>(recording.Read(end));
   end.Finish();
   Segments segments(pickle, frames, end.blocks());

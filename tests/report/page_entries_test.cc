@@ -5,9 +5,8 @@
 #include <random>
 #include <string>
 
-#include "src/report/allocation_history.h"
+#include "src/report/memory_book.h"
 #include "src/report/rank_replay.h"
-#include "src/report/second_look.h"
 #include "tests/report/report_fixture.h"
 
 namespace commpool::internal::report {
@@ -38,14 +37,8 @@ TEST(PageEntries, OfAnyBytesBreakNoTaker) {
     Kept kept(report, {.blocks = 20, .events = 20});
     CallComparison calls;
     RankReplay replay(report, 0, kept, calls);
-    struct NoSink final : AllocationSink {
-      void Served(int64_t, const Memory&) override {}
-      void Freed(int64_t, const Memory&) override {}
-      void SegmentMade(int64_t, const Memory&) override {}
-      void SegmentGone(int64_t, const Memory&) override {}
-    } sink;
-    AllocationHistory history(report.texts, sink);
-    SecondLook look(report, 0, {.time = 100, .bytes = 1, .place = 40}, calls);
+    MemoryListener nothing;
+    MemoryBook book(report.texts, nothing);
     for (int page = 0; page < 40; ++page) {
       std::string bytes;
       for (int entry = 0; entry < 200; ++entry) {
@@ -64,11 +57,10 @@ TEST(PageEntries, OfAnyBytesBreakNoTaker) {
         }
       };
       take(replay);
-      take(history);
-      take(look);
+      take(book);
     }
-    static_cast<void>(replay.Finish());
-    history.Finish();
+    replay.Finish();
+    book.Finish();
     kept.PutIntoReport();
   }
 }

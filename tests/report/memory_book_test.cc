@@ -1,4 +1,4 @@
-#include "src/report/allocation_history.h"
+#include "src/report/memory_book.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using recording::BlockFreed;
 
-class AllocationHistoryTest : public ReportFixture {
+class MemoryBookTest : public ReportFixture {
  protected:
   std::string TraceOf(const std::string& path) {
     std::ostringstream out;
@@ -25,7 +25,7 @@ class AllocationHistoryTest : public ReportFixture {
   }
 };
 
-TEST_F(AllocationHistoryTest, IsATraceWithEachBlockOnce) {
+TEST_F(MemoryBookTest, IsATraceWithEachBlockOnce) {
   std::string path;
   {
     RecordingWriter writer(folder_, FactsOf(0));
@@ -44,7 +44,7 @@ TEST_F(AllocationHistoryTest, IsATraceWithEachBlockOnce) {
             "a 0 512 0\na 1 1024 1\nf 0\na 2 512 0\n# without 7 allocations that threads' caches served\n");
 }
 
-TEST_F(AllocationHistoryTest, EndsWhatAGapHas) {
+TEST_F(MemoryBookTest, EndsWhatAGapHas) {
   std::string path;
   {
     RecordingWriter writer(folder_, FactsOf(0));
@@ -61,7 +61,7 @@ TEST_F(AllocationHistoryTest, EndsWhatAGapHas) {
   EXPECT_EQ(TraceOf(path), "a 0 512 0\na 1 512 0\nf 0\nf 1\na 2 1024 0\n");
 }
 
-TEST_F(AllocationHistoryTest, EndsWhatAGapHasBeforeWhatCameInItAndAfterIt) {
+TEST_F(MemoryBookTest, EndsWhatAGapHasBeforeWhatCameInItAndAfterIt) {
   std::string path;
   {
     RecordingWriter writer(folder_, FactsOf(0));
@@ -80,12 +80,10 @@ TEST_F(AllocationHistoryTest, EndsWhatAGapHasBeforeWhatCameInItAndAfterIt) {
 }
 
 // What happened, with its times.
-class Written final : public AllocationSink {
+class Written final : public MemoryListener {
  public:
-  void Served(int64_t time, const Memory& block) override { Add("served", block.number, time); }
+  void Served(int64_t time, Memory& block) override { Add("served", block.number, time); }
   void Freed(int64_t time, const Memory& block) override { Add("freed", block.number, time); }
-  void SegmentMade(int64_t, const Memory&) override {}
-  void SegmentGone(int64_t, const Memory&) override {}
   const std::string& text() const { return text_; }
 
  private:
@@ -99,28 +97,29 @@ recording::BlockServed Retold(uint64_t address, uint64_t age) {
   return {.pool = 1, .age = age, .address = address, .bytes = 512, .requested = 512};
 }
 
-TEST(AllocationHistory, TakesNothingForEndedThatAChapterWithAGapDoesNotRetell) {
+TEST(MemoryBook, TakesNothingForEndedThatAChapterWithAGapDoesNotRetell) {
   Texts texts;
   Written written;
-  AllocationHistory history(texts, written);
-  history.BeginChapter(100, Before::kNothing);
-  history.Take(110, Retold(0x1000, 0));
-  history.Take(120, Retold(0x2000, 0));
-  history.Take(130, Retold(0x3000, 0));
-  history.BeginChapter(200, Before::kGap);  // its second page is missing
-  history.Take(200, Retold(0x1000, 90));
-  history.Take(200, Retold(0x4000, 50));
-  history.BeginChapter(300, Before::kGap);
-  history.Take(300, Retold(0x1000, 190));
-  history.Take(300, Retold(0x2000, 180));
-  history.Take(300, Retold(0x5000, 50));
-  history.Take(310, BlockFreed{0x1000});
-  history.Finish();
+  MemoryBook book(texts, written);
+  book.BeginChapter(100, Before::kNothing);
+  book.Take(100, recording::PoolMade{.pool = 1});
+  book.Take(110, Retold(0x1000, 0));
+  book.Take(120, Retold(0x2000, 0));
+  book.Take(130, Retold(0x3000, 0));
+  book.BeginChapter(200, Before::kGap);  // its second page is missing
+  book.Take(200, Retold(0x1000, 90));
+  book.Take(200, Retold(0x4000, 50));
+  book.BeginChapter(300, Before::kGap);
+  book.Take(300, Retold(0x1000, 190));
+  book.Take(300, Retold(0x2000, 180));
+  book.Take(300, Retold(0x5000, 50));
+  book.Take(310, BlockFreed{0x1000});
+  book.Finish();
   EXPECT_EQ(written.text(),
             "served 0 at 110\nserved 1 at 120\nserved 2 at 130\nfreed 2 at 130\nserved 3 at 300\nfreed 0 at 310\n");
 }
 
-TEST_F(AllocationHistoryTest, OfNothingIsNoTrace) {
+TEST_F(MemoryBookTest, OfNothingIsNoTrace) {
   std::string path;
   {
     RecordingWriter writer(folder_, FactsOf(0));
