@@ -17,7 +17,9 @@ class HeapPages : public ::testing::Test {
   HeapPages() { territory_ = heap_.AddSegment({kBase, 8 * kPage}, Space::kLarge, BlockState::kUnmapped); }
 
   static SegmentRange PageAt(uint64_t page, uint64_t count = 1) { return {kBase + page * kPage, count * kPage}; }
-  void Map(uint64_t page, uint64_t count = 1) { heap_.Convert(PageAt(page, count), BlockState::kUnmapped, BlockState::kFree); }
+  void Map(uint64_t page, uint64_t count = 1) {
+    heap_.Convert(PageAt(page, count), BlockState::kUnmapped, BlockState::kFree);
+  }
   Block* Take(uint64_t bytes) { return heap_.Take({bytes, 1, Reuse::kAnyStream}); }
 
   // Letters for a territory's blocks in address order: U(nmapped), A(rriving), F(ree), L(eaving), else X.

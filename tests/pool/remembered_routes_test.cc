@@ -26,7 +26,8 @@ class RememberedRoutes : public PoolTest {
   ScopeHandle Begin(PoolHandle pool, ScopeFilter filter = ScopeFilter::kThread, SizeRange sizes = {}) {
     return runtime()
         .scopes()
-        .Begin({runtime().pools().Find(pool).value(), filter, runtime().NameOf(first_.get(), 0).value().identity, sizes})
+        .Begin(
+            {runtime().pools().Find(pool).value(), filter, runtime().NameOf(first_.get(), 0).value().identity, sizes})
         .value();
   }
   void End(ScopeHandle scope) { EXPECT_TRUE(runtime().scopes().End(scope).ok()); }

@@ -51,7 +51,8 @@ std::optional<commpool_block> OurBlock(const void* pointer);
   return handle;
 }
 
-// A default stream's handle means the current device's stream to the library, so the stream's device is current meanwhile.
+// A default stream's handle means the current device's stream to the library, so the stream's device is current
+// meanwhile.
 commpool_status RecordStream(void* pointer, c10::cuda::CUDAStream stream);
 
 }  // namespace commpool::torch_adapter
