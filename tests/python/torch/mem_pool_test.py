@@ -40,6 +40,16 @@ class MemPool(RoutedCase):
         gc.collect()
         self.assertEqual(pool.stats().reserved_bytes.current, 0, "its destructor empties it")
 
+    def test_leaves_tensors_of_other_devices_to_torch(self):
+        self.needs_device(1)
+        pool = self.pool(device=0)
+        mem_pool = commpool.mem_pool(pool)
+        with torch.cuda.device(1), torch.cuda.use_mem_pool(mem_pool):
+            far = torch.empty(MIB, dtype=torch.uint8, device="cuda:1")
+            near = torch.empty(MIB, dtype=torch.uint8, device="cuda:0")
+        self.assert_native(far)
+        self.assert_in(pool, near)
+
     def test_makes_its_own_pool_and_keeps_it(self):
         mem_pool = commpool.mem_pool(limit="8MiB")
         with torch.cuda.use_mem_pool(mem_pool):

@@ -1,6 +1,5 @@
 """A scope over a pool of pinned memory has torch's pinned tensors, and nothing else."""
 
-import contextlib
 import ctypes
 import gc
 import os
@@ -11,28 +10,11 @@ import unittest
 
 import torch
 
-from routed import LIBRARY, MIB, RoutedCase, commpool, on_thread, pool_of, tensor
+from routed import LIBRARY, MIB, RoutedCase, commpool, held, on_thread, pool_of, tensor
 
 
 def pinned(nbytes):
     return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
-
-
-@contextlib.contextmanager
-def held(stream):
-    """The stream does not go on before the end."""
-    c = ctypes.CDLL(None)
-    semaphore = ctypes.create_string_buffer(64)
-    c.sem_init(semaphore, 0, 0)
-    wait = ctypes.cast(c.sem_wait, ctypes.c_void_p)
-    driver = ctypes.CDLL("libcuda.so.1")
-    if driver.cuLaunchHostFunc(ctypes.c_void_p(stream.cuda_stream), wait, semaphore) != 0:
-        raise RuntimeError("cuLaunchHostFunc failed")
-    try:
-        yield
-    finally:
-        c.sem_post(semaphore)
-        stream.synchronize()
 
 
 def lines(program, **environment):
@@ -45,6 +27,22 @@ def lines(program, **environment):
 class PinnedCase(RoutedCase):
     def pinned_pool(self, name="pinned", **options):
         return self.pool(name, backing="pinned", **options)
+
+
+class Devices(PinnedCase):
+    def test_a_copy_on_another_device_s_default_stream_keeps_the_tensor(self):
+        pool = self.pinned_pool()
+        for device in (self.needs_device(1), 0):
+            stream = torch.cuda.default_stream(device)
+            with torch.cuda.device(device), commpool.use_pool(pool):
+                source = pinned(MIB).fill_(7)
+                there = torch.zeros(MIB, dtype=torch.uint8, device=f"cuda:{device}")
+                stream.synchronize()
+                with held(stream):
+                    there.copy_(source, non_blocking=True)
+                    address = source.data_ptr()
+                    del source
+                    self.assertNotEqual(pinned(MIB).data_ptr(), address, "the copy has not read it yet")
 
 
 class Scopes(PinnedCase):

@@ -1,5 +1,7 @@
 """Shared by tests of commpool.torch, which import it before commpool."""
 
+import contextlib
+import ctypes
 import os
 import pathlib
 import subprocess
@@ -40,6 +42,25 @@ def on_thread(function):
     thread.start()
     thread.join()
     return results[0]
+
+
+@contextlib.contextmanager
+def held(stream):
+    """The stream does not go on before the end."""
+    c = ctypes.CDLL(None)
+    semaphore = ctypes.create_string_buffer(64)
+    c.sem_init(semaphore, 0, 0)
+    wait = ctypes.cast(c.sem_wait, ctypes.c_void_p)
+    driver = ctypes.CDLL("libcuda.so.1")
+    with torch.cuda.device(stream.device):  # a default stream's handle means the current device's
+        launched = driver.cuLaunchHostFunc(ctypes.c_void_p(stream.cuda_stream), wait, semaphore)
+    if launched != 0:
+        raise RuntimeError("cuLaunchHostFunc failed")
+    try:
+        yield
+    finally:
+        c.sem_post(semaphore)
+        stream.synchronize()
 
 
 def lines_of(case, program, *words):

@@ -4,7 +4,7 @@ import unittest
 
 import torch
 
-from routed import MIB, RoutedCase, commpool, on_thread, pool_of, tensor
+from routed import MIB, RoutedCase, commpool, held, on_thread, pool_of, tensor
 
 
 class Routing(RoutedCase):
@@ -118,6 +118,19 @@ class Routing(RoutedCase):
         with commpool.use_pool(pool):
             source = torch.full((1000,), 7, dtype=torch.float32, device="cuda:0")
         self.assertEqual(source.to("cuda:1").tolist(), [7] * 1000)
+
+    def test_recorded_on_another_device_s_default_stream_serve_behind_it(self):
+        self.needs_device(1)
+        pool = self.pool(device=1, peers=[0], limit="2MiB")
+        recorded = torch.cuda.default_stream(0)
+        with torch.cuda.device(1), commpool.use_pool(pool), torch.cuda.stream(torch.cuda.Stream(1)):
+            with held(recorded):
+                used = torch.empty(2 * MIB, dtype=torch.uint8, device="cuda:1")
+                used.record_stream(recorded)  # device 1 is current
+                del used
+                torch.empty(2 * MIB, dtype=torch.uint8, device="cuda:1").zero_()
+                self.assertFalse(torch.cuda.current_stream(1).query(), "it waits for the other device")
+            torch.cuda.synchronize(1)
 
     def test_are_read_and_written_by_kernels_of_other_devices(self):
         self.needs_device(1)
