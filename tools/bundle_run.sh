@@ -154,7 +154,7 @@ run_matrix() {
 # On the emulator wherever it runs; `ranks` judges time and is left to machines that do nothing else.
 run_stress() {
   local stress=(env COMMPOOL_DRIVER=emulated "$here/stress/commpool_stress")
-  item stress/engine "${stress[@]}" engine
+  item stress/order "${stress[@]}" order --seconds 30
   item stress/registration "${stress[@]}" registration --schedules 500
   item stress/host "${stress[@]}" host --sample 100
 }

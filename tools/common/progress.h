@@ -12,7 +12,7 @@ enum class Shown { kYes, kNo };  // of several ranks only the first shows it
 
 class Progress {
  public:
-  // Such as "stress engine 12 of 100".
+  // Such as "stress order 12 of 100".
   Progress(std::string work, uint64_t total, Shown shown = Shown::kYes);
   // Clears the line, because results follow.
   ~Progress();

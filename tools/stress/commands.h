@@ -6,7 +6,7 @@
 
 namespace commpool::cli {
 
-void AddStressEngine(Command app);
+void AddStressOrder(Command app);
 void AddStressRegistration(Command app);
 void AddStressRanks(Command app);
 void AddStressHost(Command app);

@@ -6,7 +6,7 @@
 namespace {
 
 void AddCommands(commpool::cli::Command app) {
-  commpool::cli::AddStressEngine(app);
+  commpool::cli::AddStressOrder(app);
   commpool::cli::AddStressRegistration(app);
   commpool::cli::AddStressRanks(app);
   commpool::cli::AddStressHost(app);
@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
       {"commpool_stress", "commpool_stress: use pools at random and check everything that can be",
        "commpool_stress " + commpool::cli::VersionText(COMMPOOL_VERSION),
        "Examples:\n"
-       "  commpool_stress engine --operations 1000000 --threads 4\n"
+       "  commpool_stress order --steps 1000000\n"
        "  commpool_stress registration --schedules 10000\n"
        "  commpool_stress ranks --schedules 2000\n"
        "  commpool_stress host --sample 100",

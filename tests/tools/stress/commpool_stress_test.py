@@ -8,12 +8,12 @@ import subcommands
 
 class EverySubcommand(subcommands.Checks, unittest.TestCase):
     program = cli.STRESS
-    commands = (["engine"], ["registration"], ["ranks"], ["host"])
+    commands = (["order"], ["registration"], ["ranks"], ["host"])
     only_help = ([],)
 
     def test_is_named_with_the_others_where_there_is_no_such(self):
-        for words, told in (([], "commpool_stress: say what to do; there are engine, registration, ranks, host"),
-                            (["foo"], "there is no foo; there are engine, ")):
+        for words, told in (([], "commpool_stress: say what to do; there are order, registration, ranks, host"),
+                            (["foo"], "there is no foo; there are order, ")):
             result = cli.run_stress(*words)
             self.assertEqual(result.returncode, 4)
             self.assertIn(told, result.stderr)

@@ -1,0 +1,48 @@
+"""commpool_stress order: correct programs over fixed, expandable and symmetric pools pass; planted faults are found."""
+
+import unittest
+
+import cli
+
+
+class StressOrder(unittest.TestCase):
+    def stress(self, *arguments):
+        return cli.run_stress("order", "--seed", "3", *arguments)
+
+    def finds_nothing(self, *arguments):
+        result = self.stress("--seconds", "4", *arguments)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertRegex(result.stdout, r"^\d+ steps, 0 violations\n$")
+
+    def finds(self, plant, text, *arguments):
+        result = self.stress("--seconds", "60", "--plant", plant, *arguments)
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        self.assertTrue(result.stdout.startswith(f"planted: {plant}\nseed "), result.stdout)
+        self.assertRegex(result.stdout, text)
+
+    def test_finds_nothing_where_no_stream_of_another_device_uses_a_block(self):
+        for kind in ("fixed", "expandable", "symmetric"):
+            self.finds_nothing("--only", kind)
+
+    def test_finds_nothing_where_several_threads_share_the_pools(self):
+        self.finds_nothing("--only", "fixed,expandable", "--threads", "4")
+
+    def test_finds_a_skipped_wait_of_the_library(self):
+        for kind in ("expandable", "symmetric"):
+            self.finds("skip-wait", "race: nothing orders these two", "--only", kind)
+
+    def test_finds_a_stream_that_is_not_recorded_and_tells_what_happened_to_the_memory(self):
+        self.finds("skip-record", r"race: nothing orders these two(.|\n)* step \d+: 0x\w+, \d+ bytes: freed",
+                   "--only", "fixed")
+
+    def test_finds_a_leak(self):
+        self.finds("leak", r"leak: fixed0 still holds 1 blocks", "--only", "fixed")
+
+    def test_refuses_what_it_does_not_know(self):
+        for arguments in (["--plant", "unknown"], ["--threads", "0"], ["--steps", "-1"], ["--only", "unknown"],
+                          ["--plant", "skip-wait", "--threads", "2"]):
+            self.assertEqual(self.stress(*arguments).returncode, 4, arguments)
+
+
+if __name__ == "__main__":
+    unittest.main()
