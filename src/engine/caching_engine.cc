@@ -69,7 +69,9 @@ Result<GrowthPlan> CachingEngine::PlanGrowth(GrowthRequest& request) {
   if (makes_way && !std::exchange(request.asked, true)) return GrowthPlan({Kind::kAsk});
   GrowthPlan plan;
   GrowthStep make{Kind::kMakeSegment, {0, grow.bytes}, 1, grow.space, request.part};
-  make.least_bytes = RoundUp(std::max(request.bytes, options().segment_bytes), options().granularity);
+  // The block, which may be larger than the request: a segment without room for it would be made again and again.
+  const RequestSizes sizes = COMMPOOL_TRY(SizesOf(request.bytes, options()));
+  make.least_bytes = RoundUp(std::max(sizes.block_bytes, options().segment_bytes), options().granularity);
   if (options().segment_bytes == 0 && options().segment_sizes == SegmentSizes::kRoomy) {
     const uint64_t share = sums().reserved_bytes.current / kPoolShare;
     make.range.bytes = std::max(make.range.bytes, RoundDown(share, options().granularity));

@@ -109,6 +109,18 @@ TEST_F(FixedPlans, LeaveSegmentsThatStreamsMayUseAndThoseThatArePinned) {
   EXPECT_EQ(KindsOf(engine_.PlanGrowth(request).value()), (std::vector<Kind>{Kind::kMakeSegment}));
 }
 
+// Pages of 4 KiB: a small block is larger than its request, and its segment may be no larger than the block.
+TEST(FixedPlansOfSmallPages, MakeRoomForTheBlockAndNotForTheRequestAlone) {
+  for (uint64_t bytes = kKiB; bytes <= kMiB; bytes += 12 * kKiB) {
+    CachingEngine engine({.granularity = 4 * kKiB});
+    GrowthRequest request{.bytes = bytes, .stream = kStream, .asked = true};
+    const GrowthPlan plan = engine.PlanGrowth(request).value();
+    engine.AddSegment({0x100000000, plan.steps.back().least_bytes}, plan.steps.back().space);
+    const Result<Outcome> served = engine.Allocate(bytes, kStream, Reuse::kSameStream);
+    EXPECT_TRUE(std::holds_alternative<Served>(*served)) << bytes;
+  }
+}
+
 TEST_F(FixedPlans, LeaveWhatReserveMade) {
   Free(Allocate(10 * kMiB));
   engine_.SetReserved(true);
