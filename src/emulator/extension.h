@@ -121,8 +121,8 @@ void commpoolEmulatorNoteNvls(CUdeviceptr address, size_t bytes, const char* rea
 
 // Pools announce their blocks, because the driver sees only segments. So the race checker can name an operation's
 // block, and the emulator reports an operation on a freed block, or one that runs past the end of its block into
-// another. `stream` is the stream that the block is allocated for (0: the legacy stream). A new block replaces what was
-// announced there before. Memory that was never announced is not checked.
+// another. `stream` is the stream that the block is allocated for (0: the legacy stream; 8: no stream). A new block
+// replaces what was announced there before. Memory that was never announced is not checked.
 void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream stream, const char* pool);
 void commpoolEmulatorBlockFreed(CUdeviceptr address);
 

@@ -17,7 +17,10 @@ auto Locked(Body body) {
 }
 
 // Finds the stream that the calling thread means; null if the handle is unknown.
+constexpr uintptr_t kOfNoStream = 8;
+
 CUstream_st* Meant(Machine& machine, CUstream handle) {
+  if (reinterpret_cast<uintptr_t>(handle) == kOfNoStream) return nullptr;
   // a pool may report the end of a capture after its stream was destroyed
   if (machine.scheduler.IsDead(handle)) return nullptr;
   return machine.scheduler.Resolve(handle, CurrentContext() == nullptr ? 0 : CurrentDevice());

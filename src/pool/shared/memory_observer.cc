@@ -37,8 +37,8 @@ MemoryObserver::MemoryObserver(const Driver& driver, const StreamPlaces& places,
 // The emulator follows streams by their handles, a tool does not.
 void MemoryObserver::TellAllocated(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
                                    const std::string& pool) const {
-  if (emulator_watches_blocks_ && IsReachable(stream)) {
-    const CUstream handle = StreamOfKey(stream);
+  if (emulator_watches_blocks_ && (stream == kNoStream || IsReachable(stream))) {
+    const CUstream handle = stream == kNoStream ? reinterpret_cast<CUstream>(kNoStream) : StreamOfKey(stream);
     std::optional<ContextGuard> current;
     if (IsDefault(handle)) current.emplace(*driver_, places_->At(PlaceOf(stream)).context);
     block_allocated_(block.address, block.bytes, handle, pool.c_str());

@@ -77,7 +77,7 @@ Status OrderPools::Make(std::mt19937_64& random, PoolKind kind) {
   options.device = pool->device;
   options.streams = pool->outlive ? COMMPOOL_STREAMS_OUTLIVE : COMMPOOL_STREAMS_MAY_DIE;
   // A full pool has to reuse what it has; one with room may grow.
-  options.limit_bytes = random() % 4 == 0 || IsPinned(kind) ? 256 * kMiB : (4 + 2 * (random() % 4)) * kMiB;
+  options.limit_bytes = random() % 4 == 0 ? 256 * kMiB : (4 + 2 * (random() % 4)) * kMiB;
   if (random() % 4 == 0) options.release_threshold_bytes = 4 * kMiB;
   std::vector<int> peers;
   for (const int device : all) {
