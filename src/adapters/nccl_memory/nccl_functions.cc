@@ -4,6 +4,8 @@
 #include <nccl.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstdio>
 #include <cstdlib>
 
 #include "src/adapters/nccl_memory/pool_library.h"
@@ -37,6 +39,23 @@ int CountDevices() {
   static const auto ask = reinterpret_cast<decltype(&cuDeviceGetCount)>(preload::FindDefinition("cuDeviceGetCount"));
   int devices = 0;
   return ask != nullptr && ask(&devices) == CUDA_SUCCESS ? devices : 0;
+}
+
+// Whether the driver knows the address in this process.
+bool IsMemory(const void* pointer) {
+  static const auto ask =
+      reinterpret_cast<decltype(&cuPointerGetAttribute)>(preload::FindDefinition("cuPointerGetAttribute"));
+  int device = 0;
+  return ask == nullptr || ask(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, reinterpret_cast<CUdeviceptr>(pointer)) !=
+                               CUDA_ERROR_INVALID_VALUE;
+}
+
+// NCCL takes the memory at the address away, whoever made it.
+ncclResult_t RefuseToFree(const void* pointer) {
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), "ncclMemFree: no allocation begins at %p", pointer);
+  preload::Say("run", text.data());
+  return ncclInvalidArgument;
 }
 
 ncclResult_t ResultOf(commpool_status status) {
@@ -84,7 +103,11 @@ extern "C" __attribute__((visibility("default"))) ncclResult_t ncclMemAlloc(void
 
 extern "C" __attribute__((visibility("default"))) ncclResult_t ncclMemFree(void* pointer) {
   static const auto real = reinterpret_cast<decltype(&ncclMemFree)>(preload::FindDefinition("ncclMemFree"));
-  const commpool_status status = pointer == nullptr ? COMMPOOL_NOT_FOUND : run::Memory().Free(pointer);
-  if (status != COMMPOOL_NOT_FOUND) return run::ResultOf(status);
+  if (run::TheSettings().asked && pointer != nullptr) {
+    const commpool_status status = run::Memory().Free(pointer);
+    if (status == COMMPOOL_INVALID_ARGUMENT) return run::RefuseToFree(pointer);
+    if (status != COMMPOOL_NOT_FOUND) return run::ResultOf(status);
+    if (!run::IsMemory(pointer)) return run::RefuseToFree(pointer);
+  }
   return real == nullptr ? ncclInvalidArgument : real(pointer);
 }

@@ -43,6 +43,7 @@ PoolLibrary Resolve() {
   COMMPOOL_RESOLVE(pool_destroy);
   COMMPOOL_RESOLVE(pool_allocate);
   COMMPOOL_RESOLVE(free);
+  COMMPOOL_RESOLVE(block_of);
   COMMPOOL_RESOLVE(pool_statistics);
   COMMPOOL_RESOLVE(last_error);
 #undef COMMPOOL_RESOLVE

@@ -14,6 +14,7 @@ struct PoolLibrary {
   decltype(&commpool_pool_destroy) pool_destroy = nullptr;
   decltype(&commpool_pool_allocate) pool_allocate = nullptr;
   decltype(&commpool_free) free = nullptr;
+  decltype(&commpool_block_of) block_of = nullptr;
   decltype(&commpool_pool_statistics) pool_statistics = nullptr;
   decltype(&commpool_last_error) last_error = nullptr;
   std::string why_missing;  // then all members above are null

@@ -1,11 +1,13 @@
 #include "src/adapters/nccl_memory/pooled_memory.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
 
 #include "src/adapters/nccl_memory/pool_library.h"
+#include "src/adapters/preload/process_name.h"
 #include "src/adapters/preload/settings_text.h"
 
 namespace commpool::run {
@@ -78,16 +80,33 @@ commpool_status PooledMemory::Allocate(int device, int devices, uint64_t bytes, 
   if (status == COMMPOOL_OK) status = PoolLibrary::Get().pool_allocate(pool, segment, nullptr, pointer);
   const std::lock_guard<std::mutex> lock(mutex_);
   ++calls_;
-  if (status == COMMPOOL_OK) live_.insert(*pointer);
+  if (status != COMMPOOL_OK) return status;
+  live_.insert(*pointer);
+  const char* const begin = static_cast<const char*>(*pointer);
+  const char*& end = served_[begin];
+  end = std::max(end, begin + segment);
   return status;
 }
 
+// Ranges may overlap, for addresses come again in other sizes.
+bool PooledMemory::WasServed(const void* pointer) const {
+  return std::any_of(served_.begin(), served_.upper_bound(static_cast<const char*>(pointer)),
+                     [&](const auto& range) { return pointer < range.second; });
+}
+
 commpool_status PooledMemory::Free(void* pointer) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (live_.erase(pointer) == 0) return COMMPOOL_NOT_FOUND;
-  }
-  return PoolLibrary::Get().free(pointer);
+  // A forked child has the addresses of its parent's memory, and no driver.
+  if (preload::IsForked()) return COMMPOOL_INVALID_ARGUMENT;
+  std::unique_lock<std::mutex> lock(mutex_);
+  const bool live = live_.erase(pointer) != 0;
+  if (!live && WasServed(pointer)) return COMMPOOL_INVALID_ARGUMENT;
+  lock.unlock();
+  if (live) return PoolLibrary::Get().free(pointer);
+  // The program may have pools of its own.
+  commpool_block block;
+  const auto block_of = PoolLibrary::Get().block_of;
+  const bool pooled = block_of != nullptr && block_of(pointer, &block, sizeof(block)) == COMMPOOL_OK;
+  return pooled ? COMMPOOL_INVALID_ARGUMENT : COMMPOOL_NOT_FOUND;
 }
 
 uint64_t PooledMemory::calls() const {

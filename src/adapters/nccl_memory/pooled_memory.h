@@ -37,7 +37,7 @@ class PooledMemory {
 
   // The status is that of the pool's call; `devices` is how many there are, for all peers.
   commpool_status Allocate(int device, int devices, uint64_t bytes, void** pointer);
-  // NOT_FOUND for memory that does not come from here.
+  // NOT_FOUND for memory that no pool has or had; INVALID_ARGUMENT where no allocation begins.
   commpool_status Free(void* pointer);
 
   uint64_t calls() const;
@@ -49,11 +49,13 @@ class PooledMemory {
 
   commpool_pool FindPool(const Key& key) const;
   commpool_status PoolOf(const Key& key, int devices, commpool_pool* pool);
+  bool WasServed(const void* pointer) const;  // REQUIRES: the lock is held
 
   const Settings settings_;
   mutable std::mutex mutex_;  // of what is below; no pool is called under it
   std::map<Key, commpool_pool> pools_;
   std::set<void*> live_;
+  std::map<const char*, const char*> served_;  // where what was ever served begins and ends
   uint64_t calls_ = 0;
 };
 

@@ -1,13 +1,18 @@
 // A program in the manner of nccl-tests: two ranks of one process, memory of ncclMemAlloc, windows, all-reduces. It
 // prints what it computed, and says on stderr where memory lay.
 #include <cuda.h>
+#include <dlfcn.h>
 #include <nccl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
+
+#include "commpool/commpool.h"
 
 namespace {
 
@@ -93,6 +98,53 @@ void Peers() {
   CHECK(ncclMemFree(pointer));
 }
 
+int Freed(char* pointer) { return static_cast<int>(ncclMemFree(pointer)); }
+
+// What nobody may free: what is freed, the inside of a block and its end, an address of another process, and what a
+// child has from its parent. Then what was freed serves again, and can be written.
+void FreeWrongly() {
+  void* pointer = nullptr;
+  void* next = nullptr;
+  CHECK(ncclMemAlloc(&pointer, kBytes));
+  char* const begin = static_cast<char*>(pointer);
+  std::printf("inside %d, end %d", Freed(begin + 2 * kMiB), Freed(begin + kBytes));
+  const pid_t child = fork();
+  if (child == 0) _exit(Freed(begin));
+  int status = 0;
+  waitpid(child, &status, 0);
+  std::printf(", in a child %d, elsewhere %d", WEXITSTATUS(status), Freed(reinterpret_cast<char*>(kBytes)));
+  CHECK(Freed(begin));
+  std::printf(", again %d", Freed(begin));
+  CHECK(ncclMemAlloc(&next, kBytes));
+  CHECK(cuMemsetD8(reinterpret_cast<CUdeviceptr>(next), 1, kBytes));
+  CHECK(cuCtxSynchronize());
+  CHECK(Freed(static_cast<char*>(next)));
+  std::printf("\n");
+}
+
+// Of a pool that the program has for itself.
+void FreeAPools() {
+  void* const library = dlopen("libcommpool.so.0", RTLD_NOW | RTLD_NOLOAD);
+  const auto pool_of = reinterpret_cast<decltype(&commpool_default_pool)>(dlsym(library, "commpool_default_pool"));
+  const auto allocate = reinterpret_cast<decltype(&commpool_pool_allocate)>(dlsym(library, "commpool_pool_allocate"));
+  const auto give_back = reinterpret_cast<decltype(&commpool_free)>(dlsym(library, "commpool_free"));
+  commpool_pool pool = 0;
+  void* block = nullptr;
+  CHECK(pool_of(0, &pool));
+  CHECK(allocate(pool, kBytes, nullptr, &block));
+  std::printf("a pool's %d, inside %d", Freed(static_cast<char*>(block)), Freed(static_cast<char*>(block) + kMiB));
+  std::printf(", by commpool %d\n", static_cast<int>(give_back(block)));
+}
+
+// As a plugin that looks NCCL's functions up in NCCL: its memory is NCCL's, and goes back to it.
+void FreeNccls() {
+  const auto allocate =
+      reinterpret_cast<decltype(&ncclMemAlloc)>(dlsym(dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD), "ncclMemAlloc"));
+  void* pointer = nullptr;
+  CHECK(allocate(&pointer, kBytes));
+  std::printf("NCCL's %d\n", Freed(static_cast<char*>(pointer)));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -104,6 +156,9 @@ int main(int argc, char** argv) {
     const std::string word = argv[index];
     if (word == "sizes") Sizes();
     if (word == "peers") Peers();
+    if (word == "free-wrongly") FreeWrongly();
+    if (word == "free-a-pools") FreeAPools();
+    if (word == "free-nccls") FreeNccls();
     if (word == "refused") {
       void* pointer = nullptr;
       std::printf("%d %d\n", ncclMemAlloc(&pointer, size_t{1} << 40), ncclMemFree(nullptr));

@@ -58,6 +58,18 @@ class Pooled(unittest.TestCase):
         self.assertIn("commpool run: process", result.stderr)
         self.assertIn('no memory for 1 TiB in pool ncclMemAlloc', result.stderr)
 
+    def test_what_no_allocation_begins_is_never_handed_on_to_nccl(self):
+        answers = "inside 4, end 4, in a child 4, elsewhere 4, again 4\n"
+        for backing in ("vmm", "nccl", "cuda"):
+            result = run("free-wrongly", options=["--backing", backing])
+            self.assertEqual((result.returncode, result.stdout), (0, answers), result.stderr)
+            self.assertIn("ncclMemFree: no allocation begins at ", result.stderr)
+        result = run("sizes", "free-a-pools")
+        self.assertEqual(result.stdout.splitlines()[1:], ["a pool's 4, inside 4, by commpool 0"], result.stderr)
+
+    def test_nccls_own_memory_goes_back_to_it(self):
+        self.assertEqual(run("sizes", "free-nccls").stdout.splitlines()[1:], ["NCCL's 0"])
+
 
 class Programs(unittest.TestCase):
     def test_that_ask_for_nothing_are_told(self):
