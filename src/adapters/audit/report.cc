@@ -107,20 +107,10 @@ std::string Indented(const std::string& lines) {
   return text + "\n";
 }
 
-// In one write where there is room for it, so that lines of several ranks stay whole. Where a disk becomes full, the
-// first write takes a part, and only the next one says why.
-bool WriteAll(int file, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(file, text.data(), text.size());
-    if (written <= 0) return false;
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-  return true;
-}
-
 void Append(const std::string& line, const std::string& record) {
   const int file = open(record.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (file < 0 || !WriteAll(file, line)) preload::Say("audit", "cannot write " + record + ": " + strerror(errno));
+  const int failure = file < 0 ? errno : preload::WriteTo(file, line);
+  if (failure != 0) preload::Say("audit", "cannot write " + record + ": " + strerror(failure));
   if (file >= 0) close(file);
 }
 

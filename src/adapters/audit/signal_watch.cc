@@ -19,13 +19,13 @@ namespace commpool::audit {
 namespace {
 
 constexpr int kEnding[] = {SIGTERM, SIGINT, SIGHUP, SIGABRT};
-// How long an abort waits for its report: a thread that aborted may hold a lock that the report needs.
-constexpr int kAbortWaitsSeconds = 5;
+// How long a thread that a signal ends waits for the report: it may hold a lock that the report needs.
+constexpr int kWaitSeconds = 5;
 
 // What handlers and the thread tell each other. Made before a handler is there.
 struct Exchange {
   sem_t wanted;
-  sem_t written;                // an abort may go on
+  sem_t written;                // the process may end
   std::atomic<int> ending = 0;  // the signal that ends the process
   pid_t process = 0;            // a forked child has no thread
 };
@@ -43,22 +43,31 @@ void Want(int) {
   errno = before;
 }
 
-// The signal has its usual action again (SA_RESETHAND). Whoever aborted goes on to end the process as it returns; the
-// other signals are sent again, by the thread.
+bool WaitForReport() {
+  timespec until = {};
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += kWaitSeconds;
+  for (;;) {
+    if (sem_timedwait(&Told().written, &until) == 0) return true;
+    if (errno != EINTR) return false;
+  }
+}
+
+// Nothing of this thread's runs any more, as without an audit: the signal comes again here, with its usual action.
+// Where there is no report in time, an abort ends all the same; other signals let the thread go on, so that it gives
+// its locks back, and the process ends once there is a report.
 void End(int signal) {
   const int before = errno;
   Exchange& told = Told();
-  if (told.process != getpid()) {
-    raise(signal);  // comes once this handler has returned
-  } else {
+  // A handler of the program's that calls this one has the signal for itself.
+  ::signal(signal, SIG_DFL);
+  bool ends = told.process != getpid() || signal == SIGABRT;
+  if (told.process == getpid()) {
     told.ending = signal;
     sem_post(&told.wanted);
-    timespec until = {};
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += kAbortWaitsSeconds;
-    while (signal == SIGABRT && sem_timedwait(&told.written, &until) != 0 && errno == EINTR) {
-    }
+    ends = WaitForReport() || ends;
   }
+  if (ends) raise(signal);
   errno = before;
 }
 
@@ -69,11 +78,9 @@ void* Serve(void* signal) {
     if (sem_wait(&told.wanted) != 0) continue;
     const int ending = told.ending;
     Audit::Get().Report(std::string("signal ") + strsignal(ending != 0 ? ending : asked));
-    if (ending == SIGABRT) {
-      sem_post(&told.written);
-    } else if (ending != 0) {
-      kill(getpid(), ending);
-    }
+    if (ending == 0) continue;
+    sem_post(&told.written);
+    kill(getpid(), ending);
   }
   return nullptr;
 }
@@ -115,7 +122,8 @@ void ReportOnSignals(int signal) {
   if (!StartServing(signal)) return preload::Say("audit", "no thread for reports on signals");
   if (asked) Handle(signal, &Want, 0);
   for (const int ending : kEnding) {
-    if (ending != signal && !IsHandled(ending)) Handle(ending, &End, static_cast<int>(SA_RESETHAND));
+    // A second one, or the one that End raises, comes at once.
+    if (ending != signal && !IsHandled(ending)) Handle(ending, &End, static_cast<int>(SA_RESETHAND | SA_NODEFER));
   }
 }
 

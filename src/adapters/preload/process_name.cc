@@ -1,6 +1,8 @@
 #include "src/adapters/preload/process_name.h"
 
 #include <errno.h>
+#include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -16,6 +18,32 @@ int NumberIn(std::initializer_list<const char*> variables) {
   }
   return -1;
 }
+
+// While it lives, this thread gets neither SIGPIPE nor SIGXFSZ from its writes.
+class WithoutSignalsOfWrites {
+ public:
+  WithoutSignalsOfWrites() {
+    sigset_t pending;
+    sigpending(&pending);
+    sigemptyset(&raised_);
+    for (const int signal : {SIGPIPE, SIGXFSZ}) {
+      if (sigismember(&pending, signal) == 0) sigaddset(&raised_, signal);
+    }
+    pthread_sigmask(SIG_BLOCK, &raised_, &before_);
+  }
+  ~WithoutSignalsOfWrites() {
+    const timespec at_once = {};
+    while (sigtimedwait(&raised_, nullptr, &at_once) > 0) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  WithoutSignalsOfWrites(const WithoutSignalsOfWrites&) = delete;
+  WithoutSignalsOfWrites& operator=(const WithoutSignalsOfWrites&) = delete;
+
+ private:
+  sigset_t raised_;
+  sigset_t before_;
+};
 
 // Of the process that the library was loaded into.
 const pid_t kLoadedInto = getpid();
@@ -45,14 +73,19 @@ std::string NameOfProcess() {
 
 bool IsForked() { return getpid() != kLoadedInto; }
 
-void Write(const std::string& text) {
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t written = write(STDERR_FILENO, text.data() + done, text.size() - done);
+int WriteTo(int file, std::string_view text) {
+  const WithoutSignalsOfWrites quiet;
+  // Where a disk becomes full, the first write takes a part, and only the next one says why.
+  while (!text.empty()) {
+    const ssize_t written = write(file, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // nobody listens
-    done += static_cast<size_t>(written);
+    if (written <= 0) return written < 0 ? errno : ENOSPC;
+    text.remove_prefix(static_cast<size_t>(written));
   }
+  return 0;
 }
+
+void Write(const std::string& text) { static_cast<void>(WriteTo(STDERR_FILENO, text)); }  // perhaps nobody listens
 
 void Say(const std::string& command, const std::string& text) {
   Write("commpool " + command + ": " + NameOfProcess() + ": " + text + "\n");

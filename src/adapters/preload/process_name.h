@@ -3,6 +3,7 @@
 #define COMMPOOL_SRC_ADAPTERS_PRELOAD_PROCESS_NAME_H_
 
 #include <string>
+#include <string_view>
 
 namespace commpool::preload {
 
@@ -22,6 +23,9 @@ std::string NameOfProgram();
 // Whether fork() made this process from the one that the library was loaded into.
 bool IsForked();
 
+// Writes all of the text, in one piece where there is room for it. Returns why not, an errno; 0 for success. The
+// signals that a write can raise stay away: they would end the program.
+int WriteTo(int file, std::string_view text);
 // Writes to stderr in one piece, because ranks share it.
 void Write(const std::string& text);
 // One line, "commpool audit: rank 1 of 4, process 4711 (python3): text".
