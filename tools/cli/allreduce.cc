@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/try.h"
-#include "tools/cli/allreduce_compare.h"
 #include "tools/cli/backing_names.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/sizes.h"

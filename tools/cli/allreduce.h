@@ -9,6 +9,7 @@
 #include "commpool/pool.h"
 #include "tools/cli/nccl_log.h"
 #include "tools/cli/ranks.h"
+#include "tools/common/command.h"
 
 namespace commpool::cli {
 
@@ -47,6 +48,17 @@ std::string WhyUnused(const AllReduceOptions& options, const std::vector<AllRedu
 // Collective over the ranks. The pool is closed before it returns.
 AllReduceReport RunAllReduce(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options,
                              NcclLog& log);
+
+// What a pool's buffers are measured beside, in turn in one run.
+enum class Comparison {
+  kNone,
+  kByHand,  // a pool's buffers, and equal ones made and registered one by one
+  kScopes   // buffers that scopes route by size, as advised, and the best kind of each size
+};
+
+// Prints the table or JSON and records it, on rank 0; returns the exit code.
+Result<int> RunComparison(const Ranks& ranks, const RankDevice& device, const AllReduceOptions& options,
+                          Comparison comparison, const OutputOptions& output);
 
 }  // namespace commpool::cli
 

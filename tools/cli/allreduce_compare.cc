@@ -1,12 +1,17 @@
-#include "tools/cli/allreduce_compare.h"
+// commpool allreduce --compare.
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
+#include "commpool/scope.h"
 #include "src/base/bytes.h"
 #include "src/base/try.h"
-#include "tools/cli/scoped_source.h"
+#include "tools/cli/advice.h"
+#include "tools/cli/allreduce.h"
 #include "tools/common/progress.h"
 
 namespace commpool::cli {
@@ -35,6 +40,42 @@ BufferKind KindOf(UsedRegistration asked) {
   }
   return BufferKind::kPlain;
 }
+
+// Buffers that scopes with size ranges route to the pools of other sources, which must outlive it and have room for its
+// pairs too. Sizes without a range come from the default pool.
+class ScopedSource : public BufferSource {
+ public:
+  ScopedSource(const RankDevice& device, const BufferSources& sources, std::vector<AdviceRange> ranges)
+      : device_(device), sources_(sources), ranges_(std::move(ranges)) {}
+
+  Result<BufferPair> Take(uint64_t bytes) override { return TakeInScopes(bytes, 0); }
+  Status GiveBack() override {
+    COMMPOOL_TRY(sent_.free());
+    return received_.free();
+  }
+
+ private:
+  // Opens the scopes one inside the other, as a program does.
+  Result<BufferPair> TakeInScopes(uint64_t bytes, size_t range) {
+    if (range == ranges_.size()) return Allocate(bytes);
+    const SizeRange sizes{ranges_[range].min_bytes, ranges_[range].max_bytes};
+    const PoolScope scope(sources_.at(ranges_[range].kind)->pool(), {.sizes = sizes});
+    return TakeInScopes(bytes, range + 1);
+  }
+  Result<BufferPair> Allocate(uint64_t bytes) {
+    for (Buffer* buffer : {&sent_, &received_}) {
+      Buffer made = COMMPOOL_TRY(allocate(bytes, device_.stream));
+      *buffer = std::move(made);
+    }
+    return BufferPair{sent_.data(), received_.data()};
+  }
+
+  const RankDevice& device_;
+  const BufferSources& sources_;
+  const std::vector<AdviceRange> ranges_;
+  Buffer sent_;
+  Buffer received_;
+};
 
 Result<ComparedRows> CompareByHand(const CollectiveTimer& timer, const RankDevice& device,
                                    const AllReduceOptions& options, Shown shown) {
@@ -83,8 +124,8 @@ Result<ComparedRows> CompareScopes(const CollectiveTimer& timer, const RankDevic
   }
   Progress progress("allreduce: row", 2 * sizes.size(), shown);
   std::vector<AdviceRange> ranges = COMMPOOL_TRY(Advise(timer, sizes, kinds, all, progress));
-  const std::unique_ptr<BufferSource> scoped = MakeScopedSource(device, *pools, std::move(ranges));
-  all.insert(all.begin(), scoped.get());
+  ScopedSource scoped(device, *pools, std::move(ranges));
+  all.insert(all.begin(), &scoped);
   ComparedRows rows;
   for (const uint64_t bytes : sizes) {
     progress.Show(sizes.size() + rows.size(), internal::FormatBytes(bytes) + " in scopes");

@@ -1,10 +1,11 @@
-#include "src/adapters/audit/cupti.h"
-
+// CUPTI's callbacks for the driver's calls, and where the library comes in: the loader starts it, and cuInit calls
+// InitializeInjection of the library that CUDA_INJECTION64_PATH names.
 #include <dlfcn.h>
 
 #include <array>
 #include <atomic>
 #include <memory>
+#include <string>
 
 #include "src/adapters/audit/audit.h"
 #include "src/adapters/audit/cupti_abi.h"
@@ -65,8 +66,8 @@ void* OpenCupti(const std::string& file) {
   return nullptr;
 }
 
-}  // namespace
-
+// From now on the watched functions' calls come by callbacks. Returns why that cannot be; empty for success. `file` is
+// CUPTI's; empty: the one that the process has loaded, as torch brings one, else the system's.
 std::string SubscribeToCupti(const std::string& file) {
   void* const library = OpenCupti(file);
   if (library == nullptr) {
@@ -92,4 +93,24 @@ std::string SubscribeToCupti(const std::string& file) {
   return enabled == 0 ? "CUPTI knows none of the driver's functions" : "";
 }
 
+// A process that never meets a driver says so at its end.
+__attribute__((constructor)) void Begin() { Audit::Get(); }
+
+}  // namespace
+
 }  // namespace commpool::audit
+
+extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
+  using commpool::audit::Audit;
+  using commpool::audit::Source;
+  Audit& audit = Audit::Get();
+  if (!audit.settings.asked || !audit.settings.by_cupti) return 1;
+  const std::string why = commpool::audit::SubscribeToCupti(audit.settings.cupti);
+  audit.SeenBy(why.empty() ? Source::kCupti : Source::kPreload, why);
+  return 1;
+}
+
+// For programs that want a report at a moment of their own: a step's end.
+extern "C" __attribute__((visibility("default"))) void commpool_audit_report(const char* reason) {
+  commpool::audit::Audit::Get().Report(reason == nullptr ? "asked for" : reason);
+}

@@ -1,13 +1,54 @@
 #include "src/adapters/audit/device_memory.h"
 
-#include <array>
+#include <dlfcn.h>
 
-#include "src/adapters/audit/management_library.h"
+#include <array>
+#include <string>
+
 #include "src/adapters/audit/real_driver.h"
+#include "src/adapters/preload/symbols.h"
 
 namespace commpool::audit {
 
 namespace {
+
+// As nvml.h declares them; no package that the build uses has that header.
+using NvmlDevice = struct Device_st*;
+struct NvmlMemory {
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;
+};
+constexpr int kSuccess = 0;
+
+// NVML, which knows a device's memory before there is a context. Opened at run time.
+struct ManagementLibrary {
+  int (*initialise)() = nullptr;
+  int (*find)(const char*, NvmlDevice*) = nullptr;
+  int (*memory)(NvmlDevice, NvmlMemory*) = nullptr;
+
+  static ManagementLibrary Open() {
+    ManagementLibrary library;
+    void* const handle = dlopen("libnvidia-ml.so.1", RTLD_LAZY);
+    if (handle == nullptr) return library;
+    const auto look = [handle](const char* name) { return preload::SystemDlsym(handle, name); };
+    library.initialise = reinterpret_cast<decltype(initialise)>(look("nvmlInit_v2"));
+    library.find = reinterpret_cast<decltype(find)>(look("nvmlDeviceGetHandleByPciBusId_v2"));
+    library.memory = reinterpret_cast<decltype(memory)>(look("nvmlDeviceGetMemoryInfo"));
+    const bool whole = library.initialise != nullptr && library.find != nullptr && library.memory != nullptr;
+    return whole && library.initialise() == kSuccess ? library : ManagementLibrary();
+  }
+};
+
+// Free memory of the device at an address of the bus, "0000:3b:00.0"; nothing where NVML is missing or does not tell.
+std::optional<int64_t> FreeBytesByBus(const std::string& address) {
+  static const ManagementLibrary library = ManagementLibrary::Open();
+  NvmlDevice device = nullptr;
+  NvmlMemory memory = {};
+  if (library.find == nullptr || library.find(address.c_str(), &device) != kSuccess) return std::nullopt;
+  if (library.memory(device, &memory) != kSuccess) return std::nullopt;
+  return static_cast<int64_t>(memory.free);
+}
 
 std::optional<int64_t> FreeWithoutContext(int device) {
   const RealDriver& driver = RealDriver::Get();

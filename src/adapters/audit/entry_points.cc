@@ -1,5 +1,4 @@
-#include "src/adapters/audit/entry_points.h"
-
+// How programs find functions: cuGetProcAddress, and dlsym (dlsym.cc).
 #include <cuda.h>
 
 #include <cstring>

@@ -6,7 +6,6 @@
 
 #include "src/adapters/audit/array_accounts.h"
 #include "src/adapters/audit/audit.h"
-#include "src/adapters/audit/entry_points.h"
 #include "src/adapters/audit/graph_accounts.h"
 #include "src/adapters/audit/older_functions.h"
 #include "src/adapters/audit/packed_call.h"

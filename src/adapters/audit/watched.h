@@ -30,6 +30,9 @@ Watched* FindWatched(const char* symbol);
 // The library's own function; looked for at the first call where nobody has asked for it by name before. May be null.
 void* RealOf(Watched& watched);
 
+// The variant of cuGetProcAddress before CUDA 12, which cuda.h does not declare any more (entry_points.cc).
+void* EarlierGetProcAddress();
+
 // What a program gets that looked a watched function up: ours, with `found` behind it. A second library with the same
 // functions takes its place as long as no driver has been initialised, for then the first has not worked; after that
 // its functions stay as they are.

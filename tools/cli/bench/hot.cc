@@ -7,6 +7,7 @@
 #include "commpool/pool.h"
 #include "src/base/bytes.h"
 #include "src/base/try.h"
+#include "src/driver/shared_library.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/hot_loops.h"
 #include "tools/cli/bench/hot_report.h"
@@ -34,6 +35,23 @@ struct Arguments {
   OutputOptions output;
 };
 
+// kNotFound with the package to install.
+Result<HotMimalloc> OpenMimalloc() {
+  Result<internal::SharedLibrary> library = internal::SharedLibrary::Open("libmimalloc.so.2");
+  if (!library.ok()) {
+    return Status(StatusCode::kNotFound,
+                  "mimalloc is not here (" + library.status().message() +
+                      "): tools/setup installs it; libmimalloc.so.2 on LD_LIBRARY_PATH does too");
+  }
+  HotMimalloc mimalloc;
+  mimalloc.allocate = reinterpret_cast<decltype(mimalloc.allocate)>(library->Symbol("mi_malloc"));
+  mimalloc.free = reinterpret_cast<decltype(mimalloc.free)>(library->Symbol("mi_free"));
+  if (mimalloc.allocate == nullptr || mimalloc.free == nullptr) {
+    return Status(StatusCode::kNotFound, library->file() + " is not mimalloc");
+  }
+  return mimalloc;
+}
+
 // PyTorch's library reads once, from the environment, which of its two allocators it uses.
 Contestant PyTorchsOwn() {
   for (const char* const variable : {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"}) {
@@ -60,9 +78,8 @@ class Bench {
     COMMPOOL_TRY(AddPool({"commpool", "commpool"}, {.streams = Streams::kOutlive}));
     COMMPOOL_TRY(AddPool({"commpool_may_die", "streams may die"}, {.streams = Streams::kMayDie}));
     if (arguments_.pinned) COMMPOOL_TRY(AddPinned());
-    MimallocLibrary mimalloc = COMMPOOL_TRY(MimallocLibrary::Open());
-    contenders_.push_back(
-        {{"mimalloc", "mimalloc"}, [library = mimalloc](size_t) { return HotAllocator(HotMimalloc{library}); }});
+    HotMimalloc mimalloc = COMMPOOL_TRY(OpenMimalloc());
+    contenders_.push_back({{"mimalloc", "mimalloc"}, [mimalloc](size_t) { return HotAllocator(mimalloc); }});
     return device_.emulated() ? Status() : AddDeviceContenders();
   }
 

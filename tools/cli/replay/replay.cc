@@ -14,8 +14,9 @@
 #include "tools/cli/replay/peers/peers.h"
 #include "tools/cli/replay/replay_run.h"
 #include "tools/cli/replay/report.h"
-#include "tools/cli/replay/torch_allocator.h"
+#include "tools/cli/torch_library.h"
 #include "tools/common/progress.h"
+#include "tools/traces/trace.h"
 
 namespace commpool::cli {
 
@@ -34,6 +35,45 @@ struct Arguments {
 
 const std::map<std::string, ReplayMode> kModes = {
     {"expandable", ReplayMode::kExpandable}, {"fixed", ReplayMode::kFixed}, {"symmetric", ReplayMode::kSymmetric}};
+
+// PyTorch's driver calls cannot be counted from outside: a call that takes longer than this has made some.
+constexpr uint64_t kTorchDriverNs = 20'000;
+
+// PyTorch's allocator under a replayed trace.
+class TorchAllocator : public ReplayedAllocator {
+ public:
+  explicit TorchAllocator(const TorchLibrary& torch) : torch_(torch) {}
+  ~TorchAllocator() override { torch_.empty_cache(); }
+
+  void* Allocate(uint64_t bytes, CUstream stream) override { return torch_.allocate(bytes, stream); }
+  bool Free(void* block) override { return torch_.free(block), true; }
+  bool RecordStream(void* block, CUstream stream) override { return torch_.record_stream(block, stream), true; }
+  Status failure() const override { return Status(StatusCode::kOutOfMemory, "PyTorch's allocator is out of memory"); }
+  bool CalledDriver(uint64_t ns) override { return ns > kTorchDriverNs; }
+  DriverCallsByName Calls() const override { return {}; }
+
+ private:
+  TorchLibrary torch_;
+};
+
+void AddTraceOptions(Command command, TraceChoice& choice) {
+  command.AddOption("TRACE", choice.places, "Files NAME.trace or NAME.trace.xz, or folders of them").Required();
+  command.AddOption("--streams", choice.streams, "Streams to spread a trace over").Between(1, 64).ShowPreset();
+  command.AddOption("--scale", choice.scale, "Multiplies all sizes").Between(0.01, 100.0).ShowPreset();
+}
+
+// Scaled and spread.
+Result<std::vector<Trace>> ReadTraces(const TraceChoice& choice) {
+  const std::vector<std::string> files = COMMPOOL_TRY(FindTraces(choice.places));
+  std::vector<Trace> traces;
+  for (const std::string& file : files) {
+    Trace trace = COMMPOOL_TRY(ReadTrace(file));
+    if (choice.scale != 1) Scale(trace, choice.scale);
+    if (choice.streams > 1) SpreadOverStreams(trace, choice.streams);
+    traces.push_back(std::move(trace));
+  }
+  return traces;
+}
 
 // PyTorch reads its setting when its library is loaded, so the process must start with it.
 Result<std::optional<TorchLibrary>> OpenTorch(const SoloDevice& device, const Arguments& arguments) {

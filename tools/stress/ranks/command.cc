@@ -4,19 +4,25 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iomanip>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "src/base/try.h"
 #include "tools/common/progress.h"
 #include "tools/stress/commands.h"
 #include "tools/stress/emulated_run.h"
-#include "tools/stress/ranks/coverage.h"
 #include "tools/stress/ranks/judge.h"
 #include "tools/stress/ranks/launcher.h"
+#include "tools/stress/ranks/record.h"
 #include "tools/stress/ranks/schedule.h"
 #include "tools/stress/ranks/worker.h"
 
@@ -25,6 +31,49 @@ namespace commpool::cli {
 namespace stress_ranks {
 
 namespace {
+
+// Counts how often each kind of fault happened at each point of the protocol, and how often survivors continued.
+class Coverage {
+ public:
+  void Add(const Schedule& schedule, const std::vector<RankRecord>& records);
+
+  // A line for each point, a column for each kind; "-" where such a fault makes no sense. Below, if there were any, the
+  // pools that survivors moved to a home of their own.
+  std::string Table() const;
+
+ private:
+  std::map<std::pair<Point, Kind>, uint64_t> counts_;
+  uint64_t moved_ = 0;
+};
+
+void Coverage::Add(const Schedule& schedule, const std::vector<RankRecord>& records) {
+  for (const RankRecord& record : records) moved_ += record.moved;
+  for (const Fault& fault : schedule.faults) {
+    for (const FaultRecord& happened : records[static_cast<size_t>(fault.victim)].faults) {
+      ++counts_[{happened.point, fault.kind}];
+    }
+  }
+}
+
+std::string Coverage::Table() const {
+  constexpr int kPointWidth = 20;
+  constexpr int kKindWidth = 9;
+  std::ostringstream table;
+  table << std::left << std::setw(kPointWidth) << "where" << std::right;
+  for (const Kind kind : kKinds) table << std::setw(kKindWidth) << NameOf(kind);
+  for (const Point point : kPoints) {
+    table << '\n' << std::left << std::setw(kPointWidth) << NameOf(point) << std::right;
+    for (const Kind kind : kKinds) {
+      const auto count = counts_.find({point, kind});
+      const std::string none = Happens(kind, point) ? "0" : "-";
+      table << std::setw(kKindWidth) << (count == counts_.end() ? none : std::to_string(count->second));
+    }
+  }
+  table << '\n';
+  if (moved_ > 0)
+    table << moved_ << " times a survivor moved a pool to a home of survivors, used and closed it there\n";
+  return table.str();
+}
 
 struct Options {
   uint64_t schedules = 100;

@@ -1,14 +1,16 @@
 #include "tools/cli/replay/peers/peer_allocator.h"
 
+#include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "src/base/bytes.h"
 #include "src/base/try.h"
+#include "src/driver/shared_library.h"
 #include "src/emulator/extension.h"
 #include "tools/cli/bench/async_pool.h"
-#include "tools/cli/replay/peers/peer_library.h"
 #include "tools/cli/torch_library.h"
 
 namespace commpool::cli {
@@ -22,6 +24,38 @@ constexpr const char* kAllocatorCalls[] = {
     "cuMemRelease",    "cuMemMap",          "cuMemUnmap",          "cuMemSetAccess",          "cuEventRecord",
     "cuEventQuery",    "cuStreamWaitEvent", "cuStreamSynchronize", "cuCtxSynchronize",        "cuEventSynchronize",
     "cuMemAllocAsync", "cuMemFreeAsync",    "cuMemGetInfo",        "cuMemAllocFromPoolAsync", "cuEventCreate"};
+
+// The library of tools/bench/build_rmm_allocator.sh: bench_rmm_*.
+struct RmmLibrary {
+  // `kind`: "pool" or "arena", which takes `bytes` at once. False where there is no memory. A second call begins again.
+  bool (*initialise)(const char* kind, size_t bytes) = nullptr;
+  // Null for out of memory.
+  void* (*allocate)(size_t bytes, void* stream) = nullptr;
+  void (*free)(void* block, size_t bytes, void* stream) = nullptr;
+  void (*finish)() = nullptr;
+  // Calls and time of cudaMalloc and cudaFree since the library was opened.
+  void (*upstream)(uint64_t* calls, double* microseconds) = nullptr;
+
+  // kNotFound where the file cannot be opened or lacks one of the functions.
+  static Result<RmmLibrary> Open(const std::string& file);
+};
+
+Result<RmmLibrary> RmmLibrary::Open(const std::string& file) {
+  internal::SharedLibrary library = COMMPOOL_TRY(internal::SharedLibrary::Open(file));
+  RmmLibrary rmm;
+  bool complete = true;
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(library.Symbol(name));
+    complete = complete && function != nullptr;
+  };
+  find(rmm.initialise, "bench_rmm_initialise");
+  find(rmm.allocate, "bench_rmm_allocate");
+  find(rmm.free, "bench_rmm_free");
+  find(rmm.finish, "bench_rmm_finish");
+  find(rmm.upstream, "bench_rmm_upstream");
+  if (complete) return rmm;
+  return Status(StatusCode::kNotFound, file + " is not what tools/bench/build_rmm_allocator.sh builds");
+}
 
 class TorchPeer : public PeerAllocator {
  public:

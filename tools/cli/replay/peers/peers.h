@@ -2,12 +2,13 @@
 #ifndef COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEERS_H_
 #define COMMPOOL_TOOLS_CLI_REPLAY_PEERS_PEERS_H_
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "commpool/status.h"
-#include "tools/traces/trace_options.h"
+#include "tools/common/command.h"
 
 namespace commpool::cli {
 
@@ -16,6 +17,13 @@ inline constexpr char kTorchExpandable[] = "torch-expandable";
 inline constexpr char kRmmPool[] = "rmm-pool";
 inline constexpr char kRmmArena[] = "rmm-arena";
 inline constexpr char kCudaAsync[] = "cuda-async";
+
+// Which traces are replayed, and how they change first.
+struct TraceChoice {
+  std::vector<std::string> places;  // files and folders
+  uint32_t streams = 1;
+  double scale = 1;
+};
 
 struct PeerOptions {
   std::vector<std::string> beside;  // names
