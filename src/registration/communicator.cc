@@ -35,7 +35,7 @@ Status CheckState(const Driver& driver, ncclComm_t handle, uint64_t deadline_ms)
 Status Carry(const Driver& driver, const Communicator& communicator, const char* name,
              const std::function<ncclResult_t()>& call, uint64_t deadline_ms) {
   const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(deadline_ms);
-  std::future<ncclResult_t> result = COMMPOOL_TRY(CallSeparately(driver, call));
+  std::future<ncclResult_t> result = CallSeparately(driver, call);
   const bool returned = HasReturned(result, communicator, deadline);
   COMMPOOL_TRY(communicator.CheckNoneLost(name));
   if (!returned) {
@@ -117,7 +117,7 @@ Status AwaitCommunicator(const Driver& driver, const Communicator& communicator,
   return CheckNccl(driver, result, {.call = call, .device = communicator.device, .bytes = bytes}, communicator.handle);
 }
 
-Result<std::future<ncclResult_t>> CallSeparately(const Driver& driver, const std::function<ncclResult_t()>& call) {
+std::future<ncclResult_t> CallSeparately(const Driver& driver, const std::function<ncclResult_t()>& call) {
   NoteOldErrorText(driver);
   CUcontext context = nullptr;
   driver.cuda.cuCtxGetCurrent(&context);
@@ -125,7 +125,13 @@ Result<std::future<ncclResult_t>> CallSeparately(const Driver& driver, const std
       std::make_shared<std::packaged_task<ncclResult_t()>>([set_current = driver.cuda.cuCtxSetCurrent, context, call] {
         return set_current(context) == CUDA_SUCCESS ? call() : ncclUnhandledCudaError;
       });
-  COMMPOOL_TRY(StartThread("a call of NCCL", [task] { (*task)(); })).detach();
+  // The other ranks are on their way into the call: where the host has no thread, this one makes it without a limit.
+  Result<std::thread> thread = StartThread("a call of NCCL", [task] { (*task)(); });
+  if (thread.ok()) {
+    thread->detach();
+  } else {
+    (*task)();
+  }
   return task->get_future();
 }
 

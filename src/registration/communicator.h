@@ -61,7 +61,7 @@ Status AwaitCommunicator(const Driver& driver, const Communicator& communicator,
 // return. Then the thread stays in it until the program aborts the communicator.
 //
 // Begins the call, with the caller's context current. The call may outlive everything of the caller.
-Result<std::future<ncclResult_t>> CallSeparately(const Driver& driver, const std::function<ncclResult_t()>& call);
+std::future<ncclResult_t> CallSeparately(const Driver& driver, const std::function<ncclResult_t()>& call);
 
 // Whether it returns before the deadline, and before a rank is lost.
 bool HasReturned(const std::future<ncclResult_t>& call, const Communicator& communicator,

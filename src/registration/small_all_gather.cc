@@ -146,7 +146,7 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
         return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32,
                           handle, stream);
       });
-  gather.call = COMMPOOL_TRY(CallSeparately(driver, all_gather));
+  gather.call = CallSeparately(driver, all_gather);
   Status status = AwaitGather(driver, gather, communicator, purpose, deadline_ms, deadline);
   if (!status.ok()) {
     unanswered.Keep(std::move(gather));
