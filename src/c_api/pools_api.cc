@@ -70,9 +70,6 @@ Status SleepKeeping(Pool& pool, const commpool_sleep_options* options) {
   return pool.Sleep(ParseSleepOptions(options, [](const void* pointer) { return CheckLive(pointer); }));
 }
 
-// Of tagged pools, those that sleep are passed by. One that rests refuses, because its memory stays.
-bool CallsToSleep(const Pool& pool) { return pool.open() || pool.resting(); }
-
 Status NullOptions() { return Invalid("options or the output pointer is null"); }
 
 // Creates one pool. Where this rank refuses the options, or the output pointer is null, it still tells the other ranks,
@@ -164,7 +161,7 @@ commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, co
 
 commpool_status commpool_sleep(const char* tag, commpool_keep keep, commpool_graphs graphs) {
   return ForTagged(tag, First::kNewest,
-                   [&](Pool& pool) { return CallsToSleep(pool) ? SleepAs(pool, keep, graphs) : Status(); });
+                   [&](Pool& pool) { return pool.open() ? SleepAs(pool, keep, graphs) : Status(); });
 }
 
 commpool_status commpool_pools_sleep_keeping(const commpool_pool* pools, size_t count,
@@ -174,12 +171,11 @@ commpool_status commpool_pools_sleep_keeping(const commpool_pool* pools, size_t 
 
 commpool_status commpool_sleep_keeping(const char* tag, const commpool_sleep_options* options) {
   return ForTagged(tag, First::kNewest,
-                   [&](Pool& pool) { return CallsToSleep(pool) ? SleepKeeping(pool, options) : Status(); });
+                   [&](Pool& pool) { return pool.open() ? SleepKeeping(pool, options) : Status(); });
 }
 
 commpool_status commpool_wake(const char* tag, commpool_graphs graphs) {
-  return ForTagged(tag, First::kOldest,
-                   [&](Pool& pool) { return pool.asleep() && !pool.resting() ? WakeAs(pool, graphs) : Status(); });
+  return ForTagged(tag, First::kOldest, [&](Pool& pool) { return pool.asleep() ? WakeAs(pool, graphs) : Status(); });
 }
 
 commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count) {

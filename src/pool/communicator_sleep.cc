@@ -54,7 +54,7 @@ Result<SleepingCommunicators::SleeperPointer> SleepingCommunicators::Begin(ncclC
       return Status(StatusCode::kFailedPrecondition,
                     "another thread's call is putting the communicator to sleep, or waking it");
     }
-    if (sleeper == nullptr) sleeper = std::make_shared<Sleeper>(pools_);
+    if (sleeper == nullptr) sleeper = std::make_shared<Sleeper>();
     sleeper->busy = true;
     kept = sleeper;
   }
@@ -74,7 +74,13 @@ Status SleepingCommunicators::Open(Sleeper& sleeper, ncclComm_t handle, uint64_t
   sleeper.deadline_ms = deadline_ms;
   sleeper.device = COMMPOOL_TRY(devices_.Get(sleeper.communicator.device));
   const ContextGuard current(driver_, sleeper.device->context());
-  sleeper.channel = COMMPOOL_TRY(runtime_.links.Open(driver_, sleeper.communicator, deadline_ms, runtime_.unanswered));
+  Result<std::unique_ptr<AgreementChannel>> channel =
+      runtime_.links.Open(driver_, sleeper.communicator, deadline_ms, runtime_.unanswered,
+                          {.call = "put the communicator to sleep",
+                           .likely_cause = "not every rank calls it, or one has another collective at this place"});
+  // With a rank missing NCCL's kernel waits on for it.
+  if (channel.status().code() == StatusCode::kDeadlineExceeded) return WithAdvice(channel.status());
+  sleeper.channel = COMMPOOL_TRY(std::move(channel));
   sleeper.communicator.lost = sleeper.channel->lost_ranks();
   return Status();
 }
@@ -90,8 +96,7 @@ Status SleepingCommunicators::Sleep(ncclComm_t handle, uint64_t deadline_ms) {
   }
   if (sleeper.channel == nullptr) COMMPOOL_TRY(Open(sleeper, handle, deadline_ms));
   const ContextGuard current(driver_, sleeper.device->context());
-  const std::string pools = sleeper.pools.NamesFor(sleeper.communicator);
-  COMMPOOL_TRY(Agree(sleeper, CollectiveCall::kSleepCommunicator, CheckMaySleep(sleeper), pools));
+  COMMPOOL_TRY(Agree(sleeper, CollectiveCall::kSleepCommunicator, CheckMaySleep(sleeper)));
   return FallAsleep(sleeper);
 }
 
@@ -103,8 +108,8 @@ Status SleepingCommunicators::Wake(ncclComm_t handle) {
   if (sleeper.asleep && !memory.asleep) sleeper.asleep = false;
   if (!sleeper.asleep) {
     return Status(StatusCode::kFailedPrecondition, memory.asleep
-                                                       ? "the communicator was suspended by ncclCommSuspend, not by "
-                                                         "communicator_sleep: call ncclCommResume"
+                                                       ? "the communicator is not ours to wake: call ncclCommResume "
+                                                         "where the program suspended it, abort it where a wake failed"
                                                        : "the communicator is not asleep");
   }
   const ContextGuard current(driver_, sleeper.device->context());
@@ -112,15 +117,13 @@ Status SleepingCommunicators::Wake(ncclComm_t handle) {
   return WakeUp(sleeper);
 }
 
-// A round that changes nothing: every rank hears whether all ranks can.
-Status SleepingCommunicators::Agree(Sleeper& sleeper, CollectiveCall call, const Status& readiness,
-                                    const std::string& pools) {
-  Intent intent{.call = call, .pool = pools, .nccl_version = driver_.nccl.version};
+// A round that changes nothing: every rank hears whether all ranks can. With a rank missing nobody can sleep or wake;
+// one that sleeps stays in the table, so that a second wake says the same.
+Status SleepingCommunicators::Agree(const Sleeper& sleeper, CollectiveCall call, const Status& readiness) const {
+  Intent intent{.call = call, .nccl_version = driver_.nccl.version};
   intent.readiness = readiness;
   const Status status = TellRefusal(*sleeper.channel, intent);
-  if (!BreaksChannel(status)) return status;
-  const bool was_asleep = std::exchange(sleeper.asleep, false);  // nobody can be asked to wake it any more
-  return was_asleep ? WithAdvice(status) : status;
+  return BreaksChannel(status) ? WithAdvice(status) : status;
 }
 
 // The answer goes to the other ranks.
@@ -128,7 +131,18 @@ Status SleepingCommunicators::CheckMaySleep(const Sleeper& sleeper) const {
   if (sleeper.asleep) return Status(StatusCode::kFailedPrecondition, "the communicator is asleep already");
   COMMPOOL_TRY(sleeper.device->health().first_error());
   COMMPOOL_TRY(sleeper.device->CheckNotCapturing());
-  return sleeper.pools.Check(sleeper.communicator);
+  return CheckNoPoolUses(sleeper.communicator);
+}
+
+// NCCL's memory for windows goes with the rest of it, so they end before: only the program knows what its graphs hold.
+Status SleepingCommunicators::CheckNoPoolUses(const Communicator& communicator) const {
+  for (const std::shared_ptr<Pool>& pool : pools_.All()) {
+    if (!pool->IsRegisteredWith(communicator.handle)) continue;
+    const char* const advice = pool->has_handle() ? ": sleep() that pool before, or deregister it"
+                                                  : " and was destroyed without close(): abort the communicator";
+    return Status(StatusCode::kFailedPrecondition, pool->title() + " is registered with the communicator" + advice);
+  }
+  return Status();
 }
 
 // NCCL makes its memory before it waits for the others: a rank without room would make them wait for ever.
@@ -146,18 +160,10 @@ Status SleepingCommunicators::CheckMayWake(const Sleeper& sleeper, const Communi
                                               runtime_.others.DescribeHolders(sleeper.device->device()));
 }
 
-// Windows end first: NCCL's memory for them goes too.
+// Running work may use NCCL's memory, so all ranks wait for their devices before any rank gives it back.
 Status SleepingCommunicators::FallAsleep(Sleeper& sleeper) {
-  const Status rested = sleeper.pools.Rest(sleeper.communicator);
-  const Status all_rest = AgreeOn(*sleeper.channel, rested, "ending the windows of its pools");
-  if (!all_rest.ok()) return StayAwake(sleeper, all_rest);
-  // Running work may use NCCL's memory, so all ranks wait for their devices before any rank gives it back.
   const Status quiet = sleeper.device->Quiesce(sleeper.deadline_ms);
-  const Status all_quiet = AgreeOn(*sleeper.channel, quiet, "waiting for the device");
-  return all_quiet.ok() ? GiveBack(sleeper) : StayAwake(sleeper, all_quiet);
-}
-
-Status SleepingCommunicators::GiveBack(Sleeper& sleeper) {
+  COMMPOOL_TRY(AgreeOn(*sleeper.channel, quiet, "waiting for the device"));
   const Status mine = GiveMemoryBack(driver_, sleeper.communicator, PartOf(sleeper.deadline_ms));
   const Status all = AgreeOn(*sleeper.channel, mine, "giving NCCL's memory back");
   // Ranks wake together, so a communicator sleeps only where all have given their memory back.
@@ -170,12 +176,7 @@ Status SleepingCommunicators::GiveBack(Sleeper& sleeper) {
   const Status all_untouched =
       AgreeOn(*sleeper.channel, untouched ? Status() : Status(StatusCode::kCommunicatorError, "its memory is gone"),
               "looking at NCCL's memory");
-  return all_untouched.ok() ? StayAwake(sleeper, all) : WithAdvice(all);
-}
-
-Status SleepingCommunicators::StayAwake(Sleeper& sleeper, const Status& failure) {
-  const Status woken = sleeper.pools.Wake();
-  return woken.ok() ? failure : Status(failure.code(), failure.message() + "; then " + woken.message());
+  return all_untouched.ok() ? all : WithAdvice(all);
 }
 
 // Whatever happens, the communicator counts as awake from here on: after a failure it can only be aborted.
@@ -184,11 +185,7 @@ Status SleepingCommunicators::WakeUp(Sleeper& sleeper) {
   const Status made = MakeMemoryAgain(driver_, sleeper.communicator, PartOf(sleeper.deadline_ms));
   COMMPOOL_TRY(WithAdvice(AgreeOn(*sleeper.channel, made, "making NCCL's memory again")));
   const Status checked = CheckCollective(sleeper);
-  COMMPOOL_TRY(WithAdvice(AgreeOn(*sleeper.channel, checked, "checking NCCL's memory with a collective")));
-  const std::string pools = sleeper.pools.NamesOfResting();
-  Status woken = Agree(sleeper, CollectiveCall::kWakeCommunicator, Status(), pools);
-  if (woken.ok()) woken = sleeper.pools.Wake();
-  return woken.under("the communicator is awake");
+  return WithAdvice(AgreeOn(*sleeper.channel, checked, "checking NCCL's memory with a collective"));
 }
 
 // Through NCCL's buffers on every rank of the ring. NCCL's own answer says only that its calls went well.

@@ -1,6 +1,5 @@
-// SleepingCommunicators: communicators whose own memory has been given back, until their ranks wake them. Pools that
-// are at home in one rest meanwhile. The ranks agree before each step, over TCP, because NCCL waits in both calls for
-// all ranks without a deadline.
+// SleepingCommunicators: communicators whose own memory has been given back, until their ranks wake them. The ranks
+// agree before each step, over TCP, because NCCL waits in both calls for all ranks without a deadline.
 //
 // A communicator's owner calls it; nobody else may use that communicator meanwhile. Any thread may call it for other
 // communicators.
@@ -12,13 +11,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <string>
 
 #include "commpool/status.h"
 #include "src/base/mutex.h"
 #include "src/driver/loader.h"
 #include "src/pool/basis/runtime_parts.h"
-#include "src/pool/resting_pools.h"
 #include "src/pool/shared/device_state.h"
 #include "src/pool/shared/pool_table.h"
 #include "src/registration/agreement_channel.h"
@@ -35,25 +32,21 @@ class SleepingCommunicators {
       : driver_(driver), devices_(devices), runtime_(runtime), pools_(pools) {}
 
   // Both are collective over the communicator. Where a rank cannot, all ranks return its reason, and nothing has
-  // changed; where a rank fails or is lost inside NCCL's call, the communicator has to be aborted, and its pools rest
-  // on. `deadline_ms` holds for the waking too.
+  // changed; where a rank is missing, or fails inside NCCL's call, the communicator has to be aborted. `deadline_ms`
+  // holds for the waking too.
   Status Sleep(ncclComm_t handle, uint64_t deadline_ms);
-  // Afterwards every rank has seen the bytes of every other rank in a collective. Where only a pool's windows do not
-  // come back, that pool rests on, and the communicator is awake.
+  // Afterwards every rank has seen the bytes of every other rank in a collective.
   Status Wake(ncclComm_t handle);
 
  private:
   // A communicator that sleeps, or that a call is putting to sleep or waking. Only the thread whose call is under way
   // changes it (`busy`).
   struct Sleeper {
-    explicit Sleeper(const PoolTable& table) : pools(table) {}
-
     Communicator communicator;
     std::shared_ptr<DeviceState> device;
     // Made for the sleep, and kept for the waking: in between the communicator itself cannot carry a message.
     std::unique_ptr<AgreementChannel> channel;
     uint64_t deadline_ms = 0;
-    RestingPools pools;
     bool busy = false;  // a call is under way
     bool asleep = false;
   };
@@ -65,18 +58,15 @@ class SleepingCommunicators {
   void End(ncclComm_t handle, Sleeper& sleeper);
   // Connects to the communicator's ranks. Collective over it.
   Status Open(Sleeper& sleeper, ncclComm_t handle, uint64_t deadline_ms);
-  // Returns what all ranks return. `pools`: those that the call is about, which are the same on all ranks.
-  Status Agree(Sleeper& sleeper, CollectiveCall call, const Status& readiness, const std::string& pools = {});
+  // Returns what all ranks return.
+  Status Agree(const Sleeper& sleeper, CollectiveCall call, const Status& readiness) const;
   // Of this rank, before anything has changed.
   Status CheckMaySleep(const Sleeper& sleeper) const;
+  Status CheckNoPoolUses(const Communicator& communicator) const;
   Status CheckMayWake(const Sleeper& sleeper, const CommunicatorMemory& memory) const;
   // Both call NCCL after all ranks have agreed that they can.
   Status FallAsleep(Sleeper& sleeper);
   Status WakeUp(Sleeper& sleeper);
-  // OK where all ranks have given NCCL's memory back; else nothing has changed, or the error says to abort.
-  Status GiveBack(Sleeper& sleeper);
-  // The steps before are undone on all ranks: the pools serve again.
-  static Status StayAwake(Sleeper& sleeper, const Status& failure);
   // Sends bytes that every rank knows through NCCL's buffers, and compares what arrives.
   Status CheckCollective(const Sleeper& sleeper) const;
   // Of a step inside a round: the round's own deadline must still hold for what the other ranks tell.

@@ -36,9 +36,6 @@ enum class Keeper { kProgram, kLibrary };
 
 // What to keep in sleep. kHost: copies of blocks, as KeptCopies says.
 enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST };
-// kStays: the pool rests, so nothing but its registrations ends. No program asks for that: a communicator that sleeps
-// does.
-enum class Memory { kGoes, kStays };
 // What is said of graphs that captured with the pool.
 enum class LiveGraphs {
   kRefused = COMMPOOL_GRAPHS_REFUSED,
@@ -72,18 +69,12 @@ struct SleepRequest {
   KeptCopies copies = {};
   LiveGraphs graphs = LiveGraphs::kRefused;
   Status readiness = {};  // the error of the program's arguments, which the other ranks must hear
-  Memory memory = Memory::kGoes;
-
-  bool memory_goes() const { return memory == Memory::kGoes; }
 };
 
 // How to wake, likewise.
 struct WakeRequest {
   LiveGraphs graphs = LiveGraphs::kRefused;
   Status readiness = {};
-  Memory memory = Memory::kGoes;  // the mode says it: kStays where the pool rests
-
-  bool memory_comes() const { return memory == Memory::kGoes; }
 };
 
 // The option that COMMPOOL_CONF has set, and the text that set it. For messages, and for the configuration in force

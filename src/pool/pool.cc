@@ -182,7 +182,7 @@ Status Pool::Retain(bool retain) {
 Result<const std::byte*> Pool::Kept(CUdeviceptr address, uint64_t bytes) {
   MutexLock collective(segments_.collective());
   MutexLock growth(segments_.growth());
-  Result<const std::byte*> kept = segments_.kept().Find(blocks_, {address, bytes}, asleep() && !resting());
+  Result<const std::byte*> kept = segments_.kept().Find(blocks_, {address, bytes}, asleep());
   if (kept.ok()) return kept;
   return basis_->Named(kept.status().under("kept"));
 }

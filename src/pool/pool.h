@@ -202,8 +202,6 @@ class Pool final : public BlockOwner, public SharedMemory {
   Status Sleep(const SleepRequest& request);
   Status Wake(const WakeRequest& request = {});
   bool asleep() const { return basis_->life.asleep(); }
-  // Whether it sleeps only because a communicator does.
-  bool resting() const { return basis_->life.resting(); }
   // Sets whether the copies that it keeps in sleep stay once it is awake.
   Status Retain(bool retain);
   // Where a program can read the host's copy of a range. Waits for a sleep or wake that is under way.

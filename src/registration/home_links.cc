@@ -214,7 +214,8 @@ Result<Verdict> LinkChannel::Follow(const std::string& mine, const std::string& 
 }
 
 Result<std::unique_ptr<AgreementChannel>> HomeLinks::Open(const Driver& driver, const Communicator& home,
-                                                          uint64_t deadline_ms, UnansweredGathers& unanswered) {
+                                                          uint64_t deadline_ms, UnansweredGathers& unanswered,
+                                                          const GatherPurpose& purpose) {
   if (home.ranks == 1) return MakeSelfChannel();
   const std::chrono::milliseconds deadline(deadline_ms);
   const auto channel_of = [&](const std::shared_ptr<HomeLink>& link, uint64_t number) {
@@ -228,15 +229,11 @@ Result<std::unique_ptr<AgreementChannel>> HomeLinks::Open(const Driver& driver, 
     mine.link = existing->id();
     mine.next_channel = existing->next_channel();
   }
-  std::vector<std::string> introductions = COMMPOOL_TRY(
-      GatherOver(driver, home, Pad(mine),
-                 {.call = "create",
-                  .likely_cause = "not every rank creates the pool, or one has another collective at this place; a "
-                                  "thread that owns several ranks creates their pools in one call"},
-                 deadline_ms, unanswered));
+  std::vector<std::string> introductions =
+      COMMPOOL_TRY(GatherOver(driver, home, Pad(mine), purpose, deadline_ms, unanswered));
   const std::vector<Introduction> all = COMMPOOL_TRY(DecodePadded(std::move(introductions)));
   if (AllHaveTheLink(all)) return channel_of(existing, NextChannel(all));
-  if (Status status = CheckReach(all); !status.ok()) return status;
+  COMMPOOL_TRY(CheckReach(all).under(purpose.call));
   const LinkOptions options{.rank = home.rank, .ranks = home.ranks, .deadline = deadline, .key = all.front().key};
   Result<std::shared_ptr<HomeLink>> link =
       listener ? HomeLink::Accept(options, std::move(*listener)) : HomeLink::Join(options, all.front().address);

@@ -146,11 +146,7 @@ std::string Name(CollectiveCall call) {
   return place < std::size(kNames) ? kNames[place] : "unknown call";
 }
 
-std::string SubjectOfPool(const Intent& intent) {
-  const bool rest =
-      intent.call == CollectiveCall::kSleepCommunicator || intent.call == CollectiveCall::kWakeCommunicator;
-  return rest ? "the pools that rest with the communicator" : "which pool they " + Name(intent.call);
-}
+std::string SubjectOfPool(const Intent& intent) { return "which pool they " + Name(intent.call); }
 
 std::string SubjectOfBytes(const Intent& intent) {
   switch (intent.call) {
@@ -158,7 +154,7 @@ std::string SubjectOfBytes(const Intent& intent) {
       return "sleep: some keep their blocks' contents, say something else of graphs, or have called map_peers, which "
              "counts as bytes";
     case CollectiveCall::kWake:
-      return "wake: some say something else of graphs, rest, or have called map_peers, which counts as bytes";
+      return "wake: some say something else of graphs, or have called map_peers, which counts as bytes";
     default:
       return "the bytes of " + Name(intent.call);
   }

@@ -68,7 +68,7 @@ struct SameOnAll;
 // What one rank wants, for one pool of a call. A field that Fields() marks SameOnAll has to be equal on all ranks.
 struct Intent {
   CollectiveCall call = CollectiveCall::kReserve;
-  std::string pool = {};  // its name; of communicators that sleep and wake: the names of those that rest
+  std::string pool = {};  // its name; empty for a communicator that sleeps or wakes
   uint64_t bytes = 0;     // as the caller asked
   int nccl_version = 0;
   std::string options = {};     // of create: those that have to be the same on every rank

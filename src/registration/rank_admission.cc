@@ -158,12 +158,11 @@ Status CheckReach(const std::vector<Introduction>& all) {
   constexpr const char* kAdvice =
       "; COMMPOOL_INTERFACE names the interface to use, or an address of it, on rank 0's host";
   if (first.address.empty()) {
-    return Status(StatusCode::kRemoteFailure,
-                  "create: rank 0 cannot listen for the agreement channel: " + first.why + kAdvice);
+    return Status(StatusCode::kRemoteFailure, "rank 0 cannot listen for the agreement channel: " + first.why + kAdvice);
   }
   const std::string elsewhere = OfOtherHosts(all);
   if (first.why.empty() || elsewhere.empty()) return Status();
-  return Status(StatusCode::kFailedPrecondition, "create: rank 0 listens at " + first.address +
+  return Status(StatusCode::kFailedPrecondition, "rank 0 listens at " + first.address +
                                                      ", which only its own host reaches, and " + elsewhere +
                                                      " run elsewhere (" + first.why + ")" + kAdvice);
 }

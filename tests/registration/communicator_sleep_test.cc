@@ -96,6 +96,45 @@ TEST_F(CommunicatorSleep, BeginsAfterThatOfItsPoolsAndEndsBeforeIt) {
   Free(blocks);
 }
 
+TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileASymmetricPoolIsAwake) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectFailure(Sleep(), StatusCode::kFailedPrecondition,
+                PoolOf(group()[0]).title() + " is registered with the communicator: sleep() that pool before");
+  ExpectAllAsleep(false);
+  EXPECT_TRUE(PoolOf(group()[0]).open());
+  EXPECT_EQ(RegisteredSegments(last()), 1u);
+}
+
+TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileAPoolOfOneRankOrOfAnotherHomeIsAwake) {
+  COMMPOOL_REQUIRE_EMULATOR("NCCL reads the variable once a process");
+  setenv("NCCL_LOCAL_REGISTER", "1", 1);  // else NCCL registers no fixed pool
+  std::vector<ncclComm_t> others = group().ConnectFrom(0);
+  const auto other = [&](const Rank& rank) { return others[static_cast<size_t>(rank.number)]; };
+  const auto sleep = [&] { return Run([&](Rank& rank) { return all().Sleep(other(rank), kDeadlineMs); }); };
+  PoolConfiguration fixed;
+  fixed.name = "fixed";
+  fixed.streams = Streams::kOutlive;
+  fixed.backing.placement.device = 0;
+  const PoolHandle handle = runtime().CreatePool(fixed).value();
+  Pool& pool = *runtime().pools().Find(handle).value();
+  ExpectOk(Statuses{pool.Reserve(2 * kMiB)});
+  ExpectOk(Run([&](Rank& rank) { return rank.number == 0 ? pool.RegisterWith(other(rank)) : Status(); }));
+  ExpectFailure(
+      sleep(), StatusCode::kFailedPrecondition,
+      "rank 0 cannot put the communicator to sleep: " + pool.title() + " is registered with the communicator");
+  ExpectOk(Statuses{pool.Close()});
+  setenv("NCCL_LOCAL_REGISTER", "0", 1);
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(other(rank)); }));
+  ExpectFailure(sleep(), StatusCode::kFailedPrecondition, "deregister it");
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(other(rank)); }));
+  ExpectOk(sleep());
+  ExpectOk(Run([&](Rank& rank) { return all().Wake(other(rank)); }));
+  group().Destroy(others);
+}
+
 TEST_F(CommunicatorSleep, LetsPoolsNeitherBeMadeNorGrowNorRegister) {
   ExpectOk(Create());  // no segment yet
   std::vector<ncclComm_t> others = group().ConnectFrom(0);
@@ -205,7 +244,7 @@ TEST_F(CommunicatorSleep, ByTheProgramItselfIsNotOurs) {
   };
   with_nccl([](ncclComm_t comm) { return SharedDriver()->nccl.ncclCommSuspend(comm, NCCL_SUSPEND_MEM); });
   ExpectFailure(Sleep(), StatusCode::kFailedPrecondition, "the communicator is asleep");
-  ExpectFailure(Wake(), StatusCode::kFailedPrecondition, "was suspended by ncclCommSuspend");
+  ExpectFailure(Wake(), StatusCode::kFailedPrecondition, "call ncclCommResume where the program suspended it");
   with_nccl(driver().nccl.ncclCommResume);
 }
 
@@ -245,7 +284,12 @@ TEST_F(CommunicatorSleep, NamesARankThatDoesNotCome) {
     return rank.number == last() ? Status(StatusCode::kDeadlineExceeded, "it does not come")
                                  : all().Sleep(rank.communicator, 200);
   });
-  ExpectFailure(statuses, StatusCode::kDeadlineExceeded, "");
+  for (int rank = 0; rank < last(); ++rank) {
+    const Status& status = statuses[static_cast<size_t>(rank)];
+    ExpectFailure(status, StatusCode::kDeadlineExceeded,
+                  "put the communicator to sleep: waited 200 ms for all of the ");
+    ExpectFailure(status, StatusCode::kDeadlineExceeded, "abort the communicator");
+  }
   ExpectAllAsleep(false);
   ExpectOk(Run([&](Rank& rank) {
     EXPECT_EQ(PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive).code(), StatusCode::kOk);

@@ -27,6 +27,7 @@ struct Misfortune {
   std::function<void(Driver&)> prepare;
   StatusCode code;
   std::string part;
+  bool repeats = false;  // a second wake says the same
 };
 
 std::vector<Misfortune> Misfortunes() {
@@ -54,7 +55,7 @@ std::vector<Misfortune> Misfortunes() {
     COMMPOOL_EXTENSION(commpoolEmulatorInjectFault)("ncclCommResume import", 0, 1, ncclSystemError);
   };
   return {{"in ncclCommSuspend", false, true, die_on_the_way, StatusCode::kRemoteFailure, "rank 2 was lost "},
-          {"asleep", true, true, die_at_once, StatusCode::kRemoteFailure, "rank 2 was lost "},
+          {"asleep", true, true, die_at_once, StatusCode::kRemoteFailure, "rank 2 was lost ", true},
           {"in ncclCommResume", true, true, die_on_the_way_back, StatusCode::kRemoteFailure, "rank 2 was lost "},
           {"in the check", true, true, die_in_check, StatusCode::kRemoteFailure, "rank 2 was lost "},
           {"importing", true, false, fail_to_import, StatusCode::kOk, "checking NCCL's memory with a collective"}};
@@ -83,7 +84,8 @@ class Life {
     Check(!(meets_it && misfortune.dies), "it should have died");
     Check(!status.ok() && (misfortune.code == StatusCode::kOk || status.code() == misfortune.code), status.message());
     Check(status.message().find(misfortune.part) != std::string::npos, status.message());
-    Check(status.message().find("abort the communicator") != std::string::npos, status.message());
+    CheckSaysToAbort(status);
+    if (misfortune.repeats) CheckSaysToAbort(all.Wake(communicator_));
     const ncclComm_t ended = std::exchange(communicator_, nullptr);
     Check(driver_->nccl.ncclCommAbort(ended) == ncclSuccess, "the communicator ends");
     _exit(0);
@@ -94,6 +96,10 @@ class Life {
     if (holds) return;
     std::fprintf(stderr, "rank %d: not so: %s\n", number_, what.c_str());
     _exit(1);
+  }
+
+  void CheckSaysToAbort(const Status& status) const {
+    Check(status.message().find("abort the communicator") != std::string::npos, status.message());
   }
 
   const int number_;

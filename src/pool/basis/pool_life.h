@@ -1,7 +1,7 @@
 // PoolLife: the state of a pool. Each transition has a name.
 //
 //   open --BeginClose--> closing --EndClose--> closed
-//   open --BeginSleep--> asleep or resting --EndSleep--> open
+//   open --BeginSleep--> asleep --EndSleep--> open
 //     \------------------ Destroy ------------------> destroyed     (from any of them: the handle has ended)
 //     \------------------ Abandon ------------------> abandoned     (from any: the runtime ends)
 //
@@ -24,7 +24,6 @@ class PoolLife {
   enum class State {
     kOpen,       // serves
     kAsleep,     // its memory is given back, its addresses and blocks stay
-    kResting,    // it has its memory and no registrations, while a communicator sleeps
     kClosing,    // serves no more; a close that failed may be repeated
     kClosed,     // its memory is given back, except for segments with live blocks
     kDestroyed,  // has no handle: a segment goes when its last block is freed
@@ -37,9 +36,7 @@ class PoolLife {
   // Whether close() is done, or no longer possible.
   bool closed() const { return state() >= State::kClosed; }
 
-  // Also where it rests.
-  bool asleep() const { return state() == State::kAsleep || resting(); }
-  bool resting() const { return state() == State::kResting; }
+  bool asleep() const { return state() == State::kAsleep; }
 
   // kFailedPrecondition where the pool sleeps or no longer serves.
   Status CheckOpen() const {
@@ -48,9 +45,6 @@ class PoolLife {
         return Status();
       case State::kAsleep:
         return Status(StatusCode::kFailedPrecondition, "is asleep: wake() it first");
-      case State::kResting:
-        return Status(StatusCode::kFailedPrecondition,
-                      "rests while its communicator sleeps: wake that first, and wake() the pool if it rests on");
       case State::kClosing:
       case State::kClosed:
         return Status(StatusCode::kFailedPrecondition, "is closed");
@@ -64,11 +58,7 @@ class PoolLife {
 
   // Does nothing in another state: another thread may end the pool meanwhile.
   void BeginSleep() { Replace(State::kOpen, State::kAsleep); }
-  void BeginRest() { Replace(State::kOpen, State::kResting); }
-  void EndSleep() {
-    Replace(State::kAsleep, State::kOpen);
-    Replace(State::kResting, State::kOpen);
-  }
+  void EndSleep() { Replace(State::kAsleep, State::kOpen); }
   void BeginClose() { Advance(State::kClosing); }
   void EndClose() { Advance(State::kClosed); }
   void Destroy() { Advance(State::kDestroyed); }

@@ -33,7 +33,7 @@ Status CheckNothingUnseen(const SegmentStore& segments, LiveGraphs graphs) {
 Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segments, const SleepRequest& request) {
   COMMPOOL_TRY(basis.CheckOpen());
   Status status = request.readiness;
-  if (status.ok() && request.memory_goes() && segments.backing().row().movement != Movement::kInPages) {
+  if (status.ok() && segments.backing().row().movement != Movement::kInPages) {
     const auto sleeps = [](const BackingRow& row) { return row.movement == Movement::kInPages; };
     status = Status(StatusCode::kNotSupported, std::string("memory of the ") + segments.backing().name() +
                                                    " backing (" + segments.backing().Facts().what +
@@ -41,9 +41,8 @@ Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segme
                                                    NamesOfBackings(sleeps) + " can");
   }
   if (status.ok()) status = basis.device->CheckNotCapturing();
-  // Other processes use the memory, and no registration.
-  if (status.ok() && request.memory_goes()) status = segments.CheckNoneShared();
-  if (status.ok() && request.memory_goes()) status = basis.runtime.shares.CheckMaySleep(basis.handle);
+  if (status.ok()) status = segments.CheckNoneShared();
+  if (status.ok()) status = basis.runtime.shares.CheckMaySleep(basis.handle);
   if (status.ok() && DependOnPlaces(request.graphs)) {
     status =
         CheckNothingUnseen(segments, request.graphs).under("unless graphs = NO_COLLECTIVES or DISCARDED is promised");
@@ -65,26 +64,21 @@ Status Sleeping::CheckMayWake(const PoolBasis& basis, const WakeRequest& request
 // Steps 2 to 5 of *Sleep* in src/pool/README.md. Memory is released last, without an agreement: nothing can be undone
 // after it.
 Status Sleeping::FallAsleep(const SleepRequest& request) {
-  if (request.memory_goes()) {
-    basis_.life.BeginSleep();
-  } else {
-    basis_.life.BeginRest();
-  }
+  basis_.life.BeginSleep();
   // After the state has changed, so that no thread makes a cache of the pool meanwhile; ServeAgain lets them reopen.
   blocks_.CloseCaches(ThreadCaches::Reopen::kNever);
-  if (request.memory_goes()) Tell(true);
+  Tell(true);
   Status status = run_({.name = "getting ready to sleep", .act = [&] { return QuiesceAndKeep(request); }});
   if (status.ok()) {
     status = run_({.name = "deregistering", .act = [&] { return Deregister(); }});
   }
-  if (status.ok() && !request.memory_goes()) return status;
   if (status.ok()) {
     status = run_({.name = "unmapping", .act = [&] {
                      MutexLock growth(segments_.growth());
                      return segments_.UnmapAll();
                    }});
   }
-  if (!status.ok()) return StayAwake(status, request.memory);
+  if (!status.ok()) return StayAwake(status);
   MutexLock growth(segments_.growth());
   segments_.ReleaseUnmapped();
   return Status();
@@ -96,32 +90,27 @@ Status Sleeping::AwaitAndKeep(const SleepRequest& request) {
   // Another thread may have destroyed the pool meanwhile. If it does so from now on it waits for the growth lock, and
   // drops what is kept.
   if (!basis_.life.asleep()) return basis_.life.CheckOpen();
-  // Again: from now on nothing is shared, for the pool is asleep.
-  if (request.memory_goes()) COMMPOOL_TRY(segments_.CheckNoneShared());
+  COMMPOOL_TRY(segments_.CheckNoneShared());  // again: from now on nothing is shared, for the pool is asleep
   return request.keep == Keep::kHost ? segments_.kept().Keep(blocks_, request.copies) : Status();
 }
 
 // Waits for importers, for this device and for its peers, and then copies.
 Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
-  // Its thread may wait for the growth lock meanwhile.
-  if (request.memory_goes()) COMMPOOL_TRY(basis_.runtime.shares.TellAsleep(basis_.handle));
+  COMMPOOL_TRY(basis_.runtime.shares.TellAsleep(basis_.handle));  // its thread may wait for the growth lock meanwhile
   MutexLock growth(segments_.growth());
   Status status = AwaitAndKeep(request);
   // Retained copies too: which of their blocks were freed is known only until then.
-  if (request.memory_goes() && (request.keep != Keep::kHost || !status.ok())) segments_.kept().Drop();
+  if (request.keep != Keep::kHost || !status.ok()) segments_.kept().Drop();
   return status;
 }
 
 // Goes the steps back that were done: nothing is lost, because no memory was released yet.
-Status Sleeping::StayAwake(const Status& failure, Memory memory) {
+Status Sleeping::StayAwake(const Status& failure) {
   Status mapped;
-  Status again;
-  if (memory == Memory::kGoes) {
-    again = run_({.name = "mapping again", .act = [&] {
-                    MutexLock growth(segments_.growth());
-                    return mapped = segments_.MapAll();
-                  }});
-  }
+  Status again = run_({.name = "mapping again", .act = [&] {
+                         MutexLock growth(segments_.growth());
+                         return mapped = segments_.MapAll();
+                       }});
   if (again.ok()) again = run_({.name = "registering again", .act = [&] { return Register(); }});
   if (const Status returned = CheckReturned(); again.ok() && !returned.ok()) {
     Log(LogLevel::kWarning, basis_.title + " stays awake; " + returned.message());
@@ -132,7 +121,7 @@ Status Sleeping::StayAwake(const Status& failure, Memory memory) {
   if (!again.ok() && !(alone && mapped.ok())) {
     return Status(failure.code(), failure.message() + "; then " + again.message() + ": the pool is asleep, wake() it");
   }
-  ServeAgain(memory);
+  ServeAgain();
   return failure;
 }
 
@@ -165,10 +154,8 @@ Status Sleeping::WakeUp(const WakeRequest& request) {
     if (woken.code() != StatusCode::kOutOfMemory) return woken;
     return Status(woken.code(), woken.message() + basis_.DescribeHolders());
   };
-  if (request.memory_comes()) {
-    COMMPOOL_TRY(
-        run_({.name = "making memory to wake", .act = make_memory, .undo = [&](const Status&) { ReleaseAgain(); }}));
-  }
+  COMMPOOL_TRY(
+      run_({.name = "making memory to wake", .act = make_memory, .undo = [&](const Status&) { ReleaseAgain(); }}));
   const auto register_and_prove = [&]() -> Status {
     COMMPOOL_TRY(Register());
     return DependOnPlaces(request.graphs) ? CheckReturned() : Status();
@@ -177,9 +164,9 @@ Status Sleeping::WakeUp(const WakeRequest& request) {
                        const Status undone =
                            run_({.name = "undoing the registration", .act = [&] { return Deregister(); }});
                        // Else the memory stays mapped, and the pool sleeps.
-                       if (undone.ok() && request.memory_comes()) ReleaseAgain();
+                       if (undone.ok()) ReleaseAgain();
                      }}));
-  ServeAgain(request.memory);
+  ServeAgain();
   return Status();
 }
 
@@ -190,10 +177,10 @@ void Sleeping::ReleaseAgain() {
 }
 
 // Copies go, or are watched, before the state changes: once the pool serves, an address may get a block with other
-// contents. A pool that rested has kept nothing, and copies that it retained are watched all the time.
-void Sleeping::ServeAgain(Memory memory) {
-  if (memory == Memory::kGoes) {
-    Tell(false);  // may fail: so before anything is let go
+// contents.
+void Sleeping::ServeAgain() {
+  Tell(false);  // may fail: so before anything is let go
+  {
     MutexLock growth(segments_.growth());
     segments_.kept().LetGo(blocks_);
   }

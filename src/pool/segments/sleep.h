@@ -42,8 +42,8 @@ class Sleeping {
   // kFailedPrecondition where the pool is not asleep, or a stream of its device captures.
   static Status CheckMayWake(const PoolBasis& basis, const WakeRequest& request);
 
-  // FallAsleep: from now on the pool serves nobody, and threads' caches serve nobody from it. Where memory is kept in
-  // place the pool rests: its registrations end, and nothing else. REQUIRES: CheckMaySleep was OK, on all ranks.
+  // FallAsleep: from now on the pool serves nobody, and threads' caches serve nobody from it. REQUIRES: CheckMaySleep
+  // was OK, on all ranks.
   Status FallAsleep(const SleepRequest& request);
   // kFailedPrecondition, and the pool sleeps on, where windows came elsewhere and the request does not accept that.
   Status WakeUp(const WakeRequest& request);
@@ -55,7 +55,7 @@ class Sleeping {
   Status AwaitAndKeep(const SleepRequest& request) COMMPOOL_REQUIRES(segments_.growth());
   // After a failure in the middle of falling asleep: the pool serves again. Returns `failure`, with what went wrong on
   // the way back.
-  Status StayAwake(const Status& failure, Memory memory);
+  Status StayAwake(const Status& failure);
   // Registers all segments again, with every communicator that the set of registrations remembers.
   Status Register();
   // kFailedPrecondition where a window is not where it was.
@@ -66,7 +66,7 @@ class Sleeping {
   // them.
   void ReleaseAgain();
   // Everything kept is in place again, or never left it.
-  void ServeAgain(Memory memory);
+  void ServeAgain();
   // Tells the emulator, which then reports a program that uses memory that sleeps.
   void Tell(bool asleep) const;
 

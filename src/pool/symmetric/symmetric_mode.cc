@@ -28,11 +28,10 @@ std::vector<StreamKey> StreamsOf(const std::vector<engine::StreamUse>& waits) {
 // What ranks compare, because all must ask for the same, and all map other ranks' memory or none.
 // Each part has bits of its own, so requests that differ have different numbers.
 uint64_t NumberOf(const SleepRequest& request, bool maps_peers) {
-  return 16 * (request.memory_goes() ? 0 : 1) + 8 * (maps_peers ? 1 : 0) + 4 * static_cast<uint64_t>(request.keep) +
-         static_cast<uint64_t>(request.graphs);
+  return 8 * (maps_peers ? 1 : 0) + 4 * static_cast<uint64_t>(request.keep) + static_cast<uint64_t>(request.graphs);
 }
 uint64_t NumberOf(const WakeRequest& request, bool maps_peers) {
-  return 8 * (request.memory_comes() ? 0 : 1) + 4 * (maps_peers ? 1 : 0) + static_cast<uint64_t>(request.graphs);
+  return 4 * (maps_peers ? 1 : 0) + static_cast<uint64_t>(request.graphs);
 }
 
 constexpr const char* kStale = "sleep would leave graphs with collectives stale (graphs = DISCARDED accepts that)";
@@ -178,23 +177,19 @@ Status SymmetricMode::Sleep(const SleepRequest& request) {
                                   .report = std::move(report),
                                   .judge = judge}));
   // Peers' imports would keep the memory.
-  const bool unmaps_peers = maps_peers_ && request.memory_goes();
-  if (unmaps_peers) COMMPOOL_TRY(UnmapPeers());
+  if (maps_peers_) COMMPOOL_TRY(UnmapPeers());
   // Each step of falling asleep ends with an agreement, so all ranks sleep or none.
   const auto together = collective_.Runner();
   const Status slept = Sleeping(basis_, blocks_, segments_, together).FallAsleep(request);
   // Awake after a failure on any rank: the peers' mappings come back too.
-  if (slept.ok() || !unmaps_peers || basis_.life.asleep()) return slept;
+  if (slept.ok() || !maps_peers_ || basis_.life.asleep()) return slept;
   const Status again = MapLacking();
   return again.ok() ? slept : Status(slept.code(), slept.message() + "; then " + again.message());
 }
 
-// Every rank compares what it is asked, before any memory is made. All go through the same steps: so whether the pool
-// rests is asked once, for another thread may destroy it meanwhile.
-Status SymmetricMode::Wake(const WakeRequest& asked) {
+// Every rank compares what it is asked, before any memory is made.
+Status SymmetricMode::Wake(const WakeRequest& request) {
   MutexLock collective(segments_.collective());
-  WakeRequest request = asked;
-  request.memory = basis_.life.resting() ? Memory::kStays : Memory::kGoes;
   // After a loss no communicator is left to register with. The pool wakes only so that the program can save what was
   // kept.
   if (HasNoCommunicator()) {
@@ -208,7 +203,7 @@ Status SymmetricMode::Wake(const WakeRequest& asked) {
                                   .judge = JudgeHeld()}));
   const auto together = collective_.Runner();
   COMMPOOL_TRY(Sleeping(basis_, blocks_, segments_, together).WakeUp(request));
-  if (!maps_peers_ || !request.memory_comes()) return Status();
+  if (!maps_peers_) return Status();
   return MapLacking().under("it is awake, without the addresses of other ranks: call map_peers() again");
 }
 

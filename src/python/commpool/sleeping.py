@@ -73,21 +73,18 @@ def communicator_memory(communicator: Communicator) -> CommunicatorMemory:
 def sleep_communicator(communicator: Communicator, deadline_ms: int = 60000) -> None:
     """Gives NCCL's own memory of a communicator back, on all of its ranks. Nobody uses it until it is awake.
 
-    Its symmetric pools rest: they keep memory and tensors, have no windows, and serve nobody. The deadline bounds each
-    wait of this call and of the wake; steps of a pool use the pool's own.
+    Pools that are registered with it sleep before. The deadline bounds each wait of this call and of the wake.
 
     Raises:
       NotSupported: NCCL is older than 2.29.7. Nothing has changed.
-      FailedPrecondition: on all ranks, where one cannot, or a pool cannot rest (sleep it before). Nothing has changed.
+      FailedPrecondition: on all ranks, where one cannot, or an awake pool is registered with it. Nothing has changed.
       CommunicatorError: it shares resources with a communicator that was split from it.
     """
     library.communicator_sleep(communicator_handle(communicator), index_of(deadline_ms, "deadline_ms", 48))
 
 
 def wake_communicator(communicator: Communicator) -> None:
-    """Makes that memory again, at its addresses, and checks it by a small collective. Its pools get their windows back.
-
-    Pools that were put to sleep themselves wake after it.
+    """Makes that memory again, at its addresses, and checks it by a small collective. Wake pools after it.
 
     Raises:
       OutOfMemory: on all ranks, where a device has no room. The communicator sleeps on.

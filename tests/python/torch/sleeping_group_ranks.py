@@ -26,22 +26,6 @@ def sleeps_and_wakes(group):
     return said
 
 
-def rests(group):
-    pool = commpool.Pool(symmetric_across=group, reserve="2MiB")
-    with commpool.use_pool(pool):
-        tensor = torch.ones(1000, device=DEVICE)
-    dist.all_reduce(tensor)
-    commpool.sleep_group(group)
-    tensor += 1  # its memory is there
-    asleep = commpool.group_memory(group).asleep
-    commpool.wake_group(group)
-    dist.all_reduce(tensor)
-    said = [asleep, tensor[0].item(), reports()]
-    del tensor
-    end(pool)
-    return said
-
-
 def of_an_older_nccl(group):
     try:
         commpool.sleep_group(group)
@@ -50,5 +34,5 @@ def of_an_older_nccl(group):
     return "nothing"
 
 
-run_cases([sleeps_and_wakes, rests, of_an_older_nccl])
+run_cases([sleeps_and_wakes, of_an_older_nccl])
 leave()

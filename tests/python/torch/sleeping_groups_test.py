@@ -13,11 +13,6 @@ class SleepingGroups(unittest.TestCase):
         said = said_by_ranks(_RANKS, "sleeps_and_wakes", COMMPOOL_EMULATOR="nccl=2.30.7")
         self.assertEqual(said["sleeps_and_wakes"], [[True, True, False, 4.0, []]] * 2)
 
-    def test_leave_their_pools_the_memory(self):
-        said = said_by_ranks(_RANKS, "rests", COMMPOOL_EMULATOR="nccl=2.30.7", NCCL_LOCAL_REGISTER="0",
-                             NCCL_GRAPH_REGISTER="0")
-        self.assertEqual(said["rests"], [[True, 6.0, []]] * 2)
-
     def test_of_an_older_nccl_say_so(self):
         for message in said_by_ranks(_RANKS, "of_an_older_nccl")["of_an_older_nccl"]:
             self.assertRegex(message, "communicators that sleep need NCCL 2.29.7; .* is 2.28.9")

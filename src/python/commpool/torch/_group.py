@@ -188,13 +188,12 @@ def sleep_group(group: Any = None, *, deadline_ms: int = 60000) -> None:
     """Gives the memory of a group's NCCL communicator back. COLLECTIVE: every rank of the group calls it, and uses the
     group no more until `wake_group`; None is the default group.
 
-    Symmetric pools of the group keep memory and tensors, have no windows, and serve nobody meanwhile. Those whose
-    memory shall go too sleep before, and wake after `wake_group`. Each call is for the communicator of this rank's
-    device.
+    Pools that are registered with the group sleep before, and wake after `wake_group`. Each call is for the
+    communicator of this rank's device.
 
     Raises:
       NotSupported: NCCL is older than 2.29.7. Nothing has changed.
-      FailedPrecondition: on all ranks, where one cannot, or a pool cannot go on so. Nothing has changed.
+      FailedPrecondition: on all ranks, where one cannot, or an awake pool is registered with it. Nothing has changed.
       CommunicatorError: it shares resources with a group that was split from it.
     """
     commpool.sleep_communicator(communicator_of(checked_group(group), None), deadline_ms)
