@@ -66,6 +66,11 @@ def _lines(text):
     return sum(1 for line in text.splitlines() if line.strip())
 
 
+def lines_of(path, read):
+    """How many lines of code a file has; `read` gives its text. 0 for what is no code."""
+    return _lines(code_of(path, read())) if path.suffix in _COUNTED else 0
+
+
 class Count:
     """What a checkout has."""
 
