@@ -1,6 +1,5 @@
 // How a pool makes room for a request or gives memory back, as data. The engine makes the plan under the pool's lock.
-// The pool carries it out without that lock (src/pool/growing); a modelled pool does the same without a driver
-// (tools/stress). Pure.
+// The pool carries it out without that lock (src/pool/growing). Pure.
 #ifndef COMMPOOL_SRC_ENGINE_GROWTH_PLAN_H_
 #define COMMPOOL_SRC_ENGINE_GROWTH_PLAN_H_
 

@@ -13,7 +13,6 @@ namespace commpool::internal::engine {
 
 // How much memory an expandable pool spends to save work. Each value N means one part in N; 0: no limit. All but the
 // last say by which part of the highest need so far the pool may exceed that need before it does the work.
-// `commpool_stress sweep` shows what each is worth.
 struct Slack {
   uint64_t move_share = 250;         // before pages move instead of being made
   uint64_t steady_move_share = 160;  // the same for a steady program, which would move pages in every step
