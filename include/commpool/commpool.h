@@ -227,12 +227,11 @@ COMMPOOL_API commpool_status commpool_pools_verify(const commpool_pool* pools, s
 typedef enum commpool_keep { COMMPOOL_KEEP_DISCARD = 0, COMMPOOL_KEEP_HOST = 1 } commpool_keep;
 
 /* Graphs that captured with the pool. REFUSED: no replay may go wrong; else sleep and wake refuse. The program may
- * promise that they hold NO_COLLECTIVES, that it replays none again (DISCARDED), or that all of them were ANNOUNCED. */
+ * promise that they hold NO_COLLECTIVES, or that it replays none again (DISCARDED). */
 typedef enum commpool_graphs {
   COMMPOOL_GRAPHS_REFUSED = 0,
   COMMPOOL_GRAPHS_NO_COLLECTIVES = 1,
-  COMMPOOL_GRAPHS_DISCARDED = 2,
-  COMMPOOL_GRAPHS_ANNOUNCED = 3
+  COMMPOOL_GRAPHS_DISCARDED = 2
 } commpool_graphs;
 
 /* Gives a VMM pool's memory back, after waiting for the device and its peers, and ends its registrations; addresses,

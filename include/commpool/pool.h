@@ -58,8 +58,7 @@ enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST }
 enum class LiveGraphs {
   kRefused = COMMPOOL_GRAPHS_REFUSED,
   kNoCollectives = COMMPOOL_GRAPHS_NO_COLLECTIVES,
-  kDiscarded = COMMPOOL_GRAPHS_DISCARDED,
-  kAnnounced = COMMPOOL_GRAPHS_ANNOUNCED
+  kDiscarded = COMMPOOL_GRAPHS_DISCARDED
 };
 
 enum class KeptIn {

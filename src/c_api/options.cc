@@ -84,7 +84,7 @@ uint64_t OptionsThatDiffer(const PoolConfiguration& configuration) {
 }
 
 Status ReadGraphs(int32_t graphs, LiveGraphs* read) {
-  return ReadWord("graphs", graphs, {"REFUSED", "NO_COLLECTIVES", "DISCARDED", "ANNOUNCED"}, read);
+  return ReadWord("graphs", graphs, {"REFUSED", "NO_COLLECTIVES", "DISCARDED"}, read);
 }
 
 // Addresses in blocks, sorted.

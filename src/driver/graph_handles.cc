@@ -1,7 +1,5 @@
 #include "src/driver/graph_handles.h"
 
-#include <vector>
-
 #include "src/base/try.h"
 
 namespace commpool::internal {
@@ -44,55 +42,6 @@ Result<CUgraph> GraphInCapture(const Driver& driver, CUstream stream, cuuint64_t
   }
   if (graph != nullptr) return graph;
   return CheckCuda(driver, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, {.call = "capture"});
-}
-
-namespace {
-
-Result<std::vector<CUgraphNode>> NodesOf(const Driver& driver, CUgraph graph) {
-  size_t count = 0;
-  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuGraphGetNodes(graph, nullptr, &count), {.call = "cuGraphGetNodes"}));
-  std::vector<CUgraphNode> nodes(count);
-  if (count == 0) return nodes;
-  COMMPOOL_TRY(
-      CheckCuda(driver, driver.cuda.cuGraphGetNodes(graph, nodes.data(), &count), {.call = "cuGraphGetNodes"}));
-  nodes.resize(count);
-  return nodes;
-}
-
-Result<std::string> KernelOf(const Driver& driver, CUgraphNode node) {
-  CUDA_KERNEL_NODE_PARAMS kernel = {};
-  COMMPOOL_TRY(
-      CheckCuda(driver, driver.cuda.cuGraphKernelNodeGetParams(node, &kernel), {.call = "cuGraphKernelNodeGetParams"}));
-  const char* name = nullptr;
-  if (kernel.func != nullptr) {
-    COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuFuncGetName(&name, kernel.func), {.call = "cuFuncGetName"}));
-  } else {
-    COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuKernelGetName(&name, kernel.kern), {.call = "cuKernelGetName"}));
-  }
-  return std::string(name);
-}
-
-}  // namespace
-
-Result<std::string> FindKernel(const Driver& driver, CUgraph graph, FunctionRef<bool(const std::string&)> is_sought) {
-  for (const CUgraphNode node : COMMPOOL_TRY(NodesOf(driver, graph))) {
-    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-    COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuGraphNodeGetType(node, &type), {.call = "cuGraphNodeGetType"}));
-    std::string found;
-    if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
-      found = COMMPOOL_TRY(KernelOf(driver, node));
-      if (!is_sought(found)) found.clear();
-    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
-      CUgraph child = nullptr;
-      COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuGraphChildGraphNodeGetGraph(node, &child),
-                             {.call = "cuGraphChildGraphNodeGetGraph"}));
-      found = COMMPOOL_TRY(FindKernel(driver, child, is_sought));
-    } else if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
-      return Status(StatusCode::kNotSupported, "the driver does not show what a conditional node of a graph holds");
-    }
-    if (!found.empty()) return found;
-  }
-  return std::string();
 }
 
 RelaxedCapture::RelaxedCapture(const Driver& driver)

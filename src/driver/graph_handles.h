@@ -7,10 +7,7 @@
 
 #include <cuda.h>
 
-#include <string>
-
 #include "commpool/status.h"
-#include "src/base/function_ref.h"
 #include "src/driver/diagnosis.h"
 #include "src/driver/handles.h"
 #include "src/driver/loader.h"
@@ -43,11 +40,6 @@ Result<CUstreamCaptureStatus> CaptureStatusOf(const Driver& driver, CUstream str
 // broken, or another stream's capture makes this stream unusable. `number`, where not null, gets that of the capture,
 // which no other capture of the process has; graphs' addresses come back.
 Result<CUgraph> GraphInCapture(const Driver& driver, CUstream stream, cuuint64_t* number = nullptr);
-
-// The first name of a kernel in the graph, or in its child graphs, that is sought; empty where none is. kNotSupported
-// before CUDA 12.3, and for a graph with conditional nodes, whose bodies the driver does not show. The graph may be one
-// that a capture makes.
-Result<std::string> FindKernel(const Driver& driver, CUgraph graph, FunctionRef<bool(const std::string&)> is_sought);
 
 // While it lives, this thread may make calls that a capture forbids only as a precaution (cuMemAlloc, cuEventQuery).
 // Use it for work that a replay of the graph need not repeat.

@@ -61,8 +61,8 @@ typedef struct {
   // 1 if NCCL may have registered the memory under its ranges, and so keeps it; else 0. If 1, the driver reports a
   // replay over other memory.
   int may_hold_memory;
-  // The function that cuFuncGetName tells of the node; empty where the node is a copy. The call copies it.
-  const char* function;
+  // 1 if cuGraphNodeGetType tells of a kernel; 0 if of a copy.
+  int is_kernel;
 } commpoolEmulatorReplay;
 
 // The same for a stream that captures. The graph owns `context` from then on, and at each replay `start` gets what

@@ -40,13 +40,10 @@ enum class Keep { kDiscard = COMMPOOL_KEEP_DISCARD, kHost = COMMPOOL_KEEP_HOST }
 enum class LiveGraphs {
   kRefused = COMMPOOL_GRAPHS_REFUSED,
   kNoCollectives = COMMPOOL_GRAPHS_NO_COLLECTIVES,
-  kDiscarded = COMMPOOL_GRAPHS_DISCARDED,
-  kAnnounced = COMMPOOL_GRAPHS_ANNOUNCED
+  kDiscarded = COMMPOOL_GRAPHS_DISCARDED
 };
 // Whether the graphs may hold collectives, so that windows have to come back to their places.
-constexpr bool DependOnPlaces(LiveGraphs graphs) {
-  return graphs == LiveGraphs::kRefused || graphs == LiveGraphs::kAnnounced;
-}
+constexpr bool DependOnPlaces(LiveGraphs graphs) { return graphs == LiveGraphs::kRefused; }
 // Where the copies of a pool that sleeps lie: only pinned memory copies at the full speed of the bus.
 enum class KeptIn {
   kPinned = COMMPOOL_KEPT_IN_PINNED,

@@ -102,14 +102,9 @@ Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_dev
   return Status();
 }
 
-// The order matters. The graph can be searched for NCCL's kernels only while its stream still captures. The pool's
-// capture ends after that, and the device's count last: until then other threads must not wait for the device.
+// The order matters: the device's count ends last, for until then other threads must not wait for the device.
 CUstream Pool::EndCapture(CaptureHandle capture) {
   mode_->BeforeCaptureEnds(capture);
-  if (!segments_.registrations().empty()) {
-    const ContextGuard current = basis_->MakeCurrent();
-    captures_.LookForCollectives(capture);
-  }
   const GraphCaptures::Origin origin = captures_.End(capture);
   basis_->device->captures().End(origin.devices);
   basis_->runtime.observer.CaptureAnnounced(origin.stream, false);

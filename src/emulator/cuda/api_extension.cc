@@ -106,7 +106,7 @@ CUresult commpoolEmulatorEnqueue(CUstream handle, const commpoolEmulatorAccess* 
 CUresult commpoolEmulatorCapture(CUstream handle, const commpoolEmulatorAccess* access, commpoolEmulatorStart start,
                                  void* context, const commpoolEmulatorReplay* replay) {
   return Call("commpoolEmulatorCapture", Needs::kCurrentContext, [&](Machine& machine, auto&) {
-    if (access == nullptr || start == nullptr || replay == nullptr || replay->function == nullptr) {
+    if (access == nullptr || start == nullptr || replay == nullptr) {
       return CUDA_ERROR_INVALID_VALUE;
     }
     CUstream_st* stream = nullptr;
@@ -119,7 +119,7 @@ CUresult commpoolEmulatorCapture(CUstream handle, const commpoolEmulatorAccess* 
     if (replay->may_hold_memory != 0) {
       operation->captured_mappings = machine.addresses.NumbersUnder(operation->reads, operation->writes);
     }
-    operation->function = replay->function;
+    operation->is_kernel = replay->is_kernel != 0;
     const std::shared_ptr<void> owned(context, replay->end);
     operation->repeat = [start, owned, again = replay->again]() -> Operation::Start {
       void* const repeated = again(owned.get());

@@ -19,12 +19,6 @@ CUgraph_st* FindGraph(Machine& machine, CUgraph graph) {
   return machine.graphs.IsGraph(graph) || machine.captures.IsMaking(graph) ? graph : nullptr;
 }
 
-bool IsNode(Machine& machine, CUgraphNode node) {
-  return machine.graphs.HasNode(node) || machine.captures.HasNode(node);
-}
-
-bool IsKernel(CUgraphNode node) { return !node->operation.function.empty(); }
-
 }  // namespace
 
 CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
@@ -60,37 +54,12 @@ CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) {
 // Kernels are NCCL's, and so are copies; the emulator tells of nothing else what it is.
 CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
   return Call("cuGraphNodeGetType", Needs::kInitialised, [&](Machine& machine, auto&) {
-    if (type == nullptr || !IsNode(machine, node)) return CUDA_ERROR_INVALID_VALUE;
-    *type = IsKernel(node)           ? CU_GRAPH_NODE_TYPE_KERNEL
-            : node->operation.repeat ? CU_GRAPH_NODE_TYPE_MEMCPY
-                                     : CU_GRAPH_NODE_TYPE_EMPTY;
+    if (type == nullptr || !machine.graphs.HasNode(node)) return CUDA_ERROR_INVALID_VALUE;
+    *type = node->operation.is_kernel ? CU_GRAPH_NODE_TYPE_KERNEL
+            : node->operation.repeat  ? CU_GRAPH_NODE_TYPE_MEMCPY
+                                      : CU_GRAPH_NODE_TYPE_EMPTY;
     return CUDA_SUCCESS;
   });
-}
-
-// Only `func` is filled, for cuFuncGetName: it is the node.
-CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* parameters) {
-  return Call("cuGraphKernelNodeGetParams", Needs::kInitialised, [&](Machine& machine, auto&) {
-    if (parameters == nullptr || !IsNode(machine, node) || !IsKernel(node)) return CUDA_ERROR_INVALID_VALUE;
-    *parameters = {};
-    parameters->func = reinterpret_cast<CUfunction>(node);
-    return CUDA_SUCCESS;
-  });
-}
-
-CUresult cuFuncGetName(const char** name, CUfunction function) {
-  return Call("cuFuncGetName", Needs::kInitialised, [&](Machine& machine, auto&) {
-    auto* const node = reinterpret_cast<CUgraphNode>(function);
-    if (name == nullptr || !IsNode(machine, node)) return CUDA_ERROR_INVALID_VALUE;
-    *name = node->operation.function.c_str();
-    return CUDA_SUCCESS;
-  });
-}
-
-// There are no child graphs.
-CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode, CUgraph*) {
-  return Call("cuGraphChildGraphNodeGetGraph", Needs::kInitialised,
-              [](Machine&, auto&) { return CUDA_ERROR_INVALID_VALUE; });
 }
 
 CUresult cuGraphInstantiate(CUgraphExec* executable, CUgraph graph, unsigned long long flags) {

@@ -193,11 +193,6 @@ bool Captures::IsMaking(CUgraph graph) const {
   return std::any_of(live_.begin(), live_.end(), [&](const auto& capture) { return capture->graph.get() == graph; });
 }
 
-bool Captures::HasNode(CUgraphNode node) const {
-  return std::any_of(live_.begin(), live_.end(),
-                     [&](const auto& capture) { return IsAmong(capture->graph->nodes, node); });
-}
-
 void Captures::Announce(CUstream_st* stream, bool announced) {
   const int count = announced_[stream] += announced ? 1 : -1;
   if (count <= 0) announced_.erase(stream);

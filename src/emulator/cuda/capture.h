@@ -75,7 +75,6 @@ class Captures {
   bool HasBlockingCapture(int device) const;    // the same question, without a consequence
 
   bool IsMaking(CUgraph graph) const;
-  bool HasNode(CUgraphNode node) const;  // of a graph that it is making
 
   void Announce(CUstream_st* stream, bool announced);
   bool IsAnnounced(const CUstream_st* stream) const;

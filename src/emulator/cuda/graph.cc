@@ -42,10 +42,6 @@ std::shared_ptr<Operation> Replayed(Machine& machine, const CUgraphNode_st& node
 
 }  // namespace
 
-bool IsAmong(const Nodes& nodes, CUgraphNode node) {
-  return std::any_of(nodes.begin(), nodes.end(), [&](const auto& one) { return one.get() == node; });
-}
-
 const char* UserAmong(const Nodes& nodes, CUdeviceptr address, uint64_t bytes) {
   for (const auto& node : nodes) {
     if (node->operation.Touches(address, bytes)) return node->operation.name.c_str();
@@ -92,8 +88,11 @@ void Graphs::Launch(Machine& machine, CUgraphExec_st& executable, CUstream_st* s
 }
 
 bool Graphs::HasNode(CUgraphNode node) const {
-  return std::any_of(graphs_.begin(), graphs_.end(),
-                     [&](const auto& entry) { return IsAmong(entry.second->nodes, node); });
+  const auto has = [&](const auto& entry) {
+    const Nodes& nodes = entry.second->nodes;
+    return std::any_of(nodes.begin(), nodes.end(), [&](const auto& one) { return one.get() == node; });
+  };
+  return std::any_of(graphs_.begin(), graphs_.end(), has);
 }
 
 const char* Graphs::UserOf(CUdeviceptr address, uint64_t bytes) const {

@@ -29,7 +29,6 @@ namespace commpool::internal::emulator {
 // A node comes after the nodes that it depends on.
 using Nodes = std::vector<std::shared_ptr<CUgraphNode_st>>;
 
-bool IsAmong(const Nodes& nodes, CUgraphNode node);
 // Returns the name of an operation among the nodes that touches the range; null if none does.
 const char* UserAmong(const Nodes& nodes, CUdeviceptr address, uint64_t bytes);
 

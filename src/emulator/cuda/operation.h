@@ -58,8 +58,7 @@ struct Operation {
   std::function<Start()> repeat;
   // And the mappings under its ranges, if NCCL may have registered them.
   std::optional<std::vector<uint64_t>> captured_mappings;
-  // And the name of the kernel that the node stands for.
-  std::string function = {};
+  bool is_kernel = false;  // what cuGraphNodeGetType tells of the node
 
   std::vector<std::shared_ptr<Operation>> after;  // operations of other streams, by the legacy stream's order
   std::vector<std::shared_ptr<Marker>> waits;     // events that the stream was told to wait for

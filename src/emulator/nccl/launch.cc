@@ -179,13 +179,10 @@ CUresult EmulatedCommunicator::Capture(const PendingCollective& pending, const c
   const Route route = pending.plan.route;
   const bool may_hold =
       route == Route::kBuffers && !(IsSwitchedOff("NCCL_LOCAL_REGISTER") && IsSwitchedOff("NCCL_GRAPH_REGISTER"));
-  // As NCCL names its kernels (src/device/common.h, src/device/symmetric/generate.py). Copies have none.
-  std::string function = route == Route::kSymmetricKernel ? "ncclSymkDevKernel_" : "ncclDevKernel_";
-  function = route == Route::kCopyEngines ? "" : function + CollectiveName(pending.request.kind);
   const commpoolEmulatorReplay replay = {.again = &RepeatCollective,
                                          .end = [](void* context) { delete static_cast<CapturedCollective*>(context); },
                                          .may_hold_memory = may_hold ? 1 : 0,
-                                         .function = function.c_str()};
+                                         .is_kernel = route == Route::kCopyEngines ? 0 : 1};
   auto captured = std::make_unique<CapturedCollective>(CapturedCollective{weak_from_this(), pending});
   const CUresult result =
       GetDriver().commpoolEmulatorCapture(pending.request.stream, &access, &StartCollective, captured.get(), &replay);

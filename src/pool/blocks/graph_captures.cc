@@ -21,11 +21,6 @@ constexpr std::chrono::milliseconds kShortMoment(100);  // where a graph that st
 
 using Flag = std::shared_ptr<std::atomic<bool>>;
 
-// Whether it is a kernel of NCCL that is no symmetric one: these are ncclSymkDevKernel_* in 2.28.9 and 2.30.7.
-constexpr auto kIsUnsymmetric = [](const std::string& kernel) {
-  return kernel.find("nccl") != std::string::npos && kernel.find("ncclSymk") == std::string::npos;
-};
-
 // Runs on a thread of the driver, where no call of the driver is allowed. It owns the flag's pointer, because the pool
 // may be gone by then.
 void SetFlag(void* context) {
@@ -56,36 +51,6 @@ Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
   // Last: who sees an open capture also finds it in the table.
   open_.fetch_add(1, std::memory_order_release);
   return Status();
-}
-
-// A failure counts as a graph that may use registered memory: only a graph that was looked at is known to be safe.
-void GraphCaptures::LookForCollectives(CaptureHandle handle) {
-  CUstream stream = nullptr;
-  cuuint64_t announced = 0;
-  bool seen = false;
-  {
-    MutexLock lock(mutex_);
-    const Capture& mine = captures_.at(handle);
-    stream = mine.origin.stream;
-    announced = mine.number;
-    seen = std::any_of(captures_.begin(), captures_.end(), [&](const auto& entry) {
-      return entry.second.ended && entry.second.number == announced && entry.second.collectives.ok();
-    });
-  }
-  const Status found = [&]() -> Status {
-    cuuint64_t number = 0;
-    const CUgraph graph = COMMPOOL_TRY(GraphInCapture(basis_.driver, stream, &number));
-    if (graph == nullptr || number != announced) {
-      return seen ? Status()
-                  : Status(StatusCode::kFailedPrecondition, "its capture had ended before its announcement did");
-    }
-    const std::string kernel = COMMPOOL_TRY(FindKernel(basis_.driver, graph, kIsUnsymmetric));
-    if (kernel.empty()) return Status();
-    return Status(StatusCode::kFailedPrecondition,
-                  "it holds " + kernel + ", which may name memory that NCCL registered");
-  }();
-  MutexLock lock(mutex_);
-  captures_.at(handle).collectives = found;
 }
 
 // The entry stays: its graph may live on.
@@ -139,21 +104,6 @@ Status GraphCaptures::CheckNoneLive() const {
   return Status(StatusCode::kFailedPrecondition,
                 std::to_string(live) + (live == 1 ? " graph that captured" : " graphs that captured") +
                     " with the pool may still be replayed: destroy them, and what was instantiated from them, first");
-}
-
-// A graph of a capture that is still open was not looked at.
-Status GraphCaptures::FirstToDependOnMemory() const {
-  MutexLock lock(mutex_);
-  for (const auto& [handle, capture] : captures_) {
-    if (!capture.IsGone() && !capture.collectives.ok()) return capture.collectives;
-  }
-  return Status();
-}
-
-// The first look is cheap, and mostly enough.
-Status GraphCaptures::CheckOnlySymmetricKernels() const {
-  if (FirstToDependOnMemory().ok() || AwaitNoneLive(kMoment) == 0) return Status();
-  return FirstToDependOnMemory().under("a live graph captured with the pool");
 }
 
 // MemorySearch asks it of destroyed pools, before it makes one release its memory.

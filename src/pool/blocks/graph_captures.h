@@ -41,9 +41,6 @@ class GraphCaptures {
 
   // kFailedPrecondition where the stream is not being captured.
   Status Begin(CaptureHandle capture, const Origin& origin);
-  // Looks for collectives among what was captured so far, where the stream still captures. Before End. Calls the
-  // driver, without the lock. Where the capture has ended, what another announcement of it has seen in time holds.
-  void LookForCollectives(CaptureHandle capture);
   // Returns how the capture began. REQUIRES: it has begun, and not ended.
   Origin End(CaptureHandle capture);
 
@@ -64,9 +61,6 @@ class GraphCaptures {
   // thread of its own, so a graph that was destroyed just now may still count. kFailedPrecondition says how many are
   // alive.
   Status CheckNoneLive() const;
-  // OK where each live graph was looked at and all of its collectives are symmetric kernels, or copies by engines:
-  // these depend on the places of windows alone. Waits for the same moment.
-  Status CheckOnlySymmetricKernels() const;
   // Waits for the same moment for the graphs of ended captures. Returns how many are alive; 0 at once while a capture
   // is open, because nobody waits for that.
   size_t AwaitEndedGraphs() const;
@@ -86,15 +80,10 @@ class GraphCaptures {
     std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
     // The announcement has ended, so no further stream of the capture is served.
     bool ended = false;
-    // Of its collectives; OK where they depend on the places of windows alone.
-    Status collectives = Status(StatusCode::kFailedPrecondition, "nobody has looked at what it captured");
 
     bool IsGone() const { return ended && gone->load(std::memory_order_acquire); }
   };
 
-  // Why the first live graph that has other collectives than symmetric kernels, or was not looked at, depends on memory
-  // that NCCL may have registered; OK where there is none.
-  Status FirstToDependOnMemory() const;
   // Waits until no graph is alive or the moment is over. Returns how many are alive.
   size_t AwaitNoneLive(std::chrono::milliseconds moment) const;
 

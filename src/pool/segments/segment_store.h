@@ -156,8 +156,6 @@ class SegmentStore {
   // memory. kBlocksToo: live blocks lose their memory too, as in sleep.
   enum class Unmapped { kFreeMemory, kBlocksToo };
   Status CheckMayUnmap(Unmapped unmapped = Unmapped::kFreeMemory) const;
-  // As GraphCaptures: OK where live graphs depend on the places of windows alone.
-  Status CheckOnlySymmetricKernels() const { return captures_.CheckOnlySymmetricKernels(); }
 
   // Release. Calls the driver.
   //

@@ -20,11 +20,10 @@ constexpr uint64_t kPieceBytes = 256 * kMiB;
 
 // Captured collectives may use registrations that NCCL made by itself (its src/register/coll_reg.cc), also of the
 // memory of a window; those end with the memory. Where NCCL makes none, live graphs are no reason to refuse.
-Status CheckNothingUnseen(const SegmentStore& segments, LiveGraphs graphs) {
+Status CheckNothingUnseen(const SegmentStore& segments) {
   const Status settings = CheckNcclRegistersNothingUnseen();
-  if (settings.ok()) return settings;
-  if (segments.registrations().empty()) return segments.CheckMayUnmap(SegmentStore::Unmapped::kBlocksToo);
-  return graphs == LiveGraphs::kAnnounced ? segments.CheckOnlySymmetricKernels() : settings;
+  if (settings.ok() || !segments.registrations().empty()) return settings;
+  return segments.CheckMayUnmap(SegmentStore::Unmapped::kBlocksToo);
 }
 
 }  // namespace
@@ -44,8 +43,7 @@ Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segme
   if (status.ok()) status = segments.CheckNoneShared();
   if (status.ok()) status = basis.runtime.shares.CheckMaySleep(basis.handle);
   if (status.ok() && DependOnPlaces(request.graphs)) {
-    status =
-        CheckNothingUnseen(segments, request.graphs).under("unless graphs = NO_COLLECTIVES or DISCARDED is promised");
+    status = CheckNothingUnseen(segments).under("unless graphs = NO_COLLECTIVES or DISCARDED is promised");
   }
   return basis.Named(status.under("sleep"));
 }

@@ -176,9 +176,8 @@ class use_pool(Scope, Words):
 def capture(pool: Pool, stream: Stream) -> Iterator[Pool]:
     """Announces that a stream is captured. The pool then serves it from a part that belongs to the graph.
 
-    Begin it after the capture of the stream begins. For `sleep(graphs="announced")` end it before that ends, around all
-    that is captured: nothing behind its end is looked at, and other threads may not call commpool between the two ends.
-    Registered and symmetric pools serve what was reserved before; other pools grow.
+    Begin it after the capture of the stream begins. Registered and symmetric pools serve what was reserved before;
+    other pools grow.
     """
     announced = library.capture_begin(checked(pool, "capture").handle, stream_handle(stream))
     try:

@@ -105,10 +105,7 @@ class Together(Owner):
           constant: tensors that do not change: copied once, where `retain` keeps their copies.
           graphs: "refused" refuses where a CUDA graph that captured with the pool could go wrong: with a live one, or a
             registered pool, unless NCCL_LOCAL_REGISTER and NCCL_GRAPH_REGISTER are 0 on all ranks. The program may say
-            that such graphs hold "no_collectives", are "discarded" (not replayed again), or that all captures were
-            "announced", which are looked at: symmetric kernels and copies hold. PyTorch tells of the end of a capture
-            after it, which is too late: `with commpool.capture(pool, torch.cuda.current_stream()):` around all of the
-            capture's work, inside of `torch.cuda.graph`, ends in time. Graphs without it want the two variables.
+            that such graphs hold "no_collectives", or are "discarded" (not replayed again).
 
         Raises:
           NotSupported: the backing is not "vmm".

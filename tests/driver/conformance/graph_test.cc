@@ -145,19 +145,6 @@ TEST_F(Graphs, RefuseWhatCannotBe) {
   EXPECT_EQ(cuda().cuGraphLaunch(nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
 }
 
-TEST_F(Graphs, MayBeLookedAtWhileTheyAreCaptured) {
-  const CUdeviceptr memory = Allocate(kBytes);
-  const CUstream stream = BeginOnNewStream();
-  Fill(memory, 7, kBytes, stream);
-  const CUgraph making = GraphInCapture(driver(), stream).value();
-  const Result<std::string> kernel = FindKernel(driver(), making, [](const std::string&) { return true; });
-  ASSERT_TRUE(kernel.ok()) << kernel.status().message();
-  EXPECT_EQ(*kernel, "") << "a memset is none";
-  ASSERT_EQ(cuda().cuGraphLaunch(Instantiate(End(stream)), stream), CUDA_SUCCESS);
-  ASSERT_EQ(cuda().cuStreamSynchronize(stream), CUDA_SUCCESS);
-  EXPECT_EQ(Read(memory, kBytes), All(7));
-}
-
 TEST_F(Graphs, AreNotLaunchedIntoACapture) {
   const CUgraphExec executable = Instantiate(Memset(Allocate(kBytes), 1));
   const CUstream stream = BeginOnNewStream();

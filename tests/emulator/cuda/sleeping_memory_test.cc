@@ -60,8 +60,7 @@ TEST_F(SleepingMemory, MayBeNamedByAGraphThatIsReplayedOnceItIsBack) {
 }
 
 TEST_F(SleepingMemory, IsReportedWhereACapturedCollectiveFindsItMappedAnew) {
-  static const commpoolEmulatorReplay kReplay = {[](void* context) { return context; }, [](void*) {}, 1,
-                                                 "ncclDevKernel"};
+  static const commpoolEmulatorReplay kReplay = {[](void* context) { return context; }, [](void*) {}, 1, 1};
   int replays = 0;
   const commpoolEmulatorRange ranges[] = {range()};
   const commpoolEmulatorAccess access = {

@@ -282,7 +282,7 @@ def sleeps_under_a_graph(group):
         dist.all_reduce(out)
     graph.replay()
     torch.cuda.synchronize()
-    said = [reports(), refusal(pool.sleep), refusal(lambda: pool.sleep(graphs="announced"))]
+    said = [reports(), refusal(pool.sleep)]
     pool.sleep(graphs="no_collectives")  # the promise is false
     pool.wake()
     graph.replay()
@@ -291,26 +291,6 @@ def sleeps_under_a_graph(group):
     del out, graph
     end(pool)
     return said
-
-
-def sleeps_under_an_announced_graph(group):
-    """A scope inside of torch's capture ends while the stream still captures, so the graph is looked at."""
-    pool, graph = commpool.Pool("announced", symmetric_across=group, reserve="4MiB"), torch.cuda.CUDAGraph()
-    dist.all_reduce(torch.ones(1, device=DEVICE))
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        with commpool.capture(pool, torch.cuda.current_stream()), commpool.use_pool(pool):
-            out = torch.ones(1000, device=DEVICE)
-            dist.all_reduce(out)
-    said = []
-    for _ in range(3):
-        pool.sleep(graphs="announced")
-        pool.wake()
-        graph.replay()
-        torch.cuda.synchronize()
-        said.append(out[0].item())
-    del out, graph
-    end(pool)
-    return said + [reports()]
 
 
 def aborted(group):
@@ -347,7 +327,7 @@ def unawaited(group):
 
 OF_LATE = [without_communicator, different]
 CASES = [windows_over_tcp, windows_over_the_store, exhausted, steps, between_devices, proposed, different, sizes,
-         several, sleeps, sleeps_under_an_announced_graph, outlived, unawaited, aborted]
+         several, sleeps, outlived, unawaited, aborted]
 
 
 if __name__ == "__main__":
