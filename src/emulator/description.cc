@@ -37,6 +37,8 @@ const std::vector<KnownKey>& KnownKeys() {
       {"nccl_timeout_ms", "60000", "how long a missing rank is waited for before it is reported"},
       {"seed", "1", "of the scheduler that picks among ready streams"},
       {"races", "yes", "whether accesses that nothing orders are looked for"},
+      {"kernels", "later",
+       "when PyTorch's operations run: later (in the order of their streams), now (before the call returns), or none"},
       {"fail", "", "faults, separated by +: CALL:SKIP:RESULT or CALL:SKIP:RESULT:COUNT"},
       {"report", "none", "exit: print leaks to stderr when the process ends"},
   };

@@ -22,6 +22,7 @@ def torch_test(name, srcs, imports = [], args = [], data = [], tags = [], **attr
             "//tools/bazel:python_test_runner.py",
         ],
         # Bazel does not see torch come and go.
-        tags = tags + ["external", "torch"],
+        # The operations are compiled once, and kept outside of the sandbox.
+        tags = tags + [tag for tag in ["external", "local", "torch"] if tag not in tags],
         **attributes
     )

@@ -2,8 +2,11 @@
 // program links or opens.
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
+#include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "src/base/environment.h"
 #include "src/base/try.h"
@@ -46,12 +49,20 @@ void PutInPlace(const std::filesystem::path& cuda, const std::filesystem::path& 
   setenv("COMMPOOL_EMULATOR_LIBRARIES", folder.c_str(), 1);
 }
 
+// Adds to what the machine's variable declares.
+void Declare(const std::string& pair) {
+  const char* const declared = std::getenv("COMMPOOL_EMULATOR");
+  const std::string before = declared == nullptr || *declared == '\0' ? "" : declared + std::string(",");
+  setenv("COMMPOOL_EMULATOR", (before + pair).c_str(), 1);
+}
+
 // Returns only where the program cannot be started.
-Status Run(std::vector<std::string> words) {
+Status Run(std::vector<std::string> words, const std::string& kernels) {
   const auto failed = [](const std::string& why) { return Status(StatusCode::kInvalidArgument, why); };
   if (words.empty()) return failed("say which program: commpool emulate -- PROGRAM [ARGUMENT...]");
   const internal::EmulatorFiles files =
       COMMPOOL_TRY(internal::FindEmulator(internal::Environment::Get().emulator_libraries));
+  if (!kernels.empty()) Declare("kernels=" + kernels);
   PutInPlace(std::filesystem::absolute(files.cuda), std::filesystem::absolute(files.nccl));
   return StartInPlace(std::move(words));
 }
@@ -62,13 +73,22 @@ void AddEmulate(Command app) {
   Command command = app.Add("emulate", "Run a program of yours on emulated GPUs: -- PROGRAM ARGUMENT...");
   command.Footer(
       "The program uses CUDA's driver, its runtime (libcudart.so.13) or NCCL, linked or opened at run time: they\n"
-      "are the emulator's for it and for what it starts. No kernels run but PyTorch's that fill, add and multiply.\n"
+      "are the emulator's for it and for what it starts. PyTorch's operations run by its CPU kernels, in the order of\n"
+      "their streams; no other kernels do.\n"
       "COMMPOOL_EMULATOR=devices=8,memory=80GiB describes the machine; COMMPOOL_EMULATOR=report=exit says at the end\n"
       "what was left behind. The exit code is the program's.\n"
       "Examples:\n"
       "  commpool emulate -- ./program --of=mine\n"
       "  mpirun -np 4 commpool emulate -- ./ranks");
-  command.DoWithRest(Run);
+  const auto kernels = std::make_shared<std::string>();
+  const auto take = [kernels](const std::string& word) {
+    if (word != "later" && word != "now" && word != "none") return false;
+    *kernels = word;
+    return true;
+  };
+  command.AddWord("--kernels", "later|now|none", "later", take,
+                  "When PyTorch's operations run: in the order of their streams, at once, or not at all");
+  command.DoWithRest([kernels](const std::vector<std::string>& words) -> Result<int> { return Run(words, *kernels); });
 }
 
 }  // namespace commpool::cli

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "src/emulator/cuda/api.h"
 
@@ -51,6 +52,29 @@ void commpoolEmulatorBlockAllocated(CUdeviceptr address, size_t bytes, CUstream 
 
 void commpoolEmulatorBlockFreed(CUdeviceptr address) {
   Locked([&](Machine& machine) { machine.races.blocks().Freed(address); });
+}
+
+void commpoolEmulatorBlockBegins(CUdeviceptr address, size_t bytes, CUstream handle, int device, const char* pool) {
+  Locked([&](Machine& machine) {
+    if (!machine.races.on() || machine.scheduler.IsDead(handle)) return;
+    const CUstream_st* const stream = machine.scheduler.Resolve(handle, device);
+    machine.races.blocks().Allocated(address, bytes, stream == nullptr ? 0 : stream->id, pool);
+  });
+}
+
+// The end is an operation of the stream that writes the block, as the next user of the memory may.
+void commpoolEmulatorBlockEnds(CUdeviceptr address, CUstream handle, int device) {
+  Locked([&](Machine& machine) {
+    if (!machine.races.on() || machine.scheduler.IsDead(handle)) return;
+    const std::shared_ptr<const AnnouncedBlock> block = machine.races.blocks().At(address);
+    CUstream_st* const stream = machine.scheduler.Resolve(handle, device);
+    if (block == nullptr || block->address != address || stream == nullptr) return;
+    if (machine.captures.Of(stream) != nullptr) return;
+    auto end = std::make_shared<Operation>();
+    end->name = "the free of a block";
+    end->writes = {{address, block->bytes}};
+    machine.scheduler.Submit(stream, std::move(end));
+  });
 }
 
 void commpoolEmulatorSegmentSleeps(CUdeviceptr address, size_t bytes, int asleep) {

@@ -43,6 +43,11 @@ Operation::Start StartWith(commpoolEmulatorStart start, void* context) {
   };
 }
 
+CUresult& FailureOfThisKernel() {
+  thread_local CUresult failure = CUDA_SUCCESS;
+  return failure;
+}
+
 // Writes lines into a caller's buffer: it truncates them, and always terminates the text.
 size_t WriteLines(const std::vector<std::string>& lines, char* buffer, size_t capacity) {
   std::string text;
@@ -79,12 +84,22 @@ CUresult commpoolEmulatorLaunchKept(CUstream handle, const commpoolEmulatorAcces
     const CUresult result = Declare(machine, handle, *access, &stream, &operation);
     if (result != CUDA_SUCCESS) return result;
     operation->pace = Operation::Pace::kMayBlock;
-    operation->run = [kernel, kept](const Pointers& reads, const Pointers& writes) {
+    operation->run = [kernel, kept, device = stream->device](const Pointers& reads, const Pointers& writes) {
+      FailureOfThisKernel() = CUDA_SUCCESS;
       kernel(kept.get(), reads.data(), writes.data());
+      if (FailureOfThisKernel() == CUDA_SUCCESS) return;
+      Locked([&](Machine& own) {
+        CUctx_st& lost = *own.contexts[static_cast<size_t>(device)];
+        if (lost.sticky == CUDA_SUCCESS) lost.sticky = FailureOfThisKernel();
+      });
     };
     return machine.Submit(stream, std::move(operation));
   });
 }
+
+void commpoolEmulatorKernelFailed(CUresult result) { FailureOfThisKernel() = result; }
+
+const char* commpoolEmulatorIssuedAt(const char* place) { return std::exchange(PlaceOfThisThread(), place); }
 
 CUresult commpoolEmulatorEnqueue(CUstream handle, const commpoolEmulatorAccess* access, commpoolEmulatorStart start,
                                  void* context) {

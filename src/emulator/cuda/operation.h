@@ -78,6 +78,7 @@ struct Operation {
   Clock clock;                                                // everything before the operation, and the operation
   uint64_t component = 0;                                     // the stream's component in the clock
   CallStack issued_at;                                        // where it was submitted
+  const char* place = nullptr;                                // the same in the program's words; null: unknown
   std::vector<std::shared_ptr<const AnnouncedBlock>> blocks;  // announced blocks in which its ranges begin
   std::set<uint64_t> reported_with;  // sequences of the operations that reports already named as racing with it
   StreamReach reach;                 // includes the operation

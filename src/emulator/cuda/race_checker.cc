@@ -29,6 +29,13 @@ uint64_t Mixed(uint64_t value) {
   return value ^ (value >> 31);
 }
 
+// A replay keeps the place of its capture.
+void NotePlace(Operation& operation) {
+  if (operation.place != nullptr) return;
+  operation.place = PlaceOfThisThread();
+  if (operation.place == nullptr) operation.issued_at = CallStack::Capture();
+}
+
 void NoteBlock(Operation& operation, std::shared_ptr<const AnnouncedBlock> block) {
   const auto known = std::find(operation.blocks.begin(), operation.blocks.end(), block);
   if (block != nullptr && known == operation.blocks.end()) operation.blocks.push_back(std::move(block));
@@ -41,6 +48,11 @@ bool IsWithin(const commpoolEmulatorRange& range, const std::vector<commpoolEmul
 }
 
 }  // namespace
+
+const char*& PlaceOfThisThread() {
+  thread_local const char* place = nullptr;
+  return place;
+}
 
 RaceChecker::RaceChecker(Logbook& logbook, Mode mode)
     : mode_(mode), logbook_(logbook), process_(RandomProcessNumber()), most_pieces_(kFewPieces) {}
@@ -78,7 +90,7 @@ void RaceChecker::Submitted(Operation& operation) {
   if (!on()) return;
   operation.host = host_;
   if (operation.reads.empty() && operation.writes.empty()) return;
-  operation.issued_at = CallStack::Capture();
+  NotePlace(operation);
   if (blocks_.empty()) return;
   for (const auto* ranges : {&operation.reads, &operation.writes}) {
     for (const commpoolEmulatorRange& range : *ranges) NoteBlock(operation, blocks_.At(range.address));
@@ -89,7 +101,7 @@ void RaceChecker::Submitted(Operation& operation) {
 
 void RaceChecker::Captured(Operation& operation) {
   if (!on() || blocks_.empty() || (operation.reads.empty() && operation.writes.empty())) return;
-  operation.issued_at = CallStack::Capture();
+  NotePlace(operation);
   CheckBlocks(operation, BlockTable::Ends::kCount);
 }
 

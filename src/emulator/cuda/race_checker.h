@@ -22,6 +22,9 @@
 
 namespace commpool::internal::emulator {
 
+// The place in the program of what this thread submits; null if nobody told. The text lives as long as the process.
+const char*& PlaceOfThisThread();
+
 // Owns the host's clock, the histories of memory and the announced blocks. The machine and the scheduler call it.
 class RaceChecker {
  public:

@@ -21,6 +21,10 @@ std::string DescribeIssue(const Operation& operation) {
          std::to_string(operation.device);
 }
 
+std::string DescribePlace(const Operation& operation) {
+  return "issued at " + (operation.place == nullptr ? operation.issued_at.Describe() : operation.place);
+}
+
 // Finds the declared range of an operation that contains the address.
 const commpoolEmulatorRange* DeclaredAround(const Operation& operation, AccessKind kind, CUdeviceptr address) {
   const auto& ranges = kind == AccessKind::kRead ? operation.reads : operation.writes;
@@ -37,7 +41,7 @@ std::string DescribeAccess(const Operation& operation, AccessKind kind, CUdevice
   for (const auto& block : operation.blocks) {
     if (address - block->address < block->bytes) text += " (" + block->Describe() + ")";
   }
-  return text + ", issued at " + operation.issued_at.Describe();
+  return text + ", " + DescribePlace(operation);
 }
 
 }  // namespace
@@ -52,7 +56,7 @@ std::string DescribeRace(const Operation& later, AccessKind kind, CUdeviceptr ba
 
 std::string DescribeMisuse(const Operation& operation, const commpoolEmulatorRange& range, const std::string& blocks) {
   return DescribeIssue(operation) + " declares " + DescribeRange(range.address, range.address + range.bytes) +
-         ", in the " + blocks + "; issued at " + operation.issued_at.Describe();
+         ", in the " + blocks + "; " + DescribePlace(operation);
 }
 
 std::string DescribeOpenAccesses(const std::vector<Conflict>& accesses) {

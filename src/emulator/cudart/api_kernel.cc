@@ -1,16 +1,10 @@
-// Modules, kernels and libraries of kernels. Modules register kernels by name, and the emulator runs those that it
-// knows.
-#include <memory>
-#include <string>
-#include <utility>
+// Modules, kernels and libraries of kernels. Modules register kernels by name. The emulator has no code for them: a
+// muted launch does nothing, and any other is refused by name.
 #include <vector>
 
-#include "src/emulator/cudart/concatenation.h"
-#include "src/emulator/cudart/elementwise.h"
 #include "src/emulator/cudart/kernels.h"
-#include "src/emulator/cudart/reduction.h"
+#include "src/emulator/cudart/mute.h"
 #include "src/emulator/cudart/runtime.h"
-#include "src/emulator/cudart/tensor_lists.h"
 
 using namespace commpool::internal::emulated_cudart;  // NOLINT: this file is C on the outside
 
@@ -29,29 +23,25 @@ std::vector<CallConfiguration>& Configurations() {
   return configurations;
 }
 
-void Run(void* context, const void* const* reads, void* const* writes) {
-  static_cast<KernelWork*>(context)->run(reads, writes);
+cudaError_t Launch(const void* entry) {
+  if (!IsMuted()) return RefuseKernel(FindKernel(entry));
+  NoteMuted();
+  return cudaSuccess;
 }
 
-void End(void* context) { delete static_cast<KernelWork*>(context); }
+// What PyTorch asks about a kernel before it launches it: those of a small kernel on an H200.
+constexpr int kThreadsPerBlock = 1024;
+constexpr int kThreadsPerMultiprocessor = 2048;
+constexpr int kBlocksPerMultiprocessor = 32;
+constexpr int kRegisters = 32;
+constexpr int kArchitecture = 90;
+constexpr int kSharedBytes = 48 << 10;
 
-std::unique_ptr<KernelWork> Understand(const std::string& name, const dim3& grid, void** arguments) {
-  std::unique_ptr<KernelWork> work = UnderstandElementwise(name, arguments);
-  if (work == nullptr) work = UnderstandReduction(name, arguments);
-  if (work == nullptr) work = UnderstandConcatenation(name, arguments, grid.y);
-  return work == nullptr ? UnderstandTensorLists(name, arguments, grid.x) : std::move(work);
-}
-
-cudaError_t Launch(const void* entry, const dim3& grid, void** arguments, cudaStream_t stream) {
-  const Kernel* const kernel = FindKernel(entry);
-  if (kernel == nullptr) return RefuseKernel(nullptr);
-  std::unique_ptr<KernelWork> work = Understand(Demangled(kernel->name), grid, arguments);
-  if (work == nullptr) return RefuseKernel(kernel);
-  return InContext([&](const DriverFunctions& driver) {
-    const commpoolEmulatorAccess access = {work->name.c_str(),  work->reads.data(),  work->reads.size(),
-                                           work->writes.data(), work->writes.size(), work->duration_us};
-    return driver.commpoolEmulatorLaunchKept(stream, &access, Run, work.release(), End);
-  });
+cudaError_t CountBlocks(int* blocks, int threads) {
+  if (blocks == nullptr || threads <= 0) return Keep(cudaErrorInvalidValue);
+  const int fit = kThreadsPerMultiprocessor / threads;
+  *blocks = fit < kBlocksPerMultiprocessor ? fit : kBlocksPerMultiprocessor;
+  return cudaSuccess;
 }
 
 // Refuses to load kernels as a library, even those that the emulator runs: it does not know how the library was built.
@@ -100,42 +90,48 @@ cudaError_t __cudaGetKernel(cudaKernel_t* handle, const void* entry) {
   return cudaSuccess;
 }
 
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3, void** arguments, size_t, cudaStream_t stream) {
-  return Launch(kernel, grid, arguments, stream);
-}
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3, dim3, void**, size_t, cudaStream_t) { return Launch(kernel); }
 
 #pragma GCC visibility pop
 
 }  // extern "C"
 
-cudaError_t cudaLaunchKernel(const void* entry, dim3 grid, dim3, void** arguments, size_t, cudaStream_t stream) {
-  return Launch(entry, grid, arguments, stream);
+cudaError_t cudaLaunchKernel(const void* entry, dim3, dim3, void**, size_t, cudaStream_t) { return Launch(entry); }
+
+cudaError_t cudaLaunchCooperativeKernel(const void* entry, dim3, dim3, void**, size_t, cudaStream_t) {
+  return Launch(entry);
 }
 
-cudaError_t cudaLaunchCooperativeKernel(const void* entry, dim3 grid, dim3, void** arguments, size_t,
-                                        cudaStream_t stream) {
-  return Launch(entry, grid, arguments, stream);
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* configuration, const void* entry, void**) {
+  return configuration == nullptr ? Keep(cudaErrorInvalidValue) : Launch(entry);
 }
 
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* configuration, const void* entry, void** arguments) {
-  if (configuration == nullptr) return Keep(cudaErrorInvalidValue);
-  return Launch(entry, configuration->gridDim, arguments, configuration->stream);
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* entry) {
+  if (!IsMuted()) return RefuseKernel(FindKernel(entry));
+  *attributes = {};
+  attributes->maxThreadsPerBlock = kThreadsPerBlock;
+  attributes->numRegs = kRegisters;
+  attributes->ptxVersion = kArchitecture;
+  attributes->binaryVersion = kArchitecture;
+  attributes->maxDynamicSharedSizeBytes = kSharedBytes;
+  return cudaSuccess;
 }
 
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void* entry) { return RefuseKernel(FindKernel(entry)); }
-
-cudaError_t cudaFuncSetAttribute(const void* entry, cudaFuncAttribute, int) { return RefuseKernel(FindKernel(entry)); }
+cudaError_t cudaFuncSetAttribute(const void* entry, cudaFuncAttribute, int) {
+  return IsMuted() ? cudaSuccess : RefuseKernel(FindKernel(entry));
+}
 
 cudaError_t cudaKernelSetAttributeForDevice(cudaKernel_t kernel, cudaFuncAttribute, int, int) {
-  return RefuseKernel(FindKernel(kernel));
+  return IsMuted() ? cudaSuccess : RefuseKernel(FindKernel(kernel));
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int*, const void* entry, int, size_t, unsigned int) {
-  return RefuseKernel(FindKernel(entry));
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* entry, int threads, size_t,
+                                                                   unsigned int) {
+  return IsMuted() ? CountBlocks(blocks, threads) : RefuseKernel(FindKernel(entry));
 }
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int*, const void* entry, int, size_t) {
-  return RefuseKernel(FindKernel(entry));
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* entry, int threads, size_t) {
+  return IsMuted() ? CountBlocks(blocks, threads) : RefuseKernel(FindKernel(entry));
 }
 
 // Variables of modules have no memory in the emulator.

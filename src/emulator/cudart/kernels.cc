@@ -47,6 +47,20 @@ class Registry {
   std::set<std::string> texts_;
 };
 
+// The name that a reader needs: without parameters, and without what a template's arguments are made of.
+std::string Short(const std::string& name) {
+  constexpr size_t kMostLetters = 200;
+  std::string text;
+  int depth = 0;
+  for (const char letter : name) {
+    if (letter == '(' && depth == 0 && !text.empty()) break;
+    if (letter == '>') --depth;
+    if (depth < 2) text += letter;
+    if (letter == '<') ++depth;
+  }
+  return text.size() <= kMostLetters ? text : text.substr(0, kMostLetters) + "...";
+}
+
 const char*& RefusalOfThisThread() {
   thread_local const char* text = nullptr;
   return text;
@@ -67,7 +81,9 @@ std::string Demangled(const char* name) {
 cudaError_t RefuseKernel(const Kernel* kernel) {
   if (kernel == nullptr) return Keep(cudaErrorInvalidDeviceFunction);
   RefusalOfThisThread() = Registry::Get().Intern(
-      "no kernel image is available for execution on the device: the emulator cannot run " + Demangled(kernel->name));
+      "no kernel image is available for execution on the device: the emulator runs no code for GPUs, and no operation "
+      "of PyTorch's CPU stands for the kernel " +
+      Short(Demangled(kernel->name)));
   return Keep(cudaErrorNoKernelImageForDevice);
 }
 

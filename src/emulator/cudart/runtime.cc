@@ -6,6 +6,8 @@
 #include <set>
 #include <string>
 
+#include "src/emulator/cudart/torch_operations.h"
+
 namespace commpool::internal::emulated_cudart {
 
 namespace {
@@ -47,7 +49,8 @@ class PrimaryContexts {
 };
 
 bool LosesContext(cudaError_t error) {
-  return error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure || error == cudaErrorContextIsDestroyed;
+  return error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure || error == cudaErrorAssert ||
+         error == cudaErrorContextIsDestroyed;
 }
 
 }  // namespace
@@ -64,7 +67,10 @@ void ForgetLastError() {
   if (!LosesContext(state.last)) state.last = cudaSuccess;
 }
 
-cudaError_t StartDriver() { return ErrorOf(Driver().cuInit(0)); }
+cudaError_t StartDriver() {
+  TakeOverTorchsOperations();
+  return ErrorOf(Driver().cuInit(0));
+}
 
 cudaError_t PrimaryContext(int device, CUcontext* context) {
   return ErrorOf(PrimaryContexts::Get().Find(device, context));

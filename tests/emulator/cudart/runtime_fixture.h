@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "src/emulator/runtime_extension.h"
+
 namespace commpool::internal::testing {
 
 // A symbol of the emulated runtime, or of its driver; null where there is none.

@@ -1,6 +1,7 @@
-// Kernels of modules on the emulated runtime: registered by name, run where the emulator knows them, else refused.
+// Kernels of modules on the emulated runtime: registered by name, muted where a thread asks for that, else refused.
 #include <array>
 #include <string>
+#include <vector>
 
 #include "tests/emulator/cudart/runtime_fixture.h"
 
@@ -15,16 +16,8 @@ cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*);
 namespace commpool::internal::testing {
 namespace {
 
-// vectorized_elementwise_kernel<4, FillFunctor<float>, std::array<char*, 1>, false>, as PyTorch 2.15 registers it.
-constexpr const char* kFill =
-    "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EELb0EEEviT0_T1_";
-constexpr const char* kAdd =
-    "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EELb0EEEviT0_T1_";
-
 class RuntimeKernels : public RuntimeTest {
  protected:
-  static constexpr int kCount = kBytes / sizeof(float);
-
   // Stands for a kernel in its module.
   static const void* Register(const char* name) {
     static std::array<char, 8> entries;
@@ -35,88 +28,42 @@ class RuntimeKernels : public RuntimeTest {
     return entry;
   }
 
-  static cudaError_t LaunchFill(const void* entry, void* memory, float value, cudaStream_t stream) {
-    int count = kCount;
-    void* tensors[] = {memory};
-    void* arguments[] = {&count, &value, tensors};
-    return COMMPOOL_RUNTIME(cudaLaunchKernel)(entry, dim3(1), dim3(128), arguments, 0, stream);
-  }
-
-  std::vector<float> Floats(const void* memory) {
-    std::vector<float> content(kCount);
-    EXPECT_EQ(COMMPOOL_RUNTIME(cudaMemcpy)(content.data(), memory, kBytes, cudaMemcpyDeviceToHost), cudaSuccess);
-    return content;
+  static cudaError_t Launch(const void* entry) {
+    return COMMPOOL_RUNTIME(cudaLaunchKernel)(entry, dim3(1), dim3(128), nullptr, 0, nullptr);
   }
 };
 
-TEST_F(RuntimeKernels, FillInTheOrderOfTheirStream) {
-  const void* const fill = Register(kFill);
-  cudaStream_t const stream = MakeStream();
-  void* const memory = Allocate();
-  EXPECT_EQ(LaunchFill(fill, memory, 1, stream), cudaSuccess);
-  EXPECT_EQ(LaunchFill(fill, memory, 2.5, stream), cudaSuccess);
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaStreamSynchronize)(stream), cudaSuccess);
-  EXPECT_EQ(Floats(memory), std::vector<float>(kCount, 2.5));
-}
-
-TEST_F(RuntimeKernels, AreHeldAgainstOtherStreams) {
-  const void* const fill = Register(kFill);
-  void* const memory = Allocate();
-  EXPECT_EQ(LaunchFill(fill, memory, 1, MakeStream()), cudaSuccess);
-  EXPECT_EQ(LaunchFill(fill, memory, 2, MakeStream()), cudaSuccess);
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaDeviceSynchronize)(), cudaSuccess);
-  const std::string reports = TakeReports();
-  EXPECT_NE(reports.find("race"), std::string::npos);
-  EXPECT_NE(reports.find("FillFunctor<float>"), std::string::npos) << reports;
-}
-
-TEST_F(RuntimeKernels, AreRepeatedByGraphs) {
-  const void* const add = Register(kAdd);
-  cudaStream_t const stream = MakeStream();
-  void* const memory = Allocate();
-  ASSERT_EQ(LaunchFill(Register(kFill), memory, 1, stream), cudaSuccess);
-  ASSERT_EQ(COMMPOOL_RUNTIME(cudaStreamBeginCapture)(stream, cudaStreamCaptureModeRelaxed), cudaSuccess);
-  {
-    int count = kCount;
-    float scale = 2;
-    void* tensors[] = {memory, memory, memory};
-    void* arguments[] = {&count, &scale, tensors};
-    cudaKernel_t kernel = nullptr;
-    ASSERT_EQ(COMMPOOL_RUNTIME(__cudaGetKernel)(&kernel, add), cudaSuccess);
-    EXPECT_EQ(COMMPOOL_RUNTIME(__cudaLaunchKernel)(kernel, dim3(1), dim3(128), arguments, 0, stream), cudaSuccess);
-  }
-  cudaGraph_t graph = nullptr;
-  ASSERT_EQ(COMMPOOL_RUNTIME(cudaStreamEndCapture)(stream, &graph), cudaSuccess);
-  cudaGraphExec_t executable = nullptr;
-  ASSERT_EQ(COMMPOOL_RUNTIME(cudaGraphInstantiate)(&executable, graph, 0), cudaSuccess);
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGraphDestroy)(graph), cudaSuccess);
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGraphLaunch)(executable, stream), cudaSuccess);
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGraphLaunch)(executable, stream), cudaSuccess);
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaStreamSynchronize)(stream), cudaSuccess);
-  EXPECT_EQ(Floats(memory), std::vector<float>(kCount, 9)) << "tripled twice";
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGraphExecDestroy)(executable), cudaSuccess);
-}
-
 TEST_F(RuntimeKernels, ThatAreNotKnownHaveNoImage) {
   const void* const unknown = Register("_ZN5thing4workEPf");
-  EXPECT_EQ(LaunchFill(unknown, Allocate(), 1, nullptr), cudaErrorNoKernelImageForDevice);
+  EXPECT_EQ(Launch(unknown), cudaErrorNoKernelImageForDevice);
   EXPECT_NE(
-      std::string(COMMPOOL_RUNTIME(cudaGetErrorString)(cudaErrorNoKernelImageForDevice)).find("thing::work(float*)"),
+      std::string(COMMPOOL_RUNTIME(cudaGetErrorString)(cudaErrorNoKernelImageForDevice)).find("kernel thing::work"),
       std::string::npos);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetLastError)(), cudaErrorNoKernelImageForDevice);
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetLastError)(), cudaSuccess) << "the context goes on";
   cudaFuncAttributes attributes;
   EXPECT_EQ(COMMPOOL_RUNTIME(cudaFuncGetAttributes)(&attributes, unknown), cudaErrorNoKernelImageForDevice);
-  EXPECT_EQ(LaunchFill(&attributes, Allocate(), 1, nullptr), cudaErrorInvalidDeviceFunction) << "no kernel at all";
+  EXPECT_EQ(Launch(&attributes), cudaErrorInvalidDeviceFunction) << "no kernel at all";
 }
 
-TEST_F(RuntimeKernels, MayTouchTheirDevicesMemoryOnly) {
-  const void* const fill = Register(kFill);
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaSetDevice)(2), cudaSuccess);
-  void* const elsewhere = Allocate();
-  EXPECT_EQ(COMMPOOL_RUNTIME(cudaSetDevice)(0), cudaSuccess);
-  EXPECT_EQ(LaunchFill(fill, elsewhere, 1, nullptr), cudaErrorIllegalAddress);
-  EXPECT_NE(TakeReports().find("access that is not granted"), std::string::npos);
+TEST_F(RuntimeKernels, DoNothingWhileTheThreadIsMuted) {
+  const void* const unknown = Register("_ZN5thing4workEPf");
+  COMMPOOL_RUNTIME(commpoolEmulatorMuteBegin)();
+  EXPECT_EQ(Launch(unknown), cudaSuccess);
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaMemsetAsync)(Allocate(), 1, kBytes, nullptr), cudaSuccess);
+  const commpoolEmulatorMuted seen = COMMPOOL_RUNTIME(commpoolEmulatorMuteEnd)();
+  EXPECT_EQ(seen.launches, 2u);
+  EXPECT_EQ(seen.must_run_at_once, 0);
+  EXPECT_EQ(Launch(unknown), cudaErrorNoKernelImageForDevice);
+}
+
+TEST_F(RuntimeKernels, AreNotMutedForAHostThatLooks) {
+  void* const memory = Allocate();
+  std::vector<char> content(kBytes);
+  COMMPOOL_RUNTIME(commpoolEmulatorMuteBegin)();
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaMemcpy)(content.data(), memory, kBytes, cudaMemcpyDeviceToHost), cudaErrorNotReady);
+  EXPECT_EQ(COMMPOOL_RUNTIME(commpoolEmulatorMuteEnd)().must_run_at_once, 1);
+  EXPECT_EQ(COMMPOOL_RUNTIME(cudaGetLastError)(), cudaErrorNotReady);
 }
 
 TEST_F(RuntimeKernels, TakeTheirConfigurationFromTheLastPush) {

@@ -1,0 +1,16 @@
+// Operations whose CPU kernel has another name, takes other arguments, or does not exist.
+#ifndef COMMPOOL_SRC_EMULATOR_TORCH_BY_NAME_H_
+#define COMMPOOL_SRC_EMULATOR_TORCH_BY_NAME_H_
+
+#include <string>
+
+#include "src/emulator/torch/deferred.h"
+
+namespace commpool::internal::emulated_torch {
+
+// Null for an operation that runs as it is.
+CpuKernel KernelByName(const std::string& name);
+
+}  // namespace commpool::internal::emulated_torch
+
+#endif  // COMMPOOL_SRC_EMULATOR_TORCH_BY_NAME_H_

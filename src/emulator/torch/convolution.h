@@ -1,0 +1,15 @@
+// Convolutions: the emulator has no cuDNN, so they are taken whole, before PyTorch chooses a library.
+#ifndef COMMPOOL_SRC_EMULATOR_TORCH_CONVOLUTION_H_
+#define COMMPOOL_SRC_EMULATOR_TORCH_CONVOLUTION_H_
+
+#include <ATen/core/stack.h>
+
+namespace commpool::internal::emulated_torch {
+
+// Make the outputs of aten::convolution and of its backward, which nobody has computed.
+c10::Stack ConvolutionOutputs(const c10::Stack& arguments);
+c10::Stack ConvolutionBackwardOutputs(const c10::Stack& arguments);
+
+}  // namespace commpool::internal::emulated_torch
+
+#endif  // COMMPOOL_SRC_EMULATOR_TORCH_CONVOLUTION_H_

@@ -1,0 +1,12 @@
+// What stands in place of ATen's operations on CUDA tensors.
+#ifndef COMMPOOL_SRC_EMULATOR_TORCH_OVERRIDES_H_
+#define COMMPOOL_SRC_EMULATOR_TORCH_OVERRIDES_H_
+
+namespace commpool::internal::emulated_torch {
+
+// Overrides every operation with a CUDA kernel, for the life of the process. Call it once.
+void OverrideOperations();
+
+}  // namespace commpool::internal::emulated_torch
+
+#endif  // COMMPOOL_SRC_EMULATOR_TORCH_OVERRIDES_H_

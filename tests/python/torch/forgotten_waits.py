@@ -1,0 +1,199 @@
+"""Small programs that forget one wait each; with forgets=False the same program waits. Imported by races_test.py."""
+
+import torch
+
+
+class Program:
+    """Streams and memory of one program. `forgets` says whether it leaves the wait out."""
+
+    def __init__(self, forgets):
+        self.forgets = forgets
+        self.main, self.side, self.third = torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.Stream()
+        self.ones = torch.ones(1 << 12, device="cuda")
+        torch.cuda.synchronize()
+
+    def waits(self, later, earlier):
+        if not self.forgets:
+            later.wait_stream(earlier)
+
+    def on_side(self, work):
+        with torch.cuda.stream(self.side):
+            return work()
+
+
+def reads_before_it_is_written(program):
+    product = program.ones * 3
+    program.waits(program.side, program.main)
+    program.on_side(lambda: torch.tanh(product))
+    product.record_stream(program.side)
+
+
+def reads_the_side_streams_result(program):
+    made = program.on_side(lambda: program.ones * 3)
+    program.waits(program.main, program.side)
+    made.sum()
+    made.record_stream(program.main)
+
+
+def writes_while_it_is_read(program):
+    program.on_side(lambda: program.ones.cumsum(0))
+    program.waits(program.main, program.side)
+    program.ones.add_(1)
+
+
+def writes_twice(program):
+    program.on_side(lambda: program.ones.mul_(2))
+    program.waits(program.main, program.side)
+    program.ones.mul_(3)
+
+
+def multiplies_matrices(program):
+    matrix = program.ones.view(64, 64) * 2
+    program.waits(program.side, program.main)
+    program.on_side(lambda: matrix @ matrix)
+    matrix.record_stream(program.side)
+
+
+def forgets_to_record_the_stream(program):
+    product = program.ones * 3
+    program.side.wait_stream(program.main)
+    program.on_side(lambda: torch.tanh(product))
+    if not program.forgets:
+        product.record_stream(program.side)
+
+
+def frees_and_makes_anew(program):
+    product = program.ones * 3
+    program.side.wait_stream(program.main)
+    program.on_side(lambda: torch.tanh(product))
+    if not program.forgets:
+        product.record_stream(program.side)
+    del product
+    torch.full_like(program.ones, 7)
+
+
+def uses_columns(program):
+    matrix = program.ones.view(64, 64)
+    first = 33 if program.forgets else 32
+    program.on_side(lambda: matrix[:, :first].exp_())
+    matrix[:, 32:].exp_()
+    torch.cuda.synchronize()
+
+
+def uses_every_other_element(program):
+    program.on_side(lambda: program.ones[::2].exp_())
+    program.ones[2 if program.forgets else 1::2].exp_()
+    torch.cuda.synchronize()
+
+
+def copies_on_another_stream(program):
+    product = program.ones * 3
+    target = torch.empty_like(product)
+    torch.cuda.synchronize()
+    product.mul_(2)
+    program.waits(program.side, program.main)
+    program.on_side(lambda: target.copy_(product))
+    torch.cuda.synchronize()
+
+
+def copies_to_the_host(program):
+    pinned = torch.empty(1 << 12, pin_memory=True)
+    program.ones.mul_(2)
+    program.waits(program.side, program.main)
+    program.on_side(lambda: pinned.copy_(program.ones, non_blocking=True))
+    torch.cuda.synchronize()
+
+
+def prefetches(program):
+    pinned = torch.ones(1 << 12).pin_memory()
+    batch = program.on_side(lambda: pinned.to("cuda", non_blocking=True))
+    program.waits(program.main, program.side)
+    batch.mul(2)
+    batch.record_stream(program.main)
+    torch.cuda.synchronize()
+
+
+def waits_for_an_old_event(program):
+    event = torch.cuda.Event()
+    if program.forgets:
+        event.record()
+    program.ones.mul_(2)
+    if not program.forgets:
+        event.record()
+    program.side.wait_event(event)
+    program.on_side(lambda: program.ones.sum())
+    torch.cuda.synchronize()
+
+
+def waits_for_the_wrong_stream(program):
+    program.on_side(lambda: program.ones.mul_(2))
+    program.third.wait_stream(program.main if program.forgets else program.side)
+    with torch.cuda.stream(program.third):
+        program.ones.sum()
+    torch.cuda.synchronize()
+
+
+def reads_a_gradient_of_another_stream(program):
+    weight = program.ones.clone().requires_grad_()
+    torch.cuda.synchronize()
+    program.on_side(lambda: (weight * 2).sum().backward())
+    program.on_side(lambda: weight.grad.add_(1))
+    program.waits(program.main, program.side)
+    weight.grad.sum()
+    torch.cuda.synchronize()
+
+
+def steps_while_gradients_are_scaled(program):
+    weight = torch.nn.Parameter(program.ones.clone())
+    weight.grad = torch.ones_like(weight)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    torch.cuda.synchronize()
+    program.on_side(lambda: weight.grad.mul_(0.5))
+    program.waits(program.main, program.side)
+    optimizer.step()
+    torch.cuda.synchronize()
+
+
+def replays_a_graph(program):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        program.ones.mul_(2)
+    torch.cuda.synchronize()
+    program.on_side(graph.replay)
+    program.waits(program.main, program.side)
+    program.ones.sum()
+    torch.cuda.synchronize()
+
+
+def draws(program):
+    program.on_side(lambda: program.ones.normal_())
+    program.waits(program.main, program.side)
+    program.ones.abs()
+    torch.cuda.synchronize()
+
+
+def convolves(program):
+    image = program.ones.view(1, 1, 64, 64)
+    weight = torch.ones(1, 1, 3, 3, device="cuda")
+    torch.cuda.synchronize()
+    program.on_side(lambda: weight.mul_(2))
+    program.waits(program.main, program.side)
+    torch.nn.functional.conv2d(image, weight)
+    torch.cuda.synchronize()
+
+
+def looks_up_an_embedding(program):
+    table = program.ones.view(64, 64)
+    index = torch.zeros(4, dtype=torch.long, device="cuda")
+    torch.cuda.synchronize()
+    program.on_side(lambda: index.add_(1))
+    program.waits(program.main, program.side)
+    torch.nn.functional.embedding(index, table)
+    torch.cuda.synchronize()
+
+
+PROGRAMS = [reads_before_it_is_written, reads_the_side_streams_result, writes_while_it_is_read, writes_twice,
+            multiplies_matrices, forgets_to_record_the_stream, frees_and_makes_anew, uses_columns,
+            uses_every_other_element, copies_on_another_stream, copies_to_the_host, prefetches, waits_for_an_old_event,
+            waits_for_the_wrong_stream, reads_a_gradient_of_another_stream, steps_while_gradients_are_scaled,
+            replays_a_graph, draws, convolves, looks_up_an_embedding]

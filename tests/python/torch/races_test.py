@@ -1,0 +1,34 @@
+"""Programs that forget a wait are reported by both lines; those that wait are not."""
+
+import re
+import unittest
+
+import torch
+
+import forgotten_waits
+from on_emulator import EmulatorCase, reports
+
+
+def _run(program, forgets):
+    program(forgotten_waits.Program(forgets))
+    torch.cuda.synchronize()
+    return reports()
+
+
+class Races(EmulatorCase):
+    def test_of_each_forgotten_wait_are_reported_by_both_lines(self):
+        for program in forgotten_waits.PROGRAMS:
+            with self.subTest(program.__name__):
+                races = [line for line in _run(program, forgets=True) if "race" in line]
+                self.assertTrue(races)
+                places = re.findall(r"forgotten_waits\.py:\d+ in ", races[0])
+                self.assertGreaterEqual(len(places), 2, races[0])
+
+    def test_are_not_where_the_program_waits(self):
+        for program in forgotten_waits.PROGRAMS:
+            with self.subTest(program.__name__):
+                self.assertEqual(_run(program, forgets=False), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
