@@ -83,6 +83,22 @@ void AccessHistory::RecordRead(uint64_t begin, uint64_t end, const Access& acces
   }
 }
 
+void AccessHistory::Check(uint64_t begin, uint64_t end, const Clock& clock, std::vector<Conflict>& conflicts) const {
+  auto next = pieces_.upper_bound(begin);
+  if (next != pieces_.begin()) --next;
+  for (; next != pieces_.end() && next->first < end; ++next) {
+    const auto& [first, piece] = *next;
+    if (piece.end <= begin) continue;
+    const auto check = [&, from = std::max(first, begin), to = std::min(piece.end, end)](const Access& earlier,
+                                                                                         AccessKind kind) {
+      if (earlier.operation == nullptr || clock.Covers(earlier.moment)) return;
+      AddOncePerOperation(conflicts, {earlier, kind, from, to});
+    };
+    check(piece.write, AccessKind::kWrite);
+    for (const Access& read : piece.reads) check(read, AccessKind::kRead);
+  }
+}
+
 std::vector<Conflict> AccessHistory::NotCoveredBy(const Clock& clock, CUdeviceptr base) const {
   std::vector<Conflict> found;
   for (const auto& [begin, piece] : pieces_) {

@@ -42,6 +42,9 @@ class AccessHistory {
   void Record(AccessKind kind, uint64_t begin, uint64_t end, const Access& access, const Clock& clock,
               std::vector<Conflict>& conflicts);
 
+  // Appends the conflicts of a write to [begin, end), but adds no access: nothing has to wait for it.
+  void Check(uint64_t begin, uint64_t end, const Clock& clock, std::vector<Conflict>& conflicts) const;
+
   // Finds the accesses through addresses from `base` on that the clock does not cover, one for each operation.
   std::vector<Conflict> NotCoveredBy(const Clock& clock, CUdeviceptr base) const;
 

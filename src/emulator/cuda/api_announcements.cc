@@ -62,7 +62,6 @@ void commpoolEmulatorBlockBegins(CUdeviceptr address, size_t bytes, CUstream han
   });
 }
 
-// The end is an operation of the stream that writes the block, as the next user of the memory may.
 void commpoolEmulatorBlockEnds(CUdeviceptr address, CUstream handle, int device) {
   Locked([&](Machine& machine) {
     if (!machine.races.on() || machine.scheduler.IsDead(handle)) return;
@@ -70,10 +69,7 @@ void commpoolEmulatorBlockEnds(CUdeviceptr address, CUstream handle, int device)
     CUstream_st* const stream = machine.scheduler.Resolve(handle, device);
     if (block == nullptr || block->address != address || stream == nullptr) return;
     if (machine.captures.Of(stream) != nullptr) return;
-    auto end = std::make_shared<Operation>();
-    end->name = "the free of a block";
-    end->writes = {{address, block->bytes}};
-    machine.scheduler.Submit(stream, std::move(end));
+    stream->ended.push_back({address, block->bytes});
   });
 }
 

@@ -64,6 +64,9 @@ struct Operation {
   std::vector<std::shared_ptr<Marker>> waits;     // events that the stream was told to wait for
   std::shared_ptr<Marker> marker;                 // for an event record
 
+  // The end of a block must come after what touched the block; nothing has to come after it.
+  enum class Effect { kTouches, kEndsBlock };
+  Effect effect = Effect::kTouches;
   enum class Origin { kIssued, kReplayed };
   Origin origin = Origin::kIssued;
   int device = 0;

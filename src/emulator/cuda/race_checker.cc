@@ -91,7 +91,7 @@ void RaceChecker::Submitted(Operation& operation) {
   operation.host = host_;
   if (operation.reads.empty() && operation.writes.empty()) return;
   NotePlace(operation);
-  if (blocks_.empty()) return;
+  if (blocks_.empty() || operation.effect == Operation::Effect::kEndsBlock) return;
   for (const auto* ranges : {&operation.reads, &operation.writes}) {
     for (const commpoolEmulatorRange& range : *ranges) NoteBlock(operation, blocks_.At(range.address));
   }
@@ -147,7 +147,11 @@ void RaceChecker::Touch(AccessKind kind, const commpoolEmulatorRange& range,
     const uint64_t begin = std::max(range.address, mapping->address) - mapping->address;
     const uint64_t stop = std::min<uint64_t>(range.address + range.bytes - mapping->address, mapping->bytes);
     const size_t before = history->size();
-    history->Record(kind, begin, stop, {operation, moment, mapping->address}, operation->clock, conflicts_);
+    if (operation->effect == Operation::Effect::kEndsBlock) {
+      history->Check(begin, stop, operation->clock, conflicts_);
+    } else {
+      history->Record(kind, begin, stop, {operation, moment, mapping->address}, operation->clock, conflicts_);
+    }
     pieces_ += history->size() - before;
     for (const Conflict& conflict : conflicts_) {
       if (operation->reported_with.insert(conflict.earlier.operation->sequence).second) {

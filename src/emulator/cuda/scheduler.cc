@@ -93,7 +93,20 @@ CUevent_st* Scheduler::CreateEvent(int device, unsigned flags) {
 
 bool Scheduler::DestroyEvent(CUevent_st* event) { return events_.erase(event) != 0; }
 
+// Whatever comes next in the stream may reuse their memory, so what touched them must be over by then.
+void Scheduler::SubmitEndedBlocks(CUstream_st* stream) {
+  auto end = std::make_shared<Operation>();
+  end->name = "the possible reuse of a freed block";
+  end->effect = Operation::Effect::kEndsBlock;
+  for (const commpoolEmulatorRange& range : std::exchange(stream->ended, {})) {
+    if (machine_.addresses.Find(range.address) != nullptr) end->writes.push_back(range);
+  }
+  if (!end->writes.empty()) Submit(stream, std::move(end));
+}
+
 void Scheduler::Submit(CUstream_st* stream, std::shared_ptr<Operation> operation) {
+  const bool touches = !operation->reads.empty() || !operation->writes.empty();
+  if (touches && !stream->ended.empty()) SubmitEndedBlocks(stream);
   operation->device = stream->device;
   operation->stream = stream->id;
   operation->sequence = next_sequence_++;

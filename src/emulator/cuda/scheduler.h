@@ -30,6 +30,7 @@ struct CUstream_st {
   int priority = 0;
   bool destroyed = false;  // runs its operations, then goes
   std::deque<std::shared_ptr<commpool::internal::emulator::Operation>> queue;
+  std::vector<commpoolEmulatorRange> ended;  // blocks that ended since the last operation: the next may reuse them
   std::shared_ptr<commpool::internal::emulator::Operation> last;  // submitted, done or not
   double time_us = 0;                                             // virtual end of its last finished operation
   commpool::internal::emulator::StreamClock clock;                // after its last finished operation
@@ -108,6 +109,7 @@ class Scheduler {
     int idle = 0;
   };
 
+  void SubmitEndedBlocks(CUstream_st* stream);
   void StartWorker(int device);
   void Work(int device);
   std::vector<CUstream_st*> AllStreams() const;

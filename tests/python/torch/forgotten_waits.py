@@ -60,6 +60,9 @@ def forgets_to_record_the_stream(program):
     program.on_side(lambda: torch.tanh(product))
     if not program.forgets:
         product.record_stream(program.side)
+    kept = torch.empty_like(product)
+    del product
+    kept.fill_(1)
 
 
 def frees_and_makes_anew(program):
