@@ -48,8 +48,10 @@ class Registry {
 };
 
 // The name that a reader needs: without parameters, and without what a template's arguments are made of.
-std::string Short(const std::string& name) {
+std::string Short(std::string name) {
   constexpr size_t kMostLetters = 200;
+  const std::string unnamed = "(anonymous namespace)::";
+  for (size_t at = name.find(unnamed); at != std::string::npos; at = name.find(unnamed)) name.erase(at, unnamed.size());
   std::string text;
   int depth = 0;
   for (const char letter : name) {
