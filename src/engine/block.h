@@ -38,16 +38,18 @@ struct Block {
   BlockState state = BlockState::kFree;
   // The block has no stream (kNoStream), or that was forgotten while the block was live: the key may mean another one.
   bool stream_over = false;
-  Reasons closed_by = 0;      // not 0 exactly while the block is closed
-  Marks marks = 0;            // of a live block
-  uint32_t closed_place = 0;  // in the heap's list of closed blocks
-  Uses uses;
+  Reasons closed_by = 0;          // not 0 exactly while the block is closed
+  Marks marks = 0;                // of a live block
+  uint32_t closed_place = 0;      // in the heap's list of closed blocks
   FreeList* free_list = nullptr;  // of the free index, while the block is in it
-  Moment freed_at = 0;            // of merged blocks, the latest
-  Placement placement = 0;        // of the last search that chose its place
-  StreamKey stream = 0;           // of the last allocation
-  uint64_t requested = 0;         // of a live block
-  uint64_t sequence = 0;          // of a symmetric pool's block: of its allocation
+  Block* lesser = nullptr;        // what is below it in the list's tree (SizedBlocks)
+  Block* greater = nullptr;
+  Uses uses;
+  Moment freed_at = 0;      // of merged blocks, the latest
+  Placement placement = 0;  // of the last search that chose its place
+  StreamKey stream = 0;     // of the last allocation
+  uint64_t requested = 0;   // of a live block
+  uint64_t sequence = 0;    // of a symmetric pool's block: of its allocation
 };
 
 // Whether the block's addresses have no memory.

@@ -5,10 +5,8 @@
 #include <utility>
 
 #include "src/base/check.h"
-#include "src/engine/heap_segment.h"
 
 namespace commpool::internal::engine {
-FreeRank FreeIndex::RankOf(const Block& block) { return {block.bytes, block.segment->index, block.offset}; }
 
 UseClass FreeIndex::ClassOf(const Block& block) {
   UseClass use_class{block.part, block.segment->space};
@@ -34,50 +32,42 @@ const FreeList* FreeIndex::ListOf(const UseClass& use_class) const {
   return found == lists_.end() ? nullptr : &found->second;
 }
 
+// A block mostly comes to the list that another has just left: the one that it was cut from, or merges with.
 void FreeIndex::Insert(Block* block) {
   const UseClass use_class = ClassOf(*block);
-  auto [place, added] = lists_.try_emplace(use_class, use_class);
-  if (added) last_lists_ = {};
-  block->free_list = &place->second;
-  block->free_list->blocks.Insert(RankOf(*block), block);
+  if (last_changed_ == nullptr || last_changed_->use_class != use_class) {
+    const auto [place, added] = lists_.try_emplace(use_class, use_class);
+    if (added) last_lists_ = {};
+    last_changed_ = &place->second;
+  }
+  block->free_list = last_changed_;
+  last_changed_->blocks.Insert(block);
   ++count_;
 }
 
 void FreeIndex::Erase(Block* block) {
   FreeList* const list = std::exchange(block->free_list, nullptr);
-  COMMPOOL_CHECK(list != nullptr && list->blocks.Erase(RankOf(*block)), "a free block is missing from the free index");
+  COMMPOOL_CHECK(list != nullptr && list->blocks.Erase(block), "a free block is missing from the free index");
+  last_changed_ = list;
   --count_;
-}
-
-void FreeIndex::Replace(FreeList* list, const FreeRank& was, Block* now) {
-  if (list->use_class == ClassOf(*now)) {
-    COMMPOOL_CHECK(list->blocks.Replace(was, RankOf(*now), now), "a free block is missing from the free index");
-    now->free_list = list;
-    return;
-  }
-  COMMPOOL_CHECK(list->blocks.Erase(was), "a free block is missing from the free index");
-  --count_;
-  Insert(now);
 }
 
 bool FreeIndex::Contains(Block* block) const {
   const FreeList* const list = ListOf(ClassOf(*block));
-  const Entry* const entry = list == nullptr ? nullptr : list->blocks.LowerBound(RankOf(*block));
-  return entry != nullptr && entry->block == block && block->free_list == list;
+  return list != nullptr && block->free_list == list && list->blocks.Contains(*block);
 }
 
-const FreeIndex::Entry* FreeIndex::Better(const Entry* a, const Entry* b, Choice choice) {
+Block* FreeIndex::Better(Block* a, Block* b, Choice choice) {
   if (a == nullptr || b == nullptr) return a == nullptr ? b : a;
-  if (choice != Choice::kFirstFit) return b->key < a->key ? b : a;
-  if (a->key.segment != b->key.segment) return b->key.segment < a->key.segment ? b : a;
-  return b->key.offset < a->key.offset ? b : a;
+  const auto is_better = choice == Choice::kFirstFit ? SizedBlocks::IsBefore : SizedBlocks::IsLess;
+  return is_better(*b, *a) ? b : a;
 }
 
-const FreeIndex::Entry* FreeIndex::ChooseFrom(const FreeList* list, const Fit& fit) {
-  if (list == nullptr || list->blocks.empty()) return nullptr;
-  if (fit.choice != Choice::kFirstFit) return list->blocks.LowerBound({fit.bytes});
-  const Entry* chosen = nullptr;
-  list->blocks.VisitFrom({fit.bytes}, [&](const Entry& entry) { chosen = Better(chosen, &entry, fit.choice); });
+Block* FreeIndex::ChooseFrom(const FreeList* list, const Fit& fit) {
+  if (list == nullptr) return nullptr;
+  if (fit.choice != Choice::kFirstFit) return list->blocks.FirstFrom(fit.bytes);
+  Block* chosen = nullptr;
+  list->blocks.VisitFrom(fit.bytes, [&](Block* block) { chosen = Better(chosen, block, fit.choice); });
   return chosen;
 }
 
@@ -94,32 +84,26 @@ const FreeIndex::Lists& FreeIndex::ListsFor(const Fit& fit) const {
   return lists;
 }
 
-const FreeIndex::Entry* FreeIndex::FindEntry(const Fit& fit) const {
+Block* FreeIndex::Find(const Fit& fit) const {
   if (fit.reuse < Reuse::kAnyStream) {
     const Lists& lists = ListsFor(fit);
-    const Entry* const idle = ChooseFrom(lists.idle, fit);
+    Block* const idle = ChooseFrom(lists.idle, fit);
     if (fit.reuse == Reuse::kIdle) return idle;
-    const Entry* const own = Better(ChooseFrom(lists.own, fit), idle, fit.choice);
+    Block* const own = Better(ChooseFrom(lists.own, fit), idle, fit.choice);
     return lists.stranded == nullptr ? own : Better(ChooseFrom(lists.stranded, fit), own, fit.choice);
   }
-  const Entry* best = nullptr;
+  Block* best = nullptr;
   for (const auto& [use_class, list] : lists_) {
-    if (!MayTake(use_class, fit)) continue;
-    best = Better(best, ChooseFrom(&list, fit), fit.choice);
+    if (MayTake(use_class, fit)) best = Better(best, ChooseFrom(&list, fit), fit.choice);
   }
   return best;
-}
-
-Block* FreeIndex::Find(const Fit& fit) const {
-  const Entry* const found = FindEntry(fit);
-  return found == nullptr ? nullptr : found->block;
 }
 
 uint64_t FreeIndex::LargestBytes() const {
   uint64_t largest = 0;
   for (const auto& [use_class, list] : lists_) {
-    if (use_class.part != kCommonPart || list.blocks.empty()) continue;
-    largest = std::max(largest, list.blocks.Last()->key.bytes);
+    if (use_class.part != kCommonPart) continue;
+    list.blocks.VisitFrom(largest, [&](const Block* block) { largest = std::max(largest, block->bytes); });
   }
   return largest;
 }
@@ -130,10 +114,10 @@ std::map<StreamKey, uint64_t> FreeIndex::StrandedBytes() const {
     const bool counts =
         use_class.kind == UseClass::Kind::kOneStranded || use_class.kind == UseClass::Kind::kSeveralStranded;
     if (!counts || use_class.part != kCommonPart) continue;
-    list.blocks.VisitFrom({}, [&](const Entry& entry) {
-      const Uses& uses = entry.block->uses;
+    list.blocks.VisitFrom(0, [&](const Block* block) {
+      const Uses& uses = block->uses;
       const Use* const first = std::find_if(uses.begin(), uses.end(), [](const Use& use) { return use.stranded(); });
-      stranded[first->stream] += entry.block->bytes;
+      stranded[first->stream] += block->bytes;
     });
   }
   return stranded;
@@ -142,6 +126,7 @@ std::map<StreamKey, uint64_t> FreeIndex::StrandedBytes() const {
 void FreeIndex::DropEmptyClasses() {
   std::erase_if(lists_, [](const auto& entry) { return entry.second.blocks.empty(); });
   last_lists_ = {};
+  last_changed_ = nullptr;
 }
 
 }  // namespace commpool::internal::engine

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <map>
 
-#include "src/engine/sorted_blocks.h"
+#include "src/engine/sized_blocks.h"
 #include "src/engine/types.h"
 
 namespace commpool::internal::engine {
@@ -32,19 +32,6 @@ struct Fit {
   Choice choice = Choice::kBestFit;
 };
 
-// The order of the best fit: by size, then by place. Never by address, so that every rank of a symmetric pool finds the
-// same block.
-struct FreeRank {
-  uint64_t bytes = 0;
-  uint64_t segment = 0;
-  uint64_t offset = 0;
-  // Sizes mostly differ, so compare them first.
-  friend bool operator<(const FreeRank& a, const FreeRank& b) {
-    if (a.bytes != b.bytes) return a.bytes < b.bytes;
-    return a.segment != b.segment ? a.segment < b.segment : a.offset < b.offset;
-  }
-};
-
 // Names the list that a free block belongs to. All blocks of a list belong to one part and one space, and the same
 // streams may take them without a wait: every stream, one stream, or none. Stranded blocks have lists of their own,
 // because no other stream may take them even after a wait.
@@ -62,10 +49,10 @@ struct UseClass {
   friend bool operator==(const UseClass&, const UseClass&) = default;
 };
 
-// The free blocks of a class. A block knows its list, so it leaves without a search.
+// The free blocks of a class.
 struct FreeList {
   const UseClass use_class;
-  SortedBlocks<FreeRank> blocks = {};
+  SizedBlocks blocks = {};
 };
 
 class FreeIndex {
@@ -73,10 +60,6 @@ class FreeIndex {
   void Insert(Block* block);
   // REQUIRES: the block is in the index.
   void Erase(Block* block);
-  // A block that was in `list` with the rank `was` has been cut, or merged into a larger block: puts `now`, which is
-  // left of it or holds it, in its place. REQUIRES: no block of the index holds a byte of `now`.
-  void Replace(FreeList* list, const FreeRank& was, Block* now);
-  static FreeRank RankOf(const Block& block);
 
   // The block that `fit.choice` asks for; null where none is large enough. A first fit looks at every block that is
   // large enough.
@@ -93,8 +76,6 @@ class FreeIndex {
   void DropEmptyClasses();
 
  private:
-  using Entry = SortedBlocks<FreeRank>::Entry;
-
   // The lists that a search for one stream looks at: idle memory and the stream's own. Null where there is none.
   struct Lists {
     Part part = kCommonPart;
@@ -109,13 +90,13 @@ class FreeIndex {
   // Whether the request may be served from the list after a wait.
   static bool MayTake(const UseClass& use_class, const Fit& fit);
   const FreeList* ListOf(const UseClass& use_class) const;
-  static const Entry* Better(const Entry* a, const Entry* b, Choice choice);
-  static const Entry* ChooseFrom(const FreeList* list, const Fit& fit);
+  static Block* Better(Block* a, Block* b, Choice choice);
+  static Block* ChooseFrom(const FreeList* list, const Fit& fit);
   const Lists& ListsFor(const Fit& fit) const;
-  const Entry* FindEntry(const Fit& fit) const;
 
   std::map<UseClass, FreeList> lists_;            // few
   mutable std::array<Lists, 2> last_lists_ = {};  // by space: the lists of the last search
+  FreeList* last_changed_ = nullptr;
   uint64_t count_ = 0;
 };
 

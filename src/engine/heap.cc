@@ -243,22 +243,14 @@ bool Heap::Holds(const Block& block) {
 
 void Heap::Enter(Block* block) {
   if (block->state == BlockState::kFree) free_index_.Insert(block);
-  EnterCounts(block);
-}
-
-void Heap::Leave(Block* block) {
-  if (block->state == BlockState::kFree) free_index_.Erase(block);
-  LeaveCounts(block);
-}
-
-void Heap::EnterCounts(Block* block) {
   if (Holds(*block)) ++block->segment->held_blocks;
   if (!IsPending(*block)) return;
   pending_bytes_ += block->bytes;
   fences_.Link(block);
 }
 
-void Heap::LeaveCounts(Block* block) {
+void Heap::Leave(Block* block) {
+  if (block->state == BlockState::kFree) free_index_.Erase(block);
   if (Holds(*block)) --block->segment->held_blocks;
   if (!IsPending(*block)) return;
   pending_bytes_ -= block->bytes;
@@ -267,13 +259,9 @@ void Heap::LeaveCounts(Block* block) {
 
 Block* Heap::CutFree(Block* block, uint64_t bytes, CutSide side) {
   const uint64_t lower_bytes = side == CutSide::kLow ? bytes : block->bytes - bytes;
-  const FreeRank was = FreeIndex::RankOf(*block);
-  FreeList* const list = std::exchange(block->free_list, nullptr);
-  LeaveCounts(block);
+  Leave(block);
   Block* const upper = Split(block, lower_bytes);
-  Block* const left = side == CutSide::kLow ? upper : block;
-  free_index_.Replace(list, was, left);
-  EnterCounts(left);
+  Enter(side == CutSide::kLow ? upper : block);
   return side == CutSide::kLow ? block : upper;
 }
 
@@ -282,22 +270,16 @@ Block* Heap::EnterMerged(Block* block) {
   // The lower neighbour comes first: the upper one merges only if it fits what these two become.
   const Block& together = lower != nullptr && block->uses.empty() ? *lower : *block;
   Block* const upper = block->next != nullptr && Mergeable(together, *block->next) ? block->next : nullptr;
-  if (lower == nullptr && upper == nullptr) {
-    Enter(block);
-    return block;
+  if (upper != nullptr) {
+    Leave(upper);
+    Absorb(block, upper);
   }
-  // The merged block takes a neighbour's place in the free index: that is cheaper than to erase one and insert the
-  // other.
-  if (lower != nullptr && upper != nullptr) Leave(upper);
-  Block* const before = lower != nullptr ? lower : upper;
-  const FreeRank was = FreeIndex::RankOf(*before);
-  FreeList* const list = before->free_list;
-  LeaveCounts(before);
-  if (upper != nullptr) Absorb(block, upper);
-  if (lower != nullptr) Absorb(lower, block);
+  if (lower != nullptr) {
+    Leave(lower);
+    Absorb(lower, block);
+  }
   Block* const whole = lower != nullptr ? lower : block;
-  if (list != nullptr) free_index_.Replace(list, was, whole);
-  EnterCounts(whole);
+  Enter(whole);
   return whole;
 }
 

@@ -133,9 +133,6 @@ class Heap {
   // the counts. Before you change one of these, call Leave; afterwards Enter.
   void Enter(Block* block);
   void Leave(Block* block);
-  // The same for all books but the free index.
-  void EnterCounts(Block* block);
-  void LeaveCounts(Block* block);
   // The two halves of ChangeUses.
   void LeaveToChange(Block* block);
   Block* EnterChanged(Block* block);

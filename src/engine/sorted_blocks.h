@@ -1,5 +1,5 @@
 // SortedBlocks: blocks in the order of a key, in a list of short arrays. Arrays touch less memory than a tree, whose
-// nodes lie apart. The free index and heap segments use it.
+// nodes lie apart. Heap segments use it.
 //
 // A search halves the list of arrays, then one array. A change moves the entries of one array. Keys lie beside the
 // pointers, so a search touches no block. Not thread-safe.
@@ -27,7 +27,6 @@ class SortedBlocks {
   };
   static constexpr size_t kMost = 48;  // in one array: found by counting instructions of replayed traces
 
-  bool empty() const { return count_ == 0; }
   uint64_t count() const { return count_; }
 
   // REQUIRES: no block has the key.
@@ -64,33 +63,6 @@ class SortedBlocks {
     return true;
   }
 
-  // Erases one block and inserts another, whose key is often near: only the entries between them move then. Returns
-  // whether the first was there.
-  bool Replace(const Key& was, const Key& key, Block* block) {
-    const size_t index = FindArray(was);
-    if (index == arrays_.size()) return false;
-    Array& array = *arrays_[index];
-    Entry* place = array.LowerBound(was);
-    if (place == array.end() || was < place->key) return false;
-    const bool after_previous = index == 0 || lasts_[index - 1] < key;
-    const bool before_next = index + 1 == arrays_.size() || !(array.last() < key);
-    if (!after_previous || !before_next) {
-      Erase(was);
-      Insert(key, block);
-      return true;
-    }
-    for (; place + 1 != array.end() && place[1].key < key; ++place) *place = place[1];
-    for (; place != array.begin() && key < place[-1].key; --place) *place = place[-1];
-    *place = {key, block};
-    lasts_[index] = array.last();
-    return true;
-  }
-
-  // The first entry whose key is not less; null where all are.
-  const Entry* LowerBound(const Key& key) const {
-    const size_t index = FindArray(key);
-    return index == arrays_.size() ? nullptr : arrays_[index]->LowerBound(key);
-  }
   // The last entry whose key is not greater; null where all are.
   const Entry* LastUpTo(const Key& key) const {
     const size_t index = FindArray(key);
@@ -100,19 +72,6 @@ class SortedBlocks {
       if (found != arrays_[index]->begin()) return found - 1;
     }
     return index == 0 ? nullptr : arrays_[index - 1]->end() - 1;
-  }
-  const Entry* Last() const { return empty() ? nullptr : arrays_.back()->end() - 1; }
-
-  // Visits every entry whose key is not less, in order.
-  template <typename Visit>
-  void VisitFrom(const Key& key, Visit visit) const {
-    const size_t first = FindArray(key);
-    for (size_t index = first; index < arrays_.size(); ++index) {
-      Array& array = *arrays_[index];
-      for (const Entry* entry = index == first ? array.LowerBound(key) : array.begin(); entry != array.end(); ++entry) {
-        visit(*entry);
-      }
-    }
   }
 
  private:

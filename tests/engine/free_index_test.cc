@@ -127,21 +127,14 @@ TEST_F(FreeIndexTest, TellsWhichBlocksItHolds) {
   EXPECT_DEATH(index_.Erase(block), "missing from the free index");
 }
 
-TEST_F(FreeIndexTest, GivesTheRestOfABlockItsPlace) {
-  Block* const block = Add(first_, 0, 4096);
+TEST_F(FreeIndexTest, KnowsABlockByTheUsesThatItComesWith) {
+  Block* const block = Add(first_, 0, 2048);
   Block* const other = Add(first_, 8192, 3072);
-  FreeRank was = FreeIndex::RankOf(*block);
-  block->offset = 2048;
-  block->bytes = 2048;
-  index_.Replace(block->free_list, was, block);
   EXPECT_EQ(index_.Find({1024, 1, Reuse::kSameStream}), block);
-  EXPECT_EQ(index_.Find({3072, 1, Reuse::kSameStream}), other);
-  EXPECT_EQ(index_.LargestBytes(), 3072u);
-  // Who may take it changes with its uses.
   FreeList* const list = block->free_list;
-  was = FreeIndex::RankOf(*block);
+  index_.Erase(block);
   block->uses = {{2, kNoFence, kNoBlock}};
-  index_.Replace(list, was, block);
+  index_.Insert(block);
   EXPECT_NE(block->free_list, list);
   EXPECT_EQ(index_.Find({1024, 1, Reuse::kSameStream}), other);
   EXPECT_EQ(index_.Find({1024, 2, Reuse::kSameStream}), block);
@@ -149,7 +142,6 @@ TEST_F(FreeIndexTest, GivesTheRestOfABlockItsPlace) {
   index_.Erase(block);
   index_.Erase(other);
   EXPECT_EQ(index_.count(), 0u);
-  EXPECT_EQ(index_.Find({1024, 2, Reuse::kSameStream}), nullptr);
 }
 
 TEST_F(FreeIndexTest, LearnsOfListsThatComeAfterASearch) {

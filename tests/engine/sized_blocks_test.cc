@@ -1,0 +1,113 @@
+// Free blocks by size, compared with std::set, through many changes.
+#include "src/engine/sized_blocks.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <iterator>
+#include <random>
+#include <set>
+#include <tuple>
+
+namespace commpool::internal::engine {
+namespace {
+
+class SizedBlocksTest : public ::testing::Test {
+ protected:
+  SizedBlocksTest() {
+    first_.index = 0;
+    first_.range = {0x900000, 0x100000};  // above the second: addresses must not count
+    second_.index = 1;
+    second_.range = {0x100000, 0x100000};
+  }
+
+  Block* Insert(HeapSegment& segment, uint64_t offset, uint64_t bytes) {
+    Block* const block = &made_.emplace_back();
+    block->segment = &segment;
+    block->offset = offset;
+    block->bytes = bytes;
+    sized_.Insert(block);
+    expected_.insert(block);
+    return block;
+  }
+  void EraseOne(uint64_t random) {
+    const auto one = std::next(expected_.begin(), static_cast<long>(random % expected_.size()));
+    EXPECT_TRUE(sized_.Contains(**one));
+    EXPECT_TRUE(sized_.Erase(*one));
+    EXPECT_FALSE(sized_.Contains(**one));
+    EXPECT_FALSE(sized_.Erase(*one));
+    expected_.erase(one);
+  }
+  void ExpectSame(uint64_t bytes) {
+    Block* first = nullptr;
+    std::set<Block*> visited;
+    for (Block* const block : expected_) {
+      if (block->bytes < bytes) continue;
+      if (first == nullptr) first = block;
+      visited.insert(block);
+    }
+    EXPECT_EQ(sized_.FirstFrom(bytes), first);
+    sized_.VisitFrom(bytes, [&](Block* block) { EXPECT_EQ(visited.erase(block), 1u); });
+    EXPECT_TRUE(visited.empty());
+    EXPECT_EQ(sized_.empty(), expected_.empty());
+  }
+
+  struct InOrder {
+    bool operator()(const Block* a, const Block* b) const { return KeyOf(*a) < KeyOf(*b); }
+    static std::tuple<uint64_t, uint64_t, uint64_t> KeyOf(const Block& block) {
+      return {block.bytes, block.segment->index, block.offset};
+    }
+  };
+
+  HeapSegment first_;
+  HeapSegment second_;
+  std::deque<Block> made_;
+  SizedBlocks sized_;
+  std::set<Block*, InOrder> expected_;
+};
+
+TEST_F(SizedBlocksTest, AreNoneAtFirst) {
+  ExpectSame(0);
+  ExpectSame(~uint64_t{0});
+}
+
+TEST_F(SizedBlocksTest, AreFoundByEverySizeUpToTheLargest) {
+  for (int bit = 0; bit < 64; ++bit) Insert(first_, static_cast<uint64_t>(bit), uint64_t{1} << bit);
+  for (int bit = 0; bit < 64; ++bit) {
+    const uint64_t bytes = uint64_t{1} << bit;
+    ExpectSame(bytes - 1);
+    ExpectSame(bytes);
+    ExpectSame(bytes + 1);
+  }
+  ExpectSame(~uint64_t{0});
+}
+
+TEST_F(SizedBlocksTest, OfOneSizeComeInTheOrderOfTheirPlaces) {
+  Insert(second_, 0, 4096);
+  Insert(first_, 8192, 4096);
+  Block* const lowest = Insert(first_, 1024, 4096);
+  EXPECT_EQ(sized_.FirstFrom(4096), lowest);
+  for (uint64_t offset = 0; offset < 1000; ++offset) Insert(second_, 10000 + offset, 4096);
+  EXPECT_EQ(sized_.FirstFrom(4096), lowest);
+  while (!expected_.empty()) {
+    EraseOne(0);
+    ExpectSame(4096);
+  }
+}
+
+TEST_F(SizedBlocksTest, AnswerLikeASetThroughRandomChanges) {
+  std::mt19937_64 random(7);
+  for (uint64_t step = 0; step < 6000; ++step) {
+    // Grows mostly in one half of the time, shrinks mostly in the other.
+    const bool grows = (step / 1000) % 2 == 0;
+    if (expected_.empty() || random() % 4 < (grows ? 3u : 1u)) {
+      Insert(random() % 2 == 0 ? first_ : second_, step, random() % 3 == 0 ? 7 : 1 + random() % 4000);
+    } else {
+      EraseOne(random());
+    }
+    if (step % 5 == 0) ExpectSame(random() % 4200);
+  }
+}
+
+}  // namespace
+}  // namespace commpool::internal::engine
