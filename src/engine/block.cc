@@ -6,10 +6,7 @@
 namespace commpool::internal::engine {
 
 void AddUse(Uses& uses, const Use& use) {
-  if (uses.empty()) {
-    uses.push_back(use);
-    return;
-  }
+  if (uses.empty()) return uses.push_back(use);
   const auto place = std::lower_bound(uses.begin(), uses.end(), use);
   if (place == uses.end() || *place != use) uses.insert(place, use);
 }

@@ -97,15 +97,14 @@ std::vector<GrowthStep> CachingEngine::MakeWay(const GrowthRequest& request, uin
 }
 
 Result<Freed> CachingEngine::Free(Address address, Reasons also) {
-  Block* const block = COMMPOOL_TRY(LiveBlock("free", address));
-  return Close(block, Fencing::kCloses, also);
-}
-
-Result<Freed> CachingEngine::FreeInPart(Address address) {
+  Block* const block = LiveBlock(address);
+  if (block == nullptr) return NotLive("free", address);
+  if (block->part == kCommonPart) return Close(block, Fencing::kCloses, also);
   // No fence can be recorded on a stream that captures. So a block that several streams used stays in the graph's part,
   // and serves nobody there.
-  Block* const block = COMMPOOL_TRY(LiveBlock("free", address));
-  return Close(block, Fencing::kAwaits, 0);
+  Freed freed = Close(block, Fencing::kAwaits, 0);
+  freed.streams_to_fence.clear();
+  return freed;
 }
 
 std::vector<SegmentIndex> CachingEngine::LongestUnusedSegments() const {

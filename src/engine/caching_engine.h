@@ -52,10 +52,9 @@ class CachingEngine : public Engine {
   // Call it after the steps.
   virtual void Complete(const GrowthPlan&) {}
 
-  // kNotFound where no live block starts at `address` (foreign, or freed already).
+  // kNotFound where no live block starts at `address` (foreign, or freed already). A block of a graph's part stays the
+  // part's, which reuses it only in its own stream's order, and needs no fences.
   Result<Freed> Free(Address address, Reasons also = 0) override;
-  // Frees a block of a graph's part: the part keeps it, and reuses it only in its own stream's order.
-  Result<Freed> FreeInPart(Address address);
   // Call ClosePart when the capture has ended, ReleasePart when its graph is gone.
   void ClosePart(Part part) { heap().ClosePart(part); }
   void ReleasePart(Part part) { heap().ReleasePart(part); }

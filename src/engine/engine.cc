@@ -143,8 +143,8 @@ bool Engine::AnyClosedLacksFenceOf(bool (*is_such)(StreamKey)) const {
 }
 
 bool Engine::SetMark(Address address, Mark mark) {
-  Block* const block = heap_.FindStart(address);
-  if (block == nullptr || block->state != BlockState::kLive) return false;
+  Block* const block = LiveBlock(address);
+  if (block == nullptr) return false;
   block->marks |= static_cast<Marks>(mark);
   return true;
 }
@@ -172,7 +172,8 @@ void Engine::EndMarks(Mark mark) {
 }
 
 Status Engine::RecordStream(Address address, StreamKey stream) {
-  Block* const block = COMMPOOL_TRY(LiveBlock("record_stream", address));
+  Block* const block = LiveBlock(address);
+  if (block == nullptr) return NotLive("record_stream", address);
   const bool own = stream == block->stream && !block->stream_over;
   if (!own) AddUse(block->uses, {stream, kNoFence, kNoBlock});
   return Status();
@@ -299,9 +300,7 @@ bool Engine::IsIdle(SegmentIndex segment) const {
   return true;
 }
 
-Result<Block*> Engine::LiveBlock(const char* call, Address address) const {
-  Block* block = heap_.FindStart(address);
-  if (block != nullptr && block->state == BlockState::kLive) return block;
+Status Engine::NotLive(const char* call, Address address) const {
   return NoLiveBlock(call, address, heap_.Find(address));
 }
 

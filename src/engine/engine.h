@@ -121,8 +121,13 @@ class Engine {
   Served Serve(Block* block, StreamKey stream, uint64_t requested, uint64_t sequence = 0);
   // Serve for memory that only this stream used: there is nothing to wait for.
   SegmentRange ServeOwn(Block* block, StreamKey stream, uint64_t requested);
-  // The live block that starts at the address; an error that names `call` and the likely cause.
-  Result<Block*> LiveBlock(const char* call, Address address) const;
+  // The live block that starts at the address; null where there is none.
+  Block* LiveBlock(Address address) const {
+    Block* const block = heap_.FindStart(address);
+    return block != nullptr && block->state == BlockState::kLive ? block : nullptr;
+  }
+  // The error where there is none: it names `call` and the likely cause.
+  Status NotLive(const char* call, Address address) const;
   // REQUIRES: the block is live.
   Freed Close(Block* block, Fencing fencing, Reasons also);
 

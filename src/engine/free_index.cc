@@ -12,11 +12,16 @@ UseClass FreeIndex::ClassOf(const Block& block) {
   UseClass use_class{block.part, block.segment->space};
   if (block.uses.empty()) return use_class;
   const StreamKey stream = block.uses.front().stream;
-  const bool one =
-      std::all_of(block.uses.begin(), block.uses.end(), [&](const Use& use) { return use.stream == stream; });
-  use_class.kind = one ? UseClass::Kind::kOneStream : UseClass::Kind::kSeveral;
+  bool one = true;
+  bool stranded = false;
+  for (const Use& use : block.uses) {
+    one = one && use.stream == stream;
+    stranded = stranded || use.stranded();
+  }
   if (one) use_class.stream = stream;
-  if (IsStranded(block)) use_class.kind = one ? UseClass::Kind::kOneStranded : UseClass::Kind::kSeveralStranded;
+  use_class.kind = stranded ? one ? UseClass::Kind::kOneStranded : UseClass::Kind::kSeveralStranded
+                   : one    ? UseClass::Kind::kOneStream
+                            : UseClass::Kind::kSeveral;
   return use_class;
 }
 

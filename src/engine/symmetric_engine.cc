@@ -31,7 +31,8 @@ bool SymmetricEngine::CanServe(uint64_t bytes) const {
 }
 
 Result<Freed> SymmetricEngine::Free(Address address, Reasons also) {
-  Block* const block = COMMPOOL_TRY(LiveBlock("free", address));
+  Block* const block = LiveBlock(address);
+  if (block == nullptr) return NotLive("free", address);
   if (order_ == FreeOrder::kOrdered) {
     log_.Append(SequenceCall::kFree, block->sequence);
     return Close(block, Fencing::kAwaits, also);

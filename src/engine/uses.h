@@ -60,14 +60,14 @@ class Uses {
     has_one_ = false;
     several_.clear();
   }
-  void push_back(const Use& use) { insert(end(), use); }
+  void push_back(const Use& use) {
+    if (!empty()) return insert(end(), use);
+    one_ = use;
+    has_one_ = true;
+  }
   // Inserts before `place`, an element of this object.
   void insert(const Use* place, const Use& use) {
-    if (empty()) {
-      one_ = use;
-      has_one_ = true;
-      return;
-    }
+    if (empty()) return push_back(use);
     const auto index = place - std::as_const(*this).begin();
     if (has_one_) several_.push_back(one_);
     has_one_ = false;
@@ -79,7 +79,10 @@ class Uses {
     std::erase_if(several_, over);
   }
 
-  friend bool operator==(const Uses& a, const Uses& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
+  friend bool operator==(const Uses& a, const Uses& b) {
+    if (a.has_one_ && b.has_one_) return a.one_ == b.one_;
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
 
  private:
   bool has_one_ = false;  // then it has no others

@@ -36,13 +36,7 @@ class FuzzedStreams : public FuzzedEngine<Engine> {
     return this->engine_.Allocate(bytes, stream, static_cast<Reuse>(how % 3), part);
   }
 
-  // As in the pool: a graph's block needs no fence.
-  Result<Freed> FreeLive(Address address) override {
-    if (this->engine_.PartOf(address) == kCommonPart) return this->engine_.Free(address);
-    Result<Freed> freed = this->engine_.FreeInPart(address);
-    if (freed.ok()) freed->streams_to_fence.clear();
-    return freed;
-  }
+  Result<Freed> FreeLive(Address address) override { return this->engine_.Free(address); }
 
   void PlayOwn(uint8_t call) override {
     if (call % 4 == 0) {

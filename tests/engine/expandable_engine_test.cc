@@ -242,7 +242,7 @@ TEST_F(ExpandableEngineTest, CannotClaimAPageThatAGraphGotMeanwhile) {
   const Expansion plan = Plan(4 * kPage);
   constexpr Part kGraph = 3;
   const Result<Outcome> outcome = engine_.Allocate(2 * kPage, kStream, Reuse::kSameStream, kGraph);
-  ASSERT_TRUE(engine_.FreeInPart(std::get<Served>(*outcome).address).ok());
+  ASSERT_TRUE(engine_.Free(std::get<Served>(*outcome).address).ok());
   EXPECT_FALSE(engine_.CanClaim(plan));
   engine_.ClosePart(kGraph);
   engine_.ReleasePart(kGraph);

@@ -45,7 +45,7 @@ TEST_F(PartGrowth, MakesPagesThatAreThePartsAlone) {
   const Address address = Allocate(2 * kPage, kStream, kGraph);
   EXPECT_EQ(address, kBase);
   EXPECT_EQ(engine_.GrowthFor(kPage, kStream, Reuse::kSameStream, kGraph).value().bytes, 0u) << "one page is left";
-  ASSERT_TRUE(engine_.FreeInPart(address).ok());
+  ASSERT_TRUE(engine_.Free(address).ok());
   engine_.ClosePart(kGraph);
   engine_.ReleasePart(kGraph);
   EXPECT_EQ(Allocate(3 * kPage, kOther), kBase);
@@ -56,11 +56,11 @@ TEST_F(PartGrowth, FillsUpThePartsMemoryAndLeavesThePoolsAlone) {
   const Address first = Allocate(2 * kPage, kStream, kGraph);
   Grow(kPage, kOther, kCommonPart);
   Free(Allocate(kPage, kOther));  // behind it
-  ASSERT_TRUE(engine_.FreeInPart(first).ok());
+  ASSERT_TRUE(engine_.Free(first).ok());
   EXPECT_EQ(Grow(3 * kPage, kStream, kGraph).made_bytes(), 3 * kPage) << "no room between";
   const Address second = Allocate(3 * kPage, kStream, kGraph);
   EXPECT_EQ(second, kBase + 3 * kPage);
-  ASSERT_TRUE(engine_.FreeInPart(second).ok());
+  ASSERT_TRUE(engine_.Free(second).ok());
   EXPECT_EQ(Grow(5 * kPage, kStream, kGraph).made_bytes(), 2 * kPage) << "it goes on where its last memory ends";
   EXPECT_EQ(Allocate(5 * kPage, kStream, kGraph), second);
   EXPECT_EQ(Allocate(kPage, kOther), kBase + 2 * kPage);

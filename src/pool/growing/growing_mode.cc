@@ -24,11 +24,7 @@ GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& 
 
 // BlockStore calls it under the pool's lock, and records the fences afterwards.
 Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address, engine::Reasons also) {
-  // A block of a graph stays in the graph's part, and serves that graph alone.
-  if (engine().PartOf(address) == engine::kCommonPart) return engine().Free(address, also);
-  Result<engine::Freed> freed = engine().FreeInPart(address);
-  if (freed.ok()) freed->streams_to_fence.clear();  // a graph's memory takes no fences
-  return freed;
+  return engine().Free(address, also);
 }
 
 // Makes the memory of graphs that are gone common memory again. The driver's callback only sets a flag, because it may
