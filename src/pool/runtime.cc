@@ -103,12 +103,6 @@ Status Runtime::RefuseChild() {
                     "or fork before the first call");
 }
 
-// One load where nothing captures. A capture in the usual mode forbids some driver calls to every thread, so all calls
-// of the process relax.
-std::optional<RelaxedCapture> Runtime::Relax() const {
-  return devices_.captures().any() ? std::make_optional<RelaxedCapture>(*driver_) : std::nullopt;
-}
-
 // The pool knows its handle before the table has it: whoever finds the pool there may use the handle at once.
 Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   COMMPOOL_TRY(RefuseForkedChild());
@@ -166,7 +160,7 @@ Result<PoolHandle> Runtime::DefaultPool(int device) {
   return pool;
 }
 
-// Takes no lock in the usual case. It makes no default pool: PoolOf does, where the allocation needs it.
+// Takes no lock in the usual case. It makes no default pool: FindPool does, where the allocation needs it.
 CaughtBy Runtime::WhoServes(Target target, uint64_t bytes, StreamKey stream, const ScopePlace& inner) const {
   CaughtBy server;
   if (target.kind() == Target::Kind::kPool) {
@@ -198,16 +192,17 @@ Slot& Runtime::SlotOf(const Route& route, uint64_t bytes, const StreamName& name
 
 // The slot has a weak pointer, which saves the table's lock and keeps no destroyed pool alive. A pool that has lost its
 // handle is looked up again, so that the caller gets the table's error.
-Result<std::shared_ptr<Pool>> Runtime::PoolOf(Slot& slot, Target target) {
-  if (std::shared_ptr<Pool> pool = slot.pool.lock(); pool != nullptr && pool->has_handle()) return pool;
+Status Runtime::FindPool(Slot& slot, Target target, std::shared_ptr<Pool>& pool) {
+  pool = slot.pool.lock();
+  if (pool != nullptr && pool->has_handle()) return Status();
   if (slot.server == 0 && target.kind() != Target::Kind::kPool) {
     if (target.kind() == Target::Kind::kScopes) return Status(StatusCode::kNotCaught, "no scope catches it");
     const PoolHandle made = COMMPOOL_TRY(DefaultPool(target.device()));
     slot.server = made;
   }
-  Result<std::shared_ptr<Pool>> pool = pools_.Find(slot.server);
-  if (pool.ok()) slot.pool = *pool;
-  return pool;
+  pool = COMMPOOL_TRY(pools_.Find(slot.server));
+  slot.pool = pool;
+  return Status();
 }
 
 // A cache first: its pair needs no lock. The fast path has looked only at the cache that the slot remembers.
@@ -242,28 +237,22 @@ Result<StreamName> Runtime::NameAtCurrentDevice(CUstream stream, int otherwise) 
 }
 
 // The pool is asked each time, for it may get peers later.
-Result<Runtime::NameInCall> Runtime::NameIn(Target target, uint64_t bytes, CUstream stream) {
+Result<Runtime::NameInCall> Runtime::NameIn(Target target, CUstream stream, const Pool* known) {
   const bool of_pool = target.kind() == Target::Kind::kPool;
   // Only a pool can tell whether it has blocks without a stream.
   if (of_pool && reinterpret_cast<StreamKey>(stream) == kNoStream) return NameInCall{{kNoStream, kNoStream}};
-  int otherwise = of_pool ? 0 : target.device();
-  if (!IsDefault(stream) || (!of_pool && otherwise >= 0)) {
-    const StreamName name = COMMPOOL_TRY(NameOf(stream, otherwise));
-    return NameInCall{name};
+  std::optional<int> place = of_pool ? 0 : target.device();
+  int otherwise = *place;
+  if (of_pool && IsDefault(stream)) {
+    std::shared_ptr<Pool> found;
+    if (known == nullptr) found = COMMPOOL_TRY(pools_.Find(target.pool()));
+    const Pool& pool = known == nullptr ? *found : *known;
+    place = pool.PlaceOfDefaultStreams();
+    otherwise = pool.device();
   }
-  if (of_pool) {
-    Slot* const known = parts_.caches.FindSlot(RouteOf(target, stream), bytes);
-    std::shared_ptr<Pool> pool = known == nullptr ? nullptr : known->pool.lock();
-    if (pool == nullptr) pool = COMMPOOL_TRY(pools_.Find(target.pool()));
-    const std::optional<int> place = pool->PlaceOfDefaultStreams();
-    otherwise = pool->device();
-    if (place) {
-      const StreamName name = COMMPOOL_TRY(NameOf(stream, *place));
-      return NameInCall{name};
-    }
-  }
-  const StreamName name = COMMPOOL_TRY(NameAtCurrentDevice(stream, otherwise));
-  return NameInCall{name, of_pool};
+  const bool is_named = !IsDefault(stream) || (place && *place >= 0);
+  const StreamName name = COMMPOOL_TRY(is_named ? NameOf(stream, *place) : NameAtCurrentDevice(stream, otherwise));
+  return NameInCall{name, of_pool && !is_named};
 }
 
 // In a forked child nobody may call the driver: there the handle alone names the stream.
@@ -283,76 +272,85 @@ bool Runtime::Catches(int device, uint64_t bytes, CUstream stream) {
 // on. The first round uses what this thread remembers. Later rounds are rare: nothing is remembered of them.
 Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream stream) {
   COMMPOOL_TRY(RefuseForkedChild());
-  auto [name, by_current_device] = COMMPOOL_TRY(NameIn(target, bytes, stream));
-  const PassedStream passes(name.key, stream);
-  if (target == Target::Device(-1)) target = Target::Device(PlaceOf(name.key));
   Route route = RouteOf(target, stream);
-  if (by_current_device) route.stream |= AtPlace(PlaceOf(name.key) + 1, 0);
+  Slot* slot = parts_.caches.FindSlot(route, bytes);
+  std::shared_ptr<Pool> pool = slot == nullptr ? nullptr : slot->pool.lock();
+  auto [name, by_current_device] = COMMPOOL_TRY(NameIn(target, stream, pool.get()));
+  const PassedStream passes(name.key, stream);
+  std::optional<Slot> unkept;
+  if (slot == nullptr || slot->stream != name.key || by_current_device) {
+    if (target == Target::Device(-1)) target = Target::Device(PlaceOf(name.key));
+    route = RouteOf(target, stream);
+    if (by_current_device) route.stream |= AtPlace(PlaceOf(name.key) + 1, 0);
+    slot = &SlotOf(route, bytes, name, unkept.emplace());
+    pool = nullptr;
+  }
   std::string passed;  // the pools that handed the request on
   WayOut way;
-  ScopePlace inner = kInnermost;
-  Slot unkept;
-  for (Slot* slot = &SlotOf(route, bytes, name, unkept);;) {
-    const Result<std::shared_ptr<Pool>> pool = PoolOf(*slot, target);
-    if (pool.ok()) {
-      if (IsUnpromised(name.key)) COMMPOOL_TRY(PromiseFor(**pool, stream, name));
+  for (ScopePlace inner = kInnermost;;) {
+    const bool known = pool != nullptr && pool->has_handle();
+    const Status found = known ? Status() : FindPool(*slot, target, pool);
+    if (found.ok()) {
+      if (IsUnpromised(name.key)) COMMPOOL_TRY(PromiseFor(*pool, stream, name));
       slot->stream = name.key;
     }
     // Rule 4: where a pool of this rank was short of memory, symmetric ones are passed by, for other ranks would not
     // follow.
-    const bool asks = pool.ok() && !way.PassesBy((*pool)->symmetric());
-    Result<CUdeviceptr> address = asks ? AllocateFrom(*slot, **pool, bytes, name.key) : pool.status();
+    const bool asks = found.ok() && !way.PassesBy(pool->symmetric());
+    Result<CUdeviceptr> address = asks ? AllocateFrom(*slot, *pool, bytes, name.key) : Result<CUdeviceptr>(found);
     if (address.ok() && by_current_device) {
-      const Status added = (*pool)->AddOwnDefaultStream(*address, stream, name.key);
-      if (!added.ok()) static_cast<void>((*pool)->Free(*address));
+      const Status added = pool->AddOwnDefaultStream(*address, stream, name.key);
+      if (!added.ok()) static_cast<void>(pool->Free(*address));
       if (!added.ok()) return added;
     }
     if (address.ok()) return address;
     const CaughtBy caught = WhoServes(target, bytes, name.identity, inner);  // only failures need the scope
-    if (!pool.ok()) {
+    if (!found.ok()) {
       if (caught.scope == 0) return address;
       return RefuseScope(pools_.TitleOfRemoved(caught.pool) + " is closed: it was destroyed", caught.scope);
     }
     if (asks) {
       const StatusCode code = address.status().code();
-      if (caught.scope != 0 && code == StatusCode::kFailedPrecondition && !(*pool)->open()) {
+      if (caught.scope != 0 && code == StatusCode::kFailedPrecondition && !pool->open()) {
         return RefuseScope(address.status().message(), caught.scope);
       }
       const auto failure = static_cast<commpool_status>(code);
-      if (caught.scope == 0 || !way.HandsOn(caught.exhaustion, (*pool)->symmetric(), failure)) {
+      if (caught.scope == 0 || !way.HandsOn(caught.exhaustion, pool->symmetric(), failure)) {
         return NamePassed(std::move(address), passed);
       }
-      passed += (passed.empty() ? "" : ", ") + (*pool)->name();
+      passed += (passed.empty() ? "" : ", ") + pool->name();
     }
     // The next round looks only at scopes that began before this one.
     inner = caught.place;
     // Not the remembered slot: it keeps the answer for the first round.
-    slot = &(unkept = {});
+    slot = &unkept.emplace();
+    pool = nullptr;
     slot->server = WhoServes(target, bytes, name.identity, inner).pool;
   }
 }
 
-// A live block's word names its pool, and this thread mostly remembers that pool: then no lock is taken. The address
-// table, which has one, knows every other block.
-Result<std::shared_ptr<BlockOwner>> Runtime::OwnerOf(CUdeviceptr address) const {
-  const engine::BlockWord word = parts_.caches.WordOf(address);
-  if (word.state() == engine::BlockWord::State::kLive && word.owner() != 0) {
-    Slot unkept;
-    const Route route = RouteOf(Target::Pool(word.owner()), reinterpret_cast<CUstream>(kNoStream));
-    Slot& slot = SlotOf(route, 1, {kNoStream, kNoStream}, unkept);
-    if (std::shared_ptr<Pool> pool = slot.pool.lock()) return std::shared_ptr<BlockOwner>(std::move(pool));
-    if (Result<std::shared_ptr<Pool>> pool = pools_.Find(word.owner()); pool.ok()) {
-      slot.pool = *pool;
-      return std::shared_ptr<BlockOwner>(std::move(*pool));
-    }
-  }
-  return parts_.addresses.OwnerOf(address);
+// This thread mostly remembers the pool: then no lock is taken.
+std::shared_ptr<Pool> Runtime::PoolWith(PoolHandle handle) const {
+  const Route route = RouteOf(Target::Pool(handle), reinterpret_cast<CUstream>(kNoStream));
+  Slot* slot = parts_.caches.FindSlot(route, 1);
+  std::optional<Slot> unkept;
+  if (slot == nullptr) slot = &SlotOf(route, 1, {kNoStream, kNoStream}, unkept.emplace());
+  if (std::shared_ptr<Pool> pool = slot->pool.lock()) return pool;
+  const Result<std::shared_ptr<Pool>> pool = pools_.Find(handle);
+  if (!pool.ok()) return nullptr;
+  slot->pool = *pool;
+  return *pool;
 }
 
-// The steps of a free that FreeCached refused: another cache of this thread, room in a full one, the pool.
+// The steps of a free that FreeCached refused: another cache of this thread, room in a full one, the pool. The word of
+// a live block that no cache may take names its pool. The address table, which has a lock, knows every other block.
 Status Runtime::Free(CUdeviceptr address) {
   COMMPOOL_TRY(RefuseForkedChild());
-  std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(OwnerOf(address));
+  const engine::BlockWord word = parts_.caches.WordOf(address);
+  if (word.state() == engine::BlockWord::State::kLive && word.owner() != 0) {
+    if (const std::shared_ptr<Pool> pool = PoolWith(word.owner())) return pool->Free(address);
+  }
+  std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(parts_.addresses.OwnerOf(address));
   return parts_.caches.GiveOrMakeRoom(address, *owner) ? Status() : owner->Free(address);
 }
 

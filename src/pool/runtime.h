@@ -119,8 +119,11 @@ class Runtime {
   Status EndCapture(CaptureHandle capture);
 
   // Every call of the library holds the result until its end: while a capture is open anywhere, the library's own
-  // driver calls must not become part of it, or break it.
-  std::optional<RelaxedCapture> Relax() const;
+  // driver calls must not become part of it, or break it. One load where nothing captures. A capture in the usual mode
+  // forbids some driver calls to every thread, so all calls of the process relax.
+  std::optional<RelaxedCapture> Relax() const {
+    return devices_.captures().any() ? std::make_optional<RelaxedCapture>(*driver_) : std::nullopt;
+  }
 
   // kFailedPrecondition in a forked child. Every call asks this first.
   Status RefuseForkedChild() const { return forked_.InChild() ? RefuseChild() : Status(); }
@@ -146,7 +149,8 @@ class Runtime {
   };
   // The rule of the call: a target that names a device means that one's default streams. A pool that only its own
   // device uses means its own, and any other pool those of the current device, or its own where none is current.
-  Result<NameInCall> NameIn(Target target, uint64_t bytes, CUstream stream);
+  // `known`: the named pool, where the thread remembers it.
+  Result<NameInCall> NameIn(Target target, CUstream stream, const Pool* known);
   // A default stream's handle means the current device's stream, or that of `otherwise` where none is current;
   // kFailedPrecondition where that is none either (-1).
   Result<StreamName> NameAtCurrentDevice(CUstream stream, int otherwise);
@@ -157,14 +161,14 @@ class Runtime {
   // began last; or the device's default pool. No pool where only scopes are asked and none catches, or while the device
   // has no default pool yet.
   CaughtBy WhoServes(Target target, uint64_t bytes, StreamKey stream, const ScopePlace& inner) const;
-  // The pool that serves; makes a default pool where needed.
-  Result<std::shared_ptr<Pool>> PoolOf(Slot& slot, Target target);
+  // Finds the pool that serves; makes a default pool where needed.
+  Status FindPool(Slot& slot, Target target, std::shared_ptr<Pool>& pool);
   // Promises the stream where the program promised all streams of the pool. Changes `name`, the stream's name.
   Status PromiseFor(const BlockOwner& owner, CUstream stream, StreamName& name);
   // Takes from this thread's caches of the pool, else from the pool.
   Result<CUdeviceptr> AllocateFrom(Slot& slot, Pool& pool, uint64_t bytes, StreamKey stream);
-  // The owner of the block at the address.
-  Result<std::shared_ptr<BlockOwner>> OwnerOf(CUdeviceptr address) const;
+  // The pool of a block's word; null where it has lost its handle and this thread does not know it.
+  std::shared_ptr<Pool> PoolWith(PoolHandle handle) const;
 
   const std::shared_ptr<const Driver> driver_;
   const Settings settings_;

@@ -40,7 +40,7 @@ class AddressTable {
   Result<Entry> Add(CUdeviceptr address, uint64_t bytes, std::shared_ptr<BlockOwner> owner);
 
   // The segment that holds the address, and its owner; kNotFound for foreign pointers. The slow way of a free: most
-  // blocks have a word that names their pool (Runtime::OwnerOf).
+  // blocks have a word that names their pool (Runtime::Free).
   Result<std::shared_ptr<BlockOwner>> OwnerOf(CUdeviceptr address) const;
   Result<OwnedRange> RangeOf(CUdeviceptr address) const;
   // The bytes of all segments together. Addresses, not memory: an expandable pool's territory counts whole.
