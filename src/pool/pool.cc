@@ -49,22 +49,25 @@ Result<CUdeviceptr> Pool::Allocate(uint64_t bytes, StreamKey stream) {
                       ": its blocks are reused in a stream's order, so each needs one. Pinned memory with "
                       "deferred frees takes COMMPOOL_NO_STREAM");
   }
-  Result<CUdeviceptr> address = open.ok() ? AllocateInAttempts(bytes, stream) : Result<CUdeviceptr>(open);
+  Result<CUdeviceptr> address = open.ok() ? mode_->Allocate(bytes, stream) : Result<CUdeviceptr>(open);
+  if (address.ok()) [[likely]]
+    return address;
+  TryAgain(bytes, stream, address);
   if (!address.ok()) PoolEvents::Count(basis_->events.failed_allocations);
   return address;
 }
 
-// Twice as long after each attempt, up to a second. Holds no lock, so other threads' frees can help.
-Result<CUdeviceptr> Pool::AllocateInAttempts(uint64_t bytes, StreamKey stream) {
+// Twice as long after each attempt, up to a second. Holds no lock, so other threads' frees can help. Only a lack of
+// memory may pass by itself.
+void Pool::TryAgain(uint64_t bytes, StreamKey stream, Result<CUdeviceptr>& address) {
   constexpr auto kLongestPause = std::chrono::milliseconds(1000);
   std::chrono::milliseconds pause(10);
-  for (uint32_t attempt = 1;; ++attempt) {
-    Result<CUdeviceptr> address = mode_->Allocate(bytes, stream);
-    // Only a lack of memory may pass by itself.
-    if (address.status().code() != StatusCode::kOutOfMemory || attempt == configuration().attempts) return address;
+  for (uint32_t attempt = 1; attempt != configuration().attempts; ++attempt) {
+    if (address.status().code() != StatusCode::kOutOfMemory) return;
     // Other processes, and threads of this one, may release memory meanwhile, and nobody tells us.
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, kLongestPause);
+    address = mode_->Allocate(bytes, stream);
   }
 }
 

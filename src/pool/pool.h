@@ -284,9 +284,9 @@ class Pool final : public BlockOwner, public SharedMemory {
   nvtx::Range Shown(std::string_view call) const { return nvtx::Range(*basis_->tool.domain(), call); }
   // Drops the host's copies of blocks, for a pool that ends while it is asleep.
   void DropKept();
-  // Tries as often as the configuration says, with pauses, because others may release memory meanwhile. On the thread
-  // of the program, without a lock.
-  Result<CUdeviceptr> AllocateInAttempts(uint64_t bytes, StreamKey stream);
+  // For a request that failed: tries as often as the configuration says, with pauses, because others may release memory
+  // meanwhile. On the thread of the program, without a lock.
+  void TryAgain(uint64_t bytes, StreamKey stream, Result<CUdeviceptr>& address);
 
   // Made first and destroyed last: all other members have references to it.
   const std::unique_ptr<PoolBasis> basis_;

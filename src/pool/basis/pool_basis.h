@@ -96,6 +96,8 @@ struct PoolBasis {
   Status CheckAwake() const { return life.asleep() ? CheckOpen() : Status(); }
   // OK where the pool serves and its device works.
   Status CheckOpen() const {
+    if (life.open() && !device->health().broken()) [[likely]]
+      return Status();
     const Status open = life.CheckOpen();
     return open.ok() ? device->health().first_error() : Status(open.code(), title + " " + open.message());
   }

@@ -89,8 +89,8 @@ void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested,
 // memory. Each step may use what the one before has done.
 Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   // If two threads free one block, the block's word lets one of them pass; the other gets its error here.
-  const Result<uint64_t> requested = basis_.runtime.caches.Withdraw(address);
-  if (!requested.ok()) return basis_.Named(requested.status().under("free"));
+  const std::optional<uint64_t> requested = basis_.runtime.caches.Withdraw(address);
+  if (!requested) return basis_.Named(ThreadCaches::FreedAlready(address).under("free"));
   // One load for the many pools that share nothing.
   const bool has_ticket = has_tickets_.load(std::memory_order_acquire) && HasMark(address, engine::Mark::kTicket);
   // Before the engine frees the block: after that another thread may have it already.

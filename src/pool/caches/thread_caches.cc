@@ -11,19 +11,20 @@ namespace {
 // none (TakeBack of the owner); cacheable -> live (MakeUncacheable); cacheable or live -> none (Withdraw).
 using State = engine::BlockWord::State;
 
-Status FreedAlready(CUdeviceptr address) {
-  return Status(StatusCode::kNotFound,
-                "no live block at " + engine::Hexadecimal(address) + ": freed already (it is in a thread's cache)");
-}
-
 // REQUIRES: the block is small. A block whose size is no class's stays out of caches: a cache knows a block's bytes by
 // its class alone.
 bool HasClass(uint64_t bytes) { return engine::ClassBytes(engine::ClassOf(bytes)) == bytes; }
 
 }  // namespace
 
+Status ThreadCaches::FreedAlready(CUdeviceptr address) {
+  return Status(StatusCode::kNotFound, "no live block at " + engine::Hexadecimal(address) +
+                                           ": freed already (it is in a thread's cache, or another thread freed it at "
+                                           "the same time)");
+}
+
 // Overwrites the route that had the place before. The shared pointer keeps this object's address from another runtime.
-// The cache and the pool come later: TakeFor and Runtime::PoolOf enter them.
+// The cache and the pool come later: TakeFor and Runtime::FindPool enter them.
 Slot* ThreadCaches::Remember(Route route, StreamKey stream, uint64_t least, uint64_t most, PoolHandle server) const {
   OwnCaches* const own = MakeOwnCaches();
   if (own == nullptr) return nullptr;
@@ -99,25 +100,21 @@ bool ThreadCaches::Replace(engine::AtomicWord& word, engine::BlockWord from, eng
   return from.state() == State::kLive && word.compare_exchange_strong(bits, to.bits(), std::memory_order_acq_rel);
 }
 
-// From here on the block is this call's: neither a cache nor another free can take it.
-Result<uint64_t> ThreadCaches::Withdraw(CUdeviceptr address) {
+// From here on the block is this call's: neither a cache nor another free can take it. Only the pool frees a large
+// block, so one exchange tells which of two frees was first.
+std::optional<uint64_t> ThreadCaches::Withdraw(CUdeviceptr address) {
   engine::AtomicWord* const word = blocks_.Find(address);
   const engine::BlockWord value(word == nullptr ? 0 : word->load(std::memory_order_acquire));
   // A small block's word, where there is one, lies at another place than a large one's.
-  if (value.state() == State::kNone) return WithdrawLarge(address);
-  if (!Replace(*word, value, engine::BlockWord())) return FreedAlready(address);
-  // Only the word of a cacheable block has the size; for others the engine knows it.
-  return value.state() == State::kCacheable ? value.requested() : 0;
-}
-
-// Only the pool frees a large block, so one exchange tells which of two frees was first.
-Result<uint64_t> ThreadCaches::WithdrawLarge(CUdeviceptr address) {
-  engine::AtomicWord* const word = blocks_.FindLarge(address);
-  uint64_t bits = word == nullptr ? 0 : word->load(std::memory_order_acquire);
-  if (!engine::LargeWord(bits).IsOf(address)) return uint64_t{0};  // the engine knows whether it is live
-  if (word->compare_exchange_strong(bits, 0, std::memory_order_acq_rel)) return uint64_t{0};
-  return Status(StatusCode::kNotFound,
-                "no live block at " + engine::Hexadecimal(address) + ": another thread freed it at the same time");
+  if (value.state() != State::kNone) {
+    if (!Replace(*word, value, engine::BlockWord())) return std::nullopt;
+    // Only the word of a cacheable block has the size; for others the engine knows it.
+    return value.state() == State::kCacheable ? value.requested() : 0;
+  }
+  engine::AtomicWord* const large = blocks_.FindLarge(address);
+  uint64_t bits = large == nullptr ? 0 : large->load(std::memory_order_acquire);
+  if (!engine::LargeWord(bits).IsOf(address)) return 0;  // the engine knows whether it is live
+  return large->compare_exchange_strong(bits, 0, std::memory_order_acq_rel) ? std::optional<uint64_t>(0) : std::nullopt;
 }
 
 // A large block, and one that is live without a cache, need no change.

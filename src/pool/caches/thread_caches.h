@@ -101,9 +101,10 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
     engine::AtomicWord* const word = blocks_.MakeLarge(address);
     if (word != nullptr) word->store(engine::LargeWord::Live(address, pool).bits(), std::memory_order_release);
   }
-  // Ends the word of a block that is freed to its pool; kNotFound where it was freed already. Returns the requested
-  // size; 0 where only the engine knows it. Of several threads that free one published block, one gets through here.
-  Result<uint64_t> Withdraw(CUdeviceptr address);
+  // Ends the word of a block that is freed to its pool. Returns the requested size; 0 where only the engine knows it;
+  // nothing where the block was freed already. Of several threads that free one published block, one gets through here.
+  std::optional<uint64_t> Withdraw(CUdeviceptr address);
+  static Status FreedAlready(CUdeviceptr address);
   // From now on no cache may take the live block. Returns the requested size as Withdraw does; kNotFound where the
   // block was freed already. For record_stream, shares and watched copies: a free of such a block must reach the pool.
   Result<uint64_t> MakeUncacheable(CUdeviceptr address);
@@ -188,8 +189,6 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   void KeepCounts(PoolHandle pool, engine::ThreadCache& ended) COMMPOOL_REQUIRES(mutex_);
   // Changes a live block's word from `from` to `to`. Returns whether it did; false for a block in a cache.
   bool Replace(engine::AtomicWord& word, engine::BlockWord from, engine::BlockWord to);
-  // Withdraw for a large block, whose word no cache reads.
-  Result<uint64_t> WithdrawLarge(CUdeviceptr address);
   // Ends all caches of a lane; `returned` gets their blocks.
   void CloseLane(LaneEntry& entry, engine::ReturnedBlocks& returned) COMMPOOL_REQUIRES(mutex_);
   // CloseLane, and nobody finds the lane any more.

@@ -43,8 +43,8 @@ Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
   const bool chores = captures_.any_known() || basis_.device->captures().any() ||
                       basis_.configuration.release_threshold_bytes != UINT64_MAX;
   if (!chores) {
-    const std::optional<CUdeviceptr> served = COMMPOOL_TRY(ServeAtOnce(bytes, stream, asked));
-    if (served) return *served;
+    const CUdeviceptr served = ServeAtOnce(bytes, stream, asked);
+    if (served != 0) return served;
   }
   Request request{.bytes = bytes, .stream = stream, .asked = asked};
   return ServeByStep(request);
@@ -52,7 +52,7 @@ Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
 
 // The usual way of a request that no cache serves, so it makes no driver call and looks at nothing outside of the
 // engine.
-GrowingMode::Address GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, bool& asked) {
+CUdeviceptr GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, bool& asked) {
   engine::SegmentRange block;
   {
     MutexLock lock(blocks_.mutex());
@@ -60,17 +60,15 @@ GrowingMode::Address GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, 
     if (engine().HasPendingFences()) ++since_poll_;
     if (since_poll_ == kAllocationsForPoll) {
       since_poll_ = 0;
-      return std::optional<CUdeviceptr>();
+      return 0;
     }
     blocks_.NoteHolding();
     const Result<engine::SegmentRange> served = engine().AllocateOwn(bytes, stream);
-    if (!served.ok()) return basis_.Named(served.status());
-    block = *served;
+    asked = served.ok();  // the slow way asks again for an error
+    if (asked) block = *served;
   }
-  asked = true;
-  if (block.bytes == 0) return std::optional<CUdeviceptr>();
-  blocks_.Announce(block, bytes, stream, CachingOf(stream));
-  return std::optional<CUdeviceptr>(block.address);
+  if (block.bytes != 0) blocks_.Announce(block, bytes, stream, CachingOf(stream));
+  return block.address;
 }
 
 // After a step that may have made memory available comes a try. A stream that captures takes few steps, because most

@@ -85,9 +85,9 @@ class GrowingMode final : public PoolMode {
   static const std::array<Step, 9> kSteps;
 
   // One hold of the pool's lock: takes free memory that the stream may use at once. Sets `asked` where there is none.
-  // Returns nothing without asking when it is time to look which fences have passed, because they may free better
-  // memory.
-  Address ServeAtOnce(uint64_t bytes, StreamKey stream, bool& asked);
+  // Returns 0 without asking when it is time to look which fences have passed, because they may free better memory; and
+  // for a wrong request, which the slow way refuses.
+  CUdeviceptr ServeAtOnce(uint64_t bytes, StreamKey stream, bool& asked);
   Result<CUdeviceptr> ServeByStep(Request& request);
   Result<CUdeviceptr> Ended(Request& request, Result<CUdeviceptr> result);
   // From free memory.
