@@ -20,12 +20,12 @@ count_gpus() { { nvidia-smi --list-gpus 2>/dev/null || true; } | grep -c '^GPU' 
 
 # ---- Install trees (tools/install, tools/bundle) ----
 
-readonly cli=//tools/cli:commpool library=//src/c_api:libcommpool.so.0
+readonly cli=//tools/cli:commpool library=//src/library/c_api:libcommpool.so.0
 readonly emulated=(
   //src/emulator/cuda:libcuda.so.1 //src/emulator/cudart:libcudart.so.13 //src/emulator/nccl:libnccl.so.2
   //src/emulator/nvml:libnvidia-ml.so.1
 )
-readonly audit=//src/adapters/audit:libcommpool_audit.so run=//src/adapters/nccl_memory:libcommpool_run.so
+readonly audit=//src/interpose/audit:libcommpool_audit.so run=//src/interpose/nccl_memory:libcommpool_run.so
 
 # What an install tree holds, and targets of the caller's. Sets where Bazel has put them, and `tree_files`: the same as
 # options of the scripts in tools/packaging.

@@ -7,9 +7,9 @@
 #include <numeric>
 #include <optional>
 
-#include "src/base/bytes.h"
-#include "src/base/try.h"
 #include "src/emulator/named_machines.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
 
 namespace commpool::internal::emulator {
 

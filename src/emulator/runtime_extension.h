@@ -3,7 +3,7 @@
 #ifndef COMMPOOL_SRC_EMULATOR_RUNTIME_EXTENSION_H_
 #define COMMPOOL_SRC_EMULATOR_RUNTIME_EXTENSION_H_
 
-#include "src/emulator/extension.h"
+#include "src/library/driver/emulator_extension.h"
 
 #ifdef __cplusplus
 extern "C" {

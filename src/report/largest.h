@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/function_ref.h"
+#include "src/library/base/function_ref.h"
 
 namespace commpool::internal::report {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "src/recording/entries.h"
+#include "src/library/recording/entries.h"
 #include "src/report/byte_series.h"
 #include "src/report/small_slices.h"
 #include "src/report/texts.h"

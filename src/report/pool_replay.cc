@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 #include "src/report/words.h"
 
 namespace commpool::internal::report {
@@ -14,7 +14,7 @@ constexpr size_t kMostHolders = 500;
 
 uint64_t Less(uint64_t bytes, uint64_t taken) { return bytes - std::min(bytes, taken); }
 
-// The legacy default stream has key 1 (src/stream/stream_key.h).
+// The legacy default stream has key 1 (src/library/stream/stream_key.h).
 std::string NameOfStream(uint64_t key) { return key <= 1 ? "default stream" : "stream " + InHex(key); }
 
 }  // namespace

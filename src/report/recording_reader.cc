@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
-#include "src/base/bytes.h"
-#include "src/base/try.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
 #include "src/report/words.h"
 
 namespace commpool::internal::report {

@@ -1,5 +1,5 @@
-// Reads a recording: one process's file, as src/recording writes it. Whatever a file holds, reading it ends in entries,
-// in notes about what is missing, or in an error in words.
+// Reads a recording: one process's file, as src/library/recording writes it. Whatever a file holds, reading it ends in
+// entries, in notes about what is missing, or in an error in words.
 #ifndef COMMPOOL_SRC_REPORT_RECORDING_READER_H_
 #define COMMPOOL_SRC_REPORT_RECORDING_READER_H_
 
@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/base/file_descriptor.h"
-#include "src/base/function_ref.h"
-#include "src/recording/entries.h"
-#include "src/recording/page.h"
+#include "src/library/base/file_descriptor.h"
+#include "src/library/base/function_ref.h"
+#include "src/library/recording/entries.h"
+#include "src/library/recording/page.h"
 #include "src/report/page_entries.h"
 
 namespace commpool::internal::report {

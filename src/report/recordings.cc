@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-#include "src/base/try.h"
+#include "src/library/base/try.h"
 #include "src/report/words.h"
 
 namespace commpool::internal::report {

@@ -16,7 +16,7 @@ constexpr int64_t kMostDevices = 64;  // a snapshot has a list for each up to th
 
 int64_t PlaceOf(int64_t device) { return std::clamp<int64_t>(device, 0, kMostDevices - 1); }
 
-// By its key: the default stream has key 1 (src/stream/stream_key.h), and is 0 in PyTorch.
+// By its key: the default stream has key 1 (src/library/stream/stream_key.h), and is 0 in PyTorch.
 uint64_t StreamOf(uint64_t key) { return key == 1 ? 0 : key; }
 
 // Which devices there are.

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal::report {
 

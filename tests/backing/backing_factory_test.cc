@@ -1,5 +1,5 @@
 // Requests that cannot be served are refused with the reason.
-#include "src/driver/device_info.h"
+#include "src/library/driver/device_info.h"
 #include "tests/backing/backing_fixture.h"
 
 namespace commpool::internal::testing {

@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "src/backing/backing_table.h"
-#include "src/driver/handles.h"
+#include "src/library/backing/backing_table.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool::internal::testing {

@@ -1,4 +1,4 @@
-#include "src/backing/backing_table.h"
+#include "src/library/backing/backing_table.h"
 
 #include <gtest/gtest.h>
 

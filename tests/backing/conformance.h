@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 #include "tests/backing/backing_fixture.h"
 
 namespace commpool::internal::testing {

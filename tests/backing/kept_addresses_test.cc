@@ -1,5 +1,5 @@
 // The addresses of released segments serve the next segment of the same size.
-#include "src/backing/kept_addresses.h"
+#include "src/library/backing/kept_addresses.h"
 
 #include <algorithm>
 #include <optional>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "src/driver/topology.h"
+#include "src/library/driver/topology.h"
 #include "tests/backing/backing_fixture.h"
 
 namespace commpool::internal::testing {

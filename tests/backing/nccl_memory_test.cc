@@ -1,7 +1,7 @@
 // The nccl backing handles NCCL's answers, here of a library that fails as the test says.
 #include <nccl.h>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 #include "tests/backing/backing_fixture.h"
 
 namespace commpool::internal::testing {

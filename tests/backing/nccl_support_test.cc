@@ -1,7 +1,7 @@
 // Which version of NCCL registers which memory. Needs no driver.
 #include <gtest/gtest.h>
 
-#include "src/backing/backing.h"
+#include "src/library/backing/backing.h"
 
 namespace commpool::internal {
 namespace {

@@ -1,5 +1,5 @@
 // Pages of the host and the node that they lie on. They ask the kernel, no driver.
-#include "src/backing/node_pages.h"
+#include "src/library/backing/node_pages.h"
 
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <optional>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal {
 namespace {

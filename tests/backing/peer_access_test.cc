@@ -2,7 +2,7 @@
 #include <array>
 #include <span>
 
-#include "src/driver/device_info.h"
+#include "src/library/driver/device_info.h"
 #include "tests/backing/backing_fixture.h"
 
 namespace commpool::internal::testing {

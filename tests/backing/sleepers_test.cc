@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/backing/territory.h"
+#include "src/library/backing/territory.h"
 #include "tests/backing/backing_fixture.h"
 
 namespace commpool::internal::testing {

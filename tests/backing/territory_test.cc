@@ -1,5 +1,5 @@
 // A territory's addresses and the pages in them, without a pool.
-#include "src/backing/territory.h"
+#include "src/library/backing/territory.h"
 
 #include <initializer_list>
 #include <string>

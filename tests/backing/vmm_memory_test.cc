@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "src/backing/territory.h"
-#include "src/driver/topology.h"
+#include "src/library/backing/territory.h"
+#include "src/library/driver/topology.h"
 #include "tests/backing/backing_fixture.h"
 
 namespace commpool::internal::testing {

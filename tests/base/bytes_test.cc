@@ -1,4 +1,4 @@
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 #include <gtest/gtest.h>
 

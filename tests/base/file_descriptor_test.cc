@@ -1,4 +1,4 @@
-#include "src/base/file_descriptor.h"
+#include "src/library/base/file_descriptor.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // A process that made a fork guard is no child of it; its forked children are.
-#include "src/base/fork_guard.h"
+#include "src/library/base/fork_guard.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
 // References to functions that the caller keeps.
-#include "src/base/function_ref.h"
+#include "src/library/base/function_ref.h"
 
 #include <gtest/gtest.h>
 

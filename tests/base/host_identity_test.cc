@@ -3,7 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "src/base/interface.h"
+#include "src/library/base/interface.h"
 
 namespace commpool::internal {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/base/interface.h"
+#include "src/library/base/interface.h"
 
 #include <gtest/gtest.h>
 

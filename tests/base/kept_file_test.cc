@@ -1,5 +1,5 @@
 // Files with what is kept: written once, read where nobody has changed them, gone with their object.
-#include "src/base/kept_file.h"
+#include "src/library/base/kept_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 namespace {
 int interruptions = 0;  // that signals still cause

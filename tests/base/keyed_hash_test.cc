@@ -1,4 +1,4 @@
-#include "src/base/keyed_hash.h"
+#include "src/library/base/keyed_hash.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "src/base/mutex.h"
+#include "src/library/base/mutex.h"
 
 #include <gtest/gtest.h>
 

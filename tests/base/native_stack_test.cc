@@ -1,5 +1,5 @@
 // The frames of a program in C++.
-#include "src/base/native_stack.h"
+#include "src/library/base/native_stack.h"
 
 #include <gtest/gtest.h>
 

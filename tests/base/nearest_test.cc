@@ -1,5 +1,5 @@
 // Finds the word that a misspelt word means.
-#include "src/base/nearest.h"
+#include "src/library/base/nearest.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The owner lock: its owner never waits, others wait for the owner's short moments, and nobody is inside with another.
-#include "src/base/owner_lock.h"
+#include "src/library/base/owner_lock.h"
 
 #include <gtest/gtest.h>
 

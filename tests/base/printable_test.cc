@@ -1,5 +1,5 @@
 // Program names in messages: no name can forge a line or end a quotation.
-#include "src/base/printable.h"
+#include "src/library/base/printable.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <csignal>
 #include <string>
 
-#include "src/base/socket.h"
+#include "src/library/base/socket.h"
 
 namespace commpool::internal {
 namespace {

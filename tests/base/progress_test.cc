@@ -1,12 +1,12 @@
 // What a user hears of something that takes long: on a terminal, and elsewhere.
-#include "src/base/progress.h"
+#include "src/library/base/progress.h"
 
 #include <gtest/gtest.h>
 
 #include <optional>
 #include <string>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal {
 namespace {

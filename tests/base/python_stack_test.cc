@@ -1,5 +1,5 @@
 // The frames that Python's fault handler writes, read.
-#include "src/base/python_stack.h"
+#include "src/library/base/python_stack.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "src/base/reception.h"
+#include "src/library/base/reception.h"
 
 #include <gtest/gtest.h>
 

@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "src/base/file_descriptor.h"
-#include "src/base/socket.h"
+#include "src/library/base/file_descriptor.h"
+#include "src/library/base/socket.h"
 
 namespace commpool::internal {
 

@@ -1,4 +1,4 @@
-#include "src/base/socket.h"
+#include "src/library/base/socket.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

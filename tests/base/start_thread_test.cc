@@ -1,5 +1,5 @@
 // Threads of ours: one that the host refuses is a Status, and one without memory ends the process in a sentence.
-#include "src/base/start_thread.h"
+#include "src/library/base/start_thread.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>

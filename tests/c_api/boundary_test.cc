@@ -1,5 +1,5 @@
 // A host without memory ends the process, in one sentence that names the call.
-#include "src/c_api/boundary.h"
+#include "src/library/c_api/boundary.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "commpool/pool.h"
-#include "src/driver/handles.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool {

@@ -7,7 +7,7 @@
 
 #include "commpool/commpool.h"
 
-// For the adapters (src/c_api/open_scopes.h).
+// For the adapters (src/library/c_api/open_scopes.h).
 extern "C" const std::atomic<uint64_t>* const commpool_open_scopes;
 
 namespace {

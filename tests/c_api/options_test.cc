@@ -1,12 +1,12 @@
 // Each bad option is refused by its name, with its value.
-#include "src/c_api/options.h"
+#include "src/library/c_api/options.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <functional>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal {
 namespace {

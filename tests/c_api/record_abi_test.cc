@@ -4,7 +4,7 @@
 #include <string>
 
 #include "commpool/record.h"
-#include "src/driver/handles.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 #include "tests/recording/recorded_entries.h"
 

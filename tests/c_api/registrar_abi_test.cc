@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "commpool/registrar.h"
-#include "src/driver/handles.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 #include "tests/registration/library_of_a_test.h"
 

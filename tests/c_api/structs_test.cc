@@ -1,5 +1,5 @@
 // Structs, arrays and enumerations of programs: those of this minor version work, others are refused with a message.
-#include "src/c_api/structs.h"
+#include "src/library/c_api/structs.h"
 
 #include <gtest/gtest.h>
 

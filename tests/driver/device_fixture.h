@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "src/driver/handles.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool::internal::testing {

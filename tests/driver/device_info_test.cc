@@ -1,4 +1,4 @@
-#include "src/driver/device_info.h"
+#include "src/library/driver/device_info.h"
 
 #include "tests/driver/emulator_fixture.h"
 

@@ -1,7 +1,7 @@
-#include "src/driver/diagnosis.h"
+#include "src/library/driver/diagnosis.h"
 
-#include "src/base/bytes.h"
-#include "src/driver/handles.h"
+#include "src/library/base/bytes.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
 namespace commpool::internal {

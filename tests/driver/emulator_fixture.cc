@@ -6,7 +6,7 @@
 #include <map>
 #include <sstream>
 
-#include "src/driver/device_info.h"
+#include "src/library/driver/device_info.h"
 #include "tests/driver/emulator_extension.h"
 
 namespace commpool::internal::testing {

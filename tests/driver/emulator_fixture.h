@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "src/driver/loader.h"
+#include "src/library/driver/loader.h"
 
 namespace commpool::internal::testing {
 

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest-spi.h>
 
-#include "src/driver/handles.h"
-#include "src/emulator/extension.h"
+#include "src/library/driver/emulator_extension.h"
+#include "src/library/driver/handles.h"
 
 namespace commpool::internal::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/driver/graph_handles.h"
+#include "src/library/driver/graph_handles.h"
 
 #include <cstring>
 #include <future>

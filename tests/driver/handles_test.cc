@@ -1,4 +1,4 @@
-#include "src/driver/handles.h"
+#include "src/library/driver/handles.h"
 
 #include <string>
 #include <type_traits>

@@ -1,4 +1,4 @@
-#include "src/driver/loader.h"
+#include "src/library/driver/loader.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <fstream>
 #include <set>
 
-#include "src/driver/shared_library.h"
+#include "src/library/driver/shared_library.h"
 
 namespace commpool::internal {
 namespace {
@@ -139,11 +139,11 @@ TEST(LoaderOfTheEmulator, FillsBothTables) {
   const std::shared_ptr<const Driver> driver = LoadDriver({DriverChoice::kEmulated, "", ""}).value();
   EXPECT_EQ(driver->kind, DriverChoice::kEmulated);
 #define COMMPOOL_CUDA(name, version) EXPECT_NE(driver->cuda.name, nullptr) << #name;
-#include "src/driver/cuda_functions.inc"
+#include "src/library/driver/cuda_functions.inc"
 #undef COMMPOOL_CUDA
   // Hides functions newer than the NCCL that runs.
 #define COMMPOOL_NCCL(name, since) EXPECT_EQ(driver->nccl.name != nullptr, since <= driver->nccl.version) << #name;
-#include "src/driver/nccl_functions.inc"
+#include "src/library/driver/nccl_functions.inc"
 #undef COMMPOOL_NCCL
   EXPECT_NE(driver->description.find("emulated CUDA driver "), std::string::npos) << driver->description;
   EXPECT_NE(driver->extension(kEmulatorNow), nullptr);

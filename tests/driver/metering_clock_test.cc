@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "src/driver/metering.h"
+#include "src/library/driver/metering.h"
 
 namespace commpool::internal {
 namespace {

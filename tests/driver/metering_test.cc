@@ -1,5 +1,5 @@
 // A metered table counts and times every call under its name, and returns the same results.
-#include "src/driver/metering.h"
+#include "src/library/driver/metering.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/driver/handles.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool::internal::testing {

@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "src/base/environment.h"
-#include "src/driver/loader.h"
-#include "src/driver/shared_library.h"
+#include "src/library/base/environment.h"
+#include "src/library/driver/loader.h"
+#include "src/library/driver/shared_library.h"
 
 namespace commpool::internal {
 namespace {

@@ -7,9 +7,9 @@
 
 #include <optional>
 
-#include "src/driver/loader.h"
-#include "src/driver/shared_library.h"
-#include "src/driver/tables.h"
+#include "src/library/driver/loader.h"
+#include "src/library/driver/shared_library.h"
+#include "src/library/driver/tables.h"
 
 namespace commpool::internal {
 namespace {

@@ -1,8 +1,8 @@
-#include "src/driver/tables.h"
+#include "src/library/driver/tables.h"
 
 #include <gtest/gtest.h>
 
-#include "src/driver/shared_library.h"
+#include "src/library/driver/shared_library.h"
 
 namespace commpool::internal {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/driver/topology.h"
+#include "src/library/driver/topology.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,5 +1,5 @@
 // The block map has words for addresses at which blocks began, and for no others.
-#include "src/engine/block_map.h"
+#include "src/library/engine/block_map.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

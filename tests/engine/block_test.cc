@@ -1,9 +1,9 @@
 // The streams that use a block: in order, each once; and which streams a new user must wait for.
-#include "src/engine/block.h"
+#include "src/library/engine/block.h"
 
 #include <gtest/gtest.h>
 
-#include "src/engine/block_arena.h"
+#include "src/library/engine/block_arena.h"
 
 namespace commpool::internal::engine {
 namespace {

@@ -1,11 +1,11 @@
-#include "src/engine/caching_engine.h"
+#include "src/library/engine/caching_engine.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <vector>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal::engine {
 namespace {

@@ -1,9 +1,9 @@
-#include "src/engine/cut_side.h"
+#include "src/library/engine/cut_side.h"
 
 #include <gtest/gtest.h>
 
-#include "src/base/bytes.h"
-#include "src/engine/heap_segment.h"
+#include "src/library/base/bytes.h"
+#include "src/library/engine/heap_segment.h"
 
 namespace commpool::internal::engine {
 namespace {

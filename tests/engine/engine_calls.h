@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "src/engine/types.h"
+#include "src/library/engine/types.h"
 
 namespace commpool::internal::engine {
 

@@ -6,9 +6,9 @@
 #include <optional>
 #include <vector>
 
-#include "src/engine/caching_engine.h"
-#include "src/engine/expandable_engine.h"
-#include "src/engine/symmetric_engine.h"
+#include "src/library/engine/caching_engine.h"
+#include "src/library/engine/expandable_engine.h"
+#include "src/library/engine/symmetric_engine.h"
 #include "tests/engine/fuzzed_engine.h"
 #include "tests/engine/growth_steps.h"
 

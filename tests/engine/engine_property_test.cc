@@ -1,8 +1,8 @@
 // Random operations on the caching engine, each followed by CheckInvariants and held against the model.
 #include <gtest/gtest.h>
 
-#include "src/base/bytes.h"
-#include "src/engine/caching_engine.h"
+#include "src/library/base/bytes.h"
+#include "src/library/engine/caching_engine.h"
 #include "tests/engine/modelled_engine.h"
 
 namespace commpool::internal::engine {

@@ -1,5 +1,5 @@
 // The engine of expandable pools grows in steps, between which the pool may release its lock.
-#include "src/engine/expandable_engine.h"
+#include "src/library/engine/expandable_engine.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal::engine {
 namespace {

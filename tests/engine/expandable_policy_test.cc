@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "src/base/bytes.h"
-#include "src/engine/expandable_engine.h"
+#include "src/library/base/bytes.h"
+#include "src/library/engine/expandable_engine.h"
 
 namespace commpool::internal::engine {
 namespace {

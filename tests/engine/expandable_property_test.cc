@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "src/base/bytes.h"
-#include "src/engine/expandable_engine.h"
+#include "src/library/base/bytes.h"
+#include "src/library/engine/expandable_engine.h"
 #include "tests/engine/growth_steps.h"
 #include "tests/engine/modelled_engine.h"
 

@@ -1,8 +1,8 @@
 // How far an expandable pool may exceed its program's need: to the byte.
 #include <gtest/gtest.h>
 
-#include "src/base/bytes.h"
-#include "src/engine/expandable_engine.h"
+#include "src/library/base/bytes.h"
+#include "src/library/engine/expandable_engine.h"
 
 namespace commpool::internal::engine {
 namespace {

@@ -1,12 +1,12 @@
 // Plans of growth: the addresses of a request, the free pages that move there, and the new pages.
-#include "src/engine/expansion.h"
+#include "src/library/engine/expansion.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <tuple>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal::engine {
 namespace {

@@ -1,10 +1,10 @@
-#include "src/engine/free_index.h"
+#include "src/library/engine/free_index.h"
 
 #include <gtest/gtest.h>
 
 #include <deque>
 
-#include "src/engine/heap_segment.h"
+#include "src/library/engine/heap_segment.h"
 
 namespace commpool::internal::engine {
 namespace {

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/bytes.h"
-#include "src/base/check.h"
-#include "src/engine/size_policy.h"
-#include "src/engine/types.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/check.h"
+#include "src/library/engine/size_policy.h"
+#include "src/library/engine/types.h"
 #include "tests/engine/engine_calls.h"
 
 namespace commpool::internal::engine {

@@ -1,12 +1,12 @@
 // Growth as a plan: its steps, their order, and the questions before.
-#include "src/engine/growth_plan.h"
+#include "src/library/engine/growth_plan.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "src/base/bytes.h"
-#include "src/engine/expandable_engine.h"
+#include "src/library/base/bytes.h"
+#include "src/library/engine/expandable_engine.h"
 
 namespace commpool::internal::engine {
 namespace {

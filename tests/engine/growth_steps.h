@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "src/engine/expandable_engine.h"
+#include "src/library/engine/expandable_engine.h"
 
 namespace commpool::internal::engine {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "src/engine/heap.h"
+#include "src/library/engine/heap.h"
 
 namespace commpool::internal::engine {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/engine/heap.h"
+#include "src/library/engine/heap.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "src/engine/types.h"
+#include "src/library/engine/types.h"
 
 namespace commpool::internal::engine {
 

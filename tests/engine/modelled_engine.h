@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/engine/types.h"
+#include "src/library/engine/types.h"
 #include "tests/engine/engine_calls.h"
 #include "tests/engine/model.h"
 

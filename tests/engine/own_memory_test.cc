@@ -4,8 +4,8 @@
 #include <random>
 #include <vector>
 
-#include "src/base/bytes.h"
-#include "src/engine/caching_engine.h"
+#include "src/library/base/bytes.h"
+#include "src/library/engine/caching_engine.h"
 
 namespace commpool::internal::engine {
 namespace {

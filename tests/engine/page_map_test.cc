@@ -1,10 +1,10 @@
-#include "src/engine/page_map.h"
+#include "src/library/engine/page_map.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "src/engine/heap_segment.h"
+#include "src/library/engine/heap_segment.h"
 
 namespace commpool::internal::engine {
 namespace {

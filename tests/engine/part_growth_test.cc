@@ -1,8 +1,8 @@
 // An expandable engine grows for a graph's part: with new pages that only the part uses.
 #include <gtest/gtest.h>
 
-#include "src/base/bytes.h"
-#include "src/engine/expandable_engine.h"
+#include "src/library/base/bytes.h"
+#include "src/library/engine/expandable_engine.h"
 
 namespace commpool::internal::engine {
 namespace {

@@ -1,5 +1,5 @@
 // Which blocks a search would place again where they lie.
-#include "src/engine/placement_history.h"
+#include "src/library/engine/placement_history.h"
 
 #include <gtest/gtest.h>
 

@@ -1,15 +1,15 @@
 // A large block that was just freed serves the next request of its size. By the first fit it lies exactly where a
 // search would place it.
-#include "src/engine/resting_blocks.h"
+#include "src/library/engine/resting_blocks.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "src/base/bytes.h"
-#include "src/engine/caching_engine.h"
-#include "src/engine/heap.h"
-#include "src/engine/symmetric_engine.h"
+#include "src/library/base/bytes.h"
+#include "src/library/engine/caching_engine.h"
+#include "src/library/engine/heap.h"
+#include "src/library/engine/symmetric_engine.h"
 
 namespace commpool::internal::engine {
 namespace {

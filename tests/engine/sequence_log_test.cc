@@ -1,4 +1,4 @@
-#include "src/engine/sequence_log.h"
+#include "src/library/engine/sequence_log.h"
 
 #include <gtest/gtest.h>
 

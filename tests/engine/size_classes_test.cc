@@ -1,5 +1,5 @@
 // The sizes of small blocks: every size has the smallest class that holds it, and wastes little.
-#include "src/engine/size_classes.h"
+#include "src/library/engine/size_classes.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "src/engine/size_policy.h"
+#include "src/library/engine/size_policy.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal::engine {
 namespace {

@@ -1,5 +1,5 @@
 // Free blocks by size, compared with std::set, through many changes.
-#include "src/engine/sized_blocks.h"
+#include "src/library/engine/sized_blocks.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Sorted blocks, compared with std::map, through many changes.
-#include "src/engine/sorted_blocks.h"
+#include "src/library/engine/sorted_blocks.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-#include "src/engine/block_table.h"
+#include "src/library/engine/block_table.h"
 
 namespace commpool::internal::engine {
 namespace {

@@ -5,9 +5,9 @@
 #include <map>
 #include <vector>
 
-#include "src/base/bytes.h"
-#include "src/engine/expandable_engine.h"
-#include "src/engine/symmetric_engine.h"
+#include "src/library/base/bytes.h"
+#include "src/library/engine/expandable_engine.h"
+#include "src/library/engine/symmetric_engine.h"
 
 namespace commpool::internal::engine {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/engine/symmetric_engine.h"
+#include "src/library/engine/symmetric_engine.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal::engine {
 namespace {

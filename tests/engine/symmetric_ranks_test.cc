@@ -6,8 +6,8 @@
 #include <deque>
 #include <random>
 
-#include "src/base/bytes.h"
-#include "src/engine/symmetric_engine.h"
+#include "src/library/base/bytes.h"
+#include "src/library/engine/symmetric_engine.h"
 #include "tests/engine/modelled_engine.h"
 
 namespace commpool::internal::engine {

@@ -1,5 +1,5 @@
 // A thread's cache: given blocks come back, live again; others may empty or close the cache at any time.
-#include "src/engine/thread_cache.h"
+#include "src/library/engine/thread_cache.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The uses of a block: the first lies in the block, more lie in an array, and callers see no difference.
-#include "src/engine/uses.h"
+#include "src/library/engine/uses.h"
 
 #include <gtest/gtest.h>
 

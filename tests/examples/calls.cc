@@ -8,7 +8,7 @@
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
-#include "src/driver/loader.h"
+#include "src/library/driver/loader.h"
 
 namespace {
 

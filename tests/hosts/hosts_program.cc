@@ -22,10 +22,10 @@
 #include <vector>
 
 #include "commpool/mpi.h"
-#include "src/base/bytes.h"
-#include "src/base/socket.h"
-#include "src/driver/handles.h"
-#include "src/pool/runtime.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/socket.h"
+#include "src/library/driver/handles.h"
+#include "src/library/pool/runtime.h"
 
 namespace commpool::internal {
 namespace {

@@ -1,6 +1,6 @@
 """Clang's syntax and its analysis of locks: what a mutex guards is used under that mutex alone.
 
-GCC ignores the annotations of src/base/mutex.h; this is where they are read. Nothing is compiled: the library takes
+GCC ignores the annotations of src/library/base/mutex.h; here they are read. Nothing is compiled: the library takes
 seconds, the programs (tests, tools, examples) minutes. What it passed is not read again (verdicts.py).
 """
 
@@ -15,7 +15,7 @@ import tempfile
 import includes
 import verdicts
 
-ANNOTATIONS = "src/base/mutex.h"
+ANNOTATIONS = "src/library/base/mutex.h"
 COMPILERS = ["clang++-14", "clang++"]
 # As tools/bazel/dependencies.bzl finds them: header, variable, places, folder below tools/setup's cache.
 _HEADERS = [
@@ -27,8 +27,8 @@ _MPI_INCLUDES = ["/usr/lib/x86_64-linux-gnu/openmpi/include", "/usr/lib/aarch64-
 _FOREIGN = re.compile(r'^\s*#\s*include\s*[<"](?:c10|torch|rmm|cub)/', re.MULTILINE)  # tools/setup installs them apart
 # What many programs read most of their time, the longest first.
 COMMON_HEADERS = [
-    '"tests/registration/symmetric_fixture.h"', '"tests/pool/pool_fixture.h"', '"src/pool/runtime.h"',
-    "<nlohmann/json.hpp>", '"tests/driver/emulator_fixture.h"', "<gtest/gtest.h>", '"src/driver/loader.h"',
+    '"tests/registration/symmetric_fixture.h"', '"tests/pool/pool_fixture.h"', '"src/library/pool/runtime.h"',
+    "<nlohmann/json.hpp>", '"tests/driver/emulator_fixture.h"', "<gtest/gtest.h>", '"src/library/driver/loader.h"',
     '"commpool/pool.h"',
 ]
 # The flags that the BUILD files give.

@@ -15,7 +15,7 @@ import tree
 import verdicts
 
 HEADER = """#pragma once
-#include "src/base/mutex.h"
+#include "src/library/base/mutex.h"
 namespace commpool::internal {
 struct Account {
   void Add(int bytes);
@@ -24,16 +24,16 @@ struct Account {
   int bytes COMMPOOL_GUARDED_BY(mutex) = 0;
 };
 """
-SOURCE = '#include "src/pool/account.h"\nnamespace commpool::internal {\n'
+SOURCE = '#include "src/library/pool/account.h"\nnamespace commpool::internal {\n'
 
 
 class Sources(unittest.TestCase):
 
     def test_every_one_that_sees_an_annotation_is_analysed(self):
         sources = analysis.annotated_sources(tree.workspace())
-        self.assertIn("src/base/mutex.cc", sources)
-        self.assertIn("src/stream/fence_table.cc", sources)  # by way of its header
-        self.assertNotIn("src/base/bytes.cc", sources)
+        self.assertIn("src/library/base/mutex.cc", sources)
+        self.assertIn("src/library/stream/fence_table.cc", sources)  # by way of its header
+        self.assertNotIn("src/library/base/bytes.cc", sources)
         self.assertGreater(len(sources), 20)
 
     def test_of_tests_and_tools_are_analysed_without_annotations_too(self):
@@ -51,18 +51,18 @@ class Analysis(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        for name in ["src/base", "src/pool"]:
+        for name in ["src/library/base", "src/library/pool"]:
             pathlib.Path(self.root, name).mkdir(parents=True)
         shutil.copy(tree.workspace() / analysis.ANNOTATIONS, pathlib.Path(self.root, analysis.ANNOTATIONS))
-        self.write("src/pool/account.h", HEADER + "}\n")
-        self.write("src/pool/other.cc", "int f() { return 1 +; }\n")  # sees no annotation
+        self.write("src/library/pool/account.h", HEADER + "}\n")
+        self.write("src/library/pool/other.cc", "int f() { return 1 +; }\n")  # sees no annotation
 
     def write(self, name, text):
         pathlib.Path(self.root, name).write_text(text)
         os.utime(pathlib.Path(self.root, name), (0, 0))
 
     def problems(self, functions, **how):
-        self.write("src/pool/account.cc", SOURCE + functions + "}\n")
+        self.write("src/library/pool/account.cc", SOURCE + functions + "}\n")
         return analysis.problems(self.root, analysis.annotated_sources(self.root), **how)
 
     def assert_problem(self, words, functions, **how):
@@ -87,10 +87,11 @@ class Analysis(unittest.TestCase):
         self.assert_problem("error", "void Account::Missing() {}\n")
 
     def test_a_broken_promise_is_found_beside_headers_that_are_read_once_for_all(self):
-        common = ['"src/pool/account.h"', '"src/base/mutex.h"']
+        common = ['"src/library/pool/account.h"', '"src/library/base/mutex.h"']
         self.assertEqual(self.problems("void Account::AddLocked(int) {}\n", common=common), [])
         self.assert_problem("requires holding mutex 'mutex'", "void Account::Add(int) { bytes = 0; }\n", common=common)
-        self.write("src/pool/account.h", HEADER + "inline void Zero(Account& account) { account.bytes = 0; }\n}\n")
+        zero = "inline void Zero(Account& account) { account.bytes = 0; }\n}\n"
+        self.write("src/library/pool/account.h", HEADER + zero)
         self.assert_problem("requires holding mutex", "", common=common)
 
     def test_what_passed_is_not_read_again_and_what_broke_a_promise_is(self):
@@ -101,7 +102,7 @@ class Analysis(unittest.TestCase):
         self.assertEqual(self.problems("", kept=kept()), [])
         with unittest.mock.patch("analysis._run", side_effect=AssertionError):
             self.assertEqual(self.problems("", kept=kept()), [])
-        self.write("src/pool/account.h", HEADER)
+        self.write("src/library/pool/account.h", HEADER)
         self.assert_problem("error: expected '}'", "", kept=kept())
 
     def test_the_library_keeps_its_promises(self):

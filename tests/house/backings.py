@@ -6,9 +6,9 @@ import re
 
 import tree
 
-LIST = pathlib.Path("src/backing/backings.inc")
+LIST = pathlib.Path("src/library/backing/backings.inc")
 # What a pool has where nobody says, and what the default pool falls back to on a device without virtual memory.
-DEFAULTS = {"src/backing/backing.h", "src/pool/runtime.cc"}
+DEFAULTS = {"src/library/backing/backing.h", "src/library/pool/runtime.cc"}
 _LINE = re.compile(r"^COMMPOOL_BACKING\((\w+), (\w+)\)$", re.MULTILINE)
 
 
@@ -38,7 +38,7 @@ def problems(root):
             continue
         text = tree.read(root, path) or ""
         for name, number in backings:
-            if str(path.parent) == "src/backing" and path.stem.startswith(name.lower() + "_"):
+            if str(path.parent) == "src/library/backing" and path.stem.startswith(name.lower() + "_"):
                 continue
             for match in _patterns(name, number)[folder].finditer(text):
                 line = text.count("\n", 0, match.start()) + 1

@@ -13,7 +13,7 @@ class Backings(unittest.TestCase):
 
     def problems(self, path, text, listed=_LIST):
         with tempfile.TemporaryDirectory() as root:
-            for name, content in {"src/backing/backings.inc": listed, path: text}.items():
+            for name, content in {"src/library/backing/backings.inc": listed, path: text}.items():
                 file = pathlib.Path(root, name)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(content, encoding="utf-8")
@@ -28,18 +28,20 @@ class Backings(unittest.TestCase):
         self.assertEqual(backings.listed(_LIST), [("Vmm", "VMM"), ("Files", "FILES")])
 
     def test_an_empty_list_is_found(self):
-        self.assertEqual(len(self.problems("src/pool/a.cc", "", listed="// None.\n")), 1)
+        self.assertEqual(len(self.problems("src/library/pool/a.cc", "", listed="// None.\n")), 1)
 
     def test_know_themselves(self):
         text = "constinit const BackingRow kFilesBacking = {.kind = BackingKind::kFiles, .name = \"files\"};\n"
-        self.assertEqual(self.problems("src/backing/files_backing.cc", text), [])
-        self.assert_found("src/backing/vmm_backing.cc:1: ", "src/backing/vmm_backing.cc", "f(BackingKind::kFiles);\n")
+        self.assertEqual(self.problems("src/library/backing/files_backing.cc", text), [])
+        file = "src/library/backing/vmm_backing.cc"
+        self.assert_found(file + ":1: ", file, "f(BackingKind::kFiles);\n")
 
     def test_are_not_told_apart_elsewhere_in_the_library(self):
         for text in ("if (kind == BackingKind::kFiles) {}\n", "make(kFilesBacking);\n",
                      "if (options.backing == COMMPOOL_BACKING_FILES) {}\n", "Invalid(\"needs the files backing\");\n"):
-            self.assert_found("src/pool/a.cc:1: ", "src/pool/a.cc", text)
-            self.assert_found("src/backing/backing_table.cc:2: ", "src/backing/backing_table.cc", "\n" + text)
+            self.assert_found("src/library/pool/a.cc:1: ", "src/library/pool/a.cc", text)
+            file = "src/library/backing/backing_table.cc"
+            self.assert_found(file + ":2: ", file, "\n" + text)
 
     def test_may_be_taken_by_default(self):
         for path in backings.DEFAULTS:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts the library: code lines by folder of src, the share of comments, the files that a change of each kind touches.
+"""Counts the library: code lines by folder, the share of comments, the files that a change of each kind touches.
 
 usage: count_code.py [--root DIR] [--files]
   --root DIR   another checkout, to compare with; default: the one that this file is of
@@ -22,7 +22,7 @@ import tree
 _COUNTED = {".h", ".cc", ".c", ".inc", ".py"}
 _TOUCHED = {"src", "include", "tools"}
 _BUILD = {".bzl", ".lds", ".sh"}  # besides BUILD itself: touched, and no code
-_EMULATOR = "src/emulator"
+_LIBRARY = "src/library"
 
 # A kind of change -> its example, and how code names that.
 EXAMPLES = {
@@ -75,7 +75,7 @@ class Count:
     """What a checkout has."""
 
     def __init__(self, root):
-        self.code = collections.Counter()  # by folder of src
+        self.code = collections.Counter()  # by folder of src, and of the library in it
         self.comments = 0
         self.touched = {kind: [] for kind in EXAMPLES}
         for path in tree.files(root):
@@ -88,16 +88,17 @@ class Count:
             if re.search(pattern, code):
                 self.touched[kind].append(path)
         if path.parts[0] == "src" and path.suffix in _COUNTED:
-            self.code["/".join(path.parts[:2])] += _lines(code)
+            house = "/".join(path.parts[:2])
+            self.code["/".join(path.parts[:3]) if house == _LIBRARY else house] += _lines(code)
             self.comments += _lines(text) - _lines(code)
 
-    def without_emulator(self):
-        return sum(self.code.values()) - self.code[_EMULATOR]
+    def library(self):
+        return sum(lines for folder, lines in self.code.items() if folder.startswith(_LIBRARY))
 
     def report(self, files=False):
         total = sum(self.code.values())
         lines = [f"{lines:6} {folder}" for folder, lines in sorted(self.code.items())]
-        lines += [f"{self.without_emulator():6} src without the emulator", f"{total:6} src",
+        lines += [f"{self.library():6} {_LIBRARY}", f"{total:6} src",
                   f"{100 * self.comments / max(1, total + self.comments):6.1f} % of the lines are comments", ""]
         for kind, paths in self.touched.items():
             lines.append(f"{len(paths):6} files name {kind}: {EXAMPLES[kind][0]}")

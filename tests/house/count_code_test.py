@@ -31,11 +31,13 @@ class CountCode(unittest.TestCase):
         self.assertEqual(self.lines("src/a.py", text), 3)
 
     def test_folders_of_src_count_with_what_lies_below_them(self):
-        count = self.count({"src/pool/a.h": "int a;\n", "src/pool/b/c/d.inc": "A(d)\n", "src/emulator/e.c": "int e;\n",
-                            "src/pool/BUILD": "f\n", "src/pool/README.md": "g\n", "tools/h.cc": "int h;\n"})
-        self.assertEqual(count.code, {"src/pool": 2, "src/emulator": 1})
-        self.assertEqual(count.without_emulator(), 2)
-        self.assertIn("     2 src/pool\n", count.report())
+        count = self.count({"src/library/pool/a.h": "int a;\n", "src/library/pool/b/c/d.inc": "A(d)\n",
+                            "src/library/base/i.h": "int i;\n", "src/emulator/e.c": "int e;\n",
+                            "src/library/pool/BUILD": "f\n", "src/library/pool/README.md": "g\n",
+                            "tools/h.cc": "int h;\n"})
+        self.assertEqual(count.code, {"src/library/base": 1, "src/library/pool": 2, "src/emulator": 1})
+        self.assertEqual(count.library(), 3)
+        self.assertIn("     2 src/library/pool\n", count.report())
 
     def test_a_file_whose_code_names_the_example_is_touched(self):
         count = self.count({"src/a.cc": "int held_bytes;\n", "include/b.h": "// held_bytes\n",

@@ -57,7 +57,7 @@ class House(unittest.TestCase):
     def test_the_count_finds_the_example_of_each_kind_of_change(self):
         count = count_code.Count(tree.workspace())
         self.assertEqual([kind for kind, paths in count.touched.items() if not paths], [], "choose other examples")
-        self.assertGreater(count.without_emulator(), 10_000)
+        self.assertGreater(count.library(), 10_000)
 
     def test_the_tree_was_found(self):
         paths = {str(path) for path in tree.files(tree.workspace())}

@@ -8,29 +8,39 @@ import tree
 # Folder -> (rank, whether it may include CUDA's and NCCL's headers). Tests may open everything.
 LAYERS = {
     "include/commpool": (0, False),
-    "src/base": (1, False),
-    "src/driver": (2, True),
-    "src/engine": (2, False),
-    "src/nvtx": (2, True),
-    "src/recording": (2, False),
-    "src/backing": (3, True),
-    "src/registration": (3, True),
-    "src/sharing": (3, True),
-    "src/stream": (3, True),
-    "src/emulator": (3, True),
-    "src/pool": (4, True),
-    "src/c_api": (5, False),
-    "src/adapters": (5, True),
+    "src/library/base": (1, False),
+    "src/library/driver": (2, True),
+    "src/library/engine": (2, False),
+    "src/library/nvtx": (2, True),
+    "src/library/recording": (2, False),
+    "src/library/backing": (3, True),
+    "src/library/registration": (3, True),
+    "src/library/sharing": (3, True),
+    "src/library/stream": (3, True),
+    "src/library/pool": (4, True),
+    "src/library/c_api": (5, False),
+    "src/emulator": (5, True),
+    "src/interpose": (5, True),
     "src/report": (5, False),
+    "src/torch": (5, True),
     "src/python": (5, False),
     "tools": (6, True),
     "examples": (6, True),
     "tests": (7, True),
 }
+# The houses beside the library, and what each may use of it. PyTorch's router and the package have the C ABI alone; a
+# rule that the library's scopes and the router's keep to is in a header that needs nothing else.
+HOUSES = {
+    "src/emulator": ("base/", "driver/", "recording/"),
+    "src/interpose": ("base/", "driver/", "recording/"),
+    "src/report": ("base/", "driver/", "recording/"),
+    "src/torch": ("pool/scopes/plan.h",),
+    "src/python": (),
+}
 # The one file of a layer without these headers that includes them: an adapter, for programs that have them.
 GPU_ADAPTERS = {"include/commpool/mr.h"}
-# Inside src/pool: folders, and the files beside them by their stems, from the bottom up. One floor uses itself and
-# those before it; two names on one floor never use each other.
+# Inside src/library/pool: folders, and the files beside them by their stems, from the bottom up. One floor uses itself
+# and those before it; two names on one floor never use each other.
 POOL_FLOORS = [
     ("options",),
     ("settings", "shared"),
@@ -44,7 +54,9 @@ POOL_FLOORS = [
     ("runtime",),
     ("group_calls",),
 ]
-POOL_README = "src/pool/README.md"
+_LIBRARY = "src/library/"
+POOL = _LIBRARY + "pool/"
+POOL_README = POOL + "README.md"
 _INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 _POOL_ROW = re.compile(r"^\| (?:\d+ \| )?(`[^|]+) \| (.+)\n", re.MULTILINE)
 _POOL_NAME = re.compile(r"`(\w+)(?:/|\.h)`")
@@ -59,11 +71,11 @@ def layer_of(path):
 
 
 def pool_floor(path):
-    """The place of a file of src/pool in POOL_FLOORS, with its name there; None for other files."""
-    parts = pathlib.PurePosixPath(path).parts
-    if parts[:2] != ("src", "pool") or len(parts) < 3:
+    """The place of a file of src/library/pool in POOL_FLOORS, with its name there; None for other files."""
+    if not path.startswith(POOL):
         return None
-    name = parts[2] if len(parts) > 3 else pathlib.PurePosixPath(parts[2]).stem
+    parts = pathlib.PurePosixPath(path[len(POOL):]).parts
+    name = parts[0] if len(parts) > 1 else pathlib.PurePosixPath(parts[0]).stem
     floors = [floor for floor, names in enumerate(POOL_FLOORS) if name in names]
     return (floors[0] if floors else -1, name)
 
@@ -99,10 +111,17 @@ def _floor_problem(path, include):
     if own is None or target is None or own[1] == target[1]:
         return None
     if -1 in (own[0], target[0]):
-        return f"includes {include}: one of the two is on no floor of src/pool (tests/house/layers.py)"
+        return f"includes {include}: one of the two is on no floor of {POOL} (tests/house/layers.py)"
     if target[0] < own[0]:
         return None
-    return f"includes {include}: in src/pool {target[1]} is {'beside' if target[0] == own[0] else 'above'} {own[1]}"
+    return f"includes {include}: in {POOL} {target[1]} is {'beside' if target[0] == own[0] else 'above'} {own[1]}"
+
+
+def _house_problem(layer, include):
+    used = include.removeprefix(_LIBRARY)
+    if used == include or layer not in HOUSES or used.startswith(HOUSES[layer]):
+        return None
+    return f"includes {include}: {layer} may use {' '.join(HOUSES[layer]) or 'nothing'} of {_LIBRARY}"
 
 
 def _target_path(include):
@@ -122,7 +141,7 @@ def _include_problem(root, path, layer, include, quoted):
     if target == layer:
         return _floor_problem(path, include)
     if LAYERS[target][0] < rank:
-        return None
+        return _house_problem(layer, include)
     relation = "its sibling" if LAYERS[target][0] == rank else "above it"
     return f"includes {include}: {target} (rank {LAYERS[target][0]}) is {relation} (rank {rank})"
 

@@ -26,29 +26,45 @@ class Layers(unittest.TestCase):
         self.assertEqual(self.problems({path: text}), [])
 
     def test_smaller_ranks_and_the_own_folder_are_fine(self):
-        self.assert_fine("src/pool/runtime.cc", '#include "src/pool/runtime.h"\n#include "src/engine/b.h"\n')
-        self.assert_fine("src/pool/runtime.cc", '#include "commpool/a.h"\n#include <cuda.h>\n')
-        self.assert_fine("src/emulator/nccl/a.cc", '#include "src/emulator/cuda/b.h"\n#include "src/driver/c.h"\n')
+        self.assert_fine("src/library/pool/runtime.cc",
+                         '#include "src/library/pool/runtime.h"\n#include "src/library/engine/b.h"\n')
+        self.assert_fine("src/library/pool/runtime.cc", '#include "commpool/a.h"\n#include <cuda.h>\n')
+        self.assert_fine("src/emulator/nccl/a.cc",
+                         '#include "src/emulator/cuda/b.h"\n#include "src/library/driver/c.h"\n')
         self.assert_fine("include/commpool/a.h", '#include "commpool/b.h"\n#include <stdint.h>\n')
 
     def test_a_rank_above_is_found(self):
-        self.assert_problem("above it", "src/base/a.h", '#include "src/engine/b.h"\n')
-        self.assert_problem("above it", "src/engine/a.cc", '#  include <src/pool/b.h>\n')
-        self.assert_problem("above it", "include/commpool/a.h", '#include "src/base/b.h"\n')
-        self.assert_problem("above it", "src/c_api/a.cc", '#include "tools/cli/b.h"\n')
+        self.assert_problem("above it", "src/library/base/a.h", '#include "src/library/engine/b.h"\n')
+        self.assert_problem("above it", "src/library/engine/a.cc", '#  include <src/library/pool/b.h>\n')
+        self.assert_problem("above it", "include/commpool/a.h", '#include "src/library/base/b.h"\n')
+        self.assert_problem("above it", "src/library/c_api/a.cc", '#include "tools/cli/b.h"\n')
 
     def test_a_sibling_is_found(self):
-        self.assert_problem("its sibling", "src/engine/a.h", '#include "src/driver/b.h"\n')
-        self.assert_problem("its sibling", "src/stream/a.cc", '#include "src/backing/b.h"\n')
+        self.assert_problem("its sibling", "src/library/engine/a.h", '#include "src/library/driver/b.h"\n')
+        self.assert_problem("its sibling", "src/library/stream/a.cc", '#include "src/library/backing/b.h"\n')
         self.assert_problem("its sibling", "examples/a.cc", '#include "tools/cli/b.h"\n')
 
     def test_the_floors_of_pools_go_one_way(self):
-        self.assert_fine("src/pool/growing/a.cc", '#include "src/pool/growing/b.h"\n#include "src/pool/blocks/c.h"\n')
-        self.assert_fine("src/pool/pool.h", '#include "src/pool/segments/a.h"\n')
-        self.assert_problem("growing is above blocks", "src/pool/blocks/a.h", '#include "src/pool/growing/b.h"\n')
-        self.assert_problem("pool is above segments", "src/pool/segments/a.cc", '#include "src/pool/pool.h"\n')
-        self.assert_problem("beside", "src/pool/growing/a.cc", '#include "src/pool/symmetric/b.h"\n')
-        self.assert_problem("no floor", "src/pool/helpers/a.cc", '#include "src/pool/pool.h"\n')
+        def includes(*paths):
+            return "".join(f'#include "{layers.POOL}{path}"\n' for path in paths)
+
+        self.assert_fine(layers.POOL + "growing/a.cc", includes("growing/b.h", "blocks/c.h"))
+        self.assert_fine(layers.POOL + "pool.h", includes("segments/a.h"))
+        self.assert_problem("growing is above blocks", layers.POOL + "blocks/a.h", includes("growing/b.h"))
+        self.assert_problem("pool is above segments", layers.POOL + "segments/a.cc", includes("pool.h"))
+        self.assert_problem("beside", layers.POOL + "growing/a.cc", includes("symmetric/b.h"))
+        self.assert_problem("no floor", layers.POOL + "helpers/a.cc", includes("pool.h"))
+
+    def test_the_other_houses_use_little_of_the_library(self):
+        for house in ["emulator", "interpose", "report"]:
+            file = f"src/{house}/a.cc"
+            self.assert_fine(file, '#include "src/library/base/b.h"\n#include "src/library/driver/c.h"\n')
+            self.assert_problem("may use base/ driver/ recording/", file, '#include "src/library/pool/b.h"\n')
+        self.assert_fine("src/torch/a.cc", '#include "src/library/pool/scopes/plan.h"\n#include "commpool/share.h"\n')
+        self.assert_problem("may use", "src/torch/a.cc", '#include "src/library/base/b.h"\n')
+        self.assert_problem("may use nothing", "src/python/a.cc", '#include "src/library/base/b.h"\n')
+        self.assert_problem("above it", "src/library/driver/a.h", '#include "src/emulator/b.h"\n')
+        self.assert_problem("its sibling", "src/torch/a.cc", '#include "src/python/b.h"\n')
 
     def test_the_table_of_pools_is_in_the_order_of_the_floors(self):
         rows = [" and ".join(f"`{name}.h`" for name in names) for names in layers.POOL_FLOORS]
@@ -62,13 +78,13 @@ class Layers(unittest.TestCase):
         self.assert_problem("one floor's", layers.POOL_README, right.replace("`runtime.h`", "`runtime.h` and `pool.h`"))
 
     def test_tests_may_open_everything(self):
-        self.assert_fine("tests/tools/a_test.cc", '#include "tools/cli/b.h"\n#include "src/pool/c.h"\n')
+        self.assert_fine("tests/tools/a_test.cc", '#include "tools/cli/b.h"\n#include "src/library/pool/c.h"\n')
 
     def test_gpu_headers_stay_where_the_table_has_them(self):
         for header in ["cuda.h", "cuda_runtime_api.h", "cudaTypedefs.h", "nccl.h", "nvtx3/nvToolsExt.h"]:
-            for folder in ["include/commpool", "src/base", "src/engine", "src/c_api"]:
+            for folder in ["include/commpool", "src/library/base", "src/library/engine", "src/library/c_api"]:
                 self.assert_problem("no CUDA or NCCL header", folder + "/a.h", f"#include <{header}>\n")
-            for folder in ["src/driver", "src/backing", "src/registration", "src/pool", "tools/cli", "examples"]:
+            for folder in ["src/library/driver", "src/library/backing", "src/library/pool", "tools/cli", "examples"]:
                 self.assert_fine(folder + "/a.cc", f"#include <{header}>\n")
 
     def test_one_public_header_adapts_cudas(self):
@@ -76,16 +92,17 @@ class Layers(unittest.TestCase):
         self.assert_problem("no CUDA or NCCL header", "include/commpool/pool.h", "#include <cuda/memory_resource>\n")
 
     def test_our_own_headers_are_not_taken_for_theirs(self):
-        self.assert_fine("src/engine/a.h", '#include "src/engine/cuda.h"\n')
-        self.assert_fine("src/pool/a.h", '#include "src/driver/cuda_driver.h"\n#include "src/driver/nccl_library.h"\n')
+        self.assert_fine("src/library/engine/a.h", '#include "src/library/engine/cuda.h"\n')
+        self.assert_fine("src/library/pool/a.h",
+                         '#include "src/library/driver/cuda_driver.h"\n#include "src/library/driver/nccl_library.h"\n')
 
     def test_a_source_in_no_layer_is_found(self):
         self.assert_problem("no layer", "src/helpers/a.h", "")
         self.assert_problem("no layer", "extra/a.cc", "")
 
     def test_an_include_without_its_path_is_found(self):
-        found = self.problems({"src/base/a.cc": '#include "b.h"\n', "src/base/b.h": ""})
-        self.assertEqual(found, ['src/base/a.cc: includes "b.h" without its path from the root'])
+        found = self.problems({"src/library/base/a.cc": '#include "b.h"\n', "src/library/base/b.h": ""})
+        self.assertEqual(found, ['src/library/base/a.cc: includes "b.h" without its path from the root'])
 
     def test_build_outputs_are_not_read(self):
-        self.assert_fine("bazel-bin/src/base/a.h", '#include "src/pool/b.h"\n')
+        self.assert_fine("bazel-bin/src/library/base/a.h", '#include "src/library/pool/b.h"\n')

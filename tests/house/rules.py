@@ -1,11 +1,11 @@
-"""Each rule that a comment cites by its number stands in src/reference.md."""
+"""Each rule that a comment cites by its number stands in src/library/reference.md."""
 
 import pathlib
 import re
 
 import tree
 
-HOME = pathlib.Path("src/reference.md")
+HOME = pathlib.Path("src/library/reference.md")
 FOLDERS = {"examples", "include", "src", "tests", "tools"}
 _SECTION = re.compile(r"^## Rules\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _RULE = re.compile(r"^(\d+)\. ", re.MULTILINE)
@@ -15,7 +15,7 @@ _CITATION = re.compile(rf"\b[Rr]ules?{_GAP}(\d+(?:(?:,|{_GAP}(?:and|or|to)){_GAP
 
 
 def rules(text):
-    """The numbers of the rules in the text of src/reference.md, in its order."""
+    """The numbers of the rules in the text of src/library/reference.md, in its order."""
     section = _SECTION.search(text)
     return [int(number) for number in _RULE.findall(section.group(1))] if section else []
 

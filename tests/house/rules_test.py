@@ -14,7 +14,7 @@ class Rules(unittest.TestCase):
 
     def problems(self, path, text, home=HOME):
         with tempfile.TemporaryDirectory() as root:
-            for name, content in {"src/reference.md": home, path: text}.items():
+            for name, content in {"src/library/reference.md": home, path: text}.items():
                 file = pathlib.Path(root, name)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(content)
@@ -30,11 +30,11 @@ class Rules(unittest.TestCase):
     def test_a_citation_of_no_rule_is_found(self):
         for folder in sorted(rules.FOLDERS):
             self.assertEqual(self.problems(f"{folder}/a.h", f"//\n// No lock ({CITE} 3).\n"),
-                             [f"{folder}/a.h:2: {CITE} 3 is not in src/reference.md"])
+                             [f"{folder}/a.h:2: {CITE} 3 is not in src/library/reference.md"])
 
     def test_a_citation_in_a_list_is_found(self):
         self.assertEqual(self.problems("src/a.cc", f"// {CITE}s 1, 2 and 30\n"),
-                         [f"src/a.cc:1: {CITE} 30 is not in src/reference.md"])
+                         [f"src/a.cc:1: {CITE} 30 is not in src/library/reference.md"])
 
     def test_a_citation_over_the_end_of_a_line_is_found(self):
         for mark in ["//", " *", "#"]:

@@ -10,7 +10,8 @@ TOP_LEVEL = {
     ".bazelrc", ".ci", ".clang-format", ".gitignore", "BUILD", "LICENSE", "README.md", "WORKSPACE", "docs", "examples",
     "include", "src", "tests", "tools"
 }
-MUST_EXIST = ["README.md", "LICENSE", "src/README.md", "src/reference.md", "tests/README.md", "tools/README.md"]
+MUST_EXIST = ["README.md", "LICENSE", "src/README.md", "src/library/README.md", "src/library/reference.md",
+              "tests/README.md", "tools/README.md"]
 LINES_OF_A_FILE = 500
 LINES_OF_A_FUNCTION = 69
 LINES_OF_A_README = 85  # more is for reference.md beside it

@@ -28,12 +28,12 @@ class Tidy(unittest.TestCase):
     def test_a_long_file_is_found(self):
         self.assert_fine("src/a.cc", "\n" * 500)
         self.assert_problem("501 lines", "src/a.cc", "\n" * 501)
-        self.assert_problem("501 lines", "src/pool/BUILD", "\n" * 501)
+        self.assert_problem("501 lines", "src/library/pool/BUILD", "\n" * 501)
 
     def test_a_long_page_is_found(self):
         self.assert_fine("tools/README.md", "\n" * 85)
         self.assert_fine("tools/reference.md", "\n" * 300)
-        self.assert_fine("src/reference.md", "\n" * 150)
+        self.assert_fine("src/library/reference.md", "\n" * 150)
         self.assert_problem("86 lines", "tools/README.md", "\n" * 86)
 
     def test_a_long_line_is_found(self):
@@ -49,9 +49,10 @@ class Tidy(unittest.TestCase):
         self.assert_problem("h has 70 lines", "tools/a", "#!/bin/bash\nh() {\n" + "  h\n" * 68 + "}\n")
 
     def test_a_wrong_guard_is_found(self):
-        self.assert_fine("src/base/a.h", "#ifndef COMMPOOL_SRC_BASE_A_H_\n#define COMMPOOL_SRC_BASE_A_H_\n#endif\n")
+        guard = "COMMPOOL_SRC_LIBRARY_BASE_A_H_"
+        self.assert_fine("src/library/base/a.h", f"#ifndef {guard}\n#define {guard}\n#endif\n")
         self.assert_fine("include/commpool/a.h", "#ifndef COMMPOOL_A_H_\n#define COMMPOOL_A_H_\n#endif\n")
-        self.assert_problem("has no guard COMMPOOL_SRC_BASE_A_H_", "src/base/a.h", "#ifndef A_H_\n#define A_H_\n")
+        self.assert_problem("has no guard " + guard, "src/library/base/a.h", "#ifndef A_H_\n#define A_H_\n")
 
     def test_words_that_ask_for_later_work_are_found(self):
         self.assert_problem("later work", "src/a.cc", "// TO" + "DO: more\n")

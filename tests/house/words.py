@@ -1,4 +1,4 @@
-"""Names of files and identifiers keep to the table of words in src/reference.md: none has a word that it rules out."""
+"""Names of files and identifiers keep to the table of words in src/library/reference.md."""
 
 import io
 import pathlib
@@ -8,7 +8,7 @@ import tokenize
 import functions
 import tree
 
-HOME = pathlib.Path("src/reference.md")
+HOME = pathlib.Path("src/library/reference.md")
 FOLDERS = {"examples", "include", "src", "tests", "tools"}
 _KEPT = pathlib.Path("tests/data")  # as programs recorded it, or were built with it
 _TABLE = re.compile(r"^\| word \| means \| not \|\n\|[-| ]+\|\n((?:\|.*\n)*)", re.MULTILINE)
@@ -24,7 +24,7 @@ _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 def unwanted(text):
-    """The words that no name may have, by the text of src/reference.md."""
+    """The words that no name may have, by the text of src/library/reference.md."""
     table = _TABLE.search(text)
     cells = [row.split("|")[3] for row in table.group(1).splitlines()] if table else []
     return {word.strip() for cell in cells for word in cell.split(",")} - {""} - _USUAL_ELSEWHERE

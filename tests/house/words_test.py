@@ -1,4 +1,4 @@
-"""Planted names with words that the table of src/reference.md rules out: each is found."""
+"""Planted names with words that the table of src/library/reference.md rules out: each is found."""
 
 import pathlib
 import tempfile
@@ -23,7 +23,7 @@ class Words(unittest.TestCase):
 
     def problems(self, path, text=""):
         with tempfile.TemporaryDirectory() as root:
-            for name, content in {"src/reference.md": HOME, path: text}.items():
+            for name, content in {"src/library/reference.md": HOME, path: text}.items():
                 file = pathlib.Path(root, name)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(content)
@@ -34,18 +34,18 @@ class Words(unittest.TestCase):
         self.assertEqual(words.unwanted("no table"), set())
 
     def test_a_files_name_is_judged(self):
-        self.assertEqual(self.problems("src/pool/figures.py"),
-                         ["src/pool/figures.py: src/reference.md has another word for `figures`"])
+        self.assertEqual(self.problems("src/library/pool/figures.py"),
+                         ["src/library/pool/figures.py: src/library/reference.md has another word for `figures`"])
 
     def test_a_name_is_judged_by_its_parts(self):
         for name in ("figures", "PoolFigures", "figures_", "kAllFigures", "of_figures"):
             self.assertEqual(self.problems("include/a.h", f"//\nint {name};\n"),
-                             [f"include/a.h:2: {name}: src/reference.md has another word for `figures`"])
+                             [f"include/a.h:2: {name}: src/library/reference.md has another word for `figures`"])
         self.assertEqual(self.problems("tools/a.h", "int configures, Figure, counter, lock;\n"), [])
 
     def test_python_is_judged_too(self):
         self.assertEqual(self.problems("tools/a.py", '"""figures"""\nfigures = "figures"  # figures\n'),
-                         ["tools/a.py:2: figures: src/reference.md has another word for `figures`"])
+                         ["tools/a.py:2: figures: src/library/reference.md has another word for `figures`"])
 
     def test_comments_and_strings_are_not(self):
         self.assertEqual(self.problems("src/a.cc", '// figures\n/* figures */ auto a = "figures";\n'), [])

@@ -15,7 +15,7 @@ import libraries
 _REPOSITORY = pathlib.Path.cwd()  # the root of Bazel's runfiles
 _SOURCE = _REPOSITORY / "tests/memory_resource/program.cc"
 _CUDA = _REPOSITORY / "external/cuda/include"
-_LIBRARY = _REPOSITORY / "src/c_api/libcommpool.so.0"
+_LIBRARY = _REPOSITORY / "src/library/c_api/libcommpool.so.0"
 _EMULATOR = _REPOSITORY / "src/emulator"
 _COMPILER = ["g++", "-Wall", "-Wextra", "-Werror", f"-I{_REPOSITORY / 'include'}"]
 

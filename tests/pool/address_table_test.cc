@@ -1,5 +1,5 @@
 // Who owns an address: ranges touch and never overlap.
-#include "src/pool/shared/address_table.h"
+#include "src/library/pool/shared/address_table.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "src/pool/runtime.h"
+#include "src/library/pool/runtime.h"
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool::internal::testing {

@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/driver/graph_handles.h"
+#include "src/library/driver/graph_handles.h"
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"

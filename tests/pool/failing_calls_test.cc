@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kCalls[] = {
 #define COMMPOOL_CUDA(name, version) #name,
-#include "src/driver/cuda_functions.inc"
+#include "src/library/driver/cuda_functions.inc"
 #undef COMMPOOL_CUDA
 };
 

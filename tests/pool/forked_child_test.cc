@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "src/pool/scopes/own_scopes.h"
+#include "src/library/pool/scopes/own_scopes.h"
 #include "tests/pool/pool_fixture.h"
 
 #ifdef __SANITIZE_ADDRESS__

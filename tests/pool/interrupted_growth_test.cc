@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "src/base/mutex.h"
+#include "src/library/base/mutex.h"
 #include "tests/pool/pool_fixture.h"
 
 extern "C" const char __executable_start;

@@ -1,5 +1,5 @@
 // How much memory all pools of a device have together, and its limit.
-#include "src/pool/shared/memory_account.h"
+#include "src/library/pool/shared/memory_account.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Other allocators of the process: which of them the library asks, for how much, and when a program can remove them.
-#include "src/pool/shared/memory_holders.h"
+#include "src/library/pool/shared/memory_holders.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // A segment that no pool has adopted yet: its memory, its room and its addresses.
-#include "src/pool/segments/segment_store.h"
+#include "src/library/pool/segments/segment_store.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {

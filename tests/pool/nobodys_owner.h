@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "src/pool/shared/block_owner.h"
+#include "src/library/pool/shared/block_owner.h"
 
 namespace commpool::internal {
 

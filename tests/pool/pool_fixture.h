@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "src/base/bytes.h"
-#include "src/driver/handles.h"
-#include "src/pool/runtime.h"
+#include "src/library/base/bytes.h"
+#include "src/library/driver/handles.h"
+#include "src/library/pool/runtime.h"
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool::internal::testing {

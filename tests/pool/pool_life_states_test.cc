@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "src/pool/basis/pool_life.h"
+#include "src/library/pool/basis/pool_life.h"
 
 namespace commpool::internal {
 namespace {

@@ -1,5 +1,5 @@
 // The tables of pools: handles are never reused, and an address finds the owner of its segment.
-#include "src/pool/shared/pool_table.h"
+#include "src/library/pool/shared/pool_table.h"
 
 #include <memory>
 #include <vector>

@@ -1,6 +1,6 @@
-// The steps of an allocation (src/README.md): which objects it asks, and how often. The linker redirects the library's
-// calls to functions here that count them (tests/pool/BUILD).
-#include "src/engine/caching_engine.h"
+// The steps of an allocation (src/library/README.md): which objects it asks, and how often. The linker redirects the
+// library's calls to functions here that count them (tests/pool/BUILD).
+#include "src/library/engine/caching_engine.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {

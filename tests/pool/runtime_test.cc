@@ -1,5 +1,5 @@
 // The runtime: default pools, routing, and refusals.
-#include "src/pool/runtime.h"
+#include "src/library/pool/runtime.h"
 
 #include <memory>
 #include <thread>

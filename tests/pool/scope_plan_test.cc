@@ -1,7 +1,7 @@
 // What a scope catches, which sizes it treats alike, and what it hands on.
 #include <gtest/gtest.h>
 
-#include "src/pool/scopes/plan.h"
+#include "src/library/pool/scopes/plan.h"
 
 namespace commpool::internal {
 namespace {

@@ -1,5 +1,5 @@
 // Open scopes: which pool gets an allocation, and the order in which scopes end.
-#include "src/pool/scope_table.h"
+#include "src/library/pool/scope_table.h"
 
 #include <atomic>
 #include <functional>
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/pool/scopes/scope.h"
+#include "src/library/pool/scopes/scope.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {

@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "src/pool/scopes/own_scopes.h"
-#include "src/pool/scopes/scope.h"
+#include "src/library/pool/scopes/own_scopes.h"
+#include "src/library/pool/scopes/scope.h"
 
 namespace commpool::internal::testing {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "src/pool/shared/memory_observer.h"
+#include "src/library/pool/shared/memory_observer.h"
 
 namespace commpool::internal {
 namespace {

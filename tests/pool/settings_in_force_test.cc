@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "src/pool/growing/grower.h"
-#include "src/pool/settings/settings.h"
+#include "src/library/pool/growing/grower.h"
+#include "src/library/pool/settings/settings.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {

@@ -1,13 +1,13 @@
 // The allowed texts of COMMPOOL_CONF, and which of several settings for one option counts.
-#include "src/pool/settings/settings.h"
+#include "src/library/pool/settings/settings.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "src/base/bytes.h"
-#include "src/pool/settings/setting_table.h"
+#include "src/library/base/bytes.h"
+#include "src/library/pool/settings/setting_table.h"
 
 namespace commpool::internal {
 namespace {

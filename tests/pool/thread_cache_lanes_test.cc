@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/pool/caches/thread_caches.h"
+#include "src/library/pool/caches/thread_caches.h"
 #include "tests/pool/nobodys_owner.h"
 
 namespace commpool::internal {

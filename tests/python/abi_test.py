@@ -42,7 +42,7 @@ class Names(unittest.TestCase):
         self.assertLessEqual(_library.QUICK, set(_abi.FUNCTIONS))
 
     def test_of_the_router_s_functions_are_its_header_s(self):
-        self.check_functions(header("src/adapters/torch/surface.h"), _abi.ROUTER_FUNCTIONS)
+        self.check_functions(header("src/torch/surface.h"), _abi.ROUTER_FUNCTIONS)
 
     def test_of_enumerators_are_the_headers(self):
         found = enumerations(header())

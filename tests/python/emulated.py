@@ -7,7 +7,7 @@ import threading
 
 REPOSITORY = os.getcwd()  # the root of Bazel's runfiles
 PACKAGE = os.path.join(REPOSITORY, "src/python")
-LIBRARY = os.path.join(REPOSITORY, "src/c_api/libcommpool.so.0")
+LIBRARY = os.path.join(REPOSITORY, "src/library/c_api/libcommpool.so.0")
 
 os.environ["COMMPOOL_LIBRARY"] = LIBRARY
 os.environ["COMMPOOL_DRIVER"] = "emulated"

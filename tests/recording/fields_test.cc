@@ -1,12 +1,12 @@
 // Fields of entries: numbers and texts as bytes, and back.
-#include "src/recording/fields.h"
+#include "src/library/recording/fields.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <random>
 
-#include "src/recording/entries.h"
+#include "src/library/recording/entries.h"
 
 namespace commpool::internal::recording {
 namespace {

@@ -1,5 +1,5 @@
 // What lives, as a chapter retells it.
-#include "src/recording/live_state.h"
+#include "src/library/recording/live_state.h"
 
 #include <gtest/gtest.h>
 

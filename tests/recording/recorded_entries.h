@@ -14,9 +14,9 @@
 #include <variant>
 #include <vector>
 
-#include "src/recording/entries.h"
-#include "src/recording/fields.h"
-#include "src/recording/page.h"
+#include "src/library/recording/entries.h"
+#include "src/library/recording/fields.h"
+#include "src/library/recording/page.h"
 
 namespace commpool::internal::recording::testing {
 

@@ -1,5 +1,5 @@
 // The recorder: entries from many threads, chapters, kills, full disks, forks.
-#include "src/recording/recorder.h"
+#include "src/library/recording/recorder.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/recording/pool_recorder.h"
+#include "src/library/recording/pool_recorder.h"
 #include "tests/recording/recorded_entries.h"
 
 namespace commpool::internal::recording {

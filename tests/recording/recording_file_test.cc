@@ -1,5 +1,5 @@
 // The file of a recording: its limit, and what is left of it after a fault.
-#include "src/recording/recording_file.h"
+#include "src/library/recording/recording_file.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

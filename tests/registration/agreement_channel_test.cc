@@ -1,4 +1,4 @@
-#include "src/registration/agreement_channel.h"
+#include "src/library/registration/agreement_channel.h"
 
 #include <gtest/gtest.h>
 

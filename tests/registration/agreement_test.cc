@@ -1,5 +1,5 @@
 // The verdict on all ranks' intents and outcomes. A channel in memory carries the messages.
-#include "src/registration/agreement.h"
+#include "src/library/registration/agreement.h"
 
 #include <gtest/gtest.h>
 

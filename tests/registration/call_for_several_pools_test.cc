@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "src/registration/agreement.h"
+#include "src/library/registration/agreement.h"
 #include "tests/registration/link_fixture.h"
 
 namespace commpool::internal {

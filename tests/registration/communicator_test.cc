@@ -1,4 +1,4 @@
-#include "src/registration/communicator.h"
+#include "src/library/registration/communicator.h"
 
 #include "tests/registration/rank_group.h"
 

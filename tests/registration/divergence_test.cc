@@ -1,4 +1,4 @@
-#include "src/registration/divergence.h"
+#include "src/library/registration/divergence.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Ranks tell each other about their communicators, and get a verdict. The tests need no driver.
-#include "src/registration/domain.h"
+#include "src/library/registration/domain.h"
 
 #include <gtest/gtest.h>
 

@@ -15,8 +15,8 @@ namespace {
 constexpr const char* kCalls[] = {
 #define COMMPOOL_CUDA(name, version) #name,
 #define COMMPOOL_NCCL(name, version) #name,
-#include "src/driver/cuda_functions.inc"
-#include "src/driver/nccl_functions.inc"
+#include "src/library/driver/cuda_functions.inc"
+#include "src/library/driver/nccl_functions.inc"
 #undef COMMPOOL_CUDA
 #undef COMMPOOL_NCCL
 };

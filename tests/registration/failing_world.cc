@@ -5,8 +5,8 @@
 #include <functional>
 #include <utility>
 
-#include "src/base/bytes.h"
-#include "src/pool/group_calls.h"
+#include "src/library/base/bytes.h"
+#include "src/library/pool/group_calls.h"
 
 namespace commpool::internal::testing {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "src/pool/runtime.h"
+#include "src/library/pool/runtime.h"
 #include "tests/registration/rank_group.h"
 
 namespace commpool::internal::testing {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/driver/loader.h"
+#include "src/library/driver/loader.h"
 
 namespace commpool::internal::testing {
 

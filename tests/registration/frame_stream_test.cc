@@ -1,4 +1,4 @@
-#include "src/registration/frame_stream.h"
+#include "src/library/registration/frame_stream.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

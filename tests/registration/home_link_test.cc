@@ -1,5 +1,5 @@
 // Home links open, carry messages, and notice lost ranks. Threads stand for ranks.
-#include "src/registration/home_link.h"
+#include "src/library/registration/home_link.h"
 
 #include <atomic>
 #include <future>

@@ -1,4 +1,4 @@
-#include "src/registration/home_links.h"
+#include "src/library/registration/home_links.h"
 
 #include <map>
 

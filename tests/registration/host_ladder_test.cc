@@ -1,6 +1,6 @@
 // A symmetric pool over host memory: ranks whose drivers give different handles agree on what all can make.
-#include "src/base/bytes.h"
-#include "src/pool/runtime.h"
+#include "src/library/base/bytes.h"
+#include "src/library/pool/runtime.h"
 #include "tests/registration/rank_group.h"
 
 namespace commpool::internal::testing {

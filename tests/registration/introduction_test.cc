@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "src/registration/rank_admission.h"
+#include "src/library/registration/rank_admission.h"
 
 namespace commpool::internal {
 namespace {

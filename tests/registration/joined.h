@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "src/registration/agreement_channel.h"
+#include "src/library/registration/agreement_channel.h"
 
 namespace commpool::internal {
 

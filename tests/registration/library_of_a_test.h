@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "commpool/registrar.h"
-#include "src/registration/registrar_book.h"
+#include "src/library/registration/registrar_book.h"
 
 namespace commpool::internal::testing {
 

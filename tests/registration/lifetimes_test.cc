@@ -1,4 +1,4 @@
-// Registrations when a communicator or a pool ends, as src/registration/reference.md lists it.
+// Registrations when a communicator or a pool ends, as src/library/registration/reference.md lists it.
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {

@@ -1,7 +1,7 @@
 // Rounds over a home link: rank 0 decides, names missing ranks, and must keep its decision. Threads stand for ranks.
 #include <condition_variable>
 
-#include "src/registration/home_links.h"
+#include "src/library/registration/home_links.h"
 #include "tests/registration/link_fixture.h"
 
 namespace commpool::internal {

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/registration/home_links.h"
+#include "src/library/registration/home_links.h"
 #include "tests/registration/joined.h"
 
 namespace commpool::internal {

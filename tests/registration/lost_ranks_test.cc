@@ -1,4 +1,4 @@
-#include "src/registration/lost_ranks.h"
+#include "src/library/registration/lost_ranks.h"
 
 #include <gtest/gtest.h>
 

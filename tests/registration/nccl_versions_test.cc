@@ -1,6 +1,6 @@
 // A symmetric pool's answers with several versions of NCCL: BUILD runs this with each.
-#include "src/base/bytes.h"
-#include "src/pool/runtime.h"
+#include "src/library/base/bytes.h"
+#include "src/library/pool/runtime.h"
 #include "tests/registration/rank_group.h"
 
 namespace commpool::internal::testing {

@@ -1,5 +1,5 @@
 // NVLink multicast can serve a range, or not for one of these reasons.
-#include "src/pool/nvls_eligibility.h"
+#include "src/library/pool/nvls_eligibility.h"
 
 #include "tests/registration/symmetric_fixture.h"
 

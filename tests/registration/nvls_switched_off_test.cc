@@ -1,5 +1,5 @@
 // A process with NCCL_NVLS_ENABLE=0.
-#include "src/pool/nvls_eligibility.h"
+#include "src/library/pool/nvls_eligibility.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {

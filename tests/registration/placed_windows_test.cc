@@ -1,9 +1,9 @@
 // Where NCCL has placed the windows of a process, told by records that are made up here.
-#include "src/registration/placed_windows.h"
+#include "src/library/registration/placed_windows.h"
 
 #include <gtest/gtest.h>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal {
 namespace {

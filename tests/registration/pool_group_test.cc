@@ -3,7 +3,7 @@
 
 #include <thread>
 
-#include "src/driver/handles.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 #include "tests/registration/nothing_unseen.h"
 

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "commpool/pool.h"
-#include "src/driver/handles.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool::internal::testing {

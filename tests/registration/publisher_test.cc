@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "src/registration/divergence.h"
-#include "src/registration/home_links.h"
-#include "src/registration/wire.h"
+#include "src/library/registration/divergence.h"
+#include "src/library/registration/home_links.h"
+#include "src/library/registration/wire.h"
 
 namespace commpool::internal {
 namespace {

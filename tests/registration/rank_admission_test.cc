@@ -1,5 +1,5 @@
 // Rank 0's port among strangers. Ranks are threads; where they use up descriptors, processes.
-#include "src/registration/rank_admission.h"
+#include "src/library/registration/rank_admission.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -9,7 +9,7 @@
 #include <future>
 #include <optional>
 
-#include "src/registration/wire.h"
+#include "src/library/registration/wire.h"
 #include "tests/base/silent_strangers.h"
 
 namespace commpool::internal {

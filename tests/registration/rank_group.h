@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "src/driver/handles.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool::internal::testing {

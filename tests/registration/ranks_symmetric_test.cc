@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "commpool/mpi.h"
-#include "src/base/bytes.h"
-#include "src/pool/runtime.h"
-#include "src/registration/placed_windows.h"
+#include "src/library/base/bytes.h"
+#include "src/library/pool/runtime.h"
+#include "src/library/registration/placed_windows.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/rank_group.h"
 

@@ -1,5 +1,5 @@
 // Which of several connections have data. A pair of sockets stands for a connection.
-#include "src/registration/readiness_set.h"
+#include "src/library/registration/readiness_set.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "commpool/commpool.h"
-#include "src/driver/handles.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 #include "tests/registration/forked_ranks.h"
 

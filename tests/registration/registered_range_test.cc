@@ -1,4 +1,4 @@
-#include "src/registration/registered_range.h"
+#include "src/library/registration/registered_range.h"
 
 #include "tests/registration/registration_fixture.h"
 

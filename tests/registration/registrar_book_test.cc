@@ -1,5 +1,5 @@
 // Which segments a pool's registrars have, without a pool or a driver.
-#include "src/registration/registrar_book.h"
+#include "src/library/registration/registrar_book.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

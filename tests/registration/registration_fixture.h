@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/bytes.h"
-#include "src/registration/registration_set.h"
+#include "src/library/base/bytes.h"
+#include "src/library/registration/registration_set.h"
 #include "tests/registration/rank_group.h"
 
 namespace commpool::internal::testing {

@@ -1,4 +1,4 @@
-#include "src/registration/registration_set.h"
+#include "src/library/registration/registration_set.h"
 
 #include <functional>
 

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <set>
 
-#include "src/pool/group_calls.h"
+#include "src/library/pool/group_calls.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {

@@ -5,8 +5,8 @@
 #include <mutex>
 #include <thread>
 
-#include "src/pool/group_calls.h"
-#include "src/pool/symmetric/symmetric_mode.h"
+#include "src/library/pool/group_calls.h"
+#include "src/library/pool/symmetric/symmetric_mode.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {

@@ -5,7 +5,7 @@
 #include <future>
 #include <thread>
 
-#include "src/driver/graph_handles.h"
+#include "src/library/driver/graph_handles.h"
 #include "tests/pool/announced_capture.h"
 #include "tests/registration/symmetric_fixture.h"
 #include "tools/common/launch.h"

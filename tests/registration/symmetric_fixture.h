@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "src/base/bytes.h"
-#include "src/pool/runtime.h"
+#include "src/library/base/bytes.h"
+#include "src/library/pool/runtime.h"
 #include "tests/registration/rank_group.h"
 
 namespace commpool::internal::testing {

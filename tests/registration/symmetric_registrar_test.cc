@@ -3,7 +3,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "src/pool/group_calls.h"
+#include "src/library/pool/group_calls.h"
 #include "tests/registration/library_of_a_test.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"

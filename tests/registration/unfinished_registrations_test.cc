@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "src/registration/registration_set.h"
+#include "src/library/registration/registration_set.h"
 
 namespace commpool::internal {
 namespace {

@@ -1,5 +1,5 @@
 // Pointer and communicator -> window, pure: handles here are numbers that nobody calls.
-#include "src/registration/window_index.h"
+#include "src/library/registration/window_index.h"
 
 #include <gtest/gtest.h>
 

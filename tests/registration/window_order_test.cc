@@ -1,13 +1,13 @@
 // The model of NCCL's places against the emulator's own, and the orders that it finds, carried out there.
-#include "src/registration/window_order.h"
+#include "src/library/registration/window_order.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
 
-#include "src/base/bytes.h"
 #include "src/emulator/nccl/window_places.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal::testing {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/pool/group_calls.h"
+#include "src/library/pool/group_calls.h"
 #include "tests/pool/pool_fixture.h"
 #include "tests/registration/captured_sum.h"
 #include "tests/registration/nothing_unseen.h"

@@ -1,13 +1,13 @@
 // Messages of ranks survive the wire. A message of another build, and one that was cut or damaged, is an error.
-#include "src/registration/wire.h"
+#include "src/library/registration/wire.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "src/registration/divergence.h"
-#include "src/registration/intent.h"
-#include "src/registration/rank_admission.h"
+#include "src/library/registration/divergence.h"
+#include "src/library/registration/intent.h"
+#include "src/library/registration/rank_admission.h"
 
 namespace commpool::internal {
 namespace {

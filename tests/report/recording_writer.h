@@ -10,9 +10,9 @@
 #include <string_view>
 #include <utility>
 
-#include "src/recording/entries.h"
-#include "src/recording/fields.h"
-#include "src/recording/recording_file.h"
+#include "src/library/recording/entries.h"
+#include "src/library/recording/fields.h"
+#include "src/library/recording/recording_file.h"
 
 namespace commpool::internal::report {
 

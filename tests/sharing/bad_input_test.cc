@@ -1,7 +1,7 @@
 // What cannot be shared or imported says why, and harms nobody.
 #include <sys/stat.h>
 
-#include "src/sharing/ticket.h"
+#include "src/library/sharing/ticket.h"
 #include "tests/sharing/sharing_test.h"
 
 namespace commpool::internal::testing {

@@ -1,5 +1,5 @@
 // Descriptors that ranks offer each other: a caller that knows the secret gets them, as long as they are offered.
-#include "src/sharing/rank_offers.h"
+#include "src/library/sharing/rank_offers.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "src/sharing/share_server.h"
+#include "src/library/sharing/share_server.h"
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool::internal::testing {

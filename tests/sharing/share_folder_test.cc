@@ -1,5 +1,5 @@
 // The folder of the owners' sockets: who may enter it, and what killed processes leave there.
-#include "src/sharing/share_folder.h"
+#include "src/library/sharing/share_folder.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/sharing/message_channel.h"
+#include "src/library/sharing/message_channel.h"
 
 namespace commpool::internal {
 namespace {

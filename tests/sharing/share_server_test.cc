@@ -1,5 +1,5 @@
 // The owner's server meets callers that say nothing, say words that it does not know, or never listen.
-#include "src/sharing/share_server.h"
+#include "src/library/sharing/share_server.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "src/driver/handles.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool::internal::testing {

@@ -1,5 +1,5 @@
 // The messages between an owner and its importers, and their parser under a million damaged ones.
-#include "src/sharing/share_wire.h"
+#include "src/library/sharing/share_wire.h"
 
 #include <gtest/gtest.h>
 

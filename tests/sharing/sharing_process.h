@@ -18,7 +18,7 @@
 
 #include "commpool/commpool.h"
 #include "commpool/share.h"
-#include "src/base/file_descriptor.h"
+#include "src/library/base/file_descriptor.h"
 
 namespace commpool::internal::testing {
 

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "src/driver/loader.h"
+#include "src/library/driver/loader.h"
 #include "tests/driver/emulator_fixture.h"
 #include "tests/sharing/sharing_process.h"
 

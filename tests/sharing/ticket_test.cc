@@ -1,5 +1,5 @@
 // Tickets: their text, and what is wrong with one.
-#include "src/sharing/ticket.h"
+#include "src/library/sharing/ticket.h"
 
 #include <gtest/gtest.h>
 

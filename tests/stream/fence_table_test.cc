@@ -1,5 +1,5 @@
 // Fences: work submitted before a fence is done once the fence has passed, and events are recycled.
-#include "src/stream/fence_table.h"
+#include "src/library/stream/fence_table.h"
 
 #include <cstring>
 #include <future>

@@ -1,5 +1,5 @@
 // A handle is not a stream: one stream has one key, and the per-thread default stream one a thread.
-#include "src/stream/stream_key.h"
+#include "src/library/stream/stream_key.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Which stream a handle means: for a promised stream the handle until its release, for others the driver's number.
-#include "src/stream/stream_names.h"
+#include "src/library/stream/stream_names.h"
 
-#include "src/driver/handles.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool::internal::testing {

@@ -1,6 +1,6 @@
 // Places are devices by their primary contexts: the driver is asked once for each stream of a program, and a default
 // stream's handle means the current device's stream.
-#include "src/stream/stream_places.h"
+#include "src/library/stream/stream_places.h"
 
 #include <optional>
 #include <string>

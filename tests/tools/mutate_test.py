@@ -249,9 +249,9 @@ class StandIn(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        (self.folder / "src/engine").mkdir(parents=True)
-        (self.folder / "src/engine/BUILD").touch()
-        self.source = self.folder / "src/engine/heap.cc"
+        (self.folder / "src/library/engine").mkdir(parents=True)
+        (self.folder / "src/library/engine/BUILD").touch()
+        self.source = self.folder / "src/library/engine/heap.cc"
         self.source.write_text(self.SOURCE)
 
     def bazel_judge(self, answers):
@@ -264,9 +264,9 @@ class StandIn(unittest.TestCase):
 class StandInBuild(StandIn):
     """What Bazel answers of a build with switches leads to verdicts."""
 
-    LEAVE = Fault("src/engine/heap.cc", 2, "dropped", "  Leave();", "  (void)0;")
-    CONSTANT = Fault("src/engine/heap.cc", 3, "dropped", "  Count();", "  (void)0;")
-    IN_HEADER = Fault("src/engine/heap.h", 2, "dropped", "  Count();", "  (void)0;")
+    LEAVE = Fault("src/library/engine/heap.cc", 2, "dropped", "  Leave();", "  (void)0;")
+    CONSTANT = Fault("src/library/engine/heap.cc", 3, "dropped", "  Count();", "  (void)0;")
+    IN_HEADER = Fault("src/library/engine/heap.h", 2, "dropped", "  Count();", "  (void)0;")
     SOURCE = "namespace a {\n  Leave();\n  Count();\n}\n"
 
     def judge(self, of_test):
@@ -274,7 +274,8 @@ class StandInBuild(StandIn):
         bazel = self.bazel_judge(f"""echo "$*" >> {self.folder}/calls
 case "$1 $*" in
   query*) echo //tests/pool:a_test ;;
-  build*) grep -q 'Count(); }} }}' {self.source} && echo 'src/engine/heap.cc:3:9: error: not constant' >&2 && exit 1 ;;
+  build*) grep -q 'Count(); }} }}' {self.source} \\
+      && echo 'src/library/engine/heap.cc:3:9: error: not constant' >&2 && exit 1 ;;
   *REACHED=*) notes=${{*#*REACHED=}}; notes=${{notes%% *}}
     printf '//tests/pool:a_test 0000000\n//tests/engine:heap_test 0000000\n' > "$notes" ;;
   *) {of_test} ;;
@@ -293,8 +294,8 @@ exit 0
 
     def test_a_line_that_no_test_comes_to_survives(self):
         judge = self.judge("exit 3")
-        judge.prepare([self.LEAVE, Fault("src/engine/heap.cc", 4, "dropped", "}", "(void)0;}")])
-        self.assertEqual(judge(Fault("src/engine/heap.cc", 4, "dropped", "}", "(void)0;}")),
+        judge.prepare([self.LEAVE, Fault("src/library/engine/heap.cc", 4, "dropped", "}", "(void)0;}")])
+        self.assertEqual(judge(Fault("src/library/engine/heap.cc", 4, "dropped", "}", "(void)0;}")),
                          (Verdict.SURVIVED, "no test comes to the line"))
 
     def test_what_compiles_with_no_switch_is_planted_alone_and_taken_out(self):
@@ -306,11 +307,11 @@ exit 0
         self.assertIn("commpool_planted::Is(0)", self.source.read_text())
 
     def test_a_header_of_which_the_compiler_complains_is_known_by_the_folder_that_it_searched(self):
-        header = self.folder / "src/engine/heap.h"
+        header = self.folder / "src/library/engine/heap.h"
         header.write_text("namespace a {\n  Count();\n}\n")
         bazel = self.bazel_judge(f"""case "$1 $*" in
   query*) echo //tests/pool:a_test ;;
-  build*) grep -q planted {header} && echo './src/engine/heap.h:2:9: error: not constant' >&2 && exit 1 ;;
+  build*) grep -q planted {header} && echo './src/library/engine/heap.h:2:9: error: not constant' >&2 && exit 1 ;;
   *REACHED=*) ;;
   *) grep -q Count {header} || {{ echo '//tests/pool:a_test FAILED in 0.1s'; exit 3; }} ;;
 esac
@@ -330,7 +331,7 @@ exit 0
 class StandInBazel(StandIn):
     """What Bazel answers, as a script, leads to a verdict."""
 
-    FAULT = Fault("src/engine/heap.cc", 1, "dropped", "  Leave();", "  (void)0;")
+    FAULT = Fault("src/library/engine/heap.cc", 1, "dropped", "  Leave();", "  (void)0;")
     SOURCE = "  Leave();\n"
 
     def verdict(self, answer):
@@ -353,7 +354,7 @@ class StandInBazel(StandIn):
 
     def test_every_folder_of_tests_is_asked(self):
         judge = self.bazel_judge(f'echo "$*" >> {self.folder}/calls; echo //tests/pool:a_test\n')
-        judge.affected("src/engine/heap.cc")
+        judge.affected("src/library/engine/heap.cc")
         self.assertIn("//tests/engine/... + //tests/pool/...", (self.folder / "calls").read_text())
 
     def test_a_bazel_that_breaks_off_gives_no_verdict(self):

@@ -106,7 +106,7 @@ class Others(unittest.TestCase):
         for place, text in zip(OF_CUPY, [first] + [ONE] * len(OF_CUPY)):
             self.write(f"tests/cupy_tests/{place}", text)
 
-    def run_tool(self, *words, library=os.path.abspath("src/c_api/libcommpool.so.0")):
+    def run_tool(self, *words, library=os.path.abspath("src/library/c_api/libcommpool.so.0")):
         path = os.pathsep.join([STAND_INS, *os.environ["PYTHONPATH"].split(os.pathsep)])
         return subprocess.run([sys.executable, TOOL, *words, f"--source={self.folder}/source"], capture_output=True,
                               text=True, check=False,

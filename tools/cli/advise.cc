@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "src/base/bytes.h"
-#include "src/base/try.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
 #include "tools/cli/advice.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/sizes.h"

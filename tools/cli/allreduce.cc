@@ -6,7 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "src/base/try.h"
+#include "src/library/base/try.h"
 #include "tools/cli/backing_names.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/sizes.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "commpool/scope.h"
-#include "src/base/bytes.h"
-#include "src/base/try.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
 #include "tools/cli/advice.h"
 #include "tools/cli/allreduce.h"
 #include "tools/common/progress.h"

@@ -2,9 +2,9 @@
 #include <utility>
 
 #include "commpool/scope.h"
-#include "src/base/bytes.h"
-#include "src/base/try.h"
-#include "src/driver/diagnosis.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
 #include "tools/cli/allreduce.h"
 #include "tools/cli/collective_timer.h"
 #include "tools/common/progress.h"

@@ -7,7 +7,7 @@
 #include <map>
 #include <memory>
 
-#include "src/base/try.h"
+#include "src/library/base/try.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/program_start.h"
 #include "tools/cli/sizes.h"

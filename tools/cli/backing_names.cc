@@ -1,6 +1,6 @@
 #include "tools/cli/backing_names.h"
 
-#include "src/backing/backing_table.h"
+#include "src/library/backing/backing_table.h"
 
 namespace commpool::cli {
 

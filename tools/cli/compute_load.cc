@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <utility>
 
-#include "src/base/bytes.h"
-#include "src/base/try.h"
-#include "src/driver/diagnosis.h"
-#include "src/driver/shared_library.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
+#include "src/library/driver/shared_library.h"
 
 namespace commpool::cli {
 

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "commpool/status.h"
-#include "src/driver/loader.h"
+#include "src/library/driver/loader.h"
 
 namespace commpool::cli {
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/environment.h"
-#include "src/base/try.h"
-#include "src/driver/shared_library.h"
+#include "src/library/base/environment.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/shared_library.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/program_start.h"
 

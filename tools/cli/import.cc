@@ -5,8 +5,8 @@
 
 #include "commpool/pool.h"
 #include "commpool/share.h"
-#include "src/base/bytes.h"
-#include "src/base/try.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/shared_bytes.h"
 #include "tools/cli/sizes.h"

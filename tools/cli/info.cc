@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "commpool/configuration.h"
-#include "src/backing/backing_table.h"
-#include "src/base/bytes.h"
-#include "src/base/try.h"
-#include "src/driver/device_info.h"
-#include "src/driver/topology.h"
+#include "src/library/backing/backing_table.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/device_info.h"
+#include "src/library/driver/topology.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/ranks.h"
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "src/driver/shared_library.h"
+#include "src/library/driver/shared_library.h"
 
 namespace commpool::cli {
 

@@ -1,4 +1,4 @@
-// Reads from NCCL's log what NCCL used, because success is no proof (rule 10 of src/reference.md).
+// Reads from NCCL's log what NCCL used, because success is no proof (rule 10 of src/library/reference.md).
 //
 // The lines are NCCL 2.28's: "[Symmetric]" and "Algo ... proto ..." under TUNING, "IPC register", "IPC reuse" and
 // "NVLS" under REG. The emulated NCCL writes the same. NCCL reads its settings once, so the log is set up before its
@@ -12,7 +12,7 @@
 
 #include <string>
 
-#include "src/base/file_descriptor.h"
+#include "src/library/base/file_descriptor.h"
 
 namespace commpool::cli {
 

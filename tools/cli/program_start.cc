@@ -14,7 +14,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "src/base/try.h"
+#include "src/library/base/try.h"
 #include "tools/common/process.h"
 
 namespace commpool::cli {
@@ -115,7 +115,7 @@ Result<std::string> FindPreloaded(const std::string& bazel_folder, const std::st
   std::error_code failed;
   const files::path own = files::canonical(kOwnProgram, failed).parent_path();
   std::string tried;
-  for (const files::path& file : {own / "../lib/commpool" / name, own / "../../src/adapters" / bazel_folder / name}) {
+  for (const files::path& file : {own / "../lib/commpool" / name, own / "../../src/interpose" / bazel_folder / name}) {
     if (files::exists(file, failed)) return files::canonical(file).string();
     tried += (tried.empty() ? "" : ", ") + file.lexically_normal().string();
   }

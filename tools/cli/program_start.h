@@ -12,7 +12,7 @@ namespace commpool::cli {
 // Puts the text before what the variable of the environment has.
 void Prepend(const char* variable, const std::string& text);
 
-// A library that lies in lib/commpool of an install tree, or where Bazel built it, below src/adapters.
+// A library that lies in lib/commpool of an install tree, or where Bazel built it, below src/interpose.
 Result<std::string> FindPreloaded(const std::string& bazel_folder, const std::string& name);
 
 // The file that these words start, a script's interpreter. kNotFound for a program that does not exist; kNotSupported

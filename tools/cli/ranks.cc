@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "commpool/commpool.h"
-#include "src/base/try.h"
-#include "src/driver/device_info.h"
-#include "src/driver/diagnosis.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/device_info.h"
+#include "src/library/driver/diagnosis.h"
 #include "tools/cli/mpi_library.h"
 
 namespace commpool::cli {

@@ -8,8 +8,8 @@
 #include <memory>
 #include <optional>
 
-#include "src/base/bytes.h"
-#include "src/base/try.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
 #include "src/report/allocation_trace.h"
 #include "src/report/model_json.h"
 #include "src/report/page/page.h"

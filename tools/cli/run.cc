@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/base/try.h"
+#include "src/library/base/try.h"
 #include "tools/cli/backing_names.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/program_start.h"

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "src/base/try.h"
-#include "src/driver/diagnosis.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
 
 namespace commpool::cli {
 

@@ -1,6 +1,6 @@
 #include "tools/cli/sizes.h"
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::cli {
 

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "commpool/commpool.h"
-#include "src/base/try.h"
-#include "src/driver/diagnosis.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
 #include "tools/cli/ranks.h"
 
 namespace commpool::cli {

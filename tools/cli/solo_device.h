@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/driver/handles.h"
-#include "src/driver/loader.h"
+#include "src/library/driver/handles.h"
+#include "src/library/driver/loader.h"
 
 namespace commpool::cli {
 

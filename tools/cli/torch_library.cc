@@ -1,7 +1,7 @@
 #include "tools/cli/torch_library.h"
 
-#include "src/base/try.h"
-#include "src/driver/shared_library.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/shared_library.h"
 
 namespace commpool::cli {
 

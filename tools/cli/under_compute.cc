@@ -8,9 +8,9 @@
 #include <optional>
 #include <utility>
 
-#include "src/base/bytes.h"
-#include "src/base/try.h"
-#include "src/driver/diagnosis.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
 #include "tools/cli/buffer_sources.h"
 #include "tools/cli/compute_load.h"
 #include "tools/common/progress.h"

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/try.h"
-#include "src/driver/diagnosis.h"
-#include "src/driver/graph_handles.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
+#include "src/library/driver/graph_handles.h"
 
 namespace commpool::internal {
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/driver/loader.h"
-#include "src/emulator/extension.h"
+#include "src/library/driver/emulator_extension.h"
+#include "src/library/driver/loader.h"
 
 namespace commpool::internal {
 

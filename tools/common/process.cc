@@ -12,8 +12,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "src/base/file_descriptor.h"
-#include "src/base/try.h"
+#include "src/library/base/file_descriptor.h"
+#include "src/library/base/try.h"
 
 namespace commpool::cli {
 

@@ -53,7 +53,7 @@ class BazelJudge:
         package, _, name = test.partition(":")
         if name == f"{file.stem}_test":
             return 0
-        return 1 if package.split("/")[3] == file.parts[1] else 2
+        return 1 if package.split("/")[3] == file.parts[2] else 2
 
     def passes(self, *options):
         """Whether every test passes without a fault; otherwise every fault would seem to be noticed."""

@@ -22,7 +22,7 @@ _CHANGE = re.compile(r"(?:\+\+|--)[^;]+;|[\w:.\[\]()*>-]+ (?:[-+*/|&]|<<|>>)?= [
 _ENDS = re.compile(r"(?:[;{}:)]|\belse)\s*$")
 _GUARDED_JUMP = re.compile(r"if \(.*\) (?:return\b.*|break|continue);")
 
-# The folders of src that are given faults.
+# The folders of src/library that are given faults.
 LAYERS = ["engine", "backing", "registration", "stream", "pool"]
 
 _OTHER = {"==": "!=", "!=": "==", "<": "<=", "<=": "<", ">": ">=", ">=": ">", "min": "max", "max": "min"}
@@ -115,6 +115,7 @@ def faults_of(path, text):
 
 def faults_below(root, layers):
     """Every fault of a checkout's layers."""
-    paths = [path for layer in layers for path in (root / "src" / layer).rglob("*") if path.suffix in {".h", ".cc"}]
+    library = root / "src" / "library"
+    paths = [path for layer in layers for path in (library / layer).rglob("*") if path.suffix in {".h", ".cc"}]
     return [fault for path in paths
             for fault in faults_of(str(path.relative_to(root)), path.read_text(encoding="utf-8"))]

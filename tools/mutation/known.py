@@ -1,6 +1,6 @@
 """Faults known to change no behaviour, each with the reason: a file of entries, keyed by the text of the line.
 
-    src/engine/heap.cc: blocks.reserve(count); -> (void)0;
+    src/library/engine/heap.cc: blocks.reserve(count); -> (void)0;
       The reservation only spares copies.
 
 Blank lines and lines that begin with # are passed over. `*` behind the path stands for every fault of the file.

@@ -8,7 +8,7 @@ import tempfile
 import switches
 from campaign import Verdict
 
-# The compiler names a header with the folder that it searched: `./src/engine/heap.h`.
+# The compiler names a header with the folder that it searched: `./src/library/engine/heap.h`.
 _ERROR = re.compile(r"^(?:\./)?(?P<path>[\w/.]+):(?P<line>\d+):\d+: error:", re.MULTILINE)
 _MOST_BUILDS = 8
 

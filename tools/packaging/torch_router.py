@@ -22,7 +22,7 @@ import zipfile
 
 import portability
 
-_SOURCE = "src/adapters/torch/router_all.cc"
+_SOURCE = "src/torch/router_all.cc"
 _NEWER = "tools/bazel/portable/newer_functions.c"
 _FLAGS = "src/python/commpool/_flags.py"
 _TORCHS_OWN = ("libc10_cuda.so", "libc10.so")

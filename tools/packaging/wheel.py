@@ -28,7 +28,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the first date that a zip file can hold
 _PACKAGE = pathlib.Path("src/python/commpool")
 _PACKAGED = ("*.py", "*.pyi", "py.typed", "_rmm_resource.cc")
 # The files from which the router is compiled.
-_ROUTER_SOURCES = ("src/adapters/torch/*.cc", "src/adapters/torch/*.h", "src/pool/scopes/plan.h")
+_ROUTER_SOURCES = ("src/torch/*.cc", "src/torch/*.h", "src/library/pool/scopes/plan.h")
 # What the systems behind the tags provide, from PEP 600 and its images.
 _SYSTEMS = {
     "manylinux_2_17": {"GLIBC": "2.17", "GLIBCXX": "3.4.19", "CXXABI": "1.3.7", "GCC": "4.8.0"},

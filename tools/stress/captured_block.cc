@@ -1,7 +1,7 @@
 #include "tools/stress/captured_block.h"
 
-#include "src/base/try.h"
-#include "src/driver/diagnosis.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
 
 namespace commpool::cli {
 

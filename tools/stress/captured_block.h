@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "commpool/status.h"
-#include "src/driver/loader.h"
-#include "src/pool/runtime.h"
+#include "src/library/driver/loader.h"
+#include "src/library/pool/runtime.h"
 
 namespace commpool::cli {
 

@@ -4,7 +4,7 @@
 #include <iostream>
 #include <sstream>
 
-#include "src/base/try.h"
+#include "src/library/base/try.h"
 #include "tools/common/command_line.h"
 
 namespace commpool::cli {

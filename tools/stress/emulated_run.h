@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/driver/loader.h"
+#include "src/library/driver/loader.h"
 
 namespace commpool::cli {
 

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "src/base/bytes.h"
-#include "src/base/try.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
 #include "tools/traces/xz.h"
 
 namespace commpool::cli {

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::cli {
 

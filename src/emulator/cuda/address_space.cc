@@ -6,8 +6,8 @@
 #include <iterator>
 #include <utility>
 
-#include "src/base/bytes.h"
-#include "src/base/check.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/check.h"
 
 namespace commpool::internal::emulator {
 

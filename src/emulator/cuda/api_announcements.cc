@@ -1,4 +1,4 @@
-// What pools announce: src/emulator/extension.h.
+// What pools announce: src/library/driver/emulator_extension.h.
 #include <cstdio>
 #include <memory>
 #include <string>

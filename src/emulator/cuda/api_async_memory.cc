@@ -1,8 +1,8 @@
 // Stream-ordered memory and its pools. The refusals and their error codes were measured on H200s.
 #include <limits>
 
-#include "src/base/bytes.h"
 #include "src/emulator/cuda/api.h"
+#include "src/library/base/bytes.h"
 
 using namespace commpool::internal::emulator;  // NOLINT: this file is C on the outside
 

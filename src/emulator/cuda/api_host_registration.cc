@@ -1,10 +1,10 @@
 // Host memory of the program that devices may use while it is registered.
 #include <sys/mman.h>
 
-#include "src/base/bytes.h"
 #include "src/emulator/cuda/api.h"
 #include "src/emulator/cuda/physical.h"
 #include "src/emulator/cuda/whole_memory.h"
+#include "src/library/base/bytes.h"
 
 using namespace commpool::internal::emulator;  // NOLINT: this file is C on the outside
 

@@ -1,10 +1,10 @@
 // Memory of cuMemAlloc, pinned host memory, and queries about pointers.
 #include <algorithm>
 
-#include "src/base/bytes.h"
 #include "src/emulator/cuda/api.h"
 #include "src/emulator/cuda/physical.h"
 #include "src/emulator/cuda/whole_memory.h"
+#include "src/library/base/bytes.h"
 
 using namespace commpool::internal::emulator;  // NOLINT: this file is C on the outside
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "src/base/bytes.h"
 #include "src/emulator/cuda/api.h"
 #include "src/emulator/cuda/physical.h"
+#include "src/library/base/bytes.h"
 
 using namespace commpool::internal::emulator;  // NOLINT: this file is C on the outside
 

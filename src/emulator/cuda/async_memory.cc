@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <utility>
 
-#include "src/base/check.h"
 #include "src/emulator/cuda/latency.h"
 #include "src/emulator/cuda/machine.h"
 #include "src/emulator/cuda/physical.h"
+#include "src/library/base/check.h"
 
 namespace commpool::internal::emulator {
 

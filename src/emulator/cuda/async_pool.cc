@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal::emulator {
 

@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "src/emulator/extension.h"
+#include "src/library/driver/emulator_extension.h"
 
 namespace commpool::internal::emulator {
 

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <utility>
 
-#include "src/base/of_this_thread.h"
 #include "src/emulator/cuda/function_names.h"
+#include "src/library/base/of_this_thread.h"
 
 namespace commpool::internal::emulator {
 

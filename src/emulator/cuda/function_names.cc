@@ -8,7 +8,7 @@
 
 #include <cstring>
 
-#include "src/base/file_descriptor.h"
+#include "src/library/base/file_descriptor.h"
 
 namespace commpool::internal::emulator {
 

@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/base/bytes.h"
 #include "src/emulator/cuda/shared_file.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal::emulator {
 

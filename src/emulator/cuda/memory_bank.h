@@ -16,8 +16,8 @@
 #include <set>
 #include <vector>
 
-#include "src/base/file_descriptor.h"
 #include "src/emulator/cuda/extent_allocator.h"
+#include "src/library/base/file_descriptor.h"
 
 namespace commpool::internal::emulator {
 

@@ -16,7 +16,7 @@
 #include "src/emulator/cuda/call_stack.h"
 #include "src/emulator/cuda/clock.h"
 #include "src/emulator/cuda/stream_reach.h"
-#include "src/emulator/extension.h"
+#include "src/library/driver/emulator_extension.h"
 
 namespace commpool::internal::emulator {
 

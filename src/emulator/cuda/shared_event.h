@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "src/base/file_descriptor.h"
 #include "src/emulator/cuda/shared_file.h"
+#include "src/library/base/file_descriptor.h"
 
 namespace commpool::internal::emulator {
 

@@ -1,12 +1,12 @@
 // Communicators that are made from others: split, shrink, grow. Revoke is here too, because it comes before a shrink.
 #include <set>
 
-#include "src/driver/newer_nccl.h"
 #include "src/emulator/nccl/api.h"
 #include "src/emulator/nccl/group.h"
 #include "src/emulator/nccl/live_communicators.h"
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/new_communicator.h"
+#include "src/library/driver/newer_nccl.h"
 
 namespace commpool::internal::emulated_nccl {
 

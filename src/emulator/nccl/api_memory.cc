@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "src/base/bytes.h"
 #include "src/emulator/nccl/api.h"
 #include "src/emulator/nccl/driver.h"
 #include "src/emulator/nccl/live_communicators.h"
 #include "src/emulator/nccl/log.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal::emulated_nccl {
 

@@ -1,11 +1,11 @@
 // A communicator's own memory: how much it is, and giving it back for a while.
 #include <cstdint>
 
-#include "src/driver/newer_nccl.h"
 #include "src/emulator/nccl/api.h"
 #include "src/emulator/nccl/group.h"
 #include "src/emulator/nccl/live_communicators.h"
 #include "src/emulator/nccl/log.h"
+#include "src/library/driver/newer_nccl.h"
 
 using namespace commpool::internal::emulated_nccl;  // NOLINT: this file defines nccl.h's functions with it
 

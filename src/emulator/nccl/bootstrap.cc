@@ -6,8 +6,8 @@
 #include <thread>
 #include <utility>
 
-#include "src/base/reception.h"
 #include "src/emulator/nccl/driver.h"
+#include "src/library/base/reception.h"
 
 namespace commpool::internal::emulated_nccl {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/base/socket.h"
+#include "src/library/base/socket.h"
 
 namespace commpool::internal::emulated_nccl {
 

@@ -6,9 +6,9 @@
 #include <thread>
 #include <utility>
 
-#include "src/base/of_this_thread.h"
 #include "src/emulator/nccl/host_failure.h"
 #include "src/emulator/nccl/log.h"
+#include "src/library/base/of_this_thread.h"
 
 namespace commpool::internal::emulated_nccl {
 

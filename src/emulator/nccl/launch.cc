@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/bytes.h"
 #include "src/emulator/nccl/communicator.h"
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/reduction.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal::emulated_nccl {
 

@@ -5,10 +5,10 @@
 #include <string>
 #include <utility>
 
-#include "src/base/bytes.h"
 #include "src/emulator/description.h"
 #include "src/emulator/nccl/communicator.h"
 #include "src/emulator/nccl/log.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal::emulated_nccl {
 

@@ -4,12 +4,12 @@
 #include <thread>
 #include <utility>
 
-#include "src/base/bytes.h"
 #include "src/emulator/nccl/collective_times.h"
 #include "src/emulator/nccl/communicator.h"
 #include "src/emulator/nccl/header_message.h"
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/reduction.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal::emulated_nccl {
 

@@ -11,8 +11,10 @@ def _embedded_text(context):
         outputs = [context.outputs.out],
         # A literal has at most 64 KiB by the standard.
         command = "{ printf '%s\\n' " + " ".join(["'%s'" % line for line in lines]) + "; " +
-                  "for file in \"$@\"; do printf '{\"%s\", R\"=====(' \"$file\"; cat \"$file\"; printf ')=====\"},\\n'; done; " +
-                  "printf '};\\nconst size_t kTorchSourceCount = %d;\\n}  // namespace\\n' $#; } > " + context.outputs.out.path,
+                  "for file in \"$@\"; do " +
+                  "printf '{\"%s\", R\"=====(' \"$file\"; cat \"$file\"; printf ')=====\"},\\n'; done; " +
+                  "printf '};\\nconst size_t kTorchSourceCount = %d;\\n}  // namespace\\n' $#; } > " +
+                  context.outputs.out.path,
         arguments = [file.path for file in context.files.srcs],
     )
 

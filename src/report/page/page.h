@@ -5,7 +5,7 @@
 #include <ostream>
 #include <string_view>
 
-#include "src/base/function_ref.h"
+#include "src/library/base/function_ref.h"
 
 namespace commpool::internal {
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <thread>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
 namespace commpool::internal::testing {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "src/driver/handles.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/device_fixture.h"
 
 namespace commpool::internal::testing {

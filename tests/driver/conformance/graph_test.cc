@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "src/driver/graph_handles.h"
+#include "src/library/driver/graph_handles.h"
 #include "tests/driver/capturing.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 #include "tools/common/launch.h"

@@ -1,7 +1,7 @@
 // Access to memory without permission. A program of its own, because on hardware it may cost the context.
 #include <cuda.h>
 
-#include "src/driver/diagnosis.h"
+#include "src/library/driver/diagnosis.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
 namespace commpool::internal::testing {

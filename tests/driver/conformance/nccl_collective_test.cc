@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 #include "tests/driver/conformance/nccl_fixture.h"
 
 namespace commpool::internal::testing {

@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-#include "src/driver/handles.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
 namespace commpool::internal::testing {

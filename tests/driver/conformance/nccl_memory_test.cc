@@ -2,8 +2,8 @@
 #include <cuda.h>
 #include <nccl.h>
 
-#include "src/base/bytes.h"
-#include "src/driver/device_info.h"
+#include "src/library/base/bytes.h"
+#include "src/library/driver/device_info.h"
 #include "tests/driver/conformance/nccl_fixture.h"
 
 namespace commpool::internal::testing {

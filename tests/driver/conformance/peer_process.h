@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "src/base/file_descriptor.h"
+#include "src/library/base/file_descriptor.h"
 
 namespace commpool::internal::testing {
 

@@ -6,7 +6,7 @@
 
 #include <future>
 
-#include "src/driver/handles.h"
+#include "src/library/driver/handles.h"
 #include "tests/driver/conformance/peer_process.h"
 
 namespace commpool::internal::testing {

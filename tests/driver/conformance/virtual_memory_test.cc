@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
 namespace commpool::internal::testing {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal::emulator {
 namespace {

@@ -6,8 +6,8 @@
 #include <set>
 #include <vector>
 
-#include "src/base/bytes.h"
 #include "src/emulator/named_machines.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::internal::emulator {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "src/emulator/extension.h"
+#include "src/library/driver/emulator_extension.h"
 
 namespace commpool::internal::testing {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "src/driver/newer_nccl.h"
-#include "src/emulator/extension.h"
+#include "src/library/driver/emulator_extension.h"
+#include "src/library/driver/newer_nccl.h"
 
 #define COMMPOOL_TEST_DRIVER_FUNCTIONS(X) \
   X(cuInit)                               \

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "src/driver/loader.h"
+#include "src/library/driver/loader.h"
 
 namespace commpool::internal {
 namespace {

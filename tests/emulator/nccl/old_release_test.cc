@@ -18,7 +18,7 @@ TEST_F(OldRelease, TellsItsVersion) {
   EXPECT_EQ(version, 21903);
 }
 
-// A library of that release lacks the symbols. Here they return errors, and src/driver hides them.
+// A library of that release lacks the symbols. Here they return errors, and src/library/driver hides them.
 TEST_F(OldRelease, RefusesWhatCameLater) {
   RunRanks(1, [](Rank& rank) {
     const DeviceMemory memory(rank.rank, kBytes);

@@ -7,7 +7,7 @@ import unittest
 
 import torch
 
-LIBRARY = os.path.abspath("src/c_api/libcommpool.so.0")  # below the root of Bazel's runfiles
+LIBRARY = os.path.abspath("src/library/c_api/libcommpool.so.0")  # below the root of Bazel's runfiles
 if os.path.exists(LIBRARY):
     os.environ.setdefault("COMMPOOL_LIBRARY", LIBRARY)
 

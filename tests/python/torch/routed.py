@@ -9,7 +9,7 @@ import sys
 import threading
 import unittest
 
-LIBRARY = os.path.join(os.getcwd(), "src/c_api/libcommpool.so.0")  # below the root of Bazel's runfiles
+LIBRARY = os.path.join(os.getcwd(), "src/library/c_api/libcommpool.so.0")  # below the root of Bazel's runfiles
 if os.path.exists(LIBRARY):
     os.environ.setdefault("COMMPOOL_LIBRARY", LIBRARY)
 

@@ -1,5 +1,5 @@
 """Kills processes that share tensors of a pool in torch's own way, at each stage; run by shared_kills_test.py and
-tests/adapters/torch/hardware_sharing.py.
+tests/torch/hardware_sharing.py.
 
 usage: shared_kills_program.py importers|exporters KILLS
 Says what was found at each stage, and what the process that stays has more in the end than after one kill at each

@@ -23,7 +23,7 @@ _WITH_COPIES = ("import copies, os, runpy, sys; copies.use(); sys.path.append(os
 def run(name, *words, ranks=1, before=(), **variables):
     """The lines that an example's ranks print, in order."""
     shared = {**os.environ, **variables, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port(),
-              "WORLD_SIZE": str(ranks), "COMMPOOL_LIBRARY": os.path.abspath("src/c_api/libcommpool.so.0")}
+              "WORLD_SIZE": str(ranks), "COMMPOOL_LIBRARY": os.path.abspath("src/library/c_api/libcommpool.so.0")}
     shared["PYTHONPATH"] += os.pathsep + str(pathlib.Path(__file__).parent)
     command = [sys.executable, *before, str(_EXAMPLES / name), *words]
     processes = [subprocess.Popen(command, text=True, stdout=subprocess.PIPE,

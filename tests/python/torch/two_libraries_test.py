@@ -39,7 +39,8 @@ with commpool.holders.add_torch() as holder:
 
 class TwoLibraries(unittest.TestCase):
     def run_python(self, *words, **variables):
-        environment = {**os.environ, "COMMPOOL_LIBRARY": os.path.abspath("src/c_api/libcommpool.so.0"), **variables}
+        library = os.path.abspath("src/library/c_api/libcommpool.so.0")
+        environment = {**os.environ, "COMMPOOL_LIBRARY": library, **variables}
         result = subprocess.run([sys.executable, "-B", *words], env=environment, capture_output=True, text=True,
                                 check=False)
         self.assertEqual(result.returncode, 0, result.stderr)

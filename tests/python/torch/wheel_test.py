@@ -52,7 +52,7 @@ class Binary(unittest.TestCase):
             headers = [folder / "torch/include", folder / "torch/include/torch/csrc/api/include", _CUDA]
             result = installed.run("g++", "-std=c++20", "-fsyntax-only", f"-I{source}", f"-I{source / 'include'}",
                                    *(f"-isystem{header}" for header in headers),
-                                   source / "src/adapters/torch/router_all.cc")
+                                   source / "src/torch/router_all.cc")
             self.assertEqual(result.returncode, 0, f"{folder.name}: {result.stderr}")
 
 

@@ -7,7 +7,7 @@
 
 #include "commpool/pool.h"
 #include "commpool/pool_group.h"
-#include "src/base/try.h"
+#include "src/library/base/try.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/simulated_agreement.h"
 #include "tools/cli/ranks.h"

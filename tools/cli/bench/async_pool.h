@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "commpool/status.h"
-#include "src/driver/handles.h"
-#include "src/driver/loader.h"
+#include "src/library/driver/handles.h"
+#include "src/library/driver/loader.h"
 
 namespace commpool::cli {
 

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "commpool/pool.h"
-#include "src/base/bytes.h"
-#include "src/base/try.h"
-#include "src/driver/shared_library.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/shared_library.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/hot_loops.h"
 #include "tools/cli/bench/hot_report.h"

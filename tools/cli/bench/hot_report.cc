@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <functional>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 #include "tools/cli/median.h"
 
 namespace commpool::cli {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "commpool/scope.h"
-#include "src/base/try.h"
+#include "src/library/base/try.h"
 #include "tools/cli/bench/hot_loops.h"
 
 namespace commpool::cli {

@@ -14,9 +14,9 @@
 
 #include "commpool/configuration.h"
 #include "commpool/pool.h"
-#include "src/base/bytes.h"
-#include "src/base/try.h"
-#include "src/driver/topology.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/topology.h"
 #include "tools/cli/backing_names.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/memory_uses.h"

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <numeric>
 
-#include "src/base/bytes.h"
-#include "src/base/try.h"
-#include "src/driver/diagnosis.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
 
 namespace commpool::cli {
 

@@ -8,15 +8,15 @@
 #include <optional>
 
 #include "commpool/status.h"
-#include "src/driver/loader.h"
-#include "src/emulator/extension.h"
+#include "src/library/driver/emulator_extension.h"
+#include "src/library/driver/loader.h"
 #include "tools/cli/ranks.h"
 
 namespace commpool::cli {
 
 inline constexpr const char* kNcclFunctions[] = {
 #define COMMPOOL_NCCL(name, version) #name,
-#include "src/driver/nccl_functions.inc"
+#include "src/library/driver/nccl_functions.inc"
 #undef COMMPOOL_NCCL
 };
 

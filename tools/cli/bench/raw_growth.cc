@@ -4,8 +4,8 @@
 #include <chrono>
 #include <utility>
 
-#include "src/base/try.h"
-#include "src/driver/diagnosis.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
 
 namespace commpool::cli {
 

@@ -3,9 +3,9 @@
 #include <functional>
 #include <utility>
 
-#include "src/base/try.h"
-#include "src/driver/diagnosis.h"
-#include "src/driver/topology.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
+#include "src/library/driver/topology.h"
 
 namespace commpool::cli {
 

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "src/base/try.h"
-#include "src/driver/diagnosis.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
 
 namespace commpool::cli {
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "commpool/pool.h"
-#include "src/base/bytes.h"
-#include "src/base/try.h"
-#include "src/driver/diagnosis.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
 #include "tools/cli/median.h"
 
 namespace commpool::cli {

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/try.h"
-#include "src/registration/agreement.h"
-#include "src/registration/home_links.h"
+#include "src/library/base/try.h"
+#include "src/library/registration/agreement.h"
+#include "src/library/registration/home_links.h"
 #include "tools/cli/median.h"
 
 namespace commpool::cli {

@@ -1,8 +1,8 @@
 #include <atomic>
 #include <mutex>
 
-#include "src/base/try.h"
-#include "src/driver/diagnosis.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
 #include "tools/cli/replay/patience.h"
 #include "tools/cli/replay/trace_work.h"
 

@@ -3,9 +3,9 @@
 #include <variant>
 #include <vector>
 
-#include "src/base/bytes.h"
-#include "src/base/check.h"
-#include "src/engine/symmetric_engine.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/check.h"
+#include "src/library/engine/symmetric_engine.h"
 
 namespace commpool::cli {
 

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <thread>
 
-#include "src/driver/diagnosis.h"
-#include "src/driver/loader.h"
+#include "src/library/driver/diagnosis.h"
+#include "src/library/driver/loader.h"
 
 namespace commpool::cli {
 

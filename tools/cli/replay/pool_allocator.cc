@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "src/base/try.h"
+#include "src/library/base/try.h"
 
 namespace commpool::cli {
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "src/base/try.h"
+#include "src/library/base/try.h"
 #include "tools/cli/backing_names.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/replay/alternation.h"

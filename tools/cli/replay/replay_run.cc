@@ -4,8 +4,8 @@
 #include <chrono>
 #include <utility>
 
-#include "src/base/try.h"
-#include "src/driver/diagnosis.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
 #include "tools/cli/replay/clock_overhead.h"
 #include "tools/cli/replay/rescue.h"
 #include "tools/cli/replay/trace_work.h"

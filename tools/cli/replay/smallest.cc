@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "src/base/bytes.h"
-#include "src/base/try.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
 #include "tools/cli/replay/replay_run.h"
 
 namespace commpool::cli {

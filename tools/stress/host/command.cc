@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/try.h"
+#include "src/library/base/try.h"
 #include "tools/common/progress.h"
 #include "tools/stress/commands.h"
 #include "tools/stress/emulated_run.h"

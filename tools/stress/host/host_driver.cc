@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "src/emulator/extension.h"
+#include "src/library/driver/emulator_extension.h"
 #include "tools/stress/host/host_faults.h"
 
 namespace commpool::cli {
@@ -73,14 +73,14 @@ std::shared_ptr<const internal::Driver> DriverOutside(const std::shared_ptr<cons
     outside->cuda.name =                                                                                    \
         &Call<&Original::cuda, &internal::CudaDriver::name, decltype(internal::CudaDriver::name)>::Outside; \
   }
-#include "src/driver/cuda_functions.inc"
+#include "src/library/driver/cuda_functions.inc"
 #undef COMMPOOL_CUDA
 #define COMMPOOL_NCCL(name, version)                                                                          \
   if (original.nccl.name != nullptr) {                                                                        \
     outside->nccl.name =                                                                                      \
         &Call<&Original::nccl, &internal::NcclLibrary::name, decltype(internal::NcclLibrary::name)>::Outside; \
   }
-#include "src/driver/nccl_functions.inc"
+#include "src/library/driver/nccl_functions.inc"
 #undef COMMPOOL_NCCL
   outside->extension = [driver](const char* name) { return ExtensionOutside(name, driver->extension(name)); };
   return outside;

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "src/driver/loader.h"
+#include "src/library/driver/loader.h"
 
 namespace commpool::cli {
 

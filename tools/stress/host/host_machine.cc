@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "src/c_api/boundary.h"
+#include "src/library/c_api/boundary.h"
 #include "tools/stress/emulated_run.h"
 #include "tools/stress/host/host_driver.h"
 #include "tools/stress/host/host_faults.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "commpool/commpool.h"
-#include "src/driver/loader.h"
+#include "src/library/driver/loader.h"
 
 namespace commpool::cli {
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "src/base/try.h"
+#include "src/library/base/try.h"
 #include "tools/common/process.h"
 
 namespace commpool::cli {

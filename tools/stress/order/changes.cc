@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "commpool/share.h"
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 #include "tools/stress/order/worker.h"
 
 namespace commpool::cli::stress_order {

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "commpool/import.h"
-#include "src/base/try.h"
+#include "src/library/base/try.h"
 #include "tools/common/command_line.h"
 #include "tools/common/launch.h"
 #include "tools/common/process.h"

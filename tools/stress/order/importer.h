@@ -9,7 +9,7 @@
 #include <string>
 
 #include "commpool/status.h"
-#include "src/base/file_descriptor.h"
+#include "src/library/base/file_descriptor.h"
 
 namespace commpool::cli::stress_order {
 

@@ -12,8 +12,8 @@
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
-#include "src/driver/handles.h"
-#include "src/driver/loader.h"
+#include "src/library/driver/handles.h"
+#include "src/library/driver/loader.h"
 #include "tools/stress/order/history.h"
 
 namespace commpool::cli::stress_order {

@@ -4,9 +4,9 @@
 #include <numeric>
 #include <thread>
 
-#include "src/base/bytes.h"
-#include "src/base/try.h"
-#include "src/c_api/boundary.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
+#include "src/library/c_api/boundary.h"
 
 namespace commpool::cli::stress_order {
 

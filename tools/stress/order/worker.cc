@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "src/base/bytes.h"
+#include "src/library/base/bytes.h"
 
 namespace commpool::cli::stress_order {
 

@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <thread>
 
-#include "src/base/try.h"
-#include "src/driver/diagnosis.h"
-#include "src/driver/newer_nccl.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
+#include "src/library/driver/newer_nccl.h"
 
 namespace commpool::cli::stress_ranks {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/driver/loader.h"
+#include "src/library/driver/loader.h"
 #include "tools/stress/ranks/control.h"
 #include "tools/stress/ranks/schedule.h"
 

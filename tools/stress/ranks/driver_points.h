@@ -6,7 +6,7 @@
 #include <atomic>
 #include <memory>
 
-#include "src/driver/loader.h"
+#include "src/library/driver/loader.h"
 
 namespace commpool::cli::stress_ranks {
 

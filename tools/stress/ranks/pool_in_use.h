@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "src/pool/runtime.h"
+#include "src/library/pool/runtime.h"
 
 namespace commpool::cli::stress_ranks {
 

@@ -5,8 +5,8 @@
 #include <regex>
 #include <utility>
 
-#include "src/base/try.h"
-#include "src/driver/diagnosis.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
 #include "tools/stress/captured_block.h"
 #include "tools/stress/emulated_run.h"
 #include "tools/stress/ranks/record.h"

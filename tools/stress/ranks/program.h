@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "src/driver/handles.h"
-#include "src/pool/runtime.h"
+#include "src/library/driver/handles.h"
+#include "src/library/pool/runtime.h"
 #include "tools/stress/ranks/armed_fault.h"
 #include "tools/stress/ranks/communicators.h"
 #include "tools/stress/ranks/control.h"

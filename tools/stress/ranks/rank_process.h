@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "src/base/file_descriptor.h"
+#include "src/library/base/file_descriptor.h"
 
 namespace commpool::cli::stress_ranks {
 

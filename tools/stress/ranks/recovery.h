@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "src/pool/runtime.h"
+#include "src/library/pool/runtime.h"
 #include "tools/stress/ranks/communicators.h"
 #include "tools/stress/ranks/control.h"
 #include "tools/stress/ranks/pool_in_use.h"

@@ -20,8 +20,8 @@
 #include <thread>
 #include <vector>
 
-#include "src/base/file_descriptor.h"
-#include "src/driver/loader.h"
+#include "src/library/base/file_descriptor.h"
+#include "src/library/driver/loader.h"
 #include "tools/common/command.h"
 #include "tools/stress/ranks/armed_fault.h"
 #include "tools/stress/ranks/driver_points.h"

@@ -3,7 +3,7 @@
 #include <iostream>
 #include <map>
 
-#include "src/base/try.h"
+#include "src/library/base/try.h"
 #include "tools/common/progress.h"
 #include "tools/stress/commands.h"
 #include "tools/stress/emulated_run.h"

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <utility>
 
-#include "src/base/try.h"
+#include "src/library/base/try.h"
 #include "tools/stress/emulated_run.h"
 
 namespace commpool::cli {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "src/pool/runtime.h"
+#include "src/library/pool/runtime.h"
 #include "tools/stress/registration/ranks.h"
 #include "tools/stress/registration/schedule.h"
 

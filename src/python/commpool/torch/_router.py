@@ -21,7 +21,7 @@ _VARIABLE = "COMMPOOL_TORCH_ROUTER"
 _PREFIX = "commpool_torch_"  # of the functions of surface.h
 _OLDEST = (2, 9)
 _TORCH = pathlib.Path(torch.__file__).resolve().parent
-_SEVERAL = "src/adapters/torch/router_all.cc"
+_SEVERAL = "src/torch/router_all.cc"
 _HEADER = "include/commpool/commpool.h"
 # A router must throw what torch catches.
 _THROWS = """
@@ -97,7 +97,7 @@ def _sources() -> Optional[pathlib.Path]:
 
 
 def _files(root: pathlib.Path) -> list[pathlib.Path]:
-    return sorted(path for pattern in ("src/adapters/torch/*.cc", "src/adapters/torch/*.h", "src/pool/scopes/plan.h",
+    return sorted(path for pattern in ("src/torch/*.cc", "src/torch/*.h", "src/library/pool/scopes/plan.h",
                                        "include/commpool/*.h") for path in root.glob(pattern))
 
 

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/bytes.h"
-#include "src/base/try.h"
-#include "src/driver/shared_library.h"
-#include "src/emulator/extension.h"
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/emulator_extension.h"
+#include "src/library/driver/shared_library.h"
 #include "tools/cli/bench/async_pool.h"
 #include "tools/cli/torch_library.h"
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "src/base/try.h"
+#include "src/library/base/try.h"
 #include "tools/common/process.h"
 #include "tools/common/progress.h"
 

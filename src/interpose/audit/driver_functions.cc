@@ -1,0 +1,56 @@
+// The driver's functions as a program sees them while it is audited: each notes the call and makes it.
+#include <cuda.h>
+
+#include <utility>
+
+#include "src/interpose/audit/accounts.h"
+#include "src/interpose/audit/array_accounts.h"
+#include "src/interpose/audit/audit.h"
+#include "src/interpose/audit/graph_accounts.h"
+#include "src/interpose/audit/older_functions.h"
+#include "src/interpose/audit/watched.h"
+
+namespace commpool::audit {
+
+namespace {
+
+enum class Index : size_t {
+#define COMMPOOL_AUDITED(symbol, name, since, account, parameters, arguments) k_##symbol,
+#include "src/interpose/audit/audited_functions.inc"
+#undef COMMPOOL_AUDITED
+};
+
+Outcome OutcomeOf(CUresult result) {
+  if (result == CUDA_SUCCESS) return Outcome::kDone;
+  return result == CUDA_ERROR_OUT_OF_MEMORY ? Outcome::kOutOfMemory : Outcome::kFailed;
+}
+
+template <typename Account, typename... Arguments>
+CUresult Call(Index index, Arguments... arguments) {
+  Watched& watched = AllWatched()[static_cast<size_t>(index)];
+  const auto real = reinterpret_cast<CUresult (*)(Arguments...)>(RealOf(watched));
+  if (real == nullptr) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
+  Audit& audit = Audit::Get();
+  // With CUPTI the books are kept in its callbacks. cuInit is where it comes in: after that both may not count.
+  if (!audit.settings.asked || audit.source() == Source::kCupti) return real(arguments...);
+  Event event(watched.symbol);
+  Quietly([&] { Account::Before(event, arguments...); });
+  event.Start();
+  const CUresult result = real(arguments...);
+  event.End(OutcomeOf(result), result);
+  Quietly([&] { Account::After(event, arguments...); });
+  return result;
+}
+
+}  // namespace
+
+}  // namespace commpool::audit
+
+#define COMMPOOL_EXPAND(...) __VA_ARGS__
+#define COMMPOOL_AUDITED(symbol, name, since, account, parameters, arguments)                  \
+  extern "C" __attribute__((visibility("default"))) CUresult symbol parameters {               \
+    return commpool::audit::Call<commpool::audit::account>(commpool::audit::Index::k_##symbol, \
+                                                           COMMPOOL_EXPAND arguments);         \
+  }
+#include "src/interpose/audit/audited_functions.inc"
+#undef COMMPOOL_AUDITED

@@ -1,0 +1,67 @@
+#include "src/library/backing/kept_addresses.h"
+
+#include <utility>
+#include <vector>
+
+namespace commpool::internal {
+
+AddressRange KeptAddresses::Find(uint64_t bytes) {
+  MutexLock lock(mutex_);
+  for (size_t place = ranges_.size(); place-- > 0;) {
+    if (ranges_[place].bytes() == bytes) return TakeAt(place);
+  }
+  return AddressRange();
+}
+
+AddressRange KeptAddresses::TakeAt(size_t place) {
+  AddressRange taken = std::move(ranges_[place]);
+  ranges_.erase(ranges_.begin() + place);
+  bytes_ -= taken.bytes();
+  return taken;
+}
+
+Result<AddressRange> KeptAddresses::Take(uint64_t bytes) {
+  AddressRange kept = Find(bytes);
+  if (kept.valid()) return kept;
+  Result<AddressRange> reserved = AddressRange::Reserve(driver_, bytes, alignment_);
+  if (reserved.ok() || !FreeAll()) return reserved;
+  return AddressRange::Reserve(driver_, bytes, alignment_);
+}
+
+Status KeptAddresses::Keep(AddressRange range) {
+  if (!range.valid()) return Status();
+  std::vector<AddressRange> over;  // freed without the lock
+  {
+    MutexLock lock(mutex_);
+    if (range.bytes() > kMostBytes) {
+      over.push_back(std::move(range));
+    } else {
+      while (ranges_.size() == kMostRanges || bytes_ + range.bytes() > kMostBytes) over.push_back(TakeAt(0));
+      bytes_ += range.bytes();
+      ranges_.push_back(std::move(range));
+    }
+  }
+  Status first;
+  for (AddressRange& gone : over) {
+    Status status = gone.Release();
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+bool KeptAddresses::FreeAll() {
+  std::vector<AddressRange> all;  // freed at the end of this function
+  MutexLock lock(mutex_);
+  std::swap(all, ranges_);
+  bytes_ = 0;
+  return !all.empty();
+}
+
+void KeptAddresses::Abandon() {
+  MutexLock lock(mutex_);
+  for (AddressRange& range : ranges_) range.Abandon();
+  ranges_.clear();
+  bytes_ = 0;
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,26 @@
+// Tells a forked child from the process that made the guard. It costs one load. Any thread.
+#ifndef COMMPOOL_SRC_LIBRARY_BASE_FORK_GUARD_H_
+#define COMMPOOL_SRC_LIBRARY_BASE_FORK_GUARD_H_
+
+namespace commpool::internal {
+
+class ForkGuard {
+ public:
+  ForkGuard();
+  ~ForkGuard();
+  ForkGuard(const ForkGuard&) = delete;
+  ForkGuard& operator=(const ForkGuard&) = delete;
+
+  bool InChild() const { return *page_ == 0; }
+
+ private:
+  volatile unsigned char* page_ = nullptr;  // the kernel clears it in a child
+};
+
+// Whether this is a child of the process that called this first. In a child, locks that other threads held at the fork
+// stay locked for ever. So a thread that ends there takes no lock.
+bool InForkedChild();
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_BASE_FORK_GUARD_H_

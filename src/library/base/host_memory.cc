@@ -1,0 +1,23 @@
+#include "src/library/base/host_memory.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+
+namespace commpool::internal {
+
+namespace {
+
+iovec Piece(std::string_view text) { return {const_cast<char*>(text.data()), text.size()}; }
+
+}  // namespace
+
+void EndWithoutHostMemory(const char* who) noexcept {
+  const iovec sentence[] = {Piece("commpool: "), Piece(who), Piece(": the host has no memory\n")};
+  static_cast<void>(!writev(STDERR_FILENO, sentence, 3));
+  std::abort();
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,105 @@
+// Host memory and files that hold bytes which the program wants back.
+#ifndef COMMPOOL_SRC_LIBRARY_BASE_KEPT_FILE_H_
+#define COMMPOOL_SRC_LIBRARY_BASE_KEPT_FILE_H_
+
+#include <sys/mman.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "commpool/status.h"
+#include "src/library/base/file_descriptor.h"
+
+namespace commpool::internal {
+
+// Pages that the system maps for the process: memory, or a file. The destructor unmaps them, so the system has them
+// back at once (free() may keep memory).
+class HostPages {
+ public:
+  HostPages() = default;
+  // Pages of new memory; not valid where the system has none.
+  static HostPages Make(uint64_t bytes) {
+    return HostPages(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+  }
+  // The pages of a file, to read them; not valid where the file cannot be mapped.
+  static HostPages Of(int file, uint64_t bytes) { return HostPages(bytes, PROT_READ, MAP_SHARED, file); }
+
+  HostPages(HostPages&& other) noexcept
+      : memory_(std::exchange(other.memory_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  HostPages& operator=(HostPages&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~HostPages() {
+    if (valid()) munmap(memory_, bytes_);
+  }
+
+  bool valid() const { return memory_ != nullptr; }
+  // They stay until the process ends.
+  void Abandon() { memory_ = nullptr; }
+  std::byte* data() const { return static_cast<std::byte*>(memory_); }
+
+ private:
+  HostPages(uint64_t bytes, int protection, int flags, int file)
+      : memory_(mmap(nullptr, bytes, protection, flags, file, 0)), bytes_(bytes) {
+    if (memory_ == MAP_FAILED) memory_ = nullptr;
+  }
+
+  void* memory_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+// A file that holds bytes which the program wants back. It is written once; a read fails if somebody has changed it
+// since.
+//
+// Make() takes its room on the disk before the first byte is written. Its pages stay out of the system's cache where
+// the file system can do that (O_DIRECT). The destructor removes the file, and so does the exit of the process. One
+// thread at a time.
+class KeptFile {
+ public:
+  // Offsets, sizes and addresses in memory must be multiples of it.
+  static constexpr uint64_t kAlignment = 4096;
+
+  // Makes a file in the directory. kInvalidArgument for a path that is no directory, and for a directory that lies in
+  // memory; kOutOfMemory where the disk has no room.
+  static Result<KeptFile> Make(const std::string& directory, uint64_t bytes);
+
+  KeptFile(KeptFile&& other) noexcept;
+  KeptFile& operator=(KeptFile&&) = delete;
+  ~KeptFile();
+
+  const std::string& path() const { return path_; }
+
+  // REQUIRES: all three are multiples of kAlignment.
+  Status Write(uint64_t offset, const void* from, uint64_t bytes);
+  // Call it when all is written, before Read and Map: they notice whoever writes to the file from now on.
+  Status Seal();
+
+  // kFailedPrecondition, for Map too, where the file is gone or is not as Seal() left it.
+  Status Read(uint64_t offset, void* to, uint64_t bytes);
+  // Maps the whole file; the system reads a page when it is touched. Valid as long as the object lives.
+  Result<const std::byte*> Map();
+
+ private:
+  KeptFile(std::string path, uint64_t bytes, FileDescriptor file);
+
+  Status OpenSealed();
+  Status CheckSealed(const FileDescriptor& file) const;
+  Status ReadOpened(uint64_t offset, void* to, uint64_t bytes);
+  Status Failed(const char* call, int error) const;
+  Status NotAsKept(const std::string& how) const;
+
+  std::string path_;  // empty: moved away
+  uint64_t bytes_ = 0;
+  FileDescriptor file_;  // open while the file is written or read
+  ino_t number_ = 0;     // the sealed file's number: another file may get its name
+  HostPages mapped_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_BASE_KEPT_FILE_H_

@@ -1,0 +1,42 @@
+#include "src/library/base/log.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+
+#include "src/library/base/environment.h"
+
+namespace commpool::internal {
+
+namespace {
+
+constexpr const char* kNames[] = {"error", "warning", "info", "debug"};  // in the order of LogLevel
+
+// The loader refuses a wrong value; until then the default counts.
+LogLevel Threshold() {
+  const Result<LogLevel> level = ParseLogLevel(Environment::Get().log_level);
+  return level.ok() ? *level : LogLevel::kWarning;
+}
+
+}  // namespace
+
+Result<LogLevel> ParseLogLevel(const std::string& text) {
+  if (text.empty()) return LogLevel::kWarning;
+  const auto* const found = std::find(std::begin(kNames), std::end(kNames), text);
+  if (found != std::end(kNames)) return static_cast<LogLevel>(found - kNames);
+  return Status(StatusCode::kInvalidArgument,
+                "COMMPOOL_LOG is \"" + text + "\": it may be error, warning, info or debug");
+}
+
+bool LogEnabled(LogLevel level) {
+  static const LogLevel threshold = Threshold();
+  return level <= threshold;
+}
+
+void Log(LogLevel level, const std::string& line) {
+  if (!LogEnabled(level)) return;
+  // One call for the whole line: lines of several threads and ranks must not mix.
+  std::fprintf(stderr, "%s", ("commpool " + std::string(kNames[static_cast<int>(level)]) + ": " + line + "\n").c_str());
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,336 @@
+#include "src/library/base/socket.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "src/library/base/interface.h"
+#include "src/library/base/try.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// All private sockets of the process. A global, because fork's handlers take no argument. A fork waits while a socket
+// is made or closed, so the list has every socket.
+class PrivateSockets {
+ public:
+  // Never destroyed: sockets may be closed after static objects have ended.
+  static PrivateSockets& Get() {
+    static auto* const sockets = new PrivateSockets;
+    return *sockets;
+  }
+
+  template <typename Make>
+  FileDescriptor Hold(const Make& make) {
+    const std::lock_guard lock(mutex_);
+    if (const int error = Prepare(); error != 0) {
+      errno = error;
+      return FileDescriptor();
+    }
+    FileDescriptor made = make();
+    if (made.valid()) held_.push_back(made.get());
+    return made;
+  }
+
+  void Close(FileDescriptor descriptor) {
+    const std::lock_guard lock(mutex_);
+    const auto place = std::find(held_.begin(), held_.end(), descriptor.get());
+    if (place != held_.end()) {
+      *place = held_.back();
+      held_.pop_back();
+    }
+    const FileDescriptor closing = std::move(descriptor);
+  }
+
+ private:
+  // Makes room for one more. Returns an errno, or 0.
+  int Prepare() {
+    try {
+      if (held_.size() == held_.capacity()) held_.reserve(std::max<size_t>(16, 2 * held_.size()));
+    } catch (const std::bad_alloc&) {
+      return ENOMEM;
+    }
+    if (!installed_) {
+      const int error = pthread_atfork([] { Get().mutex_.lock(); }, [] { Get().mutex_.unlock(); }, LetGoInChild);
+      if (error != 0) return error;
+      installed_ = true;
+    }
+    return 0;
+  }
+
+  // Each descriptor's number becomes one of /dev/null. So when a copy of one of the parent's objects ends in the child,
+  // it closes that, and not a file of the child. Nothing here may allocate: another thread may have held malloc's lock.
+  static void LetGoInChild() {
+    PrivateSockets& sockets = Get();
+    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (const int descriptor : sockets.held_) {
+      if (nothing < 0 || dup3(nothing, descriptor, O_CLOEXEC) < 0) close(descriptor);
+    }
+    if (nothing >= 0) close(nothing);
+    sockets.held_.clear();
+    sockets.mutex_.unlock();
+  }
+
+  std::mutex mutex_;  // the innermost lock: nothing is locked under it
+  std::vector<int> held_;
+  bool installed_ = false;
+};
+
+std::string FormatAddress(const sockaddr_in& address) {
+  std::array<char, INET_ADDRSTRLEN> host = {};
+  inet_ntop(AF_INET, &address.sin_addr, host.data(), host.size());
+  return std::string(host.data()) + ":" + std::to_string(ntohs(address.sin_port));
+}
+
+std::optional<sockaddr_in> ParseAddress(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  const std::string host(text.substr(0, colon));
+  const std::string_view port_text = text.substr(colon + 1);
+  uint16_t port = 0;
+  const auto parsed = std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  if (parsed.ec != std::errc() || parsed.ptr != port_text.data() + port_text.size() || port == 0) return std::nullopt;
+  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) return std::nullopt;
+  address.sin_port = htons(port);
+  return address;
+}
+
+Status Failure(StatusCode code, const char* action, const std::string& address, const std::string& reason) {
+  return Status(code, std::string(action) + " " + address + ": " + reason);
+}
+
+Status SystemFailure(const char* action, const std::string& address, int error) {
+  return Failure(CodeOfError(error), action, address, strerror(error));
+}
+
+// Whether an error of accept() is about one caller or its network; then the next caller may be fine.
+bool ConcernsOneCaller(int error) {
+  constexpr std::array kErrors = {EINTR,     ECONNABORTED, EPROTO,       EPERM,      ENETDOWN,   ENOPROTOOPT,
+                                  EHOSTDOWN, ENONET,       EHOSTUNREACH, EOPNOTSUPP, ENETUNREACH};
+  return std::find(kErrors.begin(), kErrors.end(), error) != kErrors.end();
+}
+
+// Waits until one of `waits` is ready. True when one is, false when the deadline passed.
+bool WaitReady(std::span<pollfd> waits, Deadline deadline) {
+  while (true) {
+    const int ready = poll(waits.data(), waits.size(), PollWait(deadline));
+    if (ready > 0) return true;
+    if (ready == 0 && std::chrono::steady_clock::now() >= deadline) return false;
+  }
+}
+
+bool WaitReady(int descriptor, short events, Deadline deadline) {
+  pollfd wait{descriptor, events, 0};
+  return WaitReady(std::span(&wait, 1), deadline);
+}
+
+Status DeadlinePassed(const char* action, const std::string& address) {
+  return Failure(StatusCode::kDeadlineExceeded, action, address, "no answer before the deadline");
+}
+
+// One direction of a transfer, and how far it is.
+struct Transfer {
+  const bool sends;
+  const int descriptor;
+  char* data;
+  size_t left;
+  const std::string& peer;
+
+  const char* action() const { return sends ? "sending to" : "receiving from"; }
+
+  // Moves as much as the socket can take or has now.
+  Status MoveSome() {
+    while (left > 0) {
+      const ssize_t count = sends ? send(descriptor, data, left, MSG_NOSIGNAL) : recv(descriptor, data, left, 0);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+      if (count < 0) return SystemFailure(action(), peer, errno);
+      if (count == 0 && !sends) return Failure(StatusCode::kRemoteFailure, action(), peer, "the peer closed");
+      data += count;
+      left -= static_cast<size_t>(count);
+    }
+    return Status();
+  }
+};
+
+// Moves all that is left of one or two transfers, both at a time.
+Status MoveAll(std::span<Transfer> transfers, Deadline deadline) {
+  while (true) {
+    std::array<pollfd, 2> waits;
+    const Transfer* unfinished = nullptr;
+    for (size_t index = 0; index < transfers.size(); ++index) {
+      Transfer& transfer = transfers[index];
+      COMMPOOL_TRY(transfer.MoveSome());
+      if (transfer.left > 0) unfinished = &transfer;
+      // poll skips a negative descriptor.
+      waits.at(index) = {transfer.left > 0 ? transfer.descriptor : -1,
+                         static_cast<short>(transfer.sends ? POLLOUT : POLLIN), 0};
+    }
+    if (unfinished == nullptr) return Status();
+    if (WaitReady(std::span(waits).first(transfers.size()), deadline)) continue;
+    return DeadlinePassed(unfinished->action(), unfinished->peer);
+  }
+}
+
+// One attempt. Returns the connected socket, nothing where the caller should try again, or the failure.
+Result<std::optional<PrivateSocket>> ConnectOnce(const sockaddr_in& target, const std::string& name,
+                                                 Deadline deadline) {
+  PrivateSocket connecting = PrivateSocket::Open();
+  if (!connecting.valid()) return SystemFailure("connecting to", name, errno);
+  int error = 0;
+  if (connect(connecting.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target) != 0) error = errno;
+  if (error == EINPROGRESS || error == EINTR) {
+    if (!WaitReady(connecting.get(), POLLOUT, deadline)) return DeadlinePassed("connecting to", name);
+    socklen_t size = sizeof error;
+    getsockopt(connecting.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  }
+  if (error == ECONNREFUSED || error == ECONNRESET) return std::optional<PrivateSocket>();
+  if (error != 0) return SystemFailure("connecting to", name, error);
+  // On a free local port TCP can connect a socket to itself.
+  sockaddr_in self = {};
+  socklen_t size = sizeof self;
+  getsockname(connecting.get(), reinterpret_cast<sockaddr*>(&self), &size);
+  if (self.sin_port == target.sin_port && self.sin_addr.s_addr == target.sin_addr.s_addr) {
+    return std::optional<PrivateSocket>();
+  }
+  return std::optional<PrivateSocket>(std::move(connecting));
+}
+
+}  // namespace
+
+PrivateSocket PrivateSocket::Open(Kind kind) {
+  const bool local = kind == Kind::kLocalMessages;
+  const int type = (local ? SOCK_SEQPACKET : SOCK_STREAM) | SOCK_NONBLOCK | SOCK_CLOEXEC;
+  return PrivateSocket(
+      PrivateSockets::Get().Hold([&] { return FileDescriptor(socket(local ? AF_UNIX : AF_INET, type, 0)); }));
+}
+
+PrivateSocket PrivateSocket::Accept(int listener) {
+  return PrivateSocket(PrivateSockets::Get().Hold(
+      [listener] { return FileDescriptor(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)); }));
+}
+
+PrivateSocket PrivateSocket::Adopt(FileDescriptor socket) {
+  return PrivateSocket(PrivateSockets::Get().Hold([&socket] { return std::move(socket); }));
+}
+
+PrivateSocket::~PrivateSocket() {
+  if (descriptor_.valid()) PrivateSockets::Get().Close(std::move(descriptor_));
+}
+
+int PollWait(Deadline deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
+}
+
+Connection::Connection(PrivateSocket socket) : socket_(std::move(socket)) {
+  sockaddr_in address = {};
+  socklen_t size = sizeof address;
+  const bool named = getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  peer_ = named && address.sin_family == AF_INET ? FormatAddress(address) : "unnamed peer";
+  fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
+  const int on = 1;
+  setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+Status Connection::Send(const void* data, size_t bytes, Deadline deadline) {
+  Transfer transfer{true, descriptor(), static_cast<char*>(const_cast<void*>(data)), bytes, peer_};
+  return MoveAll(std::span(&transfer, 1), deadline);
+}
+
+Status Connection::Receive(void* data, size_t bytes, Deadline deadline) {
+  Transfer transfer{false, descriptor(), static_cast<char*>(data), bytes, peer_};
+  return MoveAll(std::span(&transfer, 1), deadline);
+}
+
+Status Connection::Exchange(Connection& to, const void* sent, size_t sent_bytes, Connection& from, void* received,
+                            size_t received_bytes, Deadline deadline) {
+  Transfer both[] = {{true, to.descriptor(), static_cast<char*>(const_cast<void*>(sent)), sent_bytes, to.peer_},
+                     {false, from.descriptor(), static_cast<char*>(received), received_bytes, from.peer_}};
+  return MoveAll(both, deadline);
+}
+
+void Connection::Shutdown() {
+  if (valid()) shutdown(socket_.get(), SHUT_RDWR);
+}
+
+Result<Listener> Listener::Open() { return OpenOn(InterfacePattern()); }
+
+Result<Listener> Listener::OpenOn(const std::string& pattern) {
+  HostAddress host = FindHostAddress(pattern);
+  Listener listener;
+  listener.why_local_ = std::move(host.why_local);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  inet_pton(AF_INET, host.text.c_str(), &address.sin_addr);
+  socklen_t size = sizeof address;
+  listener.socket_ = PrivateSocket::Open();
+  const int descriptor = listener.socket_.get();
+  if (descriptor < 0 || bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      listen(descriptor, SOMAXCONN) != 0 ||
+      getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return SystemFailure("listening on a free port of", host.text, errno);
+  }
+  listener.address_ = FormatAddress(address);
+  return listener;
+}
+
+Result<std::optional<Connection>> Listener::AcceptNow() {
+  while (true) {
+    PrivateSocket accepted = PrivateSocket::Accept(socket_.get());
+    if (accepted.valid()) return std::optional<Connection>(Connection(std::move(accepted)));
+    const int error = errno;
+    if (error == EAGAIN || error == EWOULDBLOCK) return std::optional<Connection>();
+    if (!ConcernsOneCaller(error)) return SystemFailure("accepting on", address_, error);
+  }
+}
+
+Result<Connection> Listener::Accept(Deadline deadline) {
+  while (true) {
+    std::optional<Connection> accepted = COMMPOOL_TRY(AcceptNow());
+    if (accepted) return std::move(*accepted);
+    if (!WaitReady(socket_.get(), POLLIN, deadline)) return DeadlinePassed("accepting on", address_);
+  }
+}
+
+void Listener::Shutdown() {
+  if (socket_.valid()) shutdown(socket_.get(), SHUT_RDWR);
+}
+
+Result<Connection> Connect(const std::string& address, Deadline deadline) {
+  const std::optional<sockaddr_in> target = ParseAddress(address);
+  if (!target) return Failure(StatusCode::kInvalidArgument, "connecting to", address, "not an IPv4 address and port");
+  int pause_milliseconds = 1;
+  while (true) {
+    std::optional<PrivateSocket> connected = COMMPOOL_TRY(ConnectOnce(*target, address, deadline));
+    if (connected) return Connection(std::move(*connected));
+    const int left = PollWait(deadline);
+    if (left == 0) {
+      return Failure(StatusCode::kDeadlineExceeded, "connecting to", address, "the port refused until the deadline");
+    }
+    poll(nullptr, 0, std::min(left, pause_milliseconds));
+    pause_milliseconds = std::min(pause_milliseconds * 2, 50);
+  }
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,116 @@
+// TCP with deadlines: listeners and connections for the agreement channel and the emulated NCCL.
+//
+// Every wait is bounded, and every error names the address. IPv4. One thread at a time sends on a Connection and one
+// receives; any thread may call Shutdown meanwhile. A lost peer is an error, never a signal.
+#ifndef COMMPOOL_SRC_LIBRARY_BASE_SOCKET_H_
+#define COMMPOOL_SRC_LIBRARY_BASE_SOCKET_H_
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "commpool/status.h"
+#include "src/library/base/file_descriptor.h"
+
+namespace commpool::internal {
+
+using Deadline = std::chrono::steady_clock::time_point;
+inline Deadline DeadlineAfter(std::chrono::milliseconds wait) { return std::chrono::steady_clock::now() + wait; }
+inline bool IsPast(Deadline deadline) { return std::chrono::steady_clock::now() > deadline; }
+// The timeout for poll(): rounded up, so that a wait never ends early; 0 once the deadline has passed; at most an hour.
+int PollWait(Deadline deadline);
+
+// A socket of this process alone: a child of fork() closes its copy before it does anything else.
+//
+// If a child, such as a data loader, kept its copy, the connection would stay open after the parent's death, and the
+// peers would wait until their deadline. CLOEXEC does the same for exec(). Any thread.
+class PrivateSocket {
+ public:
+  PrivateSocket() = default;
+  // Nonblocking; a TCP socket, or one between processes of this machine that keeps the ends of messages. Invalid where
+  // it fails; errno says why.
+  enum class Kind { kTcp, kLocalMessages };
+  static PrivateSocket Open(Kind kind = Kind::kTcp);
+  static PrivateSocket Accept(int listener);
+  // Takes an existing socket; closes it where that fails.
+  static PrivateSocket Adopt(FileDescriptor socket);
+
+  PrivateSocket(PrivateSocket&&) = default;
+  PrivateSocket& operator=(PrivateSocket&&) = default;
+  ~PrivateSocket();
+
+  bool valid() const { return descriptor_.valid(); }
+  int get() const { return descriptor_.get(); }
+
+ private:
+  explicit PrivateSocket(FileDescriptor descriptor) : descriptor_(std::move(descriptor)) {}
+
+  FileDescriptor descriptor_;
+};
+
+class Connection {
+ public:
+  Connection() = default;
+  // Takes a connected stream socket and makes it nonblocking.
+  explicit Connection(PrivateSocket socket);
+  explicit Connection(FileDescriptor socket) : Connection(PrivateSocket::Adopt(std::move(socket))) {}
+
+  bool valid() const { return socket_.valid(); }
+  int descriptor() const { return socket_.get(); }
+  // Such as "10.77.0.2:51034", for messages.
+  const std::string& peer() const { return peer_; }
+
+  // Send or receive exactly `bytes`. kDeadlineExceeded where the deadline passes, kRemoteFailure where the peer closed.
+  Status Send(const void* data, size_t bytes, Deadline deadline);
+  Status Receive(void* data, size_t bytes, Deadline deadline);
+
+  // Sends and receives at the same time: peers (two, or a ring) that all send first would block each other.
+  static Status Exchange(Connection& to, const void* sent, size_t sent_bytes, Connection& from, void* received,
+                         size_t received_bytes, Deadline deadline);
+
+  // Ends both directions: waits in progress fail at once. The descriptor stays open.
+  void Shutdown();
+
+ private:
+  PrivateSocket socket_;
+  std::string peer_;
+};
+
+class Listener {
+ public:
+  // Listens on a free port of the interface that other hosts reach. COMMPOOL_INTERFACE chooses it, else
+  // NCCL_SOCKET_IFNAME: an IPv4 address, or prefixes as NCCL reads them ("eth,ib"; "=eth0" is the whole name; "^docker"
+  // excludes). Where neither is set: the first interface that is up and neither loopback nor a container bridge. Where
+  // none fits: 127.0.0.1.
+  static Result<Listener> Open();
+  static Result<Listener> OpenOn(const std::string& pattern);
+
+  // "10.77.0.1:43211".
+  const std::string& address() const { return address_; }
+  // Why only this host reaches the address; empty where others do.
+  const std::string& why_local() const { return why_local_; }
+  int descriptor() const { return socket_.get(); }
+
+  Result<Connection> Accept(Deadline deadline);
+  // The next caller in the queue, or nothing. kOutOfMemory where descriptors or memory lack; the caller stays in the
+  // queue.
+  Result<std::optional<Connection>> AcceptNow();
+
+  // Makes Accept fail from now on, even where another thread waits in it.
+  void Shutdown();
+
+ private:
+  PrivateSocket socket_;
+  std::string address_;
+  std::string why_local_;
+};
+
+// Connects; tries again until the deadline while the port refuses. kInvalidArgument for an address unlike
+// "1.2.3.4:567".
+Result<Connection> Connect(const std::string& address, Deadline deadline);
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_BASE_SOCKET_H_

@@ -1,0 +1,18 @@
+// The one way to start a thread of ours.
+#ifndef COMMPOOL_SRC_LIBRARY_BASE_START_THREAD_H_
+#define COMMPOOL_SRC_LIBRARY_BASE_START_THREAD_H_
+
+#include <functional>
+#include <thread>
+
+#include "commpool/status.h"
+
+namespace commpool::internal {
+
+// Starts a thread that gets no signals: they are for the program. kOutOfMemory where the host refuses the thread; then
+// `body` does not run. `name` is for messages, as in "the watcher of the ranks", and lives as long as the process.
+Result<std::thread> StartThread(const char* name, std::function<void()> body);
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_BASE_START_THREAD_H_

@@ -1,0 +1,178 @@
+#include "src/library/c_api/boundary.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "src/library/base/bytes.h"
+#include "src/library/base/environment.h"
+#include "src/library/base/host_memory.h"
+#include "src/library/base/log.h"
+#include "src/library/base/mutex.h"
+#include "src/library/base/native_stack.h"
+#include "src/library/base/of_this_thread.h"
+#include "src/library/base/printable.h"
+#include "src/library/base/python_stack.h"
+#include "src/library/base/try.h"
+#include "src/library/c_api/open_scopes.h"
+#include "src/library/driver/metering.h"
+
+namespace commpool::internal {
+
+constinit std::atomic<Runtime*> process_runtime{nullptr};
+
+namespace {
+
+// What a thread that opens the runtime needs. Never destroyed, like the runtime.
+struct Opening {
+  Mutex mutex{LockRank::kRuntime};
+  std::atomic<bool> measured{false};
+};
+
+Opening& TheOpening() {
+  static Opening* const opening = new Opening();
+  return *opening;
+}
+
+Result<recording::RecorderOptions> RecorderOptionsFromEnvironment() {
+  const Environment& environment = Environment::Get();
+  recording::RecorderOptions options{.directory = environment.record};
+  if (!environment.record_limit.empty()) {
+    const Result<uint64_t> limit = ParseBytes(environment.record_limit);
+    if (!limit.ok()) return limit.status().under("COMMPOOL_RECORD_LIMIT");
+    options.limit_bytes = *limit;
+  }
+  if (environment.record_stacks == "python") options.stack = &StackInPython;
+  if (environment.record_stacks == "native") options.stack = &NativeStack;
+  if (options.stack != nullptr || environment.record_stacks.empty()) return options;
+  return Status(
+      StatusCode::kInvalidArgument,
+      "COMMPOOL_RECORD_STACKS is \"" + Printable(environment.record_stacks.c_str()) + "\": it may be python or native");
+}
+
+// A program runs as well without its recording, so a failure is a line in the log.
+void RecordWhereAsked(Runtime& runtime) {
+  if (Environment::Get().record.empty()) return;
+  const Result<recording::RecorderOptions> options = RecorderOptionsFromEnvironment();
+  const Status status = options.ok() ? runtime.Record(*options, /*only=*/0) : options.status();
+  if (!status.ok()) return Log(LogLevel::kWarning, "nothing is recorded: " + status.message());
+  FlushRecordingAtExit();
+}
+
+Status OpenWith(const LoaderOptions& options) {
+  MutexLock lock(TheOpening().mutex);
+  if (const Runtime* runtime = OpenedProcessRuntime()) {
+    if (options.choice == DriverChoice::kAuto || options.choice == runtime->driver().kind) return Status();
+    return Status(StatusCode::kFailedPrecondition, "another driver is open already: " + runtime->driver().description +
+                                                       "; call commpool_initialize first");
+  }
+  Settings settings = COMMPOOL_TRY(SettingsFromEnvironment());
+  std::shared_ptr<const Driver> driver = COMMPOOL_TRY(LoadDriver(options));
+  if (DriverIsMeasured()) {
+    const auto metered = std::make_shared<Driver>(*driver);
+    COMMPOOL_TRY(MeterDriver(*metered));
+    driver = metered;
+  }
+  auto* const opened = new Runtime(std::move(driver), std::move(settings));
+  opened->scopes().ShowIn(open_scopes);
+  RecordWhereAsked(*opened);
+  process_runtime.store(opened, std::memory_order_release);
+  return Status();
+}
+
+struct LastError {};
+
+// A thread's last destructors may still call us, after the thread's message string is gone. This buffer has no
+// destructor; it cuts long messages.
+thread_local constinit std::array<char, 512> late_error{};
+
+}  // namespace
+
+std::string StackInPython() {
+  return PythonStack([](const char* name) { return dlsym(RTLD_DEFAULT, name); });
+}
+
+void FlushRecordingAtExit() {
+  static const int registered = std::atexit([] {
+    if (Runtime* const opened = OpenedProcessRuntime()) opened->recorder().Flush();
+  });
+  static_cast<void>(registered);
+}
+
+Result<Settings> SettingsFromEnvironment() { return Settings::Parse(Environment::Get().configuration); }
+
+Result<Runtime*> RefusingRuntime(const Status& why) {
+  static Runtime* refusing = nullptr;
+  MutexLock lock(TheOpening().mutex);
+  if (refusing != nullptr) return refusing;
+  LoaderOptions options = COMMPOOL_TRY(LoaderOptionsFromEnvironment(DriverChoice::kCuda));
+  std::shared_ptr<const Driver> driver = COMMPOOL_TRY(LoadDriver(options));
+  refusing = new Runtime(std::move(driver), Settings::Refusing(why));
+  return refusing;
+}
+
+Status MeasureDriver() {
+  MutexLock lock(TheOpening().mutex);
+  if (OpenedProcessRuntime() != nullptr) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "the driver is open already: measure it before commpool_initialize and any other call");
+  }
+  TheOpening().measured = true;
+  return Status();
+}
+
+bool DriverIsMeasured() { return TheOpening().measured; }
+
+Status OpenProcessRuntime(DriverChoice choice) {
+  LoaderOptions options = COMMPOOL_TRY(LoaderOptionsFromEnvironment(choice));
+  if (options.choice == DriverChoice::kAuto) options.choice = choice;
+  return OpenWith(options);
+}
+
+Result<Runtime*> ProcessRuntime() {
+  if (Runtime* runtime = OpenedProcessRuntime()) return runtime;
+  LoaderOptions options = COMMPOOL_TRY(LoaderOptionsFromEnvironment(DriverChoice::kCuda));
+  COMMPOOL_TRY(OpenWith(options));
+  return OpenedProcessRuntime();
+}
+
+commpool_status Report(const Status& status) noexcept {
+  if (Status* const last = OfThisThread<Status, LastError>()) {
+    *last = status;
+  } else {
+    std::strncpy(late_error.data(), status.message().c_str(), late_error.size() - 1);
+  }
+  return static_cast<commpool_status>(status.code());
+}
+
+Status RefuseCallOf(const UserFunctionKind& running) {
+  return Status(StatusCode::kFailedPrecondition,
+                std::string("commpool was called by ") + running.name +
+                    ", which it may not be: the call that runs this function holds what this one would wait for. Take "
+                    "the memory from CUDA or another allocator");
+}
+
+commpool_status ReportException(const char* call) noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    EndWithoutHostMemory(call);
+  } catch (const std::exception& exception) {
+    return Report(Status(StatusCode::kInternal, std::string("exception: ") + exception.what()));
+  } catch (...) {
+    return Report(Status(StatusCode::kInternal, "an exception"));
+  }
+}
+
+const char* LastErrorMessage() {
+  const Status* const last = OfThisThread<Status, LastError>();
+  return last == nullptr ? late_error.data() : last->message().c_str();
+}
+
+}  // namespace commpool::internal

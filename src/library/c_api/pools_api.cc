@@ -1,0 +1,187 @@
+// The C ABI: calls for one pool, or for the pools of several ranks at once.
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <optional>
+#include <vector>
+
+#include "commpool/commpool.h"
+#include "commpool/kept.h"
+#include "src/library/base/function_ref.h"
+#include "src/library/base/try.h"
+#include "src/library/c_api/boundary.h"
+#include "src/library/c_api/for_pools.h"
+#include "src/library/c_api/options.h"
+#include "src/library/c_api/structs.h"
+#include "src/library/pool/group_calls.h"
+
+// NOLINTBEGIN: this file is the other side of the library
+using namespace commpool;
+using namespace commpool::internal;
+// NOLINTEND
+
+namespace {
+
+// Runs `call`, which fills in a count for each pool. Writes them to the output only where the call succeeded.
+commpool_status CountForPools(const commpool_pool* pools, size_t count, uint64_t* output,
+                              FunctionRef<Status(Runtime&, PoolHandles, uint64_t* counts)> call,
+                              const char* name = __builtin_FUNCTION()) {
+  const auto counted = [&](Runtime& runtime, PoolHandles handles) -> Status {
+    std::vector<uint64_t> counts(handles.size());
+    COMMPOOL_TRY(call(runtime, handles, counts.data()));
+    if (output != nullptr) std::copy(counts.begin(), counts.end(), output);
+    return Status();
+  };
+  return ForPools(pools, count, counted, name);
+}
+
+commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* communicators, size_t count,
+                                  Status (Pool::*call)(ncclComm_t), const char* name = __builtin_FUNCTION()) {
+  if (communicators == nullptr) {
+    return Report(Invalid("communicators is null: there is one a pool, each may be null"));
+  }
+  return ForEachPool(
+      pools, count, [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); }, communicators, name);
+}
+
+Status SleepAs(Pool& pool, const commpool_keep& keep, const commpool_graphs& graphs) {
+  return pool.Sleep(ParseSleep(NumberOf(keep), NumberOf(graphs)));
+}
+
+Status WakeAs(Pool& pool, const commpool_graphs& graphs) { return pool.Wake(ParseWake(NumberOf(graphs))); }
+
+commpool_status ForTagged(const char* tag, First first, FunctionRef<Status(Pool&)> call,
+                          const char* name = __builtin_FUNCTION()) {
+  const auto checked = [&](Runtime& runtime) {
+    if (tag == nullptr || *tag == 0) return Invalid("the tag is null or empty");
+    return OnTagged(runtime, tag, first, call);
+  };
+  return WithRuntime(checked, CallKind::kAny, name);
+}
+
+// Whether a pointer lies in a live block: for a name in sleep options.
+Status CheckLive(const void* pointer) {
+  const auto owner = OpenedProcessRuntime()->addresses().OwnerOf(AddressOf(pointer));
+  const Status found = owner.ok() ? (*owner)->FindBlock(AddressOf(pointer)).status() : owner.status();
+  return found.ok() ? found : Invalid(found.message());
+}
+
+Status SleepKeeping(Pool& pool, const commpool_sleep_options* options) {
+  return pool.Sleep(ParseSleepOptions(options, [](const void* pointer) { return CheckLive(pointer); }));
+}
+
+Status NullOptions() { return Invalid("options or the output pointer is null"); }
+
+// Creates one pool. Where this rank refuses the options, or the output pointer is null, it still tells the other ranks,
+// so that none of them waits.
+Status CreateOne(Runtime& runtime, const commpool_pool_options& options, commpool_pool* pool) {
+  Result<PoolConfiguration> configuration =
+      pool == nullptr ? NullOptions() : ParsePoolOptions(options, runtime.settings());
+  if (configuration.ok()) return Store(runtime.CreatePool(std::move(*configuration)), pool);
+  const std::optional<PoolConfiguration> home = ParseHome(options);
+  return home ? runtime.RefusePool(*home, configuration.status()) : configuration.status();
+}
+
+Status CreateSeveral(Runtime& runtime, const commpool_pool_options* options, size_t count, commpool_pool* pools) {
+  std::vector<PoolRequest> requests;
+  for (size_t place = 0; place < count; ++place) {
+    const commpool_pool_options& one = options[place];
+    // Do not read a struct of another size, not even its home: the program may not have written that field.
+    COMMPOOL_TRY(CheckStructBytes("pool_options", one.struct_bytes, sizeof(one)));
+    requests.push_back({.configuration = pools == nullptr ? Result<PoolConfiguration>(NullOptions())
+                                                          : ParsePoolOptions(one, runtime.settings()),
+                        .home = ParseHome(one)});
+  }
+  Result<std::vector<PoolHandle>> made = CreatePools(runtime, std::move(requests));
+  if (made.ok()) std::copy(made->begin(), made->end(), pools);
+  return made.status();
+}
+
+// For a process whose COMMPOOL_CONF is wrong. It opens no usual runtime, but must tell the other ranks of a symmetric
+// pool.
+Status Refuse(const Status& why, FunctionRef<Status(Runtime&)> create) {
+  const Result<Runtime*> refusing = RefusingRuntime(why);
+  return refusing.ok() ? create(**refusing) : why;
+}
+
+}  // namespace
+
+commpool_status commpool_pools_create(const commpool_pool_options* options, size_t count, commpool_pool* pools) {
+  const auto create = [&](Runtime& runtime) -> Status {
+    if (options == nullptr) return NullOptions();
+    COMMPOOL_TRY(CheckPoolCount(count));
+    return count == 1 ? CreateOne(runtime, *options, pools) : CreateSeveral(runtime, options, count, pools);
+  };
+  if (OpenedProcessRuntime() == nullptr && options != nullptr && count != 0 && ParseHome(*options)) {
+    const Status wrong = SettingsFromEnvironment().status();
+    if (!wrong.ok()) return Guarded([&] { return Refuse(wrong, create); });
+  }
+  return WithRuntime(create);
+}
+
+commpool_status commpool_pools_reserve(const commpool_pool* pools, size_t count, uint64_t bytes) {
+  return ForPools(pools, count,
+                  [&](Runtime& runtime, PoolHandles handles) { return ReservePools(runtime, handles, bytes); });
+}
+
+commpool_status commpool_pools_reclaim(const commpool_pool* pools, size_t count, uint64_t* reclaimed_bytes) {
+  return CountForPools(pools, count, reclaimed_bytes, [](Runtime& runtime, PoolHandles handles, uint64_t* counts) {
+    return ReclaimPools(runtime, handles, counts);
+  });
+}
+
+commpool_status commpool_pools_trim(const commpool_pool* pools, size_t count, uint64_t keep_bytes,
+                                    uint64_t* released_bytes) {
+  return CountForPools(pools, count, released_bytes, [&](Runtime& runtime, PoolHandles handles, uint64_t* counts) {
+    return OnEach(runtime, handles,
+                  [&](Pool& pool, size_t place) { return Store(pool.Trim(keep_bytes), &counts[place]); });
+  });
+}
+
+commpool_status commpool_pools_register_with(const commpool_pool* pools, ncclComm* const* communicators, size_t count) {
+  return WithCommunicators(pools, communicators, count, &Pool::RegisterWith);
+}
+
+commpool_status commpool_pools_deregister(const commpool_pool* pools, ncclComm* const* communicators, size_t count) {
+  return WithCommunicators(pools, communicators, count, &Pool::Deregister);
+}
+
+commpool_status commpool_pools_rehome(const commpool_pool* pools, ncclComm* const* communicators, size_t count) {
+  return WithCommunicators(pools, communicators, count, &Pool::Rehome);
+}
+
+commpool_status commpool_pools_sleep(const commpool_pool* pools, size_t count, commpool_keep keep,
+                                     commpool_graphs graphs) {
+  return ForEachPool(pools, count, [&](Pool& pool, size_t) { return SleepAs(pool, keep, graphs); });
+}
+
+commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs) {
+  return ForEachPool(pools, count, [&](Pool& pool, size_t) { return WakeAs(pool, graphs); });
+}
+
+commpool_status commpool_sleep(const char* tag, commpool_keep keep, commpool_graphs graphs) {
+  return ForTagged(tag, First::kNewest,
+                   [&](Pool& pool) { return pool.open() ? SleepAs(pool, keep, graphs) : Status(); });
+}
+
+commpool_status commpool_pools_sleep_keeping(const commpool_pool* pools, size_t count,
+                                             const commpool_sleep_options* options) {
+  return ForEachPool(pools, count, [&](Pool& pool, size_t) { return SleepKeeping(pool, options); });
+}
+
+commpool_status commpool_sleep_keeping(const char* tag, const commpool_sleep_options* options) {
+  return ForTagged(tag, First::kNewest,
+                   [&](Pool& pool) { return pool.open() ? SleepKeeping(pool, options) : Status(); });
+}
+
+commpool_status commpool_wake(const char* tag, commpool_graphs graphs) {
+  return ForTagged(tag, First::kOldest, [&](Pool& pool) { return pool.asleep() ? WakeAs(pool, graphs) : Status(); });
+}
+
+commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count) {
+  return ForPools(pools, count, [](Runtime& runtime, PoolHandles handles) { return VerifyPools(runtime, handles); });
+}
+
+commpool_status commpool_pools_close(const commpool_pool* pools, size_t count) {
+  return ForEachPool(pools, count, [](Pool& pool, size_t) { return pool.Close(); });
+}

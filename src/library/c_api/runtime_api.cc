@@ -1,0 +1,167 @@
+// The C ABI: errors, the runtime, the configuration in force, the cost of driver calls, and memory beyond one pool:
+// that of devices, and NCCL's own of a communicator.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "commpool/commpool.h"
+#include "commpool/communicator.h"
+#include "src/library/base/of_this_thread.h"
+#include "src/library/base/try.h"
+#include "src/library/c_api/boundary.h"
+#include "src/library/c_api/structs.h"
+#include "src/library/driver/metering.h"
+#include "src/library/pool/options.h"
+#include "src/library/registration/communicator.h"
+
+// NOLINTBEGIN: this file is the other side of the library
+using namespace commpool;
+using namespace commpool::internal;
+// NOLINTEND
+
+namespace {
+
+struct LastLines {};  // tags the thread's last answer, which owns the texts
+
+Status Write(std::vector<SettingLine> lines, const EntryArray<commpool_setting>& output) {
+  COMMPOOL_TRY(output.Check("setting"));
+  auto* const last = OfThisThread<std::vector<SettingLine>, LastLines>();
+  if (last == nullptr) {
+    return Status(StatusCode::kFailedPrecondition, "the thread is ending, and keeps no text any more");
+  }
+  *last = std::move(lines);
+  output.Write(*last, [](const SettingLine& line) {
+    return commpool_setting{line.pool.c_str(), line.key.c_str(), line.value.c_str(), line.source.c_str()};
+  });
+  return Status();
+}
+
+// As entries of COMMPOOL_CONF, without what other lines of a pool tell.
+std::string TextOf(const commpool_segment_traits& traits) {
+  std::string text = traits.location == COMMPOOL_LOCATION_DEVICE ? "location:device" : "location:host_numa";
+  const auto add = [&](const char* key, auto value) { text += std::string(",") + key + ":" + std::to_string(value); };
+  add("numa_node", traits.numa_node);
+  add("granularity", traits.granularity_bytes);
+  add("one_handle", traits.one_handle);
+  add("descriptor", traits.descriptor);
+  add("fabric", traits.fabric);
+  add("rdma", traits.rdma);
+  return text;
+}
+
+constexpr uint64_t kDefaultDeadlineMs = 60000;
+
+template <typename Value, typename Output>
+void WriteWhereAsked(Value value, Output* output) {
+  if (output != nullptr) *output = static_cast<Output>(value);
+}
+
+}  // namespace
+
+const char* commpool_last_error(void) { return LastErrorMessage(); }
+
+int commpool_version(void) { return COMMPOOL_VERSION; }
+
+commpool_status commpool_initialize(commpool_driver driver) {
+  return Guarded([&]() -> Status {
+    COMMPOOL_TRY(RefuseUserFunction());
+    DriverChoice choice = DriverChoice::kCuda;
+    COMMPOOL_TRY(ReadWord("driver", NumberOf(driver), {"CUDA", "EMULATED", "AUTO"}, &choice));
+    return OpenProcessRuntime(choice);
+  });
+}
+
+const char* commpool_driver_description(void) {
+  const Runtime* runtime = OpenedProcessRuntime();
+  return runtime == nullptr ? "" : runtime->driver().description.c_str();
+}
+
+commpool_status commpool_measure_driver(void) {
+  return Guarded([] {
+    Status status = RefuseUserFunction();
+    return status.ok() ? MeasureDriver() : status;
+  });
+}
+
+commpool_status commpool_driver_calls(commpool_driver_call* calls, size_t entry_bytes, size_t capacity, size_t* count) {
+  const EntryArray<commpool_driver_call> output = {calls, entry_bytes, capacity, count};
+  return Guarded([&]() -> Status {
+    COMMPOOL_TRY(output.Check("driver_call"));
+    if (!DriverIsMeasured()) {
+      return Status(StatusCode::kFailedPrecondition, "no driver call is measured: commpool_measure_driver comes first");
+    }
+    output.Write(MeteredFunctions(), [](const MeteredFunction& function) {
+      return commpool_driver_call{function.name, function.calls, function.microseconds};
+    });
+    return Status();
+  });
+}
+
+commpool_status commpool_configuration(commpool_pool pool, commpool_setting* settings, size_t entry_bytes,
+                                       size_t capacity, size_t* count) {
+  const EntryArray<commpool_setting> output = {settings, entry_bytes, capacity, count};
+  if (pool != 0) {
+    return WithPool(pool, [&](Pool& found) {
+      std::vector<SettingLine> lines = DescribePool(found.configuration());
+      MemoryFacts memory = found.Memory();
+      lines.push_back({found.name(), "memory", std::move(memory.what),
+                       memory.why.empty() ? std::string("driver") : std::move(memory.why)});
+      lines.push_back({found.name(), "segments", TextOf(found.SegmentTraits()), "driver"});
+      MemoryFacts access = found.Access();
+      lines.push_back({found.name(), "access", std::move(access.what), std::move(access.why)});
+      return Write(std::move(lines), output);
+    });
+  }
+  return Guarded([&]() -> Status {
+    const Settings said = COMMPOOL_TRY(SettingsFromEnvironment());
+    return Write(said.Describe(), output);
+  });
+}
+
+commpool_status commpool_set_device_limit(int device, uint64_t bytes) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    std::shared_ptr<DeviceState> state = COMMPOOL_TRY(runtime.devices().Get(device));
+    state->account().SetLimit(bytes);
+    return Status();
+  });
+}
+
+commpool_status commpool_add_holder(const commpool_holder_options* options, commpool_holder* holder) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    if (options == nullptr || holder == nullptr) {
+      return Invalid("options or the output pointer is null");
+    }
+    COMMPOOL_TRY(CheckStructBytes("holder_options", options->struct_bytes, sizeof(*options)));
+    *holder = runtime.holders().Add(*options);
+    return Status();
+  });
+}
+
+commpool_status commpool_remove_holder(commpool_holder holder) {
+  return WithRuntime([&](Runtime& runtime) { return runtime.holders().Remove(holder); });
+}
+
+commpool_status commpool_communicator_sleep(ncclComm* communicator, uint64_t deadline_ms) {
+  return WithRuntime([&](Runtime& runtime) {
+    const uint64_t deadline = deadline_ms == 0 ? kDefaultDeadlineMs : std::min(deadline_ms, kLongestDeadlineMs);
+    return runtime.sleeping_communicators().Sleep(communicator, deadline);
+  });
+}
+
+commpool_status commpool_communicator_wake(ncclComm* communicator) {
+  return WithRuntime([&](Runtime& runtime) { return runtime.sleeping_communicators().Wake(communicator); });
+}
+
+commpool_status commpool_communicator_memory(ncclComm* communicator, uint64_t* bytes, uint64_t* sleeping_bytes,
+                                             int* asleep) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    if (communicator == nullptr) return Invalid("the communicator is null");
+    const CommunicatorMemory memory = COMMPOOL_TRY(MemoryOf(runtime.driver(), communicator));
+    WriteWhereAsked(memory.bytes, bytes);
+    WriteWhereAsked(memory.sleeping_bytes, sleeping_bytes);
+    WriteWhereAsked(memory.asleep, asleep);
+    return Status();
+  });
+}

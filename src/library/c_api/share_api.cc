@@ -1,0 +1,209 @@
+// The C ABI: how other processes reach a pool's memory.
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "commpool/share.h"
+#include "src/library/base/try.h"
+#include "src/library/c_api/boundary.h"
+#include "src/library/c_api/for_pools.h"
+#include "src/library/c_api/structs.h"
+#include "src/library/driver/graph_handles.h"
+#include "src/library/sharing/ticket.h"
+
+// NOLINTBEGIN: this file is the other side of the library
+using namespace commpool;
+using namespace commpool::internal;
+// NOLINTEND
+
+namespace {
+
+static_assert(COMMPOOL_TICKET_BYTES == kMostTicketBytes + 1);
+
+Status CheckTicketRoom(const char* ticket, size_t capacity) {
+  if (ticket == nullptr) return NullOutput();
+  if (capacity >= COMMPOOL_TICKET_BYTES) return Status();
+  return Invalid("a ticket needs room for " + std::to_string(COMMPOOL_TICKET_BYTES) + " bytes, and capacity is " +
+                 std::to_string(capacity));
+}
+
+Status WriteTicket(const Result<std::string>& text, char* ticket) {
+  if (text.ok()) std::memcpy(ticket, text->c_str(), text->size() + 1);
+  return text.status();
+}
+
+Result<std::shared_ptr<Pool>> PoolAt(Runtime& runtime, const void* pointer) {
+  std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(runtime.addresses().OwnerOf(AddressOf(pointer)));
+  const commpool_block block = COMMPOOL_TRY(owner->FindBlock(AddressOf(pointer)));
+  return runtime.pools().Find(block.pool);
+}
+
+// Default streams are those of the device, whatever is current on this thread.
+Status RefuseCapture(Runtime& runtime, int device, CUstream stream) {
+  const std::shared_ptr<DeviceState> of_device = COMMPOOL_TRY(runtime.devices().Get(device));
+  const ContextGuard current(runtime.driver(), of_device->context());
+  const CUstreamCaptureStatus capturing = COMMPOOL_TRY(CaptureStatusOf(runtime.driver(), stream));
+  if (capturing == CU_STREAM_CAPTURE_STATUS_NONE) return Status();
+  return Status(StatusCode::kFailedPrecondition,
+                "the stream captures: end reads and updates around the launch of the graph, not inside of it");
+}
+
+Result<Ticket> ParseTicket(const char* ticket) {
+  if (ticket == nullptr) return Invalid("the ticket is null");
+  return Ticket::Parse(std::string_view(ticket, strnlen(ticket, COMMPOOL_TICKET_BYTES)));
+}
+
+Result<ImportOptions> ParseImportOptions(const commpool_import_options* given) {
+  ImportOptions options;
+  if (given == nullptr) return options;
+  COMMPOOL_TRY(CheckStructBytes("import_options", given->struct_bytes, sizeof(*given)));
+  COMMPOOL_TRY(ReadWord("addresses", NumberOf(given->addresses), {"ANY", "SAME"}, &options.addresses));
+  if (given->device < COMMPOOL_CURRENT_DEVICE) return Invalid("there is no device " + std::to_string(given->device));
+  if (given->deadline_ms == 0 || given->deadline_ms > kLongestDeadlineMs) {
+    return Invalid("deadline_ms is " + std::to_string(given->deadline_ms) + ", and may be 1 to " +
+                   std::to_string(kLongestDeadlineMs));
+  }
+  options.device = given->device;
+  options.deadline_ms = given->deadline_ms;
+  return options;
+}
+
+template <typename Body>
+commpool_status WithImport(commpool_import handle, Body body, const char* name = __builtin_FUNCTION()) noexcept {
+  const auto found = [&](Runtime& runtime) -> Status {
+    const std::shared_ptr<PoolImport> import = COMMPOOL_TRY(runtime.imports().Find(handle));
+    return body(runtime, *import);
+  };
+  return WithRuntime(found, CallKind::kAny, name);
+}
+
+// Waits for what this process has submitted to the import's device.
+Status AwaitDevice(Runtime& runtime, const PoolImport& import) {
+  const std::shared_ptr<DeviceState> device = COMMPOOL_TRY(runtime.devices().Get(import.device()));
+  COMMPOOL_TRY(device->CheckNotCapturing());
+  return device->Quiesce(import.deadline_ms());
+}
+
+}  // namespace
+
+commpool_status commpool_pool_share(commpool_pool pool, commpool_imports imports, char* ticket, size_t capacity) {
+  return WithPool(pool, [&](Pool& found) -> Status {
+    COMMPOOL_TRY(CheckTicketRoom(ticket, capacity));
+    Imports allowed = Imports::kRefuseSleep;
+    COMMPOOL_TRY(ReadWord("imports", NumberOf(imports), {"REFUSE_SLEEP", "SLEEP_TOO"}, &allowed));
+    return WriteTicket(found.ShareByTicket(allowed), ticket);
+  });
+}
+
+commpool_status commpool_block_share(const void* pointer, commpool_writes writes, char* ticket, size_t capacity) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    COMMPOOL_TRY(CheckTicketRoom(ticket, capacity));
+    Writes allowed = Writes::kGoOn;
+    COMMPOOL_TRY(ReadWord("writes", NumberOf(writes), {"GO_ON", "ENDED"}, &allowed));
+    const std::shared_ptr<Pool> pool = COMMPOOL_TRY(PoolAt(runtime, pointer));
+    return WriteTicket(pool->ShareBlock(AddressOf(pointer), allowed), ticket);
+  });
+}
+
+commpool_status commpool_update_begin(const void* pointer) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    const std::shared_ptr<Pool> pool = COMMPOOL_TRY(PoolAt(runtime, pointer));
+    return pool->BeginUpdate(AddressOf(pointer));
+  });
+}
+
+commpool_status commpool_update_end(const void* pointer, CUstream_st* stream) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    const std::shared_ptr<Pool> pool = COMMPOOL_TRY(PoolAt(runtime, pointer));
+    COMMPOOL_TRY(RefuseCapture(runtime, pool->device(), stream));
+    return pool->EndUpdate(AddressOf(pointer), stream);
+  });
+}
+
+commpool_status commpool_import_open(const char* ticket, const commpool_import_options* options,
+                                     commpool_import* import) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    if (import == nullptr) return NullOutput();
+    const ImportOptions checked = COMMPOOL_TRY(ParseImportOptions(options));
+    const Ticket parsed = COMMPOOL_TRY(ParseTicket(ticket));
+    if (runtime.shares().IsOwn(parsed)) {
+      return Status(StatusCode::kFailedPrecondition,
+                    "the ticket is of this process itself, where the pool's own pointers serve");
+    }
+    std::unique_ptr<PoolImport> opened = COMMPOOL_TRY(PoolImport::Open(runtime.driver(), parsed, checked));
+    *import = runtime.imports().Add(std::move(opened));
+    return Status();
+  });
+}
+
+commpool_status commpool_import_block(commpool_import import, const char* ticket, void** pointer, uint64_t* bytes) {
+  return WithImport(import, [&](Runtime&, PoolImport& found) -> Status {
+    if (pointer == nullptr) return NullOutput();
+    const Ticket parsed = COMMPOOL_TRY(ParseTicket(ticket));
+    const ImportedBlock block = COMMPOOL_TRY(found.Block(parsed));
+    *pointer = reinterpret_cast<void*>(block.address);
+    if (bytes != nullptr) *bytes = block.bytes;
+    return Status();
+  });
+}
+
+commpool_status commpool_import_address(commpool_import import, const void* theirs, void** pointer) {
+  return WithImport(import, [&](Runtime&, PoolImport& found) -> Status {
+    if (pointer == nullptr) return NullOutput();
+    const CUdeviceptr address = COMMPOOL_TRY(found.Address(AddressOf(theirs)));
+    *pointer = reinterpret_cast<void*>(address);
+    return Status();
+  });
+}
+
+commpool_status commpool_read_begin(commpool_import import, const void* pointer) {
+  return WithImport(import, [&](Runtime&, PoolImport& found) { return found.BeginRead(AddressOf(pointer)); });
+}
+
+commpool_status commpool_read_end(commpool_import import, const void* pointer, CUstream_st* stream) {
+  return WithImport(import, [&](Runtime& runtime, PoolImport& found) -> Status {
+    COMMPOOL_TRY(RefuseCapture(runtime, found.device(), stream));
+    return found.EndRead(AddressOf(pointer), stream);
+  });
+}
+
+commpool_status commpool_import_release(commpool_import import, const void* pointer, CUstream_st* stream) {
+  return WithImport(import, [&](Runtime& runtime, PoolImport& found) -> Status {
+    COMMPOOL_TRY(RefuseCapture(runtime, found.device(), stream));
+    return found.Release(AddressOf(pointer), stream);
+  });
+}
+
+commpool_status commpool_import_close(commpool_import import) {
+  return WithImport(import, [&](Runtime& runtime, PoolImport& found) -> Status {
+    COMMPOOL_TRY(AwaitDevice(runtime, found));
+    runtime.imports().Remove(import);
+    return found.Close();
+  });
+}
+
+commpool_status commpool_share(const void* pointer, void** base, uint64_t* bytes, int* descriptor) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    if (base == nullptr || bytes == nullptr || descriptor == nullptr) return NullOutput();
+    const std::shared_ptr<Pool> pool = COMMPOOL_TRY(PoolAt(runtime, pointer));
+    const SegmentStore::Shared shared = COMMPOOL_TRY(pool->Share(AddressOf(pointer)));
+    *base = reinterpret_cast<void*>(shared.address);
+    *bytes = shared.bytes;
+    *descriptor = shared.descriptor;
+    return Status();
+  });
+}
+
+commpool_status commpool_pools_map_peers(const commpool_pool* pools, size_t count) {
+  return ForEachPool(pools, count, [](Pool& pool, size_t) { return pool.MapPeers(); });
+}
+
+commpool_status commpool_peers_of(const void* pointer, commpool_peers* peers) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    if (peers == nullptr) return NullOutput();
+    const std::shared_ptr<Pool> pool = COMMPOOL_TRY(PoolAt(runtime, pointer));
+    const PeerPlaces places = COMMPOOL_TRY(pool->PeersOf(AddressOf(pointer)));
+    *peers = {reinterpret_cast<char*>(places.first), places.stride_bytes, places.ranks};
+    return Status();
+  });
+}

@@ -1,0 +1,43 @@
+// What a device and its driver can do, asked once: for capability checks, refusals with a reason and `commpool info`.
+#ifndef COMMPOOL_SRC_LIBRARY_DRIVER_DEVICE_INFO_H_
+#define COMMPOOL_SRC_LIBRARY_DRIVER_DEVICE_INFO_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/library/driver/loader.h"
+
+namespace commpool::internal {
+
+struct DeviceInfo {
+  int device = 0;
+  std::string name;
+  std::string pci_bus_id;
+  uint64_t total_bytes = 0;
+  int compute_major = 0;
+  int compute_minor = 0;
+  int host_numa_node = -1;        // the nearest; -1 where the driver does not say
+  int own_numa_node = -1;         // of the device's memory, where that is a NUMA node of the system (Grace)
+  bool coherent = false;          // it uses the host's pages, through the host's page tables (Grace)
+  bool virtual_memory = false;    // cuMemCreate
+  bool host_numa_memory = false;  // cuMemCreate on a host NUMA node (attribute 141)
+  bool file_descriptor_handles = false;
+  bool fabric_handles = false;   // by its attribute; cuMemCreate may still answer NOT_PERMITTED (no IMEX channel)
+  bool gpu_direct_rdma = false;  // with VMM memory
+  bool multicast = false;
+  std::vector<int> reachable_peers;  // cuDeviceCanAccessPeer
+};
+
+// Such as 0000:01:00.0, the same in every process of a host; empty where the driver has no word for it.
+std::string PciBusIdOf(const Driver& driver, int device);
+// kInvalidArgument for a device that does not exist; the message has the number of devices.
+Result<DeviceInfo> DescribeDevice(const Driver& driver, int device);
+Result<int> DeviceCount(const Driver& driver);
+// The words about a device that does not exist.
+std::string NoSuchDevice(int device, int count);
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_DRIVER_DEVICE_INFO_H_

@@ -1,0 +1,130 @@
+#include "src/library/engine/caching_engine.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "src/library/base/bytes.h"
+#include "src/library/base/check.h"
+#include "src/library/base/try.h"
+
+namespace commpool::internal::engine {
+
+namespace {
+
+// A new segment is at least this share of the pool (one part in 256). So even a program with very many blocks has few
+// segments.
+constexpr uint64_t kPoolShare = 256;
+
+}  // namespace
+
+void CachingEngine::Gather(StreamKey stream, Part part) {
+  if (own_reuse() == OwnReuse::kAtOnce) return heap().Unify(stream, part);
+  heap().MergeResting();
+}
+
+Block* CachingEngine::Take(Fit fit) {
+  Block* block = heap().Take(fit);
+  if (block == nullptr) {
+    Gather(fit.stream, fit.part);
+    block = heap().Take(fit);
+  }
+  const bool spares_growth = fit.reuse == Reuse::kAnyStream || fit.part != kCommonPart;
+  if (block != nullptr || fit.space == Space::kLarge || !(spares_growth || reserved_)) return block;
+  fit.space = Space::kLarge;
+  return heap().Take(fit);
+}
+
+Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
+  const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
+  Block* const block = Take({sizes.block_bytes, stream, ReuseFor(reuse), sizes.space, part, ChoiceFor(sizes.space)});
+  if (block == nullptr) return Outcome(Grow{sizes.segment_bytes, sizes.space, part});
+  return Outcome(Serve(block, stream, bytes));
+}
+
+Result<SegmentRange> CachingEngine::AllocateOwn(uint64_t bytes, StreamKey stream) {
+  const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
+  Block* const block =
+      Take({sizes.block_bytes, stream, ReuseFor(Reuse::kSameStream), sizes.space, kCommonPart, ChoiceFor(sizes.space)});
+  return block == nullptr ? SegmentRange() : ServeOwn(block, stream, bytes);
+}
+
+Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
+  const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
+  heap().MergeResting();
+  Fit fit{sizes.block_bytes, stream, ReuseFor(reuse), sizes.space, part};
+  if (heap().FindFree(fit) != nullptr) return Grow{};
+  Gather(stream, part);
+  if (heap().FindFree(fit) != nullptr) return Grow{};
+  if (part != kCommonPart || reserved_) fit.space = Space::kLarge;
+  return heap().FindFree(fit) != nullptr ? Grow{} : Grow{sizes.segment_bytes, sizes.space, part};
+}
+
+Result<GrowthPlan> CachingEngine::PlanGrowth(GrowthRequest& request) {
+  using Kind = GrowthStep::Kind;
+  const Grow grow = COMMPOOL_TRY(GrowthFor(request.bytes, request.stream, Reuse::kSameStream, request.part));
+  if (grow.bytes == 0) return GrowthPlan();
+  const bool makes_way = request.effort != Effort::kReserve && request.part == kCommonPart && !request.capturing;
+  if (makes_way && !std::exchange(request.asked, true)) return GrowthPlan({Kind::kAsk});
+  GrowthPlan plan;
+  GrowthStep make{Kind::kMakeSegment, {0, grow.bytes}, 1, grow.space, request.part};
+  // The block, which may be larger than the request: a segment without room for it would be made again and again.
+  const RequestSizes sizes = COMMPOOL_TRY(SizesOf(request.bytes, options()));
+  make.least_bytes = RoundUp(std::max(sizes.block_bytes, options().segment_bytes), options().granularity);
+  if (options().segment_bytes == 0 && options().segment_sizes == SegmentSizes::kRoomy) {
+    const uint64_t share = sums().reserved_bytes.current / kPoolShare;
+    make.range.bytes = std::max(make.range.bytes, RoundDown(share, options().granularity));
+  }
+  if (makes_way) plan.steps = MakeWay(request, make.range.bytes);
+  plan.steps.push_back(make);
+  return plan;
+}
+
+std::vector<GrowthStep> CachingEngine::MakeWay(const GrowthRequest& request, uint64_t bytes) {
+  std::vector<GrowthStep> steps;
+  uint64_t room = reserved_ ? 0 : bytes;
+  uint64_t excess = request.Excess(bytes);
+  for (const SegmentIndex index : LongestUnusedSegments()) {
+    if (!IsIdle(index) || (request.pinned != nullptr && request.pinned(index))) continue;
+    const uint64_t gone = heap().segments().at(index)->range.bytes;
+    if (gone > room && excess == 0) continue;
+    room -= std::min(room, gone);
+    excess -= std::min(excess, gone);
+    steps.push_back({.kind = GrowthStep::Kind::kRelease, .range = {0, gone}, .segment = index});
+  }
+  return steps;
+}
+
+Result<Freed> CachingEngine::Free(Address address, Reasons also) {
+  Block* const block = LiveBlock(address);
+  if (block == nullptr) return NotLive("free", address);
+  if (block->part == kCommonPart) return Close(block, Fencing::kCloses, also);
+  // No fence can be recorded on a stream that captures. So a block that several streams used stays in the graph's part,
+  // and serves nobody there.
+  Freed freed = Close(block, Fencing::kAwaits, 0);
+  freed.streams_to_fence.clear();
+  return freed;
+}
+
+std::vector<SegmentIndex> CachingEngine::LongestUnusedSegments() const {
+  std::vector<SegmentIndex> unused = WhollyFreeSegments();
+  const auto& segments = heap().segments();
+  std::stable_sort(unused.begin(), unused.end(), [&](SegmentIndex a, SegmentIndex b) {
+    return segments.at(a)->last_touched < segments.at(b)->last_touched;
+  });
+  return unused;
+}
+
+std::vector<StreamKey> CachingEngine::StreamsInUse() const {
+  std::set<StreamKey> streams;
+  for (const auto& [index, segment] : heap().segments()) {
+    for (const Block* block = segment->first; block != nullptr; block = block->next) {
+      if (!IsFreeMemory(*block) || block->part != kCommonPart) continue;
+      for (const Use& use : block->uses) streams.insert(use.stream);
+    }
+  }
+  return {streams.begin(), streams.end()};
+}
+
+}  // namespace commpool::internal::engine

@@ -1,0 +1,51 @@
+// FenceBook: knows which freed blocks wait for which fence, so that a passed fence finds its blocks at once. The heap
+// owns it and keeps it up to date; the engine adds fences and removes those that passed.
+//
+// A fence stays in the book until it passes, even when its last block has been handed out: the pool then recycles its
+// event. Not thread-safe.
+#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_FENCE_BOOK_H_
+#define COMMPOOL_SRC_LIBRARY_ENGINE_FENCE_BOOK_H_
+
+#include <map>
+#include <set>
+#include <vector>
+
+#include "src/library/engine/block.h"
+#include "src/library/engine/types.h"
+
+namespace commpool::internal::engine {
+
+class FenceBook {
+ public:
+  static constexpr Moment kAllTime = ~Moment{0};
+
+  void Add(Fence fence, Moment moment);
+  // REQUIRES: it guards no block.
+  void Remove(Fence fence);
+  bool empty() const { return fences_.empty(); }
+
+  // Adds or removes the block under every fence among its uses. REQUIRES: these are in the book.
+  void Link(Block* block);
+  void Unlink(Block* block);
+
+  // A block that the fence guards; null where there is none left.
+  Block* AnyBlock(Fence fence) const;
+  bool Links(Fence fence, Block* block) const;
+  uint64_t links() const { return links_; }
+
+  // Oldest first: all of them, or those added up to the moment.
+  std::vector<Fence> Pending(Moment until = kAllTime) const;
+
+ private:
+  // What the book knows of one fence.
+  struct Entry {
+    Moment added = 0;
+    std::set<Block*> blocks;
+  };
+  std::map<Fence, Entry> fences_;
+  uint64_t links_ = 0;
+};
+
+}  // namespace commpool::internal::engine
+
+#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_FENCE_BOOK_H_

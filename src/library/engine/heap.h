@@ -1,0 +1,173 @@
+// Heap: segments cut into blocks. It finds, splits and merges blocks. Every engine owns one; nobody else changes
+// blocks.
+//
+// The blocks of a segment form a list in the order of addresses. Free ones are in the free index, which orders by size,
+// segment and offset but never by address, so that equal calls place equally on every rank. Metadata lies outside
+// device memory. Not thread-safe.
+#ifndef COMMPOOL_SRC_LIBRARY_ENGINE_HEAP_H_
+#define COMMPOOL_SRC_LIBRARY_ENGINE_HEAP_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "src/library/engine/block.h"
+#include "src/library/engine/block_arena.h"
+#include "src/library/engine/block_table.h"
+#include "src/library/engine/cut_side.h"
+#include "src/library/engine/fence_book.h"
+#include "src/library/engine/free_index.h"
+#include "src/library/engine/heap_segment.h"
+#include "src/library/engine/page_map.h"
+#include "src/library/engine/resting_blocks.h"
+#include "src/library/engine/types.h"
+
+namespace commpool::internal::engine {
+
+class Heap {
+ public:
+  // Blocks start at multiples of `alignment`. REQUIRES: it is a power of two. `resting_blocks`: how many freed large
+  // blocks may rest at a time. Where spaces are apart, a large segment has few blocks, and needs no index of them.
+  Heap(uint64_t alignment, MergePolicy policy, size_t resting_blocks = 0, Spaces spaces = Spaces::kOne);
+
+  // Makes the range one block, free or unmapped. REQUIRES: it is aligned, not empty, and overlaps no other.
+  SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge, BlockState state = BlockState::kFree,
+                          Part part = kCommonPart);
+  // REQUIRES: IsWhollyFree(index).
+  SegmentRange RemoveSegment(SegmentIndex index);
+  bool IsWhollyFree(SegmentIndex index) const;
+  std::vector<SegmentIndex> WhollyFreeSegments() const;
+  uint32_t segments_ever() const { return next_index_; }
+  // Numbers segments from the first again, and forgets past placements. REQUIRES: there is no segment.
+  void BeginAgain();
+
+  // Takes the best fit, cut to size: a live block, with the uses that it had while it was free. Null where none fits. A
+  // resting block of exactly the size goes first. A graph takes idle memory of the whole pool where its own is not
+  // enough. REQUIRES: bytes is a multiple of the alignment, not 0.
+  Block* Take(const Fit& fit);
+  // The block that Take would cut if no block rested.
+  Block* FindFree(const Fit& fit) const;
+  // Ends a live block: it is closed by these reasons, or becomes free (and merges) where there are none.
+  void Close(Block* block, Reasons reasons);
+  // Merges all resting blocks with their neighbours. Call it before free memory is looked at as a whole.
+  void MergeResting();
+  // Ends a reason of a closed block. The last one's end makes it free, and merges it.
+  void EndReason(Block* block, Reason reason);
+  // The closed blocks, in no order.
+  const std::vector<Block*>& closed() const { return closed_; }
+
+  // Changes the uses of a block that is not live. A free one may merge then: returns the block that holds it.
+  template <typename Change>
+  Block* ChangeUses(Block* block, Change change) {
+    LeaveToChange(block);
+    change(block->uses);
+    return EnterChanged(block);
+  }
+
+  // Merges free neighbours of the part, if nobody but this stream may still use them. The merged block counts as used
+  // by the stream, so call it only where its memory is short.
+  void Unify(StreamKey stream, Part part);
+
+  // Merges all free neighbours of the common part, even those that different streams use: for a request that waits for
+  // all these uses.
+  void UnifyAll(Space space);
+  // The largest block that UnifyAll would make.
+  uint64_t LargestUnited(Space space) const;
+
+  // Call it when the capture has ended. Blocks that were freed in it need no fences, and serve nobody until
+  // ReleasePart. Blocks freed later were used outside of the graph, and keep their uses.
+  void ClosePart(Part part);
+  // Gives a graph's free memory to the whole pool.
+  void ReleasePart(Part part);
+  // A live or closed block belongs to the whole pool from now on.
+  void LeavePart(Block* block);
+
+  // Cuts the range out of a block of the common part, and changes its state from `from` to `to`. Memory that becomes
+  // free has the claimant's use alone, and merges with neighbours. REQUIRES: one block in `from` holds the range;
+  // neither state is live or closed.
+  void Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant = {});
+
+  // The block that holds the address, in any state; null outside the segments.
+  Block* Find(Address address) const;
+  // The block that begins there; null where there is none.
+  Block* FindStart(Address address) const { return starts_.Find(address); }
+
+  // The size of the largest free block once all resting blocks are merged; merges none.
+  uint64_t LargestFree() const;
+
+  uint64_t alignment() const { return alignment_; }
+  uint64_t pending_bytes() const { return pending_bytes_; }
+  using Segments = std::map<SegmentIndex, std::unique_ptr<HeapSegment>>;
+  const Segments& segments() const { return segments_; }
+  const FreeIndex& free_index() const { return free_index_; }
+  FreeIndex& free_index() { return free_index_; }
+  const RestingBlocks& resting() const { return resting_; }
+  const FenceBook& fences() const { return fences_; }
+  FenceBook& fences() { return fences_; }
+
+  // Whether a block that is not live keeps its segment from being released.
+  static bool Holds(const Block& block);
+
+  // Whether two neighbours should be one block.
+  bool Mergeable(const Block& a, const Block& b) const;
+
+ private:
+  // Call it when the space gets more free memory, or when more streams may take what it has.
+  void NoteMoreFree(Space space) { histories_[static_cast<size_t>(space)].NoteOther(); }
+  PlacementHistory& HistoryOf(const Block& block) { return histories_[static_cast<size_t>(block.segment->space)]; }
+  const PlacementHistory& HistoryOf(const Block& block) const {
+    return histories_[static_cast<size_t>(block.segment->space)];
+  }
+  // Whether a block that is freed now may rest.
+  bool MayRest(const Block& block) const;
+  void MergeRestingBlock(Block* block);
+  Block* TakeResting(const Fit& fit);
+  Block* MakeLive(Block* block, Part part);
+  void Open(Block* block);
+  // Whether free neighbours with these uses would be one block.
+  bool UsesMerge(const Block& a, const Block& b) const;
+
+  // A block that is not live stands in books that depend on its state, bytes and uses: the free index, the fence book,
+  // the counts. Before you change one of these, call Leave; afterwards Enter.
+  void Enter(Block* block);
+  void Leave(Block* block);
+  // The two halves of ChangeUses.
+  void LeaveToChange(Block* block);
+  Block* EnterChanged(Block* block);
+
+  // Merges neighbours that the predicate accepts.
+  template <typename Usable>
+  void UnifyIn(HeapSegment& segment, Usable usable);
+
+  // Merges a block that is in no book with its neighbours, and enters the result. The lower neighbour comes first:
+  // growth fills addresses above free memory of the asking stream, and memory of another stream may lie above them.
+  Block* EnterMerged(Block* block);
+  // The lower of two neighbours takes the upper's bytes and uses. Both are in no book.
+  void Absorb(Block* lower, Block* upper);
+  // Cuts a block that is in no book behind its first `bytes`. Returns the upper block: same state, in no book.
+  Block* Split(Block* block, uint64_t bytes);
+  // Takes `bytes` of a free block out of the books; the rest of the block stays in them. Returns the taken block.
+  Block* CutFree(Block* block, uint64_t bytes, CutSide side);
+
+  uint64_t alignment_;
+  MergePolicy policy_;
+  Spaces spaces_;
+  BlockArena arena_;
+  Segments segments_;
+  PageMap page_map_;
+  BlockTable starts_;
+  RestingBlocks resting_;
+  std::array<PlacementHistory, 2> histories_;  // by space
+  FreeIndex free_index_;
+  FenceBook fences_;
+  std::vector<Block*> closed_;
+  SegmentIndex next_index_ = 0;
+  uint64_t pending_bytes_ = 0;
+  uint64_t touches_ = 0;
+};
+
+}  // namespace commpool::internal::engine
+
+#endif  // COMMPOOL_SRC_LIBRARY_ENGINE_HEAP_H_

@@ -1,0 +1,121 @@
+#include <algorithm>
+
+#include "src/library/base/check.h"
+#include "src/library/engine/engine.h"
+
+namespace commpool::internal::engine {
+namespace {
+
+// The sums over all blocks, to compare with the books.
+struct Sums {
+  uint64_t requested_bytes = 0;
+  uint64_t live_bytes = 0;
+  uint64_t live_blocks = 0;
+  uint64_t free_blocks = 0;
+  uint64_t resting_blocks = 0;
+  uint64_t closed_blocks = 0;
+  uint64_t largest_free_block = 0;
+  uint64_t pending_bytes = 0;
+  uint64_t reserved_bytes = 0;
+  uint64_t fence_links = 0;
+};
+
+void CheckUses(const Block& block, const Heap& heap, Moment now, Sums& sums) {
+  COMMPOOL_CHECK(std::is_sorted(block.uses.begin(), block.uses.end()) &&
+                     std::adjacent_find(block.uses.begin(), block.uses.end()) == block.uses.end(),
+                 "a block's uses are out of order, or one is there twice");
+  COMMPOOL_CHECK(block.freed_at <= now, "a block was freed in the future");
+  COMMPOOL_CHECK((block.closed_by != 0) == (block.state == BlockState::kClosed),
+                 "a block is closed without a reason, or has one and is not");
+  COMMPOOL_CHECK(block.state != BlockState::kClosed || IsClosedBy(block, Reason::kFences) == LacksFence(block),
+                 "a closed block misses a fence and is not closed for it, or misses none and is");
+  COMMPOOL_CHECK(block.marks == 0 || block.state == BlockState::kLive, "a block that is not live is marked");
+  for (const Use& use : block.uses) {
+    COMMPOOL_CHECK(!use.fence_missing() || use.fence == kNoFence, "a use has a fence and misses one");
+    if (block.state == BlockState::kLive) {
+      COMMPOOL_CHECK(use.fence == kNoFence && !use.fence_missing() && (use.stream != block.stream || block.stream_over),
+                     "a live block has a use that is no other stream's");
+    }
+    if (use.fence == kNoFence) continue;
+    COMMPOOL_CHECK(heap.fences().Links(use.fence, const_cast<Block*>(&block)), "a fence does not know its block");
+    ++sums.fence_links;
+  }
+}
+
+void AddBlock(Block* block, const Heap& heap, Sums& sums) {
+  const bool free = block->state == BlockState::kFree;
+  COMMPOOL_CHECK(heap.free_index().Contains(block) == free, "the free index differs from the free blocks");
+  if (free) ++sums.free_blocks;
+  if (block->state == BlockState::kResting) ++sums.resting_blocks;
+  if (block->state == BlockState::kClosed) {
+    ++sums.closed_blocks;
+    COMMPOOL_CHECK(block->closed_place < heap.closed().size() && heap.closed()[block->closed_place] == block,
+                   "a closed block is not in the list of those");
+  }
+  if (IsFreeMemory(*block) && block->part == kCommonPart) {
+    sums.largest_free_block = std::max(sums.largest_free_block, block->bytes);
+  }
+  if (block->state == BlockState::kLive) {
+    ++sums.live_blocks;
+    sums.live_bytes += block->bytes;
+    sums.requested_bytes += block->requested;
+    COMMPOOL_CHECK(block->requested > 0 && block->requested <= block->bytes, "a block is smaller than its allocation");
+    COMMPOOL_CHECK(block->bytes - block->requested < heap.alignment() + block->requested / 8,
+                   "a block wastes more than its alignment and its size class");
+  } else {
+    COMMPOOL_CHECK(block->requested == 0, "a block without an allocation has requested bytes");
+  }
+  if (IsPending(*block)) sums.pending_bytes += block->bytes;
+}
+
+void CheckSegment(const HeapSegment& segment, const Heap& heap, Moment now, Sums& sums) {
+  uint64_t offset = 0;
+  uint64_t blocks = 0;
+  uint64_t held = 0;
+  const Block* previous = nullptr;
+  for (Block* block = segment.first; block != nullptr; block = block->next) {
+    COMMPOOL_CHECK(block->segment == &segment && block->previous == previous, "the list of blocks is broken");
+    COMMPOOL_CHECK(block->offset == offset, "blocks overlap, or leave a gap");
+    COMMPOOL_CHECK(block->bytes > 0 && block->bytes % heap.alignment() == 0, "a block's size is not aligned");
+    COMMPOOL_CHECK(heap.Find(AddressOf(*block)) == block, "the page map does not find a block");
+    COMMPOOL_CHECK(previous == nullptr || !heap.Mergeable(*previous, *block), "free neighbours were not merged");
+    CheckUses(*block, heap, now, sums);
+    AddBlock(block, heap, sums);
+    offset += block->bytes;
+    held += block->state == BlockState::kLive || Heap::Holds(*block) ? 1 : 0;
+    if (!IsHole(*block)) sums.reserved_bytes += block->bytes;
+    ++blocks;
+    previous = block;
+  }
+  COMMPOOL_CHECK(offset == segment.range.bytes, "the blocks of a segment do not add up to it");
+  COMMPOOL_CHECK(!segment.indexed || blocks == segment.blocks.count(),
+                 "a segment's order of blocks differs from its list");
+  COMMPOOL_CHECK(held == segment.held_blocks, "a segment's count of held blocks is wrong");
+}
+
+}  // namespace
+
+void Engine::CheckInvariants() const {
+  Sums sums;
+  for (const auto& [index, segment] : heap_.segments()) {
+    COMMPOOL_CHECK(segment->index == index, "a segment was renumbered");
+    CheckSegment(*segment, heap_, clock_, sums);
+  }
+  const Counters counters = this->counters();
+  COMMPOOL_CHECK(counters.requested_bytes.current == sums.requested_bytes, "requested bytes do not add up");
+  COMMPOOL_CHECK(counters.allocated_bytes.current == sums.live_bytes, "allocated bytes do not add up");
+  COMMPOOL_CHECK(counters.allocated_blocks.current == sums.live_blocks, "allocated blocks do not add up");
+  COMMPOOL_CHECK(counters.reserved_bytes.current == sums.reserved_bytes, "reserved bytes do not add up");
+  COMMPOOL_CHECK(counters.free_bytes == sums.reserved_bytes - sums.live_bytes, "free bytes do not add up");
+  COMMPOOL_CHECK(counters.largest_free_block_bytes >= sums.largest_free_block,
+                 "the largest free block is smaller than one");
+  COMMPOOL_CHECK(counters.pending_bytes == sums.pending_bytes, "pending bytes do not add up");
+  COMMPOOL_CHECK(heap_.free_index().count() == sums.free_blocks, "the free index has blocks that are not free");
+  const RestingBlocks& resting = heap_.resting();
+  COMMPOOL_CHECK(static_cast<uint64_t>(resting.end() - resting.begin()) == sums.resting_blocks,
+                 "a block rests that is not among those that do");
+  COMMPOOL_CHECK(heap_.closed().size() == sums.closed_blocks, "a block is listed as closed that is not");
+  COMMPOOL_CHECK(heap_.fences().links() == sums.fence_links, "a fence guards a block that does not name it");
+}
+
+}  // namespace commpool::internal::engine

@@ -1,0 +1,89 @@
+#include "src/library/engine/symmetric_engine.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "src/library/base/check.h"
+#include "src/library/base/try.h"
+
+namespace commpool::internal::engine {
+
+namespace {
+
+constexpr Reasons kRanks = ReasonsOf(Reason::kRanks);
+
+}  // namespace
+
+Result<Outcome> SymmetricEngine::Allocate(uint64_t bytes, StreamKey stream, Part part) {
+  const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
+  Block* const block =
+      heap().Take({sizes.block_bytes, stream, Reuse::kAnyUse, Space::kLarge, kCommonPart, Choice::kBesideItsLike});
+  log_.Append(block == nullptr ? SequenceCall::kRefused : SequenceCall::kAllocate, bytes);
+  if (block == nullptr) return Outcome(Grow{sizes.block_bytes});
+  block->part = part;
+  return Outcome(Serve(block, stream, bytes, next_sequence_++));
+}
+
+bool SymmetricEngine::CanServe(uint64_t bytes) const {
+  const Result<RequestSizes> sizes = SizesOf(bytes, options());
+  // Resting blocks merge whatever their uses are, so the largest block is known without waking any.
+  return sizes.ok() && heap().LargestFree() >= sizes->block_bytes;
+}
+
+Result<Freed> SymmetricEngine::Free(Address address, Reasons also) {
+  Block* const block = LiveBlock(address);
+  if (block == nullptr) return NotLive("free", address);
+  if (order_ == FreeOrder::kOrdered) {
+    log_.Append(SequenceCall::kFree, block->sequence);
+    return Close(block, Fencing::kAwaits, also);
+  }
+  const bool of_graph = block->part != kCommonPart;
+  Freed freed = Close(block, Fencing::kCloses, also | kRanks | (of_graph ? ReasonsOf(Reason::kGraph) : Reasons{0}));
+  if (of_graph) freed.streams_to_fence.clear();  // while the graph lives a fence would come too early
+  return freed;
+}
+
+void SymmetricEngine::ReleasePart(Part part) {
+  for (const auto& [index, segment] : heap().segments()) {
+    for (Block* block = segment->first; block != nullptr; block = block->next) {
+      if (block->part != part) continue;
+      heap().LeavePart(block);
+      // The ranks still close it, so nothing merges while this goes through the list.
+      if (engine::IsClosedBy(*block, Reason::kGraph)) heap().EndReason(block, Reason::kGraph);
+    }
+  }
+}
+
+std::map<Sequence, Block*> SymmetricEngine::Offered() const {
+  std::map<Sequence, Block*> offered;
+  for (Block* const block : heap().closed()) {
+    if (block->closed_by == kRanks && !IsStranded(*block)) offered.emplace(block->sequence, block);
+  }
+  return offered;
+}
+
+std::vector<Sequence> SymmetricEngine::LocallyFreed() const {
+  std::vector<Sequence> freed;
+  for (const auto& [sequence, block] : Offered()) freed.push_back(sequence);
+  return freed;
+}
+
+void SymmetricEngine::ApplyFrees(const std::vector<Sequence>& sequences) {
+  std::vector<Sequence> ascending(sequences.begin(), sequences.end());
+  std::sort(ascending.begin(), ascending.end());
+  const std::map<Sequence, Block*> offered = Offered();
+  for (const Sequence sequence : ascending) {
+    const auto found = offered.find(sequence);
+    COMMPOOL_CHECK(found != offered.end(), "a free is applied that this rank did not offer");
+    heap().EndReason(found->second, Reason::kRanks);
+  }
+}
+
+void SymmetricEngine::BeginEpoch() {
+  COMMPOOL_CHECK(heap().closed().empty(), "an epoch begins while a free waits for other ranks");
+  heap().BeginAgain();
+  log_ = SequenceLog();
+  next_sequence_ = 0;
+}
+
+}  // namespace commpool::internal::engine

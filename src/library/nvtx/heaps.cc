@@ -1,0 +1,71 @@
+#include "src/library/nvtx/heaps.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace commpool::internal::nvtx {
+
+void Heaps::Made(const std::shared_ptr<const Domain>& domain, uint64_t address, uint64_t bytes) {
+  MutexLock lock(mutex_);
+  Heap& heap = heaps_[address];
+  heap.domain = domain;
+  heap.bytes = bytes;
+  heap.handle = domain->RegisterHeap(address, bytes);
+}
+
+void Heaps::Gone(uint64_t address) {
+  std::shared_ptr<const Domain> domain;  // it ends without the lock
+  MutexLock lock(mutex_);
+  const auto found = heaps_.find(address);
+  if (found == heaps_.end()) return;
+  Heap& heap = found->second;
+  if (heap.handle != nullptr) {
+    for (const auto& [start, region] : heap.regions) heap.domain->UnregisterRegion(start);
+    heap.domain->UnregisterHeap(heap.handle);
+  }
+  domain = std::move(heap.domain);
+  heaps_.erase(found);
+}
+
+void Heaps::Served(uint64_t address, uint64_t bytes) {
+  MutexLock lock(mutex_);
+  Heap* const heap = Find(address);
+  if (heap == nullptr) return;
+  uint64_t first = address;
+  uint64_t end = address + bytes;
+  bool merged = false;
+  auto region = heap->regions.upper_bound(address);
+  if (region != heap->regions.begin()) {
+    const auto before = std::prev(region);
+    if (before->first + before->second.bytes > address) region = before;
+  }
+  while (region != heap->regions.end() && region->first < end) {
+    first = std::min(first, region->first);
+    end = std::max(end, region->first + region->second.bytes);
+    merged = true;
+    if (heap->handle != nullptr) heap->domain->UnregisterRegion(region->first);
+    region = heap->regions.erase(region);
+  }
+  heap->regions[first] = {end - first, merged};
+  if (heap->handle != nullptr) heap->domain->RegisterRegion(heap->handle, first, end - first);
+}
+
+void Heaps::Freed(uint64_t address) {
+  MutexLock lock(mutex_);
+  Heap* const heap = Find(address);
+  if (heap == nullptr) return;
+  const auto region = heap->regions.find(address);
+  if (region == heap->regions.end() || region->second.merged) return;
+  if (heap->handle != nullptr) heap->domain->UnregisterRegion(address);
+  heap->regions.erase(region);
+}
+
+Heaps::Heap* Heaps::Find(uint64_t address) {
+  const auto after = heaps_.upper_bound(address);
+  if (after == heaps_.begin()) return nullptr;
+  const auto found = std::prev(after);
+  return address - found->first < found->second.bytes ? &found->second : nullptr;
+}
+
+}  // namespace commpool::internal::nvtx

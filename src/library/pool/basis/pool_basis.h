@@ -1,0 +1,133 @@
+// PoolBasis: what every part of a pool needs: driver, device, configuration, the pool's name for messages, its life. A
+// part holds a reference to it, and knows nothing else of the whole pool.
+#ifndef COMMPOOL_SRC_LIBRARY_POOL_BASIS_POOL_BASIS_H_
+#define COMMPOOL_SRC_LIBRARY_POOL_BASIS_POOL_BASIS_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "src/library/driver/handles.h"
+#include "src/library/pool/basis/pool_life.h"
+#include "src/library/pool/basis/runtime_parts.h"
+#include "src/library/pool/basis/tool_spans.h"
+#include "src/library/pool/options.h"
+#include "src/library/pool/shared/device_state.h"
+#include "src/library/recording/pool_recorder.h"
+
+namespace commpool::internal {
+
+// The pools of one home that one thread made together. The thread owns several ranks, so its collective calls must name
+// all of these pools. Immutable: any thread. group_calls.cc makes one after the pools, and each of them keeps it.
+class PoolGroup {
+ public:
+  explicit PoolGroup(size_t size) : size_(size) {}
+
+  size_t size() const { return size_; }
+  // Whether the calling thread made it.
+  bool IsOfThisThread() const { return maker_ == ThisThread(); }
+
+  // The error of a call that names only `present` of the pools.
+  Status Incomplete(const std::string& pool, long present) const {
+    return Status(StatusCode::kFailedPrecondition,
+                  "this thread made " + std::to_string(size_) + " pools of one home together, pool " + pool +
+                      " among them, and calls for " + std::to_string(present) +
+                      " of them: it would wait for its own other ranks. Pass all of them to one call "
+                      "(such as commpool_pools_reserve)");
+  }
+
+ private:
+  // A number for each thread. Unlike the system's number it never comes back.
+  static uint64_t ThisThread() {
+    static constinit std::atomic<uint64_t> next{1};
+    thread_local const uint64_t number = next.fetch_add(1, std::memory_order_relaxed);
+    return number;
+  }
+
+  const size_t size_;
+  const uint64_t maker_ = ThisThread();
+};
+
+// Counters of a pool's events that no other part of the pool counts. Any thread. They only rise. Statistics read them
+// one by one, so they need not be of one moment.
+struct PoolEvents {
+  // Requests that got an error, whatever it was.
+  std::atomic<uint64_t> failed_allocations{0};
+  std::atomic<uint64_t> moved_bytes{0};
+  std::atomic<uint64_t> host_waits{0};
+
+  static void Count(std::atomic<uint64_t>& event, uint64_t amount = 1) {
+    event.fetch_add(amount, std::memory_order_relaxed);
+  }
+};
+
+// Pool owns one, and makes it before the other parts, which keep references to it. Everything but `life`, `events` and
+// what is set once is constant, so it needs no lock.
+struct PoolBasis {
+  const Driver& driver;
+  RuntimeParts& runtime;
+  // Shared with the other pools of the device.
+  const std::shared_ptr<DeviceState> device;
+  const PoolConfiguration configuration;
+  const std::string title;  // "pool gradients (vmm, device 1)"
+
+  // Both are set once, before another thread can find the pool.
+  PoolHandle handle = 0;
+  std::weak_ptr<BlockOwner> owner = {};
+
+  // The pools of one home that the same thread made together with this one; null where it made this one alone. Set
+  // once.
+  std::shared_ptr<const PoolGroup> group = {};
+
+  // The pool in a tool that listens to NVTX.
+  const ToolSpans tool = ToolSpans(configuration.name, runtime.domain_names, runtime.ranges);
+  // The recorder, as this pool sees it.
+  recording::PoolRecorder record = recording::PoolRecorder(runtime.recorder, tool.listener());
+
+  PoolLife life = {};
+  PoolEvents events = {};
+
+  const std::string& name() const { return configuration.name; }
+  uint64_t deadline_ms() const { return configuration.deadline_ms; }
+
+  // kFailedPrecondition where the pool sleeps. For calls that a closed pool may still get, such as trim.
+  Status CheckAwake() const { return life.asleep() ? CheckOpen() : Status(); }
+  // OK where the pool serves and its device works.
+  Status CheckOpen() const {
+    if (life.open() && !device->health().broken()) [[likely]]
+      return Status();
+    const Status open = life.CheckOpen();
+    return open.ok() ? device->health().first_error() : Status(open.code(), title + " " + open.message());
+  }
+
+  // For a pool that is out of memory: asks others to give memory back, and lists who holds what. Calls other pools,
+  // which take their locks and call the driver: so call it without a lock.
+  uint64_t ReleaseOtherPools() const { return runtime.others.ReleaseUnused(device->device(), owner.lock().get()); }
+  std::string DescribeHolders() const { return runtime.others.DescribeHolders(device->device()); }
+
+  // From here on a recording knows the pool, or its new home.
+  void RecordMade(recording::HomePlace place) const {
+    if (!record.on()) return;
+    const char* const mode = configuration.mode == Mode::kExpandable ? ", expandable" : ", fixed";
+    record.Made(name(),
+                std::string(Name(configuration.backing.kind)) + (configuration.symmetric() ? ", symmetric" : mode),
+                device->device(), place);
+  }
+
+  // Adds the pool's title to a failure.
+  Status Named(const Status& status) const { return status.under(title); }
+  // Makes the device's context current, or that of a stream's place. Until the guard ends, on this thread.
+  ContextGuard MakeCurrent() const { return ContextGuard(driver, device->context()); }
+  ContextGuard MakeCurrent(StreamKey stream) const {
+    return ContextGuard(driver, runtime.devices.places().At(PlaceOf(stream)).context);
+  }
+  // Whether a stream of the same place captures: then nobody may ask how far the stream is.
+  bool MayCapture(StreamKey stream) const { return runtime.devices.captures().OnDevice(PlaceOf(stream)); }
+  FenceTable& fences() const { return runtime.devices.fences(); }
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_POOL_BASIS_POOL_BASIS_H_

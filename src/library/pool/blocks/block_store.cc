@@ -1,0 +1,387 @@
+// BlockStore: every call of the engine, under the pool's lock; and the driver's calls for blocks, outside of it.
+#include "src/library/pool/blocks/block_store.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "src/library/base/check.h"
+#include "src/library/base/log.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/graph_handles.h"
+
+namespace commpool::internal {
+
+BlockStore::BlockStore(const PoolBasis& basis, std::unique_ptr<engine::Engine> engine)
+    : basis_(basis), own_reuse_(engine->own_reuse()), engine_(std::move(engine)) {}
+
+// After this no cache names the pool; the blocks in them go with the pool's memory.
+BlockStore::~BlockStore() { basis_.runtime.caches.ForgetPool(basis_.handle); }
+
+// The weak pointer keeps no pool alive: caches outlive pools.
+CachedPool BlockStore::AsCachedPool() const {
+  return {basis_.handle, basis_.owner, basis_.configuration.alignment_bytes, &basis_.device->health().broken_flag()};
+}
+
+// Called by the modes, without the pool's lock. The block is live in the engine, and unknown to every other thread.
+Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t requested, StreamKey stream,
+                                        Caching caching, BlockRules& rules) {
+  for (const engine::StreamUse& use : served.waits) {
+    const Status waits = MakeWait(stream, use);
+    if (waits.ok()) continue;
+    TakeBackUnserved(served, rules);
+    return waits;
+  }
+  Announce({served.address, served.bytes}, requested, stream, caching);
+  return CUdeviceptr{served.address};
+}
+
+// An event is used where there is one. For all of a stream's work: the host waits where the stream may be gone; nobody
+// waits where it is idle; else the waiter gets an event that is recorded now.
+Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
+  FenceTable& fences = basis_.fences();
+  if (use.fence != engine::kNoFence) return fences.MakeWait(waiter, use.fence);
+  // The handle may mean another stream by now, so nobody may pass it to the driver (rule 11).
+  if (MayHaveDied(use.stream)) return basis_.runtime.devices.Quiesce(PlaceOf(use.stream), basis_.deadline_ms());
+  const bool idle = COMMPOOL_TRY(IsIdle(use.stream));
+  return idle ? Status() : fences.MakeWaitForStream(waiter, use.stream);
+}
+
+Result<bool> BlockStore::HasFinished(StreamKey stream) const {
+  if (!IsReachable(stream) || basis_.MayCapture(stream)) return false;
+  const Result<bool> idle = basis_.fences().IsIdle(stream);
+  // Another device's failure is no error of this pool.
+  return idle.ok() || PlaceOf(stream) == basis_.device->device() ? idle : Result<bool>(false);
+}
+
+// The moment is taken under the lock, the question asked without it, and the answer told under it again.
+Result<bool> BlockStore::IsIdle(StreamKey stream) {
+  if (basis_.configuration.symmetric()) return false;  // ranks must not act on what one of them finds (rule 4)
+  // The driver's answer covers what was freed by now. Other threads may free more before the answer comes.
+  engine::Moment now = 0;
+  {
+    MutexLock lock(mutex_);
+    now = engine_->Now();
+  }
+  const bool idle = COMMPOOL_TRY(HasFinished(stream));
+  MutexLock lock(mutex_);
+  if (idle) engine_->StreamIdle(stream, now);
+  return idle;
+}
+
+// Caches know pools by their handles, so they keep nothing of a pool that has none yet. The order matters to those who
+// listen: the block is announced before its word lets another thread free it.
+void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
+                          Caching caching) const {
+  basis_.runtime.observer.BlockAllocated(block, requested, stream, basis_.name());
+  const bool cached = block.bytes <= engine::kSmallBytes && caching == Caching::kYes && basis_.handle != 0;
+  if (!cached) basis_.record.Served(block.address, block.bytes, requested, WithoutPlace(stream));
+  if (cached && basis_.record.on()) served_small_[engine::ClassOf(block.bytes)].fetch_add(1, std::memory_order_relaxed);
+  ThreadCaches& caches = basis_.runtime.caches;
+  // Its word tells a free whose block it is, without the table of addresses.
+  if (block.bytes > engine::kSmallBytes) return caches.PublishLarge(block.address, basis_.handle);
+  caches.Publish(AsCachedPool(), block, requested, stream, cached ? Caching::kYes : Caching::kNo);
+}
+
+// In this order: the word, without a lock; observers; the engine; fences; importers; then what the mode does with free
+// memory. Each step may use what the one before has done.
+Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
+  // If two threads free one block, the block's word lets one of them pass; the other gets its error here.
+  const std::optional<uint64_t> requested = basis_.runtime.caches.Withdraw(address);
+  if (!requested) return basis_.Named(ThreadCaches::FreedAlready(address).under("free"));
+  // One load for the many pools that share nothing.
+  const bool has_ticket = has_tickets_.load(std::memory_order_acquire) && HasMark(address, engine::Mark::kTicket);
+  // Before the engine frees the block: after that another thread may have it already.
+  if (!has_ticket && EndsWithItsFree(address)) basis_.runtime.observer.BlockFreed(address);
+  std::vector<StreamKey> streams;
+  std::optional<RecordingStreams::Scope> recording;  // made where the block needs fences
+  {
+    MutexLock lock(mutex_);
+    NoteHolding();
+    Result<engine::Freed> freed = rules.FreeInEngine(address, has_ticket ? ReasonsOf(engine::Reason::kImporters) : 0);
+    if (!freed.ok()) return basis_.Named(freed.status());
+    basis_.record.Freed(address);  // under the lock: before another thread gets the block
+    // 0: the engine knows the size that was asked for.
+    if (*requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - *requested);
+    streams = std::move(freed->streams_to_fence);
+    // Under the lock that found the streams, so that ForgetStream misses none (RecordingStreams).
+    if (!streams.empty()) recording.emplace(recording_, streams);
+  }
+  const Status status = recording ? RecordFences(address, streams) : Status();
+  recording.reset();  // AfterFree may take the growth lock, and ForgetStream waits for this recording under that lock
+  // Once the block is closed: where importers hold it, the server's call of LetGo may come at once.
+  if (has_ticket && basis_.runtime.shares.MayServe(basis_.handle, address)) OpenToAll(address);
+  rules.AfterFree();
+  return status;
+}
+
+// Only observers ask, so the usual free takes the lock once.
+bool BlockStore::EndsWithItsFree(CUdeviceptr address) const {
+  if (!basis_.runtime.observer.watches_blocks()) return false;
+  MutexLock lock(mutex_);
+  return engine_->PartOf(address) == engine::kCommonPart;
+}
+
+// Importers may let go of blocks that the program has not freed: then nothing closes the block.
+void BlockStore::LetGo(CUdeviceptr address, BlockRules& rules) {
+  OpenToAll(address);
+  rules.AfterFree();
+}
+
+// Observers hear of the free before the memory may serve again.
+void BlockStore::OpenToAll(CUdeviceptr address) {
+  {
+    MutexLock lock(mutex_);
+    if (!engine_->IsClosedBy(address, engine::Reason::kImporters)) return;
+  }
+  basis_.runtime.observer.BlockFreed(address);
+  MutexLock lock(mutex_);
+  engine_->EndReason(address, engine::Reason::kImporters);
+}
+
+// Each fence is recorded outside of the lock and then attached under it. Another thread may have got the block
+// meanwhile (Engine::AttachFence).
+Status BlockStore::RecordFences(CUdeviceptr address, const std::vector<StreamKey>& streams) {
+  // No event can be recorded any more: the block stays closed (rule 9).
+  if (basis_.device->health().broken()) return Status();
+  for (const StreamKey stream : streams) {
+    if (!MayRecordOn(stream)) continue;
+    // The CPU is often ahead of streams that have nothing to do: then the block serves at once.
+    const Result<bool> idle = own_reuse_ == engine::OwnReuse::kOncePassed ? HasFinished(stream) : Result<bool>(false);
+    if (idle.ok() && *idle) {
+      MutexLock lock(mutex_);
+      engine_->CancelFence(address, stream);
+      continue;
+    }
+    const Result<FenceId> fence = idle.ok() ? basis_.fences().Record(stream) : Result<FenceId>(idle.status());
+    MutexLock lock(mutex_);
+    // Nobody tries again: the stream may be gone, although it was promised.
+    if (!fence.ok()) engine_->Quarantine(address);
+    if (!fence.ok()) return fence.status();
+    engine_->AttachFence(address, stream, *fence);
+  }
+  return Status();
+}
+
+// One event serves all that the stream has freed. Frees after `moment` are not covered: their work may come behind the
+// event.
+Status BlockStore::FenceFreed(StreamKey stream) {
+  const ContextGuard current = basis_.MakeCurrent(stream);
+  const auto capturing = COMMPOOL_TRY(CaptureStatusOf(basis_.driver, StreamOfKey(stream)));
+  if (capturing != CU_STREAM_CAPTURE_STATUS_NONE) return Status();  // an event there would be part of the graph
+  engine::Moment moment = 0;
+  {
+    MutexLock lock(mutex_);
+    moment = engine_->Now();
+  }
+  const FenceId fence = COMMPOOL_TRY(basis_.fences().Record(stream));
+  MutexLock lock(mutex_);
+  engine_->FenceStream(stream, fence, moment);
+  return Status();
+}
+
+// Asks the driver only while a capture is open somewhere. But a question how far a stream is breaks its capture, also
+// one that nobody announced; so where frees ask that, each asks for a capture first.
+bool BlockStore::MayRecordOn(StreamKey stream) const {
+  if (!IsReachable(stream)) return false;
+  if (own_reuse_ != engine::OwnReuse::kOncePassed && !basis_.device->captures().any()) return true;
+  const ContextGuard current = basis_.MakeCurrent(stream);
+  const auto capturing = CaptureStatusOf(basis_.driver, StreamOfKey(stream));
+  return capturing.ok() && *capturing == CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// Another thread may be recording one of them as well: then the block gets one of the two fences.
+void BlockStore::RecordMissingFences() {
+  std::vector<engine::MissingFence> missing;
+  std::optional<RecordingStreams::Scope> recording;
+  {
+    MutexLock lock(mutex_);
+    missing = engine_->MissingFences();
+    std::erase_if(missing, [](const engine::MissingFence& fence) { return MayHaveDied(fence.stream); });
+    if (missing.empty()) return;
+    std::vector<StreamKey> streams;
+    for (const engine::MissingFence& fence : missing) streams.push_back(fence.stream);
+    recording.emplace(recording_, std::move(streams));
+  }
+  // Where one fails, its block stays closed for good.
+  for (const engine::MissingFence& fence : missing) static_cast<void>(RecordFences(fence.address, {fence.stream}));
+}
+
+// Uses that have a fence can always be waited for.
+bool BlockStore::MayWaitFor(const engine::Served& served) const {
+  if (!basis_.device->captures().any()) return true;
+  return std::all_of(served.waits.begin(), served.waits.end(), [&](const engine::StreamUse& use) {
+    return use.fence != engine::kNoFence || MayRecordOn(use.stream);
+  });
+}
+
+// The program never saw the block, so no word and no record of it exist.
+void BlockStore::TakeBackUnserved(const engine::Served& served, BlockRules& rules) {
+  MutexLock lock(mutex_);
+  // As if the program had used the block on these streams and freed it: then it opens after their fences.
+  NoteHolding();
+  for (const engine::StreamUse& use : served.waits) {
+    const Status noted = engine_->RecordStream(served.address, use.stream);
+    COMMPOOL_CHECK(noted.ok(), "a block that was just served is not live");
+  }
+  const Result<engine::Freed> freed = rules.FreeInEngine(served.address, 0);
+  COMMPOOL_CHECK(freed.ok(), "a block that was just served cannot be freed");
+}
+
+// Peaks count what the program uses, and blocks in caches are not in use. So the engine hears first how much this
+// thread's caches have held since the last look, and only then of the frees.
+void BlockStore::TakeBack(const engine::ReturnedBlocks& returned) {
+  MutexLock lock(mutex_);
+  engine::Tally held = basis_.runtime.caches.OwnHolding(basis_.handle).least;
+  held += returned.held;
+  Note({held, held});
+  for (const engine::CachedBlock& block : returned.blocks) {
+    const engine::Tally tally = engine::TallyOf(engine::BlockWord(block.word->load(std::memory_order_relaxed)));
+    taken_back_ += tally;
+    // Before the engine may serve the address again, whose new word must not be overwritten.
+    block.word->store(0, std::memory_order_release);
+    Result<engine::Freed> freed = engine_->Free(block.address);
+    COMMPOOL_CHECK(freed.ok(), "a cache held a block that its pool does not know");
+    requested_correction_ += static_cast<int64_t>(freed->requested) - tally.requested;
+  }
+  requested_correction_ -= returned.requested_more;
+}
+
+// The engine counts the sizes that it served; caches count the sizes that were asked of them.
+void BlockStore::Note(engine::Holding holding) const {
+  holding.least.requested -= requested_correction_;
+  holding.now.requested -= requested_correction_;
+  engine_->NoteHolding(holding);
+}
+
+// Other threads may fill their caches again at once.
+bool BlockStore::DrainCaches() {
+  const engine::ReturnedBlocks drained = basis_.runtime.caches.Drain(basis_.handle);
+  TakeBack(drained);
+  return !drained.blocks.empty();
+}
+
+// For a close, a sleep, a capture and a destroy.
+void BlockStore::CloseCaches(ThreadCaches::Reopen reopen) {
+  TakeBack(basis_.runtime.caches.Close(basis_.handle, reopen));
+}
+
+// It takes the locks `caches` and `pool` one after the other. In between the block can only be freed, which the engine
+// then says.
+Status BlockStore::RecordStream(CUdeviceptr address, StreamKey stream) {
+  // From now on a free of the block must wait for the other stream, so no cache may take it.
+  const Status uncacheable = MakeUncacheable(address);
+  if (!uncacheable.ok()) return basis_.Named(uncacheable.under("record_stream"));
+  MutexLock lock(mutex_);
+  return engine_->RecordStream(address, stream);
+}
+
+// A requested size of 0 means that no cache could take the block before, so nothing has to be corrected.
+Status BlockStore::MakeUncacheable(CUdeviceptr address) {
+  const uint64_t requested = COMMPOOL_TRY(basis_.runtime.caches.MakeUncacheable(address));
+  if (requested == 0) return Status();
+  MutexLock lock(mutex_);
+  const Result<engine::BlockView> view = engine_->Find(address);
+  // The engine knows the size that it served, not the size that the cache's user asked for. Its free subtracts the
+  // engine's size, so correct the difference now.
+  if (view.ok()) requested_correction_ += static_cast<int64_t>(view->requested_bytes - requested);
+  return Status();
+}
+
+// The mark must end with the block. A free into a cache does not pass here, so from now on no cache may take the block.
+bool BlockStore::SetMark(CUdeviceptr address, engine::Mark mark) {
+  // Before the mark: a free that follows must look.
+  if (mark == engine::Mark::kTicket) has_tickets_.store(true, std::memory_order_release);
+  if (!MakeUncacheable(address).ok()) return false;
+  MutexLock lock(mutex_);
+  return engine_->SetMark(address, mark);  // another thread may have freed it meanwhile
+}
+
+// Asks the driver without the lock. Where no fence is pending this is one look under the lock.
+bool BlockStore::PollFences() {
+  std::vector<engine::Fence> pending;
+  bool lacking = false;
+  {
+    MutexLock lock(mutex_);
+    lacking = engine_->HasClosedBlocks();
+    if (!lacking && !engine_->HasPendingFences()) return false;
+    pending = engine_->PendingFences();
+  }
+  if (lacking) RecordMissingFences();
+  FenceTable& fences = basis_.fences();
+  const std::vector<engine::Fence> passed = fences.PassedOf(pending);  // the next call reports a sticky error
+  if (passed.empty()) return false;
+  {
+    MutexLock lock(mutex_);
+    for (const engine::Fence fence : passed) engine_->FencePassed(fence);
+  }
+  // Last: a retired event may be recorded for other work, and the engine must have forgotten it by then.
+  for (const engine::Fence fence : passed) fences.Retire(fence);
+  return true;
+}
+
+// An upper bound, because the engine does not count these blocks apart. Where streams reuse at once, their own memory
+// waits for nobody.
+uint64_t BlockStore::BytesAwaitingDevice() const {
+  const bool any = engine_->own_reuse() == engine::OwnReuse::kOncePassed && engine_->AnyClosedLacksFenceOf(MayHaveDied);
+  return any ? engine_->counters().pending_bytes : 0;
+}
+
+// All under one hold of the lock, so the moment and the fences belong together.
+BlockStore::Uses BlockStore::NoteUses() {
+  RecordMissingFences();
+  Uses uses;
+  MutexLock lock(mutex_);
+  uses.moment = engine_->Now();
+  uses.fences = engine_->PendingFences();
+  uses.places = engine_->Places();
+  uses.places.insert(basis_.device->device());
+  return uses;
+}
+
+// Fences retire after the engine has forgotten them: their events serve again at once.
+void BlockStore::ForgetUses(const Uses& uses) {
+  {
+    MutexLock lock(mutex_);
+    // Other threads may have freed blocks meanwhile: these keep their uses.
+    for (const int place : uses.places) engine_->DeviceIdle(place, uses.moment);
+    for (const engine::MissingFence& fence : engine_->MissingFences()) {
+      const bool over = fence.freed_at <= uses.moment && uses.places.contains(PlaceOf(fence.stream));
+      if (over) engine_->CancelFence(fence.address, fence.stream);
+    }
+  }
+  for (const engine::Fence fence : uses.fences) basis_.fences().Retire(fence);
+}
+
+Status BlockStore::WaitForDevice(uint64_t deadline_ms) {
+  // Before the wait: what is freed during the wait is not covered by it.
+  const Uses uses = NoteUses();
+  // Refuses before the first wait begins: a wait would break the capture.
+  COMMPOOL_TRY(basis_.runtime.devices.CheckNotCapturing(uses.places));
+  for (const int place : uses.places) COMMPOOL_TRY(basis_.runtime.devices.Quiesce(place, deadline_ms));
+  ForgetUses(uses);
+  return Status();
+}
+
+// Caches first: their blocks are freed to the pool, where they forget the stream like all others. The mode calls it for
+// Runtime::ReleaseStream, once the stream's work is done.
+void BlockStore::ForgetStream(StreamKey stream) {
+  TakeBack(basis_.runtime.caches.ForgetStream(basis_.handle, stream));
+  const auto forget = [&]() COMMPOOL_REQUIRES(mutex_) {
+    engine_->ForgetStream(stream);
+    for (const engine::MissingFence& fence : engine_->MissingFences()) {
+      if (fence.stream == stream) engine_->CancelFence(fence.address, stream);
+    }
+  };
+  {
+    MutexLock lock(mutex_);
+    forget();  // so that no later call records on the stream
+  }
+  recording_.AwaitEnd(stream);
+  MutexLock lock(mutex_);
+  forget();  // once more: other calls may have recorded a fence on it meanwhile
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,129 @@
+// GraphCaptures: each captured graph gets a user object of the driver. When the graph, and all that was instantiated
+// from it, is gone, the driver's callback sets the capture's flag.
+#include "src/library/pool/blocks/graph_captures.h"
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "src/library/base/try.h"
+#include "src/library/driver/graph_handles.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// The driver reports the end of a graph within microseconds, unless its thread gets no processor time.
+constexpr std::chrono::milliseconds kMoment(500);
+constexpr std::chrono::milliseconds kShortMoment(100);  // where a graph that stays alive is no error
+
+using Flag = std::shared_ptr<std::atomic<bool>>;
+
+// Runs on a thread of the driver, where no call of the driver is allowed. It owns the flag's pointer, because the pool
+// may be gone by then.
+void SetFlag(void* context) {
+  const std::unique_ptr<Flag> flag(static_cast<Flag*>(context));
+  (*flag)->store(true, std::memory_order_release);
+}
+
+}  // namespace
+
+// Runs while the stream captures, so it makes only calls that a capture allows. After a failure nothing is known of the
+// capture here.
+Status GraphCaptures::Begin(CaptureHandle handle, const Origin& origin) {
+  cuuint64_t number = 0;
+  const CUgraph graph = COMMPOOL_TRY(GraphInCapture(basis_.driver, origin.stream, &number));
+  if (graph == nullptr) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "the stream is not being captured: announce a capture after cuStreamBeginCapture");
+  }
+  Capture capture{.origin = origin, .number = number};
+  auto flag = std::make_unique<Flag>(capture.gone);
+  UserObject object = COMMPOOL_TRY(UserObject::Create(basis_.driver, SetFlag, flag.get()));
+  static_cast<void>(flag.release());  // the callback owns it now
+  // From here on the graph owns the object, and what is instantiated from it too.
+  COMMPOOL_TRY(object.MoveTo(graph));
+  MutexLock lock(mutex_);
+  captures_.emplace(handle, std::move(capture));
+  known_.store(captures_.size(), std::memory_order_release);
+  // Last: who sees an open capture also finds it in the table.
+  open_.fetch_add(1, std::memory_order_release);
+  return Status();
+}
+
+// The entry stays: its graph may live on.
+GraphCaptures::Origin GraphCaptures::End(CaptureHandle handle) {
+  MutexLock lock(mutex_);
+  Capture& capture = captures_.at(handle);
+  capture.ended = true;
+  open_.fetch_sub(1, std::memory_order_release);
+  return std::move(capture.origin);
+}
+
+// Without an open capture in the process it makes no driver call. A stream may belong to a capture by a join, so the
+// driver is asked for the stream's graph, and the graph is compared.
+Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) const {
+  // Captures of other pools count too: the stream may belong to one of them, which is an error here.
+  if (!basis_.device->captures().any() || !IsReachable(stream)) return engine::kCommonPart;
+  const ContextGuard current = basis_.MakeCurrent(stream);
+  cuuint64_t number = 0;
+  const Result<CUgraph> graph = GraphInCapture(basis_.driver, StreamOfKey(stream), &number);
+  if (!graph.ok()) return basis_.Named(graph.status());
+  if (*graph == nullptr) return engine::kCommonPart;
+  MutexLock lock(mutex_);
+  for (const auto& [handle, capture] : captures_) {
+    if (!capture.ended && capture.number == number) return engine::Part{handle};
+  }
+  return basis_.Named(Status(StatusCode::kFailedPrecondition,
+                             "the stream is in a capture that this pool was not told of: begin a CaptureScope"));
+}
+
+// Looks at flags only, so it waits under no lock and calls no driver.
+size_t GraphCaptures::AwaitNoneLive(std::chrono::milliseconds moment) const {
+  const auto limit = std::chrono::steady_clock::now() + moment;
+  for (;;) {
+    size_t live = 0;
+    {
+      MutexLock lock(mutex_);
+      for (const auto& [handle, capture] : captures_) live += capture.IsGone() ? 0 : 1;
+    }
+    if (live == 0 || std::chrono::steady_clock::now() >= limit) return live;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the driver has a callback and nothing to wait for
+  }
+}
+
+// While a capture is open its graph lives on in any case, so a wait would be for nothing.
+size_t GraphCaptures::AwaitEndedGraphs() const { return any_open() ? 0 : AwaitNoneLive(kShortMoment); }
+
+// A capture that is open counts as alive.
+Status GraphCaptures::CheckNoneLive() const {
+  const size_t live = AwaitNoneLive(kMoment);
+  if (live == 0) return Status();
+  return Status(StatusCode::kFailedPrecondition,
+                std::to_string(live) + (live == 1 ? " graph that captured" : " graphs that captured") +
+                    " with the pool may still be replayed: destroy them, and what was instantiated from them, first");
+}
+
+// MemorySearch asks it of destroyed pools, before it makes one release its memory.
+bool GraphCaptures::any_gone() const {
+  MutexLock lock(mutex_);
+  return std::any_of(captures_.begin(), captures_.end(), [](const auto& entry) { return entry.second.IsGone(); });
+}
+
+// Each graph is returned once, so the caller must deal with its memory now.
+std::vector<engine::Part> GraphCaptures::TakeGone() {
+  std::vector<engine::Part> gone;
+  if (!any_known()) return gone;
+  MutexLock lock(mutex_);
+  for (const auto& [handle, capture] : captures_) {
+    if (capture.IsGone()) gone.push_back(handle);
+  }
+  // Not in the loop above, which walks the map.
+  for (const engine::Part part : gone) captures_.erase(part);
+  known_.store(captures_.size(), std::memory_order_release);
+  return gone;
+}
+
+}  // namespace commpool::internal

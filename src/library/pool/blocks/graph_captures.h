@@ -1,0 +1,99 @@
+// GraphCaptures: the captures that a pool was told of. It knows which part of its memory belongs to which graph, and
+// which graphs are gone.
+//
+// Any thread. Calls the driver without a lock. A user object tells the end of a graph: its callback only sets a flag,
+// because it runs on a thread of the driver and may call no CUDA.
+#ifndef COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_GRAPH_CAPTURES_H_
+#define COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_GRAPH_CAPTURES_H_
+
+#include <cuda.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/library/base/mutex.h"
+#include "src/library/engine/types.h"
+#include "src/library/pool/basis/pool_basis.h"
+
+namespace commpool::internal {
+
+using CaptureHandle = uint64_t;
+
+// Pool owns one and reports the begin and end of captures to it. The modes ask it for parts, and take the parts of
+// graphs that are gone. Lock: its own, of rank `leaf`. A capture leaves the table only by TakeGone, so no part is
+// forgotten before somebody releases its memory.
+class GraphCaptures {
+ public:
+  explicit GraphCaptures(const PoolBasis& basis) : basis_(basis) {}
+
+  // The stream where a capture began, and the devices that it concerns. The handle is valid while the capture is open;
+  // afterwards the stream may be gone.
+  struct Origin {
+    CUstream stream = nullptr;
+    std::set<int> devices;
+  };
+
+  // kFailedPrecondition where the stream is not being captured.
+  Status Begin(CaptureHandle capture, const Origin& origin);
+  // Returns how the capture began. REQUIRES: it has begun, and not ended.
+  Origin End(CaptureHandle capture);
+
+  // Whether a capture is open. Every allocation asks this, so it is one load. Of this pool: DeviceState::captures() has
+  // those of all pools.
+  bool any_open() const { return open_.load(std::memory_order_acquire) > 0; }
+
+  // Whether there is any capture or graph that TakeGone has not reported. One load. False means that no graph of this
+  // pool needs any care.
+  bool any_known() const { return known_.load(std::memory_order_acquire) > 0; }
+
+  // The part of the capture that the stream belongs to, as its origin or by a fork. The common part where the stream
+  // does not capture; kFailedPrecondition where it is in a capture that nobody announced to this pool. Calls the driver
+  // only while a capture is open in the process.
+  Result<engine::Part> PartOf(StreamKey stream) const;
+
+  // OK where no graph is alive that captured here. Waits for a moment: the driver reports the end of a graph on a
+  // thread of its own, so a graph that was destroyed just now may still count. kFailedPrecondition says how many are
+  // alive.
+  Status CheckNoneLive() const;
+  // Waits for the same moment for the graphs of ended captures. Returns how many are alive; 0 at once while a capture
+  // is open, because nobody waits for that.
+  size_t AwaitEndedGraphs() const;
+
+  // Whether TakeGone would return any.
+  bool any_gone() const;
+  // The parts whose graph, and everything made from it, is destroyed. Returns each part once. One load where nothing is
+  // known.
+  std::vector<engine::Part> TakeGone();
+
+ private:
+  // A capture that is open, or whose graph may still live. An entry stays from Begin to TakeGone.
+  struct Capture {
+    Origin origin;
+    cuuint64_t number = 0;  // the driver's
+    // Shared with the driver's callback, which may come after the pool's end.
+    std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
+    // The announcement has ended, so no further stream of the capture is served.
+    bool ended = false;
+
+    bool IsGone() const { return ended && gone->load(std::memory_order_acquire); }
+  };
+
+  // Waits until no graph is alive or the moment is over. Returns how many are alive.
+  size_t AwaitNoneLive(std::chrono::milliseconds moment) const;
+
+  const PoolBasis& basis_;
+  mutable Mutex mutex_{LockRank::kLeaf};
+  std::map<CaptureHandle, Capture> captures_ COMMPOOL_GUARDED_BY(mutex_);  // the handle is also the number of its part
+  std::atomic<int> open_{0};
+  std::atomic<size_t> known_{0};  // the size of captures_
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_GRAPH_CAPTURES_H_

@@ -1,0 +1,197 @@
+// KeptBlocks: which blocks have a copy, where it lies, and when it goes. HostCopies makes the copies themselves.
+#include "src/library/pool/blocks/kept_blocks.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// Whether one of the addresses, which are sorted, lies in a block.
+bool Names(const std::vector<uint64_t>& addresses, const engine::SegmentRange& block) {
+  const auto found = std::lower_bound(addresses.begin(), addresses.end(), block.address);
+  return found != addresses.end() && *found < block.address + block.bytes;
+}
+
+}  // namespace
+
+// A search by halves, for a pool may keep many thousand blocks.
+KeptBlocks::Copies::iterator KeptBlocks::From(engine::Address address) {
+  return std::partition_point(copies_.begin(), copies_.end(),
+                              [&](const Copy& before) { return before.end() <= address; });
+}
+
+// A block that was kept before, at the same place and of the same size, gets its memory again. It keeps its old bytes
+// too if it is a constant and nobody has freed it since: the block's mark says so.
+KeptBlocks::Copies KeptBlocks::Wanted(const BlockStore& blocks, const KeptCopies& wanted) {
+  Copies copies;
+  for (const commpool_block& block : blocks.List()) {
+    if (block.state != COMMPOOL_BLOCK_LIVE) continue;
+    Copy copy;
+    copy.device = {reinterpret_cast<engine::Address>(block.pointer), block.bytes};
+    copy.segment = block.segment;
+    const bool constant = Names(wanted.constants, copy.device);
+    if (!wanted.all && !constant && !Names(wanted.blocks, copy.device)) continue;
+    const auto before = From(copy.device.address);
+    if (before != copies_.end() && before->device.address == copy.device.address &&
+        before->device.bytes == copy.device.bytes) {
+      copy.memory = before->memory;
+      copy.offset = before->offset;
+      copy.made =
+          before->made && before->constant && constant && blocks.HasMark(copy.device.address, engine::Mark::kCopied);
+    }
+    copy.constant = constant;
+    copies.push_back(std::move(copy));
+  }
+  std::sort(copies.begin(), copies.end(),
+            [](const Copy& one, const Copy& other) { return one.device.address < other.device.address; });
+  return copies;
+}
+
+// Neighbours on the device become neighbours on the host, so that one copy takes them together (Start).
+Status KeptBlocks::MakePlaces(const KeptCopies& wanted, Copies& copies) {
+  const bool files = wanted.in == KeptIn::kFiles;
+  for (auto first = copies.begin(); first != copies.end();) {
+    // All new copies share one piece of memory, or one file for each segment.
+    auto last = first;
+    uint64_t bytes = 0;
+    engine::Address end = 0;
+    for (; last != copies.end() && (!files || last->segment == first->segment); ++last) {
+      if (last->memory != nullptr) continue;
+      // In a file only blocks that are neighbours on the device may share a page: others begin on a new one.
+      if (files && last->device.address != end) {
+        bytes = RoundUp(bytes, KeptFile::kAlignment) + last->device.address % KeptFile::kAlignment;
+      }
+      last->offset = bytes;
+      bytes += last->device.bytes;
+      end = last->end();
+    }
+    if (bytes != 0) {
+      KeptMemory made = COMMPOOL_TRY(KeptMemory::Make(basis_.driver, wanted, bytes, account_));
+      const auto memory = std::make_shared<KeptMemory>(std::move(made));
+      for (; first != last; ++first) {
+        if (first->memory == nullptr) first->memory = memory;
+      }
+    }
+    first = last;
+  }
+  return Status();
+}
+
+// The growth lock and a quiet device keep the blocks as they are; a free that comes meanwhile changes no contents.
+Status KeptBlocks::Keep(BlockStore& blocks, const KeptCopies& wanted) {
+  const ContextGuard current = basis_.MakeCurrent();
+  // A sealed file is not written again, and memory of another kind cannot be used.
+  if (wanted.in == KeptIn::kFiles || wanted.in != in_) Drop();
+  Copies copies = Wanted(blocks, wanted);
+  {
+    MutexLock lock(blocks.mutex());
+    blocks.engine().EndMarks(engine::Mark::kCopied);  // this sleep decides anew which copies are true
+  }
+  copies_.clear();  // releases the copies of blocks that are gone, before new memory is made
+  Status status = MakePlaces(wanted, copies);
+  copies_ = std::move(copies);
+  in_ = wanted.in;
+  if (wanted.retain) retain_ = true;
+  if (status.ok()) status = CopyAll();
+  // All copies or none: the pool stays awake, and its blocks have their contents.
+  if (!status.ok()) Drop();
+  return status;
+}
+
+// Copies what is not there yet. A file is sealed once all of its bytes are in it.
+Status KeptBlocks::CopyAll() {
+  uint64_t bytes = 0;
+  for (const Copy& copy : copies_) bytes += copy.made ? 0 : copy.device.bytes;
+  // Copies that were started must end, even if a later one could not start.
+  transfer_.Begin("keeping", bytes);
+  COMMPOOL_TRY(transfer_.Await(Start({.address = 0, .bytes = UINT64_MAX}, HostCopies::Direction::kToHost)));
+  const KeptMemory* sealed = nullptr;
+  for (Copy& copy : copies_) {
+    copy.made = true;
+    if (copy.memory.get() == sealed) continue;
+    COMMPOOL_TRY(copy.memory->Seal());
+    sealed = copy.memory.get();
+  }
+  return Status();
+}
+
+// Called for the whole pool as it falls asleep, and for each part of a segment as it wakes. So a run of neighbours may
+// reach beyond the range, and is cut there.
+Status KeptBlocks::Start(engine::SegmentRange range, HostCopies::Direction direction) {
+  const engine::Address end = range.address + range.bytes;
+  for (auto copy = From(range.address); copy != copies_.end() && copy->device.address < end;) {
+    // Blocks that are neighbours on the device and on the host go in one copy.
+    const Copy& first = *copy;
+    engine::Address to = first.device.address;
+    for (; copy != copies_.end() && copy->device.address == to && copy->memory == first.memory &&
+           copy->offset == first.offset + (to - first.device.address) && copy->made == first.made;
+         ++copy) {
+      to = copy->end();
+    }
+    if (direction == HostCopies::Direction::kToHost && first.made) continue;
+    const engine::Address from = std::max(first.device.address, range.address);
+    const HostCopies::Run run{.device = from,
+                              .memory = first.memory.get(),
+                              .offset = first.offset + (from - first.device.address),
+                              .bytes = std::min(to, end) - from};
+    COMMPOOL_TRY(transfer_.Start(run, direction));
+  }
+  return Status();
+}
+
+// Copies in files serve one sleep: their file is sealed.
+Status KeptBlocks::Retain(bool retain) {
+  if (retain && in_ == KeptIn::kFiles && bytes() != 0) {
+    return Status(StatusCode::kInvalidArgument, "copies in files are not retained: those in the host's memory are");
+  }
+  retain_ = retain;
+  return Status();
+}
+
+// A block that was freed in sleep cannot be marked, so its copy goes.
+void KeptBlocks::LetGo(BlockStore& blocks) {
+  // Another thread may have destroyed the pool meanwhile: nobody drops the copies after that.
+  if (!retain_ || in_ == KeptIn::kFiles || !basis_.life.asleep()) return Drop();
+  const ContextGuard current = basis_.MakeCurrent();
+  std::erase_if(copies_, [&](const Copy& copy) { return !blocks.SetMark(copy.device.address, engine::Mark::kCopied); });
+}
+
+// Asleep, a block that is live has its copy. Awake, only the mark tells that it is still the same block.
+Result<const std::byte*> KeptBlocks::Find(const BlockStore& blocks, const engine::SegmentRange& range, bool asleep) {
+  const auto copy = From(range.address);
+  const bool found =
+      copy != copies_.end() && copy->device.address <= range.address && range.bytes <= copy->end() - range.address;
+  if (!found && !asleep && copies_.empty()) {
+    return Status(StatusCode::kFailedPrecondition, "it is awake, and its copies are gone: nobody asked to retain them");
+  }
+  if (!found) {
+    return Status(StatusCode::kNotFound, "it has kept no " + FormatBytes(range.bytes) + " there: they were discarded");
+  }
+  const engine::Address block = copy->device.address;
+  if (asleep ? !blocks.Find(block).ok() : !blocks.HasMark(block, engine::Mark::kCopied)) {
+    return Status(StatusCode::kNotFound, "the block was freed since it was kept");
+  }
+  const std::byte* const start = COMMPOOL_TRY(copy->memory->Read());
+  return start + copy->offset + (range.address - copy->device.address);
+}
+
+// Where the context is lost pinned memory stays with the process.
+void KeptBlocks::Drop() {
+  if (copies_.empty()) return;
+  const ContextGuard current = basis_.MakeCurrent();
+  if (basis_.device->health().broken()) Abandon();
+  copies_.clear();
+}
+
+void KeptBlocks::Abandon() {
+  for (const Copy& copy : copies_) {
+    if (copy.memory != nullptr) copy.memory->Abandon();
+  }
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,78 @@
+// StrandedMemory: memory that was freed by streams without a promise (rule 11). Such a stream may be gone, so no event
+// is recorded on it before a call passes it again. Until then its memory serves only that stream.
+//
+//   another stream lacks memory -> MakeUsable: the streams that freed it are wanted from now on
+//   a call passes a wanted one  -> Passed: an event behind its work; others take its memory after a wait for the event
+//   no call passes it any more  -> MakeUsable begins a wait for the device, once such streams have freed much memory
+//
+// The host waits for a device at most a tenth of a second, once, because a device may never be idle. Then the wait goes
+// on by itself, and a later MakeUsable sees its end. The pool does not grow while a thread waits.
+//
+// An event of the whole context (cuda.h, cuCtxRecordEvent) would tell too. But it breaks every open capture of that
+// context, and some of these may be unannounced. Any thread.
+#ifndef COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_STRANDED_MEMORY_H_
+#define COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_STRANDED_MEMORY_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <future>
+#include <set>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/library/base/mutex.h"
+#include "src/library/pool/blocks/block_store.h"
+
+namespace commpool::internal {
+
+// GrowingMode owns one: symmetric pools never act on what one rank finds (rule 4). Every allocation calls Passed;
+// MakeUsable comes before growth, without a lock. It owns the waits that are under way, each on a thread of its own
+// (BeginToSynchronise).
+class StrandedMemory {
+ public:
+  StrandedMemory(PoolBasis& basis, BlockStore& blocks, Mutex& growth)
+      : basis_(basis), blocks_(blocks), growth_(growth) {}
+
+  // Records the event of a stream that this call passes. REQUIRES: no capture of this pool has the stream.
+  Status Passed(StreamKey stream) {
+    if (!IsUnpromised(stream) || !any_wanted_.load(std::memory_order_relaxed)) return Status();
+    return FenceIfWanted(stream);
+  }
+
+  // How often a wait has freed memory.
+  uint64_t times_freed() const { return times_freed_.load(); }
+  // Called where a request of the stream finds no free memory and the pool is about to grow. Returns whether memory
+  // came free after `times_before`. None does where the host may not wait for the device, or not for so long.
+  bool MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times_before);
+
+ private:
+  // REQUIRES: the call passes the stream.
+  Status FenceIfWanted(StreamKey stream);
+  // Records the events of streams that the calling thread reaches without passing them.
+  void FenceReachable(StreamKey but);
+  // Begins waits for all places of uses. Returns false where one captures.
+  bool BeginWait() COMMPOOL_REQUIRES(growth_);
+  // Whether all waits have ended by the limit, and their uses are forgotten now.
+  bool HasPassed(std::chrono::milliseconds limit) COMMPOOL_REQUIRES(growth_);
+  // From now on wants every stream but `but` that has stranded memory. Returns how much of it belongs to streams that
+  // were wanted before: no call has passed them meanwhile. With many streams it returns all of it.
+  uint64_t NoteWanted(StreamKey but) COMMPOOL_REQUIRES(blocks_.mutex());
+
+  PoolBasis& basis_;
+  BlockStore& blocks_;
+  Mutex& growth_;
+  // Whether `wanted_` has any: every allocation reads it, without the lock.
+  std::atomic<bool> any_wanted_{false};
+  // The next call that passes one of them records its event.
+  std::set<StreamKey> wanted_ COMMPOOL_GUARDED_BY(blocks_.mutex());
+  std::atomic<bool> waits_{false};  // whether a wait is under way
+  std::atomic<uint64_t> times_freed_{0};
+  // The waits for the places, each on a thread that may go on after this object, and what is over when they end.
+  std::vector<std::future<CUresult>> under_way_ COMMPOOL_GUARDED_BY(growth_);
+  BlockStore::Uses uses_ COMMPOOL_GUARDED_BY(growth_);
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_STRANDED_MEMORY_H_

@@ -1,0 +1,316 @@
+// Calls for several pools. Each rank's pools run on a thread of their own, because a rank that waits for the others
+// must not keep them from coming.
+#include "src/library/pool/group_calls.h"
+
+#include <algorithm>
+#include <future>
+#include <map>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "src/library/base/printable.h"
+#include "src/library/base/start_thread.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/handles.h"
+#include "src/library/pool/symmetric/symmetric_mode.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// Runs `part` with the device's context current. Where that cannot be done, `part` fails too and says why.
+template <typename Part>
+Status RunOn(Runtime& runtime, int device, Part part) {
+  Result<std::shared_ptr<DeviceState>> state = runtime.devices().Get(device);
+  // The part fails for the same reason, and tells its ranks.
+  if (!state.ok()) return part();
+  ContextGuard current(runtime.driver(), (*state)->context());
+  const std::optional<RelaxedCapture> relaxed = runtime.Relax();
+  return part();
+}
+
+// The places of pools that are called one after the other: those of one rank. They share a communicator, which NCCL
+// lets one thread use at a time, and in the same order on all ranks; fixed pools share a device.
+using Queue = std::vector<size_t>;
+
+// Runs all queues at the same time, each on its own thread. A failed queue does not stop the others: its failure
+// reaches all ranks.
+Status RunTogether(const std::vector<Queue>& queues, FunctionRef<Status(const Queue&)> run_queue) {
+  // Each thread writes its own, and they are read once all have ended.
+  std::vector<Status> statuses(queues.size());
+  std::vector<std::thread> threads;
+  threads.reserve(queues.size());
+  // No rank begins before all have a thread: otherwise the ranks that began would wait for one that never comes.
+  std::promise<bool> ready;
+  const std::shared_future<bool> all_here = ready.get_future().share();
+  Status started;
+  for (size_t number = 0; number < queues.size() && started.ok(); ++number) {
+    Result<std::thread> thread = StartThread("a rank's part of a call", [&, number] {
+      if (all_here.get()) statuses[number] = run_queue(queues[number]);
+    });
+    started = thread.status();
+    if (thread.ok()) threads.push_back(std::move(*thread));
+  }
+  ready.set_value(started.ok());
+  for (std::thread& thread : threads) thread.join();
+  // No queue has run: the threads heard false.
+  COMMPOOL_TRY(started);
+  for (Status& status : statuses) {
+    if (!status.ok()) return std::move(status);
+  }
+  return Status();
+}
+
+// Calls the pools one after the other. It never stops early, for the other ranks have begun. Returns the first failure.
+Status OneByOne(const Queue& queue, FunctionRef<Status(size_t place)> part) {
+  Status first;
+  for (const size_t place : queue) {
+    Status status = part(place);
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+// What a pool's part of the call uses that only one thread at a time may use: communicators; for a fixed pool its
+// device.
+struct Used {
+  std::vector<ncclComm_t> communicators;
+  std::optional<int> device = {};
+
+  bool Shares(const Used& other) const {
+    if (device && device == other.device) return true;
+    return std::find_first_of(communicators.begin(), communicators.end(), other.communicators.begin(),
+                              other.communicators.end()) != communicators.end();
+  }
+};
+
+// Null for a pool that is not symmetric, or has given up its home. Takes no lock: the mode keeps the handle as an
+// atomic.
+ncclComm_t HomeOf(const Pool& pool) { return pool.symmetric() ? pool.AsSymmetric()->home() : nullptr; }
+
+// 0 for a pool that is not symmetric. Handles of communicators come again, these numbers do not.
+uint64_t HomeNumberOf(const Pool& pool) { return pool.symmetric() ? pool.AsSymmetric()->home_id() : 0; }
+
+// `passed`: the communicator that the call gives to the pool, or null.
+Used UsedBy(const Pool& pool, ncclComm_t passed) {
+  Used used;
+  if (!pool.symmetric()) used.device = pool.device();
+  for (const ncclComm_t communicator : {HomeOf(pool), passed}) {
+    if (communicator != nullptr) used.communicators.push_back(communicator);
+  }
+  // A pool that has left its home waits for no other rank. Another communicator may have the home's address by now.
+  const ncclComm_t first_home = pool.configuration().home;
+  if (used.communicators.empty() && first_home != nullptr) used.communicators.push_back(first_home);
+  return used;
+}
+
+// The queues of a call, in the order of their first pools. A pool that shares something with several queues makes one
+// queue of them.
+std::vector<Queue> QueuesOf(const std::vector<Used>& used) {
+  std::vector<Queue> queues;
+  for (size_t place = 0; place < used.size(); ++place) {
+    Queue mine{place};
+    std::erase_if(queues, [&](const Queue& queue) {
+      const bool joins =
+          std::any_of(queue.begin(), queue.end(), [&](size_t other) { return used[place].Shares(used[other]); });
+      if (joins) mine.insert(mine.end(), queue.begin(), queue.end());
+      return joins;
+    });
+    // The order in which the program passed them, which is the same on all ranks.
+    std::sort(mine.begin(), mine.end());
+    queues.push_back(std::move(mine));
+  }
+  // By first place, so that failures are looked at in the program's order.
+  std::sort(queues.begin(), queues.end());
+  return queues;
+}
+
+// Makes a group of pools with one home, if there is more than one.
+void MakeGroups(const std::vector<std::shared_ptr<Pool>>& pools) {
+  std::map<uint64_t, std::vector<Pool*>> by_home;
+  for (const std::shared_ptr<Pool>& pool : pools) {
+    if (pool->symmetric()) by_home[HomeNumberOf(*pool)].push_back(pool.get());
+  }
+  for (const auto& [home, members] : by_home) {
+    if (members.size() < 2) continue;
+    const auto group = std::make_shared<const PoolGroup>(members.size());
+    for (Pool* member : members) member->Join(group);
+  }
+}
+
+// The modes of a queue's pools where they share a home, so that one set of rounds serves all of them. Empty where they
+// do not. In the order of the queue, which is the program's.
+SymmetricModes ModesOf(const Queue& queue, const std::vector<std::shared_ptr<Pool>>& pools) {
+  const ncclComm_t home = HomeOf(*pools[queue.front()]);
+  SymmetricModes modes;
+  for (const size_t place : queue) {
+    if (home == nullptr || HomeOf(*pools[place]) != home) return {};
+    modes.push_back(pools[place]->AsSymmetric());
+  }
+  return modes;
+}
+
+// Refuses a pool that is passed twice, and a group of pools that is not complete: both would wait for themselves.
+Status CheckComplete(const std::vector<std::shared_ptr<Pool>>& pools) {
+  std::set<const Pool*> seen;
+  for (const std::shared_ptr<Pool>& pool : pools) {
+    if (!seen.insert(pool.get()).second) {
+      return Status(StatusCode::kInvalidArgument, "pool " + pool->name() + " is passed twice");
+    }
+  }
+  for (const std::shared_ptr<Pool>& pool : pools) {
+    const PoolGroup* const group = pool->group();
+    // A thread that did not make the group waits for none of its own ranks, so it may call for single pools.
+    if (group == nullptr || !group->IsOfThisThread()) continue;
+    const auto present = std::count_if(pools.begin(), pools.end(),
+                                       [&](const std::shared_ptr<Pool>& other) { return other->group() == group; });
+    if (static_cast<size_t>(present) != group->size()) return group->Incomplete(pool->name(), present);
+  }
+  return Status();
+}
+
+// Finds all pools before the first one is called: a wrong handle must not leave half of a collective call behind.
+Result<std::vector<std::shared_ptr<Pool>>> Find(Runtime& runtime, PoolHandles handles) {
+  COMMPOOL_TRY(runtime.RefuseForkedChild());
+  if (handles.empty()) return Status(StatusCode::kInvalidArgument, "a call for no pool");
+  std::vector<std::shared_ptr<Pool>> pools;
+  for (const PoolHandle handle : handles) {
+    std::shared_ptr<Pool> pool = COMMPOOL_TRY(runtime.pools().Find(handle));
+    pools.push_back(std::move(pool));
+  }
+  return pools;
+}
+
+// Calls `together` for several pools of one home, else `for_one` for each pool. Queues run at the same time. `together`
+// is empty for calls that have no such form. Finds, checks and sorts the pools before any of them is called.
+Status OnPools(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
+               FunctionRef<Status(const SymmetricModes&, const Queue&)> together,
+               FunctionRef<Status(Pool&, size_t place)> for_one) {
+  // No thread, and no check of completeness: the pool's own call makes it (Collective::CheckCalled).
+  if (handles.size() == 1) {
+    const std::shared_ptr<Pool> pool = COMMPOOL_TRY(runtime.pools().Find(handles.front()));
+    return for_one(*pool, 0);
+  }
+  const std::vector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
+  COMMPOOL_TRY(CheckComplete(pools));
+  std::vector<Used> used;
+  for (size_t place = 0; place < pools.size(); ++place) {
+    used.push_back(UsedBy(*pools[place], passed == nullptr ? nullptr : passed[place]));
+  }
+  const std::vector<Queue> queues = QueuesOf(used);
+  const auto modes_of = [&](const Queue& queue) { return ModesOf(queue, pools); };
+  const auto run_queue = [&](const Queue& queue) {
+    const auto device_of = [&](size_t place) { return pools[place]->device(); };
+    const SymmetricModes modes = together ? modes_of(queue) : SymmetricModes();
+    if (modes.size() > 1) return RunOn(runtime, device_of(queue.front()), [&] { return together(modes, queue); });
+    return OneByOne(queue, [&](size_t place) {
+      return RunOn(runtime, device_of(place), [&] { return for_one(*pools[place], place); });
+    });
+  };
+  // The pools of one rank need no thread.
+  const bool one_rank = together && queues.size() == 1 && modes_of(queues.front()).size() > 1;
+  return one_rank ? run_queue(queues.front()) : RunTogether(queues, run_queue);
+}
+
+}  // namespace
+
+// A request with refused options takes part as well, if it says how to reach its home: its other ranks wait for it.
+// Where one pool cannot be made, those that were made are destroyed again.
+Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRequest> requests) {
+  COMMPOOL_TRY(runtime.RefuseForkedChild());
+  if (requests.empty()) return Status(StatusCode::kInvalidArgument, "a call for no pool");
+  std::vector<PoolHandle> handles(requests.size(), 0);
+  std::vector<Used> homes;
+  for (const PoolRequest& request : requests) {
+    const bool asked = request.configuration.ok();
+    // A refused request has a home too: its other ranks wait there.
+    const ncclComm_t home = asked ? request.configuration->home : request.home ? request.home->home : nullptr;
+    homes.emplace_back();
+    if (home != nullptr) homes.back().communicators.push_back(home);
+  }
+  const auto create = [&](size_t place) -> Status {
+    PoolRequest& request = requests[place];
+    if (!request.configuration.ok()) {
+      const Status& why = request.configuration.status();
+      return request.home ? runtime.RefusePool(*request.home, why) : why;
+    }
+    PoolConfiguration& configuration = *request.configuration;
+    return RunOn(runtime, configuration.backing.placement.device, [&]() -> Status {
+      Result<PoolHandle> made = runtime.CreatePool(std::move(configuration));
+      if (made.ok()) handles[place] = *made;
+      return made.status();
+    });
+  };
+  const Status status = RunTogether(QueuesOf(homes), [&](const Queue& queue) { return OneByOne(queue, create); });
+  if (!status.ok()) {
+    for (const PoolHandle handle : handles) {
+      // A failure here leaves nothing to do: the caller gets the first one.
+      if (handle != 0) static_cast<void>(runtime.DestroyPool(handle));
+    }
+    return status;
+  }
+  std::vector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
+  // Before the program has a handle, so no call can come for a part of a group.
+  MakeGroups(pools);
+  return handles;
+}
+
+Status OnEach(Runtime& runtime, PoolHandles handles, FunctionRef<Status(Pool&, size_t)> call, ncclComm* const* passed) {
+  return OnPools(runtime, handles, passed, {}, call);
+}
+
+// `bytes` is what each pool must be able to serve.
+Status ReservePools(Runtime& runtime, PoolHandles pools, uint64_t bytes) {
+  return OnPools(
+      runtime, pools, nullptr,
+      [&](const SymmetricModes& modes, const Queue&) { return SymmetricMode::ReserveTogether(modes, bytes); },
+      [&](Pool& pool, size_t) { return pool.Reserve(bytes); });
+}
+
+// `reclaimed` has a place for each pool; threads write to places of their own.
+Status ReclaimPools(Runtime& runtime, PoolHandles pools, uint64_t* reclaimed) {
+  const auto together = [&](const SymmetricModes& modes, const Queue& queue) {
+    const Result<std::vector<uint64_t>> bytes = SymmetricMode::ReclaimTogether(modes);
+    for (size_t place = 0; bytes.ok() && place < queue.size(); ++place) reclaimed[queue[place]] = (*bytes)[place];
+    return bytes.status();
+  };
+  return OnPools(runtime, pools, nullptr, together, [&](Pool& pool, size_t place) {
+    const Result<uint64_t> bytes = pool.Reclaim();
+    if (bytes.ok()) reclaimed[place] = *bytes;
+    return bytes.status();
+  });
+}
+
+// Pools of one home agree in one round. A difference in one of them is the error of the whole call.
+Status VerifyPools(Runtime& runtime, PoolHandles pools) {
+  return OnPools(
+      runtime, pools, nullptr,
+      [](const SymmetricModes& modes, const Queue&) { return SymmetricMode::VerifyTogether(modes); },
+      [](Pool& pool, size_t) { return pool.Verify(); });
+}
+
+// A list of the pools as they are now: one that another thread makes meanwhile is not in the call.
+Status OnTagged(Runtime& runtime, const std::string& tag, First first, FunctionRef<Status(Pool&)> call) {
+  std::vector<std::shared_ptr<Pool>> pools = runtime.pools().All();
+  std::erase_if(pools, [&](const auto& pool) { return !pool->has_handle() || pool->configuration().tag != tag; });
+  if (pools.empty()) return Status(StatusCode::kNotFound, "no pool has the tag \"" + Printable(tag.c_str()) + "\"");
+  if (first == First::kNewest) std::reverse(pools.begin(), pools.end());
+  Status failure;
+  while (!pools.empty()) {
+    // The next pool, and the other pools of its home: their ranks must make the call at the same time.
+    const std::shared_ptr<Pool> next = pools.front();
+    std::vector<PoolHandle> together;
+    std::erase_if(pools, [&](const auto& pool) {
+      const bool joins = pool == next || (next->symmetric() && HomeNumberOf(*pool) == HomeNumberOf(*next));
+      if (joins) together.push_back(pool->handle());
+      return joins;
+    });
+    Status status = OnEach(runtime, together, [&](Pool& pool, size_t) { return call(pool); });
+    if (failure.ok()) failure = status;
+  }
+  return failure;
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,242 @@
+// How a growing pool serves a request: free memory at once, or the slow way, a table of steps.
+#include <optional>
+#include <utility>
+
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/graph_handles.h"
+#include "src/library/pool/growing/growing_mode.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// While fences are pending, one allocation in so many asks which have passed. To ask costs a driver call for each
+// stream.
+constexpr uint32_t kAllocationsForPoll = 4;
+
+constexpr int kMostRequests = 8;  // how often one allocation asks the process's other allocators for memory
+
+}  // namespace
+
+// The slow way, cheapest step first (rule 7, README.md).
+const std::array<GrowingMode::Step, 9> GrowingMode::kSteps = {{
+    {"fences that have passed", InCapture::kSkipped, Repeats::kNo, &GrowingMode::TakeWhatHasPassed},
+    {"every thread's cache", InCapture::kSkipped, Repeats::kNo, &GrowingMode::DrainCaches},
+    {"streams that may be gone", InCapture::kSkipped, Repeats::kNo, &GrowingMode::FreeStranded},
+    {"growth", InCapture::kTaken, Repeats::kWhileItHelps, &GrowingMode::GrowAsUsual},
+    {"other streams' memory, behind a wait of the device", InCapture::kSkipped, Repeats::kNo,
+     &GrowingMode::ShareStreams},
+    {"a wait of the host", InCapture::kSkipped, Repeats::kNo, &GrowingMode::WaitOnTheHost},
+    {"unused segments, then growth that moves pages", InCapture::kSkipped, Repeats::kNo, &GrowingMode::ReleaseAndGrow},
+    {"unused pages, then growth", InCapture::kSkipped, Repeats::kNo, &GrowingMode::ReleasePagesAndGrow},
+    {"the program's callbacks, then growth", InCapture::kSkipped, Repeats::kWhileItHelps, &GrowingMode::AskHolders},
+}};
+
+// Two ways. Most requests take free memory that their stream may use at once, under one hold of the lock. Everything
+// that is rarer, or that needs a driver call, is a step of the slow way.
+Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
+  // First, because this call passes the stream and so may record on it (rule 11).
+  COMMPOOL_TRY(stranded_.Passed(stream));
+  bool asked = false;
+  // Chores come before an allocation: to collect graphs that are gone, to mind captures, to keep to the threshold.
+  const bool chores = captures_.any_known() || basis_.device->captures().any() ||
+                      basis_.configuration.release_threshold_bytes != UINT64_MAX;
+  if (!chores) {
+    const CUdeviceptr served = ServeAtOnce(bytes, stream, asked);
+    if (served != 0) return served;
+  }
+  Request request{.bytes = bytes, .stream = stream, .asked = asked};
+  return ServeByStep(request);
+}
+
+// The usual way of a request that no cache serves, so it makes no driver call and looks at nothing outside of the
+// engine.
+CUdeviceptr GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, bool& asked) {
+  engine::SegmentRange block;
+  {
+    MutexLock lock(blocks_.mutex());
+    // Without a pending fence a look at fences frees nothing, so such allocations do not count.
+    if (engine().HasPendingFences()) ++since_poll_;
+    if (since_poll_ == kAllocationsForPoll) {
+      since_poll_ = 0;
+      return 0;
+    }
+    blocks_.NoteHolding();
+    const Result<engine::SegmentRange> served = engine().AllocateOwn(bytes, stream);
+    asked = served.ok();  // the slow way asks again for an error
+    if (asked) block = *served;
+  }
+  if (block.bytes != 0) blocks_.Announce(block, bytes, stream, CachingOf(stream));
+  return block.address;
+}
+
+// After a step that may have made memory available comes a try. A stream that captures takes few steps, because most
+// would break its capture.
+Result<CUdeviceptr> GrowingMode::ServeByStep(Request& request) {
+  CollectGraphs();  // their memory may serve this request
+  std::optional<RelaxedCapture> relaxed;
+  if (basis_.device->captures().any()) {  // of any pool: the stream may belong to it
+    request.part = COMMPOOL_TRY(captures_.PartOf(request.stream));
+    relaxed.emplace(basis_.driver);  // this thread's driver calls must not become part of a capture
+  }
+  // Read before any try: a wait of another thread that ends after this has freed memory which a try may have missed.
+  request.times_freed = stranded_.times_freed();
+  const bool captured = request.part != engine::kCommonPart;
+  std::optional<CUdeviceptr> served = captured ? COMMPOOL_TRY(Try(request)) : std::nullopt;
+  for (const Step& step : kSteps) {
+    if (served) break;
+    if (captured && step.in_capture == InCapture::kSkipped) continue;
+    bool helped = true;
+    for (bool runs = true; runs && helped && !served; runs = step.repeats == Repeats::kWhileItHelps) {
+      Result<bool> ran = (this->*step.run)(request);
+      if (!ran.ok()) return Ended(request, ran.status());
+      helped = *ran;
+      if (helped) served = COMMPOOL_TRY(Try(request));
+    }
+  }
+  return Ended(request, served ? Result<CUdeviceptr>(*served) : Result<CUdeviceptr>(OutOfMemory(request)));
+}
+
+// A recording shows the steps after the first growth as a search.
+Result<CUdeviceptr> GrowingMode::Ended(Request& request, Result<CUdeviceptr> result) {
+  return request.search ? request.search->Ended(std::move(result)) : std::move(result);
+}
+
+// The stream's own memory and idle memory; then, once the request may wait on the device, that of other streams.
+GrowingMode::Address GrowingMode::Try(const Request& request) {
+  std::optional<CUdeviceptr> served = COMMPOOL_TRY(ServeFromFreeMemory(request, engine::Reuse::kSameStream));
+  if (served || !request.shares_streams) return served;
+  MutexLock growth(segments_.growth());  // nobody forgets the streams that we wait for meanwhile (ForgetStream)
+  return ServeFromFreeMemory(request, engine::Reuse::kAnyStream);
+}
+
+// It asks again where a block needs a wait that no stream may make now. Each round closes one block, so it ends.
+GrowingMode::Address GrowingMode::ServeFromFreeMemory(const Request& request, engine::Reuse reuse) {
+  const bool captured = request.part != engine::kCommonPart;
+  engine::Served served;
+  for (;;) {
+    {
+      MutexLock lock(blocks_.mutex());
+      blocks_.NoteHolding();
+      Result<engine::Outcome> outcome = engine().Allocate(request.bytes, request.stream, reuse, request.part);
+      if (!outcome.ok()) return basis_.Named(outcome.status());
+      if (std::holds_alternative<engine::Grow>(*outcome)) return std::optional<CUdeviceptr>();
+      served = std::move(std::get<engine::Served>(*outcome));
+    }
+    // The part's own memory was used inside this capture, so a wait for its uses becomes an edge of the graph.
+    if (captured || blocks_.MayWaitFor(served)) break;
+    blocks_.TakeBackUnserved(served, *this);  // now closed: the next try finds other memory, or none
+  }
+  // A graph's block must not get into a cache, which would serve it outside of the graph. Where memory is so short that
+  // streams share it, a small block may lie among large ones: cached it would keep them apart.
+  const bool cacheable = !captured && reuse != engine::Reuse::kAnyStream;
+  const Caching caching = cacheable ? CachingNow(request.stream) : Caching::kNo;
+  const CUdeviceptr address = COMMPOOL_TRY(blocks_.HandOut(served, request.bytes, request.stream, caching, *this));
+  return std::optional<CUdeviceptr>(address);
+}
+
+Result<bool> GrowingMode::TakeWhatHasPassed(Request& request) {
+  const bool passed = blocks_.PollFences();
+  KeepToThreshold();
+  return passed || !request.asked;
+}
+
+// What caches hold is free for the program.
+Result<bool> GrowingMode::DrainCaches(Request&) { return blocks_.DrainCaches(); }
+
+Result<bool> GrowingMode::FreeStranded(Request& request) {
+  return stranded_.MakeUsable(request.bytes, request.stream, request.times_freed);
+}
+
+// Another thread may take what one growth made, so the step repeats; each round makes room for somebody.
+Result<bool> GrowingMode::GrowAsUsual(Request& request) {
+  if (request.part != engine::kCommonPart) return GrowInCapture(request);
+  // A request that no empty device could serve must not make others give memory back.
+  const Status possible = segments_.CheckPossible(request.bytes);
+  if (!possible.ok()) return Status(possible.code(), possible.message() + basis_.DescribeHolders());
+  return Grow(request, Effort::kUsual);
+}
+
+// NCCL would not know the new memory: nothing is registered in a capture (rule 6). So a registered pool must have been
+// reserved before.
+Result<bool> GrowingMode::GrowInCapture(Request& request) {
+  if (!segments_.registrations().empty()) {
+    request.failure = Status(StatusCode::kOutOfMemory, basis_.title + ", which is registered, does not grow there");
+    return false;
+  }
+  request.failure = segments_.CheckPossible(request.bytes);
+  if (request.failure.code() == StatusCode::kOutOfMemory) return false;
+  COMMPOOL_TRY(request.failure);
+  return Grow(request, Effort::kUsual);
+}
+
+// The new memory may merge with memory that another stream used; to grow again would not help then. Only a lack of
+// memory leads to the next step: a lost device or a closed pool would fail there again.
+Result<bool> GrowingMode::Grow(Request& request, Effort effort) {
+  const Status grown = grower_->Grow(request.bytes, request.stream, effort, request.part);
+  if (!grown.ok() && grown.code() != StatusCode::kOutOfMemory) return grown;
+  if (!grown.ok()) request.failure = grown;
+  request.shares_streams |= grown.ok() && request.part == engine::kCommonPart;
+  return grown.ok();
+}
+
+// A wait on the device costs less than a wait on the host.
+Result<bool> GrowingMode::ShareStreams(Request& request) {
+  request.search.emplace(basis_.record.Began(recording::SpanKind::kSearch, "search", request.bytes));
+  request.shares_streams = true;
+  return true;
+}
+
+// After it free neighbours merge, whichever streams used them.
+Result<bool> GrowingMode::WaitOnTheHost(Request&) {
+  PoolEvents::Count(basis_.events.host_waits);
+  COMMPOOL_TRY(blocks_.WaitForDevice());
+  return true;
+}
+
+bool GrowingMode::OthersCouldHelp(const Request& request) const {
+  return request.bytes <= basis_.configuration.limit_bytes && segments_.FitsEmptyPlacement(request.bytes);
+}
+
+// Free segments that are too small for the request: of this pool, then of the others on the device. Holds no lock,
+// because the others take theirs.
+Result<bool> GrowingMode::ReleaseAndGrow(Request& request) {
+  if (!OthersCouldHelp(request)) return false;
+  if (!grower_->MovesPages()) ReleaseUnused();
+  // Where the pool's own limit is in the way, memory of others does not help.
+  request.others_help = segments_.FitsOwnLimit(request.bytes);
+  if (request.others_help) basis_.ReleaseOtherPools();
+  return Grow(request, Effort::kPressure);
+}
+
+Result<bool> GrowingMode::ReleasePagesAndGrow(Request& request) {
+  if (!OthersCouldHelp(request) || !grower_->MovesPages() || ReleaseUnused() == 0) return false;
+  return Grow(request, Effort::kPressure);
+}
+
+// Last: pools say exactly what they released, and others may be wrong. As long as they give, but a few times only.
+Result<bool> GrowingMode::AskHolders(Request& request) {
+  const int device = basis_.device->device();
+  while (request.others_help && request.holders_asked++ < kMostRequests) {
+    if (basis_.runtime.holders.Release(device, request.bytes) == 0) return false;
+    const bool grown = COMMPOOL_TRY(Grow(request, Effort::kPressure));
+    if (grown) return true;
+  }
+  return false;
+}
+
+Status GrowingMode::OutOfMemory(const Request& request) const {
+  const std::string bytes = FormatBytes(request.bytes);
+  if (request.part == engine::kCommonPart) {
+    return Status(StatusCode::kOutOfMemory,
+                  "no memory for " + bytes + " in " + request.failure.message() + basis_.DescribeHolders());
+  }
+  return Status(StatusCode::kOutOfMemory,
+                "no idle memory for " + bytes + " in a capture, and " + request.failure.message() + ": " +
+                    FormatBytes(blocks_.counters().free_bytes) +
+                    " are free, in use by streams or too small. Synchronise and reserve() before the capture" +
+                    basis_.DescribeHolders());
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,177 @@
+// Grower: one growth from the plan to its end, alike for both kinds of pools; and the grower of fixed pools.
+#include "src/library/pool/growing/grower.h"
+
+#include <optional>
+#include <utility>
+
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// Grows a fixed pool by segments that never move, and releases whole segments. A segment is made, adopted and released
+// as a whole, so nothing is ever half done, and Undo has nothing to do.
+class FixedGrower final : public Grower {
+ public:
+  using Grower::Grower;
+
+  // Releases unpinned segments, the largest index first. Registered segments stay: only a call on the communicator's
+  // thread may deregister them (rule 1).
+  Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) override {
+    MutexLock growth(segments_.growth());
+    // The promise that reserve() made ends here: segments that it made may go now.
+    SetReserved(false);
+    blocks_.PollFences();  // a block with a pending fence is not free
+    if (wait == Wait::kYes && blocks_.AwaitsDevice()) COMMPOOL_TRY(blocks_.WaitForDevice());
+    const std::vector<engine::SegmentIndex> chosen = segments_.ChooseFree(keep_bytes, SegmentStore::Pinned::kStay);
+    if (chosen.empty()) return uint64_t{0};
+
+    // Other threads allocate during the wait, so a segment that was wholly free may have blocks now. Release only those
+    // that are still free.
+    COMMPOOL_TRY(wait == Wait::kYes ? blocks_.WaitForDevice() : progress_.Poll());
+    return segments_.Release(chosen);
+  }
+
+ private:
+  // Either releases an unused segment, or makes one.
+  Status Do(const engine::GrowthStep& step, Growth& growth) override COMMPOOL_REQUIRES(segments_.growth()) {
+    if (step.kind == engine::GrowthStep::Kind::kRelease) return segments_.Release({step.segment}).status();
+    // Memory of reserve() has no first user, so nobody's stream may order its making.
+    const bool reserves = growth.request.effort == Effort::kReserve;
+    const auto asked = reserves ? std::nullopt : std::make_optional(growth.request.stream);
+    Status status = MakeSegment(step, step.range.bytes, asked);
+    // The plan asks for the usual size, and says which size is enough: that one is tried where memory is short.
+    const bool less = status.code() == StatusCode::kOutOfMemory && step.least_bytes < step.range.bytes;
+    if (less) status = MakeSegment(step, step.least_bytes, asked);
+    if (status.ok() && reserves) SetReserved(true);
+    return status;
+  }
+
+  // `stream`: the stream that asked; none for reserve().
+  Status MakeSegment(const engine::GrowthStep& step, uint64_t bytes, std::optional<StreamKey> stream)
+      COMMPOOL_REQUIRES(segments_.growth()) {
+    // The room that GrowOnce took is 0 for a fixed pool: the plan has segments and no pages.
+    Room room = COMMPOOL_TRY(segments_.TakeRoom(bytes));
+    Result<NewSegment> made = segments_.Make(bytes, std::move(room), stream);
+    if (!made.ok()) return basis_.Named(made.status());
+    segments_.Adopt(std::move(*made), step.space, step.part);
+    return Status();
+  }
+
+  // Segments of reserve() serve blocks of every size and stay, because the program asked for them.
+  void SetReserved(bool reserved) {
+    MutexLock lock(blocks_.mutex());
+    engine().SetReserved(reserved);
+  }
+};
+
+}  // namespace
+
+// The plan is made from these facts, and may be out of date when it is carried out: Claim finds that out.
+void Grower::Describe(engine::GrowthRequest& request) const {
+  request.capturing = basis_.device->capturing();
+  request.moves_eagerly = basis_.configuration.moves == Moves::kEager;
+  request.room = segments_.RoomLeft();
+  request.held_bytes = segments_.HeldBytes();
+  request.most_unused = segments_.CollectionBytes();
+  request.pinned = [this](engine::SegmentIndex segment) { return segments_.IsPinned(segment); };
+}
+
+// Repeats until the engine needs no step: a plan may be the first part of a growth, or other threads may have taken
+// memory that it counted on.
+Status Grower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part) {
+  MutexLock lock(segments_.growth());
+  COMMPOOL_TRY(basis_.CheckOpen());  // under the lock: if the pool ends, the new memory is released with it
+  Growth growth{{.bytes = bytes, .stream = stream, .effort = effort, .part = part}};
+  recording::Span span = basis_.record.Began(recording::SpanKind::kGrowth, "growth", bytes);
+  for (;;) {
+    const Result<bool> done = GrowOnce(growth);
+    if (!done.ok() || *done) return span.Ended(done.status());
+  }
+}
+
+// Between the plan and the claim the lock is free, because room under the limits is taken there. So the claim may find
+// that the plan no longer holds: then the caller plans again. Plan, room, claim, steps, books, in this order. A failure
+// undoes what came before it.
+Result<bool> Grower::GrowOnce(Growth& growth) {
+  Describe(growth.request);
+  {
+    MutexLock lock(blocks_.mutex());
+    Result<engine::GrowthPlan> plan = engine().PlanGrowth(growth.request);
+    if (!plan.ok()) return basis_.Named(plan.status());
+    growth.plan = std::move(*plan);
+  }
+  const engine::GrowthPlan& plan = growth.plan;
+  if (plan.steps.empty()) return true;  // another thread made room, or streams have finished
+  const uint64_t made = plan.pages.made_bytes();
+  // Without the pool's lock: the account has a lock of its own, and the limit counts what other pools take meanwhile.
+  Room room = COMMPOOL_TRY(made == 0 ? Result<Room>(Room()) : segments_.TakeRoom(made));
+  if (!plan.again) {
+    MutexLock lock(blocks_.mutex());
+    if (!engine().Claim(plan)) {
+      // The claim fails where the plan is out of date, and where the pool may not serve any more.
+      const Status open = basis_.CheckOpen();
+      return open.ok() ? Result<bool>(false) : Result<bool>(open);
+    }
+  }
+  const Status carried_out = CarryOut(growth);
+  if (!carried_out.ok()) {
+    if (!plan.again) Undo(growth);
+    return carried_out;
+  }
+  // The steps only waited or asked; the claim and the room come with a later plan.
+  if (plan.again) return false;
+  // From here on the pool owns the pages, and returns their room when it releases them.
+  room.Keep();
+  PoolEvents::Count(basis_.events.moved_bytes, plan.pages.moved_bytes());
+  // Under the lock: a recording that begins meanwhile lists the pages before all of this, or after it.
+  MutexLock lock(blocks_.mutex());
+  for (const engine::PageMove& move : plan.pages.moves) basis_.record.SegmentGone(move.from, move.bytes);
+  for (const engine::SegmentRange& range : plan.pages.arriving) basis_.record.SegmentMade(range.address, range.bytes);
+  engine().Complete(plan);
+  return true;
+}
+
+// The steps wait and call the driver, so they run without the pool's lock.
+Status Grower::CarryOut(Growth& growth) {
+  using Kind = engine::GrowthStep::Kind;
+  const ContextGuard current = basis_.MakeCurrent();
+  for (const engine::GrowthStep& step : growth.plan.steps) {
+    // Waits are the same for both kinds of pools; what makes or moves memory is the grower's own.
+    switch (step.kind) {
+      case Kind::kAsk:
+        COMMPOOL_TRY(progress_.Poll());
+        break;
+      case Kind::kAwait:
+        COMMPOOL_TRY(progress_.Await(std::chrono::microseconds(step.microseconds)));
+        break;
+      case Kind::kAwaitDevice:
+        COMMPOOL_TRY(blocks_.WaitForDevice());
+        break;
+      default:
+        COMMPOOL_TRY(Do(step, growth));
+    }
+  }
+  return Status();
+}
+
+std::unique_ptr<Grower> MakeFixedGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments,
+                                        StreamProgress& progress) {
+  return std::make_unique<FixedGrower>(basis, blocks, segments, progress);
+}
+
+// The option segment_bytes is the least size of a fixed pool's segments, and the largest size of an expandable pool's
+// pages.
+engine::EngineOptions GrowingEngineOptions(const PoolConfiguration& configuration, uint64_t granularity) {
+  const bool pages = configuration.mode == Mode::kExpandable;
+  engine::EngineOptions options = pages ? engine::ExpandableOptions() : engine::FixedOptions();
+  options.alignment = configuration.alignment_bytes;
+  options.granularity = granularity;
+  options.segment_bytes = configuration.segment_bytes;
+  if (configuration.segment_bytes != 0) options.page_bytes = RoundUp(configuration.segment_bytes, granularity);
+  return options;
+}
+
+}  // namespace commpool::internal

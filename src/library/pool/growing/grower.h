@@ -1,0 +1,94 @@
+// Grower: makes room in a pool that may grow inside an allocation, and gives memory back. It carries out the engine's
+// plan (engine/growth_plan.h): fixed pools with whole segments, expandable pools with pages that move. GrowingMode
+// calls it.
+#ifndef COMMPOOL_SRC_LIBRARY_POOL_GROWING_GROWER_H_
+#define COMMPOOL_SRC_LIBRARY_POOL_GROWING_GROWER_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+
+#include "commpool/status.h"
+#include "src/library/engine/caching_engine.h"
+#include "src/library/pool/blocks/stream_progress.h"
+#include "src/library/pool/segments/segment_store.h"
+
+namespace commpool::internal {
+
+using engine::Effort;
+
+// Whether to wait for memory that streams may still use. kNo: only what is known to be idle goes.
+enum class Wait { kNo, kYes };
+
+// GrowingMode owns one: a fixed or an expandable grower. Lock: `growth` for a whole growth; the pool's lock only while
+// the engine plans, claims and completes. The thread of the program whose request lacks memory runs it; others that
+// lack memory wait for the lock, and then often find theirs. Frees and cached pairs go on beside it.
+class Grower {
+ public:
+  Grower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments, StreamProgress& progress)
+      : basis_(basis), blocks_(blocks), segments_(segments), progress_(progress) {}
+  virtual ~Grower() = default;
+
+  // Makes room for the request, unless another thread's growth does so first. kOutOfMemory where there is none. Memory
+  // for a graph's part belongs to the graph; then nothing moves and nothing is released.
+  //
+  // The engine plans under the pool's lock. The steps run outside of it, under the growth lock. Then the engine serves
+  // the new memory. Where a step fails the earlier ones are undone. OK means that the engine could serve the request at
+  // that moment: the caller asks again.
+  Status Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part = engine::kCommonPart);
+  // Whether growth uses the pool's own free memory, so that it need not be released first. False for fixed pools, whose
+  // free segments may be too small for the request: these go first.
+  virtual bool MovesPages() const { return false; }
+  // Releases free memory until at most `keep_bytes` are reserved; returns the released bytes. Takes the growth lock.
+  // After a failure what was released stays released. For trim, close, the release threshold, and other pools that need
+  // memory. Pages or segments that streams still use stay.
+  virtual Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) = 0;
+
+ protected:
+  // A growth in progress. Lives in Grow's frame, so an interrupted growth leaves its pages here, and their destructors
+  // release them. One thread's, under the growth lock.
+  struct Growth {
+    engine::GrowthRequest request;
+    engine::GrowthPlan plan = {};
+    std::deque<PhysicalMemory> in_hand = {};  // pages without an address
+    size_t unmapped = 0;                      // how many pages lost their address
+  };
+
+  // Carries out a step of the plan. The context of the pool's device is current. Steps that only wait never come here.
+  virtual Status Do(const engine::GrowthStep& step, Growth& growth) COMMPOOL_REQUIRES(segments_.growth()) = 0;
+  // After a failed step: undoes the earlier steps, and the claim. A segment needs no undoing: it is adopted as a whole,
+  // or goes with its object. Has no result: what it cannot put back it tells the log.
+  virtual void Undo(Growth&) COMMPOOL_REQUIRES(segments_.growth()) {}
+
+  // Both kinds of growing pools have an engine of this class, or of one derived from it.
+  engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }
+
+  PoolBasis& basis_;
+  BlockStore& blocks_;
+  SegmentStore& segments_;
+  StreamProgress& progress_;
+
+ private:
+  // Adds the facts that the pool knows and the engine does not. Again before each plan, because the facts change while
+  // the growth waits.
+  void Describe(engine::GrowthRequest& request) const COMMPOOL_REQUIRES(segments_.growth());
+  // Plans, and carries the plan out. Returns whether the growth is complete. False: plan again, because the plan only
+  // waited or another thread was faster. After a failure the plan is undone.
+  Result<bool> GrowOnce(Growth& growth) COMMPOOL_REQUIRES(segments_.growth());
+  // Stops at the first step that fails.
+  Status CarryOut(Growth& growth) COMMPOOL_REQUIRES(segments_.growth());
+};
+
+// Fixed pools grow by whole segments, expandable ones by pages that move.
+std::unique_ptr<Grower> MakeFixedGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments,
+                                        StreamProgress& progress);
+std::unique_ptr<Grower> MakeExpandableGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments,
+                                             StreamProgress& progress);
+
+// The options of a growing pool's engine. Segments and pages are multiples of `granularity`. The factory makes the
+// engine with them, and tests do.
+engine::EngineOptions GrowingEngineOptions(const PoolConfiguration& configuration, uint64_t granularity);
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_POOL_GROWING_GROWER_H_

@@ -1,0 +1,283 @@
+// GrowingMode: frees, space, sleep, captures and registration of fixed and expandable pools. allocation.cc has the way
+// of a request.
+#include "src/library/pool/growing/growing_mode.h"
+
+#include <algorithm>
+
+#include "src/library/base/bytes.h"
+#include "src/library/base/log.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/graph_handles.h"
+#include "src/library/pool/segments/sleep.h"
+#include "src/library/pool/settings/settings.h"
+
+namespace commpool::internal {
+
+GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments)
+    : PoolMode(basis, captures, blocks, segments),
+      progress_(basis, blocks),
+      stranded_(basis, blocks, segments.growth()),
+      grower_((basis.configuration.mode == Mode::kFixed ? MakeFixedGrower : MakeExpandableGrower)(basis, blocks,
+                                                                                                  segments, progress_)),
+      at_once_(blocks.own_reuse() == engine::OwnReuse::kAtOnce),
+      guarded_(segments.tells_heaps()) {}
+
+// BlockStore calls it under the pool's lock, and records the fences afterwards.
+Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address, engine::Reasons also) {
+  return engine().Free(address, also);
+}
+
+// Makes the memory of graphs that are gone common memory again. The driver's callback only sets a flag, because it may
+// not call the driver. Every allocation that is not served at once comes here, and trims do.
+void GrowingMode::CollectGraphs() {
+  for (const engine::Part part : captures_.TakeGone()) {
+    MutexLock lock(blocks_.mutex());
+    engine().ReleasePart(part);
+  }
+}
+
+// Runs after every free that reaches the pool, without a lock. A free into a cache does not come here.
+void GrowingMode::AfterFree() {
+  if (basis_.device->health().broken()) return;  // quarantined: the memory goes with the process
+  // A destroyed pool gives back each segment whose last block was freed.
+  if (basis_.life.destroyed()) {
+    ReleaseUnused();
+  } else {
+    KeepToThreshold();
+  }
+}
+
+// StreamProgress and growth use streams under the growth lock, frees under a RecordingStreams::Scope: both are waited
+// for.
+void GrowingMode::ForgetStream(StreamKey stream) {
+  // Threads that are about to record on the stream finish first: afterwards the handle may be gone.
+  MutexLock growth(segments_.growth());
+  progress_.ForgetStream(stream);
+  blocks_.ForgetStream(stream);
+}
+
+// Asked for each block that goes the slow way.
+Caching GrowingMode::CachingNow(StreamKey stream) const {
+  // While a capture is open no cache may serve its streams, and any stream may be one of them. A cached block keeps its
+  // segment from the driver, and a pool with a threshold wants to give segments back.
+  const bool not_now = basis_.configuration.release_threshold_bytes != UINT64_MAX || captures_.any_open();
+  return not_now ? Caching::kNo : CachingOf(stream);
+}
+
+// Called by frees and by slow allocations, so it never waits for a stream.
+void GrowingMode::KeepToThreshold() {
+  const uint64_t threshold = basis_.configuration.release_threshold_bytes;
+  if (threshold == UINT64_MAX || blocks_.ReservedBytes() <= threshold) return;
+  // A capture forbids questions about streams. A pool that sleeps holds nothing that could go.
+  if (basis_.device->capturing() || basis_.life.asleep()) return;
+  Result<uint64_t> released = grower_->Release(threshold, Wait::kNo);
+  if (!released.ok()) Log(LogLevel::kWarning, basis_.Named(released.status()).message());
+}
+
+// Grows first with what the device has. It asks the other pools and the process's other allocators after that.
+Status GrowingMode::Reserve(uint64_t bytes) {
+  COMMPOOL_TRY(basis_.CheckOpen());
+  if (bytes == 0) return Status(StatusCode::kInvalidArgument, basis_.title + ": reserve of 0 bytes");
+  COMMPOOL_TRY(segments_.CheckPossible(bytes));
+  blocks_.DrainCaches();
+  // Free memory that could serve a block of the device's legacy stream counts as present.
+  const StreamKey stream = KeyOfStream(nullptr, basis_.device->device());
+  Status status = grower_->Grow(bytes, stream, Effort::kReserve);
+  // Where the limit alone forbids it, memory of others does not help.
+  if (status.code() != StatusCode::kOutOfMemory || !segments_.FitsEmptyPlacement(bytes)) return status;
+  basis_.ReleaseOtherPools();
+  basis_.runtime.holders.Release(basis_.device->device(), bytes);
+  return grower_->Grow(bytes, stream, Effort::kPressure);
+}
+
+// Frees take effect by themselves here. So it only gives back what exceeds the threshold.
+Result<uint64_t> GrowingMode::Reclaim() {
+  COMMPOOL_TRY(basis_.CheckAwake());
+  const uint64_t before = blocks_.ReservedBytes();
+  blocks_.PollFences();
+  KeepToThreshold();
+  return before - std::min(before, blocks_.ReservedBytes());
+}
+
+// Waits a moment for graphs that the program has just destroyed: the driver reports their end a little later.
+Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
+  COMMPOOL_TRY(basis_.CheckAwake());
+  // Only where there is something left to release: the wait costs up to a tenth of a second.
+  const size_t graphs = blocks_.ReservedBytes() > keep_bytes ? captures_.AwaitEndedGraphs() : 0;
+  Result<uint64_t> released = TrimNow(keep_bytes);
+  if (graphs > 0 && blocks_.ReservedBytes() > keep_bytes && LogEnabled(LogLevel::kInfo)) {
+    Log(LogLevel::kInfo, basis_.title + ": trim left " + FormatBytes(blocks_.ReservedBytes()) + ": graphs " +
+                             "that captured with the pool live, and hold what they were served");
+  }
+  return released;
+}
+
+// Memory of graphs that are gone and blocks in caches are free as well, so they come back first.
+Result<uint64_t> GrowingMode::TrimNow(uint64_t keep_bytes) {
+  CollectGraphs();
+  blocks_.DrainCaches();
+  return grower_->Release(keep_bytes, Wait::kYes);
+}
+
+// Another pool needs memory, or this pool has no handle any more. A failure is logged only: nobody asked this pool.
+uint64_t GrowingMode::ReleaseUnused() {
+  DeviceState& device = *basis_.device;
+  if (device.health().broken()) return 0;
+  Result<uint64_t> released = uint64_t{0};
+  // An attempt: a host without memory is a failure as any other here.
+  if (!device.capturing() && !basis_.life.asleep()) released = TrimNow(0);
+  // No program can ask a destroyed pool again. So a later call of another pool retries after a failure, and after a
+  // capture (even one on another device, because fences may have to be recorded there).
+  if (basis_.life.destroyed() && (device.captures().any() || !released.ok())) device.captures().Postpone();
+  if (released.ok()) return *released;
+  // No news where the context is lost, or the driver has shut down: every later call returns that error.
+  if (!device.health().broken()) Log(LogLevel::kWarning, basis_.Named(released.status()).message());
+  return 0;
+}
+
+// What can refuse comes before BeginClose, so a refused close leaves the pool open. From there on it serves nobody, and
+// a close that failed later may be repeated. Live blocks are no reason to refuse: their segments stay until the blocks
+// are freed.
+Status GrowingMode::Close() {
+  MutexLock collective(segments_.collective());
+  COMMPOOL_TRY(basis_.Named(segments_.CheckMayUnmap()));
+  COMMPOOL_TRY(basis_.Named(basis_.device->CheckNotCapturing()));
+  basis_.life.BeginClose();
+  if (basis_.device->health().broken()) return basis_.device->health().first_error();
+  // Quiesce, deregister, release: the order of rule 5.
+  COMMPOOL_TRY(blocks_.WaitForDevice());
+  COMMPOOL_TRY(segments_.registrations().RemoveAll());
+  blocks_.CloseCaches(ThreadCaches::Reopen::kNever);
+  Status status = Trim(0).status();
+  if (status.ok()) basis_.life.EndClose();
+  return status;
+}
+
+// Alone: there are no ranks to agree with.
+Status GrowingMode::Sleep(const SleepRequest& request) {
+  MutexLock collective(segments_.collective());
+  COMMPOOL_TRY(Sleeping::CheckMaySleep(basis_, segments_, request));
+  return basis_.Named(Sleeping(basis_, blocks_, segments_, kWithoutRanks).FallAsleep(request).under("sleep"));
+}
+
+// Where the device is full it asks the other pools and allocators once, and then tries once more.
+Status GrowingMode::Wake(const WakeRequest& request) {
+  MutexLock collective(segments_.collective());
+  COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
+  Sleeping sleeping(basis_, blocks_, segments_, kWithoutRanks);
+  Status status = sleeping.WakeUp(request);
+  if (status.code() == StatusCode::kOutOfMemory) {
+    basis_.ReleaseOtherPools();
+    basis_.runtime.holders.Release(basis_.device->device(), segments_.asleep_bytes());
+    status = sleeping.WakeUp(request);
+  }
+  return basis_.Named(status.under("wake"));
+}
+
+// Runs once, on the thread that destroyed the pool. Later frees release the rest (AfterFree).
+void GrowingMode::AfterDestroy() {
+  blocks_.CloseCaches(ThreadCaches::Reopen::kNever);
+  // A graph that the program destroyed just before the pool still counts for a moment.
+  if (blocks_.ReservedBytes() > 0) captures_.AwaitEndedGraphs();
+  AfterFree();
+}
+
+// A cache could serve the captured stream with a block that does not belong to the graph. So caches end, and none is
+// made while a capture is open (CachingNow).
+void GrowingMode::AfterCaptureBegan() { blocks_.CloseCaches(ThreadCaches::Reopen::kAtNextUse); }
+
+// What was freed up to now was freed inside of the capture. The graph orders the uses of these blocks, so they need no
+// fences.
+void GrowingMode::BeforeCaptureEnds(engine::Part part) {
+  MutexLock lock(blocks_.mutex());
+  engine().ClosePart(part);
+}
+
+// The message names COMMPOOL_CONF where it made the pool expandable.
+Status GrowingMode::CheckRegistrable(const char* who) const {
+  if (!grower_->MovesPages()) return Status();
+  const std::string why =
+      std::string(" is expandable: its pages move, and what ") + who + " has registered may not. Make a fixed pool";
+  return WithSources(Status(StatusCode::kNotSupported, basis_.title + why), basis_.configuration.sources);
+}
+
+// Holds `growth` to the end, so that no segment comes while the list of them is registered: such a one would be missed.
+Status GrowingMode::RegisterWith(ncclComm_t communicator) {
+  COMMPOOL_TRY(CheckRegistrable("NCCL"));
+  MutexLock collective(segments_.collective());
+  COMMPOOL_TRY(basis_.CheckOpen());
+  COMMPOOL_TRY(basis_.Named(segments_.backing().CanRegisterLocal()));
+  // Asks NCCL for the communicator's device, which must be the pool's.
+  Communicator described = COMMPOOL_TRY(DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms()));
+  if (described.device != basis_.device->device()) {
+    return Status(StatusCode::kInvalidArgument, basis_.title + " cannot be registered with a communicator of device " +
+                                                    std::to_string(described.device));
+  }
+  MutexLock growth(segments_.growth());
+  return segments_.registrations().Add(described, segments_.List());
+}
+
+// The program calls it on the thread that uses its communicators, which no allocation can know (rule 1).
+Result<uint64_t> GrowingMode::RegisterPending() {
+  MutexLock collective(segments_.collective());
+  COMMPOOL_TRY(basis_.CheckOpen());
+  const ContextGuard current = basis_.MakeCurrent();
+  std::vector<SegmentToRegister> segments;
+  const RegistrarBook::Claim claim = ClaimSegments(&segments);
+  return segments_.registrations().RegisterPending(segments);
+}
+
+// Quiesces first (rule 5). The memory stays.
+Status GrowingMode::Deregister(ncclComm_t communicator) {
+  MutexLock collective(segments_.collective());
+  // Also after an abandonment: then nothing is left to end.
+  if (!segments_.registrations().Has(communicator)) return Status();
+  COMMPOOL_TRY(basis_.Named(segments_.CheckMayUnmap()));
+  COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
+  return segments_.registrations().Remove(communicator);
+}
+
+// As RegisterWith, for a library beside NCCL.
+Status GrowingMode::AddRegistrar(const RegistrarRequest& request) {
+  const std::optional<Registrar> registrar = COMMPOOL_TRY(request);
+  if (!registrar) {
+    return Status(StatusCode::kInvalidArgument, basis_.title + " has no other ranks, so its registrar is not null");
+  }
+  COMMPOOL_TRY(CheckRegistrable("a registrar"));
+  MutexLock collective(segments_.collective());
+  COMMPOOL_TRY(basis_.CheckOpen());
+  const ContextGuard current = basis_.MakeCurrent();
+  std::vector<SegmentToRegister> segments;
+  const RegistrarBook::Claim claim = ClaimSegments(&segments);
+  return basis_.Named(segments_.registrations().registrars().Add(*registrar, segments_.Traits(), segments));
+}
+
+// A registrar may take its time, and allocations grow the pool meanwhile: so the growth lock is free again. What they
+// make waits for register_pending(). The collective lock, which stays, keeps out all else that registers or unmaps.
+RegistrarBook::Claim GrowingMode::ClaimSegments(std::vector<SegmentToRegister>* segments) {
+  MutexLock growth(segments_.growth());
+  *segments = segments_.List();
+  return {segments_.registrations().registrars(), *segments};
+}
+
+Status GrowingMode::RemoveRegistrar(const std::string& name) {
+  MutexLock collective(segments_.collective());
+  if (!segments_.registrations().registrars().Has(name)) {
+    return Status(StatusCode::kNotFound, basis_.title + " has no registrar named " + name);
+  }
+  COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
+  const ContextGuard current = basis_.MakeCurrent();
+  return basis_.Named(segments_.registrations().registrars().Remove(name));
+}
+
+Status GrowingMode::HasNoRanks(const char* call) const {
+  return Status(StatusCode::kNotSupported,
+                std::string(call) + ": " + basis_.title + " is not symmetric: it has no ranks");
+}
+
+Status GrowingMode::Rehome(ncclComm_t) {
+  return Status(StatusCode::kNotSupported,
+                basis_.title + " is not symmetric and has no home: register_with() another communicator");
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,147 @@
+// GrowingMode: pools that may grow, or wait, inside an allocation: fixed and expandable ones. It serves a request step
+// by step, until the device has no more memory. Pool calls it; allocation.cc has the steps.
+#ifndef COMMPOOL_SRC_LIBRARY_POOL_GROWING_GROWING_MODE_H_
+#define COMMPOOL_SRC_LIBRARY_POOL_GROWING_GROWING_MODE_H_
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "src/library/pool/blocks/stranded_memory.h"
+#include "src/library/pool/blocks/stream_progress.h"
+#include "src/library/pool/growing/grower.h"
+#include "src/library/pool/pool.h"
+
+namespace commpool::internal {
+
+// Pool owns one. It owns the grower, and has references to the parts. Its methods begin without a lock. Allocations and
+// frees come from any thread; calls that register, close or sleep take the collective lock, so they run one at a time.
+class GrowingMode final : public PoolMode {
+ public:
+  GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments);
+
+  // On the thread of the program, once its caches have none. It may wait for the device, grow, and call functions of
+  // the program.
+  Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
+  Result<engine::Freed> FreeInEngine(CUdeviceptr address, engine::Reasons also) override
+      COMMPOOL_REQUIRES(blocks_.mutex());
+  // Without a lock. It may release memory, which calls the driver.
+  void AfterFree() override;
+  void ForgetStream(StreamKey stream) override;
+
+  Status Reserve(uint64_t bytes) override;
+  Result<uint64_t> Reclaim() override;
+  Result<uint64_t> Trim(uint64_t keep_bytes) override;
+  uint64_t ReleaseUnused() override;
+  Status Close() override;
+  Status Sleep(const SleepRequest& request) override;
+  Status Wake(const WakeRequest& request) override;
+  void AfterDestroy() override;
+  // Pool calls both, at the begin and the end of an announced capture.
+  void AfterCaptureBegan() override;
+  void BeforeCaptureEnds(engine::Part part) override;
+
+  Status RegisterWith(ncclComm_t communicator) override;
+  Result<uint64_t> RegisterPending() override;
+  Status Deregister(ncclComm_t communicator) override;
+  Status AddRegistrar(const RegistrarRequest& request) override;
+  Status RemoveRegistrar(const std::string& name) override;
+  Status MapPeers() override { return HasNoRanks("map_peers"); }
+  Result<PeerPlaces> PeersOf(CUdeviceptr) const override { return HasNoRanks("peers_of"); }
+  Status Rehome(ncclComm_t communicator) override;
+
+ private:
+  // The error of calls that only symmetric pools have.
+  Status HasNoRanks(const char* call) const;
+  // kNotSupported for expandable pools: their pages move. `who`: for the message, such as "NCCL".
+  Status CheckRegistrable(const char* who) const;
+  // Lists the segments that a call is about to register, and keeps them from going meanwhile.
+  RegistrarBook::Claim ClaimSegments(std::vector<SegmentToRegister>* segments);
+  using Address = Result<std::optional<CUdeviceptr>>;  // nothing where there is no memory
+
+  // A request on its way through the steps.
+  struct Request {
+    uint64_t bytes = 0;
+    StreamKey stream = 0;
+    engine::Part part = engine::kCommonPart;  // of the capture that the stream belongs to
+    bool asked = false;                       // whether free memory was tried before the first step
+    uint64_t times_freed = 0;                 // StrandedMemory's, at the beginning
+    bool shares_streams = false;              // it may take other streams' memory, and wait for it on the device
+    bool others_help = false;                 // its own limit is not in the way
+    int holders_asked = 0;
+    Status failure = {};  // why the pool did not grow
+    std::optional<recording::Span> search = {};
+  };
+  enum class InCapture { kTaken, kSkipped };
+  enum class Repeats { kNo, kWhileItHelps };
+  // A step makes memory available, and returns whether to try again. An error ends the request.
+  struct Step {
+    const char* name;
+    InCapture in_capture;
+    Repeats repeats;
+    Result<bool> (GrowingMode::*run)(Request&);
+  };
+  static const std::array<Step, 9> kSteps;
+
+  // One hold of the pool's lock: takes free memory that the stream may use at once. Sets `asked` where there is none.
+  // Returns 0 without asking when it is time to look which fences have passed, because they may free better memory; and
+  // for a wrong request, which the slow way refuses.
+  CUdeviceptr ServeAtOnce(uint64_t bytes, StreamKey stream, bool& asked);
+  Result<CUdeviceptr> ServeByStep(Request& request);
+  Result<CUdeviceptr> Ended(Request& request, Result<CUdeviceptr> result);
+  // From free memory.
+  Address Try(const Request& request);
+  // For a graph's part: takes the part's free memory, or idle memory of the pool. No cache may keep such blocks.
+  Address ServeFromFreeMemory(const Request& request, engine::Reuse reuse);
+  // Its error has the table of who holds what.
+  Status OutOfMemory(const Request& request) const;
+
+  Result<bool> TakeWhatHasPassed(Request& request);
+  Result<bool> DrainCaches(Request& request);
+  Result<bool> FreeStranded(Request& request);
+  Result<bool> GrowAsUsual(Request& request);
+  Result<bool> ShareStreams(Request& request);
+  Result<bool> WaitOnTheHost(Request& request);
+  Result<bool> ReleaseAndGrow(Request& request);
+  Result<bool> ReleasePagesAndGrow(Request& request);
+  Result<bool> AskHolders(Request& request);
+  // Growth that waits for nothing, moves nothing and releases nothing. A registered pool refuses: it was to be reserved
+  // before.
+  Result<bool> GrowInCapture(Request& request);
+  Result<bool> Grow(Request& request, Effort effort);
+  // Whether memory of others could make the request possible.
+  bool OthersCouldHelp(const Request& request) const;
+
+  // Returns the memory of graphs that are gone to the pool. Each graph has a part of its own, which serves nobody else.
+  void CollectGraphs();
+  // Trim without the wait for the driver's news of graphs that were destroyed just now.
+  Result<uint64_t> TrimNow(uint64_t keep_bytes);
+  // Whether threads' caches may ever keep blocks of this stream: where it takes back at once what it freed, or where
+  // there is none.
+  Caching CachingOf(StreamKey stream) const {
+    return !guarded_ && (at_once_ || stream == kNoStream) ? Caching::kYes : Caching::kNo;
+  }
+  // Whether they may keep blocks that are served now. kNo also where the pool has a release threshold: a cached block
+  // would keep its segment from going.
+  Caching CachingNow(StreamKey stream) const;
+  // Releases free memory beyond the release threshold, if the device is done with it. Waits for no stream, and reports
+  // a failure in the log alone: no caller asked for it.
+  void KeepToThreshold();
+
+  engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }
+
+  // The growers and this class use one object, under the growth lock.
+  StreamProgress progress_;
+  // Takes the growth lock for its waits, so that the pool does not grow meanwhile.
+  StrandedMemory stranded_;
+  // Fixed or expandable; never null.
+  const std::unique_ptr<Grower> grower_;
+  const bool at_once_;  // streams take back at once what they freed: not the CPU's memory
+  const bool guarded_;  // bytes of nobody lie behind blocks: a cache knows nothing of them
+  uint32_t since_poll_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;  // allocations since the last poll
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_POOL_GROWING_GROWING_MODE_H_

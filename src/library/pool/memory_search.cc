@@ -1,0 +1,95 @@
+// MemorySearch: walks over all pools of the runtime, with no lock of its own.
+#include "src/library/pool/memory_search.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/library/base/bytes.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// A holder's name and what it holds: one line each of an error's table.
+using Rows = std::vector<std::pair<std::string, commpool_statistics>>;
+
+// Lines for the largest holders. A program may have thousands of pools, and the message must stay readable.
+constexpr size_t kMostLines = 20;
+
+// Sums the remaining lines into one. REQUIRES: the largest come first.
+void Shorten(Rows& rows) {
+  if (rows.size() <= kMostLines) return;
+  commpool_statistics rest = {};
+  for (size_t row = kMostLines - 1; row < rows.size(); ++row) {
+    const commpool_statistics& one = rows[row].second;
+    rest.reserved_bytes.current += one.reserved_bytes.current;
+    rest.allocated_bytes.current += one.allocated_bytes.current;
+    rest.free_bytes += one.free_bytes;
+    rest.largest_free_block_bytes = std::max(rest.largest_free_block_bytes, one.largest_free_block_bytes);
+  }
+  const size_t others = rows.size() - (kMostLines - 1);
+  rows.resize(kMostLines - 1);
+  rows.emplace_back(std::to_string(others) + " others together", rest);
+}
+
+}  // namespace
+
+// All() is a copy, so the table's lock is free while a pool releases, and the pool stays alive. Every pool decides
+// itself what it does not use (PoolMode::ReleaseUnused): a symmetric one gives nothing.
+uint64_t MemorySearch::ReleaseUnused(int device, const BlockOwner* asks) {
+  uint64_t released = 0;
+  for (const std::shared_ptr<Pool>& pool : pools_.All()) {
+    if (pool.get() != asks && pool->device() == device) released += pool->ReleaseUnused();
+  }
+  return released;
+}
+
+// Every pool that is made, trimmed, closed or destroyed calls it. So it looks at no pool where nothing was postponed
+// and no pool was removed.
+void MemorySearch::ReleaseDestroyed() {
+  // What would be released may wait for a device, which would break the capture.
+  if (captures_.any()) return;
+  runtime_.unanswered.Release();
+  const bool postponed = captures_.TakePostponed();
+  if (!postponed && pools_.removed() == 0) return;
+  for (const std::shared_ptr<Pool>& pool : pools_.All()) {
+    if (!pool->has_handle() && (postponed || pool->HasEndedGraphs())) pool->ReleaseUnused();
+  }
+}
+
+// The table at the end of an error. What sleeps does not count as reserved: it is not on the device now. Of each pool
+// the counters are of one moment; of several pools they are not.
+std::string MemorySearch::DescribeHolders(int device) {
+  Rows rows;
+  for (const std::shared_ptr<Pool>& holder : pools_.All()) {
+    if (holder->device() != device) continue;
+    commpool_statistics statistics = holder->Statistics();
+    statistics.reserved_bytes.current -= statistics.asleep_bytes;
+    // A pool without a handle matters as long as its live blocks keep memory.
+    if (holder->has_handle() || statistics.reserved_bytes.current != 0) rows.emplace_back(holder->name(), statistics);
+  }
+  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return a.second.reserved_bytes.current > b.second.reserved_bytes.current;
+  });
+  Shorten(rows);
+  std::string text = "\n  pool                    reserved      in use      cached  largest free";
+  const auto add = [&](const std::string& name, const std::string& reserved, const std::string& in_use,
+                       uint64_t cached_bytes, const std::string& largest_free) {
+    char line[160];
+    std::snprintf(line, sizeof(line), "\n  %-20.20s %11s %11s %11s %13s", name.c_str(), reserved.c_str(),
+                  in_use.c_str(), FormatBytes(cached_bytes).c_str(), largest_free.c_str());
+    text += line;
+  };
+  for (const auto& [name, statistics] : rows) {
+    add(name, FormatBytes(statistics.reserved_bytes.current), FormatBytes(statistics.allocated_bytes.current),
+        statistics.free_bytes, FormatBytes(statistics.largest_free_block_bytes));
+  }
+  for (const MemoryHolders::Held& held : runtime_.holders.Describe(device))
+    add(held.name, "?", "?", held.cached_bytes, "?");
+  return text;
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,32 @@
+// MemorySearch: how the pools of a runtime reach each other: over the table of all pools, when a device is out of
+// memory (rule 7), and for destroyed pools. The runtime has one.
+#ifndef COMMPOOL_SRC_LIBRARY_POOL_MEMORY_SEARCH_H_
+#define COMMPOOL_SRC_LIBRARY_POOL_MEMORY_SEARCH_H_
+
+#include "src/library/pool/pool.h"
+#include "src/library/pool/shared/device_state.h"
+
+namespace commpool::internal {
+
+// Pools call it through OtherPools, without a lock, because it calls other pools, which take theirs. Runtime owns it;
+// it owns nothing. It runs on the thread of the call that asks: an allocation that lacks memory, or the making and the
+// end of a pool.
+class MemorySearch final : public OtherPools {
+ public:
+  MemorySearch(const PoolTable& pools, RuntimeParts& runtime, AnnouncedCaptures& captures)
+      : pools_(pools), runtime_(runtime), captures_(captures) {}
+
+  uint64_t ReleaseUnused(int device, const BlockOwner* asks) override;
+  void ReleaseDestroyed() override;
+  std::string DescribeHolders(int device) override;
+
+ private:
+  // The runtime's own.
+  const PoolTable& pools_;
+  RuntimeParts& runtime_;
+  AnnouncedCaptures& captures_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_POOL_MEMORY_SEARCH_H_

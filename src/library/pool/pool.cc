@@ -1,0 +1,275 @@
+// Pool: passes each call on to the part or the mode that does it. It adds what no part knows by itself: how often to
+// try, and what comes before and after a capture, a close and a destroy.
+#include "src/library/pool/pool.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "src/library/driver/device_info.h"
+
+namespace commpool::internal {
+
+// Nothing here can fail but for host memory: what can was made before.
+Pool::Pool(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine, const MakeMode& make_mode)
+    : basis_(std::move(ingredients.basis)),
+      captures_(*basis_),
+      blocks_(*basis_, std::move(engine)),
+      segments_(*basis_, captures_, blocks_, std::move(ingredients.backing), std::move(ingredients.account)),
+      mode_(make_mode(*basis_, captures_, blocks_, segments_)) {}
+
+// The factory calls it, and nobody else has the pool yet.
+std::shared_ptr<Pool> Pool::Make(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine,
+                                 const MakeMode& make_mode) {
+  auto pool = std::make_shared<Pool>(std::move(ingredients), std::move(engine), make_mode);
+  // After construction: the object has no shared pointer to itself before.
+  pool->basis_->owner = pool;
+  return pool;
+}
+
+void Pool::SetHandle(PoolHandle handle) {
+  // Before another thread can find the pool, so it needs no lock.
+  basis_->handle = handle;
+}
+
+// A block may outlive its pool's handle: then it names no pool.
+Result<commpool_block> Pool::FindBlock(CUdeviceptr address) const {
+  Result<commpool_block> block = blocks_.Find(address);
+  if (block.ok() && !has_handle()) block->pool = 0;
+  return block;
+}
+
+// Counts a failed request once, however often it was tried.
+Result<CUdeviceptr> Pool::Allocate(uint64_t bytes, StreamKey stream) {
+  Status open = basis_->CheckOpen();
+  if (open.ok() && stream == kNoStream && blocks_.own_reuse() != engine::OwnReuse::kOncePassed) {
+    open = Status(StatusCode::kInvalidArgument,
+                  basis_->title +
+                      ": its blocks are reused in a stream's order, so each needs one. Pinned memory with "
+                      "deferred frees takes COMMPOOL_NO_STREAM");
+  }
+  Result<CUdeviceptr> address = open.ok() ? mode_->Allocate(bytes, stream) : Result<CUdeviceptr>(open);
+  if (address.ok()) [[likely]]
+    return address;
+  TryAgain(bytes, stream, address);
+  if (!address.ok()) PoolEvents::Count(basis_->events.failed_allocations);
+  return address;
+}
+
+// Twice as long after each attempt, up to a second. Holds no lock, so other threads' frees can help. Only a lack of
+// memory may pass by itself.
+void Pool::TryAgain(uint64_t bytes, StreamKey stream, Result<CUdeviceptr>& address) {
+  constexpr auto kLongestPause = std::chrono::milliseconds(1000);
+  std::chrono::milliseconds pause(10);
+  for (uint32_t attempt = 1; attempt != configuration().attempts; ++attempt) {
+    if (address.status().code() != StatusCode::kOutOfMemory) return;
+    // Other processes, and threads of this one, may release memory meanwhile, and nobody tells us.
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, kLongestPause);
+    address = mode_->Allocate(bytes, stream);
+  }
+}
+
+// A stream of a capture stays alone: the other stream would be pulled into the capture.
+Status Pool::AddOwnDefaultStream(CUdeviceptr address, CUstream handle, StreamKey stream) {
+  const StreamKey own = KeyOfStream(handle, device());
+  const bool has_own = segments_.backing().placement().kind == Placement::Kind::kDevice;
+  if (stream == own || !has_own) return Status();
+  const engine::Part part = COMMPOOL_TRY(captures_.PartOf(stream));
+  if (part != engine::kCommonPart) return Status();
+  COMMPOOL_TRY(basis_->fences().MakeWaitForStream(own, stream));  // the block's waits were made for `stream`
+  return blocks_.RecordStream(address, own);
+}
+
+// ThreadCaches calls it, from any thread, without a lock.
+void Pool::TakeBack(const engine::ReturnedBlocks& returned) {
+  blocks_.TakeBack(returned);
+  // Only corrections of statistics came: nothing is free now that was not before.
+  if (returned.blocks.empty()) return;
+  mode_->AfterFree();
+}
+
+// The order matters: what can fail comes first, and other pools hear of the capture before caches of this pool end.
+Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_device) {
+  COMMPOOL_TRY(basis_->CheckOpen());
+  COMMPOOL_TRY(mode_->CheckCapture());
+  const ContextGuard current = basis_->MakeCurrent();
+  const GraphCaptures::Origin origin{stream, {device(), stream_device}};
+  COMMPOOL_TRY(basis_->Named(captures_.Begin(capture, origin)));
+  // From here on all pools of the process refuse to wait for these devices.
+  basis_->device->captures().Begin(origin.devices);
+  mode_->AfterCaptureBegan();
+  basis_->runtime.observer.CaptureAnnounced(stream, true);
+  basis_->record.BeganHandle(recording::SpanKind::kCapture, capture, "capture");
+  return Status();
+}
+
+// The order matters: the device's count ends last, for until then other threads must not wait for the device.
+CUstream Pool::EndCapture(CaptureHandle capture) {
+  mode_->BeforeCaptureEnds(capture);
+  const GraphCaptures::Origin origin = captures_.End(capture);
+  basis_->device->captures().End(origin.devices);
+  basis_->runtime.observer.CaptureAnnounced(origin.stream, false);
+  basis_->runtime.EndHandle(recording::SpanKind::kCapture, capture);
+  return origin.stream;
+}
+
+// Destroyed pools come first: a program that trims wants memory back, and cannot ask those pools any more.
+Result<uint64_t> Pool::Trim(uint64_t keep_bytes) {
+  const nvtx::Range range = Shown("trim");
+  basis_->runtime.others.ReleaseDestroyed();
+  return mode_->Trim(keep_bytes);
+}
+
+// A recording shows it as a span, with its failure.
+Status Pool::Sleep(const SleepRequest& request) {
+  recording::Span span = basis_->record.Began(recording::SpanKind::kSleep, "sleep");
+  return span.Ended(mode_->Sleep(request));
+}
+
+// It may be called for a pool that another thread ends: then the mode refuses.
+Status Pool::Wake(const WakeRequest& request) {
+  recording::Span span = basis_->record.Began(recording::SpanKind::kWake, "wake");
+  return span.Ended(mode_->Wake(request));
+}
+
+// The library itself allocates from default pools for requests that name no pool, at any time.
+Status Pool::CheckMayEnd() const {
+  if (basis_->configuration.keeper == Keeper::kProgram) return Status();
+  return Status(StatusCode::kInvalidArgument,
+                "the default pool of device " + std::to_string(device()) +
+                    " is the library's, which neither closes nor destroys it: trim() gives its free "
+                    "memory back");
+}
+
+// A pool may be closed while it sleeps. Then copies of its blocks are left, which nobody can read any more.
+Status Pool::Close() {
+  COMMPOOL_TRY(CheckMayEnd());
+  const nvtx::Range range = Shown("close");
+  basis_->runtime.others.ReleaseDestroyed();
+  // A refused close leaves importers and copies as they are.
+  COMMPOOL_TRY(mode_->Close());
+  basis_->runtime.shares.EndPool(handle());
+  DropKept();
+  return Status();
+}
+
+// From the first line on no allocation begins. The mode comes last, because it may release memory at once.
+void Pool::Destroy() {
+  basis_->life.Destroy();
+  basis_->record.Gone();
+  basis_->runtime.shares.EndPool(handle());
+  DropKept();
+  mode_->AfterDestroy();
+}
+
+// After the state has changed, so that no sleep keeps blocks again.
+void Pool::DropKept() {
+  MutexLock growth(segments_.growth());  // a sleep under way keeps its blocks first
+  segments_.kept().Drop();
+}
+
+// Waits for a sleep or a wake that is under way.
+Status Pool::Retain(bool retain) {
+  MutexLock growth(segments_.growth());
+  return basis_->Named(segments_.kept().Retain(retain).under("retain"));
+}
+
+// The first lock waits for a sleep or a wake that is under way, the second for a thread that ends the pool (DropKept).
+Result<const std::byte*> Pool::Kept(CUdeviceptr address, uint64_t bytes) {
+  MutexLock collective(segments_.collective());
+  MutexLock growth(segments_.growth());
+  Result<const std::byte*> kept = segments_.kept().Find(blocks_, {address, bytes}, asleep());
+  if (kept.ok()) return kept;
+  return basis_->Named(kept.status().under("kept"));
+}
+
+// The same ticket for the whole life of the pool. The server keeps a weak pointer: a share keeps no pool alive.
+Result<std::string> Pool::ShareByTicket(Imports imports) {
+  COMMPOOL_TRY(segments_.CheckSharable());
+  const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(basis_->driver, device()));
+  const ContextGuard current = basis_->MakeCurrent();
+  return basis_->runtime.shares.SharePool({.number = handle(),
+                                           .title = title(),
+                                           .device = info.pci_bus_id,
+                                           .context = basis_->device->context().get(),
+                                           .memory = std::static_pointer_cast<Pool>(basis_->owner.lock()),
+                                           .deadline_ms = basis_->deadline_ms()},
+                                          imports);
+}
+
+// The pool is shared at its first block, where the program has not done so before.
+Result<std::string> Pool::ShareBlock(CUdeviceptr address, Writes writes) {
+  if (!basis_->runtime.shares.IsShared(handle())) COMMPOOL_TRY(ShareByTicket(Imports::kRefuseSleep));
+  SharedBlock block = COMMPOOL_TRY(segments_.ShareByTicket(address));
+  block.writes = writes;
+  return basis_->runtime.shares.ShareBlock(handle(), block);
+}
+
+// May wait for importers until the deadline, so without a lock.
+Status Pool::BeginUpdate(CUdeviceptr address) {
+  COMMPOOL_TRY(basis_->CheckOpen());
+  const commpool_block block = COMMPOOL_TRY(FindBlock(address));
+  const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
+  const ContextGuard current = basis_->MakeCurrent();
+  return basis_->Named(basis_->runtime.shares.BeginUpdate(handle(), start).under("update_begin"));
+}
+
+// Without CheckOpen: importers wait for the end of an update even where the pool has closed meanwhile.
+Status Pool::EndUpdate(CUdeviceptr address, CUstream stream) {
+  const commpool_block block = COMMPOOL_TRY(FindBlock(address));
+  const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
+  const ContextGuard current = basis_->MakeCurrent();
+  return basis_->Named(basis_->runtime.shares.EndUpdate(handle(), start, stream).under("update_end"));
+}
+
+// First the mode stops its threads, which would use the pool: the publisher and the watch for lost ranks.
+void Pool::Abandon() {
+  mode_->BeforeAbandon();
+  basis_->life.Abandon();
+  segments_.Abandon();
+}
+
+// The counters of blocks are of one moment. The others are read after it, one by one, so they may be newer.
+commpool_statistics Pool::Statistics() const {
+  commpool_statistics statistics = blocks_.Statistics();
+  statistics.registered_segments = segments_.registrations().registrations();
+  statistics.pending_segments = segments_.registrations().pending(segments_.count());
+  statistics.held_bytes = segments_.registrations().held_bytes();
+  statistics.failed_allocations = basis_->events.failed_allocations.load(std::memory_order_relaxed);
+  statistics.moved_bytes = basis_->events.moved_bytes.load(std::memory_order_relaxed);
+  statistics.asleep_bytes = segments_.asleep_bytes();
+  statistics.kept_bytes = segments_.kept_bytes();
+  statistics.host_waits = basis_->events.host_waits.load(std::memory_order_relaxed);
+  return statistics;
+}
+
+void Pool::RecordMade() const { basis_->RecordMade(mode_->place()); }
+
+// Runtime::Record calls it for every pool, with the recording already on. So what changes meanwhile is recorded twice
+// rather than never.
+void Pool::RecordPresent() {
+  if (!basis_->record.on()) return;
+  basis_->record.WasThere();
+  basis_->RecordMade(mode_->place());
+  blocks_.RecordPresent();
+  segments_.registrations().RecordPresent();
+}
+
+// Pauses the pool's caches for a moment, as Statistics does.
+void Pool::RecordSlice() {
+  const engine::Counters counters = blocks_.Statistics();
+  basis_->record.Bytes({.reserved = counters.reserved_bytes.current,
+                        .allocated = counters.allocated_bytes.current,
+                        .requested = counters.requested_bytes.current,
+                        .cached = counters.cached_bytes,
+                        .pending = counters.pending_bytes});
+  const engine::ClassCounts counts = basis_->runtime.caches.CountClasses(handle());
+  for (engine::SizeClass size_class = 0; size_class < engine::kSizeClasses; ++size_class) {
+    basis_->record.Small(engine::ClassBytes(size_class), counts.taken[size_class] + blocks_.served_small(size_class),
+                         counts.cached[size_class]);
+  }
+}
+
+}  // namespace commpool::internal

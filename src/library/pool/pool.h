@@ -1,0 +1,302 @@
+// Pool: private memory of one backing at one place, with its own blocks, peers, registrations, limits and statistics.
+//
+// A pool consists of its parts, the same in every mode, and its mode (PoolMode). This class owns both and decides
+// nothing itself. The C ABI, scopes and tables call it. Any thread may call any method, but the calls that commpool.h
+// marks COLLECTIVE run one at a time for each pool. The lock order is in src/library/reference.md.
+#ifndef COMMPOOL_SRC_LIBRARY_POOL_POOL_H_
+#define COMMPOOL_SRC_LIBRARY_POOL_POOL_H_
+
+#include <cuda.h>
+#include <nccl.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/library/base/try.h"
+#include "src/library/nvtx/domain.h"
+#include "src/library/pool/blocks/block_rules.h"
+#include "src/library/pool/options.h"
+#include "src/library/pool/segments/segment_store.h"
+#include "src/library/registration/communicator.h"
+#include "src/library/sharing/peer_mappings.h"
+
+namespace commpool::internal {
+
+class SymmetricMode;
+
+// What differs between fixed, expandable and symmetric pools: how they serve a request that free memory cannot serve,
+// and how they grow, shrink, register and close. Pool owns one and calls it without a lock, from any thread.
+// GrowingMode and SymmetricMode are the two kinds. It has references to the pool's parts, and owns what only its own
+// kind needs. BlockStore calls the functions of BlockRules.
+class PoolMode : public BlockRules {
+ public:
+  PoolMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments)
+      : basis_(basis), captures_(captures), blocks_(blocks), segments_(segments) {}
+
+  // This object as a symmetric mode, for calls over several pools (group_calls.h); null where the pool is not
+  // symmetric.
+  virtual SymmetricMode* AsSymmetric() { return nullptr; }
+  // Where a recording finds the pool on other ranks.
+  virtual recording::HomePlace place() const { return {}; }
+
+  // Serves a request of an open pool. kOutOfMemory where nothing is left to try; kExhausted where only a call of all
+  // ranks could help.
+  virtual Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) = 0;
+  // For a stream whose work is done and whose handle will be recycled.
+  virtual void ForgetStream(StreamKey stream) = 0;
+
+  // Space.
+  //
+  // Makes memory until a request of so many bytes could be served at once.
+  virtual Status Reserve(uint64_t bytes) = 0;
+  // Lets frees take effect that can. Returns how many bytes other requests may use now; in pools that are not
+  // symmetric, how many went back to the driver.
+  virtual Result<uint64_t> Reclaim() = 0;
+  // Releases free memory until at most `keep_bytes` are reserved. Returns the released bytes.
+  virtual Result<uint64_t> Trim(uint64_t keep_bytes) = 0;
+  // Releases what another pool of the device may take when memory runs out (rule 7). Never collective. On the thread of
+  // the pool that lacks memory. Never fails: what does not go stays.
+  virtual uint64_t ReleaseUnused() = 0;
+  // Whether the ranks have made the same calls. OK where there are no other ranks.
+  virtual Status Verify() { return Status(); }
+  // Ends the pool in order. After a failure it may be called again.
+  virtual Status Close() = 0;
+  // Both change nothing where they fail, or say that the pool is asleep (segments/sleep.h).
+  virtual Status Sleep(const SleepRequest& request) = 0;
+  virtual Status Wake(const WakeRequest& request) = 0;
+  // Called when the pool has just been destroyed or abandoned.
+  virtual void AfterDestroy() = 0;
+  // Ends what runs on other threads for this pool. The runtime's destructor calls it.
+  virtual void BeforeAbandon() {}
+
+  // Captures: whether one may begin, what to do when it has begun, and what to do before it ends. Without a lock, on
+  // the thread that announces the capture.
+  virtual Status CheckCapture() const { return Status(); }
+  virtual void AfterCaptureBegan() {}
+  virtual void BeforeCaptureEnds(engine::Part) {}
+
+  // Registration. In a symmetric pool these calls are collective over home, all but RegisterPending. In others they
+  // concern this rank alone.
+  virtual Status RegisterWith(ncclComm_t communicator) = 0;
+  virtual Result<uint64_t> RegisterPending() = 0;
+  virtual Status Deregister(ncclComm_t communicator) = 0;
+  // The same with a library beside NCCL. A rank of a symmetric pool may have none.
+  virtual Status AddRegistrar(const RegistrarRequest& request) = 0;
+  virtual Status RemoveRegistrar(const std::string& name) = 0;
+  // Where an address is on each rank, once the ranks have mapped each other's memory. Only symmetric pools have ranks.
+  virtual Status MapPeers() = 0;
+  virtual Result<PeerPlaces> PeersOf(CUdeviceptr address) const = 0;
+  // Moves the pool to another home communicator. Only symmetric pools have one.
+  virtual Status Rehome(ncclComm_t communicator) = 0;
+  // The first rank of home that is known to be lost; -1: none.
+  virtual int LostRank() const { return -1; }
+  // Called when the pool has given up the communicator on this rank alone.
+  virtual void AfterAbandon(ncclComm_t) {}
+
+ protected:
+  PoolBasis& basis_;
+  GraphCaptures& captures_;
+  BlockStore& blocks_;
+  SegmentStore& segments_;
+};
+
+// The parts of a pool whose construction can fail. They are made first, so a pool is never half made. The factory
+// gathers them.
+struct PoolIngredients {
+  std::unique_ptr<PoolBasis> basis;
+  std::unique_ptr<Backing> backing;
+  std::shared_ptr<MemoryAccount> account;
+};
+
+// PoolTable keeps a pool until its handle ends, AddressTable as long as it has segments: so blocks may outlive the
+// handle. Members are destroyed from the last to the first: the mode, then the parts. Runtime calls it for requests,
+// the C ABI for everything else, other pools through OtherPools, and the share server's thread for importers.
+class Pool final : public BlockOwner, public SharedMemory {
+ public:
+  // Makes the mode over the pool's parts, which outlive it.
+  using MakeMode = std::function<std::unique_ptr<PoolMode>(PoolBasis&, GraphCaptures&, BlockStore&, SegmentStore&)>;
+
+  // The mode must know the class of the engine.
+  static std::shared_ptr<Pool> Make(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine,
+                                    const MakeMode& make_mode);
+  Pool(PoolIngredients ingredients, std::unique_ptr<engine::Engine> engine, const MakeMode& make_mode);
+
+  // The table of pools sets it; 0 before.
+  PoolHandle handle() const { return basis_->handle; }
+  // Runtime calls it once, before the pool is in the table.
+  void SetHandle(PoolHandle handle);
+  bool has_handle() const { return !basis_->life.destroyed(); }
+  // Whether the pool serves: it is neither closed nor destroyed.
+  bool open() const { return basis_->life.open(); }
+  // kInvalidArgument for a default pool: a program may neither close nor destroy it.
+  Status CheckMayEnd() const;
+
+  const PoolConfiguration& configuration() const { return basis_->configuration; }
+  const std::string& name() const override { return basis_->name(); }
+  // What its memory is, and why it is nothing better.
+  MemoryFacts Memory() const { return segments_.backing().Facts(); }
+  commpool_segment_traits SegmentTraits() const { return segments_.Traits(); }
+  // Who reads and writes it, and why no others, or which others.
+  MemoryFacts Access() const { return segments_.Access(); }
+  const std::string& title() const { return basis_->title; }
+  int device() const override { return basis_->device->device(); }
+  bool symmetric() const override { return basis_->configuration.symmetric(); }
+  SymmetricMode* AsSymmetric() const { return mode_->AsSymmetric(); }
+  // The pools that the same thread made together with this one; null where there are none. Set once, at creation.
+  const PoolGroup* group() const { return basis_->group.get(); }
+  // Before the program has the handle, so without a lock.
+  void Join(std::shared_ptr<const PoolGroup> group) { basis_->group = std::move(group); }
+
+  // Blocks.
+  Result<commpool_block> FindBlock(CUdeviceptr address) const override;
+  std::vector<commpool_block> Blocks() const { return blocks_.List(); }
+  // The pool's own way of a request: no thread's cache is asked here (Runtime does that first).
+  Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream);
+  Status Free(CUdeviceptr address) override { return blocks_.Free(address, *mode_); }
+  Status RecordStream(CUdeviceptr address, StreamKey stream) override { return blocks_.RecordStream(address, stream); }
+  // The place of default streams' handles in calls that name the pool; nothing where other devices may use its memory:
+  // then the handle means the stream of the current device. One load.
+  std::optional<int> PlaceOfDefaultStreams() const {
+    return segments_.OthersMayUse() ? std::nullopt : std::optional(device());
+  }
+  // The pool's own default stream may use the block too. For programs that leave another device current: they mean
+  // that stream, although `stream`, by which the block was served, is the current device's.
+  Status AddOwnDefaultStream(CUdeviceptr address, CUstream handle, StreamKey stream);
+  bool streams_outlive() const override { return basis_->configuration.streams == Streams::kOutlive; }
+  void TakeBack(const engine::ReturnedBlocks& returned) override;
+  // Waits on the host for everything submitted to the device, and forgets the uses of blocks that were freed before.
+  Status WaitForDevice() { return blocks_.WaitForDevice(); }
+  // For a stream whose work is done and whose handle will be recycled: no block, live or free, waits for it any more.
+  void ForgetStream(StreamKey stream) { mode_->ForgetStream(stream); }
+
+  // Captures. `stream`, of the device `stream_device`, captures; kNotSupported where the pool cannot serve it. Runtime
+  // gives the number, and keeps the pool alive until EndCapture.
+  Status BeginCapture(CaptureHandle capture, CUstream stream, int stream_device);
+  // Returns the capture's stream.
+  CUstream EndCapture(CaptureHandle capture);
+  // Whether a graph is gone whose memory has not come back yet.
+  bool HasEndedGraphs() const { return captures_.any_gone(); }
+
+  // Space.
+  Status Reserve(uint64_t bytes) {
+    const nvtx::Range range = Shown("reserve");
+    return mode_->Reserve(bytes);
+  }
+  Result<uint64_t> Reclaim() {
+    const nvtx::Range range = Shown("reclaim");
+    return mode_->Reclaim();
+  }
+  Result<uint64_t> Trim(uint64_t keep_bytes);
+  // Releases what another pool of the device may take when memory runs out (rule 7). Never collective.
+  uint64_t ReleaseUnused() { return mode_->ReleaseUnused(); }
+  // Whether the ranks have made the same calls. OK where there are no other ranks.
+  Status Verify() {
+    const nvtx::Range range = Shown("verify");
+    return mode_->Verify();
+  }
+  Status Close();
+  Status Sleep(const SleepRequest& request);
+  Status Wake(const WakeRequest& request = {});
+  bool asleep() const { return basis_->life.asleep(); }
+  // Sets whether the copies that it keeps in sleep stay once it is awake.
+  Status Retain(bool retain);
+  // Where a program can read the host's copy of a range. Waits for a sleep or wake that is under way.
+  Result<const std::byte*> Kept(CUdeviceptr address, uint64_t bytes);
+  // Where other processes reach a block. Waits for a sleep or wake that is under way.
+  Result<SegmentStore::Shared> Share(CUdeviceptr address) { return segments_.Share(address); }
+  // Its tickets, and the order of its shared blocks (ShareServer).
+  Result<std::string> ShareByTicket(Imports imports);
+  Result<std::string> ShareBlock(CUdeviceptr address, Writes writes);
+  Status BeginUpdate(CUdeviceptr address);
+  Status EndUpdate(CUdeviceptr address, CUstream stream);
+  Result<Exported> Export(uint64_t address, std::optional<uint64_t> known) override {
+    return segments_.Export(address, known);
+  }
+  // The free of a block that importers held takes effect now.
+  void LetGo(uint64_t address) override { blocks_.LetGo(address, *mode_); }
+  // The handle has ended: the pool serves no more, and a segment goes when its last block is freed.
+  void Destroy();
+  // The runtime ends: wait for nothing and call no NCCL.
+  void Abandon();
+
+  // Peers.
+  Status Grant(const std::vector<int>& peers) { return segments_.Grant(peers); }
+  Status Revoke(const std::vector<int>& peers) { return segments_.Revoke(peers); }
+
+  // Registration.
+  Status RegisterWith(ncclComm_t communicator) {
+    const nvtx::Range range = Shown("register_with");
+    return mode_->RegisterWith(communicator);
+  }
+  Result<uint64_t> RegisterPending() {
+    const nvtx::Range range = Shown("register_pending");
+    return mode_->RegisterPending();
+  }
+  Status Deregister(ncclComm_t communicator) {
+    const nvtx::Range range = Shown("deregister");
+    return mode_->Deregister(communicator);
+  }
+  Status AddRegistrar(const RegistrarRequest& request) { return mode_->AddRegistrar(request); }
+  Status RemoveRegistrar(const std::string& name) { return mode_->RemoveRegistrar(name); }
+  Status MapPeers() {
+    const nvtx::Range range = Shown("map_peers");
+    return mode_->MapPeers();
+  }
+  Result<PeerPlaces> PeersOf(CUdeviceptr address) const { return mode_->PeersOf(address); }
+  Status Rehome(ncclComm_t communicator) {
+    const nvtx::Range range = Shown("rehome");
+    return mode_->Rehome(communicator);
+  }
+  int LostRank() const { return mode_->LostRank(); }
+  // Whether NCCL has any segment there, or may come to have one.
+  bool IsRegisteredWith(ncclComm_t communicator) const {
+    return segments_.registrations().IsRegisteredWith(communicator);
+  }
+  // Ends the registrations with the communicator on this rank alone. No collective call: after a loss the others need
+  // not make it.
+  Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
+    COMMPOOL_TRY(segments_.AbandonCommunicator(communicator, life));
+    mode_->AfterAbandon(communicator);
+    return Status();
+  }
+  Result<WindowPlace> WindowOf(CUdeviceptr address, ncclComm_t communicator) const {
+    return segments_.registrations().Find(communicator, address);
+  }
+
+  // Statistics.
+  commpool_statistics Statistics() const;
+  const recording::PoolRecorder& record() const { return basis_->record; }
+  // Records what the pool has, for a recording that begins.
+  void RecordPresent();
+  // For a recording that is under way, once others can find the pool.
+  void RecordMade() const;
+  // Records what has changed in a slice of time. Only the recorder's thread calls it.
+  void RecordSlice();
+  void ResetPeaks() { blocks_.ResetPeaks(); }
+  void CheckInvariants() const { blocks_.CheckInvariants(); }
+
+ private:
+  // A collective call, for a tool that listens to NVTX.
+  nvtx::Range Shown(std::string_view call) const { return nvtx::Range(*basis_->tool.domain(), call); }
+  // Drops the host's copies of blocks, for a pool that ends while it is asleep.
+  void DropKept();
+  // For a request that failed: tries as often as the configuration says, with pauses, because others may release memory
+  // meanwhile. On the thread of the program, without a lock.
+  void TryAgain(uint64_t bytes, StreamKey stream, Result<CUdeviceptr>& address);
+
+  // Made first and destroyed last: all other members have references to it.
+  const std::unique_ptr<PoolBasis> basis_;
+  // In the order in which they refer to each other: each has references to those above it.
+  GraphCaptures captures_;
+  BlockStore blocks_;
+  SegmentStore segments_;
+  const std::unique_ptr<PoolMode> mode_;  // destroyed first: it uses the other members
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_POOL_POOL_H_

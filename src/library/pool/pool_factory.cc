@@ -1,0 +1,175 @@
+// Puts a pool together: asks the machine, checks the options against it, and makes engine, parts and mode. All ranks
+// make a symmetric pool in one call, so a failure on this rank must reach the others.
+#include "src/library/pool/pool_factory.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/device_info.h"
+#include "src/library/engine/expandable_engine.h"
+#include "src/library/pool/growing/grower.h"
+#include "src/library/pool/growing/growing_mode.h"
+#include "src/library/pool/symmetric/symmetric_mode.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// Checks what CheckConfiguration cannot know: the backing's granularity, and which devices can be peers. Calls the
+// driver, and makes nothing.
+Status CheckAgainstMachine(const Driver& driver, const Backing& backing, const PoolConfiguration& configuration) {
+  if (configuration.mode == Mode::kExpandable && backing.row().movement == Movement::kNever) {
+    const MemoryFacts facts = backing.Facts();
+    return Status(StatusCode::kNotSupported,
+                  "pool options: mode EXPANDABLE needs memory that can move, and here is only that of " + facts.what +
+                      " (" + facts.why + ")");
+  }
+  if (configuration.alignment_bytes > backing.granularity()) {
+    return Status(StatusCode::kInvalidArgument,
+                  "pool options: alignment_bytes " + FormatBytes(configuration.alignment_bytes) + " is more than the " +
+                      backing.name() + " backing's granularity of " + FormatBytes(backing.granularity()));
+  }
+  const int devices = COMMPOOL_TRY(DeviceCount(driver));
+  if (configuration.peers.size() > static_cast<size_t>(devices)) {
+    return Status(StatusCode::kInvalidArgument, "pool options: " + std::to_string(configuration.peers.size()) +
+                                                    " peers are named, and this process sees " +
+                                                    std::to_string(devices) + " devices");
+  }
+  for (const int peer : configuration.peers) {
+    if (peer == configuration.backing.placement.device) continue;
+    COMMPOOL_TRY(backing.CanGrant(peer).under("pool options"));
+  }
+  return Status();
+}
+
+// Such as "pool gradients (vmm, device 1)"; without a name "pool (vmm, device 1)".
+std::string TitleOf(const PoolConfiguration& configuration, const Backing& backing) {
+  const std::string named = configuration.name == PoolConfiguration().name ? "pool" : "pool " + configuration.name;
+  return named + " (" + backing.name() + ", device " + std::to_string(backing.placement().device) + ")";
+}
+
+// Makes the parts whose construction can fail. The first pool of a device retains the device's primary context. A
+// failure leaves nothing behind: what was made goes with its object.
+Result<PoolIngredients> Gather(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
+                               PoolConfiguration configuration) {
+  const Placement placement = configuration.backing.placement;
+  std::shared_ptr<DeviceState> device = COMMPOOL_TRY(devices.Get(placement.device));
+  std::unique_ptr<Backing> backing = COMMPOOL_TRY(MakeBacking(driver, configuration.backing));
+  COMMPOOL_TRY(CheckAgainstMachine(driver, *backing, configuration));
+  std::shared_ptr<MemoryAccount> account = COMMPOOL_TRY(devices.AccountOf(backing->placement()));
+  const std::string title = TitleOf(configuration, *backing);
+  std::unique_ptr<PoolBasis> basis(new PoolBasis{driver, runtime, std::move(device), std::move(configuration), title});
+  return PoolIngredients{std::move(basis), std::move(backing), std::move(account)};
+}
+
+// Segments and pages are multiples of this. The option may raise the backing's granularity, never lower it.
+uint64_t GranularityOf(const PoolIngredients& ingredients) {
+  return std::max(ingredients.basis->configuration.granularity_bytes, ingredients.backing->granularity());
+}
+
+// Makes a fixed or an expandable pool. It has no memory yet: the first allocation or reserve makes some. Host memory
+// has its own ways: segments as large as asked, and reuse only once the stream has passed, unless the program orders
+// its frees.
+std::shared_ptr<Pool> MakeGrowingPool(PoolIngredients ingredients) {
+  const PoolConfiguration& configuration = ingredients.basis->configuration;
+  engine::EngineOptions options = GrowingEngineOptions(configuration, GranularityOf(ingredients));
+  if (ingredients.backing->row().places == Places::kHost) {
+    options.segment_sizes = engine::SegmentSizes::kExact;
+    const bool ordered = configuration.frees == engine::FreeOrder::kOrdered;
+    options.own_reuse = ordered ? engine::OwnReuse::kAtOnce : engine::OwnReuse::kOncePassed;
+  }
+  // It is rounded up with the block.
+  if (ingredients.basis->runtime.observer.TakesHeapsOf(*ingredients.backing)) options.guard_bytes = 1;
+  std::unique_ptr<engine::Engine> engine;
+  if (configuration.mode == Mode::kExpandable) {
+    engine = std::make_unique<engine::ExpandableEngine>(options);
+  } else {
+    engine = std::make_unique<engine::CachingEngine>(options);
+  }
+  return Pool::Make(std::move(ingredients), std::move(engine),
+                    [](auto&... parts) { return std::make_unique<GrowingMode>(parts...); });
+}
+
+// The reason is no error of this rank alone: all ranks hear it in their first agreement. Each rank answers for its own
+// backing and device.
+Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int device) {
+  COMMPOOL_TRY(backing.CanRegisterWindow());
+  if (home.device != device) {
+    return Status(StatusCode::kInvalidArgument, "the home communicator is of device " + std::to_string(home.device) +
+                                                    ", the pool of " + std::to_string(device));
+  }
+  return Status();
+}
+
+// A symmetric pool before its ranks have agreed on it, or the reason why this rank has none.
+struct UnopenedPool {
+  std::shared_ptr<Pool> pool;
+  Status readiness;
+};
+
+// Calls no other rank.
+Result<UnopenedPool> MakeUnopened(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
+                                  PoolConfiguration configuration, const Communicator& home) {
+  PoolIngredients ingredients = COMMPOOL_TRY(Gather(driver, devices, runtime, std::move(configuration)));
+  // No failure yet: the pool is made, and its first agreement tells the others.
+  Status readiness = WhyNotSymmetric(*ingredients.backing, home, ingredients.basis->device->device());
+  const PoolConfiguration& options = ingredients.basis->configuration;
+  auto engine =
+      std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{.alignment = options.alignment_bytes,
+                                                                      .granularity = GranularityOf(ingredients),
+                                                                      .segment_bytes = options.segment_bytes},
+                                                options.frees);
+  std::shared_ptr<Pool> pool = Pool::Make(std::move(ingredients), std::move(engine), [&](auto&... parts) {
+    return std::make_unique<SymmetricMode>(parts..., home);
+  });
+  return UnopenedPool{std::move(pool), std::move(readiness)};
+}
+
+// It tries again where the host has no memory: if this rank gave up, the others would wait for it.
+Result<std::unique_ptr<AgreementChannel>> ReachHome(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
+                                                    const PoolConfiguration& configuration, Communicator& home) {
+  home = COMMPOOL_TRY(DescribeCommunicator(driver, configuration.home, configuration.deadline_ms));
+  std::shared_ptr<DeviceState> device = COMMPOOL_TRY(devices.Get(home.device));
+  return Collective::OpenChannel(driver, device->context(), runtime, home, configuration);
+}
+
+// One rank's bad options must not make the others wait, so each step that can fail here becomes part of the first
+// agreement. Only a rank without a usable communicator cannot tell the others.
+Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
+                                                PoolConfiguration configuration) {
+  Communicator home;
+  std::unique_ptr<AgreementChannel> channel = COMMPOOL_TRY(ReachHome(driver, devices, runtime, configuration, home));
+  Result<UnopenedPool> made = MakeUnopened(driver, devices, runtime, std::move(configuration), home);
+  // The channel is open, so the other ranks hear the reason at once.
+  if (!made.ok()) return Collective::Refuse(*channel, made.status());
+  // Where one rank is not ready no rank gets a pool: this one goes with `made`.
+  COMMPOOL_TRY(made->pool->AsSymmetric()->Open(std::move(channel), made->readiness));
+  return std::move(made->pool);
+}
+
+}  // namespace
+
+// The pool has no handle yet, and no thread but this one knows it.
+Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
+                                       PoolConfiguration configuration) {
+  if (configuration.symmetric()) return MakeSymmetricPool(driver, devices, runtime, std::move(configuration));
+  PoolIngredients ingredients = COMMPOOL_TRY(Gather(driver, devices, runtime, std::move(configuration)));
+  return MakeGrowingPool(std::move(ingredients));
+}
+
+// This rank's options were refused before there was a pool. It connects all the same, and answers the first agreement
+// with `why`: otherwise the other ranks would wait for it until their deadline.
+Status RefusePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
+                  const PoolConfiguration& configuration, const Status& why) {
+  Communicator home;
+  const Result<std::unique_ptr<AgreementChannel>> channel = ReachHome(driver, devices, runtime, configuration, home);
+  if (channel.ok()) return Collective::Refuse(**channel, why);
+  // Without a communicator nobody can be reached, and nobody waits.
+  if (home.handle == nullptr) return why;
+  return Status(why.code(), why.message() + "; the other ranks could not be told: " + channel.status().message());
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,28 @@
+// Makes pools: checks a configuration against this driver, device and communicator, then puts the parts together.
+// Runtime calls it.
+#ifndef COMMPOOL_SRC_LIBRARY_POOL_POOL_FACTORY_H_
+#define COMMPOOL_SRC_LIBRARY_POOL_POOL_FACTORY_H_
+
+#include <memory>
+
+#include "commpool/status.h"
+#include "src/library/pool/basis/runtime_parts.h"
+#include "src/library/pool/options.h"
+#include "src/library/pool/pool.h"
+#include "src/library/pool/shared/device_state.h"
+
+namespace commpool::internal {
+
+// Collective for a symmetric configuration. `runtime` must outlive the pool. The configuration has passed
+// CheckConfiguration. After a failure nothing of the pool is left.
+Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
+                                       PoolConfiguration configuration);
+
+// For a rank that cannot make the pool: the other ranks of the home fail at once with its reason instead of waiting.
+// Returns what all ranks return; `why` where they cannot be reached.
+Status RefusePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
+                  const PoolConfiguration& configuration, const Status& why);
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_POOL_POOL_FACTORY_H_

@@ -1,0 +1,98 @@
+// ScopeTable: the open scopes, which route allocations. The runtime owns it. Any thread.
+//
+// Each thread has a stack of its own scopes (scopes/own_scopes.h). Scopes of streams and of the process are few and
+// published (scopes/scope.h). Allocations read both without a lock; changes of shared scopes take the lock
+// `pool table`. Of all scopes that catch an allocation the one begun last wins. A scope knows its pool by handle, so it
+// keeps no pool alive.
+#ifndef COMMPOOL_SRC_LIBRARY_POOL_SCOPE_TABLE_H_
+#define COMMPOOL_SRC_LIBRARY_POOL_SCOPE_TABLE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/library/base/mutex.h"
+#include "src/library/pool/pool.h"
+#include "src/library/pool/scopes/own_scopes.h"
+#include "src/library/pool/scopes/scope.h"
+
+namespace commpool::internal {
+
+// A scope to begin. The C ABI makes it, and it keeps the pool alive during the call.
+struct ScopeRequest {
+  std::shared_ptr<Pool> pool;
+  ScopeFilter filter = ScopeFilter::kThread;
+  // The pool's handle goes into the plan, not the pointer: the scope keeps no pool alive.
+  StreamKey stream = 0;  // for a kStream filter
+  SizeRange sizes = {};
+  Exhaustion exhaustion = Exhaustion::kError;
+};
+
+// Lock: `pool table`, the board's, to begin and end shared scopes and to look at other threads' scopes. It owns the
+// board and the list of shared scopes; each thread owns its stack. Begin and End come from the C ABI, Route from every
+// allocation whose server the thread does not remember.
+class ScopeTable {
+ public:
+  // `flag` is not 0 where a scope is open; it may stay so for a while afterwards. REQUIRES: no scope has begun. The C
+  // ABI passes its own, which its callers read without a look at the runtime.
+  void ShowIn(std::atomic<uint64_t>& flag) { board_->flag = &flag; }
+
+  // kInvalidArgument for a process-wide scope on a symmetric pool (its allocations would come in any order: rule 4),
+  // and for sizes whose minimum is above their maximum.
+  Result<ScopeHandle> Begin(const ScopeRequest& request);
+  // Begins a scope of this thread. 0 where that needs a lock: then call Begin. REQUIRES: the sizes are a valid range.
+  ScopeHandle BeginAtOnce(const ScopePlan& plan) {
+    if (own_state.scopes == nullptr || own_state.in_user_function) return 0;
+    return own_state.scopes->PushAtOnce(*board_, plan);
+  }
+
+  // kNotFound for a scope that has ended. kFailedPrecondition, and a line in the log, for a scope of another thread and
+  // for one that is not the innermost: both end all the same.
+  Status End(ScopeHandle scope);
+  // Ends the scope if it is this thread's innermost; returns whether it did.
+  bool EndAtOnce(ScopeHandle scope) {
+    return own_state.scopes != nullptr && !own_state.in_user_function &&
+           own_state.scopes->PopAtOnce(board_.get(), scope);
+  }
+
+  // While this stays the same and even, and own_state.scope_changes stays the same too, this thread's allocations are
+  // routed as before.
+  uint64_t shared_changes() const { return shared_.changes(); }
+  // Narrows `alike` to sizes around `bytes` with the same route. Valid where nothing changed meanwhile.
+  void Narrow(SizeRange& alike, uint64_t bytes) const;
+
+  // The newest scope that began before `inner` and catches the allocation; nothing where there is none. Takes no lock,
+  // unless more shared scopes are open than can be published or they change all the time.
+  std::optional<CaughtBy> Route(const RoutedRequest& request, const ScopePlace& inner = kInnermost) const;
+
+  // Called when an allocation asked for a scope and none caught it. Once in many calls it lowers the flag, if no scope
+  // is open.
+  void NoteUncaught() {
+    if (++own_state.uncaught % kUncaughtForALook == 0) LowerFlag();
+  }
+  // A look takes the board's lock, so it is rare.
+  static constexpr uint32_t kUncaughtForALook = 256;
+
+ private:
+  // Scopes of a stream, or of the process. Takes the board's lock. REQUIRES: the request was checked.
+  ScopeHandle BeginShared(const ScopeRequest& request);
+  // Ends any scope, with the board's lock, and says where it ended out of order.
+  Status EndSlowly(ScopeHandle scope);
+  bool EndShared(ScopeHandle scope) COMMPOOL_REQUIRES(board_->mutex);
+  // Lowers the flag if no scope is open in any thread.
+  void LowerFlag();
+
+  // Shared with the stacks, which may outlive the table.
+  const std::shared_ptr<ScopeBoard> board_ = std::make_shared<ScopeBoard>();
+  std::vector<SharedScope> shared_list_
+      COMMPOOL_GUARDED_BY(board_->mutex);  // all shared scopes, the one begun last at the end
+  // The same scopes, for readers without the lock.
+  SharedScopes shared_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_POOL_SCOPE_TABLE_H_

@@ -1,0 +1,108 @@
+// Which memory other processes may map.
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "src/library/base/try.h"
+#include "src/library/pool/segments/segment_store.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// A process that maps memory keeps using it, so the memory has to stay where it is until its block is freed. Not a
+// matter of the backing, so it is asked apart from Backing::CanShare.
+Status CheckStays(const PoolConfiguration& configuration) {
+  if (configuration.symmetric()) {
+    return Status(StatusCode::kNotSupported,
+                  "the ranks of a symmetric pool agree when memory goes, and an importer is no rank: "
+                  "processes of its communicator reach it through windows");
+  }
+  if (configuration.mode == Mode::kExpandable) {
+    return Status(StatusCode::kNotSupported, "an expandable pool moves its pages: share memory of a fixed pool");
+  }
+  return Status();
+}
+
+Status Freed() { return Status(StatusCode::kNotFound, "share: the block was freed"); }
+
+}  // namespace
+
+// Any live block will do, and an address inside of it too.
+Result<commpool_block> SegmentStore::FindSharable(CUdeviceptr address) {
+  COMMPOOL_TRY(basis_.CheckAwake());
+  COMMPOOL_TRY(basis_.Named(CheckStays(basis_.configuration).under("share")));
+  const Result<commpool_block> block = blocks_.Find(address);
+  return block.ok() ? block : basis_.Named(block.status().under("share"));
+}
+
+// The mark on the block comes before the descriptor: from then on its memory stays until its free. The descriptor stays
+// the segment's own.
+Result<SegmentStore::Shared> SegmentStore::Share(CUdeviceptr address) {
+  MutexLock growth(growth_);  // nobody sleeps, or releases the segment, meanwhile
+  const commpool_block block = COMMPOOL_TRY(FindSharable(address));
+  if (!blocks_.SetMark(reinterpret_cast<CUdeviceptr>(block.pointer), engine::Mark::kShared)) {
+    return basis_.Named(Freed());
+  }
+  Segment& segment = Get(static_cast<engine::SegmentIndex>(block.segment));
+  Result<int> descriptor = segment.Descriptor();
+  if (!descriptor.ok()) return basis_.Named(descriptor.status().under("share"));
+  return Shared{segment.address(), segment.bytes(), *descriptor};
+}
+
+// Before the first ticket, so that a program hears early why its pool cannot be shared.
+Status SegmentStore::CheckSharable() const {
+  COMMPOOL_TRY(basis_.CheckOpen());
+  Status status = CheckStays(basis_.configuration);
+  if (status.ok()) status = backing_->CanShare();
+  return basis_.Named(status.under("share"));
+}
+
+// The descriptor follows later, when an importer asks for it (Export).
+Result<SharedBlock> SegmentStore::ShareByTicket(CUdeviceptr address) {
+  MutexLock growth(growth_);
+  const commpool_block block = COMMPOOL_TRY(FindSharable(address));
+  const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
+  if (!blocks_.SetMark(start, engine::Mark::kTicket)) return basis_.Named(Freed());
+  return SharedBlock{.address = start, .bytes = block.bytes, .segment = block.segment};
+}
+
+// Runs on the share server's thread. The growth lock keeps the segment from going, and the pool from falling asleep,
+// until the copy of its descriptor is made.
+Result<SharedMemory::Exported> SegmentStore::Export(CUdeviceptr address, std::optional<uint64_t> known) {
+  MutexLock growth(growth_);
+  COMMPOOL_TRY(basis_.CheckAwake());
+  for (const SegmentToRegister& listed : List()) {
+    if (address < listed.address || address - listed.address >= listed.bytes) continue;
+    SharedMemory::Exported exported{.address = listed.address, .bytes = listed.bytes, .number = listed.index};
+    // The importer has this segment mapped already, so it needs no handle.
+    if (known == exported.number) return exported;
+    Segment& segment = Get(listed.index);
+    if (const std::optional<CUmemFabricHandle> fabric = segment.FabricHandle()) {
+      exported.fabric.assign(reinterpret_cast<const char*>(fabric->data), sizeof(fabric->data));
+      return exported;
+    }
+    const Result<int> descriptor = segment.Descriptor();
+    if (!descriptor.ok()) return basis_.Named(descriptor.status());
+    if (*descriptor < 0) return basis_.Named(Status(StatusCode::kNotSupported, "a segment has no handle"));
+    // A copy, because the segment closes its own when it goes.
+    exported.descriptor = FileDescriptor(fcntl(*descriptor, F_DUPFD_CLOEXEC, 0));
+    if (exported.descriptor.valid()) return exported;
+    return Status(CodeOfError(errno), std::string("fcntl failed: ") + strerror(errno));
+  }
+  return basis_.Named(Status(StatusCode::kNotFound, "no segment has that address"));
+}
+
+// Blocks with tickets are not meant: their importers are told to let go (ShareServer::TellAsleep).
+Status SegmentStore::CheckNoneShared() const {
+  {
+    MutexLock lock(blocks_.mutex());
+    if (!blocks_.engine().AnyHasMark(engine::Mark::kShared)) return Status();
+  }
+  return Status(StatusCode::kFailedPrecondition,
+                "other processes may use blocks that were shared: free those blocks first");
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,81 @@
+// Sleeping: how a pool of any mode falls asleep and wakes. The ranks agree on each step. Rule 5 holds: quiesce,
+// deregister, unmap; waking maps, then registers. Where a step fails on one rank the pool is as before on all.
+#ifndef COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_SLEEP_H_
+#define COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_SLEEP_H_
+
+#include "commpool/status.h"
+#include "src/library/base/function_ref.h"
+#include "src/library/pool/options.h"
+#include "src/library/pool/segments/segment_store.h"
+
+namespace commpool::internal {
+
+// One step of a call that all ranks make together. Lives only during the call: its functions may refer to the caller's
+// frame. Collective::Run makes it together with the other ranks, kWithoutRanks alone.
+struct PoolStep {
+  const char* name = nullptr;                       // such as "registering with a communicator"
+  FunctionRef<Status()> act;                        // this rank's part
+  FunctionRef<void(const Status& mine)> undo = {};  // runs on every rank, where one failed
+};
+// Carries out a step, and returns its result on all ranks. GrowingMode passes kWithoutRanks, SymmetricMode the Runner
+// of its Collective.
+using StepRunner = FunctionRef<Status(const PoolStep& step)>;
+// For a pool without other ranks.
+inline constexpr auto kWithoutRanks = [](const PoolStep& step) -> Status {
+  Status mine = step.act();
+  if (!mine.ok() && step.undo) step.undo(mine);
+  return mine;
+};
+
+// REQUIRES: the pool's collective lock, during its whole life. GrowingMode and SymmetricMode make one for each sleep
+// and each wake; it keeps no state between them. It owns nothing. A step takes the growth lock for itself. None is held
+// in a round, which may last until the deadline.
+class Sleeping {
+ public:
+  // `run` must outlive it.
+  Sleeping(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments, StepRunner run)
+      : basis_(basis), blocks_(blocks), segments_(segments), run_(run) {}
+
+  // kNotSupported where the backing cannot separate memory and addresses. kFailedPrecondition where the pool does not
+  // serve, a stream of its device captures, or graphs may hold memory that NCCL has registered unseen.
+  static Status CheckMaySleep(const PoolBasis& basis, const SegmentStore& segments, const SleepRequest& request);
+  // kFailedPrecondition where the pool is not asleep, or a stream of its device captures.
+  static Status CheckMayWake(const PoolBasis& basis, const WakeRequest& request);
+
+  // FallAsleep: from now on the pool serves nobody, and threads' caches serve nobody from it. REQUIRES: CheckMaySleep
+  // was OK, on all ranks.
+  Status FallAsleep(const SleepRequest& request);
+  // kFailedPrecondition, and the pool sleeps on, where windows came elsewhere and the request does not accept that.
+  Status WakeUp(const WakeRequest& request);
+
+ private:
+  // Waits for everybody who may use the memory, and copies what is kept. Besides the host's copies it changes nothing
+  // of the pool.
+  Status QuiesceAndKeep(const SleepRequest& request);
+  Status AwaitAndKeep(const SleepRequest& request) COMMPOOL_REQUIRES(segments_.growth());
+  // After a failure in the middle of falling asleep: the pool serves again. Returns `failure`, with what went wrong on
+  // the way back.
+  Status StayAwake(const Status& failure);
+  // Registers all segments again, with every communicator that the set of registrations remembers.
+  Status Register();
+  // kFailedPrecondition where a window is not where it was.
+  Status CheckReturned() const;
+  // Ends all registrations; the set remembers the communicators.
+  Status Deregister();
+  // After a failure in the middle of waking: the pool sleeps on. Kept copies stay on the host, so the next wake has
+  // them.
+  void ReleaseAgain();
+  // Everything kept is in place again, or never left it.
+  void ServeAgain();
+  // Tells the emulator, which then reports a program that uses memory that sleeps.
+  void Tell(bool asleep) const;
+
+  PoolBasis& basis_;
+  BlockStore& blocks_;
+  SegmentStore& segments_;
+  const StepRunner run_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_POOL_SEGMENTS_SLEEP_H_

@@ -1,0 +1,74 @@
+// Settings: COMMPOOL_CONF, parsed, for pools to be made. It never changes after Parse: any thread.
+//
+// A setting is for one pool ("gradients.limit:2GiB") or for all. The first of these wins: the program's code, the
+// pool's own setting, the pool's own strategy, the general setting, the general strategy, the default. A general
+// setting skips pools that cannot have it; a setting for that one pool is an error there.
+#ifndef COMMPOOL_SRC_LIBRARY_POOL_SETTINGS_SETTINGS_H_
+#define COMMPOOL_SRC_LIBRARY_POOL_SETTINGS_SETTINGS_H_
+
+#include <string>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/library/pool/options.h"
+#include "src/library/pool/settings/known_words.h"
+
+namespace commpool::internal {
+
+// One line of the configuration in force: commpool_setting. `source`: "default", "code", or the entry of COMMPOOL_CONF.
+struct SettingLine {
+  std::string pool;
+  std::string key;
+  std::string value;
+  std::string source;
+};
+
+// Runtime owns one and applies it to each pool that it makes. The C ABI parses it once, from the environment as it was
+// at the first use (base/environment.h).
+class Settings {
+ public:
+  Settings() = default;
+  // kInvalidArgument names the setting and its allowed values.
+  static Result<Settings> Parse(const std::string& text);
+  // For a wrong COMMPOOL_CONF: no pool can be made, and `why` says so.
+  static Settings Refusing(const Status& why);
+
+  // Sets what `configuration.given` leaves open, records where each value came from, and checks that all values fit.
+  // The C ABI calls it before the runtime makes a pool, and Runtime for default pools.
+  Status ApplyTo(PoolConfiguration& configuration) const;
+
+  // What device_limit and per_process_memory_fraction say together. Runtime reads it once, for the table of devices.
+  const DeviceLimit& device_limit() const { return device_limit_; }
+
+  // First the settings for all pools, then those for single pools.
+  std::vector<SettingLine> Describe() const;
+
+ private:
+  // The value of a key for one pool, and which entry it came from.
+  struct Found {
+    std::string value;
+    const SettingEntry* entry = nullptr;  // null: COMMPOOL_CONF has none
+  };
+
+  // Refuses a second entry for one key and pool, and a value that is wrong by itself.
+  Status Add(const SettingEntry& entry);
+  // By the order at the top of this file. Walks over all entries: there are few, and only a new pool asks.
+  Found Find(const char* key, const std::string& pool) const;
+
+  // OK, unless COMMPOOL_CONF is wrong: then each pool fails with it.
+  Status refusal_;
+  // In our own words (InOwnWords), in the order of COMMPOOL_CONF.
+  // Never two with the same key and pool (Add).
+  std::vector<SettingEntry> entries_;
+  DeviceLimit device_limit_;
+};
+
+// The configuration of an existing pool.
+std::vector<SettingLine> DescribePool(const PoolConfiguration& configuration);
+
+// Adds to a pool's failure which settings of COMMPOOL_CONF took part in it.
+Status WithSources(const Status& status, const std::vector<SettingSource>& sources);
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_POOL_SETTINGS_SETTINGS_H_

@@ -1,0 +1,97 @@
+// DeviceState: waits for a device with a limit, although the driver has none.
+#include "src/library/pool/shared/device_state.h"
+
+#include <chrono>
+#include <thread>
+
+#include "src/library/base/start_thread.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/device_info.h"
+
+namespace commpool::internal {
+
+// The thread shares the task and copies the driver's table, so it needs nothing of its caller.
+Result<std::future<CUresult>> BeginToSynchronise(const Driver& driver, const PrimaryContext& context) {
+  auto synchronise = std::make_shared<std::packaged_task<CUresult()>>([cuda = driver.cuda, handle = context.get()] {
+    // This thread is new and so in global mode: a capture anywhere would forbid the wait.
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    cuda.cuThreadExchangeStreamCaptureMode(&mode);
+    const CUresult current = cuda.cuCtxSetCurrent(handle);
+    return current == CUDA_SUCCESS ? cuda.cuCtxSynchronize() : current;
+  });
+  std::future<CUresult> result = synchronise->get_future();
+  COMMPOOL_TRY(StartThread("a wait for a device", [synchronise] { (*synchronise)(); })).detach();
+  return result;
+}
+
+// The caller keeps the context retained: the thread that waits may need it longer than this call.
+Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms) {
+  // A collective with a dead rank never ends. When the deadline passes, the wait for it continues on its own thread.
+  std::future<CUresult> result = COMMPOOL_TRY(BeginToSynchronise(driver, context));
+  if (result.wait_for(std::chrono::milliseconds(deadline_ms)) == std::future_status::ready) return result.get();
+  return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(context.device()) + " is still busy after " +
+                                                   std::to_string(deadline_ms) +
+                                                   " ms, nothing was changed: a collective waits for a rank?");
+}
+
+// The caller refuses with it before anything has changed.
+Status DeviceState::CheckNotCapturing() const {
+  if (!capturing()) return Status();
+  return Status(StatusCode::kFailedPrecondition,
+                "a stream of device " + std::to_string(device()) +
+                    " is being captured, and waiting for the device would break the capture: end it first");
+}
+
+// A failed wait may be the first news of a lost context, so the result goes through the device's health.
+Status DeviceState::Quiesce(uint64_t deadline_ms) {
+  if (health().broken()) return health().first_error();
+  COMMPOOL_TRY(CheckNotCapturing());
+  const CUresult result = COMMPOOL_TRY(SynchroniseWithin(driver_, context(), deadline_ms));
+  return health().Check(driver_, result, {.call = "cuCtxSynchronize", .device = device()});
+}
+
+// Makes the state without the lock, because that calls the driver. Of two threads that race one wins, and both get its
+// state.
+Result<std::shared_ptr<DeviceState>> DeviceTable::Get(int device) {
+  {
+    MutexLock lock(mutex_);
+    const auto found = devices_.find(device);
+    if (found != devices_.end()) return found->second;
+  }
+  DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver_, device));
+  Place* const place = COMMPOOL_TRY(places_.Get(device));
+  auto state = std::make_shared<DeviceState>(driver_, *place, info.total_bytes, captures_);
+  // Before another thread can find the state.
+  state->account().SetLimit(limit_.For(info.total_bytes));
+  MutexLock lock(mutex_);
+  return devices_.emplace(device, std::move(state)).first->second;  // another thread may have been faster
+}
+
+Status DeviceTable::CheckNotCapturing(const std::set<int>& devices) {
+  for (const int device : devices) {
+    const std::shared_ptr<DeviceState> state = COMMPOOL_TRY(Get(device));
+    COMMPOOL_TRY(state->CheckNotCapturing());
+  }
+  return Status();
+}
+
+Status DeviceTable::Quiesce(int device, uint64_t deadline_ms) {
+  const std::shared_ptr<DeviceState> state = COMMPOOL_TRY(Get(device));
+  return state->Quiesce(deadline_ms);
+}
+
+// The pointer to a device's account keeps the whole state of the device alive.
+Result<std::shared_ptr<MemoryAccount>> DeviceTable::AccountOf(const Placement& placement) {
+  if (placement.kind == Placement::Kind::kDevice) {
+    std::shared_ptr<DeviceState> state = COMMPOOL_TRY(Get(placement.device));
+    return std::shared_ptr<MemoryAccount>(state, &state->account());
+  }
+  MutexLock lock(mutex_);
+  std::shared_ptr<MemoryAccount>& account = host_accounts_[placement.numa_node];
+  if (account == nullptr) {
+    account = std::make_shared<MemoryAccount>(NameOf(placement));
+  }
+  return account;
+}
+
+}  // namespace commpool::internal

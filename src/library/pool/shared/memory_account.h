@@ -1,0 +1,75 @@
+// MemoryAccount: what pools have reserved together at one placement (a device, or a host NUMA node), and its limit. Any
+// thread.
+#ifndef COMMPOOL_SRC_LIBRARY_POOL_SHARED_MEMORY_ACCOUNT_H_
+#define COMMPOOL_SRC_LIBRARY_POOL_SHARED_MEMORY_ACCOUNT_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "src/library/base/check.h"
+#include "src/library/base/mutex.h"
+#include "src/library/pool/shared/taken.h"
+
+namespace commpool::internal {
+
+// DeviceState owns the account of its device, DeviceTable those of host nodes. SegmentStore takes and returns room.
+// Lock: its own, a leaf. KeptBlocks has one of its own, to count the copies of a sleeping pool. It owns a number alone:
+// the memory is its taker's.
+class MemoryAccount {
+ public:
+  // `place`: for messages, such as "device 1". `capacity`: how much memory there is, UINT64_MAX where unknown.
+  explicit MemoryAccount(std::string place = "", uint64_t capacity = UINT64_MAX)
+      : place_(std::move(place)), capacity_(capacity) {}
+
+  const std::string& place() const { return place_; }
+  uint64_t capacity() const { return capacity_; }
+  // What was taken before stays, even where it is more than the new limit.
+  void SetLimit(uint64_t bytes) {
+    MutexLock lock(mutex_);
+    limit_ = bytes;
+  }
+
+  // Takes bytes, if they fit under the limit. They count until Return. All of them or none. Room (below) returns them
+  // where the memory could not be made.
+  bool Take(uint64_t bytes) {
+    MutexLock lock(mutex_);
+    if (taken_ > limit_ || bytes > limit_ - taken_) return false;
+    taken_ += bytes;
+    return true;
+  }
+  // For bytes whose memory has gone back to the driver, or sleeps.
+  void Return(uint64_t bytes) {
+    MutexLock lock(mutex_);
+    COMMPOOL_CHECK(bytes <= taken_, "an account gets more memory back than pools took");
+    taken_ -= bytes;
+  }
+  // How much Take would still grant. May be less by the time of the Take.
+  uint64_t Room() const {
+    MutexLock lock(mutex_);
+    return taken_ > limit_ ? 0 : limit_ - taken_;
+  }
+  uint64_t limit() const {
+    MutexLock lock(mutex_);
+    return limit_;
+  }
+  // Of all pools at the place.
+  uint64_t taken() const {
+    MutexLock lock(mutex_);
+    return taken_;
+  }
+
+ private:
+  const std::string place_;
+  const uint64_t capacity_;
+  mutable Mutex mutex_{LockRank::kLeaf};
+  uint64_t limit_ COMMPOOL_GUARDED_BY(mutex_) = UINT64_MAX;
+  uint64_t taken_ COMMPOOL_GUARDED_BY(mutex_) = 0;
+};
+
+// Bytes taken from an account. Kept once the memory exists; the memory's owner then returns them.
+using Room = Taken<MemoryAccount, uint64_t, &MemoryAccount::Return>;
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_POOL_SHARED_MEMORY_ACCOUNT_H_

@@ -1,0 +1,38 @@
+// Taken: something taken from an owner (bytes of an account, an entry of a table). The destructor returns it, unless it
+// is kept. Move-only.
+#ifndef COMMPOOL_SRC_LIBRARY_POOL_SHARED_TAKEN_H_
+#define COMMPOOL_SRC_LIBRARY_POOL_SHARED_TAKEN_H_
+
+#include <utility>
+
+namespace commpool::internal {
+
+// AddressTable::Entry and Room are such. It lives in the frame of a growth, so every way out of a half-made growth
+// gives back what was taken. The owner outlives it. One thread.
+template <typename Owner, typename What, void (Owner::*give_back)(What)>
+class Taken {
+ public:
+  Taken() = default;
+  Taken(Owner& owner, What what) : owner_(&owner), what_(what) {}  // REQUIRES: just taken
+  Taken(Taken&& other) noexcept : owner_(std::exchange(other.owner_, nullptr)), what_(other.what_) {}
+  // What this one had taken goes back when `other` is destroyed.
+  Taken& operator=(Taken&& other) noexcept {
+    std::swap(owner_, other.owner_);
+    std::swap(what_, other.what_);
+    return *this;
+  }
+  ~Taken() {
+    if (owner_ != nullptr) (owner_->*give_back)(what_);
+  }
+
+  // From now on somebody else returns it. Call it at the last step, once nothing can fail any more.
+  void Keep() { owner_ = nullptr; }
+
+ private:
+  Owner* owner_ = nullptr;
+  What what_ = {};
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_POOL_SHARED_TAKEN_H_

@@ -1,0 +1,375 @@
+// Collective: how one call of all ranks goes, from the intent to the agreed result.
+#include "src/library/pool/symmetric/collective.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "src/library/base/check.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/graph_handles.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// Only where the channel broke: other failures leave the ranks able to call again.
+Status WithAdvice(const Status& status) {
+  if (!BreaksChannel(status)) return status;
+  return Status(status.code(), status.message() +
+                                   ". If the rank is lost: abandon every communicator while it is alive, abort them, "
+                                   "then close() or rehome()");
+}
+
+// Placement and growth depend on these options: with different values the ranks' offsets and decisions would differ. As
+// text, so that the error can show both values where ranks differ.
+std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
+  return std::string("backing ") + Name(configuration.backing.kind) + ", alignment_bytes " +
+         std::to_string(configuration.alignment_bytes) + ", granularity_bytes " +
+         std::to_string(configuration.granularity_bytes) + ", segment_bytes " +
+         std::to_string(configuration.segment_bytes) + ", limit_bytes " + std::to_string(configuration.limit_bytes) +
+         ", frees " + (configuration.frees == engine::FreeOrder::kOrdered ? "ordered" : "deferred") +
+         ", placement rules " + std::to_string(engine::kPlacementRules);
+}
+
+// How a pool's collective calls appear in the sequence. One that only agrees does not appear there. Calls that share a
+// name there are not mixed up: the ranks have compared the call itself before.
+constexpr std::pair<CollectiveCall, engine::SequenceCall> kSequenceCalls[] = {
+    {CollectiveCall::kReserve, engine::SequenceCall::kReserve},
+    {CollectiveCall::kReclaim, engine::SequenceCall::kReclaim},
+    {CollectiveCall::kTrim, engine::SequenceCall::kTrim},
+    {CollectiveCall::kClose, engine::SequenceCall::kTrim},
+    {CollectiveCall::kRegister, engine::SequenceCall::kRegister},
+    {CollectiveCall::kDeregister, engine::SequenceCall::kDeregister},
+    {CollectiveCall::kAddRegistrar, engine::SequenceCall::kRegister},
+    {CollectiveCall::kRemoveRegistrar, engine::SequenceCall::kDeregister},
+    {CollectiveCall::kMapPeers, engine::SequenceCall::kRegister},
+    {CollectiveCall::kSleep, engine::SequenceCall::kSleep},
+    {CollectiveCall::kWake, engine::SequenceCall::kWake},
+};
+
+}  // namespace
+
+// For the message about ranks that differ. The log has only the last calls; older ones are left out.
+Calls Collective::LastCalls(uint64_t count) const {
+  MutexLock lock(blocks_.mutex());
+  // A difference that is older than the log cannot be named.
+  const uint64_t first = count > engine::SequenceLog::kKept ? count - engine::SequenceLog::kKept : 0;
+  Calls calls;
+  for (uint64_t number = first; number < count; ++number) {
+    const auto entry = engine().log().Entry(number);
+    if (entry) calls.push_back(*entry);
+  }
+  return calls;
+}
+
+// The answer becomes this rank's readiness. So all ranks refuse the call, and each names this rank and its reason.
+Status Collective::CheckTakesPart(CollectiveCall call) const {
+  // These calls exchange messages. They make, register and release nothing, so a capture does not forbid them.
+  const bool between_ranks_alone =
+      call == CollectiveCall::kCreate || call == CollectiveCall::kReclaim || call == CollectiveCall::kVerify;
+  if (between_ranks_alone) return Status();
+  if (captures_.any_open()) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "a stream is being captured with the pool, and nothing is made, registered or given back meanwhile");
+  }
+  // A live graph may use registered memory: then these calls are refused.
+  // Sleep is not among them: it has looked already, and some graphs may outlive it (Sleeping::CheckMaySleep).
+  const bool ends_registrations =
+      call == CollectiveCall::kTrim || call == CollectiveCall::kDeregister || call == CollectiveCall::kClose;
+  return ends_registrations ? segments_.CheckMayUnmap() : Status();
+}
+
+// Everything that the ranks compare, and that rank 0 needs for its decision. `memory_left` is UINT64_MAX where it is
+// unknown or does not limit the pool. Asks the driver first, without the pool's lock, and the engine last.
+Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness) const {
+  Intent intent{.call = proposal.call, .bytes = proposal.bytes, .granularity = segments_.granularity()};
+  intent.reach = static_cast<uint64_t>(segments_.backing().reach());
+  intent.readiness = readiness;
+  // A difference that the background noticed reaches all ranks here.
+  intent.divergence = divergence_.status();
+  intent.channel = channel_->number();
+  intent.report = proposal.report;
+  // By the numbers that all ranks agreed on: handles differ from rank to rank.
+  for (const Communicator& held : segments_.registrations().Communicators()) intent.report.held.push_back(held.number);
+  intent.nccl_version = basis_.driver.nccl.version;
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  const ContextGuard current = basis_.MakeCurrent();
+  // What the device has free says nothing about memory of the host.
+  const bool counts = segments_.backing().placement().kind == Placement::Kind::kDevice &&
+                      basis_.driver.cuda.cuMemGetInfo(&free_bytes, &total_bytes) == CUDA_SUCCESS;
+  intent.memory_left = counts ? free_bytes : UINT64_MAX;
+  intent.pool = basis_.name();
+  if (proposal.call == CollectiveCall::kCreate) {  // a new sequence, in which no rank has made a call
+    intent.options = DescribeSharedOptions(basis_.configuration);
+    for (const SegmentToRegister& segment : segments_.List()) intent.segments.push_back(segment.bytes);
+    return intent;
+  }
+
+  MutexLock lock(blocks_.mutex());
+  // Under the lock, so that all of these are of one moment.
+  intent.segment_index = engine().SegmentsEver();
+  intent.sequence_count = engine().log().count();
+  intent.sequence_hash = engine().log().hash();
+  intent.freed = engine().LocallyFreed();
+  return intent;
+}
+
+// Only for the thread that made the group: it would wait for itself. Another thread may call for one of the pools while
+// a third one calls for the rest.
+Status Collective::CheckCalled(size_t present) const {
+  // Closed on every rank, so nobody waits for this one.
+  if (basis_.life.closed()) return Status(StatusCode::kFailedPrecondition, basis_.title + " is closed");
+  const PoolGroup* const group = basis_.group.get();
+  const bool incomplete = group != nullptr && group->IsOfThisThread() && present != group->size();
+  return incomplete ? group->Incomplete(basis_.name(), static_cast<long>(present)) : Status();
+}
+
+// The other ranks wait for this one from here on, so nothing returns early: what goes wrong is said in the message.
+PoolInCall Collective::Prepare(const Proposal& proposal) {
+  // A reclaim or verify may come while a stream captures, and the calls below ask the driver.
+  const std::optional<RelaxedCapture> relaxed =
+      captures_.any_open() ? std::make_optional<RelaxedCapture>(basis_.driver) : std::nullopt;
+  // CheckTakesPart waits for the driver's news of graphs that were destroyed just now. So the blocks of these graphs
+  // count as freed in this call.
+  const Status readiness = proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness;
+  // All ranks may reuse a block only after each has offered its free. So first finish every free that can be finished.
+  CollectGraphs();
+  AwaitStranded();
+  blocks_.PollFences();
+  return {MakeIntent(proposal, readiness), [this](uint64_t count) { return LastCalls(count); }, proposal.judge};
+}
+
+void Collective::CollectGraphs() {
+  for (const engine::Part part : captures_.TakeGone()) {
+    MutexLock lock(blocks_.mutex());
+    engine().ReleasePart(part);
+  }
+}
+
+// Where the program promises its streams (rule 11), nothing of this kind is pending, and the call does not wait.
+void Collective::AwaitStranded() {
+  // This thread's own default stream is within reach: an event does instead of a wait of the host.
+  const auto is_own = [](StreamKey stream) { return IsPerThread(stream) && IsReachable(stream); };
+  bool own = false;
+  {
+    MutexLock lock(blocks_.mutex());
+    own = engine().AnyClosedLacksFenceOf(is_own);
+  }
+  const StreamKey mine = KeyOfStream(CU_STREAM_PER_THREAD, basis_.device->device());
+  if (own) static_cast<void>(blocks_.FenceFreed(mine));
+  if (!blocks_.AwaitsDevice()) return;
+  // Where the wait fails, or a capture forbids it, the frees wait for a later call.
+  if (!basis_.device->capturing()) static_cast<void>(blocks_.WaitForDevice());
+}
+
+Result<Agreed> Collective::Agree(const Proposal& proposal) { return CallForOne(proposal, Agree); }
+
+Result<Agreed> Collective::Begin(const Proposal& proposal) { return CallForOne(proposal, Begin); }
+
+// A pool that calls by itself fails where reports contradict each other. Several pools get that as a part of their
+// results, because not all of them may need what was reported (SymmetricMode::MissingBytes).
+Result<Agreed> Collective::CallForOne(const Proposal& proposal, CallForSeveral call) {
+  std::vector<Agreed> agreed = COMMPOOL_TRY(call(std::vector<PoolProposal>{{*this, proposal}}));
+  if (!agreed.front().reports.ok()) return basis_.Named(agreed.front().reports);
+  return std::move(agreed.front());
+}
+
+// The only place where a call goes to the other ranks. First what every rank refuses alike, without a word to others;
+// then what this rank can prepare; then one round. After a failure nothing has changed that the ranks must have alike.
+Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& pools) {
+  for (const auto& [pool, proposal] : pools) {
+    // Only pools of the same group count: others need not be in the call.
+    const auto together = std::count_if(pools.begin(), pools.end(), [&pool = pool](const PoolProposal& other) {
+      return other.pool.basis_.group == pool.basis_.group;
+    });
+    if (Status status = pool.CheckCalled(static_cast<size_t>(together)); !status.ok()) return status;
+  }
+  std::vector<PoolInCall> prepared;
+  // Room for all first, so that nothing fails between one pool's preparation and the next.
+  prepared.reserve(pools.size());
+  std::vector<AgreementChannel*> channels;
+  for (const auto& [pool, proposal] : pools) {
+    pool.segments_.collective().AssertHeld();
+    prepared.push_back(pool.Prepare(proposal));
+    channels.push_back(pool.channel_.get());
+  }
+  JoinedChannels joined(std::move(channels));
+  // A recording shows one agreement, under the name of the first pool.
+  Collective& first = pools.front().pool;
+  // The caller holds the locks of all pools (LockAll), which Clang cannot see.
+  first.segments_.collective().AssertHeld();
+  recording::Span span = first.BeginAgreement(Name(pools.front().proposal.call));
+  Agreement agreement = AgreeOnCall(joined, prepared);
+  static_cast<void>(span.Ended(agreement.status));
+  if (!agreement.status.ok()) {
+    Collective& refused = pools[agreement.refused].pool;
+    // Remembered, so that later allocations fail at once.
+    if (agreement.diverged) refused.divergence_.Note(agreement.status);
+    return refused.Explain(agreement.status);
+  }
+  return std::move(agreement.pools);
+}
+
+// The verdict holds for all pools, so it is applied to all of them before the first one acts.
+Result<std::vector<Agreed>> Collective::Begin(const std::vector<PoolProposal>& pools) {
+  Result<std::vector<Agreed>> agreed = Agree(pools);
+  for (size_t place = 0; agreed.ok() && place < pools.size(); ++place) {
+    pools[place].pool.ApplyAgreed(pools[place].proposal, (*agreed)[place]);
+  }
+  return agreed;
+}
+
+// Every rank applies the same frees, and then notes the same call: in this order, because placement follows from the
+// sequence (rule 4).
+void Collective::ApplyAgreed(const Proposal& proposal, const Agreed& agreed) {
+  MutexLock lock(blocks_.mutex());
+  engine().ApplyFrees(agreed.freed);
+  // The call that agrees alone comes through Agree, and never here.
+  const auto* const row = std::find_if(std::begin(kSequenceCalls), std::end(kSequenceCalls),
+                                       [&](const auto& known) { return known.first == proposal.call; });
+  COMMPOOL_CHECK(row != std::end(kSequenceCalls), "a collective call has no name in the sequence");
+  engine().NoteCollective(row->second, proposal.bytes);
+  Publish();
+}
+
+Status Collective::Explain(const Status& status) const { return basis_.Named(WithAdvice(status)); }
+
+// A rank without host memory tries again, as everywhere between two rounds.
+Status Collective::AgreeOn(const Status& mine, const char* step) {
+  std::vector<PoolOutcome> one;
+  one.push_back({*this, step, mine});
+  return AgreeOn(one);
+}
+
+// One round over one of the channels, whichever pools are in the call (JoinedChannels). It takes place after a failure
+// of this rank as well: the other ranks wait in it.
+Status Collective::AgreeOn(std::vector<PoolOutcome>& pools) {
+  std::vector<AgreementChannel*> channels;
+  for (const PoolOutcome& one : pools) {
+    one.pool.segments_.collective().AssertHeld();
+    channels.push_back(one.pool.channel_.get());
+  }
+  JoinedChannels joined(std::move(channels));
+  const auto each = [&](auto part) {
+    std::vector<std::decay_t<decltype(part(pools.front()))>> parts;
+    for (const PoolOutcome& one : pools) parts.push_back(part(one));
+    return parts;
+  };
+  pools.front().pool.segments_.collective().AssertHeld();
+  recording::Span span = pools.front().pool.BeginAgreement(pools.front().step);
+  std::vector<Status> all = AgreeOnOutcomes(joined, each([](const PoolOutcome& one) { return one.status; }),
+                                            each([](const PoolOutcome& one) { return one.step; }));
+  static_cast<void>(span.Ended(all.front()));
+  // The first pool that failed on any rank names the error.
+  const PoolOutcome* failed = nullptr;
+  for (size_t place = 0; place < pools.size(); ++place) {
+    pools[place].status = std::move(all[place]);
+    if (failed == nullptr && !pools[place].status.ok()) failed = &pools[place];
+  }
+  return failed == nullptr ? Status() : failed->pool.Explain(failed->status);
+}
+
+Status Collective::Run(const PoolStep& step) {
+  // Act without the pool's lock: it calls the driver, and mostly NCCL.
+  const Status mine = step.act();
+  Status all = AgreeOn(mine, step.name);
+  // This rank undoes its step even if it succeeded here: all ranks go on, or none.
+  if (!all.ok() && step.undo) step.undo(mine);
+  return all;
+}
+
+// Three steps, each of which every rank ends before any begins the next.
+Status Collective::TearDown(FunctionRef<Status()> deregister, FunctionRef<Status()> unmap) {
+  // When NCCL deregisters it does not wait for running work, and it can deadlock beside a running collective. So wait
+  // for the device first.
+  COMMPOOL_TRY(Run({"waiting for the device", [&] { return blocks_.WaitForDevice(); }}));
+  // Every rank has waited. Deregister on every communicator before the program destroys any.
+  COMMPOOL_TRY(Run({"deregistering", deregister}));
+  // Every rank has deregistered. Before that, imports of peers would have kept the memory alive; and if its address had
+  // been used again, an old window would have led to another block.
+  return unmap();
+}
+
+// A new pool is not known to other threads yet; a rehome holds the collective lock. The wait for the ranks ends at the
+// deadline.
+Result<std::unique_ptr<AgreementChannel>> Collective::OpenChannel(const Driver& driver, const PrimaryContext& context,
+                                                                  RuntimeParts& runtime, Communicator& home,
+                                                                  const PoolConfiguration& configuration) {
+  const auto open = [&]() -> Result<std::unique_ptr<AgreementChannel>> {
+    if (configuration.all_gather != nullptr) {
+      return MakeCallerChannel(home.rank, home.ranks, configuration.all_gather, configuration.all_gather_context);
+    }
+    const ContextGuard current(driver, context);
+    return runtime.links.Open(driver, home, configuration.deadline_ms, runtime.unanswered);
+  };
+  Result<std::unique_ptr<AgreementChannel>> channel = open();
+  if (!channel.ok()) return channel.status().under("pool " + configuration.name);
+  home.lost = (*channel)->lost_ranks();
+  return channel;
+}
+
+// Round one with a reason and nothing else: every rank of the home gets that reason as its error.
+Status Collective::Refuse(AgreementChannel& channel, const Status& why) {
+  Intent refusal{.call = CollectiveCall::kCreate};
+  refusal.readiness = why;
+  return TellRefusal(channel, refusal);
+}
+
+// The publisher and the known difference belong to the old ranks, so both end here.
+void Collective::MoveTo(std::unique_ptr<AgreementChannel> channel) {
+  StopPublishing();
+  divergence_.Forget();
+  channel_ = std::move(channel);
+  place_ = {};
+  agreements_ = 0;
+}
+
+// The other ranks hear from the channel's end that this one has left, and wait for it no more.
+void Collective::End() {
+  channel_.reset();
+  StopPublishing();
+}
+
+void Collective::StartPublishing(int rank) {
+  // Without the lock: it opens a way of its own to the other ranks.
+  std::unique_ptr<Publisher> publisher =
+      Publisher::Start(rank, channel_->ranks(), channel_->OpenBackground(), divergence_);
+  MutexLock lock(blocks_.mutex());
+  publisher_ = std::move(publisher);
+}
+
+// Only hands the calls over. The publisher sends and compares them on the thread of the link's watcher.
+void Collective::Publish() {
+  if (publisher_ != nullptr) publisher_->Offer(engine().log());
+  if (basis_.record.on()) RecordCalls();
+}
+
+// The log has the last calls only. Whatever fell out of it before is a gap.
+void Collective::RecordCalls() {
+  const engine::SequenceLog& log = engine().log();
+  for (; recorded_calls_ < log.count(); ++recorded_calls_) {
+    const std::optional<engine::SequenceEntry> entry = log.Entry(recorded_calls_);
+    // A recording may have gaps; a call may not fail for it.
+    if (entry) basis_.record.Called(entry->number, Name(entry->call), entry->value);
+  }
+}
+
+// Counted even while nothing is recorded: a recording that begins later must number agreements as other ranks do.
+recording::Span Collective::BeginAgreement(std::string_view what) {
+  return basis_.record.BeganAgreement(what, place_, ++agreements_);
+}
+
+// The publisher ends without the lock: its destructor waits for work that may be under way.
+void Collective::StopPublishing() {
+  std::unique_ptr<Publisher> publisher;  // destroyed after the lock is released
+  MutexLock lock(blocks_.mutex());
+  publisher = std::move(publisher_);
+  recorded_calls_ = 0;  // another home begins another sequence
+}
+
+Status Collective::CheckAlike() const { return divergence_.known() ? divergence_.status() : Status(); }
+
+}  // namespace commpool::internal

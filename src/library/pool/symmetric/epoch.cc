@@ -1,0 +1,205 @@
+// Begins an epoch of a symmetric pool, or moves the pool to another home. From then on its ranks are those of one home,
+// and its sequence of calls is new. Ranks that create the pool and ranks that rehome it meet in one call. The rehoming
+// ranks keep their memory; ranks with fewer segments make the missing ones.
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/library/base/try.h"
+#include "src/library/pool/symmetric/symmetric_mode.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// Never 0, which stands for no home. Other homes of the job have other numbers, without a word to their ranks.
+uint64_t RandomNumber() {
+  std::random_device random;
+  return (uint64_t{random()} << 32) | random() | 1;
+}
+
+// Rank 0's proposal is the pool's home number.
+ReportFindings FindHomeNumber(const std::vector<DomainReport>& reports) {
+  return {.findings = {.home_id = reports.front().number.value_or(0)}};
+}
+
+}  // namespace
+
+// Both locks are held to the end, so that nobody finds a segment under its old number. NCCL knows none of them here.
+Status SymmetricMode::Renumber() {
+  MutexLock growth(segments_.growth());
+  MutexLock lock(blocks_.mutex());
+  // In the order of their old numbers, so the new ones follow the same order on every rank.
+  // Check all segments before the first one changes, so that a failure changes nothing.
+  const std::vector<SegmentToRegister> kept = segments_.List();
+  for (const SegmentToRegister& segment : kept) {
+    if (!engine().IsIdle(segment.index)) {
+      return Status(StatusCode::kFailedPrecondition, "another thread allocated during a collective call");
+    }
+  }
+  std::vector<std::unique_ptr<Segment>> segments;  // from here on nothing fails
+  for (const SegmentToRegister& segment : kept) {
+    engine().RemoveSegment(segment.index);
+    segments.push_back(segments_.Take(segment.index));
+  }
+  // The sequence and the numbers of segments begin again.
+  engine().BeginEpoch();
+  for (std::unique_ptr<Segment>& segment : segments) {
+    const engine::SegmentIndex index = engine().AddSegment({segment->address(), segment->bytes()});
+    segments_.Put(index, std::move(segment));
+  }
+  segments_.registrations().registrars().Renumber(segments_.List());
+  return Status();
+}
+
+// Memory alone: NCCL is called once every rank has said that it has all segments.
+Status SymmetricMode::MakeMissing(const std::vector<uint64_t>& all, NewSegments& made) {
+  COMMPOOL_TRY(Renumber());
+  const ContextGuard current = basis_.MakeCurrent();
+  MutexLock growth(segments_.growth());
+  // This rank's own segments are the first ones of `all`: the agreement has compared their sizes.
+  for (size_t place = segments_.count(); place < all.size(); ++place) {
+    Room room = COMMPOOL_TRY(segments_.TakeRoom(all[place]));
+    NewSegment segment = COMMPOOL_TRY(segments_.Make(all[place], std::move(room)));
+    made.push_back(std::move(segment));
+  }
+  return Status();
+}
+
+// Two steps that all ranks agree on. Memory that a failed second step leaves behind is set aside where another rank may
+// still use it, else it goes back.
+Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegments& made) {
+  const std::string name = "making the pool's " + std::to_string(all.size()) + " segments";
+  COMMPOOL_TRY(collective_.Run({.name = name.c_str(), .act = [&] { return MakeMissing(all, made); }}));
+  const auto add_home = [&] {
+    segments_.collective().AssertHeld();
+    std::vector<SegmentToRegister> segments = segments_.List();
+    for (const NewSegment& one : made) {
+      segments.push_back({static_cast<uint32_t>(segments.size()), one->address(), one->bytes()});
+    }
+    return AddHome(segments);
+  };
+  // Registrars keep the segments that the pool had before this call.
+  const auto leave_home = [&]() COMMPOOL_REQUIRES(segments_.collective()) -> Status {
+    RegistrationSet& registrations = segments_.registrations();
+    Status first = registrations.Remove(home_.handle);
+    const uint64_t first_made = segments_.count();
+    for (uint64_t place = 0; place < made.size(); ++place) {
+      const Status ended = registrations.DeregisterSegment(static_cast<uint32_t>(first_made + place));
+      if (first.ok()) first = ended;
+    }
+    return first;
+  };
+  const auto undo = [&](const Status& mine) {
+    segments_.collective().AssertHeld();
+    // A rank whose registration failed has none to remove.
+    const Status undone = mine.ok() ? leave_home() : Status();
+    const Status all_undone = collective_.AgreeOn(undone, "undoing the registration");
+    // If one rank could not undo, or is lost, a peer or NCCL may still hold this memory.
+    if (all_undone.ok()) return;
+    // NCCL may still hold it on this rank, or only on another one: ReleaseSetAside treats the two in different ways.
+    const bool pinned = !mine.ok() || !undone.ok();
+    segments_.SetAside(std::move(made), pinned ? SegmentStore::Aside::kPinned : SegmentStore::Aside::kUnpinned);
+  };
+  return collective_.Run({.name = "registering with home", .act = add_home, .undo = undo});
+}
+
+// Open calls it for a pool that is made, Rehome for one that moves. The round is the same for both, so they may meet.
+Status SymmetricMode::BeginEpoch(const Status& readiness) {
+  const Agreed agreed = COMMPOOL_TRY(collective_.Agree({.call = CollectiveCall::kCreate,
+                                                        .readiness = readiness,
+                                                        .report = {.number = RandomNumber()},
+                                                        .judge = FindHomeNumber}));
+  // Host memory may be shared less far on some rank, and all ranks must make theirs alike.
+  // Before the first segment of this epoch is made here.
+  segments_.backing().SettleOn(static_cast<Reach>(agreed.reach));
+  NewSegments made;
+  if (agreed.segments.empty()) {  // no rank has memory, so no rank calls NCCL and none can fail
+    COMMPOOL_TRY(Renumber());
+    COMMPOOL_TRY(AddHome({}));
+  } else {
+    COMMPOOL_TRY(MakeAndRegister(agreed.segments, made));
+  }
+  {
+    MutexLock growth(segments_.growth());
+    for (NewSegment& segment : made) segments_.Adopt(std::move(segment));
+  }
+  {
+    MutexLock lock(blocks_.mutex());
+    engine().NoteCollective(engine::SequenceCall::kRegister, 0);  // the first call of every epoch
+  }
+  // What follows makes the new home known to other threads.
+  collective_.StartPublishing(home_.rank);
+  channel_number_.store(collective_.channel().number(), std::memory_order_release);
+  home_id_.store(agreed.findings.home_id, std::memory_order_release);
+  collective_.SetPlace(place());
+  if (basis_.handle != 0) RecordInNewHome();
+  losses_.Follow(collective_.channel().lost_ranks());
+  // Last: other threads that find a home may call for the pool at once.
+  home_handle_.store(home_.handle, std::memory_order_release);
+  return Status();
+}
+
+// For a report the pool of the other home has ended, with all that it had.
+void SymmetricMode::RecordInNewHome() const {
+  basis_.RecordMade(place());
+  if (!basis_.record.on()) return;
+  blocks_.RecordPresent();
+  segments_.registrations().RecordPresent();
+}
+
+// What can refuse comes first. The last steps cannot be undone: frees have taken effect, and the addresses of other
+// ranks are gone.
+Status SymmetricMode::LeaveHome() {
+  COMMPOOL_TRY(basis_.CheckOpen());
+  COMMPOOL_TRY(CheckNoLiveBlocks("rehome()"));
+  COMMPOOL_TRY(segments_.CheckMayUnmap());
+  if (!segments_.registrations().empty()) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "it is still registered with " + std::to_string(segments_.registrations().Communicators().size()) +
+                      " communicators: abandon() or deregister() every one before rehome()");
+  }
+  COMMPOOL_TRY(FinishOwnFrees());
+  maps_peers_ = false;
+  COMMPOOL_TRY(ForgetPeers(segments_.Indexes()));
+  // If the pool left its home together with the other ranks, that home still exists and may still know the memory.
+  return home() == nullptr ? segments_.ReleaseSetAside(SegmentStore::Pinned::kGo) : Status();
+}
+
+// This pool cannot use the communicator, but its ranks wait for it: connect once, and tell them.
+Status SymmetricMode::RefuseHome(Communicator& other, const Status& why) const {
+  // The communicator's device, which is not the pool's here.
+  const Result<PrimaryContext> context = PrimaryContext::Retain(basis_.driver, other.device);
+  if (!context.ok()) return why;
+  const Result<std::unique_ptr<AgreementChannel>> channel =
+      Collective::OpenChannel(basis_.driver, *context, basis_.runtime, other, basis_.configuration);
+  return channel.ok() ? Collective::Refuse(**channel, why) : why;
+}
+
+// Up to MoveTo a failure leaves the pool with its old home.
+Status SymmetricMode::Rehome(ncclComm_t communicator) {
+  MutexLock collective(segments_.collective());
+  Result<Communicator> home = DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms());
+  if (!home.ok()) return basis_.Named(home.status().under("rehome"));
+  if (home->device != basis_.device->device()) {
+    return basis_.Named(RefuseHome(
+        *home,
+        Status(StatusCode::kInvalidArgument, "rehome: the communicator is of device " + std::to_string(home->device) +
+                                                 ", and " + basis_.title + " of another")));
+  }
+  // A rank that cannot leave its home connects all the same: the ranks of the new home must hear its reason.
+  const Status readiness = LeaveHome();
+  Result<std::unique_ptr<AgreementChannel>> channel =
+      Collective::OpenChannel(basis_.driver, basis_.device->context(), basis_.runtime, *home, basis_.configuration);
+  if (!channel.ok()) return basis_.Named(channel.status().under("rehome"));
+  // From here on the pool has no home until all ranks have agreed. If they do not, it can be rehomed again or closed.
+  home_handle_.store(nullptr, std::memory_order_release);
+  collective_.MoveTo(std::move(*channel));
+  // BeginEpoch reads it for the domains, the publisher and the registrations.
+  home_ = *home;
+  return BeginEpoch(readiness);
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,345 @@
+// The space of a symmetric pool: reserve, reclaim, trim and close, each a collective call.
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
+#include "src/library/pool/symmetric/symmetric_mode.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// A pool that grows by one segment, together with other pools of this rank, and how far it is. Every rank makes the
+// segments before any rank calls NCCL, and registers them before any rank serves from them. All these pools grow, or
+// none. It lives in the frame of the call.
+struct GrowingPool {
+  // Parts of one symmetric pool, whose collective lock the call holds.
+  BlockStore& blocks;
+  SegmentStore& segments;
+  Collective& collective;
+  const uint64_t bytes;
+  NewSegments made = {};  // one segment, until it is adopted
+  // Valid once the memory is made on all ranks.
+  engine::SegmentIndex index = 0;
+  Status status = {};                                          // the result of this rank's last step
+  SegmentStore::Aside aside = SegmentStore::Aside::kUnpinned;  // how to set it aside, if needed
+};
+using GrowingPools = std::vector<GrowingPool>;
+
+// Acts on one pool after the other, and stops at a failure: otherwise this rank would call NCCL for a later pool while
+// the other ranks call it for the failed one. Does nothing where an earlier act failed.
+void OneByOne(GrowingPools& pools, Status (*act)(GrowingPool& pool)) {
+  for (const GrowingPool& pool : pools) {
+    if (!pool.status.ok()) return;
+  }
+  for (GrowingPool& pool : pools) {
+    // Later pools keep the status OK, although they have not acted.
+    pool.status = act(pool);
+    if (!pool.status.ok()) return;
+  }
+}
+
+// Replaces this rank's results by those of all ranks.
+Status AgreeOn(GrowingPools& pools, FunctionRef<std::string(const GrowingPool& pool)> step) {
+  std::vector<PoolOutcome> outcomes;
+  for (GrowingPool& pool : pools) outcomes.push_back({pool.collective, step(pool), pool.status});
+  // One round for all pools.
+  const Status all = Collective::AgreeOn(outcomes);
+  for (size_t place = 0; place < pools.size(); ++place) pools[place].status = std::move(outcomes[place].status);
+  return all;
+}
+
+// Takes room before memory, so that pools which grow at the same time stay under the device's limit together.
+Status Make(GrowingPool& pool) {
+  MutexLock growth(pool.segments.growth());
+  Room room = COMMPOOL_TRY(pool.segments.TakeRoom(pool.bytes));
+  NewSegment made = COMMPOOL_TRY(pool.segments.Make(pool.bytes, std::move(room)));
+  pool.made.push_back(std::move(made));
+  return Status();
+}
+
+// Registers windows with every communicator. NCCL waits in it for the other ranks, so every rank comes here for the
+// same pools, in the same order.
+Status Register(GrowingPool& pool) {
+  // One collective call of NCCL for each communicator.
+  const NewSegment& made = pool.made.front();
+  return pool.segments.registrations().RegisterSegment({pool.index, made->address(), made->bytes()});
+}
+
+// With libraries beside NCCL, once NCCL has been called for all pools. A library may refuse on one rank alone, and a
+// rank that stopped there would keep the others waiting in NCCL's call for the next pool.
+Status RegisterWithRegistrars(GrowingPool& pool) {
+  const NewSegment& made = pool.made.front();
+  return pool.segments.registrations().registrars().RegisterSegment({pool.index, made->address(), made->bytes()});
+}
+
+// Ends this rank's windows, and agrees on that: all ranks have ended theirs before any rank unmaps. A pool that fails
+// does not stop the others.
+void UndoRegistrations(GrowingPools& pools) {
+  for (GrowingPool& pool : pools) {
+    pool.status = pool.segments.registrations().DeregisterSegment(pool.index);
+    // NCCL still holds it on this rank.
+    if (!pool.status.ok()) pool.aside = SegmentStore::Aside::kPinned;
+  }
+  static_cast<void>(AgreeOn(pools, [](const GrowingPool&) { return std::string("undoing the registration"); }));
+  // If one rank could not undo, or is lost, a peer or NCCL may still hold this memory.
+  for (GrowingPool& pool : pools) {
+    if (!pool.status.ok()) pool.segments.SetAside(std::move(pool.made), pool.aside);
+  }
+}
+
+// REQUIRES: the pools' collective locks. By value: what is left of `made` after a failure is released at the end.
+Status GrowTogether(GrowingPools pools) {
+  const auto named = [](const char* what) {
+    return [what](const GrowingPool& pool) { return std::string(what) + " a segment of " + FormatBytes(pool.bytes); };
+  };
+  // A failure is undone up to the last agreement. After it every rank has all windows.
+  // Round one: memory. Where a rank has none, `made` goes back with this frame, and no rank has called NCCL.
+  OneByOne(pools, Make);
+  COMMPOOL_TRY(AgreeOn(pools, named("making")));
+  for (GrowingPool& pool : pools) {
+    MutexLock lock(pool.blocks.mutex());
+    // The number that Adopt will get: registrations name the segment before the engine knows it.
+    pool.index = pool.blocks.engine<engine::SymmetricEngine>().SegmentsEver();
+  }
+  // Round two: windows.
+  OneByOne(pools, Register);
+  OneByOne(pools, RegisterWithRegistrars);
+  const Status registered = AgreeOn(pools, named("registering"));
+  if (!registered.ok()) {
+    UndoRegistrations(pools);
+    return registered;
+  }
+  for (GrowingPool& pool : pools) {
+    MutexLock growth(pool.segments.growth());
+    // All ranks have the windows, so from here on the memory may serve. No round follows: nothing can fail here.
+    pool.segments.Adopt(std::move(pool.made.front()));
+  }
+  return Status();
+}
+
+}  // namespace
+
+// Sorts a copy: the caller's list keeps the program's order, in which the ranks go through the pools.
+std::deque<MutexLock> SymmetricMode::LockAll(SymmetricModes pools) {
+  // One order for all threads, else two calls could wait for each other's lock.
+  std::sort(pools.begin(), pools.end(), [](const SymmetricMode* one, const SymmetricMode* other) {
+    return std::less<>()(&one->segments_.collective(), &other->segments_.collective());
+  });
+  std::deque<MutexLock> locks;
+  for (const SymmetricMode* const pool : pools) locks.emplace_back(pool->segments_.collective());
+  return locks;
+}
+
+std::vector<PoolProposal> SymmetricMode::ProposalsOf(const SymmetricModes& pools,
+                                                     FunctionRef<Proposal(SymmetricMode& pool)> of_pool) {
+  std::vector<PoolProposal> proposals;
+  for (SymmetricMode* const pool : pools) proposals.push_back({pool->collective_, of_pool(*pool)});
+  return proposals;
+}
+
+// Decides by what all ranks know alike: the sequence, the options, and what they have just agreed on. What only this
+// rank knows would let the ranks go different ways.
+Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agreed) const {
+  {
+    MutexLock lock(blocks_.mutex());
+    if (engine().CanServe(bytes)) return uint64_t{0};
+  }
+  // Only growth needs registrations that all ranks have alike.
+  if (!agreed.reports.ok()) return basis_.Named(agreed.reports);
+  // The option segment_bytes is the least size of a segment.
+  const uint64_t least = std::max(bytes, basis_.configuration.segment_bytes);
+  const std::optional<uint64_t> segment_bytes = CheckedRoundUp(least, agreed.granularity);
+  if (!segment_bytes) {
+    return Status(StatusCode::kInvalidArgument,
+                  basis_.title + ": reserve of " + std::to_string(bytes) + " bytes overflows");
+  }
+  // The rank with the least memory decides for all of them.
+  const bool fits_all_ranks = *segment_bytes <= agreed.least_memory_left;
+  if (fits_all_ranks && segments_.FitsOwnLimit(*segment_bytes)) return *segment_bytes;
+  const std::string refused = basis_.title + ": reserve of " + FormatBytes(*segment_bytes);
+  if (!fits_all_ranks) {
+    return Status(StatusCode::kOutOfMemory, refused + ": rank " + std::to_string(agreed.rank_with_least_memory) +
+                                                " has only " + FormatBytes(agreed.least_memory_left) + " left");
+  }
+  return Status(StatusCode::kOutOfMemory,
+                refused + " would exceed its limit of " + FormatBytes(basis_.configuration.limit_bytes));
+}
+
+// One agreement serves all pools. Then each pool that lacks memory takes part in the growth, on every rank the same
+// ones.
+Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t bytes) {
+  const std::deque<MutexLock> locks = LockAll(pools);
+  const std::vector<Agreed> agreed =
+      COMMPOOL_TRY(Collective::Begin(ProposalsOf(pools, [&](SymmetricMode& pool) -> Proposal {
+        pool.segments_.collective().AssertHeld();
+        Status readiness = pool.basis_.CheckOpen();
+        if (readiness.ok() && bytes == 0) {
+          readiness = Status(StatusCode::kInvalidArgument, pool.basis_.title + ": reserve of 0 bytes");
+        }
+        return {.call = CollectiveCall::kReserve, .bytes = bytes, .readiness = readiness, .judge = pool.JudgeHeld()};
+      })));
+  std::vector<GrowingPool> growing;
+  for (size_t place = 0; place < pools.size(); ++place) {
+    SymmetricMode& pool = *pools[place];
+    const uint64_t missing = COMMPOOL_TRY(pool.MissingBytes(bytes, agreed[place]));
+    if (missing > 0) growing.push_back({pool.blocks_, pool.segments_, pool.collective_, missing});
+  }
+  // The same on every rank, so no rank waits for a growth.
+  if (growing.empty()) return Status();
+  const ContextGuard current = pools.front()->basis_.MakeCurrent();
+  return GrowTogether(std::move(growing));
+}
+
+// Nothing but the agreement: Begin applies the frees that every rank has offered.
+Result<std::vector<uint64_t>> SymmetricMode::ReclaimTogether(const SymmetricModes& pools) {
+  const std::deque<MutexLock> locks = LockAll(pools);
+  std::vector<uint64_t> pending(pools.size());
+  for (size_t place = 0; place < pools.size(); ++place) {
+    // Freed on this rank, and free for nobody yet.
+    pending[place] = pools[place]->blocks_.counters().pending_bytes;
+  }
+  COMMPOOL_TRY(Collective::Begin(ProposalsOf(pools, [](SymmetricMode& pool) -> Proposal {
+    return {.call = CollectiveCall::kReclaim, .readiness = pool.basis_.CheckOpen()};
+  })));
+  // Other threads may free blocks meanwhile, which then hide a part of what was reclaimed.
+  for (size_t place = 0; place < pools.size(); ++place) {
+    pending[place] -= std::min(pending[place], pools[place]->blocks_.counters().pending_bytes);
+  }
+  return pending;
+}
+
+Result<uint64_t> SymmetricMode::Reclaim() {
+  const std::vector<uint64_t> reclaimed = COMMPOOL_TRY(ReclaimTogether({this}));
+  return reclaimed.front();
+}
+
+// An agreement compares the ranks' sequences in any case, so nothing else is to do. It adds nothing to the sequence.
+Status SymmetricMode::VerifyTogether(const SymmetricModes& pools) {
+  const std::deque<MutexLock> locks = LockAll(pools);
+  return Collective::Agree(ProposalsOf(pools,
+                                       [](SymmetricMode& pool) -> Proposal {
+                                         return {.call = CollectiveCall::kVerify, .readiness = pool.basis_.CheckOpen()};
+                                       }))
+      .status();
+}
+
+// Called where no rank has a registration of the segments any more, or no other rank is left. `*released` counts what
+// went before a failure too.
+Status SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses,
+                            uint64_t* released) {
+  const ContextGuard current = basis_.MakeCurrent();
+  MutexLock growth(segments_.growth());
+  for (const engine::SegmentIndex index : segments) {
+    bool gone = COMMPOOL_TRY(segments_.ReleaseOne(index, addresses, released));
+    // The segments were free when the ranks agreed, and their frees cannot be taken back.
+    if (!gone) {
+      return Status(StatusCode::kFailedPrecondition,
+                    basis_.title + ": another thread allocated during a collective call");
+    }
+  }
+  return Status();
+}
+
+// For trim and close, whose segments every rank has chosen alike. A failure to unmap peers' memory does not keep the
+// registrations from ending.
+Result<uint64_t> SymmetricMode::Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees) {
+  if (segments.empty()) return uint64_t{0};
+  uint64_t released = 0;
+  COMMPOOL_TRY(collective_.TearDown(
+      [&] {
+        segments_.collective().AssertHeld();
+        if (frees == UnmatchedFrees::kApply) ApplyOwnFrees();
+        const Status unmapped = ForgetPeers(segments);
+        const Status deregistered = segments_.Deregister(segments);
+        return deregistered.ok() ? unmapped : deregistered;
+      },
+      [&] { return Unmap(segments, Addresses::kFree, &released); }));
+  return released;
+}
+
+// Registered segments go too, for every rank makes this call.
+Result<uint64_t> SymmetricMode::Trim(uint64_t keep_bytes) {
+  MutexLock collective(segments_.collective());
+  COMMPOOL_TRY(
+      collective_.Begin({.call = CollectiveCall::kTrim, .bytes = keep_bytes, .readiness = basis_.CheckOpen()}));
+  // Every rank chooses the same segments: Begin has applied the same frees on all of them.
+  const std::vector<engine::SegmentIndex> chosen = segments_.ChooseFree(keep_bytes, SegmentStore::Pinned::kGo);
+  return Release(chosen, UnmatchedFrees::kKeep);
+}
+
+// The count of the engine is exact: a symmetric pool has no caches.
+Status SymmetricMode::CheckNoLiveBlocks(const char* call) const {
+  const uint64_t live = blocks_.counters().allocated_blocks.current;
+  if (live == 0) return Status();
+  return Status(StatusCode::kFailedPrecondition,
+                basis_.title + " still has " + std::to_string(live) + " live blocks: free them before " + call);
+}
+
+// Breaks the rule that ranks apply the same frees, so only at the end of a pool or of an epoch.
+void SymmetricMode::ApplyOwnFrees() {
+  MutexLock lock(blocks_.mutex());
+  engine().ApplyFrees(engine().LocallyFreed());
+}
+
+// For a close after a loss and for rehome. The error of a device that stays busy says what a program can do then.
+Status SymmetricMode::FinishOwnFrees() {
+  collective_.CollectGraphs();
+  const Status status = blocks_.WaitForDevice();
+  if (status.ok()) ApplyOwnFrees();
+  if (status.code() != StatusCode::kDeadlineExceeded) return status;
+  return Status(status.code(),
+                status.message() +
+                    " If it is a window collective with a rank that is lost, it never ends, and an abort "
+                    "or revoke does not help: end the process");
+}
+
+void SymmetricMode::EndClose() {
+  losses_.Stop();
+  collective_.End();
+  basis_.life.EndClose();
+}
+
+// All that can refuse comes before BeginClose. A failure after it leaves the pool closing, and close() may be repeated.
+Status SymmetricMode::CloseWithoutRanks() {
+  COMMPOOL_TRY(basis_.device->health().first_error());
+  COMMPOOL_TRY(CheckNoLiveBlocks("close()"));
+  COMMPOOL_TRY(segments_.CheckMayUnmap());
+  basis_.life.BeginClose();
+  COMMPOOL_TRY(basis_.Named(FinishOwnFrees().under("close")));
+  COMMPOOL_TRY(ForgetPeers(segments_.Indexes()));
+  uint64_t released = 0;
+  COMMPOOL_TRY(Unmap(segments_.Indexes(), Addresses::kKeep, &released));
+  COMMPOOL_TRY(segments_.ReleaseSetAside(SegmentStore::Pinned::kGo));
+  EndClose();
+  return Status();
+}
+
+// May be repeated after a failure; a pool that is closed stays so.
+Status SymmetricMode::Close() {
+  MutexLock collective(segments_.collective());
+  if (basis_.life.closed()) return Status();
+  // After a loss: nobody is left to agree with.
+  if (HasNoCommunicator()) return CloseWithoutRanks();
+  Status readiness = basis_.device->health().first_error();
+  if (readiness.ok()) readiness = CheckNoLiveBlocks("close()");
+  // All ranks close, or none: a live block on one rank refuses the close on all.
+  COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kClose, .readiness = readiness}));
+  basis_.life.BeginClose();
+  const std::vector<engine::SegmentIndex> all = segments_.Indexes();
+  COMMPOOL_TRY(Release(all, UnmatchedFrees::kApply));
+  Status status = segments_.registrations().RemoveAll();
+  // No rank uses the pool any more. So memory that was set aside only because of other ranks goes too.
+  const Status released = segments_.ReleaseSetAside(SegmentStore::Pinned::kStay);
+  if (status.ok()) status = released;
+  EndClose();
+  return status;
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,218 @@
+// SymmetricMode: allocations, frees, captures and sleep. space.cc, registering.cc and epoch.cc have the collective
+// calls.
+#include "src/library/pool/symmetric/symmetric_mode.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "src/library/base/bytes.h"
+#include "src/library/base/check.h"
+#include "src/library/base/log.h"
+#include "src/library/base/try.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// The streams of these waits that have no fence yet: HandOut records an event on each.
+std::vector<StreamKey> StreamsOf(const std::vector<engine::StreamUse>& waits) {
+  std::vector<StreamKey> streams;
+  for (const engine::StreamUse& use : waits) {
+    if (use.fence == engine::kNoFence) streams.push_back(use.stream);
+  }
+  return streams;
+}
+
+// What ranks compare, because all must ask for the same, and all map other ranks' memory or none.
+// Each part has bits of its own, so requests that differ have different numbers.
+uint64_t NumberOf(const SleepRequest& request, bool maps_peers) {
+  return 8 * (maps_peers ? 1 : 0) + 4 * static_cast<uint64_t>(request.keep) + static_cast<uint64_t>(request.graphs);
+}
+uint64_t NumberOf(const WakeRequest& request, bool maps_peers) {
+  return 4 * (maps_peers ? 1 : 0) + static_cast<uint64_t>(request.graphs);
+}
+
+constexpr const char* kStale = "sleep would leave graphs with collectives stale (graphs = DISCARDED accepts that)";
+
+// Graphs that nobody announced may name the windows' places, unless the program says otherwise.
+Result<std::vector<ReturnReport>> PlanReturn(RegistrationSet& registrations, const SleepRequest& request) {
+  if (!DependOnPlaces(request.graphs)) {
+    // An earlier sleep may have left a plan, which this one must not follow.
+    registrations.ForgetReturn();
+    return std::vector<ReturnReport>();
+  }
+  Result<std::vector<ReturnReport>> planned = registrations.PlanReturn();
+  if (planned.ok()) return planned;
+  return planned.status().under(kStale);
+}
+
+}  // namespace
+
+// Calls nobody: Open makes the pool known to the other ranks.
+SymmetricMode::SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,
+                             const Communicator& home)
+    : PoolMode(basis, captures, blocks, segments),
+      home_(home),
+      home_handle_(home.handle),
+      collective_(basis, captures, blocks, segments),
+      domains_(home.ranks),
+      losses_(basis, segments.registrations()),
+      peers_(basis.driver, basis.device->device()) {}
+
+// The lock is free here, and is taken for the checks of locks alone.
+Status SymmetricMode::Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness) {
+  MutexLock collective(segments_.collective());
+  collective_.MoveTo(std::move(channel));
+  return BeginEpoch(readiness);
+}
+
+// The engine adds each allocation to the sequence, one that fails as well: ranks that are all exhausted stay alike. So
+// everything that only this rank knows is checked before the engine is asked, or acts on the block after it.
+Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
+  COMMPOOL_TRY(basis_.Named(collective_.CheckAlike()));
+  if (IsUnpromised(stream) && !IsPerThread(stream) && basis_.configuration.frees == engine::FreeOrder::kOrdered) {
+    return Status(StatusCode::kFailedPrecondition,
+                  basis_.title +
+                      " has ordered frees, so other streams reuse at once what this one frees, and a stream "
+                      "that may be destroyed meanwhile cannot be waited for: make the pool with the option "
+                      "streams = outlive, and call release_stream before a stream is destroyed");
+  }
+  // Before the engine is asked: an error here leaves the sequence as it was.
+  const engine::Part part = COMMPOOL_TRY(captures_.PartOf(stream));
+  engine::Served served;
+  std::optional<RecordingStreams::Scope> recording;
+  {
+    MutexLock lock(blocks_.mutex());
+    Result<engine::Outcome> outcome = engine().Allocate(bytes, stream, part);
+    collective_.Publish();
+    if (!outcome.ok()) return basis_.Named(outcome.status());
+    if (const engine::Grow* grow = std::get_if<engine::Grow>(&*outcome)) {
+      return Status(StatusCode::kExhausted, basis_.title + " " + DescribeExhaustion(bytes, grow->bytes));
+    }
+    served = std::move(std::get<engine::Served>(*outcome));
+    // Under the same hold of the lock: until the waits are made, no stream in them may be forgotten (RecordingStreams).
+    if (!served.waits.empty()) recording.emplace(blocks_.recording(), StreamsOf(served.waits));
+  }
+  if (part != engine::kCommonPart) {
+    const engine::Served asked = served;
+    Status status = AwaitOutside(part, &served.waits);
+    if (!status.ok()) {
+      // The sequence has the allocation already, so the block is freed like any other.
+      blocks_.TakeBackUnserved(asked, *this);
+      return status;
+    }
+  }
+  // No cache: which thread frees and takes first is not the same on every rank (rule 4).
+  return blocks_.HandOut(served, bytes, stream, Caching::kNo, *this);
+}
+
+// reclaim() is named only where a segment is large enough for the block.
+std::string SymmetricMode::DescribeExhaustion(uint64_t requested, uint64_t needed) const {
+  const engine::Counters counters = engine().counters();
+  const std::string bytes = std::to_string(needed);
+  const std::string text = "has no free block of " + FormatBytes(requested) + ": " +
+                           FormatBytes(counters.reserved_bytes.current) + " are reserved, the largest free block is " +
+                           FormatBytes(counters.largest_free_block_bytes) + ". On every rank: reserve(" + bytes + ")";
+  const std::vector<SegmentToRegister> segments = segments_.List();
+  const bool frees_could_do =
+      basis_.configuration.frees == engine::FreeOrder::kDeferred &&
+      std::any_of(segments.begin(), segments.end(), [&](const auto& segment) { return segment.bytes >= needed; });
+  return frees_could_do ? text + ", or reclaim() once every rank has freed " + bytes + " bytes in one piece" : text;
+}
+
+// Ordered frees are calls of the sequence. Deferred ones are not: they come at another moment on each rank.
+Result<engine::Freed> SymmetricMode::FreeInEngine(CUdeviceptr address, engine::Reasons also) {
+  Result<engine::Freed> freed = engine().Free(address, also);
+  collective_.Publish();
+  return freed;
+}
+
+void SymmetricMode::ForgetStream(StreamKey stream) { blocks_.ForgetStream(stream); }
+
+// Pool asks before a capture begins.
+Status SymmetricMode::CheckCapture() const {
+  if (basis_.configuration.frees == engine::FreeOrder::kDeferred) return Status();
+  return Status(StatusCode::kNotSupported,
+                basis_.title +
+                    " has ordered frees, which take effect at once: what a graph freed would serve others while the "
+                    "graph is replayed. Captures need deferred frees");
+}
+
+// Without a lock: both wait for threads of the link, which may be in functions of this pool.
+void SymmetricMode::StopListening() {
+  collective_.StopPublishing();
+  losses_.Stop();
+}
+
+// Destroying is no collective call: other ranks may still use windows of this rank's memory.
+void SymmetricMode::AfterDestroy() {
+  StopListening();
+  // A pool that was closed has none.
+  const uint64_t reserved = blocks_.ReservedBytes();
+  if (reserved == 0) return;
+  // Only a collective call may end windows, and registered memory must not be unmapped.
+  Log(LogLevel::kWarning, basis_.title + " was destroyed without close(): " + FormatBytes(reserved) +
+                              " stay mapped until the process ends");
+}
+
+// The order in which windows will come back is found before the ranks agree, because they compare it. Peers' mappings
+// go first and come back last, and come back too where the pool stays awake.
+Status SymmetricMode::Sleep(const SleepRequest& request) {
+  MutexLock collective(segments_.collective());
+  Status readiness = Sleeping::CheckMaySleep(basis_, segments_, request);
+  DomainReport report;
+  if (readiness.ok()) {
+    Result<std::vector<ReturnReport>> planned = PlanReturn(segments_.registrations(), request);
+    readiness = basis_.Named(planned.status());
+    if (planned.ok()) report.returns = std::move(*planned);
+  }
+  const ReportJudge judge = [](const std::vector<DomainReport>& reports) -> ReportFindings {
+    return {CheckSameReturns(reports).under(kStale)};
+  };
+  COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kSleep,
+                                  .bytes = NumberOf(request, maps_peers_),
+                                  .readiness = readiness,
+                                  .report = std::move(report),
+                                  .judge = judge}));
+  // Peers' imports would keep the memory.
+  if (maps_peers_) COMMPOOL_TRY(UnmapPeers());
+  // Each step of falling asleep ends with an agreement, so all ranks sleep or none.
+  const auto together = collective_.Runner();
+  const Status slept = Sleeping(basis_, blocks_, segments_, together).FallAsleep(request);
+  // Awake after a failure on any rank: the peers' mappings come back too.
+  if (slept.ok() || !maps_peers_ || basis_.life.asleep()) return slept;
+  const Status again = MapLacking();
+  return again.ok() ? slept : Status(slept.code(), slept.message() + "; then " + again.message());
+}
+
+// Every rank compares what it is asked, before any memory is made.
+Status SymmetricMode::Wake(const WakeRequest& request) {
+  MutexLock collective(segments_.collective());
+  // After a loss no communicator is left to register with. The pool wakes only so that the program can save what was
+  // kept.
+  if (HasNoCommunicator()) {
+    COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
+    return basis_.Named(Sleeping(basis_, blocks_, segments_, kWithoutRanks).WakeUp(request).under("wake"));
+  }
+  const Status readiness = Sleeping::CheckMayWake(basis_, request);
+  COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kWake,
+                                  .bytes = NumberOf(request, maps_peers_),
+                                  .readiness = readiness,
+                                  .judge = JudgeHeld()}));
+  const auto together = collective_.Runner();
+  COMMPOOL_TRY(Sleeping(basis_, blocks_, segments_, together).WakeUp(request));
+  if (!maps_peers_) return Status();
+  return MapLacking().under("it is awake, without the addresses of other ranks: call map_peers() again");
+}
+
+// Without a home the pool publishes nothing. Once its registrations are gone too, its calls ask no other rank.
+void SymmetricMode::AfterAbandon(ncclComm_t communicator) {
+  if (communicator != home_handle_.load(std::memory_order_acquire)) return;
+  // Other threads read it: from here on the pool has no home.
+  home_handle_.store(nullptr, std::memory_order_release);
+  collective_.StopPublishing();
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,197 @@
+// SymmetricMode: symmetric pools, with equal offsets on every rank of the home communicator, registered as windows.
+// Pool calls it.
+//
+// Such a pool is made, grows, registers and shrinks only in calls that every rank makes. Between them an allocation
+// takes free memory or is exhausted.
+#ifndef COMMPOOL_SRC_LIBRARY_POOL_SYMMETRIC_SYMMETRIC_MODE_H_
+#define COMMPOOL_SRC_LIBRARY_POOL_SYMMETRIC_SYMMETRIC_MODE_H_
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/library/engine/symmetric_engine.h"
+#include "src/library/pool/pool.h"
+#include "src/library/pool/symmetric/collective.h"
+#include "src/library/pool/symmetric/loss_watch.h"
+#include "src/library/registration/domain.h"
+#include "src/library/sharing/peer_mappings.h"
+
+namespace commpool::internal {
+
+class SymmetricMode;
+using SymmetricModes = std::vector<SymmetricMode*>;
+
+// Pool owns one. It owns what only symmetric pools have: the members at the end. Each collective call holds the lock
+// `collective` until its end. Allocations, frees and questions come from any thread, also beside a collective call.
+class SymmetricMode final : public PoolMode {
+ public:
+  SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,
+                const Communicator& home);
+
+  // The rest of creation, collective over the channel to the ranks of home: every rank must be able to make windows,
+  // and home is the first communicator to register with. The factory calls it, before other threads can find the pool.
+  // `readiness`: why this rank cannot have the pool, which the others then hear.
+  Status Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness);
+
+  // A number for this home alone, the same on all its ranks.
+  uint64_t home_id() const { return home_id_.load(std::memory_order_acquire); }
+  // The communicator whose ranks collective calls reach; null where the pool has given it up.
+  ncclComm_t home() const { return home_handle_.load(std::memory_order_acquire); }
+
+  // From free memory alone. The ranks call it in one order: each call has its number in the sequence.
+  Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
+  Result<engine::Freed> FreeInEngine(CUdeviceptr address, engine::Reasons also) override
+      COMMPOOL_REQUIRES(blocks_.mutex());
+  void AfterFree() override {}  // only a collective call may shrink the pool
+  void ForgetStream(StreamKey stream) override;
+
+  SymmetricMode* AsSymmetric() override { return this; }
+  recording::HomePlace place() const override { return {home_id(), channel_number_.load(std::memory_order_acquire)}; }
+
+  // Calls for several symmetric pools of a rank, of one home and one device: they agree in the same rounds, and all go
+  // on or none. Then it returns the failure of the first pool.
+  static Status ReserveTogether(const SymmetricModes& pools, uint64_t bytes);
+  // Returns how many bytes each pool reclaimed.
+  static Result<std::vector<uint64_t>> ReclaimTogether(const SymmetricModes& pools);
+  static Status VerifyTogether(const SymmetricModes& pools);
+
+  Status Reserve(uint64_t bytes) override { return ReserveTogether({this}, bytes); }
+  Result<uint64_t> Reclaim() override;
+  Result<uint64_t> Trim(uint64_t keep_bytes) override;
+  // Never: another rank would not shrink with it (rule 1).
+  uint64_t ReleaseUnused() override { return 0; }
+  Status Verify() override { return VerifyTogether({this}); }
+  Status Close() override;
+  Status Sleep(const SleepRequest& request) override;
+  Status Wake(const WakeRequest& request) override;
+  void AfterDestroy() override;
+  void BeforeAbandon() override { StopListening(); }
+
+  Status CheckCapture() const override;
+
+  // Collective over home. Null on ranks that are not in the communicator: they agree with the others.
+  Status RegisterWith(ncclComm_t communicator) override;
+  Result<uint64_t> RegisterPending() override { return uint64_t{0}; }  // reserve has registered what it made
+  Status Deregister(ncclComm_t communicator) override;
+  Status AddRegistrar(const RegistrarRequest& request) override;
+  Status RemoveRegistrar(const std::string& name) override;
+  // Collective over home, as all that change the mappings. PeersOf asks nobody.
+  Status MapPeers() override;
+  Result<PeerPlaces> PeersOf(CUdeviceptr address) const override;
+  // Collective over the new home, whose other ranks may be making the pool. Needs a pool without live blocks.
+  Status Rehome(ncclComm_t communicator) override;
+  int LostRank() const override { return losses_.first(); }
+  // AbandonCommunicator has ended the registrations before.
+  void AfterAbandon(ncclComm_t communicator) override;
+
+ private:
+  // Tells a recording that the pool goes on with other ranks.
+  void RecordInNewHome() const;
+  // Whether every communicator was abandoned, so that no call reaches another rank.
+  bool HasNoCommunicator() const { return home() == nullptr && segments_.registrations().empty(); }
+  // Ends the pool in order without the other ranks. Memory goes, addresses stay out of use, because a rank that lives
+  // on may still know what was there.
+  Status CloseWithoutRanks() COMMPOOL_REQUIRES(segments_.collective());
+  // `call`: for the message, such as "close()".
+  Status CheckNoLiveBlocks(const char* call) const;
+  // Applies this rank's deferred frees without the other ranks: no round with them will come any more.
+  void ApplyOwnFrees();
+  // Waits until nobody uses the memory any more, as far as this rank alone can tell. Waits for the device, so a
+  // collective with a lost rank may keep it until the deadline.
+  Status FinishOwnFrees() COMMPOOL_REQUIRES(segments_.collective());
+  // The end of both ways to close: no rank is heard or told any more.
+  void EndClose() COMMPOOL_REQUIRES(segments_.collective());
+  // Ends the publishing of calls and the watch for lost ranks.
+  void StopListening();
+  // Cuts all ties to the old home: applies frees that no other rank will confirm.
+  Status LeaveHome() COMMPOOL_REQUIRES(segments_.collective());
+  // Tells the ranks of a communicator why this pool does not take it as home.
+  Status RefuseHome(Communicator& other, const Status& why) const;
+  // Begins an epoch with the ranks of home; the channel reaches them already. Where it fails this rank keeps its
+  // memory, registered with nobody.
+  Status BeginEpoch(const Status& readiness) COMMPOOL_REQUIRES(segments_.collective());
+  // Renumbers the segments, smallest number first, as on a rank that makes them now.
+  Status Renumber();
+  // `all`: the bytes of every segment of the pool, in order.
+  Status MakeAndRegister(const std::vector<uint64_t>& all, NewSegments& made) COMMPOOL_REQUIRES(segments_.collective());
+  // Makes the segments that this rank has not, in the order of `all`. They go into `made`, and no engine knows them
+  // yet.
+  Status MakeMissing(const std::vector<uint64_t>& all, NewSegments& made);
+  // Makes the first registration of an epoch. Collective over home where the pool has segments.
+  Status AddHome(const std::vector<SegmentToRegister>& segments) COMMPOOL_REQUIRES(segments_.collective());
+  // kDisagreement where a rank has abandoned a registration that another rank has: growth would wait for it inside
+  // NCCL.
+  ReportJudge JudgeHeld() COMMPOOL_REQUIRES(segments_.collective());
+  // For register_with: each new communicator has to be passed by all of its ranks, and then gets its place among the
+  // findings.
+  ReportJudge JudgePassedByAll() COMMPOOL_REQUIRES(segments_.collective());
+  // What this rank tells the others about a caller's communicator. Changes nothing. An error becomes this rank's
+  // readiness, which the others hear.
+  Result<Communicator> Examine(ncclComm_t handle) const COMMPOOL_REQUIRES(segments_.collective());
+  // What the other ranks hear of it; empty where this rank passed none.
+  DomainReport ReportOf(const Communicator& communicator) const COMMPOOL_REQUIRES(segments_.collective());
+  // Every rank calls it, even one that passed no communicator. The members of each new communicator meet over it, and
+  // all ranks number the new ones.
+  Status Meet(const DomainReport& mine, Communicator* communicator) COMMPOOL_REQUIRES(segments_.collective());
+  // Takes the collective locks of a call's pools, in the order of their addresses (mutex.cc).
+  static std::deque<MutexLock> LockAll(SymmetricModes pools);
+  // Asks `of_pool` for the proposal of each. REQUIRES: their collective locks.
+  static std::vector<PoolProposal> ProposalsOf(const SymmetricModes& pools,
+                                               FunctionRef<Proposal(SymmetricMode& pool)> of_pool);
+  // The bytes of the segment that a reserve needs, the same on every rank; 0 where free memory is enough. kOutOfMemory
+  // where one rank has too little memory: the same on all ranks.
+  Result<uint64_t> MissingBytes(uint64_t bytes, const Agreed& agreed) const;
+  // What happens to frees that not every rank has made, or that wait for the device. kApply at the pool's end, when no
+  // rank has a live block.
+  enum class UnmatchedFrees { kKeep, kApply };
+  // Deregisters these segments on every rank and releases them.
+  Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees)
+      COMMPOOL_REQUIRES(segments_.collective());
+  // The caller has deregistered them on every rank. Stops at the first segment that cannot go.
+  Status Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses, uint64_t* released)
+      COMMPOOL_EXCLUDES(segments_.growth());
+  // Maps those segments from all ranks that are not mapped yet. Every rank calls it.
+  Status MapLacking() COMMPOOL_REQUIRES(segments_.collective());
+  // For sleep: the addresses stay. Waits for the device; where one rank fails all map again.
+  Status UnmapPeers() COMMPOOL_REQUIRES(segments_.collective());
+  // Tells the emulator, which then takes graphs over those addresses for what they are.
+  void TellOfPeers(bool asleep) const;
+  // For segments that end on every rank. REQUIRES: the device is idle.
+  Status ForgetPeers(const std::vector<engine::SegmentIndex>& segments) COMMPOOL_REQUIRES(segments_.collective());
+  // Waits on the host for the uses of a block outside of the capture of `part`, because they must not become part of
+  // the graph. `waits` keeps the uses inside the capture: for them a wait on the device becomes an edge of the graph.
+  // kFailedPrecondition for a use in another capture. Called for a served block before the program gets it.
+  Status AwaitOutside(engine::Part part, std::vector<engine::StreamUse>* waits) const;
+  // Waits on the host for one use. REQUIRES: the thread is in relaxed mode.
+  Status Await(const engine::StreamUse& use) const;
+  // Such as "has no free block of 3 MiB: ... On every rank: reserve(3145728)", with reclaim() where that may ever help.
+  // It uses only the sequence of calls, so it is the same on every rank: no frees, which happen at rank-local moments.
+  // `needed`: the block that would serve the request, which a reserve must ask for.
+  std::string DescribeExhaustion(uint64_t requested, uint64_t needed) const COMMPOOL_REQUIRES(blocks_.mutex());
+
+  engine::SymmetricEngine& engine() const COMMPOOL_REQUIRES(blocks_.mutex()) {
+    return blocks_.engine<engine::SymmetricEngine>();
+  }
+
+  // Kept after an abandonment; home_handle_ is null then.
+  Communicator home_ COMMPOOL_GUARDED_BY(segments_.collective());
+  std::atomic<ncclComm_t> home_handle_;      // home_'s handle while calls can reach its ranks; read without a lock
+  std::atomic<uint64_t> home_id_{0};         // all ranks of home have agreed on it
+  std::atomic<uint64_t> channel_number_{0};  // of the pool among those of its home
+  Collective collective_;
+  // Which communicators the ranks have registered with, and the numbers that they have agreed on.
+  DomainTable domains_ COMMPOOL_GUARDED_BY(segments_.collective());
+  // Follows the channel of the present home.
+  LossWatch losses_;
+  // Changed under the collective lock; any thread asks it.
+  PeerMappings peers_;
+  // Whether map_peers has succeeded, on all ranks of home: then all unmap as they sleep, and map as they wake.
+  bool maps_peers_ COMMPOOL_GUARDED_BY(segments_.collective()) = false;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_POOL_SYMMETRIC_SYMMETRIC_MODE_H_

@@ -1,0 +1,99 @@
+#include "src/library/recording/pool_recorder.h"
+
+namespace commpool::internal::recording {
+
+Span::Span(Recorder& recorder, SpanBegan began, std::string_view text) {
+  if (!recorder.on()) return;
+  recorder_ = &recorder;
+  number_ = recorder.NextSpan();
+  began.span = number_;
+  recorder.Record([&](Texts& texts) -> Event {
+    began.text = texts.NumberOf(text);
+    return began;
+  });
+}
+
+void Span::End(const Status& status) {
+  if (const SpanListener* const listener = std::exchange(listener_, nullptr)) listener->Ended();
+  Recorder* const recorder = std::exchange(recorder_, nullptr);
+  if (recorder == nullptr) return;
+  recorder->Record([&](Texts& texts) -> Event {
+    return SpanEnded{number_, status.ok() ? 0 : texts.NumberOf(status.message())};
+  });
+}
+
+void PoolRecorder::Made(std::string_view name, std::string_view kind, int device, HomePlace place) const {
+  times_made_.fetch_add(1, std::memory_order_relaxed);
+  Record([&](Texts& texts) -> Event {
+    return PoolMade{.pool = pool_,
+                    .name = texts.NumberOf(name),
+                    .kind = texts.NumberOf(kind),
+                    .device = device,
+                    .home = place.home,
+                    .channel = place.channel};
+  });
+}
+
+// The stack is composed before the recorder's lock is taken.
+void PoolRecorder::ServedWhileOn(uint64_t address, uint64_t bytes, uint64_t requested, uint64_t stream) const {
+  const std::string stack = recorder_.Stack();
+  Record([&](Texts& texts) -> Event {
+    return BlockServed{.pool = pool_,
+                       .address = address,
+                       .bytes = bytes,
+                       .requested = requested,
+                       .stream = stream,
+                       .stack = texts.NumberOf(stack)};
+  });
+}
+
+void PoolRecorder::Bytes(PoolBytes now) {
+  if (!on()) return;
+  const bool new_recording = told_times_ != recorder_.times();
+  if (new_recording) told_small_.clear();
+  told_times_ = recorder_.times();
+  now.pool = pool_;
+  const auto same = [&](auto... field) { return ((now.*field == told_.*field) && ...); };
+  const uint64_t made = times_made_.load(std::memory_order_relaxed);
+  tells_all_ = new_recording || told_chapter_ != recorder_.chapters() || told_made_ != made;
+  told_made_ = made;
+  if (!tells_all_ && std::apply(same, PoolBytes::Fields())) return;
+  told_ = now;
+  Record(now);
+  tells_all_ = tells_all_ || told_chapter_ != recorder_.chapters();  // this entry may have begun a chapter
+  told_chapter_ = recorder_.chapters();
+}
+
+void PoolRecorder::Small(uint64_t bytes, uint64_t served, uint64_t cached) {
+  if (!on()) return;
+  const bool before = counts_from_.load(std::memory_order_relaxed) == recorder_.times();
+  auto& [told_served, told_cached] = told_small_.try_emplace(bytes, before ? served : 0, 0).first->second;
+  const bool tells = tells_all_ && cached > 0;
+  if (!tells && served == told_served && cached == told_cached) return;
+  Record(SmallBlocks{pool_, bytes, served - told_served, cached});
+  told_served = served;
+  told_cached = cached;
+}
+
+void PoolRecorder::Called(uint64_t number, std::string_view call, uint64_t value) const {
+  Record([&](Texts& texts) -> Event { return Call{pool_, number, texts.NumberOf(call), value}; });
+}
+
+void PoolRecorder::BeganHandle(SpanKind kind, uint64_t handle, std::string_view text) const {
+  if (listener_ != nullptr) listener_->BeganHandle(Recorder::SpanOfHandle(kind, handle), text);
+  Record([&](Texts& texts) -> Event {
+    return SpanBegan{
+        .span = Recorder::SpanOfHandle(kind, handle), .kind = kind, .pool = pool_, .text = texts.NumberOf(text)};
+  });
+}
+
+Span PoolRecorder::Began(SpanKind kind, std::string_view text, HomePlace place, uint64_t number) const {
+  // One number for the home and the pool's channel there.
+  const uint64_t home = place.home == 0 ? 0 : place.home ^ place.channel * 0x9e3779b97f4a7c15;
+  Span span = on() ? Span(recorder_, {.kind = kind, .pool = pool_, .home = home, .number = number}, text) : Span();
+  if (listener_ != nullptr) listener_->Began(text);
+  span.listener_ = listener_;
+  return span;
+}
+
+}  // namespace commpool::internal::recording

@@ -1,0 +1,243 @@
+#include "src/library/recording/recorder.h"
+
+#include <algorithm>
+#include <array>
+#include <new>
+#include <utility>
+#include <variant>
+
+#include "src/library/base/log.h"
+#include "src/library/base/start_thread.h"
+#include "src/library/base/try.h"
+#include "src/library/recording/clock.h"
+#include "src/library/recording/fields.h"
+#include "src/library/recording/process_facts.h"
+
+namespace commpool::internal::recording {
+
+namespace {
+
+// No entry takes more together with its texts, of which it has two at most.
+constexpr size_t kLargestEntry = 3 * Texts::kMostBytes;
+
+// The numbers of the texts that an entry names.
+template <typename Entry>
+std::array<uint64_t, 2> TextsOf(const Entry& entry) {
+  if constexpr (requires { entry.name; }) {
+    return {entry.name, entry.kind};
+  } else if constexpr (requires { entry.stack; }) {
+    return {entry.stack, 0};
+  } else if constexpr (requires { entry.failure; }) {
+    return {entry.failure, 0};
+  } else if constexpr (requires { entry.text + uint64_t{0}; }) {
+    return {entry.text, 0};
+  } else {
+    return {};
+  }
+}
+
+}  // namespace
+
+Status Recorder::Start(const RecorderOptions& options, std::function<void()> sample) {
+  if (on()) return Status(StatusCode::kFailedPrecondition, "a recording is under way, in " + file_->path());
+  ProcessFacts facts = FactsOfThisProcess();
+  facts.limit_bytes = options.limit_bytes;
+  RecordingFile file = COMMPOOL_TRY(RecordingFile::Make(options.directory, std::move(facts)));
+  Begin(std::move(file), options);
+  {
+    MutexLock one(sample_mutex_);
+    sample_ = std::move(sample);
+  }
+  on_.store(true, std::memory_order_release);
+  Result<std::thread> thread = StartThread("the recorder", [this] { Run(); });
+  if (thread.ok()) {
+    thread_ = std::move(*thread);
+  } else {
+    on_.store(false, std::memory_order_release);
+  }
+  return thread.status();
+}
+
+// Nothing is left of an earlier recording.
+void Recorder::Begin(RecordingFile file, const RecorderOptions& options) {
+  MutexLock one(file_mutex_);
+  MutexLock lock(mutex_);
+  file_.emplace(std::move(file));
+  stack_.store(options.stack, std::memory_order_relaxed);
+  only_.store(options.only, std::memory_order_relaxed);
+  times_.fetch_add(1, std::memory_order_relaxed);
+  ending_ = false;
+  texts_ = {};
+  live_ = {};
+  pages_ = {};
+  chapter_ = 0;
+  retold_pages_ = 0;
+  lost_ = 0;
+  warned_ = false;
+  broken_ = false;
+}
+
+void Recorder::Stop() {
+  if (forked_.InChild()) {
+    if (thread_.joinable()) thread_.detach();  // the child has no such thread
+    return;
+  }
+  {
+    MutexLock lock(mutex_);
+    ending_ = true;
+  }
+  wake_.NotifyAll();
+  if (thread_.joinable()) thread_.join();
+  if (!on()) return;
+  Flush();
+  on_.store(false, std::memory_order_release);
+}
+
+void Recorder::Flush() {
+  if (!on()) return;
+  Sample();
+  Write();
+}
+
+void Recorder::Sample() {
+  MutexLock one(sample_mutex_);
+  sample_();
+}
+
+Recorder::Clock::time_point Recorder::NextSample(Clock::time_point began, Clock::time_point ended) {
+  return std::max(began + kSlice, ended + kRest * (ended - began));
+}
+
+void Recorder::Run() {
+  Clock::time_point next = Clock::now() + kSlice;
+  for (;;) {
+    {
+      const Clock::time_point end = Clock::now() + kSlice;
+      MutexLock lock(mutex_);
+      while (!ending_ && !pages_.half_full() && wake_.WaitUntil(mutex_, end)) {
+      }
+      if (ending_) return;
+    }
+    const Clock::time_point began = Clock::now();
+    if (began >= next) {
+      Sample();
+      next = NextSample(began, Clock::now());
+    }
+    Write();
+  }
+}
+
+// Entries go on coming to the last page while it is written: what is written of it stays as it is.
+void Recorder::Write() {
+  MutexLock one(file_mutex_);
+  for (;;) {
+    Pages::Page* page = nullptr;
+    size_t used = 0;
+    bool ended = false;
+    {
+      MutexLock lock(mutex_);
+      page = pages_.Oldest();
+      if (page == nullptr) return;
+      used = page->used;
+      ended = pages_.OldestIsEnded();
+    }
+    const bool nothing_new = used == page->written;
+    const Status status = nothing_new ? Status() : file_->Write(page->header, page->Filled(used), page->written);
+    if (!status.ok() && !std::exchange(warned_, true)) {
+      Log(LogLevel::kWarning, "the recording is not whole: " + status.message());
+    }
+    MutexLock lock(mutex_);
+    if (status.ok()) page->written = used;
+    // The disk takes pages again: what comes next can be read with a chapter of its own.
+    if (status.ok() && std::exchange(broken_, false)) chapter_ = 0;
+    if (!ended) return;
+    if (!status.ok()) lost_ += page->entries;
+    broken_ = broken_ || !status.ok();
+    pages_.DropOldest();
+  }
+}
+
+void Recorder::RecordNow(FunctionRef<Event(Texts& texts)> make) {
+  MutexLock lock(mutex_);
+  if (on_.load(std::memory_order_relaxed))
+    std::visit([this](const auto& entry) COMMPOOL_REQUIRES(mutex_) { Add(entry); }, make(texts_));
+}
+
+void Recorder::RecordFree(uint64_t address) {
+  if (!on()) return;
+  MutexLock lock(mutex_);
+  if (live_.HasBlock(address)) Add(BlockFreed{address});
+}
+
+// What lives is known also where the entry is lost: the next chapter tells it.
+template <typename Entry>
+void Recorder::Add(const Entry& entry) {
+  if (!Append(entry)) ++lost_;
+  live_.Apply(entry, Now());
+}
+
+template <typename Entry>
+bool Recorder::Append(const Entry& entry) {
+  if (!HasRoom() && !FindRoom()) return false;
+  if (lost_ != 0) Put(Lost{std::exchange(lost_, 0)}, Now());
+  PutWithTexts(entry, Now());
+  return true;
+}
+
+bool Recorder::HasRoom() {
+  const Pages::Page* const page = pages_.current();
+  return chapter_ != 0 && page != nullptr && page->used + kLargestEntry <= kEntryRoom;
+}
+
+// A chapter has at least as many pages of news as of what it retells.
+bool Recorder::FindRoom() {
+  if (pages_.full()) return false;
+  if (pages_.half_full()) wake_.NotifyAll();
+  const uint64_t next = pages_.numbers() + 1;
+  if (chapter_ == 0 || next - chapter_ >= std::max(file_->pages_of_a_chapter(), 2 * retold_pages_)) {
+    BeginChapter();
+  } else {
+    pages_.Begin(chapter_, Now());
+  }
+  return true;
+}
+
+// As many pages as it takes: without all that lives the chapter would be of no use.
+void Recorder::BeginChapter() {
+  const uint64_t now = Now();
+  chapter_ = pages_.numbers() + 1;
+  pages_.Begin(chapter_, now);
+  chapters_.fetch_add(1, std::memory_order_relaxed);
+  live_.Retell(now, [&](const auto& entry) {
+    mutex_.AssertHeld();
+    if (!HasRoom()) pages_.Begin(chapter_, now);
+    PutWithTexts(entry, now);
+  });
+  if (!HasRoom()) pages_.Begin(chapter_, now);
+  retold_pages_ = pages_.numbers() + 1 - chapter_;
+}
+
+template <typename Entry>
+void Recorder::PutWithTexts(const Entry& entry, uint64_t time) {
+  for (const uint64_t text : TextsOf(entry)) {
+    if (!texts_.MustTell(text, chapter_)) continue;
+    Put(Text{text, texts_.TextOf(text)}, time);
+    texts_.Told(text, chapter_);
+  }
+  Put(entry, time);
+}
+
+template <typename Entry>
+void Recorder::Put(const Entry& entry, uint64_t time) {
+  Pages::Page& page = *pages_.current();
+  FieldWriter writer(page.bytes.get() + page.used, kEntryRoom - page.used);
+  writer.Write(Entry::kKind);
+  writer.Write(time - page.last);
+  writer.Write(entry);
+  if (!writer.fits()) return;
+  page.used += writer.used();
+  page.last = time;
+  ++page.entries;
+}
+
+}  // namespace commpool::internal::recording

@@ -1,0 +1,85 @@
+#include "src/library/recording/recording_file.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "src/library/base/try.h"
+#include "src/library/recording/fields.h"
+
+namespace commpool::internal::recording {
+
+namespace {
+
+std::string Reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): glibc's is
+
+// A number that no earlier recording of this file has.
+uint64_t NumberOfRecording(uint64_t now) {
+  uint64_t number = 0;
+  return getrandom(&number, sizeof(number), 0) == sizeof(number) ? number : now;
+}
+
+// Returns 0 or the error.
+int WriteAll(int file, std::string_view bytes, uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t count = pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return count == 0 ? EIO : errno;
+    bytes.remove_prefix(static_cast<size_t>(count));
+    offset += static_cast<uint64_t>(count);
+  }
+  return 0;
+}
+
+}  // namespace
+
+RecordingFile::RecordingFile(std::string path, FileDescriptor file, uint64_t pages, uint64_t recording)
+    : path_(std::move(path)), file_(std::move(file)), pages_(pages), recording_(recording) {}
+
+Result<RecordingFile> RecordingFile::Make(const std::string& directory, ProcessFacts facts) {
+  const std::string refused = "no recording can be made in \"" + directory + "\": ";
+  if (mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
+    return Status(CodeOfError(errno, StatusCode::kInvalidArgument), refused + Reason(errno));
+  }
+  const std::string name = directory + "/" + facts.host + "-" + std::to_string(facts.process);
+  std::string path = name + ".recording";
+  FileDescriptor descriptor;
+  // A process may record several times, and another one may have had its number before.
+  for (int time = 2;; path = name + "-" + std::to_string(time++) + ".recording") {
+    descriptor = FileDescriptor(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (descriptor.valid() || errno != EEXIST) break;
+  }
+  if (!descriptor.valid()) {
+    return Status(CodeOfError(errno, StatusCode::kInvalidArgument), refused + Reason(errno));
+  }
+  const uint64_t pages = std::max(facts.limit_bytes / kPageBytes, kFewestPages);
+  facts.limit_bytes = pages * kPageBytes;
+  RecordingFile file(std::move(path), std::move(descriptor), pages, NumberOfRecording(facts.steady_clock));
+  std::array<char, 4096> bytes;
+  FieldWriter writer(bytes.data(), bytes.size());
+  writer.Write(facts);
+  if (!writer.fits()) return Status(StatusCode::kInvalidArgument, refused + "the program's name is too long");
+  COMMPOOL_TRY(file.Write({.time = facts.steady_clock}, {bytes.data(), writer.used()}, 0));
+  return file;
+}
+
+Status RecordingFile::Write(PageHeader header, std::string_view entries, size_t written) {
+  header.magic = kMagic;
+  header.version = kVersion;
+  header.recording = recording_;
+  header.bytes = static_cast<uint32_t>(entries.size());
+  header.checksum = ChecksumOf(header, entries);
+  const uint64_t offset = OffsetOf(header.number, pages_);
+  int error = WriteAll(file_.get(), entries.substr(written), offset + sizeof(header) + written);
+  if (error == 0) error = WriteAll(file_.get(), {reinterpret_cast<const char*>(&header), sizeof(header)}, offset);
+  if (error == 0) return Status();
+  return Status(CodeOfError(error), "pwrite of \"" + path_ + "\": " + Reason(error));
+}
+
+}  // namespace commpool::internal::recording

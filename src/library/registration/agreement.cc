@@ -1,0 +1,115 @@
+#include "src/library/registration/agreement.h"
+
+#include <utility>
+
+namespace commpool::internal {
+
+namespace {
+
+Status Unreadable(size_t rank, const char* what) {
+  return Status(StatusCode::kDisagreement, RankName(rank) + " speaks for another number of pools in its " + what);
+}
+
+void Judge(const ReportJudge& judge, std::vector<Intent>& intents, Agreed& agreed) {
+  std::vector<DomainReport> reports;
+  for (Intent& intent : intents) reports.push_back(std::move(intent.report));
+  ReportFindings found = judge(reports);
+  agreed.reports = std::move(found.status);
+  agreed.findings = found.findings;
+}
+
+CallVerdict DecideOnCalls(const std::vector<std::string>& contents, const std::vector<PoolInCall>& mine) {
+  Result<std::vector<CallIntents>> calls = DecodeAll<CallIntents>(contents);
+  Status same = calls.status();
+  if (same.ok()) same = CheckSamePools(*calls);
+  if (!same.ok()) return {{{.failure = same}}};
+  CallVerdict verdict;
+  for (size_t place = 0; place < mine.size(); ++place) {
+    std::vector<Intent> intents;
+    for (CallIntents& call : *calls) intents.push_back(std::move(call.pools[place]));
+    IntentVerdict& pool = verdict.pools.emplace_back(CompareIntents(intents));
+    if (pool.refused()) break;
+    if (mine[place].judge) Judge(mine[place].judge, intents, pool.agreed);
+  }
+  return verdict;
+}
+
+// One more round: rank 0 and the rank that differs from it send their last calls, and all hear the first difference.
+Result<Verdict> TraceDifference(AgreementChannel& channel, uint64_t other_rank, const PoolInCall& pool) {
+  const auto rank = static_cast<uint64_t>(channel.rank());
+  const bool asked = pool.history && (rank == 0 || rank == other_rank);
+  const std::string mine = Encode(PublishedCalls{asked ? pool.history(pool.intent.sequence_count) : Calls()});
+  return channel.Decide(
+      mine, "tracing the first differing call", [&](const std::vector<std::string>& contents) -> Decision {
+        const Result<std::vector<PublishedCalls>> all = DecodeAll<PublishedCalls>(contents);
+        if (!all.ok()) return {.common = all.status().message()};
+        return {.common = NameFirstDifferingCall((*all)[0].calls, (*all)[other_rank].calls, other_rank)};
+      });
+}
+
+// For each pool the failure of the lowest rank that failed.
+Outcomes Combine(const std::vector<std::string>& contents, const std::vector<std::string>& steps) {
+  const auto of_all_pools = [&](const Status& status) { return Outcomes{std::vector<Status>(steps.size(), status)}; };
+  const Result<std::vector<Outcomes>> all = DecodeAll<Outcomes>(contents);
+  if (!all.ok()) return of_all_pools(all.status());
+  Outcomes first = of_all_pools(Status());
+  for (size_t rank = 0; rank < all->size(); ++rank) {
+    const std::vector<Status>& pools = (*all)[rank].pools;
+    if (pools.size() != steps.size()) return of_all_pools(Unreadable(rank, "outcome"));
+    for (size_t place = 0; place < steps.size(); ++place) {
+      if (pools[place].ok() || !first.pools[place].ok()) continue;
+      first.pools[place] =
+          Status(pools[place].code(), steps[place] + " failed on " + RankName(rank) + ": " + pools[place].message());
+    }
+  }
+  return first;
+}
+
+}  // namespace
+
+Agreement AgreeOnCall(AgreementChannel& channel, const std::vector<PoolInCall>& pools) {
+  CallIntents call;
+  for (const PoolInCall& pool : pools) call.pools.push_back(pool.intent);
+  const Result<Verdict> heard = channel.Decide(Encode(call), Name(pools.front().intent.call),
+                                               [&](const std::vector<std::string>& contents) -> Decision {
+                                                 return {.common = Encode(DecideOnCalls(contents, pools))};
+                                               });
+  if (!heard.ok()) return {.status = heard.status()};
+  Result<CallVerdict> verdict = Decode<CallVerdict>(heard->common, 0);
+  if (!verdict.ok()) return {.status = verdict.status()};
+  Agreement agreement;
+  agreement.pools.reserve(pools.size());
+  for (IntentVerdict& pool : verdict->pools) {
+    agreement.refused = agreement.pools.size();
+    if (pool.refused() && agreement.refused < pools.size()) {
+      agreement.diverged = pool.diverged;
+      agreement.status = std::move(pool.failure);
+      if (pool.traced_rank == 0) return agreement;
+      const Result<Verdict> traced = TraceDifference(channel, pool.traced_rank, pools[agreement.refused]);
+      agreement.diverged = traced.ok();
+      agreement.status = traced.ok() ? SequencesDiffer(traced->common) : traced.status();
+      return agreement;
+    }
+    agreement.pools.push_back(std::move(pool.agreed));
+  }
+  if (agreement.pools.size() != pools.size()) agreement.status = Unreadable(0, "decision");
+  return agreement;
+}
+
+Status TellRefusal(AgreementChannel& channel, const Intent& mine) {
+  return AgreeOnCall(channel, std::vector<PoolInCall>{{mine}}).status;
+}
+
+std::vector<Status> AgreeOnOutcomes(AgreementChannel& channel, const std::vector<Status>& mine,
+                                    const std::vector<std::string>& steps) {
+  const std::string told = Encode(Outcomes{mine});
+  const Result<Verdict> heard =
+      channel.Decide(told, steps.front(), [&](const std::vector<std::string>& contents) -> Decision {
+        return {.common = Encode(Combine(contents, steps))};
+      });
+  const Result<Outcomes> outcomes = heard.ok() ? Decode<Outcomes>(heard->common, 0) : heard.status();
+  if (outcomes.ok() && outcomes->pools.size() == steps.size()) return outcomes->pools;
+  return std::vector<Status>(steps.size(), outcomes.ok() ? Unreadable(0, "decision") : outcomes.status());
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,91 @@
+#include "src/library/registration/frame_stream.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace commpool::internal {
+
+namespace {
+
+// The most bytes that one ReceiveSome reads: a peer that sends faster than we read must not keep the reader for ever.
+constexpr size_t kMostAtOnce = size_t{1} << 22;
+
+// Of what the peer announces: decisions of jobs with tens of thousands of ranks fit.
+constexpr uint64_t kLongestContents = uint64_t{1} << 28;
+
+// A frame's first bytes, as they travel.
+struct Header {
+  uint32_t kind;
+  uint32_t code;
+  uint64_t channel;
+  uint64_t sequence;
+  uint64_t bytes;
+};
+static_assert(sizeof(Header) == kFrameHeaderBytes);
+
+// Whether a transfer that moved no byte may continue later.
+bool MayGoOn(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+}  // namespace
+
+void FrameStream::Queue(const Frame& frame) {
+  const Header header{static_cast<uint32_t>(frame.kind), static_cast<uint32_t>(frame.code), frame.channel,
+                      frame.sequence, frame.contents.size()};
+  unsent_.reserve(unsent_.size() + sizeof(header) + frame.contents.size());
+  unsent_.append(reinterpret_cast<const char*>(&header), sizeof(header));
+  unsent_.append(frame.contents);
+}
+
+void FrameStream::SendSome() {
+  size_t sent = 0;
+  while (sent < unsent_.size()) {
+    const ssize_t count = send(descriptor(), unsent_.data() + sent, unsent_.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count < 0 && MayGoOn(errno)) break;
+    sent = count < 0 ? unsent_.size() : sent + static_cast<size_t>(count);
+  }
+  unsent_.erase(0, sent);
+}
+
+void FrameStream::EndSending() { shutdown(descriptor(), SHUT_WR); }
+
+std::vector<Frame> FrameStream::ReceiveSome() {
+  std::array<char, 1 << 14> piece;
+  size_t received = 0;
+  while (ended_.empty() && received < kMostAtOnce) {
+    const ssize_t count = recv(descriptor(), piece.data(), piece.size(), MSG_DONTWAIT);
+    if (count < 0 && MayGoOn(errno)) break;
+    if (count <= 0) {
+      const char* const why = count == 0 ? "the peer closed" : strerror(errno);
+      ended_ = why;
+      break;
+    }
+    received_.append(piece.data(), static_cast<size_t>(count));
+    received += static_cast<size_t>(count);
+  }
+  return TakeFrames();
+}
+
+std::vector<Frame> FrameStream::TakeFrames() {
+  std::vector<Frame> frames;
+  size_t begin = 0;
+  for (Header header; received_.size() - begin >= sizeof(header); begin += sizeof(header) + header.bytes) {
+    std::memcpy(&header, received_.data() + begin, sizeof(header));
+    if (header.kind > static_cast<uint32_t>(FrameKind::kGoodbye) || header.bytes > kLongestContents) {
+      if (ended_.empty()) ended_ = "it sent what is no frame";
+      break;
+    }
+    if (received_.size() - begin - sizeof(header) < header.bytes) break;
+    std::string contents = received_.substr(begin + sizeof(header), header.bytes);
+    frames.push_back({static_cast<FrameKind>(header.kind), static_cast<StatusCode>(header.code), header.channel,
+                      header.sequence, std::move(contents)});
+  }
+  received_.erase(0, begin);
+  return frames;
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,185 @@
+#include "src/library/registration/intent.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "src/library/base/bytes.h"
+#include "src/library/registration/lost_ranks.h"
+
+namespace commpool::internal {
+
+namespace {
+
+Status Disagreement(const std::string& what, const std::string& difference) {
+  return Status(StatusCode::kDisagreement, "ranks disagree on " + what + ": " + difference);
+}
+
+std::string NamesOf(const std::vector<uint64_t>& segments) {
+  constexpr size_t kShown = 8;
+  std::string names = std::to_string(segments.size()) + " segments";
+  for (size_t place = 0; place < segments.size() && place < kShown; ++place) {
+    names += (place == 0 ? ": " : ", ") + FormatBytes(segments[place]);
+  }
+  return segments.size() > kShown ? names + ", ..." : names;
+}
+
+const Intent& WithMostSegments(const std::vector<Intent>& intents) {
+  return *std::max_element(intents.begin(), intents.end(), [](const Intent& one, const Intent& other) {
+    return one.segments.size() < other.segments.size();
+  });
+}
+
+// A rank that joins, or that a loss caught in the middle of a growth, has the first segments of the others and makes
+// the rest.
+Status CheckSegments(const std::vector<Intent>& intents) {
+  const std::vector<uint64_t>& all = WithMostSegments(intents).segments;
+  for (size_t rank = 0; rank < intents.size(); ++rank) {
+    const std::vector<uint64_t>& mine = intents[rank].segments;
+    if (std::equal(mine.begin(), mine.end(), all.begin())) continue;
+    return Disagreement("the pool's segments",
+                        RankName(rank) + " has " + NamesOf(mine) + ", another rank " + NamesOf(all));
+  }
+  return Status();
+}
+
+// kDisagreement with the first rank whose field differs from rank 0's.
+template <typename Value>
+Status CheckField(const std::vector<Intent>& intents, const SameOnAll<Value>& field) {
+  const Intent& first = intents[0];
+  for (size_t rank = 1; rank < intents.size(); ++rank) {
+    if (intents[rank].*field.value == first.*field.value) continue;
+    return Disagreement(field.subject(first), RankName(0) + ": " + field.told(first) + ", " + RankName(rank) + ": " +
+                                                  field.told(intents[rank]) + field.advice);
+  }
+  return Status();
+}
+template <typename Value>
+Status CheckField(const std::vector<Intent>&, Value Intent::*) {
+  return Status();
+}
+
+Status CheckSame(const std::vector<Intent>& intents) {
+  Status status;
+  const auto check = [&](const auto& field) { return (status = CheckField(intents, field)).ok(); };
+  std::apply([&](const auto&... field) { static_cast<void>((check(field) && ...)); }, Intent::Fields());
+  return status.ok() ? CheckSegments(intents) : status;
+}
+
+Status CheckReadiness(const std::vector<Intent>& intents) {
+  for (size_t rank = 0; rank < intents.size(); ++rank) {
+    const Status& readiness = intents[rank].readiness;
+    if (readiness.ok()) continue;
+    return Status(readiness.code(),
+                  RankName(rank) + " cannot " + Name(intents[rank].call) + ": " + readiness.message());
+  }
+  return Status();
+}
+
+// The difference that one of the ranks knows already. OK where no rank knows one; in a close, where all ranks do.
+Status CheckDivergence(const std::vector<Intent>& intents) {
+  const auto first =
+      std::find_if(intents.begin(), intents.end(), [](const Intent& intent) { return !intent.divergence.ok(); });
+  if (first == intents.end()) return Status();
+  const bool all_end_the_pool = std::all_of(intents.begin(), intents.end(), [](const Intent& intent) {
+    return intent.call == CollectiveCall::kClose && !intent.divergence.ok();
+  });
+  return all_end_the_pool ? Status() : first->divergence;
+}
+
+// The first rank whose sequence differs from rank 0's; 0 where none does.
+uint64_t FirstWithAnotherSequence(const std::vector<Intent>& intents) {
+  const auto other = std::find_if(intents.begin(), intents.end(), [&](const Intent& intent) {
+    return intent.sequence_hash != intents[0].sequence_hash || intent.sequence_count != intents[0].sequence_count;
+  });
+  return other == intents.end() ? 0 : static_cast<uint64_t>(other - intents.begin());
+}
+
+Agreed Combine(const std::vector<Intent>& intents) {
+  Agreed agreed{
+      .least_memory_left = UINT64_MAX, .freed = intents[0].freed, .segments = WithMostSegments(intents).segments};
+  for (size_t rank = 0; rank < intents.size(); ++rank) {
+    const Intent& intent = intents[rank];
+    agreed.granularity = std::max(agreed.granularity, intent.granularity);
+    agreed.reach = std::max(agreed.reach, intent.reach);
+    if (intent.memory_left < agreed.least_memory_left) {
+      agreed.least_memory_left = intent.memory_left;
+      agreed.rank_with_least_memory = static_cast<int>(rank);
+    }
+    std::vector<uint64_t> common;
+    std::set_intersection(agreed.freed.begin(), agreed.freed.end(), intent.freed.begin(), intent.freed.end(),
+                          std::back_inserter(common));
+    agreed.freed = std::move(common);
+  }
+  return agreed;
+}
+
+// "gradients (pool 1 of home), weights (pool 2 of home)".
+std::string PoolsOf(const CallIntents& call) {
+  if (call.pools.size() == 1) return "one pool alone";
+  std::string names;
+  for (const Intent& pool : call.pools) {
+    names += (names.empty() ? "" : ", ") + pool.pool;
+    if (pool.channel != 0) names += " (pool " + std::to_string(pool.channel) + " of home)";
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string Name(CollectiveCall call) {
+  constexpr const char* kNames[] = {"create",
+                                    "reserve",
+                                    "reclaim",
+                                    "trim",
+                                    "register_with",
+                                    "deregister",
+                                    "close",
+                                    "verify",
+                                    "sleep",
+                                    "wake",
+                                    "put the communicator to sleep",
+                                    "wake the communicator",
+                                    "add_registrar",
+                                    "remove_registrar",
+                                    "map_peers"};
+  const auto place = static_cast<size_t>(call);
+  return place < std::size(kNames) ? kNames[place] : "unknown call";
+}
+
+std::string SubjectOfPool(const Intent& intent) { return "which pool they " + Name(intent.call); }
+
+std::string SubjectOfBytes(const Intent& intent) {
+  switch (intent.call) {
+    case CollectiveCall::kSleep:
+      return "sleep: some keep their blocks' contents, say something else of graphs, or have called map_peers, which "
+             "counts as bytes";
+    case CollectiveCall::kWake:
+      return "wake: some say something else of graphs, or have called map_peers, which counts as bytes";
+    default:
+      return "the bytes of " + Name(intent.call);
+  }
+}
+
+Status CheckSamePools(const std::vector<CallIntents>& calls) {
+  const std::string expected = PoolsOf(calls[0]);
+  for (size_t rank = 1; rank < calls.size(); ++rank) {
+    const std::string other = PoolsOf(calls[rank]);
+    if (other == expected && calls[rank].pools.size() == calls[0].pools.size()) continue;
+    return Disagreement("the pools of one call", RankName(0) + ": " + expected + "; " + RankName(rank) + ": " + other);
+  }
+  return Status();
+}
+
+IntentVerdict CompareIntents(const std::vector<Intent>& intents) {
+  if (Status known = CheckDivergence(intents); !known.ok()) return {.failure = known, .diverged = true};
+  // A rank that cannot take part knows too little to be compared with the others.
+  if (Status ready = CheckReadiness(intents); !ready.ok()) return {.failure = ready};
+  const bool all_end_a_diverged_pool = !intents[0].divergence.ok();
+  if (all_end_a_diverged_pool) return {.agreed = Combine(intents)};
+  if (Status same = CheckSame(intents); !same.ok()) return {.failure = same};
+  const uint64_t other = FirstWithAnotherSequence(intents);
+  if (other != 0) return {.traced_rank = other};
+  return {.agreed = Combine(intents)};
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,189 @@
+// What one rank brings to a collective call (its intent), and what follows from the intents of all ranks. The structs
+// go over the wire as they are; CompareIntents alone compares them. Pure.
+#ifndef COMMPOOL_SRC_LIBRARY_REGISTRATION_INTENT_H_
+#define COMMPOOL_SRC_LIBRARY_REGISTRATION_INTENT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/library/registration/wire.h"
+
+namespace commpool::internal {
+
+enum class CollectiveCall : uint32_t {
+  kCreate,
+  kReserve,
+  kReclaim,
+  kTrim,
+  kRegister,
+  kDeregister,
+  kClose,
+  kVerify,
+  kSleep,  // bytes: what its caller asks for, as a number
+  kWake,
+  kSleepCommunicator,
+  kWakeCommunicator,
+  kAddRegistrar,
+  kRemoveRegistrar,
+  kMapPeers
+};
+
+std::string Name(CollectiveCall call);
+
+// How the windows of a communicator come back to their places after a sleep, as a number that tells orders apart.
+struct ReturnReport {
+  uint64_t number = 0;  // the communicator's
+  uint64_t order = 0;
+  static constexpr auto Fields() { return std::tuple(&ReturnReport::number, &ReturnReport::order); }
+};
+
+// What one rank says of communicators when a call begins (domain.h).
+struct DomainReport {
+  std::vector<uint64_t> held = {};      // numbers of the registrations that it has, ascending
+  bool passed = false;                  // whether it passed a communicator; else null
+  std::optional<uint64_t> number = {};  // of the passed one, if it is home or registered; at create, proposed for home
+  int rank = 0;                         // in the passed one
+  int ranks = 0;
+  std::vector<ReturnReport> returns = {};  // of sleep, where windows are to come back to their places
+
+  bool Valid() const { return !passed || (rank >= 0 && rank < ranks); }
+  static constexpr auto Fields() {
+    return std::tuple(&DomainReport::held, &DomainReport::passed, &DomainReport::number, &DomainReport::rank,
+                      &DomainReport::ranks, &DomainReport::returns);
+  }
+};
+
+struct Intent;
+std::string SubjectOfPool(const Intent& intent);
+std::string SubjectOfBytes(const Intent& intent);
+
+// A field that has to be the same on every rank.
+template <typename Value>
+struct SameOnAll;
+
+// What one rank wants, for one pool of a call. A field that Fields() marks SameOnAll has to be equal on all ranks.
+struct Intent {
+  CollectiveCall call = CollectiveCall::kReserve;
+  std::string pool = {};  // its name; empty for a communicator that sleeps or wakes
+  uint64_t bytes = 0;     // as the caller asked
+  int nccl_version = 0;
+  std::string options = {};     // of create: those that have to be the same on every rank
+  uint64_t segment_index = 0;   // that a new segment would get
+  uint64_t channel = 0;         // the pool's number in home; 0 where it has none
+  uint64_t granularity = 1;     // of this rank's segments
+  uint64_t reach = 0;           // of its memory, as a backing counts it: 0 is the farthest
+  uint64_t memory_left = 0;     // on this rank's device; UINT64_MAX where it does not count
+  uint64_t sequence_count = 0;  // calls so far, and their hash
+  uint64_t sequence_hash = 0;
+  Status divergence = {};               // the difference between the sequences, where this rank knows one already
+  Status readiness = {};                // why this rank cannot take part, if it cannot
+  std::vector<uint64_t> freed = {};     // deferred frees of this rank, ascending
+  DomainReport report = {};             // of communicators
+  std::vector<uint64_t> segments = {};  // of create: the bytes of those that this rank has already
+
+  static constexpr auto Fields();
+};
+
+// The message for a difference is "ranks disagree on SUBJECT: rank 0: TOLD, rank 2: TOLD", followed by the advice.
+template <typename Value>
+struct SameOnAll {
+  Value Intent::*value;
+  std::string (*subject)(const Intent& intent);
+  std::string (*told)(const Intent& intent);
+  const char* advice = "";
+};
+
+constexpr auto Intent::Fields() {
+  using Of = const Intent&;
+  return std::tuple(
+      SameOnAll<CollectiveCall>{&Intent::call, [](Of) { return std::string("the collective call"); },
+                                [](Of intent) { return Name(intent.call); }},
+      SameOnAll<std::string>{&Intent::pool, SubjectOfPool, [](Of intent) { return "pool " + intent.pool; },
+                             ". Ranks make the pools of one home in one order"},
+      SameOnAll<uint64_t>{&Intent::bytes, SubjectOfBytes,
+                          [](Of intent) { return std::to_string(intent.bytes) + " bytes"; }},
+      SameOnAll<int>{&Intent::nccl_version, [](Of) { return std::string("the NCCL version"); },
+                     [](Of intent) { return "NCCL " + std::to_string(intent.nccl_version); }},
+      SameOnAll<std::string>{&Intent::options, [](Of) { return std::string("the pool's options"); },
+                             [](Of intent) { return intent.options; }},
+      SameOnAll<uint64_t>{&Intent::segment_index, [](Of) { return std::string("the pool's segments"); },
+                          [](Of intent) { return "segment " + std::to_string(intent.segment_index) + " next"; }},
+      &Intent::channel, &Intent::granularity, &Intent::reach, &Intent::memory_left, &Intent::sequence_count,
+      &Intent::sequence_hash, &Intent::divergence, &Intent::readiness, &Intent::freed, &Intent::report,
+      &Intent::segments);
+}
+
+// One rank's message of round 1: its intents for all pools of the call, in the order in which the program passed them.
+struct CallIntents {
+  static constexpr const char* kName = "intent";
+  std::vector<Intent> pools = {};
+  static constexpr auto Fields() { return std::tuple(&CallIntents::pools); }
+};
+
+// What every rank needs to know of all ranks' reports, made by the judge of the reports.
+struct Findings {
+  bool any_new = false;  // of register_with: some rank passed a communicator that is not registered yet
+  bool home = false;     // of register_with: some rank passed home
+  uint64_t home_id = 0;  // of create: rank 0's proposal
+  static constexpr auto Fields() { return std::tuple(&Findings::any_new, &Findings::home, &Findings::home_id); }
+};
+
+// What follows from the intents of all ranks. Its size does not grow with their number.
+struct Agreed {
+  uint64_t granularity = 1;  // the largest of any rank
+  uint64_t reach = 0;        // likewise, so the least
+  uint64_t least_memory_left = 0;
+  int rank_with_least_memory = 0;
+  std::vector<uint64_t> freed = {};     // blocks that every rank has freed, ascending
+  std::vector<uint64_t> segments = {};  // of create: the bytes of all segments; a rank may have only the first of them
+  Status reports = {};                  // whether what the ranks say of communicators goes together
+  Findings findings = {};
+  static constexpr auto Fields() {
+    return std::tuple(&Agreed::granularity, &Agreed::reach, &Agreed::least_memory_left, &Agreed::rank_with_least_memory,
+                      &Agreed::freed, &Agreed::segments, &Agreed::reports, &Agreed::findings);
+  }
+};
+
+// The decision for one pool. The ranks agree, or they do not, or their sequences differ. In the last case one more
+// round finds the first difference between rank 0 and `traced_rank`.
+struct IntentVerdict {
+  Status failure = {};
+  bool diverged = false;     // the failure is a difference between the sequences
+  uint64_t traced_rank = 0;  // 0: none
+  Agreed agreed = {};
+
+  bool refused() const { return !failure.ok() || traced_rank != 0; }
+  static constexpr auto Fields() {
+    return std::tuple(&IntentVerdict::failure, &IntentVerdict::diverged, &IntentVerdict::traced_rank,
+                      &IntentVerdict::agreed);
+  }
+};
+
+// The decisions for all pools of a call, in its order, up to the first that is refused.
+struct CallVerdict {
+  static constexpr const char* kName = "decision";
+  std::vector<IntentVerdict> pools = {};
+  static constexpr auto Fields() { return std::tuple(&CallVerdict::pools); }
+};
+
+// How a step went for each pool of a call, on one rank or, as a decision, on all.
+struct Outcomes {
+  static constexpr const char* kName = "outcome";
+  std::vector<Status> pools = {};
+  static constexpr auto Fields() { return std::tuple(&Outcomes::pools); }
+};
+
+// Compares the intents of all ranks for one pool, rank 0's first. It does not judge their reports.
+IntentVerdict CompareIntents(const std::vector<Intent>& intents);
+
+// kDisagreement where the ranks do not call for the same pools in the same order. A call for one pool is not checked
+// here: CompareIntents compares the pool's name.
+Status CheckSamePools(const std::vector<CallIntents>& calls);
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_REGISTRATION_INTENT_H_

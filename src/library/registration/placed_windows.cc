@@ -1,0 +1,120 @@
+#include "src/library/registration/placed_windows.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/library/base/bytes.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/handles.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// As the device has it; what follows is for networks.
+struct RecordOnDevice {
+  uint64_t host;
+  WindowRecord::Fields fields;
+};
+
+// 0 where it is not known.
+uint64_t RecordBytes(int version) {
+  if (version == 22809) return 72;
+  return version == 23007 ? 88 : 0;
+}
+
+// CUDA's pools give multiples of 512, and 64 records of these sizes are one: so an address tells the slot.
+void FindPage(uint64_t record_bytes, WindowRecord* record) {
+  constexpr uint64_t kAlignment = 512;
+  record->page = reinterpret_cast<uint64_t>(record->window);
+  while (record->page % kAlignment != 0 && record->slot < WindowLayout::kRecordsOfPage - 1) {
+    record->page -= record_bytes;
+    ++record->slot;
+  }
+}
+
+constexpr uint64_t kGranularity = 2 * kMiB;  // of the memory of all GPUs that have windows
+
+Status NoReturn(const char* why) { return Status(StatusCode::kFailedPrecondition, why); }
+
+}  // namespace
+
+Result<std::optional<WindowRecord>> ReadWindowRecord(const Driver& driver, const Communicator& communicator,
+                                                     ncclWindow_t window) {
+  const uint64_t record_bytes = RecordBytes(driver.nccl.version);
+  if (record_bytes == 0) return std::optional<WindowRecord>();
+  RecordOnDevice read = {};
+  CopyStream stream = COMMPOOL_TRY(CopyStream::Make(driver));
+  COMMPOOL_TRY(stream.Copy(reinterpret_cast<CUdeviceptr>(&read), reinterpret_cast<CUdeviceptr>(window), sizeof read));
+  COMMPOOL_TRY(stream.Await());
+  const WindowRecord::Fields& fields = read.fields;
+  const bool is_record = fields.rank == communicator.rank && fields.own_place >= 0 &&
+                         fields.own_place < communicator.ranks && fields.stride_4g != 0;
+  if (!is_record) return std::optional<WindowRecord>();
+  WindowRecord record{.window = window, .fields = fields};
+  FindPage(record_bytes, &record);
+  return std::optional(record);
+}
+
+WindowSpot PlacedWindows::Placed::SpotOf(const WindowRecord& record) {
+  auto page = std::find(pages.begin(), pages.end(), record.page);
+  if (page == pages.end()) page = pages.insert(page, record.page);
+  const auto number = static_cast<uint32_t>(page - pages.begin());
+  return {record.offset(), static_cast<uint32_t>(number * WindowLayout::kRecordsOfPage + record.slot)};
+}
+
+const PlacedWindows::Window* PlacedWindows::WindowOf(ncclComm_t communicator, CUdeviceptr address) const {
+  const auto known = communicators_.find(communicator);
+  if (known == communicators_.end()) return nullptr;
+  const auto window = known->second.windows.find(address);
+  return window == known->second.windows.end() ? nullptr : &window->second;
+}
+
+void PlacedWindows::Add(ncclComm_t communicator, CUdeviceptr address, uint64_t bytes, const WindowRecord& record) {
+  MutexLock lock(mutex_);
+  const auto known = communicators_.find(communicator);
+  Placed placed = known == communicators_.end() ? Placed{WindowLayout(kGranularity)} : known->second;
+  const WindowSpot spot = placed.SpotOf(record);
+  placed.layout.Learn(bytes, spot);
+  placed.windows.insert_or_assign(address, Window{bytes, spot, record});
+  communicators_.insert_or_assign(communicator, std::move(placed));
+}
+
+void PlacedWindows::Remove(ncclComm_t communicator, CUdeviceptr address) {
+  MutexLock lock(mutex_);
+  const Window* const window = WindowOf(communicator, address);
+  if (window == nullptr) return;
+  Placed& placed = communicators_.at(communicator);
+  placed.layout.Remove(window->spot);
+  placed.windows.erase(address);
+  if (placed.windows.empty()) communicators_.erase(communicator);
+}
+
+std::optional<WindowRecord> PlacedWindows::Find(ncclComm_t communicator, CUdeviceptr address) const {
+  MutexLock lock(mutex_);
+  const Window* const window = WindowOf(communicator, address);
+  return window == nullptr ? std::nullopt : std::optional(window->record);
+}
+
+Result<std::vector<WindowStep>> PlacedWindows::FindReturn(ncclComm_t communicator,
+                                                          const std::vector<CUdeviceptr>& addresses) const {
+  if (addresses.empty()) return std::vector<WindowStep>();
+  std::vector<PlacedWindow> windows;
+  std::optional<WindowLayout> layout;
+  {
+    MutexLock lock(mutex_);
+    for (const CUdeviceptr address : addresses) {
+      const Window* const window = WindowOf(communicator, address);
+      if (window == nullptr) return NoReturn("nobody knows where NCCL has placed a window");
+      if (!layout) layout = communicators_.at(communicator).layout;
+      if (!window->record.all_reach()) return NoReturn("proxies of NCCL hold windows for the network");
+      windows.push_back({window->bytes, window->spot});
+      layout->Remove(window->spot);
+    }
+  }
+  std::optional<std::vector<WindowStep>> steps = FindWindowOrder(*layout, windows);
+  if (!steps) return NoReturn("no order of registering brings all windows back");
+  return std::move(*steps);
+}
+
+}  // namespace commpool::internal

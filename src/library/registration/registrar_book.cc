@@ -1,0 +1,244 @@
+#include "src/library/registration/registrar_book.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "src/library/base/bytes.h"
+#include "src/library/base/printable.h"
+#include "src/library/base/try.h"
+#include "src/library/base/user_function.h"
+#include "src/library/registration/overdue.h"
+
+namespace commpool::internal {
+
+namespace {
+
+constexpr UserFunctionKind kFunctionOfARegistrar{"a registrar"};
+constexpr size_t kWhyBytes = 1024;
+
+// Codes that tell ranks of a failed channel or communicator must not come from a registrar.
+StatusCode CodeOf(commpool_status answer) {
+  switch (answer) {
+    case COMMPOOL_INVALID_ARGUMENT:
+    case COMMPOOL_OUT_OF_MEMORY:
+    case COMMPOOL_NOT_SUPPORTED:
+      return static_cast<StatusCode>(answer);
+    default:
+      return StatusCode::kFailedPrecondition;
+  }
+}
+
+void* PointerTo(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+
+}  // namespace
+
+RegistrarBook::Claim::Claim(RegistrarBook& book, const std::vector<SegmentToRegister>& segments) : book_(book) {
+  std::vector<uint32_t> indexes;
+  for (const SegmentToRegister& segment : segments) indexes.push_back(segment.index);
+  MutexLock lock(book_.mutex_);
+  book_.claimed_ = std::move(indexes);
+}
+
+RegistrarBook::Claim::~Claim() {
+  MutexLock lock(book_.mutex_);
+  book_.claimed_.clear();
+}
+
+template <typename Function>
+Status RegistrarBook::Call(const Registrar& registrar, const std::string& what, Function function) const {
+  const std::string title = "registrar " + registrar.name + ": " + what;
+  char why[kWhyBytes] = "";
+  commpool_status answer = COMMPOOL_OK;
+  {
+    const Overdue watched(title, deadline_ms_);
+    COMMPOOL_TRY(CallUserFunction(kFunctionOfARegistrar, title, [&] { answer = function(why, sizeof(why)); }));
+  }
+  if (answer == COMMPOOL_OK) return Status();
+  why[kWhyBytes - 1] = 0;
+  const std::string reason = why[0] == 0 ? "it gave no reason" : Printable(why, kWhyBytes);
+  return Status(CodeOf(answer), title + " failed: " + reason);
+}
+
+std::vector<RegistrarBook::Member*> RegistrarBook::Members() const {
+  MutexLock lock(mutex_);
+  std::vector<Member*> members;
+  for (const std::unique_ptr<Member>& member : members_) members.push_back(member.get());
+  return members;
+}
+
+RegistrarBook::Member* RegistrarBook::Find(const std::string& name) const {
+  MutexLock lock(mutex_);
+  const auto found = std::find_if(members_.begin(), members_.end(),
+                                  [&](const auto& member) { return member->registrar.name == name; });
+  return found == members_.end() ? nullptr : found->get();
+}
+
+bool RegistrarBook::Has(const std::string& name) const { return Find(name) != nullptr; }
+
+bool RegistrarBook::Lacks(const Member& member, uint32_t index) const {
+  MutexLock lock(mutex_);
+  return !member.ranges.contains(index);
+}
+
+Status RegistrarBook::RegisterOne(Member& member, const SegmentToRegister& segment) {
+  Range range{segment.address, segment.bytes};
+  const commpool_registrar& functions = member.registrar.functions;
+  COMMPOOL_TRY(Call(member.registrar, "registering " + FormatBytes(segment.bytes), [&](char* why, size_t why_bytes) {
+    return functions.add(functions.context, PointerTo(range.address), range.bytes, &range.handle, why, why_bytes);
+  }));
+  MutexLock lock(mutex_);
+  member.ranges.insert_or_assign(segment.index, range);
+  return Status();
+}
+
+Status RegistrarBook::DeregisterOne(Member& member, uint32_t index) {
+  Range range;
+  {
+    MutexLock lock(mutex_);
+    const auto found = member.ranges.find(index);
+    if (found == member.ranges.end()) return Status();
+    range = found->second;
+  }
+  const commpool_registrar& functions = member.registrar.functions;
+  COMMPOOL_TRY(Call(member.registrar, "deregistering " + FormatBytes(range.bytes), [&](char* why, size_t why_bytes) {
+    return functions.remove(functions.context, PointerTo(range.address), range.bytes, range.handle, why, why_bytes);
+  }));
+  MutexLock lock(mutex_);
+  member.ranges.erase(index);
+  return Status();
+}
+
+Status RegistrarBook::Add(Registrar registrar, const commpool_segment_traits& traits,
+                          const std::vector<SegmentToRegister>& segments) {
+  if (Has(registrar.name)) {
+    return Status(StatusCode::kFailedPrecondition, "the pool has a registrar named " + registrar.name + " already");
+  }
+  const commpool_registrar& functions = registrar.functions;
+  if (functions.check != nullptr) {
+    COMMPOOL_TRY(Call(registrar, "taking such segments", [&](char* why, size_t why_bytes) {
+      return functions.check(functions.context, &traits, why, why_bytes);
+    }));
+  }
+  auto member = std::make_unique<Member>(Member{.registrar = std::move(registrar)});
+  Member& added = *member;
+  {
+    MutexLock lock(mutex_);
+    members_.push_back(std::move(member));
+  }
+  for (const SegmentToRegister& segment : segments) {
+    Status status = RegisterOne(added, segment);
+    if (status.ok()) continue;
+    const Status undone = Remove(added.registrar.name, Farewell::kUntold);
+    return undone.ok() ? status : Status(status.code(), status.message() + "; then " + undone.message());
+  }
+  return Status();
+}
+
+Status RegistrarBook::Remove(const std::string& name, Farewell farewell) {
+  Member* const member = Find(name);
+  if (member == nullptr) return Status();
+  std::vector<uint32_t> indexes;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [index, range] : member->ranges) indexes.push_back(index);
+  }
+  Status first;
+  for (const uint32_t index : indexes) {
+    Status status = DeregisterOne(*member, index);
+    if (first.ok()) first = std::move(status);
+  }
+  COMMPOOL_TRY(first);
+  std::unique_ptr<Member> gone;
+  {
+    MutexLock lock(mutex_);
+    const auto place =
+        std::find_if(members_.begin(), members_.end(), [&](const auto& one) { return one.get() == member; });
+    gone = std::move(*place);
+    members_.erase(place);
+  }
+  const commpool_registrar& functions = gone->registrar.functions;
+  if (farewell == Farewell::kUntold || functions.end == nullptr) return Status();
+  const std::string title = "registrar " + gone->registrar.name + ": its end";
+  const Overdue watched(title, deadline_ms_);
+  return CallUserFunction(kFunctionOfARegistrar, title, [&] { functions.end(functions.context); });
+}
+
+Status RegistrarBook::RemoveAll() {
+  Status first;
+  for (Member* const member : Members()) {
+    Status status = Remove(member->registrar.name);
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+Status RegistrarBook::RegisterSegment(const SegmentToRegister& segment) {
+  for (Member* const member : Members()) COMMPOOL_TRY(RegisterOne(*member, segment));
+  return Status();
+}
+
+Status RegistrarBook::RegisterLacking(const std::vector<SegmentToRegister>& segments, Made* made) {
+  for (Member* const member : Members()) {
+    for (const SegmentToRegister& segment : segments) {
+      if (!Lacks(*member, segment.index)) continue;
+      if (Status status = RegisterOne(*member, segment); !status.ok()) {
+        Undo(*made);
+        made->clear();
+        return status;
+      }
+      made->emplace_back(member->registrar.name, segment.index);
+    }
+  }
+  return Status();
+}
+
+void RegistrarBook::Undo(const Made& made) {
+  for (const auto& [name, index] : made) {
+    if (Member* const member = Find(name)) static_cast<void>(DeregisterOne(*member, index));
+  }
+}
+
+Status RegistrarBook::DeregisterSegment(uint32_t index) {
+  Status first;
+  for (Member* const member : Members()) {
+    Status status = DeregisterOne(*member, index);
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+void RegistrarBook::Renumber(const std::vector<SegmentToRegister>& segments) {
+  MutexLock lock(mutex_);
+  for (const std::unique_ptr<Member>& member : members_) {
+    std::map<uint32_t, Range> before = std::exchange(member->ranges, {});
+    for (const SegmentToRegister& segment : segments) {
+      const auto found = std::find_if(before.begin(), before.end(),
+                                      [&](const auto& one) { return one.second.address == segment.address; });
+      if (found != before.end()) member->ranges.emplace(segment.index, found->second);
+    }
+  }
+}
+
+bool RegistrarBook::IsRegistered(uint32_t index) const {
+  MutexLock lock(mutex_);
+  return std::find(claimed_.begin(), claimed_.end(), index) != claimed_.end() ||
+         std::any_of(members_.begin(), members_.end(),
+                     [&](const auto& member) { return member->ranges.contains(index); });
+}
+
+uint64_t RegistrarBook::registrations() const {
+  MutexLock lock(mutex_);
+  uint64_t count = 0;
+  for (const std::unique_ptr<Member>& member : members_) count += member->ranges.size();
+  return count;
+}
+
+uint64_t RegistrarBook::pending(uint64_t segments) const {
+  MutexLock lock(mutex_);
+  uint64_t count = 0;
+  for (const std::unique_ptr<Member>& member : members_) count += segments - member->ranges.size();
+  return count;
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,384 @@
+#include "src/library/registration/registration_set.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "src/library/base/bytes.h"
+#include "src/library/base/log.h"
+#include "src/library/base/try.h"
+#include "src/library/recording/clock.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// The end where it is not known.
+template <typename Members>
+auto MemberOf(Members& members, ncclComm_t communicator) {
+  return std::find_if(members.begin(), members.end(),
+                      [&](const auto& member) { return member.communicator.handle == communicator; });
+}
+
+void Note(Status& first, Status status) {
+  if (first.ok()) first = std::move(status);
+}
+
+uint64_t OrderOf(const std::vector<WindowStep>& steps) {
+  uint64_t order = kHashStart;
+  for (const auto& [act, window] : steps) order = HashOn(order, 2 * window + (act == WindowStep::Act::kEnd ? 1 : 0));
+  return order;
+}
+
+}  // namespace
+
+RegistrationSet::~RegistrationSet() {
+  // No NCCL call in a destructor (rule 1): what is left stays registered until the process ends.
+  if (registrations() != 0) {
+    Log(LogLevel::kWarning, std::to_string(registrations()) +
+                                " registrations outlive their pool: call close(), deregister() or abandon() first");
+  }
+  for (const Communicator& communicator : Communicators()) Forget(communicator.handle);
+}
+
+std::vector<Communicator> RegistrationSet::Communicators() const {
+  MutexLock lock(mutex_);
+  std::vector<Communicator> communicators;
+  for (const Member& member : members_) communicators.push_back(member.communicator);
+  return communicators;
+}
+
+bool RegistrationSet::Has(ncclComm_t communicator) const {
+  MutexLock lock(mutex_);
+  return MemberOf(members_, communicator) != members_.end();
+}
+
+bool RegistrationSet::empty() const {
+  MutexLock lock(mutex_);
+  return members_.empty();
+}
+
+Status RegistrationSet::RegisterOne(const Communicator& communicator, const SegmentToRegister& segment) {
+  COMMPOOL_TRY(CheckNotAsleep(driver_, communicator.handle));
+  // Before NCCL knows the segment, while the other ranks are on their way into its call.
+  if (kind_ == RegistrationKind::kWindow) windows_.MakeRoom();
+  const uint64_t began = recording::Now();
+  UnfinishedRange unfinished;
+  Result<RegisteredRange> range =
+      RegisterRange(driver_, communicator, kind_, segment.address, segment.bytes, deadline_ms_, &unfinished);
+  if (range.ok()) {
+    if (const Status noted = NotePlace(communicator, *range); !noted.ok()) {
+      if (!DeregisterRange(driver_, communicator, *range, deadline_ms_).ok()) Hold(*range);
+      range = noted;
+    }
+  }
+  if (range.ok()) RecordMade(communicator.handle, *range, recording::Now() - began);
+  // The index shows windows before the set remembers them: abandoning the communicator hides what is remembered.
+  if (range.ok() && kind_ == RegistrationKind::kWindow) {
+    windows_.Add({communicator.handle, range->address, range->bytes, range->window});
+  }
+  {
+    MutexLock lock(mutex_);
+    const auto member = MemberOf(members_, communicator.handle);
+    const bool known = member != members_.end();
+    if (known && unfinished != nullptr) member->unfinished.emplace_back(segment.index, std::move(unfinished));
+    if (known && range.ok()) member->ranges.emplace(segment.index, *range);
+    if (known || !range.ok()) return range.status();
+  }
+  HideWindow(communicator.handle, *range);  // the communicator was abandoned meanwhile
+  return Status();
+}
+
+Result<bool> RegistrationSet::RegisterWhereLacking(const Communicator& communicator, const SegmentToRegister& segment) {
+  {
+    MutexLock lock(mutex_);
+    const auto member = MemberOf(members_, communicator.handle);
+    if (member == members_.end() || member->ranges.contains(segment.index)) return false;
+  }
+  COMMPOOL_TRY(RegisterOne(communicator, segment));
+  return true;
+}
+
+Result<uint64_t> RegistrationSet::RegisterLacking(const std::vector<Communicator>& communicators,
+                                                  const std::vector<SegmentToRegister>& segments) {
+  std::vector<std::pair<Communicator, uint32_t>> made;
+  for (const Communicator& communicator : communicators) {
+    for (const SegmentToRegister& segment : segments) {
+      const Result<bool> registered = RegisterWhereLacking(communicator, segment);
+      if (!registered.ok()) {
+        for (const auto& [owner, index] : made) static_cast<void>(DeregisterOne(owner, index));
+        return registered.status();
+      }
+      if (*registered) made.emplace_back(communicator, segment.index);
+    }
+  }
+  return uint64_t{made.size()};
+}
+
+void RegistrationSet::RecordMade(ncclComm_t communicator, const RegisteredRange& range, uint64_t cost) const {
+  if (record_ == nullptr) return;
+  const bool window = range.kind == RegistrationKind::kWindow;
+  record_->Registered(range.address, range.bytes, reinterpret_cast<uint64_t>(communicator),
+                      window ? recording::RegistrationEntry::kWindow : recording::RegistrationEntry::kBuffer, cost);
+}
+
+void RegistrationSet::RecordPresent() const {
+  MutexLock lock(mutex_);
+  for (const Member& member : members_) {
+    for (const auto& [index, range] : member.ranges) RecordMade(member.communicator.handle, range, 0);
+  }
+}
+
+void RegistrationSet::HideWindow(ncclComm_t communicator, const RegisteredRange& range) {
+  if (record_ != nullptr) record_->Deregistered(range.address, reinterpret_cast<uint64_t>(communicator));
+  if (range.kind != RegistrationKind::kWindow) return;
+  windows_.Remove(communicator, range.address);
+  if (placed_ != nullptr) placed_->Remove(communicator, range.address);
+}
+
+Status RegistrationSet::NotePlace(const Communicator& communicator, const RegisteredRange& range) {
+  if (range.kind != RegistrationKind::kWindow || placed_ == nullptr) return Status();
+  const std::optional<WindowRecord> record = COMMPOOL_TRY(ReadWindowRecord(driver_, communicator, range.window));
+  if (record) placed_->Add(communicator.handle, range.address, range.bytes, *record);
+  return Status();
+}
+
+uint64_t RegistrationSet::Hold(const RegisteredRange& range) {
+  if (range.kind != RegistrationKind::kWindow || driver_.nccl.ends_windows_in_abort()) return 0;
+  MutexLock lock(mutex_);
+  held_[range.address] = range.bytes;
+  return range.bytes;
+}
+
+Status RegistrationSet::DeregisterOne(const Communicator& communicator, uint32_t index) {
+  RegisteredRange range;
+  {
+    MutexLock lock(mutex_);
+    const auto member = MemberOf(members_, communicator.handle);
+    if (member == members_.end()) return Status();
+    const auto found = member->ranges.extract(index);
+    if (found.empty()) return Status();
+    range = found.mapped();
+  }
+  HideWindow(communicator.handle, range);
+  Status status = DeregisterRange(driver_, communicator, range, deadline_ms_);
+  if (!status.ok()) Hold(range);
+  return status;
+}
+
+Status RegistrationSet::Add(const Communicator& communicator, const std::vector<SegmentToRegister>& segments) {
+  const bool known = Has(communicator.handle);
+  if (!known) {
+    MutexLock lock(mutex_);
+    const auto place =
+        std::upper_bound(members_.begin(), members_.end(), communicator.number,
+                         [](uint64_t number, const Member& member) { return number < member.communicator.number; });
+    members_.insert(place, Member{.communicator = communicator});
+  }
+  Status status = RegisterLacking({communicator}, segments).status();
+  // The call that gives the communicator up ends what NCCL has not finished there.
+  if (!status.ok() && !known && !IsRegisteredWith(communicator.handle)) Forget(communicator.handle);
+  return status;
+}
+
+Status RegistrationSet::RegisterSegment(const SegmentToRegister& segment) {
+  for (const Communicator& communicator : Communicators()) COMMPOOL_TRY(RegisterWhereLacking(communicator, segment));
+  return Status();
+}
+
+Result<uint64_t> RegistrationSet::RegisterPending(const std::vector<SegmentToRegister>& segments) {
+  RegistrarBook::Made made;
+  COMMPOOL_TRY(registrars_.RegisterLacking(segments, &made));
+  Result<uint64_t> with_communicators = RegisterLacking(Communicators(), segments);
+  if (!with_communicators.ok()) registrars_.Undo(made);
+  return with_communicators.ok() ? Result<uint64_t>(*with_communicators + made.size()) : with_communicators;
+}
+
+Status RegistrationSet::DeregisterSegment(uint32_t index) {
+  Status first = registrars_.DeregisterSegment(index);
+  for (const Communicator& communicator : Communicators()) Note(first, DeregisterOne(communicator, index));
+  if (!first.ok()) return first;
+  MutexLock lock(mutex_);
+  for (const Member& member : members_) {
+    for (const auto& [segment, range] : member.unfinished) {
+      if (segment != index) continue;
+      return Status(StatusCode::kDeadlineExceeded, "NCCL has not finished a registration of segment " +
+                                                       std::to_string(index) +
+                                                       ": abandon the communicator, and abort it");
+    }
+  }
+  return Status();
+}
+
+Status RegistrationSet::Remove(ncclComm_t communicator) {
+  std::vector<uint32_t> indexes;
+  Communicator known;
+  {
+    MutexLock lock(mutex_);
+    const auto member = MemberOf(members_, communicator);
+    if (member == members_.end()) return Status();
+    known = member->communicator;
+    for (const auto& [index, range] : member->ranges) indexes.push_back(index);
+  }
+  Status first;
+  for (const uint32_t index : indexes) Note(first, DeregisterOne(known, index));
+  Forget(communicator);
+  return first;
+}
+
+Status RegistrationSet::RemoveAll() {
+  Status first = registrars_.RemoveAll();
+  for (const Communicator& communicator : Communicators()) Note(first, Remove(communicator.handle));
+  return first;
+}
+
+Status RegistrationSet::EndUnfinished(ncclComm_t communicator, uint64_t wait_ms) {
+  Member ending;
+  {
+    MutexLock lock(mutex_);
+    const auto member = MemberOf(members_, communicator);
+    if (member == members_.end()) return Status();
+    ending.communicator = member->communicator;
+    std::swap(ending.unfinished, member->unfinished);
+  }
+  Status first;
+  for (const auto& [index, range] : ending.unfinished) {
+    Status status = internal::EndUnfinished(driver_, ending.communicator, *range, wait_ms);
+    if (status.code() == StatusCode::kDeadlineExceeded) {
+      wait_ms = 0;
+      continue;
+    }
+    if (!status.ok()) Hold(*range);
+    Note(first, std::move(status));
+  }
+  return first;
+}
+
+uint64_t RegistrationSet::Forget(ncclComm_t communicator) {
+  Member gone;
+  {
+    MutexLock lock(mutex_);
+    const auto member = MemberOf(members_, communicator);
+    if (member == members_.end()) return 0;
+    gone = std::move(*member);
+    members_.erase(member);
+  }
+  uint64_t held = 0;
+  for (const auto& [index, range] : gone.ranges) {
+    HideWindow(communicator, range);
+    held += Hold(range);
+  }
+  for (const auto& [index, range] : gone.unfinished) held += range->registered() ? Hold(*range) : 0;
+  return held;
+}
+
+Result<WindowPlace> RegistrationSet::Find(ncclComm_t communicator, CUdeviceptr address) const {
+  if (const std::optional<WindowPlace> place = windows_.Find(communicator, address)) return *place;
+  return Status(StatusCode::kNotFound, "the pointer's segment has no window on this communicator");
+}
+
+bool RegistrationSet::IsRegistered(uint32_t index) const {
+  if (registrars_.IsRegistered(index)) return true;
+  MutexLock lock(mutex_);
+  return std::any_of(members_.begin(), members_.end(),
+                     [&](const Member& member) { return member.ranges.contains(index); });
+}
+
+bool RegistrationSet::IsRegisteredWith(ncclComm_t communicator) const {
+  MutexLock lock(mutex_);
+  const auto member = MemberOf(members_, communicator);
+  return member != members_.end() && !(member->ranges.empty() && member->unfinished.empty());
+}
+
+uint64_t RegistrationSet::registrations() const {
+  uint64_t count = registrars_.registrations();
+  MutexLock lock(mutex_);
+  for (const Member& member : members_) count += member.ranges.size();
+  return count;
+}
+
+uint64_t RegistrationSet::held_bytes() const {
+  MutexLock lock(mutex_);
+  uint64_t bytes = 0;
+  for (const auto& [address, held] : held_) bytes += held;
+  return bytes;
+}
+
+uint64_t RegistrationSet::pending(uint64_t segments) const {
+  uint64_t count = registrars_.pending(segments);
+  MutexLock lock(mutex_);
+  for (const Member& member : members_) count += segments - member.ranges.size();
+  return count;
+}
+
+// How the windows of a pool end together, as it falls asleep, and come back to their places.
+Result<RegistrationSet::Return> RegistrationSet::PlanReturnOf(const Communicator& communicator) const {
+  Return plan{.communicator = communicator};
+  {
+    MutexLock lock(mutex_);
+    const auto member = MemberOf(members_, communicator.handle);
+    if (member == members_.end()) return plan;
+    for (const auto& [index, range] : member->ranges) plan.segments.push_back({index, range.address, range.bytes});
+  }
+  std::vector<CUdeviceptr> addresses;
+  for (const SegmentToRegister& segment : plan.segments) {
+    addresses.push_back(segment.address);
+    plan.records.push_back(placed_->Find(communicator.handle, segment.address));
+  }
+  plan.steps = COMMPOOL_TRY(placed_->FindReturn(communicator.handle, addresses));
+  return plan;
+}
+
+Result<std::vector<ReturnReport>> RegistrationSet::PlanReturn() {
+  ForgetReturn();
+  std::vector<ReturnReport> reports;
+  if (kind_ != RegistrationKind::kWindow || placed_ == nullptr) return reports;
+  for (const Communicator& communicator : Communicators()) {
+    Result<Return> plan = PlanReturnOf(communicator);
+    if (!plan.ok()) {
+      ForgetReturn();
+      return plan.status().under("communicator " + std::to_string(communicator.number));
+    }
+    reports.push_back({communicator.number, OrderOf(plan->steps)});
+    returns_.push_back(std::move(*plan));
+  }
+  return reports;
+}
+
+Status RegistrationSet::RegisterAgain(const std::vector<SegmentToRegister>& segments) {
+  for (const Communicator& communicator : Communicators()) {
+    const auto plan = MemberOf(returns_, communicator.handle);
+    if (plan != returns_.end() && !IsRegisteredWith(communicator.handle)) {
+      for (const WindowStep& step : plan->steps) {
+        const SegmentToRegister& segment = plan->segments[step.window];
+        COMMPOOL_TRY(step.act == WindowStep::Act::kRegister ? RegisterOne(communicator, segment)
+                                                            : DeregisterOne(communicator, segment.index));
+      }
+    }
+    for (const SegmentToRegister& segment : segments) COMMPOOL_TRY(RegisterWhereLacking(communicator, segment));
+  }
+  RegistrarBook::Made made;
+  return registrars_.RegisterLacking(segments, &made);
+}
+
+std::string RegistrationSet::DescribeMoved() const {
+  std::string first;
+  size_t moved = 0;
+  size_t windows = 0;
+  for (const Return& plan : returns_) {
+    if (!Has(plan.communicator.handle)) continue;
+    for (size_t place = 0; place < plan.segments.size(); ++place) {
+      const SegmentToRegister& segment = plan.segments[place];
+      ++windows;
+      if (placed_->Find(plan.communicator.handle, segment.address) == plan.records[place]) continue;
+      if (moved++ == 0) {
+        first = "segment " + std::to_string(segment.index) + " (" + FormatBytes(segment.bytes) +
+                ") with communicator " + std::to_string(plan.communicator.number);
+      }
+    }
+  }
+  if (moved == 0) return "";
+  return std::to_string(moved) + " of " + std::to_string(windows) + " windows, first that of " + first;
+}
+
+}  // namespace commpool::internal

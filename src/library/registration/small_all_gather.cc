@@ -1,0 +1,164 @@
+#include "src/library/registration/small_all_gather.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "src/library/base/check.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
+#include "src/library/driver/graph_handles.h"
+
+namespace commpool::internal {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Moment = Clock::time_point;
+
+Status Missing(const Communicator& communicator, const GatherPurpose& purpose, uint64_t deadline_ms) {
+  return Status(StatusCode::kDeadlineExceeded, std::string(purpose.call) + ": waited " + std::to_string(deadline_ms) +
+                                                   " ms for all of the " + std::to_string(communicator.ranks) +
+                                                   " ranks of the communicator: " + purpose.likely_cause);
+}
+
+Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& communicator,
+                   const GatherPurpose& purpose, uint64_t deadline_ms, Moment deadline) {
+  for (;;) {
+    const CUresult result = driver.cuda.cuStreamQuery(stream);
+    if (result != CUDA_ERROR_NOT_READY) {
+      return CheckCuda(driver, result,
+                       {.call = "cuStreamQuery", .device = communicator.device, .purpose = "address exchange"});
+    }
+    const ncclResult_t state = StateOf(driver, communicator.handle);
+    if (state != ncclSuccess && state != ncclInProgress) {
+      return CheckNccl(driver, state, {.call = "ncclAllGather", .device = communicator.device}, communicator.handle);
+    }
+    COMMPOOL_TRY(communicator.CheckNoneLost(purpose.call));
+    if (Clock::now() > deadline) return Missing(communicator, purpose, deadline_ms);
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(20));  // a stream with NCCL's kernel: a host wait has no bound
+  }
+}
+
+// Waits until the bytes of all ranks have come, or the deadline has passed.
+Status AwaitGather(const Driver& driver, SmallGather& gather, const Communicator& communicator,
+                   const GatherPurpose& purpose, uint64_t deadline_ms, Moment deadline) {
+  const bool returned = HasReturned(gather.call, communicator, deadline);
+  COMMPOOL_TRY(communicator.CheckNoneLost(purpose.call));
+  if (!returned) return Missing(communicator, purpose, deadline_ms);
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+  const GatherResources& scratch = gather.scratch.value();
+  Status status = AwaitCommunicator(driver, communicator, gather.call.get(), "ncclAllGather", scratch.bytes,
+                                    static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));
+  if (status.ok()) return AwaitStream(driver, scratch.stream, communicator, purpose, deadline_ms, deadline);
+  if (StateOf(driver, communicator.handle) == ncclInProgress) gather.busy = communicator.handle;
+  return status.code() == StatusCode::kDeadlineExceeded ? Missing(communicator, purpose, deadline_ms) : status;
+}
+
+}  // namespace
+
+CUresult GatherScratch::ReleaseValue(const CudaDriver& cuda, const GatherResources& scratch) {
+  const CUresult destroyed = scratch.stream == nullptr ? CUDA_SUCCESS : cuda.cuStreamDestroy(scratch.stream);
+  const CUresult freed = cuda.cuMemFree(scratch.memory);
+  return destroyed == CUDA_SUCCESS ? freed : destroyed;
+}
+
+Result<GatherScratch> GatherScratch::Make(const Driver& driver, uint64_t bytes) {
+  CUcontext context = nullptr;
+  driver.cuda.cuCtxGetCurrent(&context);
+  CUdeviceptr memory = 0;
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuMemAlloc(&memory, bytes),
+                         {.call = "cuMemAlloc", .bytes = bytes, .purpose = "address exchange"}));
+  GatherScratch without_stream(driver, {context, memory, nullptr, bytes});
+  CUstream stream = nullptr;
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+                         {.call = "cuStreamCreate", .purpose = "address exchange"}));
+  without_stream.Abandon();
+  return GatherScratch(driver, {context, memory, stream, bytes});
+}
+
+bool GatherScratch::IsIdle() {
+  const RelaxedCapture relaxed(driver());  // the query breaks no capture of another thread
+  const CUresult result = driver().cuda.cuStreamQuery(value().stream);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) Abandon();
+  return result != CUDA_ERROR_NOT_READY;
+}
+
+UnansweredGathers::~UnansweredGathers() {
+  for (SmallGather& gather : gathers_) gather.scratch.Abandon();
+}
+
+void UnansweredGathers::Keep(SmallGather gather) {
+  MutexLock lock(mutex_);
+  gathers_.push_back(std::move(gather));
+}
+
+void UnansweredGathers::NoteIdle(ncclComm_t communicator) {
+  MutexLock lock(mutex_);
+  for (SmallGather& gather : gathers_) {
+    if (gather.busy == communicator) gather.busy = nullptr;
+  }
+}
+
+bool UnansweredGathers::IsOver(SmallGather& gather) {
+  const bool returned =
+      !gather.call.valid() || gather.call.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  return returned && gather.busy == nullptr && gather.scratch.IsIdle();
+}
+
+void UnansweredGathers::Release() {
+  Gathers kept;
+  {
+    MutexLock lock(mutex_);
+    kept.swap(gathers_);
+  }
+  for (auto gather = kept.begin(); gather != kept.end();) {
+    const ContextGuard current(gather->scratch.driver(), gather->scratch.value().context);
+    gather = IsOver(*gather) ? kept.erase(gather) : std::next(gather);
+  }
+  MutexLock lock(mutex_);
+  gathers_.splice(gathers_.end(), kept);
+}
+
+Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communicator& communicator,
+                                            const std::string& mine, const GatherPurpose& purpose, uint64_t deadline_ms,
+                                            UnansweredGathers& unanswered) {
+  COMMPOOL_CHECK(mine.size() % sizeof(int32_t) == 0, "a gather of half a word");
+  unanswered.NoteIdle(communicator.handle);  // DescribeCommunicator has waited until it was idle
+  const Moment deadline = Clock::now() + std::chrono::milliseconds(deadline_ms);
+  const uint64_t all_bytes = mine.size() * static_cast<uint64_t>(communicator.ranks);
+  GatherScratch scratch = COMMPOOL_TRY(GatherScratch::Make(driver, mine.size() + all_bytes));
+  const CUdeviceptr received = scratch.value().memory;
+  const CUdeviceptr sent = received + all_bytes;
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuMemcpyHtoDAsync(sent, mine.data(), mine.size(), scratch.value().stream),
+                         {.call = "cuMemcpyHtoDAsync", .device = communicator.device, .bytes = mine.size()}));
+
+  SmallGather gather{.scratch = std::move(scratch)};
+  // The other ranks are on their way into the call, which may block on the host: ranks connect at a communicator's
+  // first collective.
+  const auto all_gather =
+      std::function([all_gather = driver.nccl.ncclAllGather, handle = communicator.handle, sent, received,
+                     words = mine.size() / sizeof(int32_t), stream = gather.scratch.value().stream] {
+        return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32,
+                          handle, stream);
+      });
+  gather.call = CallSeparately(driver, all_gather);
+  Status status = AwaitGather(driver, gather, communicator, purpose, deadline_ms, deadline);
+  if (!status.ok()) {
+    unanswered.Keep(std::move(gather));
+    return status;
+  }
+
+  std::string all(all_bytes, '\0');
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuMemcpyDtoH(all.data(), received, all_bytes),
+                         {.call = "cuMemcpyDtoH", .device = communicator.device, .bytes = all_bytes}));
+  std::vector<std::string> parts;
+  for (uint64_t offset = 0; offset < all_bytes; offset += mine.size()) parts.push_back(all.substr(offset, mine.size()));
+  return parts;
+}
+
+}  // namespace commpool::internal

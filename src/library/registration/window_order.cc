@@ -1,0 +1,173 @@
+#include "src/library/registration/window_order.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/library/base/bytes.h"
+
+namespace commpool::internal {
+
+uint64_t WindowLayout::LowestGap(uint64_t bytes) const {
+  uint64_t from = 0;
+  for (auto taken = taken_.begin(); taken != taken_.end() && taken->first < from + bytes; ++taken) {
+    from = RoundUp(taken->second, granularity_);
+  }
+  return from;
+}
+
+uint32_t WindowLayout::NextRecord() const {
+  return open_pages_.empty() ? pages_ * kRecordsOfPage
+                             : *free_records_.lower_bound(open_pages_.back() * kRecordsOfPage);
+}
+
+void WindowLayout::TakeAddresses(uint64_t from, uint64_t to) {
+  for (const auto& [offset, end] : std::map(taken_)) {
+    if (offset >= to) break;
+    if (end <= from) continue;
+    // What counted as somebody else's: its other parts still do.
+    taken_.erase(offset);
+    if (offset < from) taken_.emplace(offset, from);
+    if (end > to) taken_.emplace(to, end);
+  }
+  taken_.emplace(from, to);
+}
+
+void WindowLayout::OpenPages(uint32_t count) {
+  for (; pages_ < count; ++pages_) {
+    open_pages_.push_back(pages_);
+    for (uint32_t record = 0; record < kRecordsOfPage; ++record) {
+      free_records_.insert(pages_ * kRecordsOfPage + record);
+    }
+  }
+}
+
+void WindowLayout::TakeRecord(uint32_t record) {
+  const uint32_t page = record / kRecordsOfPage;
+  OpenPages(page + 1);
+  free_records_.erase(record);
+  const auto next = free_records_.lower_bound(page * kRecordsOfPage);
+  if (next == free_records_.end() || *next / kRecordsOfPage != page) std::erase(open_pages_, page);
+}
+
+WindowSpot WindowLayout::Add(uint64_t bytes) {
+  const WindowSpot spot = Next(bytes);
+  TakeAddresses(spot.offset, spot.offset + bytes);
+  TakeRecord(spot.record);
+  return spot;
+}
+
+void WindowLayout::Learn(uint64_t bytes, const WindowSpot& spot) {
+  // Gaps and records that NCCL passed over are not free.
+  for (uint64_t gap = LowestGap(bytes); gap < spot.offset; gap = LowestGap(bytes)) {
+    const auto next = taken_.lower_bound(gap);
+    TakeAddresses(gap, next == taken_.end() ? spot.offset : std::min(next->first, spot.offset));
+  }
+  TakeAddresses(spot.offset, spot.offset + bytes);
+  const uint32_t page = spot.record / kRecordsOfPage;
+  OpenPages(page + 1);
+  const bool was_free = free_records_.contains(spot.record);
+  while (was_free && NextRecord() != spot.record) TakeRecord(NextRecord());
+  TakeRecord(spot.record);
+}
+
+void WindowLayout::Remove(const WindowSpot& spot) {
+  taken_.erase(spot.offset);
+  const uint32_t page = spot.record / kRecordsOfPage;
+  if (std::find(open_pages_.begin(), open_pages_.end(), page) == open_pages_.end()) open_pages_.push_back(page);
+  free_records_.insert(spot.record);
+}
+
+namespace {
+
+// A search of more costs time that a program notices.
+constexpr size_t kMostSearched = 64;
+
+// Enough for windows that come back in a row, of which each step tries all, and for some that make way for each other.
+size_t MostTries(size_t windows) { return 1000 + windows * windows; }
+
+using Spots = std::vector<std::optional<WindowSpot>>;  // of each window; none where it is not registered
+
+struct State {
+  WindowLayout layout;
+  Spots spots;
+  std::vector<WindowStep> steps = {};
+};
+
+class Search {
+ public:
+  Search(const WindowLayout& layout, const std::vector<PlacedWindow>& windows) : windows_(windows) {
+    Offer({.layout = layout, .spots = Spots(windows.size())});
+  }
+
+  std::optional<std::vector<WindowStep>> Run() {
+    while (!waiting_.empty() && tries_ < MostTries(windows_.size())) {
+      const State state = std::move(waiting_.extract(waiting_.begin()).mapped());
+      if (Away(state.spots) == 0) return state.steps;
+      for (size_t window = 0; window < windows_.size(); ++window) Try(state, window);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  bool IsBack(const Spots& spots, size_t window) const { return spots[window] == windows_[window].spot; }
+
+  size_t Away(const Spots& spots) const {
+    size_t away = 0;
+    for (size_t window = 0; window < spots.size(); ++window) away += IsBack(spots, window) ? 0 : 1;
+    return away;
+  }
+
+  // Registers the window, or ends it where it only fills a gap.
+  void Try(const State& state, size_t window) {
+    if (IsBack(state.spots, window)) return;
+    ++tries_;
+    State next = state;
+    std::optional<WindowSpot>& spot = next.spots[window];
+    if (spot) {
+      next.layout.Remove(*spot);
+      spot.reset();
+      next.steps.push_back({WindowStep::Act::kEnd, window});
+    } else {
+      spot = next.layout.Add(windows_[window].bytes);
+      next.steps.push_back({WindowStep::Act::kRegister, window});
+    }
+    Offer(std::move(next));
+  }
+
+  // Where most windows are back the search goes on first; of two such states where fewer steps led to.
+  void Offer(State state) {
+    if (!seen_.insert(state.spots).second) return;
+    const std::pair<size_t, size_t> costs = {Away(state.spots), state.steps.size()};
+    waiting_.emplace(costs, std::move(state));
+  }
+
+  const std::vector<PlacedWindow>& windows_;
+  std::multimap<std::pair<size_t, size_t>, State> waiting_;
+  std::set<Spots> seen_;
+  size_t tries_ = 0;
+};
+
+// Each window in a row where it comes to the lowest place that is left, as after windows that never ended. Nothing
+// where one would come elsewhere.
+std::optional<std::vector<WindowStep>> InARow(WindowLayout layout, const std::vector<PlacedWindow>& windows) {
+  std::vector<WindowStep> steps;
+  for (size_t window = 0; window < windows.size(); ++window) steps.push_back({WindowStep::Act::kRegister, window});
+  std::sort(steps.begin(), steps.end(), [&](const WindowStep& one, const WindowStep& other) {
+    return windows[one.window].spot < windows[other.window].spot;
+  });
+  for (const WindowStep& step : steps) {
+    if (layout.Add(windows[step.window].bytes) != windows[step.window].spot) return std::nullopt;
+  }
+  return steps;
+}
+
+}  // namespace
+
+std::optional<std::vector<WindowStep>> FindWindowOrder(const WindowLayout& layout,
+                                                       const std::vector<PlacedWindow>& windows) {
+  if (std::optional<std::vector<WindowStep>> steps = InARow(layout, windows)) return steps;
+  if (windows.size() > kMostSearched) return std::nullopt;
+  return Search(layout, windows).Run();
+}
+
+}  // namespace commpool::internal

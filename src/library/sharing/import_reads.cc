@@ -1,0 +1,146 @@
+// Reads of an import's blocks, in order with their owner's updates.
+#include <algorithm>
+#include <utility>
+
+#include "src/library/base/try.h"
+#include "src/library/sharing/pool_import.h"
+
+namespace commpool::internal {
+
+namespace {
+
+Status NotHeld() {
+  return Status(StatusCode::kNotFound,
+                "the pointer is in no block that this import holds: commpool_import_block first");
+}
+
+}  // namespace
+
+Status PoolImport::CheckReadable() const {
+  if (dropped_ || (ended_ && asleep_)) return OwnerEnded();
+  return awake_failure_;
+}
+
+void PoolImport::LeaveRead(Held& held) {
+  ReadingBoard::Line& line = board_.line(held.line);
+  --held.reading;
+  --line.readers;
+  if (line.updating != 0) WakeWaiters(line.readers);
+  changed_.NotifyAll();
+}
+
+Status PoolImport::BeginRead(CUdeviceptr address) {
+  const Deadline deadline = this->deadline();
+  const Status late(StatusCode::kDeadlineExceeded, "an update by process " + std::to_string(owner_) +
+                                                       ", or its pool's sleep, has not ended within " +
+                                                       std::to_string(options_.deadline_ms) + " ms");
+  ReadingBoard::Line* line = nullptr;
+  for (bool begun = false; !begun;) {
+    {
+      MutexLock lock(mutex_);
+      while (asleep_ && !ended_ && changed_.WaitUntil(mutex_, deadline)) {
+      }
+      COMMPOOL_TRY(CheckReadable());
+      if (asleep_) return late;
+      const auto found = FindHeld(address);
+      if (found == held_.end()) return NotHeld();
+      line = &board_.line(found->second.line);
+      ++found->second.reading;
+      ++line->readers;
+      begun = line->updating == 0;
+      if (!begun) LeaveRead(found->second);
+      if (!begun && ended_) return OwnerEnded().under("an update was under way");
+    }
+    if (!begun && IsPast(deadline)) return late;
+    if (!begun) AwaitChange(line->updating, 1);
+  }
+  const Status updated = AwaitUpdate(*line, deadline);
+  if (updated.ok()) return updated;
+  MutexLock lock(mutex_);
+  if (const auto again = FindHeld(address); again != held_.end()) LeaveRead(again->second);
+  return updated;
+}
+
+Status PoolImport::AwaitUpdate(const ReadingBoard::Line& line, Deadline deadline) {
+  const uint64_t update = line.updated;
+  const ContextGuard current(driver_, context_);
+  for (Pauses pauses; update > passed_updates_; pauses.Pause()) {
+    const bool ended = [this] {
+      MutexLock lock(mutex_);
+      return ended_;
+    }();
+    const Result<bool> passed = updates_.Passed(driver_, update, board_.page().updates);
+    if (passed.ok() && *passed) {
+      uint64_t known = passed_updates_;
+      while (known < update && !passed_updates_.compare_exchange_weak(known, update)) {
+      }
+      return Status();
+    }
+    if (ended) return OwnerEnded().under("an update was under way");
+    if (!passed.ok()) return passed.status();
+    if (IsPast(deadline)) {
+      return Status(StatusCode::kDeadlineExceeded,
+                    "the work of an update by process " + std::to_string(owner_) + " has not ended on the device");
+    }
+  }
+  return Status();
+}
+
+Result<uint64_t> PoolImport::Record(CUstream stream) {
+  const ContextGuard current(driver_, context_);
+  MutexLock mapping(mapping_);
+  const uint64_t record = COMMPOOL_TRY(reads_.Record(driver_, stream));
+  reads_.Publish(board_.page().reads);
+  return record;
+}
+
+Status PoolImport::EndRead(CUdeviceptr address, CUstream stream) {
+  {
+    MutexLock lock(mutex_);
+    const auto found = FindHeld(address);
+    if (found == held_.end()) return NotHeld();
+    if (found->second.reading == 0) {
+      return Status(StatusCode::kFailedPrecondition, "no read of the block has begun");
+    }
+  }
+  const uint64_t record = COMMPOOL_TRY(Record(stream));
+  MutexLock lock(mutex_);
+  const auto found = FindHeld(address);
+  if (found == held_.end()) return NotHeld();
+  ReadingBoard::Line& line = board_.line(found->second.line);
+  line.read = std::max(line.read.load(), record);  // another thread may have recorded a later one
+  LeaveRead(found->second);
+  return Status();
+}
+
+Status PoolImport::Release(CUdeviceptr address, CUstream stream) {
+  const auto check = [&]() COMMPOOL_REQUIRES(mutex_) -> Result<HeldBlocks::iterator> {
+    const auto found = FindHeld(address);
+    if (found == held_.end()) return NotHeld();
+    if (found->second.times == 1 && found->second.reading != 0) {
+      return Status(StatusCode::kFailedPrecondition, "a read of the block has not ended");
+    }
+    return found;
+  };
+  {
+    MutexLock lock(mutex_);
+    const auto found = COMMPOOL_TRY(check());
+    if (found->second.times > 1) {
+      --found->second.times;
+      return Status();
+    }
+  }
+  const uint64_t record = COMMPOOL_TRY(Record(stream));
+  {
+    MutexLock lock(mutex_);
+    const auto found = COMMPOOL_TRY(check());
+    if (--found->second.times == 0) {
+      leaving_.push_back({found->first, found->second, record});
+      held_.erase(found);
+    }
+  }
+  Wake();
+  return Status();
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,90 @@
+#include "src/library/sharing/imported_segments.h"
+
+#include <array>
+#include <cstdio>
+#include <utility>
+
+#include "src/library/base/try.h"
+
+namespace commpool::internal {
+
+namespace {
+
+bool Holds(const SegmentName& name, uint64_t address) {
+  return address >= name.address && address - name.address < name.bytes;
+}
+
+std::string Range(const SegmentName& name) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "0x%llx to 0x%llx", static_cast<unsigned long long>(name.address),
+                static_cast<unsigned long long>(name.address + name.bytes));
+  return text.data();
+}
+
+}  // namespace
+
+Result<AddressRange> ImportedSegments::Reserve(const SegmentName& name) const {
+  AddressRange range = COMMPOOL_TRY(AddressRange::Reserve(driver_, name.bytes, 0, name.address));
+  if (addresses_ == ImportAddresses::kAny || range.address() == name.address) return range;
+  return Status(StatusCode::kFailedPrecondition, "the addresses of the owner's segment, " + Range(name) +
+                                                     ", are not free in this process: import with "
+                                                     "addresses = ANY, or before this process takes them");
+}
+
+Status ImportedSegments::Map(const SegmentName& name, PhysicalMemory memory) {
+  const auto known = mapped_.find(name.number);
+  if (known != mapped_.end() && known->second.mapping.valid()) return Status();
+  if (known != mapped_.end() && known->second.name.bytes != name.bytes) {
+    return Status(StatusCode::kRemoteFailure,
+                  "the owner named another size for a segment than before: " + std::to_string(name.bytes) + " bytes");
+  }
+  AddressRange fresh;
+  if (known == mapped_.end()) fresh = COMMPOOL_TRY(Reserve(name));
+  const CUdeviceptr address = known == mapped_.end() ? fresh.address() : known->second.range.address();
+  Mapping mapping = COMMPOOL_TRY(Mapping::Map(driver_, address, memory));
+  COMMPOOL_TRY(
+      mapping.SetAccess({.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device_}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+  Mapped& mapped = known == mapped_.end() ? mapped_[name.number] : known->second;
+  mapped.name = name;
+  if (fresh.valid()) mapped.range = std::move(fresh);
+  mapped.memory = std::move(memory);
+  mapped.mapping = std::move(mapping);
+  return Status();
+}
+
+std::optional<CUdeviceptr> ImportedSegments::Find(uint64_t segment, uint64_t address, uint64_t bytes) const {
+  const auto found = mapped_.find(segment);
+  if (found == mapped_.end() || !found->second.mapping.valid() || !Holds(found->second.name, address)) {
+    return std::nullopt;
+  }
+  const uint64_t offset = address - found->second.name.address;
+  if (bytes > found->second.name.bytes - offset) return std::nullopt;
+  return found->second.range.address() + offset;
+}
+
+std::optional<uint64_t> ImportedSegments::NumberOf(uint64_t address) const {
+  for (auto entry = mapped_.rbegin(); entry != mapped_.rend(); ++entry) {
+    if (Holds(entry->second.name, address)) return entry->first;
+  }
+  return std::nullopt;
+}
+
+Status ImportedSegments::UnmapAll() {
+  Status first;
+  for (auto& [number, mapped] : mapped_) {
+    Status unmapped = mapped.mapping.Release();
+    if (unmapped.ok()) unmapped = mapped.memory.Release();
+    if (first.ok()) first = unmapped;
+  }
+  return first;
+}
+
+std::vector<SegmentName> ImportedSegments::Unmapped() const {
+  std::vector<SegmentName> names;
+  for (const auto& [number, mapped] : mapped_) {
+    if (!mapped.mapping.valid()) names.push_back(mapped.name);
+  }
+  return names;
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,93 @@
+#include "src/library/sharing/message_channel.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "src/library/base/try.h"
+
+namespace commpool::internal {
+
+namespace {
+
+constexpr size_t kControlBytes = CMSG_SPACE(sizeof(int));
+
+Status Failed(const char* call, int error) {
+  return Status(CodeOfError(error), std::string(call) + " failed: " + strerror(error));
+}
+
+// Takes the descriptor that came with a message.
+void TakeDescriptor(const msghdr& header, Received& received) {
+  received.lost_descriptor = (header.msg_flags & MSG_CTRUNC) != 0;
+  for (const cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr;
+       part = CMSG_NXTHDR(const_cast<msghdr*>(&header), const_cast<cmsghdr*>(part))) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    int descriptor = -1;
+    std::memcpy(&descriptor, CMSG_DATA(part), sizeof(descriptor));
+    received.descriptor = FileDescriptor(descriptor);
+  }
+}
+
+}  // namespace
+
+Result<std::optional<Received>> MessageChannel::Receive() {
+  std::array<char, kMostShareBytes + 1> bytes;
+  alignas(cmsghdr) std::array<char, kControlBytes> control;
+  iovec part{bytes.data(), bytes.size()};
+  msghdr header = {};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  ssize_t count = 0;
+  do {
+    count = recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
+  } while (count < 0 && errno == EINTR);
+  if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::optional<Received>();
+  if (count < 0) return Failed("recvmsg", errno);
+  if (count == 0) return Status(StatusCode::kRemoteFailure, "the other process ended the connection");
+  Received received;
+  TakeDescriptor(header, received);
+  received.message = COMMPOOL_TRY(DecodeShare({bytes.data(), static_cast<size_t>(count)}));
+  return std::optional<Received>(std::move(received));
+}
+
+Status MessageChannel::Send(const ShareMessage& message, FileDescriptor descriptor) {
+  if (queued_.size() >= kMostQueued) {
+    return Status(StatusCode::kExhausted, "the other process has stopped reading");
+  }
+  queued_.push_back({EncodeShare(message), std::move(descriptor)});
+  return SendQueued();
+}
+
+Status MessageChannel::SendQueued() {
+  for (; !queued_.empty(); queued_.pop_front()) {
+    Outgoing& next = queued_.front();
+    alignas(cmsghdr) std::array<char, kControlBytes> control = {};
+    iovec part{next.bytes.data(), next.bytes.size()};
+    msghdr header = {};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    if (next.descriptor.valid()) {
+      header.msg_control = control.data();
+      header.msg_controllen = control.size();
+      cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+      rights->cmsg_level = SOL_SOCKET;
+      rights->cmsg_type = SCM_RIGHTS;
+      rights->cmsg_len = CMSG_LEN(sizeof(int));
+      const int number = next.descriptor.get();
+      std::memcpy(CMSG_DATA(rights), &number, sizeof(number));
+    }
+    ssize_t count = 0;
+    do {
+      count = sendmsg(socket_.get(), &header, MSG_NOSIGNAL);
+    } while (count < 0 && errno == EINTR);
+    if (count >= 0) continue;
+    return errno == EAGAIN || errno == EWOULDBLOCK ? Status() : Failed("sendmsg", errno);
+  }
+  return Status();
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,282 @@
+#include "src/library/sharing/pool_import.h"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "src/library/base/start_thread.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/device_info.h"
+#include "src/library/sharing/share_folder.h"
+
+namespace commpool::internal {
+
+namespace {
+
+constexpr std::chrono::seconds kTimeForTheBlock(1);
+
+// This process's number of the device at a PCI address.
+Result<int> DeviceAt(const Driver& driver, const std::string& pci_bus_id) {
+  const int count = COMMPOOL_TRY(DeviceCount(driver));
+  for (int device = 0; device < count; ++device) {
+    if (PciBusIdOf(driver, device) == pci_bus_id) return device;
+  }
+  return Status(StatusCode::kNotFound, "the pool is on the device at " + pci_bus_id + ", which is none of the " +
+                                           std::to_string(count) +
+                                           " that this process sees: look at CUDA_VISIBLE_DEVICES, or name a device "
+                                           "that may access it");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PoolImport>> PoolImport::Open(const Driver& driver, const Ticket& ticket,
+                                                     const ImportOptions& options) {
+  int device = options.device;
+  if (device < 0) device = COMMPOOL_TRY(DeviceAt(driver, ticket.device));
+  PrimaryContext context = COMMPOOL_TRY(PrimaryContext::Retain(driver, device));
+  std::unique_ptr<PoolImport> import(new PoolImport(driver, ticket, options, std::move(context)));
+  const Status connected = import->Connect(ticket);
+  if (connected.ok()) return import;
+  return connected.under("importing from process " + std::to_string(ticket.process));
+}
+
+PoolImport::PoolImport(const Driver& driver, const Ticket& ticket, const ImportOptions& options, PrimaryContext context)
+    : driver_(driver),
+      options_(options),
+      socket_path_(ticket.socket),
+      owner_(ticket.process),
+      secret_(ticket.secret),
+      context_(std::move(context)),
+      segments_(driver, context_.device(), options.addresses) {}
+
+Status PoolImport::Connect(const Ticket& ticket) {
+  const Deadline deadline = this->deadline();
+  const ContextGuard current(driver_, context_);
+  MutexLock asking(asking_);
+  wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_.valid()) return Status(CodeOfError(errno), std::string("eventfd failed: ") + strerror(errno));
+  // First of all: the owner's thread wakes while this one makes its records.
+  PrivateSocket socket = COMMPOOL_TRY(ConnectToOwner(socket_path_, deadline));
+  COMMPOOL_TRY(CheckPeer(socket.get()));
+  channel_ = MessageChannel(std::move(socket));
+  ShareMessage hello{ShareKind::kHello, {ticket.secret[0], ticket.secret[1], ticket.pool}};
+  {
+    MutexLock mapping(mapping_);
+    reads_ = COMMPOOL_TRY(SharedRecords::Make(driver_));
+    hello.text = reads_.handles();
+  }
+  const uint64_t greeted = COMMPOOL_TRY(Send(hello));
+  // The ticket's block: asked for behind the greeting it costs no way there and back.
+  uint64_t block = 0;
+  uint64_t segment = 0;
+  if (ticket.block != 0) {
+    block = COMMPOOL_TRY(Send({ShareKind::kAskBlock, {ticket.block}}));
+    segment = COMMPOOL_TRY(Send({ShareKind::kAskSegment, {ticket.address}}));
+  }
+  // It starts while the owner answers. This thread reads the answers, for that one begins once it is welcome.
+  thread_ = COMMPOOL_TRY(StartThread("the listener of an import", [this] { Serve(); }));
+  const Received welcome = COMMPOOL_TRY(AwaitNow(greeted, deadline));
+  updates_ = COMMPOOL_TRY(OpenedRecords::Of(welcome.message.text.substr(0, OpenedRecords::kHandleBytes)));
+  title_ = welcome.message.text.substr(OpenedRecords::kHandleBytes);
+  board_ = COMMPOOL_TRY(ReadingBoard::Open(welcome.descriptor));
+  // Else the thread opens them. Once the owner has ended the driver opens them no more.
+  const RecordNumbers& updates = board_.page().updates;
+  if (updates[0] != 0 || updates[1] != 0) COMMPOOL_TRY(updates_.Open(driver_));
+  if (ticket.block != 0) HoldFirst(ticket.block, block, segment, deadline);
+  MutexLock lock(mutex_);
+  welcome_ = true;
+  changed_.NotifyAll();
+  return Status();
+}
+
+void PoolImport::HoldFirst(uint64_t number, uint64_t block_question, uint64_t segment_question, Deadline deadline) {
+  // An owner that sleeps or wakes may take longer: then the block is asked for again, and that call tells of a failure.
+  const Deadline soon = std::min(deadline, DeadlineAfter(kTimeForTheBlock));
+  const Result<Received> block = AwaitNow(block_question, soon);
+  const Result<Received> segment = AwaitNow(segment_question, soon);
+  if (segment.ok()) {
+    MutexLock mapping(mapping_);
+    // Without it the block is asked for later, and that call tells why.
+    static_cast<void>(Map(*segment));
+  }
+  if (!block.ok()) return;
+  const auto& numbers = block->message.numbers;
+  const std::optional<CUdeviceptr> address = Find(numbers[2], numbers[0], numbers[1]);
+  MutexLock lock(mutex_);
+  if (address && numbers[3] < ReadingBoard::kLines) {
+    first_.emplace(*address, Held{number, numbers[1], numbers[3]});
+  } else {
+    static_cast<void>(channel_.Send({ShareKind::kLetGo, {number}}));
+  }
+}
+
+PoolImport::~PoolImport() { static_cast<void>(Close()); }
+
+Status PoolImport::Close() {
+  {
+    MutexLock lock(mutex_);
+    closing_ = true;
+    changed_.NotifyAll();
+  }
+  Wake();
+  if (thread_.joinable()) thread_.join();
+  channel_ = MessageChannel();
+  const ContextGuard current(driver_, context_);
+  MutexLock mapping(mapping_);
+  return segments_.UnmapAll();
+}
+
+Status PoolImport::OwnerEnded() const {
+  return Status(StatusCode::kRemoteFailure, dropped_ ? "the owner, process " + std::to_string(owner_) +
+                                                           ", has ended this import, which stopped reading its messages"
+                                                     : "the owner, process " + std::to_string(owner_) + ", has ended");
+}
+
+Status PoolImport::NoAnswer() const {
+  return Status(StatusCode::kDeadlineExceeded, "the owner, process " + std::to_string(owner_) +
+                                                   ", has not answered within " + std::to_string(options_.deadline_ms) +
+                                                   " ms");
+}
+
+Result<Received> PoolImport::Ask(const ShareMessage& question, ShareKind expected) {
+  const Deadline end = deadline();
+  MutexLock lock(mutex_);
+  if (ended_) return OwnerEnded();
+  ShareMessage numbered = question;
+  numbered.question = asked_ = next_question_++;
+  answer_.reset();
+  const Status sent = channel_.Send(numbered);
+  Wake();  // the thread sends what is queued
+  while (sent.ok() && !answer_ && !ended_ && changed_.WaitUntil(mutex_, end)) {
+  }
+  asked_ = 0;
+  if (!answer_ && (ended_ || !sent.ok())) return OwnerEnded();
+  if (!answer_) return NoAnswer();
+  Received answer = std::move(*answer_);
+  answer_.reset();
+  if (answer.message.kind == ShareKind::kRefused) return StatusOf(answer.message);
+  if (answer.lost_descriptor) {
+    return Status(StatusCode::kOutOfMemory, "this process has no file descriptor left (ulimit -n)");
+  }
+  if (answer.message.kind == expected) return answer;
+  return Status(StatusCode::kRemoteFailure, "the owner answered another question");
+}
+
+Status PoolImport::CheckAwake() {
+  MutexLock lock(mutex_);
+  return asleep_ ? Status(StatusCode::kFailedPrecondition, title_ + " is asleep") : awake_failure_;
+}
+
+Status PoolImport::Map(const Received& answer) {
+  const ContextGuard current(driver_, context_);
+  const SegmentName name{answer.message.numbers[0], answer.message.numbers[1], answer.message.numbers[2]};
+  CUmemFabricHandle fabric = {};
+  if (answer.message.text.size() != sizeof(fabric)) {
+    PhysicalMemory memory = COMMPOOL_TRY(PhysicalMemory::Import(driver_, answer.descriptor, name.bytes));
+    return segments_.Map(name, std::move(memory));
+  }
+  std::memcpy(&fabric, answer.message.text.data(), sizeof(fabric));
+  PhysicalMemory memory = COMMPOOL_TRY(PhysicalMemory::Import(driver_, fabric, name.bytes));
+  return segments_.Map(name, std::move(memory));
+}
+
+Result<uint64_t> PoolImport::MapSegmentOf(uint64_t theirs) {
+  ShareMessage question{ShareKind::kAskSegment, {theirs}};
+  {
+    MutexLock mapping(mapping_);
+    const std::optional<uint64_t> known = segments_.NumberOf(theirs);
+    if (known && segments_.Find(*known, theirs)) question.numbers = {theirs, 1, *known};
+  }
+  const Received answer = COMMPOOL_TRY(Ask(question, ShareKind::kSegment));
+  if (answer.descriptor.valid() || !answer.message.text.empty()) {
+    MutexLock mapping(mapping_);
+    COMMPOOL_TRY(CheckAwake());  // under the lock, which a sleep takes to unmap
+    COMMPOOL_TRY(Map(answer));
+  }
+  return uint64_t{answer.message.numbers[2]};
+}
+
+std::optional<ImportedBlock> PoolImport::HoldAgain(uint64_t number) {
+  // Then the owner holds none of them for this import any more. The thread may not have noticed yet.
+  if (board_.page().dropped != 0) return std::nullopt;
+  MutexLock lock(mutex_);
+  const auto left = std::find_if(leaving_.begin(), leaving_.end(),
+                                 [&](const Leaving& leaving) { return leaving.block.number == number; });
+  if (left != leaving_.end()) {
+    held_.emplace(left->address, left->block);
+    leaving_.erase(left);
+  }
+  if (first_ && first_->second.number == number) {
+    held_.insert(*first_);
+    first_.reset();
+  }
+  for (auto& [address, held] : held_) {
+    if (held.number != number) continue;
+    ++held.times;
+    return ImportedBlock{address, held.bytes};
+  }
+  return std::nullopt;
+}
+
+Result<ImportedBlock> PoolImport::Block(const Ticket& ticket) {
+  if (ticket.block == 0) return Status(StatusCode::kInvalidArgument, "the ticket is a pool's: it names no block");
+  if (ticket.secret != secret_) {
+    return Status(StatusCode::kInvalidArgument, "the ticket's block is of another pool than the import's, " + title_);
+  }
+  MutexLock asking(asking_);
+  if (const std::optional<ImportedBlock> held = HoldAgain(ticket.block)) return *held;
+  Result<Received> asked = Ask({ShareKind::kAskBlock, {ticket.block}}, ShareKind::kBlock);
+  if (asked.status().code() == StatusCode::kDeadlineExceeded) {
+    // Behind the question: the owner, which may yet answer it, holds nothing for nobody then.
+    MutexLock lock(mutex_);
+    static_cast<void>(channel_.Send({ShareKind::kLetGo, {ticket.block}}));
+  }
+  const Received answer = COMMPOOL_TRY(std::move(asked));
+  const auto& numbers = answer.message.numbers;
+  const uint64_t theirs = numbers[0];
+  const uint64_t segment = numbers[2];
+  const uint64_t line = numbers[3];
+  Status mapped;
+  if (line >= ReadingBoard::kLines) {
+    mapped = Status(StatusCode::kRemoteFailure, "the owner named no line of the board");
+  } else if (!Find(segment, theirs)) {
+    mapped = MapSegmentOf(theirs).status();
+  }
+  const std::optional<CUdeviceptr> address = mapped.ok() ? Find(segment, theirs, numbers[1]) : std::nullopt;
+  MutexLock lock(mutex_);
+  if (!address) {
+    static_cast<void>(channel_.Send({ShareKind::kLetGo, {ticket.block}}));
+    return mapped.ok() ? Status(StatusCode::kNotFound, "the block's segment is gone, or does not hold it") : mapped;
+  }
+  held_.emplace(*address, Held{ticket.block, numbers[1], line, 1});
+  return ImportedBlock{*address, numbers[1]};
+}
+
+Result<CUdeviceptr> PoolImport::Address(uint64_t theirs) {
+  MutexLock asking(asking_);
+  Result<uint64_t> segment = MapSegmentOf(theirs);
+  if (segment.status().code() == StatusCode::kRemoteFailure) {
+    MutexLock mapping(mapping_);
+    if (const std::optional<uint64_t> known = segments_.NumberOf(theirs)) segment = *known;
+  }
+  if (!segment.ok()) return segment.status();
+  if (const std::optional<CUdeviceptr> address = Find(*segment, theirs)) return *address;
+  return Status(StatusCode::kNotFound, "the owner's segment is gone");
+}
+
+PoolImport::HeldBlocks::iterator PoolImport::FindHeld(CUdeviceptr address) {
+  auto next = held_.upper_bound(address);
+  if (next == held_.begin()) return held_.end();
+  const auto found = std::prev(next);
+  return address - found->first < found->second.bytes ? found : held_.end();
+}
+
+std::optional<CUdeviceptr> PoolImport::Find(uint64_t segment, uint64_t theirs, uint64_t bytes) {
+  MutexLock mapping(mapping_);
+  return segments_.Find(segment, theirs, bytes);
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,159 @@
+// PoolImport: another process's pool in this one. It maps segments when something in them is asked for, holds blocks,
+// and orders reads against the owner's updates.
+//
+// One thread of its own hears the owner: answers to this process's questions, news of sleep, and the owner's end. What
+// is mapped stays whatever becomes of the owner. Any thread.
+#ifndef COMMPOOL_SRC_LIBRARY_SHARING_POOL_IMPORT_H_
+#define COMMPOOL_SRC_LIBRARY_SHARING_POOL_IMPORT_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "commpool/status.h"
+#include "src/library/base/mutex.h"
+#include "src/library/driver/handles.h"
+#include "src/library/driver/loader.h"
+#include "src/library/sharing/imported_segments.h"
+#include "src/library/sharing/message_channel.h"
+#include "src/library/sharing/reading_board.h"
+#include "src/library/sharing/shared_records.h"
+#include "src/library/sharing/ticket.h"
+
+namespace commpool::internal {
+
+struct ImportOptions {
+  int device = -1;  // -1: the pool's own
+  ImportAddresses addresses = ImportAddresses::kAny;
+  uint64_t deadline_ms = 60000;
+};
+
+struct ImportedBlock {
+  CUdeviceptr address = 0;
+  uint64_t bytes = 0;
+};
+
+// Locks, outermost first: `asking` (one question at a time), `mapping` (driver calls), then a leaf for the books.
+class PoolImport {
+ public:
+  // Errors: see commpool_import_open.
+  static Result<std::unique_ptr<PoolImport>> Open(const Driver& driver, const Ticket& ticket,
+                                                  const ImportOptions& options);
+  ~PoolImport();
+
+  Result<ImportedBlock> Block(const Ticket& ticket);
+  Result<CUdeviceptr> Address(uint64_t theirs);
+  Status BeginRead(CUdeviceptr address);
+  // REQUIRES: the stream does not capture.
+  Status EndRead(CUdeviceptr address, CUstream stream);
+  Status Release(CUdeviceptr address, CUstream stream);
+  // Unmaps all. REQUIRES: the device is idle.
+  Status Close();
+
+  int device() const { return context_.device(); }
+  uint64_t deadline_ms() const { return options_.deadline_ms; }
+
+ private:
+  struct Held {
+    uint64_t number = 0;
+    uint64_t bytes = 0;
+    size_t line = 0;
+    uint64_t times = 0;    // asked for and not released
+    uint64_t reading = 0;  // reads between begin and end
+  };
+  using HeldBlocks = std::map<CUdeviceptr, Held>;
+  // A block that goes once a record has passed.
+  struct Leaving {
+    CUdeviceptr address = 0;
+    Held block;
+    uint64_t record = 0;
+  };
+
+  PoolImport(const Driver& driver, const Ticket& ticket, const ImportOptions& options, PrimaryContext context);
+  Status Connect(const Ticket& ticket);
+  // Takes the answers about the ticket's block, with its number and those of the two questions, where they come soon.
+  void HoldFirst(uint64_t number, uint64_t block_question, uint64_t segment_question, Deadline deadline);
+
+  Result<Received> Ask(const ShareMessage& question, ShareKind expected) COMMPOOL_REQUIRES(asking_);
+  // Maps the segment that holds an address of the owner's, unless it is mapped; returns its number.
+  Result<uint64_t> MapSegmentOf(uint64_t theirs) COMMPOOL_REQUIRES(asking_);
+  Status Map(const Received& answer) COMMPOOL_REQUIRES(mapping_);
+  Status CheckAwake();
+  // A block that is held already, first or on its way out; nothing where it has to be asked for.
+  std::optional<ImportedBlock> HoldAgain(uint64_t number);
+  // Where a block of a mapped segment is here.
+  std::optional<CUdeviceptr> Find(uint64_t segment, uint64_t theirs, uint64_t bytes = 1) COMMPOOL_EXCLUDES(mapping_);
+  // Records behind the stream's work.
+  Result<uint64_t> Record(CUstream stream);
+  Status AwaitUpdate(const ReadingBoard::Line& line, Deadline deadline);
+  HeldBlocks::iterator FindHeld(CUdeviceptr address) COMMPOOL_REQUIRES(mutex_);
+  // Why no read may begin; OK where it may.
+  Status CheckReadable() const COMMPOOL_REQUIRES(mutex_);
+  void LeaveRead(Held& held) COMMPOOL_REQUIRES(mutex_);
+  Status OwnerEnded() const;
+  Status NoAnswer() const;
+  Deadline deadline() const { return DeadlineAfter(std::chrono::milliseconds(options_.deadline_ms)); }
+
+  // The thread.
+  void Serve();
+  void Wake();
+  // Takes all that has come. kRemoteFailure once the connection has ended.
+  Status Hear();
+  void Take(Received received);
+  void NoteEnd();
+  void SendLeaving();
+  void FallAsleep(uint64_t deadline_ms);
+  Status LetMemoryGo();
+  void WakeUp();
+  // For the one thread that reads: asks, and awaits the answer; what else comes is for later. Send returns the
+  // question's number.
+  Result<uint64_t> Send(const ShareMessage& question);
+  Result<Received> AwaitNow(uint64_t question, Deadline deadline);
+
+  const Driver& driver_;
+  const ImportOptions options_;
+  const std::string socket_path_;
+  const uint64_t owner_;  // its process
+  const HashKey secret_;
+  PrimaryContext context_;
+  std::string title_;
+  ReadingBoard board_;
+  OpenedRecords updates_;
+  FileDescriptor wake_;
+
+  Mutex asking_{LockRank::kCollective};
+  Mutex mapping_{LockRank::kGrowth};
+  ImportedSegments segments_ COMMPOOL_GUARDED_BY(mapping_);
+  SharedRecords reads_ COMMPOOL_GUARDED_BY(mapping_);
+  std::atomic<uint64_t> passed_updates_{0};
+
+  Mutex mutex_{LockRank::kLeaf};
+  Condition changed_;
+  MessageChannel channel_;  // one thread receives; who sends holds the mutex
+  std::optional<Received> answer_ COMMPOOL_GUARDED_BY(mutex_);
+  uint64_t next_question_ COMMPOOL_GUARDED_BY(mutex_) = 1;
+  uint64_t asked_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // the question that somebody waits with; 0: none
+  HeldBlocks held_ COMMPOOL_GUARDED_BY(mutex_);
+  // The ticket's block, until the program asks for it.
+  std::optional<HeldBlocks::value_type> first_ COMMPOOL_GUARDED_BY(mutex_);
+  std::vector<Leaving> leaving_ COMMPOOL_GUARDED_BY(mutex_);
+  bool welcome_ COMMPOOL_GUARDED_BY(mutex_) = false;  // from here on the thread alone reads
+  bool asleep_ COMMPOOL_GUARDED_BY(mutex_) = false;
+  Status awake_failure_ COMMPOOL_GUARDED_BY(mutex_);  // why memory is missing since the owner woke
+  bool ended_ COMMPOOL_GUARDED_BY(mutex_) = false;    // the connection
+  std::atomic<bool> dropped_{false};                  // ended by an owner that is still there
+  std::atomic<bool> closing_{false};
+  std::deque<Received> for_later_;  // the thread's own
+  std::thread thread_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_SHARING_POOL_IMPORT_H_

@@ -1,0 +1,54 @@
+#include "src/library/sharing/rank_offers.h"
+
+#include <poll.h>
+
+#include <optional>
+
+#include "src/library/base/try.h"
+#include "src/library/sharing/message_channel.h"
+#include "src/library/sharing/share_folder.h"
+#include "src/library/sharing/share_server.h"
+
+namespace commpool::internal {
+
+namespace {
+
+Result<Received> Await(MessageChannel& channel, Deadline deadline) {
+  while (true) {
+    std::optional<Received> received = COMMPOOL_TRY(channel.Receive());
+    if (received) return std::move(*received);
+    const int left = PollWait(deadline);
+    if (left == 0) return Status(StatusCode::kDeadlineExceeded, "it does not answer");
+    pollfd wait{channel.descriptor(), POLLIN, 0};
+    poll(&wait, 1, left);
+  }
+}
+
+}  // namespace
+
+Result<RankOffer> RankOffer::Make(ShareServer& server, std::vector<FileDescriptor> descriptors) {
+  RankOffer made;
+  made.place_ = COMMPOOL_TRY(server.Offer(std::move(descriptors)));
+  made.server_ = &server;
+  return made;
+}
+
+RankOffer::~RankOffer() {
+  if (server_ != nullptr) server_->Withdraw(place_.secret);
+}
+
+Result<FileDescriptor> TakeOffered(const OfferPlace& place, size_t number, Deadline deadline) {
+  PrivateSocket socket = COMMPOOL_TRY(ConnectToOwner(place.socket, deadline));
+  COMMPOOL_TRY(CheckPeer(socket.get()));
+  MessageChannel channel(std::move(socket));
+  COMMPOOL_TRY(channel.Send({ShareKind::kTakeOffer, {place.secret[0], place.secret[1], number}}));
+  Received answer = COMMPOOL_TRY(Await(channel, deadline));
+  if (answer.message.kind == ShareKind::kRefused) return StatusOf(answer.message);
+  if (answer.lost_descriptor) {
+    return Status(StatusCode::kOutOfMemory, "this process has no file descriptor left (ulimit -n)");
+  }
+  if (answer.message.kind == ShareKind::kOffer && answer.descriptor.valid()) return std::move(answer.descriptor);
+  return Status(StatusCode::kRemoteFailure, "it answered another question");
+}
+
+}  // namespace commpool::internal

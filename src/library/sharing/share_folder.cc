@@ -1,0 +1,181 @@
+#include "src/library/sharing/share_folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "src/library/base/environment.h"
+#include "src/library/base/keyed_hash.h"
+#include "src/library/base/try.h"
+
+namespace commpool::internal {
+
+namespace {
+
+constexpr size_t kNameBytes = 16;
+constexpr size_t kMostPathBytes = sizeof(sockaddr_un::sun_path) - 1;
+
+Status Failed(const std::string& action, const std::string& path, int error) {
+  return Status(CodeOfError(error), action + " " + path + ": " + strerror(error));
+}
+
+std::optional<sockaddr_un> AddressOf(const std::string& path) {
+  sockaddr_un address = {};
+  if (path.empty() || path.size() > kMostPathBytes) return std::nullopt;
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, path.size());
+  return address;
+}
+
+// Connects at once; returns an errno, or 0.
+int TryToConnect(const PrivateSocket& socket, const sockaddr_un& address) {
+  if (!socket.valid()) return errno;
+  return connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ? 0 : errno;
+}
+
+Status MakeFolder(const std::string& folder) {
+  if (mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST) return Failed("making the folder", folder, errno);
+  const FileDescriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat about = {};
+  if (!opened.valid() || fstat(opened.get(), &about) != 0) return Failed("opening the folder", folder, errno);
+  if (about.st_uid == geteuid() && (about.st_mode & (S_IRWXG | S_IRWXO)) == 0) return Status();
+  return Status(StatusCode::kFailedPrecondition,
+                "others may enter " + folder +
+                    ", where tickets would lead them: it must belong to this user alone, "
+                    "with mode 0700");
+}
+
+// A socket that does not listen yet looks like that of a killed process. It has a name with a dot in front until then.
+std::string UnreadyName(const std::string& path) {
+  const size_t name = path.rfind('/') + 1;
+  return path.substr(0, name) + "." + path.substr(name);
+}
+
+// Whether its process had time enough to listen.
+bool IsOld(const std::string& path) {
+  constexpr time_t kSeconds = 60;
+  struct stat about = {};
+  return stat(path.c_str(), &about) == 0 && time(nullptr) - about.st_ctime > kSeconds;
+}
+
+// Removes the sockets whose processes were killed.
+void Sweep(const std::string& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> list(opendir(folder.c_str()), closedir);
+  while (const dirent* const entry = list == nullptr ? nullptr : readdir(list.get())) {
+    const std::string path = folder + "/" + entry->d_name;
+    if (entry->d_type == DT_SOCK && (entry->d_name[0] != '.' || IsOld(path))) RemoveIfDead(path);
+  }
+}
+
+Result<std::string> NewPath(const std::string& folder) {
+  const HashKey random = COMMPOOL_TRY(RandomKey());
+  char name[kNameBytes + 1];
+  std::snprintf(name, sizeof(name), "%016llx", static_cast<unsigned long long>(random[0]));
+  return folder + "/" + name;
+}
+
+// Removes a file when the process exits, for a listener that is never destroyed. A forked child leaves it.
+struct RemovedAtExit {
+  const std::string path;
+  const pid_t process = getpid();
+
+  ~RemovedAtExit() {
+    if (getpid() == process) unlink(path.c_str());
+  }
+};
+
+}  // namespace
+
+std::string DefaultShareFolder() {
+  const std::string& runtime = Environment::Get().runtime_directory;
+  const std::string folder = runtime + "/commpool";
+  const bool fits = !runtime.empty() && runtime[0] == '/' && folder.size() + 2 + kNameBytes <= kMostPathBytes;
+  return fits ? folder : "/tmp/commpool-" + std::to_string(geteuid());
+}
+
+Result<ShareListener> ShareListener::Open(const std::string& folder) {
+  COMMPOOL_TRY(MakeFolder(folder));
+  Sweep(folder);
+  const std::string path = COMMPOOL_TRY(NewPath(folder));
+  const std::string unready = UnreadyName(path);
+  const std::optional<sockaddr_un> address = AddressOf(unready);
+  if (!address) return Failed("listening at", path, ENAMETOOLONG);
+  ShareListener listener;
+  listener.socket_ = PrivateSocket::Open(PrivateSocket::Kind::kLocalMessages);
+  const int descriptor = listener.socket_.get();
+  if (descriptor < 0 || bind(descriptor, reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0) {
+    return Failed("listening at", path, errno);
+  }
+  listener.path_ = unready;
+  if (listen(descriptor, SOMAXCONN) != 0 || rename(unready.c_str(), path.c_str()) != 0) {
+    return Failed("listening at", path, errno);
+  }
+  listener.path_ = path;
+  static const RemovedAtExit of_the_process{path};  // the process's runtime is made first, and never destroyed
+  return listener;
+}
+
+ShareListener::~ShareListener() {
+  if (!path_.empty()) unlink(path_.c_str());
+}
+
+bool RemoveIfDead(const std::string& path) {
+  const std::optional<sockaddr_un> address = AddressOf(path);
+  if (!address) return true;
+  const int error = TryToConnect(PrivateSocket::Open(PrivateSocket::Kind::kLocalMessages), *address);
+  if (error == ECONNREFUSED) unlink(path.c_str());
+  return error != 0 && error != EAGAIN;
+}
+
+Result<PeerProcess> PeerOf(int socket) {
+  ucred credentials = {};
+  socklen_t size = sizeof(credentials);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
+    return Status(StatusCode::kInternal, std::string("who the other process is: ") + strerror(errno));
+  }
+  return PeerProcess{credentials.uid, credentials.pid};
+}
+
+Result<PeerProcess> CheckPeer(int socket) {
+  const PeerProcess peer = COMMPOOL_TRY(PeerOf(socket));
+  if (peer.user == geteuid()) return peer;
+  return Status(StatusCode::kRemoteFailure,
+                "process " + std::to_string(peer.process) + " belongs to user " + std::to_string(peer.user) +
+                    ", and pools are shared with processes of " + "user " + std::to_string(geteuid()) + " alone");
+}
+
+Result<PrivateSocket> ConnectToOwner(const std::string& path, Deadline deadline) {
+  const std::optional<sockaddr_un> address = AddressOf(path);
+  if (!address) return Failed("connecting to", path, ENAMETOOLONG);
+  while (true) {
+    PrivateSocket socket = PrivateSocket::Open(PrivateSocket::Kind::kLocalMessages);
+    const int error = TryToConnect(socket, *address);
+    if (error == 0) return socket;
+    if (error == ECONNREFUSED || error == ENOENT) {
+      return Status(StatusCode::kRemoteFailure, "its process has ended");
+    }
+    if (error == EACCES || error == EPERM) {
+      return Status(StatusCode::kRemoteFailure, "its process belongs to another user, who keeps " + path + " closed");
+    }
+    if (error != EAGAIN && error != EINTR) return Failed("connecting to", path, error);
+    if (PollWait(deadline) == 0) {
+      return Status(StatusCode::kDeadlineExceeded, "its process does not answer at " + path);
+    }
+    poll(nullptr, 0, 1);  // its queue of callers is full
+  }
+}
+
+}  // namespace commpool::internal

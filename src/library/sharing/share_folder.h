@@ -1,0 +1,66 @@
+// Where the owners of shared pools listen: sockets in a folder that nobody but this user may enter.
+//
+// A folder of another user, one that others may enter, and a link are refused. Sockets of processes that were killed
+// are removed by whoever notices. Any thread.
+#ifndef COMMPOOL_SRC_LIBRARY_SHARING_SHARE_FOLDER_H_
+#define COMMPOOL_SRC_LIBRARY_SHARING_SHARE_FOLDER_H_
+
+#include <sys/types.h>
+
+#include <string>
+#include <utility>
+
+#include "commpool/status.h"
+#include "src/library/base/socket.h"
+
+namespace commpool::internal {
+
+// $XDG_RUNTIME_DIR/commpool, or /tmp/commpool-USER where that is not set or too long for a socket's name.
+std::string DefaultShareFolder();
+
+// A socket that listens; its file goes with it, also at exit().
+class ShareListener {
+ public:
+  // Makes the folder, mode 0700, and a socket in it. kFailedPrecondition for a folder that others may enter.
+  static Result<ShareListener> Open(const std::string& folder);
+
+  ShareListener() = default;
+  ShareListener(ShareListener&& other) noexcept
+      : socket_(std::move(other.socket_)), path_(std::exchange(other.path_, {})) {}
+  ShareListener& operator=(ShareListener&& other) noexcept {
+    std::swap(socket_, other.socket_);
+    std::swap(path_, other.path_);
+    return *this;
+  }
+  ~ShareListener();
+
+  bool valid() const { return socket_.valid(); }
+  const std::string& path() const { return path_; }
+  int descriptor() const { return socket_.get(); }
+  // The next caller; not valid where there is none, or no descriptor for it.
+  PrivateSocket Accept() const { return PrivateSocket::Accept(socket_.get()); }
+
+ private:
+  PrivateSocket socket_;
+  std::string path_;
+};
+
+// The user and the process at the other end.
+struct PeerProcess {
+  uid_t user = 0;
+  pid_t process = 0;
+};
+Result<PeerProcess> PeerOf(int socket);
+// kRemoteFailure unless the process at the other end has this user.
+Result<PeerProcess> CheckPeer(int socket);
+
+// Removes the file of a socket whose process was killed. Returns false where somebody listens there.
+bool RemoveIfDead(const std::string& path);
+
+// Connects. kRemoteFailure where nobody listens there any more.
+// kDeadlineExceeded where the owner does not take callers.
+Result<PrivateSocket> ConnectToOwner(const std::string& path, Deadline deadline);
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_SHARING_SHARE_FOLDER_H_

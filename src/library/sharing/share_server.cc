@@ -1,0 +1,134 @@
+#include "src/library/sharing/share_server.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "src/library/base/check.h"
+#include "src/library/base/start_thread.h"
+#include "src/library/base/try.h"
+
+namespace commpool::internal {
+
+ShareServer::ShareServer(const Driver& driver, std::string folder) : driver_(driver), folder_(std::move(folder)) {}
+
+ShareServer::~ShareServer() { Stop(); }
+
+Status ShareServer::Start() {
+  MutexLock lock(mutex_);
+  if (stopped_) return Status(StatusCode::kFailedPrecondition, "the runtime has ended");
+  if (listener_.valid()) return Status();
+  FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.valid()) return Status(CodeOfError(errno), std::string("eventfd failed: ") + strerror(errno));
+  ShareListener listener = COMMPOOL_TRY(ShareListener::Open(folder_.empty() ? DefaultShareFolder() : folder_));
+  wake_ = std::move(wake);
+  const int port = listener.descriptor();
+  thread_ = COMMPOOL_TRY(StartThread("the server of shared pools", [this, port] { Serve(port); }));
+  listener_ = std::move(listener);
+  return Status();
+}
+
+void ShareServer::Stop() {
+  std::thread thread;
+  {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+    thread = std::move(thread_);
+  }
+  if (!thread.joinable()) return;
+  ending_ = true;
+  Wake();
+  thread.join();
+  MutexLock lock(mutex_);
+  pools_.clear();
+  offers_.clear();
+  listener_ = ShareListener();
+}
+
+void ShareServer::Wake() {
+  const uint64_t one = 1;
+  static_cast<void>(!write(wake_.get(), &one, sizeof(one)));
+}
+
+Result<std::string> ShareServer::SharePool(const SharedPoolFacts& facts, Imports imports) {
+  COMMPOOL_TRY(Start());
+  {
+    MutexLock lock(mutex_);
+    if (const std::shared_ptr<SharedPool> known = Find(facts.number)) {
+      known->imports = imports;
+      return known->TicketOf(listener_.path()).Text();
+    }
+  }
+  const HashKey secret = COMMPOOL_TRY(RandomKey());
+  SharedRecords updates = COMMPOOL_TRY(SharedRecords::Make(driver_));
+  const auto made = std::make_shared<SharedPool>(facts, secret, std::move(updates));
+  MutexLock lock(mutex_);
+  const std::shared_ptr<SharedPool> shared = pools_.emplace(facts.number, made).first->second;
+  shared->imports = imports;
+  std::string text = shared->TicketOf(listener_.path()).Text();
+  COMMPOOL_CHECK(text.size() <= kMostTicketBytes, "a ticket is longer than a program's room for it");
+  return text;
+}
+
+bool ShareServer::IsShared(uint64_t pool) {
+  MutexLock lock(mutex_);
+  return Find(pool) != nullptr;
+}
+
+bool ShareServer::IsOwn(const Ticket& ticket) {
+  MutexLock lock(mutex_);
+  return listener_.valid() && ticket.socket == listener_.path();
+}
+
+Result<std::string> ShareServer::ShareBlock(uint64_t pool, const SharedBlock& block) {
+  uint64_t number = 0;
+  std::string text;
+  {
+    MutexLock lock(mutex_);
+    const std::shared_ptr<SharedPool> shared = Find(pool);
+    if (shared == nullptr) return Status(StatusCode::kFailedPrecondition, "the pool is not shared");
+    number = shared->NumberOf(block.address);
+    if (number == 0) shared->Add(number = next_block_++, block);
+    shared->blocks.at(number).writes = block.writes;
+    text = shared->TicketOf(listener_.path(), number).Text();
+  }
+  TellOfWrites(pool, number);  // an earlier ticket may have promised that writes have ended
+  return text;
+}
+
+std::shared_ptr<SharedPool> ShareServer::Find(uint64_t pool) {
+  const auto found = pools_.find(pool);
+  return found == pools_.end() ? nullptr : found->second;
+}
+
+bool ShareServer::MayServe(uint64_t pool, uint64_t address) {
+  MutexLock lock(mutex_);
+  const std::shared_ptr<SharedPool> shared = Find(pool);
+  const uint64_t number = shared == nullptr ? 0 : shared->NumberOf(address);
+  if (number == 0) return true;
+  shared->NoteFree(number);
+  return shared->Forget(number);
+}
+
+void ShareServer::EndPool(uint64_t pool) {
+  MutexLock lock(mutex_);
+  if (const std::shared_ptr<SharedPool> shared = Find(pool)) shared->ended = true;
+}
+
+Result<OfferPlace> ShareServer::Offer(std::vector<FileDescriptor> descriptors) {
+  COMMPOOL_TRY(Start());
+  const HashKey secret = COMMPOOL_TRY(RandomKey());
+  MutexLock lock(mutex_);
+  OfferPlace place{listener_.path(), secret};
+  offers_.emplace(secret, std::move(descriptors));
+  return place;
+}
+
+void ShareServer::Withdraw(const HashKey& secret) {
+  MutexLock lock(mutex_);
+  offers_.erase(secret);
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,83 @@
+#include "src/library/sharing/shared_pool.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace commpool::internal {
+
+Ticket SharedPool::TicketOf(const std::string& socket) const {
+  Ticket ticket;
+  ticket.secret = secret_;
+  ticket.process = static_cast<uint64_t>(getpid());
+  ticket.pool = facts_.number;
+  ticket.device = facts_.device;
+  ticket.socket = socket;
+  return ticket;
+}
+
+Ticket SharedPool::TicketOf(const std::string& socket, uint64_t block) const {
+  Ticket ticket = TicketOf(socket);
+  ticket.block = block;
+  ticket.address = blocks.at(block).address;
+  ticket.bytes = blocks.at(block).bytes;
+  return ticket;
+}
+
+void SharedPool::Add(uint64_t number, const SharedBlock& block) {
+  blocks.emplace(number, block);
+  numbers_[block.address] = number;
+}
+
+void SharedPool::NoteFree(uint64_t number) {
+  SharedBlock& block = blocks.at(number);
+  block.freed = true;
+  numbers_.erase(block.address);
+}
+
+bool SharedPool::Forget(uint64_t number) {
+  const auto found = blocks.find(number);
+  if (found == blocks.end() || !found->second.freed || IsHeld(number)) return false;
+  blocks.erase(found);
+  return true;
+}
+
+uint64_t SharedPool::NumberOf(uint64_t address) const {
+  const auto found = numbers_.find(address);
+  return found == numbers_.end() ? 0 : found->second;
+}
+
+bool SharedPool::IsHeld(uint64_t block) const {
+  return std::any_of(importers.begin(), importers.end(),
+                     [&](const std::shared_ptr<Importer>& importer) { return importer->lines.contains(block); });
+}
+
+Result<size_t> SharedPool::Hold(Importer& importer, uint64_t block) {
+  size_t place = importer.next_line;
+  if (!importer.free_lines.empty()) {
+    place = importer.free_lines.back();
+    importer.free_lines.pop_back();
+  } else if (place == ReadingBoard::kLines) {
+    return Status(StatusCode::kExhausted, "one import holds at most " + std::to_string(place) +
+                                              " blocks at a time: release some, or import the pool once more");
+  } else {
+    ++importer.next_line;
+  }
+  const SharedBlock& shared = blocks.at(block);
+  ReadingBoard::Line& line = importer.board.line(place);
+  line.readers.store(0);
+  line.read.store(0);
+  line.updated.store(shared.updated);
+  line.updating.store(shared.updating ? 1 : 0);
+  importer.lines.emplace(block, place);
+  return place;
+}
+
+void SharedPool::LetGo(Importer& importer, uint64_t block) {
+  const auto found = importer.lines.find(block);
+  if (found == importer.lines.end()) return;
+  importer.free_lines.push_back(found->second);
+  importer.lines.erase(found);
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,113 @@
+#include "src/library/sharing/shared_records.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "src/library/base/try.h"
+#include "src/library/driver/graph_handles.h"
+
+namespace commpool::internal {
+
+void Pauses::Pause() {
+  constexpr std::chrono::microseconds kLongest(500);
+  std::this_thread::sleep_for(next_);
+  next_ = std::min(2 * next_, kLongest);
+}
+
+Result<bool> IsDone(const Driver& driver, const Event& event) {
+  const RelaxedCapture relaxed(driver);
+  const CUresult answer = driver.cuda.cuEventQuery(event.get());
+  if (answer == CUDA_ERROR_NOT_READY) return false;
+  COMMPOOL_TRY(CheckCuda(driver, answer, {.call = "cuEventQuery", .purpose = "the order of a shared block"}));
+  return true;
+}
+
+Result<SharedRecords> SharedRecords::Make(const Driver& driver) {
+  SharedRecords records;
+  for (Event& event : records.events_) {
+    event = COMMPOOL_TRY(Event::CreateShared(driver));
+    const CUipcEventHandle handle = COMMPOOL_TRY(event.Share());
+    records.handles_.append(handle.reserved, sizeof(handle.reserved));
+  }
+  return records;
+}
+
+Result<uint64_t> SharedRecords::Record(const Driver& driver, CUstream stream) {
+  const size_t other = 1 - newest_;
+  const bool free = numbers_[other] == 0 || COMMPOOL_TRY(IsDone(driver, events_[other]));
+  const size_t place = free ? other : newest_;
+  // Streams end their reads in any order; behind this wait the new record stands for all of them.
+  if (numbers_[newest_] != 0) {
+    COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuStreamWaitEvent(stream, events_[newest_].get(), 0),
+                           {.call = "cuStreamWaitEvent", .purpose = "the order of a shared block"}));
+  }
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuEventRecord(events_[place].get(), stream),
+                         {.call = "cuEventRecord",
+                          .purpose = "the order of a shared block",
+                          .likely_cause = "the stream belongs to another device than the pool or its import"}));
+  const uint64_t number = std::max(numbers_[0], numbers_[1]) + 1;
+  numbers_[place] = number;
+  newest_ = place;
+  return number;
+}
+
+void SharedRecords::Publish(RecordNumbers& numbers) const {
+  for (size_t place = 0; place < numbers.size(); ++place) {
+    numbers[place].store(numbers_[place], std::memory_order_release);
+  }
+}
+
+Result<bool> SharedRecords::Passed(const Driver& driver, uint64_t number) const {
+  for (size_t place = 0; place < events_.size() && number != 0; ++place) {
+    if (numbers_[place] < number) continue;
+    const bool done = COMMPOOL_TRY(IsDone(driver, events_[place]));
+    if (done) return true;
+  }
+  return number == 0;
+}
+
+Result<OpenedRecords> OpenedRecords::Of(const std::string& handles) {
+  if (handles.size() != kHandleBytes) {
+    return Status(StatusCode::kInvalidArgument, "the other process sent no events");
+  }
+  OpenedRecords records;
+  records.shared_ = std::make_shared<Shared>();
+  std::memcpy(records.shared_->handles.data(), handles.data(), kHandleBytes);
+  return records;
+}
+
+// Two threads may open them at the same time; then the first one's count.
+Result<std::shared_ptr<const OpenedRecords::Events>> OpenedRecords::Get(const Driver& driver) const {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->events != nullptr) return shared_->events;
+  }
+  Events opened;
+  for (size_t place = 0; place < opened.size(); ++place) {
+    Result<Event> event = Event::Open(driver, shared_->handles[place]);
+    const bool of_the_host = event.status().code() == StatusCode::kOutOfMemory;
+    if (!event.ok()) return of_the_host ? event.status() : Status(StatusCode::kRemoteFailure, event.status().message());
+    opened[place] = std::move(*event);
+  }
+  auto events = std::make_shared<const Events>(std::move(opened));
+  const std::lock_guard lock(shared_->mutex);
+  if (shared_->events == nullptr) shared_->events = std::move(events);
+  return shared_->events;
+}
+
+Status OpenedRecords::Open(const Driver& driver) const { return Get(driver).status(); }
+
+Result<bool> OpenedRecords::Passed(const Driver& driver, uint64_t number, const RecordNumbers& numbers) const {
+  if (number == 0) return true;
+  const std::shared_ptr<const Events> events = COMMPOOL_TRY(Get(driver));
+  for (size_t place = 0; place < events->size(); ++place) {
+    // First the number: the event may be recorded anew meanwhile, and then stands for more.
+    if (numbers[place].load(std::memory_order_acquire) < number) continue;
+    const bool done = COMMPOOL_TRY(IsDone(driver, (*events)[place]));
+    if (done) return true;
+  }
+  return false;
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,86 @@
+// Records of work that another process asks about: two events and a number for each record.
+//
+// A stream never waits for another process's event, because it would wait for ever once that process is killed; the
+// other process asks instead. Of the two events one is recorded anew by each record, while the other stays as it is
+// until its work is done. So whoever asks for one number gets a yes in the end, however many records follow.
+#ifndef COMMPOOL_SRC_LIBRARY_SHARING_SHARED_RECORDS_H_
+#define COMMPOOL_SRC_LIBRARY_SHARING_SHARED_RECORDS_H_
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "commpool/status.h"
+#include "src/library/driver/handles.h"
+#include "src/library/sharing/reading_board.h"
+
+namespace commpool::internal {
+
+// The pauses between looks at another process's work, which no call can wait for: short ones first.
+class Pauses {
+ public:
+  void Pause();
+
+ private:
+  std::chrono::microseconds next_{20};
+};
+
+// Whether an event's work is done. Never waits, and belongs to no capture.
+Result<bool> IsDone(const Driver& driver, const Event& event);
+
+// The side that records. The device's context is current in every call; one thread at a time.
+class SharedRecords {
+ public:
+  static Result<SharedRecords> Make(const Driver& driver);
+
+  // What OpenedRecords::Open needs.
+  const std::string& handles() const { return handles_; }
+  // Records behind the work on the stream, and behind all earlier records: the stream waits for those. Returns the
+  // number. REQUIRES: the stream does not capture.
+  Result<uint64_t> Record(const Driver& driver, CUstream stream);
+  // Tells the other process; call it after Record.
+  void Publish(RecordNumbers& numbers) const;
+  // Whether all records up to the number are done.
+  Result<bool> Passed(const Driver& driver, uint64_t number) const;
+
+ private:
+  std::array<Event, 2> events_;
+  std::array<uint64_t, 2> numbers_ = {};
+  size_t newest_ = 0;
+  std::string handles_;
+};
+
+// The side that asks. It opens the events once it needs them: that takes long, and many imports never do. Any thread; a
+// copy is the same one.
+class OpenedRecords {
+ public:
+  static constexpr size_t kHandleBytes = 2 * sizeof(CUipcEventHandle);
+
+  // `handles`: of the other process. kInvalidArgument for another length.
+  static Result<OpenedRecords> Of(const std::string& handles);
+
+  // kRemoteFailure where the driver opens them no more: the other process has ended. A context must be current.
+  Status Open(const Driver& driver) const;
+  // Whether all records up to the number are done, as far as the other process has told; Open's errors.
+  Result<bool> Passed(const Driver& driver, uint64_t number, const RecordNumbers& numbers) const;
+
+ private:
+  using Events = std::array<Event, 2>;
+  struct Shared {
+    std::array<CUipcEventHandle, 2> handles;
+    std::mutex mutex;  // not our Mutex: nothing is called under it
+    std::shared_ptr<const Events> events;
+  };
+
+  Result<std::shared_ptr<const Events>> Get(const Driver& driver) const;
+
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_SHARING_SHARED_RECORDS_H_

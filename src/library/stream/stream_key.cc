@@ -1,0 +1,53 @@
+#include "src/library/stream/stream_key.h"
+
+#include <atomic>
+
+#include "src/library/base/check.h"
+
+namespace commpool::internal {
+
+namespace {
+
+// Handles are pointers to aligned objects, so names with a low bit set are free for the default streams.
+constexpr StreamKey kLegacyName = 1;
+constexpr StreamKey kPerThreadBit = 2;
+
+struct Passed {
+  StreamKey key = 0;
+  CUstream handle = nullptr;
+};
+
+thread_local Passed passed;
+
+}  // namespace
+
+void PassedStream::Begin(StreamKey key, CUstream handle) {
+  outer_key_ = passed.key;
+  outer_handle_ = passed.handle;
+  passed = {key, handle};
+}
+
+void PassedStream::End() { passed = {outer_key_, outer_handle_}; }
+
+StreamKey NameOfPerThreadStream() {
+  static std::atomic<StreamKey> next{1};
+  thread_local const StreamKey name =
+      (next.fetch_add(1, std::memory_order_relaxed) << 3) | kPerThreadBit | engine::kUnpromisedBit;
+  return name;
+}
+
+bool IsReachable(StreamKey key) {
+  if (IsPerThread(key)) return WithoutPlace(key) == NameOfPerThreadStream();
+  return IsUnpromised(key) ? key == passed.key : key != kNoStream;
+}
+
+CUstream StreamOfKey(StreamKey key) {
+  COMMPOOL_CHECK(key != kNoStream, "a block without a stream waits for nobody, and no work goes to it");
+  COMMPOOL_CHECK(IsReachable(key), "a stream that may be gone has no handle outside of the call that passes it");
+  const StreamKey name = WithoutPlace(key);
+  if (IsPerThread(name)) return CU_STREAM_PER_THREAD;
+  if (name == kLegacyName) return CU_STREAM_LEGACY;
+  return IsUnpromised(key) ? passed.handle : reinterpret_cast<CUstream>(name);
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,105 @@
+#include "src/library/stream/stream_names.h"
+
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
+#include "src/library/driver/graph_handles.h"
+
+namespace commpool::internal {
+
+namespace {
+
+CUstream Left() { return reinterpret_cast<CUstream>(1); }  // no stream's handle: marks an entry that was taken once
+
+}  // namespace
+
+Result<StreamName> StreamNames::NameOf(CUstream stream) const {
+  if (const Promised* const promised = Find(stream)) {
+    const StreamKey identity = promised->identity.load(std::memory_order_relaxed);
+    return StreamName{KeyOfStream(stream, PlaceOf(identity)), identity};
+  }
+  const StreamKey name = COMMPOOL_TRY(AskFor(stream));
+  const bool numbered = name != NameOfCaptured(stream);
+  const StreamKey known = ShownOf(name).key.load(std::memory_order_relaxed);
+  if (numbered && WithoutPlace(known) == name) return StreamName{known, known};
+  const int place = COMMPOOL_TRY(places_.OfStream(stream));
+  const StreamKey key = AtPlace(place, name);
+  if (numbered) {
+    Show(key, stream);
+    return StreamName{key, key};
+  }
+  // Scopes that began before the capture also catch the captured stream.
+  const Shown& newest = newest_[HashOf(stream) % kShown];
+  const StreamKey before = newest.stream.load(std::memory_order_acquire) == stream ? newest.key.load() : key;
+  return StreamName{key, before};
+}
+
+void StreamNames::Show(StreamKey key, CUstream stream) const {
+  // Two writers at once may mix a handle with another's number. Then a message shows a wrong handle, which does no
+  // harm.
+  for (Shown* const entry : {&ShownOf(WithoutPlace(key)), &newest_[HashOf(stream) % kShown]}) {
+    entry->key.store(key, std::memory_order_relaxed);
+    entry->stream.store(stream, std::memory_order_release);
+  }
+}
+
+uint64_t StreamNames::ShownHandle(StreamKey key) const {
+  const StreamKey name = WithoutPlace(key);
+  if (IsPerThread(key)) return name & ~engine::kUnpromisedBit;
+  if (!IsUnpromised(key)) return name;
+  const Shown& shown = ShownOf(name);
+  const CUstream stream = shown.stream.load(std::memory_order_acquire);
+  return shown.key.load(std::memory_order_relaxed) == key ? reinterpret_cast<uint64_t>(stream) : 0;
+}
+
+Result<StreamKey> StreamNames::AskFor(CUstream stream) const {
+  const char* const cause = "the stream was destroyed or never made";
+  const auto capturing = COMMPOOL_TRY(CaptureStatusOf(driver_, stream, cause));
+  if (capturing != CU_STREAM_CAPTURE_STATUS_NONE) return NameOfCaptured(stream);
+  unsigned long long id = 0;
+  const CUresult result = driver_.cuda.cuStreamGetId(stream, &id);
+  if (result == CUDA_ERROR_NOT_SUPPORTED) return reinterpret_cast<StreamKey>(stream);  // older drivers give no numbers
+  COMMPOOL_TRY(CheckCuda(driver_, result, {.call = "cuStreamGetId", .likely_cause = cause}));
+  return NameOfId(id);
+}
+
+bool StreamNames::HasNameOf(CUstream stream, StreamKey key) const {
+  const Result<StreamKey> asked = AskFor(stream);
+  return asked.ok() && *asked == WithoutPlace(key);
+}
+
+const StreamNames::Promised* StreamNames::Find(CUstream stream) const {
+  for (size_t entry = HashOf(stream);; entry = (entry + 1) % kEntries) {
+    const CUstream there = promised_[entry].stream.load(std::memory_order_acquire);
+    if (there == nullptr) return nullptr;
+    if (there == stream) return &promised_[entry];
+  }
+}
+
+Status StreamNames::Promise(CUstream stream) {
+  if (IsPromised(stream)) return Status();
+  const StreamName name = COMMPOOL_TRY(NameOf(stream));
+  const StreamKey identity = name.identity;
+  MutexLock lock(mutex_);
+  if (Find(stream) != nullptr || taken_ == kMostPromised) return Status();
+  size_t entry = HashOf(stream);
+  CUstream there = promised_[entry].stream.load(std::memory_order_relaxed);
+  while (there != nullptr && there != Left()) {
+    entry = (entry + 1) % kEntries;
+    there = promised_[entry].stream.load(std::memory_order_relaxed);
+  }
+  if (there == nullptr) ++taken_;
+  promised_[entry].identity.store(identity, std::memory_order_relaxed);
+  promised_[entry].stream.store(stream, std::memory_order_release);
+  return Status();
+}
+
+void StreamNames::Release(CUstream stream) {
+  MutexLock lock(mutex_);
+  for (size_t entry = HashOf(stream);; entry = (entry + 1) % kEntries) {
+    const CUstream there = promised_[entry].stream.load(std::memory_order_relaxed);
+    if (there == nullptr) return;
+    if (there == stream) return promised_[entry].stream.store(Left(), std::memory_order_release);
+  }
+}
+
+}  // namespace commpool::internal

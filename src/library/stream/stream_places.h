@@ -1,0 +1,60 @@
+// StreamPlaces: the devices whose streams, events and memory are in use, each by its primary context. The driver has
+// one primary context for a device, and streams of any other context are refused (rule 11).
+//
+// A place is made at its first use and stays as long as this object, so its context stays retained. Any thread. Its own
+// lock guards bookkeeping; no driver call is made under it.
+#ifndef COMMPOOL_SRC_LIBRARY_STREAM_STREAM_PLACES_H_
+#define COMMPOOL_SRC_LIBRARY_STREAM_STREAM_PLACES_H_
+
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
+#include <optional>
+
+#include "commpool/status.h"
+#include "src/library/base/mutex.h"
+#include "src/library/driver/handles.h"
+#include "src/library/stream/device_health.h"
+
+namespace commpool::internal {
+
+struct Place {
+  int device() const { return context.device(); }
+
+  PrimaryContext context;
+  DeviceHealth health;
+};
+
+class StreamPlaces {
+ public:
+  explicit StreamPlaces(const Driver& driver) : driver_(driver) {}
+  // Calls the driver for no context that is lost (rule 9).
+  ~StreamPlaces();
+  StreamPlaces(const StreamPlaces&) = delete;
+  StreamPlaces& operator=(const StreamPlaces&) = delete;
+
+  // Makes the place at the device's first use. kInvalidArgument for a device beyond 255.
+  Result<Place*> Get(int device);
+  // REQUIRES: Get was called for the device. It was for each device that a key of a stream names.
+  Place& At(int device) const;
+
+  // The device of the context, whose place is made at its first use. kNotSupported where it is no primary context.
+  Result<int> OfContext(CUcontext context);
+  // The device of the calling thread's current context; nothing where none is current.
+  Result<std::optional<int>> Current();
+  // The device of a stream of its own that the current call passes. A thread without a context stays without.
+  Result<int> OfStream(CUstream stream);
+
+ private:
+  static constexpr size_t kMostPlaces = 256;
+
+  const Driver& driver_;
+  Mutex mutex_{LockRank::kLeaf};  // held while a place is entered
+  // Owned; null where the place was not made yet.
+  std::array<std::atomic<Place*>, kMostPlaces> places_ = {};
+};
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_SRC_LIBRARY_STREAM_STREAM_PLACES_H_

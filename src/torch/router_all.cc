@@ -1,0 +1,11 @@
+// The router as one translation unit, so that a user's compiler reads PyTorch's headers once and needs only seconds.
+#include "src/torch/allocation.cc"
+#include "src/torch/failures.cc"
+#include "src/torch/history.cc"
+#include "src/torch/host_allocator.cc"
+#include "src/torch/known_pools.cc"
+#include "src/torch/router_device.cc"
+#include "src/torch/scopes.cc"
+#include "src/torch/segments.cc"
+#include "src/torch/sharing.cc"
+#include "src/torch/surface.cc"
