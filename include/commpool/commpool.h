@@ -236,7 +236,8 @@ typedef enum commpool_graphs {
 
 /* Gives a VMM pool's memory back, after waiting for the device and its peers, and ends its registrations; addresses,
  * blocks and communicators stay. COLLECTIVE for symmetric pools. NOT_SUPPORTED for other backings; FAILED_PRECONDITION
- * for open captures, and graphs that could go wrong. Before ncclCommSuspend. What works meanwhile: reference.md. */
+ * for open captures, and graphs that could go wrong. Before ncclCommSuspend. What works meanwhile: reference.md.
+ * Of several, those of one home, and those without ranks, sleep and wake all or none. */
 COMMPOOL_API commpool_status commpool_pools_sleep(const commpool_pool* pools, size_t count, commpool_keep keep,
                                                   commpool_graphs graphs);
 /* Makes memory at the same addresses, with what was kept, and registers it as before; COLLECTIVE for symmetric pools.

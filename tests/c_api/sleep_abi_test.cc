@@ -91,6 +91,33 @@ TEST(SleepAbi, ATagGoesOnWhereAPoolFails) {
   commpool::wake("mixed").or_throw();
 }
 
+// Of one without ranks beside others, and on another device: nobody sleeps where one cannot.
+TEST(SleepAbi, SeveralPoolsSleepAndWakeAllOrNone) {
+  commpool::PoolOptions options;
+  options.device = 1;
+  if (!Pool::create(options).ok()) options.device = 0;  // a machine with one GPU
+  Pool first = Pool::create(options).value();
+  Pool last = Make("last", "");
+  options.name = "cannot";
+  options.backing = commpool::Backing::kCuda;
+  Pool cannot = Pool::create(options).value();
+  for (Pool* pool : {&first, &last}) pool->reserve(MiB(4)).or_throw();
+  const commpool_pool with_one_that_cannot[] = {first.handle(), cannot.handle(), last.handle()};
+  Expect(commpool_pools_sleep(with_one_that_cannot, 3, COMMPOOL_KEEP_HOST, COMMPOOL_GRAPHS_REFUSED),
+         COMMPOOL_NOT_SUPPORTED, "sleep: memory of the cuda backing");
+  for (const Pool* pool : {&first, &last}) EXPECT_EQ(Asleep(*pool), 0u);
+  Buffer block = last.allocate(MiB(1), nullptr).value();  // they serve
+
+  const commpool_pool both[] = {first.handle(), last.handle()};
+  Expect(commpool_pools_sleep(both, 2, COMMPOOL_KEEP_HOST, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_OK, "");
+  for (const Pool* pool : {&first, &last}) EXPECT_GT(Asleep(*pool), 0u);
+  Expect(commpool_pools_wake(with_one_that_cannot, 3, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_FAILED_PRECONDITION,
+         "wake: it is not asleep");
+  for (const Pool* pool : {&first, &last}) EXPECT_GT(Asleep(*pool), 0u);
+  Expect(commpool_pools_wake(both, 2, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_OK, "");
+  for (const Pool* pool : {&first, &last}) EXPECT_EQ(Asleep(*pool), 0u);
+}
+
 TEST(SleepAbi, AScopeRoutesToAPoolThatSleepsAndItsAllocationsFail) {
   Pool pool = Make("scoped", "");
   pool.reserve(MiB(4)).or_throw();

@@ -1,4 +1,5 @@
 // Each driver call inside falling asleep and waking fails once: the pool is as before, and nothing is lost.
+#include "src/library/pool/group_calls.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -62,6 +63,26 @@ class SleepFailure : public PoolTest, public ::testing::WithParamInterface<Mode>
 
 INSTANTIATE_TEST_SUITE_P(Modes, SleepFailure, ::testing::Values(Mode::kFixed, Mode::kExpandable),
                          [](const auto& mode) { return mode.param == Mode::kFixed ? "Fixed" : "Expandable"; });
+
+TEST_P(SleepFailure, OfAnotherPoolOfTheCallNamesWhoCannotComeBack) {
+  PoolConfiguration configuration = Configured("cannot");
+  configuration.backing.kind = BackingKind::kCuda;
+  const PoolHandle cannot = Create(configuration);
+  const std::array<PoolHandle, 2> both = {pool_, cannot};
+  Status status;
+  {
+    const InjectedFault no_way_back({"cuMemMap", CUDA_ERROR_INVALID_VALUE});
+    status = AllOrNone(runtime(), both,
+                       [](Pool& pool, OtherPoolsOfCall others) { return pool.Sleep({.keep = Keep::kHost}, others); });
+  }
+  EXPECT_EQ(status.code(), StatusCode::kNotSupported);
+  EXPECT_EQ(status.message().find("pool cannot"), 0u) << status.message();
+  EXPECT_NE(status.message().find("; then pool sleeper"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("the pool is asleep, wake() it"), std::string::npos) << status.message();
+  EXPECT_TRUE(pool().asleep());
+  EXPECT_TRUE(pool().Wake().ok());
+  EXPECT_TRUE(runtime().DestroyPool(cannot).ok());
+}
 
 TEST_P(SleepFailure, OfFallingAsleepLeavesThePoolAwakeAndWhole) {
   for (const Failure failure :

@@ -96,6 +96,19 @@ class SeveralPools : public SymmetricTest {
       return ReclaimPools(runtime(), HandlesOf(rank, names), reclaimed.data());
     });
   }
+  Statuses SleepTogether(const Names& names, const SleepRequest& request) {
+    return Run([&](Rank& rank) {
+      return AllOrNone(runtime(), HandlesOf(rank, names),
+                       [&](Pool& pool, OtherPoolsOfCall others) { return pool.Sleep(request, others); });
+    });
+  }
+  Statuses WakeTogether(const Names& names) {
+    return Run([&](Rank& rank) {
+      return AllOrNone(runtime(), HandlesOf(rank, names), [](Pool& pool, OtherPoolsOfCall others) {
+        return pool.Wake({.graphs = LiveGraphs::kDiscarded}, others);
+      });
+    });
+  }
   Statuses VerifyTogether(const Names& names) {
     return Run([&](Rank& rank) { return VerifyPools(runtime(), HandlesOf(rank, names)); });
   }
@@ -224,6 +237,41 @@ TEST_F(SeveralPools, StopWhereOneOfThemMayNotGrow) {
   ExpectFailureOf("weights", ReserveTogether(kThree), StatusCode::kFailedPrecondition, "is closed");
   ExpectAll(kThree, 0, 0);
   ExpectOk(ReserveTogether({"gradients", "moments"}));
+}
+
+// What fails is the last pool's copy, and its memory, once the others have nothing left that can fail.
+TEST_F(SeveralPools, SleepAndWakeAllOrNoneOnEveryRank) {
+  COMMPOOL_REQUIRE_EMULATOR("faults are injected");
+  ExpectOk(CreatePools(kThree));
+  ExpectOk(ReserveTogether(kThree));
+  std::vector<CUdeviceptr> blocks(static_cast<size_t>(group().size()));
+  ExpectOk(Run([&](Rank& rank) {
+    const auto made = Named(rank, kThree.back()).Allocate(kMiB, KeyOfStream(rank.stream, rank.number));
+    if (made.ok()) blocks[static_cast<size_t>(rank.number)] = *made;
+    return made.status();
+  }));
+  const SleepRequest keeping{.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded};
+  const auto expect_asleep = [&](bool asleep) {
+    ExpectAll(kThree, 4 * kMiB, asleep ? 0 : 1);
+    for (int number = 0; number <= last(); ++number) {
+      for (const std::string& name : kThree) EXPECT_EQ(Named(group()[number], name).asleep(), asleep) << name;
+    }
+  };
+  {
+    const InjectedFault injected({"cuMemcpyAsync", CUDA_ERROR_INVALID_VALUE});
+    ExpectFailureOf(kThree.back(), SleepTogether(kThree, keeping), StatusCode::kDriverError, "cuMemcpyAsync");
+  }
+  expect_asleep(false);
+  ExpectOk(SleepTogether(kThree, keeping));
+  expect_asleep(true);
+  {
+    const InjectedFault injected({"cuMemMap", CUDA_ERROR_INVALID_VALUE, 2 * group().size()});
+    ExpectFailureOf(kThree.back(), WakeTogether(kThree), StatusCode::kDriverError, "cuMemMap");
+  }
+  expect_asleep(true);
+  ExpectOk(WakeTogether(kThree));
+  expect_asleep(false);
+  ExpectOk(Run([&](Rank& rank) { return Named(rank, kThree.back()).Free(blocks[static_cast<size_t>(rank.number)]); }));
 }
 
 TEST_F(SeveralPools, AreTheSameOnEveryRank) {

@@ -118,12 +118,13 @@ TEST_F(WindowReturn, OfPoolsWithATagHoldsForTheNewestSleepsFirst) {
   ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.tag = "step"; }));
   Captured(Grow(2 * kMiB));
   BringStranger(2 * kMiB, "step");
-  const auto sleep = [](Pool& pool) { return pool.Sleep({}); };
+  const auto sleep = [](Pool& pool, OtherPoolsOfCall others) { return pool.Sleep({}, others); };
+  const auto wake = [](Pool& pool, OtherPoolsOfCall others) { return pool.Wake({}, others); };
   ExpectFailure({OnTagged(runtime(), "step", First::kOldest, sleep)}, StatusCode::kFailedPrecondition,
                 "no order of registering brings all windows back");
   ExpectOk(Wake());
   ExpectOk({OnTagged(runtime(), "step", First::kNewest, sleep)});
-  ExpectOk({OnTagged(runtime(), "step", First::kOldest, [](Pool& pool) { return pool.Wake(); })});
+  ExpectOk({OnTagged(runtime(), "step", First::kOldest, wake)});
   ReplayAll(1);
   SendStrangerAway();
   EndAll();

@@ -1,6 +1,8 @@
 #include "src/library/base/mutex.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 
 #include "src/library/base/check.h"
 
@@ -43,6 +45,13 @@ void Mutex::AssertHeld() const {
 #ifndef NDEBUG
   COMMPOOL_CHECK((held & BitOf(rank_)) != 0, "a lock is needed that the thread does not hold");
 #endif
+}
+
+std::deque<MutexLock> LockInOrder(std::vector<Mutex*> mutexes) {
+  std::sort(mutexes.begin(), mutexes.end(), std::less<>());
+  std::deque<MutexLock> locks;
+  for (Mutex* const mutex : mutexes) locks.emplace_back(*mutex);
+  return locks;
 }
 
 // The thread's books keep the mutex while it waits: it takes no other one meanwhile.

@@ -8,7 +8,9 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
+#include <vector>
 
 #if defined(__clang__)
 #define COMMPOOL_ANNOTATION(x) __attribute__((x))
@@ -69,6 +71,10 @@ class COMMPOOL_SCOPED_CAPABILITY [[nodiscard]] MutexLock {
  private:
   Mutex& mutex_;
 };
+
+// Locks several mutexes of the rank `collective` in one order for all threads: else two calls could wait for each
+// other.
+std::deque<MutexLock> LockInOrder(std::vector<Mutex*> mutexes);
 
 // Waits for what other threads change under a mutex. A wait releases the mutex meanwhile, and may end for no reason:
 // call it in a loop that looks.

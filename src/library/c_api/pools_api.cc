@@ -44,19 +44,30 @@ commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* c
       pools, count, [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); }, communicators, name);
 }
 
-Status SleepAs(Pool& pool, const commpool_keep& keep, const commpool_graphs& graphs) {
-  return pool.Sleep(ParseSleep(NumberOf(keep), NumberOf(graphs)));
+commpool_status SleepPools(const commpool_pool* pools, size_t count, FunctionRef<SleepRequest()> read,
+                           const char* name = __builtin_FUNCTION()) {
+  const auto sleep = [&](Runtime& runtime, PoolHandles handles) {
+    const SleepRequest request = read();
+    return AllOrNone(runtime, handles,
+                     [&](Pool& pool, OtherPoolsOfCall others) { return pool.Sleep(request, others); });
+  };
+  return ForPools(pools, count, sleep, name);
 }
 
-Status WakeAs(Pool& pool, const commpool_graphs& graphs) { return pool.Wake(ParseWake(NumberOf(graphs))); }
+Status CheckTag(const char* tag) {
+  return tag == nullptr || *tag == 0 ? Invalid("the tag is null or empty") : Status();
+}
 
-commpool_status ForTagged(const char* tag, First first, FunctionRef<Status(Pool&)> call,
-                          const char* name = __builtin_FUNCTION()) {
-  const auto checked = [&](Runtime& runtime) {
-    if (tag == nullptr || *tag == 0) return Invalid("the tag is null or empty");
-    return OnTagged(runtime, tag, first, call);
+commpool_status SleepTagged(const char* tag, FunctionRef<SleepRequest()> read,
+                            const char* name = __builtin_FUNCTION()) {
+  const auto sleep = [&](Runtime& runtime) -> Status {
+    COMMPOOL_TRY(CheckTag(tag));
+    const SleepRequest request = read();
+    return OnTagged(runtime, tag, First::kNewest, [&](Pool& pool, OtherPoolsOfCall others) {
+      return pool.open() ? pool.Sleep(request, others) : others();
+    });
   };
-  return WithRuntime(checked, CallKind::kAny, name);
+  return WithRuntime(sleep, CallKind::kAny, name);
 }
 
 // Whether a pointer lies in a live block: for a name in sleep options.
@@ -66,8 +77,8 @@ Status CheckLive(const void* pointer) {
   return found.ok() ? found : Invalid(found.message());
 }
 
-Status SleepKeeping(Pool& pool, const commpool_sleep_options* options) {
-  return pool.Sleep(ParseSleepOptions(options, [](const void* pointer) { return CheckLive(pointer); }));
+SleepRequest ReadOptions(const commpool_sleep_options* options) {
+  return ParseSleepOptions(options, [](const void* pointer) { return CheckLive(pointer); });
 }
 
 Status NullOptions() { return Invalid("options or the output pointer is null"); }
@@ -152,30 +163,37 @@ commpool_status commpool_pools_rehome(const commpool_pool* pools, ncclComm* cons
 
 commpool_status commpool_pools_sleep(const commpool_pool* pools, size_t count, commpool_keep keep,
                                      commpool_graphs graphs) {
-  return ForEachPool(pools, count, [&](Pool& pool, size_t) { return SleepAs(pool, keep, graphs); });
+  return SleepPools(pools, count, [&] { return ParseSleep(NumberOf(keep), NumberOf(graphs)); });
 }
 
 commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs) {
-  return ForEachPool(pools, count, [&](Pool& pool, size_t) { return WakeAs(pool, graphs); });
+  const WakeRequest request = ParseWake(NumberOf(graphs));
+  const auto part = [&](Pool& pool, OtherPoolsOfCall others) { return pool.Wake(request, others); };
+  return ForPools(pools, count,
+                  [&](Runtime& runtime, PoolHandles handles) { return AllOrNone(runtime, handles, part); });
 }
 
 commpool_status commpool_sleep(const char* tag, commpool_keep keep, commpool_graphs graphs) {
-  return ForTagged(tag, First::kNewest,
-                   [&](Pool& pool) { return pool.open() ? SleepAs(pool, keep, graphs) : Status(); });
+  return SleepTagged(tag, [&] { return ParseSleep(NumberOf(keep), NumberOf(graphs)); });
 }
 
 commpool_status commpool_pools_sleep_keeping(const commpool_pool* pools, size_t count,
                                              const commpool_sleep_options* options) {
-  return ForEachPool(pools, count, [&](Pool& pool, size_t) { return SleepKeeping(pool, options); });
+  return SleepPools(pools, count, [&] { return ReadOptions(options); });
 }
 
 commpool_status commpool_sleep_keeping(const char* tag, const commpool_sleep_options* options) {
-  return ForTagged(tag, First::kNewest,
-                   [&](Pool& pool) { return pool.open() ? SleepKeeping(pool, options) : Status(); });
+  return SleepTagged(tag, [&] { return ReadOptions(options); });
 }
 
 commpool_status commpool_wake(const char* tag, commpool_graphs graphs) {
-  return ForTagged(tag, First::kOldest, [&](Pool& pool) { return pool.asleep() ? WakeAs(pool, graphs) : Status(); });
+  const WakeRequest request = ParseWake(NumberOf(graphs));
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    COMMPOOL_TRY(CheckTag(tag));
+    return OnTagged(runtime, tag, First::kOldest, [&](Pool& pool, OtherPoolsOfCall others) {
+      return pool.asleep() ? pool.Wake(request, others) : others();
+    });
+  });
 }
 
 commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count) {

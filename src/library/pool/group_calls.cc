@@ -3,6 +3,8 @@
 #include "src/library/pool/group_calls.h"
 
 #include <algorithm>
+#include <deque>
+#include <functional>
 #include <future>
 #include <map>
 #include <set>
@@ -85,6 +87,9 @@ struct Used {
                               other.communicators.end()) != communicators.end();
   }
 };
+
+// In place of a device, for pools without ranks that are called together whatever their devices are.
+constexpr int kWithoutRanksTogether = -1;
 
 // Null for a pool that is not symmetric, or has given up its home. Takes no lock: the mode keeps the handle as an
 // atomic.
@@ -291,8 +296,33 @@ Status VerifyPools(Runtime& runtime, PoolHandles pools) {
       [](Pool& pool, size_t) { return pool.Verify(); });
 }
 
+// Each pool's part contains those of the pools after it, so the last one's end is known before any part is final.
+Status AllOrNone(Runtime& runtime, PoolHandles handles, PartWithOthers part) {
+  const std::vector<std::shared_ptr<Pool>> pools = COMMPOOL_TRY(Find(runtime, handles));
+  if (pools.size() > 1) COMMPOOL_TRY(CheckComplete(pools));
+  std::vector<Used> used;
+  for (const std::shared_ptr<Pool>& pool : pools) {
+    used.push_back(UsedBy(*pool, nullptr));
+    if (!pool->symmetric()) used.back().device = kWithoutRanksTogether;
+  }
+  const auto run_queue = [&](const Queue& queue) {
+    std::vector<Mutex*> mutexes;
+    for (const size_t place : queue) mutexes.push_back(&pools[place]->collective());
+    const std::deque<MutexLock> locks = LockInOrder(std::move(mutexes));
+    const std::function<Status(size_t)> from = [&](size_t number) -> Status {
+      if (number == queue.size()) return Status();
+      Pool& pool = *pools[queue[number]];
+      return RunOn(runtime, pool.device(), [&] { return part(pool, [&] { return from(number + 1); }); });
+    };
+    return from(0);
+  };
+  // No thread, and no check of completeness: the pool's own call makes it (Collective::CheckCalled).
+  if (pools.size() == 1) return run_queue({0});
+  return RunTogether(QueuesOf(used), run_queue);
+}
+
 // A list of the pools as they are now: one that another thread makes meanwhile is not in the call.
-Status OnTagged(Runtime& runtime, const std::string& tag, First first, FunctionRef<Status(Pool&)> call) {
+Status OnTagged(Runtime& runtime, const std::string& tag, First first, PartWithOthers part) {
   std::vector<std::shared_ptr<Pool>> pools = runtime.pools().All();
   std::erase_if(pools, [&](const auto& pool) { return !pool->has_handle() || pool->configuration().tag != tag; });
   if (pools.empty()) return Status(StatusCode::kNotFound, "no pool has the tag \"" + Printable(tag.c_str()) + "\"");
@@ -307,7 +337,7 @@ Status OnTagged(Runtime& runtime, const std::string& tag, First first, FunctionR
       if (joins) together.push_back(pool->handle());
       return joins;
     });
-    Status status = OnEach(runtime, together, [&](Pool& pool, size_t) { return call(pool); });
+    Status status = AllOrNone(runtime, together, part);
     if (failure.ok()) failure = status;
   }
   return failure;

@@ -51,13 +51,20 @@ Status ReservePools(Runtime& runtime, PoolHandles pools, uint64_t bytes);
 Status ReclaimPools(Runtime& runtime, PoolHandles pools, uint64_t* reclaimed);
 Status VerifyPools(Runtime& runtime, PoolHandles pools);
 
+// What one pool does in a call for several: its own part, with what the others do in the middle of it.
+using PartWithOthers = FunctionRef<Status(Pool&, OtherPoolsOfCall others)>;
+// Sleep and wake: all pools of one home, and all without ranks, go the whole way or none of them. Each holds its
+// collective lock meanwhile. Returns the first failure in the order of the pools; what else failed is logged or named
+// in it. kInvalidArgument and kFailedPrecondition as OnEach.
+Status AllOrNone(Runtime& runtime, PoolHandles pools, PartWithOthers part);
+
 // Whose turn it is first, by creation. NCCL places a window by those that are there: so that each pool finds the older
 // ones as it wakes, the newest sleeps first.
 enum class First { kOldest, kNewest };
 
-// Runs call(pool) for each pool with the tag; ranks of one home at the same time. Goes on after a failure, because
+// Makes the part of each pool with the tag: AllOrNone for those of one home at a time. Goes on after a failure, because
 // other ranks may wait in the next call, and returns the first failure. kNotFound where no pool has the tag.
-Status OnTagged(Runtime& runtime, const std::string& tag, First first, FunctionRef<Status(Pool&)> call);
+Status OnTagged(Runtime& runtime, const std::string& tag, First first, PartWithOthers part);
 
 }  // namespace commpool::internal
 

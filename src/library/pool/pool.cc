@@ -122,16 +122,26 @@ Result<uint64_t> Pool::Trim(uint64_t keep_bytes) {
   return mode_->Trim(keep_bytes);
 }
 
-// A recording shows it as a span, with its failure.
 Status Pool::Sleep(const SleepRequest& request) {
+  MutexLock collective(segments_.collective());
+  return Sleep(request, kNoOtherPools);
+}
+
+Status Pool::Wake(const WakeRequest& request) {
+  MutexLock collective(segments_.collective());
+  return Wake(request, kNoOtherPools);
+}
+
+// A recording shows it as a span, with its failure.
+Status Pool::Sleep(const SleepRequest& request, OtherPoolsOfCall others) {
   recording::Span span = basis_->record.Began(recording::SpanKind::kSleep, "sleep");
-  return span.Ended(mode_->Sleep(request));
+  return span.Ended(mode_->Sleep(request, others));
 }
 
 // It may be called for a pool that another thread ends: then the mode refuses.
-Status Pool::Wake(const WakeRequest& request) {
+Status Pool::Wake(const WakeRequest& request, OtherPoolsOfCall others) {
   recording::Span span = basis_->record.Began(recording::SpanKind::kWake, "wake");
-  return span.Ended(mode_->Wake(request));
+  return span.Ended(mode_->Wake(request, others));
 }
 
 // The library itself allocates from default pools for requests that name no pool, at any time.

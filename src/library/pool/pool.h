@@ -21,6 +21,7 @@
 #include "src/library/pool/blocks/block_rules.h"
 #include "src/library/pool/options.h"
 #include "src/library/pool/segments/segment_store.h"
+#include "src/library/pool/segments/sleep.h"
 #include "src/library/registration/communicator.h"
 #include "src/library/sharing/peer_mappings.h"
 
@@ -65,9 +66,10 @@ class PoolMode : public BlockRules {
   virtual Status Verify() { return Status(); }
   // Ends the pool in order. After a failure it may be called again.
   virtual Status Close() = 0;
-  // Both change nothing where they fail, or say that the pool is asleep (segments/sleep.h).
-  virtual Status Sleep(const SleepRequest& request) = 0;
-  virtual Status Wake(const WakeRequest& request) = 0;
+  // Both change nothing where they fail, or where `others` do, or say that the pool is asleep (segments/sleep.h).
+  // REQUIRES: the pool's collective lock.
+  virtual Status Sleep(const SleepRequest& request, OtherPoolsOfCall others) = 0;
+  virtual Status Wake(const WakeRequest& request, OtherPoolsOfCall others) = 0;
   // Called when the pool has just been destroyed or abandoned.
   virtual void AfterDestroy() = 0;
   // Ends what runs on other threads for this pool. The runtime's destructor calls it.
@@ -201,6 +203,10 @@ class Pool final : public BlockOwner, public SharedMemory {
   Status Close();
   Status Sleep(const SleepRequest& request);
   Status Wake(const WakeRequest& request = {});
+  // In a call for several pools (group_calls.h). REQUIRES: the pool's collective lock.
+  Status Sleep(const SleepRequest& request, OtherPoolsOfCall others);
+  Status Wake(const WakeRequest& request, OtherPoolsOfCall others);
+  Mutex& collective() const { return segments_.collective(); }
   bool asleep() const { return basis_->life.asleep(); }
   // Sets whether the copies that it keeps in sleep stay once it is awake.
   Status Retain(bool retain);

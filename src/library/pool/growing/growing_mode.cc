@@ -154,24 +154,18 @@ Status GrowingMode::Close() {
 }
 
 // Alone: there are no ranks to agree with.
-Status GrowingMode::Sleep(const SleepRequest& request) {
-  MutexLock collective(segments_.collective());
+Status GrowingMode::Sleep(const SleepRequest& request, OtherPoolsOfCall others) {
+  segments_.collective().AssertHeld();
   COMMPOOL_TRY(Sleeping::CheckMaySleep(basis_, segments_, request));
-  return basis_.Named(Sleeping(basis_, blocks_, segments_, kWithoutRanks).FallAsleep(request).under("sleep"));
+  const auto alone = [&](const PoolStep& step) { return basis_.Named(kWithoutRanks(step).under("sleep")); };
+  return Sleeping(basis_, blocks_, segments_, alone).FallAsleep(request, others);
 }
 
-// Where the device is full it asks the other pools and allocators once, and then tries once more.
-Status GrowingMode::Wake(const WakeRequest& request) {
-  MutexLock collective(segments_.collective());
+Status GrowingMode::Wake(const WakeRequest& request, OtherPoolsOfCall others) {
+  segments_.collective().AssertHeld();
   COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
-  Sleeping sleeping(basis_, blocks_, segments_, kWithoutRanks);
-  Status status = sleeping.WakeUp(request);
-  if (status.code() == StatusCode::kOutOfMemory) {
-    basis_.ReleaseOtherPools();
-    basis_.runtime.holders.Release(basis_.device->device(), segments_.asleep_bytes());
-    status = sleeping.WakeUp(request);
-  }
-  return basis_.Named(status.under("wake"));
+  const auto alone = [&](const PoolStep& step) { return basis_.Named(kWithoutRanks(step).under("wake")); };
+  return Sleeping(basis_, blocks_, segments_, alone).WakeUp(request, others);
 }
 
 // Runs once, on the thread that destroyed the pool. Later frees release the rest (AfterFree).

@@ -35,8 +35,8 @@ class GrowingMode final : public PoolMode {
   Result<uint64_t> Trim(uint64_t keep_bytes) override;
   uint64_t ReleaseUnused() override;
   Status Close() override;
-  Status Sleep(const SleepRequest& request) override;
-  Status Wake(const WakeRequest& request) override;
+  Status Sleep(const SleepRequest& request, OtherPoolsOfCall others) override;
+  Status Wake(const WakeRequest& request, OtherPoolsOfCall others) override;
   void AfterDestroy() override;
   // Pool calls both, at the begin and the end of an announced capture.
   void AfterCaptureBegan() override;

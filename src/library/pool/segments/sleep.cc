@@ -61,7 +61,7 @@ Status Sleeping::CheckMayWake(const PoolBasis& basis, const WakeRequest& request
 
 // Steps 2 to 5 of *Sleep* in src/library/pool/README.md. Memory is released last, without an agreement: nothing can be
 // undone after it.
-Status Sleeping::FallAsleep(const SleepRequest& request) {
+Status Sleeping::FallAsleep(const SleepRequest& request, OtherPoolsOfCall others) {
   basis_.life.BeginSleep();
   // After the state has changed, so that no thread makes a cache of the pool meanwhile; ServeAgain lets them reopen.
   blocks_.CloseCaches(ThreadCaches::Reopen::kNever);
@@ -76,6 +76,7 @@ Status Sleeping::FallAsleep(const SleepRequest& request) {
                      return segments_.UnmapAll();
                    }});
   }
+  if (status.ok()) status = others();
   if (!status.ok()) return StayAwake(status);
   MutexLock growth(segments_.growth());
   segments_.ReleaseUnmapped();
@@ -141,31 +142,40 @@ Status Sleeping::CheckReturned() const {
 
 Status Sleeping::Deregister() { return segments_.Deregister(segments_.Indexes()); }
 
-// Two steps that ranks agree on: memory with the kept blocks in it, then registrations. Undone in the other order. The
-// error of a full device lists who holds what.
-Status Sleeping::WakeUp(const WakeRequest& request) {
-  const auto make_memory = [&] {
-    const Status woken = [&] {
-      MutexLock growth(segments_.growth());
-      return segments_.Wake();
-    }();
-    if (woken.code() != StatusCode::kOutOfMemory) return woken;
-    return Status(woken.code(), woken.message() + basis_.DescribeHolders());
+// The error of a full device lists who holds what.
+Status Sleeping::MakeMemory() {
+  const auto make = [&] {
+    MutexLock growth(segments_.growth());
+    return segments_.Wake();
   };
-  COMMPOOL_TRY(
-      run_({.name = "making memory to wake", .act = make_memory, .undo = [&](const Status&) { ReleaseAgain(); }}));
+  Status made = make();
+  if (made.code() == StatusCode::kOutOfMemory && !basis_.configuration.symmetric()) {
+    basis_.ReleaseOtherPools();
+    basis_.runtime.holders.Release(basis_.device->device(), segments_.asleep_bytes());
+    made = make();
+  }
+  if (made.code() != StatusCode::kOutOfMemory) return made;
+  return Status(made.code(), made.message() + basis_.DescribeHolders());
+}
+
+// Two steps that ranks agree on: memory with the kept blocks in it, then registrations. Undone in the other order.
+Status Sleeping::WakeUp(const WakeRequest& request, OtherPoolsOfCall others) {
+  COMMPOOL_TRY(run_({.name = "making memory to wake",
+                     .act = [&] { return MakeMemory(); },
+                     .undo = [&](const Status&) { ReleaseAgain(); }}));
   const auto register_and_prove = [&]() -> Status {
     COMMPOOL_TRY(Register());
     return DependOnPlaces(request.graphs) ? CheckReturned() : Status();
   };
-  COMMPOOL_TRY(run_({.name = "registering", .act = register_and_prove, .undo = [&](const Status&) {
-                       const Status undone =
-                           run_({.name = "undoing the registration", .act = [&] { return Deregister(); }});
-                       // Else the memory stays mapped, and the pool sleeps.
-                       if (undone.ok()) ReleaseAgain();
-                     }}));
-  ServeAgain();
-  return Status();
+  COMMPOOL_TRY(run_({.name = "registering", .act = register_and_prove, .undo = [&](const Status&) { SleepOn(); }}));
+  const Status all = others();
+  all.ok() ? ServeAgain() : SleepOn();
+  return all;
+}
+
+// Where registrations cannot be ended the memory stays mapped, and the pool sleeps.
+void Sleeping::SleepOn() {
+  if (run_({.name = "undoing the registration", .act = [&] { return Deregister(); }}).ok()) ReleaseAgain();
 }
 
 // Where making the memory failed, Wake has released everything already: then some bytes still count as asleep.

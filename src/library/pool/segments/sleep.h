@@ -27,6 +27,10 @@ inline constexpr auto kWithoutRanks = [](const PoolStep& step) -> Status {
   return mine;
 };
 
+// What the other pools of a call do while one has nothing left that can fail, and its part can still be undone.
+using OtherPoolsOfCall = FunctionRef<Status()>;
+inline constexpr auto kNoOtherPools = [] { return Status(); };
+
 // REQUIRES: the pool's collective lock, during its whole life. GrowingMode and SymmetricMode make one for each sleep
 // and each wake; it keeps no state between them. It owns nothing. A step takes the growth lock for itself. None is held
 // in a round, which may last until the deadline.
@@ -42,11 +46,13 @@ class Sleeping {
   // kFailedPrecondition where the pool is not asleep, or a stream of its device captures.
   static Status CheckMayWake(const PoolBasis& basis, const WakeRequest& request);
 
-  // FallAsleep: from now on the pool serves nobody, and threads' caches serve nobody from it. REQUIRES: CheckMaySleep
-  // was OK, on all ranks.
-  Status FallAsleep(const SleepRequest& request);
+  // FallAsleep: from now on the pool serves nobody, and threads' caches serve nobody from it. `others`: what the other
+  // pools of the call do, once this one has nothing left that can fail; where they fail it stays awake. REQUIRES:
+  // CheckMaySleep was OK, on all ranks.
+  Status FallAsleep(const SleepRequest& request, OtherPoolsOfCall others);
   // kFailedPrecondition, and the pool sleeps on, where windows came elsewhere and the request does not accept that.
-  Status WakeUp(const WakeRequest& request);
+  // `others`: likewise, where they fail it sleeps on.
+  Status WakeUp(const WakeRequest& request, OtherPoolsOfCall others);
 
  private:
   // Waits for everybody who may use the memory, and copies what is kept. Besides the host's copies it changes nothing
@@ -62,9 +68,14 @@ class Sleeping {
   Status CheckReturned() const;
   // Ends all registrations; the set remembers the communicators.
   Status Deregister();
+  // Makes memory with the kept blocks in it. A pool without other ranks asks the other pools and allocators once where
+  // the device is full.
+  Status MakeMemory();
   // After a failure in the middle of waking: the pool sleeps on. Kept copies stay on the host, so the next wake has
   // them.
   void ReleaseAgain();
+  // The same once it is registered.
+  void SleepOn();
   // Everything kept is in place again, or never left it.
   void ServeAgain();
   // Tells the emulator, which then reports a program that uses memory that sleeps.

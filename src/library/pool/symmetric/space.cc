@@ -126,15 +126,10 @@ Status GrowTogether(GrowingPools pools) {
 
 }  // namespace
 
-// Sorts a copy: the caller's list keeps the program's order, in which the ranks go through the pools.
-std::deque<MutexLock> SymmetricMode::LockAll(SymmetricModes pools) {
-  // One order for all threads, else two calls could wait for each other's lock.
-  std::sort(pools.begin(), pools.end(), [](const SymmetricMode* one, const SymmetricMode* other) {
-    return std::less<>()(&one->segments_.collective(), &other->segments_.collective());
-  });
-  std::deque<MutexLock> locks;
-  for (const SymmetricMode* const pool : pools) locks.emplace_back(pool->segments_.collective());
-  return locks;
+std::deque<MutexLock> SymmetricMode::LockAll(const SymmetricModes& pools) {
+  std::vector<Mutex*> mutexes;
+  for (const SymmetricMode* const pool : pools) mutexes.push_back(&pool->segments_.collective());
+  return LockInOrder(std::move(mutexes));
 }
 
 std::vector<PoolProposal> SymmetricMode::ProposalsOf(const SymmetricModes& pools,

@@ -159,8 +159,8 @@ void SymmetricMode::AfterDestroy() {
 
 // The order in which windows will come back is found before the ranks agree, because they compare it. Peers' mappings
 // go first and come back last, and come back too where the pool stays awake.
-Status SymmetricMode::Sleep(const SleepRequest& request) {
-  MutexLock collective(segments_.collective());
+Status SymmetricMode::Sleep(const SleepRequest& request, OtherPoolsOfCall others) {
+  segments_.collective().AssertHeld();
   Status readiness = Sleeping::CheckMaySleep(basis_, segments_, request);
   DomainReport report;
   if (readiness.ok()) {
@@ -180,7 +180,7 @@ Status SymmetricMode::Sleep(const SleepRequest& request) {
   if (maps_peers_) COMMPOOL_TRY(UnmapPeers());
   // Each step of falling asleep ends with an agreement, so all ranks sleep or none.
   const auto together = collective_.Runner();
-  const Status slept = Sleeping(basis_, blocks_, segments_, together).FallAsleep(request);
+  const Status slept = Sleeping(basis_, blocks_, segments_, together).FallAsleep(request, others);
   // Awake after a failure on any rank: the peers' mappings come back too.
   if (slept.ok() || !maps_peers_ || basis_.life.asleep()) return slept;
   const Status again = MapLacking();
@@ -188,13 +188,14 @@ Status SymmetricMode::Sleep(const SleepRequest& request) {
 }
 
 // Every rank compares what it is asked, before any memory is made.
-Status SymmetricMode::Wake(const WakeRequest& request) {
-  MutexLock collective(segments_.collective());
+Status SymmetricMode::Wake(const WakeRequest& request, OtherPoolsOfCall others) {
+  segments_.collective().AssertHeld();
   // After a loss no communicator is left to register with. The pool wakes only so that the program can save what was
   // kept.
   if (HasNoCommunicator()) {
     COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
-    return basis_.Named(Sleeping(basis_, blocks_, segments_, kWithoutRanks).WakeUp(request).under("wake"));
+    const auto alone = [&](const PoolStep& step) { return basis_.Named(kWithoutRanks(step).under("wake")); };
+    return Sleeping(basis_, blocks_, segments_, alone).WakeUp(request, others);
   }
   const Status readiness = Sleeping::CheckMayWake(basis_, request);
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kWake,
@@ -202,7 +203,7 @@ Status SymmetricMode::Wake(const WakeRequest& request) {
                                   .readiness = readiness,
                                   .judge = JudgeHeld()}));
   const auto together = collective_.Runner();
-  COMMPOOL_TRY(Sleeping(basis_, blocks_, segments_, together).WakeUp(request));
+  COMMPOOL_TRY(Sleeping(basis_, blocks_, segments_, together).WakeUp(request, others));
   if (!maps_peers_) return Status();
   return MapLacking().under("it is awake, without the addresses of other ranks: call map_peers() again");
 }

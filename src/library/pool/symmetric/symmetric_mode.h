@@ -65,8 +65,8 @@ class SymmetricMode final : public PoolMode {
   uint64_t ReleaseUnused() override { return 0; }
   Status Verify() override { return VerifyTogether({this}); }
   Status Close() override;
-  Status Sleep(const SleepRequest& request) override;
-  Status Wake(const WakeRequest& request) override;
+  Status Sleep(const SleepRequest& request, OtherPoolsOfCall others) override;
+  Status Wake(const WakeRequest& request, OtherPoolsOfCall others) override;
   void AfterDestroy() override;
   void BeforeAbandon() override { StopListening(); }
 
@@ -136,8 +136,8 @@ class SymmetricMode final : public PoolMode {
   // Every rank calls it, even one that passed no communicator. The members of each new communicator meet over it, and
   // all ranks number the new ones.
   Status Meet(const DomainReport& mine, Communicator* communicator) COMMPOOL_REQUIRES(segments_.collective());
-  // Takes the collective locks of a call's pools, in the order of their addresses (mutex.cc).
-  static std::deque<MutexLock> LockAll(SymmetricModes pools);
+  // Takes the collective locks of a call's pools.
+  static std::deque<MutexLock> LockAll(const SymmetricModes& pools);
   // Asks `of_pool` for the proposal of each. REQUIRES: their collective locks.
   static std::vector<PoolProposal> ProposalsOf(const SymmetricModes& pools,
                                                FunctionRef<Proposal(SymmetricMode& pool)> of_pool);
