@@ -100,8 +100,12 @@ typedef enum commpool_location {
 } commpool_location;
 
 typedef enum commpool_frees {
-  COMMPOOL_FREES_DEFERRED = 0, /* effect: symmetric: at the next reserve, trim, reclaim; PINNED: once work has passed */
-  COMMPOOL_FREES_ORDERED = 1   /* at once: ranks free in lockstep, the CPU keeps to the stream, the program promises */
+  /* A freed block serves again: in a symmetric pool after the next reserve, trim or reclaim; in a PINNED pool once the
+   * work that its streams had at the free has ended. */
+  COMMPOOL_FREES_DEFERRED = 0,
+  /* It serves again at once. The program promises that ranks free in the same order between the same allocations, or,
+   * PINNED, that the CPU touches a block only in its stream's order. */
+  COMMPOOL_FREES_ORDERED = 1
 } commpool_frees;
 
 /* PyTorch's pluggable signatures, with a context last. Return null for out of memory. They must not call commpool. */
@@ -242,11 +246,13 @@ COMMPOOL_API commpool_status commpool_pools_sleep(const commpool_pool* pools, si
                                                   commpool_graphs graphs);
 /* Makes memory at the same addresses, with what was kept, and registers it as before; COLLECTIVE for symmetric pools.
  * Where it fails on a rank it sleeps on, whole, on all: FAILED_PRECONDITION where windows came elsewhere, which any
- * `graphs` but REFUSED accepts: graphs that captured collectives with the pool are stale then. The same on all. */
+ * `graphs` but REFUSED accepts: graphs that captured collectives with the pool are stale then. All ranks pass the same
+ * `graphs`. */
 COMMPOOL_API commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs);
 
-/* The same for all pools of the process with a tag, those of one home together: the newest sleeps first and wakes last.
- * Passes by those that are asleep, or awake, already; goes on where one fails, and returns the first failure. */
+/* For all pools of the process whose options have this tag; pools of one home in one call. The newest sleeps first and
+ * wakes last. Pools that are asleep, or awake, already are left out. Goes on where one fails, and returns the first
+ * failure. */
 COMMPOOL_API commpool_status commpool_sleep(const char* tag, commpool_keep keep, commpool_graphs graphs);
 COMMPOOL_API commpool_status commpool_wake(const char* tag, commpool_graphs graphs);
 

@@ -1,5 +1,5 @@
-// Takes the clocks of ranks to one. Ranks of one host have the same clock; others are aligned by the agreements that
-// they have in common: no rank leaves one before the last has come, and all leave within the time of a message.
+// Puts the times of all ranks on one clock. Ranks of one host share a clock. Ranks of two hosts are aligned by their
+// common agreements: no rank leaves one before the last has come, and all leave within the time of a message.
 #ifndef COMMPOOL_SRC_REPORT_CLOCKS_H_
 #define COMMPOOL_SRC_REPORT_CLOCKS_H_
 
@@ -7,11 +7,11 @@
 
 namespace commpool::internal::report {
 
-// Sets the ranks' offsets, and notes for which ranks the hosts' wall clocks had to do. Ranks are in their order; their
-// meetings get sorted.
+// Sets each rank's offset. Where ranks of two hosts have no agreement in common, their wall clocks decide, and the
+// report says for which ranks. Sorts each rank's meetings by time. REQUIRES: the ranks are in rising order.
 void AlignClocks(ReportModel& report);
 
-// Of each agreement the rank that came last, and by how much. After AlignClocks.
+// Notes for each agreement which rank came last, and how much later than the first. Call it after AlignClocks.
 void FindLatecomers(ReportModel& report);
 
 }  // namespace commpool::internal::report

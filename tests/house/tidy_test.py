@@ -30,6 +30,11 @@ class Tidy(unittest.TestCase):
         self.assert_problem("501 lines", "src/a.cc", "\n" * 501)
         self.assert_problem("501 lines", "src/library/pool/BUILD", "\n" * 501)
 
+    def test_comments_of_a_public_header_do_not_count(self):
+        guard = "#ifndef COMMPOOL_A_H_\n#define COMMPOOL_A_H_\n"
+        self.assert_fine("include/commpool/a.h", guard + "// words\n" * 600 + "#endif\n")
+        self.assert_problem("501 lines", "include/commpool/a.h", guard + "int a;\n" * 498 + "#endif\n")
+
     def test_a_long_page_is_found(self):
         self.assert_fine("tools/README.md", "\n" * 85)
         self.assert_fine("tools/reference.md", "\n" * 300)

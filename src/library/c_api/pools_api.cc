@@ -22,7 +22,7 @@ using namespace commpool::internal;
 
 namespace {
 
-// Runs `call`, which fills in a count for each pool. Writes them to the output only where the call succeeded.
+// Runs `call`, which counts something for each pool, and writes the counts to `output` only where it succeeded.
 commpool_status CountForPools(const commpool_pool* pools, size_t count, uint64_t* output,
                               FunctionRef<Status(Runtime&, PoolHandles, uint64_t* counts)> call,
                               const char* name = __builtin_FUNCTION()) {

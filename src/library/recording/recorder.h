@@ -41,7 +41,7 @@ class Recorder {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kSlice{100};
-  // A sample of thousands of pools takes its time. The thread rests so many times as long after it.
+  // A sample of thousands of pools takes long. Then the thread sleeps kRest times as long as the sample took.
   static constexpr int kRest = 20;
   static Clock::time_point NextSample(Clock::time_point began, Clock::time_point ended);
 

@@ -112,8 +112,8 @@ class PoolImport {
   void FallAsleep(uint64_t deadline_ms);
   Status LetMemoryGo();
   void WakeUp();
-  // For the one thread that reads: asks, and awaits the answer; what else comes is for later. Send returns the
-  // question's number.
+  // For the thread that reads. Send asks the owner, and returns the question's number; AwaitNow waits for its answer.
+  // Messages that come meanwhile are kept for later.
   Result<uint64_t> Send(const ShareMessage& question);
   Result<Received> AwaitNow(uint64_t question, Deadline deadline);
 
