@@ -310,6 +310,11 @@ COMMPOOL_API commpool_status commpool_capture_end(commpool_capture capture);
 
 /* The most that all pools of a device may reserve together; default UINT64_MAX: no limit. What is reserved stays. */
 COMMPOOL_API commpool_status commpool_set_device_limit(int device, uint64_t bytes);
+/* What pools leave to others of a device's memory, such as NCCL, cuBLAS and graphs; default 0. Where growth would leave
+ * less, idle memory of pools goes back first, then it is OUT_OF_MEMORY; reclaim and trim give back what is lacking.
+ * A wish, no reservation: the driver is asked at each growth, and another process may take the memory meanwhile. A
+ * symmetric pool looks in its collective calls alone. */
+COMMPOOL_API commpool_status commpool_set_headroom(int device, uint64_t bytes);
 
 /* Another allocator of the process, asked when a device runs out and named in the error. Its functions, which may be
  * null, are called on an allocating thread outside every lock, and must not call commpool: cached_bytes is what it

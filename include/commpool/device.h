@@ -27,6 +27,11 @@ inline Status set_device_limit(int device, std::uint64_t bytes) {
   return detail::FromC(commpool_set_device_limit(device, bytes));
 }
 
+// What pools leave to others of a device's memory; 0 for nothing. See commpool_set_headroom.
+inline Status set_headroom(int device, std::uint64_t bytes) {
+  return detail::FromC(commpool_set_headroom(device, bytes));
+}
+
 // NCCL's own memory of a communicator on this rank's device. See commpool_communicator_memory.
 struct CommunicatorMemory {
   std::uint64_t bytes = 0;

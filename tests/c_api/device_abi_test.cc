@@ -47,6 +47,7 @@ TEST_F(DeviceAbi, ALimitHoldsForThePoolsOfTheDevice) {
 TEST_F(DeviceAbi, ALimitOfAMissingDeviceIsRefused) {
   Expect(commpool_set_device_limit(99, kMiB), COMMPOOL_INVALID_ARGUMENT, "99");
   Expect(commpool_set_device_limit(-1, kMiB), COMMPOOL_INVALID_ARGUMENT, "-1");
+  Expect(commpool_set_headroom(99, kMiB), COMMPOOL_INVALID_ARGUMENT, "99");
 }
 
 TEST_F(DeviceAbi, AHolderHasNoFunctionsByDefault) {

@@ -158,9 +158,9 @@ TEST(Settings, AreNamedWhereTheyDoNotFitTheCode) {
 }
 
 TEST(Settings, ThatNobodyKnowsAreRefusedWithTheNearestAndAllKnownOnes) {
-  ExpectWrong("limt:2GiB",
-              {"limt:2GiB", "there is no setting \"limt\"", "the nearest is limit,", "backing", "release_threshold",
-               "device_limit", "per_process_memory_fraction", "expandable_segments", "heuristic", "pooled"});
+  ExpectWrong("limt:2GiB", {"limt:2GiB", "there is no setting \"limt\"", "the nearest is limit,", "backing",
+                            "release_threshold", "device_limit", "per_process_memory_fraction", "headroom",
+                            "expandable_segments", "heuristic", "pooled"});
   const std::string told = Settings::Parse("limt").status().message();
   EXPECT_EQ(told.find("nmalloc"), told.rfind("nmalloc")) << "each once: " << told;
   ExpectWrong("cachingallocator", {"the nearest is caching_allocator,"});
@@ -190,7 +190,8 @@ INSTANTIATE_TEST_SUITE_P(
         WrongValue{"nmalloc:101", "from 1 to 100"}, WrongValue{"garbage_collection_threshold:80", "such as 0.8"},
         WrongValue{"garbage_collection_threshold:0", "such as 0.8"},
         WrongValue{"per_process_memory_fraction:half", "such as 0.8"},
-        WrongValue{"gradients.device_limit:1GiB", "names no pool"}, WrongValue{"strategy:fast", "heuristic, nmalloc"},
+        WrongValue{"gradients.device_limit:1GiB", "names no pool"},
+        WrongValue{"gradients.headroom:1GiB", "names no pool"}, WrongValue{"strategy:fast", "heuristic, nmalloc"},
         WrongValue{"limit", "write limit:VALUE"}, WrongValue{"limit:", "write limit:VALUE"},
         WrongValue{"expandable_segments:yes", "True or False"}));
 
@@ -287,6 +288,9 @@ TEST(ADeviceLimit, IsTheSmallerOfBytesAndShare) {
   EXPECT_EQ(limit.For(10 * kGiB), 5 * kGiB);
   EXPECT_EQ(limit.For(20 * kGiB), 6 * kGiB);
   EXPECT_EQ(Settings().device_limit().For(kGiB), UINT64_MAX);
+  EXPECT_EQ(Settings().device_limit().headroom, 0u);
+  EXPECT_EQ(Settings::Parse("headroom:2GiB").value().device_limit().headroom, 2 * kGiB);
+  EXPECT_EQ(Settings::Parse("headroom:none").value().device_limit().headroom, 0u);
 }
 
 }  // namespace

@@ -292,6 +292,11 @@ class Runtime(unittest.TestCase):
         with self.assertRaisesRegex(commpool.OutOfMemory, "8 MiB"):
             pool.allocate("16MiB")
         commpool.set_device_limit(3, None)
+        commpool.set_headroom("1TiB", 3)
+        self.addCleanup(commpool.set_headroom, None, 3)
+        with self.assertRaisesRegex(commpool.OutOfMemory, "would not leave the headroom of device 3, 1 TiB"):
+            commpool.empty(1 << 20, device=3)
+        commpool.set_headroom(None, 3)
         held = pool.allocate("16MiB")
         with commpool.MemoryHolder("framework", cached_bytes=lambda device: 5 * MIB, release=release) as holder:
             with self.assertRaisesRegex(commpool.OutOfMemory, "framework"):

@@ -128,6 +128,14 @@ commpool_status commpool_set_device_limit(int device, uint64_t bytes) {
   });
 }
 
+commpool_status commpool_set_headroom(int device, uint64_t bytes) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    std::shared_ptr<DeviceState> state = COMMPOOL_TRY(runtime.devices().Get(device));
+    state->account().SetHeadroom(bytes);
+    return Status();
+  });
+}
+
 commpool_status commpool_add_holder(const commpool_holder_options* options, commpool_holder* holder) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (options == nullptr || holder == nullptr) {

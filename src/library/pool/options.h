@@ -130,6 +130,7 @@ struct PoolConfiguration {
 struct DeviceLimit {
   uint64_t bytes = UINT64_MAX;
   double fraction = 1.0;  // of the device's memory
+  uint64_t headroom = 0;  // what pools leave to others
 
   // UINT64_MAX: no limit.
   uint64_t For(uint64_t device_bytes) const {

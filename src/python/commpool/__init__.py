@@ -28,7 +28,7 @@ from .pool import PlainFunctions, Pool
 from .pool_group import PoolGroup
 from .recordings import Recording, record
 from .runtime import (DriverCall, MemoryHolder, driver_calls, driver_description, initialize, library_version,
-                      measure_driver, set_device_limit)
+                      measure_driver, set_device_limit, set_headroom)
 from .scopes import capture, use_pool
 from .sizes import parse_size
 from .sleeping import (CommunicatorMemory, communicator_memory, sleep, sleep_communicator, wake,
@@ -48,6 +48,6 @@ __all__ = [
     "StatusCode", "UserBacking", "Window", "add_communicator_source", "allocate", "allocate_in_scope", "block_of",
     "capture", "communicator_memory", "config", "driver_calls", "driver_description", "empty", "free", "initialize",
     "library_version", "measure_driver", "nvls_eligible", "parse_size", "promise_stream", "record", "record_stream",
-    "release_stream", "set_device_limit", "sleep", "sleep_communicator", "use_pool", "wake", "wake_communicator",
-    "window_of"
+    "release_stream", "set_device_limit", "set_headroom", "sleep", "sleep_communicator", "use_pool", "wake",
+    "wake_communicator", "window_of"
 ]

@@ -58,6 +58,15 @@ def set_device_limit(device: Device, limit: Optional[Size]) -> None:
     library.set_device_limit(device_number(device), MOST_BYTES if limit is None else parse_size(limit, "limit"))
 
 
+def set_headroom(headroom: Optional[Size], device: Device = 0) -> None:
+    """Says what pools leave to others of a device's memory: NCCL, graphs, libraries; None or 0 for nothing.
+
+    Where growth would leave less, idle memory of pools goes back first; then it is OutOfMemory. `reclaim` and `trim`
+    give back what is lacking. A wish, no reservation: another process may take the memory meanwhile.
+    """
+    library.set_headroom(device_number(device), 0 if headroom is None else parse_size(headroom, "headroom"))
+
+
 class MemoryHolder:
     """Another allocator of the process. commpool asks it when a device runs out of memory, and names it in the error.
 

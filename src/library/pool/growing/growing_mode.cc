@@ -74,6 +74,15 @@ void GrowingMode::KeepToThreshold() {
   if (!released.ok()) Log(LogLevel::kWarning, basis_.Named(released.status()).message());
 }
 
+// As KeepToThreshold, where the device has less free memory than its headroom.
+void GrowingMode::KeepToHeadroom() {
+  const uint64_t lacking = segments_.LackingHeadroom();
+  if (lacking == 0 || basis_.device->capturing()) return;
+  const uint64_t reserved = blocks_.ReservedBytes();
+  Result<uint64_t> released = grower_->Release(reserved - std::min(reserved, lacking), Wait::kNo);
+  if (!released.ok()) Log(LogLevel::kWarning, basis_.Named(released.status()).message());
+}
+
 // Grows first with what the device has. It asks the other pools and the process's other allocators after that.
 Status GrowingMode::Reserve(uint64_t bytes) {
   COMMPOOL_TRY(basis_.CheckOpen());
@@ -90,18 +99,22 @@ Status GrowingMode::Reserve(uint64_t bytes) {
   return grower_->Grow(bytes, stream, Effort::kPressure);
 }
 
-// Frees take effect by themselves here. So it only gives back what exceeds the threshold.
+// Frees take effect by themselves here. So it only gives back what exceeds the threshold, or the device's headroom
+// lacks.
 Result<uint64_t> GrowingMode::Reclaim() {
   COMMPOOL_TRY(basis_.CheckAwake());
   const uint64_t before = blocks_.ReservedBytes();
   blocks_.PollFences();
   KeepToThreshold();
+  KeepToHeadroom();
   return before - std::min(before, blocks_.ReservedBytes());
 }
 
 // Waits a moment for graphs that the program has just destroyed: the driver reports their end a little later.
 Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
   COMMPOOL_TRY(basis_.CheckAwake());
+  const uint64_t reserved = blocks_.ReservedBytes();
+  keep_bytes = std::min(keep_bytes, reserved - std::min(reserved, segments_.LackingHeadroom()));
   // Only where there is something left to release: the wait costs up to a tenth of a second.
   const size_t graphs = blocks_.ReservedBytes() > keep_bytes ? captures_.AwaitEndedGraphs() : 0;
   Result<uint64_t> released = TrimNow(keep_bytes);

@@ -115,6 +115,7 @@ class GrowingMode final : public PoolMode {
 
   // Returns the memory of graphs that are gone to the pool. Each graph has a part of its own, which serves nobody else.
   void CollectGraphs();
+  void KeepToHeadroom();
   // Trim without the wait for the driver's news of graphs that were destroyed just now.
   Result<uint64_t> TrimNow(uint64_t keep_bytes);
   // Whether threads' caches may ever keep blocks of this stream: where it takes back at once what it freed, or where

@@ -56,10 +56,36 @@ Result<Room> SegmentStore::TakeRoom(uint64_t bytes) const {
                                                 FormatBytes(basis_.configuration.limit_bytes) + " (" +
                                                 FormatBytes(blocks_.ReservedBytes()) + " are reserved)");
   }
+  COMMPOOL_TRY(CheckHeadroom(bytes));
   if (account_->Take(bytes)) return Room(*account_, bytes);
   return Status(StatusCode::kOutOfMemory, basis_.title + ": " + FormatBytes(bytes) +
                                               " more would exceed the limit of " + account_->place() + ", " +
                                               FormatBytes(account_->limit()));
+}
+
+uint64_t SegmentStore::FreeOnDevice() const {
+  size_t free = 0;
+  size_t total = 0;
+  const ContextGuard current = basis_.MakeCurrent();
+  return basis_.driver.cuda.cuMemGetInfo(&free, &total) == CUDA_SUCCESS ? free : UINT64_MAX;
+}
+
+uint64_t SegmentStore::LackingHeadroom() const {
+  const uint64_t headroom = account_->headroom();
+  return headroom == 0 ? 0 : headroom - std::min(headroom, FreeOnDevice());
+}
+
+// Others may take the memory between the look and the growth: headroom is no reservation.
+Status SegmentStore::CheckHeadroom(uint64_t bytes) const {
+  const uint64_t headroom = account_->headroom();
+  if (headroom == 0) return Status();
+  const uint64_t free = FreeOnDevice();
+  const bool unknown = free == UINT64_MAX;
+  if (unknown || (free >= headroom && free - headroom >= bytes)) return Status();
+  return Status(StatusCode::kOutOfMemory, basis_.title + ": " + FormatBytes(bytes) +
+                                              " more would not leave the headroom of " + account_->place() + ", " +
+                                              FormatBytes(headroom) + ", to others (" + FormatBytes(free) +
+                                              " are free)");
 }
 
 // Asked before others give memory back for a request that can never be served.

@@ -106,9 +106,12 @@ class SegmentStore {
 
   // Making. Calls the driver.
   //
-  // kOutOfMemory where the limit of the pool or of its device leaves no room. Comes before Make: the room is there
+  // kOutOfMemory where the limit of the pool or of its device leaves no room, or the device's headroom would not stay
+  // free: then the driver is asked. Comes before Make: the room is there
   // before the memory, so no two pools make memory for the last bytes of a limit.
   Result<Room> TakeRoom(uint64_t bytes) const;
+  // The bytes that must go back before the device's headroom is free again; 0 without one. Asks the driver.
+  uint64_t LackingHeadroom() const;
   // Whether the pool's own limit, apart from its device's, allows so many bytes more.
   bool FitsOwnLimit(uint64_t bytes) const;
   // kOutOfMemory for a request that even an empty device could not serve.
@@ -254,6 +257,10 @@ class SegmentStore {
   // Makes memory of the backing for a stream, and waits until every stream may use it. No stream: the memory must not
   // depend on one.
   Result<std::unique_ptr<Segment>> MakeFor(std::optional<StreamKey> stream, uint64_t bytes) COMMPOOL_REQUIRES(growth_);
+  // kOutOfMemory where so many bytes more would take from the device's headroom.
+  Status CheckHeadroom(uint64_t bytes) const;
+  // The device's free memory; UINT64_MAX where the driver does not tell.
+  uint64_t FreeOnDevice() const;
   // At most until the pool's deadline.
   Status WaitForPeer(int peer) const;
   void NoteOthersMayUse() COMMPOOL_REQUIRES(mutex_);

@@ -22,7 +22,7 @@ Status CheckEntry(const SettingRow& row, const SettingEntry& entry) {
   return status.ok() ? status : WrongSetting(entry, status.message());
 }
 
-// Both keys limit devices: as bytes, or as a share of the memory.
+// The keys of devices: the limit as bytes, or as a share of the memory; what is left to others.
 Status ReadDeviceLimit(const SettingEntry& entry, DeviceLimit& limit) {
   if (!entry.pool.empty()) return WrongSetting(entry, "it is for devices, and names no pool");
   // So that one place adds the entry to the message of either.
@@ -30,7 +30,12 @@ Status ReadDeviceLimit(const SettingEntry& entry, DeviceLimit& limit) {
     if (entry.key == kFractionKey) {
       limit.fraction = COMMPOOL_TRY(ReadShare(entry.value));
     } else {
-      limit.bytes = COMMPOOL_TRY(ReadBytes(entry.value));
+      const uint64_t bytes = COMMPOOL_TRY(ReadBytes(entry.value));
+      if (entry.key == kHeadroomKey) {
+        limit.headroom = entry.value == "none" ? 0 : bytes;
+      } else {
+        limit.bytes = bytes;
+      }
     }
     return Status();
   };
@@ -138,6 +143,7 @@ std::vector<SettingLine> Settings::Describe() const {
     lines.insert(lines.begin(), std::move(line));
   };
   // Each goes to the front, so the strategy is the first line in the end.
+  add(kHeadroomKey, "0");
   add(kFractionKey, "1");
   add(kDeviceLimitKey, "none");
   add(kStrategyKey, "caching_allocator");

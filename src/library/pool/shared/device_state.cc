@@ -63,6 +63,7 @@ Result<std::shared_ptr<DeviceState>> DeviceTable::Get(int device) {
   auto state = std::make_shared<DeviceState>(driver_, *place, info.total_bytes, captures_);
   // Before another thread can find the state.
   state->account().SetLimit(limit_.For(info.total_bytes));
+  state->account().SetHeadroom(limit_.headroom);
   MutexLock lock(mutex_);
   return devices_.emplace(device, std::move(state)).first->second;  // another thread may have been faster
 }

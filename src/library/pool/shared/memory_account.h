@@ -3,6 +3,7 @@
 #ifndef COMMPOOL_SRC_LIBRARY_POOL_SHARED_MEMORY_ACCOUNT_H_
 #define COMMPOOL_SRC_LIBRARY_POOL_SHARED_MEMORY_ACCOUNT_H_
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -29,6 +30,10 @@ class MemoryAccount {
     MutexLock lock(mutex_);
     limit_ = bytes;
   }
+
+  // What pools are to leave to others of the place's memory. A wish: nobody keeps it free.
+  void SetHeadroom(uint64_t bytes) { headroom_.store(bytes, std::memory_order_relaxed); }
+  uint64_t headroom() const { return headroom_.load(std::memory_order_relaxed); }
 
   // Takes bytes, if they fit under the limit. They count until Return. All of them or none. Room (below) returns them
   // where the memory could not be made.
@@ -62,6 +67,7 @@ class MemoryAccount {
  private:
   const std::string place_;
   const uint64_t capacity_;
+  std::atomic<uint64_t> headroom_{0};
   mutable Mutex mutex_{LockRank::kLeaf};
   uint64_t limit_ COMMPOOL_GUARDED_BY(mutex_) = UINT64_MAX;
   uint64_t taken_ COMMPOOL_GUARDED_BY(mutex_) = 0;
