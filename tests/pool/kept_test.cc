@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -280,7 +279,6 @@ TEST_F(Kept, AFullDiskLeavesThePoolAwakeAndWhole) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
   rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  std::signal(SIGXFSZ, SIG_IGN);
   const rlimit small = {kMiB, before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   const Status full = pool().Sleep(Keeping(KeptIn::kFiles));

@@ -36,13 +36,11 @@ class RecorderTest : public ::testing::Test {
   void RecordOnAFullDisk() {
     rlimit before = {};
     getrlimit(RLIMIT_FSIZE, &before);
-    const auto handler = signal(SIGXFSZ, SIG_IGN);
     const rlimit one_page = {kPageBytes, before.rlim_max};
     setrlimit(RLIMIT_FSIZE, &one_page);
     for (uint64_t call = 0; call < 20000; ++call) recorder_.Record(Call{.pool = 1, .number = call});
     recorder_.Flush();
     setrlimit(RLIMIT_FSIZE, &before);
-    signal(SIGXFSZ, handler);
   }
 
   const Folder folder_;

@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/emulator/cuda/shared_file.h"
 #include "src/library/base/bytes.h"
+#include "src/library/base/write_signals.h"
 
 namespace commpool::internal::emulator {
 
@@ -20,13 +22,26 @@ BankHeader* MapHeader(int file) {
   return mapped == MAP_FAILED ? nullptr : static_cast<BankHeader*>(mapped);
 }
 
+// Past the process's limit of file sizes, where it may raise that: the limit is not meant for the memory of a device.
+bool Extend(int file, off_t bytes) {
+  const WriteSignalsBlocked no_signals;
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+  const rlimit most = {before.rlim_max, before.rlim_max};
+  if (setrlimit(RLIMIT_FSIZE, &none) != 0) setrlimit(RLIMIT_FSIZE, &most);
+  const bool extended = ftruncate(file, bytes) == 0;
+  setrlimit(RLIMIT_FSIZE, &before);
+  return extended;
+}
+
 }  // namespace
 
 std::unique_ptr<MemoryBank> MemoryBank::Make(BankLocation location, uint64_t capacity) {
   std::unique_ptr<MemoryBank> bank(new MemoryBank());
   bank->file_ = FileDescriptor(memfd_create("commpool-emulated-memory", MFD_CLOEXEC));
   const auto file_bytes = static_cast<off_t>(kHeaderBytes + capacity * kRoomToSpread);
-  if (!bank->file_.valid() || ftruncate(bank->file_.get(), file_bytes) != 0) return nullptr;
+  if (!bank->file_.valid() || !Extend(bank->file_.get(), file_bytes)) return nullptr;
   bank->capacity_ = capacity;
   bank->header_ = MapHeader(bank->file_.get());
   if (bank->header_ == nullptr) return nullptr;

@@ -1,11 +1,11 @@
 #include "src/interpose/preload/process_name.h"
 
 #include <errno.h>
-#include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cstdlib>
+
+#include "src/library/base/write_signals.h"
 
 namespace commpool::preload {
 
@@ -18,32 +18,6 @@ int NumberIn(std::initializer_list<const char*> variables) {
   }
   return -1;
 }
-
-// While it lives, this thread gets neither SIGPIPE nor SIGXFSZ from its writes.
-class WithoutSignalsOfWrites {
- public:
-  WithoutSignalsOfWrites() {
-    sigset_t pending;
-    sigpending(&pending);
-    sigemptyset(&raised_);
-    for (const int signal : {SIGPIPE, SIGXFSZ}) {
-      if (sigismember(&pending, signal) == 0) sigaddset(&raised_, signal);
-    }
-    pthread_sigmask(SIG_BLOCK, &raised_, &before_);
-  }
-  ~WithoutSignalsOfWrites() {
-    const timespec at_once = {};
-    while (sigtimedwait(&raised_, nullptr, &at_once) > 0) {
-    }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  WithoutSignalsOfWrites(const WithoutSignalsOfWrites&) = delete;
-  WithoutSignalsOfWrites& operator=(const WithoutSignalsOfWrites&) = delete;
-
- private:
-  sigset_t raised_;
-  sigset_t before_;
-};
 
 // Of the process that the library was loaded into.
 const pid_t kLoadedInto = getpid();
@@ -74,7 +48,7 @@ std::string NameOfProcess() {
 bool IsForked() { return getpid() != kLoadedInto; }
 
 int WriteTo(int file, std::string_view text) {
-  const WithoutSignalsOfWrites quiet;
+  const internal::WriteSignalsBlocked no_signals;
   // Where a disk becomes full, the first write takes a part, and only the next one says why.
   while (!text.empty()) {
     const ssize_t written = write(file, text.data(), text.size());

@@ -16,6 +16,7 @@
 #include "src/library/base/bytes.h"
 #include "src/library/base/mutex.h"
 #include "src/library/base/try.h"
+#include "src/library/base/write_signals.h"
 
 namespace commpool::internal {
 
@@ -136,6 +137,7 @@ Result<KeptFile> KeptFile::Make(const std::string& directory, uint64_t bytes) {
   }
   KeptFile file(std::move(path), bytes, std::move(descriptor));
   FilesAtExit::Get().Add(file.path_);
+  const WriteSignalsBlocked no_signals;
   do {
     error = posix_fallocate(file.file_.get(), 0, static_cast<off_t>(bytes));
   } while (error == EINTR);
@@ -156,6 +158,7 @@ Status KeptFile::NotAsKept(const std::string& how) const {
 }
 
 Status KeptFile::Write(uint64_t offset, const void* from, uint64_t bytes) {
+  const WriteSignalsBlocked no_signals;
   const int error = Transfer(file_.get(), offset, bytes, [&](uint64_t done, uint64_t rest, off_t at) {
     return pwrite(file_.get(), static_cast<const std::byte*>(from) + done, rest, at);
   });
@@ -165,6 +168,7 @@ Status KeptFile::Write(uint64_t offset, const void* from, uint64_t bytes) {
 Status KeptFile::Seal() {
   struct stat facts = {};
   const timespec times[2] = {kSealed, kSealed};
+  const WriteSignalsBlocked no_signals;
   if (ftruncate(file_.get(), static_cast<off_t>(bytes_)) != 0) return Failed("ftruncate", errno);
   if (fdatasync(file_.get()) != 0) return Failed("fdatasync", errno);
   if (futimens(file_.get(), times) != 0) return Failed("futimens", errno);

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "src/library/base/environment.h"
+#include "src/library/base/write_signals.h"
 
 namespace commpool::internal {
 
@@ -35,6 +36,7 @@ bool LogEnabled(LogLevel level) {
 
 void Log(LogLevel level, const std::string& line) {
   if (!LogEnabled(level)) return;
+  const WriteSignalsBlocked no_signals;
   // One call for the whole line: lines of several threads and ranks must not mix.
   std::fprintf(stderr, "%s", ("commpool " + std::string(kNames[static_cast<int>(level)]) + ": " + line + "\n").c_str());
 }

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <sstream>
 
+#include "src/library/base/write_signals.h"
+
 namespace commpool::internal {
 
 namespace {
@@ -62,6 +64,7 @@ std::string PythonStack(void* (*find)(const char* name)) {
   static std::mutex mutex;  // of the file
   static const int file = memfd_create("commpool stacks", MFD_CLOEXEC);
   const std::lock_guard<std::mutex> lock(mutex);
+  const WriteSignalsBlocked no_signals;
   if (file < 0 || ftruncate(file, 0) != 0 || lseek(file, 0, SEEK_SET) != 0) return "";
   python.dump(file, state);
   return ReadFrames(ReadFile(file));

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "src/library/base/try.h"
+#include "src/library/base/write_signals.h"
 #include "src/library/recording/fields.h"
 
 namespace commpool::internal::recording {
@@ -27,6 +28,7 @@ uint64_t NumberOfRecording(uint64_t now) {
 
 // Returns 0 or the error.
 int WriteAll(int file, std::string_view bytes, uint64_t offset) {
+  const WriteSignalsBlocked no_signals;
   while (!bytes.empty()) {
     const ssize_t count = pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;

@@ -13,6 +13,8 @@
 #include <ctime>
 #include <string>
 
+#include "src/library/base/write_signals.h"
+
 namespace commpool::internal {
 
 namespace {
@@ -31,6 +33,7 @@ ReadingBoard::Page* Map(int file) {
 
 Result<std::pair<ReadingBoard, FileDescriptor>> ReadingBoard::Make() {
   FileDescriptor file(memfd_create("commpool-reads", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const WriteSignalsBlocked no_signals;  // a limit of file sizes is one of memory files too
   // Sealed, so that no importer cuts the file under the owner's feet.
   if (!file.valid() || ftruncate(file.get(), sizeof(Page)) != 0 ||
       fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
