@@ -5,7 +5,9 @@
 #include <sys/socket.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <vector>
 
 #include "src/library/driver/handles.h"
 #include "tests/driver/emulator_fixture.h"
@@ -28,6 +30,25 @@ class Stranger {
 
   bool Say(const std::string& bytes) {
     return send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+  }
+  // A message that carries the descriptor so many times; the connection's end with it.
+  void SayLastWith(const std::string& bytes, int descriptor, size_t times) {
+    const std::vector<int> descriptors(times, descriptor);
+    std::vector<char> control(CMSG_SPACE(times * sizeof(int)));
+    iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+    msghdr header = {};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(times * sizeof(int));
+    std::memcpy(CMSG_DATA(rights), descriptors.data(), times * sizeof(int));
+    EXPECT_EQ(sendmsg(socket_.get(), &header, MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    while (Hear().has_value()) {
+    }
   }
   bool Say(ShareKind kind) { return Say(EncodeShare({kind, {1, 2, 3}, "text", 7})); }
   // The next answer; nothing where the connection has ended.
@@ -119,6 +140,22 @@ TEST_F(Server, RefusesAHelloWithoutEvents) {
   EXPECT_TRUE(stranger.Say(EncodeShare(hello)));
   ExpectRefusal(stranger.Hear(), "sent no events");
   ExpectItServes();
+}
+
+TEST_F(Server, KeepsNoDescriptorThatAStrangerSends) {
+  const auto ends_with = [&](const std::string& words, size_t times) {
+    int pipe_ends[2];
+    ASSERT_EQ(pipe(pipe_ends), 0);
+    Stranger(ticket_.socket).SayLastWith(words, pipe_ends[1], times);
+    close(pipe_ends[1]);
+    pollfd wait{pipe_ends[0], POLLIN, 0};
+    poll(&wait, 1, 10000);  // nobody has the other end any more
+    EXPECT_NE(wait.revents & POLLHUP, 0) << "'" << words << "' with " << times;
+    close(pipe_ends[0]);
+  };
+  for (const std::string words : {"", "garbage"}) {
+    for (const size_t times : {1, 2, 3, 200}) ends_with(words, times);
+  }
 }
 
 TEST_F(Server, DropsACallerThatAsksAndNeverListens) {

@@ -12,21 +12,24 @@ namespace commpool::internal {
 
 namespace {
 
-constexpr size_t kControlBytes = CMSG_SPACE(sizeof(int));
+// Room for one descriptor. CMSG_SPACE pads it, and the padding would take a second one.
+constexpr size_t kControlBytes = CMSG_LEN(sizeof(int));
 
 Status Failed(const char* call, int error) {
   return Status(CodeOfError(error), std::string(call) + " failed: " + strerror(error));
 }
 
-// Takes the descriptor that came with a message.
+// Takes the descriptor that came with a message, and closes all others, which belong to this process as well.
 void TakeDescriptor(const msghdr& header, Received& received) {
   received.lost_descriptor = (header.msg_flags & MSG_CTRUNC) != 0;
   for (const cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr;
        part = CMSG_NXTHDR(const_cast<msghdr*>(&header), const_cast<cmsghdr*>(part))) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    int descriptor = -1;
-    std::memcpy(&descriptor, CMSG_DATA(part), sizeof(descriptor));
-    received.descriptor = FileDescriptor(descriptor);
+    for (size_t at = CMSG_LEN(0); at + sizeof(int) <= part->cmsg_len; at += sizeof(int)) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, reinterpret_cast<const char*>(part) + at, sizeof(descriptor));
+      received.descriptor = FileDescriptor(descriptor);
+    }
   }
 }
 
@@ -47,9 +50,9 @@ Result<std::optional<Received>> MessageChannel::Receive() {
   } while (count < 0 && errno == EINTR);
   if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::optional<Received>();
   if (count < 0) return Failed("recvmsg", errno);
-  if (count == 0) return Status(StatusCode::kRemoteFailure, "the other process ended the connection");
   Received received;
-  TakeDescriptor(header, received);
+  TakeDescriptor(header, received);  // also of an empty message
+  if (count == 0) return Status(StatusCode::kRemoteFailure, "the other process ended the connection");
   received.message = COMMPOOL_TRY(DecodeShare({bytes.data(), static_cast<size_t>(count)}));
   return std::optional<Received>(std::move(received));
 }
