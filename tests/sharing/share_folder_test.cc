@@ -157,6 +157,48 @@ TEST_F(ShareFolder, HasNoSocketOnceItsListenerIsGone) {
   EXPECT_EQ(ConnectToOwner(path, DeadlineAfter({})).status().code(), StatusCode::kRemoteFailure);
 }
 
+// What OpenIn chose, for a user who is not root.
+TEST_F(ShareFolder, IsElsewhereWhereTheRuntimeDirectoryCannotHoldIt) {
+  if (!MayBeAnotherUser()) GTEST_SKIP() << "this user may not become another one";
+  const auto chosen_by_another = [&](const std::string& runtime_directory, const std::string& expected) {
+    return AsAnotherUser([&] {
+      const Result<ShareListener> listener = ShareListener::OpenIn("", runtime_directory);
+      return listener.ok() && std::filesystem::path(listener->path()).parent_path() == expected ? 0 : 1;
+    });
+  };
+  const std::string fallback = "/tmp/commpool-" + std::to_string(kAnotherUser);
+  const std::string theirs = root_ + "/theirs";
+  ASSERT_EQ(mkdir(theirs.c_str(), 0700), 0);
+  ASSERT_EQ(chown(theirs.c_str(), kAnotherUser, kAnotherUser), 0);
+  EXPECT_EQ(chosen_by_another(theirs, theirs + "/commpool"), 0);
+  for (const std::string& unusable : {root_ + "/missing", root_, std::string("relative"), std::string()}) {
+    EXPECT_EQ(chosen_by_another(unusable, fallback), 0) << unusable;
+  }
+  ASSERT_EQ(chown((theirs + "/commpool").c_str(), 0, 0), 0);
+  EXPECT_EQ(chosen_by_another(theirs, fallback), 0) << "root was there first";
+  std::filesystem::remove_all(theirs + "/commpool");
+  ASSERT_EQ(chmod(theirs.c_str(), 0500), 0);
+  EXPECT_EQ(chosen_by_another(theirs, fallback), 0) << "not writable";
+  std::filesystem::remove_all(fallback);
+}
+
+TEST_F(ShareFolder, IsNotMadeInAnotherUsersRuntimeDirectory) {
+  if (!MayBeAnotherUser()) GTEST_SKIP() << "this user may not become another one";
+  ASSERT_EQ(chown(root_.c_str(), kAnotherUser, kAnotherUser), 0);
+  const ShareListener listener = ShareListener::OpenIn("", root_).value();
+  EXPECT_FALSE(std::filesystem::exists(folder_)) << "it would lock that user out";
+}
+
+TEST_F(ShareFolder, IsTheOneThatTheProgramChose) {
+  EXPECT_EQ(std::filesystem::path(ShareListener::OpenIn(folder_, root_ + "/run").value().path()).parent_path(),
+            folder_);
+  for (const std::string& wrong : {root_ + "/no/such/folder", std::string("/proc/commpool"), std::string("relative")}) {
+    const Status refused = ShareListener::OpenIn(wrong, root_).status();
+    EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition) << refused.message();
+    EXPECT_NE(refused.message().find("COMMPOOL_SOCKETS"), std::string::npos) << refused.message();
+  }
+}
+
 TEST_F(ShareFolder, WithATooLongNameIsRefused) {
   folder_ = root_ + "/" + std::string(100, 'x');
   EXPECT_FALSE(Refused().ok());

@@ -24,7 +24,8 @@ struct Environment {
   const std::string log_level = Variable("COMMPOOL_LOG");              // error, warning (default), info or debug
   const std::string nccl_nvls_enable = Variable("NCCL_NVLS_ENABLE");   // NCCL's own: 0 switches multicast off
   const std::string configuration = Variable("COMMPOOL_CONF");         // defaults of pools (src/library/pool/settings)
-  const std::string runtime_directory = Variable("XDG_RUNTIME_DIR");   // where sockets of this user may lie
+  const std::string sockets = Variable("COMMPOOL_SOCKETS");            // folder of the sockets of shared pools
+  const std::string runtime_directory = Variable("XDG_RUNTIME_DIR");   // where they lie else, if it is this user's
   const std::string interface = Variable("COMMPOOL_INTERFACE");        // network interface or address of agreements
   const std::string record = Variable("COMMPOOL_RECORD");              // folder of recordings
   const std::string record_limit = Variable("COMMPOOL_RECORD_LIMIT");  // bytes of a recording

@@ -17,8 +17,8 @@
 #include <optional>
 #include <utility>
 
-#include "src/library/base/environment.h"
 #include "src/library/base/keyed_hash.h"
+#include "src/library/base/printable.h"
 #include "src/library/base/try.h"
 
 namespace commpool::internal {
@@ -29,7 +29,8 @@ constexpr size_t kNameBytes = 16;
 constexpr size_t kMostPathBytes = sizeof(sockaddr_un::sun_path) - 1;
 
 Status Failed(const std::string& action, const std::string& path, int error) {
-  return Status(CodeOfError(error), action + " " + path + ": " + strerror(error));
+  return Status(CodeOfError(error, StatusCode::kFailedPrecondition),
+                action + " " + Printable(path) + ": " + strerror(error));
 }
 
 std::optional<sockaddr_un> AddressOf(const std::string& path) {
@@ -53,7 +54,7 @@ Status MakeFolder(const std::string& folder) {
   if (!opened.valid() || fstat(opened.get(), &about) != 0) return Failed("opening the folder", folder, errno);
   if (about.st_uid == geteuid() && (about.st_mode & (S_IRWXG | S_IRWXO)) == 0) return Status();
   return Status(StatusCode::kFailedPrecondition,
-                "others may enter " + folder +
+                "others may enter " + Printable(folder) +
                     ", where tickets would lead them: it must belong to this user alone, "
                     "with mode 0700");
 }
@@ -97,13 +98,45 @@ struct RemovedAtExit {
   }
 };
 
+bool IsOwn(const std::string& path) {
+  struct stat about = {};
+  return lstat(path.c_str(), &about) == 0 && about.st_uid == geteuid();
+}
+
+bool MayWrite(const std::string& path) { return faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) == 0; }
+
+bool IsThere(const std::string& path) {
+  struct stat about = {};
+  return lstat(path.c_str(), &about) == 0;
+}
+
+// Whether this user has the folder in it, or may make it. In another user's, root could make one that locks that user
+// out.
+bool MayHold(const std::string& runtime_directory, const std::string& folder) {
+  if (runtime_directory.empty() || runtime_directory[0] != '/') return false;
+  if (folder.size() + 2 + kNameBytes > kMostPathBytes || !IsOwn(runtime_directory)) return false;
+  return IsThere(folder) ? IsOwn(folder) && MayWrite(folder) : MayWrite(runtime_directory);
+}
+
 }  // namespace
 
-std::string DefaultShareFolder() {
-  const std::string& runtime = Environment::Get().runtime_directory;
-  const std::string folder = runtime + "/commpool";
-  const bool fits = !runtime.empty() && runtime[0] == '/' && folder.size() + 2 + kNameBytes <= kMostPathBytes;
-  return fits ? folder : "/tmp/commpool-" + std::to_string(geteuid());
+Result<ShareListener> ShareListener::OpenIn(const std::string& chosen, const std::string& runtime_directory) {
+  if (!chosen.empty() && chosen[0] != '/') {
+    return Status(StatusCode::kFailedPrecondition,
+                  "COMMPOOL_SOCKETS is \"" + Printable(chosen) + "\": name a whole path");
+  }
+  const auto refused = [](const Result<ShareListener>& opened) {
+    return opened.status().code() == StatusCode::kFailedPrecondition;
+  };
+  const std::string usual = runtime_directory + "/commpool";
+  const bool usual_serves = chosen.empty() && MayHold(runtime_directory, usual);
+  const std::string fallback = "/tmp/commpool-" + std::to_string(geteuid());
+  Result<ShareListener> opened = Open(usual_serves ? usual : chosen.empty() ? fallback : chosen);
+  if (usual_serves && !opened.ok() && !refused(opened)) opened = Open(fallback);  // its disk is full
+  if (!refused(opened)) return opened;
+  return Status(
+      StatusCode::kFailedPrecondition,
+      opened.status().message() + ". COMMPOOL_SOCKETS may name another folder for the sockets of shared pools");
 }
 
 Result<ShareListener> ShareListener::Open(const std::string& folder) {

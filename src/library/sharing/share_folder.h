@@ -1,7 +1,7 @@
 // Where the owners of shared pools listen: sockets in a folder that nobody but this user may enter.
 //
 // A folder of another user, one that others may enter, and a link are refused. Sockets of processes that were killed
-// are removed by whoever notices. Any thread.
+// are removed by whoever notices. A ticket has a socket's whole path, so processes with other folders meet. Any thread.
 #ifndef COMMPOOL_SRC_LIBRARY_SHARING_SHARE_FOLDER_H_
 #define COMMPOOL_SRC_LIBRARY_SHARING_SHARE_FOLDER_H_
 
@@ -15,14 +15,15 @@
 
 namespace commpool::internal {
 
-// $XDG_RUNTIME_DIR/commpool, or /tmp/commpool-USER where that is not set or too long for a socket's name.
-std::string DefaultShareFolder();
-
 // A socket that listens; its file goes with it, also at exit().
 class ShareListener {
  public:
-  // Makes the folder, mode 0700, and a socket in it. kFailedPrecondition for a folder that others may enter.
+  // Makes the folder, mode 0700, and a socket in it. kFailedPrecondition for a folder that others may enter, and for
+  // one that cannot be made.
   static Result<ShareListener> Open(const std::string& folder);
+  // In the folder `chosen`, if there is one; else in `runtime_directory`/commpool, if this user may make it; else in
+  // /tmp/commpool-USER.
+  static Result<ShareListener> OpenIn(const std::string& chosen, const std::string& runtime_directory);
 
   ShareListener() = default;
   ShareListener(ShareListener&& other) noexcept

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "src/library/base/check.h"
+#include "src/library/base/environment.h"
 #include "src/library/base/start_thread.h"
 #include "src/library/base/try.h"
 
@@ -22,7 +23,9 @@ Status ShareServer::Start() {
   if (listener_.valid()) return Status();
   FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return Status(CodeOfError(errno), std::string("eventfd failed: ") + strerror(errno));
-  ShareListener listener = COMMPOOL_TRY(ShareListener::Open(folder_.empty() ? DefaultShareFolder() : folder_));
+  const Environment& environment = Environment::Get();
+  ShareListener listener = COMMPOOL_TRY(
+      ShareListener::OpenIn(folder_.empty() ? environment.sockets : folder_, environment.runtime_directory));
   wake_ = std::move(wake);
   const int port = listener.descriptor();
   thread_ = COMMPOOL_TRY(StartThread("the server of shared pools", [this, port] { Serve(port); }));
