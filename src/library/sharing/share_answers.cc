@@ -17,6 +17,8 @@ namespace {
 // How long the thread does not look at callers when the process has no descriptor for them.
 constexpr int kRestMilliseconds = 10;
 
+Status Ended() { return Status(StatusCode::kNotFound, "the pool of the ticket has ended, or the ticket is forged"); }
+
 }  // namespace
 
 void ShareServer::Serve(int port) {
@@ -39,6 +41,7 @@ void ShareServer::Serve(int port) {
       const bool ended = waits[place + 2].revents != 0 && !Hear(heard[place]);
       if (ended || heard[place]->gone) Drop(heard[place]);
     }
+    ForgetEnded();
     resting = (waits[1].revents != 0 || resting) && !AcceptAll(port);
   }
   for (const std::shared_ptr<Importer>& importer : Importers(connected_)) Drop(importer);
@@ -122,7 +125,7 @@ Status ShareServer::Welcome(const std::shared_ptr<Importer>& importer, const Sha
   const HashKey secret = {hello.numbers[0], hello.numbers[1]};
   const std::shared_ptr<SharedMemory> memory = pool == nullptr ? nullptr : pool->facts().memory.lock();
   if (memory == nullptr || pool->ended || !pool->Knows(secret) || importer->pool != 0) {
-    return Status(StatusCode::kNotFound, "the pool of the ticket has ended, or the ticket is forged");
+    return Ended();
   }
   importer->reads = COMMPOOL_TRY(OpenedRecords::Of(hello.text));
   std::pair<ReadingBoard, FileDescriptor> board = COMMPOOL_TRY(ReadingBoard::Make());
@@ -131,6 +134,7 @@ Status ShareServer::Welcome(const std::shared_ptr<Importer>& importer, const Sha
   pool->updates().Publish(importer->board.page().updates);
   {
     MutexLock lock(mutex_);
+    if (pool->ended) return Ended();
     importer->pool = pool->facts().number;
     pool->importers.push_back(importer);
   }
@@ -201,6 +205,7 @@ void ShareServer::TakeBack(Importer& importer, uint64_t block) {
   {
     MutexLock lock(mutex_);
     pool = Find(importer.pool);
+    if (pool == nullptr) return;
     const auto found = pool->blocks.find(block);
     if (found == pool->blocks.end()) return;
     address = found->second.address;

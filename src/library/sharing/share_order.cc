@@ -114,6 +114,7 @@ Result<bool> ShareServer::AwaitReads(const std::shared_ptr<Importer>& importer, 
 void ShareServer::OpenGate(uint64_t pool, uint64_t block, std::optional<uint64_t> updated) {
   MutexLock lock(mutex_);
   const std::shared_ptr<SharedPool> shared = Find(pool);
+  if (shared == nullptr) return;  // it ended meanwhile, without importers
   const auto found = shared->blocks.find(block);
   if (found == shared->blocks.end()) return;
   found->second.updating = false;
@@ -159,12 +160,14 @@ Status ShareServer::CheckMaySleep(uint64_t pool) {
 
 Status ShareServer::TellAsleep(uint64_t pool) {
   COMMPOOL_TRY(CheckMaySleep(pool));
-  const Importers importers = ImportersOf(pool);
-  if (importers.empty()) return Status();
+  Importers importers;
   uint64_t deadline_ms = 0;
   {
     MutexLock lock(mutex_);
-    deadline_ms = Find(pool)->facts().deadline_ms;
+    const std::shared_ptr<SharedPool> shared = Find(pool);
+    if (shared == nullptr || shared->importers.empty()) return Status();
+    importers = shared->importers;
+    deadline_ms = shared->facts().deadline_ms;
   }
   const Deadline deadline = DeadlineAfter(std::chrono::milliseconds(deadline_ms));
   std::vector<uint32_t> answered;

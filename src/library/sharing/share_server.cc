@@ -46,6 +46,7 @@ void ShareServer::Stop() {
   thread.join();
   MutexLock lock(mutex_);
   pools_.clear();
+  ended_.clear();
   offers_.clear();
   listener_ = ShareListener();
 }
@@ -112,12 +113,31 @@ bool ShareServer::MayServe(uint64_t pool, uint64_t address) {
   const uint64_t number = shared == nullptr ? 0 : shared->NumberOf(address);
   if (number == 0) return true;
   shared->NoteFree(number);
-  return shared->Forget(number);
+  const bool forgotten = shared->Forget(number);
+  if (shared->MayBeForgotten()) Wake();  // the thread forgets it, for that calls the driver
+  return forgotten;
 }
 
 void ShareServer::EndPool(uint64_t pool) {
+  {
+    MutexLock lock(mutex_);
+    const std::shared_ptr<SharedPool> shared = Find(pool);
+    if (shared == nullptr || std::exchange(shared->ended, true)) return;
+    ended_.push_back(pool);
+  }
+  ForgetEnded();
+}
+
+void ShareServer::ForgetEnded() {
+  std::vector<std::shared_ptr<SharedPool>> forgotten;  // their events go after the lock
   MutexLock lock(mutex_);
-  if (const std::shared_ptr<SharedPool> shared = Find(pool)) shared->ended = true;
+  std::erase_if(ended_, [&](uint64_t pool) COMMPOOL_REQUIRES(mutex_) {
+    const auto found = pools_.find(pool);
+    if (!found->second->MayBeForgotten()) return false;
+    forgotten.push_back(std::move(found->second));
+    pools_.erase(found);
+    return true;
+  });
 }
 
 Result<OfferPlace> ShareServer::Offer(std::vector<FileDescriptor> descriptors) {

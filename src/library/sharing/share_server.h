@@ -51,7 +51,8 @@ class ShareServer {
   // Makes all importers let the memory go. Where one does not, TellAwake comes next.
   Status TellAsleep(uint64_t pool);
   void TellAwake(uint64_t pool);
-  // From now on nobody new imports the pool.
+  // From now on nobody new imports the pool. It is forgotten, with its events, once no process imports it and its
+  // shared blocks are freed.
   void EndPool(uint64_t pool);
 
   // For RankOffer: gives the descriptors to whoever knows the secret, until they are withdrawn.
@@ -84,6 +85,7 @@ class ShareServer {
   void Drop(const std::shared_ptr<Importer>& importer);
   void SendTo(Importer& importer, const ShareMessage& message, FileDescriptor descriptor = {});
 
+  void ForgetEnded() COMMPOOL_EXCLUDES(mutex_);  // calls the driver
   std::shared_ptr<SharedPool> Find(uint64_t pool) COMMPOOL_REQUIRES(mutex_);
   // Returns true once the importer reads the block no more; false after the deadline.
   Result<bool> AwaitReads(const std::shared_ptr<Importer>& importer, uint64_t block, Deadline deadline);
@@ -95,6 +97,7 @@ class ShareServer {
   const std::string folder_;
   Mutex mutex_{LockRank::kLeaf};
   std::map<uint64_t, std::shared_ptr<SharedPool>> pools_ COMMPOOL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> ended_ COMMPOOL_GUARDED_BY(mutex_);  // those of them that ended
   uint64_t next_block_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   std::map<HashKey, std::vector<FileDescriptor>> offers_ COMMPOOL_GUARDED_BY(mutex_);
   ShareListener listener_ COMMPOOL_GUARDED_BY(mutex_);

@@ -113,6 +113,8 @@ class SharedPool {
   // The block's number; 0 where it was not shared, or has been freed.
   uint64_t NumberOf(uint64_t address) const;
   bool IsHeld(uint64_t block) const;
+  // Nobody can ask about it any more.
+  bool MayBeForgotten() const { return ended && importers.empty() && blocks.empty(); }
   // A line of the board for a block that the importer did not hold. kExhausted where it holds too many.
   Result<size_t> Hold(Importer& importer, uint64_t block);
   void LetGo(Importer& importer, uint64_t block);
