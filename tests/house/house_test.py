@@ -9,6 +9,7 @@ import faults
 import known
 import layers
 import links
+import page_facts
 import rules
 import tidy
 import tree
@@ -47,6 +48,11 @@ class House(unittest.TestCase):
 
     def test_every_link_of_a_document_leads_somewhere(self):
         found = links.problems(tree.workspace())
+        self.assertFalse(found, "\n" + "\n".join(found))
+
+    def test_names_and_numbers_of_pages_are_those_of_the_sources(self):
+        root = tree.workspace()
+        found = page_facts.unknown_names(root) + page_facts.other_numbers(root)
         self.assertFalse(found, "\n" + "\n".join(found))
 
     def test_every_fault_that_is_known_has_its_line_in_the_sources(self):

@@ -1,0 +1,42 @@
+"""Names and numbers that pages repeat from the sources: each is what the sources say today."""
+
+import pathlib
+import re
+
+import tree
+
+_NAME = re.compile(r"\b(?:COMMPOOL_[A-Z][A-Z_]*[A-Z]|commpool_[a-z_]*[a-z])\b")
+_TARGET = re.compile(r"\]\([^)]*\)")
+_CODE = {".h", ".cc", ".inc", ".cu", ".c", ".py", ".sh", ".bzl", ".lds", ".in", "", ".pyi"}
+# A page, its words around a number, and a source with its words around the same number.
+NUMBERS = (
+    ("include/commpool/reference.md", r"`COMMPOOL_(\d+\.\d+)`", "src/library/c_api/exports.lds", r"COMMPOOL_(\d+\.\d+) \{"),
+    ("README.md", r"glibc (2\.\d+)", "tools/packaging/portability.py", r'OLDEST = ..GLIBC": "(2\.\d+)"'),
+    ("src/python/README.md", r"glibc (2\.\d+)", "tools/packaging/portability.py", r'OLDEST = ..GLIBC": "(2\.\d+)"'),
+)
+
+
+def unknown_names(root):
+    """Names of ours in pages that no source has."""
+    known, pages = set(), {}
+    for path in tree.files(root):
+        text = tree.read(root, path) if path.suffix in _CODE | {".md"} else None
+        if text is None:
+            continue
+        names = set(_NAME.findall(_TARGET.sub("", text)))
+        if path.suffix == ".md":
+            pages[path] = names
+        else:
+            known |= names
+    return [f"{path}: nothing is called {name}" for path, names in pages.items() for name in sorted(names - known)
+            if not any(other.startswith(name) for other in known)]  # `commpool_import_*`
+
+
+def other_numbers(root, numbers=NUMBERS):
+    """Numbers of pages that the source has otherwise."""
+    found = []
+    for page, words, source, line in numbers:
+        said = set(re.findall(words, pathlib.Path(root, page).read_text(encoding="utf-8")))
+        [meant] = set(re.findall(line, pathlib.Path(root, source).read_text(encoding="utf-8")))
+        found += [f"{page}: {number} is {meant} in {source}" for number in said - {meant}]
+    return found
