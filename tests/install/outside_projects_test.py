@@ -83,8 +83,7 @@ class PkgConfig(Outside):
         folder = self.folder("pkg-config")
         for compiler, source, words in (("gcc", "program.c", "C: 4"), ("g++ -std=c++17", "program.cc", "C++: 4")):
             self.must(*compiler.split(), _PROJECTS / "cmake" / source, "-o", folder / "program", *flags)
-            result = self.must(folder / "program", COMMPOOL_DRIVER="emulated",
-                               LD_LIBRARY_PATH=str(installed.prefix() / "lib"))
+            result = self.must(folder / "program", COMMPOOL_DRIVER="emulated")
             self.assertIn(f"{words} MiB in use {_ON}", result.stdout)
 
     def test_knows_the_version_and_the_emulators_folder(self):
