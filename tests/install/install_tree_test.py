@@ -30,7 +30,7 @@ class Tree(unittest.TestCase):
                       "lib/commpool/libcommpool_audit.so", "lib/commpool/libcommpool_run.so",
                       "lib/commpool/emulator/libnccl.so", "share/commpool/examples/CMakeLists.txt",
                       "share/doc/commpool/LICENSE", "share/doc/commpool/d3_license.txt",
-                      "share/doc/commpool/reference.md"):
+                      "share/doc/commpool/README.md", "share/doc/commpool/src/python/commpool/torch/README.md"):
             self.assertTrue((prefix / place).is_file(), place)
 
     def test_the_library_lies_under_its_version_and_its_soname_leads_to_it(self):
@@ -40,6 +40,16 @@ class Tree(unittest.TestCase):
         self.assertTrue(library.is_file() and not library.is_symlink())
         for link in ("libcommpool.so", portability.soname(library)):
             self.assertEqual((prefix / "lib" / link).resolve(), library.resolve())
+
+    def test_pages_lead_to_pages_that_are_there(self):
+        documents = installed.prefix() / install_tree.DOCUMENTS
+        pages = sorted(documents.rglob("*.md"))
+        self.assertEqual(len(pages), len(install_tree.PAGES))
+        for page in pages:
+            text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+            for link in re.findall(r"\]\(([^)\s#]+)[^)]*\)", text):
+                self.assertTrue("://" in link or (page.parent / link).exists(), f"{page}: {link}")
+        self.assertIn("(include/commpool/reference.md)", (documents / "README.md").read_text(encoding="utf-8"))
 
     def test_examples_bring_no_file_of_this_repositorys_build(self):
         names = {file.name for file in (installed.prefix() / "share").rglob("*")}

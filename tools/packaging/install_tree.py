@@ -7,6 +7,7 @@ usage: install_tree.py --prefix DIR --source REPOSITORY --library FILE --cli FIL
 """
 
 import argparse
+import os
 import pathlib
 import re
 import shutil
@@ -19,6 +20,14 @@ RUNPATH = "$ORIGIN/../lib"
 _HERE = pathlib.Path(__file__).parent
 # Options: where it lies.
 FILES = ("--source", "--library", "--cli", "--cuda", "--cudart", "--nccl", "--nvml", "--audit", "--run")
+DOCUMENTS = "share/doc/commpool"
+# What somebody reads who uses commpool.
+PAGES = ("README.md", "examples/README.md", "examples/reference.md", "include/commpool/README.md",
+         "include/commpool/functions.md", "include/commpool/reference.md", "src/emulator/README.md",
+         "src/emulator/reference.md", "src/python/README.md", "src/python/commpool/torch/README.md",
+         "src/python/commpool/torch/reference.md", "src/python/reference.md", "tools/README.md",
+         "tools/cli/reference.md", "tools/reference.md")
+_LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)")
 _MODES = {"program": 0o755, "data": 0o644}
 
 
@@ -68,7 +77,10 @@ class Tree:
         target.symlink_to(points_to)
 
     def fill_in(self, template, place, values):
-        text = re.sub(r"@(\w+)@", lambda match: values[match.group(1)], template.read_text(encoding="utf-8"))
+        text = template.read_text(encoding="utf-8")
+        self.write(re.sub(r"@(\w+)@", lambda match: values[match.group(1)], text), place)
+
+    def write(self, text, place):
         target = self.prefix / place
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
@@ -104,10 +116,20 @@ def install_sources(tree, repository):
     for file in sorted(examples.rglob("*")):
         if file.is_file() and file.name != "BUILD":
             tree.put(file, f"share/commpool/examples/{file.relative_to(examples)}")
-    for name in ("LICENSE", "README.md"):
-        tree.put(repository / name, f"share/doc/commpool/{name}")
-    tree.put(repository / "tools/packaging/d3_license.txt", "share/doc/commpool/d3_license.txt")  # of `commpool report`
-    tree.put(repository / "include/commpool/reference.md", "share/doc/commpool/reference.md")
+    tree.put(repository / "LICENSE", f"{DOCUMENTS}/LICENSE")
+    tree.put(repository / "tools/packaging/d3_license.txt", f"{DOCUMENTS}/d3_license.txt")  # of `commpool report`
+
+
+def install_pages(tree, repository):
+    """For users, in the repository's folders: so the pages find each other. Links to what is not there become words."""
+    for page in PAGES:
+        def kept(link, folder=pathlib.PurePath(page).parent):
+            place = link.group(2).partition("#")[0]
+            target = os.path.normpath(folder / place) if place else page
+            return link.group(0) if "://" in place or target in PAGES or target == "LICENSE" else link.group(1)
+
+        text = (repository / page).read_text(encoding="utf-8")
+        tree.write(_LINK.sub(kept, text), f"{DOCUMENTS}/{page}")
 
 
 def install(options, kind=Tree):
@@ -120,6 +142,7 @@ def install(options, kind=Tree):
     install_emulator(tree, options.cuda, options.cudart, options.nccl, options.nvml)
     install_preloaded(tree, options.audit, options.run)
     install_sources(tree, options.source)
+    install_pages(tree, options.source)
     values = {"VERSION": version, "MINOR": version.rsplit(".", maxsplit=1)[0], "LIBRARY": library, "SONAME": name}
     tree.fill_in(_HERE / "commpool.pc.in", "lib/pkgconfig/commpool.pc", values)
     for file in ("commpoolConfig.cmake", "commpoolConfigVersion.cmake"):
