@@ -68,6 +68,14 @@ class Checks:
             for example in examples:
                 self.assertIn(" ".join([name, *command]), example)
 
+    def test_help_with_an_unknown_subcommand_is_an_error(self):
+        for command in self.only_help:
+            if command == ["emulate"]:
+                continue  # a program follows
+            result = cli.run(*command, "no-such-thing", "--help", program=self.program)
+            self.assertEqual(result.returncode, 4, command)
+            self.assertIn("there is no no-such-thing; there are ", result.stderr)
+
     def test_choices_are_shown_as_words(self):
         for command in self.commands:
             self.assertNotIn("->", self.help_of(command))

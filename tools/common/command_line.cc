@@ -116,7 +116,9 @@ int CommandLine::Run(std::vector<std::string> words) {
   try {
     app_->parse(std::move(words));
   } catch (const CLI::ParseError& error) {
-    const std::string missing = error.get_exit_code() == 0 ? "" : MissingSubcommand(*app_);
+    // Help is help with what there is: with an unknown subcommand it is as wrong as that one alone.
+    const bool answered = error.get_exit_code() == 0 && app_->remaining(true).empty();
+    const std::string missing = answered ? "" : MissingSubcommand(*app_);
     if (!missing.empty()) std::cerr << missing + '\n';
     const int result = missing.empty() ? app_->exit(error) : kFailed;
     return result == 0 ? kSuccess : kFailed;
