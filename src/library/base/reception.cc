@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/library/base/interruption.h"
 #include "src/library/base/try.h"
 
 namespace commpool::internal {
@@ -36,6 +37,7 @@ Words ReadOn(Caller& caller, size_t hello_bytes) {
 }  // namespace
 
 Result<Caller> Reception::Next(Deadline deadline) {
+  WaitSlices slices(deadline);
   while (true) {
     Listen();
     if (!spoken_.empty()) {
@@ -43,12 +45,12 @@ Result<Caller> Reception::Next(Deadline deadline) {
       spoken_.pop_front();
       return caller;
     }
-    if (std::chrono::steady_clock::now() >= deadline) {
+    if (slices.Over()) {
       const std::string why = out_of_room_.ok() ? std::string() : "; " + out_of_room_.message();
       return Status(StatusCode::kDeadlineExceeded,
                     "nobody new said hello at " + address() + " before the deadline" + why);
     }
-    Wait(deadline);
+    Wait(slices.end());
     COMMPOOL_TRY(AcceptAll());
   }
 }

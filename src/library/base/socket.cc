@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "src/library/base/interface.h"
+#include "src/library/base/interruption.h"
 #include "src/library/base/try.h"
 
 namespace commpool::internal {
@@ -132,11 +133,11 @@ bool ConcernsOneCaller(int error) {
 
 // Waits until one of `waits` is ready. True when one is, false when the deadline passed.
 bool WaitReady(std::span<pollfd> waits, Deadline deadline) {
-  while (true) {
-    const int ready = poll(waits.data(), waits.size(), PollWait(deadline));
-    if (ready > 0) return true;
-    if (ready == 0 && std::chrono::steady_clock::now() >= deadline) return false;
+  WaitSlices slices(deadline);
+  while (poll(waits.data(), waits.size(), PollWait(slices.end())) <= 0) {
+    if (slices.Over()) return false;
   }
+  return true;
 }
 
 bool WaitReady(int descriptor, short events, Deadline deadline) {
@@ -321,14 +322,14 @@ Result<Connection> Connect(const std::string& address, Deadline deadline) {
   const std::optional<sockaddr_in> target = ParseAddress(address);
   if (!target) return Failure(StatusCode::kInvalidArgument, "connecting to", address, "not an IPv4 address and port");
   int pause_milliseconds = 1;
+  WaitSlices slices(deadline);
   while (true) {
     std::optional<PrivateSocket> connected = COMMPOOL_TRY(ConnectOnce(*target, address, deadline));
     if (connected) return Connection(std::move(*connected));
-    const int left = PollWait(deadline);
-    if (left == 0) {
+    if (slices.Over()) {
       return Failure(StatusCode::kDeadlineExceeded, "connecting to", address, "the port refused until the deadline");
     }
-    poll(nullptr, 0, std::min(left, pause_milliseconds));
+    poll(nullptr, 0, std::min(PollWait(deadline), pause_milliseconds));
     pause_milliseconds = std::min(pause_milliseconds * 2, 50);
   }
 }

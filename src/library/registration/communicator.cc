@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "src/library/base/interruption.h"
 #include "src/library/base/start_thread.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/diagnosis.h"
@@ -96,7 +97,7 @@ ncclResult_t StateOf(const Driver& driver, ncclComm_t handle) {
 
 Status AwaitCommunicator(const Driver& driver, const Communicator& communicator, ncclResult_t result, const char* call,
                          uint64_t bytes, uint64_t deadline_ms) {
-  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(deadline_ms);
+  WaitSlices slices(Clock::now() + std::chrono::milliseconds(deadline_ms));
   // On a nonblocking communicator the registration of a window may return success before it has finished (nccl4py
   // documents it, NCCL 2.28.9 does it). So the state of the communicator decides.
   if (result == ncclSuccess && driver.nccl.ncclCommGetAsyncError != nullptr) {
@@ -104,7 +105,7 @@ Status AwaitCommunicator(const Driver& driver, const Communicator& communicator,
     if (driver.nccl.ncclCommGetAsyncError(communicator.handle, &state) == ncclSuccess) result = state;
   }
   while (result == ncclInProgress) {
-    if (Clock::now() > deadline) {
+    if (slices.Over()) {
       return Status(StatusCode::kDeadlineExceeded, std::string(call) + " did not finish within " +
                                                        std::to_string(deadline_ms) +
                                                        " ms: a rank is missing or died in the call; abort the "
@@ -136,7 +137,8 @@ std::future<ncclResult_t> CallSeparately(const Driver& driver, const std::functi
 }
 
 bool HasReturned(const std::future<ncclResult_t>& call, const Communicator& communicator, Clock::time_point deadline) {
-  while (Clock::now() < deadline && !(communicator.lost != nullptr && communicator.lost->any())) {
+  WaitSlices slices(deadline);
+  while (!slices.Over() && !(communicator.lost != nullptr && communicator.lost->any())) {
     if (call.wait_until(std::min(deadline, Clock::now() + kLook)) == std::future_status::ready) return true;
   }
   return false;

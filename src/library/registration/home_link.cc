@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/library/base/interruption.h"
 #include "src/library/base/start_thread.h"
 #include "src/library/base/try.h"
 
@@ -131,10 +132,18 @@ void HomeLink::EndChannel(uint64_t number, const std::string& why) {
 }
 
 bool HomeLink::Await(Deadline deadline, FunctionRef<bool()> done) {
+  WaitSlices slices(deadline);
+  while (!AwaitUntil(slices.end(), done)) {
+    if (slices.Over()) return false;
+  }
+  return true;
+}
+
+bool HomeLink::AwaitUntil(Deadline moment, FunctionRef<bool()> done) {
   MutexLock lock(mutex_);
   while (!done()) {
-    if (Clock::now() >= deadline) return false;
-    AwaitNews(deadline);
+    if (Clock::now() >= moment) return false;
+    AwaitNews(moment);
   }
   return true;
 }

@@ -106,7 +106,8 @@ class HomeLink {
   // Ends a channel, and tells the peers why.
   void EndChannel(uint64_t number, const std::string& why);
 
-  // Waits until `done`, called under the link's lock, returns true; false where the deadline passes first.
+  // Waits until `done`, called under the link's lock, returns true; false where the deadline passes first, or a
+  // signal's handler ends the wait. REQUIRES: the caller holds no lock that a free takes.
   bool Await(Deadline deadline, FunctionRef<bool()> done);
   // Reads what is there, unless another thread reads already.
   void ReadNow();
@@ -158,6 +159,8 @@ class HomeLink {
   void ReadForAll(Deadline deadline) COMMPOOL_REQUIRES(mutex_);
   // Reads for all, or waits for the thread that does, until something comes or the deadline passes.
   void AwaitNews(Deadline deadline) COMMPOOL_REQUIRES(mutex_);
+  // A slice of Await, which looks at no signals.
+  bool AwaitUntil(Deadline moment, FunctionRef<bool()> done);
   // Reads without the lock what comes until the deadline.
   std::vector<Arrival> Read(Deadline deadline);
   // For the watcher. `unwatched` is time in which this process did not run: it does not count as the peers' silence.

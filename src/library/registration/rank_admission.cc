@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "src/library/base/interface.h"
+#include "src/library/base/interruption.h"
 #include "src/library/base/reception.h"
 #include "src/library/base/try.h"
 #include "src/library/registration/lost_ranks.h"
@@ -190,11 +191,12 @@ AdmittedRanks AdmitRanks(const LinkOptions& options, Listener listener) {
 
 Result<Connection> JoinRankZero(const LinkOptions& options, const std::string& address) {
   const Deadline deadline = DeadlineAfter(options.deadline);
+  WaitSlices slices(deadline);
   for (std::chrono::milliseconds pause{1};; pause = std::min(2 * pause, std::chrono::milliseconds(50))) {
     Result<Connection> connection = TryToJoin(options, address, deadline);
     if (connection.ok()) return connection;
     if (connection.status().code() != StatusCode::kRemoteFailure) return connection.status().under("rank 0");
-    if (DeadlineAfter(pause) >= deadline) {
+    if (slices.Over() || DeadlineAfter(pause) >= deadline) {
       return Status(StatusCode::kDeadlineExceeded, "rank 0 let nobody in at " + address + " before the deadline");
     }
     std::this_thread::sleep_for(pause);

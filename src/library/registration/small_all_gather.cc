@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "src/library/base/check.h"
+#include "src/library/base/interruption.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/diagnosis.h"
 #include "src/library/driver/graph_handles.h"
@@ -27,6 +28,7 @@ Status Missing(const Communicator& communicator, const GatherPurpose& purpose, u
 
 Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& communicator,
                    const GatherPurpose& purpose, uint64_t deadline_ms, Moment deadline) {
+  WaitSlices slices(deadline);
   for (;;) {
     const CUresult result = driver.cuda.cuStreamQuery(stream);
     if (result != CUDA_ERROR_NOT_READY) {
@@ -38,7 +40,7 @@ Status AwaitStream(const Driver& driver, CUstream stream, const Communicator& co
       return CheckNccl(driver, state, {.call = "ncclAllGather", .device = communicator.device}, communicator.handle);
     }
     COMMPOOL_TRY(communicator.CheckNoneLost(purpose.call));
-    if (Clock::now() > deadline) return Missing(communicator, purpose, deadline_ms);
+    if (slices.Over()) return Missing(communicator, purpose, deadline_ms);
     std::this_thread::sleep_for(
         std::chrono::microseconds(20));  // a stream with NCCL's kernel: a host wait has no bound
   }

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "src/library/base/interruption.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/diagnosis.h"
 #include "src/library/driver/graph_handles.h"
@@ -97,11 +98,11 @@ Result<bool> FenceTable::Passed(FenceId fence) {
 
 // Asks again and again: a wait of the driver for an event has no limit.
 Status FenceTable::Await(FenceId fence, uint64_t deadline_ms) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
+  WaitSlices slices(std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms));
   for (;;) {
     const bool passed = COMMPOOL_TRY(Passed(fence));
     if (passed) return Status();
-    if (std::chrono::steady_clock::now() > deadline) {
+    if (slices.Over()) {
       return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(PlaceOf(fence)) +
                                                        " still uses the memory after " + std::to_string(deadline_ms) +
                                                        " ms, nothing was released");

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "src/library/base/interruption.h"
 #include "src/library/base/start_thread.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/device_info.h"
@@ -28,7 +29,10 @@ Result<std::future<CUresult>> BeginToSynchronise(const Driver& driver, const Pri
 Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& context, uint64_t deadline_ms) {
   // A collective with a dead rank never ends. When the deadline passes, the wait for it continues on its own thread.
   std::future<CUresult> result = COMMPOOL_TRY(BeginToSynchronise(driver, context));
-  if (result.wait_for(std::chrono::milliseconds(deadline_ms)) == std::future_status::ready) return result.get();
+  WaitSlices slices(std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms));
+  do {
+    if (result.wait_until(slices.end()) == std::future_status::ready) return result.get();
+  } while (!slices.Over());
   return Status(StatusCode::kDeadlineExceeded, "device " + std::to_string(context.device()) + " is still busy after " +
                                                    std::to_string(deadline_ms) +
                                                    " ms, nothing was changed: a collective waits for a rank?");
