@@ -17,7 +17,9 @@ TEST(Printable, EscapesWhatWouldForgeALine) {
   EXPECT_EQ(Printable("\x1b[31m\x7f"), "\\x1b[31m\\x7f");
 }
 
-TEST(Printable, EscapesWhatWouldEndAQuotation) { EXPECT_EQ(Printable("\"'\\"), "\\\"\\'\\\\"); }
+TEST(Printable, EscapesWhatWouldEndAQuotation) { EXPECT_EQ(Printable("\"\\"), "\\\"\\\\"); }
+
+TEST(Printable, LeavesAnApostrophe) { EXPECT_EQ(Printable("PyTorch's cache"), "PyTorch's cache"); }
 
 // JSON and Python accept only this.
 TEST(Printable, EscapesWhatIsNoUtf8) {

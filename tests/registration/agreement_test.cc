@@ -165,10 +165,10 @@ TEST(AgreementOnIntent, NamesTheRankWithAnotherNccl) {
 }
 
 TEST(AgreementOnIntent, NamesTheRankWithOtherOptions) {
-  std::vector<Intent> intents(2, Intent{.call = CollectiveCall::kCreate, .options = "alignment_bytes 512"});
-  intents[1].options = "alignment_bytes 4096";
-  ExpectDisagreement(intents,
-                     "ranks disagree on the pool's options: rank 0: alignment_bytes 512, rank 1: alignment_bytes 4096");
+  std::vector<Intent> intents(2,
+                              Intent{.call = CollectiveCall::kCreate, .options = "alignment 512 bytes, frees ordered"});
+  intents[1].options = "alignment 4096 bytes, frees ordered";
+  ExpectDisagreement(intents, "ranks disagree on the pool's options: alignment: rank 0 512 bytes, rank 1 4096 bytes");
 }
 
 TEST(AgreementOnIntent, NamesTheRanksThatMakeAnotherPool) {

@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace commpool::internal {
 
@@ -14,6 +15,8 @@ struct Environment {
   static bool Trusted();
   // Empty where the variable is not set or not trusted.
   static std::string Variable(const char* name);
+  // A sentence for each variable of the process that begins like ours and is none: a slip would be ignored in silence.
+  static std::vector<std::string> Slips();
   // The first variable that is set.
   static std::string FirstOf(std::initializer_list<const char*> names);
 

@@ -29,7 +29,7 @@ size_t CharacterBytes(std::string_view text) {
 std::string Escaped(char character) {
   if (character == '\n') return "\\n";
   if (character == '\t') return "\\t";
-  if (character == '"' || character == '\'' || character == '\\') return {'\\', character};
+  if (character == '"' || character == '\\') return {'\\', character};
   const auto byte = static_cast<unsigned char>(character);
   if (byte >= 0x20 && byte < 0x7f) return {character};
   std::array<char, 8> text;

@@ -72,6 +72,7 @@ Status OpenWith(const LoaderOptions& options) {
     return Status(StatusCode::kFailedPrecondition, "another driver is open already: " + runtime->driver().description +
                                                        "; call commpool_initialize first");
   }
+  for (const std::string& slip : Environment::Slips()) Log(LogLevel::kWarning, slip);
   Settings settings = COMMPOOL_TRY(SettingsFromEnvironment());
   std::shared_ptr<const Driver> driver = COMMPOOL_TRY(LoadDriver(options));
   if (DriverIsMeasured()) {

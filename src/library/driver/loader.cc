@@ -62,7 +62,7 @@ NcclLibrary OpenRealNccl(const std::string& file) {
 }
 
 Result<std::shared_ptr<const Driver>> LoadReal(const LoaderOptions& options) {
-  const std::string hint = ": install it, or run on the emulator with COMMPOOL_DRIVER=emulated";
+  const std::string hint = ": install it, or run the program without a GPU: commpool emulate -- PROGRAM";
   Result<SharedLibrary> library = SharedLibrary::Open(kDriverFile);
   if (!library.ok()) {
     return Status(StatusCode::kNotFound, "there is no CUDA driver here (" + library.status().message() + ")" + hint);

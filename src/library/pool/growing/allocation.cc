@@ -15,6 +15,8 @@ namespace {
 // stream.
 constexpr uint32_t kAllocationsForPoll = 4;
 
+constexpr const char* kInPieces =
+    ". The pool has as much free, but in smaller pieces: with mode = EXPANDABLE a pool moves them together";
 constexpr int kMostRequests = 8;  // how often one allocation asks the process's other allocators for memory
 
 }  // namespace
@@ -229,8 +231,9 @@ Result<bool> GrowingMode::AskHolders(Request& request) {
 Status GrowingMode::OutOfMemory(const Request& request) const {
   const std::string bytes = FormatBytes(request.bytes);
   if (request.part == engine::kCommonPart) {
-    return Status(StatusCode::kOutOfMemory,
-                  "no memory for " + bytes + " in " + request.failure.message() + basis_.DescribeHolders());
+    const bool in_pieces = !grower_->MovesPages() && blocks_.counters().free_bytes >= request.bytes;
+    return Status(StatusCode::kOutOfMemory, "no memory for " + bytes + " in " + request.failure.message() +
+                                                (in_pieces ? kInPieces : "") + basis_.DescribeHolders());
   }
   return Status(StatusCode::kOutOfMemory,
                 "no idle memory for " + bytes + " in a capture, and " + request.failure.message() + ": " +

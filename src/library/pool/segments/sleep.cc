@@ -43,7 +43,12 @@ Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segme
   if (status.ok()) status = segments.CheckNoneShared();
   if (status.ok()) status = basis.runtime.shares.CheckMaySleep(basis.handle);
   if (status.ok() && DependOnPlaces(request.graphs)) {
-    status = CheckNothingUnseen(segments).under("unless graphs = NO_COLLECTIVES or DISCARDED is promised");
+    status = CheckNothingUnseen(segments);
+    if (!status.ok()) {
+      status = Status(status.code(), status.message() +
+                                         ". Else, if the graphs hold no collectives: graphs = NO_COLLECTIVES; if none "
+                                         "is replayed again: graphs = DISCARDED");
+    }
   }
   return basis.Named(status.under("sleep"));
 }

@@ -108,6 +108,11 @@ std::string Joined(const std::vector<std::string_view>& words) {
 
 // Lists all words, because the nearest one may be wrong.
 Status UnknownWord(const SettingEntry& entry) {
+  if (const size_t sign = entry.text.find('='); sign != std::string::npos) {
+    const std::string text(entry.text);
+    return WrongSetting(entry,
+                        "write " + Printable(text.substr(0, sign) + ":" + text.substr(sign + 1)) + ", with a colon");
+  }
   const std::vector<std::string_view> words = KnownWords();
   return WrongSetting(entry, "there is no setting \"" + Printable(entry.key) + "\"; the nearest is " +
                                  std::string(Nearest(entry.key, words)) + ", and the known ones are " + Joined(words));

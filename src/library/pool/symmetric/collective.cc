@@ -22,15 +22,22 @@ Status WithAdvice(const Status& status) {
                                    "then close() or rehome()");
 }
 
+// Exact, for ranks compare the text. 0 stands for a default everywhere here.
+std::string TextOf(uint64_t bytes) {
+  if (bytes == UINT64_MAX) return "none";
+  if (bytes == 0) return "default";
+  constexpr uint64_t kMiB = 1024 * 1024;
+  return bytes % kMiB == 0 ? std::to_string(bytes / kMiB) + " MiB" : std::to_string(bytes) + " bytes";
+}
+
 // Placement and growth depend on these options: with different values the ranks' offsets and decisions would differ. As
-// text, so that the error can show both values where ranks differ.
+// text, so that the error can show those that differ.
 std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
-  return std::string("backing ") + Name(configuration.backing.kind) + ", alignment_bytes " +
-         std::to_string(configuration.alignment_bytes) + ", granularity_bytes " +
-         std::to_string(configuration.granularity_bytes) + ", segment_bytes " +
-         std::to_string(configuration.segment_bytes) + ", limit_bytes " + std::to_string(configuration.limit_bytes) +
+  return std::string("backing ") + Name(configuration.backing.kind) + ", alignment " +
+         TextOf(configuration.alignment_bytes) + ", granularity " + TextOf(configuration.granularity_bytes) +
+         ", segment " + TextOf(configuration.segment_bytes) + ", limit " + TextOf(configuration.limit_bytes) +
          ", frees " + (configuration.frees == engine::FreeOrder::kOrdered ? "ordered" : "deferred") +
-         ", placement rules " + std::to_string(engine::kPlacementRules);
+         ", placement_rules " + std::to_string(engine::kPlacementRules);
 }
 
 // How a pool's collective calls appear in the sequence. One that only agrees does not appear there. Calls that share a

@@ -269,12 +269,30 @@ Result<uint64_t> SymmetricMode::Trim(uint64_t keep_bytes) {
   return Release(chosen, UnmatchedFrees::kKeep);
 }
 
+namespace {
+
+// "the largest: 4 MiB, 2 MiB, 512 B".
+std::string DescribeLargest(std::vector<commpool_block> blocks) {
+  constexpr size_t kShown = 3;
+  std::erase_if(blocks, [](const commpool_block& block) { return block.state != COMMPOOL_BLOCK_LIVE; });
+  std::sort(blocks.begin(), blocks.end(),
+            [](const auto& one, const auto& other) { return one.requested_bytes > other.requested_bytes; });
+  std::string text = "the largest:";
+  for (size_t place = 0; place < std::min(blocks.size(), kShown); ++place) {
+    text += (place == 0 ? " " : ", ") + FormatBytes(blocks[place].requested_bytes);
+  }
+  return text;
+}
+
+}  // namespace
+
 // The count of the engine is exact: a symmetric pool has no caches.
 Status SymmetricMode::CheckNoLiveBlocks(const char* call) const {
   const uint64_t live = blocks_.counters().allocated_blocks.current;
   if (live == 0) return Status();
-  return Status(StatusCode::kFailedPrecondition,
-                basis_.title + " still has " + std::to_string(live) + " live blocks: free them before " + call);
+  return Status(StatusCode::kFailedPrecondition, basis_.title + " still has " + std::to_string(live) +
+                                                     " live blocks: free them before " + call + " (" +
+                                                     DescribeLargest(blocks_.List()) + ")");
 }
 
 // Breaks the rule that ranks apply the same frees, so only at the end of a pool or of an epoch.

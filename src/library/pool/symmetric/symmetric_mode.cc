@@ -112,6 +112,10 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
 std::string SymmetricMode::DescribeExhaustion(uint64_t requested, uint64_t needed) const {
   const engine::Counters counters = engine().counters();
   const std::string bytes = std::to_string(needed);
+  if (counters.reserved_bytes.current == 0) {
+    return "has no memory yet: on every rank reserve what a whole step needs, at once, such as 2 GiB (" +
+           FormatBytes(requested) + " were asked for now; statistics tell the peak)";
+  }
   const std::string text = "has no free block of " + FormatBytes(requested) + ": " +
                            FormatBytes(counters.reserved_bytes.current) + " are reserved, the largest free block is " +
                            FormatBytes(counters.largest_free_block_bytes) + ". On every rank: reserve(" + bytes + ")";
