@@ -482,8 +482,8 @@ COMMPOOL_API commpool_status commpool_pool_blocks(commpool_pool pool, commpool_b
 
 typedef struct commpool_setting {
   const char* pool;   /* the name of the pool that it is for; "": every pool */
-  const char* key;    /* as in COMMPOOL_CONF: "limit"; of a pool also "memory", "segments" and "access" */
-  const char* value;  /* likewise: "2GiB"; of "segments" the traits of registrar.h, of "access" "0 1:read cpu" */
+  const char* key;    /* as in COMMPOOL_CONF: "limit"; of a pool also "state", "memory", "segments", "access" */
+  const char* value;  /* "2GiB"; "open", "asleep" or "closed"; the traits of registrar.h; who, as "0 1:read cpu" */
   const char* source; /* "default", "code", or what COMMPOOL_CONF says: "COMMPOOL_CONF gradients.limit:2GiB" */
 } commpool_setting;
 

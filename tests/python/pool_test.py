@@ -6,6 +6,7 @@ import pickle
 import sys
 import threading
 import unittest
+import warnings
 
 import emulated
 import commpool
@@ -185,6 +186,71 @@ class Pools(unittest.TestCase):
         self.assertIn("<td style=\"text-align:right\">live</td>", snapshot._repr_html_())
 
 
+class States(unittest.TestCase):
+    def test_are_told_by_properties(self):
+        pool = commpool.Pool("states", limit="64MiB", reserve="2MiB")
+        self.assertEqual((pool.asleep, pool.closed, pool.symmetric, pool.limit), (False, False, False, 64 * MIB))
+        pool.sleep()
+        self.assertEqual((pool.asleep, pool.closed), (True, False))
+        pool.wake()
+        pool.close()
+        self.assertEqual((pool.asleep, pool.closed), (False, True))
+        self.assertRegex(repr(pool), "'states', device 0, vmm fixed: closed>$")
+        pool.destroy()
+        self.assertTrue(pool.closed)
+        self.assertIsNone(commpool.Pool().limit)
+
+    def test_of_a_closed_pool_tell_what_is_still_in_use(self):
+        pool = commpool.Pool("kept", reserve="2MiB")
+        buffer = pool.allocate(MIB)
+        pool.close()
+        self.assertRegex(repr(pool), "closed, 1 MiB still in use>$")
+        buffer.free()
+
+    def test_a_with_that_routed_nothing_says_once_how_to(self):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                with commpool.Pool("unused") as pool:
+                    pass
+            with commpool.Pool("used") as pool:
+                pool.allocate(MIB).free()
+        said = [str(warning.message) for warning in seen]
+        self.assertEqual(len(said), 1, said)
+        self.assertIn("with commpool.use_pool(pool):", said[0])
+        self.assertTrue(pool.closed)
+
+    def test_the_pools_of_the_process_are_listed(self):
+        one, other = commpool.Pool("one"), commpool.Pool("other")
+        self.assertEqual([pool.name for pool in commpool.pools() if pool.name in ("one", "other")], ["one", "other"])
+        one.close()
+        self.assertNotIn("one", [pool.name for pool in commpool.pools()])
+        del other
+        gc.collect()
+        self.assertNotIn("other", [pool.name for pool in commpool.pools()])
+
+    def test_a_pool_contains_its_tensors(self):
+        pool, other = commpool.Pool("one"), commpool.Pool("other")
+        array = pool.empty((4, 4))
+        self.assertTrue(array in pool)
+        self.assertFalse(array in other)
+        self.assertFalse(0 in pool)
+
+    def test_the_current_pool_is_that_of_the_scope_entered_last(self):
+        one, other = commpool.Pool("one"), commpool.Pool("other")
+        self.assertIsNone(commpool.current_pool())
+        with commpool.use_pool(one):
+            with commpool.use_pool(other, sizes=("1MiB", None)):
+                self.assertIs(commpool.current_pool(), other)
+            self.assertIs(commpool.current_pool(), one)
+            elsewhere = []
+            thread = threading.Thread(target=lambda: elsewhere.append(commpool.current_pool()))
+            thread.start()
+            thread.join()
+            self.assertEqual(elsewhere, [None])
+        self.assertIsNone(commpool.current_pool())
+
+
 class Display(unittest.TestCase):
     def test_a_pool_shows_itself(self):
         pool = commpool.Pool("a <b>", reserve="4MiB")
@@ -217,6 +283,27 @@ class Errors(unittest.TestCase):
             copy = pickle.loads(pickle.dumps(error))
             self.assertEqual((type(copy), copy.code, copy.message), (type(error), code, "why"))
         self.assertIs(type(errors.failure(99, "of a newer library")), commpool.CommpoolError)
+
+    def test_say_a_destroyed_pool_s_name_and_python_s_words(self):
+        from commpool import errors
+
+        pool = commpool.Pool("gone")
+        pool.destroy()
+        for call in (pool.stats, pool.reclaim, lambda: pool.allocate(1)):
+            with self.assertRaisesRegex(commpool.NotFound, "^pool 'gone' was destroyed$"):
+                call()
+        self.assertEqual(errors.in_python("say graphs = NO_COLLECTIVES or mode = EXPANDABLE"),
+                         'say graphs="no_collectives" or mode="expandable"')
+
+    def test_of_an_explicit_none_or_0_name_symmetric_across(self):
+        for given in (None, 0):
+            with self.assertRaisesRegex(commpool.InvalidArgument, "symmetric_across is (None|0), which is no communicator"):
+                commpool.Pool(symmetric_across=given)
+
+    def test_of_an_unknown_keyword_name_the_nearest_and_all(self):
+        with self.assertRaisesRegex(TypeError, r"Pool\(\) got an unexpected keyword argument 'limit_bytes': the nearest "
+                                               "is limit, and it takes device, symmetric_across, reserve, "):
+            commpool.Pool(limit_bytes=1)
 
     def test_name_the_call_and_the_likely_cause(self):
         for wrong, words in ((lambda: commpool.Pool(backing="mmap"), "backing 'mmap' is none of vmm, cuda, nccl, user"),

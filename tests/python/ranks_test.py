@@ -70,7 +70,7 @@ _REFUSED = [({"limit": "2 apples"}, "limit '2 apples' is no size"),
             ({"device": "cpu"}, "device 'cpu' is no CUDA device"),
             ({"peers": ["cuda:x"]}, "peers 'cuda:x' is no CUDA device"),
             ({"all_gather": 5}, "all_gather 5 is no commpool.Agreement"),
-            ({"limitt": "2GiB"}, "got an unexpected keyword argument 'limitt'")]
+            ({"limitt": "2GiB"}, "Pool() got an unexpected keyword argument 'limitt': the nearest is limit")]
 # Calls of a pool: with what rank 1 gives, which it refuses so; with what the other gives, which then hears so.
 _REFUSED_CALLS = [(lambda pool, wrong, _: pool.sleep("hots" if wrong else "host", graphs="discarded"),
                    "keep 'hots' is none of discard, host, pageable, files", "keep -1 is none of DISCARD, HOST"),

@@ -105,6 +105,7 @@ commpool_status commpool_configuration(commpool_pool pool, commpool_setting* set
   if (pool != 0) {
     return WithPool(pool, [&](Pool& found) {
       std::vector<SettingLine> lines = DescribePool(found.configuration());
+      lines.push_back({found.name(), "state", found.open() ? "open" : found.asleep() ? "asleep" : "closed", "now"});
       MemoryFacts memory = found.Memory();
       lines.push_back({found.name(), "memory", std::move(memory.what),
                        memory.why.empty() ? std::string("driver") : std::move(memory.why)});

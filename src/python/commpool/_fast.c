@@ -6,6 +6,7 @@
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x03090000
 #include <Python.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <structmember.h>
 
@@ -30,7 +31,7 @@ static const Way library_way = {commpool_scope_begin, commpool_scope_end};
 static Way router_way = {NULL, NULL};  // without a router it begins nothing
 static PyObject* routed_type = NULL;   // its subtypes use the router
 
-typedef struct {
+typedef struct Scope {
   PyObject_HEAD PyObject* pool;
   PyObject* options;  // the bytes of a commpool_scope_options, or null: this thread
   PyObject* instead;  // another open scope that does the work, or null
@@ -39,7 +40,20 @@ typedef struct {
   commpool_pool handle;
   commpool_scope scope;  // 0: not open
   const void* task;      // the task that entered it
+  pthread_t thread;      // that entered it
+  struct Scope* before;  // entered before it, by any thread, and open
 } Scope;
+
+static Scope* entered = NULL;  // the open scopes of all threads, the newest first; Python's lock guards them
+
+// A scope may be left in any order, and by another thread.
+static void Forget(const Scope* self) {
+  for (Scope** place = &entered; *place != NULL; place = &(*place)->before) {
+    if (*place != self) continue;
+    *place = self->before;
+    return;
+  }
+}
 
 // These belong to asyncio, once the program has imported it.
 static PyObject *running_loop = NULL, *current_task = NULL;
@@ -113,6 +127,11 @@ static PyObject* ScopeEnter(PyObject* object, PyObject* ignored) {
     if (self->instead == NULL) return NULL;
   }
   self->task = RunningTask();
+  if (self->instead == NULL) {  // the other one is known itself
+    self->thread = pthread_self();
+    self->before = entered;
+    entered = self;
+  }
   Py_INCREF(self->pool);
   return self->pool;
 }
@@ -131,6 +150,7 @@ static PyObject* ScopeExit(PyObject* object, PyObject* arguments) {
   Scope* self = (Scope*)object;
   if (self->instead != NULL) return ExitInstead(self, arguments);
   const commpool_status status = self->way->end(self->scope);
+  Forget(self);
   self->scope = 0;  // it has ended, whether the call failed or not
   if (status != COMMPOOL_OK) return PyObject_CallMethod(object, "_refuse_end", "i", (int)status);
   if (self->task != NULL && RunningTask() != self->task) return PyObject_CallMethod(object, "_refuse_task", NULL);
@@ -154,7 +174,10 @@ static PyObject* ScopeAgain(PyObject* object, PyObject* ignored) {
 
 static void ScopeDeallocate(PyObject* object) {
   Scope* self = (Scope*)object;
-  if (self->scope != 0) self->way->end(self->scope);
+  if (self->scope != 0) {
+    self->way->end(self->scope);
+    Forget(self);
+  }
   Py_XDECREF(self->pool);
   Py_XDECREF(self->options);
   Py_XDECREF(self->instead);
@@ -195,6 +218,16 @@ static PyType_Slot routed_slots[] = {{Py_tp_doc, "The same by a router: of commp
   }
 static PyType_Spec scope_spec = COMMPOOL_SCOPE_SPEC("Scope", scope_slots);
 static PyType_Spec routed_spec = COMMPOOL_SCOPE_SPEC("RoutedScope", routed_slots);
+
+static PyObject* CurrentPool(PyObject* module, PyObject* ignored) {
+  (void)module;
+  (void)ignored;
+  const Scope* scope = entered;
+  while (scope != NULL && !pthread_equal(scope->thread, pthread_self())) scope = scope->before;
+  PyObject* pool = scope == NULL ? Py_None : scope->pool;
+  Py_INCREF(pool);
+  return pool;
+}
 
 // ---- The module -----------------------------------------------------------------------------------------------------
 
@@ -247,6 +280,7 @@ static PyMethodDef module_methods[] = {
     {"route_by", RouteBy, METH_VARARGS, "Where a router's functions are, which begin and end a RoutedScope."},
     {"cupy_source", CupySource, METH_VARARGS, "(parameter, allocate, free, owner) of a CFunctionAllocator."},
     {"cupy_allocator", CupyAllocator, METH_VARARGS, "A CFunctionAllocator's malloc whose failures raise."},
+    {"current_pool", CurrentPool, METH_NOARGS, "Of the scope that this thread entered last; None without one."},
     {"address", Address, METH_NOARGS, "Of commpool_scope_begin: which library this module calls."},
     {NULL, NULL, 0, NULL},
 };

@@ -4,7 +4,9 @@ MemoryError`."""
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
+import weakref
 from typing import Any, Callable, Iterator, Optional
 
 from ._abi import StatusCode as StatusCode
@@ -27,6 +29,8 @@ class CommpoolError(Exception):
 
 # The class of each status.
 KINDS: dict[int, type[CommpoolError]] = {}
+# The objects of pools, by handle: sentences of the library know a pool that has ended by its handle alone.
+living: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 class InvalidArgument(CommpoolError, ValueError, code=StatusCode.INVALID_ARGUMENT):
@@ -92,6 +96,20 @@ def take_raised() -> tuple[str, Optional[BaseException]]:
     return f"a Python function raised {type(cause).__name__}: {cause}" if cause is not None else "", cause
 
 
+_NO_POOL = re.compile(r"^pool (\d+) does not exist: it was destroyed, or never made")
+_OPTION = re.compile(r"\b([a-z_]+) = ([A-Z][A-Z_]+)\b")
+
+
+def in_python(message: str) -> str:
+    """The library's sentence in Python's words: `graphs = DISCARDED` is graphs="discarded"."""
+
+    def named(found: re.Match[str]) -> str:
+        pool = living.get(int(found[1]))
+        return found[0] if pool is None else f"pool {pool.name!r} was destroyed"
+
+    return _OPTION.sub(lambda found: f'{found[1]}="{found[2].lower()}"', _NO_POOL.sub(named, message))
+
+
 def failure(code: int, message: str) -> BaseException:
     """The exception of a status. Its cause is what a Python function raised on the way. An exception that ends the
     program, such as Ctrl-C's, is returned itself.
@@ -99,6 +117,7 @@ def failure(code: int, message: str) -> BaseException:
     said, cause = take_raised()
     if cause is not None and not isinstance(cause, Exception):
         return cause
+    message = in_python(message)
     error = KINDS.get(code, CommpoolError)(f"{message} ({said})" if said else message)
     error.__cause__ = cause
     return error

@@ -22,6 +22,8 @@ class HasCudaStream(Protocol):
 Stream = Union[None, int, HasCudaStream]
 # An ncclComm_t as an integer, or an object that has one. Adapters add other kinds (add_communicator_source).
 Communicator = Any
+# What an option is that the program does not give: None would hide that there is no process group yet.
+NOT_GIVEN: Any = ...
 # A CUDA ordinal, "cuda:1", or an object with `index` or `device_id`; "cuda" is the current one.
 Device = Any
 # An address, or an object that has one: a Buffer, an Array, a tensor.
@@ -71,7 +73,7 @@ def _attribute_of_communicator(communicator: Any) -> Any:
 
 def communicator_handle(communicator: Communicator, device: Optional[int] = None) -> int:
     """The ncclComm_t of a communicator; 0 for None, which ranks pass that are not in the communicator."""
-    if communicator is None:
+    if communicator is None or communicator is NOT_GIVEN:
         return 0
     if isinstance(communicator, int):
         return _address(communicator, "communicator")
@@ -80,6 +82,21 @@ def communicator_handle(communicator: Communicator, device: Optional[int] = None
         if found is not None:
             return _made(found, communicator)
     return _made(_attribute_of_communicator(communicator), communicator)
+
+
+def home_handle(communicator: Communicator, device: int) -> int:
+    """The ncclComm_t of the home of a symmetric pool; 0 where the program asks for none.
+
+    Raises:
+      InvalidArgument: it is given, and is none.
+    """
+    if communicator is NOT_GIVEN:
+        return 0
+    handle = communicator_handle(communicator, device)
+    if handle == 0:
+        raise InvalidArgument(f"symmetric_across is {communicator!r}, which is no communicator: make the group first "
+                              "(torch's WORLD is None before init_process_group), or leave symmetric_across out")
+    return handle
 
 
 def _made(handle: Any, communicator: Any) -> int:

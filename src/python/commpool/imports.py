@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import functools
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, Optional, TypeVar, Union
 
 from . import _abi, _driver, options
 from ._abi import AddressesWord
@@ -14,7 +14,7 @@ from ._library import Owner, library
 from .blocks import Buffer
 from .errors import CommpoolError, FailedPrecondition
 from .handles import Device, Stream, device_number, stream_handle
-from .sizes import index_of
+from .sizes import format_size, index_of
 
 if TYPE_CHECKING:
     from .arrays import Array
@@ -109,6 +109,13 @@ def _try_to_wait(device: int, waiting: int, awaited: int) -> None:
 _Kind = TypeVar("_Kind", bound=SharedBlock)
 
 
+class SharedStatistics(NamedTuple):
+    """What this process holds of another one's pool."""
+
+    blocks: int
+    bytes: int
+
+
 class SharedPool(Owner):
     """The memory of another process's pool, its segments to come included; made by `Pool.import_`.
 
@@ -121,7 +128,7 @@ class SharedPool(Owner):
       NotFound: by every method, once it is closed.
     """
 
-    __slots__ = ("handle", "_device", "_closing", "__weakref__")
+    __slots__ = ("handle", "_device", "_closing", "_held", "__weakref__")
 
     def __init__(self, ticket: str, device: Optional[Device], addresses: AddressesWord, deadline_ms: int) -> None:
         """Imports the pool of a ticket: see Pool.import_."""
@@ -132,6 +139,7 @@ class SharedPool(Owner):
         given.deadline_ms = index_of(deadline_ms, "deadline_ms", 48)
         self.handle = int(library.import_open(options.text_of("ticket", ticket), ctypes.byref(given)))
         self._closing = weakref.finalize(self, library.commpool_import_close, self.handle)
+        self._held: weakref.WeakSet[SharedBlock] = weakref.WeakSet()
 
     def block(self, ticket: str, stream: Stream = None, *, mutable: bool = True) -> SharedBlock:
         """A block of the pool. The first of a segment maps it; further ones cost no driver call. That of the import's
@@ -154,7 +162,14 @@ class SharedPool(Owner):
 
     def _block(self, kind: type[_Kind], ticket: str, stream: int, mutable: bool) -> _Kind:
         pointer, nbytes = library.import_block(self.handle, options.text_of("ticket", ticket))
-        return kind(self, int(pointer), int(nbytes), stream, mutable)
+        made = kind(self, int(pointer), int(nbytes), stream, mutable)
+        self._held.add(made)
+        return made
+
+    def stats(self) -> SharedStatistics:
+        """What this process holds of it now."""
+        held = [block.nbytes for block in self._held if block.nbytes]
+        return SharedStatistics(len(held), sum(held))
 
     def address(self, theirs: int) -> int:
         """Where the memory is here that the owner has at an address of its own; holds nothing.
@@ -187,4 +202,8 @@ class SharedPool(Owner):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<commpool.SharedPool {self.handle:#x}{'' if self._closing.alive else ': closed'}>"
+        if not self._closing.alive:
+            return "<commpool.SharedPool: closed>"
+        held = self.stats()
+        device = "" if self._device is None else f", device {self._device}"
+        return f"<commpool.SharedPool{device}: {held.blocks} blocks held, {format_size(held.bytes)}>"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import difflib
+import inspect
 import os
 from typing import Any, Callable, Iterable, Literal, Optional, Union
 
@@ -21,9 +23,20 @@ from .sizes import MOST_BYTES, Size, index_of, parse_size
 SizeRange = Union[Size, tuple[Optional[Size], Optional[Size]]]
 
 KeepWord = Literal["discard", "host", "pageable", "files"]
+_LEVELS: dict[int, KeepWord] = {1: "host", 2: "discard"}
 _KEPT_IN = {"host": "pinned", "pageable": "pageable", "files": "files"}
 
 NO_WORD = -1  # of an enumeration: the library refuses it
+
+
+def refuse_unknown(function: str, words: Iterable[str], signature: inspect.Signature) -> None:
+    """Raises TypeError for a keyword that a function does not take: with the nearest one, and all of them."""
+    known = [name for name, parameter in signature.parameters.items() if parameter.kind == parameter.KEYWORD_ONLY]
+    for word in words:
+        if word not in signature.parameters:
+            [nearest] = difflib.get_close_matches(word, known, 1, 0) or [""]
+            raise TypeError(f"{function} got an unexpected keyword argument {word!r}: the nearest is {nearest}, and it "
+                            f"takes {', '.join(known)}")
 
 
 def text_of(option: str, text: str) -> bytes:
@@ -52,14 +65,23 @@ def number_of(enumeration: str, word: str) -> int:
 
 def sleep_by(call: Callable[[Any], Any], keep: KeepWord, graphs: GraphsWord,
              directory: Union[None, str, os.PathLike[str]], only: Optional[Iterable[Pointer]], retain: bool,
-             constant: Iterable[Pointer]) -> None:
+             constant: Iterable[Pointer], level: Optional[int] = None) -> None:
     """Makes a call with the commpool_sleep_options for the words of Pool.sleep. If a word is unknown, the options are
     invalid, so that the library refuses them on all ranks.
     """
     with refusing(lambda _: call(ctypes.byref(_sleep_options(keep=NO_WORD)))):
         given = _sleep_options(retain=bool(retain))
-        _fill(given, keep, graphs, directory, only, constant)
+        _fill(given, _kept_at(level, keep), graphs, directory, only, constant)
     call(ctypes.byref(given))
+
+
+def _kept_at(level: Optional[int], keep: KeepWord) -> KeepWord:
+    """What vLLM's level keeps; without one `keep`."""
+    if level is None:
+        return keep
+    if level not in _LEVELS or keep not in ("discard", _LEVELS[level]):
+        raise InvalidArgument(f"level {level!r} is 1 (keep=\"host\") or 2 (keep=\"discard\"), and says all that keep= says")
+    return _LEVELS[level]
 
 
 def _sleep_options(**fields: int) -> Any:

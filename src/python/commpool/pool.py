@@ -1,7 +1,4 @@
-"""Pool: private memory with its own backing, peers, registrations, limits and statistics.
-
-commpool.h says more of the functions that the methods call.
-"""
+"""Pool: private memory with its own backing, peers, registrations, limits and statistics."""
 
 from __future__ import annotations
 
@@ -10,25 +7,27 @@ import ctypes
 import functools
 import inspect
 import os
+import warnings
 import weakref
 from typing import (TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, Optional, Sequence, TypedDict, TypeVar, Union,
                     cast)
 
 from . import _abi, agreement, blocks, options
-from ._library import library, listed, value_of
+from ._library import library
 from .backings import UserBacking
-from .errors import CommpoolError, InvalidArgument, refusing
-from .statistics import AccessWord, Configuration, Snapshot, Statistics, access_in, block_of_struct, settings_of
-from .handles import Communicator, Device, Pointer, Stream, communicator_handle, device_array, device_number
-from .handles import pointer_of, stream_handle
+from .errors import InvalidArgument, living, refusing
+from .statistics import AccessWord, access_in
+from .handles import NOT_GIVEN, Communicator, Device, Pointer, Stream, communicator_handle, device_array
+from .handles import device_number, home_handle, pointer_of, stream_handle
+from .figures import Figures
 from .recordings import Recording, StacksWord, record
 from .registering import Registering
 from .sharing import Sharer
-from .sizes import Size, format_size, index_of, parse_size
+from .sizes import Size, index_of, parse_size
 from .together import Together
 
 if TYPE_CHECKING:
-    from .arrays import Kept
+    from .arrays import Array, Kept
 
 _REFUSED = 2**64 - 1  # for commpool_pool_options.given: the pool's name then says why
 
@@ -76,14 +75,15 @@ def _telling_of_keywords(make: _Make) -> _Make:
 
     @functools.wraps(make)
     def begin(self: Pool, *given: Any, **words: Any) -> None:
-        with self._telling(words.get("symmetric_across"), words.get("all_gather")):
+        with self._telling(words.get("symmetric_across", NOT_GIVEN), words.get("all_gather")):
+            options.refuse_unknown("Pool()", words, signature)
             signature.bind(self, *given, **words)
         make(self, *given, **words)
 
     return cast(_Make, begin)
 
 
-class Pool(Together, Sharer, Registering):
+class Pool(Together, Sharer, Registering, Figures):
     """Memory of one device for what is routed to it (`use_pool`) or asked of it (`allocate`).
 
         pool = commpool.Pool("activations", limit="2GiB")
@@ -107,7 +107,7 @@ class Pool(Together, Sharer, Registering):
     __slots__ = ("handle", "name", "device", "backing", "mode", "_finalizer", "__weakref__")
 
     @_telling_of_keywords
-    def __init__(self, name: str = "pool", *, device: Device = 0, symmetric_across: Communicator = None,
+    def __init__(self, name: str = "pool", *, device: Device = 0, symmetric_across: Communicator = NOT_GIVEN,
                  reserve: Optional[Size] = None, backing: Union[None, options.BackingWord, UserBacking] = None,
                  location: options.LocationWord = "device", numa_node: Optional[int] = None,
                  frees: options.FreesWord = "deferred", mode: Optional[options.ModeWord] = None,
@@ -120,24 +120,30 @@ class Pool(Together, Sharer, Registering):
                  streams: options.StreamsWord = "may_die") -> None:
         """Makes the pool; no segment yet, unless `reserve` says how much.
 
-        What is None COMMPOOL_CONF may set; else it is the default of commpool_pool_options.
+        Sizes are bytes, or texts such as "64MiB" (KiB, MiB and GiB; "64MB" and "64M" mean the same). What is None
+        COMMPOOL_CONF may set; else the default holds.
 
         Args:
           name: for messages and statistics.
           device: whose allocations it serves; "cuda" is torch's current one, or that of the driver's current context.
-          symmetric_across: home communicator of a symmetric pool.
-          reserve: free memory to make at once.
+          symmetric_across: home communicator of a symmetric pool; by default the pool is none.
+          reserve: free memory to make at once, a size; default none.
           backing: "vmm", the default, can do everything that NCCL asks for; "cuda" is cudaMalloc, "nccl" ncclMemAlloc,
             "pinned" memory of the host for the CPU and all devices, by exact size.
           location: "host_numa" is memory of the host at one NUMA node, mapped to the device.
-          numa_node: None is the one nearest to the device; of a "pinned" pool any.
+          numa_node: a number of the system; None is the one nearest to the device; of a "pinned" pool any.
           frees: "ordered": the ranks of a symmetric pool free in lockstep, the program promises; of a "pinned" pool,
             the CPU writes into a block only behind the stream's work. Else a pinned block waits for that to pass.
           mode: "fixed", the default, or "expandable", which moves free pages to where a request needs them.
           moves: of an expandable pool; "under_pressure" moves only where there is no room to grow.
-          peers, grants: other devices of this process that may access the pool; "read", of "vmm": and read it alone.
-          limit, alignment, segment, granularity, release_threshold: see commpool_pool_options.
-          deadline_ms: of every wait for other ranks and for the device.
+          peers, grants: other devices of this process that may access the pool, default none; "read", of "vmm": and
+            read it alone.
+          limit: the most that all segments take together, a size; default none but the device's memory.
+          alignment: blocks begin at multiples of it: a size, a power of two from 512; default 512.
+          segment: the least size of a segment; default 2 MiB, 8 MiB or the request, by the request's size.
+          granularity: segments are multiples of it: a size, a power of two; default the backing's least, mostly 2 MiB.
+          release_threshold: free memory beyond this size goes back to the driver; default all stays.
+          deadline_ms: of every wait for other ranks and for the device, in milliseconds; default 60000.
           all_gather: how the ranks agree where not over TCP.
           on_lost_rank: `on_lost_rank(rank, in_flight)` hears of a rank of home that is lost, on a thread of its own.
           streams: "outlive": the program promises that streams outlive their use here: `release_stream` comes before
@@ -156,7 +162,7 @@ class Pool(Together, Sharer, Registering):
             c_options = _abi.CPoolOptions()
             c_options.name, c_options.device = options.text_of("name", name), self.device
             c_options.tag = options.text_of("tag", tag) or None
-            c_options.symmetric_across = communicator_handle(symmetric_across, self.device)
+            c_options.symmetric_across = home_handle(symmetric_across, self.device)
             options.set_backing(c_options, backing)
             c_options.location = options.number_of("location", location)
             c_options.numa_node = -1 if numa_node in (None, -1) else index_of(numa_node, "numa_node", 31)
@@ -200,6 +206,7 @@ class Pool(Together, Sharer, Registering):
         pool = cls.__new__(cls)
         pool.name, pool.device = "default", device_number(device)
         pool.handle = library.default_pool(pool.device)
+        living[pool.handle] = pool
         pool._finalizer = weakref.finalize(pool, int)
         pool._learn()
         return pool
@@ -208,6 +215,11 @@ class Pool(Together, Sharer, Registering):
 
     def _members(self) -> Sequence[Pool]:
         return (self,)
+
+    def __exit__(self, kind: Optional[type[BaseException]], *error: Any) -> None:
+        if kind is None and not self.closed and self.stats().allocated_blocks.total == 0:
+            _say_that_nothing_was_routed()
+        super().__exit__(kind, *error)
 
     def reclaim(self) -> int:
         """Lets deferred frees take effect that every rank has made; returns the bytes.
@@ -236,6 +248,21 @@ class Pool(Together, Sharer, Registering):
             library.pool_destroy(self.handle)
 
     # Blocks.
+
+    def __contains__(self, tensor: Pointer) -> bool:
+        """Whether it lies in a live block of this pool."""
+        found = blocks.block_of(tensor)
+        return found is not None and found.pool == self.handle
+
+    def empty(self, shape: Union[int, tuple[int, ...]], dtype: Any = "float32", *, stream: Stream = None) -> Array:
+        """An array of this pool, whatever scopes are open: see `commpool.empty`.
+
+        Raises:
+          OutOfMemory: as `allocate`.
+        """
+        from .arrays import empty  # imported here, because arrays need pools
+
+        return empty(shape, dtype, stream=stream, pool=self)
 
     def allocate(self, size: Size, stream: Stream = None, *, alignment: Size = 1) -> blocks.Buffer:
         """Allocates from this pool, whatever scopes are open.
@@ -391,8 +418,6 @@ class Pool(Together, Sharer, Registering):
         """
         return blocks.nvls_eligible(pointer, size, communicator_handle(communicator, self.device))
 
-    # Figures.
-
     def record(self, directory: Union[str, os.PathLike[str]], *, limit: Optional[Size] = None,
                stacks: StacksWord = "none") -> Recording:
         """Records what happens in this pool, as `commpool.record` does for all.
@@ -404,42 +429,16 @@ class Pool(Together, Sharer, Registering):
         """
         return record(directory, limit=limit, stacks=stacks, pool=self.handle)
 
-    def stats(self) -> Statistics:
-        """What the pool has and did, now."""
-        statistics = _abi.CStatistics()
-        library.pool_statistics(self.handle, ctypes.byref(statistics))
-        return value_of(Statistics, statistics)  # type: ignore[no-any-return]
 
-    def reset_peaks(self) -> None:
-        """Starts the peaks anew at the current figures."""
-        library.pool_reset_peaks(self.handle)
+def pools() -> list[Pool]:
+    """The pools that this process has made and not closed, in that order; default pools too, once asked for."""
+    return [pool for _, pool in sorted(living.items()) if not pool.closed]
 
-    def config(self) -> Configuration:
-        """What is in force for this pool, and where it came from."""
-        return settings_of(self.handle)
 
-    def snapshot(self) -> Snapshot:
-        """All segments and blocks. Other threads go on: it shows one moment."""
-        return Snapshot(tuple(map(block_of_struct, listed(_abi.CBlock, library.pool_blocks, self.handle))))
-
-    def __repr__(self) -> str:
-        head = f"<commpool.Pool {self.name!r}, device {self.device}, {self.backing} {self.mode}"
-        try:
-            statistics = self.stats()
-        except CommpoolError:
-            return f"{head}: destroyed>"
-        asleep = f", {format_size(statistics.asleep_bytes)} asleep" if statistics.asleep_bytes else ""
-        return (f"{head}: {format_size(statistics.allocated_bytes.current)} in use of "
-                f"{format_size(statistics.reserved_bytes.current)} reserved{asleep}>")
-
-    def _repr_html_(self) -> str:
-        import html
-
-        try:
-            statistics = self.stats()._repr_html_()
-        except CommpoolError:
-            statistics = ""
-        return f"<b>{html.escape(repr(self)[1:-1])}</b>{statistics}"
+@functools.lru_cache(maxsize=None)  # once
+def _say_that_nothing_was_routed() -> None:
+    warnings.warn("a pool ended that has served nothing: `with pool` closes it at the end and routes nothing. For that "
+                  "open `with commpool.use_pool(pool):` in it", RuntimeWarning, stacklevel=3)
 
 
 def telling(communicators: Sequence[Communicator],
@@ -481,5 +480,6 @@ def make(pools: Sequence[Pool], all_options: Sequence[Any]) -> None:
     library.pools_create(given, len(all_options), handles)
     for pool, c_options, handle in zip(pools, all_options, handles):
         pool.handle = handle
+        living[handle] = pool
         pool._finalizer = weakref.finalize(pool, library.commpool_pool_destroy, handle)
         pool._learn("symmetric" if c_options.symmetric_across else None)

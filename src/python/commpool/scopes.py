@@ -7,6 +7,8 @@ import ctypes
 import functools
 import inspect
 import sys
+import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterator, NoReturn, Optional, TypeVar
 
 from . import errors, options
@@ -41,10 +43,30 @@ def _running_task() -> int:
     return id(running) if running else 0
 
 
+class _Entered(threading.local):
+    """The open scopes of this thread, the newest last. Weakly: a scope that is dropped ends."""
+
+    def __init__(self) -> None:
+        self.scopes: list[weakref.ref[Any]] = []
+
+
+_entered = _Entered()
+
+
+def current_pool() -> Optional[Pool]:
+    """The pool of the scope that this thread entered last; None without one. Sizes and other devices aside, what the
+    thread allocates goes there.
+    """
+    if fast:
+        return fast.current_pool()  # type: ignore[no-any-return]
+    open_ones = [scope for scope in (entered() for entered in _entered.scopes) if scope is not None]
+    return open_ones[-1].pool if open_ones else None
+
+
 class PlainScope:
     """A scope by ctypes alone; `_fast.Scope` is the same in C. The subclass `Words` has what need not be fast."""
 
-    __slots__ = ("pool", "_options", "_scope", "_instead", "_task")
+    __slots__ = ("pool", "_options", "_scope", "_instead", "_task", "__weakref__")
 
     _begin: Callable[..., int] = library.commpool_scope_begin
     _end: Callable[[int], int] = library.commpool_scope_end
@@ -62,6 +84,8 @@ class PlainScope:
         self._scope = scope.value
         if status:
             self._instead = self._otherwise(status)
+        else:
+            _entered.scopes.append(weakref.ref(self))
         self._task = _running_task()
         return self.pool  # type: ignore[no-any-return]
 
@@ -71,6 +95,7 @@ class PlainScope:
             instead.__exit__(*error)
             return
         status = self._end(self._scope)
+        _entered.scopes = [entered for entered in _entered.scopes if entered() not in (None, self)]
         self._scope = 0  # it has ended, whether the call failed or not
         if status:
             self._refuse_end(status)

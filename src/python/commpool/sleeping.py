@@ -34,13 +34,14 @@ def waking() -> Iterator[None]:
 
 def sleep(*, tag: str, keep: options.KeepWord = "discard", graphs: options.GraphsWord = "refused",
           directory: Union[None, str, os.PathLike[str]] = None, only: Optional[Iterable[Pointer]] = None,
-          retain: bool = False, constant: Iterable[Pointer] = ()) -> None:
+          retain: bool = False, constant: Iterable[Pointer] = (), level: Optional[int] = None) -> None:
     """Calls `Pool.sleep` for all pools of the process with the tag, the newest first: so windows come back.
 
     It skips pools that are asleep. If one fails, the others still sleep, and the first failure is raised.
     """
     name = options.text_of("tag", tag)
-    options.sleep_by(lambda given: library.sleep_keeping(name, given), keep, graphs, directory, only, retain, constant)
+    options.sleep_by(lambda given: library.sleep_keeping(name, given), keep, graphs, directory, only, retain, constant,
+                     level)
 
 
 def wake(*, tag: str, graphs: options.GraphsWord = "refused") -> None:

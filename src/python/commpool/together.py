@@ -91,7 +91,7 @@ class Together(Owner):
 
     def sleep(self, keep: options.KeepWord = "discard", *, graphs: options.GraphsWord = "refused",
               directory: Union[None, str, os.PathLike[str]] = None, only: Optional[Iterable[Pointer]] = None,
-              retain: bool = False, constant: Iterable[Pointer] = ()) -> None:
+              retain: bool = False, constant: Iterable[Pointer] = (), level: Optional[int] = None) -> None:
         """Gives the physical memory back; addresses and blocks stay, and blocks may be freed at any time.
 
         What is kept `wake` copies back, and `Pool.kept` reads meanwhile.
@@ -106,6 +106,7 @@ class Together(Owner):
           graphs: "refused" refuses where a CUDA graph that captured with the pool could go wrong: with a live one, or a
             registered pool, unless NCCL_LOCAL_REGISTER and NCCL_GRAPH_REGISTER are 0 on all ranks. The program may say
             that such graphs hold "no_collectives", or are "discarded" (not replayed again).
+          level: vLLM's word instead of `keep`: 1 is "host", 2 "discard".
 
         Raises:
           NotSupported: the backing is not "vmm".
@@ -115,7 +116,7 @@ class Together(Owner):
           OutOfMemory: the host, or the disk, has no room for what is kept; the pool is awake.
         """
         options.sleep_by(lambda given: self._collective(library.pools_sleep_keeping, given), keep, graphs, directory,
-                         only, retain, constant)
+                         only, retain, constant, level)
 
     def wake(self, *, graphs: options.GraphsWord = "refused") -> None:
         """Makes memory at the same addresses, with what was kept, and windows at their places.

@@ -13,7 +13,7 @@ import torch
 import commpool
 from commpool import errors
 from commpool._library import library
-from commpool.handles import Communicator, Device, Pointer, Stream
+from commpool.handles import NOT_GIVEN, Communicator, Device, Pointer, Stream
 from commpool.pool import PoolOptions, telling
 from commpool.sharing import AddressesWord
 from commpool.sizes import Size, parse_size
@@ -50,7 +50,7 @@ class Pool(commpool.Pool):
 
     __slots__ = ("abandons_itself", "kept_bytes", "_keeps_lines")
 
-    def __init__(self, name: str = "pool", *, device: Optional[Device] = None, symmetric_across: Communicator = None,
+    def __init__(self, name: str = "pool", *, device: Optional[Device] = None, symmetric_across: Communicator = NOT_GIVEN,
                  reserve: Optional[Size] = None, agreement: AgreementWord = "tcp", call_lines: bool = False,
                  **options: Unpack[PoolOptions]) -> None:
         """Makes the pool. `options` are those of commpool.Pool, which also says what it raises.
@@ -67,7 +67,7 @@ class Pool(commpool.Pool):
         if over_group and not _group.is_member(symmetric_across):
             raise errors.InvalidArgument("this rank is not in the group: a symmetric pool is made by its members alone")
         with telling([symmetric_across]):
-            self._keeps_lines = symmetric_across is not None and _call_lines.wanted(call_lines)
+            self._keeps_lines = symmetric_across is not NOT_GIVEN and _call_lines.wanted(call_lines)
             if agreement not in ("tcp", "store"):
                 raise errors.InvalidArgument(f"agreement {agreement!r} is none of tcp, store")
             if agreement == "store" and not over_group:

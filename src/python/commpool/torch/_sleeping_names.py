@@ -21,6 +21,7 @@ from ._pool import Pool
 from ._scope import use_pool
 
 CpuBackupBackend = Literal["mmap", "pinned"]
+_LEVELS: dict[int, tuple[str, ...]] = {1: ("weights",), 2: ()}  # the tags that an engine of vLLM keeps
 _PLACES = {"pinned": "host", "mmap": "pageable"}
 
 
@@ -129,13 +130,19 @@ class CuMemAllocator:
             yield
         pool.trim()
 
-    def sleep(self, offload_tags: Union[None, str, Sequence[str]] = None) -> None:
+    def sleep(self, offload_tags: Union[None, str, Sequence[str]] = None, *, level: Optional[int] = None) -> None:
         """Gives all memory back. Memory with one of the tags (by default the default tag) is kept in pinned memory.
+
+        `level` is that of vLLM's engine: 1 keeps "weights" alone, and 2 nothing.
 
         Raises:
           OutOfMemory: the host has no room for what is kept; what has room sleeps.
           FailedPrecondition: a capture is open.
         """
+        if level is not None:
+            if level not in _LEVELS or offload_tags is not None:
+                raise errors.InvalidArgument(f"level {level!r} is 1 or 2, and excludes offload_tags")
+            offload_tags = _LEVELS[level]
         if offload_tags is None:
             offload_tags = (self.default_tag,)
         kept = (offload_tags,) if isinstance(offload_tags, str) else tuple(offload_tags)
