@@ -82,13 +82,21 @@ class Arrays(unittest.TestCase):
         with self.assertRaisesRegex(commpool.InvalidArgument, "dtype 'float31' is none of"):
             commpool.empty(3, "float31", device=0)
 
-    def test_without_bytes_are_refused(self):
-        for shape in (0, (3, 0), ()):
-            if shape == ():
-                self.assertEqual(commpool.empty(shape, device=0).nbytes, 4)
-            else:
-                with self.assertRaisesRegex(commpool.InvalidArgument, "has no bytes"):
-                    commpool.empty(shape, device=0)
+    def test_without_elements_take_no_memory(self):
+        pool = commpool.Pool("empty", device=1)
+        for array, shape in ((commpool.empty(0, device=1), (0,)), (commpool.empty((0, 5), pool=pool), (0, 5)),
+                             (pool.empty((3, 0), "int8"), (3, 0))):
+            self.assertEqual((array.shape, array.nbytes, array.pointer, array.device), (shape, 0, 0, 1))
+            self.assertEqual(array.__cuda_array_interface__["shape"], shape)
+            self.assertEqual(take(array.__dlpack__()).dl_tensor.ndim, len(shape))
+        self.assertEqual(pool.stats().allocated_blocks.total, 0)
+        self.assertEqual(commpool.empty((), device=0).nbytes, 4)
+
+    def test_are_no_arrays_of_numpy_s(self):
+        with self.assertRaisesRegex(TypeError, "Array 4 float32, device 0> is on the device, where NumPy cannot read"):
+            commpool.empty(4, device=0).__array__()
+
+    def test_have_shapes_of_numbers_from_0_on(self):
         with self.assertRaisesRegex(commpool.InvalidArgument, "shape -1"):
             commpool.empty((2, -1), device=0)
 

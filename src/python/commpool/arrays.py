@@ -11,7 +11,7 @@ from . import _dlpack, _driver
 from ._library import Owner, library
 from .blocks import Buffer, allocate, block_of
 from .errors import InvalidArgument
-from .handles import Device, Pointer, Stream, device_number, pointer_of
+from .handles import Device, Pointer, Stream, device_number, pointer_of, stream_handle
 from .pool import Pool, checked
 from .sizes import index_of
 
@@ -129,6 +129,11 @@ class Array(_Contiguous):
         return self._interface("__cuda_array_interface__", data=(self.pointer, False),
                                stream=self.stream or _LEGACY_STREAM)
 
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        """Raises TypeError, as CuPy does: NumPy would make an array of one object."""
+        raise TypeError(f"{self!r} is on the device, where NumPy cannot read: copy it to the host first, by "
+                        "torch.from_dlpack(array).cpu() or cupy.asarray(array).get()")
+
     def __dlpack_device__(self) -> tuple[int, int]:
         """CUDA's, even for memory of a host NUMA node, because the device addresses it."""
         return _dlpack.CUDA, self.device
@@ -234,12 +239,14 @@ def made(allocate: Callable[..., Buffer], shape: Union[int, tuple[int, ...]], dt
          stream: Stream, pool: Optional[Pool]) -> Array:
     """An array with memory of the pool, or of a function that takes bytes, a stream and a device."""
     lengths, name, nbytes = _layout(shape, dtype)
-    if nbytes == 0:
-        raise InvalidArgument(f"an array of shape {lengths} has no bytes, and the library allocates none")
     if pool is not None:
         checked(pool, "empty")
         if device is not None and device_number(device) != pool.device:
             raise InvalidArgument(f"pool {pool.name} is of device {pool.device}, not {device}")
+    if nbytes == 0:  # no block: nothing is allocated
+        number = pool.device if pool is not None else device_number("cuda" if device is None else device)
+        return Array(Buffer(0, 0, 0, stream_handle(stream), None), lengths, name, number)
+    if pool is not None:
         return Array(pool.allocate(nbytes, stream), lengths, name, pool.device)
     buffer = allocate(nbytes, stream, device)
     block = block_of(buffer)

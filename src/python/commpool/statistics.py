@@ -9,7 +9,7 @@ import inspect
 from typing import Any, Literal, NamedTuple
 
 from . import _abi
-from ._abi import Block as Block, Counter as Counter, Setting as Setting
+from ._abi import Counter as Counter, Setting as Setting
 from ._library import library, listed, value_of
 from .handles import Device, device_number
 from .sizes import format_size
@@ -43,6 +43,16 @@ class Statistics(_abi.Statistics):
 
     def _repr_html_(self) -> str:
         return table(("", "now", "peak", "total"), self.rows())
+
+
+class Block(_abi.Block):
+    """A block of a pool at one moment."""
+
+    __slots__ = ()
+    __doc__ = (__doc__ or "") + "\n\n" + inspect.cleandoc(_abi.Block.__doc__ or "")
+
+
+Block.__module__ = "commpool"
 
 
 def block_of_struct(struct: Any) -> Block:
