@@ -31,7 +31,8 @@
   CALL(set_device_limit)           \
   CALL(scope_begin)                \
   CALL(scope_end)                  \
-  CALL(add_holder)
+  CALL(add_holder)                 \
+  CALL(configuration)
 
 namespace commpool::torch_adapter {
 

@@ -96,6 +96,14 @@ std::string Explained(commpool_pool pool, const std::string& sentence) {
   return text[0] == '\0' ? sentence : sentence + ". " + text;
 }
 
+// As the program named it. Each of a pool's settings says that name.
+std::string NameOf(commpool_pool pool) {
+  commpool_setting setting = {};
+  size_t count = 0;
+  const commpool_status status = Commpool().configuration(pool, &setting, sizeof(setting), 1, &count);
+  return status == COMMPOOL_OK && setting.pool != nullptr ? setting.pool : "pool " + std::to_string(pool);
+}
+
 void TellObservers(const Request& request, const DeviceMemory& memory) {
   TorchHistory().OutOfMemory(request.device, request.bytes, memory.free);
   std::vector<Observer> observers;
@@ -123,8 +131,8 @@ std::string PoolTable(int device) {
   for (const KnownPool& known : Pools().OfDevice(device)) {
     commpool_statistics held;
     if (!ReadStatistics(known.pool, &held)) continue;
-    table += (table.empty() ? "commpool's pools on device " + std::to_string(device) + ": " : "; ") + "pool " +
-             std::to_string(known.pool) + " has " + Bytes(held.reserved_bytes.current) + " reserved, " +
+    table += (table.empty() ? "commpool's pools on device " + std::to_string(device) + ": " : "; ") +
+             NameOf(known.pool) + " has " + Bytes(held.reserved_bytes.current) + " reserved, " +
              Bytes(held.allocated_bytes.current) + " of it allocated";
   }
   return table.empty() ? table : table + ".";

@@ -321,6 +321,18 @@ class Routers(unittest.TestCase):
             "{'scopes without backward': 3, 'MemPool over functions': 3}", "True"
         ])
 
+    def test_are_not_put_in_front_of_another_allocator(self):
+        said = python("""
+            import torch, commpool.torch as commpool
+            try:
+                with commpool.use_pool(commpool.Pool(device=0)):
+                    torch.empty(1 << 20, device="cuda")
+            except commpool.NotSupported as error:
+                print(error)
+            """, PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
+        self.assertIn("torch's allocator is cudaMallocAsync here", said)
+        self.assertIn("take backend:cudaMallocAsync out of", said)
+
     def test_that_end_a_process_are_not_taken(self):
         with tempfile.TemporaryDirectory() as cache:
             compiler = pathlib.Path(cache, "compiler")

@@ -261,7 +261,7 @@ class OutOfMemory(RoutedCase):
         most = torch.cuda.mem_get_info(device)[0]
         with commpool.use_pool(pool):
             routed = tensor(most // 2, device)
-        with self.assertRaisesRegex(torch.OutOfMemoryError, f"commpool's pools on device {device}"):
+        with self.assertRaisesRegex(torch.OutOfMemoryError, f"commpool's pools on device {device}: "):
             tensor(most * 3 // 4, device)
         del routed
         self.assert_native(tensor(most * 3 // 4, device))

@@ -56,6 +56,15 @@ def introduce_pinned(router: Router, pool: commpool.Pool) -> None:
         router.check(router.know_pinned(pool.handle))
 
 
+def _refuse_other_allocators() -> None:
+    """Raises NotSupported where torch's allocator is not its own one, which the router stands in front of."""
+    backend = torch.cuda.memory.get_allocator_backend()
+    if backend != "native":
+        raise errors.NotSupported(f"torch's allocator is {backend} here, and commpool.torch works with torch's own one: "
+                                  "take backend:cudaMallocAsync out of PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF, "
+                                  "and make no change_current_allocator call; install(default=pool) does the latter")
+
+
 def _record_from_now_on(router: Router) -> None:
     """If torch has recorded history since before the router came, records it for our pools too, with Python stacks."""
     if not router.check(router.misses_history()):
@@ -91,6 +100,7 @@ def install(default: Union[None, commpool.Pool, Iterable[commpool.Pool]] = None)
             raise errors.InvalidArgument(f"{pool!r} is symmetric: it cannot be the whole allocator, since ranks' other "
                                          "tensors differ; open a scope for those that all ranks share")
         refuse_pinned(pool, "a whole allocator")
+    _refuse_other_allocators()
     router = _router.router()
     if router is None:
         if pools:
