@@ -42,7 +42,7 @@ def group_beside(group: Any, pool: commpool.Pool, purpose: str, options: Any) ->
                                                   device_id=torch.device("cuda", pool.device))
     known = _registered.setdefault(pool, set())
     if made.group_name not in known:
-        pool.register_with(_group.communicator_of(made, pool.device))
+        pool.register_with(made)
         known.add(made.group_name)
     return made
 

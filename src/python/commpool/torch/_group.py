@@ -7,6 +7,8 @@ import collections
 import contextlib
 import datetime
 import json
+import sys
+import time
 from typing import Any, Callable, Optional, Sequence
 
 import torch
@@ -19,8 +21,24 @@ from commpool.pool import checked
 from commpool.sizes import index_of
 
 _DEADLINE_MS = 120000
+_SLICE = datetime.timedelta(milliseconds=200)
 
 _pools_over: collections.Counter[str] = collections.Counter()
+
+
+def group_of(communicator: Any) -> Any:
+    """The group of a DeviceMesh of one dimension; any other object itself.
+
+    Raises:
+      InvalidArgument: the mesh has several dimensions.
+    """
+    meshes = sys.modules.get("torch.distributed.device_mesh")
+    if meshes is None or not isinstance(communicator, meshes.DeviceMesh):
+        return communicator
+    if communicator.ndim != 1:
+        raise errors.InvalidArgument(f"a DeviceMesh of {communicator.ndim} dimensions is no group: pass one of them, as "
+                                     f"mesh[{(communicator.mesh_dim_names or ('name',))[0]!r}]")
+    return communicator.get_group()
 
 
 def is_member(communicator: Any) -> bool:
@@ -86,7 +104,8 @@ def or_none(communicator: Any) -> Any:
 
 
 def _source(communicator: Any, device: Optional[int]) -> Optional[int]:
-    return communicator_of(communicator, device) if is_member(communicator) else None
+    group = group_of(communicator)
+    return communicator_of(group, device) if is_member(group) else None
 
 
 add_communicator_source(_source)  # every function of commpool that takes a communicator takes a group too
@@ -119,7 +138,7 @@ def _gatherer(store: Any, rank: int, ranks: int, deadline: datetime.timedelta) -
         parts = []
         for other in range(ranks):
             try:
-                store.wait([f"{rounds}/{other}"], deadline)
+                _wait_for(store, f"{rounds}/{other}", deadline)
             except (dist.DistStoreError, RuntimeError) as error:
                 raise RankMissing(other) from error
             parts.append(store.get(f"{rounds}/{other}"))
@@ -128,6 +147,18 @@ def _gatherer(store: Any, rank: int, ranks: int, deadline: datetime.timedelta) -
         return parts
 
     return gather
+
+
+def _wait_for(store: Any, key: str, deadline: datetime.timedelta) -> None:
+    """Waits in slices: between two of them Python looks at its signals, such as Ctrl-C's."""
+    end = time.monotonic() + deadline.total_seconds()
+    while True:
+        left = end - time.monotonic()
+        try:
+            return store.wait([key], min(_SLICE, datetime.timedelta(seconds=max(left, 0.001))))  # type: ignore[no-any-return]
+        except (dist.DistStoreError, RuntimeError):
+            if left <= _SLICE.total_seconds():
+                raise
 
 
 def checked_group(group: Any) -> Any:
@@ -140,6 +171,7 @@ def checked_group(group: Any) -> Any:
         if not dist.is_available() or not dist.is_initialized():
             raise errors.FailedPrecondition("there is no process group: call torch.distributed.init_process_group(...)")
         return dist.group.WORLD
+    group = group_of(group)
     if not is_member(group):
         raise errors.InvalidArgument(f"{group!r} is no process group that this rank is in")
     return group

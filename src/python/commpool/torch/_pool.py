@@ -9,6 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable, Literal, Optional, Sequence, TypeVar
 
 import torch
+import torch.distributed as dist
 
 import commpool
 from commpool import errors
@@ -18,7 +19,7 @@ from commpool.pool import PoolOptions, telling
 from commpool.sharing import AddressesWord
 from commpool.sizes import Size, parse_size
 
-from . import _beside, _call_lines, _group, _router
+from . import _beside, _call_lines, _ends, _group, _router
 from ._install import ensure_installed
 from ._shared import SharedPool, stream_of
 
@@ -30,6 +31,8 @@ _Owner = TypeVar("_Owner")
 AgreementWord = Literal["tcp", "store"]
 _MOMENT, _SECONDS = 0.001, 10
 _OUTSIDE_OF_THE_SEQUENCE = (library.pools_verify, library.pools_rehome, library.pools_close)
+# What needs no communicator of the pool's home.
+_WITHOUT_HOME = {library.pools_close: "close", library.pools_rehome: "rehome", library.pools_deregister: "deregister"}
 
 
 class Pool(commpool.Pool):
@@ -40,7 +43,8 @@ class Pool(commpool.Pool):
             ...
 
     `device` is by default the group's, else torch's current one. `symmetric_across`, `register_with`, `deregister`,
-    `abandon` and `rehome` take process groups. Ranks agree over TCP, or through the group's store with
+    `abandon` and `rehome` take process groups, and a DeviceMesh of one dimension. If a group is destroyed before the
+    pool is closed, the pool ends its registrations with it first. Ranks agree over TCP, or through the group's store with
     `agreement="store"`. If torch's backend has a hook for aborts (`abandons_itself`), the pool abandons its
     communicator before an abort.
 
@@ -48,7 +52,7 @@ class Pool(commpool.Pool):
     allocation then takes some microseconds more.
     """
 
-    __slots__ = ("abandons_itself", "kept_bytes", "_keeps_lines")
+    __slots__ = ("abandons_itself", "kept_bytes", "_keeps_lines", "_registrations", "_home")
 
     def __init__(self, name: str = "pool", *, device: Optional[Device] = None, symmetric_across: Communicator = NOT_GIVEN,
                  reserve: Optional[Size] = None, agreement: AgreementWord = "tcp", call_lines: bool = False,
@@ -61,6 +65,9 @@ class Pool(commpool.Pool):
         """
         self.abandons_itself = False
         self.kept_bytes = 0
+        self._registrations: dict[str, _ends.Registration] = {}
+        self._home: Optional[_ends.Registration] = None
+        symmetric_across = _group.group_of(symmetric_across)
         over_group = _group.is_group(symmetric_across)
         if device is None:
             device = _group.device_of(symmetric_across) if over_group else torch.cuda.current_device()
@@ -76,7 +83,17 @@ class Pool(commpool.Pool):
             options["all_gather"] = _group.store_agreement(symmetric_across, options.get("deadline_ms"))
         super().__init__(name, device=device, symmetric_across=symmetric_across, reserve=reserve, **options)
         if over_group:
+            self._home = self._remember(symmetric_across)
             self._abandon_before_abort(symmetric_across)
+
+    def _remember(self, group: Any) -> _ends.Registration:
+        """Lets the end of the group end what NCCL knows of the pool there."""
+        home = self._home.group if self._home is not None else group
+        of_all = self.mode != "symmetric" or (
+            _group.is_member(home) and dist.get_process_group_ranks(home) == dist.get_process_group_ranks(group))
+        registration = _ends.Registration(group, _group.communicator_of(group, self.device), of_all)
+        _ends.remember(self, registration)
+        return registration
 
     def _abandon_before_abort(self, group: Any) -> None:
         communicator = _group.communicator_of(group, self.device)
@@ -93,7 +110,8 @@ class Pool(commpool.Pool):
     def _collective(self, call: Any, *arguments: Any,
                     communicators: Optional[Sequence[Communicator]] = None) -> None:
         """Counts the calls that the ranks compare. If they differ, the error names the line of the first one."""
-        own = None if communicators is None else [_group.or_none(communicator) for communicator in communicators]
+        own = None if communicators is None else [_group.or_none(_group.group_of(one)) for one in communicators]
+        self._refuse_gone(call)
         try:
             super()._collective(call, *arguments, communicators=own)
         except errors.Disagreement as error:
@@ -101,6 +119,29 @@ class Pool(commpool.Pool):
             raise errors.Disagreement(f"{error.message}. {said}" if said else error.message) from error
         if call not in _OUTSIDE_OF_THE_SEQUENCE:
             _call_lines.called(self.handle)
+        self._note(call, own)
+
+    def _refuse_gone(self, call: Any) -> None:
+        name = _WITHOUT_HOME.get(call)
+        _ends.refuse_gone(self, name or "go on")
+        if name is None:
+            _ends.refuse_homeless(self, "go on")
+
+    def _note(self, call: Any, communicators: Optional[Sequence[Communicator]]) -> None:
+        """Keeps what is known of the pool's groups up to date."""
+        group = communicators[0] if communicators else None
+        if call == library.pools_close:
+            _ends.forget(self)
+        elif not _group.is_member(group):
+            return
+        elif call == library.pools_register_with:
+            self._remember(group)
+        elif call == library.pools_deregister and group.group_name in self._registrations:
+            self._registrations[group.group_name].ended = True
+        elif call == library.pools_rehome:
+            self._registrations.clear()
+            self._home = None
+            self._home = self._remember(group)
 
     def reserve(self, size: Size) -> None:
         """Makes free memory for at least `size` in one piece. torch.cuda.empty_cache then leaves this memory in the
@@ -135,9 +176,23 @@ class Pool(commpool.Pool):
         """After a loss, before a group is aborted: ends this rank's registrations with it, and with the communicators
         that `fsdp` and `ddp` made beside it, because they have the same ranks.
         """
-        super().abandon(communicator, alive=alive)
-        for made in _beside.take_from(self, communicator):
-            super().abandon(made, alive=alive)
+        group = _group.group_of(communicator)
+        for one in (group, *_beside.take_from(self, group)):
+            self._abandon(one, alive)
+
+    def _abandon(self, communicator: Communicator, alive: bool) -> None:
+        """With a group that is gone NCCL cannot be asked, and torch does not tell its communicator any more."""
+        known = self._registrations.get(communicator.group_name) if _group.is_member(communicator) else None
+        if known is None:
+            super().abandon(communicator, alive=alive)
+            return
+        super().abandon(known.communicator, alive=alive and not known.gone)
+        known.ended = True
+
+    def destroy(self) -> None:
+        """Ends the handle, on this rank alone; segments live until their last block is freed."""
+        _ends.forget(self)
+        super().destroy()
 
     def close(self) -> None:
         """The clean end: deregisters everywhere and gives memory back. Collective for symmetric pools.
@@ -155,13 +210,14 @@ class Pool(commpool.Pool):
 
 
 def _kept_by_torch(pool: commpool.Pool) -> str:
-    """Where tensors may be that the program has dropped; empty if that cannot be the reason."""
-    blocks = pool.stats().allocated_blocks.current
-    if not blocks or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+    """Where tensors may be that the program has dropped, or does not think of; empty if that cannot be the reason."""
+    if not pool.stats().allocated_blocks.current:
         return ""
-    return (f". On this rank pool {pool.name!r} has live blocks: {blocks}. If the program has dropped their tensors: "
-            "torch's process group keeps those of a collective with async_op=True that nobody waited for, until a "
-            "later collective of the group. Call work.wait(), or make one more collective, then close() again")
+    said = ". Gradients? optimizer.zero_grad(); a loss or an output? del it"
+    if not dist.is_available() or not dist.is_initialized():
+        return said
+    return (f"{said}. A collective with async_op=True that nobody waited for? work.wait(), or one more collective: "
+            "torch keeps its tensors until then")
 
 
 def _drop_workspaces(pool: commpool.Pool) -> None:

@@ -1,0 +1,156 @@
+"""The cases of ends_test on each rank: process groups that end before the pools over them."""
+
+import gc
+import json
+import os
+import signal
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.distributed import destroy_process_group
+from torch.distributed.device_mesh import DeviceMesh
+
+from routed import commpool
+from rank_cases import DEVICE, RANK
+
+
+def step(pool, group=None):
+    with commpool.use_pool(pool):
+        x = torch.ones(1 << 18, device=DEVICE)
+    dist.all_reduce(x, group=group)
+    return x
+
+
+def said_of(call):
+    try:
+        call()
+        return "done"
+    except commpool.CommpoolError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def pool_over(group, name="gradients", **words):
+    return commpool.Pool(name, symmetric_across=group, reserve="8MiB", **words)
+
+
+def without_close(world):
+    pool = pool_over(world)
+    step(pool)
+    destroy_process_group()
+    return said_of(pool.close)
+
+
+def with_live_tensors(world):
+    pool = pool_over(world)
+    x = step(pool)
+    destroy_process_group()
+    said = said_of(pool.close)
+    del x
+    return said
+
+
+def dropped(world):
+    step(pool_over(world))
+    gc.collect()
+    destroy_process_group()
+
+
+def reserved_afterwards(world):
+    pool = pool_over(world)
+    destroy_process_group()
+    return [said_of(lambda: pool.reserve("64MiB")), said_of(pool.close), pool.closed]
+
+
+def of_several_pools(world):
+    pools = [pool_over(world, name) for name in ("one", "two")]
+    for pool in pools:
+        step(pool)
+    destroy_process_group()
+    return [said_of(pool.close) for pool in pools]
+
+
+def of_another_group(world):
+    pool, other = pool_over(world), dist.new_group(range(dist.get_world_size()), device_id=DEVICE)
+    pool.register_with(other)
+    step(pool, other)
+    destroy_process_group(other)
+    said = said_of(lambda: pool.reserve("16MiB"))
+    pool.close()
+    destroy_process_group()
+    return said
+
+
+def of_a_part(world):
+    pool = pool_over(world)
+    part = dist.new_group([0], device_id=DEVICE)
+    pool.register_with(part)
+    if RANK == 0:
+        destroy_process_group(part)
+    pool.close()
+    destroy_process_group()
+
+
+def of_a_mesh(_world):
+    mesh = DeviceMesh("cuda", list(range(dist.get_world_size())))
+    pool = pool_over(mesh)
+    x = step(pool)
+    offset = commpool.window_of(x, mesh).offset
+    several = DeviceMesh("cuda", [list(range(dist.get_world_size()))])
+    refused = said_of(lambda: pool_over(several))
+    del x
+    pool.reclaim()
+    pool.close()
+    destroy_process_group()
+    return [offset, refused]
+
+
+def after_a_shutdown_of_the_backend(world):
+    pool = pool_over(world, deadline_ms=5000)
+    dist.distributed_c10d._world.pg_map.pop(world)  # gone, and nobody said so
+    said = [said_of(pool.close), said_of(lambda: pool.reserve("16MiB")), said_of(lambda: pool.abandon(world))]
+    said.append(said_of(pool.close))
+    return said
+
+
+def beside_a_rank_that_does_not_come(world):
+    pool = pool_over(world, deadline_ms=1500)
+    step(pool)
+    if RANK == 1:
+        return None
+    destroy_process_group()
+    return said_of(pool.close)
+
+
+def interrupted_over_the_store(world):
+    pool = pool_over(world, agreement="store", deadline_ms=60000)
+    if RANK == 1:
+        return None
+    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(ZeroDivisionError("a handler's own")))
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        pool.reserve("64MiB")
+    except ZeroDivisionError as error:
+        return str(error)
+
+
+def main():
+    """Each case has a group of its own: ends_ranks.py FOLDER CASE..."""
+    folder, cases = sys.argv[1], sys.argv[2:]
+    torch.cuda.set_device(DEVICE)
+    for case in cases:
+        world = int(os.environ["WORLD_SIZE"])
+        dist.init_process_group("nccl", store=dist.FileStore(os.path.join(folder, case), world), rank=RANK,
+                                world_size=world, device_id=DEVICE)
+        print(json.dumps([case, globals()[case](dist.group.WORLD)]), flush=True)
+        if case in ENDING:
+            sys.stdin.readline()  # until the test has heard all ranks
+            sys.stderr.flush()
+            os._exit(0)
+        if dist.is_initialized():
+            destroy_process_group()
+
+
+# Of these one rank alone goes on.
+ENDING = ("beside_a_rank_that_does_not_come", "interrupted_over_the_store", "after_a_shutdown_of_the_backend")
+main()
