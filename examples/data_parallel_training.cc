@@ -52,7 +52,7 @@ int main(int argc, char** argv) try {
   const std::vector<examples::Sample> samples = examples::SamplesOfTheSine(job.rank, kSamplesOfARank);
   Perceptron model(samples, job.stream);
 
-  Pool pool = Pool::create({.device = job.device, .symmetric_across = job.comm, .name = "gradients"}).value();
+  Pool pool = Pool::create({.name = "gradients", .device = job.device, .symmetric_across = job.comm}).value();
   if (job.rank == 0) std::printf("%s\n", examples::DriverLine().c_str());
   pool.reserve(MiB(2)).or_throw();
   float first_loss = 0;

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -108,6 +109,7 @@ struct Agreement {
 // Units, defaults and reasons: commpool_pool_options in commpool.h. COMMPOOL_CONF may set each Option that the program
 // does not give.
 struct PoolOptions {
+  std::string name = "pool";
   int device = 0;
   Communicator symmetric_across = nullptr;
   Option<Backing> backing = Option<Backing>::unset(Backing::kVmm);
@@ -124,7 +126,6 @@ struct PoolOptions {
   Option<std::uint64_t> release_threshold_bytes = Option<std::uint64_t>::unset(UINT64_MAX);
   Option<std::uint64_t> limit_bytes = Option<std::uint64_t>::unset(UINT64_MAX);
   Option<std::uint64_t> deadline_ms = Option<std::uint64_t>::unset(60000);
-  std::string name = "pool";
   UserFunctions user = {};
   Agreement agreement = {};
   commpool_on_lost_rank on_lost_rank = nullptr;
@@ -212,11 +213,13 @@ class Pool {
   }
   Status verify() { return detail::FromC(commpool_pool_verify(pool_)); }
   Status close() { return detail::FromC(commpool_pool_close(pool_)); }
-  Status sleep(Keep keep = Keep::kDiscard, LiveGraphs graphs = LiveGraphs::kRefused) {
+  // A template, so that sleep({}) is the one with options: it keeps.
+  template <typename Word, typename = std::enable_if_t<std::is_same_v<Word, Keep>>>
+  Status sleep(Word keep, LiveGraphs graphs = LiveGraphs::kRefused) {
     return detail::FromC(
         commpool_pool_sleep(pool_, static_cast<commpool_keep>(keep), static_cast<commpool_graphs>(graphs)));
   }
-  Status sleep(const SleepOptions& options) {
+  Status sleep(const SleepOptions& options = {}) {
     const commpool_sleep_options c_options = detail::ToC(options);
     return detail::FromC(commpool_pools_sleep_keeping(&pool_, 1, &c_options));
   }
@@ -369,11 +372,12 @@ class Pool {
 };
 
 // Puts all pools with this tag in their options to sleep, or wakes them.
-inline Status sleep(const std::string& tag, Keep keep = Keep::kDiscard, LiveGraphs graphs = LiveGraphs::kRefused) {
+template <typename Word, typename = std::enable_if_t<std::is_same_v<Word, Keep>>>
+Status sleep(const std::string& tag, Word keep, LiveGraphs graphs = LiveGraphs::kRefused) {
   return detail::FromC(
       commpool_sleep(tag.c_str(), static_cast<commpool_keep>(keep), static_cast<commpool_graphs>(graphs)));
 }
-inline Status sleep(const std::string& tag, const SleepOptions& options) {
+inline Status sleep(const std::string& tag, const SleepOptions& options = {}) {
   const commpool_sleep_options c_options = detail::ToC(options);
   return detail::FromC(commpool_sleep_keeping(tag.c_str(), &c_options));
 }

@@ -84,9 +84,14 @@ class PoolGroup {
   Status map_peers() { return detail::FromC(commpool_pools_map_peers(handles_.data(), handles_.size())); }
 
   Status verify() { return detail::FromC(commpool_pools_verify(handles_.data(), handles_.size())); }
-  Status sleep(Keep keep = Keep::kDiscard, LiveGraphs graphs = LiveGraphs::kRefused) {
+  template <typename Word, typename = std::enable_if_t<std::is_same_v<Word, Keep>>>
+  Status sleep(Word keep, LiveGraphs graphs = LiveGraphs::kRefused) {
     return detail::FromC(commpool_pools_sleep(handles_.data(), handles_.size(), static_cast<commpool_keep>(keep),
                                               static_cast<commpool_graphs>(graphs)));
+  }
+  Status sleep(const SleepOptions& options = {}) {
+    const commpool_sleep_options c_options = detail::ToC(options);
+    return detail::FromC(commpool_pools_sleep_keeping(handles_.data(), handles_.size(), &c_options));
   }
   Status wake(LiveGraphs graphs = LiveGraphs::kRefused) {
     return detail::FromC(commpool_pools_wake(handles_.data(), handles_.size(), static_cast<commpool_graphs>(graphs)));

@@ -127,7 +127,7 @@ inline void Status::or_throw() const {
   if (!ok()) detail::Throw(*this);
 }
 
-// A value, or the Status that says why there is none.
+// A value, or the Status that says why there is none. It has the names of std::expected too.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -135,13 +135,26 @@ class [[nodiscard]] Result {
   Result(Status failure) : failure_(std::move(failure)) {}  // NOLINT: so is a failure; it must not be ok
 
   bool ok() const { return held_.has_value(); }
+  bool has_value() const { return ok(); }
+  explicit operator bool() const { return ok(); }
   const Status& status() const& { return failure_; }
   Status status() && { return std::move(failure_); }
+  const Status& error() const { return failure_; }
 
   // The value; throws commpool::Error where there is none.
   T& value() & { return require(), *held_; }
   const T& value() const& { return require(), *held_; }
   T value() && { return require(), std::move(*held_); }
+  template <typename Other>
+  T value_or(Other&& other) const& {
+    return ok() ? *held_ : static_cast<T>(std::forward<Other>(other));
+  }
+  template <typename Other>
+  T value_or(Other&& other) && {
+    return ok() ? std::move(*held_) : static_cast<T>(std::forward<Other>(other));
+  }
+  // Throws as value() does, for who wants no value.
+  void or_throw() const { require(); }
 
   // REQUIRES: ok().
   T& operator*() { return *held_; }

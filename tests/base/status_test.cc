@@ -21,5 +21,17 @@ TEST(Status, StaysOkUnderAPrefix) {
   EXPECT_EQ(status.message(), "");
 }
 
+TEST(Result, HasTheNamesOfStdExpected) {
+  const Result<int> held(7);
+  const Result<int> none(Status(StatusCode::kNotFound, "gone"));
+  EXPECT_TRUE(held && held.has_value());
+  EXPECT_FALSE(none || none.has_value());
+  EXPECT_EQ(held.value_or(1), 7);
+  EXPECT_EQ(none.value_or(1), 1);
+  EXPECT_EQ(none.error().message(), "gone");
+  held.or_throw();
+  EXPECT_THROW(none.or_throw(), Error);
+}
+
 }  // namespace
 }  // namespace commpool

@@ -34,7 +34,7 @@ TEST(TheConfiguration, IsToldBeforeTheDriverIsOpen) {
 }
 
 TEST(TheConfiguration, OfAPoolTellsWhatIsInForceAndWhy) {
-  Pool pool = Pool::create({.deadline_ms = 1000, .name = "gradients"}).value();
+  Pool pool = Pool::create({.name = "gradients", .deadline_ms = 1000}).value();
   const auto found = ByKey(configuration(pool), "gradients");
   EXPECT_EQ(found.at("limit"), "2MiB from COMMPOOL_CONF gradients.limit:2MiB");
   EXPECT_EQ(found.at("alignment"), "4KiB from COMMPOOL_CONF alignment:4K");
@@ -44,7 +44,7 @@ TEST(TheConfiguration, OfAPoolTellsWhatIsInForceAndWhy) {
 }
 
 TEST(TheConfiguration, OfAPoolTellsWhatItsMemoryIsAndWhyItIsNothingBetter) {
-  Pool pool = Pool::create({.location = Location::kHostNuma, .numa_node = 1, .name = "offloaded"}).value();
+  Pool pool = Pool::create({.name = "offloaded", .location = Location::kHostNuma, .numa_node = 1}).value();
   const std::string memory = ByKey(configuration(pool), "offloaded").at("memory");
   EXPECT_EQ(memory.find("host NUMA node 1, file descriptor handles, node as its handles say from fabric handles: cu"),
             0u)
@@ -67,7 +67,7 @@ TEST(TheConfiguration, OfAPoolTellsWhoHasAccess) {
   const auto access = [](const Pool& pool, const std::string& name) {
     return ByKey(configuration(pool), name).at("access");
   };
-  Pool granted = Pool::create({.device = 1, .peers = {3}, .name = "granted"}).value();
+  Pool granted = Pool::create({.name = "granted", .device = 1, .peers = {3}}).value();
   EXPECT_EQ(access(granted, "granted"), "1 3 from granted");
   const int other = 0;
   ASSERT_EQ(commpool_pool_grant(granted.handle(), &other, 1), COMMPOOL_OK) << commpool_last_error();
@@ -76,18 +76,18 @@ TEST(TheConfiguration, OfAPoolTellsWhoHasAccess) {
   ASSERT_EQ(commpool_pool_revoke(granted.handle(), &first, 1), COMMPOOL_OK) << commpool_last_error();
   EXPECT_EQ(access(granted, "granted"), "0 1 from granted");
 
-  Pool on_host = Pool::create({.location = Location::kHostNuma, .name = "on host"}).value();
+  Pool on_host = Pool::create({.name = "on host", .location = Location::kHostNuma}).value();
   EXPECT_EQ(access(on_host, "on host"), "0 cpu from granted");
-  Pool pinned = Pool::create({.backing = Backing::kPinned, .name = "pinned"}).value();
+  Pool pinned = Pool::create({.name = "pinned", .backing = Backing::kPinned}).value();
   EXPECT_EQ(access(pinned, "pinned").find("0 1 2 3 cpu from every device"), 0u) << access(pinned, "pinned");
-  Pool of_nccl = Pool::create({.device = 2, .backing = Backing::kNccl, .name = "of nccl"}).value();
+  Pool of_nccl = Pool::create({.name = "of nccl", .device = 2, .backing = Backing::kNccl}).value();
   EXPECT_EQ(access(of_nccl, "of nccl").find("0 1 2 3 from ncclMemAlloc grants"), 0u) << access(of_nccl, "of nccl");
-  Pool linear = Pool::create({.backing = Backing::kCuda, .peers = {1}, .name = "linear"}).value();
+  Pool linear = Pool::create({.name = "linear", .backing = Backing::kCuda, .peers = {1}}).value();
   EXPECT_EQ(access(linear, "linear").find("0 1 from cuCtxEnablePeerAccess opened all"), 0u) << access(linear, "linear");
 }
 
 TEST(TheConfiguration, OfAPoolTellsWhoReadsAlone) {
-  Pool pool = Pool::create({.device = 1, .peers = {1, 3}, .grants = Grants::kRead, .name = "weights"}).value();
+  Pool pool = Pool::create({.name = "weights", .device = 1, .peers = {1, 3}, .grants = Grants::kRead}).value();
   ASSERT_TRUE(pool.grant({0}).ok());
   auto found = ByKey(configuration(pool), "weights");
   EXPECT_EQ(found.at("access"), "0:read 1 3:read from granted");
@@ -105,7 +105,7 @@ TEST(TheConfiguration, GrantsThatOthersHaveGivenAlreadyAreRefused) {
 }
 
 TEST(TheConfiguration, YieldsToValuesInCodeThatAreTheDefaults) {
-  Pool pool = Pool::create({.alignment_bytes = 512, .limit_bytes = UINT64_MAX, .name = "gradients"}).value();
+  Pool pool = Pool::create({.name = "gradients", .alignment_bytes = 512, .limit_bytes = UINT64_MAX}).value();
   const auto found = ByKey(configuration(pool), "gradients");
   EXPECT_EQ(found.at("alignment"), "512 from code");
   EXPECT_EQ(found.at("limit"), "none from code");

@@ -60,6 +60,26 @@ TEST(SleepAbi, RefusesUnknownValues) {
   Expect(commpool_wake("none", COMMPOOL_GRAPHS_REFUSED), COMMPOOL_NOT_FOUND, "no pool has the tag \"none\"");
 }
 
+TEST(SleepAbi, EverySleepWithoutAWordKeeps) {
+  Pool pool = Make("kept", "kept");
+  const commpool::Buffer block = pool.allocate(MiB(1), nullptr).value();
+  const auto kept = [&] {
+    const uint64_t bytes = pool.stats().value().kept_bytes;
+    pool.wake().or_throw();
+    return bytes;
+  };
+  pool.sleep().or_throw();
+  EXPECT_EQ(kept(), MiB(1));
+  pool.sleep({}).or_throw();
+  EXPECT_EQ(kept(), MiB(1));
+  pool.sleep(commpool::SleepOptions{}).or_throw();
+  EXPECT_EQ(kept(), MiB(1));
+  commpool::sleep("kept").or_throw();
+  EXPECT_EQ(kept(), MiB(1));
+  pool.sleep(commpool::Keep::kDiscard).or_throw();
+  EXPECT_EQ(kept(), 0u);
+}
+
 TEST(SleepAbi, ATagTakesItsPoolsTogether) {
   Pool first = Make("first", "weights");
   Pool second = Make("second", "weights");

@@ -120,7 +120,7 @@ const char* Name(BufferKind kind) {
 Result<std::unique_ptr<BufferSource>> MakePoolSource(const RankDevice& device, BufferKind kind, uint64_t most_bytes) {
   const bool window = kind == BufferKind::kWindow;
   Pool pool = COMMPOOL_TRY(Pool::create(
-      {.device = device.device, .symmetric_across = window ? device.communicator : nullptr, .name = Name(kind)}));
+      {.name = Name(kind), .device = device.device, .symmetric_across = window ? device.communicator : nullptr}));
   Status status = kind == BufferKind::kLocal ? pool.register_with(device.communicator) : Status();
   if (status.ok()) status = pool.reserve(2 * internal::RoundUp(most_bytes, internal::kMiB));
   if (status.ok() && kind == BufferKind::kLocal) status = pool.register_pending().status();

@@ -114,7 +114,7 @@ class Rounds {
   // the pool reserves its addresses, and the driver takes memory that it keeps.
   Status Run(int rounds, double seconds) {
     const GrowthShape& shape = row_.shape;
-    PoolOptions options = {.backing = Backing::kVmm, .peers = shape.peers, .name = "bench growth"};
+    PoolOptions options = {.name = "bench growth", .backing = Backing::kVmm, .peers = shape.peers};
     if (shape.page_bytes != 0) {
       options.mode = Mode::kExpandable;
       options.segment_bytes = shape.page_bytes;

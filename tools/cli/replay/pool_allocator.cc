@@ -42,7 +42,7 @@ DriverCalls Sum(const DriverCallsByName& calls) {
 }
 
 Result<std::unique_ptr<PoolAllocator>> PoolAllocator::Create(SoloDevice& device, const PoolChoice& choice) {
-  PoolOptions options = {.backing = choice.backing, .name = "replay", .streams = choice.streams};
+  PoolOptions options = {.name = "replay", .backing = choice.backing, .streams = choice.streams};
   if (choice.mode == ReplayMode::kExpandable) options.mode = Mode::kExpandable;
   if (choice.mode == ReplayMode::kSymmetric) {
     options.symmetric_across = COMMPOOL_TRY(device.Communicator());
