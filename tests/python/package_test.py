@@ -1,9 +1,11 @@
 """The package as a whole: it imports no framework, and documents everything that it offers."""
 
+import ast
 import dataclasses
 import inspect
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -24,6 +26,15 @@ _OLDEST = _oldest()
 _FRAMEWORKS = ("torch", "cupy", "rmm", "numba", "numpy", "jax", "warp", "cuda")
 
 
+def _imports(path):
+    """The modules of the package that a module imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            found |= {node.module.partition(".")[0]} if node.module else {name.name for name in node.names}
+    return found
+
+
 class Package(unittest.TestCase):
     def test_imports_no_framework(self):
         program = "import sys, json, commpool; print(json.dumps(sorted(sys.modules)))"
@@ -39,6 +50,13 @@ class Package(unittest.TestCase):
         with_paths = {**os.environ, "PYTHONPATH": emulated.PACKAGE}
         run = subprocess.run([_OLDEST, "-c", program], env=with_paths, capture_output=True, text=True, check=False)
         self.assertEqual((run.returncode, run.stderr), (0, ""))
+
+    def test_has_no_circle_of_imports(self):
+        needed = {path.stem: _imports(path) for path in pathlib.Path(commpool.__file__).parent.glob("*.py")}
+        # Late imports count: whoever reads one module must not need another that needs the first.
+        while ready := {name for name, needs in needed.items() if not needs & needed.keys()}:
+            needed = {name: needs for name, needs in needed.items() if name not in ready}
+        self.assertEqual(needed, {})
 
     def test_tells_of_everything_that_it_offers(self):
         untold = []

@@ -14,7 +14,7 @@ fork() the child must not.
 from ._abi import MAJOR, MINOR, PATCH
 from ._library import fast as _fast_module
 from .agreement import Agreement, RankMissing
-from .arrays import Array, Kept, empty
+from .arrays import Array, Kept
 from .backings import UserBacking
 from .blocks import (Buffer, Eligibility, NvlsEligibility, Peers, Window, allocate, allocate_in_scope, block_of, free,
                      nvls_eligible, promise_stream, record_stream, release_stream, window_of)
@@ -29,7 +29,7 @@ from .pool_group import PoolGroup
 from .recordings import Recording, record
 from .runtime import (DriverCall, MemoryHolder, driver_calls, driver_description, initialize, library_version,
                       measure_driver, set_device_limit, set_headroom)
-from .scopes import capture, current_pool, use_pool
+from .scopes import capture, current_pool, empty, use_pool
 from .sizes import parse_size
 from .sleeping import (CommunicatorMemory, communicator_memory, sleep, sleep_communicator, wake, wake_communicator)
 

@@ -5,17 +5,28 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Any, Callable, NamedTuple, Optional, Union
+from typing import Any, Callable, NamedTuple, Optional, Protocol, Union
 
 from . import _dlpack, _driver
 from ._library import Owner, library
-from .blocks import Buffer, allocate, block_of
+from .blocks import Buffer, block_of
 from .errors import InvalidArgument
 from .handles import Device, Pointer, Stream, device_number, pointer_of, stream_handle
-from .pool import Pool, checked
 from .sizes import index_of
 
 _LEGACY_STREAM = 1  # in both protocols; 0 is ambiguous there
+
+
+class _Pool(Protocol):
+    """What arrays ask of a pool, which can make arrays itself."""
+
+    handle: int
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def device(self) -> int: ...
+    def allocate(self, size: int, stream: Stream) -> Buffer: ...
 
 
 class _Type(NamedTuple):
@@ -163,7 +174,7 @@ class Kept(_Contiguous):
 
     __slots__ = ("pool", "source")
 
-    def __init__(self, pool: Pool, tensor: Pointer) -> None:
+    def __init__(self, pool: _Pool, tensor: Pointer) -> None:
         """Of a tensor of the pool, which stays the program's."""
         self.pool, self.source = pool, pointer_of(tensor)
         self.shape, self.dtype = _description(tensor)
@@ -221,33 +232,25 @@ def of_buffer(buffer: Buffer, shape: Union[int, tuple[int, ...]], dtype: Any, de
     return Array(buffer, lengths, name, device)
 
 
-def empty(shape: Union[int, tuple[int, ...]], dtype: Any = "float32", *, device: Optional[Device] = None,
-          stream: Stream = None, pool: Optional[Pool] = None) -> Array:
-    """An array of the pool, or of the innermost scope that catches it, else of the device's default pool.
-
-    Args:
-      shape: a length, or several.
-      dtype: "float32", or NumPy's or torch's object of that name.
-      device: None is the device of the stream; for the default stream the thread's current one.
-      stream: as in `allocate`.
-      pool: the pool to take memory from, whatever scopes are open.
-    """
-    return made(allocate, shape, dtype, device, stream, pool)
-
-
 def made(allocate: Callable[..., Buffer], shape: Union[int, tuple[int, ...]], dtype: Any, device: Optional[Device],
-         stream: Stream, pool: Optional[Pool]) -> Array:
-    """An array with memory of the pool, or of a function that takes bytes, a stream and a device."""
+         stream: Stream) -> Array:
+    """An array with memory of a function that takes bytes, a stream and a device."""
     lengths, name, nbytes = _layout(shape, dtype)
-    if pool is not None:
-        checked(pool, "empty")
-        if device is not None and device_number(device) != pool.device:
-            raise InvalidArgument(f"pool {pool.name} is of device {pool.device}, not {device}")
-    if nbytes == 0:  # no block: nothing is allocated
-        number = pool.device if pool is not None else device_number("cuda" if device is None else device)
-        return Array(Buffer(0, 0, 0, stream_handle(stream), None), lengths, name, number)
-    if pool is not None:
-        return Array(pool.allocate(nbytes, stream), lengths, name, pool.device)
+    if nbytes == 0:
+        return _without_memory(lengths, name, device_number("cuda" if device is None else device), stream)
     buffer = allocate(nbytes, stream, device)
     block = block_of(buffer)
     return Array(buffer, lengths, name, block.device if block else 0)
+
+
+def made_in(pool: _Pool, shape: Union[int, tuple[int, ...]], dtype: Any, stream: Stream) -> Array:
+    """An array with memory of the pool."""
+    lengths, name, nbytes = _layout(shape, dtype)
+    if nbytes == 0:
+        return _without_memory(lengths, name, pool.device, stream)
+    return Array(pool.allocate(nbytes, stream), lengths, name, pool.device)
+
+
+def _without_memory(lengths: tuple[int, ...], dtype: str, device: int, stream: Stream) -> Array:
+    """An array without elements has no block."""
+    return Array(Buffer(0, 0, 0, stream_handle(stream), None), lengths, dtype, device)

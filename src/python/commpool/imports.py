@@ -6,18 +6,16 @@ import contextlib
 import ctypes
 import functools
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, Optional, TypeVar, Union
+from typing import Any, Callable, Iterator, NamedTuple, Optional, TypeVar, Union
 
 from . import _abi, _driver, options
 from ._abi import AddressesWord
 from ._library import Owner, library
+from .arrays import Array, of_buffer
 from .blocks import Buffer
 from .errors import CommpoolError, FailedPrecondition
 from .handles import Device, Stream, device_number, stream_handle
 from .sizes import format_size, index_of
-
-if TYPE_CHECKING:
-    from .arrays import Array
 
 
 class SharedBlock(Buffer):
@@ -76,8 +74,6 @@ class SharedBlock(Buffer):
         Raises:
           InvalidArgument: the block has fewer bytes.
         """
-        from .arrays import of_buffer  # imported here, because arrays need pools
-
         return of_buffer(self, shape, dtype, self.device)
 
     def free(self) -> None:

@@ -9,10 +9,10 @@ import inspect
 import os
 import warnings
 import weakref
-from typing import (TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, Optional, Sequence, TypedDict, TypeVar, Union,
-                    cast)
+from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence, TypedDict, TypeVar, Union, cast
 
 from . import _abi, agreement, blocks, options
+from .arrays import Array, Kept, made_in
 from ._library import library
 from .backings import UserBacking
 from .errors import InvalidArgument, living, refusing
@@ -25,9 +25,6 @@ from .registering import Registering
 from .sharing import Sharer
 from .sizes import Size, index_of, parse_size
 from .together import Together
-
-if TYPE_CHECKING:
-    from .arrays import Array, Kept
 
 _REFUSED = 2**64 - 1  # for commpool_pool_options.given: the pool's name then says why
 
@@ -260,9 +257,7 @@ class Pool(Together, Sharer, Registering, Figures):
         Raises:
           OutOfMemory: as `allocate`.
         """
-        from .arrays import empty  # imported here, because arrays need pools
-
-        return empty(shape, dtype, stream=stream, pool=self)
+        return made_in(self, shape, dtype, stream)
 
     def allocate(self, size: Size, stream: Stream = None, *, alignment: Size = 1) -> blocks.Buffer:
         """Allocates from this pool, whatever scopes are open.
@@ -299,8 +294,6 @@ class Pool(Together, Sharer, Registering, Figures):
           NotFound: it was not kept, or was freed.
           FailedPrecondition: the pool is awake and has retained nothing; or a file was changed.
         """
-        from .arrays import Kept  # imported here, because arrays need pools
-
         return Kept(self, tensor)
 
     def retain(self, retain: bool = True) -> None:

@@ -9,9 +9,10 @@ import inspect
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Iterator, NoReturn, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NoReturn, Optional, TypeVar, Union
 
-from . import errors, options
+from . import arrays, blocks, errors, options
+from .arrays import Array
 from ._library import check, fast, last_error, library
 from .handles import Device, Stream, device_number, stream_handle
 from .pool import Pool, checked
@@ -195,6 +196,25 @@ class use_pool(Scope, Words):
         def __init__(self, pool: Pool, *, device: Optional[Device] = None, stream: Stream = None,
                      sizes: Optional[options.SizeRange] = None, exhaustion: options.ExhaustionWord = "error",
                      filter: Optional[options.FilterWord] = None) -> None: ...
+
+
+def empty(shape: Union[int, tuple[int, ...]], dtype: Any = "float32", *, device: Optional[Device] = None,
+          stream: Stream = None, pool: Optional[Pool] = None) -> Array:
+    """An array of the pool, or of the innermost scope that catches it, else of the device's default pool.
+
+    Args:
+      shape: a length, or several.
+      dtype: "float32", or NumPy's or torch's object of that name.
+      device: None is the device of the stream; for the default stream the thread's current one.
+      stream: as in `allocate`.
+      pool: the pool to take memory from, whatever scopes are open.
+    """
+    if pool is None:
+        return arrays.made(blocks.allocate, shape, dtype, device, stream)
+    checked(pool, "empty")
+    if device is not None and device_number(device) != pool.device:
+        raise errors.InvalidArgument(f"pool {pool.name} is of device {pool.device}, not {device}")
+    return pool.empty(shape, dtype, stream=stream)
 
 
 @contextlib.contextmanager

@@ -43,4 +43,6 @@ def empty(shape: Union[int, tuple[int, ...]], dtype: Any = "float32", *, device:
     if pool is not None and device is None:
         device = checked(pool, "empty").device
     number, handle = _place(device, stream)
-    return arrays.made(allocate, shape, dtype, number, handle, pool)
+    if pool is not None:
+        return commpool.empty(shape, dtype, device=number, stream=handle, pool=pool)
+    return arrays.made(allocate, shape, dtype, number, handle)

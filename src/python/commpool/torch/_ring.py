@@ -6,14 +6,14 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 import commpool
-from commpool import arrays, errors
+from commpool import errors
 from commpool.sizes import format_size
 
 
 def bytes_of(pool: commpool.Pool, nbytes: int) -> torch.Tensor:
     """Memory of a pool as a tensor of bytes. It goes back with the last tensor over it."""
     stream = torch.cuda.current_stream(pool.device)
-    made: torch.Tensor = from_dlpack(arrays.empty(nbytes, "uint8", device=pool.device, stream=stream, pool=pool))
+    made: torch.Tensor = from_dlpack(pool.empty(nbytes, "uint8", stream=stream))
     return made
 
 
