@@ -118,11 +118,11 @@ class Measurement {
 // As a user would write it: a pool, registered, with room for the largest row.
 Result<Pool> MakePool(const RankDevice& device, const AllReduceOptions& options) {
   const bool window = options.asked == UsedRegistration::kWindow;
-  Result<Pool> pool = Pool::create({.device = device.device,
+  Result<Pool> pool = Pool::create({.name = "allreduce",
+                                    .device = device.device,
                                     .symmetric_across = window ? device.communicator : nullptr,
                                     .backing = options.backing,
-                                    .location = options.location,
-                                    .name = "allreduce"});
+                                    .location = options.location});
   if (!pool.ok()) return pool;
   if (window && options.location != Location::kDevice) {
     return Status(StatusCode::kNotSupported,

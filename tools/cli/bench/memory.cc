@@ -55,11 +55,11 @@ struct PoolMemory {
   CUdeviceptr address() const { return reinterpret_cast<CUdeviceptr>(block.data()); }
 
   static Result<PoolMemory> Make(MemoryKind kind, int device, uint64_t bytes, const std::vector<int>& peers) {
-    Pool pool = COMMPOOL_TRY(Pool::create({.device = device,
+    Pool pool = COMMPOOL_TRY(Pool::create({.name = "bench memory",
+                                           .device = device,
                                            .backing = kind.backing,
                                            .location = kind.location,
-                                           .peers = peers,
-                                           .name = "bench memory"}));
+                                           .peers = peers}));
     COMMPOOL_TRY(pool.reserve(bytes));
     Buffer block = COMMPOOL_TRY(pool.allocate(bytes, nullptr));
     return PoolMemory{std::move(pool), std::move(block)};
