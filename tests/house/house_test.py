@@ -1,5 +1,7 @@
 """The repository itself keeps the rules of the house."""
 
+import subprocess
+import sys
 import unittest
 
 import backings
@@ -54,6 +56,12 @@ class House(unittest.TestCase):
         root = tree.workspace()
         found = page_facts.unknown_names(root) + page_facts.other_numbers(root)
         self.assertFalse(found, "\n" + "\n".join(found))
+
+    def test_the_first_page_s_numbers_are_those_that_were_measured(self):
+        root = tree.workspace()
+        printed = subprocess.run([sys.executable, "-B", str(root / "tools/bench/headline.py")], capture_output=True,
+                                 text=True, check=True).stdout
+        self.assertIn(printed, (root / "README.md").read_text(encoding="utf-8"))
 
     def test_every_fault_that_is_known_has_its_line_in_the_sources(self):
         text = tree.read(tree.workspace(), "tools/mutation/known_faults.txt")

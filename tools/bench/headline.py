@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Prints the figures of the README's first table from the newest lines of tools/bench/results, a row of Markdown each.
+
+usage: headline.py
+"""
+
+import json
+import pathlib
+import statistics
+
+RESULTS = pathlib.Path(__file__).resolve().parent / "results"
+_NATIVE, _EXPANDABLE = "pytorch_native_utilisation", "pytorch_expandable_utilisation"
+
+
+def newest(file, command="", key=None):
+    """The last line of a file whose command holds the words, and whose results have the key."""
+    lines = [json.loads(line) for line in (RESULTS / f"{file}.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if command in line["command"] and (key is None or key in line["results"])][-1]
+
+
+def _percent(traces, key):
+    return f"{100 * statistics.mean(trace[key] for trace in traces):.1f} %"
+
+
+def _day(*lines):
+    return max(line["date"] for line in lines)[:10]
+
+
+def _step(file, *keys, key=None):
+    """The ratio of two times, and its day."""
+    line = newest(file, key=keys[0])
+    found = line["results"]
+    for name in keys:
+        found = found[name]
+    return f"{found[key or 'windows / stock']['ratio']:.2f}", line
+
+
+def rows():
+    """What was measured, the figures, and the day of the newest of them."""
+    fixed, expandable = newest("replay-H200", "--mode fixed traces"), newest("replay-H200", "--mode expandable")
+    traces = fixed["results"]["traces"]
+    yield ("memory asked for / held at the peak, nine recorded programs",
+           f"pool {_percent(traces, 'utilisation')}, expandable pool "
+           f"{_percent(expandable['results']['traces'], 'utilisation')}; PyTorch {_percent(traces, _NATIVE)}, "
+           f"expandable segments {_percent(traces, _EXPANDABLE)}", _day(fixed, expandable))
+    two, four = _step("torch-ddp-2xH200", "GPT-2 small"), _step("torch-ddp-4xH200", "GPT-2 small", "stock")
+    yield "a step of DDP in windows / without, GPT-2 small", f"2 H200 {two[0]}, 4 H200 {four[0]}", _day(two[1], four[1])
+    two, four = _step("torch-fsdp-2xH200", "4096 tokens"), _step("torch-fsdp-4xH200", "2048 tokens")
+    small = _step("torch-fsdp-2xH200", "1024 tokens")
+    yield ("a step of FSDP2 in windows / without",
+           f"2 H200 {two[0]} (4,096 tokens), {small[0]} (1,024: bound by the host); 4 H200 {four[0]} (2,048)",
+           _day(two[1], four[1]))
+    two, four = (_step(f"torch-decode-{ranks}xH200", "decoding", key="windows / plain") for ranks in (2, 4))
+    yield "decoding a token in CUDA graphs, the same", f"2 H200 {two[0]}, 4 H200 {four[0]}", _day(two[1], four[1])
+    sizes = [_step("torch-decode-2xH200", "all-reduces", size, key="windows / plain")[0]
+             for size in ("8 KiB", "32 KiB", "128 KiB", "1 MiB")]
+    yield ("an all-reduce of 8 KiB, 32 KiB, 128 KiB, 1 MiB, the same", f"2 H200 {', '.join(sizes)}", _day(two[1]))
+    slept = newest("sleep-H200", "run sleep: discarded", "reserved to torch_memory_saver")
+    yield ("sleep and wake of 64 GiB / torch_memory_saver's", "{:.2f}, with CUDA graphs {:.2f}".format(
+        slept["results"]["reserved to torch_memory_saver"]["ratio"],
+        slept["results"]["with graphs to torch_memory_saver"]["ratio"]), _day(slept))
+
+
+def table():
+    """The rows as Markdown."""
+    return ["| measured | figures | day |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows())]
+
+
+if __name__ == "__main__":
+    print("\n".join(table()))
