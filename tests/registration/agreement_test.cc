@@ -165,8 +165,8 @@ TEST(AgreementOnIntent, NamesTheRankWithAnotherNccl) {
 }
 
 TEST(AgreementOnIntent, NamesTheRankWithOtherOptions) {
-  std::vector<Intent> intents(2,
-                              Intent{.call = CollectiveCall::kCreate, .options = "alignment 512 bytes, frees ordered"});
+  const Intent create{.call = CollectiveCall::kCreate, .options = "alignment 512 bytes, frees ordered"};
+  std::vector<Intent> intents(2, create);
   intents[1].options = "alignment 4096 bytes, frees ordered";
   ExpectDisagreement(intents, "ranks disagree on the pool's options: alignment: rank 0 512 bytes, rank 1 4096 bytes");
 }

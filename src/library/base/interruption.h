@@ -17,8 +17,8 @@ class [[nodiscard]] WaitSlices {
 
   // Until when the wait may go on without a look.
   Moment end() const { return end_; }
-  // Whether the wait has to end: its deadline has passed, or a handler raised an exception. Python raises that
-  // exception once the call has returned. Within a slice this only reads the clock.
+  // Whether the wait has to end: its deadline has passed, or a handler raised an exception. Python raises that once the
+  // call has returned. Within a slice this only reads the clock.
   bool Over();
 
  private:

@@ -14,7 +14,7 @@ from .statistics import Configuration, Snapshot, Statistics, block_of_struct, se
 _NO_LIMIT = "none"
 
 
-class Figures:
+class Inspected:
     """The part of a Pool that asks and changes nothing but peaks."""
 
     __slots__ = ()

@@ -80,7 +80,8 @@ def _kept_at(level: Optional[int], keep: KeepWord) -> KeepWord:
     if level is None:
         return keep
     if level not in _LEVELS or keep not in ("discard", _LEVELS[level]):
-        raise InvalidArgument(f"level {level!r} is 1 (keep=\"host\") or 2 (keep=\"discard\"), and says all that keep= says")
+        raise InvalidArgument(f"level {level!r} is neither 1 (keep=\"host\") nor 2 (keep=\"discard\"), or keep= says "
+                              "something else")
     return _LEVELS[level]
 
 

@@ -19,7 +19,7 @@ from .errors import InvalidArgument, living, refusing
 from .statistics import AccessWord, access_in
 from .handles import NOT_GIVEN, Communicator, Device, Pointer, Stream, communicator_handle, device_array
 from .handles import device_number, home_handle, pointer_of, stream_handle
-from .figures import Figures
+from .inspection import Inspected
 from .recordings import Recording, StacksWord, record
 from .registering import Registering
 from .sharing import Sharer
@@ -80,7 +80,7 @@ def _telling_of_keywords(make: _Make) -> _Make:
     return cast(_Make, begin)
 
 
-class Pool(Together, Sharer, Registering, Figures):
+class Pool(Together, Sharer, Registering, Inspected):
     """Memory of one device for what is routed to it (`use_pool`) or asked of it (`allocate`).
 
         pool = commpool.Pool("activations", limit="2GiB")
@@ -117,8 +117,7 @@ class Pool(Together, Sharer, Registering, Figures):
                  streams: options.StreamsWord = "may_die") -> None:
         """Makes the pool; no segment yet, unless `reserve` says how much.
 
-        Sizes are bytes, or texts such as "64MiB" (KiB, MiB and GiB; "64MB" and "64M" mean the same). What is None
-        COMMPOOL_CONF may set; else the default holds.
+        Sizes are bytes, or texts such as "64MiB"; "64MB" means the same. What is None COMMPOOL_CONF may set.
 
         Args:
           name: for messages and statistics.
@@ -133,8 +132,7 @@ class Pool(Together, Sharer, Registering, Figures):
             the CPU writes into a block only behind the stream's work. Else a pinned block waits for that to pass.
           mode: "fixed", the default, or "expandable", which moves free pages to where a request needs them.
           moves: of an expandable pool; "under_pressure" moves only where there is no room to grow.
-          peers, grants: other devices of this process that may access the pool, default none; "read", of "vmm": and
-            read it alone.
+          peers, grants: other devices of this process that may access the pool; "read", of "vmm": and read it alone.
           limit: the most that all segments take together, a size; default none but the device's memory.
           alignment: blocks begin at multiples of it: a size, a power of two from 512; default 512.
           segment: the least size of a segment; default 2 MiB, 8 MiB or the request, by the request's size.
@@ -169,14 +167,7 @@ class Pool(Together, Sharer, Registering, Figures):
             options.give(c_options, mode=mode, moves=moves, grants=grants, limit=limit, alignment=alignment,
                          segment=segment, granularity=granularity, release_threshold=release_threshold,
                          deadline=deadline_ms)
-            if all_gather is not None:
-                if not isinstance(all_gather, agreement.Agreement):
-                    raise InvalidArgument(f"all_gather {all_gather!r} is no commpool.Agreement(function, ranks)")
-                c_options.all_gather = all_gather.as_c()
-            if on_lost_rank is not None:
-                if not callable(on_lost_rank):
-                    raise InvalidArgument(f"on_lost_rank {on_lost_rank!r} is no function")
-                c_options.on_lost_rank = agreement.on_lost_rank(on_lost_rank)
+            _set_functions(c_options, all_gather, on_lost_rank)
         self._create(c_options)
         self._reserve_at_once(at_once)
 
@@ -432,6 +423,17 @@ def pools() -> list[Pool]:
 def _say_that_nothing_was_routed() -> None:
     warnings.warn("a pool ended that has served nothing: `with pool` closes it at the end and routes nothing. For that "
                   "open `with commpool.use_pool(pool):` in it", RuntimeWarning, stacklevel=3)
+
+
+def _set_functions(c_options: Any, all_gather: Any, on_lost_rank: Any) -> None:
+    if all_gather is not None:
+        if not isinstance(all_gather, agreement.Agreement):
+            raise InvalidArgument(f"all_gather {all_gather!r} is no commpool.Agreement(function, ranks)")
+        c_options.all_gather = all_gather.as_c()
+    if on_lost_rank is not None:
+        if not callable(on_lost_rank):
+            raise InvalidArgument(f"on_lost_rank {on_lost_rank!r} is no function")
+        c_options.on_lost_rank = agreement.on_lost_rank(on_lost_rank)
 
 
 def telling(communicators: Sequence[Communicator],

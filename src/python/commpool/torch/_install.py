@@ -60,9 +60,9 @@ def _refuse_other_allocators() -> None:
     """Raises NotSupported where torch's allocator is not its own one, which the router stands in front of."""
     backend = torch.cuda.memory.get_allocator_backend()
     if backend != "native":
-        raise errors.NotSupported(f"torch's allocator is {backend} here, and commpool.torch works with torch's own one: "
-                                  "take backend:cudaMallocAsync out of PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF, "
-                                  "and make no change_current_allocator call; install(default=pool) does the latter")
+        raise errors.NotSupported(f"torch's allocator is {backend} here, and commpool.torch needs torch's own one: "
+                                  "take backend:cudaMallocAsync out of PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF; "
+                                  "instead of change_current_allocator call commpool.install(default=pool)")
 
 
 def _record_from_now_on(router: Router) -> None:

@@ -44,8 +44,8 @@ class Pool(commpool.Pool):
 
     `device` is by default the group's, else torch's current one. `symmetric_across`, `register_with`, `deregister`,
     `abandon` and `rehome` take process groups, and a DeviceMesh of one dimension. If a group is destroyed before the
-    pool is closed, the pool ends its registrations with it first. Ranks agree over TCP, or through the group's store with
-    `agreement="store"`. If torch's backend has a hook for aborts (`abandons_itself`), the pool abandons its
+    pool is closed, the pool ends its registrations with it first. Ranks agree over TCP, or through the group's store
+    with `agreement="store"`. If torch's backend has a hook for aborts (`abandons_itself`), the pool abandons its
     communicator before an abort.
 
     With `call_lines=True`, the error of diverged ranks names the Python line of the first call that differs. A routed
@@ -54,8 +54,8 @@ class Pool(commpool.Pool):
 
     __slots__ = ("abandons_itself", "kept_bytes", "_keeps_lines", "_registrations", "_home")
 
-    def __init__(self, name: str = "pool", *, device: Optional[Device] = None, symmetric_across: Communicator = NOT_GIVEN,
-                 reserve: Optional[Size] = None, agreement: AgreementWord = "tcp", call_lines: bool = False,
+    def __init__(self, name: str = "pool", *, device: Optional[Device] = None,
+                 symmetric_across: Communicator = NOT_GIVEN, reserve: Optional[Size] = None, agreement: AgreementWord = "tcp", call_lines: bool = False,
                  **options: Unpack[PoolOptions]) -> None:
         """Makes the pool. `options` are those of commpool.Pool, which also says what it raises.
 
