@@ -1,7 +1,7 @@
 /* commpool: communicator-aware private memory pools for multi-GPU programs. The C ABI: the one binary interface.
  *
  * pool.h, scope.h and buffer.h beside this file are a C++ skin over it. inline.h, included below, sets defaults and has
- * the calls for one pool. reference.md here (installed: share/doc/commpool/reference.md) says more of each call.
+ * the calls for one pool. reference.md here says more of each (installed: share/doc/commpool/include/commpool).
  *
  * Conventions, for every function:
  *  1. A function returns COMMPOOL_OK or why it failed; commpool_last_error() then holds a sentence with the call, the
