@@ -1,8 +1,8 @@
 """The ends of process groups: a pool's registrations with a group end before the group is destroyed, for NCCL tells
 nobody that a communicator ends; and a pool whose group is gone is refused instead of handed to NCCL.
 
-`torch.distributed.destroy_process_group` shuts each group down by `ProcessGroup.shutdown`, where this listens: a wrapper
-of the function itself would miss who imported it by name.
+`torch.distributed.destroy_process_group` shuts each group down by `ProcessGroup.shutdown`, where this listens: a
+wrapper of the function itself would miss who imported it by name.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ._pool import Pool
 
 _lock = threading.Lock()
-# Pools over living groups, in the order in which they were made, the same on all ranks. One that the program has dropped
-# without close() is kept until its groups end: nobody else could end its registrations.
+# Pools over living groups, in the order in which they were made, the same on all ranks. One that the program has
+# dropped without close() is kept until its groups end: nobody else could end its registrations.
 _pools: dict[int, Pool] = {}
 
 

@@ -55,7 +55,8 @@ class Pool(commpool.Pool):
     __slots__ = ("abandons_itself", "kept_bytes", "_keeps_lines", "_registrations", "_home")
 
     def __init__(self, name: str = "pool", *, device: Optional[Device] = None,
-                 symmetric_across: Communicator = NOT_GIVEN, reserve: Optional[Size] = None, agreement: AgreementWord = "tcp", call_lines: bool = False,
+                 symmetric_across: Communicator = NOT_GIVEN, reserve: Optional[Size] = None,
+                 agreement: AgreementWord = "tcp", call_lines: bool = False,
                  **options: Unpack[PoolOptions]) -> None:
         """Makes the pool. `options` are those of commpool.Pool, which also says what it raises.
 
