@@ -300,6 +300,13 @@ class Errors(unittest.TestCase):
             with self.assertRaisesRegex(commpool.InvalidArgument, "symmetric_across is (None|0), which is no commun"):
                 commpool.Pool(symmetric_across=given)
 
+    def test_of_a_method_s_arguments_name_the_class_that_programs_know(self):
+        pool = commpool.Pool()
+        for call, name in ((lambda: pool.sleep(levels=1), "sleep"), (lambda: pool.share(blocks=1), "share"),
+                           (lambda: pool.stats(1), "stats")):
+            with self.assertRaisesRegex(TypeError, rf"^Pool\.{name}\(\) "):
+                call()
+
     def test_of_an_unknown_keyword_name_the_nearest_and_all(self):
         with self.assertRaisesRegex(TypeError, r"^Pool\(\) got an unexpected keyword argument 'limit_bytes': the "
                                                "nearest is limit, and it takes device, symmetric_across, reserve, "):

@@ -414,6 +414,12 @@ class Pool(Together, Sharer, Registering, Inspected):
         return record(directory, limit=limit, stacks=stacks, pool=self.handle)
 
 
+for _part in (Together, Sharer, Registering, Inspected):  # Python's own errors say Pool.sleep(), not Together.sleep()
+    for _name, _method in vars(_part).items():
+        if inspect.isfunction(_method):
+            _method.__qualname__ = f"Pool.{_name}"
+
+
 def pools() -> list[Pool]:
     """The pools that this process has made and not closed, in that order; default pools too, once asked for."""
     return [pool for _, pool in sorted(living.items()) if not pool.closed]
