@@ -16,8 +16,10 @@ namespace commpool::internal {
 namespace {
 
 constexpr std::string_view kOurs = "COMMPOOL_";
-constexpr std::array kOfTheBuild = {std::string_view("COMMPOOL_TEST"), std::string_view("COMMPOOL_LIBRARIES"),
-                                    std::string_view("COMMPOOL_TORCH"), std::string_view("COMMPOOL_GOOGLETEST")};
+// Of the build and the tests, beside COMMPOOL_..._INCLUDE and COMMPOOL_BAZEL_...
+constexpr std::array<std::string_view, 7> kOfTheBuild = {
+    "COMMPOOL_D3",    "COMMPOOL_GOOGLETEST",  "COMMPOOL_LIBRARIES",    "COMMPOOL_PAGE_PICTURE",
+    "COMMPOOL_TORCH", "COMMPOOL_TEST_EVENTS", "COMMPOOL_TEST_LISTENER"};
 // Of the library, the Python package and the programs.
 constexpr std::array<std::string_view, 17> kVariables = {
     "COMMPOOL_DRIVER",       "COMMPOOL_NCCL",          "COMMPOOL_EMULATOR",       "COMMPOOL_EMULATOR_LIBRARIES",
@@ -27,8 +29,8 @@ constexpr std::array<std::string_view, 17> kVariables = {
     "COMMPOOL_INTERFACE"};
 
 bool IsKnown(std::string_view name) {
-  return std::find(kVariables.begin(), kVariables.end(), name) != kVariables.end() || name.ends_with("_INCLUDE") ||
-         std::any_of(kOfTheBuild.begin(), kOfTheBuild.end(), [&](auto begin) { return name.starts_with(begin); });
+  const auto has = [&](const auto& names) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  return has(kVariables) || has(kOfTheBuild) || name.ends_with("_INCLUDE") || name.starts_with("COMMPOOL_BAZEL_");
 }
 
 }  // namespace
