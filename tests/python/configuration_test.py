@@ -1,10 +1,13 @@
 """COMMPOOL_CONF changes the defaults of pools made in Python; what the program gives wins."""
 
 import os
+import subprocess
+import sys
 import unittest
 
 import emulated  # noqa: F401: before commpool
 
+_HERE = os.path.dirname(os.path.abspath(__file__))
 os.environ["COMMPOOL_CONF"] = "limit:20MiB,worded.mode:expandable,worded.deadline:5s"
 
 import commpool  # noqa: E402
@@ -39,6 +42,21 @@ class Configurations(unittest.TestCase):
     def test_know_what_users_and_the_library_make(self):
         self.assertEqual(commpool.Pool(backing=commpool.UserBacking(lambda *_: None, lambda *_: None)).backing, "user")
         self.assertEqual(commpool.Pool.default(1).mode, "fixed")
+
+
+class Slips(unittest.TestCase):
+    def run_with(self, **environment):
+        program = "import emulated, commpool; commpool.Pool()"
+        return subprocess.run([sys.executable, "-c", program], env={**os.environ, **environment, "PYTHONPATH": _HERE},
+                              capture_output=True, text=True, check=False).stderr
+
+    def test_of_the_sign_are_told_with_the_right_words(self):
+        self.assertRegex(self.run_with(COMMPOOL_CONF="limit=2GiB"),
+                         r"COMMPOOL_CONF says limit=2GiB: write limit:2GiB, with a colon\n$")
+
+    def test_of_a_variable_s_name_are_a_warning_with_the_nearest(self):
+        self.assertIn("nothing reads the variable COMMPOOL_RECORDD; the nearest is COMMPOOL_RECORD",
+                      self.run_with(COMMPOOL_RECORDD="x"))
 
 
 if __name__ == "__main__":
