@@ -295,6 +295,14 @@ class Errors(unittest.TestCase):
         self.assertEqual(errors.in_python("say graphs = NO_COLLECTIVES or mode = EXPANDABLE"),
                          'say graphs="no_collectives" or mode="expandable"')
 
+    def test_of_free_memory_in_pieces_name_the_expandable_mode(self):
+        pool = commpool.Pool("pieces", limit="32MiB", reserve="32MiB")
+        buffers = [pool.allocate("1MiB") for _ in range(30)]
+        for buffer in buffers[::2]:
+            buffer.free()
+        with self.assertRaisesRegex(commpool.OutOfMemory, 'smaller pieces: with mode="expandable" a pool moves them'):
+            pool.allocate("8MiB")
+
     def test_of_an_explicit_none_or_0_name_symmetric_across(self):
         for given in (None, 0):
             with self.assertRaisesRegex(commpool.InvalidArgument, "symmetric_across is (None|0), which is no commun"):
