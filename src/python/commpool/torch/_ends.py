@@ -56,14 +56,15 @@ def forget(pool: Pool) -> None:
 
 @functools.lru_cache(maxsize=None)
 def _listen() -> None:
-    shutdown = dist.ProcessGroup.shutdown
+    of_groups: Any = dist.ProcessGroup
+    shutdown = of_groups.shutdown
 
     @functools.wraps(shutdown)
     def ending(group: Any) -> Any:
         _before_the_end(group)
         return shutdown(group)
 
-    dist.ProcessGroup.shutdown = ending  # type: ignore[method-assign]
+    of_groups.shutdown = ending
 
 
 def _before_the_end(group: Any) -> None:

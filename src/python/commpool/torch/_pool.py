@@ -130,7 +130,7 @@ class Pool(commpool.Pool):
 
     def _note(self, call: Any, communicators: Optional[Sequence[Communicator]]) -> None:
         """Keeps what is known of the pool's groups up to date."""
-        group = communicators[0] if communicators else None
+        group: Any = communicators[0] if communicators else None
         if call == library.pools_close:
             _ends.forget(self)
         elif not _group.is_member(group):
