@@ -72,7 +72,7 @@ TEST(Loader, AMissingDriverIsAClearError) {
   const Status status = Load(DriverChoice::kCuda);
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_TRUE(Contains(status, "libcuda.so.1")) << status.message();
-  EXPECT_TRUE(Contains(status, "COMMPOOL_DRIVER=emulated")) << status.message();
+  EXPECT_TRUE(Contains(status, "commpool emulate -- PROGRAM")) << status.message();
 }
 
 TEST(Loader, AMissingEmulatorIsAClearError) {

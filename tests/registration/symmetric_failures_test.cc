@@ -58,11 +58,6 @@ TEST_F(SymmetricPoolFailure, ACreateWithOtherOptionsFailsOnAll) {
                   if (rank.number == last()) configuration.limit_bytes = kGiB;
                 }),
                 StatusCode::kDisagreement, "options: limit: rank 0 none, rank ");
-  // Libraries that place equal calls differently differ in this number.
-  ExpectFailure(Create([&](const Rank& rank, PoolConfiguration& configuration) {
-                  if (rank.number == last()) configuration.alignment_bytes = 4096;
-                }),
-                StatusCode::kDisagreement, "placement rules " + std::to_string(engine::kPlacementRules));
 }
 
 TEST_F(SymmetricPoolFailure, ARankOutOfMemoryFailsAllAndThePoolIsAsBefore) {

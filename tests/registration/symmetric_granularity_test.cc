@@ -20,7 +20,7 @@ TEST_F(SymmetricGranularity, IsComparedBetweenRanks) {
   });
   for (const Status& status : statuses) {
     EXPECT_EQ(status.code(), StatusCode::kDisagreement);
-    EXPECT_NE(status.message().find("granularity_bytes"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("granularity: rank 0 default, rank "), std::string::npos) << status.message();
   }
 }
 

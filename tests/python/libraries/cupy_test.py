@@ -66,7 +66,7 @@ class Cases:
         memory = self.allocate(1000)
         start = memory.ptr
         self.pool.destroy()
-        with self.assertRaisesRegex(commpool.NotFound, "it was destroyed"):
+        with self.assertRaisesRegex(commpool.NotFound, "was destroyed"):
             self.allocate(1000)
         del memory
         self.assertIsNone(commpool.block_of(start))

@@ -143,7 +143,7 @@ class NumbaArrays(unittest.TestCase):
         self.pool.destroy()
         self.assertIsNotNone(commpool.block_of(array))
         start = array.device_ctypes_pointer.value
-        with self.assertRaisesRegex(commpool.NotFound, "it was destroyed"):
+        with self.assertRaisesRegex(commpool.NotFound, "was destroyed"):
             arrays().device_array(1000, "uint8")
         del array
         self.flush()

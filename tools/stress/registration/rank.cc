@@ -208,7 +208,7 @@ class RankLife {
 
   void Allocate() {
     Result<CUdeviceptr> address = run_.runtime.AllocateFrom(handle_, step_.bytes, rank_.stream);
-    ExpectOr(address.status(), StatusCode::kExhausted, "reserve(");
+    ExpectOr(address.status(), StatusCode::kExhausted, "reserve");
     Block block;
     if (address.ok()) {
       block = {*address, step_.bytes};
