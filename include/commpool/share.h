@@ -80,7 +80,8 @@ COMMPOOL_API commpool_status commpool_import_open(const char* ticket, const comm
 /* Where a block of the pool is in this process. Held until commpool_import_release, as often as it was asked for. The
  * first block of a segment maps it, further ones cost no driver call. `bytes` may be null. NOT_FOUND where it was
  * freed before this import held it; OUT_OF_MEMORY, and nothing has changed, where either process has no descriptor
- * left; EXHAUSTED beyond 8192 blocks. */
+ * left; EXHAUSTED beyond 8192 blocks; FAILED_PRECONDITION for a block that is not mapped, while the owner's pool
+ * sleeps. */
 COMMPOOL_API commpool_status commpool_import_block(commpool_import import, const char* ticket, void** pointer,
                                                    uint64_t* bytes);
 /* Where the memory is here that the owner has at `theirs`, in any segment of the pool; holds nothing. */
@@ -88,7 +89,8 @@ COMMPOOL_API commpool_status commpool_import_address(commpool_import import, con
 
 /* Around work that reads a held block. Begin returns once no update is under way, on the device either; it costs no
  * message and, between updates, no driver call. DEADLINE_EXCEEDED where one does not end, or the pool sleeps on;
- * REMOTE_FAILURE where the owner ended within one: what is there then is neither old nor new. */
+ * REMOTE_FAILURE at once where the owner ended, freed the block or ended its pool within one: what is there then is
+ * neither old nor new; likewise where its pool ended asleep, and the memory with it. */
 COMMPOOL_API commpool_status commpool_read_begin(commpool_import import, const void* pointer);
 /* The read is over once the work on `stream` so far is done, of the import's device; reads on several streams are
  * ordered one behind the other there. FAILED_PRECONDITION without a begin, and for a stream that captures. */

@@ -1,4 +1,7 @@
 // What stays of a shared pool when its owner frees, trims, closes, sleeps, ends or dies, and when an importer does.
+#include <atomic>
+#include <thread>
+
 #include "tests/sharing/sharing_test.h"
 
 namespace commpool::internal::testing {
@@ -199,6 +202,70 @@ TEST_F(Lifetimes, AReadIsAnsweredWhereTheOwnerIsKilledBeforeItsUpdateHasRun) {
   EXPECT_TRUE(answer.status == COMMPOOL_OK || answer.status == COMMPOOL_REMOTE_FAILURE) << answer.text;
 }
 
+TEST_F(Lifetimes, AReadFailsAtOnceWhereTheBlockIsFreedWithinAnUpdate) {
+  ImportOne(0x28);
+  Good(owner_.Ask({Do::kBeginUpdate, block_}));
+  importer_.Begin({Do::kBeginRead, seen_});
+  EXPECT_FALSE(importer_.HasAnswered());
+  Good(owner_.Ask({Do::kFree, block_}));
+  ExpectRefusal(importer_.Answer(), COMMPOOL_REMOTE_FAILURE, "has freed the block within an update");
+  EXPECT_EQ(owner_.Ask({Do::kEndUpdate, block_}).status, COMMPOOL_NOT_FOUND);
+  ExpectRefusal(importer_.Ask({Do::kBeginRead, seen_}), COMMPOOL_REMOTE_FAILURE, "neither old nor new");
+  Good(importer_.Ask({Do::kRelease, seen_}));
+  AwaitPending(0);
+}
+
+TEST_F(Lifetimes, AReadFailsAtOnceWhereThePoolEndsWithinAnUpdateUntilThatEnds) {
+  for (const Do end : {Do::kEndPool, Do::kDestroyPool}) {
+    Good(owner_.Ask({Do::kMakePool}));
+    ImportOne(0x28);
+    Good(owner_.Ask({Do::kBeginUpdate, block_}));
+    importer_.Begin({Do::kBeginRead, seen_});
+    EXPECT_FALSE(importer_.HasAnswered());
+    Good(owner_.Ask({end}));
+    ExpectRefusal(importer_.Answer(), COMMPOOL_REMOTE_FAILURE, "has ended its pool within an update");
+    Good(owner_.Ask({Do::kFill, block_, 0x2b}));
+    Good(owner_.Ask({Do::kEndUpdate, block_}));
+    EXPECT_EQ(Read(importer_, seen_), 0x2bu);
+  }
+}
+
+TEST_F(Lifetimes, AReadThatWaitsEndsWhereAnotherThreadClosesTheImport) {
+  block_ = Allocate();
+  ticket_ = Share(block_);
+  Good(owner_.Ask({Do::kBeginUpdate, block_}));
+  SharingWork here;
+  for (int round = 0; round < 20; ++round) {
+    const commpool_import import = Good(here.Carry({Do::kOpen, 0, 0, ticket_})).number;
+    void* const seen = reinterpret_cast<void*>(Good(here.Carry({Do::kBlock, 0, 0, ticket_})).pointer);
+    std::atomic<bool> begun{false};
+    std::thread reader([&] {
+      begun = true;
+      EXPECT_EQ(commpool_read_begin(import, seen), COMMPOOL_NOT_FOUND);
+    });
+    while (!begun) {
+    }
+    Good(here.Carry({Do::kClose}));
+    reader.join();
+  }
+  Good(owner_.Ask({Do::kEndUpdate, block_}));
+}
+
+TEST_F(Lifetimes, AReadFailsAtOnceWhereThePoolEndsAsleep) {
+  for (const Do end : {Do::kEndPool, Do::kDestroyPool}) {
+    Good(owner_.Ask({Do::kMakePool}));
+    ImportOne(0x2c);
+    Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+    Good(owner_.Ask({Do::kSleep}));
+    importer_.Begin({Do::kBeginRead, seen_});
+    EXPECT_FALSE(importer_.HasAnswered());
+    Good(owner_.Ask({end}));
+    ExpectRefusal(importer_.Answer(), COMMPOOL_REMOTE_FAILURE, "ended while it was asleep");
+    ExpectRefusal(importer_.Ask({Do::kBeginRead, seen_}), COMMPOOL_REMOTE_FAILURE, "its memory is gone");
+    Good(importer_.Ask({Do::kClose}));
+  }
+}
+
 TEST_F(Lifetimes, AnUpdateUnderALaterTicketIsReadAfterItsOwnerHasEnded) {
   block_ = Allocate();
   seen_ = Import(importer_, Share(block_, COMMPOOL_WRITES_ENDED));
@@ -267,6 +334,28 @@ TEST_F(ImpatientSleeper, StaysAwakeWhereAnImporterReads) {
   Good(owner_.Ask({Do::kSleep}));
   Good(owner_.Ask({Do::kWake}));
   EXPECT_EQ(Read(importer_, seen_), 0x37u);
+}
+
+// The importer stands still over a sleep that fails, and answers both while the owner falls asleep again.
+TEST_F(ImpatientSleeper, TakesALateAnswerForNoOtherSleeps) {
+  ImportOne(0x38);
+  Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  for (int round = 0; round < 20; ++round) {
+    importer_.Stop();
+    ExpectRefusal(owner_.Ask({Do::kSleep}), COMMPOOL_DEADLINE_EXCEEDED, "does not let the memory go");
+    owner_.Begin({Do::kSleep});
+    importer_.Continue();
+    const Outcome slept = owner_.Answer();
+    if (slept.status != COMMPOOL_OK) {
+      ExpectRefusal(slept, COMMPOOL_DEADLINE_EXCEEDED, "does not let the memory go");
+      continue;
+    }
+    importer_.Begin({Do::kBeginRead, seen_});
+    Good(owner_.Ask({Do::kWake}));
+    Good(importer_.Answer());
+    Good(importer_.Ask({Do::kEndRead, seen_}));
+  }
+  EXPECT_EQ(Read(importer_, seen_), 0x38u);
 }
 
 class HastySleeper : public Lifetimes {

@@ -1,4 +1,5 @@
 // What an importer has of a pool: its segments, later ones too, and single blocks; and what that costs.
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,18 @@ TEST_F(TwoProcesses, SeeTheSameBytes) {
   Good(importer_.Ask({Do::kRelease, seen}));
   Good(importer_.Ask({Do::kClose}));
   Good(owner_.Ask({Do::kFree, block}));
+}
+
+TEST_F(TwoProcesses, MeetWhateverTheirRuntimeDirectoriesAre) {
+  const std::string usual = std::getenv("XDG_RUNTIME_DIR");
+  setenv("XDG_RUNTIME_DIR", "/nowhere", 1);
+  SharingProcess other;
+  setenv("XDG_RUNTIME_DIR", usual.c_str(), 1);
+  Good(other.Ask({Do::kMakePool}));
+  const uint64_t block = Good(other.Ask({Do::kAllocate, 0, 4096})).pointer;
+  Good(other.Ask({Do::kFill, block, 7}));
+  Good(other.Ask({Do::kFirstByte, block}));
+  EXPECT_EQ(Read(importer_, Import(importer_, Good(other.Ask({Do::kShareBlock, block, COMMPOOL_WRITES_ENDED})).text)), 7u);
 }
 
 TEST_F(TwoProcesses, APoolsTicketIsTheSameAtEachCall) {

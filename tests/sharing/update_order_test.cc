@@ -96,6 +96,8 @@ TEST_F(UpdateOrder, WrongCallsSayWhy) {
   ExpectRefusal(owner_.Ask({Do::kEndUpdate, block_}), COMMPOOL_FAILED_PRECONDITION, "no update of the block");
   Good(owner_.Ask({Do::kBeginUpdate, block_}));
   ExpectRefusal(owner_.Ask({Do::kBeginUpdate, block_}), COMMPOOL_FAILED_PRECONDITION, "is under way");
+  ExpectRefusal(owner_.Ask({Do::kShareBlock, block_, COMMPOOL_WRITES_ENDED}), COMMPOOL_FAILED_PRECONDITION,
+                "its writes have not ended");
   Good(owner_.Ask({Do::kEndUpdate, block_}));
   const uint64_t alone = Allocate();
   ExpectRefusal(owner_.Ask({Do::kBeginUpdate, alone}), COMMPOOL_NOT_FOUND, "was not shared by a ticket");

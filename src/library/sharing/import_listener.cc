@@ -131,7 +131,7 @@ Result<Received> PoolImport::AwaitNow(uint64_t question, Deadline deadline) {
 void PoolImport::Take(Received received) {
   switch (received.message.kind) {
     case ShareKind::kSleep:
-      return FallAsleep(received.message.numbers[0]);
+      return FallAsleep(received.message.numbers[0], received.message.question);
     case ShareKind::kAwake:
       return WakeUp();
     case ShareKind::kWritesGoOn:
@@ -139,7 +139,9 @@ void PoolImport::Take(Received received) {
       return static_cast<void>(updates_.Open(driver_));
     default: {
       MutexLock lock(mutex_);
-      if (received.message.question != asked_ && !IsRefusalOfAll(received.message)) return;
+      const bool of_all = IsRefusalOfAll(received.message);
+      if (received.message.question != asked_ && !of_all) return;
+      if (of_all && std::exchange(asleep_, false)) awake_failure_ = StatusOf(received.message);
       answer_ = std::move(received);
       changed_.NotifyAll();
     }
@@ -172,7 +174,7 @@ void PoolImport::SendLeaving() {
 }
 
 // The owner's deadline is a number that came over a socket.
-void PoolImport::FallAsleep(uint64_t deadline_ms) {
+void PoolImport::FallAsleep(uint64_t deadline_ms, uint64_t sleep) {
   Status status;
   {
     const Deadline end = DeadlineAfter(std::chrono::milliseconds(std::min(deadline_ms, kLongestWaitMs)));
@@ -192,7 +194,8 @@ void PoolImport::FallAsleep(uint64_t deadline_ms) {
   if (status.ok()) status = LetMemoryGo();
   MutexLock lock(mutex_);
   changed_.NotifyAll();
-  static_cast<void>(channel_.Send({ShareKind::kAsleep, {static_cast<uint64_t>(status.code())}, status.message()}));
+  static_cast<void>(
+      channel_.Send({ShareKind::kAsleep, {static_cast<uint64_t>(status.code())}, status.message(), sleep}));
 }
 
 Status PoolImport::LetMemoryGo() {
@@ -213,6 +216,8 @@ void PoolImport::WakeUp() {
   for (const SegmentName& name : names) {
     const Result<uint64_t> question = Send({ShareKind::kAskSegment, {name.address}});
     const Result<Received> answer = question.ok() ? AwaitNow(*question, deadline()) : question.status();
+    // The owner falls asleep again. Another kAwake follows, also where it does not succeed.
+    if (answer.status().code() == StatusCode::kFailedPrecondition) return;
     MutexLock mapping(mapping_);
     const bool gone =
         answer.status().code() == StatusCode::kNotFound || (answer.ok() && answer->message.numbers[2] != name.number);

@@ -21,11 +21,19 @@ Status PoolImport::CheckReadable() const {
   return awake_failure_;
 }
 
+Status PoolImport::NeverReadable(Gate gate) const {
+  if (gate != Gate::kFreed && gate != Gate::kPoolEnded) return Status();
+  return Status(StatusCode::kRemoteFailure,
+                "the owner, process " + std::to_string(owner_) +
+                    (gate == Gate::kFreed ? ", has freed the block" : ", has ended its pool") +
+                    " within an update of it: what is there is neither old nor new");
+}
+
 void PoolImport::LeaveRead(Held& held) {
   ReadingBoard::Line& line = board_.line(held.line);
   --held.reading;
   --line.readers;
-  if (line.updating != 0) WakeWaiters(line.readers);
+  if (GateOf(line) != Gate::kOpen) WakeWaiters(line.readers);
   changed_.NotifyAll();
 }
 
@@ -35,11 +43,12 @@ Status PoolImport::BeginRead(CUdeviceptr address) {
                                                        ", or its pool's sleep, has not ended within " +
                                                        std::to_string(options_.deadline_ms) + " ms");
   ReadingBoard::Line* line = nullptr;
-  for (bool begun = false; !begun;) {
+  for (Gate gate = Gate::kUpdating; gate != Gate::kOpen;) {
     {
       MutexLock lock(mutex_);
-      while (asleep_ && !ended_ && changed_.WaitUntil(mutex_, deadline)) {
+      while (asleep_ && !ended_ && !closing_ && changed_.WaitUntil(mutex_, deadline)) {
       }
+      COMMPOOL_TRY(CheckNotClosing());
       COMMPOOL_TRY(CheckReadable());
       if (asleep_) return late;
       const auto found = FindHeld(address);
@@ -47,12 +56,15 @@ Status PoolImport::BeginRead(CUdeviceptr address) {
       line = &board_.line(found->second.line);
       ++found->second.reading;
       ++line->readers;
-      begun = line->updating == 0;
-      if (!begun) LeaveRead(found->second);
-      if (!begun && ended_) return OwnerEnded().under("an update was under way");
+      gate = GateOf(*line);
+      if (gate != Gate::kOpen) {
+        LeaveRead(found->second);
+        COMMPOOL_TRY(NeverReadable(gate));
+        if (ended_) return OwnerEnded().under("an update was under way");
+      }
     }
-    if (!begun && IsPast(deadline)) return late;
-    if (!begun) AwaitChange(line->updating, 1);
+    if (gate != Gate::kOpen && IsPast(deadline)) return late;
+    if (gate != Gate::kOpen) AwaitChange(line->gate, static_cast<uint32_t>(gate));
   }
   const Status updated = AwaitUpdate(*line, deadline);
   if (updated.ok()) return updated;
@@ -77,6 +89,7 @@ Status PoolImport::AwaitUpdate(const ReadingBoard::Line& line, Deadline deadline
       return Status();
     }
     if (ended) return OwnerEnded().under("an update was under way");
+    COMMPOOL_TRY(CheckNotClosing());
     if (!passed.ok()) return passed.status();
     if (IsPast(deadline)) {
       return Status(StatusCode::kDeadlineExceeded,

@@ -123,7 +123,10 @@ Status PoolImport::Close() {
   }
   Wake();
   if (thread_.joinable()) thread_.join();
-  channel_ = MessageChannel();
+  {
+    MutexLock lock(mutex_);
+    channel_ = MessageChannel();
+  }
   const ContextGuard current(driver_, context_);
   MutexLock mapping(mapping_);
   return segments_.UnmapAll();
@@ -133,6 +136,10 @@ Status PoolImport::OwnerEnded() const {
   return Status(StatusCode::kRemoteFailure, dropped_ ? "the owner, process " + std::to_string(owner_) +
                                                            ", has ended this import, which stopped reading its messages"
                                                      : "the owner, process " + std::to_string(owner_) + ", has ended");
+}
+
+Status PoolImport::CheckNotClosing() const {
+  return closing_ ? Status(StatusCode::kNotFound, "the import was closed meanwhile") : Status();
 }
 
 Status PoolImport::NoAnswer() const {
@@ -150,9 +157,10 @@ Result<Received> PoolImport::Ask(const ShareMessage& question, ShareKind expecte
   answer_.reset();
   const Status sent = channel_.Send(numbered);
   Wake();  // the thread sends what is queued
-  while (sent.ok() && !answer_ && !ended_ && changed_.WaitUntil(mutex_, end)) {
+  while (sent.ok() && !answer_ && !ended_ && !closing_ && changed_.WaitUntil(mutex_, end)) {
   }
   asked_ = 0;
+  COMMPOOL_TRY(CheckNotClosing());
   if (!answer_ && (ended_ || !sent.ok())) return OwnerEnded();
   if (!answer_) return NoAnswer();
   Received answer = std::move(*answer_);
@@ -167,7 +175,8 @@ Result<Received> PoolImport::Ask(const ShareMessage& question, ShareKind expecte
 
 Status PoolImport::CheckAwake() {
   MutexLock lock(mutex_);
-  return asleep_ ? Status(StatusCode::kFailedPrecondition, title_ + " is asleep") : awake_failure_;
+  return asleep_ ? Status(StatusCode::kFailedPrecondition, title_ + " is asleep: ask again once its owner has woken it")
+                 : awake_failure_;
 }
 
 Status PoolImport::Map(const Received& answer) {

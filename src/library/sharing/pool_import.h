@@ -97,7 +97,11 @@ class PoolImport {
   // Why no read may begin; OK where it may.
   Status CheckReadable() const COMMPOOL_REQUIRES(mutex_);
   void LeaveRead(Held& held) COMMPOOL_REQUIRES(mutex_);
+  // Why a gate that is not open never opens again; OK where it may.
+  Status NeverReadable(Gate gate) const;
   Status OwnerEnded() const;
+  // kNotFound once another thread closes the import.
+  Status CheckNotClosing() const;
   Status NoAnswer() const;
   Deadline deadline() const { return DeadlineAfter(std::chrono::milliseconds(options_.deadline_ms)); }
 
@@ -109,7 +113,7 @@ class PoolImport {
   void Take(Received received);
   void NoteEnd();
   void SendLeaving();
-  void FallAsleep(uint64_t deadline_ms);
+  void FallAsleep(uint64_t deadline_ms, uint64_t sleep);
   Status LetMemoryGo();
   void WakeUp();
   // For the thread that reads. Send asks the owner, and returns the question's number; AwaitNow waits for its answer.
@@ -146,7 +150,7 @@ class PoolImport {
   std::vector<Leaving> leaving_ COMMPOOL_GUARDED_BY(mutex_);
   bool welcome_ COMMPOOL_GUARDED_BY(mutex_) = false;  // from here on the thread alone reads
   bool asleep_ COMMPOOL_GUARDED_BY(mutex_) = false;
-  Status awake_failure_ COMMPOOL_GUARDED_BY(mutex_);  // why memory is missing since the owner woke
+  Status awake_failure_ COMMPOOL_GUARDED_BY(mutex_);  // why memory is missing since the owner woke, or ended asleep
   bool ended_ COMMPOOL_GUARDED_BY(mutex_) = false;    // the connection
   std::atomic<bool> dropped_{false};                  // ended by an owner that is still there
   std::atomic<bool> closing_{false};

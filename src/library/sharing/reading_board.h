@@ -2,7 +2,7 @@
 // So reads and updates exclude each other without a message, and a process that stands still delays nobody unless it
 // reads.
 //
-// The owner writes `updating`, `updated`, `updates` and `dropped`, the importer the others. Any thread.
+// The owner writes `gate`, `updated`, `updates` and `dropped`, the importer the others. Any thread.
 #ifndef COMMPOOL_SRC_LIBRARY_SHARING_READING_BOARD_H_
 #define COMMPOOL_SRC_LIBRARY_SHARING_READING_BOARD_H_
 
@@ -21,15 +21,23 @@ namespace commpool::internal {
 // The numbers of the last records of a process's two events (shared_records.h).
 using RecordNumbers = std::array<std::atomic<uint64_t>, 2>;
 
+// What keeps reads of a block from beginning.
+enum class Gate : uint32_t {
+  kOpen = 0,
+  kUpdating,   // from the begin of an update to its end
+  kFreed,      // its owner freed the block within an update: for good
+  kPoolEnded,  // its pool ended within one: until its owner ends that
+};
+
 class ReadingBoard {
  public:
   static constexpr size_t kLines = 8192;
 
   struct Line {
-    std::atomic<uint32_t> updating{0};  // 1 from the begin of an update to its end
-    std::atomic<uint32_t> readers{0};   // reads between their begin and end
-    std::atomic<uint64_t> updated{0};   // the record of the last update; 0: none
-    std::atomic<uint64_t> read{0};      // the record of the last read that has ended; 0: none
+    std::atomic<uint32_t> gate{0};     // a Gate
+    std::atomic<uint32_t> readers{0};  // reads between their begin and end
+    std::atomic<uint64_t> updated{0};  // the record of the last update; 0: none
+    std::atomic<uint64_t> read{0};     // the record of the last read that has ended; 0: none
   };
   struct Page {
     std::atomic<uint32_t> dropped{0};  // 1: the owner has ended the import, which stopped reading messages
@@ -66,6 +74,12 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 // whichever process.
 void AwaitChange(std::atomic<uint32_t>& word, uint32_t seen);
 void WakeWaiters(std::atomic<uint32_t>& word);
+
+inline Gate GateOf(const ReadingBoard::Line& line) { return static_cast<Gate>(line.gate.load()); }
+inline void SetGate(ReadingBoard::Line& line, Gate gate) {
+  line.gate = static_cast<uint32_t>(gate);
+  WakeWaiters(line.gate);
+}
 
 }  // namespace commpool::internal
 

@@ -102,18 +102,22 @@ Status ShareServer::Answer(const std::shared_ptr<Importer>& importer, const Shar
     case ShareKind::kLetGo:
       TakeBack(*importer, question.numbers[0]);
       return Status();
-    case ShareKind::kAsleep: {
-      {
-        MutexLock lock(mutex_);
-        importer->slept = question.numbers[0] == 0 ? Status() : StatusOf(question);
-      }
-      ++importer->answered;
-      WakeWaiters(importer->answered);
+    case ShareKind::kAsleep:
+      NoteAsleep(*importer, question);
       return Status();
-    }
     default:
       return Status(StatusCode::kInvalidArgument, "a malformed message: its kind is the owner's");
   }
+}
+
+// A late answer is one to a sleep that has ended. Importers of 0.11 name no sleep.
+void ShareServer::NoteAsleep(Importer& importer, const ShareMessage& answer) {
+  MutexLock lock(mutex_);
+  const uint32_t sleep = Find(importer.pool)->sleeps;
+  if (answer.question != 0 && answer.question != sleep) return;
+  importer.slept = answer.numbers[0] == 0 ? Status() : StatusOf(answer);
+  importer.answered = sleep;
+  WakeWaiters(importer.answered);
 }
 
 Status ShareServer::Welcome(const std::shared_ptr<Importer>& importer, const ShareMessage& hello) {
@@ -145,9 +149,12 @@ Status ShareServer::Welcome(const std::shared_ptr<Importer>& importer, const Sha
 
 Status ShareServer::GiveSegment(Importer& importer, const ShareMessage& question) {
   std::shared_ptr<SharedMemory> memory;
+  std::string title;
   {
     MutexLock lock(mutex_);
-    memory = Find(importer.pool)->facts().memory.lock();
+    const SharedPoolFacts& facts = Find(importer.pool)->facts();
+    memory = facts.memory.lock();
+    title = facts.title;
   }
   if (memory == nullptr) return Status(StatusCode::kNotFound, "the pool has ended");
   // The driver has no clear word for this; the descriptor is free again before it needs one.
@@ -155,7 +162,12 @@ Status ShareServer::GiveSegment(Importer& importer, const ShareMessage& question
     return Status(StatusCode::kOutOfMemory, "the owner has no file descriptor left (ulimit -n)");
   }
   const auto known = question.numbers[1] == 0 ? std::nullopt : std::make_optional(question.numbers[2]);
-  SharedMemory::Exported exported = COMMPOOL_TRY(memory->Export(question.numbers[0], known));
+  Result<SharedMemory::Exported> given = memory->Export(question.numbers[0], known);
+  if (given.status().code() == StatusCode::kFailedPrecondition) {
+    // The pool's own words are for its owner.
+    return Status(StatusCode::kFailedPrecondition, title + " is asleep: ask again once its owner has woken it");
+  }
+  SharedMemory::Exported exported = COMMPOOL_TRY(std::move(given));
   SendTo(importer,
          {ShareKind::kSegment, {exported.address, exported.bytes, exported.number}, exported.fabric, question.question},
          std::move(exported.descriptor));

@@ -22,12 +22,6 @@ Status Late(const std::string& names, uint64_t deadline_ms, const char* what) {
 
 }  // namespace
 
-ShareServer::Importers ShareServer::ImportersOf(uint64_t pool) {
-  MutexLock lock(mutex_);
-  const std::shared_ptr<SharedPool> shared = Find(pool);
-  return shared == nullptr ? Importers() : shared->importers;
-}
-
 void ShareServer::TellOfWrites(uint64_t pool, uint64_t block) {
   Importers untold;
   {
@@ -58,14 +52,13 @@ Status ShareServer::BeginUpdate(uint64_t pool, uint64_t address) {
     if (updated.writes == Writes::kEnded) {
       return Status(StatusCode::kFailedPrecondition, "the block was shared with the promise that writes have ended");
     }
-    if (updated.updating) return Status(StatusCode::kFailedPrecondition, "an update of the block is under way");
-    updated.updating = true;
+    if (updated.gate != Gate::kOpen) {
+      return Status(StatusCode::kFailedPrecondition, "an update of the block is under way");
+    }
+    shared->SetGate(updated, block, Gate::kUpdating);
     deadline_ms = shared->facts().deadline_ms;
     for (const std::shared_ptr<Importer>& importer : shared->importers) {
-      const auto held = importer->lines.find(block);
-      if (held == importer->lines.end()) continue;
-      importer->board.line(held->second).updating = 1;
-      holders.push_back(importer);
+      if (importer->lines.contains(block)) holders.push_back(importer);
     }
   }
   const Deadline deadline = DeadlineAfter(std::chrono::milliseconds(deadline_ms));
@@ -117,17 +110,11 @@ void ShareServer::OpenGate(uint64_t pool, uint64_t block, std::optional<uint64_t
   if (shared == nullptr) return;  // it ended meanwhile, without importers
   const auto found = shared->blocks.find(block);
   if (found == shared->blocks.end()) return;
-  found->second.updating = false;
   if (updated) found->second.updated = *updated;
   for (const std::shared_ptr<Importer>& importer : shared->importers) {
     if (updated) shared->updates().Publish(importer->board.page().updates);
-    const auto held = importer->lines.find(block);
-    if (held == importer->lines.end()) continue;
-    ReadingBoard::Line& line = importer->board.line(held->second);
-    line.updated = found->second.updated;
-    line.updating = 0;
-    WakeWaiters(line.updating);
   }
+  if (!found->second.freed) shared->SetGate(found->second, block, Gate::kOpen);
 }
 
 Status ShareServer::EndUpdate(uint64_t pool, uint64_t address, CUstream stream) {
@@ -138,7 +125,7 @@ Status ShareServer::EndUpdate(uint64_t pool, uint64_t address, CUstream stream) 
     shared = Find(pool);
     block = shared == nullptr ? 0 : shared->NumberOf(address);
     if (block == 0) return Status(StatusCode::kNotFound, "the block was not shared by a ticket");
-    if (!shared->blocks.at(block).updating) {
+    if (shared->blocks.at(block).gate == Gate::kOpen) {
       return Status(StatusCode::kFailedPrecondition, "no update of the block is under way");
     }
   }
@@ -162,38 +149,54 @@ Status ShareServer::TellAsleep(uint64_t pool) {
   COMMPOOL_TRY(CheckMaySleep(pool));
   Importers importers;
   uint64_t deadline_ms = 0;
+  uint32_t sleep = 0;
   {
     MutexLock lock(mutex_);
     const std::shared_ptr<SharedPool> shared = Find(pool);
-    if (shared == nullptr || shared->importers.empty()) return Status();
+    if (shared == nullptr) return Status();
+    shared->asleep = true;
+    sleep = ++shared->sleeps;
     importers = shared->importers;
     deadline_ms = shared->facts().deadline_ms;
   }
   const Deadline deadline = DeadlineAfter(std::chrono::milliseconds(deadline_ms));
-  std::vector<uint32_t> answered;
   for (const std::shared_ptr<Importer>& importer : importers) {
-    answered.push_back(importer->answered);
-    SendTo(*importer, {ShareKind::kSleep, {deadline_ms}, {}});
+    SendTo(*importer, {ShareKind::kSleep, {deadline_ms}, {}, sleep});
   }
   std::string late;
   Status refused;
-  for (size_t place = 0; place < importers.size(); ++place) {
-    Importer& importer = *importers[place];
-    while (importer.answered == answered[place] && !importer.gone && !IsPast(deadline)) {
-      AwaitChange(importer.answered, answered[place]);
+  for (const std::shared_ptr<Importer>& importer : importers) {
+    for (uint32_t seen = importer->answered; seen != sleep && !importer->gone && !IsPast(deadline);) {
+      AwaitChange(importer->answered, seen);
+      seen = importer->answered;
     }
-    if (importer.gone) continue;
+    if (importer->gone) continue;
     MutexLock lock(mutex_);
-    if (importer.answered == answered[place]) AddName(late, importer);
-    if (refused.ok()) refused = importer.slept.under(importer.name());
-    importer.slept = Status();
+    if (importer->answered != sleep) {
+      AddName(late, *importer);
+    } else if (refused.ok()) {
+      refused = importer->slept.under(importer->name());
+    }
   }
   if (late.empty() && refused.ok()) return Status();
   return refused.ok() ? Late(late, deadline_ms, "does not let the memory go") : refused;
 }
 
 void ShareServer::TellAwake(uint64_t pool) {
-  for (const std::shared_ptr<Importer>& importer : ImportersOf(pool)) SendTo(*importer, {ShareKind::kAwake, {}, {}});
+  Importers importers;
+  {
+    MutexLock lock(mutex_);
+    const std::shared_ptr<SharedPool> shared = Find(pool);
+    if (shared == nullptr) return;
+    shared->asleep = false;
+    importers = shared->importers;
+  }
+  for (const std::shared_ptr<Importer>& importer : importers) SendTo(*importer, {ShareKind::kAwake, {}, {}});
+}
+
+void ShareServer::TellEnded(const Importers& importers, const std::string& title) {
+  const Status ended(StatusCode::kRemoteFailure, title + " ended while it was asleep: its memory is gone");
+  for (const std::shared_ptr<Importer>& importer : importers) SendTo(*importer, RefusalOf(ended));
 }
 
 }  // namespace commpool::internal

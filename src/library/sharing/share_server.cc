@@ -94,6 +94,9 @@ Result<std::string> ShareServer::ShareBlock(uint64_t pool, const SharedBlock& bl
     const std::shared_ptr<SharedPool> shared = Find(pool);
     if (shared == nullptr) return Status(StatusCode::kFailedPrecondition, "the pool is not shared");
     number = shared->NumberOf(block.address);
+    if (number != 0 && block.writes == Writes::kEnded && shared->blocks.at(number).gate != Gate::kOpen) {
+      return Status(StatusCode::kFailedPrecondition, "an update of the block is under way: its writes have not ended");
+    }
     if (number == 0) shared->Add(number = next_block_++, block);
     shared->blocks.at(number).writes = block.writes;
     text = shared->TicketOf(listener_.path(), number).Text();
@@ -119,12 +122,18 @@ bool ShareServer::MayServe(uint64_t pool, uint64_t address) {
 }
 
 void ShareServer::EndPool(uint64_t pool) {
+  std::shared_ptr<SharedPool> shared;
+  Importers asleep;
   {
     MutexLock lock(mutex_);
-    const std::shared_ptr<SharedPool> shared = Find(pool);
-    if (shared == nullptr || std::exchange(shared->ended, true)) return;
+    shared = Find(pool);
+    if (shared == nullptr || shared->ended) return;
+    shared->NoteEnd();
     ended_.push_back(pool);
+    if (shared->asleep) asleep = shared->importers;
   }
+  TellEnded(asleep, shared->facts().title);
+  shared.reset();
   ForgetEnded();
 }
 

@@ -79,6 +79,7 @@ class ShareServer {
   Status GiveBlock(Importer& importer, const ShareMessage& question);
   Status GiveOffer(Importer& asker, const ShareMessage& question);
   void TakeBack(Importer& importer, uint64_t block);
+  void NoteAsleep(Importer& importer, const ShareMessage& answer);
   // Tells those that hold the block, unless its writes have ended or they know.
   void TellOfWrites(uint64_t pool, uint64_t block);
   // What an importer held it holds no more.
@@ -91,7 +92,8 @@ class ShareServer {
   Result<bool> AwaitReads(const std::shared_ptr<Importer>& importer, uint64_t block, Deadline deadline);
   // Ends an update: `updated` is its record, nothing where it did not happen.
   void OpenGate(uint64_t pool, uint64_t block, std::optional<uint64_t> updated);
-  Importers ImportersOf(uint64_t pool);
+  // To those that sleep with a pool which does not wake any more.
+  void TellEnded(const Importers& importers, const std::string& title);
 
   const Driver& driver_;
   const std::string folder_;

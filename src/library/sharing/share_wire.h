@@ -20,13 +20,13 @@ inline constexpr uint16_t kShareVersion = 2;
 enum class ShareKind : uint16_t {
   kHello = 1,   // importer: secret, pool; text: its events
   kWelcome,     // owner: text: its events, the pool's title; descriptor: the reading board
-  kRefused,     // owner, to any question: code; text: why
+  kRefused,     // owner, to any question: code; text: why; to none: the pool ends asleep, or the connection ends
   kAskSegment,  // importer: an address in the owner's process, the segment that it knows there
   kSegment,     // owner: address, bytes, number; descriptor or text: a fabric handle, unless the importer knows it
   kAskBlock,    // importer: the block's number
   kBlock,       // owner: address, bytes, the segment's number, its line on the reading board
   kLetGo,       // importer: the block's number: its work on the block is done
-  kSleep,       // owner: the deadline in milliseconds; let all memory go
+  kSleep,       // owner: the deadline in milliseconds; let all memory go; sleeps are numbered as questions are
   kAsleep,      // importer: code; text: why it could not
   kAwake,       // owner: map the memory again
   kWritesGoOn,  // owner, once: a block that the importer holds may be written; open the events while the owner lives

@@ -33,6 +33,25 @@ void SharedPool::NoteFree(uint64_t number) {
   SharedBlock& block = blocks.at(number);
   block.freed = true;
   numbers_.erase(block.address);
+  if (block.gate != Gate::kOpen) SetGate(block, number, Gate::kFreed);
+}
+
+void SharedPool::NoteEnd() {
+  ended = true;
+  for (auto& [number, block] : blocks) {
+    if (block.gate == Gate::kUpdating) SetGate(block, number, Gate::kPoolEnded);
+  }
+}
+
+void SharedPool::SetGate(SharedBlock& block, uint64_t number, Gate gate) {
+  block.gate = gate;
+  for (const std::shared_ptr<Importer>& importer : importers) {
+    const auto held = importer->lines.find(number);
+    if (held == importer->lines.end()) continue;
+    ReadingBoard::Line& line = importer->board.line(held->second);
+    line.updated = block.updated;
+    internal::SetGate(line, gate);
+  }
 }
 
 bool SharedPool::Forget(uint64_t number) {
@@ -68,7 +87,7 @@ Result<size_t> SharedPool::Hold(Importer& importer, uint64_t block) {
   line.readers.store(0);
   line.read.store(0);
   line.updated.store(shared.updated);
-  line.updating.store(shared.updating ? 1 : 0);
+  line.gate.store(static_cast<uint32_t>(shared.gate));
   importer.lines.emplace(block, place);
   return place;
 }

@@ -59,7 +59,7 @@ struct SharedPoolFacts {
 // A process that imports a pool.
 struct Importer {
   std::atomic<bool> gone{false};      // its connection has ended
-  std::atomic<uint32_t> answered{0};  // counts its answers to kSleep
+  std::atomic<uint32_t> answered{0};  // the number of the last sleep that it has answered
   pid_t process = 0;
   uint64_t pool = 0;  // 0 until it has named one
   ReadingBoard board;
@@ -70,7 +70,7 @@ struct Importer {
   std::map<uint64_t, size_t> lines;  // of the board, by the number of the block
   std::vector<size_t> free_lines;
   size_t next_line = 0;
-  Status slept;                 // its last answer to kSleep
+  Status slept;                 // that answer
   bool awaits_updates = false;  // it was told that a block which it holds may be written
 
   std::string name() const { return "process " + std::to_string(process); }
@@ -81,7 +81,7 @@ struct SharedBlock {
   uint64_t bytes = 0;
   uint64_t segment = 0;
   Writes writes = Writes::kGoOn;
-  bool updating = false;
+  Gate gate = Gate::kOpen;
   bool freed = false;    // by its owner
   uint64_t updated = 0;  // the record of its last update
 };
@@ -100,14 +100,19 @@ class SharedPool {
   // The server's lock guards what follows.
   Imports imports = Imports::kRefuseSleep;
   bool ended = false;                      // closed or destroyed: nobody new may import it
+  bool asleep = false;                     // importers were told to let the memory go, and not to map it again
+  uint32_t sleeps = 0;                     // the number of the last sleep
   std::map<uint64_t, SharedBlock> blocks;  // by number
   std::vector<std::shared_ptr<Importer>> importers;
 
   Ticket TicketOf(const std::string& socket) const;
   Ticket TicketOf(const std::string& socket, uint64_t block) const;
   void Add(uint64_t number, const SharedBlock& block);
-  // The owner has freed the block.
+  // The owner has freed the block, or ended the pool. Reads that wait for the end of an update hear it.
   void NoteFree(uint64_t number);
+  void NoteEnd();
+  // Lets reads of the block begin, or keeps them from it.
+  void SetGate(SharedBlock& block, uint64_t number, Gate gate);
   // Removes a block that its owner has freed and nobody holds. Returns false for others.
   bool Forget(uint64_t number);
   // The block's number; 0 where it was not shared, or has been freed.
