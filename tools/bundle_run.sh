@@ -58,9 +58,24 @@ print(list(find_spec("nvidia.nccl").submodule_search_locations)[0])' 2>/dev/null
   done
 }
 
+# Those that CUDA_VISIBLE_DEVICES leaves, where it is set: the names before the first that is none.
+count_gpus() {
+  local all names name count=0
+  all=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU')
+  [[ -n ${CUDA_VISIBLE_DEVICES+set} ]] || { echo "$all"; return; }
+  IFS=, read -r -a names <<<"$CUDA_VISIBLE_DEVICES"
+  for name in "${names[@]}"; do
+    [[ $name == [GM]* || ($name =~ ^[0-9]+$ && $name -lt $all) ]] || break
+    count=$((count + 1))
+  done
+  echo "$count"
+}
+
 if [[ $COMMPOOL_DRIVER != emulated ]]; then
-  : "${gpus:=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU')}"
+  there=$(count_gpus)
+  : "${gpus:=$there}"
   ((gpus > 0)) || fail "no GPU here (COMMPOOL_DRIVER=emulated runs without)"
+  ((gpus <= there)) || fail "$gpus GPUs were asked for, and $there are there for this process"
   export COMMPOOL_NCCL=${COMMPOOL_NCCL:-$(find_nccl)}
   [[ -n $COMMPOOL_NCCL ]] || fail "no libnccl.so.2 found: set COMMPOOL_NCCL to its path"
 fi

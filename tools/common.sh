@@ -16,7 +16,18 @@ if [[ $(id -u) == 0 ]]; then mpirun_options+=(--allow-run-as-root); fi
 # Sandboxes find files that a target does not declare: a matter of tests, not of a first build that somebody waits for.
 readonly first_build=(-c opt --spawn_strategy=local)
 
-count_gpus() { { nvidia-smi --list-gpus 2>/dev/null || true; } | grep -c '^GPU' || true; }
+# Those that CUDA_VISIBLE_DEVICES leaves, where it is set: the names before the first that is none.
+count_gpus() {
+  local all names name count=0
+  all=$({ nvidia-smi --list-gpus 2>/dev/null || true; } | grep -c '^GPU' || true)
+  [[ -n ${CUDA_VISIBLE_DEVICES+set} ]] || { echo "$all"; return; }
+  IFS=, read -r -a names <<<"$CUDA_VISIBLE_DEVICES"
+  for name in "${names[@]}"; do
+    [[ $name == [GM]* || ($name =~ ^[0-9]+$ && $name -lt $all) ]] || break
+    count=$((count + 1))
+  done
+  echo "$count"
+}
 
 # ---- Install trees (tools/install, tools/bundle) ----
 

@@ -100,7 +100,8 @@ COMMPOOL_API commpool_status commpool_read_end(commpool_import import, const voi
 COMMPOOL_API commpool_status commpool_import_release(commpool_import import, const void* pointer,
                                                      struct CUstream_st* stream);
 /* Lets all go, after a wait for the import's device, and unmaps. DEADLINE_EXCEEDED, with nothing done, while it is
- * busy past deadline_ms. */
+ * busy past deadline_ms; FAILED_PRECONDITION within a capture that was announced, to the device's default pool where
+ * the process has no other. */
 COMMPOOL_API commpool_status commpool_import_close(commpool_import import);
 
 /* The memory that holds the live block at `pointer`: another process imports `descriptor` as a POSIX file descriptor

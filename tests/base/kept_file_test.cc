@@ -18,13 +18,20 @@
 #include "src/library/base/bytes.h"
 
 namespace {
-int interruptions = 0;  // that signals still cause
-}
+int interruptions = 0;   // that signals still cause
+bool read_only = false;  // the disk has become
+}  // namespace
 
 // Instead of the C library's.
 extern "C" int posix_fallocate(int file, off_t offset, off_t bytes) {
   if (interruptions > 0) return --interruptions, EINTR;
   return fallocate(file, 0, offset, bytes) == 0 ? 0 : errno;
+}
+
+extern "C" int unlink(const char* path) noexcept {
+  if (!read_only) return unlinkat(AT_FDCWD, path, 0);
+  errno = EROFS;
+  return -1;
 }
 
 namespace commpool::internal {
@@ -180,6 +187,42 @@ TEST(KeptFile, NeedsAFileDescriptor) {
   ExpectRefused(made, "Too many open files", StatusCode::kOutOfMemory);
   ExpectRefused(read, "Too many open files", StatusCode::kOutOfMemory);
   EXPECT_TRUE(ReadAll(sealed).ok());
+}
+
+TEST(KeptFile, ThatCannotBeRemovedIsNamed) {
+  const Directory directory;
+  std::string path;
+  ::testing::internal::CaptureStderr();
+  {
+    const KeptFile file = Sealed(directory, Page(1));
+    path = file.path();
+    read_only = true;
+  }
+  read_only = false;
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("the file \"" + path + "\" with what was kept stays: Read-only"), std::string::npos) << said;
+}
+
+TEST(KeptFile, OfADirectoryWithAnyNameIsOneLineOfAnError) {
+  const std::string said = KeptFile::Make("/no\n\x1b[31m", kBytes).status().message();
+  EXPECT_NE(said.find("/no\\n\\x1b[31m"), std::string::npos) << said;
+}
+
+// Past a limit of file sizes, which would end the program by a signal.
+TEST(KeptFile, PastALimitOfSizesIsRefused) {
+  const Directory directory;
+  KeptFile file = KeptFile::Make(directory.path(), kBytes).value();
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small = {KeptFile::kAlignment, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const Page page(1);
+  const Status written = file.Write(KeptFile::kAlignment, page.bytes, KeptFile::kAlignment);
+  const Status made = KeptFile::Make(directory.path(), kBytes).status();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  ExpectRefused(written, "File too large", StatusCode::kOutOfMemory);
+  ExpectRefused(made, "File too large", StatusCode::kOutOfMemory);
+  EXPECT_EQ(directory.files(), 1u);
 }
 
 TEST(KeptFile, NeedsRoomOnTheDisk) {

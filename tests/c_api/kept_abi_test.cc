@@ -69,6 +69,17 @@ TEST(KeptAbi, RefusesOptionsThatExcludeEachOther) {
   files.directory = "/tmp";
   files.retain = true;
   refused(files, "files are not retained");
+  SleepOptions pinned;
+  pinned.directory = "/tmp";
+  refused(pinned, "directory is for kept_in FILES");
+  for (const int given : {0, 1, 2}) {
+    SleepOptions discarded;
+    discarded.keep = commpool::Keep::kDiscard;
+    if (given == 0) discarded.blocks.emplace();
+    if (given == 1) discarded.retain = true;
+    if (given == 2) discarded.constants = {&anything};
+    refused(discarded, "keep DISCARD keeps nothing");
+  }
   SleepOptions constants;
   constants.constants = {&anything};
   refused(constants, "set retain");

@@ -121,6 +121,8 @@ TEST_F(ShareAbi, ChecksTheOptionsOfImports) {
   commpool_import_options_init(&options);
   options.deadline_ms = 0;
   Expect(commpool_import_open("x", &options, &import), wrong, "deadline_ms is 0");
+  options.deadline_ms = UINT64_MAX;  // the longest, as in all options
+  Expect(commpool_import_open("x", &options, &import), wrong, "is no ticket");
   options.struct_bytes -= 8;
   Expect(commpool_import_open("x", &options, &import), wrong, "import_options");
   EXPECT_EQ(import, 7u);

@@ -89,6 +89,11 @@ TEST_F(RecordingFileTest, APathThatIsNoDirectoryIsRefused) {
   EXPECT_NE(refused.status().message().find(path), std::string::npos) << refused.status().message();
 }
 
+TEST_F(RecordingFileTest, ADirectoryWithAnyNameIsOneLineOfAnError) {
+  const auto refused = RecordingFile::Make("/no/\n\x1b[31m", {.host = "here", .program = "test", .boot = "once"});
+  EXPECT_NE(refused.status().message().find("/no/\\n\\x1b[31m"), std::string::npos) << refused.status().message();
+}
+
 TEST_F(RecordingFileTest, MakesTheDirectoryWhereItIsMissing) {
   EXPECT_TRUE(RecordingFile::Make(folder_.path() + "/new",
                                   {.limit_bytes = 1 << 20, .host = "here", .program = "test", .boot = "once"})

@@ -224,6 +224,7 @@ TEST_F(Lifetimes, AReadFailsAtOnceWhereThePoolEndsWithinAnUpdateUntilThatEnds) {
     EXPECT_FALSE(importer_.HasAnswered());
     Good(owner_.Ask({end}));
     ExpectRefusal(importer_.Answer(), COMMPOOL_REMOTE_FAILURE, "has ended its pool within an update");
+    if (end == Do::kDestroyPool) continue;
     Good(owner_.Ask({Do::kFill, block_, 0x2b}));
     Good(owner_.Ask({Do::kEndUpdate, block_}));
     EXPECT_EQ(Read(importer_, seen_), 0x2bu);

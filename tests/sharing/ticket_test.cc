@@ -29,6 +29,11 @@ void ExpectRefusal(const std::string& text, StatusCode code, const std::string& 
 
 TEST(Tickets, ComeBackFromTheirText) {
   const Ticket ticket = Full();
+  for (const char* const end : {"\r\n", "\t", " \n\n", " \t\r\n"}) {
+    EXPECT_TRUE(Ticket::Parse(ticket.Text() + end).ok());
+    EXPECT_TRUE(Ticket::Parse(end + ticket.Text()).ok());
+  }
+  EXPECT_FALSE(Ticket::Parse(" \r\n").ok());
   const Result<Ticket> read = Ticket::Parse(ticket.Text() + " \n");
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read->secret, ticket.secret);

@@ -34,7 +34,8 @@ TEST_F(TwoProcesses, MeetWhateverTheirRuntimeDirectoriesAre) {
   const uint64_t block = Good(other.Ask({Do::kAllocate, 0, 4096})).pointer;
   Good(other.Ask({Do::kFill, block, 7}));
   Good(other.Ask({Do::kFirstByte, block}));
-  EXPECT_EQ(Read(importer_, Import(importer_, Good(other.Ask({Do::kShareBlock, block, COMMPOOL_WRITES_ENDED})).text)), 7u);
+  EXPECT_EQ(Read(importer_, Import(importer_, Good(other.Ask({Do::kShareBlock, block, COMMPOOL_WRITES_ENDED})).text)),
+            7u);
 }
 
 TEST_F(TwoProcesses, APoolsTicketIsTheSameAtEachCall) {

@@ -60,10 +60,17 @@ class Sharing(unittest.TestCase):
         self.assertEqual(result.returncode, 4, result.stdout)
         self.assertIn("its process has ended", result.stderr)
 
+    def test_of_more_than_there_is_says_what_there_is(self):
+        result = cli.run("share", "--bytes", "99999T")
+        self.assertEqual(result.returncode, 4)
+        self.assertRegex(result.stderr, "97.7 PiB|99999 TiB")
+
     def test_refuses_files_that_cannot_be_read_or_written(self):
         result = cli.run("share", "--file", "/no/such/file")
         self.assertEqual(result.returncode, 4)
         self.assertIn("cannot read /no/such/file: No such file or directory", result.stderr)
+        for file in ("/tmp", "/dev/zero"):
+            self.assertIn(f"cannot read {file}: it is a folder or a device", cli.run("share", "--file", file).stderr)
         _, (_, command) = self.share("--bytes", "64K")
         result = cli.run(*command.split()[1:], "--output", "/no/such/file")
         self.assertEqual(result.returncode, 4)

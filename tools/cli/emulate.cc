@@ -60,6 +60,8 @@ void Declare(const std::string& pair) {
 Status Run(std::vector<std::string> words, const std::string& kernels) {
   const auto failed = [](const std::string& why) { return Status(StatusCode::kInvalidArgument, why); };
   if (words.empty()) return failed("say which program: commpool emulate -- PROGRAM [ARGUMENT...]");
+  const Result<std::string> started = CheckPreload(words, Statics::kRun);
+  if (started.status().code() == StatusCode::kNotSupported) return started.status();
   const internal::EmulatorFiles files =
       COMMPOOL_TRY(internal::FindEmulator(internal::Environment::Get().emulator_libraries));
   if (!kernels.empty()) Declare("kernels=" + kernels);

@@ -57,7 +57,7 @@ Result<Bytes> Read(const SoloDevice& device, const std::string& ticket, uint64_t
     return Status(StatusCode::kInvalidArgument,
                   "the block has " + internal::FormatBytes(bytes) + ", and --bytes is larger");
   }
-  Bytes found(count == 0 ? bytes : count);
+  Bytes found = COMMPOOL_TRY(MakeBytes(count == 0 ? bytes : count));
   COMMPOOL_TRY(detail::FromC(commpool_read_begin(import.handle(), block)));
   const Status copied = CopyOut(device, found, block);
   COMMPOOL_TRY(detail::FromC(commpool_read_end(import.handle(), block, device.streams()[0])));

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #include "src/library/base/try.h"
 #include "tools/common/process.h"
@@ -30,16 +31,33 @@ bool IsProgram(const files::path& file) {
   return access(file.c_str(), X_OK) == 0 && !files::is_directory(file, ignored);
 }
 
-// Where the shell would find it; empty for nowhere.
-files::path FindProgram(const std::string& name) {
-  if (name.find('/') != std::string::npos) return IsProgram(name) ? files::path(name) : files::path();
+// Where the shell would look for it.
+std::vector<files::path> PlacesOf(const std::string& name) {
+  if (name.find('/') != std::string::npos) return {name};
   const char* const path = std::getenv("PATH");
   std::istringstream folders(path == nullptr ? "/usr/local/bin:/bin:/usr/bin" : path);
+  std::vector<files::path> places;
   for (std::string folder; std::getline(folders, folder, ':');) {
-    const files::path file = files::path(folder.empty() ? "." : folder) / name;
-    if (IsProgram(file)) return file;
+    places.push_back(files::path(folder.empty() ? "." : folder) / name);
   }
-  return {};
+  return places;
+}
+
+// Where the shell would find it; empty for nowhere.
+files::path FindProgram(const std::string& name) {
+  const std::vector<files::path> places = PlacesOf(name);
+  const auto found = std::find_if(places.begin(), places.end(), IsProgram);
+  return found == places.end() ? files::path() : *found;
+}
+
+std::string WhyNotFound(const std::string& name) {
+  std::error_code ignored;
+  for (const files::path& file : PlacesOf(name)) {
+    if (!files::exists(file, ignored)) continue;
+    if (!files::is_directory(file, ignored)) return file.string() + " may not be executed (chmod +x makes it so)";
+    if (file == name) return "it is a folder";
+  }
+  return "there is no such program";
 }
 
 // Of a script: the program of its first line, with its first argument; empty for other files.
@@ -52,6 +70,20 @@ std::vector<std::string> InterpreterOf(const files::path& file) {
   std::vector<std::string> interpreter;
   for (std::string word; words >> word;) interpreter.push_back(word);
   return interpreter;
+}
+
+// `#!/usr/bin/env -S A=1 python3 -u`: the program behind env's options and settings; empty where none is seen.
+std::string BehindEnv(const std::vector<std::string>& words) {
+  constexpr std::string_view kSplit = "--split-string=";
+  for (size_t place = 1; place < words.size(); ++place) {
+    std::string word = words[place];
+    std::erase_if(word, [](char letter) { return letter == '"' || letter == '\''; });
+    if (word.starts_with(kSplit)) word.erase(0, kSplit.size());
+    if (word.starts_with("-S")) word.erase(0, 2);
+    if (word == "-u" || word == "-C") ++place;  // its value
+    if (!word.empty() && word.front() != '-' && word.find('=') == std::string::npos) return word;
+  }
+  return {};
 }
 
 // Whether running the file gives the process rights that its user has not.
@@ -122,28 +154,30 @@ Result<std::string> FindPreloaded(const std::string& bazel_folder, const std::st
   return Status(StatusCode::kNotFound, name + " is not there; looked for " + tried);
 }
 
-Result<std::string> CheckPreload(const std::vector<std::string>& words) {
+Result<std::string> CheckPreload(const std::vector<std::string>& words, Statics statics) {
   std::string name = words.front();
+  files::path script;
   for (int depth = 0; depth < kMostInterpreters; ++depth) {
     const files::path file = FindProgram(name);
-    if (file.empty()) {
-      return Status(StatusCode::kNotFound, "cannot start " + name + ": there is no such program");
+    if (file.empty() && depth == 0) {
+      return Status(StatusCode::kNotFound, "cannot start " + name + ": " + WhyNotFound(name));
     }
+    if (file.empty()) return script.string();  // the system says why it starts nothing
     if (GivesRights(file)) {
       return Status(StatusCode::kNotSupported,
                     file.string() +
                         " runs with more rights than its user has (setuid, setgid or capabilities), so the "
                         "system preloads nothing into it: start what it starts, or run as its owner");
     }
-    if (IsStatic(file)) {
+    if (statics == Statics::kRefused && IsStatic(file)) {
       return Status(StatusCode::kNotSupported,
                     file.string() + " is linked statically: nothing can be preloaded into it");
     }
     const std::vector<std::string> interpreter = InterpreterOf(file);
     if (interpreter.empty()) return file.string();
-    // `#!/usr/bin/env python3`
-    const bool by_env = interpreter.size() > 1 && files::path(interpreter[0]).filename() == "env";
-    name = interpreter[by_env ? 1 : 0];
+    script = file;
+    const std::string behind = files::path(interpreter[0]).filename() == "env" ? BehindEnv(interpreter) : "";
+    name = behind.empty() ? interpreter[0] : behind;
   }
   return Status(StatusCode::kNotSupported, words.front() + " is a script of a script, without an end");
 }

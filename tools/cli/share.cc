@@ -36,13 +36,14 @@ void AwaitEndOfInput() {
 }
 
 Result<int> Run(const Arguments& arguments) {
-  const Bytes bytes = arguments.file.empty() ? PatternOf(internal::ParseBytes(arguments.bytes).value())
-                                             : COMMPOOL_TRY(ReadFile(arguments.file));
+  const std::string& file = arguments.file;
+  const uint64_t count = file.empty() ? internal::ParseBytes(arguments.bytes).value() : COMMPOOL_TRY(SizeOfFile(file));
   const std::unique_ptr<SoloDevice> device = COMMPOOL_TRY(SoloDevice::Open(1, DriverTimes::kUnmeasured));
   PoolOptions options;
   options.name = "shared";
   Pool pool = COMMPOOL_TRY(Pool::create(options));
-  Buffer block = COMMPOOL_TRY(pool.allocate(bytes.size(), device->streams()[0]));
+  Buffer block = COMMPOOL_TRY(pool.allocate(count, device->streams()[0]));  // before the host is asked for as much
+  const Bytes bytes = COMMPOOL_TRY(file.empty() ? PatternOf(count) : ReadFile(file, count));
   COMMPOOL_TRY(CopyIn(*device, block.data(), bytes));
   char ticket[COMMPOOL_TICKET_BYTES];
   COMMPOOL_TRY(detail::FromC(commpool_block_share(block.data(), COMMPOOL_WRITES_ENDED, ticket, sizeof(ticket))));

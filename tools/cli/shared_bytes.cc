@@ -1,11 +1,14 @@
 #include "tools/cli/shared_bytes.h"
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <fstream>
-#include <iterator>
 
+#include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/diagnosis.h"
 
@@ -27,18 +30,37 @@ Status Wait(const SoloDevice& device, CUresult copied, const char* call) {
 
 }  // namespace
 
-Bytes PatternOf(uint64_t bytes) {
-  Bytes pattern(bytes);
+Result<Bytes> MakeBytes(uint64_t bytes) {
+  try {
+    return Bytes(bytes);
+  } catch (const std::exception&) {  // std::bad_alloc, or std::length_error
+    return Status(StatusCode::kOutOfMemory, "the host has no memory for " + internal::FormatBytes(bytes));
+  }
+}
+
+Result<Bytes> PatternOf(uint64_t bytes) {
+  Bytes pattern = COMMPOOL_TRY(MakeBytes(bytes));
   for (uint64_t place = 0; place < bytes; ++place) pattern[place] = static_cast<uint8_t>(place * 7 + (place >> 12));
   return pattern;
 }
 
-Result<Bytes> ReadFile(const std::string& file) {
+Result<uint64_t> SizeOfFile(const std::string& file) {
+  struct stat facts = {};
+  if (stat(file.c_str(), &facts) != 0) return CannotUse("read", file);
+  if (!S_ISREG(facts.st_mode)) {
+    return Status(StatusCode::kInvalidArgument, "cannot read " + file + ": it is a folder or a device, and no file");
+  }
+  if (facts.st_size == 0) return Status(StatusCode::kInvalidArgument, file + " has no bytes to share");
+  return static_cast<uint64_t>(facts.st_size);
+}
+
+Result<Bytes> ReadFile(const std::string& file, uint64_t bytes) {
   std::ifstream stream(file, std::ios::binary);
-  Bytes bytes{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (stream.bad() || !stream.is_open()) return CannotUse("read", file);
-  if (bytes.empty()) return Status(StatusCode::kInvalidArgument, file + " has no bytes to share");
-  return bytes;
+  if (!stream.is_open()) return CannotUse("read", file);
+  Bytes read = COMMPOOL_TRY(MakeBytes(bytes));
+  stream.read(reinterpret_cast<char*>(read.data()), static_cast<std::streamsize>(bytes));
+  if (stream) return read;
+  return Status(StatusCode::kInvalidArgument, "cannot read " + file + ": it is shorter now");
 }
 
 Status WriteFile(const std::string& file, const Bytes& bytes) {

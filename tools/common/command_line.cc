@@ -71,7 +71,11 @@ void Command::Do(std::function<Result<int>()> action) {
 
 void Command::DoWithRest(std::function<Result<int>(const std::vector<std::string>&)> action) {
   app_->prefix_command();
-  Do([action = std::move(action), app = app_] { return action(app->remaining()); });
+  Do([action = std::move(action), app = app_]() -> Result<int> {
+    const std::vector<std::string> words = app->remaining();
+    if (words.empty() || !words.front().starts_with('-')) return action(words);
+    return Status(StatusCode::kInvalidArgument, "there is no option " + words.front() + ": --help lists them");
+  });
 }
 
 template <typename Value>

@@ -31,6 +31,11 @@ Status CheckPlacement(const BackingRow& row, const Placement& placement) {
                       " backing makes device memory only: a host NUMA location needs one of " +
                       NamesOfBackings(makes_host_memory));
   }
+  if (placement.kind == Placement::Kind::kHostNuma && row.places == Places::kHost) {
+    return Status(StatusCode::kInvalidArgument, std::string("the ") + row.name +
+                                                    " backing is host memory wherever its location says: leave "
+                                                    "location as it is, and name a node by numa_node");
+  }
   if (placement.numa_node < -1) {
     return Status(StatusCode::kInvalidArgument,
                   "there is no host NUMA node " + std::to_string(placement.numa_node) + ": -1 means the nearest");

@@ -14,7 +14,9 @@
 #include <utility>
 
 #include "src/library/base/bytes.h"
+#include "src/library/base/log.h"
 #include "src/library/base/mutex.h"
+#include "src/library/base/printable.h"
 #include "src/library/base/try.h"
 #include "src/library/base/write_signals.h"
 
@@ -27,6 +29,8 @@ namespace {
 constexpr timespec kSealed = {.tv_sec = 1, .tv_nsec = 0};
 
 std::string Reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): glibc's is
+
+std::string Quoted(const std::string& path) { return "\"" + Printable(path, PATH_MAX) + "\""; }
 
 // The files of this process, so that its exit removes them: nobody destroys the process's runtime and its pools. An
 // exception to "no mutable globals", because the handler of an exit has no argument. Any thread.
@@ -67,16 +71,16 @@ class FilesAtExit {
 Status CheckDirectory(const std::string& directory, uint64_t bytes) {
   struct statfs system = {};
   if (statfs(directory.c_str(), &system) != 0) {
-    return Status(StatusCode::kInvalidArgument, "directory \"" + directory + "\": " + Reason(errno));
+    return Status(StatusCode::kInvalidArgument, "directory " + Quoted(directory) + ": " + Reason(errno));
   }
   if (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC || system.f_type == HUGETLBFS_MAGIC) {
-    return Status(StatusCode::kInvalidArgument, "directory \"" + directory +
-                                                    "\" lies in the host's memory (tmpfs): name one on a disk, or keep "
+    return Status(StatusCode::kInvalidArgument, "directory " + Quoted(directory) +
+                                                    " lies in the host's memory (tmpfs): name one on a disk, or keep "
                                                     "in pageable memory");
   }
   const uint64_t left = uint64_t{system.f_bavail} * static_cast<uint64_t>(system.f_bsize);
   if (bytes <= left) return Status();
-  return Status(StatusCode::kOutOfMemory, "the disk of directory \"" + directory + "\" has no room for " +
+  return Status(StatusCode::kOutOfMemory, "the disk of directory " + Quoted(directory) + " has no room for " +
                                               FormatBytes(bytes) + ": " + FormatBytes(left) + " are left");
 }
 
@@ -118,7 +122,9 @@ KeptFile::KeptFile(KeptFile&& other) noexcept
 
 KeptFile::~KeptFile() {
   if (path_.empty()) return;
-  unlink(path_.c_str());
+  if (unlink(path_.c_str()) != 0 && errno != ENOENT) {
+    Log(LogLevel::kWarning, "the file " + Quoted(path_) + " with what was kept stays: " + Reason(errno));
+  }
   FilesAtExit::Get().Forget(path_);
 }
 
@@ -126,14 +132,14 @@ Result<KeptFile> KeptFile::Make(const std::string& directory, uint64_t bytes) {
   COMMPOOL_TRY(CheckDirectory(directory, bytes));
   char whole[PATH_MAX];  // the program may change its working directory
   if (realpath(directory.c_str(), whole) == nullptr) {
-    return Status(StatusCode::kInvalidArgument, "directory \"" + directory + "\": " + Reason(errno));
+    return Status(StatusCode::kInvalidArgument, "directory " + Quoted(directory) + ": " + Reason(errno));
   }
   std::string path = std::string(whole) + "/commpool-" + std::to_string(getpid()) + "-XXXXXX";
   FileDescriptor descriptor(mkostemp(path.data(), O_CLOEXEC));
   int error = errno;
   if (!descriptor.valid()) {
     return Status(CodeOfError(error, StatusCode::kInvalidArgument),
-                  "no file can be made in \"" + directory + "\": " + Reason(error));
+                  "no file can be made in " + Quoted(directory) + ": " + Reason(error));
   }
   KeptFile file(std::move(path), bytes, std::move(descriptor));
   FilesAtExit::Get().Add(file.path_);
@@ -148,12 +154,12 @@ Result<KeptFile> KeptFile::Make(const std::string& directory, uint64_t bytes) {
 
 Status KeptFile::Failed(const char* call, int error) const {
   return Status(CodeOfError(error),
-                std::string(call) + " of \"" + path_ + "\", " + FormatBytes(bytes_) + ": " + Reason(error));
+                std::string(call) + " of " + Quoted(path_) + ", " + FormatBytes(bytes_) + ": " + Reason(error));
 }
 
 Status KeptFile::NotAsKept(const std::string& how) const {
   return Status(StatusCode::kFailedPrecondition,
-                "the file \"" + path_ + "\" with what was kept " + how +
+                "the file " + Quoted(path_) + " with what was kept " + how +
                     ": its contents cannot come back. The blocks can be freed, and the pool closed");
 }
 

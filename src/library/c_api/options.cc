@@ -102,6 +102,15 @@ Result<std::vector<uint64_t>> ReadBlocks(const char* what, const void* const* bl
   return addresses;
 }
 
+// Options that say nothing beside others: the program means something else than it says.
+Status CheckSayAnything(const commpool_sleep_options& given, Keep keep, KeptIn in) {
+  const bool directory = given.directory != nullptr && *given.directory != 0;
+  if (directory && in != KeptIn::kFiles) return Invalid("directory is for kept_in FILES");
+  const bool copies = given.blocks != nullptr || given.constant_count != 0 || given.retain != 0 || directory;
+  if (keep == Keep::kHost || !copies) return Status();
+  return Invalid("keep DISCARD keeps nothing: blocks, constants, retain and directory are for keep HOST");
+}
+
 Status ReadCopies(const commpool_sleep_options& given, FunctionRef<Status(const void*)> is_live, KeptCopies& copies) {
   const bool files = copies.in == KeptIn::kFiles;
   if (files && (given.directory == nullptr || *given.directory == 0)) {
@@ -128,6 +137,7 @@ Status ReadSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(
   request = ParseSleep(NumberOf(given->keep), NumberOf(given->graphs));
   COMMPOOL_TRY(request.readiness);
   COMMPOOL_TRY(ReadWord("kept_in", NumberOf(given->kept_in), {"PINNED", "PAGEABLE", "FILES"}, &request.copies.in));
+  COMMPOOL_TRY(CheckSayAnything(*given, request.keep, request.copies.in));
   return ReadCopies(*given, is_live, request.copies);
 }
 

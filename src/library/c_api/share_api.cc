@@ -1,4 +1,5 @@
 // The C ABI: how other processes reach a pool's memory.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -59,12 +60,9 @@ Result<ImportOptions> ParseImportOptions(const commpool_import_options* given) {
   COMMPOOL_TRY(CheckStructBytes("import_options", given->struct_bytes, sizeof(*given)));
   COMMPOOL_TRY(ReadWord("addresses", NumberOf(given->addresses), {"ANY", "SAME"}, &options.addresses));
   if (given->device < COMMPOOL_CURRENT_DEVICE) return Invalid("there is no device " + std::to_string(given->device));
-  if (given->deadline_ms == 0 || given->deadline_ms > kLongestDeadlineMs) {
-    return Invalid("deadline_ms is " + std::to_string(given->deadline_ms) + ", and may be 1 to " +
-                   std::to_string(kLongestDeadlineMs));
-  }
+  if (given->deadline_ms == 0) return Invalid("deadline_ms is 0: no owner could answer in time");
   options.device = given->device;
-  options.deadline_ms = given->deadline_ms;
+  options.deadline_ms = std::min(given->deadline_ms, kLongestDeadlineMs);
   return options;
 }
 

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <utility>
 
+#include "src/library/base/printable.h"
 #include "src/library/base/try.h"
 #include "src/library/base/write_signals.h"
 #include "src/library/recording/fields.h"
@@ -45,7 +47,7 @@ RecordingFile::RecordingFile(std::string path, FileDescriptor file, uint64_t pag
     : path_(std::move(path)), file_(std::move(file)), pages_(pages), recording_(recording) {}
 
 Result<RecordingFile> RecordingFile::Make(const std::string& directory, ProcessFacts facts) {
-  const std::string refused = "no recording can be made in \"" + directory + "\": ";
+  const std::string refused = "no recording can be made in \"" + Printable(directory, PATH_MAX) + "\": ";
   if (mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
     return Status(CodeOfError(errno, StatusCode::kInvalidArgument), refused + Reason(errno));
   }
@@ -81,7 +83,7 @@ Status RecordingFile::Write(PageHeader header, std::string_view entries, size_t 
   int error = WriteAll(file_.get(), entries.substr(written), offset + sizeof(header) + written);
   if (error == 0) error = WriteAll(file_.get(), {reinterpret_cast<const char*>(&header), sizeof(header)}, offset);
   if (error == 0) return Status();
-  return Status(CodeOfError(error), "pwrite of \"" + path_ + "\": " + Reason(error));
+  return Status(CodeOfError(error), "pwrite of \"" + Printable(path_, PATH_MAX) + "\": " + Reason(error));
 }
 
 }  // namespace commpool::internal::recording

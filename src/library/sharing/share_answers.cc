@@ -19,7 +19,15 @@ constexpr int kRestMilliseconds = 10;
 
 Status Ended() { return Status(StatusCode::kNotFound, "the pool of the ticket has ended, or the ticket is forged"); }
 
+Status EndedAsleep(const std::string& title) {
+  return Status(StatusCode::kRemoteFailure, title + " ended while it was asleep: its memory is gone");
+}
+
 }  // namespace
+
+void ShareServer::TellEnded(const Importers& importers, const std::string& title) {
+  for (const std::shared_ptr<Importer>& importer : importers) SendTo(*importer, RefusalOf(EndedAsleep(title)));
+}
 
 void ShareServer::Serve(int port) {
   const RelaxedCapture relaxed(driver_);
@@ -152,9 +160,10 @@ Status ShareServer::GiveSegment(Importer& importer, const ShareMessage& question
   std::string title;
   {
     MutexLock lock(mutex_);
-    const SharedPoolFacts& facts = Find(importer.pool)->facts();
-    memory = facts.memory.lock();
-    title = facts.title;
+    const SharedPool& pool = *Find(importer.pool);
+    if (pool.ended && pool.asleep) return EndedAsleep(pool.facts().title);
+    memory = pool.facts().memory.lock();
+    title = pool.facts().title;
   }
   if (memory == nullptr) return Status(StatusCode::kNotFound, "the pool has ended");
   // The driver has no clear word for this; the descriptor is free again before it needs one.

@@ -194,9 +194,4 @@ void ShareServer::TellAwake(uint64_t pool) {
   for (const std::shared_ptr<Importer>& importer : importers) SendTo(*importer, {ShareKind::kAwake, {}, {}});
 }
 
-void ShareServer::TellEnded(const Importers& importers, const std::string& title) {
-  const Status ended(StatusCode::kRemoteFailure, title + " ended while it was asleep: its memory is gone");
-  for (const std::shared_ptr<Importer>& importer : importers) SendTo(*importer, RefusalOf(ended));
-}
-
 }  // namespace commpool::internal

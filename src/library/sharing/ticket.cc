@@ -1,5 +1,6 @@
 #include "src/library/sharing/ticket.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -74,7 +75,10 @@ std::string Ticket::Text() const {
 }
 
 Result<Ticket> Ticket::Parse(std::string_view text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
+  // A file, a pipe or a terminal brings some with it.
+  constexpr std::string_view kBlank = " \t\r\n\v\f";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
+  text = text.substr(0, text.find_last_not_of(kBlank) + 1);
   if (text.substr(0, kPrefix.size()) != kPrefix) return NoTicket(text, "is no ticket of commpool");
   const Status damaged = NoTicket(text, "is a ticket that was cut or changed: pass on all of it");
   Fields fields(text.substr(kPrefix.size()));

@@ -1,4 +1,6 @@
 // The emulator at a program's start and end: a wrong description ends the program, and its end can list leaks.
+#include <sys/resource.h>
+
 #include <cstdlib>
 
 #include "tests/emulator/cuda/machine_fixture.h"
@@ -24,6 +26,17 @@ class ProgramDeathTest : public ::testing::Test {
 TEST_F(ProgramDeathTest, AMachineThatCannotBeReadIsNoOtherMachine) {
   EXPECT_EXIT(Run("devices=0", 1), ::testing::ExitedWithCode(2), "devices=0 is not a number from 1 to 64");
   EXPECT_EXIT(Run("gpus=2", 1), ::testing::ExitedWithCode(2), "the keys are machine, devices, memory");
+}
+
+TEST_F(ProgramDeathTest, ALimitOfFileSizesIsNoLimitOfMemory) {
+  const auto run_limited = [] {
+    rlimit limit = {};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = 1 << 20;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    Run("", 1);
+  };
+  EXPECT_EXIT(run_limited(), ::testing::ExitedWithCode(0), "the program is over\n$");
 }
 
 TEST_F(ProgramDeathTest, LeaksArePrintedAtExitOnRequest) {

@@ -238,6 +238,19 @@ class Programs(unittest.TestCase):
         self.assertEqual(found.code, 4)
         self.assertIn("commpool audit: cannot start no-such-program: there is no such program", found.err)
 
+    def test_that_cannot_be_executed_are_an_error_that_says_why(self):
+        with tempfile.NamedTemporaryFile() as file:
+            for program, why in ((file.name, "may not be executed"), ("/tmp", "it is a folder")):
+                found = Audited([program], emulated=False)
+                self.assertEqual(found.code, 4)
+                self.assertIn(why, found.err)
+
+    def test_options_that_it_does_not_know_are_an_error(self):
+        found = subprocess.run([audited.CLI, "audit", "--bogus", "--", "true"], capture_output=True, text=True,
+                               check=False)
+        self.assertEqual(found.returncode, 4)
+        self.assertIn("there is no option --bogus", found.stderr)
+
     def test_that_are_not_named_are_an_error(self):
         found = Audited([], emulated=False)
         self.assertEqual(found.code, 4)
@@ -284,6 +297,16 @@ class Unfit(unittest.TestCase):
             file.write(f"#!{interpreter}\n")
         os.chmod(script, 0o755)
         self.assertIn(f"{interpreter} runs with more rights", self.refusal(script))
+
+    def test_no_script_whose_env_has_options_and_settings(self):
+        script = os.path.join(self.folder, "script")
+        for line in ("-S sh -u", "-S A=1 sh", "-S -i A=1 sh", "-u B sh"):
+            with self.subTest(line=line):
+                with open(script, "w", encoding="utf-8") as file:
+                    file.write(f"#!/usr/bin/env {line}\nexit 7\n")
+                os.chmod(script, 0o755)
+                alone = subprocess.run([script], check=False, capture_output=True).returncode
+                self.assertEqual(Audited([script], emulated=False).code, alone)
 
     def test_statically_linked(self):
         program = os.path.join(self.folder, "static")

@@ -144,6 +144,11 @@ Status KeptBlocks::Start(engine::SegmentRange range, HostCopies::Direction direc
   return Status();
 }
 
+void KeptBlocks::DropFreed(const BlockStore& blocks) {
+  const ContextGuard current = basis_.MakeCurrent();
+  std::erase_if(copies_, [&](const Copy& copy) { return !blocks.Find(copy.device.address).ok(); });
+}
+
 // Copies in files serve one sleep: their file is sealed.
 Status KeptBlocks::Retain(bool retain) {
   if (retain && in_ == KeptIn::kFiles && bytes() != 0) {

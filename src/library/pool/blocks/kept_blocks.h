@@ -30,10 +30,12 @@ class KeptBlocks {
   // nothing is kept. REQUIRES: the device is quiet, and no thread's cache holds a block.
   Status Keep(BlockStore& blocks, const KeptCopies& wanted);
 
-  // Starts the copies of a range's kept blocks. Back to the device the copies on the host stay. It copies blocks that
-  // were freed meanwhile too, which does no harm: they are free memory. REQUIRES: the range is mapped, and the device's
-  // context is current.
+  // Starts the copies of a range's kept blocks. Back to the device the copies on the host stay. It may copy a
+  // block that is freed meanwhile, which does no harm: it is free memory. REQUIRES: the range is mapped, and the
+  // device's context is current.
   Status Start(engine::SegmentRange range, HostCopies::Direction direction);
+  // Gives up the copies of blocks that were freed in sleep: nobody misses them where they are damaged.
+  void DropFreed(const BlockStore& blocks);
   // Waits for all copies that were started. Returns `started` where that is a failure, else the first failure of a
   // copy. Call it before the memory is used or released.
   Status AwaitRestoring(Status started) { return transfer_.Await(std::move(started)); }

@@ -70,7 +70,6 @@ Status Sleeping::FallAsleep(const SleepRequest& request, OtherPoolsOfCall others
   basis_.life.BeginSleep();
   // After the state has changed, so that no thread makes a cache of the pool meanwhile; ServeAgain lets them reopen.
   blocks_.CloseCaches(ThreadCaches::Reopen::kNever);
-  Tell(true);
   Status status = run_({.name = "getting ready to sleep", .act = [&] { return QuiesceAndKeep(request); }});
   if (status.ok()) {
     status = run_({.name = "deregistering", .act = [&] { return Deregister(); }});
@@ -102,6 +101,7 @@ Status Sleeping::AwaitAndKeep(const SleepRequest& request) {
 Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
   COMMPOOL_TRY(basis_.runtime.shares.TellAsleep(basis_.handle));  // its thread may wait for the growth lock meanwhile
   MutexLock growth(segments_.growth());
+  Tell(true);  // of all segments: a thread that grew the pool has ended that
   Status status = AwaitAndKeep(request);
   // Retained copies too: which of their blocks were freed is known only until then.
   if (request.keep != Keep::kHost || !status.ok()) segments_.kept().Drop();
@@ -275,6 +275,7 @@ Status SegmentStore::Wake() {
                                                 account_->place() + ", " + FormatBytes(account_->limit()));
   }
   const ContextGuard current = basis_.MakeCurrent();
+  kept_.DropFreed(blocks_);
   const Status status = kept_.AwaitRestoring(WakeSegments(progress));
   if (status.ok()) {
     asleep_bytes_.store(0, std::memory_order_relaxed);
