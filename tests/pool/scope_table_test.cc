@@ -333,8 +333,8 @@ class UncalledMode final : public PoolMode {
   Result<uint64_t> Trim(uint64_t) override { return Uncalled(); }
   uint64_t ReleaseUnused() override { return 0; }
   Status Close() override { return Uncalled(); }
-  Status Sleep(const SleepRequest&) override { return Uncalled(); }
-  Status Wake(const WakeRequest&) override { return Uncalled(); }
+  Status Sleep(const SleepRequest&, OtherPoolsOfCall) override { return Uncalled(); }
+  Status Wake(const WakeRequest&, OtherPoolsOfCall) override { return Uncalled(); }
   void AfterDestroy() override {}
   Status RegisterWith(ncclComm_t) override { return Uncalled(); }
   Result<uint64_t> RegisterPending() override { return Uncalled(); }
