@@ -10,7 +10,8 @@ _TARGET = re.compile(r"\]\([^)]*\)")
 _CODE = {".h", ".cc", ".inc", ".cu", ".c", ".py", ".sh", ".bzl", ".lds", ".in", "", ".pyi"}
 # A page, its words around a number, and a source with its words around the same number.
 NUMBERS = (
-    ("include/commpool/reference.md", r"`COMMPOOL_(\d+\.\d+)`", "src/library/c_api/exports.lds", r"COMMPOOL_(\d+\.\d+) \{"),
+    ("include/commpool/reference.md", r"`COMMPOOL_(\d+\.\d+)`",
+     "src/library/c_api/exports.lds", r"COMMPOOL_(\d+\.\d+) \{"),
     ("README.md", r"glibc (2\.\d+)", "tools/packaging/portability.py", r'OLDEST = ..GLIBC": "(2\.\d+)"'),
     ("src/python/README.md", r"glibc (2\.\d+)", "tools/packaging/portability.py", r'OLDEST = ..GLIBC": "(2\.\d+)"'),
 )
