@@ -14,6 +14,7 @@ from unittest import mock
 
 import torch
 
+import on_emulator
 from routed import MIB, RoutedCase, commpool, tensor
 
 
@@ -334,6 +335,7 @@ class Routers(unittest.TestCase):
         self.assertIn("take backend:cudaMallocAsync out of", said)
 
     def test_that_end_a_process_are_not_taken(self):
+        on_emulator.keep_operations()
         with tempfile.TemporaryDirectory() as cache:
             compiler = pathlib.Path(cache, "compiler")
             compiler.write_text("""#!/bin/bash

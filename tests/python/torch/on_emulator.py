@@ -1,6 +1,9 @@
 """Shared by tests with the real PyTorch: a report of the emulator fails the test that caused it."""
 
 import ctypes
+import os
+import subprocess
+import sys
 import unittest
 
 
@@ -16,6 +19,17 @@ def reports():
     driver.commpoolEmulatorReports(buffer, len(buffer))
     driver.commpoolEmulatorClearReports()
     return buffer.value.decode().splitlines()
+
+
+def keep_operations():
+    """Gives programs of another cache, or of a compiler that fails, the operations of this test's own PyTorch."""
+    program = """
+import torch
+torch.ones(1, device="cuda")
+print(next(line.split()[-1] for line in open("/proc/self/maps") if "/operations-" in line))
+"""
+    made = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    os.environ["COMMPOOL_EMULATOR_TORCH"] = made.stdout.strip()
 
 
 def calls(function):

@@ -10,6 +10,7 @@ import torch
 
 import hardware_wheel
 import installed
+import on_emulator
 import torch_router
 import wheel
 
@@ -58,6 +59,10 @@ class Binary(unittest.TestCase):
 
 class Wheel(unittest.TestCase):
     """Does what hardware_wheel.py does on a GPU machine."""
+
+    @classmethod
+    def setUpClass(cls):
+        on_emulator.keep_operations()
 
     def install(self, name, routers):
         file, _ = wheel.make(installed.built(output=installed.WORK / name, module=_MODULES, router=routers))
