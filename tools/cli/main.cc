@@ -13,9 +13,8 @@ int main(int argc, char** argv) {
   // A program and its own arguments follow. Without these two dashes the parser would take them for ours.
   const std::string command = words.empty() ? "" : words.front();
   const auto dashes = std::find(words.begin(), words.end(), "--");
-  const bool after_options = command == "audit" || command == "run";
-  const bool at_once = command == "emulate" && dashes == words.begin() + 1;
-  if (dashes != words.end() && (after_options || at_once)) words.erase(dashes);
+  const bool starts_programs = command == "audit" || command == "emulate" || command == "run";
+  if (dashes != words.end() && starts_programs) words.erase(dashes);
   return commpool::cli::RunProgram(
       {"commpool", "commpool: communicator-aware memory pools for multi-GPU programs", version,
        "COMMPOOL_DRIVER=cuda|emulated|auto chooses the driver (default auto: GPUs where there are some).\n"
