@@ -39,6 +39,12 @@ class Variables(unittest.TestCase):
         bazel_rule_sets = {name for name in table_variables(text) if name.startswith("COMMPOOL_BAZEL_")}
         self.assertEqual(table_variables(text) - bazel_rule_sets, read_variables())
 
+    def test_that_the_library_takes_for_slips_are_none_of_these(self):
+        source = (_ROOT / "src/library/base/environment.cc").read_text(encoding="utf-8")
+        known = set(re.findall(r'"(COMMPOOL_[A-Z0-9_]*[A-Z0-9])"', source))
+        named_alike = {name for name in read_variables() if name.endswith("_INCLUDE")}
+        self.assertEqual(read_variables() - named_alike, known)
+
     def test_are_found_where_they_are_read(self):
         found = read_variables()
         for name in ("COMMPOOL_DRIVER", "COMMPOOL_LOG", "COMMPOOL_EMULATOR", "COMMPOOL_CUDA_INCLUDE", "COMMPOOL_CACHE"):

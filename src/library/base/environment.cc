@@ -21,12 +21,12 @@ constexpr std::array<std::string_view, 7> kOfTheBuild = {
     "COMMPOOL_D3",    "COMMPOOL_GOOGLETEST",  "COMMPOOL_LIBRARIES",    "COMMPOOL_PAGE_PICTURE",
     "COMMPOOL_TORCH", "COMMPOOL_TEST_EVENTS", "COMMPOOL_TEST_LISTENER"};
 // Of the library, the Python package and the programs.
-constexpr std::array<std::string_view, 17> kVariables = {
+constexpr std::array<std::string_view, 18> kVariables = {
     "COMMPOOL_DRIVER",       "COMMPOOL_NCCL",          "COMMPOOL_EMULATOR",       "COMMPOOL_EMULATOR_LIBRARIES",
     "COMMPOOL_CONF",         "COMMPOOL_LIBRARY",       "COMMPOOL_TORCH_ROUTER",   "COMMPOOL_TORCH_CALL_LINES",
     "COMMPOOL_CACHE",        "COMMPOOL_LOG",           "COMMPOOL_EMULATOR_TORCH", "COMMPOOL_RECORD",
     "COMMPOOL_RECORD_LIMIT", "COMMPOOL_RECORD_STACKS", "COMMPOOL_AUDIT",          "COMMPOOL_RUN",
-    "COMMPOOL_INTERFACE"};
+    "COMMPOOL_INTERFACE",    "COMMPOOL_SOCKETS"};
 
 bool IsKnown(std::string_view name) {
   const auto has = [&](const auto& names) { return std::find(names.begin(), names.end(), name) != names.end(); };
