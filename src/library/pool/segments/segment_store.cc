@@ -64,6 +64,7 @@ Result<Room> SegmentStore::TakeRoom(uint64_t bytes) const {
 }
 
 uint64_t SegmentStore::FreeOnDevice() const {
+  if (backing_->placement().kind != Placement::Kind::kDevice) return UINT64_MAX;
   size_t free = 0;
   size_t total = 0;
   const ContextGuard current = basis_.MakeCurrent();

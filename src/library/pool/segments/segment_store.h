@@ -110,6 +110,9 @@ class SegmentStore {
   // free: then the driver is asked. Comes before Make: the room is there
   // before the memory, so no two pools make memory for the last bytes of a limit.
   Result<Room> TakeRoom(uint64_t bytes) const;
+  // The device's free memory; UINT64_MAX for memory of the host, of which the device's says nothing, and where the
+  // driver does not tell. Asks the driver.
+  uint64_t FreeOnDevice() const;
   // The bytes that must go back before the device's headroom is free again; 0 without one. Asks the driver.
   uint64_t LackingHeadroom() const;
   // Whether the pool's own limit, apart from its device's, allows so many bytes more.
@@ -259,8 +262,6 @@ class SegmentStore {
   Result<std::unique_ptr<Segment>> MakeFor(std::optional<StreamKey> stream, uint64_t bytes) COMMPOOL_REQUIRES(growth_);
   // kOutOfMemory where so many bytes more would take from the device's headroom.
   Status CheckHeadroom(uint64_t bytes) const;
-  // The device's free memory; UINT64_MAX where the driver does not tell.
-  uint64_t FreeOnDevice() const;
   // At most until the pool's deadline.
   Status WaitForPeer(int peer) const;
   void NoteOthersMayUse() COMMPOOL_REQUIRES(mutex_);

@@ -101,13 +101,7 @@ Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness)
   // By the numbers that all ranks agreed on: handles differ from rank to rank.
   for (const Communicator& held : segments_.registrations().Communicators()) intent.report.held.push_back(held.number);
   intent.nccl_version = basis_.driver.nccl.version;
-  size_t free_bytes = 0;
-  size_t total_bytes = 0;
-  const ContextGuard current = basis_.MakeCurrent();
-  // What the device has free says nothing about memory of the host.
-  const bool counts = segments_.backing().placement().kind == Placement::Kind::kDevice &&
-                      basis_.driver.cuda.cuMemGetInfo(&free_bytes, &total_bytes) == CUDA_SUCCESS;
-  intent.memory_left = counts ? free_bytes : UINT64_MAX;
+  intent.memory_left = segments_.FreeOnDevice();
   intent.pool = basis_.name();
   if (proposal.call == CollectiveCall::kCreate) {  // a new sequence, in which no rank has made a call
     intent.options = DescribeSharedOptions(basis_.configuration);
