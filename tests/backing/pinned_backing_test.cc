@@ -10,7 +10,7 @@ INSTANTIATE_TEST_SUITE_P(Anywhere, BackingConformance,
 
 INSTANTIATE_TEST_SUITE_P(OnANode, BackingConformance,
                          ::testing::Values(BackingUnderTest{
-                             .request = {.kind = BackingKind::kPinned, .placement = OnHost(0)},
+                             .request = {.kind = BackingKind::kPinned, .placement = {.numa_node = 0}},
                              .sharing = Sharing::kFromStart,
                              .alignment = 0}));
 

@@ -19,7 +19,7 @@ std::string OwnFolder() {
 void* Open(std::string& why) {
   if (void* const loaded = dlopen(kFile, RTLD_NOW | RTLD_NOLOAD)) return loaded;
   // An install tree has it one folder up; then where Bazel built it.
-  for (const char* folder : {"../", "../../c_api/"}) {
+  for (const char* folder : {"../", "../../library/c_api/"}) {
     if (void* const library = dlopen((OwnFolder() + folder + kFile).c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
     why += (why.empty() ? "" : "; ") + std::string(dlerror());
   }

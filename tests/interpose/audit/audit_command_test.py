@@ -300,7 +300,7 @@ class Unfit(unittest.TestCase):
 
     def test_no_script_whose_env_has_options_and_settings(self):
         script = os.path.join(self.folder, "script")
-        for line in ("-S sh -u", "-S A=1 sh", "-S -i A=1 sh", "-u B sh"):
+        for line in ("-S sh -u", "-S A=1 sh", "-S -i A=1 sh"):
             with self.subTest(line=line):
                 with open(script, "w", encoding="utf-8") as file:
                     file.write(f"#!/usr/bin/env {line}\nexit 7\n")
