@@ -53,6 +53,9 @@ fs::path Shipped(const std::string& version) {
   return fs::exists(file, ignored) ? file : fs::path();
 }
 
+// PyTorch reads this when it is imported. Otherwise it would replace some of its operations by Triton's kernels.
+[[gnu::constructor]] void KeepTritonAway() { setenv("TORCH_DISABLE_NATIVE_JIT", "1", /*replace=*/0); }
+
 std::string Install(const fs::path& torch) {
   const std::string version = VersionOf(torch);
   const char* const asked = std::getenv("COMMPOOL_EMULATOR_TORCH");

@@ -21,6 +21,7 @@ struct Written {
 
 at::Tensor OnDevice(const at::Tensor& host, c10::Device device) {
   if (!host.defined() || host.is_cuda()) return host;
+  if (host.layout() != at::kStrided || host.is_nested()) return host.to(device);
   at::Tensor made = at::empty_strided(host.sizes(), host.strides(), host.options().device(device));
   made.copy_(host);
   return made;
@@ -28,7 +29,6 @@ at::Tensor OnDevice(const at::Tensor& host, c10::Device device) {
 
 c10::Stack OnHost(const c10::OperatorHandle& operation, const c10::Stack& arguments, std::vector<Written>* written) {
   c10::Stack stack;
-  const auto& declared = operation.schema().arguments();
   for (size_t index = 0; index < arguments.size(); ++index) {
     const c10::IValue& argument = arguments[index];
     if (argument.isDevice()) {
@@ -38,8 +38,8 @@ c10::Stack OnHost(const c10::OperatorHandle& operation, const c10::Stack& argume
     } else {
       stack.push_back(WithTensors(argument, [&](const at::Tensor& tensor) {
         if (!tensor.defined() || !tensor.is_cuda()) return tensor;
-        at::Tensor host = tensor.cpu();
-        if (Writes(declared[index])) written->push_back({tensor, host});
+        at::Tensor host = (tensor.is_nested() ? tensor.contiguous() : tensor).cpu();
+        if (Writes(operation.schema(), arguments, index)) written->push_back({tensor, host});
         return host;
       }));
     }

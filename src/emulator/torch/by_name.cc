@@ -2,14 +2,17 @@
 
 #include <ATen/ATen.h>
 
-#include <optional>
+#include <string>
+#include <tuple>
 #include <unordered_map>
+
+#include "src/emulator/torch/attention.h"
+#include "src/emulator/torch/normalization.h"
+#include "src/emulator/torch/recurrent.h"
 
 namespace commpool::internal::emulated_torch {
 
 namespace {
-
-at::Tensor Optional(const c10::IValue& value) { return value.isTensor() ? value.toTensor() : at::Tensor(); }
 
 void Dropout(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator& generator) {
   const at::Tensor input = (*stack)[0].toTensor();
@@ -33,94 +36,90 @@ void Softmax(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&
   *stack = {kLogarithm ? at::_log_softmax(input, dimension, false) : at::_softmax(input, dimension, false)};
 }
 
-at::Tensor Gates(const c10::Stack& stack, size_t input_bias) {
-  at::Tensor gates = stack[0].toTensor() + stack[1].toTensor();
-  for (const size_t index : {input_bias, input_bias + 1}) {
-    const at::Tensor bias = Optional(stack[index]);
-    if (bias.defined()) gates = gates + bias;
-  }
-  return gates;
-}
-
-// The workspace is the gates after their functions.
-void LstmCell(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&) {
-  const at::Tensor cell = (*stack)[2].toTensor();
-  const auto gates = Gates(*stack, 3).chunk(4, 1);
-  const at::Tensor in = gates[0].sigmoid();
-  const at::Tensor forget = gates[1].sigmoid();
-  const at::Tensor candidate = gates[2].tanh();
-  const at::Tensor out = gates[3].sigmoid();
-  const at::Tensor next = forget * cell + in * candidate;
-  *stack = {out * next.tanh(), next, at::cat({in, forget, candidate, out}, 1)};
-}
-
-void LstmCellBackward(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&) {
-  const at::Tensor grad_output = Optional((*stack)[0]);
-  const at::Tensor grad_cell = Optional((*stack)[1]);
-  const at::Tensor cell = (*stack)[2].toTensor();
-  const at::Tensor next = (*stack)[3].toTensor();
-  const auto gates = (*stack)[4].toTensor().chunk(4, 1);
-  const at::Tensor& in = gates[0];
-  const at::Tensor& forget = gates[1];
-  const at::Tensor& candidate = gates[2];
-  const at::Tensor& out = gates[3];
-  const at::Tensor zero = at::zeros_like(next);
-  const at::Tensor from_output = grad_output.defined() ? grad_output : zero;
-  const at::Tensor squashed = next.tanh();
-  const at::Tensor through = from_output * out * (1 - squashed * squashed) + (grad_cell.defined() ? grad_cell : zero);
-  const at::Tensor grads =
-      at::cat({through * candidate * in * (1 - in), through * cell * forget * (1 - forget),
-               through * in * (1 - candidate * candidate), from_output * squashed * out * (1 - out)},
-              1);
-  const bool has_bias = (*stack)[5].toBool();
-  *stack = {grads, through * forget, has_bias ? grads.sum(0) : at::Tensor()};
-}
-
-// The workspace is what backward needs: reset, update, new gate, state, and the hidden part of the new gate.
-void GruCell(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&) {
-  const at::Tensor state = (*stack)[2].toTensor();
-  at::Tensor from_input = (*stack)[0].toTensor();
-  at::Tensor from_state = (*stack)[1].toTensor();
-  if (Optional((*stack)[3]).defined()) from_input = from_input + (*stack)[3].toTensor();
-  if (Optional((*stack)[4]).defined()) from_state = from_state + (*stack)[4].toTensor();
-  const auto inputs = from_input.chunk(3, 1);
-  const auto states = from_state.chunk(3, 1);
-  const at::Tensor reset = (inputs[0] + states[0]).sigmoid();
-  const at::Tensor update = (inputs[1] + states[1]).sigmoid();
-  const at::Tensor fresh = (inputs[2] + reset * states[2]).tanh();
-  *stack = {fresh + update * (state - fresh), at::cat({reset, update, fresh, state, states[2]}, 1)};
-}
-
-void GruCellBackward(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&) {
+template <bool kLogarithm>
+void SoftmaxBackward(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&) {
   const at::Tensor grad = (*stack)[0].toTensor();
-  const auto saved = (*stack)[1].toTensor().chunk(5, 1);
-  const at::Tensor& reset = saved[0];
-  const at::Tensor& update = saved[1];
-  const at::Tensor& fresh = saved[2];
-  const at::Tensor grad_update = grad * (saved[3] - fresh) * update * (1 - update);
-  const at::Tensor grad_fresh = grad * (1 - update) * (1 - fresh * fresh);
-  const at::Tensor grad_reset = grad_fresh * saved[4] * reset * (1 - reset);
-  const at::Tensor grad_inputs = at::cat({grad_reset, grad_update, grad_fresh}, 1);
-  const at::Tensor grad_states = at::cat({grad_reset, grad_update, grad_fresh * reset}, 1);
-  const bool has_bias = (*stack)[2].toBool();
-  *stack = {grad_inputs, grad_states, grad * update, has_bias ? grad_inputs.sum(0) : at::Tensor(),
-            has_bias ? grad_states.sum(0) : at::Tensor()};
+  const at::Tensor output = (*stack)[1].toTensor();
+  const int64_t dimension = (*stack)[2].toInt();
+  *stack = {kLogarithm ? at::_log_softmax_backward_data(grad, output, dimension, grad.scalar_type())
+                       : at::_softmax_backward_data(grad, output, dimension, grad.scalar_type())};
+}
+
+// The CPU leaves the bags of the indices to backward, and counts no bag that only ends the last one.
+void EmbeddingBag(const c10::OperatorHandle& operation, c10::Stack* stack, const at::Generator&) {
+  const at::Tensor indices = (*stack)[1].toTensor();
+  const at::Tensor offsets = (*stack)[2].toTensor();
+  operation.callBoxed(stack);
+  const at::Tensor sizes = (*stack)[2].toTensor();
+  if (sizes.numel() != 0) (*stack)[2] = at::constant_pad_nd(sizes, {0, offsets.numel() - sizes.numel()});
+  if ((*stack)[1].toTensor().numel() != 0 || indices.numel() == 0) return;
+  at::Tensor begins = at::zeros({indices.numel() + 1}, offsets.options());
+  begins.index_add_(0, offsets, at::ones_like(offsets));
+  (*stack)[1] = begins.narrow(0, 0, indices.numel()).cumsum(0) - 1;
+}
+
+// A buffer, which the CPU makes in forward.
+void LogSigmoidBackward(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&) {
+  const at::Tensor input = (*stack)[1].toTensor();
+  const at::Tensor buffer = std::get<1>(at::log_sigmoid_forward(input));
+  *stack = {at::log_sigmoid_backward((*stack)[0].toTensor(), input, buffer)};
+}
+
+// In the type of the product.
+void MatrixProduct(const c10::OperatorHandle& operation, c10::Stack* stack, const at::Generator&) {
+  const std::string& name = operation.schema().name();
+  const bool adds = name.find("add") != std::string::npos;
+  const at::ScalarType type = (*stack)[adds ? 3 : 2].toScalarType();
+  const at::Tensor first = (*stack)[0].toTensor().to(type);
+  const at::Tensor second = (*stack)[1].toTensor().to(type);
+  if (!adds) {
+    *stack = {first.matmul(second)};
+    return;
+  }
+  const at::Tensor third = (*stack)[2].toTensor().to(type);
+  const at::Scalar beta = (*stack)[4].toScalar();
+  const at::Scalar alpha = (*stack)[5].toScalar();
+  *stack = {name == "aten::addmm" ? at::addmm(first, second, third, beta, alpha)
+                                  : at::baddbmm(first, second, third, beta, alpha)};
 }
 
 }  // namespace
 
-CpuKernel KernelByName(const std::string& name) {
+CpuKernel KernelByName(const c10::OperatorName& name) {
   static const auto* const kernels = new std::unordered_map<std::string, CpuKernel>{
       {"aten::native_dropout", Dropout},
       {"aten::_softmax", Softmax<false>},
       {"aten::_log_softmax", Softmax<true>},
+      {"aten::_softmax_backward_data", SoftmaxBackward<false>},
+      {"aten::_log_softmax_backward_data", SoftmaxBackward<true>},
+      {"aten::log_sigmoid_backward", LogSigmoidBackward},
+      {"aten::_embedding_bag", EmbeddingBag},
+      {"aten::_embedding_bag_forward_only", EmbeddingBag},
       {"aten::_thnn_fused_lstm_cell", LstmCell},
       {"aten::_thnn_fused_lstm_cell_backward_impl", LstmCellBackward},
       {"aten::_thnn_fused_gru_cell", GruCell},
       {"aten::_thnn_fused_gru_cell_backward", GruCellBackward},
+      {"aten::batch_norm_stats", BatchNormStats},
+      {"aten::batch_norm_elemt", BatchNormElements},
+      {"aten::batch_norm_gather_stats", BatchNormGather},
+      {"aten::batch_norm_gather_stats_with_counts", BatchNormGather},
+      {"aten::batch_norm_backward_reduce", BatchNormBackwardReduce},
+      {"aten::batch_norm_backward_elemt", BatchNormBackwardElements},
+      {"aten::_fused_rms_norm_backward", RmsNormBackward},
+      {"aten::_scaled_dot_product_flash_attention", FlashAttention},
+      {"aten::_scaled_dot_product_flash_attention_backward", FlashAttentionBackward},
+      {"aten::_scaled_dot_product_efficient_attention", EfficientAttention},
+      {"aten::_scaled_dot_product_efficient_attention_backward", EfficientAttentionBackward},
+      {"aten::mm", MatrixProduct},
+      {"aten::bmm", MatrixProduct},
+      {"aten::addmm", MatrixProduct},
+      {"aten::baddbmm", MatrixProduct},
   };
-  const auto found = kernels->find(name);
-  return found == kernels->end() ? nullptr : found->second;
+  const auto found = kernels->find(name.name);
+  if (found == kernels->end()) return nullptr;
+  // Only with another type of the product do matrix products differ from the CPU's.
+  const bool other_type = name.overload_name.rfind("dtype", 0) == 0;
+  return (found->second == MatrixProduct) == other_type ? found->second : nullptr;
 }
 
 }  // namespace commpool::internal::emulated_torch

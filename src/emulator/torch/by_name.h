@@ -2,14 +2,12 @@
 #ifndef COMMPOOL_SRC_EMULATOR_TORCH_BY_NAME_H_
 #define COMMPOOL_SRC_EMULATOR_TORCH_BY_NAME_H_
 
-#include <string>
-
 #include "src/emulator/torch/deferred.h"
 
 namespace commpool::internal::emulated_torch {
 
 // Null for an operation that runs as it is.
-CpuKernel KernelByName(const std::string& name);
+CpuKernel KernelByName(const c10::OperatorName& name);
 
 }  // namespace commpool::internal::emulated_torch
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,8 @@
 #include "src/emulator/torch/blocks.h"
 #include "src/emulator/torch/by_name.h"
 #include "src/emulator/torch/convolution.h"
-#include "src/emulator/torch/emulator.h"
+#include "src/emulator/torch/deferred.h"
+#include "src/emulator/torch/muted.h"
 #include "src/emulator/torch/place.h"
 #include "src/emulator/torch/values.h"
 
@@ -32,145 +34,40 @@ using c10::DispatchKey;
 using c10::DispatchKeySet;
 using c10::OperatorHandle;
 using c10::Stack;
-using Original =
-    std::remove_cvref_t<decltype(std::declval<OperatorHandle>().getComputedKernelForDispatchKey(DispatchKey::CUDA))>;
 
 // Make or describe memory, or have a way of their own to the device.
-constexpr std::string_view kLeftAlone[] = {
-    "aten::empty",          "aten::record_stream", "aten::_local_scalar_dense",
-    "aten::set_",           "aten::resize_",       "aten::is_pinned",
-    "aten::_pin_memory",    "aten::view",          "aten::as_strided",
-    "aten::_reshape_alias", "aten::unfold",        "aten::_efficientzerotensor",
-};
-
 bool IsLeftAlone(const std::string& name) {
-  for (const std::string_view prefix : kLeftAlone) {
-    if (name.rfind(prefix, 0) == 0) return true;
-  }
-  return false;
+  static const auto* const names = new std::unordered_set<std::string_view>{
+      "aten::empty",
+      "aten::empty_strided",
+      "aten::record_stream",
+      "aten::_local_scalar_dense",
+      "aten::set_",
+      "aten::resize_",
+      "aten::is_pinned",
+      "aten::_pin_memory",
+      "aten::view",
+      "aten::view_as_real",
+      "aten::as_strided",
+      "aten::view_as_complex",
+      "aten::unfold",
+      "aten::_reshape_alias",
+      "aten::_efficientzerotensor",
+  };
+  return names->contains(name);
 }
 
-int& Depth() {
-  thread_local int depth = 0;
-  return depth;
-}
-
-// Inside of a muted operation others run as PyTorch has them.
-class MutedScope {
- public:
-  MutedScope() {
-    ++Depth();
-    TheEmulator().mute_begin();
-  }
-  ~MutedScope() {
-    if (open_) End();
-  }
-  MutedScope(const MutedScope&) = delete;
-  MutedScope& operator=(const MutedScope&) = delete;
-
-  commpoolEmulatorMuted End() {
-    open_ = false;
-    --Depth();
-    return TheEmulator().mute_end();
-  }
-
- private:
-  bool open_ = true;
+// Have a kernel of their own, although PyTorch makes them of other operations or knows them under no device.
+constexpr std::pair<const char*, const char*> kComposite[] = {
+    {"aten::copy_", ""},       {"aten::convolution", ""}, {"aten::convolution_backward", ""},
+    {"aten::ldexp", "Tensor"}, {"aten::ldexp", "out"},    {"aten::ldexp_", ""},
 };
-
-c10::Device DeviceOf(const Stack& arguments) {
-  std::optional<c10::Device> device;
-  for (const c10::IValue& argument : arguments) {
-    ForEachTensor(argument, [&](const at::Tensor& tensor) {
-      if (!device.has_value() && tensor.defined() && tensor.is_cuda()) device = tensor.device();
-    });
-    if (argument.isDevice() && argument.toDevice().is_cuda() && argument.toDevice().has_index()) {
-      device = argument.toDevice();
-    }
-  }
-  return device.value_or(c10::Device(c10::kCUDA, c10::cuda::current_device()));
-}
 
 Stack Take(Stack* stack, size_t count) {
   Stack taken(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
   stack->resize(stack->size() - count);
   return taken;
 }
-
-// PyTorch's own CUDA code with muted launches, then the CPU kernel as a launch.
-class Muted : public c10::OperatorKernel {
- public:
-  Muted(Original original, CpuKernel kernel, const OperatorHandle& operation)
-      : original_(std::move(original)),
-        kernel_(kernel),
-        draws_(Draws(operation)),
-        has_cpu_(kernel != nullptr || operation.hasComputedKernelForDispatchKey(DispatchKey::CPU)) {}
-
-  void operator()(const OperatorHandle& operation, DispatchKeySet keys, Stack* stack) const {
-    if (Depth() != 0 || !has_cpu_) return CallOriginal(operation, keys, stack);
-    AnnounceBlocks();
-    const PlaceScope place;
-    const size_t count = operation.schema().arguments().size();
-    const Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
-    const size_t below = stack->size() - count;
-    std::optional<RandomState> random;
-    if (draws_) random.emplace(arguments, DeviceOf(arguments).index());
-    const commpoolEmulatorMuted seen = CallMuted(operation, keys, arguments, stack);
-    if (seen.must_run_at_once != 0) {
-      cudaGetLastError();
-      stack->resize(below);
-      RunAtOnce(operation, kernel_, arguments, random, DeviceOf(arguments), stack);
-    } else if (seen.launches != 0) {
-      const Stack results(stack->begin() + static_cast<std::ptrdiff_t>(below), stack->end());
-      Enqueue(operation, kernel_, arguments, results, random);
-    }
-  }
-
- private:
-  commpoolEmulatorMuted CallMuted(const OperatorHandle& operation, DispatchKeySet keys, const Stack& arguments,
-                                  Stack* stack) const {
-    commpoolEmulatorMuted seen = {};
-    const uint64_t type = TypeOf(arguments);
-    if ((compiled_.load(std::memory_order_relaxed) & type) != 0) {
-      seen.must_run_at_once = 1;
-      return seen;
-    }
-    MutedScope muted;
-    try {
-      original_.callBoxed(operation, keys, stack);
-      seen = muted.End();
-    } catch (const c10::Error& error) {
-      seen = muted.End();
-      if (std::string(error.what_without_backtrace()).find("no kernel image") != std::string::npos) {
-        seen.must_run_at_once = 1;
-        compiled_.fetch_or(type, std::memory_order_relaxed);
-      }
-      if (seen.must_run_at_once == 0) throw;
-    }
-    return seen;
-  }
-
-  // A bit for the type of the first tensor.
-  static uint64_t TypeOf(const Stack& arguments) {
-    uint64_t type = 0;
-    for (const c10::IValue& argument : arguments) {
-      ForEachTensor(argument, [&](const at::Tensor& tensor) {
-        if (type == 0 && tensor.defined()) type = uint64_t{1} << static_cast<int>(tensor.scalar_type());
-      });
-    }
-    return type;
-  }
-
-  void CallOriginal(const OperatorHandle& operation, DispatchKeySet keys, Stack* stack) const {
-    original_.callBoxed(operation, keys, stack);
-  }
-
-  const Original original_;
-  const CpuKernel kernel_;
-  const bool draws_;
-  const bool has_cpu_;
-  mutable std::atomic<uint64_t> compiled_ = 0;  // types for which PyTorch compiles a kernel when it first runs
-};
 
 // Only a copy on one device is a kernel. PyTorch makes the others of copies between host and devices, which the
 // emulated runtime has, and of copies on one device.
@@ -183,7 +80,7 @@ class Copy : public c10::OperatorKernel {
     const size_t first = stack->size() - operation.schema().arguments().size();
     const at::Tensor to = (*stack)[first].toTensor();
     const at::Tensor from = (*stack)[first + 1].toTensor();
-    if (Depth() != 0 || (to.is_cuda() && from.is_cuda() && to.device() == from.device())) {
+    if (IsInsideOfMuted() || (to.is_cuda() && from.is_cuda() && to.device() == from.device())) {
       return muted_(operation, keys, stack);
     }
     AnnounceBlocks();
@@ -240,6 +137,32 @@ class Whole : public c10::OperatorKernel {
   const Outputs outputs_;
 };
 
+// An operation on sparse or nested tensors. PyTorch makes most of them of others; what has a kernel runs at once.
+class AtOnceIfRefused : public c10::OperatorKernel {
+ public:
+  explicit AtOnceIfRefused(Original original) : original_(std::move(original)) {}
+
+  void operator()(const OperatorHandle& operation, DispatchKeySet keys, Stack* stack) const {
+    if (IsInsideOfMuted()) return original_.callBoxed(operation, keys, stack);
+    const PlaceScope place;
+    const size_t below = stack->size() - operation.schema().arguments().size();
+    const Stack arguments(stack->begin() + static_cast<std::ptrdiff_t>(below), stack->end());
+    try {
+      original_.callBoxed(operation, keys, stack);
+      // Some ask nobody whether their kernel ran.
+      if (cudaPeekAtLastError() != cudaErrorNoKernelImageForDevice) return;
+    } catch (const std::exception& error) {
+      if (!IsRefusal(error)) throw;
+    }
+    cudaGetLastError();
+    stack->resize(below);
+    RunAtOnce(operation, nullptr, arguments, std::nullopt, DeviceOf(arguments), stack);
+  }
+
+ private:
+  const Original original_;
+};
+
 // A collective, which NCCL submits: only its place is noted.
 class Placed : public c10::OperatorKernel {
  public:
@@ -264,9 +187,9 @@ class Registrations {
   }
 
   template <typename Kernel>
-  void Add(const c10::OperatorName& name, std::unique_ptr<Kernel> kernel) {
+  void Add(const c10::OperatorName& name, std::unique_ptr<Kernel> kernel, DispatchKey key = DispatchKey::CUDA) {
     handles_.push_back(c10::Dispatcher::singleton().registerImpl(
-        name, DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunctor(std::move(kernel)), std::nullopt, nullptr,
+        name, key, c10::KernelFunction::makeFromBoxedFunctor(std::move(kernel)), std::nullopt, nullptr,
         "commpool emulator"));
   }
 
@@ -292,7 +215,7 @@ void Override(const c10::OperatorName& name) {
   if (name.name == "aten::copy_" && !has_overload) {
     return registrations.Add(name, std::make_unique<Copy>(std::move(original), *operation));
   }
-  const CpuKernel kernel = has_overload ? nullptr : KernelByName(name.name);
+  const CpuKernel kernel = KernelByName(name);
   registrations.Add(name, std::make_unique<Muted>(std::move(original), kernel, *operation));
 }
 
@@ -307,13 +230,19 @@ class Silence : public c10::WarningHandler {
 void OverrideOperations() {
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
-  std::vector<c10::OperatorName> names = c10::Dispatcher::singleton().getRegistrationsForDispatchKey(DispatchKey::CUDA);
-  for (const char* const composite : {"aten::copy_", "aten::convolution", "aten::convolution_backward"}) {
-    names.emplace_back(composite, "");
-  }
+  auto& dispatcher = c10::Dispatcher::singleton();
+  std::vector<c10::OperatorName> names = dispatcher.getRegistrationsForDispatchKey(DispatchKey::CUDA);
+  for (const auto& [name, overload] : kComposite) names.emplace_back(name, overload);
   for (const c10::OperatorName& name : names) {
     const bool of_aten = name.name.rfind("aten::", 0) == 0 && !IsLeftAlone(name.name);
-    if (of_aten || name.name.rfind("c10d::", 0) == 0) Override(name);
+    if (of_aten || name.name.rfind("c10d::", 0) == 0 || name.name.rfind("fsdp::", 0) == 0) Override(name);
+  }
+  for (const DispatchKey key : {DispatchKey::SparseCUDA, DispatchKey::SparseCsrCUDA, DispatchKey::NestedTensorCUDA}) {
+    for (const c10::OperatorName& name : dispatcher.getRegistrationsForDispatchKey(key)) {
+      if (name.name.rfind("aten::", 0) != 0 || IsLeftAlone(name.name)) continue;
+      Original original = dispatcher.findSchema(name)->getComputedKernelForDispatchKey(key);
+      Registrations::Get().Add(name, std::make_unique<AtOnceIfRefused>(std::move(original)), key);
+    }
   }
 }
 

@@ -25,8 +25,15 @@ at::Generator GeneratorOf(const c10::Stack& arguments, c10::DeviceIndex device) 
 
 }  // namespace
 
+at::Generator GeneratorOfSeed(uint64_t seed) { return at::make_generator<at::CPUGeneratorImpl>(seed); }
+
+at::Generator GeneratorAt(uint64_t seed, uint64_t offset) { return GeneratorOfSeed(Mixed(seed + Mixed(offset + 1))); }
+
 bool Draws(const c10::OperatorHandle& operation) {
-  if (operation.schema().name() == "aten::native_dropout") return true;
+  for (const char* const name : {"aten::native_dropout", "aten::_scaled_dot_product_flash_attention",
+                                 "aten::_scaled_dot_product_efficient_attention"}) {
+    if (operation.schema().name() == name) return true;
+  }
   for (const c10::Argument& argument : operation.schema().arguments()) {
     if (argument.type()->str().find("Generator") != std::string::npos) return true;
   }
@@ -57,7 +64,7 @@ at::Generator RandomState::On(const void* const* reads) const {
     seed = static_cast<uint64_t>(*static_cast<const int64_t*>(reads[first_]));
     offset = static_cast<uint64_t>(*static_cast<const int64_t*>(reads[first_ + 1])) + offset_in_graph_;
   }
-  return at::make_generator<at::CPUGeneratorImpl>(Mixed(seed + Mixed(offset + 1)));
+  return GeneratorAt(seed, offset);
 }
 
 }  // namespace commpool::internal::emulated_torch

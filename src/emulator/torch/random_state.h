@@ -15,6 +15,10 @@ namespace commpool::internal::emulated_torch {
 // Says whether an operation draws: it takes a generator, or is known to use the default one.
 bool Draws(const c10::OperatorHandle& operation);
 
+// CPU generators: by a seed of their own, or for what the CUDA generator draws at its seed and offset.
+at::Generator GeneratorOfSeed(uint64_t seed);
+at::Generator GeneratorAt(uint64_t seed, uint64_t offset);
+
 // A value, taken before the operation advances the generator.
 class RandomState {
  public:

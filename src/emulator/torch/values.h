@@ -2,6 +2,7 @@
 #ifndef COMMPOOL_SRC_EMULATOR_TORCH_VALUES_H_
 #define COMMPOOL_SRC_EMULATOR_TORCH_VALUES_H_
 
+#include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 
@@ -43,8 +44,26 @@ void ForEachTensor(const c10::IValue& value, Visit&& visit) {
   }
 }
 
-inline bool Writes(const c10::Argument& argument) {
-  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+// The tensor of an optional argument; undefined without one.
+inline at::Tensor OptionalTensor(const c10::IValue& value) {
+  return value.isTensor() ? value.toTensor() : at::Tensor();
+}
+
+// Half and bfloat16 as float.
+inline at::Tensor Wide(const at::Tensor& tensor) {
+  const bool is_short = tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
+  return is_short ? tensor.to(at::kFloat) : tensor;
+}
+
+// Says whether the operation writes to the argument of that number.
+inline bool Writes(const c10::FunctionSchema& schema, const c10::Stack& arguments, size_t number) {
+  const c10::Argument& argument = schema.arguments()[number];
+  if (argument.alias_info() != nullptr) return argument.alias_info()->isWrite();
+  // Batch normalisation in training writes its statistics, although its schema does not say so.
+  if (argument.name() != "running_mean" && argument.name() != "running_var") return false;
+  const auto training = schema.argumentIndexWithName("training");
+  if (training.has_value()) return arguments[static_cast<size_t>(*training)].toBool();
+  return schema.name().rfind("aten::batch_norm_gather_stats", 0) == 0;
 }
 
 }  // namespace commpool::internal::emulated_torch

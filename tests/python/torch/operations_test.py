@@ -9,6 +9,7 @@ import unittest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from on_emulator import EmulatorCase
 
@@ -34,6 +35,16 @@ _SAME = {
     "spectrum": lambda t: torch.view_as_real(torch.fft.rfft(t)),
     "inverse": lambda t: torch.linalg.inv(t.view(10, 10) + 9 * torch.eye(10, device=t.device)),
     "conjugate": lambda t: torch.view_as_real(torch.complex(t, t).conj().clone()),
+    "sparse sum": lambda t: (t.view(10, 10).relu().to_sparse() * 2).to_dense(),
+    "nested rows": lambda t: torch.nested.nested_tensor([t[:6].view(2, 3), t[:3].view(1, 3)]).to_padded_tensor(0),
+    "windows": lambda t: torch.func.grad(lambda x: (x.unfold(0, 3, 2) ** 2).sum())(t),
+    "scaled by powers": lambda t: torch.ldexp(t, torch.arange(100, device=t.device) % 4),
+    "bags": lambda t: torch.func.grad(lambda table: functional.embedding_bag(
+        torch.arange(10, device=t.device), table, torch.tensor([0, 4], device=t.device), mode="sum").pow(2).sum())(
+            t.view(10, 10)),
+    "softmax of halves back": lambda t: torch.func.grad(
+        lambda x: functional.log_softmax(x, -1, dtype=torch.float32).pow(2).sum())(t.half()),
+    "logarithm of sigmoid back": lambda t: torch.func.grad(lambda x: functional.logsigmoid(x).sum())(t),
     "greatest common divisor": lambda t: torch.gcd((t * 10).long(), (t * 7).long()),
 }
 
@@ -55,6 +66,57 @@ class Operations(EmulatorCase):
             (other(batch.cuda()) ** 2).sum().backward()
             for name, weight in layer.named_parameters():
                 self.assertTrue(torch.equal(other.get_parameter(name).grad.cpu(), weight.grad), name)
+
+    def test_normalise_in_evaluation_and_by_root_mean_squares(self):
+        layers = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8).eval(), nn.RMSNorm(8))
+        batch = torch.linspace(-1, 1, 32).view(4, 8)
+        other = copy.deepcopy(layers).cuda()
+        (layers(batch) ** 2).sum().backward()
+        (other(batch.cuda()) ** 2).sum().backward()
+        for name, weight in layers.named_parameters():
+            self.assertTrue(torch.allclose(other.get_parameter(name).grad.cpu(), weight.grad, atol=1e-5), name)
+
+    def test_join_the_statistics_of_ranks(self):
+        batch = torch.linspace(-1, 1, 96).view(4, 3, 8).sin().cuda()
+        stats = [torch.batch_norm_stats(part, 1e-5) for part in batch.split(2)]
+        running = torch.zeros(3, device="cuda"), torch.ones(3, device="cuda")
+        mean, deviation = torch.batch_norm_gather_stats_with_counts(
+            batch, *(torch.stack(values) for values in zip(*stats)), *running, 0.1, 1e-5,
+            torch.full((2,), 16.0, device="cuda"))
+        layer = nn.BatchNorm1d(3)
+        wanted = layer(batch.cpu())
+        found = torch.batch_norm_elemt(batch, None, None, mean, deviation, 1e-5)
+        self.assertTrue(torch.allclose(found.cpu(), wanted, atol=1e-5))
+        for have, want in zip(running, (layer.running_mean, layer.running_var)):
+            self.assertTrue(torch.allclose(have.cpu(), want, atol=1e-6))
+
+    def test_run_fused_attention_where_the_program_chooses_it(self):
+        for backend, type_ in ((SDPBackend.FLASH_ATTENTION, torch.bfloat16),
+                               (SDPBackend.EFFICIENT_ATTENTION, torch.float32)):
+            results = []
+            for device, chosen in (("cpu", SDPBackend.MATH), ("cuda", backend)):
+                tensors = [_tensor()[n:64 + n].view(1, 2, 4, 8).to(device, type_).requires_grad_() for n in range(3)]
+                with sdpa_kernel(chosen):
+                    functional.scaled_dot_product_attention(*tensors, is_causal=True).pow(2).sum().backward()
+                results.append([tensor.grad.cpu() for tensor in tensors])
+            torch.testing.assert_close(*results)
+
+    def test_drop_the_same_weights_of_fused_attention_in_backward(self):
+        value = torch.eye(8, device="cuda").view(1, 1, 8, 8).requires_grad_()
+        query = torch.zeros(1, 1, 8, 8, device="cuda")
+        with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+            weights = functional.scaled_dot_product_attention(query, query, value, dropout_p=0.5)
+        weights.sum().backward()
+        self.assertTrue(torch.equal(value.grad[0, 0, :, 0], weights[0, 0].sum(0)))
+
+    def test_multiply_complex_numbers_in_a_graph(self):
+        numbers = torch.complex(_tensor(), _tensor()).cuda()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            product = numbers * numbers
+        numbers.mul_(2)
+        graph.replay()
+        self.assertTrue(torch.equal(product, numbers * numbers))
 
     def test_run_recurrent_cells(self):
         for layer in (nn.LSTM(8, 16, 2), nn.GRU(8, 16)):

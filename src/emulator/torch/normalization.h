@@ -1,0 +1,18 @@
+// Normalisations whose kernels only CUDA has: batch normalisation over several ranks, and by root mean squares.
+#ifndef COMMPOOL_SRC_EMULATOR_TORCH_NORMALIZATION_H_
+#define COMMPOOL_SRC_EMULATOR_TORCH_NORMALIZATION_H_
+
+#include "src/emulator/torch/deferred.h"
+
+namespace commpool::internal::emulated_torch {
+
+void BatchNormStats(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&);
+void BatchNormElements(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&);
+void BatchNormGather(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&);
+void BatchNormBackwardReduce(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&);
+void BatchNormBackwardElements(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&);
+void RmsNormBackward(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&);
+
+}  // namespace commpool::internal::emulated_torch
+
+#endif  // COMMPOOL_SRC_EMULATOR_TORCH_NORMALIZATION_H_
