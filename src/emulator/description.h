@@ -68,6 +68,8 @@ class Description {
   uint64_t multicast_granularity() const { return multicast_granularity_; }
   uint64_t seed() const { return seed_; }
   bool races() const { return values_.at("races") == "yes"; }
+  // Says whether copies, memsets, collectives and PyTorch's operations do what they are for.
+  bool computes() const { return values_.at("kernels") != "none"; }
   const std::vector<DeclaredFault>& faults() const { return faults_; }
 
   // Says whether two devices reach each other's memory. It knows hidden devices too.

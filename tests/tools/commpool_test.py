@@ -242,6 +242,13 @@ class Emulate(unittest.TestCase):
         result = run("emulate", "--", "sh", "-c", script, "name", "--of=mine", "--", COMMPOOL_DRIVER="auto")
         self.assertEqual((result.returncode, result.stdout), (7, "--of=mine --\n"))
 
+    def test_says_when_operations_of_torch_run(self):
+        for declared, wanted in (("", "kernels=none"), ("devices=2", "devices=2,kernels=none")):
+            result = run("emulate", "--kernels", "none", "--", "sh", "-c", "echo $COMMPOOL_EMULATOR",
+                         COMMPOOL_EMULATOR=declared)
+            self.assertEqual((result.returncode, result.stdout), (0, wanted + "\n"), result.stderr)
+        self.assertIn("later|now|none", run("emulate", "--kernels", "never", "--", "true").stderr)
+
     def test_a_program_opens_the_emulated_libraries_by_their_usual_names(self):
         script = ("import ctypes; version = ctypes.c_int(); count = ctypes.c_int(); "
                   "cuda = ctypes.CDLL('libcuda.so.1'); "

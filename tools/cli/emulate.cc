@@ -81,6 +81,7 @@ void AddEmulate(Command app) {
       "what was left behind. The exit code is the program's.\n"
       "Examples:\n"
       "  commpool emulate -- ./program --of=mine\n"
+      "  commpool emulate --kernels none -- python train.py    (its memory, without arithmetic)\n"
       "  mpirun -np 4 commpool emulate -- ./ranks");
   const auto kernels = std::make_shared<std::string>();
   const auto take = [kernels](const std::string& word) {

@@ -53,6 +53,13 @@ std::function<void(const Pointers&, const Pointers&)> Move(const End& to, const 
   };
 }
 
+// Without arithmetic device memory has no content. The host sees zeros.
+std::function<void(const Pointers&, const Pointers&)> Clear(const End& to, size_t bytes) {
+  return [=](const Pointers&, const Pointers&) {
+    if (to.host != nullptr) std::memset(to.host, 0, bytes);
+  };
+}
+
 CUresult Copy(const char* call, End to, End from, size_t bytes, CUstream handle, Return when,
               std::vector<int> more_devices = {}) {
   return Call(call, NeedsOf(handle), [&](Machine& machine, auto& lock) {
@@ -81,7 +88,7 @@ CUresult Copy(const char* call, End to, End from, size_t bytes, CUstream handle,
     const bool pageable = from.host != nullptr && to.host == nullptr && !captured;
     const bool staged = pageable && (bytes <= kStagedBytes || when == Return::kWhenDone);
     const bool waits = !staged && (to.host != nullptr || from.host != nullptr || when == Return::kWhenDone);
-    operation->run = Move(to, from, bytes, staged);
+    operation->run = machine.description.computes() ? Move(to, from, bytes, staged) : Clear(to, bytes);
     return Submit(machine, lock, stream, std::move(operation), waits ? Return::kWhenDone : Return::kAtOnce);
   });
 }
@@ -101,9 +108,11 @@ CUresult Fill(const char* call, CUdeviceptr address, Element value, size_t count
     operation->name = call;
     operation->duration_us = CopyDuration(range.bytes);
     operation->writes.push_back(range);
-    operation->run = [=](const Pointers&, const Pointers& writes) {
-      std::fill_n(static_cast<Element*>(writes[0]), count, value);
-    };
+    if (machine.description.computes()) {
+      operation->run = [=](const Pointers&, const Pointers& writes) {
+        std::fill_n(static_cast<Element*>(writes[0]), count, value);
+      };
+    }
     return Submit(machine, lock, stream, std::move(operation), Return::kAtOnce);
   });
 }

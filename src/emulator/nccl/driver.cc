@@ -69,6 +69,11 @@ int TimeoutMilliseconds() {
   return timeout;
 }
 
+bool MovesBytes() {
+  static const bool moves = std::string_view(GetDriver().commpoolEmulatorSetting("kernels")) != "none";
+  return moves;
+}
+
 CurrentContext::CurrentContext(CUcontext context) {
   GetDriver().cuCtxGetCurrent(&saved_);
   GetDriver().cuCtxSetCurrent(context);

@@ -78,6 +78,9 @@ int ClaimedVersion();
 // Returns how long to wait for a missing rank. Description key nccl_timeout_ms, default 60000.
 int TimeoutMilliseconds();
 
+// Says whether collectives move bytes: not where the emulator runs without arithmetic.
+bool MovesBytes();
+
 // Makes `context` current for a block, and restores the previous one. It owns nothing; communicators use it around
 // driver calls.
 class CurrentContext {

@@ -135,6 +135,7 @@ Status EmulatedCommunicator::RunCollective(PendingCollective& pending, double* e
     duration_us = std::max(duration_us, header.duration_us);
   }
   *end_us = start_us + duration_us;
+  if (!MovesBytes()) return Status();
   const CollectiveRequest& request = pending.request;
   const size_t bytes = request.count * ElementBytes(request.type);
   const void* own = pending.reads.empty() ? nullptr : pending.reads.front();

@@ -101,7 +101,7 @@ Status EmulatedCommunicator::RunWithPeer(const PeerTransfers& transfers, const P
       header.type = part.transfer->type;
       header.start_us = pending.start_us;
       Status status = SendMessage(connection, MakeMessage(header, pending.operation), deadline());
-      if (status.ok()) status = connection.Send(part.source, bytes, deadline());
+      if (status.ok() && MovesBytes()) status = connection.Send(part.source, bytes, deadline());
       if (!status.ok()) return status;
       continue;
     }
@@ -119,6 +119,7 @@ Status EmulatedCommunicator::RunWithPeer(const PeerTransfers& transfers, const P
     }
     *start_us = std::max(*start_us, header.start_us);
     JoinClock(message, pending.operation);
+    if (!MovesBytes()) continue;
     if (Status status = connection.Receive(part.target, bytes, deadline()); !status.ok()) return status;
   }
   return Status();
@@ -142,7 +143,7 @@ Status EmulatedCommunicator::RunTransfers(PendingCollective& pending, double* en
     const PeerTransfers& own_receives = by_peer.at({rank_, Direction::kReceive});
     for (size_t index = 0; index < own_receives.parts.size(); ++index) {
       const PeerTransfers::Part& part = own_receives.parts[index];
-      std::memmove(part.target, own_sends->second.parts[index].source, BytesOf(*part.transfer));
+      if (MovesBytes()) std::memmove(part.target, own_sends->second.parts[index].source, BytesOf(*part.transfer));
     }
     by_peer.erase(own_sends);
     by_peer.erase({rank_, Direction::kReceive});

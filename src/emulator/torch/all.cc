@@ -21,13 +21,17 @@
 #include "src/emulator/torch/recurrent.cc"
 
 extern "C" __attribute__((visibility("default"))) void commpoolEmulatedTorchInstall() {
-  commpool::internal::emulated_torch::OverrideOperations();
-  // Their kernels belong to no operation that the CPU has, or differ from the CPU's in the last bits.
+  using namespace commpool::internal::emulated_torch;  // NOLINT: this function is C on the outside
+  OverrideOperations();
   at::Context& context = at::globalContext();
+  // Its kernels belong to no operation that the CPU has.
   context.setUserEnabledCuDNN(false);
-  context.setSDPUseFlash(false);
-  context.setSDPUseMemEfficient(false);
   context.setSDPUseCuDNN(false);
+  // Their last bits are not the CPU's. Without arithmetic their memory counts.
+  if (WhenKernelsRun() != Kernels::kNone) {
+    context.setSDPUseFlash(false);
+    context.setSDPUseMemEfficient(false);
+  }
   // TorchScript would compile kernels.
   torch::jit::overrideCanFuseOnGPU(false);
   torch::jit::setTensorExprFuserEnabled(false);

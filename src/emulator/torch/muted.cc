@@ -94,7 +94,7 @@ bool MakeResults(const OperatorHandle& operation, const Stack& arguments, c10::D
   for (const c10::IValue& argument : arguments) values.push_back(WithTensors(argument, OnMeta));
   try {
     operation.callBoxed(&values);
-  } catch (const c10::Error&) {
+  } catch (const std::exception&) {
     return false;
   }
   for (size_t index = 0; index < values.size(); ++index) {

@@ -14,12 +14,25 @@ _SCRIPT = ("import os, torch; "
            "tensor = torch.full((2,), rank + 1, device=f'cuda:{rank}'); "
            "print(torch.cuda.device_count(), (tensor + 1).tolist())")
 
+_GATHERS = """
+import os, torch, torch.distributed as dist
+torch.cuda.set_device(int(os.environ["RANK"]))
+dist.init_process_group("nccl")
+part = torch.ones(1 << 35, dtype=torch.uint8, device="cuda")
+whole = torch.empty(1 << 36, dtype=torch.uint8, device="cuda")
+dist.all_gather_into_tensor(whole, part)
+dist.batch_isend_irecv([dist.P2POp(dist.isend, part, 1 - dist.get_rank()),
+                        dist.P2POp(dist.irecv, whole[:1 << 35], 1 - dist.get_rank())])[0].wait()
+print(whole[5].item(), torch.cuda.memory_allocated() + (1 << 35))
+dist.destroy_process_group()
+"""
+
 
 class Emulate(unittest.TestCase):
-    def start(self, *before, program=(sys.executable, "-B", "-c", _SCRIPT)):
+    def start(self, *before, program=(sys.executable, "-B", "-c", _SCRIPT), options=()):
         kept = {name: value for name, value in os.environ.items()
                 if name != "LD_PRELOAD" and not name.startswith("COMMPOOL_")}
-        return subprocess.run([*before, _CLI, "emulate", "--", *program],
+        return subprocess.run([*before, _CLI, "emulate", *options, "--", *program],
                               capture_output=True, text=True, timeout=280,
                               env={**kept, "COMMPOOL_EMULATOR": "devices=2"})
 
@@ -34,14 +47,20 @@ class Emulate(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(sorted(result.stdout.splitlines()), ["2 [2, 2]", "2 [3, 3]"])
 
-    def test_runs_torchrun_and_its_ranks(self):
+    def start_ranks(self, text, **settings):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
-            script.write(_SCRIPT)
+            script.write(text)
             script.flush()
             result = self.start(program=(sys.executable, "-B", "-m", "torch.distributed.run", "--standalone",
-                                         "--nproc-per-node", "2", script.name))
+                                         "--nproc-per-node", "2", script.name), **settings)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(sorted(result.stdout.splitlines()), ["2 [2, 2]", "2 [3, 3]"])
+        return sorted(result.stdout.splitlines())
+
+    def test_runs_torchrun_and_its_ranks(self):
+        self.assertEqual(self.start_ranks(_SCRIPT), ["2 [2, 2]", "2 [3, 3]"])
+
+    def test_moves_nothing_between_ranks_without_arithmetic(self):
+        self.assertEqual(self.start_ranks(_GATHERS, options=("--kernels", "none")), ["0 137438953472"] * 2)
 
 
 if __name__ == "__main__":

@@ -182,6 +182,13 @@ class Settings(unittest.TestCase):
         self.assertEqual(_said("x = torch.zeros(4, device='cuda'); print((x + 1).shape, torch.cuda.memory_allocated())",
                                kernels="none")[0], "torch.Size([4]) 512")
 
+    def test_touch_no_memory_without_arithmetic(self):
+        self.assertEqual(_said("""
+x = torch.zeros(1 << 34, device="cuda")
+positions = (torch.rand(9, device="cuda") > 0).nonzero()
+print((x + 1).sum().item(), torch.ones(1000).cuda().cpu().sum().item(), positions.shape)
+""", kernels="none")[0], "0.0 0.0 torch.Size([0, 1])")
+
     def test_make_an_index_out_of_range_a_device_assert(self):
         said, errors = _said("""
 try:
