@@ -31,19 +31,19 @@ bool Clock::Covers(const Clock& other) const {
 }
 
 void Clock::Join(const Clock& other) {
-  if (entries_.empty()) {
-    entries_ = other.entries_;
-    return;
-  }
+  const size_t known = entries_.size();
   size_t place = 0;
   for (const Moment& moment : other.entries_) {
-    while (place < entries_.size() && entries_[place].component < moment.component) ++place;
-    if (place < entries_.size() && entries_[place].component == moment.component) {
+    while (place < known && entries_[place].component < moment.component) ++place;
+    if (place < known && entries_[place].component == moment.component) {
       entries_[place].count = std::max(entries_[place].count, moment.count);
     } else {
-      entries_.insert(entries_.begin() + static_cast<std::ptrdiff_t>(place), moment);
+      entries_.push_back(moment);
     }
   }
+  if (entries_.size() == known) return;
+  std::inplace_merge(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(known), entries_.end(),
+                     [](const Moment& a, const Moment& b) { return a.component < b.component; });
 }
 
 std::vector<uint64_t> Clock::ToWords() const {

@@ -71,17 +71,32 @@ void Graphs::Launch(Machine& machine, CUgraphExec_st& executable, CUstream_st* s
   scheduler.Submit(stream, begin);
   const std::shared_ptr<Operation> end = Boundary("graph end");
   std::map<const CUgraphNode_st*, std::shared_ptr<Operation>> replayed;
+  // The branches that still end with the node. A node goes on with that of a node that it depends on, or else begins a
+  // stream of its own, which goes when it has run: so only the declared order holds, with few streams.
+  std::map<const CUgraphNode_st*, CUstream_st*> tails;
+  std::vector<CUstream_st*> branches;
+  const auto branch_of = [&](const CUgraphNode_st& node) {
+    for (const CUgraphNode_st* dependency : node.dependencies) {
+      const auto tail = tails.find(dependency);
+      if (tail == tails.end() || tail->second->device != node.device) continue;
+      CUstream_st* const branch = tail->second;
+      tails.erase(tail);
+      return branch;
+    }
+    branches.push_back(scheduler.CreateStream(node.device, CU_STREAM_NON_BLOCKING, 0));
+    return branches.back();
+  };
   for (const auto& node : executable.nodes) {
     std::shared_ptr<Operation> operation = Replayed(machine, *node);
     operation->after.push_back(begin);
     for (const CUgraphNode_st* dependency : node->dependencies) operation->after.push_back(replayed.at(dependency));
     replayed.emplace(node.get(), operation);
     end->after.push_back(operation);
-    // Each node gets a stream of its own, which goes when the node has run. So only the declared order holds.
-    CUstream_st* const branch = scheduler.CreateStream(node->device, CU_STREAM_NON_BLOCKING, 0);
+    CUstream_st* const branch = branch_of(*node);
     scheduler.Submit(branch, std::move(operation));
-    scheduler.DestroyStream(branch);
+    tails.emplace(node.get(), branch);
   }
+  for (CUstream_st* const branch : branches) scheduler.DestroyStream(branch);
   end->run = [objects = executable.objects](const Pointers&, const Pointers&) {};  // keeps them alive until it has run
   scheduler.Submit(stream, end);
   executable.last = end;
