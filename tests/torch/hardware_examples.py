@@ -18,16 +18,12 @@ from rank_processes import unused_port
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples" / "python"
 SECONDS = 90
-# FSDP2 does with fused kernels what the emulator does with copies.
-WITH_COPIES = ("import copies, os, runpy, sys; copies.use(); sys.path.append(os.path.dirname(sys.argv[1])); "
-               "runpy.run_path(sys.argv[1], run_name='__main__')")
 
 
 def run(name, *words, ranks=1):
     """What all ranks of an example print; None where one fails or the time is up."""
     shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port(), "WORLD_SIZE": str(ranks)}
-    before = ["-c", WITH_COPIES] if "--tiny" in sys.argv and name.endswith("train_sharded.py") else []
-    processes = [subprocess.Popen([sys.executable, *before, str(EXAMPLES / name), *words], text=True,
+    processes = [subprocess.Popen([sys.executable, str(EXAMPLES / name), *words], text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(ranks)]
     said = []

@@ -143,10 +143,6 @@ def rank(device):
     pool = commpool.Pool("fsdp", symmetric_across=dist.group.WORLD)
     trainings = {"stock": Training(), "windows": Training(pool),
                  "windows, reduce-scatters too": Training(pool, reduce_scatters="pool")}
-    if tiny():
-        import copies
-
-        copies.use()
     asked = [int(sys.argv[sys.argv.index("--tokens") + 1])] if "--tokens" in sys.argv else list(GOALS)
     results = {} if len(asked) == 1 else losses_and_weights(trainings, batch_of(4096, device))
     for tokens in asked:

@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 
-import copies
 from routed import commpool
 
 from commpool.torch import _beside
@@ -250,6 +249,5 @@ CASES = [trains_as_stock, reduces_in_windows, prefetches_further, gathered_by_ha
 
 
 if __name__ == "__main__":
-    copies.use()
     run_cases([*CASES, *OF_FOUR] if len(sys.argv) > 1 else CASES)
     leave()

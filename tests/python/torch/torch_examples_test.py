@@ -15,17 +15,11 @@ _EXAMPLES = pathlib.Path("examples/python/torch")
 _SECONDS = 250
 
 
-# The emulator has only copies for FSDP2's fused kernels.
-_WITH_COPIES = ("import copies, os, runpy, sys; copies.use(); sys.path.append(os.path.dirname(sys.argv[1])); "
-                "runpy.run_path(sys.argv[1], run_name='__main__')")
-
-
-def run(name, *words, ranks=1, before=(), **variables):
+def run(name, *words, ranks=1, **variables):
     """The lines that an example's ranks print, in order."""
     shared = {**os.environ, **variables, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": unused_port(),
               "WORLD_SIZE": str(ranks), "COMMPOOL_LIBRARY": os.path.abspath("src/library/c_api/libcommpool.so.0")}
-    shared["PYTHONPATH"] += os.pathsep + str(pathlib.Path(__file__).parent)
-    command = [sys.executable, *before, str(_EXAMPLES / name), *words]
+    command = [sys.executable, str(_EXAMPLES / name), *words]
     processes = [subprocess.Popen(command, text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)})
                  for rank in range(ranks)]
@@ -94,11 +88,11 @@ class Examples(unittest.TestCase):
     def test_elastic_training_goes_on_without_a_rank_that_dies_inside_a_collective(self):
         self.check_elastic("inside", COMMPOOL_EMULATOR="nccl=2.30.7")  # before 2.29.7 it never ends
 
-    def record(self, name, **words):
+    def record(self, name):
         """What the first rank prints, and the record that it writes."""
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "record")
-            lines = run(name, "--tiny", "--record", str(file), ranks=2, **words)
+            lines = run(name, "--tiny", "--record", str(file), ranks=2)
             return lines, json.loads(file.read_text(encoding="utf-8"))
 
     def check_record(self, record, collective, kernel):
@@ -120,12 +114,12 @@ class Examples(unittest.TestCase):
 
     def test_train(self):
         lines, record = self.record("train.py")
-        self.assertEqual(lines[0], "losses apart by at most 0; 1024 KiB of buckets in windows")
+        self.assertEqual(lines[0], "losses apart by at most 0; 1028 KiB of buckets in windows")
         self.check_record(record, "AllReduce", "AllReduce_RSxLD_AGxST")
 
     def test_train_sharded(self):
-        lines, record = self.record("train_sharded.py", before=("-c", _WITH_COPIES))
-        self.assertEqual(lines[0], "losses apart by at most 0; 104 all-gathers in 2 windows of 256 KiB")
+        lines, record = self.record("train_sharded.py")
+        self.assertEqual(lines[0], "losses apart by at most 0; 104 all-gathers in 2 windows of 128 KiB")
         self.check_record(record, "AllGather", "copy engines")
 
 
