@@ -16,7 +16,6 @@ MUST_EXIST = ["README.md", "LICENSE", "src/README.md", "src/library/README.md", 
 LINES_OF_A_FILE = 500
 LINES_OF_A_FUNCTION = 69
 LINES_OF_A_README = 85  # more is for reference.md beside it
-LINES_OF_THE_FIRST_README = 120  # by which a stranger decides
 COLUMNS = 120
 
 _SCRIPTS = {".py", ".sh", ".bzl"}
@@ -58,9 +57,8 @@ def _sizes(path, text, language):
 
 def _page(path, text):
     lines = len(text.splitlines())
-    most = LINES_OF_A_README if path.parent.name else LINES_OF_THE_FIRST_README
-    if path.name == "README.md" and lines > most:
-        yield f"{path}: {lines} lines, over {most} of a page to begin with"
+    if path.name == "README.md" and lines > LINES_OF_A_README:
+        yield f"{path}: {lines} lines, over {LINES_OF_A_README} of a page to begin with"
 
 
 def guard_of(path):
