@@ -51,8 +51,8 @@ struct Footprint {
     now.bytes = heap.uordblks + heap.hblkhd;
     return now;
   }
-  // Mappings and bytes vary a little with the moment, and a table may double; 500 objects that leave anything leave more,
-  // for malloc gives nothing smaller than 32 bytes.
+  // Mappings and bytes vary a little with the moment, and a table may double; 500 objects that leave anything leave
+  // more, for malloc gives nothing smaller than 32 bytes.
   bool IsFlatSince(const Footprint& before) const {
     return descriptors <= before.descriptors && threads <= before.threads && mappings <= before.mappings + 16 &&
            bytes < before.bytes + 500 * 32;
