@@ -23,17 +23,30 @@ namespace {
 constexpr double kLaunchMicroseconds = 2;
 constexpr double kBytesEachMicrosecond = 2e6;
 
-bool IsShort(const at::Tensor& tensor) {
-  return tensor.defined() && (tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16);
-}
+// A type of elements that kernels of the CPU may lack, by PyTorch's name, and one that holds its values.
+struct LackedType {
+  const char* name;
+  at::ScalarType type;
+  at::ScalarType instead;
+};
+constexpr LackedType kLackedTypes[] = {
+    {"Half", at::kHalf, at::kFloat},    {"BFloat16", at::kBFloat16, at::kFloat}, {"'Byte'", at::kByte, at::kDouble},
+    {"'Char'", at::kChar, at::kDouble}, {"'Short'", at::kShort, at::kDouble},    {"'Int'", at::kInt, at::kDouble},
+    {"'Long'", at::kLong, at::kDouble}, {"'Bool'", at::kBool, at::kByte},
+};
 
-bool LacksShortFloats(const char* message) {
-  const std::string text = message;
+// Those of which the error says that there is no kernel. Where it names one of the short floats, both.
+std::vector<LackedType> TypesLacked(const std::string& message) {
+  std::vector<LackedType> lacked;
   bool missing = false;
   for (const char* const said : {"not implemented for", "not support", "expected scalar type"}) {
-    missing = missing || text.find(said) != text.npos;
+    missing = missing || message.find(said) != std::string::npos;
   }
-  return missing && (text.find("Half") != text.npos || text.find("BFloat16") != text.npos);
+  for (const LackedType& type : kLackedTypes) {
+    if (missing && message.find(type.name) != std::string::npos) lacked.push_back(type);
+  }
+  if (!lacked.empty() && lacked[0].instead == at::kFloat) lacked = {kLackedTypes[0], kLackedTypes[1]};
+  return lacked;
 }
 
 void Call(const c10::OperatorHandle& operation, CpuKernel kernel, c10::Stack* stack, const at::Generator& generator) {
@@ -49,17 +62,20 @@ void Call(const c10::OperatorHandle& operation, CpuKernel kernel, c10::Stack* st
   }
 }
 
-// The arguments as float, and what was written of them rounded back.
-void CallInFloat(const c10::OperatorHandle& operation, CpuKernel kernel, c10::Stack* stack,
-                 const at::Generator& generator) {
+// The arguments in types that the CPU has, and what was written of them converted back.
+void CallInOtherTypes(const c10::OperatorHandle& operation, CpuKernel kernel, c10::Stack* stack,
+                      const at::Generator& generator, const std::vector<LackedType>& lacked) {
   std::vector<std::pair<at::Tensor, at::Tensor>> written;
   const c10::Stack arguments = *stack;
   for (size_t index = 0; index < arguments.size(); ++index) {
     (*stack)[index] = WithTensors(arguments[index], [&](const at::Tensor& tensor) {
-      if (!IsShort(tensor)) return tensor;
-      at::Tensor wide = tensor.to(at::kFloat);
-      if (Writes(operation.schema(), arguments, index)) written.emplace_back(tensor, wide);
-      return wide;
+      for (const LackedType& type : lacked) {
+        if (!tensor.defined() || tensor.scalar_type() != type.type) continue;
+        at::Tensor wide = tensor.to(type.instead);
+        if (Writes(operation.schema(), arguments, index)) written.emplace_back(tensor, wide);
+        return wide;
+      }
+      return tensor;
     });
   }
   Call(operation, kernel, stack, generator);
@@ -213,9 +229,10 @@ void RunOnCpu(const c10::OperatorHandle& operation, CpuKernel kernel, c10::Stack
   try {
     Call(operation, kernel, stack, generator);
   } catch (const c10::Error& error) {
-    if (!LacksShortFloats(error.what_without_backtrace())) throw;
+    const std::vector<LackedType> lacked = TypesLacked(error.what_without_backtrace());
+    if (lacked.empty()) throw;
     *stack = std::move(before);
-    CallInFloat(operation, kernel, stack, generator);
+    CallInOtherTypes(operation, kernel, stack, generator, lacked);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "src/emulator/torch/at_once.h"
 #include "src/emulator/torch/blocks.h"
 #include "src/emulator/torch/emulator.h"
+#include "src/emulator/torch/overrides.h"
 #include "src/emulator/torch/place.h"
 #include "src/emulator/torch/values.h"
 
@@ -146,6 +147,7 @@ Muted::Muted(Original original, CpuKernel kernel, const OperatorHandle& operatio
 void Muted::operator()(const OperatorHandle& operation, DispatchKeySet keys, Stack* stack) const {
   if (Depth() != 0 || !has_cpu_) return original_.callBoxed(operation, keys, stack);
   AnnounceBlocks();
+  OverrideLaterOperations();
   const PlaceScope place;
   const size_t below = stack->size() - operation.schema().arguments().size();
   const Stack arguments(stack->begin() + static_cast<std::ptrdiff_t>(below), stack->end());

@@ -9,7 +9,9 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -225,7 +227,52 @@ class Silence : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
+// Learns that a library has brought operations. It has no kernels at that moment.
+class NewOperations : public c10::OpRegistrationListener {
+ public:
+  static std::atomic<bool>& Have() {
+    static std::atomic<bool> have = false;
+    return have;
+  }
+  void onOperatorRegistered(const OperatorHandle&) override { Have().store(true, std::memory_order_release); }
+  void onOperatorDeregistered(const OperatorHandle&) override {}
+};
+
+bool IsOfPyTorch(const c10::OperatorName& name) {
+  for (const char* const space : {"aten::", "c10d::", "fsdp::", "prim::", "prims::", "quantized::", "_quantized::"}) {
+    if (name.name.rfind(space, 0) == 0) return true;
+  }
+  return false;
+}
+
+// Says whether the kernel for the CPU or for CUDA is a function of Python, which would take Python's lock within the
+// driver's. PyTorch notes the file that registers each.
+bool IsInPython(const OperatorHandle& operation) {
+  std::istringstream lines(operation.dumpState());
+  for (std::string line; std::getline(lines, line);) {
+    const bool ours = line.rfind("CPU", 0) == 0 || line.rfind("CUDA", 0) == 0;
+    if (ours && line.find(".py:") != std::string::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+void OverrideLaterOperations() {
+  if (!NewOperations::Have().load(std::memory_order_acquire)) return;
+  static auto* const mutex = new std::mutex;
+  static auto* const known = new std::unordered_set<c10::OperatorName>;
+  const std::lock_guard lock(*mutex);
+  if (!NewOperations::Have().exchange(false, std::memory_order_acq_rel)) return;
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getRegistrationsForDispatchKey(DispatchKey::CUDA)) {
+    if (IsOfPyTorch(name) || !known->insert(name).second) continue;
+    const auto operation = dispatcher.findSchema(name);
+    if (operation->hasKernelForDispatchKey(DispatchKey::CPU) && !IsInPython(*operation)) Override(name);
+  }
+}
 
 void OverrideOperations() {
   Silence silence;
@@ -244,6 +291,9 @@ void OverrideOperations() {
       Registrations::Get().Add(name, std::make_unique<AtOnceIfRefused>(std::move(original)), key);
     }
   }
+  static auto* const listens =
+      new c10::RegistrationHandleRAII(dispatcher.addRegistrationListener(std::make_unique<NewOperations>()));
+  static_cast<void>(listens);
 }
 
 }  // namespace commpool::internal::emulated_torch

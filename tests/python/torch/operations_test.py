@@ -2,8 +2,10 @@
 
 import copy
 import os
+import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import torch
@@ -45,8 +47,26 @@ _SAME = {
     "softmax of halves back": lambda t: torch.func.grad(
         lambda x: functional.log_softmax(x, -1, dtype=torch.float32).pow(2).sum())(t.half()),
     "logarithm of sigmoid back": lambda t: torch.func.grad(lambda x: functional.logsigmoid(x).sum())(t),
+    "counts of integers": lambda t: torch.histc(t.mul(9).round().to(torch.int if t.is_cuda else torch.float), 5).float(),
     "greatest common divisor": lambda t: torch.gcd((t * 10).long(), (t * 7).long()),
 }
+
+
+_LATER = """
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/library.h>
+extern "C" int cudaLaunchKernel(const void*, unsigned long, unsigned, unsigned long, unsigned, void**, size_t, void*);
+at::Tensor OnCpu(const at::Tensor& x) { return at::add(x, x); }
+at::Tensor OnGpu(const at::Tensor& x) {
+  at::Tensor out = at::empty_like(x);
+  TORCH_CHECK(cudaLaunchKernel(reinterpret_cast<const void*>(&OnGpu), 1, 1, 1, 1, nullptr, 0, nullptr) == 0);
+  return out;
+}
+TORCH_LIBRARY(later, library) { library.def("twice(Tensor x) -> Tensor"); }
+TORCH_LIBRARY_IMPL(later, CPU, library) { library.impl("twice", OnCpu); }
+TORCH_LIBRARY_IMPL(later, CUDA, library) { library.impl("twice", OnGpu); }
+"""
 
 
 class Operations(EmulatorCase):
@@ -54,6 +74,22 @@ class Operations(EmulatorCase):
         for name, operation in _SAME.items():
             with self.subTest(name):
                 self.assertTrue(torch.equal(operation(_tensor().cuda()).cpu(), operation(_tensor())))
+
+    def test_of_a_library_in_python_run_as_it_wrote_them(self):
+        library = torch.library.Library("of_this_test", "DEF")
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x - x, "CPU")
+        library.impl("twice", lambda x: x + x, "CUDA")
+        self.assertEqual(torch.ops.of_this_test.twice(torch.ones(2, device="cuda")).tolist(), [2, 2])
+
+    def test_of_a_library_that_comes_later_run_by_its_kernels_for_the_cpu(self):
+        folder = pathlib.Path(torch.__file__).parent
+        with tempfile.TemporaryDirectory() as work:
+            library = os.path.join(work, "later.so")
+            subprocess.run(["g++", "-std=c++20", "-fPIC", "-shared", "-x", "c++", "-", "-o", library,
+                            f"-I{folder / 'include'}", f"-L{folder / 'lib'}", "-lc10", "-ltorch_cpu"], input=_LATER, text=True, check=True)
+            torch.ops.load_library(library)
+        self.assertEqual(torch.ops.later.twice(torch.ones(2, device="cuda")).tolist(), [2, 2])
 
     def test_train_layers_as_the_cpu_does(self):
         convolutions = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, stride=2), nn.BatchNorm2d(8), nn.ReLU(),
