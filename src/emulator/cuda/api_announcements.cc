@@ -57,8 +57,13 @@ void commpoolEmulatorBlockFreed(CUdeviceptr address) {
 void commpoolEmulatorBlockBegins(CUdeviceptr address, size_t bytes, CUstream handle, int device, const char* pool) {
   Locked([&](Machine& machine) {
     if (!machine.races.on() || machine.scheduler.IsDead(handle)) return;
-    const CUstream_st* const stream = machine.scheduler.Resolve(handle, device);
+    CUstream_st* const stream = machine.scheduler.Resolve(handle, device);
     machine.races.blocks().Allocated(address, bytes, stream == nullptr ? 0 : stream->id, pool);
+    if (stream == nullptr) return;
+    // Memory that serves again is judged by what uses it.
+    std::erase_if(stream->ended, [&](const commpoolEmulatorRange& ended) {
+      return ended.address < address + bytes && address < ended.address + ended.bytes;
+    });
   });
 }
 

@@ -1,4 +1,5 @@
 // Blocks that pools announce to the emulated driver.
+#include "src/emulator/runtime_extension.h"
 #include "tests/emulator/cuda/machine_fixture.h"
 
 namespace commpool::internal::testing {
@@ -64,6 +65,37 @@ TEST_F(AnnouncedBlocks, AreNamedWhereTheirReuseIsARace) {
   for (const char* part : {"race: ", "by pool grads, freed)", "by pool moments)"}) {
     EXPECT_NE(reports[0].find(part), std::string::npos) << part << " in " << reports[0];
   }
+}
+
+// PyTorch frees a block and hands it out again before its stream has work: another stream, which waited since, uses it.
+TEST_F(AnnouncedBlocks, AreJudgedByTheirUsesOnceTheyServeAgain) {
+  const auto begins = [&](uint64_t offset, uint64_t bytes) {
+    COMMPOOL_EXTENSION(commpoolEmulatorBlockBegins)(segment_ + offset, bytes, stream_, 0, "PyTorch");
+  };
+  const auto ends = [&](uint64_t offset) {
+    COMMPOOL_EXTENSION(commpoolEmulatorBlockEnds)(segment_ + offset, stream_, 0);
+  };
+  begins(0, 512);
+  begins(4096, 512);
+  begins(8192, 512);
+  EXPECT_EQ(Write(stream_, 0, 512), CUDA_SUCCESS);
+  ends(0);
+  ends(8192);
+  begins(0, 512);
+  CUstream const other = MakeStream();
+  CUevent const event = MakeEvent();
+  EXPECT_EQ(cuda().cuEventRecord(event, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamWaitEvent(other, event, 0), CUDA_SUCCESS);
+  EXPECT_EQ(Write(other, 0, 512), CUDA_SUCCESS);
+  EXPECT_EQ(Write(other, 8192, 512), CUDA_SUCCESS);
+  Gate gate(stream_);
+  EXPECT_EQ(Write(stream_, 4096, 512), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamSynchronize(other), CUDA_SUCCESS);
+  gate.Open();
+  cuda().cuCtxSynchronize();
+  const std::vector<std::string> reports = TakeReports();
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_NE(reports[0].find("the possible reuse of a freed block"), std::string::npos) << "the one at 8192";
 }
 
 TEST_F(AnnouncedBlocks, AreForgottenWithTheirSegment) {
