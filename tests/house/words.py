@@ -18,7 +18,7 @@ _USUAL_ELSEWHERE = {"add", "create", "dead", "drop", "failed", "give back", "ins
 # Our public `pool.stats()`, and what NCCL, PyTorch, vLLM and torch_memory_saver call theirs.
 _NAMES = re.compile(r"stats|(?:nccl|NCCL_)\w+|(?:get|reset)?(?:Device|Host|Accumulated|Peak)Stats|"
                     r"(?:get|reset_accumulated|reset_peak)_stats|(?:(?:reset_\w+|host)_)?memory_stats\w*|"
-                    r"offload_tags|resume")
+                    r"batch_norm_\w*stats\w*|offload_tags|resume")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 

@@ -99,7 +99,7 @@ CpuKernel KernelByName(const c10::OperatorName& name) {
       {"aten::_thnn_fused_lstm_cell_backward_impl", LstmCellBackward},
       {"aten::_thnn_fused_gru_cell", GruCell},
       {"aten::_thnn_fused_gru_cell_backward", GruCellBackward},
-      {"aten::batch_norm_stats", BatchNormStats},
+      {"aten::batch_norm_stats", BatchNormStatistics},
       {"aten::batch_norm_elemt", BatchNormElements},
       {"aten::batch_norm_gather_stats", BatchNormGather},
       {"aten::batch_norm_gather_stats_with_counts", BatchNormGather},

@@ -28,7 +28,7 @@ at::Tensor Along(const at::Tensor& channels, const at::Tensor& input) {
 
 }  // namespace
 
-void BatchNormStats(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&) {
+void BatchNormStatistics(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&) {
   const at::Tensor input = Wide((*stack)[0].toTensor());
   const auto [variance, mean] = at::var_mean(input, Others(input), /*unbiased=*/false);
   *stack = {mean, (variance + (*stack)[1].toDouble()).rsqrt()};

@@ -6,7 +6,7 @@
 
 namespace commpool::internal::emulated_torch {
 
-void BatchNormStats(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&);
+void BatchNormStatistics(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&);
 void BatchNormElements(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&);
 void BatchNormGather(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&);
 void BatchNormBackwardReduce(const c10::OperatorHandle&, c10::Stack* stack, const at::Generator&);

@@ -47,7 +47,8 @@ _SAME = {
     "softmax of halves back": lambda t: torch.func.grad(
         lambda x: functional.log_softmax(x, -1, dtype=torch.float32).pow(2).sum())(t.half()),
     "logarithm of sigmoid back": lambda t: torch.func.grad(lambda x: functional.logsigmoid(x).sum())(t),
-    "counts of integers": lambda t: torch.histc(t.mul(9).round().to(torch.int if t.is_cuda else torch.float), 5).float(),
+    "counts of integers": lambda t: torch.histc(t.mul(9).round().to(torch.int if t.is_cuda else torch.float),
+                                                5).float(),
     "greatest common divisor": lambda t: torch.gcd((t * 10).long(), (t * 7).long()),
 }
 
@@ -87,7 +88,8 @@ class Operations(EmulatorCase):
         with tempfile.TemporaryDirectory() as work:
             library = os.path.join(work, "later.so")
             subprocess.run(["g++", "-std=c++20", "-fPIC", "-shared", "-x", "c++", "-", "-o", library,
-                            f"-I{folder / 'include'}", f"-L{folder / 'lib'}", "-lc10", "-ltorch_cpu"], input=_LATER, text=True, check=True)
+                            f"-I{folder / 'include'}", f"-L{folder / 'lib'}", "-lc10", "-ltorch_cpu"],
+                           input=_LATER, text=True, check=True)
             torch.ops.load_library(library)
         self.assertEqual(torch.ops.later.twice(torch.ones(2, device="cuda")).tolist(), [2, 2])
 

@@ -1,5 +1,5 @@
-"""Races that public projects have had, rebuilt small from what their issues say; with forgets=False as they were mended.
-Imported by races_test.py.
+"""Races that public projects have had, rebuilt small from what their issues say; with forgets=False as they were
+mended. Imported by races_test.py.
 """
 
 import torch
