@@ -1,8 +1,6 @@
-// Counts the locks and driver calls of an allocation and a free of a large block whose memory its stream has just
-// freed. Also shows that unusual blocks take the long way.
-#include <dlfcn.h>
+// Counts the driver calls of an allocation and a free of a large block whose memory its stream has just freed. Also
+// shows that unusual blocks take the long way.
 #include <gtest/gtest.h>
-#include <pthread.h>
 
 #include <cstdint>
 #include <mutex>
@@ -15,35 +13,11 @@
 #include "commpool/commpool.h"
 #include "tests/driver/emulator_fixture.h"
 
-namespace {
-
-thread_local constinit int locks_taken = 0;
-
-}  // namespace
-
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// Replaces the C library's function in the whole process; std::mutex calls this one.
-extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
-  using Lock = int (*)(pthread_mutex_t*);
-  static const Lock lock = reinterpret_cast<Lock>(dlsym(RTLD_NEXT, "pthread_mutex_lock"));
-  ++locks_taken;
-  return lock(mutex);
-}
-constexpr bool kCountsLocks = true;
-#else
-constexpr bool kCountsLocks = false;
-#endif
-
 namespace commpool::internal::testing {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
 constexpr int kPairs = 10;
-
-struct Cost {
-  int locks = 0;
-  uint64_t driver_calls = 0;
-};
 
 class LargePairs : public ::testing::TestWithParam<commpool_mode> {
  protected:
@@ -73,38 +47,30 @@ class LargePairs : public ::testing::TestWithParam<commpool_mode> {
   }
 
   template <typename Pair>
-  static Cost CostOf(Pair pair) {
+  static uint64_t DriverCallsOf(Pair pair) {
     pair();  // makes the memory, and fills the thread's cache
     const uint64_t calls = CallCount("*");
-    const int locks = locks_taken;
     for (int time = 0; time < kPairs; ++time) pair();
-    return {locks_taken - locks, CallCount("*") - calls};
+    return CallCount("*") - calls;
   }
 
   commpool_pool pool_ = 0;
 };
 
-TEST_P(LargePairs, TakeThePoolsLockOnceACallAndMakeNoDriverCall) {
+TEST_P(LargePairs, MakeNoDriverCall) {
   for (const uint64_t bytes : {kMiB + 1, 2 * kMiB, 3 * kMiB, 8 * kMiB, 64 * kMiB, 1024 * kMiB}) {
-    const Cost cost = CostOf([&] { Free(Allocate(bytes)); });
-    EXPECT_EQ(cost.driver_calls, 0u) << bytes;
-    if (kCountsLocks) {
-      EXPECT_EQ(cost.locks, 2 * kPairs) << bytes;
-    }
+    EXPECT_EQ(DriverCallsOf([&] { Free(Allocate(bytes)); }), 0u) << bytes;
   }
 }
 
-TEST_P(LargePairs, CostTheSameWhereTwoComeAndGoInTurn) {
-  const Cost cost = CostOf([&] {
+TEST_P(LargePairs, MakeNoneWhereTwoComeAndGoInTurn) {
+  const uint64_t driver_calls = DriverCallsOf([&] {
     void* const first = Allocate(8 * kMiB);
     void* const second = Allocate(5 * kMiB);
     Free(first);
     Free(second);
   });
-  EXPECT_EQ(cost.driver_calls, 0u);
-  if (kCountsLocks) {
-    EXPECT_EQ(cost.locks, 4 * kPairs);
-  }
+  EXPECT_EQ(driver_calls, 0u);
 }
 
 TEST_P(LargePairs, AreServedToOneOwnerAtATimeOnAnyThread) {
@@ -152,36 +118,30 @@ TEST_P(LargePairs, GiveTheirMemoryBackWithTheirPool) {
 }
 
 // Blocks that the program keeps come from no cache.
-TEST_P(LargePairs, CostNoMoreThanSmallBlocksThatNoCacheHas) {
+TEST_P(LargePairs, MakeNoneLikeSmallBlocksThatNoCacheHas) {
   std::vector<void*> kept;
-  const Cost cost = CostOf([&] { kept.push_back(Allocate(1000)); });
-  EXPECT_EQ(cost.driver_calls, 0u);
-  if (kCountsLocks) {
-    EXPECT_EQ(cost.locks, kPairs) << "the pool's";
-  }
+  const uint64_t driver_calls = DriverCallsOf([&] { kept.push_back(Allocate(1000)); });
+  EXPECT_EQ(driver_calls, 0u);
   EXPECT_EQ(Statistics().allocated_blocks.current, kPairs + 1u);
   EXPECT_EQ(Statistics().requested_bytes.current, 1000u * (kPairs + 1));
   for (void* const block : kept) Free(block);
   EXPECT_EQ(Statistics().allocated_blocks.current, 0u);
 }
 
-TEST_P(LargePairs, CostTheSameInScopes) {
+TEST_P(LargePairs, MakeNoneInScopes) {
   for (const commpool_filter filter : {COMMPOOL_FILTER_THREAD, COMMPOOL_FILTER_STREAM, COMMPOOL_FILTER_PROCESS}) {
     commpool_scope_options options;
     commpool_scope_options_init(&options);
     options.filter = filter;
     commpool_scope scope = 0;
     ASSERT_EQ(commpool_scope_begin(pool_, &options, &scope), COMMPOOL_OK) << commpool_last_error();
-    const Cost cost = CostOf([] {
+    const uint64_t driver_calls = DriverCallsOf([] {
       void* block = nullptr;
       ASSERT_EQ(commpool_allocate(0, 8 * kMiB, nullptr, &block), COMMPOOL_OK) << commpool_last_error();
       Free(block);
     });
     EXPECT_EQ(commpool_scope_end(scope), COMMPOOL_OK);
-    EXPECT_EQ(cost.driver_calls, 0u) << filter;
-    if (kCountsLocks) {
-      EXPECT_EQ(cost.locks, 2 * kPairs) << filter;
-    }
+    EXPECT_EQ(driver_calls, 0u) << filter;
   }
   EXPECT_EQ(Statistics().allocated_blocks.total, 3u * (kPairs + 1)) << "the scopes' pool served them";
 }

@@ -10,6 +10,7 @@ struct Asked {
   int caches = 0;
   int pool = 0;
   int engine = 0;
+  int locks = 0;
 };
 thread_local Asked asked;
 
@@ -59,6 +60,15 @@ Result<engine::Outcome> AskAnyCounted(engine::CachingEngine* engine, uint64_t by
                                       engine::Reuse reuse, engine::Part part) {
   ++asked.engine;
   return AskAny(engine, bytes, stream, reuse, part);
+}
+
+// A mutex asks it before it locks, where NDEBUG is not set.
+#define COMMPOOL_LOCK "_ZNK8commpool8internal5Mutex10CheckOrderEv"
+void CheckOrder(const Mutex*) asm("__real_" COMMPOOL_LOCK);
+void CheckOrderCounted(const Mutex*) asm("__wrap_" COMMPOOL_LOCK);
+void CheckOrderCounted(const Mutex* mutex) {
+  ++asked.locks;
+  CheckOrder(mutex);
 }
 
 namespace {
@@ -114,6 +124,40 @@ TEST_F(Rungs, BelowTheOneThatServesAreNotAsked) {
   Free(Allocate(Target::Device(0), 8 * kMiB));
   ExpectAsked({.scopes = 0, .caches = 1, .pool = 1, .engine = 1}, "the slot's pool serves");
   EXPECT_TRUE(runtime().scopes().End(scope).ok());
+}
+
+TEST_F(Rungs, TakeThePoolsLockOnceForALargeBlock) {
+#ifdef NDEBUG
+  GTEST_SKIP() << "a mutex does not check its order here";
+#endif
+  for (const Mode mode : {Mode::kFixed, Mode::kExpandable}) {
+    PoolConfiguration configuration = Configured("large");
+    configuration.mode = mode;
+    const PoolHandle pool = Create(configuration);
+    for (const uint64_t bytes : {kMiB + 1, 2 * kMiB, 3 * kMiB, 8 * kMiB, 64 * kMiB, 1024 * kMiB}) {
+      Free(Allocate(Target::Pool(pool), bytes));
+      const CUdeviceptr block = Allocate(Target::Pool(pool), bytes);
+      EXPECT_EQ(asked.locks, 1) << bytes;
+      asked = {};
+      Free(block);
+      EXPECT_EQ(asked.locks, 1) << bytes;
+    }
+    EXPECT_TRUE(runtime().DestroyPool(pool).ok());
+  }
+}
+
+// Blocks that the program keeps come from no cache.
+TEST_F(Rungs, TakeThePoolsLockOnceForASmallBlockThatNoCacheHas) {
+#ifdef NDEBUG
+  GTEST_SKIP() << "a mutex does not check its order here";
+#endif
+  const PoolHandle pool = Create(Configured("small"));
+  std::vector<CUdeviceptr> kept = {Allocate(Target::Pool(pool), 1000)};
+  for (int time = 0; time < 10; ++time) {
+    kept.push_back(Allocate(Target::Pool(pool), 1000));
+    EXPECT_EQ(asked.locks, 1);
+  }
+  for (const CUdeviceptr block : kept) Free(block);
 }
 
 }  // namespace

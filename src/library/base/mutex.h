@@ -6,11 +6,14 @@
 #ifndef COMMPOOL_SRC_LIBRARY_BASE_MUTEX_H_
 #define COMMPOOL_SRC_LIBRARY_BASE_MUTEX_H_
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
-#include <mutex>
 #include <vector>
+
+#include "src/library/base/check.h"
 
 #if defined(__clang__)
 #define COMMPOOL_ANNOTATION(x) __attribute__((x))
@@ -44,20 +47,68 @@ enum class LockRank : int {
   kRecorder = 80,    // the recorder's pages: entries come under any other lock
 };
 
+class Mutex;
+
+// Which mutexes a thread holds. Only Mutex uses it.
+struct HeldLocks {
+  // The ranks, one bit each; an inner rank has a higher bit.
+  uint32_t ranks = 0;
+  // For calls over several pools: how many kCollective mutexes the thread holds, and which it locked last.
+  uint32_t collectives = 0;
+  const Mutex* last_collective = nullptr;
+};
+extern thread_local constinit HeldLocks held_locks;
+
+// Each allocation takes one, so the way that waits for nobody is inlined: one atomic operation to lock, one to unlock.
 class COMMPOOL_CAPABILITY("mutex") Mutex {
  public:
   explicit Mutex(LockRank rank) : rank_(rank) {}
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
 
-  void Lock() COMMPOOL_ACQUIRE();
-  void Unlock() COMMPOOL_RELEASE();
+  void Lock() COMMPOOL_ACQUIRE() {
+#ifndef NDEBUG
+    CheckOrder();
+#endif
+    Take();
+    held_locks.ranks |= BitOf(rank_);
+    if (rank_ == LockRank::kCollective) NoteCollective();
+  }
+  void Unlock() COMMPOOL_RELEASE() {
+    const uint32_t bit = BitOf(rank_);
+    COMMPOOL_CHECK(held_locks.ranks >= bit && held_locks.ranks < 2 * bit, "locks are released out of order");
+    if (rank_ != LockRank::kCollective || --held_locks.collectives == 0) held_locks.ranks ^= bit;
+    Release();
+  }
   // For a callback: tells Clang's analysis, which looks at one function at a time, that the thread holds the mutex.
   // Aborts where the thread holds no mutex of this rank (where NDEBUG is not set).
   void AssertHeld() const COMMPOOL_ASSERT_CAPABILITY(this);
 
  private:
   friend class Condition;
+  friend bool HoldsNoLock();
 
-  std::mutex mutex_;
+  static constexpr uint32_t kFree = 0;
+  static constexpr uint32_t kHeld = 1;
+  static constexpr uint32_t kAwaited = 2;  // held, and somebody may wait
+
+  static constexpr uint32_t BitOf(LockRank rank) { return uint32_t{1} << (static_cast<int>(rank) / 5); }
+  void CheckOrder() const;
+  void NoteCollective();
+
+  // Without the thread's books.
+  void Take() {
+    uint32_t word = kFree;
+    if (!word_.compare_exchange_strong(word, kHeld, std::memory_order_acquire, std::memory_order_relaxed)) [[unlikely]]
+      Await();
+  }
+  void Release() {
+    if (word_.exchange(kFree, std::memory_order_release) == kAwaited) [[unlikely]]
+      word_.notify_one();
+  }
+  void Await();
+
+  std::atomic<uint32_t> word_{kFree};
   const LockRank rank_;
 };
 
@@ -86,7 +137,9 @@ class Condition {
   void NotifyAll() { condition_.notify_all(); }
 
  private:
-  std::condition_variable condition_;
+  struct Unlocking;
+
+  std::condition_variable_any condition_;
 };
 
 // Whether this thread holds no commpool lock. kCollective and kGrowth do not count, for they order effects. Driver and
