@@ -11,7 +11,7 @@ namespace {
 
 class FreeIndexTest : public ::testing::Test {
  protected:
-  FreeIndexTest() {
+  explicit FreeIndexTest(Choice choice = Choice::kBestFit) : index_(choice) {
     first_.index = 0;
     first_.range = {0x900000, 0x100000};  // above the second: addresses must not count
     second_.index = 1;
@@ -32,6 +32,11 @@ class FreeIndexTest : public ::testing::Test {
   HeapSegment second_;
   std::deque<Block> blocks_;
   FreeIndex index_;
+};
+
+class FirstFitTest : public FreeIndexTest {
+ protected:
+  FirstFitTest() : FreeIndexTest(Choice::kFirstFit) {}
 };
 
 TEST_F(FreeIndexTest, FindsNothingWhereNothingFits) {
@@ -63,20 +68,27 @@ TEST_F(FreeIndexTest, OffersAStreamItsOwnBlocksAndIdleOnes) {
   EXPECT_EQ(index_.Find({512, 3, Reuse::kAnyStream})->bytes, 512u);
 }
 
-TEST_F(FreeIndexTest, TakesTheFirstThatFitsWhereTheChoiceIsFirstFit) {
+TEST_F(FirstFitTest, TakesTheLowestThatIsLargeEnough) {
   Add(second_, 0, 1024);
   Block* low = Add(first_, 1024, 4096);
   Add(first_, 8192, 1024);
   Add(first_, 0, 512);
-  EXPECT_EQ(index_.Find({1024, 1, Reuse::kSameStream, Space::kLarge, kCommonPart, Choice::kFirstFit}), low);
-  EXPECT_EQ(index_.Find({1024, 1, Reuse::kSameStream})->offset, 8192u) << "the best fit";
+  EXPECT_EQ(index_.Find({1024, 1, Reuse::kSameStream}), low);
+  EXPECT_EQ(index_.LargestBytes(), 4096u);
 }
 
-TEST_F(FreeIndexTest, TakesTheFirstOfOwnAndIdleBlocksAlike) {
+TEST_F(FirstFitTest, TakesTheBestFitOfSmallBlocks) {
+  first_.space = Space::kSmall;
+  Add(first_, 0, 4096);
+  Block* best = Add(first_, 8192, 1024);
+  EXPECT_EQ(index_.Find({1024, 1, Reuse::kSameStream, Space::kSmall}), best);
+}
+
+TEST_F(FirstFitTest, TakesTheFirstOfOwnAndIdleBlocksAlike) {
   Block* own = Add(first_, 4096, 8192, {{1, kNoFence, kNoBlock}});
   Block* idle = Add(first_, 65536, 1024);
   Block* others = Add(first_, 0, 4096, {{2, kNoFence, kNoBlock}});
-  Fit fit{1024, 1, Reuse::kSameStream, Space::kLarge, kCommonPart, Choice::kFirstFit};
+  Fit fit{1024, 1, Reuse::kSameStream};
   EXPECT_EQ(index_.Find(fit), own);
   fit.reuse = Reuse::kIdle;
   EXPECT_EQ(index_.Find(fit), idle);

@@ -223,7 +223,7 @@ TEST(HeapDeathTest, AbortsOnBrokenRequirements) {
 // Large segments have no index of their blocks where small ones lie elsewhere.
 TEST(Heap, FindsWhatLiesInsideABlockOfALargeSegmentToo) {
   for (const Space space : {Space::kSmall, Space::kLarge}) {
-    Heap heap(kAlignment, MergePolicy::kCompatible, 0, Spaces::kApart);
+    Heap heap(kAlignment, MergePolicy::kCompatible, Choice::kBestFit, Spaces::kApart);
     heap.AddSegment({kBase, 8192}, space);
     for (uint64_t place = 0; place < 4; ++place) heap.Take({.bytes = 1024, .space = space});
     for (uint64_t place = 0; place < 4; ++place) {

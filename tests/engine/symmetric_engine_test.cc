@@ -86,6 +86,68 @@ TEST(SymmetricEngine, PlacesTheBlocksOfALossWithoutAHole) {
   }
 }
 
+// Ranks whose programs read statistics, or whose fences pass, at different moments.
+TEST(SymmetricEngine, PlacesEquallyAfterAnyQuestionOfARank) {
+  EngineOptions options;
+  SymmetricEngine plain(options, FreeOrder::kOrdered);
+  SymmetricEngine asked(options, FreeOrder::kOrdered);
+  plain.AddSegment({kBase, 512 * kMiB});
+  asked.AddSegment({2 * kBase, 512 * kMiB});
+  std::mt19937_64 random(5);
+  std::vector<Address> live;
+  for (int step = 0; step < 4000; ++step) {
+    if (live.size() < 12 && random() % 2 == 0) {
+      const uint64_t bytes = (1 + random() % 6) * 3 * kMiB;
+      const Result<Outcome> here = plain.Allocate(bytes, 1);
+      const Result<Outcome> there = asked.Allocate(bytes, step % 3 == 0 ? 2 : 1);
+      ASSERT_EQ(here->index(), there->index());
+      if (!std::holds_alternative<Served>(*here)) continue;
+      live.push_back(std::get<Served>(*here).address);
+      ASSERT_EQ(std::get<Served>(*there).address, live.back() + kBase);
+    } else if (!live.empty()) {
+      const size_t place = random() % 3 == 0 ? random() % live.size() : live.size() - 1;
+      ASSERT_TRUE(plain.Free(live[place]).ok());
+      ASSERT_TRUE(asked.Free(live[place] + kBase).ok());
+      live.erase(live.begin() + static_cast<long>(place));
+    }
+    static_cast<void>(asked.counters());
+    static_cast<void>(asked.CanServe(20 * kMiB));
+    if (step % 7 == 0) asked.DeviceIdle(0, asked.Now());
+    asked.CheckInvariants();
+  }
+  EXPECT_EQ(plain.log().hash(), asked.log().hash());
+}
+
+TEST(SymmetricEngine, PlacesInANewEpochLikeANewEngine) {
+  SymmetricEngine fresh({}, FreeOrder::kOrdered);
+  SymmetricEngine old({}, FreeOrder::kOrdered);
+  const auto take = [](SymmetricEngine& engine, uint64_t bytes) {
+    return std::get<Served>(*engine.Allocate(bytes, 1)).address;
+  };
+  old.AddSegment({kBase, 256 * kMiB});
+  ASSERT_TRUE(old.Free(take(old, 4 * kMiB)).ok());
+  old.DeviceIdle(0, old.Now());
+  old.RemoveSegment(0);
+  old.BeginEpoch();
+  EXPECT_EQ(old.NextSequence(), 0u);
+  EXPECT_EQ(old.SegmentsEver(), 0u);
+  EXPECT_EQ(old.log().hash(), fresh.log().hash());
+  std::vector<Address> places;
+  for (SymmetricEngine* const engine : {&fresh, &old}) {
+    engine->AddSegment({kBase, 256 * kMiB});
+    const Address first = take(*engine, 2 * kMiB);
+    for (uint64_t pair = 0; pair < 32; ++pair) {
+      const Address hole = take(*engine, 2 * kMiB + 2 * pair * 512);
+      take(*engine, 2 * kMiB + (2 * pair + 1) * 512);
+      ASSERT_TRUE(engine->Free(hole).ok());
+    }
+    ASSERT_TRUE(engine->Free(first).ok());
+    places.push_back(take(*engine, 2 * kMiB));
+  }
+  EXPECT_EQ(places[1], places[0]);
+  EXPECT_EQ(old.log().hash(), fresh.log().hash());
+}
+
 TEST(SymmetricEngine, KeepsSmallBlocksAwayFromLargeOnes) {
   SymmetricEngine engine({}, FreeOrder::kOrdered);
   engine.AddSegment({kBase, 64 * kMiB});

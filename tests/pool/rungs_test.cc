@@ -44,9 +44,9 @@ Result<CUdeviceptr> AskPoolCounted(Pool* pool, uint64_t bytes, StreamKey stream)
 }
 
 #define COMMPOOL_OWN "_ZN8commpool8internal6engine13CachingEngine11AllocateOwnEmm"
-Result<engine::SegmentRange> AskOwn(engine::CachingEngine*, uint64_t, StreamKey) asm("__real_" COMMPOOL_OWN);
-Result<engine::SegmentRange> AskOwnCounted(engine::CachingEngine*, uint64_t, StreamKey) asm("__wrap_" COMMPOOL_OWN);
-Result<engine::SegmentRange> AskOwnCounted(engine::CachingEngine* engine, uint64_t bytes, StreamKey stream) {
+engine::SegmentRange AskOwn(engine::CachingEngine*, uint64_t, StreamKey) asm("__real_" COMMPOOL_OWN);
+engine::SegmentRange AskOwnCounted(engine::CachingEngine*, uint64_t, StreamKey) asm("__wrap_" COMMPOOL_OWN);
+engine::SegmentRange AskOwnCounted(engine::CachingEngine* engine, uint64_t bytes, StreamKey stream) {
   ++asked.engine;
   return AskOwn(engine, bytes, stream);
 }

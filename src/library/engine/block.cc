@@ -5,14 +5,9 @@
 
 namespace commpool::internal::engine {
 
-void AddUse(Uses& uses, const Use& use) {
-  if (uses.empty()) return uses.push_back(use);
+void AddToUses(Uses& uses, const Use& use) {
   const auto place = std::lower_bound(uses.begin(), uses.end(), use);
   if (place == uses.end() || *place != use) uses.insert(place, use);
-}
-
-void UniteUses(Uses& uses, const Uses& others) {
-  for (const Use& use : others) AddUse(uses, use);
 }
 
 std::vector<StreamUse> WaitsOf(const Uses& uses, StreamKey stream) {

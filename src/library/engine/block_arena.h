@@ -5,7 +5,6 @@
 
 #include <deque>
 #include <utility>
-#include <vector>
 
 #include "src/library/engine/block.h"
 
@@ -13,25 +12,18 @@ namespace commpool::internal::engine {
 
 class BlockArena {
  public:
+  // A block that nobody uses. Its place, neighbours, uses, part, stream and moment are anything: set them.
   Block* Make() {
-    if (spare_.empty()) return &blocks_.emplace_back();
-    Block* block = spare_.back();
-    spare_.pop_back();
-    return block;
+    if (spare_ == nullptr) return &blocks_.emplace_back();
+    return std::exchange(spare_, spare_->next);
   }
 
-  // Keeps the memory of its list of uses for the next block, which then need not allocate.
-  void Recycle(Block* block) {
-    Uses uses = std::move(block->uses);
-    uses.clear();
-    *block = Block();
-    block->uses = std::move(uses);
-    spare_.push_back(block);
-  }
+  // REQUIRES: the block was free or a hole, so it has no marks and nothing closes it.
+  void Recycle(Block* block) { block->next = std::exchange(spare_, block); }
 
  private:
   std::deque<Block> blocks_;
-  std::vector<Block*> spare_;
+  Block* spare_ = nullptr;  // a list
 };
 
 }  // namespace commpool::internal::engine

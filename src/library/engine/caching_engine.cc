@@ -19,11 +19,6 @@ constexpr uint64_t kPoolShare = 256;
 
 }  // namespace
 
-void CachingEngine::Gather(StreamKey stream, Part part) {
-  if (own_reuse() == OwnReuse::kAtOnce) return heap().Unify(stream, part);
-  heap().MergeResting();
-}
-
 Block* CachingEngine::Take(Fit fit) {
   Block* block = heap().Take(fit);
   if (block == nullptr) {
@@ -38,21 +33,21 @@ Block* CachingEngine::Take(Fit fit) {
 
 Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
-  Block* const block = Take({sizes.block_bytes, stream, ReuseFor(reuse), sizes.space, part, ChoiceFor(sizes.space)});
+  Block* const block = Take({sizes.block_bytes, stream, ReuseFor(reuse), sizes.space, part});
   if (block == nullptr) return Outcome(Grow{sizes.segment_bytes, sizes.space, part});
   return Outcome(Serve(block, stream, bytes));
 }
 
-Result<SegmentRange> CachingEngine::AllocateOwn(uint64_t bytes, StreamKey stream) {
-  const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
+SegmentRange CachingEngine::AllocateOwn(uint64_t bytes, StreamKey stream) {
+  const std::optional<uint64_t> block_bytes = BlockBytesOf(bytes, options());
+  if (!block_bytes) return {};
   Block* const block =
-      Take({sizes.block_bytes, stream, ReuseFor(Reuse::kSameStream), sizes.space, kCommonPart, ChoiceFor(sizes.space)});
+      Take({*block_bytes, stream, ReuseFor(Reuse::kSameStream), SpaceOf(*block_bytes, options().spaces)});
   return block == nullptr ? SegmentRange() : ServeOwn(block, stream, bytes);
 }
 
 Result<Grow> CachingEngine::GrowthFor(uint64_t bytes, StreamKey stream, Reuse reuse, Part part) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
-  heap().MergeResting();
   Fit fit{sizes.block_bytes, stream, ReuseFor(reuse), sizes.space, part};
   if (heap().FindFree(fit) != nullptr) return Grow{};
   Gather(stream, part);
@@ -120,7 +115,7 @@ std::vector<StreamKey> CachingEngine::StreamsInUse() const {
   std::set<StreamKey> streams;
   for (const auto& [index, segment] : heap().segments()) {
     for (const Block* block = segment->first; block != nullptr; block = block->next) {
-      if (!IsFreeMemory(*block) || block->part != kCommonPart) continue;
+      if (block->state != BlockState::kFree || block->part != kCommonPart) continue;
       for (const Use& use : block->uses) streams.insert(use.stream);
     }
   }

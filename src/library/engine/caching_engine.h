@@ -32,8 +32,8 @@ class CachingEngine : public Engine {
   Result<Outcome> Allocate(uint64_t bytes, StreamKey stream, Reuse reuse, Part part = kCommonPart);
 
   // Allocate for Reuse::kSameStream and the common part, as most allocations ask. There are no waits then, so no list
-  // of waits is made, which is faster. Returns 0 bytes where the pool must grow.
-  Result<SegmentRange> AllocateOwn(uint64_t bytes, StreamKey stream);
+  // of waits is made, which is faster. Returns 0 bytes where the pool must grow, and where Allocate returns an error.
+  SegmentRange AllocateOwn(uint64_t bytes, StreamKey stream);
 
   // Whether the program reserved memory by name. Such memory serves blocks of every size, and is not released for
   // growth. Without it small blocks lie among large ones only where the pool should not grow, as in a capture.
@@ -66,10 +66,11 @@ class CachingEngine : public Engine {
 
  private:
   // Merges free memory that the stream may take at once.
-  void Gather(StreamKey stream, Part part);
+  void Gather(StreamKey stream, Part part) {
+    if (own_reuse() == OwnReuse::kAtOnce) heap().Unify(stream, part);
+  }
   // Free memory that may serve a request.
   Reuse ReuseFor(Reuse asked) const { return own_reuse() == OwnReuse::kOncePassed ? Reuse::kIdle : asked; }
-  Choice ChoiceFor(Space space) const { return space == Space::kLarge ? options().choice : Choice::kBestFit; }
 
   // A block cut from free memory; null where none is large enough. Where nothing fits at once, it merges the stream's
   // memory, and then takes a small block from among large ones where the pool should not grow.

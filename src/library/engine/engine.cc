@@ -27,7 +27,7 @@ void Subtract(Counter& counter, uint64_t amount) { counter.current -= amount; }
 
 BlockView::State StateOf(const Block& block) {
   if (block.state == BlockState::kLive) return BlockView::State::kLive;
-  if (IsFreeMemory(block)) return BlockView::State::kFree;
+  if (block.state == BlockState::kFree) return BlockView::State::kFree;
   return IsHole(block) ? BlockView::State::kUnmapped : BlockView::State::kClosed;
 }
 
@@ -38,7 +38,7 @@ BlockView ViewOf(const Block& block) {
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, MergePolicy policy)
-    : options_(options), heap_(options.alignment, policy, options.resting_blocks, options.spaces) {
+    : options_(options), heap_(options.alignment, policy, options.choice, options.spaces) {
   CheckOptions(options);
 }
 
@@ -191,7 +191,7 @@ template <typename Matches, typename Change>
 void Engine::ChangeUsesWhere(Matches matches, Change change) {
   for (const auto& [index, segment] : heap_.segments()) {
     for (Block* block = segment->first; block != nullptr;) {
-      const bool closed = !IsFreeMemory(*block);
+      const bool closed = block->state != BlockState::kFree;
       const auto matching = [&](const Use& use) { return matches(*block, use) && !(closed && use.fence_missing()); };
       if (block->state == BlockState::kLive || std::none_of(block->uses.begin(), block->uses.end(), matching)) {
         block = block->next;
@@ -221,11 +221,6 @@ void Engine::FenceStream(StreamKey stream, Fence fence, Moment moment) {
       [&](Uses& uses) {
         AddUse(uses, {stream, fence, kNoBlock});
       });
-}
-
-std::map<StreamKey, uint64_t> Engine::StrandedBytes() {
-  heap_.MergeResting();
-  return heap_.free_index().StrandedBytes();
 }
 
 void Engine::DeviceIdle(int place, Moment moment) {
@@ -318,7 +313,7 @@ Result<BlockView> Engine::Find(Address address) const {
 Counters Engine::counters() const {
   Counters counters = counters_;
   counters.free_bytes = counters.reserved_bytes.current - counters.allocated_bytes.current;
-  counters.largest_free_block_bytes = heap_.LargestFree();
+  counters.largest_free_block_bytes = heap_.free_index().LargestBytes();
   counters.pending_bytes = heap_.pending_bytes();
   return counters;
 }

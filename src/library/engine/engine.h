@@ -52,7 +52,7 @@ class Engine {
   // waits for this fence from now on, and is no longer stranded.
   void FenceStream(StreamKey stream, Fence fence, Moment moment);
   // How many bytes of free memory each stream has stranded: no other stream can wait for that stream's work.
-  std::map<StreamKey, uint64_t> StrandedBytes();
+  std::map<StreamKey, uint64_t> StrandedBytes() const { return heap_.free_index().StrandedBytes(); }
   // Notes that `stream` uses a live block too. kNotFound as for Free.
   Status RecordStream(Address address, StreamKey stream);
 

@@ -135,7 +135,6 @@ bool ExpandableEngine::Claim(const GrowthPlan& plan) {
 
 Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donors donors, Part part, Reuse reuse) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
-  heap().MergeResting();
   ExpansionRequest request{sizes.block_bytes, stream, sizes.space, donors};
   request.granularity = options().granularity;
   request.page_bytes = PageBytes(sizes);
@@ -155,8 +154,7 @@ Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donor
   return plan;
 }
 
-bool ExpandableEngine::CanClaim(const Expansion& expansion) {
-  heap().MergeResting();
+bool ExpandableEngine::CanClaim(const Expansion& expansion) const {
   return std::all_of(expansion.moves.begin(), expansion.moves.end(), [&](const PageMove& move) {
     const Block* const block = heap().Find(move.from);
     return block->state == BlockState::kFree && block->part == kCommonPart && block->uses.empty() &&
@@ -211,7 +209,6 @@ void ExpandableEngine::Lose(const PageMove& move) {
 }
 
 std::vector<SegmentRange> ExpandableEngine::ClaimIdlePages(uint64_t bytes) {
-  heap().MergeResting();
   std::vector<SegmentRange> claimed;
   uint64_t together = 0;
   for (auto page = pages_.rbegin(); page != pages_.rend() && together < bytes; ++page) {

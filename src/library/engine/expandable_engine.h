@@ -49,7 +49,7 @@ class ExpandableEngine final : public CachingEngine {
                          Reuse reuse = Reuse::kSameStream);
 
   // Whether everything that the plan counts on is still there.
-  bool CanClaim(const Expansion& expansion);
+  bool CanClaim(const Expansion& expansion) const;
   void Claim(const Expansion& expansion);
   // The pages are where the plan wants them: they are free memory of the claimant.
   void Complete(const Expansion& expansion);

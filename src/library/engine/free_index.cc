@@ -8,21 +8,21 @@
 
 namespace commpool::internal::engine {
 
-UseClass FreeIndex::ClassOf(const Block& block) {
-  UseClass use_class{block.part, block.segment->space};
-  if (block.uses.empty()) return use_class;
-  const StreamKey stream = block.uses.front().stream;
+UseClass::Kind FreeIndex::KindOf(const Block& block) {
+  using Kind = UseClass::Kind;
+  if (block.uses.empty()) return Kind::kIdle;
   bool one = true;
-  bool stranded = false;
-  for (const Use& use : block.uses) {
-    one = one && use.stream == stream;
-    stranded = stranded || use.stranded();
-  }
-  if (one) use_class.stream = stream;
-  use_class.kind = stranded ? one ? UseClass::Kind::kOneStranded : UseClass::Kind::kSeveralStranded
-                   : one    ? UseClass::Kind::kOneStream
-                            : UseClass::Kind::kSeveral;
-  return use_class;
+  for (const Use& use : block.uses) one = one && use.stream == block.uses.front().stream;
+  if (IsStranded(block)) return one ? Kind::kOneStranded : Kind::kSeveralStranded;
+  return one ? Kind::kOneStream : Kind::kSeveral;
+}
+
+inline UseClass FreeIndex::ClassOf(const Block& block) {
+  using Kind = UseClass::Kind;
+  const bool plain = block.uses.size() == 1 && !block.uses.front().stranded();
+  const Kind kind = plain ? Kind::kOneStream : KindOf(block);
+  const bool one = kind == Kind::kOneStream || kind == Kind::kOneStranded;
+  return {block.part, block.segment->space, kind, one ? block.uses.front().stream : StreamKey{0}};
 }
 
 bool FreeIndex::MayTake(const UseClass& use_class, const Fit& fit) {
@@ -41,7 +41,8 @@ const FreeList* FreeIndex::ListOf(const UseClass& use_class) const {
 void FreeIndex::Insert(Block* block) {
   const UseClass use_class = ClassOf(*block);
   if (last_changed_ == nullptr || last_changed_->use_class != use_class) {
-    const auto [place, added] = lists_.try_emplace(use_class, use_class);
+    const Order order = use_class.space == Space::kLarge ? order_ : Order::kBySize;
+    const auto [place, added] = lists_.try_emplace(use_class, FreeList{use_class, FreeBlocks(order)});
     if (added) last_lists_ = {};
     last_changed_ = &place->second;
   }
@@ -62,21 +63,13 @@ bool FreeIndex::Contains(Block* block) const {
   return list != nullptr && block->free_list == list && list->blocks.Contains(*block);
 }
 
-Block* FreeIndex::Better(Block* a, Block* b, Choice choice) {
-  if (a == nullptr || b == nullptr) return a == nullptr ? b : a;
-  const auto is_better = choice == Choice::kFirstFit ? SizedBlocks::IsBefore : SizedBlocks::IsLess;
-  return is_better(*b, *a) ? b : a;
+inline Block* FreeIndex::FirstOf(Block* first, const FreeList* list, uint64_t bytes) {
+  Block* const other = list == nullptr ? nullptr : list->blocks.FirstFrom(bytes);
+  if (first == nullptr || other == nullptr) return first == nullptr ? other : first;
+  return list->blocks.IsBefore(*other, *first) ? other : first;
 }
 
-Block* FreeIndex::ChooseFrom(const FreeList* list, const Fit& fit) {
-  if (list == nullptr) return nullptr;
-  if (fit.choice != Choice::kFirstFit) return list->blocks.FirstFrom(fit.bytes);
-  Block* chosen = nullptr;
-  list->blocks.VisitFrom(fit.bytes, [&](Block* block) { chosen = Better(chosen, block, fit.choice); });
-  return chosen;
-}
-
-const FreeIndex::Lists& FreeIndex::ListsFor(const Fit& fit) const {
+inline const FreeIndex::Lists& FreeIndex::ListsFor(const Fit& fit) const {
   Lists& lists = last_lists_[static_cast<size_t>(fit.space)];
   if (lists.known && lists.part == fit.part && lists.stream == fit.stream) return lists;
   lists = {
@@ -92,16 +85,15 @@ const FreeIndex::Lists& FreeIndex::ListsFor(const Fit& fit) const {
 Block* FreeIndex::Find(const Fit& fit) const {
   if (fit.reuse < Reuse::kAnyStream) {
     const Lists& lists = ListsFor(fit);
-    Block* const idle = ChooseFrom(lists.idle, fit);
+    Block* const idle = FirstOf(nullptr, lists.idle, fit.bytes);
     if (fit.reuse == Reuse::kIdle) return idle;
-    Block* const own = Better(ChooseFrom(lists.own, fit), idle, fit.choice);
-    return lists.stranded == nullptr ? own : Better(ChooseFrom(lists.stranded, fit), own, fit.choice);
+    return FirstOf(FirstOf(idle, lists.own, fit.bytes), lists.stranded, fit.bytes);
   }
-  Block* best = nullptr;
+  Block* first = nullptr;
   for (const auto& [use_class, list] : lists_) {
-    if (MayTake(use_class, fit)) best = Better(best, ChooseFrom(&list, fit), fit.choice);
+    if (MayTake(use_class, fit)) first = FirstOf(first, &list, fit.bytes);
   }
-  return best;
+  return first;
 }
 
 uint64_t FreeIndex::LargestBytes() const {

@@ -1,5 +1,5 @@
-// FreeIndex: the free blocks, by who may still use them, then by size. Finds the best fit for a stream in O(log n). The
-// heap owns it.
+// FreeIndex: the free blocks, by who may still use them, then in the order in which they serve. Finds the block that
+// serves a stream in O(log n). The heap owns it.
 //
 // Not thread-safe. A block's bytes, place and uses must not change while it is in the index.
 #ifndef COMMPOOL_SRC_LIBRARY_ENGINE_FREE_INDEX_H_
@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <map>
 
-#include "src/library/engine/sized_blocks.h"
+#include "src/library/engine/free_blocks.h"
 #include "src/library/engine/types.h"
 
 namespace commpool::internal::engine {
@@ -29,7 +29,6 @@ struct Fit {
   Reuse reuse = Reuse::kSameStream;
   Space space = Space::kLarge;
   Part part = kCommonPart;
-  Choice choice = Choice::kBestFit;
 };
 
 // Names the list that a free block belongs to. All blocks of a list belong to one part and one space, and the same
@@ -52,17 +51,19 @@ struct UseClass {
 // The free blocks of a class.
 struct FreeList {
   const UseClass use_class;
-  SizedBlocks blocks = {};
+  FreeBlocks blocks;
 };
 
 class FreeIndex {
  public:
+  // `choice`: which of several large blocks to take; of small ones always the best fit.
+  explicit FreeIndex(Choice choice) : order_(choice == Choice::kFirstFit ? Order::kByPlace : Order::kBySize) {}
+
   void Insert(Block* block);
   // REQUIRES: the block is in the index.
   void Erase(Block* block);
 
-  // The block that `fit.choice` asks for; null where none is large enough. A first fit looks at every block that is
-  // large enough.
+  // The first that is large enough; null where none is.
   Block* Find(const Fit& fit) const;
 
   uint64_t LargestBytes() const;
@@ -87,13 +88,15 @@ class FreeIndex {
   };
 
   static UseClass ClassOf(const Block& block);
+  static UseClass::Kind KindOf(const Block& block);
   // Whether the request may be served from the list after a wait.
   static bool MayTake(const UseClass& use_class, const Fit& fit);
   const FreeList* ListOf(const UseClass& use_class) const;
-  static Block* Better(Block* a, Block* b, Choice choice);
-  static Block* ChooseFrom(const FreeList* list, const Fit& fit);
+  // The first of this block and those of the list that have so many bytes.
+  static Block* FirstOf(Block* first, const FreeList* list, uint64_t bytes);
   const Lists& ListsFor(const Fit& fit) const;
 
+  const Order order_;                             // of large blocks
   std::map<UseClass, FreeList> lists_;            // few
   mutable std::array<Lists, 2> last_lists_ = {};  // by space: the lists of the last search
   FreeList* last_changed_ = nullptr;

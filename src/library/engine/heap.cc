@@ -9,8 +9,8 @@
 
 namespace commpool::internal::engine {
 
-Heap::Heap(uint64_t alignment, MergePolicy policy, size_t resting_blocks, Spaces spaces)
-    : alignment_(alignment), policy_(policy), spaces_(spaces), resting_(resting_blocks) {
+Heap::Heap(uint64_t alignment, MergePolicy policy, Choice choice, Spaces spaces)
+    : alignment_(alignment), policy_(policy), choice_(choice), spaces_(spaces), free_index_(choice) {
   COMMPOOL_CHECK(IsPowerOfTwo(alignment), "the alignment of blocks is no power of two");
 }
 
@@ -27,14 +27,10 @@ SegmentIndex Heap::AddSegment(const SegmentRange& range, Space space, BlockState
   segments_.emplace(segment->index, std::move(owner));
 
   Block* block = arena_.Make();
-  block->segment = segment;
-  block->bytes = range.bytes;
-  block->state = state;
-  block->part = part;
+  *block = {.segment = segment, .bytes = range.bytes, .part = part, .state = state};
   segment->first = block;
   if (segment->indexed) segment->blocks.Insert(block->offset, block);
   starts_.Insert(range.address, block);
-  NoteMoreFree(space);
   Enter(block);
   return segment->index;
 }
@@ -46,7 +42,6 @@ SegmentRange Heap::RemoveSegment(SegmentIndex index) {
   const SegmentRange range = segment.range;
   for (Block* block = segment.first; block != nullptr;) {
     Block* next = block->next;
-    if (block->state == BlockState::kResting) resting_.Remove(block);
     Leave(block);
     starts_.Erase(AddressOf(*block));
     arena_.Recycle(block);
@@ -60,7 +55,6 @@ SegmentRange Heap::RemoveSegment(SegmentIndex index) {
 void Heap::BeginAgain() {
   COMMPOOL_CHECK(segments_.empty(), "a heap begins again that still has segments");
   next_index_ = 0;
-  histories_ = {};
 }
 
 bool Heap::IsWhollyFree(SegmentIndex index) const {
@@ -77,21 +71,21 @@ std::vector<SegmentIndex> Heap::WhollyFreeSegments() const {
 }
 
 Block* Heap::Take(const Fit& fit) {
-  COMMPOOL_CHECK(fit.bytes > 0 && fit.bytes % alignment_ == 0, "a block is asked for whose size was not rounded up");
-  if (Block* const rested = TakeResting(fit)) return MakeLive(rested, fit.part);
-  // Resting blocks are large, so a search among small blocks need not merge them.
-  if (fit.space == Space::kLarge) MergeResting();
+  COMMPOOL_CHECK(fit.bytes > 0 && (fit.bytes & (alignment_ - 1)) == 0, "a block is asked for that was not rounded up");
   Block* block = FindFree(fit);
   if (block == nullptr) return nullptr;
+  Leave(block);
   // Even a tiny remainder becomes a free block: it merges when its neighbour is freed.
   if (block->bytes > fit.bytes) {
-    block =
-        CutFree(block, fit.bytes, fit.choice == Choice::kBesideItsLike ? CutSideFor(fit.bytes, *block) : CutSide::kLow);
-  } else {
-    Leave(block);
+    const bool high = choice_ == Choice::kBesideItsLike && CutSideFor(fit.bytes, *block) == CutSide::kHigh;
+    Block* const upper = Split(block, high ? block->bytes - fit.bytes : fit.bytes);
+    Enter(high ? block : upper);
+    if (high) block = upper;
   }
-  block->placement = HistoryOf(*block).Note();
-  return MakeLive(block, fit.part);
+  block->part = fit.part;
+  block->state = BlockState::kLive;
+  ++block->segment->held_blocks;
+  return block;
 }
 
 Block* Heap::FindFree(const Fit& fit) const {
@@ -101,13 +95,6 @@ Block* Heap::FindFree(const Fit& fit) const {
   idle.reuse = Reuse::kIdle;
   idle.part = kCommonPart;
   return free_index_.Find(idle);
-}
-
-Block* Heap::MakeLive(Block* block, Part part) {
-  block->part = part;
-  block->state = BlockState::kLive;
-  ++block->segment->held_blocks;
-  return block;
 }
 
 void Heap::Close(Block* block, Reasons reasons) {
@@ -121,91 +108,20 @@ void Heap::Close(Block* block, Reasons reasons) {
     block->closed_by = reasons;
     block->closed_place = static_cast<uint32_t>(closed_.size());
     closed_.push_back(block);
-    Enter(block);
-  } else if (MayRest(*block)) {
-    HistoryOf(*block).NoteFree(block->placement);
-    block->state = BlockState::kResting;
-    if (resting_.full()) MergeRestingBlock(resting_.oldest());
-    if (IsPending(*block)) Enter(block);  // a resting block is in no other book
-    resting_.Add(block);
-  } else {
-    HistoryOf(*block).NoteFree(block->placement);
-    EnterMerged(block);
   }
-}
-
-bool Heap::MayRest(const Block& block) const {
-  return resting_.enabled() && HistoryOf(block).IsCurrent(block.placement) && block.bytes > kSmallBytes &&
-         block.part == kCommonPart;
-}
-
-Block* Heap::TakeResting(const Fit& fit) {
-  if (resting_.empty() || fit.part != kCommonPart) return nullptr;
-  Block* const block = resting_.TakeLast([&](const Block& rested) {
-    if (rested.bytes != fit.bytes || rested.segment->space != fit.space) return false;
-    if (!HistoryOf(rested).IsCurrent(rested.placement)) return false;
-    if (fit.reuse == Reuse::kAnyUse || (fit.reuse == Reuse::kAnyStream && !IsStranded(rested))) return true;
-    return std::all_of(rested.uses.begin(), rested.uses.end(),
-                       [&](const Use& use) { return fit.reuse != Reuse::kIdle && use.stream == fit.stream; });
-  });
-  if (block != nullptr && IsPending(*block)) Leave(block);
-  return block;
-}
-
-void Heap::MergeRestingBlock(Block* block) {
-  resting_.Remove(block);
-  Leave(block);
-  block->state = BlockState::kFree;
   EnterMerged(block);
-}
-
-void Heap::MergeResting() {
-  while (!resting_.empty()) MergeRestingBlock(resting_.oldest());
-}
-
-uint64_t Heap::LargestFree() const {
-  uint64_t largest = free_index_.LargestBytes();
-  for (const Block* block : resting_) {
-    // Asks each pair of neighbours by itself. So it counts three blocks even where the merge of two would keep the
-    // third away.
-    const auto merges = [&](const Block& a, const Block& b) {
-      return IsFreeMemory(a) && IsFreeMemory(b) && UsesMerge(a, b);
-    };
-    const Block* first = block;
-    while (first->previous != nullptr && merges(*first->previous, *first)) first = first->previous;
-    uint64_t bytes = first->bytes;
-    for (; first->next != nullptr && merges(*first, *first->next); first = first->next) bytes += first->next->bytes;
-    largest = std::max(largest, bytes);
-  }
-  return largest;
 }
 
 void Heap::EndReason(Block* block, Reason reason) {
   COMMPOOL_CHECK(IsClosedBy(*block, reason), "a reason ends that closes no block");
   block->closed_by &= static_cast<Reasons>(~ReasonsOf(reason));
-  if (block->closed_by == 0) Open(block);
-}
-
-void Heap::Open(Block* block) {
+  if (block->closed_by != 0) return;
   closed_[block->closed_place] = closed_.back();
   closed_[block->closed_place]->closed_place = block->closed_place;
   closed_.pop_back();
   Leave(block);
   block->state = BlockState::kFree;
-  NoteMoreFree(block->segment->space);
   EnterMerged(block);
-}
-
-void Heap::LeaveToChange(Block* block) {
-  COMMPOOL_CHECK(block->state != BlockState::kLive, "the uses of a live block are its allocation's");
-  Leave(block);
-}
-
-Block* Heap::EnterChanged(Block* block) {
-  if (policy_ != MergePolicy::kAlways) NoteMoreFree(block->segment->space);
-  if (block->state == BlockState::kFree) return EnterMerged(block);
-  Enter(block);
-  return block;
 }
 
 Block* Heap::Find(Address address) const {
@@ -221,51 +137,19 @@ Block* Heap::Find(Address address) const {
 }
 
 bool Heap::Mergeable(const Block& a, const Block& b) const {
-  if (a.state != b.state) return false;
-  if (a.state == BlockState::kUnmapped) return a.part == b.part;
-  return a.state == BlockState::kFree && UsesMerge(a, b);
-}
-
-bool Heap::UsesMerge(const Block& a, const Block& b) const {
-  if (a.part != b.part) return false;
-  if (policy_ == MergePolicy::kAlways) return true;
-  if (policy_ == MergePolicy::kSameUses) return a.uses == b.uses;
+  if (a.state != b.state || a.part != b.part) return false;
+  if (a.state != BlockState::kFree) return a.state == BlockState::kUnmapped;
+  if (policy_ == MergePolicy::kAlways || a.uses == b.uses) return true;
+  if (policy_ == MergePolicy::kSameUses) return false;
   // Idle memory beside stranded memory must stay usable by everybody.
-  if (a.uses.empty()) return !IsStranded(b);
-  if (b.uses.empty()) return !IsStranded(a);
-  return a.uses == b.uses;
-}
-
-bool Heap::Holds(const Block& block) {
-  if (block.state == BlockState::kUnmapped) return false;
-  return !IsFreeMemory(block) || block.part != kCommonPart;
-}
-
-void Heap::Enter(Block* block) {
-  if (block->state == BlockState::kFree) free_index_.Insert(block);
-  if (Holds(*block)) ++block->segment->held_blocks;
-  if (!IsPending(*block)) return;
-  pending_bytes_ += block->bytes;
-  fences_.Link(block);
-}
-
-void Heap::Leave(Block* block) {
-  if (block->state == BlockState::kFree) free_index_.Erase(block);
-  if (Holds(*block)) --block->segment->held_blocks;
-  if (!IsPending(*block)) return;
-  pending_bytes_ -= block->bytes;
-  fences_.Unlink(block);
-}
-
-Block* Heap::CutFree(Block* block, uint64_t bytes, CutSide side) {
-  const uint64_t lower_bytes = side == CutSide::kLow ? bytes : block->bytes - bytes;
-  Leave(block);
-  Block* const upper = Split(block, lower_bytes);
-  Enter(side == CutSide::kLow ? upper : block);
-  return side == CutSide::kLow ? block : upper;
+  return (a.uses.empty() && !IsStranded(b)) || (b.uses.empty() && !IsStranded(a));
 }
 
 Block* Heap::EnterMerged(Block* block) {
+  if (block->state != BlockState::kFree && block->state != BlockState::kUnmapped) {
+    Enter(block);
+    return block;
+  }
   Block* const lower = block->previous != nullptr && Mergeable(*block->previous, *block) ? block->previous : nullptr;
   // The lower neighbour comes first: the upper one merges only if it fits what these two become.
   const Block& together = lower != nullptr && block->uses.empty() ? *lower : *block;
@@ -328,8 +212,6 @@ void Heap::UnifyIn(HeapSegment& segment, Usable usable) {
 }
 
 void Heap::Unify(StreamKey stream, Part part) {
-  MergeResting();
-  for (PlacementHistory& history : histories_) history.NoteOther();
   for (const auto& [index, segment] : segments_) {
     UnifyIn(*segment, [&](const Block& block) {
       return block.state == BlockState::kFree && block.part == part &&
@@ -339,8 +221,6 @@ void Heap::Unify(StreamKey stream, Part part) {
 }
 
 void Heap::UnifyAll(Space space) {
-  MergeResting();
-  histories_[static_cast<size_t>(space)].NoteOther();
   for (const auto& [index, segment] : segments_) {
     if (segment->space != space) continue;
     UnifyIn(*segment, [](const Block& block) {
@@ -355,7 +235,7 @@ uint64_t Heap::LargestUnited(Space space) const {
     if (segment->space != space) continue;
     uint64_t together = 0;
     for (const Block* block = segment->first; block != nullptr; block = block->next) {
-      const bool usable = IsFreeMemory(*block) && block->part == kCommonPart && !IsStranded(*block);
+      const bool usable = block->state == BlockState::kFree && block->part == kCommonPart && !IsStranded(*block);
       together = usable ? together + block->bytes : 0;
       largest = std::max(largest, together);
     }
@@ -375,8 +255,6 @@ void Heap::ClosePart(Part part) {
 }
 
 void Heap::ReleasePart(Part part) {
-  MergeResting();
-  for (PlacementHistory& history : histories_) history.NoteOther();
   for (const auto& [index, segment] : segments_) {
     for (Block* block = segment->first; block != nullptr; block = block->next) {
       if (block->part != part) continue;
@@ -392,7 +270,7 @@ void Heap::ReleasePart(Part part) {
 }
 
 void Heap::LeavePart(Block* block) {
-  COMMPOOL_CHECK(!IsFreeMemory(*block), "free memory of a part is the heap's to release");
+  COMMPOOL_CHECK(block->state != BlockState::kFree, "free memory of a part is the heap's to release");
   block->part = kCommonPart;
 }
 
@@ -412,7 +290,6 @@ void Heap::Convert(const SegmentRange& range, BlockState from, BlockState to, co
   block->state = to;
   block->part = claimant.part;
   if (claimant.stream) block->uses.push_back({*claimant.stream, kNoFence, kNoBlock});
-  NoteMoreFree(block->segment->space);
   EnterMerged(block);
 }
 

@@ -7,12 +7,12 @@
 #ifndef COMMPOOL_SRC_LIBRARY_ENGINE_HEAP_H_
 #define COMMPOOL_SRC_LIBRARY_ENGINE_HEAP_H_
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <vector>
 
+#include "src/library/base/check.h"
 #include "src/library/engine/block.h"
 #include "src/library/engine/block_arena.h"
 #include "src/library/engine/block_table.h"
@@ -21,16 +21,15 @@
 #include "src/library/engine/free_index.h"
 #include "src/library/engine/heap_segment.h"
 #include "src/library/engine/page_map.h"
-#include "src/library/engine/resting_blocks.h"
 #include "src/library/engine/types.h"
 
 namespace commpool::internal::engine {
 
 class Heap {
  public:
-  // Blocks start at multiples of `alignment`. REQUIRES: it is a power of two. `resting_blocks`: how many freed large
-  // blocks may rest at a time. Where spaces are apart, a large segment has few blocks, and needs no index of them.
-  Heap(uint64_t alignment, MergePolicy policy, size_t resting_blocks = 0, Spaces spaces = Spaces::kOne);
+  // Blocks start at multiples of `alignment`. REQUIRES: it is a power of two. Where spaces are apart, a large segment
+  // has few blocks, and needs no index of them.
+  Heap(uint64_t alignment, MergePolicy policy, Choice choice = Choice::kBestFit, Spaces spaces = Spaces::kOne);
 
   // Makes the range one block, free or unmapped. REQUIRES: it is aligned, not empty, and overlaps no other.
   SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge, BlockState state = BlockState::kFree,
@@ -40,19 +39,17 @@ class Heap {
   bool IsWhollyFree(SegmentIndex index) const;
   std::vector<SegmentIndex> WhollyFreeSegments() const;
   uint32_t segments_ever() const { return next_index_; }
-  // Numbers segments from the first again, and forgets past placements. REQUIRES: there is no segment.
+  // Numbers segments from the first again. REQUIRES: there is no segment.
   void BeginAgain();
 
-  // Takes the best fit, cut to size: a live block, with the uses that it had while it was free. Null where none fits. A
-  // resting block of exactly the size goes first. A graph takes idle memory of the whole pool where its own is not
-  // enough. REQUIRES: bytes is a multiple of the alignment, not 0.
+  // Takes the block that the choice names, cut to size: a live block, with the uses that it had while it was free. Null
+  // where none fits. A graph takes idle memory of the whole pool where its own is not enough. REQUIRES: bytes is a
+  // multiple of the alignment, not 0.
   Block* Take(const Fit& fit);
-  // The block that Take would cut if no block rested.
+  // The block that Take would cut.
   Block* FindFree(const Fit& fit) const;
   // Ends a live block: it is closed by these reasons, or becomes free (and merges) where there are none.
   void Close(Block* block, Reasons reasons);
-  // Merges all resting blocks with their neighbours. Call it before free memory is looked at as a whole.
-  void MergeResting();
   // Ends a reason of a closed block. The last one's end makes it free, and merges it.
   void EndReason(Block* block, Reason reason);
   // The closed blocks, in no order.
@@ -61,9 +58,10 @@ class Heap {
   // Changes the uses of a block that is not live. A free one may merge then: returns the block that holds it.
   template <typename Change>
   Block* ChangeUses(Block* block, Change change) {
-    LeaveToChange(block);
+    COMMPOOL_CHECK(block->state != BlockState::kLive, "the uses of a live block are its allocation's");
+    Leave(block);
     change(block->uses);
-    return EnterChanged(block);
+    return EnterMerged(block);
   }
 
   // Merges free neighbours of the part, if nobody but this stream may still use them. The merged block counts as used
@@ -94,72 +92,63 @@ class Heap {
   // The block that begins there; null where there is none.
   Block* FindStart(Address address) const { return starts_.Find(address); }
 
-  // The size of the largest free block once all resting blocks are merged; merges none.
-  uint64_t LargestFree() const;
-
   uint64_t alignment() const { return alignment_; }
   uint64_t pending_bytes() const { return pending_bytes_; }
   using Segments = std::map<SegmentIndex, std::unique_ptr<HeapSegment>>;
   const Segments& segments() const { return segments_; }
   const FreeIndex& free_index() const { return free_index_; }
   FreeIndex& free_index() { return free_index_; }
-  const RestingBlocks& resting() const { return resting_; }
   const FenceBook& fences() const { return fences_; }
   FenceBook& fences() { return fences_; }
 
   // Whether a block that is not live keeps its segment from being released.
-  static bool Holds(const Block& block);
+  static bool Holds(const Block& block) {
+    if (block.state == BlockState::kFree) return block.part != kCommonPart;
+    return block.state != BlockState::kUnmapped;
+  }
 
   // Whether two neighbours should be one block.
   bool Mergeable(const Block& a, const Block& b) const;
 
  private:
-  // Call it when the space gets more free memory, or when more streams may take what it has.
-  void NoteMoreFree(Space space) { histories_[static_cast<size_t>(space)].NoteOther(); }
-  PlacementHistory& HistoryOf(const Block& block) { return histories_[static_cast<size_t>(block.segment->space)]; }
-  const PlacementHistory& HistoryOf(const Block& block) const {
-    return histories_[static_cast<size_t>(block.segment->space)];
-  }
-  // Whether a block that is freed now may rest.
-  bool MayRest(const Block& block) const;
-  void MergeRestingBlock(Block* block);
-  Block* TakeResting(const Fit& fit);
-  Block* MakeLive(Block* block, Part part);
-  void Open(Block* block);
-  // Whether free neighbours with these uses would be one block.
-  bool UsesMerge(const Block& a, const Block& b) const;
-
   // A block that is not live stands in books that depend on its state, bytes and uses: the free index, the fence book,
   // the counts. Before you change one of these, call Leave; afterwards Enter.
-  void Enter(Block* block);
-  void Leave(Block* block);
-  // The two halves of ChangeUses.
-  void LeaveToChange(Block* block);
-  Block* EnterChanged(Block* block);
+  void Enter(Block* block) {
+    if (block->state == BlockState::kFree) free_index_.Insert(block);
+    if (Holds(*block)) ++block->segment->held_blocks;
+    if (!IsPending(*block)) return;
+    pending_bytes_ += block->bytes;
+    fences_.Link(block);
+  }
+  void Leave(Block* block) {
+    if (block->state == BlockState::kFree) free_index_.Erase(block);
+    if (Holds(*block)) --block->segment->held_blocks;
+    if (!IsPending(*block)) return;
+    pending_bytes_ -= block->bytes;
+    fences_.Unlink(block);
+  }
 
   // Merges neighbours that the predicate accepts.
   template <typename Usable>
   void UnifyIn(HeapSegment& segment, Usable usable);
 
-  // Merges a block that is in no book with its neighbours, and enters the result. The lower neighbour comes first:
-  // growth fills addresses above free memory of the asking stream, and memory of another stream may lie above them.
+  // Merges a block that is in no book, if it is free, with its neighbours, and enters the result. The lower comes
+  // first: growth fills addresses above free memory of the asking stream, and memory of another stream may lie above
+  // them.
   Block* EnterMerged(Block* block);
   // The lower of two neighbours takes the upper's bytes and uses. Both are in no book.
   void Absorb(Block* lower, Block* upper);
   // Cuts a block that is in no book behind its first `bytes`. Returns the upper block: same state, in no book.
   Block* Split(Block* block, uint64_t bytes);
-  // Takes `bytes` of a free block out of the books; the rest of the block stays in them. Returns the taken block.
-  Block* CutFree(Block* block, uint64_t bytes, CutSide side);
 
   uint64_t alignment_;
   MergePolicy policy_;
+  Choice choice_;
   Spaces spaces_;
   BlockArena arena_;
   Segments segments_;
   PageMap page_map_;
   BlockTable starts_;
-  RestingBlocks resting_;
-  std::array<PlacementHistory, 2> histories_;  // by space
   FreeIndex free_index_;
   FenceBook fences_;
   std::vector<Block*> closed_;

@@ -12,7 +12,6 @@ struct Sums {
   uint64_t live_bytes = 0;
   uint64_t live_blocks = 0;
   uint64_t free_blocks = 0;
-  uint64_t resting_blocks = 0;
   uint64_t closed_blocks = 0;
   uint64_t largest_free_block = 0;
   uint64_t pending_bytes = 0;
@@ -46,13 +45,12 @@ void AddBlock(Block* block, const Heap& heap, Sums& sums) {
   const bool free = block->state == BlockState::kFree;
   COMMPOOL_CHECK(heap.free_index().Contains(block) == free, "the free index differs from the free blocks");
   if (free) ++sums.free_blocks;
-  if (block->state == BlockState::kResting) ++sums.resting_blocks;
   if (block->state == BlockState::kClosed) {
     ++sums.closed_blocks;
     COMMPOOL_CHECK(block->closed_place < heap.closed().size() && heap.closed()[block->closed_place] == block,
                    "a closed block is not in the list of those");
   }
-  if (IsFreeMemory(*block) && block->part == kCommonPart) {
+  if (block->state == BlockState::kFree && block->part == kCommonPart) {
     sums.largest_free_block = std::max(sums.largest_free_block, block->bytes);
   }
   if (block->state == BlockState::kLive) {
@@ -107,13 +105,9 @@ void Engine::CheckInvariants() const {
   COMMPOOL_CHECK(counters.allocated_blocks.current == sums.live_blocks, "allocated blocks do not add up");
   COMMPOOL_CHECK(counters.reserved_bytes.current == sums.reserved_bytes, "reserved bytes do not add up");
   COMMPOOL_CHECK(counters.free_bytes == sums.reserved_bytes - sums.live_bytes, "free bytes do not add up");
-  COMMPOOL_CHECK(counters.largest_free_block_bytes >= sums.largest_free_block,
-                 "the largest free block is smaller than one");
+  COMMPOOL_CHECK(counters.largest_free_block_bytes == sums.largest_free_block, "the largest free block is another");
   COMMPOOL_CHECK(counters.pending_bytes == sums.pending_bytes, "pending bytes do not add up");
   COMMPOOL_CHECK(heap_.free_index().count() == sums.free_blocks, "the free index has blocks that are not free");
-  const RestingBlocks& resting = heap_.resting();
-  COMMPOOL_CHECK(static_cast<uint64_t>(resting.end() - resting.begin()) == sums.resting_blocks,
-                 "a block rests that is not among those that do");
   COMMPOOL_CHECK(heap_.closed().size() == sums.closed_blocks, "a block is listed as closed that is not");
   COMMPOOL_CHECK(heap_.fences().links() == sums.fence_links, "a fence guards a block that does not name it");
 }

@@ -20,7 +20,7 @@ Status NoLiveBlock(const std::string& call, Address address, const Block* holder
     const std::string place = std::to_string(holder->bytes) + " bytes at " + Hexadecimal(AddressOf(*holder));
     if (holder->state == BlockState::kLive) {
       why = "the address lies inside a live block of " + place + "; pass the address that allocate returned";
-    } else if (IsFreeMemory(*holder)) {
+    } else if (holder->state == BlockState::kFree) {
       why = "it lies in a free block of " + place + ": freed already, or never allocated";
     } else if (IsHole(*holder)) {
       why = "the pool has no memory there: never allocated, or moved since";

@@ -43,13 +43,6 @@ void CheckOptions(const EngineOptions& options) {
                  "the granularity of segments is no multiple of the alignment of blocks");
 }
 
-std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment, Spaces spaces) {
-  const std::optional<uint64_t> aligned = CheckedRoundUp(requested, alignment);
-  if (spaces == Spaces::kOne || !aligned || *aligned > kSmallBytes) return aligned;
-  // Most classes are multiples of the alignment already; a large alignment rounds the others up.
-  return CheckedRoundUp(ClassBytes(ClassOf(*aligned)), alignment);
-}
-
 std::optional<uint64_t> SegmentBytes(uint64_t block_bytes, uint64_t granularity, uint64_t minimum, SegmentSizes sizes) {
   uint64_t bytes = block_bytes;
   if (block_bytes <= kSmallBytes) {
@@ -64,15 +57,12 @@ Result<RequestSizes> SizesOf(uint64_t requested, const EngineOptions& options) {
   if (requested == 0) {
     return Status(StatusCode::kInvalidArgument, "allocate: 0 bytes asked for; a block has at least 1 byte");
   }
-  // A guard must not turn too many bytes into few.
-  const uint64_t guarded = requested + std::min(options.guard_bytes, UINT64_MAX - requested);
-  const std::optional<uint64_t> block = BlockBytes(guarded, options.alignment, options.spaces);
+  const std::optional<uint64_t> block = BlockBytesOf(requested, options);
   if (!block) return TooManyBytes(requested, options.alignment);
   const std::optional<uint64_t> segment =
       SegmentBytes(*block, options.granularity, options.segment_bytes, options.segment_sizes);
   if (!segment) return TooManyBytes(requested, options.granularity);
-  const bool small = options.spaces == Spaces::kApart && *block <= kSmallBytes;
-  return RequestSizes{*block, *segment, small ? Space::kSmall : Space::kLarge};
+  return RequestSizes{*block, *segment, SpaceOf(*block, options.spaces)};
 }
 
 }  // namespace commpool::internal::engine

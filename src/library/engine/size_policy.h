@@ -32,7 +32,6 @@ struct EngineOptions {
   Choice choice = Choice::kBestFit;        // of large blocks
   uint64_t page_bytes = 32 * 1024 * 1024;  // of an expandable pool: the largest page
   Slack slack = {};
-  uint32_t resting_blocks = 4;  // large blocks that wait for a request of their size before they merge
   OwnReuse own_reuse = OwnReuse::kAtOnce;
   SegmentSizes segment_sizes = SegmentSizes::kRoomy;
   // Bytes of no block behind each block, so that a tool finds a kernel that writes past its end.
@@ -48,9 +47,28 @@ EngineOptions ExpandableOptions();
 // Aborts where options contradict each other. A pool has refused a program's wrong values before.
 void CheckOptions(const EngineOptions& options);
 
+// Where a block of so many bytes lies.
+constexpr Space SpaceOf(uint64_t block_bytes, Spaces spaces) {
+  return spaces == Spaces::kApart && block_bytes <= kSmallBytes ? Space::kSmall : Space::kLarge;
+}
+
 // The bytes of the block that serves a request: a multiple of the alignment, so that every block starts at one. A small
-// block with a space of its own gets the size of a class. Nothing on overflow. REQUIRES: alignment > 0.
-std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment, Spaces spaces = Spaces::kOne);
+// block with a space of its own gets the size of a class. Nothing on overflow. REQUIRES: the alignment is a power of
+// two.
+constexpr std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignment, Spaces spaces = Spaces::kOne) {
+  if (requested > UINT64_MAX - (alignment - 1)) return std::nullopt;
+  const auto rounded = [&](uint64_t bytes) { return (bytes + alignment - 1) & ~(alignment - 1); };
+  const uint64_t aligned = rounded(requested);
+  if (SpaceOf(aligned, spaces) == Space::kLarge) return aligned;
+  // Most classes are multiples of the alignment already; a large alignment rounds the others up.
+  return rounded(ClassBytes(ClassOf(aligned)));
+}
+// The same with the guard; nothing for zero bytes either.
+constexpr std::optional<uint64_t> BlockBytesOf(uint64_t requested, const EngineOptions& options) {
+  // A guard must not turn too many bytes into few.
+  if (requested == 0 || requested > UINT64_MAX - options.guard_bytes) return std::nullopt;
+  return BlockBytes(requested + options.guard_bytes, options.alignment, options.spaces);
+}
 
 // The bytes of the segment to make when no free block holds `block_bytes`. Segments are few and large, because each one
 // costs driver calls. Up to 1 MiB asks for 2 MiB, less than 4 MiB for 8 MiB (kExact: for itself), more for itself;

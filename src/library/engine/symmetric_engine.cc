@@ -16,8 +16,7 @@ constexpr Reasons kRanks = ReasonsOf(Reason::kRanks);
 
 Result<Outcome> SymmetricEngine::Allocate(uint64_t bytes, StreamKey stream, Part part) {
   const RequestSizes sizes = COMMPOOL_TRY(SizesOf(bytes, options()));
-  Block* const block =
-      heap().Take({sizes.block_bytes, stream, Reuse::kAnyUse, Space::kLarge, kCommonPart, Choice::kBesideItsLike});
+  Block* const block = heap().Take({sizes.block_bytes, stream, Reuse::kAnyUse});
   log_.Append(block == nullptr ? SequenceCall::kRefused : SequenceCall::kAllocate, bytes);
   if (block == nullptr) return Outcome(Grow{sizes.block_bytes});
   block->part = part;
@@ -26,8 +25,7 @@ Result<Outcome> SymmetricEngine::Allocate(uint64_t bytes, StreamKey stream, Part
 
 bool SymmetricEngine::CanServe(uint64_t bytes) const {
   const Result<RequestSizes> sizes = SizesOf(bytes, options());
-  // Resting blocks merge whatever their uses are, so the largest block is known without waking any.
-  return sizes.ok() && heap().LargestFree() >= sizes->block_bytes;
+  return sizes.ok() && heap().free_index().LargestBytes() >= sizes->block_bytes;
 }
 
 Result<Freed> SymmetricEngine::Free(Address address, Reasons also) {

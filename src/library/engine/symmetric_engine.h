@@ -29,7 +29,7 @@ enum class FreeOrder {
 
 // Counted up whenever equal calls begin to place blocks differently. Ranks with different values refuse each other when
 // a pool is made.
-inline constexpr int kPlacementRules = 2;
+inline constexpr int kPlacementRules = 3;
 
 // An allocation's number in the pool's sequence: on every rank the same number means the same block.
 using Sequence = uint64_t;
@@ -37,7 +37,7 @@ using Sequence = uint64_t;
 class SymmetricEngine final : public Engine {
  public:
   SymmetricEngine(const EngineOptions& options, FreeOrder order)
-      : Engine(options, MergePolicy::kAlways), order_(order) {}
+      : Engine(BesideTheirLike(options), MergePolicy::kAlways), order_(order) {}
 
   // Any free block may serve: the caller waits on the device for the returned uses. Grow means *exhausted*: only a
   // `reserve` of its bytes helps. Refused requests are part of the sequence too, but not requests for zero or too many
@@ -73,6 +73,10 @@ class SymmetricEngine final : public Engine {
   void NoteCollective(SequenceCall call, uint64_t value) { log_.Append(call, value); }
 
  private:
+  static EngineOptions BesideTheirLike(EngineOptions options) {
+    options.choice = Choice::kBesideItsLike;
+    return options;
+  }
   // The blocks of LocallyFreed.
   std::map<Sequence, Block*> Offered() const;
 

@@ -48,46 +48,54 @@ class Uses {
     for (const Use& use : uses) insert(end(), use);
   }
 
-  bool empty() const { return !has_one_ && several_.empty(); }
-  size_t size() const { return has_one_ ? 1 : several_.size(); }
-  const Use* begin() const { return has_one_ ? &one_ : several_.data(); }
-  const Use* end() const { return begin() + size(); }
-  Use* begin() { return has_one_ ? &one_ : several_.data(); }
-  Use* end() { return begin() + size(); }
+  Uses(const Uses& other) { *this = other; }
+  // Without a call for the array where there is none.
+  Uses& operator=(const Uses& other) {
+    size_ = other.size_;
+    one_ = other.one_;
+    if (size_ > 1) several_ = other.several_;
+    return *this;
+  }
+
+  bool empty() const { return size_ == 0; }
+  size_t size() const { return size_; }
+  const Use* begin() const { return size_ <= 1 ? &one_ : several_.data(); }
+  const Use* end() const { return begin() + size_; }
+  Use* begin() { return size_ <= 1 ? &one_ : several_.data(); }
+  Use* end() { return begin() + size_; }
   const Use& front() const { return *begin(); }
 
-  void clear() {
-    has_one_ = false;
-    several_.clear();
-  }
-  void push_back(const Use& use) {
-    if (!empty()) return insert(end(), use);
-    one_ = use;
-    has_one_ = true;
-  }
+  void clear() { size_ = 0; }
+  void push_back(const Use& use) { insert(end(), use); }
   // Inserts before `place`, an element of this object.
   void insert(const Use* place, const Use& use) {
-    if (empty()) return push_back(use);
-    const auto index = place - std::as_const(*this).begin();
-    if (has_one_) several_.push_back(one_);
-    has_one_ = false;
+    if (size_++ == 0) {
+      one_ = use;
+      return;
+    }
+    const auto index = place - (size_ == 2 ? &one_ : several_.data());
+    if (size_ == 2) several_ = {one_};
     several_.insert(several_.begin() + index, use);
   }
   template <typename Over>
   void EraseIf(Over over) {
-    has_one_ = has_one_ && !over(one_);
+    if (size_ <= 1) {
+      if (size_ == 1 && over(one_)) size_ = 0;
+      return;
+    }
     std::erase_if(several_, over);
+    size_ = several_.size();
+    if (size_ == 1) one_ = several_.front();
   }
 
   friend bool operator==(const Uses& a, const Uses& b) {
-    if (a.has_one_ && b.has_one_) return a.one_ == b.one_;
-    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+    return a.size_ == b.size_ && std::equal(a.begin(), a.end(), b.begin());
   }
 
  private:
-  bool has_one_ = false;  // then it has no others
-  Use one_;
-  std::vector<Use> several_;
+  size_t size_ = 0;
+  Use one_;                   // where there are not several
+  std::vector<Use> several_;  // as many as the size says, if that is more than one
 };
 
 }  // namespace commpool::internal::engine

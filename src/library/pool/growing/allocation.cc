@@ -65,9 +65,8 @@ CUdeviceptr GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, bool& ask
       return 0;
     }
     blocks_.NoteHolding();
-    const Result<engine::SegmentRange> served = engine().AllocateOwn(bytes, stream);
-    asked = served.ok();  // the slow way asks again for an error
-    if (asked) block = *served;
+    block = engine().AllocateOwn(bytes, stream);
+    asked = true;
   }
   if (block.bytes != 0) blocks_.Announce(block, bytes, stream, CachingOf(stream));
   return block.address;

@@ -1,5 +1,5 @@
-// Free blocks by size, compared with std::set, through many changes.
-#include "src/library/engine/sized_blocks.h"
+// Free blocks in both orders, compared with std::set, through many changes.
+#include "src/library/engine/free_blocks.h"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@
 namespace commpool::internal::engine {
 namespace {
 
-class SizedBlocksTest : public ::testing::Test {
+class FreeBlocksTest : public ::testing::TestWithParam<Order> {
  protected:
-  SizedBlocksTest() {
+  FreeBlocksTest() {
     first_.index = 0;
     first_.range = {0x900000, 0x100000};  // above the second: addresses must not count
     second_.index = 1;
@@ -26,16 +26,16 @@ class SizedBlocksTest : public ::testing::Test {
     block->segment = &segment;
     block->offset = offset;
     block->bytes = bytes;
-    sized_.Insert(block);
+    free_.Insert(block);
     expected_.insert(block);
     return block;
   }
   void EraseOne(uint64_t random) {
     const auto one = std::next(expected_.begin(), static_cast<long>(random % expected_.size()));
-    EXPECT_TRUE(sized_.Contains(**one));
-    EXPECT_TRUE(sized_.Erase(*one));
-    EXPECT_FALSE(sized_.Contains(**one));
-    EXPECT_FALSE(sized_.Erase(*one));
+    EXPECT_TRUE(free_.Contains(**one));
+    EXPECT_TRUE(free_.Erase(*one));
+    EXPECT_FALSE(free_.Contains(**one));
+    EXPECT_FALSE(free_.Erase(*one));
     expected_.erase(one);
   }
   void ExpectSame(uint64_t bytes) {
@@ -46,32 +46,33 @@ class SizedBlocksTest : public ::testing::Test {
       if (first == nullptr) first = block;
       visited.insert(block);
     }
-    EXPECT_EQ(sized_.FirstFrom(bytes), first);
-    sized_.VisitFrom(bytes, [&](Block* block) { EXPECT_EQ(visited.erase(block), 1u); });
+    EXPECT_EQ(free_.FirstFrom(bytes), first);
+    free_.VisitFrom(bytes, [&](Block* block) { EXPECT_EQ(visited.erase(block), 1u); });
     EXPECT_TRUE(visited.empty());
-    EXPECT_EQ(sized_.empty(), expected_.empty());
+    EXPECT_EQ(free_.empty(), expected_.empty());
   }
 
   struct InOrder {
     bool operator()(const Block* a, const Block* b) const { return KeyOf(*a) < KeyOf(*b); }
-    static std::tuple<uint64_t, uint64_t, uint64_t> KeyOf(const Block& block) {
-      return {block.bytes, block.segment->index, block.offset};
+    std::tuple<uint64_t, uint64_t, uint64_t> KeyOf(const Block& block) const {
+      return {order == Order::kBySize ? block.bytes : 0, block.segment->index, block.offset};
     }
+    Order order;
   };
 
   HeapSegment first_;
   HeapSegment second_;
   std::deque<Block> made_;
-  SizedBlocks sized_;
-  std::set<Block*, InOrder> expected_;
+  FreeBlocks free_{GetParam()};
+  std::set<Block*, InOrder> expected_{InOrder{GetParam()}};
 };
 
-TEST_F(SizedBlocksTest, AreNoneAtFirst) {
+TEST_P(FreeBlocksTest, AreNoneAtFirst) {
   ExpectSame(0);
   ExpectSame(~uint64_t{0});
 }
 
-TEST_F(SizedBlocksTest, AreFoundByEverySizeUpToTheLargest) {
+TEST_P(FreeBlocksTest, AreFoundByEverySizeUpToTheLargest) {
   for (int bit = 0; bit < 64; ++bit) Insert(first_, static_cast<uint64_t>(bit), uint64_t{1} << bit);
   for (int bit = 0; bit < 64; ++bit) {
     const uint64_t bytes = uint64_t{1} << bit;
@@ -82,20 +83,20 @@ TEST_F(SizedBlocksTest, AreFoundByEverySizeUpToTheLargest) {
   ExpectSame(~uint64_t{0});
 }
 
-TEST_F(SizedBlocksTest, OfOneSizeComeInTheOrderOfTheirPlaces) {
+TEST_P(FreeBlocksTest, OfOneSizeComeInTheOrderOfTheirPlaces) {
   Insert(second_, 0, 4096);
   Insert(first_, 8192, 4096);
   Block* const lowest = Insert(first_, 1024, 4096);
-  EXPECT_EQ(sized_.FirstFrom(4096), lowest);
+  EXPECT_EQ(free_.FirstFrom(4096), lowest);
   for (uint64_t offset = 0; offset < 1000; ++offset) Insert(second_, 10000 + offset, 4096);
-  EXPECT_EQ(sized_.FirstFrom(4096), lowest);
+  EXPECT_EQ(free_.FirstFrom(4096), lowest);
   while (!expected_.empty()) {
     EraseOne(0);
     ExpectSame(4096);
   }
 }
 
-TEST_F(SizedBlocksTest, AnswerLikeASetThroughRandomChanges) {
+TEST_P(FreeBlocksTest, AnswerLikeASetThroughRandomChanges) {
   std::mt19937_64 random(7);
   for (uint64_t step = 0; step < 6000; ++step) {
     // Grows mostly in one half of the time, shrinks mostly in the other.
@@ -108,6 +109,9 @@ TEST_F(SizedBlocksTest, AnswerLikeASetThroughRandomChanges) {
     if (step % 5 == 0) ExpectSame(random() % 4200);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Orders, FreeBlocksTest, ::testing::Values(Order::kBySize, Order::kByPlace),
+                         [](const auto& order) { return order.param == Order::kBySize ? "BySize" : "ByPlace"; });
 
 }  // namespace
 }  // namespace commpool::internal::engine
