@@ -13,7 +13,7 @@ namespace {
 class Peaks : public PoolTest {
  protected:
   CUdeviceptr Allocate(uint64_t bytes, CUstream stream = nullptr) {
-    CUdeviceptr address = runtime().AllocateCached(Target::Pool(pool_), bytes, stream);
+    CUdeviceptr address = runtime().AllocateAtOnce(Target::Pool(pool_), bytes, stream);
     return address != 0 ? address : runtime().AllocateFrom(pool_, bytes, stream).value();
   }
   void Free(CUdeviceptr address) {

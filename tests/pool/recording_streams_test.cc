@@ -1,5 +1,5 @@
 // Calls announce on which stream they are about to record, and others wait for them.
-#include "src/library/pool/blocks/recording_streams.h"
+#include "src/library/pool/basis/recording_streams.h"
 
 #include <gtest/gtest.h>
 

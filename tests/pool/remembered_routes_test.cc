@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/library/base/bytes.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -39,7 +40,7 @@ class RememberedRoutes : public PoolTest {
     if (const auto caught = runtime().scopes().Route({0, runtime().NameOf(stream, 0).value().identity, bytes}))
       server = Get(caught->pool).name();
     for (int time = 0; time < 3; ++time) {
-      CUdeviceptr address = runtime().AllocateCached(Target::Device(0), bytes, stream);
+      CUdeviceptr address = runtime().AllocateAtOnce(Target::Device(0), bytes, stream);
       served_at_once_ += address != 0 ? 1 : 0;
       if (address == 0) address = runtime().Allocate(0, bytes, stream).value();
       EXPECT_EQ(NameOf(address), server);
@@ -62,10 +63,10 @@ TEST_F(RememberedRoutes, ServeTheNextAllocation) {
   ServedBy(512, first_.get());
   EXPECT_EQ(served_at_once_, 6) << "sizes that no scope tells apart are alike";
   const ScopeHandle scope = Begin(one_);
-  EXPECT_EQ(runtime().AllocateCached(Target::Device(0), 4096, first_.get()), 0u) << "a scope has begun";
+  EXPECT_EQ(runtime().AllocateAtOnce(Target::Device(0), 4096, first_.get()), 0u) << "a scope has begun";
   EXPECT_EQ(ServedBy(4096, first_.get()), "one");
   End(scope);
-  EXPECT_EQ(runtime().AllocateCached(Target::Device(0), 4096, first_.get()), 0u) << "it has ended";
+  EXPECT_EQ(runtime().AllocateAtOnce(Target::Device(0), 4096, first_.get()), 0u) << "it has ended";
   EXPECT_EQ(ServedBy(4096, first_.get()), "default");
 }
 
@@ -73,13 +74,31 @@ TEST_F(RememberedRoutes, ServeTheLargestSizeOfCachesAndNoLarger) {
   ServedBy(engine::kSmallBytes, first_.get());
   EXPECT_GE(served_at_once_, 1);
   for (const uint64_t bytes : {uint64_t{0}, engine::kSmallBytes + 1}) {
-    EXPECT_EQ(runtime().AllocateCached(Target::Device(0), bytes, first_.get()), 0u) << bytes;
-    EXPECT_EQ(runtime().AllocateCached(Target::Pool(one_), bytes, first_.get()), 0u) << bytes;
+    EXPECT_EQ(runtime().AllocateAtOnce(Target::Device(0), bytes, first_.get()), 0u) << bytes;
+    EXPECT_EQ(runtime().AllocateAtOnce(Target::Pool(one_), bytes, first_.get()), 0u) << bytes;
   }
   EXPECT_TRUE(runtime().Free(runtime().AllocateFrom(one_, engine::kSmallBytes, first_.get()).value()).ok());
-  const CUdeviceptr cached = runtime().AllocateCached(Target::Pool(one_), engine::kSmallBytes, first_.get());
+  const CUdeviceptr cached = runtime().AllocateAtOnce(Target::Pool(one_), engine::kSmallBytes, first_.get());
   EXPECT_NE(cached, 0u);
   EXPECT_TRUE(runtime().Free(cached).ok());
+}
+
+TEST_F(RememberedRoutes, ServeALargeBlockOfFreeMemory) {
+  EXPECT_TRUE(runtime().Free(runtime().AllocateFrom(one_, 8 * kMiB, nullptr).value()).ok());
+  const CUdeviceptr served = runtime().AllocateAtOnce(Target::Pool(one_), 8 * kMiB, nullptr);
+  EXPECT_EQ(NameOf(served), "one");
+  EXPECT_EQ(runtime().AllocateAtOnce(Target::Pool(one_), 8 * kMiB, nullptr), 0u) << "the pool would have to grow";
+  EXPECT_TRUE(runtime().Free(served).ok());
+}
+
+// The handle may mean another stream then.
+TEST_F(RememberedRoutes, ServeNoLargeBlockByAPromiseThatHasEnded) {
+  EXPECT_TRUE(runtime().PromiseStream(first_.get()).ok());
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_TRUE(runtime().Free(runtime().AllocateFrom(one_, 8 * kMiB, first_.get()).value()).ok());
+  }
+  EXPECT_TRUE(runtime().ReleaseStream(first_.get()).ok());
+  EXPECT_EQ(runtime().AllocateAtOnce(Target::Pool(one_), 8 * kMiB, first_.get()), 0u);
 }
 
 TEST_F(RememberedRoutes, ServeNoSizeThatAScopeTellsApart) {
@@ -109,7 +128,7 @@ TEST_F(RememberedRoutes, EndWithTheirPool) {
   const ScopeHandle scope = Begin(brief);
   EXPECT_EQ(ServedBy(4096, nullptr), "brief");
   ASSERT_TRUE(runtime().DestroyPool(brief).ok());
-  EXPECT_EQ(runtime().AllocateCached(Target::Device(0), 4096, nullptr), 0u);
+  EXPECT_EQ(runtime().AllocateAtOnce(Target::Device(0), 4096, nullptr), 0u);
   EXPECT_EQ(runtime().Allocate(0, 4096, nullptr).status().code(), StatusCode::kFailedPrecondition);
   End(scope);
 }

@@ -78,7 +78,7 @@ TEST_F(RuntimeFacts, UnknownDevicesAreRefusedWithTheirNumber) {
 TEST_F(RuntimeFacts, CachesServeNoDeviceBeyondTheTableOfDefaultPools) {
   for (const int device : {-2, 64, 1000}) {
     Expect(runtime().Allocate(device, 512, nullptr).status(), StatusCode::kInvalidArgument, std::to_string(device));
-    EXPECT_EQ(runtime().AllocateCached(Target::Device(device), 512, nullptr), 0u) << device;
+    EXPECT_EQ(runtime().AllocateAtOnce(Target::Device(device), 512, nullptr), 0u) << device;
   }
 }
 

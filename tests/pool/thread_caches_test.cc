@@ -241,7 +241,7 @@ TEST_F(ThreadCaches, ServeNoForkedChild) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const bool served = runtime().AllocateCached(Target::Pool(pool), 4096, nullptr) != 0 || runtime().FreeCached(live);
+    const bool served = runtime().AllocateAtOnce(Target::Pool(pool), 4096, nullptr) != 0 || runtime().FreeCached(live);
     _exit(served ? 1 : 0);
   }
   int result = -1;

@@ -44,13 +44,18 @@ Status CheckTarget(Target target) {
   return caught ? status : COMMPOOL_NOT_CAUGHT;
 }
 
-// Whether a cached block serves the request: the first step of src/library/README.md.
-[[gnu::always_inline]] inline bool AllocateCached(Target target, uint64_t bytes, CUstream_st* stream, void** pointer) {
+// Whether a cached block, or a large one of free memory, serves the request: the first steps of src/library/README.md.
+[[gnu::always_inline]] inline bool AllocateAtOnce(Target target, uint64_t bytes, CUstream_st* stream, void** pointer,
+                                                  const char* name = __builtin_FUNCTION()) {
   Runtime* const runtime = OpenedProcessRuntime();
   if (runtime == nullptr || pointer == nullptr) return false;
-  const CUdeviceptr address = runtime->AllocateCached(target, bytes, stream);
-  if (address != 0) *pointer = reinterpret_cast<void*>(address);
-  return address != 0;
+  try {
+    const CUdeviceptr address = runtime->AllocateAtOnce(target, bytes, stream);
+    if (address != 0) *pointer = reinterpret_cast<void*>(address);
+    return address != 0;
+  } catch (...) {
+    return ReportException(name) == COMMPOOL_OK;  // the slow way then fails likewise
+  }
 }
 
 [[gnu::noinline]] commpool_status FreeSlowly(void* pointer) {
@@ -63,7 +68,7 @@ Status CheckTarget(Target target) {
 
 commpool_status commpool::internal::AllocateCaught(int device, uint64_t bytes, CUstream_st* stream, void** pointer) {
   const Target target = Target::ScopesOf(device);
-  if (AllocateCached(target, bytes, stream, pointer)) return COMMPOOL_OK;
+  if (AllocateAtOnce(target, bytes, stream, pointer)) return COMMPOOL_OK;
   Runtime* const runtime = OpenedProcessRuntime();
   const bool valid = runtime != nullptr && pointer != nullptr && device >= 0;
   if (valid && !runtime->Catches(device, bytes, stream)) return COMMPOOL_NOT_CAUGHT;
@@ -72,13 +77,13 @@ commpool_status commpool::internal::AllocateCaught(int device, uint64_t bytes, C
 
 commpool_status commpool_allocate(int device, uint64_t bytes, CUstream_st* stream, void** pointer) {
   const Target target = Target::Device(device);
-  if (AllocateCached(target, bytes, stream, pointer)) return COMMPOOL_OK;
+  if (AllocateAtOnce(target, bytes, stream, pointer)) return COMMPOOL_OK;
   return AllocateSlowly(target, bytes, stream, pointer);
 }
 
 commpool_status commpool_pool_allocate(commpool_pool pool, uint64_t bytes, CUstream_st* stream, void** pointer) {
   const Target target = Target::Pool(pool);
-  if (AllocateCached(target, bytes, stream, pointer)) return COMMPOOL_OK;
+  if (AllocateAtOnce(target, bytes, stream, pointer)) return COMMPOOL_OK;
   return AllocateSlowly(target, bytes, stream, pointer);
 }
 

@@ -35,7 +35,7 @@ void Pool::SetHandle(PoolHandle handle) {
 
 // A block may outlive its pool's handle: then it names no pool.
 Result<commpool_block> Pool::FindBlock(CUdeviceptr address) const {
-  Result<commpool_block> block = blocks_.Find(address);
+  Result<commpool_block> block = internal::FindBlock(*basis_, blocks_, address);
   if (block.ok() && !has_handle()) block->pool = 0;
   return block;
 }
@@ -43,7 +43,7 @@ Result<commpool_block> Pool::FindBlock(CUdeviceptr address) const {
 // Counts a failed request once, however often it was tried.
 Result<CUdeviceptr> Pool::Allocate(uint64_t bytes, StreamKey stream) {
   Status open = basis_->CheckOpen();
-  if (open.ok() && stream == kNoStream && blocks_.own_reuse() != engine::OwnReuse::kOncePassed) {
+  if (open.ok() && stream == kNoStream && basis_->own_reuse != engine::OwnReuse::kOncePassed) {
     open = Status(StatusCode::kInvalidArgument,
                   basis_->title +
                       ": its blocks are reused in a stream's order, so each needs one. Pinned memory with "
@@ -84,10 +84,8 @@ Status Pool::AddOwnDefaultStream(CUdeviceptr address, CUstream handle, StreamKey
 
 // ThreadCaches calls it, from any thread, without a lock.
 void Pool::TakeBack(const engine::ReturnedBlocks& returned) {
-  blocks_.TakeBack(returned);
-  // Only corrections of statistics came: nothing is free now that was not before.
-  if (returned.blocks.empty()) return;
-  mode_->AfterFree();
+  // Else only corrections of statistics came: nothing is free now that was not before.
+  if (blocks_.TakeBack(returned)) mode_->AfterFree();
 }
 
 // The order matters: what can fail comes first, and other pools hear of the capture before caches of this pool end.
@@ -242,7 +240,7 @@ void Pool::Abandon() {
 }
 
 // The counters of blocks are of one moment. The others are read after it, one by one, so they may be newer.
-commpool_statistics Pool::Statistics() const {
+commpool_statistics Pool::Statistics() {
   commpool_statistics statistics = blocks_.Statistics();
   statistics.registered_segments = segments_.registrations().registrations();
   statistics.pending_segments = segments_.registrations().pending(segments_.count());
@@ -263,7 +261,7 @@ void Pool::RecordPresent() {
   if (!basis_->record.on()) return;
   basis_->record.WasThere();
   basis_->RecordMade(mode_->place());
-  blocks_.RecordPresent();
+  RecordBlocks(*basis_, blocks_);
   segments_.registrations().RecordPresent();
 }
 
@@ -277,7 +275,8 @@ void Pool::RecordSlice() {
                         .pending = counters.pending_bytes});
   const engine::ClassCounts counts = basis_->runtime.caches.CountClasses(handle());
   for (engine::SizeClass size_class = 0; size_class < engine::kSizeClasses; ++size_class) {
-    basis_->record.Small(engine::ClassBytes(size_class), counts.taken[size_class] + blocks_.served_small(size_class),
+    basis_->record.Small(engine::ClassBytes(size_class),
+                         counts.taken[size_class] + basis_->events.served_small[size_class].load(),
                          counts.cached[size_class]);
   }
 }

@@ -18,6 +18,7 @@
 #include "commpool/status.h"
 #include "src/library/base/try.h"
 #include "src/library/nvtx/domain.h"
+#include "src/library/pool/blocks/block_listing.h"
 #include "src/library/pool/blocks/block_rules.h"
 #include "src/library/pool/options.h"
 #include "src/library/pool/segments/segment_store.h"
@@ -47,6 +48,8 @@ class PoolMode : public BlockRules {
   // Serves a request of an open pool. kOutOfMemory where nothing is left to try; kExhausted where only a call of all
   // ranks could help.
   virtual Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) = 0;
+  // From free memory that the stream may use without a wait. 0 where that is not possible now: then call Allocate.
+  virtual CUdeviceptr ServeAtOnce(uint64_t, StreamKey) { return 0; }
   // For a stream whose work is done and whose handle will be recycled.
   virtual void ForgetStream(StreamKey stream) = 0;
 
@@ -155,9 +158,16 @@ class Pool final : public BlockOwner, public SharedMemory {
 
   // Blocks.
   Result<commpool_block> FindBlock(CUdeviceptr address) const override;
-  std::vector<commpool_block> Blocks() const { return blocks_.List(); }
+  std::vector<commpool_block> Blocks() const { return ListBlocks(*basis_, blocks_); }
   // The pool's own way of a request: no thread's cache is asked here (Runtime does that first).
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream);
+  // The way of most requests that no cache serves: free memory, and none of the library's driver calls. 0: call
+  // Allocate. REQUIRES: the stream's handle, which the call passes, means the stream, if the pool alone uses its
+  // memory.
+  CUdeviceptr ServeAtOnce(uint64_t bytes, CUstream handle, StreamKey stream) {
+    const bool means_it = !IsDefault(handle) || !segments_.OthersMayUse();
+    return basis_->serves() && means_it ? mode_->ServeAtOnce(bytes, stream) : 0;
+  }
   Status Free(CUdeviceptr address) override { return blocks_.Free(address, *mode_); }
   Status RecordStream(CUdeviceptr address, StreamKey stream) override { return blocks_.RecordStream(address, stream); }
   // The place of default streams' handles in calls that name the pool; nothing where other devices may use its memory:
@@ -274,7 +284,7 @@ class Pool final : public BlockOwner, public SharedMemory {
   }
 
   // Statistics.
-  commpool_statistics Statistics() const;
+  commpool_statistics Statistics();
   const recording::PoolRecorder& record() const { return basis_->record; }
   // Records what the pool has, for a recording that begins.
   void RecordPresent();
@@ -282,8 +292,12 @@ class Pool final : public BlockOwner, public SharedMemory {
   void RecordMade() const;
   // Records what has changed in a slice of time. Only the recorder's thread calls it.
   void RecordSlice();
-  void ResetPeaks() { blocks_.ResetPeaks(); }
-  void CheckInvariants() const { blocks_.CheckInvariants(); }
+  void ResetPeaks() { blocks_.Statistics(BlockStore::Peaks::kForget); }
+  // For tests: aborts where the engine's books contradict each other.
+  void CheckInvariants() const {
+    MutexLock lock(blocks_.mutex());
+    blocks_.engine().CheckInvariants();
+  }
 
  private:
   // A collective call, for a tool that listens to NVTX.

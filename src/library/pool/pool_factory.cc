@@ -80,6 +80,7 @@ std::shared_ptr<Pool> MakeGrowingPool(PoolIngredients ingredients) {
     options.segment_sizes = engine::SegmentSizes::kExact;
     const bool ordered = configuration.frees == engine::FreeOrder::kOrdered;
     options.own_reuse = ordered ? engine::OwnReuse::kAtOnce : engine::OwnReuse::kOncePassed;
+    ingredients.basis->own_reuse = options.own_reuse;
   }
   // It is rounded up with the block.
   if (ingredients.basis->runtime.observer.TakesHeapsOf(*ingredients.backing)) options.guard_bytes = 1;

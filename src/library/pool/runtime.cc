@@ -205,6 +205,19 @@ Status Runtime::FindPool(Slot& slot, Target target, std::shared_ptr<Pool>& pool)
   return Status();
 }
 
+// A handle may mean another stream than when the slot was made, also one that was promised then.
+CUdeviceptr Runtime::ServeAtOnce(const Slot& slot, uint64_t bytes, CUstream stream) const {
+  if (devices_.captures().any() || slot.stream == kNoStream) return 0;
+  const std::shared_ptr<Pool> pool = slot.pool.lock();
+  if (pool == nullptr) return 0;
+  if (!IsDefault(stream)) {
+    const Result<StreamName> name = stream_names_.NameOf(stream);
+    if (!name.ok() || name->key != slot.stream) return 0;
+  }
+  const PassedStream passes(slot.stream, stream);
+  return pool->ServeAtOnce(bytes, stream, slot.stream);
+}
+
 // A cache first: its pair needs no lock. The fast path has looked only at the cache that the slot remembers.
 Result<CUdeviceptr> Runtime::AllocateFrom(Slot& slot, Pool& pool, uint64_t bytes, StreamKey stream) {
   const CUdeviceptr cached = parts_.caches.TakeFor(slot, pool.name(), bytes, stream);

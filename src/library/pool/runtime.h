@@ -78,9 +78,9 @@ class Runtime {
   Status Free(CUdeviceptr address);
 
   // The fast path: takes a block from a cache that this thread used lately, or gives it back, without a lock or a
-  // function call (except for the number of a stream without a promise). 0, or false, where no such cache can serve, or
-  // somebody watches blocks: then call the functions above.
-  CUdeviceptr AllocateCached(Target target, uint64_t bytes, CUstream stream);
+  // function call (except for the number of a stream without a promise). A large block comes from the free memory of
+  // the pool that this thread remembers. 0, or false, where that is not possible now: then call the functions above.
+  CUdeviceptr AllocateAtOnce(Target target, uint64_t bytes, CUstream stream);
   bool FreeCached(CUdeviceptr address);
   // Whether a scope catches the request. Takes no lock; works in user functions and forked children too.
   bool Catches(int device, uint64_t bytes, CUstream stream);
@@ -165,6 +165,8 @@ class Runtime {
   Status FindPool(Slot& slot, Target target, std::shared_ptr<Pool>& pool);
   // Promises the stream where the program promised all streams of the pool. Changes `name`, the stream's name.
   Status PromiseFor(const BlockOwner& owner, CUstream stream, StreamName& name);
+  // For a large block. 0 while a capture is open, because the library's driver calls must relax then.
+  CUdeviceptr ServeAtOnce(const Slot& slot, uint64_t bytes, CUstream stream) const;
   // Takes from this thread's caches of the pool, else from the pool.
   Result<CUdeviceptr> AllocateFrom(Slot& slot, Pool& pool, uint64_t bytes, StreamKey stream);
   // The pool of a block's word; null where it has lost its handle and this thread does not know it.
@@ -195,10 +197,12 @@ class Runtime {
 };
 
 // A handle that came back may mean another stream than the slot's, so its number is compared (rule 11).
-[[gnu::always_inline]] inline CUdeviceptr Runtime::AllocateCached(Target target, uint64_t bytes, CUstream stream) {
+[[gnu::always_inline]] inline CUdeviceptr Runtime::AllocateAtOnce(Target target, uint64_t bytes, CUstream stream) {
   if (forked_.InChild()) return 0;
   const Slot* const slot = parts_.caches.FindSlot(RouteOf(target, stream), bytes);
-  const bool serves = slot != nullptr && slot->cache != nullptr && stream_names_.Means(stream, slot->stream);
+  if (slot == nullptr) return 0;
+  if (bytes > engine::kSmallBytes) return ServeAtOnce(*slot, bytes, stream);
+  const bool serves = slot->cache != nullptr && stream_names_.Means(stream, slot->stream);
   return serves ? slot->cache->Take(bytes) : 0;
 }
 

@@ -3,6 +3,7 @@
 #ifndef COMMPOOL_SRC_LIBRARY_POOL_BASIS_POOL_BASIS_H_
 #define COMMPOOL_SRC_LIBRARY_POOL_BASIS_POOL_BASIS_H_
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 #include "src/library/driver/handles.h"
 #include "src/library/pool/basis/pool_life.h"
+#include "src/library/pool/basis/recording_streams.h"
 #include "src/library/pool/basis/runtime_parts.h"
 #include "src/library/pool/basis/tool_spans.h"
 #include "src/library/pool/options.h"
@@ -57,14 +59,16 @@ struct PoolEvents {
   std::atomic<uint64_t> failed_allocations{0};
   std::atomic<uint64_t> moved_bytes{0};
   std::atomic<uint64_t> host_waits{0};
+  // How many small blocks the pool has served to caches' lanes itself, by size class, while it was recorded.
+  std::array<std::atomic<uint64_t>, engine::kSizeClasses> served_small = {};
 
   static void Count(std::atomic<uint64_t>& event, uint64_t amount = 1) {
     event.fetch_add(amount, std::memory_order_relaxed);
   }
 };
 
-// Pool owns one, and makes it before the other parts, which keep references to it. Everything but `life`, `events` and
-// what is set once is constant, so it needs no lock.
+// Pool owns one, and makes it before the other parts, which keep references to it. Everything but `life`, `events`,
+// `recording_streams` and what is set once is constant, so it needs no lock.
 struct PoolBasis {
   const Driver& driver;
   RuntimeParts& runtime;
@@ -72,6 +76,9 @@ struct PoolBasis {
   const std::shared_ptr<DeviceState> device;
   const PoolConfiguration configuration;
   const std::string title;  // "pool gradients (vmm, device 1)"
+
+  // Whether a stream may take back at once what it freed. The factory sets it, before the other parts are made.
+  engine::OwnReuse own_reuse = engine::OwnReuse::kAtOnce;
 
   // Both are set once, before another thread can find the pool.
   PoolHandle handle = 0;
@@ -88,16 +95,18 @@ struct PoolBasis {
 
   PoolLife life = {};
   PoolEvents events = {};
+  RecordingStreams recording_streams = {};
 
   const std::string& name() const { return configuration.name; }
   uint64_t deadline_ms() const { return configuration.deadline_ms; }
 
+  // Whether the pool serves and its device works.
+  bool serves() const { return life.open() && !device->health().broken(); }
   // kFailedPrecondition where the pool sleeps. For calls that a closed pool may still get, such as trim.
   Status CheckAwake() const { return life.asleep() ? CheckOpen() : Status(); }
   // OK where the pool serves and its device works.
   Status CheckOpen() const {
-    if (life.open() && !device->health().broken()) [[likely]]
-      return Status();
+    if (serves()) return Status();
     const Status open = life.CheckOpen();
     return open.ok() ? device->health().first_error() : Status(open.code(), title + " " + open.message());
   }

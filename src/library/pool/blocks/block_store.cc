@@ -14,8 +14,8 @@
 
 namespace commpool::internal {
 
-BlockStore::BlockStore(const PoolBasis& basis, std::unique_ptr<engine::Engine> engine)
-    : basis_(basis), own_reuse_(engine->own_reuse()), engine_(std::move(engine)) {}
+BlockStore::BlockStore(PoolBasis& basis, std::unique_ptr<engine::Engine> engine)
+    : basis_(basis), engine_(std::move(engine)) {}
 
 // After this no cache names the pool; the blocks in them go with the pool's memory.
 BlockStore::~BlockStore() { basis_.runtime.caches.ForgetPool(basis_.handle); }
@@ -27,12 +27,16 @@ CachedPool BlockStore::AsCachedPool() const {
 
 // Called by the modes, without the pool's lock. The block is live in the engine, and unknown to every other thread.
 Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t requested, StreamKey stream,
-                                        Caching caching, BlockRules& rules) {
-  for (const engine::StreamUse& use : served.waits) {
-    const Status waits = MakeWait(stream, use);
-    if (waits.ok()) continue;
+                                        Caching caching, Waits waits, BlockRules& rules) {
+  if (waits == Waits::kOutside && !MayWaitFor(served)) {
     TakeBackUnserved(served, rules);
-    return waits;
+    return CUdeviceptr{0};
+  }
+  for (const engine::StreamUse& use : served.waits) {
+    const Status made = MakeWait(stream, use);
+    if (made.ok()) continue;
+    TakeBackUnserved(served, rules);
+    return made;
   }
   Announce({served.address, served.bytes}, requested, stream, caching);
   return CUdeviceptr{served.address};
@@ -73,12 +77,12 @@ Result<bool> BlockStore::IsIdle(StreamKey stream) {
 
 // Caches know pools by their handles, so they keep nothing of a pool that has none yet. The order matters to those who
 // listen: the block is announced before its word lets another thread free it.
-void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
-                          Caching caching) const {
+void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream, Caching caching) {
   basis_.runtime.observer.BlockAllocated(block, requested, stream, basis_.name());
   const bool cached = block.bytes <= engine::kSmallBytes && caching == Caching::kYes && basis_.handle != 0;
   if (!cached) basis_.record.Served(block.address, block.bytes, requested, WithoutPlace(stream));
-  if (cached && basis_.record.on()) served_small_[engine::ClassOf(block.bytes)].fetch_add(1, std::memory_order_relaxed);
+  if (cached && basis_.record.on()) PoolEvents::Count(basis_.events.served_small[engine::ClassOf(block.bytes)]);
+  if (cached) has_cached_.store(true, std::memory_order_relaxed);
   ThreadCaches& caches = basis_.runtime.caches;
   // Its word tells a free whose block it is, without the table of addresses.
   if (block.bytes > engine::kSmallBytes) return caches.PublishLarge(block.address, basis_.handle);
@@ -92,7 +96,11 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
   const std::optional<uint64_t> requested = basis_.runtime.caches.Withdraw(address);
   if (!requested) return basis_.Named(ThreadCaches::FreedAlready(address).under("free"));
   // One load for the many pools that share nothing.
-  const bool has_ticket = has_tickets_.load(std::memory_order_acquire) && HasMark(address, engine::Mark::kTicket);
+  bool has_ticket = has_tickets_.load(std::memory_order_acquire);
+  if (has_ticket) {
+    MutexLock lock(mutex_);
+    has_ticket = engine_->HasMark(address, engine::Mark::kTicket);
+  }
   // Before the engine frees the block: after that another thread may have it already.
   if (!has_ticket && EndsWithItsFree(address)) basis_.runtime.observer.BlockFreed(address);
   std::vector<StreamKey> streams;
@@ -107,7 +115,7 @@ Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
     if (*requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - *requested);
     streams = std::move(freed->streams_to_fence);
     // Under the lock that found the streams, so that ForgetStream misses none (RecordingStreams).
-    if (!streams.empty()) recording.emplace(recording_, streams);
+    if (!streams.empty()) recording.emplace(basis_.recording_streams, streams);
   }
   const Status status = recording ? RecordFences(address, streams) : Status();
   recording.reset();  // AfterFree may take the growth lock, and ForgetStream waits for this recording under that lock
@@ -149,7 +157,8 @@ Status BlockStore::RecordFences(CUdeviceptr address, const std::vector<StreamKey
   for (const StreamKey stream : streams) {
     if (!MayRecordOn(stream)) continue;
     // The CPU is often ahead of streams that have nothing to do: then the block serves at once.
-    const Result<bool> idle = own_reuse_ == engine::OwnReuse::kOncePassed ? HasFinished(stream) : Result<bool>(false);
+    const Result<bool> idle =
+        basis_.own_reuse == engine::OwnReuse::kOncePassed ? HasFinished(stream) : Result<bool>(false);
     if (idle.ok() && *idle) {
       MutexLock lock(mutex_);
       engine_->CancelFence(address, stream);
@@ -186,7 +195,7 @@ Status BlockStore::FenceFreed(StreamKey stream) {
 // one that nobody announced; so where frees ask that, each asks for a capture first.
 bool BlockStore::MayRecordOn(StreamKey stream) const {
   if (!IsReachable(stream)) return false;
-  if (own_reuse_ != engine::OwnReuse::kOncePassed && !basis_.device->captures().any()) return true;
+  if (basis_.own_reuse != engine::OwnReuse::kOncePassed && !basis_.device->captures().any()) return true;
   const ContextGuard current = basis_.MakeCurrent(stream);
   const auto capturing = CaptureStatusOf(basis_.driver, StreamOfKey(stream));
   return capturing.ok() && *capturing == CU_STREAM_CAPTURE_STATUS_NONE;
@@ -203,7 +212,7 @@ void BlockStore::RecordMissingFences() {
     if (missing.empty()) return;
     std::vector<StreamKey> streams;
     for (const engine::MissingFence& fence : missing) streams.push_back(fence.stream);
-    recording.emplace(recording_, std::move(streams));
+    recording.emplace(basis_.recording_streams, std::move(streams));
   }
   // Where one fails, its block stays closed for good.
   for (const engine::MissingFence& fence : missing) static_cast<void>(RecordFences(fence.address, {fence.stream}));
@@ -232,7 +241,7 @@ void BlockStore::TakeBackUnserved(const engine::Served& served, BlockRules& rule
 
 // Peaks count what the program uses, and blocks in caches are not in use. So the engine hears first how much this
 // thread's caches have held since the last look, and only then of the frees.
-void BlockStore::TakeBack(const engine::ReturnedBlocks& returned) {
+bool BlockStore::TakeBack(const engine::ReturnedBlocks& returned) {
   MutexLock lock(mutex_);
   engine::Tally held = basis_.runtime.caches.OwnHolding(basis_.handle).least;
   held += returned.held;
@@ -247,6 +256,7 @@ void BlockStore::TakeBack(const engine::ReturnedBlocks& returned) {
     requested_correction_ += static_cast<int64_t>(freed->requested) - tally.requested;
   }
   requested_correction_ -= returned.requested_more;
+  return !returned.blocks.empty();
 }
 
 // The engine counts the sizes that it served; caches count the sizes that were asked of them.
@@ -254,18 +264,6 @@ void BlockStore::Note(engine::Holding holding) const {
   holding.least.requested -= requested_correction_;
   holding.now.requested -= requested_correction_;
   engine_->NoteHolding(holding);
-}
-
-// Other threads may fill their caches again at once.
-bool BlockStore::DrainCaches() {
-  const engine::ReturnedBlocks drained = basis_.runtime.caches.Drain(basis_.handle);
-  TakeBack(drained);
-  return !drained.blocks.empty();
-}
-
-// For a close, a sleep, a capture and a destroy.
-void BlockStore::CloseCaches(ThreadCaches::Reopen reopen) {
-  TakeBack(basis_.runtime.caches.Close(basis_.handle, reopen));
 }
 
 // It takes the locks `caches` and `pool` one after the other. In between the block can only be freed, which the engine
@@ -322,13 +320,6 @@ bool BlockStore::PollFences() {
   return true;
 }
 
-// An upper bound, because the engine does not count these blocks apart. Where streams reuse at once, their own memory
-// waits for nobody.
-uint64_t BlockStore::BytesAwaitingDevice() const {
-  const bool any = engine_->own_reuse() == engine::OwnReuse::kOncePassed && engine_->AnyClosedLacksFenceOf(MayHaveDied);
-  return any ? engine_->counters().pending_bytes : 0;
-}
-
 // All under one hold of the lock, so the moment and the fences belong together.
 BlockStore::Uses BlockStore::NoteUses() {
   RecordMissingFences();
@@ -355,12 +346,12 @@ void BlockStore::ForgetUses(const Uses& uses) {
   for (const engine::Fence fence : uses.fences) basis_.fences().Retire(fence);
 }
 
-Status BlockStore::WaitForDevice(uint64_t deadline_ms) {
+Status BlockStore::WaitForDevice() {
   // Before the wait: what is freed during the wait is not covered by it.
   const Uses uses = NoteUses();
   // Refuses before the first wait begins: a wait would break the capture.
   COMMPOOL_TRY(basis_.runtime.devices.CheckNotCapturing(uses.places));
-  for (const int place : uses.places) COMMPOOL_TRY(basis_.runtime.devices.Quiesce(place, deadline_ms));
+  for (const int place : uses.places) COMMPOOL_TRY(basis_.runtime.devices.Quiesce(place, basis_.deadline_ms()));
   ForgetUses(uses);
   return Status();
 }
@@ -379,9 +370,39 @@ void BlockStore::ForgetStream(StreamKey stream) {
     MutexLock lock(mutex_);
     forget();  // so that no later call records on the stream
   }
-  recording_.AwaitEnd(stream);
+  basis_.recording_streams.AwaitEnd(stream);
   MutexLock lock(mutex_);
   forget();  // once more: other calls may have recorded a fence on it meanwhile
+}
+
+engine::Counters BlockStore::counters() const {
+  MutexLock lock(mutex_);
+  return engine_->counters();
+}
+
+// ThreadCaches pauses all caches of the pool meanwhile, and the pool's lock is taken inside of that: so all counters
+// are of one moment. For the engine blocks in caches are live; for the program they are free.
+engine::Counters BlockStore::Statistics(Peaks peaks) {
+  engine::Counters counters;
+  basis_.runtime.caches.Statistics(basis_.handle, [&](const engine::CacheStatistics& caches) {
+    MutexLock lock(mutex_);
+    Note(caches.holding);
+    if (peaks == Peaks::kForget) engine_->ResetPeaks();
+    counters = engine_->counters();
+    engine::Tally cached = caches.holding.now;  // in a cache, or on the way from one to the pool
+    cached += caches.left;
+    cached -= taken_back_;
+    counters.cached_bytes = static_cast<uint64_t>(cached.bytes);
+    cached.requested -= requested_correction_;
+    counters.requested_bytes.current -= static_cast<uint64_t>(cached.requested);
+    counters.allocated_bytes.current -= static_cast<uint64_t>(cached.bytes);
+    counters.allocated_blocks.current -= static_cast<uint64_t>(cached.blocks);
+    counters.requested_bytes.total += static_cast<uint64_t>(caches.taken.requested);
+    counters.allocated_bytes.total += static_cast<uint64_t>(caches.taken.bytes);
+    counters.allocated_blocks.total += static_cast<uint64_t>(caches.taken.blocks);
+    counters.free_bytes += counters.cached_bytes;
+  });
+  return counters;
 }
 
 }  // namespace commpool::internal

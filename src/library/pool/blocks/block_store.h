@@ -8,31 +8,32 @@
 
 #include <cuda.h>
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <set>
 #include <vector>
 
 #include "commpool/status.h"
 #include "src/library/base/mutex.h"
 #include "src/library/engine/engine.h"
-#include "src/library/engine/size_classes.h"
 #include "src/library/pool/basis/pool_basis.h"
 #include "src/library/pool/blocks/block_rules.h"
-#include "src/library/pool/blocks/recording_streams.h"
 
 namespace commpool::internal {
 
+// Whether the waits for a served block's uses may go to streams that capture.
+enum class Waits {
+  kOutside,    // no: the work from before the capture has no event, and a new one would pull the waiter into it
+  kInCapture,  // yes: the waiter is in the same capture, and each wait becomes an edge of the graph
+};
+
 // Pool owns one. Lock: `pool`. A caller that needs the growth lock too takes it first. It knows what a block is and
-// whose it is, and no way to make memory: that is the mode's. Statistics and recordings read it too.
+// whose it is, and no way to make memory: that is the mode's. Who only asks, asks the engine under the lock.
 class BlockStore {
  public:
   // The engine's class is the one that the pool's mode expects.
-  BlockStore(const PoolBasis& basis, std::unique_ptr<engine::Engine> engine);
+  BlockStore(PoolBasis& basis, std::unique_ptr<engine::Engine> engine);
   // Makes the caches forget the pool.
   ~BlockStore();
 
@@ -40,28 +41,25 @@ class BlockStore {
   Mutex& mutex() const COMMPOOL_RETURN_CAPABILITY(mutex_) { return mutex_; }
   // The engine as the class that the pool's mode made it. Do not keep the reference beyond the lock.
   template <typename Kind = engine::Engine>
-  Kind& engine() COMMPOOL_REQUIRES(mutex_) {
+  Kind& engine() const COMMPOOL_REQUIRES(mutex_) {
     return static_cast<Kind&>(*engine_);
   }
-  template <typename Kind = engine::Engine>
-  const Kind& engine() const COMMPOOL_REQUIRES(mutex_) {
-    return static_cast<const Kind&>(*engine_);
-  }
-  RecordingStreams& recording() { return recording_; }
-  // Whether a stream may take back at once what it freed: set when the engine was made.
-  engine::OwnReuse own_reuse() const { return own_reuse_; }
 
   // Call it before each take or free in the engine: the engine's peaks then leave out what this thread's caches hold.
-  void NoteHolding() COMMPOOL_REQUIRES(mutex_) { Note(basis_.runtime.caches.OwnHolding(basis_.handle)); }
+  void NoteHolding() COMMPOOL_REQUIRES(mutex_) {
+    if (has_cached_.load(std::memory_order_relaxed)) Note(basis_.runtime.caches.OwnHolding(basis_.handle));
+  }
 
   // Makes the stream wait for the remaining uses of a served block (not for streams that have finished), and publishes
-  // the block. Where a wait fails the block is taken back (TakeBackUnserved). REQUIRES: nobody forgets a stream of
-  // `served.waits` meanwhile: it came with a RecordingStreams::Scope, or the caller holds the growth lock.
+  // the block. Where a wait fails the block is taken back (TakeBackUnserved). So it is, and 0 returned, where a wait
+  // may not be made now: the block is closed until that stream can be asked for a fence, and the next try finds
+  // another. REQUIRES: nobody forgets a stream of `served.waits` meanwhile: it came with a RecordingStreams::Scope, or
+  // the caller holds the growth lock.
   Result<CUdeviceptr> HandOut(const engine::Served& served, uint64_t requested, StreamKey stream, Caching caching,
-                              BlockRules& rules);
+                              Waits waits, BlockRules& rules);
 
   // HandOut for a block that nothing must wait for.
-  void Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream, Caching caching) const;
+  void Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream, Caching caching);
 
   // Frees a live block, and records the fences that it needs. kNotFound for an address that is none, or was freed
   // before. On the thread of the program, once no cache has taken the block. Any other error tells of a fence that
@@ -69,32 +67,19 @@ class BlockStore {
   Status Free(CUdeviceptr address, BlockRules& rules);
   // Another stream uses the block too. The caller passes the stream now, so it lives.
   Status RecordStream(CUdeviceptr address, StreamKey stream);
-
   // Notes something of a live block until its free. False where there is none.
   bool SetMark(CUdeviceptr address, engine::Mark mark);
-  bool HasMark(CUdeviceptr address, engine::Mark mark) const {
-    MutexLock lock(mutex_);
-    return engine_->HasMark(address, mark);
-  }
 
-  // Whether HandOut can make the waits. It cannot where it must wait for a stream that captures now: the stream's work
-  // from before the capture has no event, and a new event would pull the waiting stream into the capture. One load
-  // while no capture is open.
-  bool MayWaitFor(const engine::Served& served) const;
-  // Call it instead of HandOut where MayWaitFor says no: frees the block again, and keeps it closed until those streams
-  // can be asked for fences.
+  // Instead of HandOut: frees the block again, and keeps it closed until the streams to wait for can be asked for
+  // fences.
   void TakeBackUnserved(const engine::Served& served, BlockRules& rules);
 
   // ShareServer's thread calls it: the last importer does not use the freed block any more.
   void LetGo(CUdeviceptr address, BlockRules& rules);
 
-  // Takes blocks that threads' caches held. Without the lock `caches`, which comes before the pool's.
-  void TakeBack(const engine::ReturnedBlocks& returned);
-  // Takes back what the caches of all threads hold. Returns whether they held anything. Takes the locks `caches` and
-  // `pool` one after the other.
-  bool DrainCaches();
-  // From now on every request and every free takes the pool's lock. The blocks in them come back to the pool.
-  void CloseCaches(ThreadCaches::Reopen reopen);
+  // Takes blocks that threads' caches held; returns whether there are any. Without the lock `caches`, which comes
+  // before the pool's.
+  bool TakeBack(const engine::ReturnedBlocks& returned);
 
   // Whether the stream has finished all its work, so that what it freed is idle. False where nobody may ask: for
   // another thread's default stream, in a capture, and in a symmetric pool. Never waits. A yes frees memory: the engine
@@ -102,19 +87,10 @@ class BlockStore {
   Result<bool> IsIdle(StreamKey stream);
   // Tells the engine which fences have passed. Returns whether any has. Never waits.
   bool PollFences();
-  // Whether some freed blocks open only after a wait for the device, because their streams may have died.
-  bool AwaitsDevice() const {
-    MutexLock lock(mutex_);
-    return engine_->AnyClosedLacksFenceOf(MayHaveDied);
-  }
-  // Freed memory that only a wait for the device opens, where not even its own stream may take it before; at most so
-  // much.
-  uint64_t BytesAwaitingDevice() const COMMPOOL_REQUIRES(mutex_);
   // Waits on the host for everything submitted to the device, and to the places of all streams that may touch the
   // memory. Then forgets the uses of blocks that were freed before. kFailedPrecondition in a capture of one of the
   // devices, kDeadlineExceeded while one is busy: then nothing is forgotten.
-  Status WaitForDevice() { return WaitForDevice(basis_.deadline_ms()); }
-  Status WaitForDevice(uint64_t deadline_ms);
+  Status WaitForDevice();
 
   // The uses that end once all work submitted by now is done at these places, the pool's device among them. A caller
   // that waits by itself takes them before its wait, and passes them to ForgetUses afterwards. A later moment would
@@ -135,28 +111,10 @@ class BlockStore {
   // Waits for calls of other threads that are about to record on it.
   void ForgetStream(StreamKey stream);
 
-  // The live block that holds the address. kNotFound where there is none, or a thread's cache has it. The address may
-  // lie anywhere in the block.
-  Result<commpool_block> Find(CUdeviceptr address) const;
-  // Every block, by segment and address. Changes that threads' caches make meanwhile may be missing. Holds the lock
-  // while it lists them all.
-  std::vector<commpool_block> List() const;
-
-  // Records the memory that the pool has, and the live blocks that caches do not keep, for a recording that begins.
-  void RecordPresent() const;
-  // How many small blocks the pool has served to caches' lanes itself, by size class, while it was recorded.
-  uint64_t served_small(engine::SizeClass size_class) const {
-    return served_small_[size_class].load(std::memory_order_relaxed);
-  }
-
-  // Each takes the pool's lock; Statistics and ResetPeaks pause the pool's caches before.
-  uint64_t ReservedBytes() const;
   engine::Counters counters() const;  // as the engine sees it: cached blocks count as allocated
-  // As the program sees it: cached blocks count as free.
-  engine::Counters Statistics() const;
-  void ResetPeaks();
-  // For tests: aborts where the engine's books contradict each other.
-  void CheckInvariants() const;
+  // As the program sees it: cached blocks count as free. Pauses the pool's caches. kForget: the peaks begin anew.
+  enum class Peaks { kKeep, kForget };
+  engine::Counters Statistics(Peaks peaks = Peaks::kKeep);
 
  private:
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
@@ -179,20 +137,14 @@ class BlockStore {
   void Note(engine::Holding holding) const COMMPOOL_REQUIRES(mutex_);
   // The pool, for a cache that will keep its blocks.
   CachedPool AsCachedPool() const;
-  // A block as programs see it: one in a cache is not live. Looks at the block's word, which a cache may change
-  // meanwhile.
-  commpool_block Describe(const engine::BlockView& view) const COMMPOOL_REQUIRES(mutex_);
-  // List, under the lock.
-  std::vector<commpool_block> Sorted() const COMMPOOL_REQUIRES(mutex_);
+  // Whether the waits for a block can be made outside of captures. One load while no capture is open.
+  bool MayWaitFor(const engine::Served& served) const;
 
-  const PoolBasis& basis_;
-  const engine::OwnReuse own_reuse_;
-  RecordingStreams recording_;
+  PoolBasis& basis_;
   mutable Mutex mutex_{LockRank::kPool};
   const std::unique_ptr<engine::Engine> engine_ COMMPOOL_PT_GUARDED_BY(mutex_);
-  // Counted without the lock, as blocks are announced.
-  mutable std::array<std::atomic<uint64_t>, engine::kSizeClasses> served_small_ = {};
   std::atomic<bool> has_tickets_{false};  // whether a ticket of a block was ever made
+  std::atomic<bool> has_cached_{false};   // whether caches were ever let keep a block
   // All that threads' caches have given back so far. What has left a cache and is not counted here is on its way.
   engine::Tally taken_back_ COMMPOOL_GUARDED_BY(mutex_);
   // The engine notes the requested size of a block when it serves the block, and a cache may then serve it again for

@@ -34,11 +34,10 @@ class StrandedMemory {
   StrandedMemory(PoolBasis& basis, BlockStore& blocks, Mutex& growth)
       : basis_(basis), blocks_(blocks), growth_(growth) {}
 
+  // Whether a call that passes the stream has to call Passed.
+  bool MayWant(StreamKey stream) const { return IsUnpromised(stream) && any_wanted_.load(std::memory_order_relaxed); }
   // Records the event of a stream that this call passes. REQUIRES: no capture of this pool has the stream.
-  Status Passed(StreamKey stream) {
-    if (!IsUnpromised(stream) || !any_wanted_.load(std::memory_order_relaxed)) return Status();
-    return FenceIfWanted(stream);
-  }
+  Status Passed(StreamKey stream) { return MayWant(stream) ? FenceIfWanted(stream) : Status(); }
 
   // How often a wait has freed memory.
   uint64_t times_freed() const { return times_freed_.load(); }

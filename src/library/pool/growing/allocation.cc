@@ -35,41 +35,30 @@ const std::array<GrowingMode::Step, 9> GrowingMode::kSteps = {{
     {"the program's callbacks, then growth", InCapture::kSkipped, Repeats::kWhileItHelps, &GrowingMode::AskHolders},
 }};
 
-// Two ways. Most requests take free memory that their stream may use at once, under one hold of the lock. Everything
-// that is rarer, or that needs a driver call, is a step of the slow way.
-Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
-  // First, because this call passes the stream and so may record on it (rule 11).
-  COMMPOOL_TRY(stranded_.Passed(stream));
-  bool asked = false;
-  // Chores come before an allocation: to collect graphs that are gone, to mind captures, to keep to the threshold.
-  const bool chores = captures_.any_known() || basis_.device->captures().any() ||
-                      basis_.configuration.release_threshold_bytes != UINT64_MAX;
-  if (!chores) {
-    const CUdeviceptr served = ServeAtOnce(bytes, stream, asked);
-    if (served != 0) return served;
-  }
-  Request request{.bytes = bytes, .stream = stream, .asked = asked};
-  return ServeByStep(request);
-}
-
-// The usual way of a request that no cache serves, so it makes no driver call and looks at nothing outside of the
-// engine.
-CUdeviceptr GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream, bool& asked) {
+// The usual way of a request that no cache serves. Chores come before an allocation: to collect graphs that are gone,
+// to mind captures, to keep to the threshold.
+CUdeviceptr GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream) {
+  const bool chores = captures_.any_known() || basis_.device->captures().any() || has_threshold_;
+  if (chores || stranded_.MayWant(stream)) return 0;
   engine::SegmentRange block;
   {
     MutexLock lock(blocks_.mutex());
     // Without a pending fence a look at fences frees nothing, so such allocations do not count.
-    if (engine().HasPendingFences()) ++since_poll_;
-    if (since_poll_ == kAllocationsForPoll) {
-      since_poll_ = 0;
-      return 0;
-    }
+    if (engine().HasPendingFences() && ++since_poll_ >= kAllocationsForPoll) return 0;
     blocks_.NoteHolding();
     block = engine().AllocateOwn(bytes, stream);
-    asked = true;
   }
   if (block.bytes != 0) blocks_.Announce(block, bytes, stream, CachingOf(stream));
   return block.address;
+}
+
+// Everything that is rarer than free memory at once, or that needs a driver call, is a step of the slow way.
+Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
+  // First, because this call passes the stream and so may record on it (rule 11).
+  COMMPOOL_TRY(stranded_.Passed(stream));
+  if (const CUdeviceptr served = ServeAtOnce(bytes, stream)) return served;
+  Request request{.bytes = bytes, .stream = stream};
+  return ServeByStep(request);
 }
 
 // After a step that may have made memory available comes a try. A stream that captures takes few steps, because most
@@ -115,8 +104,8 @@ GrowingMode::Address GrowingMode::Try(const Request& request) {
 // It asks again where a block needs a wait that no stream may make now. Each round closes one block, so it ends.
 GrowingMode::Address GrowingMode::ServeFromFreeMemory(const Request& request, engine::Reuse reuse) {
   const bool captured = request.part != engine::kCommonPart;
-  engine::Served served;
   for (;;) {
+    engine::Served served;
     {
       MutexLock lock(blocks_.mutex());
       blocks_.NoteHolding();
@@ -125,26 +114,31 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(const Request& request, en
       if (std::holds_alternative<engine::Grow>(*outcome)) return std::optional<CUdeviceptr>();
       served = std::move(std::get<engine::Served>(*outcome));
     }
-    // The part's own memory was used inside this capture, so a wait for its uses becomes an edge of the graph.
-    if (captured || blocks_.MayWaitFor(served)) break;
-    blocks_.TakeBackUnserved(served, *this);  // now closed: the next try finds other memory, or none
+    // A graph's block must not get into a cache, which would serve it outside of the graph. Where memory is so short
+    // that streams share it, a small block may lie among large ones: cached it would keep them apart.
+    const bool cacheable = !captured && reuse != engine::Reuse::kAnyStream;
+    const Caching caching = cacheable ? CachingNow(request.stream) : Caching::kNo;
+    // The part's own memory was used inside this capture.
+    const Waits waits = captured ? Waits::kInCapture : Waits::kOutside;
+    const CUdeviceptr address =
+        COMMPOOL_TRY(blocks_.HandOut(served, request.bytes, request.stream, caching, waits, *this));
+    if (address != 0) return std::optional<CUdeviceptr>(address);
   }
-  // A graph's block must not get into a cache, which would serve it outside of the graph. Where memory is so short that
-  // streams share it, a small block may lie among large ones: cached it would keep them apart.
-  const bool cacheable = !captured && reuse != engine::Reuse::kAnyStream;
-  const Caching caching = cacheable ? CachingNow(request.stream) : Caching::kNo;
-  const CUdeviceptr address = COMMPOOL_TRY(blocks_.HandOut(served, request.bytes, request.stream, caching, *this));
-  return std::optional<CUdeviceptr>(address);
 }
 
-Result<bool> GrowingMode::TakeWhatHasPassed(Request& request) {
-  const bool passed = blocks_.PollFences();
+// A try follows in any case: it was perhaps only time to look.
+Result<bool> GrowingMode::TakeWhatHasPassed(Request&) {
+  {
+    MutexLock lock(blocks_.mutex());
+    since_poll_ = 0;
+  }
+  blocks_.PollFences();
   KeepToThreshold();
-  return passed || !request.asked;
+  return true;
 }
 
 // What caches hold is free for the program.
-Result<bool> GrowingMode::DrainCaches(Request&) { return blocks_.DrainCaches(); }
+Result<bool> GrowingMode::DrainCaches(Request&) { return blocks_.TakeBack(basis_.runtime.caches.Drain(basis_.handle)); }
 
 Result<bool> GrowingMode::FreeStranded(Request& request) {
   return stranded_.MakeUsable(request.bytes, request.stream, request.times_freed);

@@ -24,7 +24,7 @@ class FixedGrower final : public Grower {
     // The promise that reserve() made ends here: segments that it made may go now.
     SetReserved(false);
     blocks_.PollFences();  // a block with a pending fence is not free
-    if (wait == Wait::kYes && blocks_.AwaitsDevice()) COMMPOOL_TRY(blocks_.WaitForDevice());
+    if (wait == Wait::kYes && AwaitsDevice()) COMMPOOL_TRY(blocks_.WaitForDevice());
     const std::vector<engine::SegmentIndex> chosen = segments_.ChooseFree(keep_bytes, SegmentStore::Pinned::kStay);
     if (chosen.empty()) return uint64_t{0};
 
@@ -35,6 +35,11 @@ class FixedGrower final : public Grower {
   }
 
  private:
+  // Whether some freed blocks open only after a wait for the device, because their streams may have died.
+  bool AwaitsDevice() const {
+    MutexLock lock(blocks_.mutex());
+    return blocks_.engine().AnyClosedLacksFenceOf(MayHaveDied);
+  }
   // Either releases an unused segment, or makes one.
   Status Do(const engine::GrowthStep& step, Growth& growth) override COMMPOOL_REQUIRES(segments_.growth()) {
     if (step.kind == engine::GrowthStep::Kind::kRelease) return segments_.Release({step.segment}).status();

@@ -19,7 +19,7 @@ GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& 
       stranded_(basis, blocks, segments.growth()),
       grower_((basis.configuration.mode == Mode::kFixed ? MakeFixedGrower : MakeExpandableGrower)(basis, blocks,
                                                                                                   segments, progress_)),
-      at_once_(blocks.own_reuse() == engine::OwnReuse::kAtOnce),
+      at_once_(basis.own_reuse == engine::OwnReuse::kAtOnce),
       guarded_(segments.tells_heaps()) {}
 
 // BlockStore calls it under the pool's lock, and records the fences afterwards.
@@ -60,14 +60,13 @@ void GrowingMode::ForgetStream(StreamKey stream) {
 Caching GrowingMode::CachingNow(StreamKey stream) const {
   // While a capture is open no cache may serve its streams, and any stream may be one of them. A cached block keeps its
   // segment from the driver, and a pool with a threshold wants to give segments back.
-  const bool not_now = basis_.configuration.release_threshold_bytes != UINT64_MAX || captures_.any_open();
-  return not_now ? Caching::kNo : CachingOf(stream);
+  return has_threshold_ || captures_.any_open() ? Caching::kNo : CachingOf(stream);
 }
 
 // Called by frees and by slow allocations, so it never waits for a stream.
 void GrowingMode::KeepToThreshold() {
   const uint64_t threshold = basis_.configuration.release_threshold_bytes;
-  if (threshold == UINT64_MAX || blocks_.ReservedBytes() <= threshold) return;
+  if (!has_threshold_ || blocks_.counters().reserved_bytes.current <= threshold) return;
   // A capture forbids questions about streams. A pool that sleeps holds nothing that could go.
   if (basis_.device->capturing() || basis_.life.asleep()) return;
   Result<uint64_t> released = grower_->Release(threshold, Wait::kNo);
@@ -78,7 +77,7 @@ void GrowingMode::KeepToThreshold() {
 void GrowingMode::KeepToHeadroom() {
   const uint64_t lacking = segments_.LackingHeadroom();
   if (lacking == 0 || basis_.device->capturing()) return;
-  const uint64_t reserved = blocks_.ReservedBytes();
+  const uint64_t reserved = blocks_.counters().reserved_bytes.current;
   Result<uint64_t> released = grower_->Release(reserved - std::min(reserved, lacking), Wait::kNo);
   if (!released.ok()) Log(LogLevel::kWarning, basis_.Named(released.status()).message());
 }
@@ -88,7 +87,7 @@ Status GrowingMode::Reserve(uint64_t bytes) {
   COMMPOOL_TRY(basis_.CheckOpen());
   if (bytes == 0) return Status(StatusCode::kInvalidArgument, basis_.title + ": reserve of 0 bytes");
   COMMPOOL_TRY(segments_.CheckPossible(bytes));
-  blocks_.DrainCaches();
+  blocks_.TakeBack(basis_.runtime.caches.Drain(basis_.handle));
   // Free memory that could serve a block of the device's legacy stream counts as present.
   const StreamKey stream = KeyOfStream(nullptr, basis_.device->device());
   Status status = grower_->Grow(bytes, stream, Effort::kReserve);
@@ -103,24 +102,24 @@ Status GrowingMode::Reserve(uint64_t bytes) {
 // lacks.
 Result<uint64_t> GrowingMode::Reclaim() {
   COMMPOOL_TRY(basis_.CheckAwake());
-  const uint64_t before = blocks_.ReservedBytes();
+  const uint64_t before = blocks_.counters().reserved_bytes.current;
   blocks_.PollFences();
   KeepToThreshold();
   KeepToHeadroom();
-  return before - std::min(before, blocks_.ReservedBytes());
+  return before - std::min(before, blocks_.counters().reserved_bytes.current);
 }
 
 // Waits a moment for graphs that the program has just destroyed: the driver reports their end a little later.
 Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
   COMMPOOL_TRY(basis_.CheckAwake());
-  const uint64_t reserved = blocks_.ReservedBytes();
+  const uint64_t reserved = blocks_.counters().reserved_bytes.current;
   keep_bytes = std::min(keep_bytes, reserved - std::min(reserved, segments_.LackingHeadroom()));
   // Only where there is something left to release: the wait costs up to a tenth of a second.
-  const size_t graphs = blocks_.ReservedBytes() > keep_bytes ? captures_.AwaitEndedGraphs() : 0;
+  const size_t graphs = blocks_.counters().reserved_bytes.current > keep_bytes ? captures_.AwaitEndedGraphs() : 0;
   Result<uint64_t> released = TrimNow(keep_bytes);
-  if (graphs > 0 && blocks_.ReservedBytes() > keep_bytes && LogEnabled(LogLevel::kInfo)) {
-    Log(LogLevel::kInfo, basis_.title + ": trim left " + FormatBytes(blocks_.ReservedBytes()) + ": graphs " +
-                             "that captured with the pool live, and hold what they were served");
+  if (graphs > 0 && blocks_.counters().reserved_bytes.current > keep_bytes && LogEnabled(LogLevel::kInfo)) {
+    Log(LogLevel::kInfo, basis_.title + ": trim left " + FormatBytes(blocks_.counters().reserved_bytes.current) +
+                             ": graphs " + "that captured with the pool live, and hold what they were served");
   }
   return released;
 }
@@ -128,7 +127,7 @@ Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
 // Memory of graphs that are gone and blocks in caches are free as well, so they come back first.
 Result<uint64_t> GrowingMode::TrimNow(uint64_t keep_bytes) {
   CollectGraphs();
-  blocks_.DrainCaches();
+  blocks_.TakeBack(basis_.runtime.caches.Drain(basis_.handle));
   return grower_->Release(keep_bytes, Wait::kYes);
 }
 
@@ -160,7 +159,7 @@ Status GrowingMode::Close() {
   // Quiesce, deregister, release: the order of rule 5.
   COMMPOOL_TRY(blocks_.WaitForDevice());
   COMMPOOL_TRY(segments_.registrations().RemoveAll());
-  blocks_.CloseCaches(ThreadCaches::Reopen::kNever);
+  blocks_.TakeBack(basis_.runtime.caches.Close(basis_.handle, ThreadCaches::Reopen::kNever));
   Status status = Trim(0).status();
   if (status.ok()) basis_.life.EndClose();
   return status;
@@ -183,15 +182,17 @@ Status GrowingMode::Wake(const WakeRequest& request, OtherPoolsOfCall others) {
 
 // Runs once, on the thread that destroyed the pool. Later frees release the rest (AfterFree).
 void GrowingMode::AfterDestroy() {
-  blocks_.CloseCaches(ThreadCaches::Reopen::kNever);
+  blocks_.TakeBack(basis_.runtime.caches.Close(basis_.handle, ThreadCaches::Reopen::kNever));
   // A graph that the program destroyed just before the pool still counts for a moment.
-  if (blocks_.ReservedBytes() > 0) captures_.AwaitEndedGraphs();
+  if (blocks_.counters().reserved_bytes.current > 0) captures_.AwaitEndedGraphs();
   AfterFree();
 }
 
 // A cache could serve the captured stream with a block that does not belong to the graph. So caches end, and none is
 // made while a capture is open (CachingNow).
-void GrowingMode::AfterCaptureBegan() { blocks_.CloseCaches(ThreadCaches::Reopen::kAtNextUse); }
+void GrowingMode::AfterCaptureBegan() {
+  blocks_.TakeBack(basis_.runtime.caches.Close(basis_.handle, ThreadCaches::Reopen::kAtNextUse));
+}
 
 // What was freed up to now was freed inside of the capture. The graph orders the uses of these blocks, so they need no
 // fences.

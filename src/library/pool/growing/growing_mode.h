@@ -24,6 +24,9 @@ class GrowingMode final : public PoolMode {
   // On the thread of the program, once its caches have none. It may wait for the device, grow, and call functions of
   // the program.
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
+  // One hold of the pool's lock and no driver call. It does nothing while a chore comes before allocations, and when it
+  // is time to look which fences have passed, because they may free better memory.
+  CUdeviceptr ServeAtOnce(uint64_t bytes, StreamKey stream) override;
   Result<engine::Freed> FreeInEngine(CUdeviceptr address, engine::Reasons also) override
       COMMPOOL_REQUIRES(blocks_.mutex());
   // Without a lock. It may release memory, which calls the driver.
@@ -65,7 +68,6 @@ class GrowingMode final : public PoolMode {
     uint64_t bytes = 0;
     StreamKey stream = 0;
     engine::Part part = engine::kCommonPart;  // of the capture that the stream belongs to
-    bool asked = false;                       // whether free memory was tried before the first step
     uint64_t times_freed = 0;                 // StrandedMemory's, at the beginning
     bool shares_streams = false;              // it may take other streams' memory, and wait for it on the device
     bool others_help = false;                 // its own limit is not in the way
@@ -84,10 +86,6 @@ class GrowingMode final : public PoolMode {
   };
   static const std::array<Step, 9> kSteps;
 
-  // One hold of the pool's lock: takes free memory that the stream may use at once. Sets `asked` where there is none.
-  // Returns 0 without asking when it is time to look which fences have passed, because they may free better memory; and
-  // for a wrong request, which the slow way refuses.
-  CUdeviceptr ServeAtOnce(uint64_t bytes, StreamKey stream, bool& asked);
   Result<CUdeviceptr> ServeByStep(Request& request);
   Result<CUdeviceptr> Ended(Request& request, Result<CUdeviceptr> result);
   // From free memory.
@@ -139,6 +137,7 @@ class GrowingMode final : public PoolMode {
   // Fixed or expandable; never null.
   const std::unique_ptr<Grower> grower_;
   const bool at_once_;  // streams take back at once what they freed: not the CPU's memory
+  const bool has_threshold_ = basis_.configuration.release_threshold_bytes != UINT64_MAX;
   const bool guarded_;  // bytes of nobody lie behind blocks: a cache knows nothing of them
   uint32_t since_poll_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;  // allocations since the last poll
 };

@@ -51,10 +51,10 @@ SegmentStore::~SegmentStore() {
 // thread at a time grows a pool. The shared one is taken, because other pools grow at the same time.
 Result<Room> SegmentStore::TakeRoom(uint64_t bytes) const {
   if (!FitsOwnLimit(bytes)) {
-    return Status(StatusCode::kOutOfMemory, basis_.title + ": " + FormatBytes(bytes) +
-                                                " more would exceed its limit of " +
-                                                FormatBytes(basis_.configuration.limit_bytes) + " (" +
-                                                FormatBytes(blocks_.ReservedBytes()) + " are reserved)");
+    return Status(StatusCode::kOutOfMemory,
+                  basis_.title + ": " + FormatBytes(bytes) + " more would exceed its limit of " +
+                      FormatBytes(basis_.configuration.limit_bytes) + " (" +
+                      FormatBytes(blocks_.counters().reserved_bytes.current) + " are reserved)");
   }
   COMMPOOL_TRY(CheckHeadroom(bytes));
   if (account_->Take(bytes)) return Room(*account_, bytes);
@@ -103,13 +103,13 @@ Status SegmentStore::CheckPossible(uint64_t bytes) const {
 
 // An overflow is no fit.
 bool SegmentStore::FitsOwnLimit(uint64_t bytes) const {
-  const std::optional<uint64_t> after = CheckedAdd(blocks_.ReservedBytes(), bytes);
+  const std::optional<uint64_t> after = CheckedAdd(blocks_.counters().reserved_bytes.current, bytes);
   return after && *after <= basis_.configuration.limit_bytes;
 }
 
 uint64_t SegmentStore::RoomLeft() const {
   const uint64_t limit = basis_.configuration.limit_bytes;
-  return std::min(limit - std::min(limit, blocks_.ReservedBytes()), account_->Room());
+  return std::min(limit - std::min(limit, blocks_.counters().reserved_bytes.current), account_->Room());
 }
 
 // How many bytes the pools of the place may reserve before unused memory is released. UINT64_MAX: any number.
@@ -318,7 +318,7 @@ Status SegmentStore::Grant(const std::vector<int>& peers) {
     NoteOthersMayUse();
   }
   // What threads remember of default streams' handles holds no more: caches that end here make them ask again.
-  blocks_.CloseCaches(ThreadCaches::Reopen::kAtNextUse);
+  blocks_.TakeBack(basis_.runtime.caches.Close(basis_.handle, ThreadCaches::Reopen::kAtNextUse));
   return Status();
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "src/library/base/try.h"
+#include "src/library/pool/blocks/block_listing.h"
 #include "src/library/pool/segments/segment_store.h"
 
 namespace commpool::internal {
@@ -34,7 +35,7 @@ Status Freed() { return Status(StatusCode::kNotFound, "share: the block was free
 Result<commpool_block> SegmentStore::FindSharable(CUdeviceptr address) {
   COMMPOOL_TRY(basis_.CheckAwake());
   COMMPOOL_TRY(basis_.Named(CheckStays(basis_.configuration).under("share")));
-  const Result<commpool_block> block = blocks_.Find(address);
+  const Result<commpool_block> block = FindBlock(basis_, blocks_, address);
   return block.ok() ? block : basis_.Named(block.status().under("share"));
 }
 

@@ -69,7 +69,7 @@ Status Sleeping::CheckMayWake(const PoolBasis& basis, const WakeRequest& request
 Status Sleeping::FallAsleep(const SleepRequest& request, OtherPoolsOfCall others) {
   basis_.life.BeginSleep();
   // After the state has changed, so that no thread makes a cache of the pool meanwhile; ServeAgain lets them reopen.
-  blocks_.CloseCaches(ThreadCaches::Reopen::kNever);
+  blocks_.TakeBack(basis_.runtime.caches.Close(basis_.handle, ThreadCaches::Reopen::kNever));
   Status status = run_({.name = "getting ready to sleep", .act = [&] { return QuiesceAndKeep(request); }});
   if (status.ok()) {
     status = run_({.name = "deregistering", .act = [&] { return Deregister(); }});

@@ -154,14 +154,13 @@ void Collective::CollectGraphs() {
 void Collective::AwaitStranded() {
   // This thread's own default stream is within reach: an event does instead of a wait of the host.
   const auto is_own = [](StreamKey stream) { return IsPerThread(stream) && IsReachable(stream); };
-  bool own = false;
-  {
+  const auto lacks = [this](bool (*is_such)(StreamKey)) {
     MutexLock lock(blocks_.mutex());
-    own = engine().AnyClosedLacksFenceOf(is_own);
-  }
+    return engine().AnyClosedLacksFenceOf(is_such);
+  };
   const StreamKey mine = KeyOfStream(CU_STREAM_PER_THREAD, basis_.device->device());
-  if (own) static_cast<void>(blocks_.FenceFreed(mine));
-  if (!blocks_.AwaitsDevice()) return;
+  if (lacks(is_own)) static_cast<void>(blocks_.FenceFreed(mine));
+  if (!lacks(MayHaveDied)) return;
   // Where the wait fails, or a capture forbids it, the frees wait for a later call.
   if (!basis_.device->capturing()) static_cast<void>(blocks_.WaitForDevice());
 }

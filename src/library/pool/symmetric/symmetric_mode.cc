@@ -93,7 +93,7 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
     }
     served = std::move(std::get<engine::Served>(*outcome));
     // Under the same hold of the lock: until the waits are made, no stream in them may be forgotten (RecordingStreams).
-    if (!served.waits.empty()) recording.emplace(blocks_.recording(), StreamsOf(served.waits));
+    if (!served.waits.empty()) recording.emplace(basis_.recording_streams, StreamsOf(served.waits));
   }
   if (part != engine::kCommonPart) {
     const engine::Served asked = served;
@@ -105,7 +105,7 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
     }
   }
   // No cache: which thread frees and takes first is not the same on every rank (rule 4).
-  return blocks_.HandOut(served, bytes, stream, Caching::kNo, *this);
+  return blocks_.HandOut(served, bytes, stream, Caching::kNo, Waits::kInCapture, *this);
 }
 
 // reclaim() is named only where a segment is large enough for the block.
@@ -154,7 +154,7 @@ void SymmetricMode::StopListening() {
 void SymmetricMode::AfterDestroy() {
   StopListening();
   // A pool that was closed has none.
-  const uint64_t reserved = blocks_.ReservedBytes();
+  const uint64_t reserved = blocks_.counters().reserved_bytes.current;
   if (reserved == 0) return;
   // Only a collective call may end windows, and registered memory must not be unmapped.
   Log(LogLevel::kWarning, basis_.title + " was destroyed without close(): " + FormatBytes(reserved) +

@@ -2,8 +2,8 @@
 // pool forgets a stream, it waits for these calls: afterwards the stream's handle may be gone, or mean another stream.
 //
 // Any thread. Its own lock guards bookkeeping only.
-#ifndef COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_RECORDING_STREAMS_H_
-#define COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_RECORDING_STREAMS_H_
+#ifndef COMMPOOL_SRC_LIBRARY_POOL_BASIS_RECORDING_STREAMS_H_
+#define COMMPOOL_SRC_LIBRARY_POOL_BASIS_RECORDING_STREAMS_H_
 
 #include <atomic>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace commpool::internal {
 
-// BlockStore owns one. Free and the modes' allocations make scopes; BlockStore::ForgetStream waits for them.
+// PoolBasis owns one. Free and the modes' allocations make scopes; BlockStore::ForgetStream waits for them.
 class RecordingStreams {
  public:
   // While it lives, calls may record on its streams. Make it under the same hold of the pool's lock that found the
@@ -64,4 +64,4 @@ class RecordingStreams {
 
 }  // namespace commpool::internal
 
-#endif  // COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_RECORDING_STREAMS_H_
+#endif  // COMMPOOL_SRC_LIBRARY_POOL_BASIS_RECORDING_STREAMS_H_
