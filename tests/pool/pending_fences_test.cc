@@ -62,5 +62,24 @@ TEST_F(PendingFences, AreAskedOnceAStreamWhileItWorks) {
   for (const CUdeviceptr block : between_) EXPECT_TRUE(runtime().Free(block).ok());
 }
 
+// Else the memory behind the fences would stay unused longer, and the pool would grow instead.
+TEST_F(PendingFences, AreAskedByEachFourthAllocationThoughOneInBetweenGrewThePool) {
+  const TestStream first;
+  const PoolHandle pool = Create(Configured("shared"));
+  ASSERT_TRUE(Get(pool).Reserve(64 * kMiB).ok());
+  Hold(first);
+  Free(pool, 6, first);
+  std::vector<CUdeviceptr> blocks;
+  for (const uint64_t bytes : {2 * kMiB, 2 * kMiB, 256 * kMiB}) {
+    blocks.push_back(runtime().AllocateFrom(pool, bytes, nullptr).value());
+  }
+  const uint64_t before = CallCount("cuEventQuery");
+  blocks.push_back(runtime().AllocateFrom(pool, 2 * kMiB, nullptr).value());
+  EXPECT_EQ(CallCount("cuEventQuery"), before + 1);
+  gate_.set_value();
+  for (const CUdeviceptr block : blocks) EXPECT_TRUE(runtime().Free(block).ok());
+  for (const CUdeviceptr block : between_) EXPECT_TRUE(runtime().Free(block).ok());
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing

@@ -44,9 +44,11 @@ CUdeviceptr GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream) {
   {
     MutexLock lock(blocks_.mutex());
     // Without a pending fence a look at fences frees nothing, so such allocations do not count.
-    if (engine().HasPendingFences() && ++since_poll_ >= kAllocationsForPoll) return 0;
+    const bool counts = engine().HasPendingFences();
+    if (counts && since_poll_ + 1 == kAllocationsForPoll) return 0;
     blocks_.NoteHolding();
     block = engine().AllocateOwn(bytes, stream);
+    if (counts && block.bytes != 0) ++since_poll_;
   }
   if (block.bytes != 0) blocks_.Announce(block, bytes, stream, CachingOf(stream));
   return block.address;
@@ -130,7 +132,7 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(const Request& request, en
 Result<bool> GrowingMode::TakeWhatHasPassed(Request&) {
   {
     MutexLock lock(blocks_.mutex());
-    since_poll_ = 0;
+    if (engine().HasPendingFences()) since_poll_ = (since_poll_ + 1) % kAllocationsForPoll;
   }
   blocks_.PollFences();
   KeepToThreshold();
