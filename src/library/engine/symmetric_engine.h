@@ -44,8 +44,6 @@ class SymmetricEngine final : public Engine {
   // bytes (kInvalidArgument).
   // A block of a capture's part is closed after its free until ReleasePart, too.
   Result<Outcome> Allocate(uint64_t bytes, StreamKey stream, Part part = kCommonPart);
-  // The number of the next allocation.
-  Sequence NextSequence() const { return next_sequence_; }
   // Whether free memory would serve a request now. Every rank gets the same answer; the question is not part of the
   // sequence.
   bool CanServe(uint64_t bytes) const;

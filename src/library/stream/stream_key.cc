@@ -10,7 +10,6 @@ namespace {
 
 // Handles are pointers to aligned objects, so names with a low bit set are free for the default streams.
 constexpr StreamKey kLegacyName = 1;
-constexpr StreamKey kPerThreadBit = 2;
 
 struct Passed {
   StreamKey key = 0;

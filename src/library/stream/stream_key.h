@@ -25,9 +25,10 @@ using engine::WithoutPlace;
 // other handles are pointers.
 inline bool IsDefault(CUstream stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
 
-// Whether it is CU_STREAM_PER_THREAD of some thread. Other names have no bit below kUnpromisedBit, or are the legacy
+// The bit of CU_STREAM_PER_THREAD of some thread. Other names have no bit below kUnpromisedBit, or are the legacy
 // stream's.
-inline bool IsPerThread(StreamKey key) { return (key & 2) != 0; }
+inline constexpr StreamKey kPerThreadBit = 2;
+inline bool IsPerThread(StreamKey key) { return (key & kPerThreadBit) != 0; }
 // The name of CU_STREAM_PER_THREAD on the calling thread. It has kUnpromisedBit, for the stream ends with its thread.
 StreamKey NameOfPerThreadStream();
 

@@ -2,6 +2,7 @@
 #include "src/library/pool/blocks/stranded_memory.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -36,20 +37,19 @@ Status StrandedMemory::FenceIfWanted(StreamKey stream) {
 
 // The list is made anew at each look: streams whose memory was fenced or taken are wanted no more.
 uint64_t StrandedMemory::NoteWanted(StreamKey but) {
-  // Bytes of streams that were wanted at the last look, and that no call has passed since.
-  uint64_t wanted_before = 0;
-  uint64_t together = 0;
+  std::map<StreamKey, uint64_t> stranded = blocks_.engine().StrandedBytes();
+  // The asking stream may take its own memory at once.
+  stranded.erase(but);
+  const bool many = stranded.size() >= kManyStreams;
+  uint64_t not_passed = 0;
   std::set<StreamKey> wanted;
-  for (const auto& [stream, bytes] : blocks_.engine().StrandedBytes()) {
-    // The asking stream may take its own memory at once.
-    if (stream == but) continue;
+  for (const auto& [stream, bytes] : stranded) {
+    if (many || wanted_.contains(stream)) not_passed += bytes;
     wanted.insert(stream);
-    together += bytes;
-    if (wanted_.contains(stream)) wanted_before += bytes;
   }
   wanted_ = std::move(wanted);
   any_wanted_.store(!wanted_.empty(), std::memory_order_relaxed);
-  return wanted_.size() < kManyStreams ? wanted_before : together;
+  return not_passed;
 }
 
 // First only looks, under the pool's lock. Whether it waits depends on how much memory that would free: a wait for
