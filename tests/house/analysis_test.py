@@ -53,7 +53,8 @@ class Analysis(unittest.TestCase):
         self.root = pathlib.Path(folder.name)
         for name in ["src/library/base", "src/library/pool"]:
             pathlib.Path(self.root, name).mkdir(parents=True)
-        shutil.copy(tree.workspace() / analysis.ANNOTATIONS, pathlib.Path(self.root, analysis.ANNOTATIONS))
+        for header in (analysis.ANNOTATIONS, "src/library/base/check.h"):
+            shutil.copy(tree.workspace() / header, pathlib.Path(self.root, header))
         self.write("src/library/pool/account.h", HEADER + "}\n")
         self.write("src/library/pool/other.cc", "int f() { return 1 +; }\n")  # sees no annotation
 
