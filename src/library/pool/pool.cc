@@ -240,7 +240,7 @@ void Pool::Abandon() {
 }
 
 // The counters of blocks are of one moment. The others are read after it, one by one, so they may be newer.
-commpool_statistics Pool::Statistics() {
+commpool_statistics Pool::Statistics() const {
   commpool_statistics statistics = blocks_.Statistics();
   statistics.registered_segments = segments_.registrations().registrations();
   statistics.pending_segments = segments_.registrations().pending(segments_.count());

@@ -284,7 +284,7 @@ class Pool final : public BlockOwner, public SharedMemory {
   }
 
   // Statistics.
-  commpool_statistics Statistics();
+  commpool_statistics Statistics() const;
   const recording::PoolRecorder& record() const { return basis_->record; }
   // Records what the pool has, for a recording that begins.
   void RecordPresent();

@@ -382,7 +382,7 @@ engine::Counters BlockStore::counters() const {
 
 // ThreadCaches pauses all caches of the pool meanwhile, and the pool's lock is taken inside of that: so all counters
 // are of one moment. For the engine blocks in caches are live; for the program they are free.
-engine::Counters BlockStore::Statistics(Peaks peaks) {
+engine::Counters BlockStore::Statistics(Peaks peaks) const {
   engine::Counters counters;
   basis_.runtime.caches.Statistics(basis_.handle, [&](const engine::CacheStatistics& caches) {
     MutexLock lock(mutex_);

@@ -114,7 +114,7 @@ class BlockStore {
   engine::Counters counters() const;  // as the engine sees it: cached blocks count as allocated
   // As the program sees it: cached blocks count as free. Pauses the pool's caches. kForget: the peaks begin anew.
   enum class Peaks { kKeep, kForget };
-  engine::Counters Statistics(Peaks peaks = Peaks::kKeep);
+  engine::Counters Statistics(Peaks peaks = Peaks::kKeep) const;
 
  private:
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
