@@ -26,6 +26,7 @@ if [[ ${1:-} == rank ]]; then
 fi
 
 only='' gpus='' limit=180
+case ${1:-} in -h | --help) sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 while (($#)); do
   (($# > 1)) || fail "$1 is unknown or needs a value (usage: run [--only PATTERN] [--gpus N] [--timeout SECONDS])"
   case $1 in

@@ -104,4 +104,6 @@ def main(base):
 
 
 if __name__ == "__main__":
+    if "--help" in sys.argv:
+        sys.exit(print(__doc__))
     sys.exit(main(*sys.argv[1:]))

@@ -1,5 +1,6 @@
 """The repository itself keeps the rules of the house."""
 
+import os
 import subprocess
 import sys
 import unittest
@@ -63,6 +64,14 @@ class House(unittest.TestCase):
             printed = subprocess.run([sys.executable, "-B", str(root / "tools/bench" / script)], capture_output=True,
                                      text=True, check=True).stdout
             self.assertIn(printed, (root / page).read_text(encoding="utf-8"))
+
+    def test_every_script_of_tools_tells_how_it_is_called(self):
+        scripts = [path for path in (tree.workspace() / "tools").iterdir() if path.is_file() and os.access(path, os.X_OK)]
+        self.assertGreater(len(scripts), 8)
+        for script in scripts:
+            run = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual((run.returncode, run.stderr), (0, ""), script)
+            self.assertIn("usage: ", run.stdout, script)
 
     def test_every_fault_that_is_known_has_its_line_in_the_sources(self):
         text = tree.read(tree.workspace(), "tools/mutation/known_faults.txt")
