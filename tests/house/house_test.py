@@ -1,6 +1,7 @@
 """The repository itself keeps the rules of the house."""
 
 import os
+import re
 import subprocess
 import sys
 import unittest
@@ -66,12 +67,21 @@ class House(unittest.TestCase):
             self.assertIn(printed, (root / page).read_text(encoding="utf-8"))
 
     def test_every_script_of_tools_tells_how_it_is_called(self):
-        scripts = [path for path in (tree.workspace() / "tools").iterdir() if path.is_file() and os.access(path, os.X_OK)]
+        scripts = [path for path in (tree.workspace() / "tools").iterdir()
+                   if path.is_file() and os.access(path, os.X_OK)]
         self.assertGreater(len(scripts), 8)
         for script in scripts:
             run = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=60, check=False)
             self.assertEqual((run.returncode, run.stderr), (0, ""), script)
             self.assertIn("usage: ", run.stdout, script)
+
+    def test_every_script_sources_what_is_there(self):
+        root = tree.workspace()
+        named = re.compile(r'^source "\$\(dirname "\$\{BASH_SOURCE\[0\]\}"\)/([^"]+)"', re.MULTILINE)
+        found = [(path, word) for path in tree.files(root)
+                 for word in named.findall((root / path).read_text(encoding="utf-8", errors="replace"))]
+        self.assertGreater(len(found), 5)
+        self.assertEqual([one for one in found if not (root / one[0]).parent.joinpath(one[1]).exists()], [])
 
     def test_every_fault_that_is_known_has_its_line_in_the_sources(self):
         text = tree.read(tree.workspace(), "tools/mutation/known_faults.txt")

@@ -13,7 +13,7 @@ folder=$(realpath -m "${1:?usage: hardware_bundle.sh DIR [TORCH...]}")
 shift
 torches=()
 (($# == 0)) || mapfile -t torches < <(realpath "$@")
-source "$(dirname "${BASH_SOURCE[0]}")/../../../tools/common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../../tools/common.sh"
 readonly folder limit_mib=20
 readonly package=$folder/python/commpool
 
