@@ -67,8 +67,9 @@ TEST(Bytes, ParsesSizesAsPeopleWriteThem) {
 
 TEST(Bytes, RefusesTextsThatAreNoSizes) {
   const std::string huge(400, '9');
+  const std::string huge_fraction = huge + ".5";
   for (const std::string text : {"", ".", "M", "-1", "1X", "1.2.3K", "8Kelvin", "99999999999G", "1e400", "20E", "16.0E",
-                                 "  8K", "0x10", huge.c_str(), (huge + ".5").c_str()}) {
+                                 "  8K", "0x10", huge.c_str(), huge_fraction.c_str()}) {
     const Result<uint64_t> parsed = ParseBytes(text);
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_EQ(parsed.status().code(), StatusCode::kInvalidArgument) << text;
