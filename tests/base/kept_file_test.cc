@@ -150,9 +150,11 @@ TEST(KeptFile, NeedsADirectoryOnADisk) {
 TEST(KeptFile, GoesWithAProcessThatExits) {
   const Directory directory;
   const auto exit_with_files = [&] {
-    new KeptFile(Sealed(directory, Page(1)));
+    // Volatile, so that a leak checker finds them at the exit.
+    [[maybe_unused]] static const KeptFile* volatile kept[2];
+    kept[0] = new KeptFile(Sealed(directory, Page(1)));
     { const KeptFile gone = Sealed(directory, Page(2)); }
-    new KeptFile(Sealed(directory, Page(3)));
+    kept[1] = new KeptFile(Sealed(directory, Page(3)));
     std::exit(directory.files() == 2 ? 0 : 1);
   };
   const KeptFile own = Sealed(directory, Page(4));
