@@ -9,13 +9,18 @@ import pathlib
 import statistics
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
-_NATIVE, _EXPANDABLE = "pytorch_native_utilisation", "pytorch_expandable_utilisation"
+NATIVE, EXPANDABLE = "pytorch_native_utilisation", "pytorch_expandable_utilisation"
 
 
 def newest(file, command="", key=None):
     """The last line of a file whose command holds the words, and whose results have the key."""
     lines = [json.loads(line) for line in (RESULTS / f"{file}.jsonl").read_text(encoding="utf-8").splitlines()]
     return [line for line in lines if command in line["command"] and (key is None or key in line["results"])][-1]
+
+
+def replays():
+    """The lines of the nine recorded programs in a fixed pool, and in an expandable one."""
+    return newest("replay-H200", "--mode fixed traces"), newest("replay-H200", "--mode expandable")
 
 
 def _percent(traces, key):
@@ -37,12 +42,12 @@ def _step(file, *keys, key=None):
 
 def rows():
     """What was measured, the figures, and the day of the newest of them."""
-    fixed, expandable = newest("replay-H200", "--mode fixed traces"), newest("replay-H200", "--mode expandable")
+    fixed, expandable = replays()
     traces = fixed["results"]["traces"]
     yield ("memory asked for / held at the peak, nine recorded programs",
            f"pool {_percent(traces, 'utilisation')}, expandable pool "
-           f"{_percent(expandable['results']['traces'], 'utilisation')}; PyTorch {_percent(traces, _NATIVE)}, "
-           f"expandable segments {_percent(traces, _EXPANDABLE)}", _day(fixed, expandable))
+           f"{_percent(expandable['results']['traces'], 'utilisation')}; PyTorch {_percent(traces, NATIVE)}, "
+           f"expandable segments {_percent(traces, EXPANDABLE)}", _day(fixed, expandable))
     two, four = _step("torch-ddp-2xH200", "GPT-2 small"), _step("torch-ddp-4xH200", "GPT-2 small", "stock")
     yield "a step of DDP in windows / without, GPT-2 small", f"2 H200 {two[0]}, 4 H200 {four[0]}", _day(two[1], four[1])
     two, four = _step("torch-fsdp-2xH200", "4096 tokens"), _step("torch-fsdp-4xH200", "2048 tokens")

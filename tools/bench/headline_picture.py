@@ -7,8 +7,8 @@ usage: headline_picture.py >tools/bench/results/headline.svg
 import headline
 
 _ALLOCATORS = [  # a name, the key of what is asked for / held, a colour that reads on light and on dark pages
-    ("PyTorch", "pytorch_native_utilisation", "#8a8f98"),
-    ("expandable segments", "pytorch_expandable_utilisation", "#c9822b"),
+    ("PyTorch", headline.NATIVE, "#8a8f98"),
+    ("expandable segments", headline.EXPANDABLE, "#c9822b"),
     ("commpool", "utilisation", "#2f81f7"),
     ("commpool, expandable", "expandable", "#1a9e6c"),
 ]
@@ -17,8 +17,7 @@ _LEFT, _BAR, _GAP, _WIDTH, _TOP = 150, 9, 12, 520, 46
 
 def _programs():
     """Each program's name, and bytes held for a byte that was asked for at the peak, by allocator."""
-    fixed, expandable = (headline.newest("replay-H200", command)["results"]["traces"]
-                         for command in ("--mode fixed traces", "--mode expandable"))
+    fixed, expandable = (line["results"]["traces"] for line in headline.replays())
     for trace, other in zip(fixed, expandable, strict=True):
         shares = {**trace, "expandable": other["utilisation"]}
         yield trace["name"], [1 / shares[key] for _, key, _ in _ALLOCATORS]

@@ -8,6 +8,8 @@ import sys
 import tempfile
 import unittest
 
+from rank_processes import unprepared
+
 _CLI = pathlib.Path(sys.argv[1]).absolute()
 _SCRIPT = ("import os, torch; "
            "rank = int(os.environ.get('OMPI_COMM_WORLD_RANK', os.environ.get('LOCAL_RANK', 0))); "
@@ -30,11 +32,9 @@ dist.destroy_process_group()
 
 class Emulate(unittest.TestCase):
     def start(self, *before, program=(sys.executable, "-B", "-c", _SCRIPT), options=()):
-        kept = {name: value for name, value in os.environ.items()
-                if name != "LD_PRELOAD" and not name.startswith("COMMPOOL_")}
         return subprocess.run([*before, _CLI, "emulate", *options, "--", *program],
                               capture_output=True, text=True, timeout=280,
-                              env={**kept, "COMMPOOL_EMULATOR": "devices=2"})
+                              env={**unprepared(), "COMMPOOL_EMULATOR": "devices=2"})
 
     def test_runs_the_unmodified_torch(self):
         result = self.start()

@@ -2,13 +2,13 @@
 PyTorch's own code, and there is one.
 """
 
-import os
 import pathlib
 import subprocess
 import sys
 import unittest
 
 import removed_waits
+from rank_processes import unprepared
 
 _CLI = pathlib.Path(sys.argv[1]).absolute()
 _PROGRAM = str(pathlib.Path(__file__).with_name("parallel_ranks.py"))
@@ -22,11 +22,9 @@ _LEFT_OUT = [
 
 
 def _ranks(kind, *words, before=(), ranks=4):
-    kept = {name: value for name, value in os.environ.items()
-            if name != "LD_PRELOAD" and not name.startswith("COMMPOOL_")}
     return subprocess.run([*before, sys.executable, "-B", "-m", "torch.distributed.run", "--standalone",
                            "--nproc-per-node", str(ranks), _PROGRAM, kind, *words],
-                          env={**kept, "OMP_NUM_THREADS": "1", "COMMPOOL_EMULATOR": f"devices={ranks}"},
+                          env={**unprepared(), "OMP_NUM_THREADS": "1", "COMMPOOL_EMULATOR": f"devices={ranks}"},
                           capture_output=True, text=True, timeout=280, check=False)
 
 

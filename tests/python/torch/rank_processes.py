@@ -19,6 +19,12 @@ def unused_port():
     raise AssertionError("100 ports are all in use")
 
 
+def unprepared():
+    """The environment without what a test preloads, and without commpool's variables."""
+    return {name: value for name, value in os.environ.items()
+            if name != "LD_PRELOAD" and not name.startswith("COMMPOOL_")}
+
+
 def run_ranks(program, world, *arguments, timeout=240):
     """Runs `program RANK WORLD STORE ARGUMENT...` for each rank. Returns a list of (exit code, output)."""
     with tempfile.TemporaryDirectory() as folder:
