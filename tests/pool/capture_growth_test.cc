@@ -89,7 +89,7 @@ TEST_P(CaptureGrowthOf, NeitherWaitsNorMovesNorGivesBack) {
   COMMPOOL_REQUIRE_EMULATOR("it counts calls");
   const PoolHandle pool = Create(Of(GetParam()));
   for (const uint64_t bytes : {100 * kMiB, 120 * kMiB}) Free(Allocate(pool, bytes, other_));
-  ASSERT_TRUE(Get(pool).WaitForDevice().ok());
+  ASSERT_TRUE(Get(pool).blocks().WaitForDevice().ok());
   BeginCapture(pool);
   const uint64_t unmapped = CallCount("cuMemUnmap");
   const uint64_t waited = CallCount("cuCtxSynchronize") + CallCount("cuEventSynchronize") + CallCount("cuEventQuery");
@@ -141,7 +141,7 @@ TEST_F(CaptureGrowth, ServesOtherStreamsBesideMemoryThatTheCapturedOneUsed) {
   for (const CUdeviceptr page : holes) Free(page);
   ASSERT_TRUE(Get(pool).Trim(0).ok());
   for (const CUdeviceptr page : idle) Free(page);
-  ASSERT_TRUE(Get(pool).WaitForDevice().ok());
+  ASSERT_TRUE(Get(pool).blocks().WaitForDevice().ok());
   for (const CUdeviceptr page : used) Free(page);
   const uint64_t before = CountersOf(pool).reserved_bytes.current;
   EXPECT_EQ(before, 3 * kPlaces * kPage);

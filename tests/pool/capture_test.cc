@@ -73,7 +73,8 @@ TEST_F(Captures, AreServedFromReservedMemoryAndReplay) {
 TEST_F(Captures, RefuseToWaitMeanwhileAndStaySound) {
   BeginCapture();
   const CUdeviceptr block = Allocate(stream_).value();
-  EXPECT_EQ(Get(pool_).WaitForDevice().code(), StatusCode::kFailedPrecondition) << "it would break the capture";
+  EXPECT_EQ(Get(pool_).blocks().WaitForDevice().code(), StatusCode::kFailedPrecondition)
+      << "it would break the capture";
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_EQ(cuda().cuGraphDestroy(EndCapture()), CUDA_SUCCESS);
   AwaitGraphsEnd();
@@ -152,7 +153,7 @@ TEST_F(Captures, GiveNobodyABlockThatAStreamUsesOutsideOfTheGraph) {
   HeldWork work(driver(), stream_.get(), block);
   EXPECT_TRUE(runtime().Free(block).ok());
   capture_.DestroyGraph();
-  while (!Get(pool_).HasEndedGraphs()) std::this_thread::yield();
+  while (!Get(pool_).captures().any_gone()) std::this_thread::yield();
   // More than all idle memory: the block must not be in it.
   std::vector<CUdeviceptr> others;
   for (int number = 0; number < 9; ++number) others.push_back(Allocate(other_).value());
@@ -277,7 +278,7 @@ TEST_F(Captures, LeaveTheirMemoryToTheNextAllocationOnceTheirGraphIsGone) {
   EXPECT_TRUE(runtime().Free(block).ok());
   EndCapture();
   capture_.DestroyGraph();
-  while (!Get(pool_).HasEndedGraphs()) std::this_thread::yield();  // a thread of the driver reports it
+  while (!Get(pool_).captures().any_gone()) std::this_thread::yield();  // a thread of the driver reports it
   const CUdeviceptr again = Allocate(stream_, 32 * kMiB).value();
   EXPECT_EQ(again, block);
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, reserved);

@@ -71,7 +71,7 @@ class DyingStreams : public PoolTest, public ::testing::WithParamInterface<Mode>
   }
   // A capture on device 1. Its stream has used a block of the pool on device 0, and has died.
   CUstream CaptureWhereAReaderDied(PoolHandle pool, AnnouncedCapture& capture) {
-    EXPECT_TRUE(Get(pool).Grant({1}).ok());
+    EXPECT_TRUE(Get(pool).segments().peers.Grant({1}).ok());
     const CUdeviceptr block = Allocate(pool, nullptr);
     const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
     const ContextGuard guard(driver(), far);
@@ -151,7 +151,7 @@ TEST_P(DyingStreams, LeaveTheirHandleToStreamsThatWaitForThem) {
 TEST_P(DyingStreams, LeaveTheirHandleToAStreamOfAnotherDevice) {
   COMMPOOL_REQUIRE_DEVICES(2);
   const PoolHandle pool = NewPool();
-  ASSERT_TRUE(Get(pool).Grant({1}).ok());
+  ASSERT_TRUE(Get(pool).segments().peers.Grant({1}).ok());
   const PoolHandle far_pool = NewPool("far", 1);
   const CUdeviceptr block = Allocate(pool, nullptr);
   Synchronise();
@@ -359,7 +359,7 @@ TEST_P(DyingStreams, MayBeRecordedForABlockAndDie) {
 TEST_P(DyingStreams, OfAnotherDeviceAreWaitedForThere) {
   COMMPOOL_REQUIRE_DEVICES(2);
   const PoolHandle pool = NewPool();
-  ASSERT_TRUE(Get(pool).Grant({1}).ok());
+  ASSERT_TRUE(Get(pool).segments().peers.Grant({1}).ok());
   const CUdeviceptr block = Allocate(pool, nullptr);
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   {

@@ -48,7 +48,7 @@ class ExpandablePools : public PoolTest {
       Free(blocks[block]);
       blocks.erase(blocks.begin() + static_cast<long>(block));
     }
-    EXPECT_TRUE(Get(pool).WaitForDevice().ok());
+    EXPECT_TRUE(Get(pool).blocks().WaitForDevice().ok());
     return blocks;
   }
   // Checks that each of Fragment's blocks has its data, and frees them.
@@ -135,7 +135,7 @@ TEST_F(ExpandablePools, ServeFromTheLowestAddressThatFits) {
   ASSERT_LT(lowest, exact);
   Free(lowest);
   Free(exact);
-  ASSERT_TRUE(Get(pool).WaitForDevice().ok());
+  ASSERT_TRUE(Get(pool).blocks().WaitForDevice().ok());
   const CUdeviceptr again = Allocate(pool, 4 * kPage);
   EXPECT_EQ(again, lowest) << "so that the other end has whole pages that can move";
   for (const CUdeviceptr block : {between, behind, again}) Free(block);
@@ -294,9 +294,9 @@ TEST_F(ExpandablePools, OpenAllPagesOfAGrowthToAllPeersInOneCall) {
       EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE) << "page " << page << ", device " << device;
     }
   }
-  ASSERT_TRUE(Get(pool).Revoke({1, 2}).ok());
+  ASSERT_TRUE(Get(pool).segments().peers.Revoke({1, 2}).ok());
   EXPECT_EQ(CallCount("cuMemSetAccess"), calls + 3) << "one for each, over all pages";
-  ASSERT_TRUE(Get(pool).Grant({1, 2}).ok());
+  ASSERT_TRUE(Get(pool).segments().peers.Grant({1, 2}).ok());
   EXPECT_EQ(CallCount("cuMemSetAccess"), calls + 4);
   Free(block);
 }

@@ -65,13 +65,13 @@ class FailingCalls : public PoolTest, public ::testing::WithParamInterface<Kind>
     const Result<PoolHandle> made = runtime.CreatePool(Configuration());
     if (!Tell(made.status())) return;
     const std::shared_ptr<Pool> pool = runtime.pools().Find(*made).value();
-    why_ = pool->Memory().why;
+    why_ = pool->segments().backing->Facts().why;
     UseTwoStreams(runtime, *made, other);
     Tell(pool->Reserve(64 * kMiB));
-    Tell(pool->WaitForDevice());
+    Tell(pool->blocks().WaitForDevice());
     if (GetParam() == Kind::kFixed || GetParam() == Kind::kExpandable) {
-      Tell(pool->Grant({2}));
-      Tell(pool->Revoke({2}));
+      Tell(pool->segments().peers.Grant({2}));
+      Tell(pool->segments().peers.Revoke({2}));
     }
     UseTwoStreams(runtime, *made, nullptr);
     Tell(runtime.ReleaseStream(other));

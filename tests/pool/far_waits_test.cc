@@ -67,10 +67,10 @@ class FarWaits : public PoolTest {
 };
 
 TEST_F(FarWaits, KeepTheContextWhereTheDeadlinePasses) {
-  EXPECT_EQ(Get(pool_).WaitForDevice().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Get(pool_).blocks().WaitForDevice().code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(Released(), 0u);
   EndWork();
-  EXPECT_TRUE(Get(pool_).WaitForDevice().ok());
+  EXPECT_TRUE(Get(pool_).blocks().WaitForDevice().ok());
 }
 
 TEST_F(FarWaits, KeepTheContextWhileTheyGoOnByThemselves) {

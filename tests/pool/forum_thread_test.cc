@@ -65,7 +65,7 @@ class ForumThread : public PoolTest {
     EXPECT_TRUE(recording_->Free(*address).ok());
     EXPECT_TRUE(recording_->scopes().End(scope).ok());
     // As after a training step: cached memory is idle.
-    EXPECT_TRUE(recording_->pools().Find(pool_).value()->WaitForDevice().ok());
+    EXPECT_TRUE(recording_->pools().Find(pool_).value()->blocks().WaitForDevice().ok());
   }
   std::vector<std::string> CallsOf(uint64_t bytes) {
     Calls().clear();

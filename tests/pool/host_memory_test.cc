@@ -32,7 +32,7 @@ TEST_F(HostMemory, ServesCpuAndDevice) {
 }
 
 TEST_F(HostMemory, SaysWhatItIsAndWhyItIsNothingBetter) {
-  const MemoryFacts facts = Get(Create(OnHost())).Memory();
+  const MemoryFacts facts = Get(Create(OnHost())).segments().backing->Facts();
   EXPECT_EQ(facts.what, "host NUMA node 1, bound and registered, no handle, node not proven");
   EXPECT_NE(facts.why.find("CUDA_ERROR_NOT_PERMITTED"), std::string::npos) << facts.why;
 }
@@ -41,8 +41,8 @@ TEST_F(HostMemory, IsOpenToEveryDeviceWithoutAGrant) {
   PoolConfiguration configuration = OnHost();
   configuration.peers = {1, 2};
   Pool& pool = Get(Create(configuration));
-  EXPECT_TRUE(pool.Grant({3}).ok());
-  EXPECT_EQ(pool.Revoke({3}).code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(pool.segments().peers.Grant({3}).ok());
+  EXPECT_EQ(pool.segments().peers.Revoke({3}).code(), StatusCode::kFailedPrecondition);
 }
 
 TEST_F(HostMemory, NeitherMovesNorSleepsNorIsShared) {
@@ -51,7 +51,8 @@ TEST_F(HostMemory, NeitherMovesNorSleepsNorIsShared) {
   ExpectRefused(runtime().CreatePool(expandable).status(), "host NUMA node 1, bound and registered");
   Pool& pool = Get(Create(OnHost()));
   ExpectRefused(pool.Sleep({}), "bound and registered, no handle, node not proven) cannot leave its addresses");
-  ExpectRefused(pool.ShareByTicket(Imports::kRefuseSleep).status(), "no handle that another process can import");
+  ExpectRefused(pool.segments().exporter.Ticket(Imports::kRefuseSleep).status(),
+                "no handle that another process can import");
 }
 
 }  // namespace

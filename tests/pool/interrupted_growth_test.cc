@@ -45,7 +45,7 @@ class InterruptedGrowth : public PoolTest {
       Free(blocks[block]);
       blocks.erase(blocks.begin() + static_cast<long>(block));
     }
-    EXPECT_TRUE(Get(pool_).WaitForDevice().ok());
+    EXPECT_TRUE(Get(pool_).blocks().WaitForDevice().ok());
     bool came = false;
     const std::function<void()> serve_another = [&] {
       came = true;

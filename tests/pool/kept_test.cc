@@ -47,7 +47,9 @@ class Kept : public PoolTest {
     request.copies.retain = true;
     return request;
   }
-  const std::byte* Read(CUdeviceptr block, uint64_t bytes) { return pool().Kept(block, bytes).value(); }
+  const std::byte* Read(CUdeviceptr block, uint64_t bytes) {
+    return pool().segments().sleeping.Find(block, bytes).value();
+  }
   bool Holds(CUdeviceptr block, uint64_t bytes, uint8_t value) {
     const std::byte* const kept = Read(block, bytes);
     return std::all_of(kept, kept + bytes, [&](std::byte byte) { return byte == std::byte(value); });
@@ -103,8 +105,9 @@ TEST_F(Kept, OfNamedBlocksAloneDiscardsTheOthers) {
   ExpectOk(pool().Sleep(request));
   EXPECT_EQ(pool().Statistics().kept_bytes, 4 * kMiB);
   EXPECT_TRUE(Holds(named, 4 * kMiB, 1));
-  ExpectRefused(pool().Kept(other, kMiB).status(), StatusCode::kNotFound, "were discarded");
-  ExpectRefused(pool().Kept(named, 5 * kMiB).status(), StatusCode::kNotFound, "has kept no 5 MiB there");
+  ExpectRefused(pool().segments().sleeping.Find(other, kMiB).status(), StatusCode::kNotFound, "were discarded");
+  ExpectRefused(pool().segments().sleeping.Find(named, 5 * kMiB).status(), StatusCode::kNotFound,
+                "has kept no 5 MiB there");
   ExpectOk(pool().Wake());
   EXPECT_EQ(WrongBytes(named, 4 * kMiB, 1), 0u);
   Free({named, other});
@@ -114,9 +117,9 @@ TEST_F(Kept, IsGoneOnceThePoolIsAwakeUnlessItIsRetained) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
   ExpectOk(pool().Sleep(Keeping()));
   ExpectOk(pool().Wake());
-  ExpectRefused(pool().Kept(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
+  ExpectRefused(pool().segments().sleeping.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
   ExpectOk(pool().Sleep(Keeping()));
-  ExpectOk(pool().Retain(true));  // any time before it wakes
+  ExpectOk(pool().segments().sleeping.Retain(true));  // any time before it wakes
   const std::byte* const place = Read(block, kMiB);
   ExpectOk(pool().Wake());
   EXPECT_EQ(Read(block, kMiB), place);
@@ -154,15 +157,15 @@ TEST_F(Kept, RetainedGoesWithItsBlockAndServesNoLaterBlockThere) {
   const CUdeviceptr asleep = Allocate(4 * kMiB, 2);
   ExpectOk(pool().Sleep(Retaining()));
   ExpectOk(runtime().Free(asleep));
-  ExpectRefused(pool().Kept(asleep, 1000).status(), StatusCode::kNotFound, "was freed");
+  ExpectRefused(pool().segments().sleeping.Find(asleep, 1000).status(), StatusCode::kNotFound, "was freed");
   ExpectOk(pool().Wake());
   for (const CUdeviceptr block : {small, large}) {
     const uint64_t bytes = block == small ? 1000 : 4 * kMiB;
     ExpectOk(runtime().Free(block));
     ASSERT_EQ(Allocate(bytes, 3), block);
-    ExpectRefused(pool().Kept(block, 1000).status(), StatusCode::kNotFound, "was freed");
+    ExpectRefused(pool().segments().sleeping.Find(block, 1000).status(), StatusCode::kNotFound, "was freed");
   }
-  ExpectRefused(pool().Kept(asleep, 1000).status(), StatusCode::kNotFound, "has kept no");
+  ExpectRefused(pool().segments().sleeping.Find(asleep, 1000).status(), StatusCode::kNotFound, "has kept no");
   ExpectOk(pool().Sleep(Retaining()));
   EXPECT_TRUE(Holds(small, 1000, 3));
   ExpectOk(pool().Wake());
@@ -189,7 +192,7 @@ TEST_F(Kept, ConstantsAreCopiedOnceAsLongAsTheyLive) {
   Free({constant});
   ASSERT_EQ(Allocate(4 * kMiB, 1), constant);
   EXPECT_EQ(copies(), 1u) << "another block is there now";
-  ExpectOk(pool().Retain(false));
+  ExpectOk(pool().segments().sleeping.Retain(false));
   EXPECT_EQ(copies(), 0u);  // the request retains again
   Free({constant});
 }
@@ -221,12 +224,12 @@ TEST_F(Kept, RetainedIsGoneAfterASleepThatFailed) {
     const InjectedFault fault({.call = "cuCtxSynchronize", .result = CUDA_ERROR_INVALID_VALUE});
     EXPECT_FALSE(pool().Sleep(Retaining()).ok());
   }
-  EXPECT_FALSE(pool().Kept(block, kMiB).ok()) << "that would be the freed block's";
+  EXPECT_FALSE(pool().segments().sleeping.Find(block, kMiB).ok()) << "that would be the freed block's";
   SleepRequest request = Retaining();
   request.copies.constants = {block};
   ExpectOk(pool().Sleep(request));
   EXPECT_TRUE(Holds(block, 4 * kMiB, 2));
-  ExpectRefused(pool().Kept(block, UINT64_MAX).status(), StatusCode::kNotFound, "has kept no");
+  ExpectRefused(pool().segments().sleeping.Find(block, UINT64_MAX).status(), StatusCode::kNotFound, "has kept no");
   ExpectOk(pool().Wake());
   EXPECT_EQ(WrongBytes(block, 4 * kMiB, 2), 0u);
   Free({block});
@@ -234,7 +237,7 @@ TEST_F(Kept, RetainedIsGoneAfterASleepThatFailed) {
 
 TEST_F(Kept, IsRetainedUntilTheProgramSaysOtherwise) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
-  ExpectOk(pool().Retain(true));
+  ExpectOk(pool().segments().sleeping.Retain(true));
   for (int round = 0; round < 2; ++round) {
     ExpectOk(pool().Sleep(Keeping()));
     ExpectOk(pool().Wake());
@@ -244,10 +247,10 @@ TEST_F(Kept, IsRetainedUntilTheProgramSaysOtherwise) {
   ExpectOk(pool().Wake());
   EXPECT_EQ(Files().size(), 0u) << "files go as the pool wakes";
   EXPECT_EQ(pool().Statistics().kept_bytes, 0u);
-  ExpectOk(pool().Retain(false));
+  ExpectOk(pool().segments().sleeping.Retain(false));
   ExpectOk(pool().Sleep(Keeping()));
   ExpectOk(pool().Wake());
-  ExpectRefused(pool().Kept(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
+  ExpectRefused(pool().segments().sleeping.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
   Free({block});
 }
 
@@ -270,7 +273,7 @@ TEST_F(Kept, CountsWhatIsHeldForBlocksThatWereFreed) {
 TEST_F(Kept, InFilesIsNotRetained) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
   ExpectOk(pool().Sleep(Keeping(KeptIn::kFiles)));
-  ExpectRefused(pool().Retain(true), StatusCode::kInvalidArgument, "files are not retained");
+  ExpectRefused(pool().segments().sleeping.Retain(true), StatusCode::kInvalidArgument, "files are not retained");
   ExpectOk(pool().Wake());
   Free({block});
 }
@@ -284,7 +287,7 @@ TEST_F(Kept, AFullDiskLeavesThePoolAwakeAndWhole) {
   const Status full = pool().Sleep(Keeping(KeptIn::kFiles));
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   ExpectRefused(full, StatusCode::kOutOfMemory, "File too large");
-  EXPECT_TRUE(pool().open());
+  EXPECT_TRUE(pool().life().open());
   EXPECT_EQ(Files().size(), 0u);
   EXPECT_EQ(WrongBytes(block, 4 * kMiB, 1), 0u);
   Free({block});
@@ -295,12 +298,13 @@ TEST_F(Kept, AFileThatSomebodyChangedLeavesThePoolAsleep) {
   ExpectOk(pool().Sleep(Keeping(KeptIn::kFiles)));
   std::fstream(Files().at(0), std::ios::in | std::ios::out | std::ios::binary).put('x');
   ExpectRefused(pool().Wake(), StatusCode::kFailedPrecondition, "was changed by somebody");
-  ExpectRefused(pool().Kept(block, kMiB).status(), StatusCode::kFailedPrecondition, "was changed by somebody");
+  ExpectRefused(pool().segments().sleeping.Find(block, kMiB).status(), StatusCode::kFailedPrecondition,
+                "was changed by somebody");
   std::filesystem::resize_file(Files().at(0), kMiB);
   ExpectRefused(pool().Wake(), StatusCode::kFailedPrecondition, "has 1 MiB of 4 MiB");
   std::filesystem::remove(Files().at(0));
   ExpectRefused(pool().Wake(), StatusCode::kFailedPrecondition, "is gone");
-  EXPECT_TRUE(pool().asleep());
+  EXPECT_TRUE(pool().life().asleep());
   EXPECT_GT(pool().Statistics().asleep_bytes, 0u);
   Free({block});
   ExpectOk(pool().Wake());  // nobody misses the bytes of a freed block
@@ -322,7 +326,7 @@ TEST_F(Kept, ThreadsThatAllocateAndReadMeanwhileAreServedOrTold) {
     }
   };
   const auto read = [&] {
-    while (!done) EXPECT_TRUE(told(pool().Kept(block, kMiB).status()));
+    while (!done) EXPECT_TRUE(told(pool().segments().sleeping.Find(block, kMiB).status()));
   };
   const auto sleep = [&] {
     while (!done) EXPECT_TRUE(told(pool().Sleep(Keeping())));
@@ -334,7 +338,7 @@ TEST_F(Kept, ThreadsThatAllocateAndReadMeanwhileAreServedOrTold) {
   }
   done = true;
   for (std::thread& thread : threads) thread.join();
-  if (pool().asleep()) ExpectOk(pool().Wake());
+  if (pool().life().asleep()) ExpectOk(pool().Wake());
   EXPECT_EQ(WrongBytes(block, 4 * kMiB, 1), 0u);
   Free({block});
   pool().CheckInvariants();
@@ -351,9 +355,9 @@ TEST_F(Kept, APoolThatIsDestroyedAsItFallsAsleepStaysAwake) {
   HeldWork work(driver(), stream.get(), block);
   Status slept;
   std::thread sleeper([&] { slept = held->Sleep(Keeping()); });
-  while (!held->asleep()) std::this_thread::yield();
+  while (!held->life().asleep()) std::this_thread::yield();
   std::thread destroyer([&] { ExpectOk(runtime().DestroyPool(pool_)); });
-  while (held->has_handle()) std::this_thread::yield();
+  while (!held->life().destroyed()) std::this_thread::yield();
   work.End();
   sleeper.join();
   destroyer.join();
@@ -374,7 +378,7 @@ TEST_F(Kept, ADeviceThatIsFullOnWakingIsToldWithItsHolders) {
   const Status full = pool().Wake();
   ExpectRefused(full, StatusCode::kOutOfMemory, "waking 64 MiB");
   ExpectRefused(full, StatusCode::kOutOfMemory, "the_other");
-  EXPECT_TRUE(pool().asleep());
+  EXPECT_TRUE(pool().life().asleep());
   EXPECT_TRUE(Holds(block, 64 * kMiB, 1)) << "what was kept is whole";
   Free({taken});
   ExpectOk(pool().Wake());

@@ -19,10 +19,10 @@ class UnlinkedPeers : public PoolTest {
 
 TEST_F(UnlinkedPeers, AreRefusedByGrant) {
   const PoolHandle pool = Create(Configured("alone"));
-  ExpectReason(Get(pool).Grant({1}));
-  EXPECT_EQ(Get(pool).Revoke({1}).code(), StatusCode::kNotFound);
+  ExpectReason(Get(pool).segments().peers.Grant({1}));
+  EXPECT_EQ(Get(pool).segments().peers.Revoke({1}).code(), StatusCode::kNotFound);
   const CUdeviceptr address = runtime().AllocateFrom(pool, kMiB, nullptr).value();
-  ExpectReason(Get(pool).Grant({1}));
+  ExpectReason(Get(pool).segments().peers.Grant({1}));
   EXPECT_TRUE(runtime().Free(address).ok());
 }
 

@@ -11,8 +11,8 @@ class Peers : public PoolTest {
  protected:
   void SetUp() override {
     COMMPOOL_REQUIRE_DEVICES(2);
-    if (!Get(pool_).Grant({1}).ok()) GTEST_SKIP() << "needs a link between devices 0 and 1";
-    ASSERT_TRUE(Get(pool_).Revoke({1}).ok());
+    if (!Get(pool_).segments().peers.Grant({1}).ok()) GTEST_SKIP() << "needs a link between devices 0 and 1";
+    ASSERT_TRUE(Get(pool_).segments().peers.Revoke({1}).ok());
   }
 
   CUdeviceptr Allocate(uint64_t bytes) { return runtime().AllocateFrom(pool_, bytes, nullptr).value(); }
@@ -41,11 +41,11 @@ class Peers : public PoolTest {
 
 TEST_F(Peers, OfAnOldSegmentDoNotReachTheNewOneAtItsAddresses) {
   const CUdeviceptr other = Allocate(2 * kMiB);
-  ASSERT_TRUE(Get(pool_).Grant({1}).ok());
+  ASSERT_TRUE(Get(pool_).segments().peers.Grant({1}).ok());
   const CUdeviceptr before = Allocate(30 * kMiB);
   EXPECT_TRUE(HasAccess(1, before));
   EXPECT_TRUE(runtime().Free(before).ok());
-  ASSERT_TRUE(Get(pool_).Revoke({1}).ok());
+  ASSERT_TRUE(Get(pool_).segments().peers.Revoke({1}).ok());
   ASSERT_EQ(Get(pool_).Trim(0).value(), 30 * kMiB);
   const CUdeviceptr after = Allocate(30 * kMiB);
   EXPECT_EQ(after, before);
@@ -56,7 +56,7 @@ TEST_F(Peers, OfAnOldSegmentDoNotReachTheNewOneAtItsAddresses) {
 
 TEST_F(Peers, ReadSegmentsFromBeforeAndAfterTheGrant) {
   const CUdeviceptr before = Allocate(2 * kMiB);
-  ASSERT_TRUE(Get(pool_).Grant({1}).ok());
+  ASSERT_TRUE(Get(pool_).segments().peers.Grant({1}).ok());
   const CUdeviceptr after = Allocate(30 * kMiB);
   EXPECT_TRUE(PeerReads(before));
   EXPECT_TRUE(PeerReads(after));
@@ -76,10 +76,10 @@ TEST_F(Peers, OfTheOptionsAreGrantedEverySegment) {
 
 TEST_F(Peers, AGrantAgainMakesNoCall) {
   const CUdeviceptr address = Allocate(kMiB);
-  ASSERT_TRUE(Get(pool_).Grant({1}).ok());
+  ASSERT_TRUE(Get(pool_).segments().peers.Grant({1}).ok());
   const uint64_t calls = CallCount("cuMemSetAccess");
-  EXPECT_TRUE(Get(pool_).Grant({1}).ok());
-  EXPECT_TRUE(Get(pool_).Grant({0}).ok()) << "its own device has access anyway";
+  EXPECT_TRUE(Get(pool_).segments().peers.Grant({1}).ok());
+  EXPECT_TRUE(Get(pool_).segments().peers.Grant({0}).ok()) << "its own device has access anyway";
   EXPECT_EQ(CallCount("cuMemSetAccess"), calls);
   EXPECT_TRUE(runtime().Free(address).ok());
 }
@@ -89,7 +89,7 @@ TEST_F(Peers, AreGrantedASegmentInOneCall) {
   COMMPOOL_REQUIRE_DEVICES(3);
   const CUdeviceptr before = Allocate(30 * kMiB);
   uint64_t calls = CallCount("cuMemSetAccess");
-  ASSERT_TRUE(Get(pool_).Grant({1, 2}).ok());
+  ASSERT_TRUE(Get(pool_).segments().peers.Grant({1, 2}).ok());
   EXPECT_EQ(CallCount("cuMemSetAccess"), calls + 1);
   calls = CallCount("cuMemSetAccess");
   const CUdeviceptr after = Allocate(30 * kMiB);
@@ -101,15 +101,15 @@ TEST_F(Peers, AreGrantedASegmentInOneCall) {
 }
 
 TEST_F(Peers, MayBeNobody) {
-  EXPECT_TRUE(Get(pool_).Grant({}).ok());
-  EXPECT_TRUE(Get(pool_).Revoke({}).ok());
+  EXPECT_TRUE(Get(pool_).segments().peers.Grant({}).ok());
+  EXPECT_TRUE(Get(pool_).segments().peers.Revoke({}).ok());
 }
 
 TEST_F(Peers, ThatWereRevokedGetNoLaterSegment) {
   COMMPOOL_REQUIRE_EMULATOR("a refused access would cost the device its context");
   const CUdeviceptr address = Allocate(kMiB);
-  ASSERT_TRUE(Get(pool_).Grant({1}).ok());
-  ASSERT_TRUE(Get(pool_).Revoke({1}).ok());
+  ASSERT_TRUE(Get(pool_).segments().peers.Grant({1}).ok());
+  ASSERT_TRUE(Get(pool_).segments().peers.Revoke({1}).ok());
   const uint64_t calls = CallCount("cuMemSetAccess");
   const CUdeviceptr later = Allocate(30 * kMiB);
   EXPECT_EQ(CallCount("cuMemSetAccess"), calls + 1) << "the pool's own device alone";
@@ -118,15 +118,15 @@ TEST_F(Peers, ThatWereRevokedGetNoLaterSegment) {
 }
 
 TEST_F(Peers, ThatWereNeverGrantedAreNotRevoked) {
-  Status status = Get(pool_).Revoke({1});
+  Status status = Get(pool_).segments().peers.Revoke({1});
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
   EXPECT_NE(status.message().find("never granted to device 1"), std::string::npos) << status.message();
 }
 
 TEST_F(Peers, ThatDoNotExistAreRefusedAndNoneIsGranted) {
   for (const int nobody : {-1, DeviceCountOfTests(), 1000}) {
-    EXPECT_FALSE(Get(pool_).Grant({1, nobody}).ok()) << nobody;
-    EXPECT_EQ(Get(pool_).Revoke({1}).code(), StatusCode::kNotFound);
+    EXPECT_FALSE(Get(pool_).segments().peers.Grant({1, nobody}).ok()) << nobody;
+    EXPECT_EQ(Get(pool_).segments().peers.Revoke({1}).code(), StatusCode::kNotFound);
     PoolConfiguration configuration = Configured("bad peer");
     configuration.peers = {nobody};
     EXPECT_FALSE(runtime().CreatePool(configuration).ok()) << nobody;
@@ -139,10 +139,10 @@ TEST_F(Peers, AreAllRefusedWhereOneGrantFails) {
   const CUdeviceptr address = Allocate(kMiB);
   {
     InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN});
-    EXPECT_EQ(Get(pool_).Grant({1, 2}).code(), StatusCode::kDriverError);
+    EXPECT_EQ(Get(pool_).segments().peers.Grant({1, 2}).code(), StatusCode::kDriverError);
   }
-  EXPECT_EQ(Get(pool_).Revoke({1}).code(), StatusCode::kNotFound);
-  EXPECT_TRUE(Get(pool_).Grant({1, 2}).ok());
+  EXPECT_EQ(Get(pool_).segments().peers.Revoke({1}).code(), StatusCode::kNotFound);
+  EXPECT_TRUE(Get(pool_).segments().peers.Grant({1, 2}).ok());
   EXPECT_TRUE(runtime().Free(address).ok());
 }
 
@@ -152,14 +152,14 @@ TEST_F(Peers, LoseWhatAFailedGrantGaveThem) {
   const std::vector<CUdeviceptr> addresses = {Allocate(30 * kMiB), Allocate(30 * kMiB)};  // one segment each
   for (int granted_before = 0; granted_before < 2; ++granted_before) {
     InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN, .skip = granted_before});
-    EXPECT_EQ(Get(pool_).Grant({1, 2}).code(), StatusCode::kDriverError);
+    EXPECT_EQ(Get(pool_).segments().peers.Grant({1, 2}).code(), StatusCode::kDriverError);
     for (const CUdeviceptr address : addresses) {
       EXPECT_TRUE(HasAccess(0, address));
       EXPECT_FALSE(HasAccess(1, address)) << granted_before;
       EXPECT_FALSE(HasAccess(2, address)) << granted_before;
     }
   }
-  ASSERT_TRUE(Get(pool_).Grant({1, 2}).ok());
+  ASSERT_TRUE(Get(pool_).segments().peers.Grant({1, 2}).ok());
   for (const CUdeviceptr address : addresses) {
     EXPECT_TRUE(HasAccess(1, address) && HasAccess(2, address));
     EXPECT_TRUE(runtime().Free(address).ok());
@@ -170,14 +170,14 @@ TEST_F(Peers, KeepWhatAnEarlierGrantGaveThem) {
   COMMPOOL_REQUIRE_EMULATOR("it makes driver calls fail");
   COMMPOOL_REQUIRE_DEVICES(3);
   const CUdeviceptr address = Allocate(kMiB);
-  ASSERT_TRUE(Get(pool_).Grant({1}).ok());
+  ASSERT_TRUE(Get(pool_).segments().peers.Grant({1}).ok());
   {
     InjectedFault fault({.call = "cuMemSetAccess", .result = CUDA_ERROR_UNKNOWN});
-    EXPECT_EQ(Get(pool_).Grant({1, 2}).code(), StatusCode::kDriverError);
+    EXPECT_EQ(Get(pool_).segments().peers.Grant({1, 2}).code(), StatusCode::kDriverError);
   }
   EXPECT_TRUE(HasAccess(1, address));
   EXPECT_FALSE(HasAccess(2, address));
-  EXPECT_TRUE(Get(pool_).Revoke({1}).ok());
+  EXPECT_TRUE(Get(pool_).segments().peers.Revoke({1}).ok());
   EXPECT_FALSE(HasAccess(1, address));
   EXPECT_TRUE(runtime().Free(address).ok());
 }
@@ -185,7 +185,7 @@ TEST_F(Peers, KeepWhatAnEarlierGrantGaveThem) {
 TEST_F(Peers, OfCudaMemoryAreNotThePoolsToRevoke) {
   PoolConfiguration configuration = Configured("cuda");
   configuration.backing.kind = BackingKind::kCuda;
-  Status status = Get(Create(configuration)).Revoke({1});
+  Status status = Get(Create(configuration)).segments().peers.Revoke({1});
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find("pool cuda"), std::string::npos) << status.message();
 }
@@ -196,7 +196,7 @@ class PeerStream : public Peers {
   void SetUp() override {
     Peers::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
-    ASSERT_TRUE(Get(pool_).Grant({1}).ok());
+    ASSERT_TRUE(Get(pool_).segments().peers.Grant({1}).ok());
     ContextGuard guard(driver(), peer_);
     stream_ = std::make_unique<TestStream>();
   }
@@ -236,7 +236,7 @@ TEST_F(PeerStream, IsWaitedForBeforeASegmentGoes) {
 TEST_F(PeerStream, IsWaitedForBeforeItsAccessEnds) {
   const CUdeviceptr address = Allocate(30 * kMiB);
   Work(address, 30 * kMiB);
-  EXPECT_TRUE(Get(pool_).Revoke({1}).ok());
+  EXPECT_TRUE(Get(pool_).segments().peers.Revoke({1}).ok());
   EXPECT_EQ(cuda().cuStreamQuery(stream_->get()), CUDA_SUCCESS);
   EXPECT_TRUE(runtime().Free(address).ok());
 }

@@ -312,7 +312,8 @@ TEST_F(PinnedMemory, LiesOnTheNodeThatIsNamed) {
   PoolConfiguration configuration = Configured("pinned");
   configuration.backing = {.kind = BackingKind::kPinned, .placement = {.device = 0, .numa_node = 1}};
   const PoolHandle pool = Create(configuration);
-  EXPECT_EQ(Get(pool).Memory().what, "host NUMA node 1, bound and registered, no handle, node not proven");
+  EXPECT_EQ(Get(pool).segments().backing->Facts().what,
+            "host NUMA node 1, bound and registered, no handle, node not proven");
   const CUdeviceptr block = Allocate(pool, stream_.get(), 5 * kMiB + 1);
   EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 5 * kMiB + 4096);
   Free(block);
@@ -325,7 +326,7 @@ TEST_F(PinnedMemory, LiesOnTheNodeThatIsNamed) {
 TEST_F(PinnedMemory, CountsOnTheHostAndNotOnTheDevice) {
   runtime().devices().Get(0).value()->account().SetLimit(kMiB);
   const PoolHandle pool = CreatePinned();
-  EXPECT_EQ(Get(pool).Memory().what, "host");
+  EXPECT_EQ(Get(pool).segments().backing->Facts().what, "host");
   Free(Allocate(pool, stream_.get()));
 }
 

@@ -105,11 +105,12 @@ TEST_P(ReadOnlyPeers, ReadWhatASleepKept) {
 
 TEST_P(ReadOnlyPeers, ReadAloneAfterALaterGrantToo) {
   const CUdeviceptr block = Allocate(2 * kMiB);
-  ASSERT_TRUE(pool().Revoke({1}).ok());
+  ASSERT_TRUE(pool().segments().peers.Revoke({1}).ok());
   EXPECT_EQ(AccessOf(1, block), CU_MEM_ACCESS_FLAGS_PROT_NONE);
-  ASSERT_TRUE(pool().Grant({1}).ok());
+  ASSERT_TRUE(pool().segments().peers.Grant({1}).ok());
   ExpectReadByThePeer(block, 2 * kMiB, 4);
-  EXPECT_NE(pool().Access().what.find("0 1:read"), std::string::npos) << pool().Access().what;
+  EXPECT_NE(pool().segments().peers.Access().what.find("0 1:read"), std::string::npos)
+      << pool().segments().peers.Access().what;
   Free(block);
 }
 
@@ -118,7 +119,7 @@ TEST_P(ReadOnlyPeers, ReadPagesThatMoved) {
   std::vector<CUdeviceptr> blocks;
   for (int block = 0; block < 8; ++block) blocks.push_back(Allocate(4 * kMiB));
   for (const size_t freed : {1, 3, 5, 7}) Free(blocks[freed]);
-  ASSERT_TRUE(pool().WaitForDevice().ok());
+  ASSERT_TRUE(pool().blocks().WaitForDevice().ok());
   const CUdeviceptr large = Allocate(16 * kMiB);
   EXPECT_GT(pool().Statistics().moved_bytes, 0u);
   ExpectReadByThePeer(large, 16 * kMiB, 5);

@@ -45,8 +45,8 @@ TEST_F(RuntimeFacts, TheDefaultPoolOfADeviceWithoutVirtualMemoryUsesTheCudaBacki
   old->cuda.cuDeviceGetAttribute = AttributeWithoutVirtualMemory;
   Runtime on_old(old);
   const std::shared_ptr<Pool> pool = on_old.pools().Find(on_old.DefaultPool(0).value()).value();
-  EXPECT_EQ(pool->configuration().backing.kind, BackingKind::kCuda);
-  EXPECT_EQ(Get(runtime().DefaultPool(0).value()).configuration().backing.kind, BackingKind::kVmm);
+  EXPECT_EQ(pool->basis().configuration.backing.kind, BackingKind::kCuda);
+  EXPECT_EQ(Get(runtime().DefaultPool(0).value()).basis().configuration.backing.kind, BackingKind::kVmm);
 }
 
 TEST_F(RuntimeFacts, DefaultPoolsAreNotDestroyed) {

@@ -58,7 +58,7 @@ class SettingsInForce : public DriverTest {
 TEST_F(SettingsInForce, ReachTheDefaultPool) {
   Open("default.limit:4MiB,alignment:4K");
   const PoolHandle pool = runtime().DefaultPool(0).value();
-  EXPECT_EQ(Get(pool).configuration().alignment_bytes, 4096u);
+  EXPECT_EQ(Get(pool).basis().configuration.alignment_bytes, 4096u);
   EXPECT_EQ(runtime().Allocate(0, 8 * kMiB, nullptr).status().code(), StatusCode::kOutOfMemory);
 }
 
@@ -164,7 +164,7 @@ TEST_F(SettingsInForce, MovePagesBeyondTheCollectionThresholdUnderAnyPressure) {
 TEST_F(SettingsInForce, HeuristicPoolsMovePagesOnlyUnderPressure) {
   Open("heuristic");
   const PoolHandle pool = Create("gradients");
-  EXPECT_EQ(Get(pool).configuration().mode, Mode::kExpandable);
+  EXPECT_EQ(Get(pool).basis().configuration.mode, Mode::kExpandable);
   const CUdeviceptr unused = Allocate(pool, 48 * kMiB);
   Allocate(pool, 4 * kMiB);
   Free(unused);

@@ -25,7 +25,7 @@ class Sharing : public PoolTest {
     return Create(configuration);
   }
   // The byte at an offset of the shared memory, as an importer maps it.
-  uint8_t ReadByDescriptor(const SegmentStore::Shared& shared, uint64_t offset) {
+  uint8_t ReadByDescriptor(const SharedSegment& shared, uint64_t offset) {
     CUmemGenericAllocationHandle handle = 0;
     const auto imported = reinterpret_cast<void*>(static_cast<uintptr_t>(shared.descriptor));
     EXPECT_EQ(cuda().cuMemImportFromShareableHandle(&handle, imported, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
@@ -50,8 +50,8 @@ TEST_F(Sharing, TakesOneDescriptorForAllBlocksOfASegment) {
   const CUdeviceptr second = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
   Fill(stream_.get(), second, 3000, 7);
   EXPECT_EQ(cuda().cuStreamSynchronize(stream_.get()), CUDA_SUCCESS);
-  const SegmentStore::Shared shared = Get(pool).Share(first).value();
-  const SegmentStore::Shared again = Get(pool).Share(second + 1000).value();
+  const SharedSegment shared = Get(pool).segments().exporter.Share(first).value();
+  const SharedSegment again = Get(pool).segments().exporter.Share(second + 1000).value();
   EXPECT_EQ(again.descriptor, shared.descriptor);
   EXPECT_EQ(again.address, shared.address);
   EXPECT_EQ(ReadByDescriptor(again, second + 2999 - again.address), 7);
@@ -61,7 +61,7 @@ TEST_F(Sharing, TakesOneDescriptorForAllBlocksOfASegment) {
 TEST_F(Sharing, EndsWithTheSegment) {
   const PoolHandle pool = CreateWith(BackingKind::kVmm);
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
-  const int descriptor = Get(pool).Share(block).value().descriptor;
+  const int descriptor = Get(pool).segments().exporter.Share(block).value().descriptor;
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_TRUE(IsOpen(descriptor)) << "the segment is there";
   EXPECT_GT(Get(pool).Trim(0).value(), 0u);
@@ -72,14 +72,14 @@ TEST_F(Sharing, KeepsThePoolAwakeUntilTheBlockIsFreed) {
   const PoolHandle pool = CreateWith(BackingKind::kVmm);
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
   const CUdeviceptr other = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
-  EXPECT_TRUE(Get(pool).Share(block).ok());
+  EXPECT_TRUE(Get(pool).segments().exporter.Share(block).ok());
   const Status refused = Get(pool).Sleep({});
   ExpectRefusal(refused, StatusCode::kFailedPrecondition, "other processes may use blocks");
   EXPECT_EQ(refused.message().find("pool sharer"), refused.message().rfind("pool sharer")) << refused.message();
-  EXPECT_FALSE(Get(pool).asleep());
+  EXPECT_FALSE(Get(pool).life().asleep());
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_TRUE(Get(pool).Sleep({}).ok());
-  ExpectRefusal(Get(pool).Share(other).status(), StatusCode::kFailedPrecondition, "is asleep");
+  ExpectRefusal(Get(pool).segments().exporter.Share(other).status(), StatusCode::kFailedPrecondition, "is asleep");
   EXPECT_TRUE(Get(pool).Wake().ok());
   EXPECT_TRUE(runtime().Free(other).ok());
 }
@@ -88,7 +88,7 @@ TEST_F(Sharing, KeepsThePoolAwakeUntilTheBlockIsFreed) {
 TEST_F(Sharing, TakesANewDescriptorAfterASleep) {
   const PoolHandle pool = CreateWith(BackingKind::kVmm);
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
-  const int before = Get(pool).Share(block).value().descriptor;
+  const int before = Get(pool).segments().exporter.Share(block).value().descriptor;
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_TRUE(Get(pool).Sleep({}).ok());
   EXPECT_FALSE(IsOpen(before));
@@ -96,7 +96,7 @@ TEST_F(Sharing, TakesANewDescriptorAfterASleep) {
   const CUdeviceptr again = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
   Fill(stream_.get(), again, 3000, 9);
   EXPECT_EQ(cuda().cuStreamSynchronize(stream_.get()), CUDA_SUCCESS);
-  const SegmentStore::Shared shared = Get(pool).Share(again).value();
+  const SharedSegment shared = Get(pool).segments().exporter.Share(again).value();
   EXPECT_EQ(ReadByDescriptor(shared, again - shared.address), 9);
   EXPECT_TRUE(runtime().Free(again).ok());
 }
@@ -104,12 +104,12 @@ TEST_F(Sharing, TakesANewDescriptorAfterASleep) {
 TEST_F(Sharing, RefusesASleepBeforeItDropsRetainedCopies) {
   const PoolHandle pool = CreateWith(BackingKind::kVmm);
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
-  EXPECT_TRUE(Get(pool).Retain(true).ok());
+  EXPECT_TRUE(Get(pool).segments().sleeping.Retain(true).ok());
   EXPECT_TRUE(Get(pool).Sleep({.keep = Keep::kHost}).ok());
   EXPECT_TRUE(Get(pool).Wake().ok());
-  EXPECT_TRUE(Get(pool).Share(block).ok());
+  EXPECT_TRUE(Get(pool).segments().exporter.Share(block).ok());
   ExpectRefusal(Get(pool).Sleep({}), StatusCode::kFailedPrecondition, "other processes may use blocks");
-  EXPECT_TRUE(Get(pool).Kept(block, 3000).ok());
+  EXPECT_TRUE(Get(pool).segments().sleeping.Find(block, 3000).ok());
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_TRUE(runtime().DestroyPool(pool).ok());
 }
@@ -118,7 +118,7 @@ TEST_F(Sharing, RefusesASleepBeforeItDropsRetainedCopies) {
 TEST_F(Sharing, SendsTheFreeOfABlockToThePool) {
   const PoolHandle pool = CreateWith(BackingKind::kVmm);
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
-  EXPECT_TRUE(Get(pool).Share(block).ok());
+  EXPECT_TRUE(Get(pool).segments().exporter.Share(block).ok());
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_EQ(CountersOf(pool).cached_bytes, 0u);
 }
@@ -126,7 +126,7 @@ TEST_F(Sharing, SendsTheFreeOfABlockToThePool) {
 TEST_F(Sharing, GoesThroughCudasIpcWhereMemoryHasNoHandle) {
   const PoolHandle pool = CreateWith(BackingKind::kCuda);
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
-  const SegmentStore::Shared shared = Get(pool).Share(block).value();
+  const SharedSegment shared = Get(pool).segments().exporter.Share(block).value();
   EXPECT_EQ(shared.descriptor, -1);
   EXPECT_LE(shared.address, block);
   EXPECT_TRUE(runtime().Free(block).ok());
@@ -135,13 +135,14 @@ TEST_F(Sharing, GoesThroughCudasIpcWhereMemoryHasNoHandle) {
 TEST_F(Sharing, RefusesMemoryThatMovesOrIsNoLiveBlock) {
   const PoolHandle moving = CreateWith(BackingKind::kVmm, Mode::kExpandable);
   const CUdeviceptr block = runtime().AllocateFrom(moving, 3000, stream_.get()).value();
-  ExpectRefusal(Get(moving).Share(block).status(), StatusCode::kNotSupported, "an expandable pool moves its pages");
+  ExpectRefusal(Get(moving).segments().exporter.Share(block).status(), StatusCode::kNotSupported,
+                "an expandable pool moves its pages");
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_TRUE(runtime().DestroyPool(moving).ok());
   const PoolHandle fixed = CreateWith(BackingKind::kVmm);
   const CUdeviceptr freed = runtime().AllocateFrom(fixed, 3000, stream_.get()).value();
   EXPECT_TRUE(runtime().Free(freed).ok());
-  EXPECT_EQ(Get(fixed).Share(freed).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(Get(fixed).segments().exporter.Share(freed).status().code(), StatusCode::kNotFound);
 }
 
 }  // namespace

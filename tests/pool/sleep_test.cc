@@ -132,12 +132,12 @@ TEST_P(SleepInMode, RefusesEveryOtherCallMeanwhile) {
   ExpectAsleep(pool().Reserve(kMiB));
   ExpectAsleep(pool().Reclaim().status());
   ExpectAsleep(pool().Trim(0).status());
-  ExpectAsleep(pool().Grant({0}));
-  ExpectAsleep(pool().Revoke({0}));
+  ExpectAsleep(pool().segments().peers.Grant({0}));
+  ExpectAsleep(pool().segments().peers.Revoke({0}));
   ExpectAsleep(pool().Sleep(kDiscarding));
   ExpectAsleep(pool().RegisterPending().status());
   ExpectAsleep(runtime().BeginCapture(pool_, stream_.get()).status());
-  EXPECT_EQ(pool().ReleaseUnused(), 0u);
+  EXPECT_EQ(pool().mode().ReleaseUnused(), 0u);
   ExpectOk(pool().Deregister(nullptr));
   ExpectOk(runtime().ReleaseStream(stream_.get()));
   ExpectOk(pool().Wake());
@@ -248,7 +248,7 @@ TEST_P(SleepInMode, WithoutMemorySleepsAndWakes) {
 
 TEST_P(SleepInMode, GrantsItsPeersAgain) {
   COMMPOOL_REQUIRE_DEVICES(2);
-  if (!pool().Grant({1}).ok()) GTEST_SKIP() << "needs a link between devices 0 and 1";
+  if (!pool().segments().peers.Grant({1}).ok()) GTEST_SKIP() << "needs a link between devices 0 and 1";
   const CUdeviceptr block = Allocate(32 * kMiB);
   ExpectOk(pool().Sleep(kDiscarding));
   ExpectOk(pool().Wake());
@@ -269,7 +269,7 @@ TEST_F(Sleep, NeedsMemoryThatCanLeaveItsAddresses) {
   EXPECT_EQ(status.code(), StatusCode::kNotSupported);
   EXPECT_NE(status.message().find("the cuda backing (device 0) cannot leave its addresses"), std::string::npos)
       << status.message();
-  EXPECT_TRUE(Get(pool).open());
+  EXPECT_TRUE(Get(pool).life().open());
 }
 
 TEST_F(Sleep, OfASegmentIsOneCallForEachStep) {

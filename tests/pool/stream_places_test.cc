@@ -108,7 +108,7 @@ TEST_F(StreamPlacesOfPools, PinnedMemoryServesNobodyWhileAnotherDevicesDefaultSt
     EXPECT_NE(other, block);
     work->End();
     Free(other);
-    EXPECT_TRUE(Get(pool).WaitForDevice().ok());
+    EXPECT_TRUE(Get(pool).blocks().WaitForDevice().ok());
   }
 }
 
@@ -134,7 +134,7 @@ TEST_F(StreamPlacesOfPools, ABlockThatAPeersStreamAskedForServesBehindThatStream
     HeldWrite work(cuda(), stream, block);
     Free(block);
     ExpectServedBehind(pool, work, stream);
-    EXPECT_TRUE(Get(pool).WaitForDevice().ok());
+    EXPECT_TRUE(Get(pool).blocks().WaitForDevice().ok());
   }
 }
 
@@ -168,7 +168,7 @@ TEST_F(StreamPlacesOfPools, APoolThatGetsAPeerAsksFromThenOn) {
   configuration.limit_bytes = 4 * kMiB;
   const PoolHandle pool = Create(configuration);
   Free(Allocate(pool, nullptr));
-  EXPECT_TRUE(Get(pool).Grant({0}).ok());
+  EXPECT_TRUE(Get(pool).segments().peers.Grant({0}).ok());
   const CUdeviceptr block = Allocate(pool, nullptr);
   HeldWrite work(cuda(), nullptr, block);
   Free(block);
@@ -196,9 +196,10 @@ TEST_F(StreamPlacesOfPools, AWaitForThePoolsMemoryWaitsForTheDevicesOfItsStreams
   const PoolHandle pool = Create(configuration);
   const CUdeviceptr block = Allocate(pool, nullptr);
   HeldWrite work(cuda(), nullptr, block);
-  EXPECT_EQ(Get(pool).WaitForDevice().code(), StatusCode::kDeadlineExceeded) << "a live block's stream counts, too";
+  EXPECT_EQ(Get(pool).blocks().WaitForDevice().code(), StatusCode::kDeadlineExceeded)
+      << "a live block's stream counts, too";
   work.End();
-  EXPECT_TRUE(Get(pool).WaitForDevice().ok());
+  EXPECT_TRUE(Get(pool).blocks().WaitForDevice().ok());
   Free(block);
 }
 

@@ -28,16 +28,17 @@ TEST_F(BusyPeer, FailsARevokeAtTheDeadline) {
   configuration.deadline_ms = 200;
   const PoolHandle handle = runtime().CreatePool(configuration).value();
   const std::shared_ptr<Pool> pool = runtime().pools().Find(handle).value();
-  if (!pool->Grant({1}).ok()) GTEST_SKIP() << "needs a link between devices 0 and 1";
+  if (!pool->segments().peers.Grant({1}).ok()) GTEST_SKIP() << "needs a link between devices 0 and 1";
   ExpectOk(Run([&](Rank& rank) { return rank.number == 0 ? Status() : SumOn(rank); }));
-  ExpectFailure(pool->Revoke({1}), StatusCode::kDeadlineExceeded, "device 1 is still busy after 200 ms");
+  ExpectFailure(pool->segments().peers.Revoke({1}), StatusCode::kDeadlineExceeded,
+                "device 1 is still busy after 200 ms");
   ExpectOk(Run([&](Rank& rank) { return rank.number == 0 ? SumOn(rank) : Status(); }));
   ExpectOk(Run([&](Rank& rank) {
     EXPECT_EQ(driver().cuda.cuStreamSynchronize(rank.stream), CUDA_SUCCESS);
     EXPECT_EQ(driver().cuda.cuMemFree(memory_[static_cast<size_t>(rank.number)]), CUDA_SUCCESS);
     return Status();
   }));
-  ExpectOk({pool->Revoke({1}), runtime().DestroyPool(handle)});
+  ExpectOk({pool->segments().peers.Revoke({1}), runtime().DestroyPool(handle)});
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ TEST_F(CommunicatorSleep, BeginsAfterThatOfItsPoolsAndEndsBeforeIt) {
   ExpectOk(Sleep());
   ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }), StatusCode::kFailedPrecondition,
                 "the communicator is asleep: wake it first");
-  for (int rank = 0; rank <= last(); ++rank) EXPECT_TRUE(PoolOf(group()[rank]).asleep());
+  for (int rank = 0; rank <= last(); ++rank) EXPECT_TRUE(PoolOf(group()[rank]).life().asleep());
   ExpectOk(Wake());
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }));
   EXPECT_EQ(OffsetsOf(blocks), offsets);
@@ -100,9 +100,9 @@ TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileASymmetricPoolIsAwake) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
   ExpectFailure(Sleep(), StatusCode::kFailedPrecondition,
-                PoolOf(group()[0]).title() + " is registered with the communicator: sleep() that pool before");
+                PoolOf(group()[0]).basis().title + " is registered with the communicator: sleep() that pool before");
   ExpectAllAsleep(false);
-  EXPECT_TRUE(PoolOf(group()[0]).open());
+  EXPECT_TRUE(PoolOf(group()[0]).life().open());
   EXPECT_EQ(RegisteredSegments(last()), 1u);
 }
 
@@ -122,7 +122,7 @@ TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileAPoolOfOneRankOrOfAnotherHomeI
   ExpectOk(Run([&](Rank& rank) { return rank.number == 0 ? pool.RegisterWith(other(rank)) : Status(); }));
   ExpectFailure(
       sleep(), StatusCode::kFailedPrecondition,
-      "rank 0 cannot put the communicator to sleep: " + pool.title() + " is registered with the communicator");
+      "rank 0 cannot put the communicator to sleep: " + pool.basis().title + " is registered with the communicator");
   ExpectOk(Statuses{pool.Close()});
   setenv("NCCL_LOCAL_REGISTER", "0", 1);
   ExpectOk(Create());

@@ -73,16 +73,16 @@ class Life {
     if (death.alive_after_sleep) {
       slept.or_throw();
       CheckNames(pool_->Wake());
-      Check(pool_->asleep(), "it sleeps on");
+      Check(pool_->life().asleep(), "it sleeps on");
     } else {
       CheckNames(slept);
-      Check(pool_->open(), "it stayed awake");
+      Check(pool_->life().open(), "it stayed awake");
     }
     pool_->AbandonCommunicator(communicator_, CommunicatorLife::kAlive).or_throw();
     Check(driver_->nccl.ncclCommAbort(communicator_) == ncclSuccess, "the communicator ends");
     const std::string expected(kBytes, static_cast<char>('a' + number_));
-    if (pool_->asleep()) {
-      const std::byte* const kept = pool_->Kept(block_, kBytes).value();
+    if (pool_->life().asleep()) {
+      const std::byte* const kept = pool_->segments().sleeping.Find(block_, kBytes).value();
       Check(std::memcmp(kept, expected.data(), kBytes) == 0, "what was kept can be read");
       pool_->Wake().or_throw();  // without the others
     }
@@ -99,7 +99,7 @@ class Life {
     communicator_ = ConnectForkedRank(*driver_, number_, kRanks - 1, pipe_of_id_);
     pool_->Rehome(communicator_).or_throw();
     const CUdeviceptr block = pool_->Allocate(kBytes, KeyOfStream(nullptr, number_)).value();
-    Check(pool_->WindowOf(block, communicator_).ok(), "blocks lie in windows again");
+    Check(pool_->segments().registrations.Find(communicator_, block).ok(), "blocks lie in windows again");
     pool_->Free(block).or_throw();
     pool_->Sleep({}).or_throw();
     pool_->Wake().or_throw();

@@ -147,7 +147,7 @@ State World::Look() const {
                                        statistics.asleep_bytes,
                                        statistics.kept_bytes,
                                        account.taken(),
-                                       pool->asleep() ? 1u : 0u};
+                                       pool->life().asleep() ? 1u : 0u};
     std::transform(own.begin(), own.end(), state.books.begin(), state.books.begin(), std::plus<>());
   }
   return state;
@@ -193,10 +193,10 @@ Status Reclaim(World& world) { return world.pool().Reclaim().status(); }
 Status Verify(World& world) { return world.pool().Verify(); }
 Status Sleep(World& world) { return world.pool().Sleep({.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}); }
 Status Wake(World& world) { return world.pool().Wake(); }
-Status Grant(World& world) { return world.pool().Grant({1}); }
-Status Revoke(World& world) { return world.pool().Revoke({1}); }
+Status Grant(World& world) { return world.pool().segments().peers.Grant({1}); }
+Status Revoke(World& world) { return world.pool().segments().peers.Revoke({1}); }
 Status Close(World& world) { return world.pool().Close(); }
-Status WaitForDevice(World& world) { return world.pool().WaitForDevice(); }
+Status WaitForDevice(World& world) { return world.pool().blocks().WaitForDevice(); }
 Status DefaultPool(World& world) { return world.runtime().DefaultPool(0).status(); }
 Status LeaveHome(World& world) { return world.pool().AbandonCommunicator(world.home(), CommunicatorLife::kAlive); }
 Status Rehome(World& world) { return world.pool().Rehome(world.second()); }

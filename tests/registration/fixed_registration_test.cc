@@ -57,7 +57,7 @@ TEST_F(FixedRegistration, ThatFailsInWakingLeavesThePoolAsleep) {
     const InjectedFault fault({.call = "ncclCommRegister", .result = ncclInternalError});
     ExpectFailure(pool().Wake(), StatusCode::kCommunicatorError, "ncclCommRegister");
   }
-  EXPECT_TRUE(pool().asleep());
+  EXPECT_TRUE(pool().life().asleep());
   EXPECT_EQ(pool().Statistics().asleep_bytes, pool().Statistics().reserved_bytes.current);
   ExpectOk({pool().Wake()});
   EXPECT_EQ(registered(), 1u);
@@ -83,7 +83,7 @@ TEST_F(StayingRegistration, KeepsItsMemoryMappedWhereWakingFails) {
     const InjectedFault undoing({.call = "ncclCommDeregister", .result = ncclInternalError});
     ExpectFailure(pool().Wake(), StatusCode::kCommunicatorError, "ncclCommRegister");
   }
-  EXPECT_TRUE(pool().asleep());
+  EXPECT_TRUE(pool().life().asleep());
   EXPECT_EQ(pool().Statistics().asleep_bytes, 0u) << "NCCL may still use what it did not deregister";
   EXPECT_EQ(TakeReports(), std::vector<std::string>()) << "nothing registered was unmapped";
   ExpectOk({pool().Wake()});
@@ -94,7 +94,7 @@ TEST_F(StayingRegistration, KeepsItsMemoryMappedWhereWakingFails) {
 TEST_F(FixedRegistration, HasNoWindows) {
   const CUdeviceptr block = Allocate(kMiB);
   ExpectOk({pool().RegisterWith(communicator())});
-  EXPECT_EQ(pool().WindowOf(block, communicator()).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(pool().segments().registrations.Find(communicator(), block).status().code(), StatusCode::kNotFound);
   ExpectOk({pool().Free(block)});
 }
 
@@ -103,7 +103,7 @@ TEST_F(FixedRegistration, TrimKeepsRegisteredSegments) {
   ExpectOk({pool().RegisterWith(communicator())});
   ExpectOk({pool().Free(Allocate(64 * kMiB))});
   EXPECT_EQ(pool().Trim(0).value(), 64 * kMiB);
-  EXPECT_EQ(pool().ReleaseUnused(), 0u);
+  EXPECT_EQ(pool().mode().ReleaseUnused(), 0u);
   EXPECT_EQ(pool().Statistics().reserved_bytes.current, 32 * kMiB);
   ExpectOk({pool().Deregister(communicator())});
   EXPECT_EQ(registered(), 0u);

@@ -54,7 +54,8 @@ class SymmetricHostLadder : public DriverTest {
 TEST_F(SymmetricHostLadder, AllRanksStandWhereTheLowestStands) {
   g_lowest_refused = CU_MEM_HANDLE_TYPE_FABRIC;
   ExpectOk(Grow([](Pool& pool) {
-    EXPECT_NE(pool.Memory().what.find(", file descriptor handles"), std::string::npos) << pool.Memory().what;
+    EXPECT_NE(pool.segments().backing->Facts().what.find(", file descriptor handles"), std::string::npos)
+        << pool.segments().backing->Facts().what;
   }));
 }
 

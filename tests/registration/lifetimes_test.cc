@@ -151,14 +151,15 @@ TEST_F(Lifetimes, ASplitHasNoRegistrationsAndItsParentKeepsThem) {
   }));
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   Rank& rank = group()[0];
-  ExpectOk({PoolOf(rank).WindowOf(blocks[0], rank.communicator).status()});
-  EXPECT_EQ(PoolOf(rank).WindowOf(blocks[0], Of(split, rank)).status().code(), StatusCode::kNotFound);
+  ExpectOk({PoolOf(rank).segments().registrations.Find(rank.communicator, blocks[0]).status()});
+  EXPECT_EQ(PoolOf(rank).segments().registrations.Find(Of(split, rank), blocks[0]).status().code(),
+            StatusCode::kNotFound);
   ExpectOk(Register(split));
-  ExpectOk({PoolOf(rank).WindowOf(blocks[0], Of(split, rank)).status()});
+  ExpectOk({PoolOf(rank).segments().registrations.Find(Of(split, rank), blocks[0]).status()});
   EXPECT_EQ(RegisteredSegments(0), 2u);
   ExpectOk(Deregister(split));
   group().Destroy(split);
-  ExpectOk({PoolOf(rank).WindowOf(blocks[0], rank.communicator).status()});
+  ExpectOk({PoolOf(rank).segments().registrations.Find(rank.communicator, blocks[0]).status()});
   Free(blocks);
 }
 
@@ -202,11 +203,12 @@ TEST_F(Lifetimes, ARevokedCommunicatorIsAbandoned) {
 TEST_F(Lifetimes, ASegmentGivenBackHasNoWindow) {
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   Rank& rank = group()[0];
-  ExpectOk({PoolOf(rank).WindowOf(blocks[0], rank.communicator).status()});
+  ExpectOk({PoolOf(rank).segments().registrations.Find(rank.communicator, blocks[0]).status()});
   Free(blocks);
   ExpectOk(Trim(0));
   EXPECT_EQ(RegisteredSegments(0), 0u);
-  EXPECT_EQ(PoolOf(rank).WindowOf(blocks[0], rank.communicator).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(PoolOf(rank).segments().registrations.Find(rank.communicator, blocks[0]).status().code(),
+            StatusCode::kNotFound);
 }
 
 TEST_F(Lifetimes, APoolDestroyedWithLiveBlocksKeepsItsWindowsAndItsBlocks) {

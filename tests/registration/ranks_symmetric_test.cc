@@ -78,7 +78,8 @@ class ProcessRanks : public DriverTest {
   }
 
   void ExpectWindowAtEqualOffsets(Pool& pool, CUdeviceptr block) {
-    const std::vector<uint64_t> offsets = GatherNumbers(pool.WindowOf(block, communicator_).value().offset);
+    const std::vector<uint64_t> offsets =
+        GatherNumbers(pool.segments().registrations.Find(communicator_, block).value().offset);
     EXPECT_EQ(std::count(offsets.begin(), offsets.end(), offsets[0]), ranks_);
   }
 
@@ -109,12 +110,13 @@ class ProcessRanks : public DriverTest {
     for (const Keep keep : {Keep::kHost, Keep::kDiscard}) {
       ExpectSum(block, kCount);
       EXPECT_EQ(driver().cuda.cuMemcpyHtoDAsync(block, kept.data(), kCount * sizeof(float), stream_), CUDA_SUCCESS);
-      const uint64_t offset = pool->WindowOf(block, communicator_).value().offset;
+      const uint64_t offset = pool->segments().registrations.Find(communicator_, block).value().offset;
       ExpectOk({pool->Sleep({.keep = keep})});
-      EXPECT_EQ(pool->WindowOf(block, communicator_).status().code(), StatusCode::kNotFound) << "an old window";
+      EXPECT_EQ(pool->segments().registrations.Find(communicator_, block).status().code(), StatusCode::kNotFound)
+          << "an old window";
       EXPECT_EQ(pool->Statistics().asleep_bytes, pool->Statistics().reserved_bytes.current);
       ExpectOk({pool->Wake()});
-      EXPECT_EQ(pool->WindowOf(block, communicator_).value().offset, offset);
+      EXPECT_EQ(pool->segments().registrations.Find(communicator_, block).value().offset, offset);
       ExpectWindowAtEqualOffsets(*pool, block);
       if (keep == Keep::kDiscard) continue;
       std::vector<float> found(kCount);
@@ -137,7 +139,7 @@ class ProcessRanks : public DriverTest {
     const std::shared_ptr<Pool> pool = runtime_->pools().Find(handle).value();
     ExpectOk({pool->Reserve(4 * kMiB), pool->MapPeers()});
     const CUdeviceptr block = runtime_->AllocateFrom(handle, kMiB, stream_).value();
-    const PeerPlaces places = pool->PeersOf(block).value();
+    const PeerPlaces places = pool->mode().PeersOf(block).value();
     ASSERT_EQ(places.ranks, ranks_);
     const auto slot = [](CUdeviceptr of, int writer) { return of + static_cast<uint64_t>(writer) * sizeof(int); };
     for (int other = 0; other < ranks_; ++other) {
@@ -156,7 +158,7 @@ class ProcessRanks : public DriverTest {
   // NCCL has mapped the window's memory of all ranks by itself, elsewhere: the same bytes are there.
   void ExpectWhatNcclMapped(Pool& pool, CUdeviceptr block, const PeerPlaces& places) {
     if (OnEmulator()) return;  // its NCCL maps none
-    const WindowPlace window = pool.WindowOf(block, communicator_).value();
+    const WindowPlace window = pool.segments().registrations.Find(communicator_, block).value();
     const Communicator described = DescribeCommunicator(driver(), communicator_, 60000).value();
     const auto record = ReadWindowRecord(driver(), described, window.window).value();
     if (!record) return;  // of a version whose records are not known

@@ -44,7 +44,8 @@ class Rehome : public SymmetricTest {
       Pool& pool = PoolOf(rank);
       const CUdeviceptr kept = pool.Allocate(kMiB, KeyOfStream(rank.stream, rank.number)).value();
       const CUdeviceptr block = pool.Allocate(kMiB / 2, KeyOfStream(rank.stream, rank.number)).value();
-      offsets[static_cast<size_t>(rank.number)] = pool.WindowOf(block, rank.communicator).value().offset;
+      offsets[static_cast<size_t>(rank.number)] =
+          pool.segments().registrations.Find(rank.communicator, block).value().offset;
       Status status = pool.Verify();
       for (const CUdeviceptr each : {kept, block}) {
         if (status.ok()) status = pool.Free(each);
@@ -100,7 +101,8 @@ TEST_F(Rehome, ARankThatJoinsMakesTheSegmentsThatTheOthersKeep) {
   std::vector<uint64_t> offsets(static_cast<size_t>(group().size()));
   ExpectOk(Run([&](Rank& rank) {
     const CUdeviceptr block = mine(rank).Allocate(3 * kMiB, KeyOfStream(rank.stream, rank.number)).value();
-    offsets[static_cast<size_t>(rank.number)] = mine(rank).WindowOf(block, rank.communicator).value().offset;
+    offsets[static_cast<size_t>(rank.number)] =
+        mine(rank).segments().registrations.Find(rank.communicator, block).value().offset;
     Status status = mine(rank).Verify();
     return status.ok() ? mine(rank).Free(block) : status;
   }));
@@ -208,7 +210,7 @@ TEST_F(Rehome, APoolThatSleepsIsWokenByEachRankForItselfBefore) {
   {
     const InjectedFault none({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY});
     ExpectFailure(WakeAlone(0), StatusCode::kOutOfMemory, "wake: waking 2 MiB: cuMemCreate of 2 MiB");
-    EXPECT_TRUE(PoolOf(group()[0]).asleep());
+    EXPECT_TRUE(PoolOf(group()[0]).life().asleep());
   }
   for (int number = 0; number <= last(); ++number) ExpectOk({WakeAlone(number)});
   ExpectNumbers(blocks);
@@ -227,7 +229,7 @@ TEST_F(Rehome, IsTheWayOutWhereARankStayedAsleepWhileTheOthersWoke) {
   Statuses woken = Run([&](Rank& rank) { return rank.number == last() ? Status() : PoolOf(rank).Wake(); });
   woken.pop_back();
   ExpectFailure(woken, StatusCode::kDeadlineExceeded, "rank " + std::to_string(last()) + ": ");
-  for (int number = 0; number <= last(); ++number) EXPECT_TRUE(PoolOf(group()[number]).asleep());
+  for (int number = 0; number <= last(); ++number) EXPECT_TRUE(PoolOf(group()[number]).life().asleep());
   LeaveAll();
   for (int number = 0; number <= last(); ++number) ExpectOk({WakeAlone(number)});
   ExpectNumbers(blocks);

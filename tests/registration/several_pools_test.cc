@@ -180,7 +180,7 @@ TEST_F(SeveralPools, HaveEqualOffsetsAndTheirOwnFrees) {
       Pool& pool = Named(rank, kThree[place]);
       const CUdeviceptr block = pool.Allocate((place + 1) * kMiB, KeyOfStream(rank.stream, rank.number)).value();
       const std::lock_guard lock(mutex);
-      offsets[place].insert(pool.WindowOf(block, rank.communicator).value().offset);
+      offsets[place].insert(pool.segments().registrations.Find(rank.communicator, block).value().offset);
       ExpectOk({pool.Free(block)});
     }
     std::vector<uint64_t> bytes(kThree.size());
@@ -254,7 +254,7 @@ TEST_F(SeveralPools, SleepAndWakeAllOrNoneOnEveryRank) {
   const auto expect_asleep = [&](bool asleep) {
     ExpectAll(kThree, 4 * kMiB, asleep ? 0 : 1);
     for (int number = 0; number <= last(); ++number) {
-      for (const std::string& name : kThree) EXPECT_EQ(Named(group()[number], name).asleep(), asleep) << name;
+      for (const std::string& name : kThree) EXPECT_EQ(Named(group()[number], name).life().asleep(), asleep) << name;
     }
   };
   {

@@ -66,7 +66,7 @@ class SharedCommunicator : public SymmetricTest {
   }
   static Status Reserve(Pool& pool, ncclComm_t) { return pool.Reserve(4 * kMiB); }
   static Status Abandon(Pool& pool, ncclComm_t) {
-    return pool.AbandonCommunicator(pool.AsSymmetric()->home(), CommunicatorLife::kAlive);
+    return pool.AbandonCommunicator(pool.mode().AsSymmetric()->home(), CommunicatorLife::kAlive);
   }
   static Status Rehome(Pool& pool, ncclComm_t communicator) { return pool.Rehome(communicator); }
   static Status RegisterWith(Pool& pool, ncclComm_t communicator) { return pool.RegisterWith(communicator); }

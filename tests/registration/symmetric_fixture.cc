@@ -109,7 +109,7 @@ std::vector<uint64_t> SymmetricTest::OffsetsOf(const std::vector<CUdeviceptr>& b
   std::vector<uint64_t> offsets(blocks.size());
   ExpectOk(Run([&](Rank& rank) {
     const auto number = static_cast<size_t>(rank.number);
-    Result<WindowPlace> place = PoolOf(rank).WindowOf(blocks[number], rank.communicator);
+    Result<WindowPlace> place = PoolOf(rank).segments().registrations.Find(rank.communicator, blocks[number]);
     if (place.ok()) offsets[number] = place->offset;
     return place.status();
   }));

@@ -29,7 +29,7 @@ class SymmetricPeers : public SymmetricTest {
     return Allocate(kMiB);
   }
   Result<PeerPlaces> PeersOf(const std::vector<CUdeviceptr>& blocks, int rank) {
-    return PoolOf(group()[rank]).PeersOf(blocks[static_cast<size_t>(rank)]);
+    return PoolOf(group()[rank]).mode().PeersOf(blocks[static_cast<size_t>(rank)]);
   }
   std::vector<CUdeviceptr> FirstOf(const std::vector<CUdeviceptr>& blocks) {
     std::vector<CUdeviceptr> first;
@@ -278,7 +278,7 @@ TEST_F(SymmetricPeers, APoolWithoutRanksHasNone) {
   ASSERT_TRUE(alone.ok());
   const std::shared_ptr<Pool> pool = *runtime().pools().Find(*alone);
   EXPECT_EQ(pool->MapPeers().code(), StatusCode::kNotSupported);
-  EXPECT_EQ(pool->PeersOf(4096).status().code(), StatusCode::kNotSupported);
+  EXPECT_EQ(pool->mode().PeersOf(4096).status().code(), StatusCode::kNotSupported);
   pool->Destroy();
 }
 

@@ -31,10 +31,10 @@ class SymmetricRegistrars : public SymmetricTest {
   LibraryOfATest& Of(const Rank& rank) { return libraries_[static_cast<size_t>(rank.number)]; }
   LibraryOfATest& OfLast() { return libraries_[static_cast<size_t>(last())]; }
   Statuses Add() {
-    return Run([&](Rank& rank) { return PoolOf(rank).AddRegistrar(std::optional(Of(rank).Copied())); });
+    return Run([&](Rank& rank) { return PoolOf(rank).mode().AddRegistrar(std::optional(Of(rank).Copied())); });
   }
   Statuses Remove() {
-    return Run([&](Rank& rank) { return PoolOf(rank).RemoveRegistrar("library"); });
+    return Run([&](Rank& rank) { return PoolOf(rank).mode().RemoveRegistrar("library"); });
   }
   // Each rank's library has these many bytes, and so does the pool.
   void ExpectAllRegistered() {
@@ -133,7 +133,7 @@ TEST_F(SymmetricRegistrars, ThatFailForOneOfSeveralPoolsUndoTheGrowthOfAll) {
 TEST_F(SymmetricRegistrars, MayBeMissingOnSomeRanks) {
   ExpectOk(Reserve(4 * kMiB));
   ExpectOk(Run([&](Rank& rank) {
-    return PoolOf(rank).AddRegistrar(rank.number == 0 ? std::optional(Of(rank).Copied()) : std::nullopt);
+    return PoolOf(rank).mode().AddRegistrar(rank.number == 0 ? std::optional(Of(rank).Copied()) : std::nullopt);
   }));
   EXPECT_EQ(libraries_[0].bytes(), ReservedBytes(0));
   EXPECT_EQ(OfLast().bytes(), 0u);
@@ -144,8 +144,8 @@ TEST_F(SymmetricRegistrars, MayBeMissingOnSomeRanks) {
 
 TEST_F(SymmetricRegistrars, ThatOneRankCannotReadAreToldToAll) {
   const Statuses failed = Run([&](Rank& rank) {
-    if (rank.number != 0) return PoolOf(rank).AddRegistrar(std::optional(Of(rank).Copied()));
-    return PoolOf(rank).AddRegistrar(Status(StatusCode::kInvalidArgument, "it needs both functions"));
+    if (rank.number != 0) return PoolOf(rank).mode().AddRegistrar(std::optional(Of(rank).Copied()));
+    return PoolOf(rank).mode().AddRegistrar(Status(StatusCode::kInvalidArgument, "it needs both functions"));
   });
   ExpectFailure(failed, StatusCode::kInvalidArgument, "rank 0 cannot add_registrar: it needs both functions");
   ExpectNothingRegistered();
@@ -162,7 +162,7 @@ TEST_F(SymmetricRegistrars, ThatBlockAreNamedByTheOtherRanks) {
   std::promise<void> given_up;
   OfLast().before_add = [blocked = given_up.get_future().share()] { blocked.wait(); };
   const Statuses failed = Run([&](Rank& rank) {
-    Status status = PoolOf(rank).AddRegistrar(std::optional(Of(rank).Copied()));
+    Status status = PoolOf(rank).mode().AddRegistrar(std::optional(Of(rank).Copied()));
     if (rank.number == 0) given_up.set_value();
     return status;
   });

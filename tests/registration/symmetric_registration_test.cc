@@ -41,11 +41,12 @@ TEST_F(SymmetricRegistration, ExistingAndLaterSegmentsGetAWindowOnEachCommunicat
 
   const std::vector<CUdeviceptr> blocks = Allocate(4 * kMiB);
   Rank& rank = group()[1];
-  const WindowPlace home = PoolOf(rank).WindowOf(blocks[1], rank.communicator).value();
-  const WindowPlace other = PoolOf(rank).WindowOf(blocks[1], SecondOf(rank)).value();
+  const WindowPlace home = PoolOf(rank).segments().registrations.Find(rank.communicator, blocks[1]).value();
+  const WindowPlace other = PoolOf(rank).segments().registrations.Find(SecondOf(rank), blocks[1]).value();
   EXPECT_NE(home.window, other.window);
   EXPECT_EQ(home.offset, other.offset);
-  EXPECT_EQ(PoolOf(group()[0]).WindowOf(blocks[0], SecondOf(rank)).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(PoolOf(group()[0]).segments().registrations.Find(SecondOf(rank), blocks[0]).status().code(),
+            StatusCode::kNotFound);
   Free(blocks);
 
   ExpectOk(DeregisterSecond());

@@ -23,7 +23,7 @@ class SymmetricSleep : public SymmetricTest {
   uint64_t AsleepBytes(int rank) { return PoolOf(group()[rank]).Statistics().asleep_bytes; }
   void ExpectAllAsleep() {
     for (int rank = 0; rank <= last(); ++rank) {
-      EXPECT_TRUE(PoolOf(group()[rank]).asleep());
+      EXPECT_TRUE(PoolOf(group()[rank]).life().asleep());
       EXPECT_EQ(AsleepBytes(rank), ReservedBytes(rank));
       EXPECT_EQ(RegisteredSegments(rank), 0u);
     }
@@ -57,7 +57,9 @@ TEST_F(SymmetricSleep, EndsItsWindowsAndMakesThemAgain) {
   ExpectAllAsleep();
   for (int rank = 0; rank <= last(); ++rank) {
     const Result<WindowPlace> old =
-        PoolOf(group()[rank]).WindowOf(blocks[static_cast<size_t>(rank)], group()[rank].communicator);
+        PoolOf(group()[rank])
+            .segments()
+            .registrations.Find(group()[rank].communicator, blocks[static_cast<size_t>(rank)]);
     EXPECT_EQ(old.status().code(), StatusCode::kNotFound);
   }
   ExpectOk(Wake());
@@ -77,7 +79,7 @@ TEST_F(SymmetricSleep, RegistersWithEveryCommunicatorAsBefore) {
   ExpectOk(Wake());
   EXPECT_EQ(RegisteredSegments(0), 1u);
   EXPECT_EQ(RegisteredSegments(last()), 2u);
-  EXPECT_TRUE(PoolOf(group()[last()]).WindowOf(blocks.back(), others.back()).ok());
+  EXPECT_TRUE(PoolOf(group()[last()]).segments().registrations.Find(others.back(), blocks.back()).ok());
   // What is given up asleep is not made again.
   ExpectOk(Sleep());
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(others[static_cast<size_t>(rank.number)]); }));
@@ -183,7 +185,7 @@ TEST_F(SymmetricSleep, AStepThatFailsOnOneRankIsUndoneOnAll) {
       }
     }
     for (int rank = 0; rank <= last(); ++rank) {
-      EXPECT_TRUE(PoolOf(group()[rank]).open());
+      EXPECT_TRUE(PoolOf(group()[rank]).life().open());
       EXPECT_EQ(RegisteredSegments(rank), 1u);
     }
     ExpectFilled(blocks);

@@ -49,7 +49,8 @@ class WindowReturn : public SymmetricTest {
   std::vector<ncclWindow_t> WindowsOf(Rank& rank) {
     std::vector<ncclWindow_t> windows;
     for (const CapturedSum& sum : sums_) {
-      windows.push_back(PoolOf(rank).WindowOf(sum.BlockOf(rank), rank.communicator).value().window);
+      windows.push_back(
+          PoolOf(rank).segments().registrations.Find(rank.communicator, sum.BlockOf(rank)).value().window);
     }
     return windows;
   }
@@ -204,7 +205,8 @@ TEST_F(WindowReturn, CoversEveryCommunicator) {
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(other_of(rank)); }));
   const auto window_of = [&](int rank) {
     return PoolOf(group()[rank])
-        .WindowOf(blocks[static_cast<size_t>(rank)], others[static_cast<size_t>(rank)])
+        .segments()
+        .registrations.Find(others[static_cast<size_t>(rank)], blocks[static_cast<size_t>(rank)])
         .value()
         .window;
   };

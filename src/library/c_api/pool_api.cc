@@ -22,7 +22,7 @@ using namespace commpool::internal;
 namespace {
 
 commpool_status WithPeers(commpool_pool pool, const int* devices, size_t count,
-                          Status (Pool::*call)(const std::vector<int>&), const char* name = __builtin_FUNCTION()) {
+                          Status (PoolPeers::*call)(const std::vector<int>&), const char* name = __builtin_FUNCTION()) {
   const auto checked = [&](Pool& found) {
     if (count != 0 && devices == nullptr) {
       return Invalid("devices is null and count is not 0");
@@ -30,7 +30,7 @@ commpool_status WithPeers(commpool_pool pool, const int* devices, size_t count,
     if (count > kMostPeers) {
       return Invalid("count " + std::to_string(count) + " is more devices than any machine has");
     }
-    return (found.*call)(std::vector<int>(devices, devices + count));
+    return (found.segments().peers.*call)(std::vector<int>(devices, devices + count));
   };
   return WithPool(pool, checked, name);
 }
@@ -143,21 +143,21 @@ commpool_status commpool_pool_functions(commpool_pool pool, commpool_plain_alloc
 }
 
 commpool_status commpool_pool_retain(commpool_pool pool, int retain) {
-  return WithPool(pool, [&](Pool& found) { return found.Retain(retain != 0); });
+  return WithPool(pool, [&](Pool& found) { return found.segments().sleeping.Retain(retain != 0); });
 }
 
 commpool_status commpool_pool_kept(commpool_pool pool, const void* pointer, uint64_t bytes, const void** kept) {
   return WithPool(pool, [&](Pool& found) {
-    return kept == nullptr ? NullOutput() : Store(found.Kept(AddressOf(pointer), bytes), kept);
+    return kept == nullptr ? NullOutput() : Store(found.segments().sleeping.Find(AddressOf(pointer), bytes), kept);
   });
 }
 
 commpool_status commpool_pool_grant(commpool_pool pool, const int* devices, size_t count) {
-  return WithPeers(pool, devices, count, &Pool::Grant);
+  return WithPeers(pool, devices, count, &PoolPeers::Grant);
 }
 
 commpool_status commpool_pool_revoke(commpool_pool pool, const int* devices, size_t count) {
-  return WithPeers(pool, devices, count, &Pool::Revoke);
+  return WithPeers(pool, devices, count, &PoolPeers::Revoke);
 }
 
 commpool_status commpool_pool_register_pending(commpool_pool pool, uint64_t* registered) {
@@ -178,7 +178,7 @@ commpool_status commpool_pool_abandon_live(commpool_pool pool, ncclComm* communi
 commpool_status commpool_pool_lost_rank(commpool_pool pool, int* rank) {
   return WithPool(pool, [&](Pool& found) -> Status {
     if (rank == nullptr) return NullOutput();
-    *rank = found.LostRank();
+    *rank = found.mode().LostRank();
     return Status();
   });
 }

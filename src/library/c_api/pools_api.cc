@@ -64,7 +64,7 @@ commpool_status SleepTagged(const char* tag, FunctionRef<SleepRequest()> read,
     COMMPOOL_TRY(CheckTag(tag));
     const SleepRequest request = read();
     return OnTagged(runtime, tag, First::kNewest, [&](Pool& pool, OtherPoolsOfCall others) {
-      return pool.open() ? pool.Sleep(request, others) : others();
+      return pool.life().open() ? pool.Sleep(request, others) : others();
     });
   };
   return WithRuntime(sleep, CallKind::kAny, name);
@@ -191,7 +191,7 @@ commpool_status commpool_wake(const char* tag, commpool_graphs graphs) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     COMMPOOL_TRY(CheckTag(tag));
     return OnTagged(runtime, tag, First::kOldest, [&](Pool& pool, OtherPoolsOfCall others) {
-      return pool.asleep() ? pool.Wake(request, others) : others();
+      return pool.life().asleep() ? pool.Wake(request, others) : others();
     });
   });
 }

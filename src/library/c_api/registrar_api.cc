@@ -44,13 +44,14 @@ RegistrarRequest ReadRegistrar(const commpool_registrar* given) {
 commpool_status commpool_pools_add_registrar(const commpool_pool* pools, const commpool_registrar* const* registrars,
                                              size_t count) {
   if (registrars == nullptr) return Report(Invalid("registrars is null: there is one a pool, each may be null"));
-  return ForEachPool(pools, count,
-                     [&](Pool& pool, size_t place) { return pool.AddRegistrar(ReadRegistrar(registrars[place])); });
+  return ForEachPool(pools, count, [&](Pool& pool, size_t place) {
+    return pool.mode().AddRegistrar(ReadRegistrar(registrars[place]));
+  });
 }
 
 commpool_status commpool_pools_remove_registrar(const commpool_pool* pools, size_t count, const char* name) {
   return ForEachPool(pools, count, [&](Pool& pool, size_t) -> Status {
     const Result<std::string> read = ReadName(name);
-    return read.ok() ? pool.RemoveRegistrar(*read) : read.status();
+    return read.ok() ? pool.mode().RemoveRegistrar(*read) : read.status();
   });
 }

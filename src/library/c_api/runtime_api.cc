@@ -104,13 +104,17 @@ commpool_status commpool_configuration(commpool_pool pool, commpool_setting* set
   const EntryArray<commpool_setting> output = {settings, entry_bytes, capacity, count};
   if (pool != 0) {
     return WithPool(pool, [&](Pool& found) {
-      std::vector<SettingLine> lines = DescribePool(found.configuration());
-      lines.push_back({found.name(), "state", found.open() ? "open" : found.asleep() ? "asleep" : "closed", "now"});
-      MemoryFacts memory = found.Memory();
+      std::vector<SettingLine> lines = DescribePool(found.basis().configuration);
+      lines.push_back({found.name(), "state",
+                       found.life().open()     ? "open"
+                       : found.life().asleep() ? "asleep"
+                                               : "closed",
+                       "now"});
+      MemoryFacts memory = found.segments().backing->Facts();
       lines.push_back({found.name(), "memory", std::move(memory.what),
                        memory.why.empty() ? std::string("driver") : std::move(memory.why)});
-      lines.push_back({found.name(), "segments", TextOf(found.SegmentTraits()), "driver"});
-      MemoryFacts access = found.Access();
+      lines.push_back({found.name(), "segments", TextOf(found.segments().Traits()), "driver"});
+      MemoryFacts access = found.segments().peers.Access();
       lines.push_back({found.name(), "access", std::move(access.what), std::move(access.why)});
       return Write(std::move(lines), output);
     });

@@ -89,7 +89,7 @@ commpool_status commpool_pool_share(commpool_pool pool, commpool_imports imports
     COMMPOOL_TRY(CheckTicketRoom(ticket, capacity));
     Imports allowed = Imports::kRefuseSleep;
     COMMPOOL_TRY(ReadWord("imports", NumberOf(imports), {"REFUSE_SLEEP", "SLEEP_TOO"}, &allowed));
-    return WriteTicket(found.ShareByTicket(allowed), ticket);
+    return WriteTicket(found.segments().exporter.Ticket(allowed), ticket);
   });
 }
 
@@ -99,14 +99,14 @@ commpool_status commpool_block_share(const void* pointer, commpool_writes writes
     Writes allowed = Writes::kGoOn;
     COMMPOOL_TRY(ReadWord("writes", NumberOf(writes), {"GO_ON", "ENDED"}, &allowed));
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(PoolAt(runtime, pointer));
-    return WriteTicket(pool->ShareBlock(AddressOf(pointer), allowed), ticket);
+    return WriteTicket(pool->segments().exporter.TicketOf(AddressOf(pointer), allowed), ticket);
   });
 }
 
 commpool_status commpool_update_begin(const void* pointer) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(PoolAt(runtime, pointer));
-    return pool->BeginUpdate(AddressOf(pointer));
+    return pool->segments().exporter.BeginUpdate(AddressOf(pointer));
   });
 }
 
@@ -114,7 +114,7 @@ commpool_status commpool_update_end(const void* pointer, CUstream_st* stream) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(PoolAt(runtime, pointer));
     COMMPOOL_TRY(RefuseCapture(runtime, pool->device(), stream));
-    return pool->EndUpdate(AddressOf(pointer), stream);
+    return pool->segments().exporter.EndUpdate(AddressOf(pointer), stream);
   });
 }
 
@@ -184,7 +184,7 @@ commpool_status commpool_share(const void* pointer, void** base, uint64_t* bytes
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (base == nullptr || bytes == nullptr || descriptor == nullptr) return NullOutput();
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(PoolAt(runtime, pointer));
-    const SegmentStore::Shared shared = COMMPOOL_TRY(pool->Share(AddressOf(pointer)));
+    const SharedSegment shared = COMMPOOL_TRY(pool->segments().exporter.Share(AddressOf(pointer)));
     *base = reinterpret_cast<void*>(shared.address);
     *bytes = shared.bytes;
     *descriptor = shared.descriptor;
@@ -200,7 +200,7 @@ commpool_status commpool_peers_of(const void* pointer, commpool_peers* peers) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (peers == nullptr) return NullOutput();
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(PoolAt(runtime, pointer));
-    const PeerPlaces places = COMMPOOL_TRY(pool->PeersOf(AddressOf(pointer)));
+    const PeerPlaces places = COMMPOOL_TRY(pool->mode().PeersOf(AddressOf(pointer)));
     *peers = {reinterpret_cast<char*>(places.first), places.stride_bytes, places.ranks};
     return Status();
   });

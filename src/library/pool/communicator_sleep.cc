@@ -137,10 +137,11 @@ Status SleepingCommunicators::CheckMaySleep(const Sleeper& sleeper) const {
 // NCCL's memory for windows goes with the rest of it, so they end before: only the program knows what its graphs hold.
 Status SleepingCommunicators::CheckNoPoolUses(const Communicator& communicator) const {
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
-    if (!pool->IsRegisteredWith(communicator.handle)) continue;
-    const char* const advice = pool->has_handle() ? ": sleep() that pool before, or deregister it"
-                                                  : " and was destroyed without close(): abort the communicator";
-    return Status(StatusCode::kFailedPrecondition, pool->title() + " is registered with the communicator" + advice);
+    if (!pool->segments().registrations.IsRegisteredWith(communicator.handle)) continue;
+    const char* const advice = !pool->life().destroyed() ? ": sleep() that pool before, or deregister it"
+                                                         : " and was destroyed without close(): abort the communicator";
+    return Status(StatusCode::kFailedPrecondition,
+                  pool->basis().title + " is registered with the communicator" + advice);
   }
   return Status();
 }

@@ -93,10 +93,10 @@ constexpr int kWithoutRanksTogether = -1;
 
 // Null for a pool that is not symmetric, or has given up its home. Takes no lock: the mode keeps the handle as an
 // atomic.
-ncclComm_t HomeOf(const Pool& pool) { return pool.symmetric() ? pool.AsSymmetric()->home() : nullptr; }
+ncclComm_t HomeOf(const Pool& pool) { return pool.symmetric() ? pool.mode().AsSymmetric()->home() : nullptr; }
 
 // 0 for a pool that is not symmetric. Handles of communicators come again, these numbers do not.
-uint64_t HomeNumberOf(const Pool& pool) { return pool.symmetric() ? pool.AsSymmetric()->home_id() : 0; }
+uint64_t HomeNumberOf(const Pool& pool) { return pool.symmetric() ? pool.mode().AsSymmetric()->home_id() : 0; }
 
 // `passed`: the communicator that the call gives to the pool, or null.
 Used UsedBy(const Pool& pool, ncclComm_t passed) {
@@ -106,7 +106,7 @@ Used UsedBy(const Pool& pool, ncclComm_t passed) {
     if (communicator != nullptr) used.communicators.push_back(communicator);
   }
   // A pool that has left its home waits for no other rank. Another communicator may have the home's address by now.
-  const ncclComm_t first_home = pool.configuration().home;
+  const ncclComm_t first_home = pool.basis().configuration.home;
   if (used.communicators.empty() && first_home != nullptr) used.communicators.push_back(first_home);
   return used;
 }
@@ -141,7 +141,7 @@ void MakeGroups(const std::vector<std::shared_ptr<Pool>>& pools) {
   for (const auto& [home, members] : by_home) {
     if (members.size() < 2) continue;
     const auto group = std::make_shared<const PoolGroup>(members.size());
-    for (Pool* member : members) member->Join(group);
+    for (Pool* member : members) member->basis().group = group;
   }
 }
 
@@ -152,7 +152,7 @@ SymmetricModes ModesOf(const Queue& queue, const std::vector<std::shared_ptr<Poo
   SymmetricModes modes;
   for (const size_t place : queue) {
     if (home == nullptr || HomeOf(*pools[place]) != home) return {};
-    modes.push_back(pools[place]->AsSymmetric());
+    modes.push_back(pools[place]->mode().AsSymmetric());
   }
   return modes;
 }
@@ -166,11 +166,12 @@ Status CheckComplete(const std::vector<std::shared_ptr<Pool>>& pools) {
     }
   }
   for (const std::shared_ptr<Pool>& pool : pools) {
-    const PoolGroup* const group = pool->group();
+    const PoolGroup* const group = pool->basis().group.get();
     // A thread that did not make the group waits for none of its own ranks, so it may call for single pools.
     if (group == nullptr || !group->IsOfThisThread()) continue;
-    const auto present = std::count_if(pools.begin(), pools.end(),
-                                       [&](const std::shared_ptr<Pool>& other) { return other->group() == group; });
+    const auto present = std::count_if(pools.begin(), pools.end(), [&](const std::shared_ptr<Pool>& other) {
+      return other->basis().group.get() == group;
+    });
     if (static_cast<size_t>(present) != group->size()) return group->Incomplete(pool->name(), present);
   }
   return Status();
@@ -324,7 +325,8 @@ Status AllOrNone(Runtime& runtime, PoolHandles handles, PartWithOthers part) {
 // A list of the pools as they are now: one that another thread makes meanwhile is not in the call.
 Status OnTagged(Runtime& runtime, const std::string& tag, First first, PartWithOthers part) {
   std::vector<std::shared_ptr<Pool>> pools = runtime.pools().All();
-  std::erase_if(pools, [&](const auto& pool) { return !pool->has_handle() || pool->configuration().tag != tag; });
+  std::erase_if(pools,
+                [&](const auto& pool) { return pool->life().destroyed() || pool->basis().configuration.tag != tag; });
   if (pools.empty()) return Status(StatusCode::kNotFound, "no pool has the tag \"" + Printable(tag.c_str()) + "\"");
   if (first == First::kNewest) std::reverse(pools.begin(), pools.end());
   Status failure;

@@ -42,7 +42,7 @@ void Shorten(Rows& rows) {
 uint64_t MemorySearch::ReleaseUnused(int device, const BlockOwner* asks) {
   uint64_t released = 0;
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
-    if (pool.get() != asks && pool->device() == device) released += pool->ReleaseUnused();
+    if (pool.get() != asks && pool->device() == device) released += pool->mode().ReleaseUnused();
   }
   return released;
 }
@@ -56,7 +56,7 @@ void MemorySearch::ReleaseDestroyed() {
   const bool postponed = captures_.TakePostponed();
   if (!postponed && pools_.removed() == 0) return;
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
-    if (!pool->has_handle() && (postponed || pool->HasEndedGraphs())) pool->ReleaseUnused();
+    if (pool->life().destroyed() && (postponed || pool->captures().any_gone())) pool->mode().ReleaseUnused();
   }
 }
 
@@ -69,7 +69,8 @@ std::string MemorySearch::DescribeHolders(int device) {
     commpool_statistics statistics = holder->Statistics();
     statistics.reserved_bytes.current -= statistics.asleep_bytes;
     // A pool without a handle matters as long as its live blocks keep memory.
-    if (holder->has_handle() || statistics.reserved_bytes.current != 0) rows.emplace_back(holder->name(), statistics);
+    if (!holder->life().destroyed() || statistics.reserved_bytes.current != 0)
+      rows.emplace_back(holder->name(), statistics);
   }
   std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
     return a.second.reserved_bytes.current > b.second.reserved_bytes.current;

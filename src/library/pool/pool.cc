@@ -7,8 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include "src/library/driver/device_info.h"
-
 namespace commpool::internal {
 
 // Nothing here can fail but for host memory: what can was made before.
@@ -36,7 +34,7 @@ void Pool::SetHandle(PoolHandle handle) {
 // A block may outlive its pool's handle: then it names no pool.
 Result<commpool_block> Pool::FindBlock(CUdeviceptr address) const {
   Result<commpool_block> block = internal::FindBlock(*basis_, blocks_, address);
-  if (block.ok() && !has_handle()) block->pool = 0;
+  if (block.ok() && life().destroyed()) block->pool = 0;
   return block;
 }
 
@@ -62,7 +60,7 @@ Result<CUdeviceptr> Pool::Allocate(uint64_t bytes, StreamKey stream) {
 void Pool::TryAgain(uint64_t bytes, StreamKey stream, Result<CUdeviceptr>& address) {
   constexpr auto kLongestPause = std::chrono::milliseconds(1000);
   std::chrono::milliseconds pause(10);
-  for (uint32_t attempt = 1; attempt != configuration().attempts; ++attempt) {
+  for (uint32_t attempt = 1; attempt != basis_->configuration.attempts; ++attempt) {
     if (address.status().code() != StatusCode::kOutOfMemory) return;
     // Other processes, and threads of this one, may release memory meanwhile, and nobody tells us.
     std::this_thread::sleep_for(pause);
@@ -74,7 +72,7 @@ void Pool::TryAgain(uint64_t bytes, StreamKey stream, Result<CUdeviceptr>& addre
 // A stream of a capture stays alone: the other stream would be pulled into the capture.
 Status Pool::AddOwnDefaultStream(CUdeviceptr address, CUstream handle, StreamKey stream) {
   const StreamKey own = KeyOfStream(handle, device());
-  const bool has_own = segments_.backing().placement().kind == Placement::Kind::kDevice;
+  const bool has_own = segments_.backing->placement().kind == Placement::Kind::kDevice;
   if (stream == own || !has_own) return Status();
   const engine::Part part = COMMPOOL_TRY(captures_.PartOf(stream));
   if (part != engine::kCommonPart) return Status();
@@ -121,12 +119,12 @@ Result<uint64_t> Pool::Trim(uint64_t keep_bytes) {
 }
 
 Status Pool::Sleep(const SleepRequest& request) {
-  MutexLock collective(segments_.collective());
+  MutexLock collective(basis_->collective);
   return Sleep(request, kNoOtherPools);
 }
 
 Status Pool::Wake(const WakeRequest& request) {
-  MutexLock collective(segments_.collective());
+  MutexLock collective(basis_->collective);
   return Wake(request, kNoOtherPools);
 }
 
@@ -159,7 +157,7 @@ Status Pool::Close() {
   // A refused close leaves importers and copies as they are.
   COMMPOOL_TRY(mode_->Close());
   basis_->runtime.shares.EndPool(handle());
-  DropKept();
+  segments_.sleeping.Drop();
   return Status();
 }
 
@@ -168,68 +166,8 @@ void Pool::Destroy() {
   basis_->life.Destroy();
   basis_->record.Gone();
   basis_->runtime.shares.EndPool(handle());
-  DropKept();
+  segments_.sleeping.Drop();
   mode_->AfterDestroy();
-}
-
-// After the state has changed, so that no sleep keeps blocks again.
-void Pool::DropKept() {
-  MutexLock growth(segments_.growth());  // a sleep under way keeps its blocks first
-  segments_.kept().Drop();
-}
-
-// Waits for a sleep or a wake that is under way.
-Status Pool::Retain(bool retain) {
-  MutexLock growth(segments_.growth());
-  return basis_->Named(segments_.kept().Retain(retain).under("retain"));
-}
-
-// The first lock waits for a sleep or a wake that is under way, the second for a thread that ends the pool (DropKept).
-Result<const std::byte*> Pool::Kept(CUdeviceptr address, uint64_t bytes) {
-  MutexLock collective(segments_.collective());
-  MutexLock growth(segments_.growth());
-  Result<const std::byte*> kept = segments_.kept().Find(blocks_, {address, bytes}, asleep());
-  if (kept.ok()) return kept;
-  return basis_->Named(kept.status().under("kept"));
-}
-
-// The same ticket for the whole life of the pool. The server keeps a weak pointer: a share keeps no pool alive.
-Result<std::string> Pool::ShareByTicket(Imports imports) {
-  COMMPOOL_TRY(segments_.CheckSharable());
-  const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(basis_->driver, device()));
-  const ContextGuard current = basis_->MakeCurrent();
-  return basis_->runtime.shares.SharePool({.number = handle(),
-                                           .title = title(),
-                                           .device = info.pci_bus_id,
-                                           .context = basis_->device->context().get(),
-                                           .memory = std::static_pointer_cast<Pool>(basis_->owner.lock()),
-                                           .deadline_ms = basis_->deadline_ms()},
-                                          imports);
-}
-
-// The pool is shared at its first block, where the program has not done so before.
-Result<std::string> Pool::ShareBlock(CUdeviceptr address, Writes writes) {
-  if (!basis_->runtime.shares.IsShared(handle())) COMMPOOL_TRY(ShareByTicket(Imports::kRefuseSleep));
-  SharedBlock block = COMMPOOL_TRY(segments_.ShareByTicket(address));
-  block.writes = writes;
-  return basis_->runtime.shares.ShareBlock(handle(), block);
-}
-
-// May wait for importers until the deadline, so without a lock.
-Status Pool::BeginUpdate(CUdeviceptr address) {
-  COMMPOOL_TRY(basis_->CheckOpen());
-  const commpool_block block = COMMPOOL_TRY(FindBlock(address));
-  const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
-  const ContextGuard current = basis_->MakeCurrent();
-  return basis_->Named(basis_->runtime.shares.BeginUpdate(handle(), start).under("update_begin"));
-}
-
-// Without CheckOpen: importers wait for the end of an update even where the pool has closed meanwhile.
-Status Pool::EndUpdate(CUdeviceptr address, CUstream stream) {
-  const commpool_block block = COMMPOOL_TRY(FindBlock(address));
-  const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
-  const ContextGuard current = basis_->MakeCurrent();
-  return basis_->Named(basis_->runtime.shares.EndUpdate(handle(), start, stream).under("update_end"));
 }
 
 // First the mode stops its threads, which would use the pool: the publisher and the watch for lost ranks.
@@ -242,13 +180,13 @@ void Pool::Abandon() {
 // The counters of blocks are of one moment. The others are read after it, one by one, so they may be newer.
 commpool_statistics Pool::Statistics() const {
   commpool_statistics statistics = blocks_.Statistics();
-  statistics.registered_segments = segments_.registrations().registrations();
-  statistics.pending_segments = segments_.registrations().pending(segments_.count());
-  statistics.held_bytes = segments_.registrations().held_bytes();
+  statistics.registered_segments = segments_.registrations.registrations();
+  statistics.pending_segments = segments_.registrations.pending(segments_.book.count());
+  statistics.held_bytes = segments_.registrations.held_bytes();
   statistics.failed_allocations = basis_->events.failed_allocations.load(std::memory_order_relaxed);
   statistics.moved_bytes = basis_->events.moved_bytes.load(std::memory_order_relaxed);
-  statistics.asleep_bytes = segments_.asleep_bytes();
-  statistics.kept_bytes = segments_.kept_bytes();
+  statistics.asleep_bytes = segments_.room.asleep_bytes();
+  statistics.kept_bytes = segments_.sleeping.kept_bytes();
   statistics.host_waits = basis_->events.host_waits.load(std::memory_order_relaxed);
   return statistics;
 }
@@ -262,7 +200,7 @@ void Pool::RecordPresent() {
   basis_->record.WasThere();
   basis_->RecordMade(mode_->place());
   RecordBlocks(*basis_, blocks_);
-  segments_.registrations().RecordPresent();
+  segments_.registrations.RecordPresent();
 }
 
 // Pauses the pool's caches for a moment, as Statistics does.

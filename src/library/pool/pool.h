@@ -134,27 +134,20 @@ class Pool final : public BlockOwner, public SharedMemory {
   PoolHandle handle() const { return basis_->handle; }
   // Runtime calls it once, before the pool is in the table.
   void SetHandle(PoolHandle handle);
-  bool has_handle() const { return !basis_->life.destroyed(); }
-  // Whether the pool serves: it is neither closed nor destroyed.
-  bool open() const { return basis_->life.open(); }
+  // The parts. What one of them does by itself it is asked for.
+  PoolBasis& basis() const { return *basis_; }
+  const PoolLife& life() const { return basis_->life; }
+  GraphCaptures& captures() { return captures_; }
+  BlockStore& blocks() { return blocks_; }
+  SegmentStore& segments() { return segments_; }
+  const SegmentStore& segments() const { return segments_; }
+  PoolMode& mode() const { return *mode_; }
   // kInvalidArgument for a default pool: a program may neither close nor destroy it.
   Status CheckMayEnd() const;
 
-  const PoolConfiguration& configuration() const { return basis_->configuration; }
   const std::string& name() const override { return basis_->name(); }
-  // What its memory is, and why it is nothing better.
-  MemoryFacts Memory() const { return segments_.backing().Facts(); }
-  commpool_segment_traits SegmentTraits() const { return segments_.Traits(); }
-  // Who reads and writes it, and why no others, or which others.
-  MemoryFacts Access() const { return segments_.Access(); }
-  const std::string& title() const { return basis_->title; }
   int device() const override { return basis_->device->device(); }
   bool symmetric() const override { return basis_->configuration.symmetric(); }
-  SymmetricMode* AsSymmetric() const { return mode_->AsSymmetric(); }
-  // The pools that the same thread made together with this one; null where there are none. Set once, at creation.
-  const PoolGroup* group() const { return basis_->group.get(); }
-  // Before the program has the handle, so without a lock.
-  void Join(std::shared_ptr<const PoolGroup> group) { basis_->group = std::move(group); }
 
   // Blocks.
   Result<commpool_block> FindBlock(CUdeviceptr address) const override;
@@ -165,7 +158,7 @@ class Pool final : public BlockOwner, public SharedMemory {
   // Allocate. REQUIRES: the stream's handle, which the call passes, means the stream, if the pool alone uses its
   // memory.
   CUdeviceptr ServeAtOnce(uint64_t bytes, CUstream handle, StreamKey stream) {
-    const bool means_it = !IsDefault(handle) || !segments_.OthersMayUse();
+    const bool means_it = !IsDefault(handle) || !segments_.peers.OthersMayUse();
     return basis_->serves() && means_it ? mode_->ServeAtOnce(bytes, stream) : 0;
   }
   Status Free(CUdeviceptr address) override { return blocks_.Free(address, *mode_); }
@@ -173,25 +166,19 @@ class Pool final : public BlockOwner, public SharedMemory {
   // The place of default streams' handles in calls that name the pool; nothing where other devices may use its memory:
   // then the handle means the stream of the current device. One load.
   std::optional<int> PlaceOfDefaultStreams() const {
-    return segments_.OthersMayUse() ? std::nullopt : std::optional(device());
+    return segments_.peers.OthersMayUse() ? std::nullopt : std::optional(device());
   }
   // The pool's own default stream may use the block too. For programs that leave another device current: they mean
   // that stream, although `stream`, by which the block was served, is the current device's.
   Status AddOwnDefaultStream(CUdeviceptr address, CUstream handle, StreamKey stream);
   bool streams_outlive() const override { return basis_->configuration.streams == Streams::kOutlive; }
   void TakeBack(const engine::ReturnedBlocks& returned) override;
-  // Waits on the host for everything submitted to the device, and forgets the uses of blocks that were freed before.
-  Status WaitForDevice() { return blocks_.WaitForDevice(); }
-  // For a stream whose work is done and whose handle will be recycled: no block, live or free, waits for it any more.
-  void ForgetStream(StreamKey stream) { mode_->ForgetStream(stream); }
 
   // Captures. `stream`, of the device `stream_device`, captures; kNotSupported where the pool cannot serve it. Runtime
   // gives the number, and keeps the pool alive until EndCapture.
   Status BeginCapture(CaptureHandle capture, CUstream stream, int stream_device);
   // Returns the capture's stream.
   CUstream EndCapture(CaptureHandle capture);
-  // Whether a graph is gone whose memory has not come back yet.
-  bool HasEndedGraphs() const { return captures_.any_gone(); }
 
   // Space.
   Status Reserve(uint64_t bytes) {
@@ -203,8 +190,6 @@ class Pool final : public BlockOwner, public SharedMemory {
     return mode_->Reclaim();
   }
   Result<uint64_t> Trim(uint64_t keep_bytes);
-  // Releases what another pool of the device may take when memory runs out (rule 7). Never collective.
-  uint64_t ReleaseUnused() { return mode_->ReleaseUnused(); }
   // Whether the ranks have made the same calls. OK where there are no other ranks.
   Status Verify() {
     const nvtx::Range range = Shown("verify");
@@ -216,21 +201,9 @@ class Pool final : public BlockOwner, public SharedMemory {
   // In a call for several pools (group_calls.h). REQUIRES: the pool's collective lock.
   Status Sleep(const SleepRequest& request, OtherPoolsOfCall others);
   Status Wake(const WakeRequest& request, OtherPoolsOfCall others);
-  Mutex& collective() const { return segments_.collective(); }
-  bool asleep() const { return basis_->life.asleep(); }
-  // Sets whether the copies that it keeps in sleep stay once it is awake.
-  Status Retain(bool retain);
-  // Where a program can read the host's copy of a range. Waits for a sleep or wake that is under way.
-  Result<const std::byte*> Kept(CUdeviceptr address, uint64_t bytes);
-  // Where other processes reach a block. Waits for a sleep or wake that is under way.
-  Result<SegmentStore::Shared> Share(CUdeviceptr address) { return segments_.Share(address); }
-  // Its tickets, and the order of its shared blocks (ShareServer).
-  Result<std::string> ShareByTicket(Imports imports);
-  Result<std::string> ShareBlock(CUdeviceptr address, Writes writes);
-  Status BeginUpdate(CUdeviceptr address);
-  Status EndUpdate(CUdeviceptr address, CUstream stream);
+  Mutex& collective() const { return basis_->collective; }
   Result<Exported> Export(uint64_t address, std::optional<uint64_t> known) override {
-    return segments_.Export(address, known);
+    return segments_.exporter.Export(address, known);
   }
   // The free of a block that importers held takes effect now.
   void LetGo(uint64_t address) override { blocks_.LetGo(address, *mode_); }
@@ -238,10 +211,6 @@ class Pool final : public BlockOwner, public SharedMemory {
   void Destroy();
   // The runtime ends: wait for nothing and call no NCCL.
   void Abandon();
-
-  // Peers.
-  Status Grant(const std::vector<int>& peers) { return segments_.Grant(peers); }
-  Status Revoke(const std::vector<int>& peers) { return segments_.Revoke(peers); }
 
   // Registration.
   Status RegisterWith(ncclComm_t communicator) {
@@ -256,21 +225,13 @@ class Pool final : public BlockOwner, public SharedMemory {
     const nvtx::Range range = Shown("deregister");
     return mode_->Deregister(communicator);
   }
-  Status AddRegistrar(const RegistrarRequest& request) { return mode_->AddRegistrar(request); }
-  Status RemoveRegistrar(const std::string& name) { return mode_->RemoveRegistrar(name); }
   Status MapPeers() {
     const nvtx::Range range = Shown("map_peers");
     return mode_->MapPeers();
   }
-  Result<PeerPlaces> PeersOf(CUdeviceptr address) const { return mode_->PeersOf(address); }
   Status Rehome(ncclComm_t communicator) {
     const nvtx::Range range = Shown("rehome");
     return mode_->Rehome(communicator);
-  }
-  int LostRank() const { return mode_->LostRank(); }
-  // Whether NCCL has any segment there, or may come to have one.
-  bool IsRegisteredWith(ncclComm_t communicator) const {
-    return segments_.registrations().IsRegisteredWith(communicator);
   }
   // Ends the registrations with the communicator on this rank alone. No collective call: after a loss the others need
   // not make it.
@@ -279,13 +240,9 @@ class Pool final : public BlockOwner, public SharedMemory {
     mode_->AfterAbandon(communicator);
     return Status();
   }
-  Result<WindowPlace> WindowOf(CUdeviceptr address, ncclComm_t communicator) const {
-    return segments_.registrations().Find(communicator, address);
-  }
 
   // Statistics.
   commpool_statistics Statistics() const;
-  const recording::PoolRecorder& record() const { return basis_->record; }
   // Records what the pool has, for a recording that begins.
   void RecordPresent();
   // For a recording that is under way, once others can find the pool.
@@ -302,8 +259,6 @@ class Pool final : public BlockOwner, public SharedMemory {
  private:
   // A collective call, for a tool that listens to NVTX.
   nvtx::Range Shown(std::string_view call) const { return nvtx::Range(*basis_->tool.domain(), call); }
-  // Drops the host's copies of blocks, for a pool that ends while it is asleep.
-  void DropKept();
   // For a request that failed: tries as often as the configuration says, with pauses, because others may release memory
   // meanwhile. On the thread of the program, without a lock.
   void TryAgain(uint64_t bytes, StreamKey stream, Result<CUdeviceptr>& address);

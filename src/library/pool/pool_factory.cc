@@ -147,7 +147,7 @@ Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTabl
   // The channel is open, so the other ranks hear the reason at once.
   if (!made.ok()) return Collective::Refuse(*channel, made.status());
   // Where one rank is not ready no rank gets a pool: this one goes with `made`.
-  COMMPOOL_TRY(made->pool->AsSymmetric()->Open(std::move(channel), made->readiness));
+  COMMPOOL_TRY(made->pool->mode().AsSymmetric()->Open(std::move(channel), made->readiness));
   return std::move(made->pool);
 }
 

@@ -65,7 +65,7 @@ Status Runtime::Record(const recording::RecorderOptions& options, PoolHandle onl
   recording::RecorderOptions asked = options;
   if (only != 0) {
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(pools_.Find(only));
-    asked.only = pool->record().number();
+    asked.only = pool->basis().record.number();
   }
   MutexLock lock(recording_);
   COMMPOOL_TRY(parts_.recorder.Start(asked, [this] {
@@ -86,7 +86,7 @@ Status Runtime::EndRecording() {
 // A recording shows a scope as a span from its begin to its end, of whichever thread.
 Result<ScopeHandle> Runtime::BeginScope(const ScopeRequest& request) {
   Result<ScopeHandle> scope = scopes_.Begin(request);
-  if (scope.ok()) request.pool->record().BeganHandle(recording::SpanKind::kScope, *scope, "scope");
+  if (scope.ok()) request.pool->basis().record.BeganHandle(recording::SpanKind::kScope, *scope, "scope");
   return scope;
 }
 
@@ -131,7 +131,7 @@ Status Runtime::DestroyPool(PoolHandle handle) {
   search_.ReleaseDestroyed();
   std::shared_ptr<Pool> pool = COMMPOOL_TRY(pools_.Find(handle));
   COMMPOOL_TRY(pool->CheckMayEnd());
-  COMMPOOL_TRY(pools_.Remove(handle, pool->title()));  // unless another thread was faster
+  COMMPOOL_TRY(pools_.Remove(handle, pool->basis().title));  // unless another thread was faster
   // The handle has ended in any case. Without host memory the pool keeps what it could not release.
   pool->Destroy();
   return Status();
@@ -194,7 +194,7 @@ Slot& Runtime::SlotOf(const Route& route, uint64_t bytes, const StreamName& name
 // handle is looked up again, so that the caller gets the table's error.
 Status Runtime::FindPool(Slot& slot, Target target, std::shared_ptr<Pool>& pool) {
   pool = slot.pool.lock();
-  if (pool != nullptr && pool->has_handle()) return Status();
+  if (pool != nullptr && !pool->life().destroyed()) return Status();
   if (slot.server == 0 && target.kind() != Target::Kind::kPool) {
     if (target.kind() == Target::Kind::kScopes) return Status(StatusCode::kNotCaught, "no scope catches it");
     const PoolHandle made = COMMPOOL_TRY(DefaultPool(target.device()));
@@ -301,7 +301,7 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
   std::string passed;  // the pools that handed the request on
   WayOut way;
   for (ScopePlace inner = kInnermost;;) {
-    const bool known = pool != nullptr && pool->has_handle();
+    const bool known = pool != nullptr && !pool->life().destroyed();
     const Status found = known ? Status() : FindPool(*slot, target, pool);
     if (found.ok()) {
       if (IsUnpromised(name.key)) COMMPOOL_TRY(PromiseFor(*pool, stream, name));
@@ -324,7 +324,7 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
     }
     if (asks) {
       const StatusCode code = address.status().code();
-      if (caught.scope != 0 && code == StatusCode::kFailedPrecondition && !pool->open()) {
+      if (caught.scope != 0 && code == StatusCode::kFailedPrecondition && !pool->life().open()) {
         return RefuseScope(address.status().message(), caught.scope);
       }
       const auto failure = static_cast<commpool_status>(code);
@@ -431,8 +431,8 @@ Status Runtime::ReleaseStream(CUstream stream) {
   const StreamName name = COMMPOOL_TRY(stream_names_.NameOf(stream));
   const PassedStream passes(name.key, stream);
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
-    pool->ForgetStream(name.key);
-    if (name.identity != name.key) pool->ForgetStream(name.identity);  // blocks from before the promise
+    pool->mode().ForgetStream(name.key);
+    if (name.identity != name.key) pool->mode().ForgetStream(name.identity);  // blocks from before the promise
   }
   stream_names_.Release(stream);
   return Status();

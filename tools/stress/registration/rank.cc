@@ -115,7 +115,7 @@ class RankLife {
     Expect(other_->Reserve(step_.bytes));
     Result<CUdeviceptr> block = run_.runtime.AllocateFrom(other_handle_, 1, rank_.stream);
     Expect(block.status());
-    Expect(other_->WindowOf(*block, rank_.second).status());
+    Expect(other_->segments().registrations.Find(rank_.second, *block).status());
     Expect(run_.runtime.Free(*block));
   }
   void CloseOther() {
@@ -212,7 +212,7 @@ class RankLife {
     Block block;
     if (address.ok()) {
       block = {*address, step_.bytes};
-      Result<internal::WindowPlace> place = pool_->WindowOf(block.address, rank_.home);
+      Result<internal::WindowPlace> place = pool_->segments().registrations.Find(rank_.home, block.address);
       Expect(place.status());
       Share("offset " + std::to_string(place->offset));
     }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "src/library/base/mutex.h"
 #include "src/library/driver/handles.h"
 #include "src/library/pool/basis/pool_life.h"
 #include "src/library/pool/basis/recording_streams.h"
@@ -51,6 +52,11 @@ class PoolGroup {
   const size_t size_;
   const uint64_t maker_ = ThisThread();
 };
+
+// Clang's name for the growth lock of a pool, whichever: a thread holds one at most, so its analysis need not tell them
+// apart.
+class COMMPOOL_CAPABILITY("growth lock") GrowthLock {};
+inline constexpr GrowthLock kGrowthLock;
 
 // Counters of a pool's events that no other part of the pool counts. Any thread. They only rise. Statistics read them
 // one by one, so they need not be of one moment.
@@ -96,6 +102,14 @@ struct PoolBasis {
   PoolLife life = {};
   PoolEvents events = {};
   RecordingStreams recording_streams = {};
+
+  // Held during one collective or registering call: calls that register, sleep or agree with other ranks hold it. It is
+  // no lock of data, so allocations and frees go on beside it. Comes before growth().
+  mutable Mutex collective{LockRank::kCollective};
+  mutable Mutex growth_mutex{LockRank::kGrowth};
+  // Held during one change of the segments or peers, driver calls included: growth, release, grants, sleep and wake
+  // never run beside each other. Guards no data that others read.
+  Mutex& growth() const COMMPOOL_RETURN_CAPABILITY(kGrowthLock) { return growth_mutex; }
 
   const std::string& name() const { return configuration.name; }
   uint64_t deadline_ms() const { return configuration.deadline_ms; }

@@ -20,7 +20,7 @@
 
 namespace commpool::internal {
 
-// SegmentStore owns one. Sleeping calls Keep, and waking restores, segment by segment. It owns the copies, and the
+// SleepingMemory owns one. Sleeping calls Keep, and waking restores, segment by segment. It owns the copies, and the
 // account of their memory, which is the host's and so counts in no device's limit.
 class KeptBlocks {
  public:

@@ -71,7 +71,7 @@ bool StrandedMemory::MakeUsable(uint64_t bytes, StreamKey stream, uint64_t times
       return times_freed_.load() != times_before;
   }
   // While one thread waits the others do not grow: their work would lengthen the wait, and their memory strand as well.
-  MutexLock growth(growth_);
+  MutexLock growth(basis_.growth());
   if (times_freed_.load() != times_before) return true;
   // A wait of an earlier call is under way: look at it, and do not wait a second time.
   if (waits_.load()) return HasPassed(std::chrono::milliseconds(0));

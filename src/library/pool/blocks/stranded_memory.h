@@ -31,8 +31,7 @@ namespace commpool::internal {
 // (BeginToSynchronise).
 class StrandedMemory {
  public:
-  StrandedMemory(PoolBasis& basis, BlockStore& blocks, Mutex& growth)
-      : basis_(basis), blocks_(blocks), growth_(growth) {}
+  StrandedMemory(PoolBasis& basis, BlockStore& blocks) : basis_(basis), blocks_(blocks) {}
 
   // Whether a call that passes the stream has to call Passed.
   bool MayWant(StreamKey stream) const { return IsUnpromised(stream) && any_wanted_.load(std::memory_order_relaxed); }
@@ -51,16 +50,15 @@ class StrandedMemory {
   // Records the events of streams that the calling thread reaches without passing them.
   void FenceReachable(StreamKey but);
   // Begins waits for all places of uses. Returns false where one captures.
-  bool BeginWait() COMMPOOL_REQUIRES(growth_);
+  bool BeginWait() COMMPOOL_REQUIRES(kGrowthLock);
   // Whether all waits have ended by the limit, and their uses are forgotten now.
-  bool HasPassed(std::chrono::milliseconds limit) COMMPOOL_REQUIRES(growth_);
+  bool HasPassed(std::chrono::milliseconds limit) COMMPOOL_REQUIRES(kGrowthLock);
   // From now on wants every stream but `but` that has stranded memory. Returns how much of it belongs to streams that
   // were wanted before: no call has passed them meanwhile. With many streams it returns all of it.
   uint64_t NoteWanted(StreamKey but) COMMPOOL_REQUIRES(blocks_.mutex());
 
   PoolBasis& basis_;
   BlockStore& blocks_;
-  Mutex& growth_;
   // Whether `wanted_` has any: every allocation reads it, without the lock.
   std::atomic<bool> any_wanted_{false};
   // The next call that passes one of them records its event.
@@ -68,8 +66,8 @@ class StrandedMemory {
   std::atomic<bool> waits_{false};  // whether a wait is under way
   std::atomic<uint64_t> times_freed_{0};
   // The waits for the places, each on a thread that may go on after this object, and what is over when they end.
-  std::vector<std::future<CUresult>> under_way_ COMMPOOL_GUARDED_BY(growth_);
-  BlockStore::Uses uses_ COMMPOOL_GUARDED_BY(growth_);
+  std::vector<std::future<CUresult>> under_way_ COMMPOOL_GUARDED_BY(kGrowthLock);
+  BlockStore::Uses uses_ COMMPOOL_GUARDED_BY(kGrowthLock);
 };
 
 }  // namespace commpool::internal

@@ -99,7 +99,7 @@ Result<CUdeviceptr> GrowingMode::Ended(Request& request, Result<CUdeviceptr> res
 GrowingMode::Address GrowingMode::Try(const Request& request) {
   std::optional<CUdeviceptr> served = COMMPOOL_TRY(ServeFromFreeMemory(request, engine::Reuse::kSameStream));
   if (served || !request.shares_streams) return served;
-  MutexLock growth(segments_.growth());  // nobody forgets the streams that we wait for meanwhile (ForgetStream)
+  MutexLock growth(basis_.growth());  // nobody forgets the streams that we wait for meanwhile (ForgetStream)
   return ServeFromFreeMemory(request, engine::Reuse::kAnyStream);
 }
 
@@ -150,7 +150,7 @@ Result<bool> GrowingMode::FreeStranded(Request& request) {
 Result<bool> GrowingMode::GrowAsUsual(Request& request) {
   if (request.part != engine::kCommonPart) return GrowInCapture(request);
   // A request that no empty device could serve must not make others give memory back.
-  const Status possible = segments_.CheckPossible(request.bytes);
+  const Status possible = segments_.room.CheckPossible(request.bytes);
   if (!possible.ok()) return Status(possible.code(), possible.message() + basis_.DescribeHolders());
   return Grow(request, Effort::kUsual);
 }
@@ -158,11 +158,11 @@ Result<bool> GrowingMode::GrowAsUsual(Request& request) {
 // NCCL would not know the new memory: nothing is registered in a capture (rule 6). So a registered pool must have been
 // reserved before.
 Result<bool> GrowingMode::GrowInCapture(Request& request) {
-  if (!segments_.registrations().empty()) {
+  if (!segments_.registrations.empty()) {
     request.failure = Status(StatusCode::kOutOfMemory, basis_.title + ", which is registered, does not grow there");
     return false;
   }
-  request.failure = segments_.CheckPossible(request.bytes);
+  request.failure = segments_.room.CheckPossible(request.bytes);
   if (request.failure.code() == StatusCode::kOutOfMemory) return false;
   COMMPOOL_TRY(request.failure);
   return Grow(request, Effort::kUsual);
@@ -193,7 +193,7 @@ Result<bool> GrowingMode::WaitOnTheHost(Request&) {
 }
 
 bool GrowingMode::OthersCouldHelp(const Request& request) const {
-  return request.bytes <= basis_.configuration.limit_bytes && segments_.FitsEmptyPlacement(request.bytes);
+  return request.bytes <= basis_.configuration.limit_bytes && segments_.room.FitsEmptyPlacement(request.bytes);
 }
 
 // Free segments that are too small for the request: of this pool, then of the others on the device. Holds no lock,
@@ -202,7 +202,7 @@ Result<bool> GrowingMode::ReleaseAndGrow(Request& request) {
   if (!OthersCouldHelp(request)) return false;
   if (!grower_->MovesPages()) ReleaseUnused();
   // Where the pool's own limit is in the way, memory of others does not help.
-  request.others_help = segments_.FitsOwnLimit(request.bytes);
+  request.others_help = segments_.room.FitsOwnLimit(request.bytes);
   if (request.others_help) basis_.ReleaseOtherPools();
   return Grow(request, Effort::kPressure);
 }

@@ -42,36 +42,36 @@ uint64_t UsualBytes(const PoolBasis& basis, uint64_t granularity) {
 class ExpandableGrower final : public Grower {
  public:
   ExpandableGrower(PoolBasis& basis, BlockStore& blocks, SegmentStore& segments, StreamProgress& progress)
-      : Grower(basis, blocks, segments, progress), usual_bytes_(UsualBytes(basis, segments.granularity())) {}
+      : Grower(basis, blocks, segments, progress), usual_bytes_(UsualBytes(basis, segments.granularity)) {}
 
   bool MovesPages() const override { return true; }
   Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) override;
 
  private:
   // One step: makes a page, unmaps a row of pages, maps one, opens what was mapped, or adds addresses.
-  Status Do(const engine::GrowthStep& step, Growth& growth) override COMMPOOL_REQUIRES(segments_.growth());
+  Status Do(const engine::GrowthStep& step, Growth& growth) override COMMPOOL_REQUIRES(kGrowthLock);
   // It does not try to map pages back that have lost their address: a driver that cannot map what it has just unmapped
   // is broken, or soon will be.
-  void Undo(Growth& growth) override COMMPOOL_REQUIRES(segments_.growth());
+  void Undo(Growth& growth) override COMMPOOL_REQUIRES(kGrowthLock);
   // REQUIRES: the engine has claimed the pages, so that no request gets them. Claims that it could not use go back to
   // the engine.
-  Status ReleasePages(const std::vector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(segments_.growth());
+  Status ReleasePages(const std::vector<engine::SegmentRange>& pages) COMMPOOL_REQUIRES(kGrowthLock);
 
   // Reserves addresses for at least so many bytes of blocks of a space, and lets the engine use them. Of the usual size
   // of a territory, or fewer where the process's pools have many addresses already.
-  Status AddAddresses(engine::Space space, uint64_t least_bytes) COMMPOOL_REQUIRES(segments_.growth());
+  Status AddAddresses(engine::Space space, uint64_t least_bytes) COMMPOOL_REQUIRES(kGrowthLock);
   // The territory that holds a page. It must exist: the engine names only pages of territories that it was given.
-  Territory& TerritoryOf(CUdeviceptr page) COMMPOOL_REQUIRES(segments_.growth());
+  Territory& TerritoryOf(CUdeviceptr page) COMMPOOL_REQUIRES(kGrowthLock);
   // Called where the pool is not open.
-  Status ReleaseEmptyTerritories() COMMPOOL_REQUIRES(segments_.growth());
+  Status ReleaseEmptyTerritories() COMMPOOL_REQUIRES(kGrowthLock);
 
   engine::ExpandableEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) {
     return blocks_.engine<engine::ExpandableEngine>();
   }
 
   const uint64_t usual_bytes_;  // of a territory
-  // By first address; the SegmentStore owns them, by number.
-  std::map<CUdeviceptr, engine::SegmentIndex> territories_ COMMPOOL_GUARDED_BY(segments_.growth());
+  // By first address; SegmentBook owns them, by number.
+  std::map<CUdeviceptr, engine::SegmentIndex> territories_ COMMPOOL_GUARDED_BY(kGrowthLock);
 };
 
 // The engine has claimed pages and addresses before, so no other thread uses them. Pages between two addresses wait in
@@ -81,7 +81,7 @@ Status ExpandableGrower::Do(const engine::GrowthStep& step, Growth& growth) {
   // No memory yet: pages come to these addresses in a later plan.
   if (step.kind == Kind::kAddAddresses) return AddAddresses(step.space, step.range.bytes);
   if (step.kind == Kind::kMakePage) {
-    Result<PhysicalMemory> memory = segments_.backing().MakePage(step.range.bytes);
+    Result<PhysicalMemory> memory = segments_.backing->MakePage(step.range.bytes);
     if (!memory.ok()) return basis_.Named(memory.status());
     growth.in_hand.push_back(std::move(*memory));
     return Status();
@@ -122,7 +122,7 @@ void ExpandableGrower::Undo(Growth& growth) {
     basis_.record.SegmentGone(pages.moves[index].from, pages.moves[index].bytes);
   }
   engine().Unclaim(pages, growth.unmapped);
-  segments_.ReturnRoom(lost);  // the new pages' room goes back with the growth
+  segments_.room.Return(lost);  // the new pages' room goes back with the growth
 }
 
 // One page at a time: unmap, release, tell the engine. So a failure leaves every page either in the books or gone. The
@@ -138,7 +138,7 @@ Status ExpandableGrower::ReleasePages(const std::vector<engine::SegmentRange>& p
     if (row.ok()) engine().RemovePage(pages[index]);
     if (row.ok()) basis_.record.SegmentGone(pages[index].address, pages[index].bytes);
     if (status.ok()) {
-      segments_.ReturnRoom(pages[index].bytes);
+      segments_.room.Return(pages[index].bytes);
       continue;
     }
     // Pages that could not be unmapped stay in use where they are.
@@ -151,7 +151,7 @@ Status ExpandableGrower::ReleasePages(const std::vector<engine::SegmentRange>& p
 // Without a wait it asks streams once; pages of streams that still work stay.
 Result<uint64_t> ExpandableGrower::Release(uint64_t keep_bytes, Wait wait) {
   const std::shared_ptr<BlockOwner> alive = basis_.owner.lock();  // its last territory may hold the last reference
-  MutexLock growth(segments_.growth());
+  MutexLock growth(basis_.growth());
   // Idle pages are those whose streams are known to be done: so ask, or wait, first.
   COMMPOOL_TRY(wait == Wait::kYes ? blocks_.WaitForDevice() : progress_.Poll());
   std::vector<engine::SegmentRange> pages;
@@ -172,7 +172,7 @@ Result<uint64_t> ExpandableGrower::Release(uint64_t keep_bytes, Wait wait) {
 Territory& ExpandableGrower::TerritoryOf(CUdeviceptr page) {
   const auto after = territories_.upper_bound(page);
   COMMPOOL_CHECK(after != territories_.begin(), "a page lies in no territory");
-  return static_cast<Territory&>(segments_.Get(std::prev(after)->second));
+  return static_cast<Territory&>(segments_.book.Get(std::prev(after)->second));
 }
 
 // The engine may use the addresses only once nothing can fail any more. What was taken before a failure goes back by
@@ -180,16 +180,16 @@ Territory& ExpandableGrower::TerritoryOf(CUdeviceptr page) {
 Status ExpandableGrower::AddAddresses(engine::Space space, uint64_t least_bytes) {
   const uint64_t left = kSharedBytes - std::min(kSharedBytes, basis_.runtime.addresses.bytes());
   // A share of what is left, so that the first pools do not take all.
-  const uint64_t share = RoundUp(std::max(left / kShare, kLeastBytes), segments_.granularity());
+  const uint64_t share = RoundUp(std::max(left / kShare, kLeastBytes), segments_.granularity);
   const uint64_t bytes = std::max(std::min(usual_bytes_, share), least_bytes);
-  std::unique_ptr<Territory> territory = COMMPOOL_TRY(Territory::Reserve(segments_.backing(), bytes));
-  COMMPOOL_TRY(territory->Grant(segments_.Peers()));
+  std::unique_ptr<Territory> territory = COMMPOOL_TRY(Territory::Reserve(*segments_.backing, bytes));
+  COMMPOOL_TRY(territory->Grant(segments_.peers.Devices()));
   const engine::SegmentRange range{territory->address(), territory->bytes()};
   AddressTable::Entry entry =
       COMMPOOL_TRY(basis_.runtime.addresses.Add(range.address, range.bytes, basis_.owner.lock()));
   MutexLock lock(blocks_.mutex());
   const engine::SegmentIndex index = engine().AddTerritory(range, space);
-  segments_.Put(index, std::move(territory));
+  segments_.book.Put(index, std::move(territory));
   territories_.emplace(range.address, index);
   entry.Keep();
   return Status();
@@ -206,7 +206,7 @@ Status ExpandableGrower::ReleaseEmptyTerritories() {
       engine().RemoveTerritory(index);
     }
     // Out of the table before the addresses go back: the driver may give them to another pool at once.
-    const std::unique_ptr<Segment> taken = segments_.Take(index);
+    const std::unique_ptr<Segment> taken = segments_.book.Take(index);
     basis_.runtime.addresses.Remove(address);
     territories_.erase(address);
     COMMPOOL_TRY(taken->Release());

@@ -20,18 +20,18 @@ class FixedGrower final : public Grower {
   // Releases unpinned segments, the largest index first. Registered segments stay: only a call on the communicator's
   // thread may deregister them (rule 1).
   Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) override {
-    MutexLock growth(segments_.growth());
+    MutexLock growth(basis_.growth());
     // The promise that reserve() made ends here: segments that it made may go now.
     SetReserved(false);
     blocks_.PollFences();  // a block with a pending fence is not free
     if (wait == Wait::kYes && AwaitsDevice()) COMMPOOL_TRY(blocks_.WaitForDevice());
-    const std::vector<engine::SegmentIndex> chosen = segments_.ChooseFree(keep_bytes, SegmentStore::Pinned::kStay);
+    const std::vector<engine::SegmentIndex> chosen = segments_.maker.ChooseFree(keep_bytes, Pinned::kStay);
     if (chosen.empty()) return uint64_t{0};
 
     // Other threads allocate during the wait, so a segment that was wholly free may have blocks now. Release only those
     // that are still free.
     COMMPOOL_TRY(wait == Wait::kYes ? blocks_.WaitForDevice() : progress_.Poll());
-    return segments_.Release(chosen);
+    return segments_.maker.Release(chosen);
   }
 
  private:
@@ -41,8 +41,8 @@ class FixedGrower final : public Grower {
     return blocks_.engine().AnyClosedLacksFenceOf(MayHaveDied);
   }
   // Either releases an unused segment, or makes one.
-  Status Do(const engine::GrowthStep& step, Growth& growth) override COMMPOOL_REQUIRES(segments_.growth()) {
-    if (step.kind == engine::GrowthStep::Kind::kRelease) return segments_.Release({step.segment}).status();
+  Status Do(const engine::GrowthStep& step, Growth& growth) override COMMPOOL_REQUIRES(kGrowthLock) {
+    if (step.kind == engine::GrowthStep::Kind::kRelease) return segments_.maker.Release({step.segment}).status();
     // Memory of reserve() has no first user, so nobody's stream may order its making.
     const bool reserves = growth.request.effort == Effort::kReserve;
     const auto asked = reserves ? std::nullopt : std::make_optional(growth.request.stream);
@@ -56,12 +56,12 @@ class FixedGrower final : public Grower {
 
   // `stream`: the stream that asked; none for reserve().
   Status MakeSegment(const engine::GrowthStep& step, uint64_t bytes, std::optional<StreamKey> stream)
-      COMMPOOL_REQUIRES(segments_.growth()) {
+      COMMPOOL_REQUIRES(kGrowthLock) {
     // The room that GrowOnce took is 0 for a fixed pool: the plan has segments and no pages.
-    Room room = COMMPOOL_TRY(segments_.TakeRoom(bytes));
-    Result<NewSegment> made = segments_.Make(bytes, std::move(room), stream);
+    Room room = COMMPOOL_TRY(segments_.room.Take(bytes));
+    Result<NewSegment> made = segments_.maker.Make(bytes, std::move(room), stream);
     if (!made.ok()) return basis_.Named(made.status());
-    segments_.Adopt(std::move(*made), step.space, step.part);
+    segments_.maker.Adopt(std::move(*made), step.space, step.part);
     return Status();
   }
 
@@ -78,16 +78,16 @@ class FixedGrower final : public Grower {
 void Grower::Describe(engine::GrowthRequest& request) const {
   request.capturing = basis_.device->capturing();
   request.moves_eagerly = basis_.configuration.moves == Moves::kEager;
-  request.room = segments_.RoomLeft();
-  request.held_bytes = segments_.HeldBytes();
-  request.most_unused = segments_.CollectionBytes();
-  request.pinned = [this](engine::SegmentIndex segment) { return segments_.IsPinned(segment); };
+  request.room = segments_.room.Left();
+  request.held_bytes = segments_.room.TakenByAll();
+  request.most_unused = segments_.room.CollectionBytes();
+  request.pinned = [this](engine::SegmentIndex segment) { return segments_.registrations.IsRegistered(segment); };
 }
 
 // Repeats until the engine needs no step: a plan may be the first part of a growth, or other threads may have taken
 // memory that it counted on.
 Status Grower::Grow(uint64_t bytes, StreamKey stream, Effort effort, engine::Part part) {
-  MutexLock lock(segments_.growth());
+  MutexLock lock(basis_.growth());
   COMMPOOL_TRY(basis_.CheckOpen());  // under the lock: if the pool ends, the new memory is released with it
   Growth growth{{.bytes = bytes, .stream = stream, .effort = effort, .part = part}};
   recording::Span span = basis_.record.Began(recording::SpanKind::kGrowth, "growth", bytes);
@@ -112,7 +112,7 @@ Result<bool> Grower::GrowOnce(Growth& growth) {
   if (plan.steps.empty()) return true;  // another thread made room, or streams have finished
   const uint64_t made = plan.pages.made_bytes();
   // Without the pool's lock: the account has a lock of its own, and the limit counts what other pools take meanwhile.
-  Room room = COMMPOOL_TRY(made == 0 ? Result<Room>(Room()) : segments_.TakeRoom(made));
+  Room room = COMMPOOL_TRY(made == 0 ? Result<Room>(Room()) : segments_.room.Take(made));
   if (!plan.again) {
     MutexLock lock(blocks_.mutex());
     if (!engine().Claim(plan)) {

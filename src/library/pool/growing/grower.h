@@ -55,10 +55,10 @@ class Grower {
   };
 
   // Carries out a step of the plan. The context of the pool's device is current. Steps that only wait never come here.
-  virtual Status Do(const engine::GrowthStep& step, Growth& growth) COMMPOOL_REQUIRES(segments_.growth()) = 0;
+  virtual Status Do(const engine::GrowthStep& step, Growth& growth) COMMPOOL_REQUIRES(kGrowthLock) = 0;
   // After a failed step: undoes the earlier steps, and the claim. A segment needs no undoing: it is adopted as a whole,
   // or goes with its object. Has no result: what it cannot put back it tells the log.
-  virtual void Undo(Growth&) COMMPOOL_REQUIRES(segments_.growth()) {}
+  virtual void Undo(Growth&) COMMPOOL_REQUIRES(kGrowthLock) {}
 
   // Both kinds of growing pools have an engine of this class, or of one derived from it.
   engine::CachingEngine& engine() COMMPOOL_REQUIRES(blocks_.mutex()) { return blocks_.engine<engine::CachingEngine>(); }
@@ -71,12 +71,12 @@ class Grower {
  private:
   // Adds the facts that the pool knows and the engine does not. Again before each plan, because the facts change while
   // the growth waits.
-  void Describe(engine::GrowthRequest& request) const COMMPOOL_REQUIRES(segments_.growth());
+  void Describe(engine::GrowthRequest& request) const COMMPOOL_REQUIRES(kGrowthLock);
   // Plans, and carries the plan out. Returns whether the growth is complete. False: plan again, because the plan only
   // waited or another thread was faster. After a failure the plan is undone.
-  Result<bool> GrowOnce(Growth& growth) COMMPOOL_REQUIRES(segments_.growth());
+  Result<bool> GrowOnce(Growth& growth) COMMPOOL_REQUIRES(kGrowthLock);
   // Stops at the first step that fails.
-  Status CarryOut(Growth& growth) COMMPOOL_REQUIRES(segments_.growth());
+  Status CarryOut(Growth& growth) COMMPOOL_REQUIRES(kGrowthLock);
 };
 
 // Fixed pools grow by whole segments, expandable ones by pages that move.

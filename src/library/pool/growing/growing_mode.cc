@@ -16,11 +16,11 @@ namespace commpool::internal {
 GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments)
     : PoolMode(basis, captures, blocks, segments),
       progress_(basis, blocks),
-      stranded_(basis, blocks, segments.growth()),
+      stranded_(basis, blocks),
       grower_((basis.configuration.mode == Mode::kFixed ? MakeFixedGrower : MakeExpandableGrower)(basis, blocks,
                                                                                                   segments, progress_)),
       at_once_(basis.own_reuse == engine::OwnReuse::kAtOnce),
-      guarded_(segments.tells_heaps()) {}
+      guarded_(segments.maker.tells_heaps()) {}
 
 // BlockStore calls it under the pool's lock, and records the fences afterwards.
 Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address, engine::Reasons also) {
@@ -51,7 +51,7 @@ void GrowingMode::AfterFree() {
 // for.
 void GrowingMode::ForgetStream(StreamKey stream) {
   // Threads that are about to record on the stream finish first: afterwards the handle may be gone.
-  MutexLock growth(segments_.growth());
+  MutexLock growth(basis_.growth());
   progress_.ForgetStream(stream);
   blocks_.ForgetStream(stream);
 }
@@ -75,7 +75,7 @@ void GrowingMode::KeepToThreshold() {
 
 // As KeepToThreshold, where the device has less free memory than its headroom.
 void GrowingMode::KeepToHeadroom() {
-  const uint64_t lacking = segments_.LackingHeadroom();
+  const uint64_t lacking = segments_.room.LackingHeadroom();
   if (lacking == 0 || basis_.device->capturing()) return;
   const uint64_t reserved = blocks_.counters().reserved_bytes.current;
   Result<uint64_t> released = grower_->Release(reserved - std::min(reserved, lacking), Wait::kNo);
@@ -86,13 +86,13 @@ void GrowingMode::KeepToHeadroom() {
 Status GrowingMode::Reserve(uint64_t bytes) {
   COMMPOOL_TRY(basis_.CheckOpen());
   if (bytes == 0) return Status(StatusCode::kInvalidArgument, basis_.title + ": reserve of 0 bytes");
-  COMMPOOL_TRY(segments_.CheckPossible(bytes));
+  COMMPOOL_TRY(segments_.room.CheckPossible(bytes));
   blocks_.TakeBack(basis_.runtime.caches.Drain(basis_.handle));
   // Free memory that could serve a block of the device's legacy stream counts as present.
   const StreamKey stream = KeyOfStream(nullptr, basis_.device->device());
   Status status = grower_->Grow(bytes, stream, Effort::kReserve);
   // Where the limit alone forbids it, memory of others does not help.
-  if (status.code() != StatusCode::kOutOfMemory || !segments_.FitsEmptyPlacement(bytes)) return status;
+  if (status.code() != StatusCode::kOutOfMemory || !segments_.room.FitsEmptyPlacement(bytes)) return status;
   basis_.ReleaseOtherPools();
   basis_.runtime.holders.Release(basis_.device->device(), bytes);
   return grower_->Grow(bytes, stream, Effort::kPressure);
@@ -113,7 +113,7 @@ Result<uint64_t> GrowingMode::Reclaim() {
 Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
   COMMPOOL_TRY(basis_.CheckAwake());
   const uint64_t reserved = blocks_.counters().reserved_bytes.current;
-  keep_bytes = std::min(keep_bytes, reserved - std::min(reserved, segments_.LackingHeadroom()));
+  keep_bytes = std::min(keep_bytes, reserved - std::min(reserved, segments_.room.LackingHeadroom()));
   // Only where there is something left to release: the wait costs up to a tenth of a second.
   const size_t graphs = blocks_.counters().reserved_bytes.current > keep_bytes ? captures_.AwaitEndedGraphs() : 0;
   Result<uint64_t> released = TrimNow(keep_bytes);
@@ -151,14 +151,14 @@ uint64_t GrowingMode::ReleaseUnused() {
 // a close that failed later may be repeated. Live blocks are no reason to refuse: their segments stay until the blocks
 // are freed.
 Status GrowingMode::Close() {
-  MutexLock collective(segments_.collective());
+  MutexLock collective(basis_.collective);
   COMMPOOL_TRY(basis_.Named(segments_.CheckMayUnmap()));
   COMMPOOL_TRY(basis_.Named(basis_.device->CheckNotCapturing()));
   basis_.life.BeginClose();
   if (basis_.device->health().broken()) return basis_.device->health().first_error();
   // Quiesce, deregister, release: the order of rule 5.
   COMMPOOL_TRY(blocks_.WaitForDevice());
-  COMMPOOL_TRY(segments_.registrations().RemoveAll());
+  COMMPOOL_TRY(segments_.registrations.RemoveAll());
   blocks_.TakeBack(basis_.runtime.caches.Close(basis_.handle, ThreadCaches::Reopen::kNever));
   Status status = Trim(0).status();
   if (status.ok()) basis_.life.EndClose();
@@ -167,14 +167,14 @@ Status GrowingMode::Close() {
 
 // Alone: there are no ranks to agree with.
 Status GrowingMode::Sleep(const SleepRequest& request, OtherPoolsOfCall others) {
-  segments_.collective().AssertHeld();
+  basis_.collective.AssertHeld();
   COMMPOOL_TRY(Sleeping::CheckMaySleep(basis_, segments_, request));
   const auto alone = [&](const PoolStep& step) { return basis_.Named(kWithoutRanks(step).under("sleep")); };
   return Sleeping(basis_, blocks_, segments_, alone).FallAsleep(request, others);
 }
 
 Status GrowingMode::Wake(const WakeRequest& request, OtherPoolsOfCall others) {
-  segments_.collective().AssertHeld();
+  basis_.collective.AssertHeld();
   COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
   const auto alone = [&](const PoolStep& step) { return basis_.Named(kWithoutRanks(step).under("wake")); };
   return Sleeping(basis_, blocks_, segments_, alone).WakeUp(request, others);
@@ -212,37 +212,37 @@ Status GrowingMode::CheckRegistrable(const char* who) const {
 // Holds `growth` to the end, so that no segment comes while the list of them is registered: such a one would be missed.
 Status GrowingMode::RegisterWith(ncclComm_t communicator) {
   COMMPOOL_TRY(CheckRegistrable("NCCL"));
-  MutexLock collective(segments_.collective());
+  MutexLock collective(basis_.collective);
   COMMPOOL_TRY(basis_.CheckOpen());
-  COMMPOOL_TRY(basis_.Named(segments_.backing().CanRegisterLocal()));
+  COMMPOOL_TRY(basis_.Named(segments_.backing->CanRegisterLocal()));
   // Asks NCCL for the communicator's device, which must be the pool's.
   Communicator described = COMMPOOL_TRY(DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms()));
   if (described.device != basis_.device->device()) {
     return Status(StatusCode::kInvalidArgument, basis_.title + " cannot be registered with a communicator of device " +
                                                     std::to_string(described.device));
   }
-  MutexLock growth(segments_.growth());
-  return segments_.registrations().Add(described, segments_.List());
+  MutexLock growth(basis_.growth());
+  return segments_.registrations.Add(described, segments_.book.List());
 }
 
 // The program calls it on the thread that uses its communicators, which no allocation can know (rule 1).
 Result<uint64_t> GrowingMode::RegisterPending() {
-  MutexLock collective(segments_.collective());
+  MutexLock collective(basis_.collective);
   COMMPOOL_TRY(basis_.CheckOpen());
   const ContextGuard current = basis_.MakeCurrent();
   std::vector<SegmentToRegister> segments;
   const RegistrarBook::Claim claim = ClaimSegments(&segments);
-  return segments_.registrations().RegisterPending(segments);
+  return segments_.registrations.RegisterPending(segments);
 }
 
 // Quiesces first (rule 5). The memory stays.
 Status GrowingMode::Deregister(ncclComm_t communicator) {
-  MutexLock collective(segments_.collective());
+  MutexLock collective(basis_.collective);
   // Also after an abandonment: then nothing is left to end.
-  if (!segments_.registrations().Has(communicator)) return Status();
+  if (!segments_.registrations.Has(communicator)) return Status();
   COMMPOOL_TRY(basis_.Named(segments_.CheckMayUnmap()));
   COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
-  return segments_.registrations().Remove(communicator);
+  return segments_.registrations.Remove(communicator);
 }
 
 // As RegisterWith, for a library beside NCCL.
@@ -252,30 +252,30 @@ Status GrowingMode::AddRegistrar(const RegistrarRequest& request) {
     return Status(StatusCode::kInvalidArgument, basis_.title + " has no other ranks, so its registrar is not null");
   }
   COMMPOOL_TRY(CheckRegistrable("a registrar"));
-  MutexLock collective(segments_.collective());
+  MutexLock collective(basis_.collective);
   COMMPOOL_TRY(basis_.CheckOpen());
   const ContextGuard current = basis_.MakeCurrent();
   std::vector<SegmentToRegister> segments;
   const RegistrarBook::Claim claim = ClaimSegments(&segments);
-  return basis_.Named(segments_.registrations().registrars().Add(*registrar, segments_.Traits(), segments));
+  return basis_.Named(segments_.registrations.registrars().Add(*registrar, segments_.Traits(), segments));
 }
 
 // A registrar may take its time, and allocations grow the pool meanwhile: so the growth lock is free again. What they
 // make waits for register_pending(). The collective lock, which stays, keeps out all else that registers or unmaps.
 RegistrarBook::Claim GrowingMode::ClaimSegments(std::vector<SegmentToRegister>* segments) {
-  MutexLock growth(segments_.growth());
-  *segments = segments_.List();
-  return {segments_.registrations().registrars(), *segments};
+  MutexLock growth(basis_.growth());
+  *segments = segments_.book.List();
+  return {segments_.registrations.registrars(), *segments};
 }
 
 Status GrowingMode::RemoveRegistrar(const std::string& name) {
-  MutexLock collective(segments_.collective());
-  if (!segments_.registrations().registrars().Has(name)) {
+  MutexLock collective(basis_.collective);
+  if (!segments_.registrations.registrars().Has(name)) {
     return Status(StatusCode::kNotFound, basis_.title + " has no registrar named " + name);
   }
   COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
   const ContextGuard current = basis_.MakeCurrent();
-  return basis_.Named(segments_.registrations().registrars().Remove(name));
+  return basis_.Named(segments_.registrations.registrars().Remove(name));
 }
 
 Status GrowingMode::HasNoRanks(const char* call) const {

@@ -15,15 +15,12 @@ namespace commpool::internal {
 
 namespace {
 
-// Copying one piece takes 5 ms; meanwhile the pages of the next are made and mapped.
-constexpr uint64_t kPieceBytes = 256 * kMiB;
-
 // Captured collectives may use registrations that NCCL made by itself (its src/register/coll_reg.cc), also of the
 // memory of a window; those end with the memory. Where NCCL makes none, live graphs are no reason to refuse.
 Status CheckNothingUnseen(const SegmentStore& segments) {
   const Status settings = CheckNcclRegistersNothingUnseen();
-  if (settings.ok() || !segments.registrations().empty()) return settings;
-  return segments.CheckMayUnmap(SegmentStore::Unmapped::kBlocksToo);
+  if (settings.ok() || !segments.registrations.empty()) return settings;
+  return segments.CheckMayUnmap(Unmapped::kBlocksToo);
 }
 
 }  // namespace
@@ -32,15 +29,15 @@ Status CheckNothingUnseen(const SegmentStore& segments) {
 Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segments, const SleepRequest& request) {
   COMMPOOL_TRY(basis.CheckOpen());
   Status status = request.readiness;
-  if (status.ok() && segments.backing().row().movement != Movement::kInPages) {
+  if (status.ok() && segments.backing->row().movement != Movement::kInPages) {
     const auto sleeps = [](const BackingRow& row) { return row.movement == Movement::kInPages; };
-    status = Status(StatusCode::kNotSupported, std::string("memory of the ") + segments.backing().name() +
-                                                   " backing (" + segments.backing().Facts().what +
+    status = Status(StatusCode::kNotSupported, std::string("memory of the ") + segments.backing->name() + " backing (" +
+                                                   segments.backing->Facts().what +
                                                    ") cannot leave its addresses and come back: that of " +
                                                    NamesOfBackings(sleeps) + " can");
   }
   if (status.ok()) status = basis.device->CheckNotCapturing();
-  if (status.ok()) status = segments.CheckNoneShared();
+  if (status.ok()) status = segments.exporter.CheckNoneShared();
   if (status.ok()) status = basis.runtime.shares.CheckMaySleep(basis.handle);
   if (status.ok() && DependOnPlaces(request.graphs)) {
     status = CheckNothingUnseen(segments);
@@ -76,35 +73,35 @@ Status Sleeping::FallAsleep(const SleepRequest& request, OtherPoolsOfCall others
   }
   if (status.ok()) {
     status = run_({.name = "unmapping", .act = [&] {
-                     MutexLock growth(segments_.growth());
-                     return segments_.UnmapAll();
+                     MutexLock growth(basis_.growth());
+                     return segments_.sleeping.UnmapAll();
                    }});
   }
   if (status.ok()) status = others();
   if (!status.ok()) return StayAwake(status);
-  MutexLock growth(segments_.growth());
-  segments_.ReleaseUnmapped();
+  MutexLock growth(basis_.growth());
+  segments_.sleeping.ReleaseUnmapped();
   return Status();
 }
 
 Status Sleeping::AwaitAndKeep(const SleepRequest& request) {
   COMMPOOL_TRY(blocks_.WaitForDevice());
-  COMMPOOL_TRY(segments_.AwaitPeers());
+  COMMPOOL_TRY(segments_.peers.Await());
   // Another thread may have destroyed the pool meanwhile. If it does so from now on it waits for the growth lock, and
   // drops what is kept.
   if (!basis_.life.asleep()) return basis_.life.CheckOpen();
-  COMMPOOL_TRY(segments_.CheckNoneShared());  // again: from now on nothing is shared, for the pool is asleep
-  return request.keep == Keep::kHost ? segments_.kept().Keep(blocks_, request.copies) : Status();
+  COMMPOOL_TRY(segments_.exporter.CheckNoneShared());  // again: from now on nothing is shared, for the pool is asleep
+  return request.keep == Keep::kHost ? segments_.sleeping.kept().Keep(blocks_, request.copies) : Status();
 }
 
 // Waits for importers, for this device and for its peers, and then copies.
 Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
   COMMPOOL_TRY(basis_.runtime.shares.TellAsleep(basis_.handle));  // its thread may wait for the growth lock meanwhile
-  MutexLock growth(segments_.growth());
+  MutexLock growth(basis_.growth());
   Tell(true);  // of all segments: a thread that grew the pool has ended that
   Status status = AwaitAndKeep(request);
   // Retained copies too: which of their blocks were freed is known only until then.
-  if (request.keep != Keep::kHost || !status.ok()) segments_.kept().Drop();
+  if (request.keep != Keep::kHost || !status.ok()) segments_.sleeping.kept().Drop();
   return status;
 }
 
@@ -112,8 +109,8 @@ Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
 Status Sleeping::StayAwake(const Status& failure) {
   Status mapped;
   Status again = run_({.name = "mapping again", .act = [&] {
-                         MutexLock growth(segments_.growth());
-                         return mapped = segments_.MapAll();
+                         MutexLock growth(basis_.growth());
+                         return mapped = segments_.sleeping.MapAll();
                        }});
   if (again.ok()) again = run_({.name = "registering again", .act = [&] { return Register(); }});
   if (const Status returned = CheckReturned(); again.ok() && !returned.ok()) {
@@ -132,12 +129,12 @@ Status Sleeping::StayAwake(const Status& failure) {
 // In the order that PlanReturn has found, where it was asked for one.
 Status Sleeping::Register() {
   const ContextGuard current = basis_.MakeCurrent();
-  return segments_.registrations().RegisterAgain(segments_.List());
+  return segments_.registrations.RegisterAgain(segments_.book.List());
 }
 
 // NCCL chooses the places of windows by itself. After the planned order they mostly come back.
 Status Sleeping::CheckReturned() const {
-  const std::string moved = segments_.registrations().DescribeMoved();
+  const std::string moved = segments_.registrations.DescribeMoved();
   if (moved.empty()) return Status();
   return Status(StatusCode::kFailedPrecondition,
                 "NCCL placed " + moved +
@@ -145,18 +142,18 @@ Status Sleeping::CheckReturned() const {
                     "(wake with graphs = DISCARDED accepts that)");
 }
 
-Status Sleeping::Deregister() { return segments_.Deregister(segments_.Indexes()); }
+Status Sleeping::Deregister() { return segments_.Deregister(segments_.book.Indexes()); }
 
 // The error of a full device lists who holds what.
 Status Sleeping::MakeMemory() {
   const auto make = [&] {
-    MutexLock growth(segments_.growth());
-    return segments_.Wake();
+    MutexLock growth(basis_.growth());
+    return segments_.sleeping.Wake();
   };
   Status made = make();
   if (made.code() == StatusCode::kOutOfMemory && !basis_.configuration.symmetric()) {
     basis_.ReleaseOtherPools();
-    basis_.runtime.holders.Release(basis_.device->device(), segments_.asleep_bytes());
+    basis_.runtime.holders.Release(basis_.device->device(), segments_.room.asleep_bytes());
     made = make();
   }
   if (made.code() != StatusCode::kOutOfMemory) return made;
@@ -185,8 +182,8 @@ void Sleeping::SleepOn() {
 
 // Where making the memory failed, Wake has released everything already: then some bytes still count as asleep.
 void Sleeping::ReleaseAgain() {
-  MutexLock growth(segments_.growth());
-  if (segments_.asleep_bytes() == 0 && segments_.UnmapAll().ok()) segments_.ReleaseUnmapped();
+  MutexLock growth(basis_.growth());
+  if (segments_.room.asleep_bytes() == 0 && segments_.sleeping.UnmapAll().ok()) segments_.sleeping.ReleaseUnmapped();
 }
 
 // Copies go, or are watched, before the state changes: once the pool serves, an address may get a block with other
@@ -194,8 +191,8 @@ void Sleeping::ReleaseAgain() {
 void Sleeping::ServeAgain() {
   Tell(false);  // may fail: so before anything is let go
   {
-    MutexLock growth(segments_.growth());
-    segments_.kept().LetGo(blocks_);
+    MutexLock growth(basis_.growth());
+    segments_.sleeping.kept().LetGo(blocks_);
   }
   basis_.life.EndSleep();
   basis_.runtime.shares.TellAwake(basis_.handle);
@@ -204,87 +201,9 @@ void Sleeping::ServeAgain() {
 }
 
 void Sleeping::Tell(bool asleep) const {
-  for (const SegmentToRegister& segment : segments_.List()) {
+  for (const SegmentToRegister& segment : segments_.book.List()) {
     basis_.runtime.observer.SegmentSleeps({segment.address, segment.bytes}, asleep);
   }
-}
-
-// Quiesce waits for the pool's own device alone.
-Status SegmentStore::AwaitPeers() {
-  for (const int peer : Peers()) {
-    COMMPOOL_TRY(WaitForPeer(peer));
-  }
-  return Status();
-}
-
-// All or none: where one segment cannot be unmapped the others are mapped again.
-Status SegmentStore::UnmapAll() {
-  for (Segment* segment : Pointers()) {
-    Status status = segment->territory()->UnmapAll();
-    if (status.ok()) continue;
-    // Its failure is told by the caller's own attempt to map again.
-    static_cast<void>(MapAll());
-    return status;
-  }
-  return Status();
-}
-
-// The physical memory was kept, so the contents are there.
-Status SegmentStore::MapAll() {
-  for (Segment* segment : Pointers()) COMMPOOL_TRY(segment->territory()->MapAll());
-  return Status();
-}
-
-// The bytes count as asleep from now on, and no longer in the account: other pools may use the room.
-void SegmentStore::ReleaseUnmapped() {
-  uint64_t asleep = 0;
-  for (Segment* segment : Pointers()) {
-    segment->territory()->ReleaseUnmapped();
-    asleep += segment->territory()->missing_bytes();
-  }
-  asleep_bytes_.store(asleep, std::memory_order_relaxed);
-  account_->Return(asleep);
-}
-
-// So the copy of one part runs while the driver maps the next one.
-Status SegmentStore::WakeSegment(Segment& segment, Progress& progress) {
-  // Without anything to copy it is all one piece, because each piece costs driver calls.
-  const uint64_t at_least = kept_.bytes() == 0 ? segment.bytes() : kPieceBytes;
-  const CUdeviceptr end = segment.address() + segment.bytes();
-  for (CUdeviceptr from = segment.address(); from != end;) {
-    const CUdeviceptr next = COMMPOOL_TRY(segment.territory()->WakeFrom(from, at_least, *backing_));
-    COMMPOOL_TRY(kept_.Start({from, next - from}, HostCopies::Direction::kToDevice));
-    progress.Advance(next - from);
-    from = next;
-  }
-  return Status();
-}
-
-Status SegmentStore::WakeSegments(Progress& progress) {
-  for (Segment* segment : Pointers()) COMMPOOL_TRY(WakeSegment(*segment, progress));
-  return Status();
-}
-
-// After a failure all is as before: no memory, no room taken, and the copies on the host are whole.
-Status SegmentStore::Wake() {
-  const uint64_t asleep = asleep_bytes();
-  Progress progress(basis_.title + ": waking", asleep);
-  // Room first: other pools may have taken it during the sleep.
-  if (!account_->Take(asleep)) {
-    return Status(StatusCode::kOutOfMemory, "waking " + FormatBytes(asleep) + " would exceed the limit of " +
-                                                account_->place() + ", " + FormatBytes(account_->limit()));
-  }
-  const ContextGuard current = basis_.MakeCurrent();
-  kept_.DropFreed(blocks_);
-  const Status status = kept_.AwaitRestoring(WakeSegments(progress));
-  if (status.ok()) {
-    asleep_bytes_.store(0, std::memory_order_relaxed);
-    return status;
-  }
-  // Only after all copies have ended (AwaitRestoring): a copy into unmapped memory would lose the context.
-  for (Segment* segment : Pointers()) static_cast<void>(segment->territory()->UnmapAll());
-  ReleaseUnmapped();
-  return Status(status.code(), "waking " + FormatBytes(asleep) + ": " + status.message());
 }
 
 }  // namespace commpool::internal

@@ -58,7 +58,7 @@ class Sleeping {
   // Waits for everybody who may use the memory, and copies what is kept. Besides the host's copies it changes nothing
   // of the pool.
   Status QuiesceAndKeep(const SleepRequest& request);
-  Status AwaitAndKeep(const SleepRequest& request) COMMPOOL_REQUIRES(segments_.growth());
+  Status AwaitAndKeep(const SleepRequest& request) COMMPOOL_REQUIRES(kGrowthLock);
   // After a failure in the middle of falling asleep: the pool serves again. Returns `failure`, with what went wrong on
   // the way back.
   Status StayAwake(const Status& failure);

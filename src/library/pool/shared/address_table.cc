@@ -32,7 +32,7 @@ Result<AddressTable::Entry> AddressTable::Add(CUdeviceptr address, uint64_t byte
                                                   " lie in memory of pool " + there + " already");
 }
 
-// SegmentStore calls it before the memory goes to the driver, which may give the address to another pool at once.
+// SegmentMaker calls it before the memory goes to the driver, which may give the address to another pool at once.
 void AddressTable::Remove(CUdeviceptr address) {
   std::shared_ptr<BlockOwner>
       owner;  // released after the lock: it may be the last reference, and a pool's destructor takes locks

@@ -24,7 +24,7 @@ struct OwnedRange {
   std::shared_ptr<BlockOwner> owner;
 };
 
-// RuntimeParts owns one. SegmentStore and the growers add entries; frees, record_stream and look-ups ask. Lock: its
+// RuntimeParts owns one. SegmentMaker and the growers add entries; frees, record_stream and look-ups ask. Lock: its
 // own, of rank `pool table`. It owns no memory. An entry holds its owner, so a pool lives as long as it has a segment,
 // whatever becomes of its handle.
 class AddressTable {

@@ -14,7 +14,7 @@
 
 namespace commpool::internal {
 
-// DeviceState owns the account of its device, DeviceTable those of host nodes. SegmentStore takes and returns room.
+// DeviceState owns the account of its device, DeviceTable those of host nodes. PoolRoom takes and returns room.
 // Lock: its own, a leaf. KeptBlocks has one of its own, to count the copies of a sleeping pool. It owns a number alone:
 // the memory is its taker's.
 class MemoryAccount {

@@ -27,7 +27,7 @@ extern thread_local constinit OwnState own_state;
 
 // While it lives, this thread uses no caches, and takes the slow path to begin and end scopes. For functions of the
 // program that the library calls: their own calls must be refused, which only the slow path does. May be nested: each
-// puts back what it found. SegmentStore makes one where a backing may call the program's own functions.
+// puts back what it found. SegmentMaker makes one where a backing may call the program's own functions.
 class [[nodiscard]] WithoutFastPaths {
  public:
   WithoutFastPaths() : caches_(own_state.caches), outer_(own_state.in_user_function) {

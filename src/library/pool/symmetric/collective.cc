@@ -91,21 +91,21 @@ Status Collective::CheckTakesPart(CollectiveCall call) const {
 // Everything that the ranks compare, and that rank 0 needs for its decision. `memory_left` is UINT64_MAX where it is
 // unknown or does not limit the pool. Asks the driver first, without the pool's lock, and the engine last.
 Intent Collective::MakeIntent(const Proposal& proposal, const Status& readiness) const {
-  Intent intent{.call = proposal.call, .bytes = proposal.bytes, .granularity = segments_.granularity()};
-  intent.reach = static_cast<uint64_t>(segments_.backing().reach());
+  Intent intent{.call = proposal.call, .bytes = proposal.bytes, .granularity = segments_.granularity};
+  intent.reach = static_cast<uint64_t>(segments_.backing->reach());
   intent.readiness = readiness;
   // A difference that the background noticed reaches all ranks here.
   intent.divergence = divergence_.status();
   intent.channel = channel_->number();
   intent.report = proposal.report;
   // By the numbers that all ranks agreed on: handles differ from rank to rank.
-  for (const Communicator& held : segments_.registrations().Communicators()) intent.report.held.push_back(held.number);
+  for (const Communicator& held : segments_.registrations.Communicators()) intent.report.held.push_back(held.number);
   intent.nccl_version = basis_.driver.nccl.version;
-  intent.memory_left = segments_.FreeOnDevice();
+  intent.memory_left = segments_.room.FreeOnDevice();
   intent.pool = basis_.name();
   if (proposal.call == CollectiveCall::kCreate) {  // a new sequence, in which no rank has made a call
     intent.options = DescribeSharedOptions(basis_.configuration);
-    for (const SegmentToRegister& segment : segments_.List()) intent.segments.push_back(segment.bytes);
+    for (const SegmentToRegister& segment : segments_.book.List()) intent.segments.push_back(segment.bytes);
     return intent;
   }
 
@@ -192,7 +192,7 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
   prepared.reserve(pools.size());
   std::vector<AgreementChannel*> channels;
   for (const auto& [pool, proposal] : pools) {
-    pool.segments_.collective().AssertHeld();
+    pool.basis_.collective.AssertHeld();
     prepared.push_back(pool.Prepare(proposal));
     channels.push_back(pool.channel_.get());
   }
@@ -200,7 +200,7 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
   // A recording shows one agreement, under the name of the first pool.
   Collective& first = pools.front().pool;
   // The caller holds the locks of all pools (LockAll), which Clang cannot see.
-  first.segments_.collective().AssertHeld();
+  first.basis_.collective.AssertHeld();
   recording::Span span = first.BeginAgreement(Name(pools.front().proposal.call));
   Agreement agreement = AgreeOnCall(joined, prepared);
   static_cast<void>(span.Ended(agreement.status));
@@ -249,7 +249,7 @@ Status Collective::AgreeOn(const Status& mine, const char* step) {
 Status Collective::AgreeOn(std::vector<PoolOutcome>& pools) {
   std::vector<AgreementChannel*> channels;
   for (const PoolOutcome& one : pools) {
-    one.pool.segments_.collective().AssertHeld();
+    one.pool.basis_.collective.AssertHeld();
     channels.push_back(one.pool.channel_.get());
   }
   JoinedChannels joined(std::move(channels));
@@ -258,7 +258,7 @@ Status Collective::AgreeOn(std::vector<PoolOutcome>& pools) {
     for (const PoolOutcome& one : pools) parts.push_back(part(one));
     return parts;
   };
-  pools.front().pool.segments_.collective().AssertHeld();
+  pools.front().pool.basis_.collective.AssertHeld();
   recording::Span span = pools.front().pool.BeginAgreement(pools.front().step);
   std::vector<Status> all = AgreeOnOutcomes(joined, each([](const PoolOutcome& one) { return one.status; }),
                                             each([](const PoolOutcome& one) { return one.step; }));

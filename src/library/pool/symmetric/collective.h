@@ -64,15 +64,15 @@ class Collective {
 
   // For rounds with contents of their own: the numbers of communicators, the offers of map_peers. REQUIRES: End has not
   // been called.
-  AgreementChannel& channel() COMMPOOL_REQUIRES(segments_.collective()) { return *channel_; }
+  AgreementChannel& channel() COMMPOOL_REQUIRES(basis_.collective) { return *channel_; }
 
   // Agrees on a call, and changes nothing. Fails too where the ranks' reports contradict each other. verify and the
   // first call of an epoch use it: neither of them is a call of the sequence.
   // A call begins with Agree or Begin. Run or AgreeOn follows for each of its steps. It needs no end.
-  Result<Agreed> Agree(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
+  Result<Agreed> Agree(const Proposal& proposal) COMMPOOL_REQUIRES(basis_.collective);
   // Agrees on a call, applies the frees that every rank has made, and adds the call to the sequence. From then on this
   // rank goes through the rounds of the call's steps, whatever fails here: the others wait in them.
-  Result<Agreed> Begin(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
+  Result<Agreed> Begin(const Proposal& proposal) COMMPOOL_REQUIRES(basis_.collective);
   // Agree and Begin for several pools of this rank, of one home and one device. All go on or none; if none, they return
   // the failure of the first pool. REQUIRES: their collective locks.
   static Result<std::vector<Agreed>> Agree(const std::vector<PoolProposal>& pools);
@@ -81,24 +81,23 @@ class Collective {
   // steps for several pools (space.cc).
   static Status AgreeOn(std::vector<PoolOutcome>& pools);
   // The result of a step on all ranks, from this rank's result.
-  Status AgreeOn(const Status& mine, const char* step) COMMPOOL_REQUIRES(segments_.collective());
+  Status AgreeOn(const Status& mine, const char* step) COMMPOOL_REQUIRES(basis_.collective);
   // Adds this pool's name to the failure of a round, and what the program can do now. A broken channel means a lost
   // rank: the advice is how to leave it.
   Status Explain(const Status& status) const;
   // Makes this rank's step, and agrees on its result.
-  Status Run(const PoolStep& step) COMMPOOL_REQUIRES(segments_.collective());
+  Status Run(const PoolStep& step) COMMPOOL_REQUIRES(basis_.collective);
   // Run as a function object, to be called under that lock.
   auto Runner() {
     return [this](const PoolStep& step) {
-      segments_.collective().AssertHeld();
+      basis_.collective.AssertHeld();
       return Run(step);
     };
   }
   // Ends registrations, and then the memory under them, in the order that all ranks keep. The intent has checked that
   // no live graph uses them. trim, close, deregister and remove_registrar have no other way to end memory or
   // registrations.
-  Status TearDown(FunctionRef<Status()> deregister, FunctionRef<Status()> unmap)
-      COMMPOOL_REQUIRES(segments_.collective());
+  Status TearDown(FunctionRef<Status()> deregister, FunctionRef<Status()> unmap) COMMPOOL_REQUIRES(basis_.collective);
   // Connects to the ranks of a home, as the pool's options ask: through the program's all-gather, or through the link
   // that the pools of this home share. The link also fills in `home.lost`. Collective over home; `context` is of its
   // device.
@@ -109,15 +108,15 @@ class Collective {
   // this alone, and goes afterwards.
   static Status Refuse(AgreementChannel& channel, const Status& why);
   // Lets the pool agree with the ranks of a new home from now on. A new sequence of calls begins.
-  void MoveTo(std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(segments_.collective());
+  void MoveTo(std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(basis_.collective);
   // Where recordings find this pool on other ranks, once these have agreed on it.
-  void SetPlace(recording::HomePlace place) COMMPOOL_REQUIRES(segments_.collective()) { place_ = place; }
+  void SetPlace(recording::HomePlace place) COMMPOOL_REQUIRES(basis_.collective) { place_ = place; }
   // Ends the channel. No call may come after this.
-  void End() COMMPOOL_REQUIRES(segments_.collective());
+  void End() COMMPOOL_REQUIRES(basis_.collective);
 
   // Publishes the sequence in the background, as this rank of home. Call it once the ranks have agreed on the epoch:
   // before, their sequences may differ.
-  void StartPublishing(int rank) COMMPOOL_REQUIRES(segments_.collective());
+  void StartPublishing(int rank) COMMPOOL_REQUIRES(basis_.collective);
   // Call it after each call that the engine added to its sequence. Allocations and frees call it on any thread, so it
   // waits for nobody.
   void Publish() COMMPOOL_REQUIRES(blocks_.mutex());
@@ -132,7 +131,7 @@ class Collective {
   using CallForSeveral = Result<std::vector<Agreed>> (*)(const std::vector<PoolProposal>& pools);
 
   // This pool's part of a call for several pools.
-  Result<Agreed> CallForOne(const Proposal& proposal, CallForSeveral call) COMMPOOL_REQUIRES(segments_.collective());
+  Result<Agreed> CallForOne(const Proposal& proposal, CallForSeveral call) COMMPOOL_REQUIRES(basis_.collective);
   // Refuses calls that every rank would refuse alike, before anything is sent. `present`: how many of the pools that
   // this thread made together with this one are in the call.
   Status CheckCalled(size_t present) const;
@@ -140,19 +139,19 @@ class Collective {
   void AwaitStranded();
   // This rank's message for the first round, after everything that can make frees count in this call. A host without
   // memory is tried again, because the other ranks wait.
-  PoolInCall Prepare(const Proposal& proposal) COMMPOOL_REQUIRES(segments_.collective());
+  PoolInCall Prepare(const Proposal& proposal) COMMPOOL_REQUIRES(basis_.collective);
   // Cannot fail: the other ranks do the same now.
   void ApplyAgreed(const Proposal& proposal, const Agreed& agreed);
   // The calls before number `count`, as far as the log still has them.
   Calls LastCalls(uint64_t count) const;
   // A recording shows how long this rank waits for the others. The number of an agreement is the same on all ranks.
-  recording::Span BeginAgreement(std::string_view what) COMMPOOL_REQUIRES(segments_.collective());
+  recording::Span BeginAgreement(std::string_view what) COMMPOOL_REQUIRES(basis_.collective);
   // Tells a recording the calls of the sequence that it has not heard of.
   void RecordCalls() COMMPOOL_REQUIRES(blocks_.mutex());
   // Why a capture keeps this rank from the call, if one does.
   Status CheckTakesPart(CollectiveCall call) const;
   // This rank's intent for the call. Changes nothing.
-  Intent MakeIntent(const Proposal& proposal, const Status& readiness) const COMMPOOL_REQUIRES(segments_.collective());
+  Intent MakeIntent(const Proposal& proposal, const Status& readiness) const COMMPOOL_REQUIRES(basis_.collective);
 
   engine::SymmetricEngine& engine() const COMMPOOL_REQUIRES(blocks_.mutex()) {
     return blocks_.engine<engine::SymmetricEngine>();
@@ -169,11 +168,11 @@ class Collective {
   // It has a reference to `divergence_`, so it is declared after it and ends before it.
   std::unique_ptr<Publisher> publisher_ COMMPOOL_GUARDED_BY(blocks_.mutex());  // null: nothing is published
   // Null before the first home, and after End.
-  std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(segments_.collective());
+  std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(basis_.collective);
   // For recordings alone.
-  recording::HomePlace place_ COMMPOOL_GUARDED_BY(segments_.collective());
-  uint64_t agreements_ COMMPOOL_GUARDED_BY(segments_.collective()) = 0;  // over this channel so far
-  uint64_t recorded_calls_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;     // of the sequence
+  recording::HomePlace place_ COMMPOOL_GUARDED_BY(basis_.collective);
+  uint64_t agreements_ COMMPOOL_GUARDED_BY(basis_.collective) = 0;    // over this channel so far
+  uint64_t recorded_calls_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;  // of the sequence
 };
 
 }  // namespace commpool::internal

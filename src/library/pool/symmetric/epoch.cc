@@ -30,11 +30,11 @@ ReportFindings FindHomeNumber(const std::vector<DomainReport>& reports) {
 
 // Both locks are held to the end, so that nobody finds a segment under its old number. NCCL knows none of them here.
 Status SymmetricMode::Renumber() {
-  MutexLock growth(segments_.growth());
+  MutexLock growth(basis_.growth());
   MutexLock lock(blocks_.mutex());
   // In the order of their old numbers, so the new ones follow the same order on every rank.
   // Check all segments before the first one changes, so that a failure changes nothing.
-  const std::vector<SegmentToRegister> kept = segments_.List();
+  const std::vector<SegmentToRegister> kept = segments_.book.List();
   for (const SegmentToRegister& segment : kept) {
     if (!engine().IsIdle(segment.index)) {
       return Status(StatusCode::kFailedPrecondition, "another thread allocated during a collective call");
@@ -43,15 +43,15 @@ Status SymmetricMode::Renumber() {
   std::vector<std::unique_ptr<Segment>> segments;  // from here on nothing fails
   for (const SegmentToRegister& segment : kept) {
     engine().RemoveSegment(segment.index);
-    segments.push_back(segments_.Take(segment.index));
+    segments.push_back(segments_.book.Take(segment.index));
   }
   // The sequence and the numbers of segments begin again.
   engine().BeginEpoch();
   for (std::unique_ptr<Segment>& segment : segments) {
     const engine::SegmentIndex index = engine().AddSegment({segment->address(), segment->bytes()});
-    segments_.Put(index, std::move(segment));
+    segments_.book.Put(index, std::move(segment));
   }
-  segments_.registrations().registrars().Renumber(segments_.List());
+  segments_.registrations.registrars().Renumber(segments_.book.List());
   return Status();
 }
 
@@ -59,11 +59,11 @@ Status SymmetricMode::Renumber() {
 Status SymmetricMode::MakeMissing(const std::vector<uint64_t>& all, NewSegments& made) {
   COMMPOOL_TRY(Renumber());
   const ContextGuard current = basis_.MakeCurrent();
-  MutexLock growth(segments_.growth());
+  MutexLock growth(basis_.growth());
   // This rank's own segments are the first ones of `all`: the agreement has compared their sizes.
-  for (size_t place = segments_.count(); place < all.size(); ++place) {
-    Room room = COMMPOOL_TRY(segments_.TakeRoom(all[place]));
-    NewSegment segment = COMMPOOL_TRY(segments_.Make(all[place], std::move(room)));
+  for (size_t place = segments_.book.count(); place < all.size(); ++place) {
+    Room room = COMMPOOL_TRY(segments_.room.Take(all[place]));
+    NewSegment segment = COMMPOOL_TRY(segments_.maker.Make(all[place], std::move(room)));
     made.push_back(std::move(segment));
   }
   return Status();
@@ -75,18 +75,18 @@ Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegme
   const std::string name = "making the pool's " + std::to_string(all.size()) + " segments";
   COMMPOOL_TRY(collective_.Run({.name = name.c_str(), .act = [&] { return MakeMissing(all, made); }}));
   const auto add_home = [&] {
-    segments_.collective().AssertHeld();
-    std::vector<SegmentToRegister> segments = segments_.List();
+    basis_.collective.AssertHeld();
+    std::vector<SegmentToRegister> segments = segments_.book.List();
     for (const NewSegment& one : made) {
       segments.push_back({static_cast<uint32_t>(segments.size()), one->address(), one->bytes()});
     }
     return AddHome(segments);
   };
   // Registrars keep the segments that the pool had before this call.
-  const auto leave_home = [&]() COMMPOOL_REQUIRES(segments_.collective()) -> Status {
-    RegistrationSet& registrations = segments_.registrations();
+  const auto leave_home = [&]() COMMPOOL_REQUIRES(basis_.collective) -> Status {
+    RegistrationSet& registrations = segments_.registrations;
     Status first = registrations.Remove(home_.handle);
-    const uint64_t first_made = segments_.count();
+    const uint64_t first_made = segments_.book.count();
     for (uint64_t place = 0; place < made.size(); ++place) {
       const Status ended = registrations.DeregisterSegment(static_cast<uint32_t>(first_made + place));
       if (first.ok()) first = ended;
@@ -94,7 +94,7 @@ Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegme
     return first;
   };
   const auto undo = [&](const Status& mine) {
-    segments_.collective().AssertHeld();
+    basis_.collective.AssertHeld();
     // A rank whose registration failed has none to remove.
     const Status undone = mine.ok() ? leave_home() : Status();
     const Status all_undone = collective_.AgreeOn(undone, "undoing the registration");
@@ -102,7 +102,7 @@ Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegme
     if (all_undone.ok()) return;
     // NCCL may still hold it on this rank, or only on another one: ReleaseSetAside treats the two in different ways.
     const bool pinned = !mine.ok() || !undone.ok();
-    segments_.SetAside(std::move(made), pinned ? SegmentStore::Aside::kPinned : SegmentStore::Aside::kUnpinned);
+    segments_.book.SetAside(std::move(made), pinned ? SegmentBook::Aside::kPinned : SegmentBook::Aside::kUnpinned);
   };
   return collective_.Run({.name = "registering with home", .act = add_home, .undo = undo});
 }
@@ -115,7 +115,7 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
                                                         .judge = FindHomeNumber}));
   // Host memory may be shared less far on some rank, and all ranks must make theirs alike.
   // Before the first segment of this epoch is made here.
-  segments_.backing().SettleOn(static_cast<Reach>(agreed.reach));
+  segments_.backing->SettleOn(static_cast<Reach>(agreed.reach));
   NewSegments made;
   if (agreed.segments.empty()) {  // no rank has memory, so no rank calls NCCL and none can fail
     COMMPOOL_TRY(Renumber());
@@ -124,8 +124,8 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
     COMMPOOL_TRY(MakeAndRegister(agreed.segments, made));
   }
   {
-    MutexLock growth(segments_.growth());
-    for (NewSegment& segment : made) segments_.Adopt(std::move(segment));
+    MutexLock growth(basis_.growth());
+    for (NewSegment& segment : made) segments_.maker.Adopt(std::move(segment));
   }
   {
     MutexLock lock(blocks_.mutex());
@@ -148,7 +148,7 @@ void SymmetricMode::RecordInNewHome() const {
   basis_.RecordMade(place());
   if (!basis_.record.on()) return;
   RecordBlocks(basis_, blocks_);
-  segments_.registrations().RecordPresent();
+  segments_.registrations.RecordPresent();
 }
 
 // What can refuse comes first. The last steps cannot be undone: frees have taken effect, and the addresses of other
@@ -157,16 +157,16 @@ Status SymmetricMode::LeaveHome() {
   COMMPOOL_TRY(basis_.CheckOpen());
   COMMPOOL_TRY(CheckNoLiveBlocks("rehome()"));
   COMMPOOL_TRY(segments_.CheckMayUnmap());
-  if (!segments_.registrations().empty()) {
+  if (!segments_.registrations.empty()) {
     return Status(StatusCode::kFailedPrecondition,
-                  "it is still registered with " + std::to_string(segments_.registrations().Communicators().size()) +
+                  "it is still registered with " + std::to_string(segments_.registrations.Communicators().size()) +
                       " communicators: abandon() or deregister() every one before rehome()");
   }
   COMMPOOL_TRY(FinishOwnFrees());
   maps_peers_ = false;
-  COMMPOOL_TRY(ForgetPeers(segments_.Indexes()));
+  COMMPOOL_TRY(ForgetPeers(segments_.book.Indexes()));
   // If the pool left its home together with the other ranks, that home still exists and may still know the memory.
-  return home() == nullptr ? segments_.ReleaseSetAside(SegmentStore::Pinned::kGo) : Status();
+  return home() == nullptr ? segments_.maker.ReleaseSetAside(Pinned::kGo) : Status();
 }
 
 // This pool cannot use the communicator, but its ranks wait for it: connect once, and tell them.
@@ -181,7 +181,7 @@ Status SymmetricMode::RefuseHome(Communicator& other, const Status& why) const {
 
 // Up to MoveTo a failure leaves the pool with its old home.
 Status SymmetricMode::Rehome(ncclComm_t communicator) {
-  MutexLock collective(segments_.collective());
+  MutexLock collective(basis_.collective);
   Result<Communicator> home = DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms());
   if (!home.ok()) return basis_.Named(home.status().under("rehome"));
   if (home->device != basis_.device->device()) {

@@ -85,9 +85,9 @@ Result<std::vector<PhysicalMemory>> TakeFromAll(const PoolBasis& basis, const st
 
 // May be repeated: after a growth it maps the new segments alone.
 Status SymmetricMode::MapPeers() {
-  MutexLock collective(segments_.collective());
+  MutexLock collective(basis_.collective);
   Status readiness = basis_.CheckOpen();
-  if (readiness.ok()) readiness = segments_.backing().CanShare().under("map_peers");
+  if (readiness.ok()) readiness = segments_.backing->CanShare().under("map_peers");
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kMapPeers, .readiness = readiness}));
   // The result of all ranks, so `maps_peers_` is alike on all of them, and they sleep by the same steps.
   const Status mapped = MapLacking();
@@ -99,7 +99,7 @@ Status SymmetricMode::MapPeers() {
 // a sleep that stays awake. The collective lock makes this the only thread that changes `peers_`.
 Status SymmetricMode::MapLacking() {
   const ContextGuard current = basis_.MakeCurrent();
-  const std::vector<SegmentToRegister> segments = segments_.List();
+  const std::vector<SegmentToRegister> segments = segments_.book.List();
   // No return before the agreement: the other ranks wait for this one there. The offer stays until all have taken it.
   const Result<RankOffer> offer = OfferAll(basis_, segments);
   Offered mine;
@@ -149,7 +149,7 @@ Status SymmetricMode::UnmapPeers() {
                           },
                           .undo =
                               [&](const Status&) {
-                                segments_.collective().AssertHeld();
+                                basis_.collective.AssertHeld();
                                 static_cast<void>(MapLacking());
                               }});
 }

@@ -15,9 +15,9 @@ Status SymmetricMode::AddHome(const std::vector<SegmentToRegister>& segments) {
   domains_.AddHome();
   // In this order: all ranks are in NCCL's call, and a registrar may refuse on one rank alone.
   const ContextGuard current = basis_.MakeCurrent();
-  COMMPOOL_TRY(segments_.registrations().Add(home_, segments));
+  COMMPOOL_TRY(segments_.registrations.Add(home_, segments));
   RegistrarBook::Made made;
-  return segments_.registrations().registrars().RegisterLacking(segments, &made);
+  return segments_.registrations.registrars().RegisterLacking(segments, &made);
 }
 
 // A communicator that the pool knows keeps the number that the ranks gave it. NCCL may give the address of a destroyed
@@ -30,7 +30,7 @@ Result<Communicator> SymmetricMode::Examine(ncclComm_t handle) const {
     return Status(StatusCode::kInvalidArgument, "the communicator is of device " + std::to_string(described->device) +
                                                     ", the pool of " + std::to_string(device));
   }
-  for (const Communicator& held : segments_.registrations().Communicators()) {
+  for (const Communicator& held : segments_.registrations.Communicators()) {
     if (held.handle != handle) continue;
     // The handle alone does not tell them apart.
     if (held.rank != described->rank || held.ranks != described->ranks) {
@@ -53,7 +53,7 @@ DomainReport SymmetricMode::ReportOf(const Communicator& communicator) const {
   report.rank = communicator.rank;
   report.ranks = communicator.ranks;
   if (communicator.handle == home_.handle) report.number = DomainTable::kHome;
-  for (const Communicator& held : segments_.registrations().Communicators()) {
+  for (const Communicator& held : segments_.registrations.Communicators()) {
     if (held.handle == communicator.handle) report.number = held.number;
   }
   return report;
@@ -62,12 +62,12 @@ DomainReport SymmetricMode::ReportOf(const Communicator& communicator) const {
 // reserve and wake use it: both register segments with every communicator.
 ReportJudge SymmetricMode::JudgeHeld() {
   return [this](const std::vector<DomainReport>& reports)
-             COMMPOOL_REQUIRES(segments_.collective()) -> ReportFindings { return {domains_.CheckHeld(reports)}; };
+             COMMPOOL_REQUIRES(basis_.collective) -> ReportFindings { return {domains_.CheckHeld(reports)}; };
 }
 
 // A judge runs inside of the agreement, where the channel decides. The caller holds the collective lock meanwhile.
 ReportJudge SymmetricMode::JudgePassedByAll() {
-  return [this](const std::vector<DomainReport>& reports) COMMPOOL_REQUIRES(segments_.collective()) -> ReportFindings {
+  return [this](const std::vector<DomainReport>& reports) COMMPOOL_REQUIRES(basis_.collective) -> ReportFindings {
     Status status = domains_.CheckHeld(reports);
     if (status.ok()) status = domains_.CheckPassedByAll(reports);
     return {status.under("register_with"), FindingsOf(reports)};
@@ -91,7 +91,7 @@ Status SymmetricMode::Meet(const DomainReport& mine, Communicator* communicator)
 // Four steps: look at the communicator; agree on who passed which; let the members of new ones meet and number them;
 // register on all ranks, or undo on all.
 Status SymmetricMode::RegisterWith(ncclComm_t handle) {
-  MutexLock collective(segments_.collective());
+  MutexLock collective(basis_.collective);
   const ContextGuard current = basis_.MakeCurrent();
   // No return before the agreement: the other ranks wait for this one there.
   Status readiness = basis_.CheckOpen();
@@ -110,17 +110,17 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
   Status status = passed.any_new ? Meet(report, &communicator) : Status();
   if (!status.ok()) return basis_.Named(status.under("register_with"));
   // A repeated call registers nothing new, so its failure must not end what was there.
-  const bool known = handle == nullptr || segments_.registrations().Has(handle);
+  const bool known = handle == nullptr || segments_.registrations.Has(handle);
   status = collective_.Run({.name = "registering with a communicator",
                             .act =
                                 [&] {
                                   if (handle == nullptr) return Status();
-                                  return segments_.registrations().Add(communicator, segments_.List());
+                                  return segments_.registrations.Add(communicator, segments_.book.List());
                                 },
                             .undo =
                                 [&](const Status& mine) {
-                                  segments_.collective().AssertHeld();
-                                  if (mine.ok() && !known) static_cast<void>(segments_.registrations().Remove(handle));
+                                  basis_.collective.AssertHeld();
+                                  if (mine.ok() && !known) static_cast<void>(segments_.registrations.Remove(handle));
                                   // A number stays only where all ranks have registered.
                                   domains_.RemoveFrom(first_new);
                                 }});
@@ -132,15 +132,15 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
 
 // A null handle means that this rank is not in the communicator. It takes part in all rounds, and ends nothing.
 Status SymmetricMode::Deregister(ncclComm_t handle) {
-  MutexLock collective(segments_.collective());
+  MutexLock collective(basis_.collective);
   if (basis_.life.closed()) return Status();  // nothing is registered
   const ContextGuard current = basis_.MakeCurrent();
   // Not held is no error by itself: the judge compares which ranks hold it.
-  const bool held = segments_.registrations().Has(handle);
+  const bool held = segments_.registrations.Has(handle);
   std::vector<uint64_t> ended;  // the judge fills it in, on the ranks that have the table of domains
   // The judge has two pointers, which std::function stores without an allocation.
   const ReportJudge judge = [this, &ended](const std::vector<DomainReport>& reports)
-                                COMMPOOL_REQUIRES(segments_.collective()) -> ReportFindings {
+                                COMMPOOL_REQUIRES(basis_.collective) -> ReportFindings {
     ended = NumbersPassed(reports);
     return {domains_.CheckPassedByHolders(reports).under("deregister")};
   };
@@ -150,18 +150,18 @@ Status SymmetricMode::Deregister(ncclComm_t handle) {
                                   .judge = judge}));
   return collective_.TearDown(
       [&] {
-        segments_.collective().AssertHeld();
+        basis_.collective.AssertHeld();
         for (const uint64_t number : ended) domains_.Remove(number);
-        return handle == nullptr ? Status() : segments_.registrations().Remove(handle);
+        return handle == nullptr ? Status() : segments_.registrations.Remove(handle);
       },
       [] { return Status(); });  // the memory stays
 }
 
 // Each rank has libraries of its own, or none. NCCL is not called, so the ranks compare nothing but the outcome.
 Status SymmetricMode::AddRegistrar(const RegistrarRequest& request) {
-  MutexLock collective(segments_.collective());
+  MutexLock collective(basis_.collective);
   const ContextGuard current = basis_.MakeCurrent();
-  RegistrarBook& registrars = segments_.registrations().registrars();
+  RegistrarBook& registrars = segments_.registrations.registrars();
   const Status readiness = request.ok() ? basis_.CheckOpen() : request.status();
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kAddRegistrar, .readiness = readiness}));
   // Begin fails on every rank where a request is an error.
@@ -171,7 +171,7 @@ Status SymmetricMode::AddRegistrar(const RegistrarRequest& request) {
                           .act =
                               [&] {
                                 if (!registrar) return Status();
-                                return registrars.Add(*registrar, segments_.Traits(), segments_.List());
+                                return registrars.Add(*registrar, segments_.Traits(), segments_.book.List());
                               },
                           .undo =
                               [&](const Status& mine) {
@@ -182,12 +182,12 @@ Status SymmetricMode::AddRegistrar(const RegistrarRequest& request) {
 
 // The device is quiet first, as for NCCL: running work may use the library's registration.
 Status SymmetricMode::RemoveRegistrar(const std::string& name) {
-  MutexLock collective(segments_.collective());
+  MutexLock collective(basis_.collective);
   if (basis_.life.closed()) return Status();  // nothing is registered
   const ContextGuard current = basis_.MakeCurrent();
   COMMPOOL_TRY(collective_.Begin(
       {.call = CollectiveCall::kRemoveRegistrar, .readiness = basis_.device->health().first_error()}));
-  return collective_.TearDown([&] { return segments_.registrations().registrars().Remove(name); },
+  return collective_.TearDown([&] { return segments_.registrations.registrars().Remove(name); },
                               [] { return Status(); });  // the memory stays
 }
 

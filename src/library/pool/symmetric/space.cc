@@ -21,6 +21,7 @@ namespace {
 // none. It lives in the frame of the call.
 struct GrowingPool {
   // Parts of one symmetric pool, whose collective lock the call holds.
+  const PoolBasis& basis;
   BlockStore& blocks;
   SegmentStore& segments;
   Collective& collective;
@@ -28,8 +29,8 @@ struct GrowingPool {
   NewSegments made = {};  // one segment, until it is adopted
   // Valid once the memory is made on all ranks.
   engine::SegmentIndex index = 0;
-  Status status = {};                                          // the result of this rank's last step
-  SegmentStore::Aside aside = SegmentStore::Aside::kUnpinned;  // how to set it aside, if needed
+  Status status = {};                                        // the result of this rank's last step
+  SegmentBook::Aside aside = SegmentBook::Aside::kUnpinned;  // how to set it aside, if needed
 };
 using GrowingPools = std::vector<GrowingPool>;
 
@@ -58,9 +59,9 @@ Status AgreeOn(GrowingPools& pools, FunctionRef<std::string(const GrowingPool& p
 
 // Takes room before memory, so that pools which grow at the same time stay under the device's limit together.
 Status Make(GrowingPool& pool) {
-  MutexLock growth(pool.segments.growth());
-  Room room = COMMPOOL_TRY(pool.segments.TakeRoom(pool.bytes));
-  NewSegment made = COMMPOOL_TRY(pool.segments.Make(pool.bytes, std::move(room)));
+  MutexLock growth(pool.basis.growth());
+  Room room = COMMPOOL_TRY(pool.segments.room.Take(pool.bytes));
+  NewSegment made = COMMPOOL_TRY(pool.segments.maker.Make(pool.bytes, std::move(room)));
   pool.made.push_back(std::move(made));
   return Status();
 }
@@ -70,28 +71,28 @@ Status Make(GrowingPool& pool) {
 Status Register(GrowingPool& pool) {
   // One collective call of NCCL for each communicator.
   const NewSegment& made = pool.made.front();
-  return pool.segments.registrations().RegisterSegment({pool.index, made->address(), made->bytes()});
+  return pool.segments.registrations.RegisterSegment({pool.index, made->address(), made->bytes()});
 }
 
 // With libraries beside NCCL, once NCCL has been called for all pools. A library may refuse on one rank alone, and a
 // rank that stopped there would keep the others waiting in NCCL's call for the next pool.
 Status RegisterWithRegistrars(GrowingPool& pool) {
   const NewSegment& made = pool.made.front();
-  return pool.segments.registrations().registrars().RegisterSegment({pool.index, made->address(), made->bytes()});
+  return pool.segments.registrations.registrars().RegisterSegment({pool.index, made->address(), made->bytes()});
 }
 
 // Ends this rank's windows, and agrees on that: all ranks have ended theirs before any rank unmaps. A pool that fails
 // does not stop the others.
 void UndoRegistrations(GrowingPools& pools) {
   for (GrowingPool& pool : pools) {
-    pool.status = pool.segments.registrations().DeregisterSegment(pool.index);
+    pool.status = pool.segments.registrations.DeregisterSegment(pool.index);
     // NCCL still holds it on this rank.
-    if (!pool.status.ok()) pool.aside = SegmentStore::Aside::kPinned;
+    if (!pool.status.ok()) pool.aside = SegmentBook::Aside::kPinned;
   }
   static_cast<void>(AgreeOn(pools, [](const GrowingPool&) { return std::string("undoing the registration"); }));
   // If one rank could not undo, or is lost, a peer or NCCL may still hold this memory.
   for (GrowingPool& pool : pools) {
-    if (!pool.status.ok()) pool.segments.SetAside(std::move(pool.made), pool.aside);
+    if (!pool.status.ok()) pool.segments.book.SetAside(std::move(pool.made), pool.aside);
   }
 }
 
@@ -118,9 +119,9 @@ Status GrowTogether(GrowingPools pools) {
     return registered;
   }
   for (GrowingPool& pool : pools) {
-    MutexLock growth(pool.segments.growth());
+    MutexLock growth(pool.basis.growth());
     // All ranks have the windows, so from here on the memory may serve. No round follows: nothing can fail here.
-    pool.segments.Adopt(std::move(pool.made.front()));
+    pool.segments.maker.Adopt(std::move(pool.made.front()));
   }
   return Status();
 }
@@ -129,7 +130,7 @@ Status GrowTogether(GrowingPools pools) {
 
 std::deque<MutexLock> SymmetricMode::LockAll(const SymmetricModes& pools) {
   std::vector<Mutex*> mutexes;
-  for (const SymmetricMode* const pool : pools) mutexes.push_back(&pool->segments_.collective());
+  for (const SymmetricMode* const pool : pools) mutexes.push_back(&pool->basis_.collective);
   return LockInOrder(std::move(mutexes));
 }
 
@@ -158,7 +159,7 @@ Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agree
   }
   // The rank with the least memory decides for all of them.
   const bool fits_all_ranks = *segment_bytes <= agreed.least_memory_left;
-  if (fits_all_ranks && segments_.FitsOwnLimit(*segment_bytes)) return *segment_bytes;
+  if (fits_all_ranks && segments_.room.FitsOwnLimit(*segment_bytes)) return *segment_bytes;
   const std::string refused = basis_.title + ": reserve of " + FormatBytes(*segment_bytes);
   if (!fits_all_ranks) {
     return Status(StatusCode::kOutOfMemory, refused + ": rank " + std::to_string(agreed.rank_with_least_memory) +
@@ -174,7 +175,7 @@ Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t byte
   const std::deque<MutexLock> locks = LockAll(pools);
   const std::vector<Agreed> agreed =
       COMMPOOL_TRY(Collective::Begin(ProposalsOf(pools, [&](SymmetricMode& pool) -> Proposal {
-        pool.segments_.collective().AssertHeld();
+        pool.basis_.collective.AssertHeld();
         Status readiness = pool.basis_.CheckOpen();
         if (readiness.ok() && bytes == 0) {
           readiness = Status(StatusCode::kInvalidArgument, pool.basis_.title + ": reserve of 0 bytes");
@@ -185,7 +186,7 @@ Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t byte
   for (size_t place = 0; place < pools.size(); ++place) {
     SymmetricMode& pool = *pools[place];
     const uint64_t missing = COMMPOOL_TRY(pool.MissingBytes(bytes, agreed[place]));
-    if (missing > 0) growing.push_back({pool.blocks_, pool.segments_, pool.collective_, missing});
+    if (missing > 0) growing.push_back({pool.basis_, pool.blocks_, pool.segments_, pool.collective_, missing});
   }
   // The same on every rank, so no rank waits for a growth.
   if (growing.empty()) return Status();
@@ -231,9 +232,9 @@ Status SymmetricMode::VerifyTogether(const SymmetricModes& pools) {
 Status SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses,
                             uint64_t* released) {
   const ContextGuard current = basis_.MakeCurrent();
-  MutexLock growth(segments_.growth());
+  MutexLock growth(basis_.growth());
   for (const engine::SegmentIndex index : segments) {
-    bool gone = COMMPOOL_TRY(segments_.ReleaseOne(index, addresses, released));
+    bool gone = COMMPOOL_TRY(segments_.maker.ReleaseOne(index, addresses, released));
     // The segments were free when the ranks agreed, and their frees cannot be taken back.
     if (!gone) {
       return Status(StatusCode::kFailedPrecondition,
@@ -250,7 +251,7 @@ Result<uint64_t> SymmetricMode::Release(const std::vector<engine::SegmentIndex>&
   uint64_t released = 0;
   COMMPOOL_TRY(collective_.TearDown(
       [&] {
-        segments_.collective().AssertHeld();
+        basis_.collective.AssertHeld();
         if (frees == UnmatchedFrees::kApply) ApplyOwnFrees();
         const Status unmapped = ForgetPeers(segments);
         const Status deregistered = segments_.Deregister(segments);
@@ -262,11 +263,11 @@ Result<uint64_t> SymmetricMode::Release(const std::vector<engine::SegmentIndex>&
 
 // Registered segments go too, for every rank makes this call.
 Result<uint64_t> SymmetricMode::Trim(uint64_t keep_bytes) {
-  MutexLock collective(segments_.collective());
+  MutexLock collective(basis_.collective);
   COMMPOOL_TRY(
       collective_.Begin({.call = CollectiveCall::kTrim, .bytes = keep_bytes, .readiness = basis_.CheckOpen()}));
   // Every rank chooses the same segments: Begin has applied the same frees on all of them.
-  const std::vector<engine::SegmentIndex> chosen = segments_.ChooseFree(keep_bytes, SegmentStore::Pinned::kGo);
+  const std::vector<engine::SegmentIndex> chosen = segments_.maker.ChooseFree(keep_bytes, Pinned::kGo);
   return Release(chosen, UnmatchedFrees::kKeep);
 }
 
@@ -327,17 +328,17 @@ Status SymmetricMode::CloseWithoutRanks() {
   COMMPOOL_TRY(segments_.CheckMayUnmap());
   basis_.life.BeginClose();
   COMMPOOL_TRY(basis_.Named(FinishOwnFrees().under("close")));
-  COMMPOOL_TRY(ForgetPeers(segments_.Indexes()));
+  COMMPOOL_TRY(ForgetPeers(segments_.book.Indexes()));
   uint64_t released = 0;
-  COMMPOOL_TRY(Unmap(segments_.Indexes(), Addresses::kKeep, &released));
-  COMMPOOL_TRY(segments_.ReleaseSetAside(SegmentStore::Pinned::kGo));
+  COMMPOOL_TRY(Unmap(segments_.book.Indexes(), Addresses::kKeep, &released));
+  COMMPOOL_TRY(segments_.maker.ReleaseSetAside(Pinned::kGo));
   EndClose();
   return Status();
 }
 
 // May be repeated after a failure; a pool that is closed stays so.
 Status SymmetricMode::Close() {
-  MutexLock collective(segments_.collective());
+  MutexLock collective(basis_.collective);
   if (basis_.life.closed()) return Status();
   // After a loss: nobody is left to agree with.
   if (HasNoCommunicator()) return CloseWithoutRanks();
@@ -346,11 +347,11 @@ Status SymmetricMode::Close() {
   // All ranks close, or none: a live block on one rank refuses the close on all.
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kClose, .readiness = readiness}));
   basis_.life.BeginClose();
-  const std::vector<engine::SegmentIndex> all = segments_.Indexes();
+  const std::vector<engine::SegmentIndex> all = segments_.book.Indexes();
   COMMPOOL_TRY(Release(all, UnmatchedFrees::kApply));
-  Status status = segments_.registrations().RemoveAll();
+  Status status = segments_.registrations.RemoveAll();
   // No rank uses the pool any more. So memory that was set aside only because of other ranks goes too.
-  const Status released = segments_.ReleaseSetAside(SegmentStore::Pinned::kStay);
+  const Status released = segments_.maker.ReleaseSetAside(Pinned::kStay);
   if (status.ok()) status = released;
   EndClose();
   return status;

@@ -58,12 +58,12 @@ SymmetricMode::SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockSto
       home_handle_(home.handle),
       collective_(basis, captures, blocks, segments),
       domains_(home.ranks),
-      losses_(basis, segments.registrations()),
+      losses_(basis, segments.registrations),
       peers_(basis.driver, basis.device->device()) {}
 
 // The lock is free here, and is taken for the checks of locks alone.
 Status SymmetricMode::Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness) {
-  MutexLock collective(segments_.collective());
+  MutexLock collective(basis_.collective);
   collective_.MoveTo(std::move(channel));
   return BeginEpoch(readiness);
 }
@@ -119,7 +119,7 @@ std::string SymmetricMode::DescribeExhaustion(uint64_t requested, uint64_t neede
   const std::string text = "has no free block of " + FormatBytes(requested) + ": " +
                            FormatBytes(counters.reserved_bytes.current) + " are reserved, the largest free block is " +
                            FormatBytes(counters.largest_free_block_bytes) + ". On every rank: reserve(" + bytes + ")";
-  const std::vector<SegmentToRegister> segments = segments_.List();
+  const std::vector<SegmentToRegister> segments = segments_.book.List();
   const bool frees_could_do =
       basis_.configuration.frees == engine::FreeOrder::kDeferred &&
       std::any_of(segments.begin(), segments.end(), [&](const auto& segment) { return segment.bytes >= needed; });
@@ -164,11 +164,11 @@ void SymmetricMode::AfterDestroy() {
 // The order in which windows will come back is found before the ranks agree, because they compare it. Peers' mappings
 // go first and come back last, and come back too where the pool stays awake.
 Status SymmetricMode::Sleep(const SleepRequest& request, OtherPoolsOfCall others) {
-  segments_.collective().AssertHeld();
+  basis_.collective.AssertHeld();
   Status readiness = Sleeping::CheckMaySleep(basis_, segments_, request);
   DomainReport report;
   if (readiness.ok()) {
-    Result<std::vector<ReturnReport>> planned = PlanReturn(segments_.registrations(), request);
+    Result<std::vector<ReturnReport>> planned = PlanReturn(segments_.registrations, request);
     readiness = basis_.Named(planned.status());
     if (planned.ok()) report.returns = std::move(*planned);
   }
@@ -193,7 +193,7 @@ Status SymmetricMode::Sleep(const SleepRequest& request, OtherPoolsOfCall others
 
 // Every rank compares what it is asked, before any memory is made.
 Status SymmetricMode::Wake(const WakeRequest& request, OtherPoolsOfCall others) {
-  segments_.collective().AssertHeld();
+  basis_.collective.AssertHeld();
   // After a loss no communicator is left to register with. The pool wakes only so that the program can save what was
   // kept.
   if (HasNoCommunicator()) {

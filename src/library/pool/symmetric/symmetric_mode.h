@@ -91,51 +91,51 @@ class SymmetricMode final : public PoolMode {
   // Tells a recording that the pool goes on with other ranks.
   void RecordInNewHome() const;
   // Whether every communicator was abandoned, so that no call reaches another rank.
-  bool HasNoCommunicator() const { return home() == nullptr && segments_.registrations().empty(); }
+  bool HasNoCommunicator() const { return home() == nullptr && segments_.registrations.empty(); }
   // Ends the pool in order without the other ranks. Memory goes, addresses stay out of use, because a rank that lives
   // on may still know what was there.
-  Status CloseWithoutRanks() COMMPOOL_REQUIRES(segments_.collective());
+  Status CloseWithoutRanks() COMMPOOL_REQUIRES(basis_.collective);
   // `call`: for the message, such as "close()".
   Status CheckNoLiveBlocks(const char* call) const;
   // Applies this rank's deferred frees without the other ranks: no round with them will come any more.
   void ApplyOwnFrees();
   // Waits until nobody uses the memory any more, as far as this rank alone can tell. Waits for the device, so a
   // collective with a lost rank may keep it until the deadline.
-  Status FinishOwnFrees() COMMPOOL_REQUIRES(segments_.collective());
+  Status FinishOwnFrees() COMMPOOL_REQUIRES(basis_.collective);
   // The end of both ways to close: no rank is heard or told any more.
-  void EndClose() COMMPOOL_REQUIRES(segments_.collective());
+  void EndClose() COMMPOOL_REQUIRES(basis_.collective);
   // Ends the publishing of calls and the watch for lost ranks.
   void StopListening();
   // Cuts all ties to the old home: applies frees that no other rank will confirm.
-  Status LeaveHome() COMMPOOL_REQUIRES(segments_.collective());
+  Status LeaveHome() COMMPOOL_REQUIRES(basis_.collective);
   // Tells the ranks of a communicator why this pool does not take it as home.
   Status RefuseHome(Communicator& other, const Status& why) const;
   // Begins an epoch with the ranks of home; the channel reaches them already. Where it fails this rank keeps its
   // memory, registered with nobody.
-  Status BeginEpoch(const Status& readiness) COMMPOOL_REQUIRES(segments_.collective());
+  Status BeginEpoch(const Status& readiness) COMMPOOL_REQUIRES(basis_.collective);
   // Renumbers the segments, smallest number first, as on a rank that makes them now.
   Status Renumber();
   // `all`: the bytes of every segment of the pool, in order.
-  Status MakeAndRegister(const std::vector<uint64_t>& all, NewSegments& made) COMMPOOL_REQUIRES(segments_.collective());
+  Status MakeAndRegister(const std::vector<uint64_t>& all, NewSegments& made) COMMPOOL_REQUIRES(basis_.collective);
   // Makes the segments that this rank has not, in the order of `all`. They go into `made`, and no engine knows them
   // yet.
   Status MakeMissing(const std::vector<uint64_t>& all, NewSegments& made);
   // Makes the first registration of an epoch. Collective over home where the pool has segments.
-  Status AddHome(const std::vector<SegmentToRegister>& segments) COMMPOOL_REQUIRES(segments_.collective());
+  Status AddHome(const std::vector<SegmentToRegister>& segments) COMMPOOL_REQUIRES(basis_.collective);
   // kDisagreement where a rank has abandoned a registration that another rank has: growth would wait for it inside
   // NCCL.
-  ReportJudge JudgeHeld() COMMPOOL_REQUIRES(segments_.collective());
+  ReportJudge JudgeHeld() COMMPOOL_REQUIRES(basis_.collective);
   // For register_with: each new communicator has to be passed by all of its ranks, and then gets its place among the
   // findings.
-  ReportJudge JudgePassedByAll() COMMPOOL_REQUIRES(segments_.collective());
+  ReportJudge JudgePassedByAll() COMMPOOL_REQUIRES(basis_.collective);
   // What this rank tells the others about a caller's communicator. Changes nothing. An error becomes this rank's
   // readiness, which the others hear.
-  Result<Communicator> Examine(ncclComm_t handle) const COMMPOOL_REQUIRES(segments_.collective());
+  Result<Communicator> Examine(ncclComm_t handle) const COMMPOOL_REQUIRES(basis_.collective);
   // What the other ranks hear of it; empty where this rank passed none.
-  DomainReport ReportOf(const Communicator& communicator) const COMMPOOL_REQUIRES(segments_.collective());
+  DomainReport ReportOf(const Communicator& communicator) const COMMPOOL_REQUIRES(basis_.collective);
   // Every rank calls it, even one that passed no communicator. The members of each new communicator meet over it, and
   // all ranks number the new ones.
-  Status Meet(const DomainReport& mine, Communicator* communicator) COMMPOOL_REQUIRES(segments_.collective());
+  Status Meet(const DomainReport& mine, Communicator* communicator) COMMPOOL_REQUIRES(basis_.collective);
   // Takes the collective locks of a call's pools.
   static std::deque<MutexLock> LockAll(const SymmetricModes& pools);
   // Asks `of_pool` for the proposal of each. REQUIRES: their collective locks.
@@ -149,18 +149,18 @@ class SymmetricMode final : public PoolMode {
   enum class UnmatchedFrees { kKeep, kApply };
   // Deregisters these segments on every rank and releases them.
   Result<uint64_t> Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees)
-      COMMPOOL_REQUIRES(segments_.collective());
+      COMMPOOL_REQUIRES(basis_.collective);
   // The caller has deregistered them on every rank. Stops at the first segment that cannot go.
   Status Unmap(const std::vector<engine::SegmentIndex>& segments, Addresses addresses, uint64_t* released)
-      COMMPOOL_EXCLUDES(segments_.growth());
+      COMMPOOL_EXCLUDES(kGrowthLock);
   // Maps those segments from all ranks that are not mapped yet. Every rank calls it.
-  Status MapLacking() COMMPOOL_REQUIRES(segments_.collective());
+  Status MapLacking() COMMPOOL_REQUIRES(basis_.collective);
   // For sleep: the addresses stay. Waits for the device; where one rank fails all map again.
-  Status UnmapPeers() COMMPOOL_REQUIRES(segments_.collective());
+  Status UnmapPeers() COMMPOOL_REQUIRES(basis_.collective);
   // Tells the emulator, which then takes graphs over those addresses for what they are.
   void TellOfPeers(bool asleep) const;
   // For segments that end on every rank. REQUIRES: the device is idle.
-  Status ForgetPeers(const std::vector<engine::SegmentIndex>& segments) COMMPOOL_REQUIRES(segments_.collective());
+  Status ForgetPeers(const std::vector<engine::SegmentIndex>& segments) COMMPOOL_REQUIRES(basis_.collective);
   // Waits on the host for the uses of a block outside of the capture of `part`, because they must not become part of
   // the graph. `waits` keeps the uses inside the capture: for them a wait on the device becomes an edge of the graph.
   // kFailedPrecondition for a use in another capture. Called for a served block before the program gets it.
@@ -177,19 +177,19 @@ class SymmetricMode final : public PoolMode {
   }
 
   // Kept after an abandonment; home_handle_ is null then.
-  Communicator home_ COMMPOOL_GUARDED_BY(segments_.collective());
+  Communicator home_ COMMPOOL_GUARDED_BY(basis_.collective);
   std::atomic<ncclComm_t> home_handle_;      // home_'s handle while calls can reach its ranks; read without a lock
   std::atomic<uint64_t> home_id_{0};         // all ranks of home have agreed on it
   std::atomic<uint64_t> channel_number_{0};  // of the pool among those of its home
   Collective collective_;
   // Which communicators the ranks have registered with, and the numbers that they have agreed on.
-  DomainTable domains_ COMMPOOL_GUARDED_BY(segments_.collective());
+  DomainTable domains_ COMMPOOL_GUARDED_BY(basis_.collective);
   // Follows the channel of the present home.
   LossWatch losses_;
   // Changed under the collective lock; any thread asks it.
   PeerMappings peers_;
   // Whether map_peers has succeeded, on all ranks of home: then all unmap as they sleep, and map as they wake.
-  bool maps_peers_ COMMPOOL_GUARDED_BY(segments_.collective()) = false;
+  bool maps_peers_ COMMPOOL_GUARDED_BY(basis_.collective) = false;
 };
 
 }  // namespace commpool::internal

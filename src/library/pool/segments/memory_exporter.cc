@@ -1,13 +1,16 @@
 // Which memory other processes may map.
+#include "src/library/pool/segments/memory_exporter.h"
+
 #include <fcntl.h>
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include "src/library/base/try.h"
+#include "src/library/driver/device_info.h"
 #include "src/library/pool/blocks/block_listing.h"
-#include "src/library/pool/segments/segment_store.h"
 
 namespace commpool::internal {
 
@@ -32,7 +35,7 @@ Status Freed() { return Status(StatusCode::kNotFound, "share: the block was free
 }  // namespace
 
 // Any live block will do, and an address inside of it too.
-Result<commpool_block> SegmentStore::FindSharable(CUdeviceptr address) {
+Result<commpool_block> MemoryExporter::FindSharable(CUdeviceptr address) {
   COMMPOOL_TRY(basis_.CheckAwake());
   COMMPOOL_TRY(basis_.Named(CheckStays(basis_.configuration).under("share")));
   const Result<commpool_block> block = FindBlock(basis_, blocks_, address);
@@ -41,29 +44,63 @@ Result<commpool_block> SegmentStore::FindSharable(CUdeviceptr address) {
 
 // The mark on the block comes before the descriptor: from then on its memory stays until its free. The descriptor stays
 // the segment's own.
-Result<SegmentStore::Shared> SegmentStore::Share(CUdeviceptr address) {
-  MutexLock growth(growth_);  // nobody sleeps, or releases the segment, meanwhile
+Result<SharedSegment> MemoryExporter::Share(CUdeviceptr address) {
+  MutexLock growth(basis_.growth());  // nobody sleeps, or releases the segment, meanwhile
   const commpool_block block = COMMPOOL_TRY(FindSharable(address));
   if (!blocks_.SetMark(reinterpret_cast<CUdeviceptr>(block.pointer), engine::Mark::kShared)) {
     return basis_.Named(Freed());
   }
-  Segment& segment = Get(static_cast<engine::SegmentIndex>(block.segment));
+  Segment& segment = book_.Get(static_cast<engine::SegmentIndex>(block.segment));
   Result<int> descriptor = segment.Descriptor();
   if (!descriptor.ok()) return basis_.Named(descriptor.status().under("share"));
-  return Shared{segment.address(), segment.bytes(), *descriptor};
+  return SharedSegment{segment.address(), segment.bytes(), *descriptor};
 }
 
-// Before the first ticket, so that a program hears early why its pool cannot be shared.
-Status SegmentStore::CheckSharable() const {
+// The server keeps a weak pointer: a share keeps no pool alive.
+Result<std::string> MemoryExporter::Ticket(Imports imports) {
   COMMPOOL_TRY(basis_.CheckOpen());
-  Status status = CheckStays(basis_.configuration);
-  if (status.ok()) status = backing_->CanShare();
-  return basis_.Named(status.under("share"));
+  Status may = CheckStays(basis_.configuration);
+  if (may.ok()) may = backing_.CanShare();
+  COMMPOOL_TRY(basis_.Named(may.under("share")));
+  const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(basis_.driver, basis_.device->device()));
+  const ContextGuard current = basis_.MakeCurrent();
+  return basis_.runtime.shares.SharePool({.number = basis_.handle,
+                                          .title = basis_.title,
+                                          .device = info.pci_bus_id,
+                                          .context = basis_.device->context().get(),
+                                          .memory = std::dynamic_pointer_cast<SharedMemory>(basis_.owner.lock()),
+                                          .deadline_ms = basis_.deadline_ms()},
+                                         imports);
+}
+
+// The pool is shared at its first block, where the program has not done so before.
+Result<std::string> MemoryExporter::TicketOf(CUdeviceptr address, Writes writes) {
+  if (!basis_.runtime.shares.IsShared(basis_.handle)) COMMPOOL_TRY(Ticket(Imports::kRefuseSleep));
+  SharedBlock block = COMMPOOL_TRY(MarkForTicket(address));
+  block.writes = writes;
+  return basis_.runtime.shares.ShareBlock(basis_.handle, block);
+}
+
+// Without a lock: it waits.
+Status MemoryExporter::BeginUpdate(CUdeviceptr address) {
+  COMMPOOL_TRY(basis_.CheckOpen());
+  const commpool_block block = COMMPOOL_TRY(FindBlock(basis_, blocks_, address));
+  const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
+  const ContextGuard current = basis_.MakeCurrent();
+  return basis_.Named(basis_.runtime.shares.BeginUpdate(basis_.handle, start).under("update_begin"));
+}
+
+// Without CheckOpen: importers wait for the end of an update even where the pool has closed meanwhile.
+Status MemoryExporter::EndUpdate(CUdeviceptr address, CUstream stream) {
+  const commpool_block block = COMMPOOL_TRY(FindBlock(basis_, blocks_, address));
+  const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
+  const ContextGuard current = basis_.MakeCurrent();
+  return basis_.Named(basis_.runtime.shares.EndUpdate(basis_.handle, start, stream).under("update_end"));
 }
 
 // The descriptor follows later, when an importer asks for it (Export).
-Result<SharedBlock> SegmentStore::ShareByTicket(CUdeviceptr address) {
-  MutexLock growth(growth_);
+Result<SharedBlock> MemoryExporter::MarkForTicket(CUdeviceptr address) {
+  MutexLock growth(basis_.growth());
   const commpool_block block = COMMPOOL_TRY(FindSharable(address));
   const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
   if (!blocks_.SetMark(start, engine::Mark::kTicket)) return basis_.Named(Freed());
@@ -72,15 +109,15 @@ Result<SharedBlock> SegmentStore::ShareByTicket(CUdeviceptr address) {
 
 // Runs on the share server's thread. The growth lock keeps the segment from going, and the pool from falling asleep,
 // until the copy of its descriptor is made.
-Result<SharedMemory::Exported> SegmentStore::Export(CUdeviceptr address, std::optional<uint64_t> known) {
-  MutexLock growth(growth_);
+Result<SharedMemory::Exported> MemoryExporter::Export(CUdeviceptr address, std::optional<uint64_t> known) {
+  MutexLock growth(basis_.growth());
   COMMPOOL_TRY(basis_.CheckAwake());
-  for (const SegmentToRegister& listed : List()) {
+  for (const SegmentToRegister& listed : book_.List()) {
     if (address < listed.address || address - listed.address >= listed.bytes) continue;
     SharedMemory::Exported exported{.address = listed.address, .bytes = listed.bytes, .number = listed.index};
     // The importer has this segment mapped already, so it needs no handle.
     if (known == exported.number) return exported;
-    Segment& segment = Get(listed.index);
+    Segment& segment = book_.Get(listed.index);
     if (const std::optional<CUmemFabricHandle> fabric = segment.FabricHandle()) {
       exported.fabric.assign(reinterpret_cast<const char*>(fabric->data), sizeof(fabric->data));
       return exported;
@@ -97,7 +134,7 @@ Result<SharedMemory::Exported> SegmentStore::Export(CUdeviceptr address, std::op
 }
 
 // Blocks with tickets are not meant: their importers are told to let go (ShareServer::TellAsleep).
-Status SegmentStore::CheckNoneShared() const {
+Status MemoryExporter::CheckNoneShared() const {
   {
     MutexLock lock(blocks_.mutex());
     if (!blocks_.engine().AnyHasMark(engine::Mark::kShared)) return Status();

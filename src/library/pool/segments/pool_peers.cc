@@ -1,0 +1,114 @@
+// PoolPeers: access is granted to all segments or to none.
+#include "src/library/pool/segments/pool_peers.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "src/library/backing/backing_table.h"
+#include "src/library/base/try.h"
+
+namespace commpool::internal {
+
+PoolPeers::PoolPeers(const PoolBasis& basis, BlockStore& blocks, const Backing& backing, const SegmentBook& book)
+    : basis_(basis),
+      blocks_(blocks),
+      backing_(backing),
+      book_(book),
+      made_for_others_(backing.placement().kind != Placement::Kind::kDevice || backing.OpenTo().size() > 1),
+      peers_(basis.configuration.peers.begin(), basis.configuration.peers.end()) {
+  MutexLock lock(mutex_);
+  NoteOthersMayUse();
+}
+
+// All segments or none: after a failure the peers lose those that they had got.
+Status PoolPeers::Grant(const std::vector<int>& peers) {
+  MutexLock growth(basis_.growth());
+  COMMPOOL_TRY(basis_.CheckAwake());  // under the lock, so the pool cannot fall asleep meanwhile
+  const std::vector<int> known = Devices();
+  std::vector<int> joining;
+  for (const int peer : peers) {
+    if (peer == basis_.device->device()) continue;
+    COMMPOOL_TRY(basis_.Named(backing_.CanGrant(peer)));
+    if (std::find(known.begin(), known.end(), peer) == known.end()) joining.push_back(peer);
+  }
+  const std::vector<Segment*> segments = book_.Pointers();
+  for (size_t place = 0; place < segments.size() && !joining.empty(); ++place) {
+    Status status = segments[place]->Grant(joining);
+    if (status.ok()) continue;
+    // The failed one too: some of its peers may have got access.
+    for (size_t done = 0; done <= place; ++done) {
+      for (const int peer : joining) static_cast<void>(segments[done]->Revoke(peer));
+    }
+    return status;
+  }
+  {
+    // Last: from here on each new segment is granted to them.
+    MutexLock lock(mutex_);
+    peers_.insert(joining.begin(), joining.end());
+    NoteOthersMayUse();
+  }
+  // What threads remember of default streams' handles holds no more: caches that end here make them ask again.
+  blocks_.TakeBack(basis_.runtime.caches.Close(basis_.handle, ThreadCaches::Reopen::kAtNextUse));
+  return Status();
+}
+
+// Work that a peer has submitted may use the pool, so access must not end before it.
+Status PoolPeers::WaitFor(int peer) const {
+  return basis_.Named(basis_.runtime.devices.Quiesce(peer, basis_.deadline_ms()).under("waiting for a peer"));
+}
+
+Status PoolPeers::Await() const {
+  for (const int peer : Devices()) COMMPOOL_TRY(WaitFor(peer));
+  return Status();
+}
+
+// Everything that can refuse, and every wait, comes first: from the first Revoke on a peer's work would fail.
+Status PoolPeers::Revoke(const std::vector<int>& peers) {
+  MutexLock growth(basis_.growth());
+  COMMPOOL_TRY(basis_.CheckAwake());
+  COMMPOOL_TRY(basis_.Named(backing_.CanRevoke()));
+  const std::vector<int> known = Devices();
+  for (const int peer : peers) {
+    if (std::find(known.begin(), known.end(), peer) == known.end()) {
+      return Status(StatusCode::kNotFound, basis_.title + " was never granted to device " + std::to_string(peer));
+    }
+  }
+  COMMPOOL_TRY(basis_.runtime.devices.CheckNotCapturing({peers.begin(), peers.end()}));
+  COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
+  for (const int peer : peers) COMMPOOL_TRY(WaitFor(peer));
+  for (const int peer : peers) {
+    for (Segment* segment : book_.Pointers()) COMMPOOL_TRY(segment->Revoke(peer));
+    MutexLock lock(mutex_);
+    peers_.erase(peer);
+    NoteOthersMayUse();
+  }
+  return Status();
+}
+
+void PoolPeers::NoteOthersMayUse() {
+  const size_t own = peers_.count(basis_.device->device());
+  others_may_use_.store(made_for_others_ || peers_.size() > own, std::memory_order_release);
+}
+
+std::vector<int> PoolPeers::Devices() const {
+  MutexLock lock(mutex_);
+  return {peers_.begin(), peers_.end()};
+}
+
+MemoryFacts PoolPeers::Access() const {
+  std::map<int, Grants> devices;
+  for (const int device : backing_.OpenTo()) devices.emplace(device, Grants::kReadWrite);
+  for (const int peer : Devices()) devices.emplace(peer, backing_.grants());
+  MemoryFacts facts;
+  for (const auto& [device, may] : devices) {
+    facts.what += std::to_string(device) + (may == Grants::kRead ? ":read " : " ");
+  }
+  const bool on_host = backing_.placement().kind == Placement::Kind::kHostNuma;
+  facts.what = on_host ? facts.what + "cpu" : facts.what.substr(0, facts.what.size() - 1);
+  const char* const why = backing_.row().why_no_revoke;
+  facts.why = why == nullptr ? "granted" : why;
+  return facts;
+}
+
+}  // namespace commpool::internal

@@ -1,0 +1,104 @@
+// PoolRoom: two limits and the headroom.
+#include "src/library/pool/segments/pool_room.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "src/library/backing/backing_table.h"
+#include "src/library/base/bytes.h"
+
+namespace commpool::internal {
+
+// Two limits: the pool's own, and the one that all pools of the place share. The own limit is only looked at: one
+// thread at a time grows a pool. The shared one is taken, because other pools grow at the same time.
+Result<Room> PoolRoom::Take(uint64_t bytes) const {
+  if (!FitsOwnLimit(bytes)) {
+    return Status(StatusCode::kOutOfMemory,
+                  basis_.title + ": " + FormatBytes(bytes) + " more would exceed its limit of " +
+                      FormatBytes(basis_.configuration.limit_bytes) + " (" +
+                      FormatBytes(blocks_.counters().reserved_bytes.current) + " are reserved)");
+  }
+  COMMPOOL_TRY(CheckHeadroom(bytes));
+  if (account_->Take(bytes)) return Room(*account_, bytes);
+  return Status(StatusCode::kOutOfMemory, basis_.title + ": " + FormatBytes(bytes) +
+                                              " more would exceed the limit of " + account_->place() + ", " +
+                                              FormatBytes(account_->limit()));
+}
+
+uint64_t PoolRoom::FreeOnDevice() const {
+  if (backing_.placement().kind != Placement::Kind::kDevice) return UINT64_MAX;
+  size_t free = 0;
+  size_t total = 0;
+  const ContextGuard current = basis_.MakeCurrent();
+  return basis_.driver.cuda.cuMemGetInfo(&free, &total) == CUDA_SUCCESS ? free : UINT64_MAX;
+}
+
+uint64_t PoolRoom::LackingHeadroom() const {
+  const uint64_t headroom = account_->headroom();
+  return headroom == 0 ? 0 : headroom - std::min(headroom, FreeOnDevice());
+}
+
+// Others may take the memory between the look and the growth: headroom is no reservation.
+Status PoolRoom::CheckHeadroom(uint64_t bytes) const {
+  const uint64_t headroom = account_->headroom();
+  if (headroom == 0) return Status();
+  const uint64_t free = FreeOnDevice();
+  const bool unknown = free == UINT64_MAX;
+  if (unknown || (free >= headroom && free - headroom >= bytes)) return Status();
+  return Status(StatusCode::kOutOfMemory, basis_.title + ": " + FormatBytes(bytes) +
+                                              " more would not leave the headroom of " + account_->place() + ", " +
+                                              FormatBytes(headroom) + ", to others (" + FormatBytes(free) +
+                                              " are free)");
+}
+
+// Asked before others give memory back for a request that can never be served.
+Status PoolRoom::CheckPossible(uint64_t bytes) const {
+  if (!CheckedRoundUp(bytes, granularity_)) return Status();  // overflows: the engine reports that
+  // What the place has in all, whatever is free of it now.
+  if (bytes <= account_->capacity()) return Status();
+  // A program's functions may take the memory from elsewhere.
+  if (FindBacking(basis_.configuration.backing.kind)->maker == Maker::kProgram) return Status();
+  return Status(StatusCode::kOutOfMemory, "no memory for " + FormatBytes(bytes) + " in " + basis_.title + ": " +
+                                              account_->place() + " has " + FormatBytes(account_->capacity()) +
+                                              " in all, and nothing was given back");
+}
+
+// An overflow is no fit.
+bool PoolRoom::FitsOwnLimit(uint64_t bytes) const {
+  const std::optional<uint64_t> after = CheckedAdd(blocks_.counters().reserved_bytes.current, bytes);
+  return after && *after <= basis_.configuration.limit_bytes;
+}
+
+uint64_t PoolRoom::Left() const {
+  const uint64_t limit = basis_.configuration.limit_bytes;
+  return std::min(limit - std::min(limit, blocks_.counters().reserved_bytes.current), account_->Room());
+}
+
+// How many bytes the pools of the place may reserve before unused memory is released. UINT64_MAX: any number.
+uint64_t PoolRoom::CollectionBytes() const {
+  const double share = basis_.configuration.collection_share;
+  const uint64_t limit = std::min(account_->limit(), account_->capacity());
+  return share == 1.0 || limit == UINT64_MAX ? UINT64_MAX : static_cast<uint64_t>(share * static_cast<double>(limit));
+}
+
+// `asleep_bytes_` changes under the growth lock alone, so no bytes are returned twice.
+void PoolRoom::Return(uint64_t bytes) {
+  // Memory that sleeps has returned its room already.
+  const uint64_t asleep = std::min(bytes, asleep_bytes());
+  asleep_bytes_.fetch_sub(asleep, std::memory_order_relaxed);
+  account_->Return(bytes - asleep);
+}
+
+void PoolRoom::Sleep(uint64_t bytes) {
+  asleep_bytes_.store(bytes, std::memory_order_relaxed);
+  account_->Return(bytes);
+}
+
+Status PoolRoom::TakeToWake() {
+  if (account_->Take(asleep_bytes())) return Status();
+  return Status(StatusCode::kOutOfMemory, "waking " + FormatBytes(asleep_bytes()) + " would exceed the limit of " +
+                                              account_->place() + ", " + FormatBytes(account_->limit()));
+}
+
+}  // namespace commpool::internal

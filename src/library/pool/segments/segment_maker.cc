@@ -1,0 +1,128 @@
+// SegmentMaker: growth and its undoing, one segment at a time.
+#include "src/library/pool/segments/segment_maker.h"
+
+#include <string>
+#include <utility>
+
+#include "src/library/base/log.h"
+#include "src/library/base/try.h"
+#include "src/library/driver/diagnosis.h"
+#include "src/library/pool/shared/memory_observer.h"
+
+namespace commpool::internal {
+
+// Only a program's own functions make memory in the order of a stream. The driver's memory is ready at once.
+Result<std::unique_ptr<Segment>> SegmentMaker::MakeFor(std::optional<StreamKey> stream, uint64_t bytes) {
+  const WithoutFastPaths uncached;  // a function of the program may run
+  // The backing may put work on the stream; a capture would record that work into its graph.
+  const bool ordered = stream && backing_.makes_in_stream_order() && IsReachable(*stream) &&
+                       PlaceOf(*stream) == basis_.device->device() && !basis_.device->capturing();
+  const std::vector<int> peers = peers_.Devices();
+  if (!ordered) return backing_.Make({.bytes = bytes, .peers = peers});
+  std::unique_ptr<Segment> segment =
+      COMMPOOL_TRY(backing_.Make({.bytes = bytes, .stream = StreamOfKey(*stream), .peers = peers}));
+  // Parts of the segment may serve other streams next. So wait here for the work that the backing put on the stream:
+  // then free memory never has to wait for its maker. Growth is rare enough for that.
+  FenceTable& fences = basis_.fences();
+  FenceId fence = COMMPOOL_TRY(fences.Record(*stream));
+  const Status status = fences.Await(fence, basis_.deadline_ms());
+  fences.Retire(fence);
+  if (!status.ok()) return status;
+  return segment;
+}
+
+// The program's own functions may return any address. So it is checked here, and entered in the process's table, before
+// the engine knows it. Each failure on the way releases what was made: room, segment and entry go back with their
+// objects.
+Result<NewSegment> SegmentMaker::Make(uint64_t bytes, Room room, std::optional<StreamKey> stream) {
+  std::unique_ptr<Segment> segment = COMMPOOL_TRY(MakeFor(stream, bytes));
+  if (segment->address() % basis_.configuration.alignment_bytes != 0) {
+    return Status(StatusCode::kInvalidArgument, std::string("the ") + backing_.name() +
+                                                    " backing returned an address that is no multiple of the pool's "
+                                                    "alignment of " +
+                                                    std::to_string(basis_.configuration.alignment_bytes) + " bytes");
+  }
+  Result<AddressTable::Entry> entry =
+      basis_.runtime.addresses.Add(segment->address(), segment->bytes(), basis_.owner.lock());
+  // The segment goes back to the backing with its object.
+  if (!entry.ok()) {
+    return entry.status().under(std::string("the ") + backing_.name() + " backing returned memory that is in use");
+  }
+  return NewSegment(std::move(room), std::move(segment), std::move(*entry));
+}
+
+// Observers hear of it first: they must know the segment before they hear of a block in it.
+engine::SegmentIndex SegmentMaker::Adopt(NewSegment segment, engine::Space space, engine::Part part) {
+  const engine::SegmentRange range{segment->address(), segment->bytes()};
+  LogSegment(range, basis_.name(), "makes");
+  basis_.record.SegmentMade(range.address, range.bytes);
+  if (tells_heaps_) basis_.runtime.observer.SegmentMade(range, basis_.tool.domain());
+  MutexLock lock(blocks_.mutex());
+  // The engine and the books learn of it under one hold of the lock: nobody gets a block of a segment that is not
+  // there.
+  const engine::SegmentIndex index = blocks_.engine().AddSegment(range, space, part);
+  book_.Put(index, segment.Adopt());
+  return index;
+}
+
+// The largest index goes first, the same on every rank.
+std::vector<engine::SegmentIndex> SegmentMaker::ChooseFree(uint64_t keep_bytes, Pinned pinned) const {
+  std::vector<engine::SegmentIndex> chosen;
+  MutexLock lock(blocks_.mutex());
+  uint64_t reserved = blocks_.engine().counters().reserved_bytes.current;
+  std::vector<engine::SegmentIndex> free = blocks_.engine().WhollyFreeSegments();
+  // In rising order, so that the largest index is the last.
+  for (; reserved > keep_bytes && !free.empty(); free.pop_back()) {
+    if (pinned == Pinned::kStay && registrations_.IsRegistered(free.back())) continue;
+    chosen.push_back(free.back());
+    reserved -= book_.Get(free.back()).bytes();
+  }
+  return chosen;
+}
+
+// From the engine outwards: who could hand the memory out forgets it first, the driver gets it last.
+Result<bool> SegmentMaker::ReleaseOne(engine::SegmentIndex index, Addresses addresses, uint64_t* released) {
+  // The engine forgets the segment first, so that no thread gets a block of it. The address table forgets it before the
+  // memory goes, because the driver may then give its addresses to another pool.
+  {
+    MutexLock lock(blocks_.mutex());
+    if (!blocks_.engine().IsIdle(index)) return false;
+    blocks_.engine().RemoveSegment(index);
+  }
+  // From here on nobody finds it: neither the engine nor the books.
+  const std::unique_ptr<Segment> segment = book_.Take(index);
+  const engine::SegmentRange range{segment->address(), segment->bytes()};
+  basis_.runtime.addresses.Remove(range.address);
+  LogSegment(range, basis_.name(), "gives back");
+  basis_.record.SegmentGone(range.address, range.bytes);
+  basis_.runtime.observer.SegmentGone(range.address);
+  *released += range.bytes;
+  room_.Return(range.bytes);
+  if (addresses == Addresses::kKeep) segment->KeepAddresses();
+  const WithoutFastPaths uncached;  // a function of the program may run
+  COMMPOOL_TRY(segment->Release());
+  return true;
+}
+
+// Stops at the first failure; what went before stays gone.
+Result<uint64_t> SegmentMaker::Release(const std::vector<engine::SegmentIndex>& segments) {
+  uint64_t released = 0;
+  const ContextGuard current = basis_.MakeCurrent();
+  for (const engine::SegmentIndex index : segments) {
+    COMMPOOL_TRY(ReleaseOne(index, Addresses::kFree, &released));
+  }
+  return released;
+}
+
+// Goes on after a failure, and returns the first.
+Status SegmentMaker::ReleaseSetAside(Pinned pinned) {
+  const ContextGuard current = basis_.MakeCurrent();
+  Status first;
+  for (NewSegment& segment : book_.TakeSetAside(pinned)) {
+    Status status = segment.Release();
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
+}  // namespace commpool::internal
