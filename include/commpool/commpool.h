@@ -28,7 +28,7 @@
 #include <stdint.h>
 
 #define COMMPOOL_VERSION_MAJOR 0
-#define COMMPOOL_VERSION_MINOR 11
+#define COMMPOOL_VERSION_MINOR 12
 #define COMMPOOL_VERSION_PATCH 0
 #define COMMPOOL_VERSION (COMMPOOL_VERSION_MAJOR * 10000 + COMMPOOL_VERSION_MINOR * 100 + COMMPOOL_VERSION_PATCH)
 
@@ -178,8 +178,7 @@ typedef struct commpool_pool_options {
   void* user_context;                 /* must outlive the pool's last block */
   commpool_on_lost_rank on_lost_rank; /* of a symmetric pool; default null */
   void* lost_rank_context;
-  uint64_t given;  /* commpool_option bits: the program means these, also where as init sets them; default 0 */
-  const char* tag; /* names pools that commpool_sleep and commpool_wake take together; copied; default null: none */
+  uint64_t given;           /* commpool_option bits: the program means these, also where as init sets them; default 0 */
   commpool_streams streams; /* default MAY_DIE; symmetric ORDERED frees take promised ones alone */
   commpool_grants grants;   /* what peers may do; default READ_WRITE; READ is for VMM pools */
 } commpool_pool_options;
@@ -227,7 +226,7 @@ COMMPOOL_API commpool_status commpool_pools_verify(const commpool_pool* pools, s
 
 /* ---- Sleep and wake --------------------------------------------------------------------------------------------- */
 
-/* What stays of the live blocks' contents: nothing, or a copy in the host's pinned memory. kept.h has other places. */
+/* What stays of the live blocks' contents: nothing, or a copy. kept.h has sleep, and where copies lie. */
 typedef enum commpool_keep { COMMPOOL_KEEP_DISCARD = 0, COMMPOOL_KEEP_HOST = 1 } commpool_keep;
 
 /* Graphs that captured with the pool. REFUSED: no replay may go wrong; else sleep and wake refuse. The program may
@@ -238,23 +237,11 @@ typedef enum commpool_graphs {
   COMMPOOL_GRAPHS_DISCARDED = 2
 } commpool_graphs;
 
-/* Gives a VMM pool's memory back, after waiting for the device and its peers, and ends its registrations; addresses,
- * blocks and communicators stay. COLLECTIVE for symmetric pools. NOT_SUPPORTED for other backings; FAILED_PRECONDITION
- * for open captures, and graphs that could go wrong. Before ncclCommSuspend. What works meanwhile: reference.md.
- * Of several, those of one home, and those without ranks, sleep and wake all or none. */
-COMMPOOL_API commpool_status commpool_pools_sleep(const commpool_pool* pools, size_t count, commpool_keep keep,
-                                                  commpool_graphs graphs);
 /* Makes memory at the same addresses, with what was kept, and registers it as before; COLLECTIVE for symmetric pools.
  * Where it fails on a rank it sleeps on, whole, on all: FAILED_PRECONDITION where windows came elsewhere, which any
  * `graphs` but REFUSED accepts: graphs that captured collectives with the pool are stale then. All ranks pass the same
  * `graphs`. */
 COMMPOOL_API commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs);
-
-/* For all pools of the process whose options have this tag; pools of one home in one call. The newest sleeps first and
- * wakes last. Pools that are asleep, or awake, already are left out. Goes on where one fails, and returns the first
- * failure. */
-COMMPOOL_API commpool_status commpool_sleep(const char* tag, commpool_keep keep, commpool_graphs graphs);
-COMMPOOL_API commpool_status commpool_wake(const char* tag, commpool_graphs graphs);
 
 /* ---- Allocation ------------------------------------------------------------------------------------------------- */
 
@@ -507,5 +494,6 @@ COMMPOOL_API commpool_status commpool_driver_calls(commpool_driver_call* calls, 
                                                    size_t* count);
 
 #include "commpool/inline.h"
+#include "commpool/kept.h"
 
 #endif /* COMMPOOL_COMMPOOL_H_ */

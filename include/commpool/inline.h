@@ -63,10 +63,6 @@ static inline commpool_status commpool_pool_trim(commpool_pool pool, uint64_t ke
   return commpool_pools_trim(&pool, 1, keep_bytes, released_bytes);
 }
 
-static inline commpool_status commpool_pool_sleep(commpool_pool pool, commpool_keep keep, commpool_graphs graphs) {
-  return commpool_pools_sleep(&pool, 1, keep, graphs);
-}
-
 static inline commpool_status commpool_pool_wake(commpool_pool pool, commpool_graphs graphs) {
   return commpool_pools_wake(&pool, 1, graphs);
 }

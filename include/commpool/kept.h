@@ -1,4 +1,4 @@
-/* What pools keep while they sleep: where, of which blocks, and how it is read. In the conventions of commpool.h. */
+/* Pools fall asleep: what they keep meanwhile, where, and how it is read. A part of commpool.h, in its conventions. */
 #ifndef COMMPOOL_KEPT_H_
 #define COMMPOOL_KEPT_H_
 
@@ -35,13 +35,29 @@ static inline void commpool_sleep_options_init(commpool_sleep_options* options) 
   options->keep = COMMPOOL_KEEP_HOST;
 }
 
-/* As commpool_pools_sleep. Each rank of a symmetric pool may keep other blocks, elsewhere. Where the host or the disk
- * has no room the pool stays awake, whole: OUT_OF_MEMORY. INVALID_ARGUMENT for a directory that is none or lies in
- * memory (tmpfs), for FILES with `retain`, constants without it, and a pointer that is in no live block. */
+/* Gives a VMM pool's memory back, after waiting for the device and its peers, and ends its registrations; addresses,
+ * blocks and communicators stay. COLLECTIVE for symmetric pools; each rank may keep other blocks, elsewhere. Of
+ * several, those of one home, and those without ranks, sleep and wake all or none. What works meanwhile: reference.md.
+ * NOT_SUPPORTED for other backings; FAILED_PRECONDITION for open captures, and graphs that could go wrong. Where the
+ * host or the disk has no room the pool stays awake, whole: OUT_OF_MEMORY. INVALID_ARGUMENT for a directory that is
+ * none or lies in memory (tmpfs), for FILES with `retain`, constants without it, and a pointer that is in no live
+ * block. */
 COMMPOOL_API commpool_status commpool_pools_sleep_keeping(const commpool_pool* pools, size_t count,
                                                           const commpool_sleep_options* options);
-/* As commpool_sleep: for the pools that have a tag. */
-COMMPOOL_API commpool_status commpool_sleep_keeping(const char* tag, const commpool_sleep_options* options);
+
+/* The short form: it discards, or keeps all live blocks in pinned memory. */
+static inline commpool_status commpool_pools_sleep(const commpool_pool* pools, size_t count, commpool_keep keep,
+                                                   commpool_graphs graphs) {
+  commpool_sleep_options options;
+  commpool_sleep_options_init(&options);
+  options.keep = keep;
+  options.graphs = graphs;
+  return commpool_pools_sleep_keeping(pools, count, &options);
+}
+
+static inline commpool_status commpool_pool_sleep(commpool_pool pool, commpool_keep keep, commpool_graphs graphs) {
+  return commpool_pools_sleep(&pool, 1, keep, graphs);
+}
 
 /* Whether copies stay once the pool is awake: each at its address, readable, and renewed by the next sleep that keeps
  * its block. Asked as the pool wakes, so it may be said while it sleeps. What stays counts as kept_bytes; that of a

@@ -130,7 +130,6 @@ struct PoolOptions {
   Agreement agreement = {};
   commpool_on_lost_rank on_lost_rank = nullptr;
   void* lost_rank_context = nullptr;
-  std::string tag = {};
   Streams streams = Streams::kMayDie;
 };
 
@@ -348,7 +347,6 @@ class Pool {
     c_options.user_context = options.user.context;
     c_options.on_lost_rank = options.on_lost_rank;
     c_options.lost_rank_context = options.lost_rank_context;
-    if (!options.tag.empty()) c_options.tag = options.tag.c_str();
     return c_options;
   }
 
@@ -370,20 +368,6 @@ class Pool {
   commpool_pool pool_ = 0;
   Owner owner_ = Owner::kProgram;
 };
-
-// Puts all pools with this tag in their options to sleep, or wakes them.
-template <typename Word, typename = std::enable_if_t<std::is_same_v<Word, Keep>>>
-Status sleep(const std::string& tag, Word keep, LiveGraphs graphs = LiveGraphs::kRefused) {
-  return detail::FromC(
-      commpool_sleep(tag.c_str(), static_cast<commpool_keep>(keep), static_cast<commpool_graphs>(graphs)));
-}
-inline Status sleep(const std::string& tag, const SleepOptions& options = {}) {
-  const commpool_sleep_options c_options = detail::ToC(options);
-  return detail::FromC(commpool_sleep_keeping(tag.c_str(), &c_options));
-}
-inline Status wake(const std::string& tag, LiveGraphs graphs = LiveGraphs::kRefused) {
-  return detail::FromC(commpool_wake(tag.c_str(), static_cast<commpool_graphs>(graphs)));
-}
 
 // The window that holds a pointer, without a driver call.
 inline Result<WindowPlace> window_of(const void* pointer, Communicator communicator) {

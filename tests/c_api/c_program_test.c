@@ -50,7 +50,7 @@ static const char* Named(const char* what, int number) {
 static void UnknownEnumerators(int number) {
   const commpool_keep no_keep = (commpool_keep)number;
   const commpool_graphs no_graphs = (commpool_graphs)number;
-  commpool_pool_options with_tag;
+  commpool_pool_options options;
   commpool_pool pool = 0;
   EXPECT_REFUSED(commpool_initialize((commpool_driver)number), Named("driver", number));
   EXPECT_REFUSED_OPTION(commpool_backing, backing, number);
@@ -59,15 +59,12 @@ static void UnknownEnumerators(int number) {
   EXPECT_REFUSED_OPTION(commpool_mode, mode, number);
   EXPECT_REFUSED_OPTION(commpool_moves, moves, number);
 
-  commpool_pool_options_init(&with_tag);
-  with_tag.tag = "tagged";
-  EXPECT(commpool_pool_create(&with_tag, &pool) == COMMPOOL_OK);
+  commpool_pool_options_init(&options);
+  EXPECT(commpool_pool_create(&options, &pool) == COMMPOOL_OK);
   EXPECT_REFUSED_SCOPE(commpool_filter, filter, number);
   EXPECT_REFUSED_SCOPE(commpool_exhaustion, exhaustion, number);
   EXPECT_REFUSED(commpool_pool_sleep(pool, no_keep, COMMPOOL_GRAPHS_REFUSED), Named("keep", number));
   EXPECT_REFUSED(commpool_pool_sleep(pool, COMMPOOL_KEEP_HOST, no_graphs), Named("graphs", number));
-  EXPECT_REFUSED(commpool_sleep("tagged", no_keep, COMMPOOL_GRAPHS_REFUSED), Named("keep", number));
-  EXPECT_REFUSED(commpool_sleep("tagged", COMMPOOL_KEEP_HOST, no_graphs), Named("graphs", number));
   EXPECT(commpool_pool_destroy(pool) == COMMPOOL_OK);
 }
 

@@ -13,10 +13,9 @@ using commpool::MiB;
 using commpool::Pool;
 using commpool::SleepOptions;
 
-Pool Make(const char* tag = "") {
+Pool Make() {
   commpool::PoolOptions options;
   options.name = "keeper";
-  options.tag = tag;
   return Pool::create(options).value();
 }
 
@@ -39,17 +38,22 @@ TEST(KeptAbi, IsReadAsleepAndRetained) {
   Expect(pool.kept(block.data(), MiB(9)).status(), commpool::StatusCode::kNotFound, "has kept no 9 MiB");
 }
 
-TEST(KeptAbi, ATagKeepsWhatIsNamedInAnyOfItsPools) {
-  Pool first = Make("kept");
-  Pool second = Make("kept");
+TEST(KeptAbi, SeveralPoolsKeepWhatIsNamedInAnyOfThem) {
+  Pool first = Make();
+  Pool second = Make();
   Buffer named = first.allocate(MiB(4), nullptr).value();
   Buffer other = second.allocate(MiB(4), nullptr).value();
-  SleepOptions options;
-  options.blocks = {named.data()};
-  commpool::sleep("kept", options).or_throw();
+  const commpool_pool both[] = {first.handle(), second.handle()};
+  const void* const blocks[] = {named.data()};
+  commpool_sleep_options c_options;
+  commpool_sleep_options_init(&c_options);
+  c_options.blocks = blocks;
+  c_options.block_count = 1;
+  ASSERT_EQ(commpool_pools_sleep_keeping(both, 2, &c_options), COMMPOOL_OK) << commpool_last_error();
   EXPECT_EQ(first.stats().value().kept_bytes, MiB(4));
   EXPECT_EQ(second.stats().value().kept_bytes, 0u);
-  commpool::wake("kept").or_throw();
+  ASSERT_EQ(commpool_pools_wake(both, 2, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_OK) << commpool_last_error();
+  SleepOptions options;
   options.blocks.emplace();  // none at all
   first.sleep(options).or_throw();
   EXPECT_EQ(first.stats().value().kept_bytes, 0u);
@@ -104,7 +108,6 @@ TEST(KeptAbi, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(commpool_pools_sleep_keeping(&handle, 1, &options), COMMPOOL_INVALID_ARGUMENT);
   EXPECT_NE(std::string(commpool_last_error()).find("struct_bytes is 8"), std::string::npos);
   EXPECT_EQ(commpool_pool_kept(handle, &options, 1, nullptr), COMMPOOL_INVALID_ARGUMENT);
-  EXPECT_EQ(commpool_sleep_keeping("nobody's", &options), COMMPOOL_NOT_FOUND);
   const void* kept = nullptr;
   EXPECT_EQ(commpool_pool_kept(handle, &options, 1, &kept), COMMPOOL_FAILED_PRECONDITION);
   EXPECT_EQ(commpool_pool_kept(0, &options, 1, &kept), COMMPOOL_NOT_FOUND);

@@ -1,4 +1,4 @@
-// Pools that sleep and wake, through the C ABI and the C++ skin: values, figures, and tags.
+// Pools that sleep and wake, through the C ABI and the C++ skin: values and figures.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -18,10 +18,9 @@ void Expect(commpool_status status, commpool_status expected, const char* part) 
   EXPECT_NE(std::string(commpool_last_error()).find(part), std::string::npos) << commpool_last_error();
 }
 
-Pool Make(const char* name, const char* tag) {
+Pool Make(const char* name) {
   commpool::PoolOptions options;
   options.name = name;
-  options.tag = tag;
   return Pool::create(options).value();
 }
 
@@ -34,7 +33,7 @@ Enum As(int number) {
 uint64_t Asleep(const Pool& pool) { return pool.stats().value().asleep_bytes; }
 
 TEST(SleepAbi, TellsSleepAndKeptBytes) {
-  Pool pool = Make("weights", "");
+  Pool pool = Make("weights");
   Buffer block = pool.allocate(MiB(8), nullptr).value();
   pool.sleep(commpool::Keep::kHost).or_throw();
   EXPECT_EQ(Asleep(pool), pool.stats().value().reserved_bytes.current);
@@ -45,7 +44,7 @@ TEST(SleepAbi, TellsSleepAndKeptBytes) {
 }
 
 TEST(SleepAbi, RefusesUnknownValues) {
-  Pool pool = Make("pool", "");
+  Pool pool = Make("pool");
   Expect(commpool_pool_sleep(pool.handle(), As<commpool_keep>(7), COMMPOOL_GRAPHS_REFUSED), COMMPOOL_INVALID_ARGUMENT,
          "keep 7 is none of DISCARD, HOST");
   Expect(commpool_pool_sleep(pool.handle(), COMMPOOL_KEEP_DISCARD, As<commpool_graphs>(7)), COMMPOOL_INVALID_ARGUMENT,
@@ -55,13 +54,10 @@ TEST(SleepAbi, RefusesUnknownValues) {
   Expect(commpool_pools_wake(&handle, 1, As<commpool_graphs>(7)), COMMPOOL_INVALID_ARGUMENT,
          "graphs 7 is none of REFUSED, NO_COLLECTIVES, DISCARDED");
   Expect(commpool_pools_wake(nullptr, 2, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_INVALID_ARGUMENT, "pools is null");
-  Expect(commpool_sleep(nullptr, COMMPOOL_KEEP_DISCARD, COMMPOOL_GRAPHS_REFUSED), COMMPOOL_INVALID_ARGUMENT, "tag");
-  Expect(commpool_wake("", COMMPOOL_GRAPHS_REFUSED), COMMPOOL_INVALID_ARGUMENT, "tag");
-  Expect(commpool_wake("none", COMMPOOL_GRAPHS_REFUSED), COMMPOOL_NOT_FOUND, "no pool has the tag \"none\"");
 }
 
 TEST(SleepAbi, EverySleepWithoutAWordKeeps) {
-  Pool pool = Make("kept", "kept");
+  Pool pool = Make("kept");
   const commpool::Buffer block = pool.allocate(MiB(1), nullptr).value();
   const auto kept = [&] {
     const uint64_t bytes = pool.stats().value().kept_bytes;
@@ -74,41 +70,8 @@ TEST(SleepAbi, EverySleepWithoutAWordKeeps) {
   EXPECT_EQ(kept(), MiB(1));
   pool.sleep(commpool::SleepOptions{}).or_throw();
   EXPECT_EQ(kept(), MiB(1));
-  commpool::sleep("kept").or_throw();
-  EXPECT_EQ(kept(), MiB(1));
   pool.sleep(commpool::Keep::kDiscard).or_throw();
   EXPECT_EQ(kept(), 0u);
-}
-
-TEST(SleepAbi, ATagTakesItsPoolsTogether) {
-  Pool first = Make("first", "weights");
-  Pool second = Make("second", "weights");
-  Pool cache = Make("cache", "caches");
-  for (Pool* pool : {&first, &second, &cache}) pool->reserve(MiB(4)).or_throw();
-  second.sleep().or_throw();  // alone; later calls skip it
-  commpool::sleep("weights").or_throw();
-  EXPECT_GT(Asleep(first), 0u);
-  EXPECT_GT(Asleep(second), 0u);
-  EXPECT_EQ(Asleep(cache), 0u);
-  first.wake().or_throw();
-  commpool::wake("weights").or_throw();
-  EXPECT_EQ(Asleep(second), 0u);
-  commpool::wake("weights").or_throw();  // nothing to do: all are awake
-}
-
-TEST(SleepAbi, ATagGoesOnWhereAPoolFails) {
-  commpool::PoolOptions options;
-  options.name = "cannot";
-  options.tag = "mixed";
-  options.backing = commpool::Backing::kCuda;
-  Pool cannot = Pool::create(options).value();
-  Pool can = Make("can", "mixed");
-  can.reserve(MiB(4)).or_throw();
-  const commpool::Status status = commpool::sleep("mixed");
-  EXPECT_EQ(status.code(), commpool::StatusCode::kNotSupported);
-  EXPECT_NE(status.message().find("pool cannot"), std::string::npos) << status.message();
-  EXPECT_GT(Asleep(can), 0u);
-  commpool::wake("mixed").or_throw();
 }
 
 // Of one without ranks beside others, and on another device: nobody sleeps where one cannot.
@@ -117,7 +80,7 @@ TEST(SleepAbi, SeveralPoolsSleepAndWakeAllOrNone) {
   options.device = 1;
   if (!Pool::create(options).ok()) options.device = 0;  // a machine with one GPU
   Pool first = Pool::create(options).value();
-  Pool last = Make("last", "");
+  Pool last = Make("last");
   options.name = "cannot";
   options.backing = commpool::Backing::kCuda;
   Pool cannot = Pool::create(options).value();
@@ -139,7 +102,7 @@ TEST(SleepAbi, SeveralPoolsSleepAndWakeAllOrNone) {
 }
 
 TEST(SleepAbi, AScopeRoutesToAPoolThatSleepsAndItsAllocationsFail) {
-  Pool pool = Make("scoped", "");
+  Pool pool = Make("scoped");
   pool.reserve(MiB(4)).or_throw();
   pool.sleep().or_throw();
   {

@@ -175,18 +175,6 @@ TEST_F(OneThread, PutsAllOfItsPoolsToSleepAndWakesThemTogether) {
   ExpectOk(pools.close());
 }
 
-TEST_F(OneThread, PutsItsPoolsToSleepByTheirTag) {
-  std::vector<PoolOptions> options = Options();
-  for (PoolOptions& each : options) each.tag = "weights";
-  PoolGroup pools = PoolGroup::create(options).value();
-  ExpectOk(pools.reserve(MiB(2)));
-  ExpectOk(commpool::sleep("weights"));
-  ExpectAsleep(pools);
-  ExpectOk(commpool::wake("weights"));
-  ExpectOk(pools.verify());
-  ExpectOk(pools.close());
-}
-
 TEST_F(OneThread, MayLeaveEachPoolToAThreadOfItsOwn) {
   PoolGroup pools = PoolGroup::create(Options()).value();
   std::vector<std::thread> threads;

@@ -55,12 +55,11 @@ class WindowReturn : public SymmetricTest {
     return windows;
   }
   // Another pool of home, with windows of its own.
-  void BringStranger(uint64_t bytes, const char* tag = "") {
+  void BringStranger(uint64_t bytes) {
     strangers_.assign(static_cast<size_t>(group().size()), 0);
     ExpectOk(Run([&](Rank& rank) {
       PoolConfiguration configuration = Configured(rank);
       configuration.name = "stranger";
-      configuration.tag = tag;
       strangers_[static_cast<size_t>(rank.number)] = runtime().CreatePool(std::move(configuration)).value();
       return Stranger(rank)->Reserve(bytes);
     }));
@@ -115,17 +114,20 @@ TEST_F(WindowReturn, IsRefusedOnAllRanksBeforeSleepWhereNoOrderBringsThemBack) {
 }
 
 // Each finds the older ones where they were as it wakes.
-TEST_F(WindowReturn, OfPoolsWithATagHoldsForTheNewestSleepsFirst) {
-  ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.tag = "step"; }));
+TEST_F(WindowReturn, OfSeveralPoolsHoldsWhereTheNewestSleepsFirst) {
+  ExpectOk(Create());
   Captured(Grow(2 * kMiB));
-  BringStranger(2 * kMiB, "step");
+  BringStranger(2 * kMiB);
+  std::vector<PoolHandle> oldest_first;
+  for (int rank = 0; rank < group().size(); ++rank) oldest_first.push_back(HandleOf(group()[rank]));
+  for (int rank = 0; rank < group().size(); ++rank) oldest_first.push_back(Stranger(group()[rank])->handle());
+  const std::vector<PoolHandle> newest_first(oldest_first.rbegin(), oldest_first.rend());
   const auto sleep = [](Pool& pool, OtherPoolsOfCall others) { return pool.Sleep({}, others); };
   const auto wake = [](Pool& pool, OtherPoolsOfCall others) { return pool.Wake({}, others); };
-  ExpectFailure({OnTagged(runtime(), "step", First::kOldest, sleep)}, StatusCode::kFailedPrecondition,
+  ExpectFailure({AllOrNone(runtime(), oldest_first, sleep)}, StatusCode::kFailedPrecondition,
                 "no order of registering brings all windows back");
-  ExpectOk(Wake());
-  ExpectOk({OnTagged(runtime(), "step", First::kNewest, sleep)});
-  ExpectOk({OnTagged(runtime(), "step", First::kOldest, wake)});
+  ExpectOk({AllOrNone(runtime(), newest_first, sleep)});
+  ExpectOk({AllOrNone(runtime(), oldest_first, wake)});
   ReplayAll(1);
   SendStrangerAway();
   EndAll();

@@ -134,8 +134,8 @@ Status ReadSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(
                         SleepRequest& request) {
   if (given == nullptr) return Invalid("the sleep options are null");
   COMMPOOL_TRY(CheckStructBytes("sleep_options", given->struct_bytes, sizeof(*given)));
-  request = ParseSleep(NumberOf(given->keep), NumberOf(given->graphs));
-  COMMPOOL_TRY(request.readiness);
+  COMMPOOL_TRY(ReadWord("keep", NumberOf(given->keep), {"DISCARD", "HOST"}, &request.keep));
+  COMMPOOL_TRY(ReadGraphs(NumberOf(given->graphs), &request.graphs));
   COMMPOOL_TRY(ReadWord("kept_in", NumberOf(given->kept_in), {"PINNED", "PAGEABLE", "FILES"}, &request.copies.in));
   COMMPOOL_TRY(CheckSayAnything(*given, request.keep, request.copies.in));
   return ReadCopies(*given, is_live, request.copies);
@@ -149,7 +149,6 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, c
   PoolConfiguration configuration = HomeOf(given);
   COMMPOOL_TRY(FirstFailure({ReadWords(given, &configuration), CheckValues(given)}));
   if (given.name != nullptr) configuration.name = Printable(given.name);
-  if (given.tag != nullptr) configuration.tag = given.tag;
   configuration.backing.placement.device = given.device;
   configuration.backing.placement.numa_node = given.numa_node;
   configuration.backing.user = {given.user_allocate, given.user_free, given.user_context};
@@ -173,13 +172,6 @@ std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given) {
   PoolConfiguration configuration = HomeOf(given);
   if (given.deadline_ms != 0) configuration.deadline_ms = std::min(given.deadline_ms, kLongestDeadlineMs);
   return configuration;
-}
-
-SleepRequest ParseSleep(int32_t keep, int32_t graphs) {
-  SleepRequest request;
-  request.readiness =
-      FirstFailure({ReadWord("keep", keep, {"DISCARD", "HOST"}, &request.keep), ReadGraphs(graphs, &request.graphs)});
-  return request;
 }
 
 WakeRequest ParseWake(int32_t graphs) {

@@ -28,8 +28,7 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, c
 // name no home, or have another size than ours.
 std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given);
 
-// Takes the numbers of a commpool_keep and a commpool_graphs (NumberOf). The request says what is wrong with them.
-SleepRequest ParseSleep(int32_t keep, int32_t graphs);
+// Takes the number of a commpool_graphs (NumberOf). The request says what is wrong with it.
 WakeRequest ParseWake(int32_t graphs);
 // Reads sleep options; the request says what is wrong with them. `is_live`: whether a pointer lies in a live block.
 SleepRequest ParseSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(const void*)> is_live);

@@ -44,41 +44,11 @@ commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* c
       pools, count, [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); }, communicators, name);
 }
 
-commpool_status SleepPools(const commpool_pool* pools, size_t count, FunctionRef<SleepRequest()> read,
-                           const char* name = __builtin_FUNCTION()) {
-  const auto sleep = [&](Runtime& runtime, PoolHandles handles) {
-    const SleepRequest request = read();
-    return AllOrNone(runtime, handles,
-                     [&](Pool& pool, OtherPoolsOfCall others) { return pool.Sleep(request, others); });
-  };
-  return ForPools(pools, count, sleep, name);
-}
-
-Status CheckTag(const char* tag) {
-  return tag == nullptr || *tag == 0 ? Invalid("the tag is null or empty") : Status();
-}
-
-commpool_status SleepTagged(const char* tag, FunctionRef<SleepRequest()> read,
-                            const char* name = __builtin_FUNCTION()) {
-  const auto sleep = [&](Runtime& runtime) -> Status {
-    COMMPOOL_TRY(CheckTag(tag));
-    const SleepRequest request = read();
-    return OnTagged(runtime, tag, First::kNewest, [&](Pool& pool, OtherPoolsOfCall others) {
-      return pool.life().open() ? pool.Sleep(request, others) : others();
-    });
-  };
-  return WithRuntime(sleep, CallKind::kAny, name);
-}
-
 // Whether a pointer lies in a live block: for a name in sleep options.
 Status CheckLive(const void* pointer) {
   const auto owner = OpenedProcessRuntime()->addresses().OwnerOf(AddressOf(pointer));
   const Status found = owner.ok() ? (*owner)->FindBlock(AddressOf(pointer)).status() : owner.status();
   return found.ok() ? found : Invalid(found.message());
-}
-
-SleepRequest ReadOptions(const commpool_sleep_options* options) {
-  return ParseSleepOptions(options, [](const void* pointer) { return CheckLive(pointer); });
 }
 
 Status NullOptions() { return Invalid("options or the output pointer is null"); }
@@ -161,11 +131,6 @@ commpool_status commpool_pools_rehome(const commpool_pool* pools, ncclComm* cons
   return WithCommunicators(pools, communicators, count, &Pool::Rehome);
 }
 
-commpool_status commpool_pools_sleep(const commpool_pool* pools, size_t count, commpool_keep keep,
-                                     commpool_graphs graphs) {
-  return SleepPools(pools, count, [&] { return ParseSleep(NumberOf(keep), NumberOf(graphs)); });
-}
-
 commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs) {
   const WakeRequest request = ParseWake(NumberOf(graphs));
   const auto part = [&](Pool& pool, OtherPoolsOfCall others) { return pool.Wake(request, others); };
@@ -173,26 +138,12 @@ commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, co
                   [&](Runtime& runtime, PoolHandles handles) { return AllOrNone(runtime, handles, part); });
 }
 
-commpool_status commpool_sleep(const char* tag, commpool_keep keep, commpool_graphs graphs) {
-  return SleepTagged(tag, [&] { return ParseSleep(NumberOf(keep), NumberOf(graphs)); });
-}
-
 commpool_status commpool_pools_sleep_keeping(const commpool_pool* pools, size_t count,
                                              const commpool_sleep_options* options) {
-  return SleepPools(pools, count, [&] { return ReadOptions(options); });
-}
-
-commpool_status commpool_sleep_keeping(const char* tag, const commpool_sleep_options* options) {
-  return SleepTagged(tag, [&] { return ReadOptions(options); });
-}
-
-commpool_status commpool_wake(const char* tag, commpool_graphs graphs) {
-  const WakeRequest request = ParseWake(NumberOf(graphs));
-  return WithRuntime([&](Runtime& runtime) -> Status {
-    COMMPOOL_TRY(CheckTag(tag));
-    return OnTagged(runtime, tag, First::kOldest, [&](Pool& pool, OtherPoolsOfCall others) {
-      return pool.life().asleep() ? pool.Wake(request, others) : others();
-    });
+  return ForPools(pools, count, [&](Runtime& runtime, PoolHandles handles) {
+    const SleepRequest request = ParseSleepOptions(options, [](const void* pointer) { return CheckLive(pointer); });
+    return AllOrNone(runtime, handles,
+                     [&](Pool& pool, OtherPoolsOfCall others) { return pool.Sleep(request, others); });
   });
 }
 

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "src/library/base/printable.h"
 #include "src/library/base/start_thread.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/handles.h"
@@ -320,29 +319,6 @@ Status AllOrNone(Runtime& runtime, PoolHandles handles, PartWithOthers part) {
   // No thread, and no check of completeness: the pool's own call makes it (Collective::CheckCalled).
   if (pools.size() == 1) return run_queue({0});
   return RunTogether(QueuesOf(used), run_queue);
-}
-
-// A list of the pools as they are now: one that another thread makes meanwhile is not in the call.
-Status OnTagged(Runtime& runtime, const std::string& tag, First first, PartWithOthers part) {
-  std::vector<std::shared_ptr<Pool>> pools = runtime.pools().All();
-  std::erase_if(pools,
-                [&](const auto& pool) { return pool->life().destroyed() || pool->basis().configuration.tag != tag; });
-  if (pools.empty()) return Status(StatusCode::kNotFound, "no pool has the tag \"" + Printable(tag.c_str()) + "\"");
-  if (first == First::kNewest) std::reverse(pools.begin(), pools.end());
-  Status failure;
-  while (!pools.empty()) {
-    // The next pool, and the other pools of its home: their ranks must make the call at the same time.
-    const std::shared_ptr<Pool> next = pools.front();
-    std::vector<PoolHandle> together;
-    std::erase_if(pools, [&](const auto& pool) {
-      const bool joins = pool == next || (next->symmetric() && HomeNumberOf(*pool) == HomeNumberOf(*next));
-      if (joins) together.push_back(pool->handle());
-      return joins;
-    });
-    Status status = AllOrNone(runtime, together, part);
-    if (failure.ok()) failure = status;
-  }
-  return failure;
 }
 
 }  // namespace commpool::internal

@@ -58,14 +58,6 @@ using PartWithOthers = FunctionRef<Status(Pool&, OtherPoolsOfCall others)>;
 // in it. kInvalidArgument and kFailedPrecondition as OnEach.
 Status AllOrNone(Runtime& runtime, PoolHandles pools, PartWithOthers part);
 
-// Whose turn it is first, by creation. NCCL places a window by those that are there: so that each pool finds the older
-// ones as it wakes, the newest sleeps first.
-enum class First { kOldest, kNewest };
-
-// Makes the part of each pool with the tag: AllOrNone for those of one home at a time. Goes on after a failure, because
-// other ranks may wait in the next call, and returns the first failure. kNotFound where no pool has the tag.
-Status OnTagged(Runtime& runtime, const std::string& tag, First first, PartWithOthers part);
-
 }  // namespace commpool::internal
 
 #endif  // COMMPOOL_SRC_LIBRARY_POOL_GROUP_CALLS_H_

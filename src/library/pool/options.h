@@ -86,7 +86,6 @@ struct SettingSource {
 // against the machine.
 struct PoolConfiguration {
   std::string name = "pool";
-  std::string tag = {};  // names pools that sleep and wake together
   BackingRequest backing;
   ncclComm_t home = nullptr;  // not null: the pool is symmetric
   // For symmetric pools: when a freed block serves again, how ranks talk where they do not use TCP, and the program's

@@ -77,7 +77,7 @@ class Library:
 
 
 def version_text(version: int) -> str:
-    """ "0.11.0", from the number that commpool_version returns."""
+    """ "0.12.0", from the number that commpool_version returns."""
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 

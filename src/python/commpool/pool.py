@@ -101,7 +101,7 @@ class Pool(Together, Sharer, Registering, Inspected):
       RemoteFailure, DeadlineExceeded: by what is collective: another rank failed, or did not answer within deadline_ms.
     """
 
-    __slots__ = ("handle", "name", "device", "backing", "mode", "_finalizer", "__weakref__")
+    __slots__ = ("handle", "name", "device", "backing", "mode", "tag", "_finalizer", "__weakref__")
 
     @_telling_of_keywords
     def __init__(self, name: str = "pool", *, device: Device = 0, symmetric_across: Communicator = NOT_GIVEN,
@@ -156,7 +156,8 @@ class Pool(Together, Sharer, Registering, Inspected):
             at_once = None if reserve is None else parse_size(reserve, "reserve")
             c_options = _abi.CPoolOptions()
             c_options.name, c_options.device = options.text_of("name", name), self.device
-            c_options.tag = options.text_of("tag", tag) or None
+            options.text_of("tag", tag)
+            self.tag = tag
             c_options.symmetric_across = home_handle(symmetric_across, self.device)
             options.set_backing(c_options, backing)
             c_options.location = options.number_of("location", location)
@@ -192,7 +193,7 @@ class Pool(Together, Sharer, Registering, Inspected):
           InvalidArgument: there is no such device.
         """
         pool = cls.__new__(cls)
-        pool.name, pool.device = "default", device_number(device)
+        pool.name, pool.device, pool.tag = "default", device_number(device), ""
         pool.handle = library.default_pool(pool.device)
         living[pool.handle] = pool
         pool._finalizer = weakref.finalize(pool, int)

@@ -34,7 +34,7 @@ def initialize(driver: DriverWord = "cuda") -> None:
 
 
 def library_version() -> str:
-    """The version of the library that runs, such as "0.11.0". It has this package's minor version."""
+    """The version of the library that runs, such as "0.12.0". It has this package's minor version."""
     return version_text(library.commpool_version())
 
 

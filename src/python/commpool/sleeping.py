@@ -4,12 +4,13 @@ which: weights, caches."""
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Union
 
 from . import options
 from ._library import library
-from .errors import refusing
+from .errors import NotFound, living, refusing
 from .handles import Communicator, Pointer, communicator_handle
 from .sizes import index_of
 
@@ -32,25 +33,47 @@ def waking() -> Iterator[None]:
             act()
 
 
+def _with_tag(tag: str) -> list[Any]:
+    """The pools of the process with the tag, the oldest first.
+
+    Raises:
+      NotFound: there is none.
+    """
+    options.text_of("tag", tag)
+    found = [pool for _, pool in sorted(living.items()) if pool.tag == tag and not pool.closed]
+    if not found or not tag:
+        raise NotFound(f"no pool has the tag \"{tag}\"")
+    return found
+
+
+def _call(call: Callable[..., Any], pools: list[Any], *arguments: Any) -> None:
+    if pools:
+        call((ctypes.c_uint64 * len(pools))(*(pool.handle for pool in pools)), len(pools), *arguments)
+
+
 def sleep(*, tag: str, keep: options.KeepWord = "discard", graphs: options.GraphsWord = "refused",
           directory: Union[None, str, os.PathLike[str]] = None, only: Optional[Iterable[Pointer]] = None,
           retain: bool = False, constant: Iterable[Pointer] = (), level: Optional[int] = None) -> None:
-    """Calls `Pool.sleep` for all pools of the process with the tag, the newest first: so windows come back.
+    """Calls `Pool.sleep` for all pools of the process with the tag at once, the newest first: so windows come back.
 
-    It skips pools that are asleep. If one fails, the others still sleep, and the first failure is raised.
+    It skips pools that are asleep. Those of one home, and those without ranks, sleep all or none.
     """
-    name = options.text_of("tag", tag)
-    options.sleep_by(lambda given: library.sleep_keeping(name, given), keep, graphs, directory, only, retain, constant,
-                     level)
+    def call(given: Any) -> None:
+        awake = [pool for pool in reversed(_with_tag(tag)) if not pool.asleep]
+        _call(library.pools_sleep_keeping, awake, given)
+
+    options.sleep_by(call, keep, graphs, directory, only, retain, constant, level)
 
 
 def wake(*, tag: str, graphs: options.GraphsWord = "refused") -> None:
-    """Calls `Pool.wake` for all pools of the process that have the tag and are asleep, the oldest first."""
-    name = options.text_of("tag", tag)
-    with refusing(lambda _: library.wake(name, options.NO_WORD)):
+    """Calls `Pool.wake` for all pools of the process that have the tag and are asleep at once, the oldest first."""
+    def call(accepted: int) -> None:
+        _call(library.pools_wake, [pool for pool in _with_tag(tag) if pool.asleep], accepted)
+
+    with refusing(lambda _: call(options.NO_WORD)):
         accepted = options.number_of("graphs", graphs)
     with waking():
-        library.wake(name, accepted)
+        call(accepted)
 
 
 class CommunicatorMemory(NamedTuple):
