@@ -115,6 +115,23 @@ TEST_F(Captures, ThatNobodyAnnouncedSurviveQuestionsToFences) {
   });
 }
 
+// A blocking stream shows in the legacy one. Nobody can find others.
+TEST_F(Captures, ThatNobodyAnnouncedRefuseWhatWaitsForTheDevice) {
+  CUstream blocking = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
+  ASSERT_EQ(cuda().cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  for (const Status& refused :
+       {Get(pool_).Trim(0).status(), Get(pool_).Sleep({}), Get(pool_).Close(), Get(pool_).blocks().WaitForDevice()}) {
+    EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(refused.message().find("is being captured"), std::string::npos) << refused.message();
+  }
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuda().cuStreamEndCapture(blocking, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuStreamDestroy(blocking), CUDA_SUCCESS);
+  EXPECT_EQ(Get(pool_).Trim(0).value(), 32 * kMiB) << "nothing has changed";
+}
+
 TEST_F(Captures, LetOtherStreamsGrowThePool) {
   BeginCapture();
   Result<CUdeviceptr> grown = Allocate(other_, 64 * kMiB);

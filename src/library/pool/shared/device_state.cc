@@ -38,9 +38,18 @@ Result<CUresult> SynchroniseWithin(const Driver& driver, const PrimaryContext& c
                                                    " ms, nothing was changed: a collective waits for a rank?");
 }
 
-// The caller refuses with it before anything has changed.
+// The caller refuses with it before anything has changed. The question to the legacy stream breaks no capture; a
+// capture of a nonblocking stream that nobody announced does not show there, and nobody can find it.
 Status DeviceState::CheckNotCapturing() const {
-  if (!capturing()) return Status();
+  if (!capturing()) {
+    if (place_.health.broken()) return Status();  // rule 9
+    const ContextGuard current(driver_, context());
+    CUstreamCaptureStatus unspecified = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUresult result = driver_.cuda.cuStreamIsCapturing(CU_STREAM_LEGACY, &unspecified);
+    if (result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
+      return place_.health.Check(driver_, result, {.call = "cuStreamIsCapturing", .device = device()});
+    }
+  }
   return Status(StatusCode::kFailedPrecondition,
                 "a stream of device " + std::to_string(device()) +
                     " is being captured, and waiting for the device would break the capture: end it first");
