@@ -5,7 +5,21 @@
 
 namespace commpool::internal {
 
+namespace {
+
+// Which mutexes a thread holds.
+struct HeldLocks {
+  // The ranks, one bit each; an inner rank has a higher bit.
+  uint32_t ranks = 0;
+  // For calls over several pools: how many kCollective mutexes the thread holds, and which it locked last.
+  uint32_t collectives = 0;
+  const Mutex* last_collective = nullptr;
+};
 thread_local constinit HeldLocks held_locks;
+
+constexpr uint32_t BitOf(LockRank rank) { return uint32_t{1} << (static_cast<int>(rank) / 5); }
+
+}  // namespace
 
 // The thread's books keep the mutex while it waits: it takes no other one.
 struct Condition::Unlocking {
@@ -21,9 +35,17 @@ void Mutex::CheckOrder() const {
   COMMPOOL_CHECK(held < BitOf(rank_) || (of_one_call && held < 2 * BitOf(rank_)), "locks are taken out of order");
 }
 
-void Mutex::NoteCollective() {
+void Mutex::NoteTaken() const {
+  held_locks.ranks |= BitOf(rank_);
+  if (rank_ != LockRank::kCollective) return;
   ++held_locks.collectives;
   held_locks.last_collective = this;
+}
+
+void Mutex::NoteReleased() const {
+  const uint32_t outer = held_locks.ranks ^ BitOf(rank_);
+  COMMPOOL_CHECK(outer < BitOf(rank_), "locks are released out of order");
+  if (rank_ != LockRank::kCollective || --held_locks.collectives == 0) held_locks.ranks = outer;
 }
 
 // Whoever waited releases it as awaited, because others may wait still.
@@ -32,9 +54,8 @@ void Mutex::Await() {
 }
 
 void Mutex::AssertHeld() const {
-#ifndef NDEBUG
-  COMMPOOL_CHECK((held_locks.ranks & BitOf(rank_)) != 0, "a lock is needed that the thread does not hold");
-#endif
+  COMMPOOL_CHECK(!kChecksLocks || (held_locks.ranks & BitOf(rank_)) != 0,
+                 "a lock is needed that the thread does not hold");
 }
 
 std::deque<MutexLock> LockInOrder(std::vector<Mutex*> mutexes) {
@@ -55,7 +76,7 @@ bool Condition::WaitUntil(Mutex& mutex, std::chrono::steady_clock::time_point mo
 }
 
 bool HoldsNoLock() {
-  constexpr uint32_t kOrderEffects = Mutex::BitOf(LockRank::kCollective) | Mutex::BitOf(LockRank::kGrowth);
+  constexpr uint32_t kOrderEffects = BitOf(LockRank::kCollective) | BitOf(LockRank::kGrowth);
   return (held_locks.ranks & ~kOrderEffects) == 0;
 }
 

@@ -1,8 +1,8 @@
 // A mutex that knows its place in the lock order, with Clang's thread-safety annotations.
 //
 // src/library/reference.md has the order. Each Mutex has a rank. A thread may lock only ranks that come after all those
-// that it holds; a violation aborts at once (where NDEBUG is not set), because it could deadlock. One call may lock
-// several mutexes of the rank `collective`, in the order of their addresses.
+// that it holds; a violation aborts at once, because it could deadlock. One call may lock several mutexes of the rank
+// `collective`, in the order of their addresses. Where NDEBUG is set nobody keeps these books.
 #ifndef COMMPOOL_SRC_LIBRARY_BASE_MUTEX_H_
 #define COMMPOOL_SRC_LIBRARY_BASE_MUTEX_H_
 
@@ -49,15 +49,11 @@ enum class LockRank : int {
 
 class Mutex;
 
-// Which mutexes a thread holds. Only Mutex uses it.
-struct HeldLocks {
-  // The ranks, one bit each; an inner rank has a higher bit.
-  uint32_t ranks = 0;
-  // For calls over several pools: how many kCollective mutexes the thread holds, and which it locked last.
-  uint32_t collectives = 0;
-  const Mutex* last_collective = nullptr;
-};
-extern thread_local constinit HeldLocks held_locks;
+#ifdef NDEBUG
+inline constexpr bool kChecksLocks = false;
+#else
+inline constexpr bool kChecksLocks = true;
+#endif
 
 // Each allocation takes one, so the way that waits for nobody is inlined: one atomic operation to lock, one to unlock.
 class COMMPOOL_CAPABILITY("mutex") Mutex {
@@ -67,34 +63,28 @@ class COMMPOOL_CAPABILITY("mutex") Mutex {
   Mutex& operator=(const Mutex&) = delete;
 
   void Lock() COMMPOOL_ACQUIRE() {
-#ifndef NDEBUG
-    CheckOrder();
-#endif
+    if constexpr (kChecksLocks) CheckOrder();
     Take();
-    held_locks.ranks |= BitOf(rank_);
-    if (rank_ == LockRank::kCollective) NoteCollective();
+    if constexpr (kChecksLocks) NoteTaken();
   }
   void Unlock() COMMPOOL_RELEASE() {
-    const uint32_t bit = BitOf(rank_);
-    COMMPOOL_CHECK(held_locks.ranks >= bit && held_locks.ranks < 2 * bit, "locks are released out of order");
-    if (rank_ != LockRank::kCollective || --held_locks.collectives == 0) held_locks.ranks ^= bit;
+    if constexpr (kChecksLocks) NoteReleased();
     Release();
   }
   // For a callback: tells Clang's analysis, which looks at one function at a time, that the thread holds the mutex.
-  // Aborts where the thread holds no mutex of this rank (where NDEBUG is not set).
+  // Aborts where the thread holds no mutex of this rank.
   void AssertHeld() const COMMPOOL_ASSERT_CAPABILITY(this);
 
  private:
   friend class Condition;
-  friend bool HoldsNoLock();
 
   static constexpr uint32_t kFree = 0;
   static constexpr uint32_t kHeld = 1;
   static constexpr uint32_t kAwaited = 2;  // held, and somebody may wait
 
-  static constexpr uint32_t BitOf(LockRank rank) { return uint32_t{1} << (static_cast<int>(rank) / 5); }
   void CheckOrder() const;
-  void NoteCollective();
+  void NoteTaken() const;
+  void NoteReleased() const;
 
   // Without the thread's books.
   void Take() {
@@ -103,8 +93,11 @@ class COMMPOOL_CAPABILITY("mutex") Mutex {
       Await();
   }
   void Release() {
-    if (word_.exchange(kFree, std::memory_order_release) == kAwaited) [[unlikely]]
-      word_.notify_one();
+    const uint32_t word = word_.exchange(kFree, std::memory_order_release);
+    if (word == kHeld) [[likely]]
+      return;
+    COMMPOOL_CHECK(word == kAwaited, "a lock is released that nobody holds");
+    word_.notify_one();
   }
   void Await();
 
@@ -143,7 +136,7 @@ class Condition {
 };
 
 // Whether this thread holds no commpool lock. kCollective and kGrowth do not count, for they order effects. Driver and
-// NCCL calls require this (rule 1).
+// NCCL calls require this (rule 1). For tests: true where NDEBUG is set.
 bool HoldsNoLock();
 
 }  // namespace commpool::internal
