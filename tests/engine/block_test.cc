@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "src/library/engine/block_arena.h"
-
 namespace commpool::internal::engine {
 namespace {
 

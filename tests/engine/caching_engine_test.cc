@@ -112,12 +112,12 @@ TEST(CachingEngine, ShowsItsBlocksInOrder) {
   Serve(engine, 1000, 7);
   const std::vector<BlockView> views = engine.Snapshot();
   ASSERT_EQ(views.size(), 2u);
-  EXPECT_EQ(views[0].state, BlockView::State::kLive);
-  EXPECT_EQ(views[0].address, kBase);
+  EXPECT_EQ(views[0].state, COMMPOOL_BLOCK_LIVE);
+  EXPECT_EQ(views[0].pointer, reinterpret_cast<void*>(kBase));
   EXPECT_EQ(views[0].bytes, 1024u);
   EXPECT_EQ(views[0].requested_bytes, 1000u);
   EXPECT_EQ(views[0].stream, 7u);
-  EXPECT_EQ(views[1].state, BlockView::State::kFree);
+  EXPECT_EQ(views[1].state, COMMPOOL_BLOCK_FREE);
   EXPECT_EQ(views[1].bytes, 2 * kMiB - 1024);
 }
 
@@ -135,7 +135,7 @@ TEST(CachingEngine, FindsTheLiveBlockOfAnAddress) {
   const SegmentIndex segment = engine.AddSegment({kBase, 2 * kMiB});
   Serve(engine, 1000);
   ASSERT_TRUE(engine.Find(kBase + 999).ok());
-  EXPECT_EQ(engine.Find(kBase + 999)->address, kBase);
+  EXPECT_EQ(engine.Find(kBase + 999)->pointer, reinterpret_cast<void*>(kBase));
   EXPECT_EQ(engine.Find(kBase + 999)->segment, segment);
   for (const Address address : {kBase - 1, kBase + 1024, kBase + 2 * kMiB, Address{0}}) {
     EXPECT_EQ(engine.Find(address).status().code(), StatusCode::kNotFound);

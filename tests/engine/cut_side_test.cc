@@ -1,9 +1,7 @@
-#include "src/library/engine/cut_side.h"
-
 #include <gtest/gtest.h>
 
 #include "src/library/base/bytes.h"
-#include "src/library/engine/heap_segment.h"
+#include "src/library/engine/heap.h"
 
 namespace commpool::internal::engine {
 namespace {

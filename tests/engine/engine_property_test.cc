@@ -88,7 +88,7 @@ TEST_P(EngineProperties, HoldAfterEveryOperation) {
   engine_.DeviceIdle(0, engine_.Now());
   engine_.CheckInvariants();
   EXPECT_TRUE(engine_.PendingFences().empty());
-  for (const BlockView& block : engine_.Snapshot()) EXPECT_EQ(block.state, BlockView::State::kFree);
+  for (const BlockView& block : engine_.Snapshot()) EXPECT_EQ(block.state, COMMPOOL_BLOCK_FREE);
   RemoveIdleSegments(engine_);
   EXPECT_EQ(engine_.counters().reserved_bytes.current, 0u) << "every segment is one idle block";
 }

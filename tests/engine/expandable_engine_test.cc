@@ -104,7 +104,7 @@ TEST_F(ExpandableEngineTest, HasAddressesAndNoMemoryAtFirst) {
   EXPECT_EQ(engine_.counters().free_bytes, 0u);
   EXPECT_EQ(engine_.counters().reserved_segments.current, 0u);
   EXPECT_TRUE(engine_.IsEmptyTerritory(territory_));
-  for (const BlockView& view : engine_.Snapshot()) EXPECT_EQ(view.state, BlockView::State::kUnmapped);
+  for (const BlockView& view : engine_.Snapshot()) EXPECT_EQ(view.state, COMMPOOL_BLOCK_UNMAPPED);
 }
 
 TEST_F(ExpandableEngineTest, ServesFromPagesThatHaveCome) {

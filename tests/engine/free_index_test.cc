@@ -4,7 +4,7 @@
 
 #include <deque>
 
-#include "src/library/engine/heap_segment.h"
+#include "src/library/engine/block.h"
 
 namespace commpool::internal::engine {
 namespace {

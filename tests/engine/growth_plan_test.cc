@@ -1,6 +1,4 @@
 // Growth as a plan: its steps, their order, and the questions before.
-#include "src/library/engine/growth_plan.h"
-
 #include <gtest/gtest.h>
 
 #include <random>

@@ -220,10 +220,9 @@ TEST(HeapDeathTest, AbortsOnBrokenRequirements) {
   EXPECT_DEATH(heap.Close(heap.Find(kBase), 0), "not live");
 }
 
-// Large segments have no index of their blocks where small ones lie elsewhere.
-TEST(Heap, FindsWhatLiesInsideABlockOfALargeSegmentToo) {
+TEST(Heap, FindsWhatLiesInsideABlock) {
   for (const Space space : {Space::kSmall, Space::kLarge}) {
-    Heap heap(kAlignment, MergePolicy::kCompatible, Choice::kBestFit, Spaces::kApart);
+    Heap heap(kAlignment, MergePolicy::kCompatible);
     heap.AddSegment({kBase, 8192}, space);
     for (uint64_t place = 0; place < 4; ++place) heap.Take({.bytes = 1024, .space = space});
     for (uint64_t place = 0; place < 4; ++place) {

@@ -53,7 +53,7 @@ TEST(SymmetricEngine, DefersFreesUntilTheyAreApplied) {
   EXPECT_EQ(engine.counters().allocated_blocks.current, 0u);
   EXPECT_TRUE(engine.WhollyFreeSegments().empty());
   EXPECT_FALSE(engine.Find(address).ok());
-  EXPECT_EQ(engine.Snapshot()[0].state, BlockView::State::kClosed);
+  EXPECT_EQ(engine.Snapshot()[0].state, COMMPOOL_BLOCK_PENDING);
   EXPECT_FALSE(Ask(engine, 512).has_value());
 
   EXPECT_EQ(engine.LocallyFreed(), (std::vector<Sequence>{0}));

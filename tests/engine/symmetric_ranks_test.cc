@@ -46,7 +46,8 @@ class Rank : ModelledEngine<SymmetricEngine> {
     sequences_[sequence] = served.address;
     if (Below(2) == 0) RecordStream(served.address);
     const Result<BlockView> view = engine_.Find(served.address);
-    return Place{view->segment, served.address - bases_.at(view->segment)};
+    const auto segment = static_cast<SegmentIndex>(view->segment);
+    return Place{segment, served.address - bases_.at(segment)};
   }
 
   void Free(Sequence sequence) {

@@ -325,7 +325,6 @@ class UncalledMode final : public PoolMode {
  public:
   using PoolMode::PoolMode;
   Result<CUdeviceptr> Allocate(uint64_t, StreamKey) override { return Uncalled(); }
-  Result<engine::Freed> FreeInEngine(CUdeviceptr, engine::Reasons) override { return Uncalled(); }
   void AfterFree() override {}
   void ForgetStream(StreamKey) override {}
   Status Reserve(uint64_t) override { return Uncalled(); }

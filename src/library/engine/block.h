@@ -6,7 +6,8 @@
 #define COMMPOOL_SRC_LIBRARY_ENGINE_BLOCK_H_
 
 #include <cstdint>
-#include <vector>
+#include <deque>
+#include <utility>
 
 #include "src/library/engine/types.h"
 #include "src/library/engine/uses.h"
@@ -41,6 +42,7 @@ struct alignas(64) Block {
   bool stream_over = false;
   Reasons closed_by = 0;      // not 0 exactly while the block is closed
   Marks marks = 0;            // of a live block
+  uint8_t bin = 0;            // of a free block, in its list
   uint32_t closed_place = 0;  // in the heap's list of closed blocks
   Uses uses = {};
   Moment freed_at = 0;     // of merged blocks, the latest
@@ -49,46 +51,55 @@ struct alignas(64) Block {
   uint64_t sequence = 0;   // of a symmetric pool's block: of its allocation
 };
 
+// A segment as the heap sees it: a contiguous range that blocks cover without gaps.
+struct HeapSegment {
+  SegmentIndex index = 0;
+  SegmentRange range;
+  Block* first = nullptr;
+  Space space = Space::kLarge;
+  uint64_t held_blocks = 0;   // live, awaiting fences, deferred, moving, or free memory of a graph
+  uint64_t last_touched = 0;  // rises with every block that is closed
+};
+
+inline Address AddressOf(const Block& block) { return block.segment->range.address + block.offset; }
+
 // Whether the block's addresses have no memory.
 constexpr bool IsHole(BlockState state) { return state == BlockState::kUnmapped || state == BlockState::kArriving; }
 inline bool IsHole(const Block& block) { return IsHole(block.state); }
 
 // Whether the pool has yet to record a fence for one of the streams that used the freed block.
 inline bool LacksFence(const Block& block) {
-  for (const Use& use : block.uses) {
-    if (use.fence_missing()) return true;
-  }
-  return false;
+  return block.uses.Any([](const Use& use) { return use.fence_missing(); });
 }
 // Whether the block is closed by this, whatever else closes it.
 inline bool IsClosedBy(const Block& block, Reason reason) { return (block.closed_by & ReasonsOf(reason)) != 0; }
 // Whether only the block's own stream may take it.
 inline bool IsStranded(const Block& block) {
-  for (const Use& use : block.uses) {
-    if (use.stranded()) return true;
-  }
-  return false;
+  return block.uses.Any([](const Use& use) { return use.stranded(); });
 }
 // Whether the block is freed but waits for a fence to pass, or for another rank. Statistics count it as pending.
 inline bool IsPending(const Block& block) {
   if (block.state != BlockState::kFree) return block.state != BlockState::kLive && !IsHole(block);
-  for (const Use& use : block.uses) {
-    if (use.fence_missing() || use.fence != kNoFence) return true;
+  return block.uses.Any([](const Use& use) { return use.fence != kNoFence || use.fence_missing(); });
+}
+
+// Owns the Block structs of one heap. They never move, so blocks point to each other; a recycled one is given out
+// again.
+class BlockArena {
+ public:
+  // A block that nobody uses. Its place, neighbours, uses, part, stream and moment are anything: set them.
+  Block* Make() {
+    if (spare_ == nullptr) return &blocks_.emplace_back();
+    return std::exchange(spare_, spare_->next);
   }
-  return false;
-}
 
-// All keep `uses` ascending and without duplicates.
-void AddToUses(Uses& uses, const Use& use);
-inline void AddUse(Uses& uses, const Use& use) { uses.empty() ? uses.push_back(use) : AddToUses(uses, use); }
-inline void UniteUses(Uses& uses, const Uses& others) {
-  if (uses == others) return;
-  for (const Use& use : others) AddUse(uses, use);
-}
+  // REQUIRES: the block was free or a hole, so it has no marks and nothing closes it.
+  void Recycle(Block* block) { block->next = std::exchange(spare_, block); }
 
-// The uses that `stream` must wait for before it touches the memory. Its own work is in order already. A wait for all
-// work of another stream covers that stream's fences.
-std::vector<StreamUse> WaitsOf(const Uses& uses, StreamKey stream);
+ private:
+  std::deque<Block> blocks_;
+  Block* spare_ = nullptr;  // a list
+};
 
 }  // namespace commpool::internal::engine
 

@@ -19,12 +19,9 @@ constexpr uint64_t kPoolShare = 256;
 
 }  // namespace
 
-Block* CachingEngine::Take(Fit fit) {
-  Block* block = heap().Take(fit);
-  if (block == nullptr) {
-    Gather(fit.stream, fit.part);
-    block = heap().Take(fit);
-  }
+Block* CachingEngine::TakeGathered(Fit fit) {
+  Gather(fit.stream, fit.part);
+  Block* const block = heap().Take(fit);
   const bool spares_growth = fit.reuse == Reuse::kAnyStream || fit.part != kCommonPart;
   if (block != nullptr || fit.space == Space::kLarge || !(spares_growth || reserved_)) return block;
   fit.space = Space::kLarge;
@@ -38,7 +35,7 @@ Result<Outcome> CachingEngine::Allocate(uint64_t bytes, StreamKey stream, Reuse 
   return Outcome(Serve(block, stream, bytes));
 }
 
-SegmentRange CachingEngine::AllocateOwn(uint64_t bytes, StreamKey stream) {
+[[gnu::flatten]] SegmentRange CachingEngine::AllocateOwn(uint64_t bytes, StreamKey stream) {
   const std::optional<uint64_t> block_bytes = BlockBytesOf(bytes, options());
   if (!block_bytes) return {};
   Block* const block =
@@ -91,7 +88,7 @@ std::vector<GrowthStep> CachingEngine::MakeWay(const GrowthRequest& request, uin
   return steps;
 }
 
-Result<Freed> CachingEngine::Free(Address address, Reasons also) {
+[[gnu::flatten]] Result<Freed> CachingEngine::Free(Address address, Reasons also) {
   Block* const block = LiveBlock(address);
   if (block == nullptr) return NotLive("free", address);
   if (block->part == kCommonPart) return Close(block, Fencing::kCloses, also);
@@ -113,12 +110,10 @@ std::vector<SegmentIndex> CachingEngine::LongestUnusedSegments() const {
 
 std::vector<StreamKey> CachingEngine::StreamsInUse() const {
   std::set<StreamKey> streams;
-  for (const auto& [index, segment] : heap().segments()) {
-    for (const Block* block = segment->first; block != nullptr; block = block->next) {
-      if (block->state != BlockState::kFree || block->part != kCommonPart) continue;
-      for (const Use& use : block->uses) streams.insert(use.stream);
-    }
-  }
+  heap().ForEach([&](const Block& block) {
+    if (block.state != BlockState::kFree || block.part != kCommonPart) return;
+    for (const Use& use : block.uses) streams.insert(use.stream);
+  });
   return {streams.begin(), streams.end()};
 }
 

@@ -15,8 +15,8 @@
 
 #include "commpool/status.h"
 #include "src/library/engine/engine.h"
+#include "src/library/engine/expansion.h"
 #include "src/library/engine/free_index.h"
-#include "src/library/engine/growth_plan.h"
 #include "src/library/engine/size_policy.h"
 #include "src/library/engine/types.h"
 
@@ -72,9 +72,14 @@ class CachingEngine : public Engine {
   // Free memory that may serve a request.
   Reuse ReuseFor(Reuse asked) const { return own_reuse() == OwnReuse::kOncePassed ? Reuse::kIdle : asked; }
 
-  // A block cut from free memory; null where none is large enough. Where nothing fits at once, it merges the stream's
-  // memory, and then takes a small block from among large ones where the pool should not grow.
-  Block* Take(Fit fit);
+  // A block cut from free memory; null where none is large enough.
+  Block* Take(const Fit& fit) {
+    Block* const block = heap().Take(fit);
+    return block != nullptr ? block : TakeGathered(fit);
+  }
+  // Where nothing fits at once: merges the stream's memory, and then takes a small block from among large ones where
+  // the pool should not grow.
+  Block* TakeGathered(Fit fit);
 
   // The steps that release idle segments for a new one of `bytes`.
   std::vector<GrowthStep> MakeWay(const GrowthRequest& request, uint64_t bytes);

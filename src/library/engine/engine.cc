@@ -1,90 +1,68 @@
 #include "src/library/engine/engine.h"
 
 #include <algorithm>
+#include <array>
+#include <cinttypes>
+#include <cstdio>
 #include <map>
 #include <vector>
 
 #include "src/library/base/check.h"
 #include "src/library/base/try.h"
-#include "src/library/engine/messages.h"
 
 namespace commpool::internal::engine {
 namespace {
 
-// `apart`: what threads' caches hold of it, which the peak leaves out (NoteHolding).
-void RaisePeak(Counter& counter, int64_t apart) {
-  const int64_t in_use = static_cast<int64_t>(counter.current) - apart;
-  if (in_use > static_cast<int64_t>(counter.peak)) counter.peak = static_cast<uint64_t>(in_use);
-}
-
-void Add(Counter& counter, uint64_t amount, int64_t apart = 0) {
-  counter.current += amount;
-  counter.total += amount;
-  RaisePeak(counter, apart);
-}
-
-void Subtract(Counter& counter, uint64_t amount) { counter.current -= amount; }
-
-BlockView::State StateOf(const Block& block) {
-  if (block.state == BlockState::kLive) return BlockView::State::kLive;
-  if (block.state == BlockState::kFree) return BlockView::State::kFree;
-  return IsHole(block) ? BlockView::State::kUnmapped : BlockView::State::kClosed;
-}
-
 BlockView ViewOf(const Block& block) {
-  return {block.segment->index, AddressOf(block), block.bytes, block.requested, StateOf(block), block.stream};
+  commpool_block_state state = IsHole(block) ? COMMPOOL_BLOCK_UNMAPPED : COMMPOOL_BLOCK_PENDING;
+  if (block.state == BlockState::kLive) state = COMMPOOL_BLOCK_LIVE;
+  if (block.state == BlockState::kFree) state = COMMPOOL_BLOCK_FREE;
+  return {reinterpret_cast<void*>(AddressOf(block)),
+          block.bytes,
+          block.requested,
+          block.segment->index,
+          block.stream,
+          0,
+          0,
+          state};
+}
+
+// kNotFound for an address at which no live block starts. `holder`: the block that holds the address, null outside all
+// segments.
+Status NoLiveBlock(const std::string& call, Address address, const Block* holder) {
+  std::string why = "not from this pool, or freed already and its segment given back to the system";
+  if (holder != nullptr) {
+    const std::string place = std::to_string(holder->bytes) + " bytes at " + Hexadecimal(AddressOf(*holder));
+    if (holder->state == BlockState::kLive) {
+      why = "the address lies inside a live block of " + place + "; pass the address that allocate returned";
+    } else if (holder->state == BlockState::kFree) {
+      why = "it lies in a free block of " + place + ": freed already, or never allocated";
+    } else if (IsHole(*holder)) {
+      why = "the pool has no memory there: never allocated, or moved since";
+    } else {
+      why = "freed already (a block of " + place + " that is not free memory yet)";
+    }
+  }
+  return Status(StatusCode::kNotFound, call + ": no live block at " + Hexadecimal(address) + ": " + why);
 }
 
 }  // namespace
 
+std::string Hexadecimal(Address address) {
+  std::array<char, 24> text;
+  std::snprintf(text.data(), text.size(), "0x%" PRIx64, address);
+  return text.data();
+}
+
 Engine::Engine(const EngineOptions& options, MergePolicy policy)
-    : options_(options), heap_(options.alignment, policy, options.choice, options.spaces) {
+    : options_(options), heap_(options.alignment, policy, options.choice) {
   CheckOptions(options);
 }
 
 Served Engine::Serve(Block* block, StreamKey stream, uint64_t requested, uint64_t sequence) {
-  Served served{AddressOf(*block), block->bytes, {}};
-  if (!block->uses.empty()) {
-    served.waits = WaitsOf(block->uses, stream);
-    block->uses.clear();
-  }
-  Begin(block, stream, requested, sequence);
+  Served served{AddressOf(*block), block->bytes, WaitsOf(block->uses, stream)};
+  ServeOwn(block, stream, requested, sequence);
   return served;
-}
-
-SegmentRange Engine::ServeOwn(Block* block, StreamKey stream, uint64_t requested) {
-  block->uses.clear();
-  Begin(block, stream, requested, 0);
-  return {AddressOf(*block), block->bytes};
-}
-
-void Engine::Begin(Block* block, StreamKey stream, uint64_t requested, uint64_t sequence) {
-  block->stream = stream;
-  block->stream_over = stream == kNoStream;
-  block->requested = requested;
-  block->sequence = sequence;
-  Add(counters_.requested_bytes, block->requested, apart_.requested);
-  Add(counters_.allocated_bytes, block->bytes, apart_.bytes);
-  Add(counters_.allocated_blocks, 1, apart_.blocks);
-}
-
-Freed Engine::Close(Block* block, Fencing fencing, Reasons also) {
-  Freed freed{block->bytes, block->requested, {}};
-  for (Use& use : block->uses) {
-    use.missing_for = AddressOf(*block);
-    freed.streams_to_fence.push_back(use.stream);
-  }
-  const bool fences_own = options_.own_reuse == OwnReuse::kOncePassed && fencing == Fencing::kCloses;
-  if (fences_own && !block->stream_over) freed.streams_to_fence.push_back(block->stream);
-  if (!block->stream_over) AddUse(block->uses, {block->stream, kNoFence, fences_own ? AddressOf(*block) : kNoBlock});
-  Subtract(counters_.requested_bytes, block->requested);
-  Subtract(counters_.allocated_bytes, block->bytes);
-  Subtract(counters_.allocated_blocks, 1);
-  block->requested = 0;
-  block->freed_at = ++clock_;
-  const bool lacks_fence = fencing == Fencing::kCloses && !freed.streams_to_fence.empty();
-  heap_.Close(block, also | (lacks_fence ? ReasonsOf(Reason::kFences) : Reasons{0}));
-  return freed;
 }
 
 bool Engine::AttachFence(Address address, StreamKey stream, Fence fence) {
@@ -137,8 +115,7 @@ bool Engine::AnyClosedLacksFenceOf(bool (*is_such)(StreamKey)) const {
   const std::vector<Block*>& closed = heap_.closed();
   return std::any_of(closed.begin(), closed.end(), [&](const Block* block) {
     return !engine::IsClosedBy(*block, Reason::kGraph) &&
-           std::any_of(block->uses.begin(), block->uses.end(),
-                       [&](const Use& use) { return use.fence == kNoFence && is_such(use.stream); });
+           block->uses.Any([&](const Use& use) { return use.fence == kNoFence && is_such(use.stream); });
   });
 }
 
@@ -155,20 +132,13 @@ bool Engine::HasMark(Address address, Mark mark) const {
 }
 
 bool Engine::AnyHasMark(Mark mark) const {
-  for (const auto& [index, segment] : heap_.segments()) {
-    for (const Block* block = segment->first; block != nullptr; block = block->next) {
-      if ((block->marks & static_cast<Marks>(mark)) != 0) return true;
-    }
-  }
-  return false;
+  bool any = false;
+  heap_.ForEach([&](const Block& block) { any |= (block.marks & static_cast<Marks>(mark)) != 0; });
+  return any;
 }
 
 void Engine::EndMarks(Mark mark) {
-  for (const auto& [index, segment] : heap_.segments()) {
-    for (Block* block = segment->first; block != nullptr; block = block->next) {
-      block->marks &= static_cast<Marks>(~static_cast<Marks>(mark));
-    }
-  }
+  heap_.ForEach([&](Block& block) { block.marks &= static_cast<Marks>(~static_cast<Marks>(mark)); });
 }
 
 Status Engine::RecordStream(Address address, StreamKey stream) {
@@ -187,74 +157,57 @@ void Engine::FencePassed(Fence fence) {
   heap_.fences().Remove(fence);
 }
 
-template <typename Matches, typename Change>
-void Engine::ChangeUsesWhere(Matches matches, Change change) {
-  for (const auto& [index, segment] : heap_.segments()) {
-    for (Block* block = segment->first; block != nullptr;) {
-      const bool closed = block->state != BlockState::kFree;
-      const auto matching = [&](const Use& use) { return matches(*block, use) && !(closed && use.fence_missing()); };
-      if (block->state == BlockState::kLive || std::none_of(block->uses.begin(), block->uses.end(), matching)) {
-        block = block->next;
-        continue;
-      }
-      // The change may have merged the block with the next one, and it has that one's uses too: look at it again.
-      block = heap_.ChangeUses(block, [&](Uses& uses) {
-        uses.EraseIf(matching);
-        change(uses);
+template <typename Matches>
+void Engine::ReplaceUses(Matches matches, std::optional<Use> instead) {
+  const auto matching = [&](const Block& block) {
+    const bool closed = block.state != BlockState::kFree;
+    return [&, closed](const Use& use) { return matches(block, use) && !(closed && use.fence_missing()); };
+  };
+  heap_.ChangeWhere(
+      [&](const Block& block) { return block.state != BlockState::kLive && block.uses.Any(matching(block)); },
+      [&](Block& block) {
+        block.uses.EraseIf(matching(block));
+        if (instead) AddUse(block.uses, *instead);
       });
-    }
-  }
   heap_.free_index().DropEmptyClasses();
-}
-
-template <typename Over>
-void Engine::DropUses(Over over) {
-  ChangeUsesWhere(over, [](Uses&) {});
 }
 
 void Engine::FenceStream(StreamKey stream, Fence fence, Moment moment) {
   heap_.fences().Add(fence, ++clock_);
-  ChangeUsesWhere(
-      [&](const Block& block, const Use& use) {
-        return use.stream == stream && use.fence == kNoFence && !use.fence_missing() && block.freed_at <= moment;
-      },
-      [&](Uses& uses) {
-        AddUse(uses, {stream, fence, kNoBlock});
-      });
+  const auto unfenced = [&](const Block& block, const Use& use) {
+    return use.stream == stream && use.fence == kNoFence && !use.fence_missing() && block.freed_at <= moment;
+  };
+  ReplaceUses(unfenced, Use{stream, fence, kNoBlock});
 }
 
 void Engine::DeviceIdle(int place, Moment moment) {
   for (const Fence fence : heap_.fences().Pending(moment)) {
     if (PlaceOf(fence) == place) FencePassed(fence);
   }
-  DropUses(
+  ReplaceUses(
       [&](const Block& block, const Use& use) { return PlaceOf(use.stream) == place && block.freed_at <= moment; });
 }
 
 std::set<int> Engine::Places() const {
   std::set<int> places;
-  for (const auto& [index, segment] : heap_.segments()) {
-    for (const Block* block = segment->first; block != nullptr; block = block->next) {
-      for (const Use& use : block->uses) places.insert(PlaceOf(use.stream));
-      if (block->state == BlockState::kLive && !block->stream_over) places.insert(PlaceOf(block->stream));
-    }
-  }
+  heap_.ForEach([&](const Block& block) {
+    for (const Use& use : block.uses) places.insert(PlaceOf(use.stream));
+    if (block.state == BlockState::kLive && !block.stream_over) places.insert(PlaceOf(block.stream));
+  });
   return places;
 }
 
 void Engine::StreamIdle(StreamKey stream, Moment moment) {
-  DropUses([&](const Block& block, const Use& use) { return use.stream == stream && block.freed_at <= moment; });
+  ReplaceUses([&](const Block& block, const Use& use) { return use.stream == stream && block.freed_at <= moment; });
 }
 
 void Engine::ForgetStream(StreamKey stream) {
-  DropUses([&](const Block&, const Use& use) { return use.stream == stream; });
-  for (const auto& [index, segment] : heap_.segments()) {
-    for (Block* block = segment->first; block != nullptr; block = block->next) {
-      if (block->state != BlockState::kLive) continue;
-      block->uses.EraseIf([&](const Use& use) { return use.stream == stream; });
-      if (block->stream == stream) block->stream_over = true;
-    }
-  }
+  ReplaceUses([&](const Block&, const Use& use) { return use.stream == stream; });
+  heap_.ForEach([&](Block& block) {
+    if (block.state != BlockState::kLive) return;
+    block.uses.EraseIf([&](const Use& use) { return use.stream == stream; });
+    if (block.stream == stream) block.stream_over = true;
+  });
 }
 
 SegmentIndex Engine::AddSegment(const SegmentRange& range, Space space, Part part) {
@@ -299,9 +252,15 @@ Status Engine::NotLive(const char* call, Address address) const {
   return NoLiveBlock(call, address, heap_.Find(address));
 }
 
+std::set<Part> Engine::Parts() const {
+  std::set<Part> parts;
+  heap_.ForEach([&](const Block& block) { parts.insert(block.part); });
+  return parts;
+}
+
 Part Engine::PartOf(Address address) const {
-  const Block* const block = heap_.Find(address);
-  return block == nullptr || block->state != BlockState::kLive ? kCommonPart : block->part;
+  const Block* const block = LiveBlock(address);
+  return block == nullptr ? kCommonPart : block->part;
 }
 
 Result<BlockView> Engine::Find(Address address) const {
@@ -337,9 +296,7 @@ void Engine::ResetPeaks() {
 
 std::vector<BlockView> Engine::Snapshot() const {
   std::vector<BlockView> views;
-  for (const auto& [index, segment] : heap_.segments()) {
-    for (const Block* block = segment->first; block != nullptr; block = block->next) views.push_back(ViewOf(*block));
-  }
+  heap_.ForEach([&](const Block& block) { views.push_back(ViewOf(block)); });
   return views;
 }
 

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -18,6 +19,20 @@
 #include "src/library/engine/types.h"
 
 namespace commpool::internal::engine {
+
+// `apart`: what threads' caches hold of it, which the peak leaves out (NoteHolding).
+inline void RaisePeak(Counter& counter, int64_t apart) {
+  const int64_t in_use = static_cast<int64_t>(counter.current) - apart;
+  if (in_use > static_cast<int64_t>(counter.peak)) counter.peak = static_cast<uint64_t>(in_use);
+}
+
+inline void Add(Counter& counter, uint64_t amount, int64_t apart = 0) {
+  counter.current += amount;
+  counter.total += amount;
+  RaisePeak(counter, apart);
+}
+
+inline void Subtract(Counter& counter, uint64_t amount) { counter.current -= amount; }
 
 class Engine {
  public:
@@ -84,11 +99,18 @@ class Engine {
   std::vector<SegmentIndex> WhollyFreeSegments() const { return heap_.WhollyFreeSegments(); }
   bool IsWhollyFree(SegmentIndex segment) const { return heap_.IsWhollyFree(segment); }
 
+  // Whether a live block starts there that its own stream alone uses, and of which nobody has noted anything.
+  bool IsPlain(Address address) const {
+    const Block* const block = LiveBlock(address);
+    return block != nullptr && block->part == kCommonPart && block->uses.empty() && block->marks == 0;
+  }
+  // Of all blocks.
+  std::set<Part> Parts() const;
   // The part of the live block at the address; the common part where there is no block.
   Part PartOf(Address address) const;
   // The live block that holds `address` (anywhere inside it); kNotFound where there is none.
   Result<BlockView> Find(Address address) const;
-  std::vector<BlockView> Snapshot() const;
+  std::vector<BlockView> Snapshot() const;  // by segment and address
 
   OwnReuse own_reuse() const { return options_.own_reuse; }
 
@@ -120,7 +142,7 @@ class Engine {
   // Gives a block of the heap to the stream, which must wait for its uses. `sequence` is for symmetric pools.
   Served Serve(Block* block, StreamKey stream, uint64_t requested, uint64_t sequence = 0);
   // Serve for memory that only this stream used: there is nothing to wait for.
-  SegmentRange ServeOwn(Block* block, StreamKey stream, uint64_t requested);
+  SegmentRange ServeOwn(Block* block, StreamKey stream, uint64_t requested, uint64_t sequence = 0);
   // The live block that starts at the address; null where there is none.
   Block* LiveBlock(Address address) const {
     Block* const block = heap_.FindStart(address);
@@ -142,14 +164,9 @@ class Engine {
   // Replaces a use whose fence is missing by one with this fence, or removes it (kNoFence). Returns whether the block
   // still had it.
   bool ReplaceMissing(const Use& missing, Fence fence);
-  // Changes the uses of free blocks, and of closed ones that need no fence, where `matches` accepts them.
-  template <typename Matches, typename Change>
-  void ChangeUsesWhere(Matches matches, Change change);
-  // Removes the uses that `over` accepts.
-  template <typename Over>
-  void DropUses(Over over);
-  // Updates the books for a block's new owner.
-  void Begin(Block* block, StreamKey stream, uint64_t requested, uint64_t sequence);
+  // Removes the uses that `matches` accepts, but for missing fences of closed blocks. Each such block gets `instead`.
+  template <typename Matches>
+  void ReplaceUses(Matches matches, std::optional<Use> instead = {});
 
   EngineOptions options_;
   Heap heap_;
@@ -157,6 +174,37 @@ class Engine {
   Counters counters_{};
   Tally apart_;  // the part of what is live that threads' caches hold
 };
+
+inline SegmentRange Engine::ServeOwn(Block* block, StreamKey stream, uint64_t requested, uint64_t sequence) {
+  block->uses.clear();
+  block->stream = stream;
+  block->stream_over = stream == kNoStream;
+  block->requested = requested;
+  block->sequence = sequence;
+  Add(counters_.requested_bytes, block->requested, apart_.requested);
+  Add(counters_.allocated_bytes, block->bytes, apart_.bytes);
+  Add(counters_.allocated_blocks, 1, apart_.blocks);
+  return {AddressOf(*block), block->bytes};
+}
+
+inline Freed Engine::Close(Block* block, Fencing fencing, Reasons also) {
+  Freed freed{block->requested, {}};
+  for (Use& use : block->uses) {
+    use.missing_for = AddressOf(*block);
+    freed.streams_to_fence.push_back(use.stream);
+  }
+  const bool fences_own = options_.own_reuse == OwnReuse::kOncePassed && fencing == Fencing::kCloses;
+  if (fences_own && !block->stream_over) freed.streams_to_fence.push_back(block->stream);
+  if (!block->stream_over) AddUse(block->uses, {block->stream, kNoFence, fences_own ? AddressOf(*block) : kNoBlock});
+  Subtract(counters_.requested_bytes, block->requested);
+  Subtract(counters_.allocated_bytes, block->bytes);
+  Subtract(counters_.allocated_blocks, 1);
+  block->requested = 0;
+  block->freed_at = ++clock_;
+  const bool lacks_fence = fencing == Fencing::kCloses && !freed.streams_to_fence.empty();
+  heap_.Close(block, also | (lacks_fence ? ReasonsOf(Reason::kFences) : Reasons{0}));
+  return freed;
+}
 
 }  // namespace commpool::internal::engine
 

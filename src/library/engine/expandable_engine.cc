@@ -27,7 +27,35 @@ constexpr uint64_t kMovedShare = 4;
 
 constexpr uint64_t kMostMilliseconds = 100;  // the longest host wait for pages
 
+template <typename Pieces, typename AddressOfPiece>
+size_t CountIn(const SegmentRange& range, const Pieces& pieces, AddressOfPiece address_of) {
+  return static_cast<size_t>(std::count_if(pieces.begin(), pieces.end(), [&](const auto& piece) {
+    return address_of(piece) - range.address < range.bytes;
+  }));
+}
+
 }  // namespace
+
+GrowthPlan::GrowthPlan(Expansion expansion, const Heap& heap) : pages(std::move(expansion)) {
+  using Kind = GrowthStep::Kind;
+  for (const SegmentRange& page : pages.made) steps.push_back({Kind::kMakePage, page, 1});
+  for (const SegmentRange& page : pages.made) steps.push_back({Kind::kMap, page, 1});
+  for (size_t first = 0, end = 0; first < pages.moves.size(); first = end) {
+    const SegmentRange& territory = heap.Find(pages.moves[first].from)->segment->range;
+    end = pages.EndOfRow(first, territory.address + territory.bytes);
+    const Address from = pages.moves[first].from;
+    const PageMove& last = pages.moves[end - 1];
+    steps.push_back({Kind::kUnmap, {from, last.from + last.bytes - from}, end - first});
+    for (size_t index = first; index < end; ++index) {
+      steps.push_back({Kind::kMap, {pages.moves[index].to, pages.moves[index].bytes}, 1});
+    }
+  }
+  for (const SegmentRange& range : pages.arriving) {
+    const size_t moved = CountIn(range, pages.moves, [](const PageMove& move) { return move.to; });
+    const size_t made = CountIn(range, pages.made, [](const SegmentRange& page) { return page.address; });
+    steps.push_back({Kind::kOpen, range, moved + made});
+  }
+}
 
 uint64_t ExpandableEngine::PageBytes(const RequestSizes& sizes) const {
   // Pages of small blocks are small, because one live block keeps its whole page from moving.
@@ -154,11 +182,15 @@ Result<Expansion> ExpandableEngine::Plan(uint64_t bytes, StreamKey stream, Donor
   return plan;
 }
 
+bool ExpandableEngine::IsIdlePage(const SegmentRange& page) const {
+  const Block* const block = heap().Find(page.address);
+  return block->state == BlockState::kFree && block->part == kCommonPart && block->uses.empty() &&
+         AddressOf(*block) + block->bytes >= page.address + page.bytes;
+}
+
 bool ExpandableEngine::CanClaim(const Expansion& expansion) const {
   return std::all_of(expansion.moves.begin(), expansion.moves.end(), [&](const PageMove& move) {
-    const Block* const block = heap().Find(move.from);
-    return block->state == BlockState::kFree && block->part == kCommonPart && block->uses.empty() &&
-           AddressOf(*block) + block->bytes >= move.from + move.bytes;
+    return IsIdlePage({move.from, move.bytes});
   });
 }
 
@@ -213,10 +245,7 @@ std::vector<SegmentRange> ExpandableEngine::ClaimIdlePages(uint64_t bytes) {
   uint64_t together = 0;
   for (auto page = pages_.rbegin(); page != pages_.rend() && together < bytes; ++page) {
     const SegmentRange range{page->first, page->second};
-    const Block* const block = heap().Find(range.address);
-    const bool idle = block->state == BlockState::kFree && block->part == kCommonPart && block->uses.empty() &&
-                      AddressOf(*block) + block->bytes >= range.address + range.bytes;
-    if (!idle) continue;
+    if (!IsIdlePage(range)) continue;
     Convert(range, BlockState::kFree, BlockState::kLeaving);
     claimed.push_back(range);
     together += range.bytes;

@@ -67,6 +67,8 @@ class ExpandableEngine final : public CachingEngine {
   void CheckInvariants() const override;
 
  private:
+  // Whether the whole page is free memory that nobody uses.
+  bool IsIdlePage(const SegmentRange& page) const;
   // Plans with such donors; adds addresses where there are too few.
   Result<GrowthPlan> PlanPages(const GrowthRequest& request, Donors donors);
   // The highest need so far: the most bytes that the program ever had at once, the next request included.

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "src/library/engine/heap_segment.h"
+#include "src/library/engine/block.h"
 
 namespace commpool::internal::engine {
 
@@ -25,21 +25,25 @@ class FreeBlocks {
  public:
   explicit FreeBlocks(Order order) : order_(order) {}
 
-  bool empty() const { return BinFrom(0) == kBins; }
+  bool empty() const { return count_ == 0; }
+  uint64_t count() const { return count_; }
 
   // REQUIRES: the block is not here.
   void Insert(Block* block) {
     const size_t bin = BinOf(block->bytes);
+    block->bin = static_cast<uint8_t>(bin);
+    ++count_;
     used_[bin / 64] |= uint64_t{1} << bin % 64;
     order_ == Order::kBySize ? InsertBelow<BySize>(&roots_[bin], block) : InsertBelow<ByPlace>(&roots_[bin], block);
   }
 
   // Whether the block was here.
   bool Erase(Block* block) {
-    const size_t bin = BinOf(block->bytes);
+    const size_t bin = block->bin;
     Block** const root = &roots_[bin];
     const bool erased = order_ == Order::kBySize ? EraseBelow<BySize>(root, block) : EraseBelow<ByPlace>(root, block);
     if (*root == nullptr) used_[bin / 64] &= ~(uint64_t{1} << bin % 64);
+    count_ -= erased ? 1 : 0;
     return erased;
   }
 
@@ -51,13 +55,12 @@ class FreeBlocks {
 
   // The first block that has so many bytes; null where none has.
   Block* FirstFrom(uint64_t bytes) const {
+    Block* first = nullptr;
+    if (empty()) return nullptr;
     if (order_ == Order::kByPlace) {
-      Block* first = roots_[0];
-      if (first == nullptr || first->bytes < bytes) return nullptr;
-      while (first->lesser != nullptr && first->lesser->bytes >= bytes) first = first->lesser;
+      for (Block* at = roots_[0]; at != nullptr && at->bytes >= bytes; at = at->lesser) first = at;
       return first;
     }
-    Block* first = nullptr;
     for (size_t bin = BinFrom(BinOf(bytes)); bin < kBins && first == nullptr; bin = BinFrom(bin + 1)) {
       for (Block* at = roots_[bin]; at != nullptr;) {
         if (at->bytes >= bytes) first = at;
@@ -100,19 +103,20 @@ class FreeBlocks {
     static bool IsAbove(const Block& a, const Block& b) { return WeightOf(a) > WeightOf(b); }
   };
 
-  // By size: the place of the highest bit, and the two bits below it.
+  // By size: the place of the highest bit, and the two bits below it. They begin a floating-point number.
   size_t BinOf(uint64_t bytes) const {
     if (order_ == Order::kByPlace) return 0;
-    const int zeros = std::countl_zero(bytes | 1);
-    return static_cast<size_t>(63 - zeros) << 2 | (bytes << zeros >> 61 & 3);
+    return ((std::bit_cast<uint64_t>(static_cast<double>(static_cast<int64_t>(bytes | 1))) >> 50) - (1023 << 2)) &
+           (kBins - 1);
   }
   // The first bin that has blocks, this one or a later one; kBins where none has.
   size_t BinFrom(size_t bin) const {
-    for (size_t word = bin / 64; word < used_.size(); bin = 64 * ++word) {
-      const uint64_t bits = used_[word] >> bin % 64;
-      if (bits != 0) return bin + static_cast<size_t>(std::countr_zero(bits));
+    if (bin >= kBins) return kBins;
+    size_t word = bin / 64;
+    for (uint64_t bits = used_[word] & ~uint64_t{0} << bin % 64;; bits = used_[word]) {
+      if (bits != 0) return 64 * word + static_cast<size_t>(std::countr_zero(bits));
+      if (++word == used_.size()) return kBins;
     }
-    return kBins;
   }
 
   template <typename By>
@@ -166,6 +170,7 @@ class FreeBlocks {
   }
 
   const Order order_;
+  uint64_t count_ = 0;
   std::array<uint64_t, kBins / 64> used_ = {};  // a bit for each bin
   std::array<Block*, kBins> roots_ = {};        // by place: the first alone
 };

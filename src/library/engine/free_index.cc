@@ -2,104 +2,69 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
-
-#include "src/library/base/check.h"
 
 namespace commpool::internal::engine {
 
-UseClass::Kind FreeIndex::KindOf(const Block& block) {
+UseClass FreeIndex::ClassOfSeveral(const Block& block) {
   using Kind = UseClass::Kind;
-  if (block.uses.empty()) return Kind::kIdle;
-  bool one = true;
-  for (const Use& use : block.uses) one = one && use.stream == block.uses.front().stream;
-  if (IsStranded(block)) return one ? Kind::kOneStranded : Kind::kSeveralStranded;
-  return one ? Kind::kOneStream : Kind::kSeveral;
-}
-
-inline UseClass FreeIndex::ClassOf(const Block& block) {
-  using Kind = UseClass::Kind;
-  const bool plain = block.uses.size() == 1 && !block.uses.front().stranded();
-  const Kind kind = plain ? Kind::kOneStream : KindOf(block);
-  const bool one = kind == Kind::kOneStream || kind == Kind::kOneStranded;
-  return {block.part, block.segment->space, kind, one ? block.uses.front().stream : StreamKey{0}};
+  const Space space = block.segment->space;
+  if (block.uses.empty()) return {block.part, space, Kind::kIdle};
+  const StreamKey stream = block.uses.front().stream;
+  const bool several = block.uses.Any([&](const Use& use) { return use.stream != stream; });
+  if (several) return {block.part, space, IsStranded(block) ? Kind::kSeveralStranded : Kind::kSeveral};
+  return {block.part, space, IsStranded(block) ? Kind::kOneStranded : Kind::kOneStream, stream};
 }
 
 bool FreeIndex::MayTake(const UseClass& use_class, const Fit& fit) {
-  if (use_class.part != fit.part || use_class.space != fit.space) return false;
+  if (use_class.bits >> 4 != UseClass(fit.part, fit.space, {}).bits >> 4) return false;
   if (fit.reuse == Reuse::kAnyUse) return true;
-  if (use_class.kind == UseClass::Kind::kOneStranded) return use_class.stream == fit.stream;
-  return use_class.kind != UseClass::Kind::kSeveralStranded;
+  if (use_class.kind() == UseClass::Kind::kOneStranded) return use_class.stream == fit.stream;
+  return use_class.kind() != UseClass::Kind::kSeveralStranded;
 }
 
-const FreeList* FreeIndex::ListOf(const UseClass& use_class) const {
-  const auto found = lists_.find(use_class);
-  return found == lists_.end() ? nullptr : &found->second;
-}
-
-// A block mostly comes to the list that another has just left: the one that it was cut from, or merges with.
-void FreeIndex::Insert(Block* block) {
-  const UseClass use_class = ClassOf(*block);
-  if (last_changed_ == nullptr || last_changed_->use_class != use_class) {
-    const Order order = use_class.space == Space::kLarge ? order_ : Order::kBySize;
-    const auto [place, added] = lists_.try_emplace(use_class, FreeList{use_class, FreeBlocks(order)});
-    if (added) last_lists_ = {};
-    last_changed_ = &place->second;
-  }
-  block->free_list = last_changed_;
-  last_changed_->blocks.Insert(block);
-  ++count_;
-}
-
-void FreeIndex::Erase(Block* block) {
-  FreeList* const list = std::exchange(block->free_list, nullptr);
-  COMMPOOL_CHECK(list != nullptr && list->blocks.Erase(block), "a free block is missing from the free index");
-  last_changed_ = list;
-  --count_;
+void FreeIndex::ChangeTo(const UseClass& use_class, Space space) {
+  const Order order = space == Space::kLarge ? order_ : Order::kBySize;
+  const auto [place, added] = lists_.try_emplace(use_class, FreeList{use_class, FreeBlocks(order)});
+  if (added) last_lists_ = {};
+  last_changed_ = &place->second;
 }
 
 bool FreeIndex::Contains(Block* block) const {
-  const FreeList* const list = ListOf(ClassOf(*block));
-  return list != nullptr && block->free_list == list && list->blocks.Contains(*block);
+  const auto list = lists_.find(ClassOf(*block));
+  return list != lists_.end() && block->free_list == &list->second && list->second.blocks.Contains(*block);
 }
 
-inline Block* FreeIndex::FirstOf(Block* first, const FreeList* list, uint64_t bytes) {
-  Block* const other = list == nullptr ? nullptr : list->blocks.FirstFrom(bytes);
-  if (first == nullptr || other == nullptr) return first == nullptr ? other : first;
-  return list->blocks.IsBefore(*other, *first) ? other : first;
+void FreeIndex::FindLists(const UseClass& own, Part part, Space space, Lists& lists) const {
+  using Kind = UseClass::Kind;
+  lists = {own};
+  const auto add = [&](const UseClass& use_class) {
+    const auto found = lists_.find(use_class);
+    if (found != lists_.end()) lists.lists[lists.count++] = &found->second;
+  };
+  add({part, space, Kind::kIdle});
+  if (own.kind() == Kind::kIdle) return;
+  add(own);
+  if (IsUnpromised(own.stream)) add({part, space, Kind::kOneStranded, own.stream});
 }
 
-inline const FreeIndex::Lists& FreeIndex::ListsFor(const Fit& fit) const {
-  Lists& lists = last_lists_[static_cast<size_t>(fit.space)];
-  if (lists.known && lists.part == fit.part && lists.stream == fit.stream) return lists;
-  lists = {
-      fit.part,
-      fit.stream,
-      true,
-      ListOf({fit.part, fit.space}),
-      ListOf({fit.part, fit.space, UseClass::Kind::kOneStream, fit.stream}),
-      IsUnpromised(fit.stream) ? ListOf({fit.part, fit.space, UseClass::Kind::kOneStranded, fit.stream}) : nullptr};
-  return lists;
-}
-
-Block* FreeIndex::Find(const Fit& fit) const {
-  if (fit.reuse < Reuse::kAnyStream) {
-    const Lists& lists = ListsFor(fit);
-    Block* const idle = FirstOf(nullptr, lists.idle, fit.bytes);
-    if (fit.reuse == Reuse::kIdle) return idle;
-    return FirstOf(FirstOf(idle, lists.own, fit.bytes), lists.stranded, fit.bytes);
-  }
+Block* FreeIndex::FindAny(const Fit& fit) const {
   Block* first = nullptr;
   for (const auto& [use_class, list] : lists_) {
-    if (MayTake(use_class, fit)) first = FirstOf(first, &list, fit.bytes);
+    if (MayTake(use_class, fit)) first = FirstOf(first, list, fit.bytes);
   }
   return first;
+}
+
+uint64_t FreeIndex::count() const {
+  uint64_t count = 0;
+  for (const auto& [use_class, list] : lists_) count += list.blocks.count();
+  return count;
 }
 
 uint64_t FreeIndex::LargestBytes() const {
   uint64_t largest = 0;
   for (const auto& [use_class, list] : lists_) {
-    if (use_class.part != kCommonPart) continue;
+    if (use_class.part() != kCommonPart) continue;
     list.blocks.VisitFrom(largest, [&](const Block* block) { largest = std::max(largest, block->bytes); });
   }
   return largest;
@@ -108,9 +73,7 @@ uint64_t FreeIndex::LargestBytes() const {
 std::map<StreamKey, uint64_t> FreeIndex::StrandedBytes() const {
   std::map<StreamKey, uint64_t> stranded;
   for (const auto& [use_class, list] : lists_) {
-    const bool counts =
-        use_class.kind == UseClass::Kind::kOneStranded || use_class.kind == UseClass::Kind::kSeveralStranded;
-    if (!counts || use_class.part != kCommonPart) continue;
+    if (use_class.kind() < UseClass::Kind::kOneStranded || use_class.part() != kCommonPart) continue;
     list.blocks.VisitFrom(0, [&](const Block* block) {
       const Uses& uses = block->uses;
       const Use* const first = std::find_if(uses.begin(), uses.end(), [](const Use& use) { return use.stranded(); });

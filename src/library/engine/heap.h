@@ -14,22 +14,29 @@
 
 #include "src/library/base/check.h"
 #include "src/library/engine/block.h"
-#include "src/library/engine/block_arena.h"
 #include "src/library/engine/block_table.h"
-#include "src/library/engine/cut_side.h"
 #include "src/library/engine/fence_book.h"
 #include "src/library/engine/free_index.h"
-#include "src/library/engine/heap_segment.h"
-#include "src/library/engine/page_map.h"
 #include "src/library/engine/types.h"
 
 namespace commpool::internal::engine {
 
+// From which end of a free block to cut a request, where blocks of all sizes share a range that cannot grow or move.
+//
+// An example: a loss allocates one block of half a size, then several of the full size, and frees the half first. If
+// the half lay beside a full one, it leaves a hole that fits nothing of the next step. So a block should lie beside
+// blocks of its size, and away from blocks of about twice or half its size. Where the neighbours at both ends do not
+// decide, large blocks come from the upper end, small ones and the very largest from the lower end: the room is between
+// them. A segment's first block lies at its beginning. It uses sizes and offsets alone, so every rank of a symmetric
+// pool decides the same.
+enum class CutSide { kLow, kHigh };
+// REQUIRES: nothing rests beside the block, which is free and merged.
+CutSide CutSideFor(uint64_t bytes, const Block& free);
+
 class Heap {
  public:
-  // Blocks start at multiples of `alignment`. REQUIRES: it is a power of two. Where spaces are apart, a large segment
-  // has few blocks, and needs no index of them.
-  Heap(uint64_t alignment, MergePolicy policy, Choice choice = Choice::kBestFit, Spaces spaces = Spaces::kOne);
+  // Blocks start at multiples of `alignment`. REQUIRES: it is a power of two.
+  Heap(uint64_t alignment, MergePolicy policy, Choice choice = Choice::kBestFit);
 
   // Makes the range one block, free or unmapped. REQUIRES: it is aligned, not empty, and overlaps no other.
   SegmentIndex AddSegment(const SegmentRange& range, Space space = Space::kLarge, BlockState state = BlockState::kFree,
@@ -47,7 +54,10 @@ class Heap {
   // multiple of the alignment, not 0.
   Block* Take(const Fit& fit);
   // The block that Take would cut.
-  Block* FindFree(const Fit& fit) const;
+  Block* FindFree(const Fit& fit) const {
+    Block* const block = free_index_.Find(fit);
+    return block != nullptr || fit.part == kCommonPart ? block : FindIdle(fit);
+  }
   // Ends a live block: it is closed by these reasons, or becomes free (and merges) where there are none.
   void Close(Block* block, Reasons reasons);
   // Ends a reason of a closed block. The last one's end makes it free, and merges it.
@@ -87,6 +97,32 @@ class Heap {
   // neither state is live or closed.
   void Convert(const SegmentRange& range, BlockState from, BlockState to, const Claimant& claimant = {});
 
+  // Changes every block that `wanted` accepts until it accepts none; free ones merge.
+  template <typename Wanted, typename Change>
+  void ChangeWhere(Wanted wanted, Change change) {
+    for (const auto& [index, segment] : segments_) {
+      for (Block* block = segment->first; block != nullptr;) {
+        if (!wanted(*block)) {
+          block = block->next;
+        } else if (block->state == BlockState::kLive) {
+          change(*block);
+        } else {
+          Leave(block);
+          change(*block);
+          block = EnterMerged(block);  // it has the uses of its neighbours too: look at it again
+        }
+      }
+    }
+  }
+
+  // Visits every block, by segment and address. The visit changes no block's state, and merges none but with the next.
+  template <typename Visit>
+  void ForEach(Visit visit) const {
+    for (const auto& [index, segment] : segments_) {
+      for (Block* block = segment->first; block != nullptr; block = block->next) visit(*block);
+    }
+  }
+
   // The block that holds the address, in any state; null outside the segments.
   Block* Find(Address address) const;
   // The block that begins there; null where there is none.
@@ -108,29 +144,42 @@ class Heap {
   }
 
   // Whether two neighbours should be one block.
-  bool Mergeable(const Block& a, const Block& b) const;
+  bool Mergeable(const Block& a, const Block& b) const {
+    if (a.state != b.state || a.part != b.part) return false;
+    if (a.state != BlockState::kFree) return a.state == BlockState::kUnmapped;
+    return a.uses == b.uses || MergeableUses(a, b);
+  }
 
  private:
+  bool MergeableUses(const Block& a, const Block& b) const;
   // A block that is not live stands in books that depend on its state, bytes and uses: the free index, the fence book,
   // the counts. Before you change one of these, call Leave; afterwards Enter.
   void Enter(Block* block) {
     if (block->state == BlockState::kFree) free_index_.Insert(block);
     if (Holds(*block)) ++block->segment->held_blocks;
-    if (!IsPending(*block)) return;
-    pending_bytes_ += block->bytes;
-    fences_.Link(block);
+    if (IsPending(*block)) EnterPending(block);
   }
   void Leave(Block* block) {
     if (block->state == BlockState::kFree) free_index_.Erase(block);
     if (Holds(*block)) --block->segment->held_blocks;
-    if (!IsPending(*block)) return;
+    if (IsPending(*block)) LeavePending(block);
+  }
+  [[gnu::noinline]] void EnterPending(Block* block) {
+    pending_bytes_ += block->bytes;
+    fences_.Link(block);
+  }
+  [[gnu::noinline]] void LeavePending(Block* block) {
     pending_bytes_ -= block->bytes;
     fences_.Unlink(block);
   }
 
+  // For a graph: idle memory of the whole pool.
+  Block* FindIdle(Fit fit) const;
+  // The segment that holds the address; null where none does.
+  HeapSegment* SegmentAt(Address address) const;
   // Merges neighbours that the predicate accepts.
   template <typename Usable>
-  void UnifyIn(HeapSegment& segment, Usable usable);
+  void UnifyWhere(Usable usable);
 
   // Merges a block that is in no book, if it is free, with its neighbours, and enters the result. The lower comes
   // first: growth fills addresses above free memory of the asking stream, and memory of another stream may lie above
@@ -144,10 +193,9 @@ class Heap {
   uint64_t alignment_;
   MergePolicy policy_;
   Choice choice_;
-  Spaces spaces_;
   BlockArena arena_;
   Segments segments_;
-  PageMap page_map_;
+  std::map<Address, HeapSegment*> segments_by_address_;  // for addresses at which no block begins
   BlockTable starts_;
   FreeIndex free_index_;
   FenceBook fences_;

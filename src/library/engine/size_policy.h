@@ -65,8 +65,8 @@ constexpr std::optional<uint64_t> BlockBytes(uint64_t requested, uint64_t alignm
 }
 // The same with the guard; nothing for zero bytes either.
 constexpr std::optional<uint64_t> BlockBytesOf(uint64_t requested, const EngineOptions& options) {
-  // A guard must not turn too many bytes into few.
-  if (requested == 0 || requested > UINT64_MAX - options.guard_bytes) return std::nullopt;
+  // A guard must not turn too many bytes into few. Zero wraps round.
+  if (requested - 1 > UINT64_MAX - options.guard_bytes - options.alignment) return std::nullopt;
   return BlockBytes(requested + options.guard_bytes, options.alignment, options.spaces);
 }
 

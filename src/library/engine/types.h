@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -54,7 +55,7 @@ enum class Spaces { kOne, kApart };
 enum class Choice {
   kBestFit,        // the smallest; of equals in the first segment, the lowest
   kFirstFit,       // in the first segment, the lowest
-  kBesideItsLike,  // the best fit, cut at the end where blocks of its size lie (cut_side.h)
+  kBesideItsLike,  // the best fit, cut at the end where blocks of its size lie (CutSideFor)
 };
 
 // When a block that its own stream freed may serve that stream again.
@@ -107,6 +108,9 @@ struct MissingFence {
   Moment freed_at = 0;
 };
 
+// Such as "0x7f0000000200".
+std::string Hexadecimal(Address address);
+
 // A range of addresses: a segment, a block or a page.
 struct SegmentRange {
   Address address = 0;
@@ -147,7 +151,6 @@ using Outcome = std::variant<Served, Grow>;
 
 // The result of a free. These streams, other than the block's own, used it and need a fence now.
 struct Freed {
-  uint64_t bytes = 0;
   uint64_t requested = 0;  // when the block was served
   std::vector<StreamKey> streams_to_fence;
 };
@@ -193,18 +196,8 @@ struct Holding {
 // A pool's statistics. The engine counts what it knows, blocks and segments, and leaves the rest at 0.
 using Counter = commpool_counter;
 using Counters = commpool_statistics;
-
-// One block of a snapshot.
-struct BlockView {
-  // Unmapped: addresses without memory.
-  enum class State { kLive, kFree, kClosed, kUnmapped };
-  SegmentIndex segment = 0;
-  Address address = 0;
-  uint64_t bytes = 0;
-  uint64_t requested_bytes = 0;
-  State state = State::kFree;
-  StreamKey stream = 0;
-};
+// One block of a snapshot, likewise: the stream is its key, and the pool and the device stay 0.
+using BlockView = commpool_block;
 
 }  // namespace commpool::internal::engine
 

@@ -45,7 +45,7 @@ class Uses {
   Uses() = default;
   // REQUIRES: ascending, no two equal.
   Uses(std::initializer_list<Use> uses) {
-    for (const Use& use : uses) insert(end(), use);
+    for (const Use& use : uses) push_back(use);
   }
 
   Uses(const Uses& other) { *this = other; }
@@ -64,15 +64,22 @@ class Uses {
   Use* begin() { return size_ <= 1 ? &one_ : several_.data(); }
   Use* end() { return begin() + size_; }
   const Use& front() const { return *begin(); }
+  // Mostly one look at the block itself.
+  template <typename Is>
+  bool Any(Is is) const {
+    if (size_ <= 1) return size_ == 1 && is(one_);
+    return std::any_of(several_.begin(), several_.end(), is);
+  }
 
   void clear() { size_ = 0; }
-  void push_back(const Use& use) { insert(end(), use); }
-  // Inserts before `place`, an element of this object.
+  void push_back(const Use& use) {
+    if (size_ != 0) return insert(end(), use);
+    size_ = 1;
+    one_ = use;
+  }
+  // Inserts before `place`, an element of this object. REQUIRES: it is not empty.
   void insert(const Use* place, const Use& use) {
-    if (size_++ == 0) {
-      one_ = use;
-      return;
-    }
+    ++size_;
     const auto index = place - (size_ == 2 ? &one_ : several_.data());
     if (size_ == 2) several_ = {one_};
     several_.insert(several_.begin() + index, use);
@@ -89,7 +96,8 @@ class Uses {
   }
 
   friend bool operator==(const Uses& a, const Uses& b) {
-    return a.size_ == b.size_ && std::equal(a.begin(), a.end(), b.begin());
+    if (a.size_ != b.size_) return false;
+    return a.size_ <= 1 ? a.size_ == 0 || a.one_ == b.one_ : a.several_ == b.several_;
   }
 
  private:
@@ -97,6 +105,30 @@ class Uses {
   Use one_;                   // where there are not several
   std::vector<Use> several_;  // as many as the size says, if that is more than one
 };
+
+// Both keep `uses` ascending and without duplicates.
+inline void AddUse(Uses& uses, const Use& use) {
+  if (uses.empty()) return uses.push_back(use);
+  const Use* const place = std::lower_bound(uses.begin(), uses.end(), use);
+  if (place == uses.end() || *place != use) uses.insert(place, use);
+}
+inline void UniteUses(Uses& uses, const Uses& others) {
+  if (uses == others) return;
+  for (const Use& use : others) AddUse(uses, use);
+}
+
+// The uses that `stream` must wait for before it touches the memory. Its own work is in order already. A wait for all
+// work of another stream covers that stream's fences.
+inline std::vector<StreamUse> WaitsOf(const Uses& uses, StreamKey stream) {
+  std::vector<StreamUse> waits;
+  for (const Use& use : uses) {
+    if (use.stream == stream) continue;
+    // Ascending: a stream's use without a fence comes before its uses with one.
+    const bool covered = !waits.empty() && waits.back().stream == use.stream && waits.back().fence == kNoFence;
+    if (!covered) waits.push_back({use.stream, use.fence});
+  }
+  return waits;
+}
 
 }  // namespace commpool::internal::engine
 

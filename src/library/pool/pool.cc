@@ -33,7 +33,7 @@ void Pool::SetHandle(PoolHandle handle) {
 
 // A block may outlive its pool's handle: then it names no pool.
 Result<commpool_block> Pool::FindBlock(CUdeviceptr address) const {
-  Result<commpool_block> block = internal::FindBlock(*basis_, blocks_, address);
+  Result<commpool_block> block = blocks_.Find(address);
   if (block.ok() && life().destroyed()) block->pool = 0;
   return block;
 }
@@ -199,7 +199,7 @@ void Pool::RecordPresent() {
   if (!basis_->record.on()) return;
   basis_->record.WasThere();
   basis_->RecordMade(mode_->place());
-  RecordBlocks(*basis_, blocks_);
+  blocks_.RecordAll();
   segments_.registrations.RecordPresent();
 }
 

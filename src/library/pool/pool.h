@@ -18,8 +18,7 @@
 #include "commpool/status.h"
 #include "src/library/base/try.h"
 #include "src/library/nvtx/domain.h"
-#include "src/library/pool/blocks/block_listing.h"
-#include "src/library/pool/blocks/block_rules.h"
+#include "src/library/pool/blocks/block_store.h"
 #include "src/library/pool/options.h"
 #include "src/library/pool/segments/segment_store.h"
 #include "src/library/pool/segments/sleep.h"
@@ -33,11 +32,12 @@ class SymmetricMode;
 // What differs between fixed, expandable and symmetric pools: how they serve a request that free memory cannot serve,
 // and how they grow, shrink, register and close. Pool owns one and calls it without a lock, from any thread.
 // GrowingMode and SymmetricMode are the two kinds. It has references to the pool's parts, and owns what only its own
-// kind needs. BlockStore calls the functions of BlockRules.
-class PoolMode : public BlockRules {
+// kind needs.
+class PoolMode {
  public:
   PoolMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments)
       : basis_(basis), captures_(captures), blocks_(blocks), segments_(segments) {}
+  virtual ~PoolMode() = default;
 
   // This object as a symmetric mode, for calls over several pools (group_calls.h); null where the pool is not
   // symmetric.
@@ -50,6 +50,8 @@ class PoolMode : public BlockRules {
   virtual Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) = 0;
   // From free memory that the stream may use without a wait. 0 where that is not possible now: then call Allocate.
   virtual CUdeviceptr ServeAtOnce(uint64_t, StreamKey) { return 0; }
+  // Called when blocks have come back, without a lock: the pool may now give memory back to the driver.
+  virtual void AfterFree() = 0;
   // For a stream whose work is done and whose handle will be recycled.
   virtual void ForgetStream(StreamKey stream) = 0;
 
@@ -151,7 +153,7 @@ class Pool final : public BlockOwner, public SharedMemory {
 
   // Blocks.
   Result<commpool_block> FindBlock(CUdeviceptr address) const override;
-  std::vector<commpool_block> Blocks() const { return ListBlocks(*basis_, blocks_); }
+  std::vector<commpool_block> Blocks() const { return blocks_.List(); }
   // The pool's own way of a request: no thread's cache is asked here (Runtime does that first).
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream);
   // The way of most requests that no cache serves: free memory, and none of the library's driver calls. 0: call
@@ -161,7 +163,11 @@ class Pool final : public BlockOwner, public SharedMemory {
     const bool means_it = !IsDefault(handle) || !segments_.peers.OthersMayUse();
     return basis_->serves() && means_it ? mode_->ServeAtOnce(bytes, stream) : 0;
   }
-  Status Free(CUdeviceptr address) override { return blocks_.Free(address, *mode_); }
+  Status Free(CUdeviceptr address) override {
+    Status status = blocks_.Free(address);
+    if (status.code() != StatusCode::kNotFound) mode_->AfterFree();
+    return status;
+  }
   Status RecordStream(CUdeviceptr address, StreamKey stream) override { return blocks_.RecordStream(address, stream); }
   // The place of default streams' handles in calls that name the pool; nothing where other devices may use its memory:
   // then the handle means the stream of the current device. One load.
@@ -206,7 +212,10 @@ class Pool final : public BlockOwner, public SharedMemory {
     return segments_.exporter.Export(address, known);
   }
   // The free of a block that importers held takes effect now.
-  void LetGo(uint64_t address) override { blocks_.LetGo(address, *mode_); }
+  void LetGo(uint64_t address) override {
+    blocks_.LetGo(address);
+    mode_->AfterFree();
+  }
   // The handle has ended: the pool serves no more, and a segment goes when its last block is freed.
   void Destroy();
   // The runtime ends: wait for nothing and call no NCCL.
@@ -250,11 +259,8 @@ class Pool final : public BlockOwner, public SharedMemory {
   // Records what has changed in a slice of time. Only the recorder's thread calls it.
   void RecordSlice();
   void ResetPeaks() { blocks_.Statistics(BlockStore::Peaks::kForget); }
-  // For tests: aborts where the engine's books contradict each other.
-  void CheckInvariants() const {
-    MutexLock lock(blocks_.mutex());
-    blocks_.engine().CheckInvariants();
-  }
+  // For tests: aborts where the books of the engine, the caches and the captures contradict each other.
+  void CheckInvariants() const { blocks_.CheckInvariants(captures_); }
 
  private:
   // A collective call, for a tool that listens to NVTX.

@@ -207,13 +207,14 @@ Status Runtime::FindPool(Slot& slot, Target target, std::shared_ptr<Pool>& pool)
 
 // A handle may mean another stream than when the slot was made, also one that was promised then.
 CUdeviceptr Runtime::ServeAtOnce(const Slot& slot, uint64_t bytes, CUstream stream) const {
-  if (devices_.captures().any() || slot.stream == kNoStream) return 0;
-  const std::shared_ptr<Pool> pool = slot.pool.lock();
-  if (pool == nullptr) return 0;
+  if (slot.stream == kNoStream) return 0;
   if (!IsDefault(stream)) {
+    if (devices_.captures().any()) return 0;
     const Result<StreamName> name = stream_names_.NameOf(stream);
     if (!name.ok() || name->key != slot.stream) return 0;
   }
+  const std::shared_ptr<Pool> pool = slot.pool.lock();
+  if (pool == nullptr) return 0;
   const PassedStream passes(slot.stream, stream);
   return pool->ServeAtOnce(bytes, stream, slot.stream);
 }
@@ -343,15 +344,19 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
 }
 
 // This thread mostly remembers the pool: then no lock is taken.
-std::shared_ptr<Pool> Runtime::PoolWith(PoolHandle handle) const {
+[[gnu::always_inline]] inline std::shared_ptr<Pool> Runtime::PoolWith(PoolHandle handle) const {
   const Route route = RouteOf(Target::Pool(handle), reinterpret_cast<CUstream>(kNoStream));
-  Slot* slot = parts_.caches.FindSlot(route, 1);
-  std::optional<Slot> unkept;
-  if (slot == nullptr) slot = &SlotOf(route, 1, {kNoStream, kNoStream}, unkept.emplace());
-  if (std::shared_ptr<Pool> pool = slot->pool.lock()) return pool;
-  const Result<std::shared_ptr<Pool>> pool = pools_.Find(handle);
+  const Slot* const slot = parts_.caches.FindSlot(route, 1);
+  std::shared_ptr<Pool> pool = slot == nullptr ? nullptr : slot->pool.lock();
+  return pool != nullptr ? pool : FindPoolOf(route);
+}
+
+std::shared_ptr<Pool> Runtime::FindPoolOf(const Route& route) const {
+  Slot unkept;
+  Slot& slot = SlotOf(route, 1, {kNoStream, kNoStream}, unkept);
+  const Result<std::shared_ptr<Pool>> pool = pools_.Find(route.target.pool());
   if (!pool.ok()) return nullptr;
-  slot->pool = *pool;
+  slot.pool = *pool;
   return *pool;
 }
 

@@ -1,89 +1,71 @@
-// BlockListing: blocks of the engine, and what caches have done with them since.
-#include "src/library/pool/blocks/block_listing.h"
-
-#include <algorithm>
-#include <tuple>
+// BlockStore: what programs and recordings see of the blocks, and what caches have done with them since.
 #include <vector>
 
+#include "src/library/base/check.h"
 #include "src/library/base/try.h"
+#include "src/library/pool/blocks/block_store.h"
 
 namespace commpool::internal {
 
-namespace {
-
 // A block as programs see it: one in a cache is not live. Looks at the block's word, which a cache may change
 // meanwhile. The stream is the engine's key here; Runtime::Shown puts its handle there.
-commpool_block Describe(const PoolBasis& basis, const engine::BlockView& view) {
-  using View = engine::BlockView::State;
-  commpool_block block = {};
-  block.pointer = reinterpret_cast<void*>(view.address);
-  block.bytes = view.bytes;
-  block.segment = view.segment;
-  block.stream = view.stream;
-  block.pool = basis.handle;
-  block.device = basis.device->device();
-  switch (view.state) {
-    case View::kLive: {
-      // The engine takes a cached block for live; its word knows better.
-      const engine::BlockWord word = basis.runtime.caches.WordOf(view.address);
-      block.state = word.state() == engine::BlockWord::State::kCached ? COMMPOOL_BLOCK_CACHED : COMMPOOL_BLOCK_LIVE;
-      // A cache may have served the block again for another size than the engine has noted.
-      const bool word_says = word.state() == engine::BlockWord::State::kCacheable;
-      if (block.state == COMMPOOL_BLOCK_LIVE) {
-        block.requested_bytes = word_says ? word.requested() : view.requested_bytes;
-      }
-      break;
-    }
-    case View::kFree:
-      block.state = COMMPOOL_BLOCK_FREE;
-      break;
-    case View::kClosed:
-      block.state = COMMPOOL_BLOCK_PENDING;
-      break;
-    case View::kUnmapped:
-      block.state = COMMPOOL_BLOCK_UNMAPPED;
-      break;
-  }
-  return block;
+void BlockStore::Describe(commpool_block& block) const {
+  block.pool = basis_.handle;
+  block.device = basis_.device->device();
+  if (block.state != COMMPOOL_BLOCK_LIVE) return;
+  // The engine takes a cached block for live; its word knows better. A cache may also have served the block again for
+  // another size than the engine has noted.
+  const engine::BlockWord word = basis_.runtime.caches.WordOf(reinterpret_cast<CUdeviceptr>(block.pointer));
+  if (word.state() == engine::BlockWord::State::kCacheable) block.requested_bytes = word.requested();
+  if (word.state() != engine::BlockWord::State::kCached) return;
+  block.state = COMMPOOL_BLOCK_CACHED;
+  block.requested_bytes = 0;
 }
 
-// RecordBlocks joins neighbours, so it needs this order.
-std::vector<commpool_block> Sorted(const PoolBasis& basis, const engine::Engine& engine) {
-  std::vector<commpool_block> blocks;
-  for (const engine::BlockView& view : engine.Snapshot()) blocks.push_back(Describe(basis, view));
-  std::sort(blocks.begin(), blocks.end(), [](const commpool_block& a, const commpool_block& b) {
-    return std::tie(a.segment, a.pointer) < std::tie(b.segment, b.pointer);
-  });
+std::vector<commpool_block> BlockStore::Listed() const {
+  std::vector<commpool_block> blocks = engine_->Snapshot();
+  for (commpool_block& block : blocks) Describe(block);
   return blocks;
 }
 
-}  // namespace
-
 // The pool's lock keeps the block from being closed; a thread's cache may still take it meanwhile, if the program frees
 // it now.
-Result<commpool_block> FindBlock(const PoolBasis& basis, const BlockStore& blocks, CUdeviceptr address) {
-  MutexLock lock(blocks.mutex());
-  const engine::BlockView view = COMMPOOL_TRY(blocks.engine().Find(address));
-  const commpool_block block = Describe(basis, view);
+Result<commpool_block> BlockStore::Find(CUdeviceptr address) const {
+  MutexLock lock(mutex_);
+  commpool_block block = COMMPOOL_TRY(engine_->Find(address));
+  Describe(block);
   if (block.state == COMMPOOL_BLOCK_LIVE) return block;
   return Status(StatusCode::kNotFound, "the block was freed");
 }
 
-std::vector<commpool_block> ListBlocks(const PoolBasis& basis, const BlockStore& blocks) {
-  MutexLock lock(blocks.mutex());
-  return Sorted(basis, blocks.engine());
+std::vector<commpool_block> BlockStore::List() const {
+  MutexLock lock(mutex_);
+  return Listed();
+}
+
+void BlockStore::CheckInvariants(const GraphCaptures& captures) const {
+  MutexLock lock(mutex_);
+  engine_->CheckInvariants();
+  for (const commpool_block& block : Listed()) {
+    COMMPOOL_CHECK(
+        block.state != COMMPOOL_BLOCK_CACHED || engine_->IsPlain(reinterpret_cast<CUdeviceptr>(block.pointer)),
+        "a cache holds a block that others may use");
+  }
+  for (const engine::Part part : engine_->Parts()) {
+    COMMPOOL_CHECK(part == engine::kCommonPart || captures.Knows(part), "memory belongs to a graph that nobody knows");
+  }
 }
 
 // Under the lock, so that a block's free is recorded after the block. Neighbours of one segment are one range of
 // memory. Called as a recording begins, and when a pool has a new home.
-void RecordBlocks(const PoolBasis& basis, const BlockStore& store) {
-  MutexLock lock(store.mutex());
+void BlockStore::RecordAll() const {
+  MutexLock lock(mutex_);
   engine::SegmentRange memory;
   uint64_t segment = 0;
   const auto tell_memory = [&] {
-    if (memory.bytes > 0) basis.record.SegmentMade(memory.address, memory.bytes);
+    if (memory.bytes > 0) basis_.record.SegmentMade(memory.address, memory.bytes);
   };
-  const std::vector<commpool_block> blocks = Sorted(basis, store.engine());
+  const std::vector<commpool_block> blocks = Listed();
   for (const commpool_block& block : blocks) {
     // Addresses of an expandable pool without a page.
     if (block.state == COMMPOOL_BLOCK_UNMAPPED) continue;
@@ -99,9 +81,9 @@ void RecordBlocks(const PoolBasis& basis, const BlockStore& store) {
   for (const commpool_block& block : blocks) {
     const auto address = reinterpret_cast<CUdeviceptr>(block.pointer);
     // The recorder knows small blocks by their caches' counts, not one by one.
-    const bool cacheable = basis.runtime.caches.WordOf(address).state() == engine::BlockWord::State::kCacheable;
+    const bool cacheable = basis_.runtime.caches.WordOf(address).state() == engine::BlockWord::State::kCacheable;
     if (block.state != COMMPOOL_BLOCK_LIVE || cacheable) continue;
-    basis.record.WasServed(address, block.bytes, block.requested_bytes, WithoutPlace(block.stream));
+    basis_.record.WasServed(address, block.bytes, block.requested_bytes, WithoutPlace(block.stream));
   }
 }
 

@@ -20,22 +20,17 @@ BlockStore::BlockStore(PoolBasis& basis, std::unique_ptr<engine::Engine> engine)
 // After this no cache names the pool; the blocks in them go with the pool's memory.
 BlockStore::~BlockStore() { basis_.runtime.caches.ForgetPool(basis_.handle); }
 
-// The weak pointer keeps no pool alive: caches outlive pools.
-CachedPool BlockStore::AsCachedPool() const {
-  return {basis_.handle, basis_.owner, basis_.configuration.alignment_bytes, &basis_.device->health().broken_flag()};
-}
-
 // Called by the modes, without the pool's lock. The block is live in the engine, and unknown to every other thread.
 Result<CUdeviceptr> BlockStore::HandOut(const engine::Served& served, uint64_t requested, StreamKey stream,
-                                        Caching caching, Waits waits, BlockRules& rules) {
+                                        Caching caching, Waits waits) {
   if (waits == Waits::kOutside && !MayWaitFor(served)) {
-    TakeBackUnserved(served, rules);
+    TakeBackUnserved(served);
     return CUdeviceptr{0};
   }
   for (const engine::StreamUse& use : served.waits) {
     const Status made = MakeWait(stream, use);
     if (made.ok()) continue;
-    TakeBackUnserved(served, rules);
+    TakeBackUnserved(served);
     return made;
   }
   Announce({served.address, served.bytes}, requested, stream, caching);
@@ -75,71 +70,66 @@ Result<bool> BlockStore::IsIdle(StreamKey stream) {
   return idle;
 }
 
-// Caches know pools by their handles, so they keep nothing of a pool that has none yet. The order matters to those who
-// listen: the block is announced before its word lets another thread free it.
-void BlockStore::Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream, Caching caching) {
-  basis_.runtime.observer.BlockAllocated(block, requested, stream, basis_.name());
-  const bool cached = block.bytes <= engine::kSmallBytes && caching == Caching::kYes && basis_.handle != 0;
+// Caches know pools by their handles, so they keep nothing of a pool that has none yet.
+void BlockStore::AnnounceSmall(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
+                               Caching caching) {
+  const bool cached = caching == Caching::kYes && basis_.handle != 0;
   if (!cached) basis_.record.Served(block.address, block.bytes, requested, WithoutPlace(stream));
   if (cached && basis_.record.on()) PoolEvents::Count(basis_.events.served_small[engine::ClassOf(block.bytes)]);
   if (cached) has_cached_.store(true, std::memory_order_relaxed);
-  ThreadCaches& caches = basis_.runtime.caches;
-  // Its word tells a free whose block it is, without the table of addresses.
-  if (block.bytes > engine::kSmallBytes) return caches.PublishLarge(block.address, basis_.handle);
-  caches.Publish(AsCachedPool(), block, requested, stream, cached ? Caching::kYes : Caching::kNo);
+  const CachedPool pool{basis_.handle, basis_.owner, basis_.configuration.alignment_bytes,
+                        &basis_.device->health().broken_flag()};
+  basis_.runtime.caches.Publish(pool, block, requested, stream, cached ? Caching::kYes : Caching::kNo);
 }
 
-// In this order: the word, without a lock; observers; the engine; fences; importers; then what the mode does with free
-// memory. Each step may use what the one before has done.
-Status BlockStore::Free(CUdeviceptr address, BlockRules& rules) {
+[[gnu::always_inline]] inline Result<engine::Freed> BlockStore::Close(
+    CUdeviceptr address, uint64_t requested, engine::Reasons also, std::optional<RecordingStreams::Scope>& recording) {
+  MutexLock lock(mutex_);
+  NoteHolding();
+  Result<engine::Freed> freed = engine_->Free(address, also);
+  if (!freed.ok()) return freed;
+  basis_.record.Freed(address);  // under the lock: before another thread gets the block
+  // 0: the engine knows the size that was asked for.
+  if (requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - requested);
+  // Under the lock that found the streams, so that ForgetStream misses none (RecordingStreams).
+  if (!freed->streams_to_fence.empty()) recording.emplace(basis_.recording_streams, freed->streams_to_fence);
+  return freed;
+}
+
+// In this order: the word, without a lock; observers; the engine; fences; importers. Each step may use what the one
+// before has done.
+Status BlockStore::Free(CUdeviceptr address) {
   // If two threads free one block, the block's word lets one of them pass; the other gets its error here.
   const std::optional<uint64_t> requested = basis_.runtime.caches.Withdraw(address);
   if (!requested) return basis_.Named(ThreadCaches::FreedAlready(address).under("free"));
-  // One load for the many pools that share nothing.
-  bool has_ticket = has_tickets_.load(std::memory_order_acquire);
-  if (has_ticket) {
-    MutexLock lock(mutex_);
-    has_ticket = engine_->HasMark(address, engine::Mark::kTicket);
-  }
+  const bool has_ticket = has_tickets_.load(std::memory_order_acquire) && HasTicket(address);
   // Before the engine frees the block: after that another thread may have it already.
-  if (!has_ticket && EndsWithItsFree(address)) basis_.runtime.observer.BlockFreed(address);
-  std::vector<StreamKey> streams;
-  std::optional<RecordingStreams::Scope> recording;  // made where the block needs fences
-  {
-    MutexLock lock(mutex_);
-    NoteHolding();
-    Result<engine::Freed> freed = rules.FreeInEngine(address, has_ticket ? ReasonsOf(engine::Reason::kImporters) : 0);
-    if (!freed.ok()) return basis_.Named(freed.status());
-    basis_.record.Freed(address);  // under the lock: before another thread gets the block
-    // 0: the engine knows the size that was asked for.
-    if (*requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - *requested);
-    streams = std::move(freed->streams_to_fence);
-    // Under the lock that found the streams, so that ForgetStream misses none (RecordingStreams).
-    if (!streams.empty()) recording.emplace(basis_.recording_streams, streams);
-  }
-  const Status status = recording ? RecordFences(address, streams) : Status();
-  recording.reset();  // AfterFree may take the growth lock, and ForgetStream waits for this recording under that lock
+  const MemoryObserver& observer = basis_.runtime.observer;
+  if (observer.watches_blocks() && !has_ticket && EndsWithItsFree(address)) observer.BlockFreed(address);
+  std::optional<RecordingStreams::Scope> recording;
+  const engine::Reasons also = has_ticket ? ReasonsOf(engine::Reason::kImporters) : 0;
+  const Result<engine::Freed> freed = Close(address, *requested, also, recording);
+  if (!freed.ok()) return basis_.Named(freed.status());
+  const Status status = recording ? RecordFences(address, freed->streams_to_fence) : Status();
   // Once the block is closed: where importers hold it, the server's call of LetGo may come at once.
-  if (has_ticket && basis_.runtime.shares.MayServe(basis_.handle, address)) OpenToAll(address);
-  rules.AfterFree();
+  if (has_ticket && basis_.runtime.shares.MayServe(basis_.handle, address)) LetGo(address);
   return status;
+}
+
+bool BlockStore::HasTicket(CUdeviceptr address) const {
+  MutexLock lock(mutex_);
+  return engine_->HasMark(address, engine::Mark::kTicket);
 }
 
 // Only observers ask, so the usual free takes the lock once.
 bool BlockStore::EndsWithItsFree(CUdeviceptr address) const {
-  if (!basis_.runtime.observer.watches_blocks()) return false;
   MutexLock lock(mutex_);
   return engine_->PartOf(address) == engine::kCommonPart;
 }
 
-// Importers may let go of blocks that the program has not freed: then nothing closes the block.
-void BlockStore::LetGo(CUdeviceptr address, BlockRules& rules) {
-  OpenToAll(address);
-  rules.AfterFree();
-}
-
-// Observers hear of the free before the memory may serve again.
-void BlockStore::OpenToAll(CUdeviceptr address) {
+// Importers may let go of blocks that the program has not freed: then nothing closes the block. Observers hear of the
+// free before the memory may serve again.
+void BlockStore::LetGo(CUdeviceptr address) {
   {
     MutexLock lock(mutex_);
     if (!engine_->IsClosedBy(address, engine::Reason::kImporters)) return;
@@ -227,7 +217,7 @@ bool BlockStore::MayWaitFor(const engine::Served& served) const {
 }
 
 // The program never saw the block, so no word and no record of it exist.
-void BlockStore::TakeBackUnserved(const engine::Served& served, BlockRules& rules) {
+void BlockStore::TakeBackUnserved(const engine::Served& served) {
   MutexLock lock(mutex_);
   // As if the program had used the block on these streams and freed it: then it opens after their fences.
   NoteHolding();
@@ -235,7 +225,7 @@ void BlockStore::TakeBackUnserved(const engine::Served& served, BlockRules& rule
     const Status noted = engine_->RecordStream(served.address, use.stream);
     COMMPOOL_CHECK(noted.ok(), "a block that was just served is not live");
   }
-  const Result<engine::Freed> freed = rules.FreeInEngine(served.address, 0);
+  const Result<engine::Freed> freed = engine_->Free(served.address);
   COMMPOOL_CHECK(freed.ok(), "a block that was just served cannot be freed");
 }
 

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -18,7 +19,7 @@
 #include "src/library/base/mutex.h"
 #include "src/library/engine/engine.h"
 #include "src/library/pool/basis/pool_basis.h"
-#include "src/library/pool/blocks/block_rules.h"
+#include "src/library/pool/blocks/graph_captures.h"
 
 namespace commpool::internal {
 
@@ -56,15 +57,23 @@ class BlockStore {
   // another. REQUIRES: nobody forgets a stream of `served.waits` meanwhile: it came with a RecordingStreams::Scope, or
   // the caller holds the growth lock.
   Result<CUdeviceptr> HandOut(const engine::Served& served, uint64_t requested, StreamKey stream, Caching caching,
-                              Waits waits, BlockRules& rules);
+                              Waits waits);
 
-  // HandOut for a block that nothing must wait for.
-  void Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream, Caching caching);
+  // HandOut for a block that nothing must wait for. The order matters to those who listen: the block is announced
+  // before its word lets another thread free it. The word tells a free whose block it is, without the table of
+  // addresses.
+  [[gnu::always_inline]] void Announce(const engine::SegmentRange& block, uint64_t requested, StreamKey stream,
+                                       Caching caching) {
+    basis_.runtime.observer.BlockAllocated(block, requested, stream, basis_.name());
+    if (block.bytes <= engine::kSmallBytes) return AnnounceSmall(block, requested, stream, caching);
+    basis_.record.Served(block.address, block.bytes, requested, WithoutPlace(stream));
+    basis_.runtime.caches.PublishLarge(block.address, basis_.handle);
+  }
 
   // Frees a live block, and records the fences that it needs. kNotFound for an address that is none, or was freed
   // before. On the thread of the program, once no cache has taken the block. Any other error tells of a fence that
   // could not be recorded: the block has ended then.
-  Status Free(CUdeviceptr address, BlockRules& rules);
+  Status Free(CUdeviceptr address);
   // Another stream uses the block too. The caller passes the stream now, so it lives.
   Status RecordStream(CUdeviceptr address, StreamKey stream);
   // Notes something of a live block until its free. False where there is none.
@@ -72,10 +81,10 @@ class BlockStore {
 
   // Instead of HandOut: frees the block again, and keeps it closed until the streams to wait for can be asked for
   // fences.
-  void TakeBackUnserved(const engine::Served& served, BlockRules& rules);
+  void TakeBackUnserved(const engine::Served& served);
 
-  // ShareServer's thread calls it: the last importer does not use the freed block any more.
-  void LetGo(CUdeviceptr address, BlockRules& rules);
+  // No importer holds the block any more. Where the program has freed it, the block opens to all.
+  void LetGo(CUdeviceptr address);
 
   // Takes blocks that threads' caches held; returns whether there are any. Without the lock `caches`, which comes
   // before the pool's.
@@ -111,19 +120,39 @@ class BlockStore {
   // Waits for calls of other threads that are about to record on it.
   void ForgetStream(StreamKey stream);
 
+  // What programs and recordings see: a block in a cache is not live.
+  //
+  // The live block that holds the address. kNotFound where there is none, or a thread's cache has it. The address may
+  // lie anywhere in the block.
+  Result<commpool_block> Find(CUdeviceptr address) const;
+  // Every block, by segment and address. Changes that threads' caches make meanwhile may be missing.
+  std::vector<commpool_block> List() const;
+  // Records the memory that the pool has, and the live blocks that caches do not keep, for a recording that begins.
+  void RecordAll() const;
+  // Aborts where the books contradict each other: a block in a cache is plainly live, and a part belongs to a graph.
+  // For tests, while no other thread uses the pool.
+  void CheckInvariants(const GraphCaptures& captures) const;
+
   engine::Counters counters() const;  // as the engine sees it: cached blocks count as allocated
   // As the program sees it: cached blocks count as free. Pauses the pool's caches. kForget: the peaks begin anew.
   enum class Peaks { kKeep, kForget };
   engine::Counters Statistics(Peaks peaks = Peaks::kKeep) const;
 
  private:
+  // As programs see it.
+  void Describe(commpool_block& block) const;
+  std::vector<commpool_block> Listed() const COMMPOOL_REQUIRES(mutex_);
+  void AnnounceSmall(const engine::SegmentRange& block, uint64_t requested, StreamKey stream, Caching caching);
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
   // From now on the live block's free comes here, and not to a cache.
   Status MakeUncacheable(CUdeviceptr address);
-  // No importer holds the block, which the program has freed.
-  void OpenToAll(CUdeviceptr address);
+  // Whether importers may hold the live block.
+  bool HasTicket(CUdeviceptr address) const;
   // Whether its use ends with its free. A replay of the graph that captured with it would use it again.
   bool EndsWithItsFree(CUdeviceptr address) const;
+  // Closes the block in the engine. Where it needs fences, `recording` begins.
+  Result<engine::Freed> Close(CUdeviceptr address, uint64_t requested, engine::Reasons also,
+                              std::optional<RecordingStreams::Scope>& recording);
   // Records the fences that a freed block needs. Those that cannot be recorded now are recorded later: until then the
   // block names them.
   Status RecordFences(CUdeviceptr address, const std::vector<StreamKey>& streams);
@@ -135,8 +164,6 @@ class BlockStore {
   bool MayRecordOn(StreamKey stream) const;
   // Tells the engine what caches hold, corrected by what the engine takes for the requested sizes.
   void Note(engine::Holding holding) const COMMPOOL_REQUIRES(mutex_);
-  // The pool, for a cache that will keep its blocks.
-  CachedPool AsCachedPool() const;
   // Whether the waits for a block can be made outside of captures. One load while no capture is open.
   bool MayWaitFor(const engine::Served& served) const;
 

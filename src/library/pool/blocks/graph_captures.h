@@ -65,6 +65,10 @@ class GraphCaptures {
   // is open, because nobody waits for that.
   size_t AwaitEndedGraphs() const;
 
+  bool Knows(engine::Part part) const {
+    MutexLock lock(mutex_);
+    return captures_.contains(part);
+  }
   // Whether TakeGone would return any.
   bool any_gone() const;
   // The parts whose graph, and everything made from it, is destroyed. Returns each part once. One load where nothing is

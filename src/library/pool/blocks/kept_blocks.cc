@@ -6,7 +6,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
-#include "src/library/pool/blocks/block_listing.h"
+#include "src/library/pool/blocks/block_store.h"
 
 namespace commpool::internal {
 
@@ -36,7 +36,7 @@ KeptBlocks::Copies::iterator KeptBlocks::From(engine::Address address) {
 // too if it is a constant and nobody has freed it since: the block's mark says so.
 KeptBlocks::Copies KeptBlocks::Wanted(const BlockStore& blocks, const KeptCopies& wanted) {
   Copies copies;
-  for (const commpool_block& block : ListBlocks(basis_, blocks)) {
+  for (const commpool_block& block : blocks.List()) {
     if (block.state != COMMPOOL_BLOCK_LIVE) continue;
     Copy copy;
     copy.device = {reinterpret_cast<engine::Address>(block.pointer), block.bytes};
@@ -152,7 +152,7 @@ Status KeptBlocks::Start(engine::SegmentRange range, HostCopies::Direction direc
 
 void KeptBlocks::DropFreed(const BlockStore& blocks) {
   const ContextGuard current = basis_.MakeCurrent();
-  std::erase_if(copies_, [&](const Copy& copy) { return !FindBlock(basis_, blocks, copy.device.address).ok(); });
+  std::erase_if(copies_, [&](const Copy& copy) { return !blocks.Find(copy.device.address).ok(); });
 }
 
 // Copies in files serve one sleep: their file is sealed.
@@ -184,7 +184,7 @@ Result<const std::byte*> KeptBlocks::Find(const BlockStore& blocks, const engine
     return Status(StatusCode::kNotFound, "it has kept no " + FormatBytes(range.bytes) + " there: they were discarded");
   }
   const engine::Address block = copy->device.address;
-  if (asleep ? !FindBlock(basis_, blocks, block).ok() : !IsCopied(blocks, block)) {
+  if (asleep ? !blocks.Find(block).ok() : !IsCopied(blocks, block)) {
     return Status(StatusCode::kNotFound, "the block was freed since it was kept");
   }
   const std::byte* const start = COMMPOOL_TRY(copy->memory->Read());

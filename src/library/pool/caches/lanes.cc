@@ -175,14 +175,10 @@ engine::ReturnedBlocks ThreadCaches::ForgetStream(PoolHandle pool, StreamKey str
 void ThreadCaches::ForgetPool(PoolHandle pool) {
   engine::ReturnedBlocks gone;
   MutexLock lock(mutex_);
-  const auto first = by_key_.lower_bound({pool, 0});
-  auto end = first;
-  for (; end != by_key_.end() && end->first.first == pool; ++end) {
-    const auto lane = lanes_.find(end->second);
-    CloseLane(lane->second, gone);
-    lanes_.erase(lane);
+  for (auto key = by_key_.lower_bound({pool, 0}); key != by_key_.end() && key->first.first == pool;) {
+    const StreamKey stream = key++->first.second;
+    ForgetLane(pool, stream, gone);
   }
-  by_key_.erase(first, end);
   past_.erase(pool);
   closed_.erase(pool);
 }

@@ -58,26 +58,21 @@ engine::Holding OwnCaches::HoldingOf(const ThreadCaches* all, PoolHandle pool) c
 // A thread that uses many streams one after the other must not collect their caches, so it drops those that ended.
 void OwnCaches::Add(const OwnCache& own, std::shared_ptr<ThreadCaches> all,
                     std::shared_ptr<engine::ThreadCache> cache) {
-  DropClosed();
-  caches_.push_back(own);
-  owners_.emplace_back(std::move(all), std::move(cache));
-}
-
-// From the end, so that erasing moves no place that is still to be looked at. A cache that was closed belongs to no
-// lane any more; only this list kept it alive.
-void OwnCaches::DropClosed() {
+  // From the end, so that erasing moves no place that is still to be looked at. A cache that was closed belongs to no
+  // lane any more; only this list kept it alive.
   for (size_t index = caches_.size(); index-- > 0;) {
-    const engine::ThreadCache* const cache = caches_[index].cache;
-    if (!cache->closed()) continue;
+    const engine::ThreadCache* const closed = caches_[index].cache;
+    if (!closed->closed()) continue;
     // A slot may still point to the cache that goes now.
     for (Slot& slot : slots_) {
-      if (slot.cache == cache) slot.cache = nullptr;
+      if (slot.cache == closed) slot.cache = nullptr;
     }
     caches_.erase(caches_.begin() + static_cast<long>(index));
     owners_.erase(owners_.begin() + static_cast<long>(index));
-    // It has copies of the erased entry; Find fills it again.
-    recent_ = {};
+    recent_ = {};  // it has copies of the erased entry; Find fills it again
   }
+  caches_.push_back(own);
+  owners_.emplace_back(std::move(all), std::move(cache));
 }
 
 }  // namespace commpool::internal

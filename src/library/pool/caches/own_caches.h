@@ -134,9 +134,6 @@ class OwnCaches {
     return (route.target.word() * 31 + route.stream + (route.stream >> 4)) % kSlots;
   }
 
-  // Forgets caches of pools, streams and runtimes that are gone.
-  void DropClosed();
-
   // A route has one place, and the route that came last has it: two routes of one place push each other out.
   std::array<Slot, kSlots> slots_;
   std::array<OwnCache, kRecent> recent_;  // in order of their lanes

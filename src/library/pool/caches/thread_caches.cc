@@ -1,7 +1,7 @@
 // ThreadCaches: the second step of an allocation and a free, and the words of blocks. lanes.cc has the books of lanes.
 #include "src/library/pool/caches/thread_caches.h"
 
-#include "src/library/engine/messages.h"
+#include "src/library/engine/types.h"
 
 namespace commpool::internal {
 
@@ -100,21 +100,14 @@ bool ThreadCaches::Replace(engine::AtomicWord& word, engine::BlockWord from, eng
   return from.state() == State::kLive && word.compare_exchange_strong(bits, to.bits(), std::memory_order_acq_rel);
 }
 
-// From here on the block is this call's: neither a cache nor another free can take it. Only the pool frees a large
-// block, so one exchange tells which of two frees was first.
-std::optional<uint64_t> ThreadCaches::Withdraw(CUdeviceptr address) {
+// A small block's word lies at another place than a large one's.
+std::optional<uint64_t> ThreadCaches::WithdrawSmall(CUdeviceptr address) {
   engine::AtomicWord* const word = blocks_.Find(address);
   const engine::BlockWord value(word == nullptr ? 0 : word->load(std::memory_order_acquire));
-  // A small block's word, where there is one, lies at another place than a large one's.
-  if (value.state() != State::kNone) {
-    if (!Replace(*word, value, engine::BlockWord())) return std::nullopt;
-    // Only the word of a cacheable block has the size; for others the engine knows it.
-    return value.state() == State::kCacheable ? value.requested() : 0;
-  }
-  engine::AtomicWord* const large = blocks_.FindLarge(address);
-  uint64_t bits = large == nullptr ? 0 : large->load(std::memory_order_acquire);
-  if (!engine::LargeWord(bits).IsOf(address)) return 0;  // the engine knows whether it is live
-  return large->compare_exchange_strong(bits, 0, std::memory_order_acq_rel) ? std::optional<uint64_t>(0) : std::nullopt;
+  if (value.state() == State::kNone) return 0;  // the engine knows whether it is live
+  if (!Replace(*word, value, engine::BlockWord())) return std::nullopt;
+  // Only the word of a cacheable block has the size; for others the engine knows it.
+  return value.state() == State::kCacheable ? value.requested() : 0;
 }
 
 // A large block, and one that is live without a cache, need no change.

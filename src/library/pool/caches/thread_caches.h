@@ -103,7 +103,14 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
   }
   // Ends the word of a block that is freed to its pool. Returns the requested size; 0 where only the engine knows it;
   // nothing where the block was freed already. Of several threads that free one published block, one gets through here.
-  std::optional<uint64_t> Withdraw(CUdeviceptr address);
+  std::optional<uint64_t> Withdraw(CUdeviceptr address) {
+    engine::AtomicWord* const large = blocks_.FindLarge(address);
+    uint64_t bits = large == nullptr ? 0 : large->load(std::memory_order_acquire);
+    if (!engine::LargeWord(bits).IsOf(address)) return WithdrawSmall(address);
+    // Only the pool frees a large block, so one exchange tells which of two frees was first.
+    const bool first = large->compare_exchange_strong(bits, 0, std::memory_order_acq_rel);
+    return first ? std::optional<uint64_t>(0) : std::nullopt;
+  }
   static Status FreedAlready(CUdeviceptr address);
   // From now on no cache may take the live block. Returns the requested size as Withdraw does; kNotFound where the
   // block was freed already. For record_stream, shares and watched copies: a free of such a block must reach the pool.
@@ -111,12 +118,11 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
 
   // The word of the block at the address; kNone where nothing was published.
   engine::BlockWord WordOf(CUdeviceptr address) const {
-    const engine::AtomicWord* const word = blocks_.Find(address);
-    const engine::BlockWord small(word == nullptr ? 0 : word->load(std::memory_order_acquire));
-    if (small.state() != engine::BlockWord::State::kNone) return small;
     const engine::AtomicWord* const large_word = blocks_.FindLarge(address);
     const engine::LargeWord large(large_word == nullptr ? 0 : large_word->load(std::memory_order_acquire));
-    return large.IsOf(address) ? engine::BlockWord::Live(large.owner()) : small;
+    if (large.IsOf(address)) return engine::BlockWord::Live(large.owner());
+    const engine::AtomicWord* const word = blocks_.Find(address);
+    return engine::BlockWord(word == nullptr ? 0 : word->load(std::memory_order_acquire));
   }
 
   // Takes all blocks out of a pool's caches, of all threads. The caller has to give them to the pool
@@ -185,6 +191,7 @@ class ThreadCaches : public std::enable_shared_from_this<ThreadCaches> {
     engine::ClassCounts counts;
   };
 
+  std::optional<uint64_t> WithdrawSmall(CUdeviceptr address);
   // Adds the counts of a cache that has ended to those of its pool.
   void KeepCounts(PoolHandle pool, engine::ThreadCache& ended) COMMPOOL_REQUIRES(mutex_);
   // Changes a live block's word from `from` to `to`. Returns whether it did; false for a block in a cache.

@@ -50,7 +50,9 @@ CUdeviceptr GrowingMode::ServeAtOnce(uint64_t bytes, StreamKey stream) {
     block = engine().AllocateOwn(bytes, stream);
     if (counts && block.bytes != 0) ++since_poll_;
   }
-  if (block.bytes != 0) blocks_.Announce(block, bytes, stream, CachingOf(stream));
+  if (block.bytes == 0) return 0;
+  const bool small = block.bytes <= engine::kSmallBytes;
+  blocks_.Announce(block, bytes, stream, small ? CachingOf(stream) : Caching::kNo);
   return block.address;
 }
 
@@ -122,8 +124,7 @@ GrowingMode::Address GrowingMode::ServeFromFreeMemory(const Request& request, en
     const Caching caching = cacheable ? CachingNow(request.stream) : Caching::kNo;
     // The part's own memory was used inside this capture.
     const Waits waits = captured ? Waits::kInCapture : Waits::kOutside;
-    const CUdeviceptr address =
-        COMMPOOL_TRY(blocks_.HandOut(served, request.bytes, request.stream, caching, waits, *this));
+    const CUdeviceptr address = COMMPOOL_TRY(blocks_.HandOut(served, request.bytes, request.stream, caching, waits));
     if (address != 0) return std::optional<CUdeviceptr>(address);
   }
 }

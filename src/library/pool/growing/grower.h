@@ -1,5 +1,5 @@
 // Grower: makes room in a pool that may grow inside an allocation, and gives memory back. It carries out the engine's
-// plan (engine/growth_plan.h): fixed pools with whole segments, expandable pools with pages that move. GrowingMode
+// plan (engine/expansion.h): fixed pools with whole segments, expandable pools with pages that move. GrowingMode
 // calls it.
 #ifndef COMMPOOL_SRC_LIBRARY_POOL_GROWING_GROWER_H_
 #define COMMPOOL_SRC_LIBRARY_POOL_GROWING_GROWER_H_

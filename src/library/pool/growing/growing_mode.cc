@@ -22,11 +22,6 @@ GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& 
       at_once_(basis.own_reuse == engine::OwnReuse::kAtOnce),
       guarded_(segments.maker.tells_heaps()) {}
 
-// BlockStore calls it under the pool's lock, and records the fences afterwards.
-Result<engine::Freed> GrowingMode::FreeInEngine(CUdeviceptr address, engine::Reasons also) {
-  return engine().Free(address, also);
-}
-
 // Makes the memory of graphs that are gone common memory again. The driver's callback only sets a flag, because it may
 // not call the driver. Every allocation that is not served at once comes here, and trims do.
 void GrowingMode::CollectGraphs() {
@@ -42,7 +37,7 @@ void GrowingMode::AfterFree() {
   // A destroyed pool gives back each segment whose last block was freed.
   if (basis_.life.destroyed()) {
     ReleaseUnused();
-  } else {
+  } else if (has_threshold_) {
     KeepToThreshold();
   }
 }

@@ -27,8 +27,6 @@ class GrowingMode final : public PoolMode {
   // One hold of the pool's lock and no driver call. It does nothing while a chore comes before allocations, and when it
   // is time to look which fences have passed, because they may free better memory.
   CUdeviceptr ServeAtOnce(uint64_t bytes, StreamKey stream) override;
-  Result<engine::Freed> FreeInEngine(CUdeviceptr address, engine::Reasons also) override
-      COMMPOOL_REQUIRES(blocks_.mutex());
   // Without a lock. It may release memory, which calls the driver.
   void AfterFree() override;
   void ForgetStream(StreamKey stream) override;

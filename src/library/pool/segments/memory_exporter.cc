@@ -10,7 +10,6 @@
 
 #include "src/library/base/try.h"
 #include "src/library/driver/device_info.h"
-#include "src/library/pool/blocks/block_listing.h"
 
 namespace commpool::internal {
 
@@ -38,7 +37,7 @@ Status Freed() { return Status(StatusCode::kNotFound, "share: the block was free
 Result<commpool_block> MemoryExporter::FindSharable(CUdeviceptr address) {
   COMMPOOL_TRY(basis_.CheckAwake());
   COMMPOOL_TRY(basis_.Named(CheckStays(basis_.configuration).under("share")));
-  const Result<commpool_block> block = FindBlock(basis_, blocks_, address);
+  const Result<commpool_block> block = blocks_.Find(address);
   return block.ok() ? block : basis_.Named(block.status().under("share"));
 }
 
@@ -84,7 +83,7 @@ Result<std::string> MemoryExporter::TicketOf(CUdeviceptr address, Writes writes)
 // Without a lock: it waits.
 Status MemoryExporter::BeginUpdate(CUdeviceptr address) {
   COMMPOOL_TRY(basis_.CheckOpen());
-  const commpool_block block = COMMPOOL_TRY(FindBlock(basis_, blocks_, address));
+  const commpool_block block = COMMPOOL_TRY(blocks_.Find(address));
   const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
   const ContextGuard current = basis_.MakeCurrent();
   return basis_.Named(basis_.runtime.shares.BeginUpdate(basis_.handle, start).under("update_begin"));
@@ -92,7 +91,7 @@ Status MemoryExporter::BeginUpdate(CUdeviceptr address) {
 
 // Without CheckOpen: importers wait for the end of an update even where the pool has closed meanwhile.
 Status MemoryExporter::EndUpdate(CUdeviceptr address, CUstream stream) {
-  const commpool_block block = COMMPOOL_TRY(FindBlock(basis_, blocks_, address));
+  const commpool_block block = COMMPOOL_TRY(blocks_.Find(address));
   const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
   const ContextGuard current = basis_.MakeCurrent();
   return basis_.Named(basis_.runtime.shares.EndUpdate(basis_.handle, start, stream).under("update_end"));

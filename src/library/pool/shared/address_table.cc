@@ -6,7 +6,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
-#include "src/library/engine/messages.h"
+#include "src/library/engine/types.h"
 
 namespace commpool::internal {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "src/library/base/try.h"
-#include "src/library/pool/blocks/block_listing.h"
+#include "src/library/pool/blocks/block_store.h"
 #include "src/library/pool/symmetric/symmetric_mode.h"
 
 namespace commpool::internal {
@@ -147,7 +147,7 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
 void SymmetricMode::RecordInNewHome() const {
   basis_.RecordMade(place());
   if (!basis_.record.on()) return;
-  RecordBlocks(basis_, blocks_);
+  blocks_.RecordAll();
   segments_.registrations.RecordPresent();
 }
 

@@ -100,12 +100,12 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
     Status status = AwaitOutside(part, &served.waits);
     if (!status.ok()) {
       // The sequence has the allocation already, so the block is freed like any other.
-      blocks_.TakeBackUnserved(asked, *this);
+      blocks_.TakeBackUnserved(asked);
       return status;
     }
   }
   // No cache: which thread frees and takes first is not the same on every rank (rule 4).
-  return blocks_.HandOut(served, bytes, stream, Caching::kNo, Waits::kInCapture, *this);
+  return blocks_.HandOut(served, bytes, stream, Caching::kNo, Waits::kInCapture);
 }
 
 // reclaim() is named only where a segment is large enough for the block.
@@ -126,11 +126,11 @@ std::string SymmetricMode::DescribeExhaustion(uint64_t requested, uint64_t neede
   return frees_could_do ? text + ", or reclaim() once every rank has freed " + bytes + " bytes in one piece" : text;
 }
 
-// Ordered frees are calls of the sequence. Deferred ones are not: they come at another moment on each rank.
-Result<engine::Freed> SymmetricMode::FreeInEngine(CUdeviceptr address, engine::Reasons also) {
-  Result<engine::Freed> freed = engine().Free(address, also);
+// Ordered frees are calls of the sequence. Deferred ones are not: they come at another moment on each rank. Only a
+// collective call may shrink the pool.
+void SymmetricMode::AfterFree() {
+  MutexLock lock(blocks_.mutex());
   collective_.Publish();
-  return freed;
 }
 
 void SymmetricMode::ForgetStream(StreamKey stream) { blocks_.ForgetStream(stream); }

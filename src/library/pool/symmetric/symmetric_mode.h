@@ -43,9 +43,7 @@ class SymmetricMode final : public PoolMode {
 
   // From free memory alone. The ranks call it in one order: each call has its number in the sequence.
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream) override;
-  Result<engine::Freed> FreeInEngine(CUdeviceptr address, engine::Reasons also) override
-      COMMPOOL_REQUIRES(blocks_.mutex());
-  void AfterFree() override {}  // only a collective call may shrink the pool
+  void AfterFree() override;
   void ForgetStream(StreamKey stream) override;
 
   SymmetricMode* AsSymmetric() override { return this; }
