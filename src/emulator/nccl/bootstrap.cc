@@ -168,6 +168,17 @@ Status ConnectMeshes(Listener listener, const PeerInfo& own, Membership& members
   return Status();
 }
 
+// Ranks that no process runs: each like this one, on a host of its own.
+std::vector<PeerInfo> AbsentPeers(const PeerInfo& own) {
+  std::vector<PeerInfo> peers(static_cast<size_t>(own.ranks), own);
+  for (int rank = 0; rank < own.ranks; ++rank) {
+    PeerInfo& peer = peers[static_cast<size_t>(rank)];
+    peer.rank = rank;
+    peer.host += static_cast<uint64_t>(rank - own.rank);
+  }
+  return peers;
+}
+
 }  // namespace
 
 void Mesh::Shutdown() {
@@ -195,6 +206,7 @@ Result<Membership> Join(const ncclUniqueId& id, PeerInfo own, Deadline deadline)
   Result<Listener> listener = Listener::Open();
   if (!listener.ok()) return listener.status();
   own.magic = MagicOf(id);
+  if (RunsAlone()) return Membership{.peers = AbsentPeers(own), .data = {}, .control = {}};
   CopyText(listener->address(), own.address);
   Result<std::vector<PeerInfo>> peers = Introduce(id, own, deadline);
   if (!peers.ok()) return peers.status();

@@ -49,6 +49,7 @@ std::vector<int> EmulatedCommunicator::AllRanks() const {
 
 Result<std::vector<Message>> EmulatedCommunicator::ExchangeControl(const char* call, const std::vector<int>& members,
                                                                    const Message& own) {
+  if (RunsAlone()) return std::vector<Message>(static_cast<size_t>(ranks_), own);
   const Deadline deadline = DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds()));
   const uint64_t tag = TagOf(call);
   Message tagged = Pack(tag);
@@ -95,6 +96,10 @@ ncclResult_t EmulatedCommunicator::FailControl(const char* call, const Status& s
 ncclResult_t EmulatedCommunicator::AgreeOnSplit(int color, int key, Child* child) {
   if (async_error() != ncclSuccess) return async_error();
   const char* const call = "ncclCommSplit";
+  if (RunsAlone() && color != NCCL_SPLIT_NOCOLOR) {
+    COMMPOOL_NCCL_WARN("%s : nobody knows the colours of absent ranks (ranks=one): make the communicator by an id", call);
+    return ncclInvalidUsage;
+  }
   const Result<std::vector<Message>> messages =
       ExchangeControl(call, AllRanks(), Pack(SplitMessage{.color = color, .key = key}));
   if (!messages.ok()) return FailControl(call, messages.status());

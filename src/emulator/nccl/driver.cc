@@ -74,6 +74,11 @@ bool MovesBytes() {
   return moves;
 }
 
+bool RunsAlone() {
+  static const bool alone = TextSetting("ranks", "all") == "one";
+  return alone;
+}
+
 CurrentContext::CurrentContext(CUcontext context) {
   GetDriver().cuCtxGetCurrent(&saved_);
   GetDriver().cuCtxSetCurrent(context);

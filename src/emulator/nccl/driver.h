@@ -81,6 +81,9 @@ int TimeoutMilliseconds();
 // Says whether collectives move bytes: not where the emulator runs without arithmetic.
 bool MovesBytes();
 
+// Says whether only this rank of each communicator runs. Then the others answer every exchange as this rank does.
+bool RunsAlone();
+
 // Makes `context` current for a block, and restores the previous one. It owns nothing; communicators use it around
 // driver calls.
 class CurrentContext {

@@ -148,6 +148,7 @@ Status EmulatedCommunicator::RunTransfers(PendingCollective& pending, double* en
     by_peer.erase(own_sends);
     by_peer.erase({rank_, Direction::kReceive});
   }
+  if (RunsAlone()) by_peer.clear();
   std::vector<Status> results(by_peer.size());
   std::vector<double> starts(by_peer.size(), pending.start_us);
   std::vector<std::thread> threads;

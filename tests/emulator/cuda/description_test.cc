@@ -144,9 +144,15 @@ TEST(EmulatorDescription, SizesThatAreNoneAreRefused) {
 }
 
 TEST(EmulatorDescription, UnknownChoicesAreRefusedWithTheirKey) {
-  for (const char* key : {"links", "coherent", "fabric", "multicast", "rdma", "windows", "hosts", "races", "report"}) {
+  for (const char* key :
+       {"links", "coherent", "fabric", "multicast", "rdma", "windows", "hosts", "races", "report", "ranks"}) {
     ExpectRefused(std::string(key) + "=perhaps", std::string(key) + "=perhaps");
   }
+}
+
+TEST(EmulatorDescription, OneRankAloneHasNoData) {
+  ExpectRefused("ranks=one", "ranks=one is not possible without kernels=none");
+  EXPECT_STREQ(Description::Parse("ranks=one,kernels=none").value().Value("ranks"), "one");
 }
 
 TEST(EmulatorDescription, LinksAllNoneOrNeighbours) {
