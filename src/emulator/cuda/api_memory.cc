@@ -150,6 +150,12 @@ CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdevi
       case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         *static_cast<uint64_t*>(data) = mapping->buffer_id;
         return CUDA_SUCCESS;
+      case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *static_cast<unsigned*>(data) = 0;
+        return CUDA_SUCCESS;
+      case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *static_cast<unsigned*>(data) = on_device && mapping->linear ? 1 : 0;
+        return CUDA_SUCCESS;
       case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         *static_cast<int*>(data) =
             mapping->linear || mapping->physical->properties.allocFlags.gpuDirectRDMACapable != 0 ? 1 : 0;

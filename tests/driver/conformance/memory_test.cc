@@ -64,6 +64,23 @@ TEST_F(Memory, APointerTellsItsAllocation) {
   EXPECT_EQ(start, base);
 }
 
+// Answers of an H200 (13.0).
+TEST_F(Memory, APointerTellsWhatItsMemoryIsNot) {
+  MappedMemory mapped = MakeMapped(granularity());
+  void* pinned = nullptr;
+  ASSERT_EQ(cuda().cuMemAllocHost(&pinned, 4096), CUDA_SUCCESS);
+  const CUdeviceptr plain = Allocate(4096);
+  for (const CUdeviceptr address : {plain + 100, mapped.address(), reinterpret_cast<CUdeviceptr>(pinned)}) {
+    unsigned managed = 7;
+    unsigned shared = 7;
+    ASSERT_EQ(Ask(CU_POINTER_ATTRIBUTE_IS_MANAGED, address, managed), CUDA_SUCCESS);
+    ASSERT_EQ(Ask(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address, shared), CUDA_SUCCESS);
+    EXPECT_EQ(managed, 0u);
+    EXPECT_EQ(shared, address == plain + 100 ? 1u : 0u);
+  }
+  EXPECT_EQ(cuda().cuMemFreeHost(pinned), CUDA_SUCCESS);
+}
+
 TEST_F(Memory, APointerTellsItsDeviceAndType) {
   MappedMemory mapped = MakeMapped(granularity());
   for (const CUdeviceptr address : {Allocate(4096), mapped.address() + 4096}) {
