@@ -106,9 +106,9 @@ TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileASymmetricPoolIsAwake) {
   EXPECT_EQ(RegisteredSegments(last()), 1u);
 }
 
-TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileAPoolOfOneRankOrOfAnotherHomeIsAwake) {
-  COMMPOOL_REQUIRE_EMULATOR("NCCL reads the variable once a process");
-  setenv("NCCL_LOCAL_REGISTER", "1", 1);  // else NCCL registers no fixed pool
+// NCCL registers no fixed pool where the variable is 0.
+TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileAPoolOfOneRankIsAwake) {
+  if (std::getenv("NCCL_LOCAL_REGISTER") != std::string("1")) GTEST_SKIP() << "communicator_sleep_local_test runs it";
   std::vector<ncclComm_t> others = group().ConnectFrom(0);
   const auto other = [&](const Rank& rank) { return others[static_cast<size_t>(rank.number)]; };
   const auto sleep = [&] { return Run([&](Rank& rank) { return all().Sleep(other(rank), kDeadlineMs); }); };
@@ -124,7 +124,13 @@ TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileAPoolOfOneRankOrOfAnotherHomeI
       sleep(), StatusCode::kFailedPrecondition,
       "rank 0 cannot put the communicator to sleep: " + pool.basis().title + " is registered with the communicator");
   ExpectOk(Statuses{pool.Close()});
-  setenv("NCCL_LOCAL_REGISTER", "0", 1);
+  group().Destroy(others);
+}
+
+TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileAPoolOfAnotherHomeIsAwake) {
+  std::vector<ncclComm_t> others = group().ConnectFrom(0);
+  const auto other = [&](const Rank& rank) { return others[static_cast<size_t>(rank.number)]; };
+  const auto sleep = [&] { return Run([&](Rank& rank) { return all().Sleep(other(rank), kDeadlineMs); }); };
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(other(rank)); }));

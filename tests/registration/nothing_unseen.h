@@ -1,5 +1,5 @@
 // In a test that includes this NCCL registers no memory by itself: pools that are registered may sleep then. Programs
-// set the same before they use NCCL.
+// set the same before they use NCCL. A test may be started with other values.
 #ifndef COMMPOOL_TESTS_REGISTRATION_NOTHING_UNSEEN_H_
 #define COMMPOOL_TESTS_REGISTRATION_NOTHING_UNSEEN_H_
 
@@ -8,7 +8,7 @@
 namespace commpool::internal::testing {
 
 [[maybe_unused]] inline const bool kNothingUnseen =
-    setenv("NCCL_LOCAL_REGISTER", "0", 1) == 0 && setenv("NCCL_GRAPH_REGISTER", "0", 1) == 0;
+    setenv("NCCL_LOCAL_REGISTER", "0", 0) == 0 && setenv("NCCL_GRAPH_REGISTER", "0", 0) == 0;
 
 }  // namespace commpool::internal::testing
 

@@ -1,6 +1,5 @@
 // ncclMemAlloc and ncclMemFree. They give access to every peer-capable device, as documented, which costs time (NCCL
 // 2.28.9, src/allocator.cc).
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,10 +15,7 @@ namespace commpool::internal::emulated_nccl {
 namespace {
 
 // When this is off, NCCL uses cudaMalloc and says nothing.
-bool VirtualMemoryOff() {
-  const char* value = std::getenv("NCCL_CUMEM_ENABLE");
-  return value != nullptr && std::string(value) == "0";
-}
+bool VirtualMemoryOff() { return IsSwitchedOff("NCCL_CUMEM_ENABLE"); }
 
 int Attribute(CUdevice_attribute attribute, int device) {
   int value = 0;

@@ -18,8 +18,11 @@ namespace {
 
 Deadline CallDeadline() { return DeadlineAfter(std::chrono::milliseconds(TimeoutMilliseconds())); }
 
-// Returns the same number in all processes of one running host. NCCL also identifies a host by its name and boot.
+// Returns the same number in all processes of one running host. NCCL too identifies a host by its name and boot, unless
+// the variable does (NCCL 2.28.9, src/misc/utils.cc).
 uint64_t HostIdentity() {
+  const char* const named = NcclVariable("NCCL_HOSTID");
+  if (named != nullptr && *named != '\0') return std::hash<std::string>()(named);
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
   std::getline(file, boot);
@@ -76,10 +79,9 @@ bool AllDirect(const std::vector<PeerInfo>& peers) {
 
 WindowSupport ChooseWindowSupport(bool all_direct) {
   if (TextSetting("windows", "yes") == "no") return WindowSupport::kNullWindow;
-  const char* enabled = std::getenv("NCCL_WIN_ENABLE");
   const bool by_network = TextSetting("hosts", "apart") == "network" && ClaimedVersion() >= kFirstWithNetworkWindows;
   const bool reached = all_direct || by_network;
-  if (reached && (enabled == nullptr || std::string(enabled) != "0")) return WindowSupport::kSupported;
+  if (reached && !IsSwitchedOff("NCCL_WIN_ENABLE")) return WindowSupport::kSupported;
   // Before 2.29.2 a local handle stands for a window; from then on the window is null (src/dev_runtime.cc of 2.28.9 and
   // 2.30.7).
   return ClaimedVersion() < kFirstWithNullWindows ? WindowSupport::kLocalHandle : WindowSupport::kNullWindow;

@@ -3,6 +3,9 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <string_view>
 
 #include "src/emulator/driver_library.h"
@@ -54,8 +57,17 @@ std::string TextSetting(const char* key, const char* fallback) {
   return value != nullptr ? value : fallback;
 }
 
+const char* NcclVariable(const char* name) {
+  static std::mutex reading;
+  static auto* const read = new std::map<std::string, std::optional<std::string>>;  // programs call NCCL at exit
+  const std::lock_guard lock(reading);
+  const auto [found, first] = read->try_emplace(name);
+  if (const char* const value = first ? std::getenv(name) : nullptr) found->second = value;
+  return found->second ? found->second->c_str() : nullptr;
+}
+
 bool IsSwitchedOff(const char* variable) {
-  const char* const value = std::getenv(variable);
+  const char* const value = NcclVariable(variable);
   return value != nullptr && std::string(value) == "0";
 }
 

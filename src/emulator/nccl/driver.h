@@ -69,7 +69,9 @@ const DriverFunctions& GetDriver();
 // Reads a whole number from the emulator's description; `fallback` if the key is missing or is not a number.
 int NumberSetting(const char* key, int fallback);
 std::string TextSetting(const char* key, const char* fallback);
-// Says whether one of NCCL's environment variables is 0.
+// Returns one of NCCL's environment variables, or null. NCCL reads each once a process (src/misc/param.cc).
+const char* NcclVariable(const char* name);
+// Says whether one is 0.
 bool IsSwitchedOff(const char* variable);
 
 // Returns the version that the library pretends to be, as NCCL_VERSION_CODE. Description key nccl, default 2.28.9.

@@ -13,7 +13,7 @@ namespace {
 
 // NCCL 2.28.9, src/init.cc: the variable replaces what the program says, and a value that NCCL does not know is none.
 int PolicyOf(int asked) {
-  const char* const variable = std::getenv("NCCL_CTA_POLICY");
+  const char* const variable = NcclVariable("NCCL_CTA_POLICY");
   if (variable != nullptr && *variable != '\0') asked = std::atoi(variable);
   const int most = ClaimedVersion() < kFirstWithCombinedPolicies ? NCCL_CTA_POLICY_ZERO
                                                                  : NCCL_CTA_POLICY_ZERO | NCCL_CTA_POLICY_EFFICIENCY;

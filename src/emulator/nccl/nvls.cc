@@ -1,7 +1,6 @@
 // The part of a communicator that knows NVLink multicast (NVLS): which memory it could serve, and why not. Every rank
 // makes its own multicast object, because processes of the emulator do not share them.
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -13,11 +12,6 @@
 namespace commpool::internal::emulated_nccl {
 
 namespace {
-
-bool IsSet(const char* variable, const char* value) {
-  const char* found = std::getenv(variable);
-  return found != nullptr && std::string(found) == value;
-}
 
 CUmulticastObjectProp PropertiesOf(int devices, size_t bytes) {
   CUmulticastObjectProp properties = {};
@@ -56,7 +50,7 @@ std::string Failed(const char* call, CUresult result) {
 
 // NCCL 2.28.9, src/transport/nvls.cc, ncclNvlsInit.
 std::string EmulatedCommunicator::WhyNoMulticast() const {
-  if (IsSet("NCCL_NVLS_ENABLE", "0")) return "NCCL_NVLS_ENABLE is 0";
+  if (IsSwitchedOff("NCCL_NVLS_ENABLE")) return "NCCL_NVLS_ENABLE is 0";
   if (ranks_ <= 2) return "NVLS needs more than 2 GPUs";
   if (!all_direct_) return "not all GPUs reach each other";
   int supported = 0;
@@ -84,7 +78,8 @@ std::string EmulatedCommunicator::WhyNoMulticastOfLocal(const void* buffer, size
                                                         const commpoolEmulatorMapping& mapping) const {
   // For two ranks in one process (NVIDIA/nccl#1377, #1542). 2.28.3 has the variable first.
   constexpr int kFirstWithOneProcess = 22803;
-  const bool allowed = ClaimedVersion() >= kFirstWithOneProcess && IsSet("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1");
+  const char* const asked = NcclVariable("NCCL_SINGLE_PROC_MEM_REG_ENABLE");
+  const bool allowed = ClaimedVersion() >= kFirstWithOneProcess && asked != nullptr && std::string(asked) == "1";
   for (const PeerInfo& peer : peers_) {
     const PeerInfo& own = peers_[static_cast<size_t>(rank_)];
     if (peer.rank != rank_ && peer.host == own.host && peer.process == own.process && !allowed) {

@@ -139,7 +139,7 @@ class CapturedCopies : public CapturedWindows {
 };
 
 TEST_F(CapturedCopies, AreRightAfterTheWindowCameBackToItsPlaceThoughItsRecordIsAnothers) {
-  RunRanks(2, [](Rank& rank) {
+  const auto replay = [](Rank& rank) {
     const DeviceMemory first(rank.rank, kUnit);
     const DeviceMemory second(rank.rank, 2 * kUnit);
     const DeviceMemory third(rank.rank, 2 * kUnit);
@@ -154,7 +154,8 @@ TEST_F(CapturedCopies, AreRightAfterTheWindowCameBackToItsPlaceThoughItsRecordIs
     ExpectGathered(rank, first, graph, 5);
     EXPECT_EQ(Api().cuGraphExecDestroy(graph), CUDA_SUCCESS);
     for (const ncclWindow_t window : windows) End(rank, window);
-  });
+  };
+  InANewProcess([&] { RunRanks(2, replay); });
 }
 
 TEST_F(CapturedCopies, FailWhereTheWindowHasEnded) {
@@ -176,7 +177,7 @@ TEST_F(CapturedCopies, FailWhereTheWindowCameElsewhere) {
 }
 
 TEST_F(CapturedCopies, LeaveTheirPlaceToNobody) {
-  RunRanks(2, [](Rank& rank) {
+  const auto replay = [](Rank& rank) {
     const DeviceMemory first(rank.rank, kUnit);
     const ncclWindow_t window = Register(rank, first);
     const CUgraphExec graph = CaptureGather(rank, first);
@@ -187,7 +188,8 @@ TEST_F(CapturedCopies, LeaveTheirPlaceToNobody) {
     EXPECT_EQ(reinterpret_cast<uint64_t>(next) - reinterpret_cast<uint64_t>(window), 2 * 72u);
     EXPECT_EQ(Api().cuGraphExecDestroy(graph), CUDA_SUCCESS);
     for (const ncclWindow_t one : {window, next}) End(rank, one);
-  });
+  };
+  InANewProcess([&] { RunRanks(2, replay); });
 }
 
 // A ring's peers import a registered buffer, and a graph's buffers register themselves: the graph goes on with the

@@ -1,6 +1,7 @@
 #include "tests/emulator/nccl/harness.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <thread>
@@ -101,6 +102,15 @@ CurrentDevice::CurrentDevice(int device) : device_(device) {
 CurrentDevice::~CurrentDevice() {
   Api().cuCtxSetCurrent(nullptr);
   EXPECT_EQ(Api().cuDevicePrimaryCtxRelease(device_), CUDA_SUCCESS);
+}
+
+void InANewProcess(const std::function<void()>& body) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [&] {
+    body();
+    _exit(::testing::Test::HasFailure() ? 1 : 0);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
 }
 
 void RunRanks(int ranks, const std::function<void(Rank&)>& body) {

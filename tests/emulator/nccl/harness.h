@@ -177,6 +177,9 @@ struct Rank {
 // or aborts its communicator sets `comm` to null.
 void RunRanks(int ranks, const std::function<void(Rank&)>& body);
 
+// Runs the body in a process that has made no call yet, with this one's environment: NCCL reads its variables once.
+void InANewProcess(const std::function<void()>& body);
+
 // At the end of each test the emulator must have no leaks and no broken rules, but those that the test has taken.
 class EmulatedNccl : public ::testing::Test {
  protected:

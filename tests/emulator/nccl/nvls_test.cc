@@ -85,9 +85,9 @@ TEST_F(Nvls, NeedsMoreThanTwoGpus) { ExpectWindows(2, kGood, "NVLS needs more th
 
 TEST_F(Nvls, IsTurnedOffByItsVariable) {
   setenv("NCCL_NVLS_ENABLE", "0", 1);
-  ExpectWindows(3, kGood, "NCCL_NVLS_ENABLE is 0");
+  InANewProcess([] { ExpectWindows(3, kGood, "NCCL_NVLS_ENABLE is 0"); });
   setenv("NCCL_NVLS_ENABLE", "1", 1);
-  ExpectWindows(3, kGood, "");
+  InANewProcess([] { ExpectWindows(3, kGood, ""); });
 }
 
 TEST_F(Nvls, ServesNobodyWhereOneRanksMemoryCannot) {
@@ -116,13 +116,14 @@ TEST_F(NvlsDeathTest, IsOverWhenTheCommunicatorIsAborted) {
 
 TEST_F(Nvls, WantsLocalRegistrationsAligned) {
   setenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1", 1);
-  RunRanks(3, [&](Rank& rank) {
+  const auto expect = [](Rank& rank) {
     const DeviceMemory memory(rank.rank, 2 * kGood);
     void* handle = nullptr;
     ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory.data() + 4096, kGood, &handle), ncclSuccess);
     EXPECT_EQ(WhyNot(memory.data() + 4096), "its address is no multiple of 2097152 bytes");
     EXPECT_EQ(Api().ncclCommDeregister(rank.comm, handle), ncclSuccess);
-  });
+  };
+  InANewProcess([&] { RunRanks(3, expect); });
 }
 
 // NVIDIA/nccl#1377, #1542: two ranks of one process have no NVLS for local registrations, unless they ask for it.
@@ -139,9 +140,12 @@ TEST_F(Nvls, OfLocalRegistrationsWantsAProcessForEachRank) {
       EXPECT_EQ(WhyNot(memory.data()), std::nullopt);
     });
   };
+  setenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1", 1);
+  InANewProcess([&] { expect(""); });
+  unsetenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE");
   expect("ranks 0 and 2 share a process");
   setenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1", 1);
-  expect("");
+  expect("ranks 0 and 2 share a process");  // NCCL has read the variable
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // One rank as a process: rank_program RANK RANKS ID, where ID is a unique id in hexadecimal. Exits with 0 where its
-// all-reduces, plain and in a window, had the right results.
+// all-reduces, plain and in a window, had the right results; with 10 where a local registration posed as the window.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -32,6 +32,7 @@ int Run(int number, int ranks, const ncclUniqueId& id) {
   if (Api().ncclCommInitRank(&rank.comm, ranks, id, number) != ncclSuccess) return 2;
   if (Api().cuStreamCreate(&rank.stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) return 3;
   bool right = true;
+  bool posed = false;
   {
     const DeviceMemory memory(number, kCount * sizeof(float));
     right = SumIsRight(rank, memory.data(), kCount);
@@ -41,11 +42,15 @@ int Run(int number, int ranks, const ncclUniqueId& id) {
       return 4;
     }
     right = right && SumIsRight(rank, memory.data(), kCount);
+    void* local = nullptr;
+    if (Api().ncclCommRegister(rank.comm, memory.data(), memory.bytes(), &local) != ncclSuccess) return 7;
+    posed = local == static_cast<void*>(window);
+    if (Api().ncclCommDeregister(rank.comm, local) != ncclSuccess) return 8;
     if (Api().ncclCommWindowDeregister(rank.comm, window) != ncclSuccess) return 5;
   }
   Api().cuStreamDestroy(rank.stream);
   if (Api().ncclCommDestroy(rank.comm) != ncclSuccess) return 6;
-  return right ? 0 : 1;
+  return !right ? 1 : posed ? 10 : 0;
 }
 
 }  // namespace

@@ -29,18 +29,19 @@ TEST_F(UnlinkedWindows, AreLocalRegistrations) {
 // NCCL 2.28.9, src/dev_runtime.cc: nothing is written then.
 TEST_F(UnlinkedWindows, AreNotWrittenWithoutLocalRegistration) {
   setenv("NCCL_LOCAL_REGISTER", "0", 1);
-  RunRanks(2, [](Rank& rank) {
+  const auto expect = [](Rank& rank) {
     const DeviceMemory memory(rank.rank, 2 << 20);
     auto window = reinterpret_cast<ncclWindow_t>(&rank);
     ASSERT_EQ(Api().ncclCommWindowRegister(rank.comm, memory.data(), memory.bytes(), &window, 0), ncclSuccess);
     EXPECT_EQ(window, reinterpret_cast<ncclWindow_t>(&rank));
-  });
+  };
+  InANewProcess([&] { RunRanks(2, expect); });
   unsetenv("NCCL_LOCAL_REGISTER");
 }
 
 TEST_F(UnlinkedWindows, HaveNoMulticast) {
   setenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1", 1);
-  RunRanks(3, [](Rank& rank) {
+  const auto expect = [](Rank& rank) {
     const DeviceMemory memory(rank.rank, 2 << 20);
     void* handle = nullptr;
     ASSERT_EQ(Api().ncclCommRegister(rank.comm, memory.data(), memory.bytes(), &handle), ncclSuccess);
@@ -48,7 +49,8 @@ TEST_F(UnlinkedWindows, HaveNoMulticast) {
     EXPECT_EQ(Api().commpoolEmulatorNvls(reinterpret_cast<CUdeviceptr>(memory.data()), reason, sizeof reason), 0);
     EXPECT_STREQ(reason, "not all GPUs reach each other");
     EXPECT_EQ(Api().ncclCommDeregister(rank.comm, handle), ncclSuccess);
-  });
+  };
+  InANewProcess([&] { RunRanks(3, expect); });
   unsetenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE");
 }
 
