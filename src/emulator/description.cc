@@ -39,7 +39,8 @@ const std::vector<KnownKey>& KnownKeys() {
       {"races", "yes", "whether accesses that nothing orders are looked for"},
       {"kernels", "later",
        "when PyTorch's operations run: later (in the order of their streams), now (before the call returns), or none"},
-      {"ranks", "all", "which ranks of a communicator run: all, or one, and the others answer as it does (kernels=none)"},
+      {"ranks", "all",
+       "which ranks of a communicator run: all, or one, and the others answer as it does (kernels=none)"},
       {"fail", "", "faults, separated by +: CALL:SKIP:RESULT or CALL:SKIP:RESULT:COUNT"},
       {"report", "none", "exit: print leaks to stderr when the process ends"},
   };
@@ -180,8 +181,7 @@ Status Description::Interpret() {
         choice("coherent", {"yes", "no"}), choice("fabric", {"no", "denied", "yes"}),
         choice("host_numa", {"no", "denied", "yes"}), choice("multicast", {"yes", "no"}), choice("rdma", {"yes", "no"}),
         choice("windows", {"yes", "no"}), choice("hosts", {"apart", "network", "linked"}),
-        choice("races", {"yes", "no"}), choice("report", {"none", "exit"}),
-        choice("ranks", {"all", "one"})}) {
+        choice("races", {"yes", "no"}), choice("report", {"none", "exit"}), choice("ranks", {"all", "one"})}) {
     if (!status.ok()) return status;
   }
   if (!IsPowerOfTwo(granularity_) || granularity_ < 65536) {

@@ -97,7 +97,8 @@ ncclResult_t EmulatedCommunicator::AgreeOnSplit(int color, int key, Child* child
   if (async_error() != ncclSuccess) return async_error();
   const char* const call = "ncclCommSplit";
   if (RunsAlone() && color != NCCL_SPLIT_NOCOLOR) {
-    COMMPOOL_NCCL_WARN("%s : nobody knows the colours of absent ranks (ranks=one): make the communicator by an id", call);
+    COMMPOOL_NCCL_WARN("%s : nobody knows the colours of absent ranks (ranks=one): make the communicator by an id",
+                       call);
     return ncclInvalidUsage;
   }
   const Result<std::vector<Message>> messages =

@@ -104,8 +104,8 @@ class Deferred {
 
   void RunOn(const void* const* reads, void* const* writes) const;
   void Compute(const void* const* reads, void* const* writes) const;
-  void NoteDevice(const at::Tensor& tensor) {
-    if (tensor.defined() && tensor.is_cuda() && !device_.has_value()) device_ = tensor.device();
+  static void NoteDevice(const at::Tensor& tensor, std::optional<c10::Device>* device) {
+    if (tensor.defined() && tensor.is_cuda() && !device->has_value()) *device = tensor.device();
   }
 
   const c10::OperatorHandle operation_;
@@ -116,7 +116,8 @@ class Deferred {
   std::vector<Operand> operands_;                // of the arguments, in their order
   std::vector<std::optional<Operand>> results_;  // empty: nothing to copy
   std::unordered_set<const void*> written_;      // arguments
-  std::optional<c10::Device> device_;
+  std::optional<c10::Device> device_;            // of what it writes
+  std::optional<c10::Device> read_device_;       // where it writes nothing: an assertion
   Ranges reads_;
   Ranges writes_;
 };
@@ -132,7 +133,7 @@ void Deferred::TakeArguments(const c10::Stack& arguments) {
     } else {
       arguments_.push_back(WithTensors(argument, [&](const at::Tensor& tensor) {
         operands_.emplace_back(tensor, writes ? Operand::Use::kWrite : Operand::Use::kRead, &reads_, &writes_);
-        if (writes) NoteDevice(tensor);
+        NoteDevice(tensor, writes ? &device_ : &read_device_);
         if (writes && tensor.defined()) written_.insert(tensor.unsafeGetTensorImpl());
         return at::Tensor();
       }));
@@ -145,7 +146,7 @@ void Deferred::TakeResults(const c10::Stack& results) {
   for (size_t index = 0; index < results.size(); ++index) {
     const bool alias = index < declared.size() && declared[index].alias_info() != nullptr;
     ForEachTensor(results[index], [&](const at::Tensor& tensor) {
-      NoteDevice(tensor);
+      NoteDevice(tensor, &device_);
       const bool made = !alias && tensor.defined() && tensor.is_cuda() && tensor.numel() != 0 &&
                         !written_.contains(tensor.unsafeGetTensorImpl());
       results_.emplace_back();
@@ -155,6 +156,7 @@ void Deferred::TakeResults(const c10::Stack& results) {
 }
 
 void Deferred::Launch(std::unique_ptr<Deferred> self) {
+  if (!device_.has_value()) device_ = read_device_;
   TORCH_INTERNAL_ASSERT(device_.has_value(), name_, " touches no device");
   if (random_.has_value()) random_->AppendRanges(&reads_);
   size_t bytes = 0;
@@ -184,7 +186,8 @@ void Deferred::RunOn(const void* const* reads, void* const* writes) const {
     Compute(reads, writes);
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    const bool asserted = dynamic_cast<const c10::IndexError*>(&error) != nullptr || text.find("out of") != text.npos;
+    const bool asserted = dynamic_cast<const c10::IndexError*>(&error) != nullptr || text.find("out of") != text.npos ||
+                          name_.starts_with("aten::_assert_async");
     std::fprintf(stderr, "commpool emulator: %s in %s: %s\n", asserted ? "device assert" : "failure", name_.c_str(),
                  text.c_str());
     TheEmulator().kernel_failed(asserted ? CUDA_ERROR_ASSERT : CUDA_ERROR_LAUNCH_FAILED);

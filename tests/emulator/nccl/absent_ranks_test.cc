@@ -38,7 +38,8 @@ struct OneRank {
 TEST_F(AbsentRanks, TakePartInCollectivesAndTransfers) {
   const OneRank rank;
   char* const part = rank.memory.data() + kRank * (kBytes / kRanks);
-  EXPECT_EQ(Api().ncclAllGather(part, rank.memory.data(), kBytes / kRanks, ncclUint8, rank.comm, rank.stream), ncclSuccess);
+  EXPECT_EQ(Api().ncclAllGather(part, rank.memory.data(), kBytes / kRanks, ncclUint8, rank.comm, rank.stream),
+            ncclSuccess);
   EXPECT_EQ(Api().ncclAllReduce(part, part, 8, ncclFloat, ncclSum, rank.comm, rank.stream), ncclSuccess);
   EXPECT_EQ(Api().ncclBroadcast(part, part, 8, ncclFloat, kRanks - 1, rank.comm, rank.stream), ncclSuccess);
   EXPECT_EQ(Api().ncclRecv(part, 8, ncclFloat, kRank - 1, rank.comm, rank.stream), ncclSuccess);

@@ -238,6 +238,22 @@ except torch.AcceleratorError as error:
         self.assertEqual(said, "True", errors)
         self.assertIn("device assert in aten::index", errors)
 
+    def test_assert_in_the_order_of_the_stream(self):
+        said, errors = _said("""
+holds = torch.zeros(1, dtype=torch.bool, device="cuda")
+holds.fill_(True)
+torch._assert_async(holds, "it is false")
+holds.fill_(False)
+torch.cuda.synchronize()
+try:
+    torch._assert_async(holds, "it is false")
+    torch.cuda.synchronize()
+except torch.AcceleratorError as error:
+    print("device-side assert" in str(error))
+""")
+        self.assertEqual(said, "True", errors)
+        self.assertIn("device assert in aten::_assert_async.msg: it is false", errors)
+
 
 if __name__ == "__main__":
     unittest.main()
