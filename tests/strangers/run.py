@@ -67,7 +67,7 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME", help="default: all")
     parser.add_argument("--commpool", default="commpool")
     parser.add_argument("--packages", type=pathlib.Path, default=pathlib.Path.home() / ".cache/commpool/strangers")
-    parser.add_argument("--tolerance", type=float, default=1e-2)
+    parser.add_argument("--tolerance", type=float, default=2e-2)
     parser.add_argument("--timeout", type=float, default=400)
     options = parser.parse_args()
     install(options.packages)
