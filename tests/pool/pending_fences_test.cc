@@ -81,5 +81,21 @@ TEST_F(PendingFences, AreAskedByEachFourthAllocationThoughOneInBetweenGrewThePoo
   for (const CUdeviceptr block : between_) EXPECT_TRUE(runtime().Free(block).ok());
 }
 
+// A loop of them would else take all memory, although their work has ended.
+TEST_F(PendingFences, OfStreamsThatWereOnlyRecordedDoNotLetThePoolGrowForEver) {
+  const TestStream asks;
+  const TestStream reads;
+  PoolConfiguration configuration = Configured("recorded");
+  configuration.streams = Streams::kMayDie;
+  const PoolHandle pool = Create(std::move(configuration));
+  for (int step = 0; step < 60; ++step) {
+    const CUdeviceptr block = runtime().AllocateFrom(pool, 3 * kMiB, asks.get()).value();
+    EXPECT_TRUE(runtime().RecordStream(block, reads.get()).ok());
+    EXPECT_TRUE(runtime().Free(block).ok());
+    EXPECT_EQ(cuda().cuStreamSynchronize(reads.get()), CUDA_SUCCESS);
+  }
+  EXPECT_LE(CountersOf(pool).reserved_bytes.current, 64 * kMiB);
+}
+
 }  // namespace
 }  // namespace commpool::internal::testing
