@@ -209,8 +209,8 @@ COMMPOOL_API commpool_status commpool_pools_close(const commpool_pool* pools, si
 COMMPOOL_API commpool_status commpool_default_pool(int device, commpool_pool* pool);
 
 /* Makes free memory for at least `bytes` in one piece, by growing where the free memory does not suffice. COLLECTIVE
- * for symmetric pools: where one rank fails all return its error, naming the rank, and the pool is as before.
- * DISAGREEMENT where ranks ask for different bytes or made different calls before. */
+ * for symmetric pools: where one rank fails all return its error, and no pool has grown; frees that all ranks have made
+ * have taken effect. DISAGREEMENT where ranks ask for different bytes or made different calls before. */
 COMMPOOL_API commpool_status commpool_pools_reserve(const commpool_pool* pools, size_t count, uint64_t bytes);
 
 /* Lets deferred frees take effect that every rank has made. COLLECTIVE. A fixed pool returns OK and does nothing.
@@ -420,8 +420,8 @@ typedef struct commpool_statistics {
   commpool_counter allocated_blocks;  /* that are live */
   commpool_counter reserved_bytes;    /* of segments: what the driver gave */
   commpool_counter reserved_segments; /* that the pool has */
-  uint64_t free_bytes;                /* reserved and not in live blocks */
-  uint64_t pending_bytes;             /* of free_bytes: not reusable yet (another stream, or another rank) */
+  uint64_t free_bytes;                /* reserved and not in live blocks; some of it only for some streams */
+  uint64_t pending_bytes;             /* of free_bytes: behind other streams' work, ranks, importers or a graph */
   uint64_t largest_free_block_bytes;  /* free in one piece, at most */
   uint64_t registered_segments;       /* summed over communicators and registrars */
   uint64_t pending_segments;          /* waiting for commpool_pool_register_pending, likewise */
@@ -441,7 +441,7 @@ COMMPOOL_API commpool_status commpool_pool_reset_peaks(commpool_pool pool);
 typedef enum commpool_block_state {
   COMMPOOL_BLOCK_LIVE = 0,
   COMMPOOL_BLOCK_FREE = 1,
-  COMMPOOL_BLOCK_PENDING = 2, /* freed, and not reusable yet: another stream's work, or another rank's free */
+  COMMPOOL_BLOCK_PENDING = 2, /* freed, and behind other streams' work, other ranks, importers or a graph */
   COMMPOOL_BLOCK_CACHED = 3,  /* freed, in a thread's cache */
   COMMPOOL_BLOCK_UNMAPPED = 4 /* addresses of an expandable pool that have no memory now */
 } commpool_block_state;

@@ -53,6 +53,11 @@ TEST_F(PendingFences, AreAskedOnceAStreamWhileItWorks) {
   Free(pool, 3, second);
   EXPECT_EQ(Questions(pool), 2u);
   EXPECT_GE(CountersOf(pool).pending_bytes, 18 * kMiB);
+  uint64_t listed = 0;
+  for (const commpool_block& block : Get(pool).Blocks()) {
+    if (block.state == COMMPOOL_BLOCK_PENDING) listed += block.bytes;
+  }
+  EXPECT_EQ(listed, CountersOf(pool).pending_bytes) << "the listing says the same";
 
   gate_.set_value();
   EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);

@@ -77,7 +77,7 @@ inline bool IsClosedBy(const Block& block, Reason reason) { return (block.closed
 inline bool IsStranded(const Block& block) {
   return block.uses.Any([](const Use& use) { return use.stranded(); });
 }
-// Whether the block is freed but waits for a fence to pass, or for another rank. Statistics count it as pending.
+// Whether the block is closed, or free behind other streams' fences. Listings and statistics call both pending.
 inline bool IsPending(const Block& block) {
   if (block.state != BlockState::kFree) return block.state != BlockState::kLive && !IsHole(block);
   return block.uses.Any([](const Use& use) { return use.fence != kNoFence || use.fence_missing(); });

@@ -16,7 +16,7 @@ namespace {
 BlockView ViewOf(const Block& block) {
   commpool_block_state state = IsHole(block) ? COMMPOOL_BLOCK_UNMAPPED : COMMPOOL_BLOCK_PENDING;
   if (block.state == BlockState::kLive) state = COMMPOOL_BLOCK_LIVE;
-  if (block.state == BlockState::kFree) state = COMMPOOL_BLOCK_FREE;
+  if (block.state == BlockState::kFree && !IsPending(block)) state = COMMPOOL_BLOCK_FREE;
   return {reinterpret_cast<void*>(AddressOf(block)),
           block.bytes,
           block.requested,
