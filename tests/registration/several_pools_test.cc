@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "src/library/pool/group_calls.h"
 #include "tests/registration/symmetric_fixture.h"
@@ -237,6 +238,30 @@ TEST_F(SeveralPools, StopWhereOneOfThemMayNotGrow) {
   ExpectFailureOf("weights", ReserveTogether(kThree), StatusCode::kFailedPrecondition, "is closed");
   ExpectAll(kThree, 0, 0);
   ExpectOk(ReserveTogether({"gradients", "moments"}));
+}
+
+// NCCL lets one thread at a time use a communicator, and registrations end and come back with it.
+TEST_F(SeveralPools, ThatOneCommunicatorKnowsSleepOnOneThread) {
+  ExpectOk(CreatePools({"symmetric"}));
+  ExpectOk(Run([&](Rank& rank) -> Status {
+    PoolConfiguration configuration;
+    configuration.name = "fixed";
+    configuration.backing.placement.device = rank.number;
+    const PoolHandle fixed = runtime().CreatePool(std::move(configuration)).value();
+    const std::shared_ptr<Pool> pool = runtime().pools().Find(fixed).value();
+    Status status = pool->RegisterWith(rank.communicator);
+    std::set<std::thread::id> threads;
+    const std::vector<PoolHandle> both = {HandlesOf(rank).at("symmetric"), fixed};
+    const Status asked = AllOrNone(runtime(), both, [&](Pool&, OtherPoolsOfCall others) {
+      threads.insert(std::this_thread::get_id());
+      return others();
+    });
+    EXPECT_EQ(threads.size(), 1u);
+    for (const Status& next : {asked, pool->Close(), runtime().DestroyPool(fixed)}) {
+      if (status.ok()) status = next;
+    }
+    return status;
+  }));
 }
 
 // What fails is the last pool's copy, and its memory, once the others have nothing left that can fail.

@@ -304,6 +304,10 @@ Status AllOrNone(Runtime& runtime, PoolHandles handles, PartWithOthers part) {
   for (const std::shared_ptr<Pool>& pool : pools) {
     used.push_back(UsedBy(*pool, nullptr));
     if (!pool->symmetric()) used.back().device = kWithoutRanksTogether;
+    // Registrations end and come back with every communicator, and only one thread at a time may use one.
+    for (const Communicator& registered : pool->segments().registrations.Communicators()) {
+      used.back().communicators.push_back(registered.handle);
+    }
   }
   const auto run_queue = [&](const Queue& queue) {
     std::vector<Mutex*> mutexes;

@@ -33,6 +33,12 @@ KINDS: dict[int, type[CommpoolError]] = {}
 living: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
+def living_pools() -> list[Any]:
+    """The pools that this process has made, in that order. Other threads may make and end some meanwhile."""
+    found = [reference() for reference in living.valuerefs()]
+    return sorted((pool for pool in found if pool is not None), key=lambda pool: pool.handle)
+
+
 class InvalidArgument(CommpoolError, ValueError, code=StatusCode.INVALID_ARGUMENT):
     """The caller's values are wrong: nothing was done."""
 

@@ -15,7 +15,7 @@ from . import _abi, agreement, blocks, options
 from .arrays import Array, Kept, made_in
 from ._library import library
 from .backings import UserBacking
-from .errors import InvalidArgument, living, refusing
+from .errors import InvalidArgument, living, living_pools, refusing
 from .statistics import AccessWord, access_in
 from .handles import NOT_GIVEN, Communicator, Device, Pointer, Stream, communicator_handle, device_array
 from .handles import device_number, home_handle, pointer_of, stream_handle
@@ -423,7 +423,7 @@ for _part in (Together, Sharer, Registering, Inspected):  # Python's own errors 
 
 def pools() -> list[Pool]:
     """The pools that this process has made and not closed, in that order; default pools too, once asked for."""
-    return [pool for _, pool in sorted(living.items()) if not pool.closed]
+    return [pool for pool in living_pools() if not pool.closed]
 
 
 @functools.lru_cache(maxsize=None)  # once

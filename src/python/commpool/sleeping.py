@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Unio
 
 from . import options
 from ._library import library
-from .errors import NotFound, living, refusing
+from .errors import InvalidArgument, NotFound, living_pools, refusing
 from .handles import Communicator, Pointer, communicator_handle
 from .sizes import index_of
 
@@ -38,10 +38,12 @@ def _with_tag(tag: str) -> list[Any]:
 
     Raises:
       NotFound: there is none.
+      InvalidArgument: the tag is empty, or no text.
     """
-    options.text_of("tag", tag)
-    found = [pool for _, pool in sorted(living.items()) if pool.tag == tag and not pool.closed]
-    if not found or not tag:
+    if not options.text_of("tag", tag):
+        raise InvalidArgument("the tag is empty")
+    found = [pool for pool in living_pools() if pool.tag == tag and not pool.closed]
+    if not found:
         raise NotFound(f"no pool has the tag \"{tag}\"")
     return found
 

@@ -22,7 +22,7 @@ struct SharedSegment {
   int descriptor = -1;  // as Segment::Descriptor
 };
 
-// SegmentStore has one. Each call takes the growth lock, so nobody sleeps, or releases a segment, meanwhile.
+// SegmentStore has one. What hands memory out takes the growth lock: nobody sleeps, or releases a segment, meanwhile.
 class MemoryExporter {
  public:
   MemoryExporter(const PoolBasis& basis, BlockStore& blocks, const Backing& backing, const SegmentBook& book)

@@ -85,7 +85,9 @@ Status Collective::CheckTakesPart(CollectiveCall call) const {
   // Sleep is not among them: it has looked already, and some graphs may outlive it (Sleeping::CheckMaySleep).
   const bool ends_registrations =
       call == CollectiveCall::kTrim || call == CollectiveCall::kDeregister || call == CollectiveCall::kClose;
-  return ends_registrations ? segments_.CheckMayUnmap() : Status();
+  if (!ends_registrations) return Status();
+  COMMPOOL_TRY(basis_.device->CheckNotCapturing());  // they wait for the device
+  return segments_.CheckMayUnmap();
 }
 
 // Everything that the ranks compare, and that rank 0 needs for its decision. `memory_left` is UINT64_MAX where it is
