@@ -149,6 +149,12 @@ def device_array(devices: Union[Device, Iterable[Device]], option: str = "device
     return (ctypes.c_int * len(numbers))(*numbers), len(numbers)
 
 
+def handle_array(handles: Iterable[int]) -> Any:
+    """The handles of pools as a C array."""
+    numbers = list(handles)
+    return (ctypes.c_uint64 * len(numbers))(*numbers)
+
+
 def pointer_of(pointer: Pointer) -> int:
     """The address at which an object begins."""
     if isinstance(pointer, int):

@@ -8,6 +8,7 @@ from typing import Any, Callable, Optional, Sequence
 from . import _abi, errors, options, registrars
 from ._library import library
 from .blocks import Eligibility
+from .handles import handle_array
 from .registrars import Registrar, SegmentTraits
 from .statistics import settings_of
 
@@ -134,7 +135,7 @@ def _functions_of(registrar: Optional[Registrar]) -> Optional[_Functions]:
 def _pass(handles: Sequence[int], given: Sequence[Any]) -> None:
     struct = ctypes.POINTER(_abi.CRegistrar)
     places = (struct * len(given))(*(ctypes.pointer(one) if one is not None else struct() for one in given))
-    library.pools_add_registrar((ctypes.c_uint64 * len(handles))(*handles), places, len(handles))
+    library.pools_add_registrar(handle_array(handles), places, len(handles))
 
 
 def add(handles: Sequence[int], registrars: Sequence[Optional[Registrar]]) -> None:
@@ -158,7 +159,7 @@ def add(handles: Sequence[int], registrars: Sequence[Optional[Registrar]]) -> No
 
 def remove(handles: Sequence[int], name: str) -> None:
     """Calls `Pool.remove_registrar` for pools by their handles."""
-    given = (ctypes.c_uint64 * len(handles))(*handles)
+    given = handle_array(handles)
     with errors.refusing(lambda _: library.pools_remove_registrar(given, len(handles), b"")):
         text = options.text_of("name", name)
     library.pools_remove_registrar(given, len(handles), text)

@@ -4,14 +4,13 @@ which: weights, caches."""
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Union
 
 from . import options
 from ._library import library
 from .errors import InvalidArgument, NotFound, living_pools, refusing
-from .handles import Communicator, Pointer, communicator_handle
+from .handles import Communicator, Pointer, communicator_handle, handle_array
 from .sizes import index_of
 
 _told: list[Callable[[], Any]] = []
@@ -50,7 +49,7 @@ def _with_tag(tag: str) -> list[Any]:
 
 def _call(call: Callable[..., Any], pools: list[Any], *arguments: Any) -> None:
     if pools:
-        call((ctypes.c_uint64 * len(pools))(*(pool.handle for pool in pools)), len(pools), *arguments)
+        call(handle_array(pool.handle for pool in pools), len(pools), *arguments)
 
 
 def sleep(*, tag: str, keep: options.KeepWord = "discard", graphs: options.GraphsWord = "refused",

@@ -9,7 +9,7 @@ from typing import Any, Iterable, Optional, Sequence, TypeVar, Union
 from . import options
 from ._library import Owner, library
 from .errors import CommpoolError, refusing
-from .handles import Communicator, Pointer, communicator_handle
+from .handles import Communicator, Pointer, communicator_handle, handle_array
 from .sizes import MOST_BYTES, Size, parse_size
 from .sleeping import waking
 
@@ -34,7 +34,7 @@ class Together(Owner):
     def _collective(self, call: Any, *arguments: Any,
                     communicators: Optional[Sequence[Communicator]] = None) -> None:
         members = self._members()
-        handles = (ctypes.c_uint64 * len(members))(*(pool.handle for pool in members))
+        handles = handle_array(pool.handle for pool in members)
         joined = [] if communicators is None else [(ctypes.c_void_p * len(members))()]
         if communicators is not None:
             with refusing(lambda _: call(handles, *joined, len(members))):  # none, where the other ranks pass one
