@@ -129,6 +129,27 @@ TEST_F(Names, OfACapturedStreamAreItsHandleForTheTime) {
   Destroy(stream);
 }
 
+// A promise that a capture made took the place of a dead stream, and every later use of the stream went there.
+TEST_F(Names, OfACapturedStreamHaveNothingOfADeadStreamOfAnotherDevice) {
+  COMMPOOL_REQUIRE_DEVICES(2);
+  const CUstream dead = NewStream();
+  KeyOf(dead);
+  Destroy(dead);
+  const PrimaryContext far = PrimaryContext::Retain(driver(), 1).value();
+  const ContextGuard guard(driver(), far);
+  const CUstream stream = NewStream();
+  if (stream != dead) GTEST_SKIP() << "this driver gave the dead stream's handle to nobody";
+  ASSERT_EQ(driver().cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+  ASSERT_TRUE(names_.Promise(stream).ok());
+  EXPECT_EQ(PlaceOf(KeyOf(stream)), 1);
+  EXPECT_EQ(PlaceOf(names_.NameOf(stream).value().identity), 1);
+  names_.Release(stream);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(driver().cuda.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  EXPECT_EQ(driver().cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
+  Destroy(stream);
+}
+
 TEST_F(Names, AreShownAsTheHandlesThatTheyHad) {
   const CUstream stream = NewStream();
   EXPECT_EQ(names_.ShownHandle(KeyOf(stream)), reinterpret_cast<uint64_t>(stream));

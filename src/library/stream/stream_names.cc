@@ -27,10 +27,11 @@ Result<StreamName> StreamNames::NameOf(CUstream stream) const {
     Show(key, stream);
     return StreamName{key, key};
   }
-  // Scopes that began before the capture also catch the captured stream.
+  // Scopes that began before the capture also catch the captured stream. A stream of another place had this handle
+  // before, and is gone.
   const Shown& newest = newest_[HashOf(stream) % kShown];
   const StreamKey before = newest.stream.load(std::memory_order_acquire) == stream ? newest.key.load() : key;
-  return StreamName{key, before};
+  return StreamName{key, PlaceOf(before) == place ? before : key};
 }
 
 void StreamNames::Show(StreamKey key, CUstream stream) const {
