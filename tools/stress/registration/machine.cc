@@ -46,7 +46,7 @@ RegistrationMachine::RegistrationMachine(std::shared_ptr<const internal::Driver>
 Status RegistrationMachine::NeedRanks(const Schedule& schedule) {
   if (ranks_ == nullptr || ranks_->count() != schedule.ranks) {
     ranks_.reset();
-    ranks_ = COMMPOOL_TRY(StressRanks::Make(*driver_, schedule.ranks));
+    ranks_ = COMMPOOL_TRY(StressRanks::Make(*driver_, *runtime_, schedule.ranks));
   }
   return ranks_->Connect(schedule.second_from);
 }

@@ -9,8 +9,9 @@
 
 namespace commpool::cli {
 
-Result<std::unique_ptr<StressRanks>> StressRanks::Make(const internal::Driver& driver, int count) {
-  std::unique_ptr<StressRanks> ranks(new StressRanks(driver));
+Result<std::unique_ptr<StressRanks>> StressRanks::Make(const internal::Driver& driver, internal::Runtime& runtime,
+                                                       int count) {
+  std::unique_ptr<StressRanks> ranks(new StressRanks(driver, runtime));
   for (int number = 0; number < count; ++number) {
     Result<internal::PrimaryContext> context = internal::PrimaryContext::Retain(driver, number);
     if (!context.ok()) return context.status();
@@ -29,7 +30,9 @@ StressRanks::~StressRanks() {
   Destroy(Which::kHome);
   for (StressRank& rank : ranks_) {
     const internal::ContextGuard current(driver_, rank.context);
-    if (rank.stream != nullptr) driver_.cuda.cuStreamDestroy(rank.stream);
+    if (rank.stream == nullptr) continue;
+    static_cast<void>(runtime_.ReleaseStream(rank.stream));  // the pools were told that streams outlive their use
+    driver_.cuda.cuStreamDestroy(rank.stream);
   }
 }
 

@@ -15,6 +15,7 @@
 #include "commpool/status.h"
 #include "src/library/driver/handles.h"
 #include "src/library/driver/loader.h"
+#include "src/library/pool/runtime.h"
 
 namespace commpool::cli {
 
@@ -28,7 +29,8 @@ struct StressRank {
 
 class StressRanks {
  public:
-  static Result<std::unique_ptr<StressRanks>> Make(const internal::Driver& driver, int count);
+  static Result<std::unique_ptr<StressRanks>> Make(const internal::Driver& driver, internal::Runtime& runtime,
+                                                   int count);
   ~StressRanks();
   StressRanks(const StressRanks&) = delete;
   StressRanks& operator=(const StressRanks&) = delete;
@@ -41,7 +43,7 @@ class StressRanks {
   void Run(const std::function<void(StressRank&)>& body);
 
  private:
-  explicit StressRanks(const internal::Driver& driver) : driver_(driver) {}
+  StressRanks(const internal::Driver& driver, internal::Runtime& runtime) : driver_(driver), runtime_(runtime) {}
 
   enum class Which { kHome, kSecond };
   static ncclComm_t& Of(StressRank& rank, Which which) { return which == Which::kHome ? rank.home : rank.second; }
@@ -49,6 +51,7 @@ class StressRanks {
   void Destroy(Which which);
 
   const internal::Driver& driver_;
+  internal::Runtime& runtime_;
   std::vector<StressRank> ranks_;
   int second_from_ = 0;
 };
