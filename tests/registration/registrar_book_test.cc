@@ -77,6 +77,7 @@ TEST_F(Registrars, HaveEachSegmentOnce) {
   EXPECT_EQ(library_.traits().granularity_bytes, 4096u);
   EXPECT_EQ(book_.registrations(), 3u);
   EXPECT_EQ(book_.pending(5), 2u);
+  EXPECT_EQ(book_.pending(0), 0u) << "a segment is registered before the pool's book has it";
   EXPECT_TRUE(book_.IsRegistered(3));
   EXPECT_FALSE(book_.IsRegistered(2));
   ASSERT_TRUE(RegisterLacking(kSegments).ok());

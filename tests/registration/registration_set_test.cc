@@ -50,6 +50,7 @@ TEST_F(RegistrationSets, HoldOneRegistrationAPair) {
   EXPECT_TRUE(set().Has(home().handle));
   EXPECT_EQ(set().registrations(), 4u);
   EXPECT_EQ(set().pending(3), 2u);
+  EXPECT_EQ(set().pending(0), 0u) << "a segment is registered before the pool's book has it";
   const uint64_t calls = Calls();
   ExpectOk({set().Add(home(), First(2)), set().RegisterSegment(segments()[1])});
   EXPECT_EQ(set().RegisterPending(First(2)).value(), 0u);

@@ -307,7 +307,7 @@ uint64_t RegistrationSet::held_bytes() const {
 uint64_t RegistrationSet::pending(uint64_t segments) const {
   uint64_t count = registrars_.pending(segments);
   MutexLock lock(mutex_);
-  for (const Member& member : members_) count += segments - member.ranges.size();
+  for (const Member& member : members_) count += segments - std::min<uint64_t>(segments, member.ranges.size());
   return count;
 }
 
