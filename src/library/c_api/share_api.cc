@@ -175,8 +175,8 @@ commpool_status commpool_import_release(commpool_import import, const void* poin
 commpool_status commpool_import_close(commpool_import import) {
   return WithImport(import, [&](Runtime& runtime, PoolImport& found) -> Status {
     COMMPOOL_TRY(AwaitDevice(runtime, found));
-    runtime.imports().Remove(import);
-    return found.Close();
+    // Of two threads that close one import, one gets NOT_FOUND.
+    return COMMPOOL_TRY(runtime.imports().Take(import))->Close();
   });
 }
 

@@ -108,18 +108,19 @@ Result<uint64_t> PoolImport::Record(CUstream stream) {
 }
 
 Status PoolImport::EndRead(CUdeviceptr address, CUstream stream) {
-  {
-    MutexLock lock(mutex_);
+  const auto check = [&]() COMMPOOL_REQUIRES(mutex_) -> Result<HeldBlocks::iterator> {
     const auto found = FindHeld(address);
     if (found == held_.end()) return NotHeld();
-    if (found->second.reading == 0) {
-      return Status(StatusCode::kFailedPrecondition, "no read of the block has begun");
-    }
+    if (found->second.reading != 0) return found;
+    return Status(StatusCode::kFailedPrecondition, "no read of the block has begun");
+  };
+  {
+    MutexLock lock(mutex_);
+    COMMPOOL_TRY(check());
   }
   const uint64_t record = COMMPOOL_TRY(Record(stream));
   MutexLock lock(mutex_);
-  const auto found = FindHeld(address);
-  if (found == held_.end()) return NotHeld();
+  const auto found = COMMPOOL_TRY(check());  // again: another thread may have ended the read meanwhile
   ReadingBoard::Line& line = board_.line(found->second.line);
   line.read = std::max(line.read.load(), record);  // another thread may have recorded a later one
   LeaveRead(found->second);

@@ -26,14 +26,21 @@ class ImportTable {
     MutexLock lock(mutex_);
     const auto found = imports_.find(handle);
     if (found != imports_.end()) return found->second;
-    return Status(StatusCode::kNotFound, "import " + std::to_string(handle) + " was closed, or never opened");
+    return Missing(handle);
   }
-  void Remove(uint64_t handle) {
+  // The same, and out of the table.
+  Result<std::shared_ptr<PoolImport>> Take(uint64_t handle) {
     MutexLock lock(mutex_);
-    imports_.erase(handle);
+    auto taken = imports_.extract(handle);
+    if (!taken.empty()) return std::move(taken.mapped());
+    return Missing(handle);
   }
 
  private:
+  static Status Missing(uint64_t handle) {
+    return Status(StatusCode::kNotFound, "import " + std::to_string(handle) + " was closed, or never opened");
+  }
+
   Mutex mutex_{LockRank::kPoolTable};
   std::map<uint64_t, std::shared_ptr<PoolImport>> imports_ COMMPOOL_GUARDED_BY(mutex_);
   uint64_t next_ COMMPOOL_GUARDED_BY(mutex_) = 1;
