@@ -58,9 +58,6 @@ Result<std::optional<Received>> MessageChannel::Receive() {
 }
 
 Status MessageChannel::Send(const ShareMessage& message, FileDescriptor descriptor) {
-  if (queued_.size() >= kMostQueued) {
-    return Status(StatusCode::kExhausted, "the other process has stopped reading");
-  }
   queued_.push_back({EncodeShare(message), std::move(descriptor)});
   return SendQueued();
 }

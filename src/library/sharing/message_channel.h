@@ -36,11 +36,13 @@ class MessageChannel {
   // The next message; nothing where none has come yet. kRemoteFailure where the other side ended; DecodeShare's errors.
   Result<std::optional<Received>> Receive();
 
-  // Sends, or queues. kRemoteFailure where the other side has ended, kExhausted where it takes nothing any more: in
-  // both cases end the connection.
+  // Sends, or queues. kRemoteFailure where the other side has ended: end the connection.
   Status Send(const ShareMessage& message, FileDescriptor descriptor = {});
   Status SendQueued();
   bool has_queued() const { return !queued_.empty(); }
+  // Whether the other side takes nothing any more. An owner ends such a connection, because a stranger's messages shall
+  // not grow its queue; an import waits, because its own messages are about blocks that it holds.
+  bool is_overfull() const { return queued_.size() > kMostQueued; }
 
  private:
   struct Outgoing {

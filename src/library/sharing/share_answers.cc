@@ -257,8 +257,9 @@ void ShareServer::SendTo(Importer& importer, const ShareMessage& message, FileDe
   {
     MutexLock lock(mutex_);
     const Status sent = importer.channel.Send(message, std::move(descriptor));
-    if (!sent.ok()) importer.gone = true;
-    if (sent.code() == StatusCode::kExhausted && importer.board.valid()) importer.board.page().dropped = 1;
+    const bool overfull = importer.channel.is_overfull();
+    if (overfull || !sent.ok()) importer.gone = true;
+    if (overfull && importer.board.valid()) importer.board.page().dropped = 1;
     queued = importer.channel.has_queued();
   }
   if (queued || importer.gone) Wake();
