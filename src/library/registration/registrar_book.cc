@@ -237,7 +237,8 @@ uint64_t RegistrarBook::registrations() const {
 uint64_t RegistrarBook::pending(uint64_t segments) const {
   MutexLock lock(mutex_);
   uint64_t count = 0;
-  for (const std::unique_ptr<Member>& member : members_) count += segments - std::min<uint64_t>(segments, member->ranges.size());
+  for (const std::unique_ptr<Member>& member : members_)
+    count += segments - std::min<uint64_t>(segments, member->ranges.size());
   return count;
 }
 
