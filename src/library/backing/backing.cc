@@ -1,9 +1,5 @@
 #include "src/library/backing/backing.h"
 
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "src/library/base/bytes.h"
 #include "src/library/base/check.h"
 #include "src/library/base/log.h"

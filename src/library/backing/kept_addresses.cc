@@ -1,7 +1,6 @@
 #include "src/library/backing/kept_addresses.h"
 
 #include <utility>
-#include <vector>
 
 namespace commpool::internal {
 

@@ -2,7 +2,6 @@
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "src/library/base/check.h"
 #include "src/library/base/try.h"

@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <set>
-#include <utility>
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/log.h"

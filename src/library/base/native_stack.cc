@@ -5,7 +5,6 @@
 #include <execinfo.h>
 #include <sys/auxv.h>
 
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>

@@ -16,7 +16,6 @@
 #include <cstring>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>

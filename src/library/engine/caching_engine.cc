@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "src/library/base/bytes.h"
-#include "src/library/base/check.h"
 #include "src/library/base/try.h"
 
 namespace commpool::internal::engine {

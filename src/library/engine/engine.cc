@@ -4,11 +4,8 @@
 #include <array>
 #include <cinttypes>
 #include <cstdio>
-#include <map>
-#include <vector>
 
 #include "src/library/base/check.h"
-#include "src/library/base/try.h"
 
 namespace commpool::internal::engine {
 namespace {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
-#include <vector>
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/check.h"

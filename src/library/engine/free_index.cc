@@ -1,7 +1,6 @@
 #include "src/library/engine/free_index.h"
 
 #include <algorithm>
-#include <map>
 
 namespace commpool::internal::engine {
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "src/library/base/bytes.h"
-#include "src/library/base/check.h"
 #include "src/library/engine/size_policy.h"
 
 namespace commpool::internal::engine {

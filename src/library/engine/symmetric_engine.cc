@@ -1,7 +1,6 @@
 #include "src/library/engine/symmetric_engine.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "src/library/base/check.h"
 #include "src/library/base/try.h"

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <initializer_list>
-#include <utility>
 #include <vector>
 
 #include "src/library/engine/types.h"

@@ -10,7 +10,6 @@
 #include <set>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "src/library/base/start_thread.h"
 #include "src/library/base/try.h"

@@ -9,7 +9,6 @@
 #include "src/library/base/try.h"
 #include "src/library/driver/device_info.h"
 #include "src/library/driver/diagnosis.h"
-#include "src/library/driver/graph_handles.h"
 #include "src/library/pool/pool_factory.h"
 
 namespace commpool::internal {

@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "src/library/base/check.h"
 #include "src/library/base/try.h"

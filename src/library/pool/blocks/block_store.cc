@@ -2,13 +2,9 @@
 #include "src/library/pool/blocks/block_store.h"
 
 #include <algorithm>
-#include <optional>
-#include <set>
 #include <utility>
-#include <vector>
 
 #include "src/library/base/check.h"
-#include "src/library/base/log.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/graph_handles.h"
 

@@ -6,7 +6,6 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "src/library/base/try.h"
 #include "src/library/driver/graph_handles.h"

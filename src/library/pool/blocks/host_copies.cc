@@ -2,7 +2,6 @@
 #include "src/library/pool/blocks/host_copies.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"

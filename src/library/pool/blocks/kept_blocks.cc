@@ -2,11 +2,9 @@
 #include "src/library/pool/blocks/kept_blocks.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
-#include "src/library/pool/blocks/block_store.h"
 
 namespace commpool::internal {
 

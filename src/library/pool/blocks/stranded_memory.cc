@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
-#include <vector>
 
 #include "src/library/base/bytes.h"
 

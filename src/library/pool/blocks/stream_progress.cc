@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "src/library/base/try.h"
 

@@ -7,7 +7,6 @@
 #include "src/library/base/bytes.h"
 #include "src/library/base/log.h"
 #include "src/library/base/try.h"
-#include "src/library/driver/graph_handles.h"
 #include "src/library/pool/segments/sleep.h"
 #include "src/library/pool/settings/settings.h"
 

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <string>
 
 #include "src/library/base/try.h"
 #include "src/library/driver/device_info.h"

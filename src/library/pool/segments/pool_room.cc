@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 
 #include "src/library/backing/backing_table.h"
 #include "src/library/base/bytes.h"

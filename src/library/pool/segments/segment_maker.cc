@@ -4,9 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "src/library/base/log.h"
 #include "src/library/base/try.h"
-#include "src/library/driver/diagnosis.h"
 #include "src/library/pool/shared/memory_observer.h"
 
 namespace commpool::internal {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,7 +10,6 @@
 #include "src/library/base/bytes.h"
 #include "src/library/base/log.h"
 #include "src/library/base/try.h"
-#include "src/library/driver/diagnosis.h"
 #include "src/library/pool/shared/memory_observer.h"
 
 namespace commpool::internal {

@@ -5,7 +5,6 @@
 
 #include "src/library/backing/backing_table.h"
 #include "src/library/backing/territory.h"
-#include "src/library/base/bytes.h"
 #include "src/library/base/log.h"
 #include "src/library/base/try.h"
 #include "src/library/registration/agreement_channel.h"

@@ -1,8 +1,6 @@
 // SleepingMemory: a copy of one piece runs while the next one is made.
 #include "src/library/pool/segments/sleeping_memory.h"
 
-#include <string>
-
 #include "src/library/backing/territory.h"
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"

@@ -2,7 +2,6 @@
 #include "src/library/pool/shared/device_state.h"
 
 #include <chrono>
-#include <thread>
 
 #include "src/library/base/interruption.h"
 #include "src/library/base/start_thread.h"

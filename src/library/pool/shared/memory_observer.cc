@@ -6,7 +6,6 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/log.h"
-#include "src/library/engine/types.h"
 
 namespace commpool::internal {
 

@@ -1,8 +1,6 @@
 // PoolTable: the pools by handle, and what is left of those that have none any more.
 #include "src/library/pool/shared/pool_table.h"
 
-#include <vector>
-
 namespace commpool::internal {
 
 namespace {

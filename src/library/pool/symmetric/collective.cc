@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "src/library/base/check.h"
 #include "src/library/base/try.h"

@@ -1,5 +1,4 @@
 // map_peers of symmetric pools: where this rank's blocks lie on the other ranks, and what sleep does with that.
-#include <array>
 #include <optional>
 #include <string>
 #include <tuple>

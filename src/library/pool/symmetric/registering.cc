@@ -1,7 +1,6 @@
 // register_with and deregister of symmetric pools, and what ranks must agree on before a call to NCCL.
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "src/library/base/try.h"
 #include "src/library/pool/symmetric/symmetric_mode.h"

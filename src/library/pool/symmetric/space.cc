@@ -1,7 +1,6 @@
 // The space of a symmetric pool: reserve, reclaim, trim and close, each a collective call.
 #include <algorithm>
 #include <deque>
-#include <functional>
 #include <optional>
 #include <string>
 #include <utility>

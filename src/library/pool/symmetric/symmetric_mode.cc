@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "src/library/base/bytes.h"
-#include "src/library/base/check.h"
 #include "src/library/base/log.h"
 #include "src/library/base/try.h"
 
