@@ -6,6 +6,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/engine/caching_engine.h"
+#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -22,7 +23,7 @@ class CachingEngineStreams : public ::testing::Test {
 
   std::optional<Served> Ask(StreamKey stream, Reuse reuse, uint64_t bytes = kWhole) {
     const Result<Outcome> outcome = engine_.Allocate(bytes, stream, reuse);
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
     EXPECT_TRUE(outcome.ok());
     if (std::holds_alternative<Grow>(*outcome)) return std::nullopt;
     return std::get<Served>(*outcome);
@@ -30,14 +31,14 @@ class CachingEngineStreams : public ::testing::Test {
 
   std::vector<StreamKey> Free(Address address) {
     const Result<Freed> freed = engine_.Free(address);
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
     EXPECT_TRUE(freed.ok());
     return freed->streams_to_fence;
   }
 
   void Attach(StreamKey stream, Fence fence, Address address = kBase) {
     engine_.AttachFence(address, stream, fence);
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
   }
 
   // A block of the whole segment, used by the streams, then freed.
@@ -88,7 +89,7 @@ TEST_F(CachingEngineStreams, FreesABlockForItsStreamWhenTheFencesHavePassed) {
   UseAndFree({kOther});
   Attach(kOther, 11);
   engine_.FencePassed(11);
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_EQ(engine_.counters().pending_bytes, 0u);
   EXPECT_TRUE(Ask(kOwn, Reuse::kSameStream)->waits.empty());
 }
@@ -144,7 +145,7 @@ TEST_F(CachingEngineStreams, GivesIdleMemoryToAnyStream) {
   UseAndFree({kOther});
   Attach(kOther, 11);
   engine_.DeviceIdle(0, engine_.Now());
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_TRUE(engine_.PendingFences().empty());
   EXPECT_TRUE(Ask(kThird, Reuse::kSameStream)->waits.empty());
 }
@@ -159,7 +160,7 @@ TEST_F(CachingEngineStreams, KeepsUsesOfBlocksFreedAfterTheWaitBegan) {
   Free(high);
   Attach(kThird, 11, high);
   engine_.DeviceIdle(0, moment);
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_EQ(engine_.PendingFences(), (std::vector<Fence>{11}));
   EXPECT_EQ(Ask(kThird, Reuse::kSameStream, kMiB)->address, low);
   EXPECT_EQ(Ask(kOwn, Reuse::kAnyStream, kMiB - 512)->waits, (Waits{{kOther, kNoFence}, {kThird, 11}}));
@@ -189,7 +190,7 @@ TEST_F(CachingEngineStreams, CountsWhatIsLeftOfABlockAsFreedWithIt) {
 TEST_F(CachingEngineStreams, NeedsItsFenceEvenAfterTheDeviceWasIdle) {
   UseAndFree({kOther});
   engine_.DeviceIdle(0, engine_.Now());
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_FALSE(Ask(kOwn, Reuse::kAnyStream).has_value());
   Attach(kOther, 11);
   engine_.FencePassed(11);
@@ -205,7 +206,7 @@ TEST_F(CachingEngineStreams, GivesMemoryToAnyStreamWhoseOwnStreamIsIdle) {
   engine_.StreamIdle(kOwn, engine_.Now() - 2);
   EXPECT_FALSE(Ask(kThird, Reuse::kSameStream, kMiB).has_value()) << "it was freed after the wait began";
   engine_.StreamIdle(kOwn, engine_.Now() - 1);
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_EQ(Ask(kThird, Reuse::kSameStream, kMiB)->address, low) << "the last free that the wait covers";
   EXPECT_FALSE(Ask(kThird, Reuse::kSameStream, 512).has_value()) << "the other stream may still use its own";
 }
@@ -215,7 +216,7 @@ TEST_F(CachingEngineStreams, ForgetsAStreamOnFreeBlocks) {
   Attach(kOther, 11);
   engine_.ForgetStream(kOwn);
   engine_.ForgetStream(kOther);
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_EQ(engine_.PendingFences(), (std::vector<Fence>{11}));
   EXPECT_TRUE(engine_.IsIdle(0));
   EXPECT_TRUE(Ask(kThird, Reuse::kSameStream)->waits.empty());
@@ -226,7 +227,7 @@ TEST_F(CachingEngineStreams, ForgetsAStreamOnLiveBlocks) {
   ASSERT_TRUE(engine_.RecordStream(address, kOther).ok());
   engine_.ForgetStream(kOwn);
   engine_.ForgetStream(kOther);
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_TRUE(Free(address).empty());
   EXPECT_TRUE(engine_.IsIdle(0));
 }
@@ -235,7 +236,7 @@ TEST_F(CachingEngineStreams, TellsARecycledKeyFromTheForgottenStream) {
   const Address address = Ask(kOwn, Reuse::kSameStream)->address;
   engine_.ForgetStream(kOwn);
   ASSERT_TRUE(engine_.RecordStream(address, kOwn).ok()) << "a new stream of the same key";
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_EQ(Free(address), (std::vector<StreamKey>{kOwn}));
   Attach(kOwn, 11);
   EXPECT_EQ(Ask(kOther, Reuse::kAnyStream)->waits, (Waits{{kOwn, 11}}));

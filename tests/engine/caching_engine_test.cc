@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/library/base/bytes.h"
+#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -18,7 +19,7 @@ uint64_t BytesToGrow(const Result<Outcome>& outcome) { return std::get<Grow>(*ou
 Address Serve(CachingEngine& engine, uint64_t bytes, StreamKey stream = kStream) {
   const Result<Outcome> outcome = engine.Allocate(bytes, stream, Reuse::kSameStream);
   EXPECT_TRUE(outcome.ok() && std::holds_alternative<Served>(*outcome));
-  engine.CheckInvariants();
+  CheckInvariants(engine);
   return std::get<Served>(*outcome).address;
 }
 
@@ -26,7 +27,7 @@ void GiveBack(CachingEngine& engine, Address address) {
   const Result<Freed> freed = engine.Free(address);
   ASSERT_TRUE(freed.ok()) << freed.status().message();
   EXPECT_TRUE(freed->streams_to_fence.empty());
-  engine.CheckInvariants();
+  CheckInvariants(engine);
 }
 
 TEST(CachingEngine, AsksForASegmentWhereNothingFits) {
@@ -160,7 +161,7 @@ TEST(CachingEngine, GivesSegmentsBackThatAreIdle) {
   EXPECT_EQ(engine.counters().reserved_segments.current, 0u);
   EXPECT_FALSE(engine.IsIdle(0));
   EXPECT_FALSE(engine.IsWhollyFree(0));
-  engine.CheckInvariants();
+  CheckInvariants(engine);
 }
 
 // Four segments of one block each, touched in an order that differs from their numbers.
@@ -251,7 +252,7 @@ TEST(CachingEngine, RefusesZeroAndTooManyBytes) {
     EXPECT_NE(outcome.status().message().find(std::to_string(bytes) + " bytes"), std::string::npos);
   }
   EXPECT_EQ(engine.counters().allocated_blocks.total, 0u);
-  engine.CheckInvariants();
+  CheckInvariants(engine);
 }
 
 TEST(CachingEngine, NamesTheLikelyCauseOfAWrongAddress) {
@@ -269,7 +270,7 @@ TEST(CachingEngine, NamesTheLikelyCauseOfAWrongAddress) {
   EXPECT_NE(message(address + 8).find("inside a live block of 1024 bytes at 0x7f0000000000"), std::string::npos);
   GiveBack(engine, address);
   EXPECT_NE(message(address).find("freed already"), std::string::npos);
-  engine.CheckInvariants();
+  CheckInvariants(engine);
 }
 
 TEST(CachingEngine, KeepsItsBooksWhenItMoves) {
@@ -277,7 +278,7 @@ TEST(CachingEngine, KeepsItsBooksWhenItMoves) {
   source.AddSegment({kBase, 2 * kMiB});
   const Address address = Serve(source, 1000);
   CachingEngine engine = std::move(source);
-  engine.CheckInvariants();
+  CheckInvariants(engine);
   GiveBack(engine, address);
 }
 

@@ -4,6 +4,7 @@
 #include "src/library/base/bytes.h"
 #include "src/library/engine/caching_engine.h"
 #include "tests/engine/modelled_engine.h"
+#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -86,7 +87,7 @@ TEST_P(EngineProperties, HoldAfterEveryOperation) {
   while (!model_.live().empty()) FreeAny();
   while (!missing_.empty()) AttachAnyFence();
   engine_.DeviceIdle(0, engine_.Now());
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_TRUE(engine_.PendingFences().empty());
   for (const BlockView& block : engine_.Snapshot()) EXPECT_EQ(block.state, COMMPOOL_BLOCK_FREE);
   RemoveIdleSegments(engine_);

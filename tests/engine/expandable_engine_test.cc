@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/library/base/bytes.h"
+#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -34,13 +35,13 @@ class ExpandableEngineTest : public ::testing::Test {
     territory_ = engine_.AddTerritory({kBase, 64 * kPage}, Space::kLarge);
     small_ = engine_.AddTerritory({kSmallBase, 64 * kPage}, Space::kSmall);
   }
-  ~ExpandableEngineTest() override { engine_.CheckInvariants(); }
+  ~ExpandableEngineTest() override { CheckInvariants(engine_); }
 
   // 0 where the engine wants to grow.
   Address TryAllocate(uint64_t bytes, StreamKey stream = kStream) {
     const Result<Outcome> outcome = engine_.Allocate(bytes, stream, Reuse::kSameStream);
     EXPECT_TRUE(outcome.ok());
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
     return std::holds_alternative<Served>(*outcome) ? std::get<Served>(*outcome).address : 0;
   }
   Expansion Plan(uint64_t bytes, Donors donors = Donors::kWhole, StreamKey stream = kStream) {
@@ -52,11 +53,11 @@ class ExpandableEngineTest : public ::testing::Test {
   void Claim(const Expansion& plan) {
     ASSERT_TRUE(engine_.CanClaim(plan));
     engine_.Claim(plan);
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
   }
   void Complete(const Expansion& plan) {
     engine_.Complete(plan);
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
   }
   Address Allocate(uint64_t bytes, StreamKey stream = kStream, Donors donors = Donors::kNone) {
     if (const Address address = TryAllocate(bytes, stream); address != 0) return address;
@@ -69,11 +70,11 @@ class ExpandableEngineTest : public ::testing::Test {
   }
   void Free(Address address) {
     ASSERT_TRUE(engine_.Free(address).ok());
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
   }
   void WaitForDevice() {
     engine_.DeviceIdle(0, engine_.Now());
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
   }
   uint64_t Reserved() const { return engine_.counters().reserved_bytes.current; }
 
@@ -217,7 +218,7 @@ TEST_F(ExpandableEngineTest, IsAsBeforeWhereAClaimIsTakenBack) {
   ASSERT_FALSE(plan.made.empty());
   Claim(plan);
   engine_.Unclaim(plan);
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_EQ(engine_.pages(), pages);
   EXPECT_EQ(Plan(6 * kPage).arriving[0].address, plan.arriving[0].address) << "nor are the addresses claimed";
   EXPECT_EQ(TryAllocate(2 * kPage), all.idle[0]);
@@ -274,7 +275,7 @@ TEST_F(ExpandableEngineTest, LosesAPageThatCouldNotBeMapped) {
   Expansion rest = plan;
   rest.moves.erase(rest.moves.begin());
   engine_.Unclaim(rest);
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_EQ(Reserved(), reserved - 2 * kPage);
   EXPECT_EQ(engine_.counters().reserved_segments.current, segments - 1);
   EXPECT_EQ(engine_.pages().count(plan.moves[0].from), 0u);
@@ -288,11 +289,11 @@ TEST_F(ExpandableEngineTest, GivesIdlePagesBackTheHighestFirst) {
   ASSERT_EQ(pages.size(), 1u);
   EXPECT_EQ(pages[0].address, all.idle[1]);
   EXPECT_EQ(pages[0].bytes, 2 * kPage);
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_EQ(TryAllocate(2 * kPage), all.idle[0]);
   EXPECT_EQ(TryAllocate(2 * kPage), 0u) << "claimed";
   engine_.RemovePage(pages[0]);
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_EQ(Reserved(), 6 * kPage);
   EXPECT_EQ(engine_.counters().reserved_segments.current, 3u);
 }
@@ -310,7 +311,7 @@ TEST_F(ExpandableEngineTest, GivesNoPageBackThatSomebodyUses) {
 TEST_F(ExpandableEngineTest, KeepsAPageWhoseReturnFailed) {
   const Fragmented all = Fragment();
   for (const SegmentRange& page : engine_.ClaimIdlePages(4 * kPage)) engine_.UnclaimPage(page);
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_EQ(Reserved(), 8 * kPage);
   EXPECT_EQ(TryAllocate(2 * kPage), all.idle[0]);
   EXPECT_EQ(TryAllocate(2 * kPage), all.idle[1]);

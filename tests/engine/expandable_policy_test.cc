@@ -5,6 +5,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/engine/expandable_engine.h"
+#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -18,7 +19,7 @@ class ExpandablePolicyTest : public ::testing::Test {
   explicit ExpandablePolicyTest(uint64_t segment_bytes = 0) : engine_(Options(segment_bytes)) {
     engine_.AddTerritory({kBase, uint64_t{256} << 30}, Space::kLarge);
   }
-  ~ExpandablePolicyTest() override { engine_.CheckInvariants(); }
+  ~ExpandablePolicyTest() override { CheckInvariants(engine_); }
 
   static EngineOptions Options(uint64_t segment_bytes) {
     EngineOptions options;

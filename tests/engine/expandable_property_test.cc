@@ -9,6 +9,7 @@
 #include "src/library/engine/expandable_engine.h"
 #include "tests/engine/growth_steps.h"
 #include "tests/engine/modelled_engine.h"
+#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -220,7 +221,7 @@ TEST_P(ExpandableProperties, HoldAfterEveryOperation) {
   for (const SegmentRange& page : engine_.ClaimIdlePages(UINT64_MAX)) engine_.RemovePage(page);
   EXPECT_TRUE(engine_.pages().empty()) << "every page is idle";
   EXPECT_EQ(engine_.counters().reserved_bytes.current, 0u);
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ExpandableProperties, ::testing::Range(uint64_t{1}, uint64_t{25}));

@@ -3,6 +3,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/engine/expandable_engine.h"
+#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -28,7 +29,7 @@ class SlackTest : public ::testing::Test {
   }
   SlackTest()
       : SlackTest(OptionsWith({.move_share = 2, .steady_move_share = 4, .splinter_share = 2, .wait_share = 2})) {}
-  ~SlackTest() override { engine_.CheckInvariants(); }
+  ~SlackTest() override { CheckInvariants(engine_); }
 
   Address Make(uint64_t bytes) {
     if (engine_.GrowthFor(bytes, kStream, Reuse::kSameStream)->bytes > 0) {

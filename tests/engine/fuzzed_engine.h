@@ -16,6 +16,7 @@
 #include "src/library/engine/size_policy.h"
 #include "src/library/engine/types.h"
 #include "tests/engine/engine_calls.h"
+#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 
@@ -52,7 +53,7 @@ class FuzzedEngine {
     while (!bytes_.empty()) {
       const uint8_t call = bytes_.Next();
       if (!PlayShared(call % 16)) PlayOwn(call / 16);
-      engine_.CheckInvariants();
+      CheckInvariants(engine_);
       COMMPOOL_CHECK(engine_.counters().allocated_blocks.current == live_.size(), "live blocks got lost");
     }
   }

@@ -5,6 +5,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/engine/expandable_engine.h"
+#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -24,7 +25,7 @@ std::vector<Kind> KindsOf(const GrowthPlan& plan) {
 class FixedPlans : public ::testing::Test {
  protected:
   explicit FixedPlans(EngineOptions options = FixedOptions()) : engine_(options) {}
-  ~FixedPlans() override { engine_.CheckInvariants(); }
+  ~FixedPlans() override { CheckInvariants(engine_); }
 
   // Every stream is done when it is asked.
   GrowthPlan PlanFor(GrowthRequest request) {

@@ -14,6 +14,7 @@
 #include "src/library/engine/types.h"
 #include "tests/engine/engine_calls.h"
 #include "tests/engine/model.h"
+#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 
@@ -81,7 +82,7 @@ class ModelledEngine {
 
   // Checks what must hold for every engine between two calls.
   void CheckAgainstModel() const {
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
     const Counters counters = engine_.counters();
     ASSERT_EQ(counters.allocated_blocks.current, model_.live().size());
     ASSERT_EQ(counters.allocated_bytes.current, model_.LiveBytes());

@@ -6,6 +6,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/engine/caching_engine.h"
+#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -50,7 +51,7 @@ class Twins {
     quick_.FencePassed(pending.front());
   }
   void Check() const {
-    quick_.CheckInvariants();
+    CheckInvariants(quick_);
     const Counters usual = usual_.counters();
     const Counters quick = quick_.counters();
     EXPECT_EQ(quick.requested_bytes.current, usual.requested_bytes.current);
@@ -152,7 +153,7 @@ TEST_P(OwnMemory, RefusesImpossibleSizes) {
   EXPECT_FALSE(engine.Free(block.address + 512).ok()) << "no block begins there";
   EXPECT_TRUE(engine.Free(block.address).ok());
   EXPECT_FALSE(engine.Free(block.address).ok()) << "it was freed";
-  engine.CheckInvariants();
+  CheckInvariants(engine);
 }
 
 TEST_P(OwnMemory, OfSmallBlocksLiesAmongSmallOnes) {
@@ -167,7 +168,7 @@ TEST_P(OwnMemory, OfSmallBlocksLiesAmongSmallOnes) {
   EXPECT_EQ(engine.AllocateOwn(512, kStream).address, kBase + 64 * kMiB);
   EXPECT_EQ(engine.AllocateOwn(kMiB, kStream).address, kBase + 64 * kMiB + 512);
   EXPECT_EQ(engine.AllocateOwn(8 * kMiB, kStream).address, large.address);
-  engine.CheckInvariants();
+  CheckInvariants(engine);
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, OwnMemory,

@@ -3,6 +3,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/engine/expandable_engine.h"
+#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -16,7 +17,7 @@ constexpr Part kGraph = 11;
 class PartGrowth : public ::testing::Test {
  protected:
   PartGrowth() { engine_.AddTerritory({kBase, 64 * kPage}, Space::kLarge); }
-  ~PartGrowth() override { engine_.CheckInvariants(); }
+  ~PartGrowth() override { CheckInvariants(engine_); }
 
   Address Allocate(uint64_t bytes, StreamKey stream, Part part = kCommonPart) {
     const Result<Outcome> outcome = engine_.Allocate(bytes, stream, Reuse::kSameStream, part);
@@ -31,7 +32,7 @@ class PartGrowth : public ::testing::Test {
     EXPECT_TRUE(engine_.CanClaim(plan));
     engine_.Claim(plan);
     engine_.Complete(plan);
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
     return plan;
   }
   void Free(Address address) { ASSERT_TRUE(engine_.Free(address).ok()); }

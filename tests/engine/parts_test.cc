@@ -5,6 +5,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/engine/caching_engine.h"
+#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -18,28 +19,28 @@ constexpr Part kOtherGraph = 12;
 class Parts : public ::testing::Test {
  protected:
   Parts() { segment_ = engine_.AddSegment({kBase, 2 * kMiB}); }
-  ~Parts() override { engine_.CheckInvariants(); }
+  ~Parts() override { CheckInvariants(engine_); }
 
   // 0 where the engine wants to grow.
   Address Allocate(uint64_t bytes, Part part = kCommonPart, StreamKey stream = kStream,
                    Reuse reuse = Reuse::kSameStream) {
     const Result<Outcome> outcome = engine_.Allocate(bytes, stream, reuse, part);
     EXPECT_TRUE(outcome.ok());
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
     return std::holds_alternative<Served>(*outcome) ? std::get<Served>(*outcome).address : 0;
   }
   std::vector<StreamKey> FreeInPart(Address address) {
     const Result<Freed> freed = engine_.Free(address);
     EXPECT_TRUE(freed.ok());
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
     return freed->streams_to_fence;
   }
   // The capture has ended, and its graph is gone.
   void ReleasePart(Part part) {
     engine_.ClosePart(part);
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
     engine_.ReleasePart(part);
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
   }
 
   CachingEngine engine_{{}};
@@ -144,7 +145,7 @@ TEST_F(Parts, KeepTheUsesOfWhatIsFreedOnceTheCaptureHasEnded) {
   engine_.ClosePart(kGraph);
   FreeInPart(freed_later);
   engine_.ReleasePart(kGraph);
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_FALSE(engine_.IsIdle(segment_)) << "the stream may use the later one outside of the graph";
   EXPECT_EQ(Allocate(512 * kKiB, kCommonPart, kOther), freed_in_it);
   EXPECT_EQ(Allocate(kMiB, kCommonPart, kOther), 0u);

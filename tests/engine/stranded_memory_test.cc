@@ -8,6 +8,7 @@
 #include "src/library/base/bytes.h"
 #include "src/library/engine/expandable_engine.h"
 #include "src/library/engine/symmetric_engine.h"
+#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -24,7 +25,7 @@ class Stranded : public ::testing::Test {
 
   Result<Outcome> Ask(uint64_t bytes, StreamKey stream, Reuse reuse) {
     Result<Outcome> outcome = engine_.Allocate(bytes, stream, reuse);
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
     return outcome;
   }
   bool Serves(uint64_t bytes, StreamKey stream, Reuse reuse = Reuse::kAnyStream) {
@@ -40,7 +41,7 @@ class Stranded : public ::testing::Test {
   Freed Free(Address address) {
     Result<Freed> freed = engine_.Free(address);
     EXPECT_TRUE(freed.ok());
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
     return *freed;
   }
 
@@ -76,13 +77,13 @@ TEST_F(Stranded, ServesOthersBehindAFence) {
   const Address block = Serve(8 * kMiB, kMortal);
   Free(block);
   engine_.FenceStream(kMortal, Fence{5}, engine_.Now());
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_TRUE(engine_.StrandedBytes().empty());
   const Result<Outcome> outcome = Ask(8 * kMiB, kOther, Reuse::kAnyStream);
   ASSERT_TRUE(std::holds_alternative<Served>(*outcome));
   EXPECT_EQ(std::get<Served>(*outcome).waits, (std::vector<StreamUse>{{kMortal, Fence{5}}}));
   engine_.FencePassed(5);
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
 }
 
 TEST_F(Stranded, StaysStrandedWhereItWasFreedAfterTheFence) {
@@ -92,7 +93,7 @@ TEST_F(Stranded, StaysStrandedWhereItWasFreedAfterTheFence) {
   const Moment moment = engine_.Now();
   Free(second);
   engine_.FenceStream(kMortal, Fence{5}, moment);
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_FALSE(Serves(8 * kMiB, kPromised));
 }
 
@@ -110,7 +111,7 @@ TEST_F(Stranded, IsABlockWhoseFenceOfSuchAStreamIsMissing) {
   engine_.DeviceIdle(0, engine_.Now());
   EXPECT_FALSE(Serves(8 * kMiB, kPromised)) << "who waited knows whether the fence is still missing";
   engine_.CancelFence(block, kMortal);
-  engine_.CheckInvariants();
+  CheckInvariants(engine_);
   EXPECT_TRUE(Serves(8 * kMiB, kPromised, Reuse::kIdle));
 }
 
@@ -124,7 +125,7 @@ TEST(StrandedPages, AreNeitherUnitedNorMovedNorWaitedFor) {
     while (plan.ok() && plan->again) plan = engine.PlanGrowth(request);
     EXPECT_TRUE(plan.ok() && engine.Claim(*plan));
     engine.Complete(*plan);
-    engine.CheckInvariants();
+    CheckInvariants(engine);
     return *plan;
   };
   grow(64 * kMiB, kMortal);
@@ -150,7 +151,7 @@ TEST(StrandedFrees, OfASymmetricPoolAreOfferedOnceTheDeviceIsDone) {
   EXPECT_FALSE(engine.AnyClosedLacksFenceOf(IsStrandedStream));
   EXPECT_EQ(engine.LocallyFreed().size(), 1u);
   engine.ApplyFrees(engine.LocallyFreed());
-  engine.CheckInvariants();
+  CheckInvariants(engine);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/library/base/bytes.h"
+#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -17,7 +18,7 @@ using Waits = std::vector<StreamUse>;
 
 std::optional<Served> Ask(SymmetricEngine& engine, uint64_t bytes, StreamKey stream = 1) {
   const Result<Outcome> outcome = engine.Allocate(bytes, stream);
-  engine.CheckInvariants();
+  CheckInvariants(engine);
   EXPECT_TRUE(outcome.ok());
   if (std::holds_alternative<Grow>(*outcome)) return std::nullopt;
   return std::get<Served>(*outcome);
@@ -25,7 +26,7 @@ std::optional<Served> Ask(SymmetricEngine& engine, uint64_t bytes, StreamKey str
 
 std::vector<StreamKey> Free(SymmetricEngine& engine, Address address) {
   const Result<Freed> freed = engine.Free(address);
-  engine.CheckInvariants();
+  CheckInvariants(engine);
   EXPECT_TRUE(freed.ok());
   return freed->streams_to_fence;
 }
@@ -58,7 +59,7 @@ TEST(SymmetricEngine, DefersFreesUntilTheyAreApplied) {
 
   EXPECT_EQ(engine.LocallyFreed(), (std::vector<Sequence>{0}));
   engine.ApplyFrees({0});
-  engine.CheckInvariants();
+  CheckInvariants(engine);
   EXPECT_TRUE(engine.LocallyFreed().empty());
   EXPECT_EQ(engine.counters().pending_bytes, 0u);
   EXPECT_EQ(Ask(engine, 2 * kMiB)->address, address);
@@ -113,7 +114,7 @@ TEST(SymmetricEngine, PlacesEquallyAfterAnyQuestionOfARank) {
     static_cast<void>(asked.counters());
     static_cast<void>(asked.CanServe(20 * kMiB));
     if (step % 7 == 0) asked.DeviceIdle(0, asked.Now());
-    asked.CheckInvariants();
+    CheckInvariants(asked);
   }
   EXPECT_EQ(plain.log().hash(), asked.log().hash());
 }
@@ -196,7 +197,7 @@ TEST(SymmetricEngine, OffersADeferredFreeOnceItsFencesHaveCome) {
   engine.ApplyFrees({0});
   EXPECT_EQ(Ask(engine, 512, 3)->waits, (Waits{{1, kNoFence}, {2, 11}}));
   engine.FencePassed(11);
-  engine.CheckInvariants();
+  CheckInvariants(engine);
   EXPECT_EQ(Ask(engine, 512, 3)->waits, (Waits{{1, kNoFence}}));
 }
 
@@ -217,7 +218,7 @@ TEST(SymmetricEngine, ServesAnOrderedFreeBeforeItsFenceComes) {
   EXPECT_EQ(Free(engine, address), (std::vector<StreamKey>{2}));
   EXPECT_EQ(Ask(engine, kMiB, 3)->waits, (Waits{{1, kNoFence}, {2, kNoFence}}));
   engine.AttachFence(address, 2, 11);
-  engine.CheckInvariants();
+  CheckInvariants(engine);
   EXPECT_EQ(engine.PendingFences(), (std::vector<Fence>{11}));
   engine.FencePassed(11);
   EXPECT_TRUE(engine.PendingFences().empty());
@@ -238,14 +239,14 @@ TEST(SymmetricEngine, DropsUsesWhenTheDeviceIsIdleOrAStreamForgotten) {
   engine.AddSegment({kBase, 2 * kMiB});
   Free(engine, Ask(engine, kMiB, 1)->address);
   engine.ForgetStream(1);
-  engine.CheckInvariants();
+  CheckInvariants(engine);
   const Address address = Ask(engine, 2 * kMiB, 2)->address;
   EXPECT_FALSE(engine.IsIdle(0));
   Free(engine, address);
   EXPECT_FALSE(engine.IsIdle(0));
   EXPECT_TRUE(engine.IsWhollyFree(0));
   engine.DeviceIdle(0, engine.Now());
-  engine.CheckInvariants();
+  CheckInvariants(engine);
   EXPECT_TRUE(engine.IsIdle(0));
   EXPECT_EQ(engine.RemoveSegment(0).address, kBase);
   EXPECT_EQ(engine.SegmentsEver(), 1u);

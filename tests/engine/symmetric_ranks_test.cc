@@ -9,6 +9,7 @@
 #include "src/library/base/bytes.h"
 #include "src/library/engine/symmetric_engine.h"
 #include "tests/engine/modelled_engine.h"
+#include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -39,7 +40,7 @@ class Rank : ModelledEngine<SymmetricEngine> {
   std::optional<Place> Allocate(uint64_t bytes, Sequence sequence) {
     const StreamKey stream = AnyStream();
     const Result<Outcome> outcome = engine_.Allocate(bytes, stream);
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
     if (std::holds_alternative<Grow>(*outcome)) return std::nullopt;
     const Served& served = std::get<Served>(*outcome);
     EXPECT_EQ(model_.Serve(served, bytes, stream), "");
@@ -54,7 +55,7 @@ class Rank : ModelledEngine<SymmetricEngine> {
     const Address address = sequences_.at(sequence);
     sequences_.erase(sequence);
     ModelledEngine::Free(address);
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
   }
 
   void FreeAny() {
@@ -66,17 +67,17 @@ class Rank : ModelledEngine<SymmetricEngine> {
 
   void AttachFences() {
     AttachEveryFence();
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
   }
 
   void PassAnyFence() {
     ModelledEngine::PassAnyFence();
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
   }
 
   void WaitForDevice() {
     DeviceIdle(engine_.Now());
-    engine_.CheckInvariants();
+    CheckInvariants(engine_);
   }
 
   // Upwards or downwards, so that the order of addresses differs between ranks too.
@@ -149,7 +150,7 @@ class SymmetricRanks : public ::testing::TestWithParam<std::tuple<FreeOrder, uin
     for (Rank& rank : ranks_) {
       rank.engine().ApplyFrees(common);
       rank.engine().NoteCollective(SequenceCall::kReclaim, common.size());
-      rank.engine().CheckInvariants();
+      CheckInvariants(rank.engine());
     }
   }
 

@@ -4,6 +4,7 @@
 
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -34,7 +35,7 @@ class CaptureGrowth : public PoolTest {
   }
   void End(PoolHandle pool) {
     AwaitGraphsEnd(pool);
-    Get(pool).CheckInvariants();
+    CheckInvariants(Get(pool));
     EXPECT_TRUE(runtime().DestroyPool(pool).ok());
   }
 

@@ -8,6 +8,7 @@
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -67,7 +68,7 @@ TEST_F(Captures, AreServedFromReservedMemoryAndReplay) {
   EXPECT_EQ(cuda().cuGraphExecDestroy(replay), CUDA_SUCCESS);
   EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
   AwaitGraphsEnd();
-  Get(pool_).CheckInvariants();
+  CheckInvariants(Get(pool_));
 }
 
 TEST_F(Captures, RefuseToWaitMeanwhileAndStaySound) {
@@ -78,7 +79,7 @@ TEST_F(Captures, RefuseToWaitMeanwhileAndStaySound) {
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_EQ(cuda().cuGraphDestroy(EndCapture()), CUDA_SUCCESS);
   AwaitGraphsEnd();
-  Get(pool_).CheckInvariants();
+  CheckInvariants(Get(pool_));
 }
 
 TEST_F(Captures, KeepOtherPoolsOfTheirDeviceFromClosing) {
@@ -159,7 +160,7 @@ TEST_F(Captures, RecordNoFenceForAGraphsBlock) {
   EXPECT_TRUE(runtime().Free(outside).ok());
   EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
   AwaitGraphsEnd();
-  Get(pool_).CheckInvariants();
+  CheckInvariants(Get(pool_));
 }
 
 TEST_F(Captures, GiveNobodyABlockThatAStreamUsesOutsideOfTheGraph) {
@@ -197,7 +198,7 @@ TEST_F(Captures, AreNotBrokenByAFreeOfABlockThatTheirStreamsShare) {
   EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
   EXPECT_EQ(cuda().cuEventDestroy(fork), CUDA_SUCCESS);
   AwaitGraphsEnd();
-  Get(pool_).CheckInvariants();
+  CheckInvariants(Get(pool_));
 }
 
 TEST_F(Captures, ThatFailGiveTheirMemoryBack) {
@@ -208,7 +209,7 @@ TEST_F(Captures, ThatFailGiveTheirMemoryBack) {
   EXPECT_EQ(capture_.graph(), nullptr);
   EXPECT_TRUE(runtime().Free(block).ok());
   AwaitGraphsEnd();
-  Get(pool_).CheckInvariants();
+  CheckInvariants(Get(pool_));
 }
 
 TEST_F(Captures, AreNotBrokenByAPoolThatKeepsToAThreshold) {

@@ -10,6 +10,7 @@
 
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -418,7 +419,7 @@ TEST_P(DyingStreams, AreDestroyedOnOtherThreads) {
   for (int thread = 0; thread < 4; ++thread) threads.emplace_back(work);
   for (std::thread& thread : threads) thread.join();
   Synchronise();
-  Get(pool).CheckInvariants();
+  CheckInvariants(Get(pool));
 }
 
 TEST_P(DyingStreams, DoNotDisturbACaptureThatIsOpenMeanwhile) {

@@ -5,6 +5,7 @@
 
 #include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -390,13 +391,13 @@ TEST_P(FailingMoves, LeaveThePoolSound) {
     EXPECT_EQ(failed.code(), GetParam().code);
     EXPECT_NE(failed.message().find(GetParam().call), std::string::npos) << failed.message();
   }
-  Get(pool).CheckInvariants();
+  CheckInvariants(Get(pool));
   EXPECT_LE(CountersOf(pool).reserved_bytes.current, reserved);
   MemoryAccount& account = runtime().devices().Get(0).value()->account();
   EXPECT_EQ(account.limit() - account.Room(), CountersOf(pool).reserved_bytes.current);
   const CUdeviceptr large = Allocate(pool, 16 * kPage);
   Fill(nullptr, large, 16 * kPage, 99);
-  Get(pool).CheckInvariants();
+  CheckInvariants(Get(pool));
   CheckAndFree(live);
   Free(large);
 }

@@ -11,6 +11,7 @@ namespace {
 constexpr const char* kCalls[] = {
 #define COMMPOOL_CUDA(name, version) #name,
 #include "src/library/driver/cuda_functions.inc"
+#include "tools/common/pool_invariants.h"
 #undef COMMPOOL_CUDA
 };
 
@@ -76,7 +77,7 @@ class FailingCalls : public PoolTest, public ::testing::WithParamInterface<Kind>
     UseTwoStreams(runtime, *made, nullptr);
     Tell(runtime.ReleaseStream(other));
     Tell(pool->Trim(0).status());
-    pool->CheckInvariants();
+    CheckInvariants(*pool);
     Tell(pool->Close());
     Tell(runtime.DestroyPool(*made));
   }

@@ -1,5 +1,6 @@
 // A driver call fails while a pool grows: the error names the call, and the pool is as before.
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -35,7 +36,7 @@ TEST_P(FailingGrowth, LeavesThePoolAsBefore) {
   EXPECT_EQ(CountersOf(pool).reserved_segments.current, 1u);
   EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 1u);
   EXPECT_EQ(Get(pool).Statistics().failed_allocations, 1u);
-  Get(pool).CheckInvariants();
+  CheckInvariants(Get(pool));
   const CUdeviceptr second = runtime().AllocateFrom(pool, 30 * kMiB, nullptr).value();
   EXPECT_TRUE(runtime().Free(second).ok());
   EXPECT_TRUE(runtime().Free(first).ok());
@@ -109,7 +110,7 @@ TEST_F(FailingShrinking, KeepsPagesThatCannotBeUnmappedInUse) {
     EXPECT_EQ(Get(pool).Trim(0).status().code(), StatusCode::kDriverError);
   }
   EXPECT_EQ(CountersOf(pool).reserved_bytes.current, reserved - kPage) << "the first was given back";
-  Get(pool).CheckInvariants();
+  CheckInvariants(Get(pool));
   const CUdeviceptr again = runtime().AllocateFrom(pool, 3 * kPage, nullptr).value();
   Fill(nullptr, again, 3 * kPage, 1);
   EXPECT_TRUE(runtime().Free(again).ok());
@@ -127,7 +128,7 @@ TEST_F(FailingShrinking, ForgetsPagesThatTheDriverUnmappedAndDidNotTakeBack) {
     EXPECT_EQ(Get(pool).Trim(0).status().code(), StatusCode::kDriverError);
   }
   EXPECT_EQ(CountersOf(pool).reserved_bytes.current, kPage);
-  Get(pool).CheckInvariants();
+  CheckInvariants(Get(pool));
   const CUdeviceptr again = runtime().AllocateFrom(pool, 2 * kPage, nullptr).value();
   Fill(nullptr, again, 2 * kPage, 1);
   EXPECT_TRUE(runtime().Free(again).ok());

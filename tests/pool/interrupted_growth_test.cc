@@ -7,6 +7,7 @@
 
 #include "src/library/base/mutex.h"
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -54,7 +55,7 @@ class InterruptedGrowth : public PoolTest {
     interruption = {nth, &serve_another};
     const CUdeviceptr large = Allocate(4 * kPage);
     interruption = {};
-    Get(pool_).CheckInvariants();
+    CheckInvariants(Get(pool_));
     for (const CUdeviceptr block : blocks) EXPECT_TRUE(block + kPage <= large || large + 4 * kPage <= block) << nth;
     Fill(nullptr, large, 4 * kPage, 7);
     for (const CUdeviceptr block : blocks) {

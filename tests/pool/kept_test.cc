@@ -11,6 +11,7 @@
 
 #include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -341,7 +342,7 @@ TEST_F(Kept, ThreadsThatAllocateAndReadMeanwhileAreServedOrTold) {
   if (pool().life().asleep()) ExpectOk(pool().Wake());
   EXPECT_EQ(WrongBytes(block, 4 * kMiB, 1), 0u);
   Free({block});
-  pool().CheckInvariants();
+  CheckInvariants(pool());
   EXPECT_EQ(pool().Statistics().allocated_blocks.current, 0u);
 }
 

@@ -8,6 +8,7 @@
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -51,7 +52,7 @@ TEST_F(PinnedMemory, ServesItsOwnStreamOnlyOnceTheWorkHasPassed) {
     Synchronise();
     EXPECT_TRUE(Get(pool).Reclaim().ok());
     EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
-    Get(pool).CheckInvariants();
+    CheckInvariants(Get(pool));
     EXPECT_EQ(Allocate(pool, stream_.get(), bytes), first) << "it has passed, and is kept for the next request";
     Free(first);
     Free(second);
@@ -90,7 +91,7 @@ TEST_F(PinnedMemory, OfNoStreamServesAgainWithoutADriverCall) {
     EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
     Free(first);
   }
-  Get(pool).CheckInvariants();
+  CheckInvariants(Get(pool));
 }
 
 TEST_F(PinnedMemory, OfNoStreamWaitsForTheStreamsThatWereRecorded) {
@@ -221,7 +222,7 @@ TEST_F(PinnedMemory, IsNotReusedInACaptureThatFreedIt) {
   EXPECT_NE(second, first);
   Free(second);
   EXPECT_TRUE(capture.End().ok());
-  Get(pool).CheckInvariants();
+  CheckInvariants(Get(pool));
   capture.DestroyGraph();
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tools/common/launch.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 
@@ -65,7 +66,7 @@ PoolTest::~PoolTest() {
   runtime_of_test = nullptr;
   if (runtime_ == nullptr) return;
   for (const std::shared_ptr<Pool>& pool : runtime_->pools().All()) {
-    pool->CheckInvariants();
+    CheckInvariants(*pool);
     Result<uint64_t> released = pool->Trim(0);
     EXPECT_TRUE(released.ok()) << released.status().message();
   }

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -47,7 +48,7 @@ TEST_F(PoolThreads, AllocateFreeTrimAndReadStatistics) {
   EXPECT_EQ(wrong, std::vector<uint64_t>(kThreads * kRounds, 0));
   EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 0u);
   EXPECT_EQ(CountersOf(pool).allocated_blocks.total, uint64_t{kThreads * kRounds});
-  Get(pool).CheckInvariants();
+  CheckInvariants(Get(pool));
 }
 
 TEST_F(PoolThreads, ReadNoMoreLiveBlocksThanThereAre) {

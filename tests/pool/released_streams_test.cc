@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -123,7 +124,7 @@ TEST_F(ReleasedStreams, AreReleasedWhileManyThreadsFree) {
   }
   EXPECT_EQ(recorded_too_late.load(), 0);
   Pool& pool = *runtime_.pools().Find(pool_).value();
-  pool.CheckInvariants();
+  CheckInvariants(pool);
   EXPECT_EQ(pool.Statistics().allocated_blocks.current, 0u);
 }
 

@@ -6,6 +6,7 @@
 #include "src/library/pool/growing/grower.h"
 #include "src/library/pool/settings/settings.h"
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -18,7 +19,7 @@ class SettingsInForce : public DriverTest {
   void TearDown() override {
     for (const CUdeviceptr block : blocks_) EXPECT_TRUE(runtime().Free(block).ok());
     for (const std::shared_ptr<Pool>& pool : runtime().pools().All()) {
-      pool->CheckInvariants();
+      CheckInvariants(*pool);
       EXPECT_TRUE(pool->Trim(0).ok());
       if (!pool->CheckMayEnd().ok()) continue;
       EXPECT_TRUE(runtime().DestroyPool(pool->handle()).ok());

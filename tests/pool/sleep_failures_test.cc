@@ -1,6 +1,7 @@
 // Each driver call inside falling asleep and waking fails once: the pool is as before, and nothing is lost.
 #include "src/library/pool/group_calls.h"
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -33,7 +34,7 @@ class SleepFailure : public PoolTest, public ::testing::WithParamInterface<Mode>
       EXPECT_EQ(wrong, 0u);
       EXPECT_TRUE(runtime().Free(block).ok());
     }
-    pool().CheckInvariants();
+    CheckInvariants(pool());
     EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
   }
 

@@ -5,6 +5,7 @@
 
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -114,7 +115,7 @@ TEST_P(SleepInMode, TakesFreesFromAnyThreadMeanwhile) {
   ExpectOk(runtime().Free(large));
   EXPECT_EQ(runtime().Free(large).code(), StatusCode::kNotFound);
   EXPECT_EQ(statistics().allocated_blocks.current, 0u);
-  pool().CheckInvariants();
+  CheckInvariants(pool());
   ExpectOk(pool().Wake());
   const CUdeviceptr again = Allocate(32 * kMiB);
   Fill(stream_.get(), again, kMiB, 4);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -163,7 +164,7 @@ TEST_F(ThreadCaches, TakeABlockFromOneOfTwoThreadsThatFreeIt) {
   other.join();
   EXPECT_EQ(freed, kRounds);
   EXPECT_EQ(CountersOf(pool).allocated_blocks.current, 0u);
-  Get(pool).CheckInvariants();
+  CheckInvariants(Get(pool));
 }
 
 TEST_F(ThreadCaches, EndWithTheirStream) {

@@ -7,6 +7,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/pool/group_calls.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 
@@ -42,7 +43,7 @@ World::~World() {
 
 void World::End(std::shared_ptr<Pool>& pool) {
   if (pool == nullptr) return;
-  pool->CheckInvariants();
+  CheckInvariants(*pool);
   Status closed = pool->Close();
   if (!closed.ok()) {
     ExpectOk({pool->AbandonCommunicator(second(), CommunicatorLife::kAlive),

@@ -9,6 +9,7 @@
 
 #include "src/library/pool/group_calls.h"
 #include "tests/registration/symmetric_fixture.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -53,7 +54,7 @@ class SeveralPools : public SymmetricTest {
     if (IsSkipped()) return;
     ExpectOk(Run([&](Rank& rank) {
       for (const auto& [name, handle] : HandlesOf(rank)) {
-        runtime().pools().Find(handle).value()->CheckInvariants();
+        CheckInvariants(*runtime().pools().Find(handle).value());
         Status status = Named(rank, name).Close();
         if (status.ok()) status = runtime().DestroyPool(handle);
         if (!status.ok()) return status;

@@ -249,12 +249,6 @@ Status Engine::NotLive(const char* call, Address address) const {
   return NoLiveBlock(call, address, heap_.Find(address));
 }
 
-std::set<Part> Engine::Parts() const {
-  std::set<Part> parts;
-  heap_.ForEach([&](const Block& block) { parts.insert(block.part); });
-  return parts;
-}
-
 Part Engine::PartOf(Address address) const {
   const Block* const block = LiveBlock(address);
   return block == nullptr ? kCommonPart : block->part;

@@ -99,13 +99,6 @@ class Engine {
   std::vector<SegmentIndex> WhollyFreeSegments() const { return heap_.WhollyFreeSegments(); }
   bool IsWhollyFree(SegmentIndex segment) const { return heap_.IsWhollyFree(segment); }
 
-  // Whether a live block starts there that its own stream alone uses, and of which nobody has noted anything.
-  bool IsPlain(Address address) const {
-    const Block* const block = LiveBlock(address);
-    return block != nullptr && block->part == kCommonPart && block->uses.empty() && block->marks == 0;
-  }
-  // Of all blocks.
-  std::set<Part> Parts() const;
   // The part of the live block at the address; the common part where there is no block.
   Part PartOf(Address address) const;
   // The live block that holds `address` (anywhere inside it); kNotFound where there is none.
@@ -120,8 +113,8 @@ class Engine {
   // `now`.
   void NoteHolding(const Holding& holding);
   void ResetPeaks();
-  // Aborts with a reason where the books contradict each other. O(n log n); for tests, and to search for a fault.
-  virtual void CheckInvariants() const;
+  // For whoever looks at the books: a debugger, tests.
+  const Heap& heap() const { return heap_; }
 
  protected:
   // What a block does whose fences are missing.
@@ -135,7 +128,6 @@ class Engine {
 
   const EngineOptions& options() const { return options_; }
   Heap& heap() { return heap_; }
-  const Heap& heap() const { return heap_; }
   // The counters that need no search: not free, largest and pending bytes.
   const Counters& sums() const { return counters_; }
 

@@ -260,21 +260,4 @@ void ExpandableEngine::RemovePage(const SegmentRange& page) {
 
 void ExpandableEngine::UnclaimPage(const SegmentRange& page) { Convert(page, BlockState::kLeaving, BlockState::kFree); }
 
-void ExpandableEngine::CheckInvariants() const {
-  CachingEngine::CheckInvariants();
-  uint64_t bytes = 0;
-  Address end = 0;
-  for (const auto& [address, size] : pages_) {
-    COMMPOOL_CHECK(address >= end, "two pages overlap");
-    end = address + size;
-    bytes += size;
-    for (Address at = address; at < end;) {
-      const Block* const block = heap().Find(at);
-      COMMPOOL_CHECK(block != nullptr && !IsHole(*block), "a page lies where the pool has no memory");
-      at = AddressOf(*block) + block->bytes;
-    }
-  }
-  COMMPOOL_CHECK(bytes == counters().reserved_bytes.current, "pages do not add up to the reserved bytes");
-}
-
 }  // namespace commpool::internal::engine

@@ -64,7 +64,6 @@ class ExpandableEngine final : public CachingEngine {
   void UnclaimPage(const SegmentRange& page);
 
   const Pages& pages() const { return pages_; }
-  void CheckInvariants() const override;
 
  private:
   // Whether the whole page is free memory that nobody uses.

@@ -24,14 +24,13 @@ void FenceBook::Link(Block* block) {
     if (use.fence == kNoFence) continue;
     const auto found = fences_.find(use.fence);
     COMMPOOL_CHECK(found != fences_.end(), "a block waits for a fence that nobody attached");
-    if (found->second.blocks.insert(block).second) ++links_;
+    found->second.blocks.insert(block);
   }
 }
 
 void FenceBook::Unlink(Block* block) {
   for (const Use& use : block->uses) {
-    if (use.fence == kNoFence) continue;
-    links_ -= fences_.at(use.fence).blocks.erase(block);
+    if (use.fence != kNoFence) fences_.at(use.fence).blocks.erase(block);
   }
 }
 
@@ -39,11 +38,6 @@ Block* FenceBook::AnyBlock(Fence fence) const {
   const auto found = fences_.find(fence);
   if (found == fences_.end() || found->second.blocks.empty()) return nullptr;
   return *found->second.blocks.begin();
-}
-
-bool FenceBook::Links(Fence fence, Block* block) const {
-  const auto found = fences_.find(fence);
-  return found != fences_.end() && found->second.blocks.contains(block);
 }
 
 std::vector<Fence> FenceBook::Pending(Moment until) const {

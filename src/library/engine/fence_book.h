@@ -17,6 +17,12 @@ namespace commpool::internal::engine {
 
 class FenceBook {
  public:
+  // What the book knows of one fence.
+  struct Entry {
+    Moment added = 0;
+    std::set<Block*> blocks;
+  };
+
   static constexpr Moment kAllTime = ~Moment{0};
 
   void Add(Fence fence, Moment moment);
@@ -30,20 +36,13 @@ class FenceBook {
 
   // A block that the fence guards; null where there is none left.
   Block* AnyBlock(Fence fence) const;
-  bool Links(Fence fence, Block* block) const;
-  uint64_t links() const { return links_; }
 
   // Oldest first: all of them, or those added up to the moment.
   std::vector<Fence> Pending(Moment until = kAllTime) const;
+  const std::map<Fence, Entry>& entries() const { return fences_; }
 
  private:
-  // What the book knows of one fence.
-  struct Entry {
-    Moment added = 0;
-    std::set<Block*> blocks;
-  };
   std::map<Fence, Entry> fences_;
-  uint64_t links_ = 0;
 };
 
 }  // namespace commpool::internal::engine

@@ -26,7 +26,6 @@ class FreeBlocks {
   explicit FreeBlocks(Order order) : order_(order) {}
 
   bool empty() const { return count_ == 0; }
-  uint64_t count() const { return count_; }
 
   // REQUIRES: the block is not here.
   void Insert(Block* block) {
@@ -45,12 +44,6 @@ class FreeBlocks {
     if (*root == nullptr) used_[bin / 64] &= ~(uint64_t{1} << bin % 64);
     count_ -= erased ? 1 : 0;
     return erased;
-  }
-
-  bool Contains(const Block& block) const {
-    const Block* at = roots_[BinOf(block.bytes)];
-    while (at != nullptr && at != &block) at = IsBefore(block, *at) ? at->lesser : at->greater;
-    return at != nullptr;
   }
 
   // The first block that has so many bytes; null where none has.

@@ -28,11 +28,6 @@ void FreeIndex::ChangeTo(const UseClass& use_class, Space space) {
   last_changed_ = &place->second;
 }
 
-bool FreeIndex::Contains(Block* block) const {
-  const auto list = lists_.find(ClassOf(*block));
-  return list != lists_.end() && block->free_list == &list->second && list->second.blocks.Contains(*block);
-}
-
 void FreeIndex::FindLists(const UseClass& own, Part part, Space space, Lists& lists) const {
   using Kind = UseClass::Kind;
   lists = {own};
@@ -52,12 +47,6 @@ Block* FreeIndex::FindAny(const Fit& fit) const {
     if (MayTake(use_class, fit)) first = FirstOf(first, list, fit.bytes);
   }
   return first;
-}
-
-uint64_t FreeIndex::count() const {
-  uint64_t count = 0;
-  for (const auto& [use_class, list] : lists_) count += list.blocks.count();
-  return count;
 }
 
 uint64_t FreeIndex::LargestBytes() const {

@@ -72,8 +72,9 @@ class FreeIndex {
   // The bytes of stranded blocks of the common part, by stream. A block that several streams strand counts for the
   // first of them.
   std::map<StreamKey, uint64_t> StrandedBytes() const;
-  uint64_t count() const;
-  bool Contains(Block* block) const;
+  // The list that a free block with these uses belongs to.
+  static UseClass ClassOf(const Block& block);
+  const std::map<UseClass, FreeList>& lists() const { return lists_; }
 
   // Forgets streams that no block names any more.
   void DropEmptyClasses();
@@ -86,7 +87,6 @@ class FreeIndex {
     size_t count = 0;
   };
 
-  static UseClass ClassOf(const Block& block);
   static UseClass ClassOfSeveral(const Block& block);
   // Whether the request may be served from the list after a wait.
   static bool MayTake(const UseClass& use_class, const Fit& fit);

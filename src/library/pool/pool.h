@@ -259,8 +259,6 @@ class Pool final : public BlockOwner, public SharedMemory {
   // Records what has changed in a slice of time. Only the recorder's thread calls it.
   void RecordSlice();
   void ResetPeaks() { blocks_.Statistics(BlockStore::Peaks::kForget); }
-  // For tests: aborts where the books of the engine, the caches and the captures contradict each other.
-  void CheckInvariants() const { blocks_.CheckInvariants(captures_); }
 
  private:
   // A collective call, for a tool that listens to NVTX.

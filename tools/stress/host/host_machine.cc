@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/library/c_api/boundary.h"
+#include "tools/common/pool_invariants.h"
 #include "tools/stress/emulated_run.h"
 #include "tools/stress/host/host_driver.h"
 #include "tools/stress/host/host_faults.h"
@@ -136,7 +137,7 @@ void HostMachine::CheckBooks(const std::string& name) {
 }
 
 void HostMachine::CheckPool(const std::string& name, commpool_pool pool) {
-  internal::OpenedProcessRuntime()->pools().Find(pool).value()->CheckInvariants();
+  CheckInvariants(*internal::OpenedProcessRuntime()->pools().Find(pool).value());
   commpool_statistics statistics;
   commpool_statistics_init(&statistics);
   if (commpool_pool_statistics(pool, &statistics) != COMMPOOL_OK) return Violate(name + ": no statistics");

@@ -7,6 +7,7 @@
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
 #include "src/library/c_api/boundary.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::cli::stress_order {
 
@@ -171,7 +172,7 @@ std::string OrderPools::Describe() const {
 
 void OrderPools::CheckInvariants() const {
   internal::Runtime& runtime = *internal::OpenedProcessRuntime();
-  for (const auto& pool : pools_) runtime.pools().Find(pool->handle).value()->CheckInvariants();
+  for (const auto& pool : pools_) internal::CheckInvariants(*runtime.pools().Find(pool->handle).value());
 }
 
 void OrderPools::Trim(const OrderPool& pool, uint64_t step) {

@@ -1,7 +1,6 @@
 // BlockStore: what programs and recordings see of the blocks, and what caches have done with them since.
 #include <vector>
 
-#include "src/library/base/check.h"
 #include "src/library/base/try.h"
 #include "src/library/pool/blocks/block_store.h"
 
@@ -41,19 +40,6 @@ Result<commpool_block> BlockStore::Find(CUdeviceptr address) const {
 std::vector<commpool_block> BlockStore::List() const {
   MutexLock lock(mutex_);
   return Listed();
-}
-
-void BlockStore::CheckInvariants(const GraphCaptures& captures) const {
-  MutexLock lock(mutex_);
-  engine_->CheckInvariants();
-  for (const commpool_block& block : Listed()) {
-    COMMPOOL_CHECK(
-        block.state != COMMPOOL_BLOCK_CACHED || engine_->IsPlain(reinterpret_cast<CUdeviceptr>(block.pointer)),
-        "a cache holds a block that others may use");
-  }
-  for (const engine::Part part : engine_->Parts()) {
-    COMMPOOL_CHECK(part == engine::kCommonPart || captures.Knows(part), "memory belongs to a graph that nobody knows");
-  }
 }
 
 // Under the lock, so that a block's free is recorded after the block. Neighbours of one segment are one range of

@@ -19,7 +19,6 @@
 #include "src/library/base/mutex.h"
 #include "src/library/engine/engine.h"
 #include "src/library/pool/basis/pool_basis.h"
-#include "src/library/pool/blocks/graph_captures.h"
 
 namespace commpool::internal {
 
@@ -129,10 +128,6 @@ class BlockStore {
   std::vector<commpool_block> List() const;
   // Records the memory that the pool has, and the live blocks that caches do not keep, for a recording that begins.
   void RecordAll() const;
-  // Aborts where the books contradict each other: a block in a cache is plainly live, and a part belongs to a graph.
-  // For tests, while no other thread uses the pool.
-  void CheckInvariants(const GraphCaptures& captures) const;
-
   engine::Counters counters() const;  // as the engine sees it: cached blocks count as allocated
   // As the program sees it: cached blocks count as free. Pauses the pool's caches. kForget: the peaks begin anew.
   enum class Peaks { kKeep, kForget };

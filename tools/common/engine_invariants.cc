@@ -1,7 +1,10 @@
+#include "tools/common/engine_invariants.h"
+
 #include <algorithm>
+#include <set>
 
 #include "src/library/base/check.h"
-#include "src/library/engine/engine.h"
+#include "src/library/engine/expandable_engine.h"
 
 namespace commpool::internal::engine {
 namespace {
@@ -11,7 +14,7 @@ struct Sums {
   uint64_t requested_bytes = 0;
   uint64_t live_bytes = 0;
   uint64_t live_blocks = 0;
-  uint64_t free_blocks = 0;
+  std::set<const Block*> free_blocks;  // as the free index has them
   uint64_t closed_blocks = 0;
   uint64_t largest_free_block = 0;
   uint64_t pending_bytes = 0;
@@ -36,15 +39,31 @@ void CheckUses(const Block& block, const Heap& heap, Moment now, Sums& sums) {
                      "a live block has a use that is no other stream's");
     }
     if (use.fence == kNoFence) continue;
-    COMMPOOL_CHECK(heap.fences().Links(use.fence, const_cast<Block*>(&block)), "a fence does not know its block");
+    const auto entry = heap.fences().entries().find(use.fence);
+    COMMPOOL_CHECK(entry != heap.fences().entries().end() && entry->second.blocks.contains(const_cast<Block*>(&block)),
+                   "a fence does not know its block");
     ++sums.fence_links;
   }
 }
 
-void AddBlock(Block* block, const Heap& heap, Sums& sums) {
+// The blocks of the free index: each is in the list of its uses, and a search finds it there.
+std::set<const Block*> IndexedBlocks(const FreeIndex& index) {
+  std::set<const Block*> indexed;
+  for (const auto& [use_class, list] : index.lists()) {
+    const Block* previous = nullptr;
+    list.blocks.VisitFrom(0, [&](const Block* block) {
+      COMMPOOL_CHECK(block->free_list == &list && FreeIndex::ClassOf(*block) == use_class,
+                     "a block is in a list of other uses");
+      COMMPOOL_CHECK(previous == nullptr || list.blocks.IsBefore(*previous, *block), "a list is out of order");
+      indexed.insert(previous = block);
+    });
+  }
+  return indexed;
+}
+
+void AddBlock(const Block* block, const Heap& heap, Sums& sums) {
   const bool free = block->state == BlockState::kFree;
-  COMMPOOL_CHECK(heap.free_index().Contains(block) == free, "the free index differs from the free blocks");
-  if (free) ++sums.free_blocks;
+  COMMPOOL_CHECK((sums.free_blocks.erase(block) == 1) == free, "the free index differs from the free blocks");
   if (block->state == BlockState::kClosed) {
     ++sums.closed_blocks;
     COMMPOOL_CHECK(block->closed_place < heap.closed().size() && heap.closed()[block->closed_place] == block,
@@ -87,15 +106,33 @@ void CheckSegment(const HeapSegment& segment, const Heap& heap, Moment now, Sums
   COMMPOOL_CHECK(held == segment.held_blocks, "a segment's count of held blocks is wrong");
 }
 
+void CheckPages(const ExpandableEngine& engine) {
+  uint64_t bytes = 0;
+  Address end = 0;
+  for (const auto& [address, size] : engine.pages()) {
+    COMMPOOL_CHECK(address >= end, "two pages overlap");
+    end = address + size;
+    bytes += size;
+    for (Address at = address; at < end;) {
+      const Block* const block = static_cast<const Engine&>(engine).heap().Find(at);
+      COMMPOOL_CHECK(block != nullptr && !IsHole(*block), "a page lies where the pool has no memory");
+      at = AddressOf(*block) + block->bytes;
+    }
+  }
+  COMMPOOL_CHECK(bytes == engine.counters().reserved_bytes.current, "pages do not add up to the reserved bytes");
+}
+
 }  // namespace
 
-void Engine::CheckInvariants() const {
+void CheckInvariants(const Engine& engine) {
+  const Heap& heap = engine.heap();
   Sums sums;
-  for (const auto& [index, segment] : heap_.segments()) {
+  sums.free_blocks = IndexedBlocks(heap.free_index());
+  for (const auto& [index, segment] : heap.segments()) {
     COMMPOOL_CHECK(segment->index == index, "a segment was renumbered");
-    CheckSegment(*segment, heap_, clock_, sums);
+    CheckSegment(*segment, heap, engine.Now(), sums);
   }
-  const Counters counters = this->counters();
+  const Counters counters = engine.counters();
   COMMPOOL_CHECK(counters.requested_bytes.current == sums.requested_bytes, "requested bytes do not add up");
   COMMPOOL_CHECK(counters.allocated_bytes.current == sums.live_bytes, "allocated bytes do not add up");
   COMMPOOL_CHECK(counters.allocated_blocks.current == sums.live_blocks, "allocated blocks do not add up");
@@ -103,9 +140,12 @@ void Engine::CheckInvariants() const {
   COMMPOOL_CHECK(counters.free_bytes == sums.reserved_bytes - sums.live_bytes, "free bytes do not add up");
   COMMPOOL_CHECK(counters.largest_free_block_bytes == sums.largest_free_block, "the largest free block is another");
   COMMPOOL_CHECK(counters.pending_bytes == sums.pending_bytes, "pending bytes do not add up");
-  COMMPOOL_CHECK(heap_.free_index().count() == sums.free_blocks, "the free index has blocks that are not free");
-  COMMPOOL_CHECK(heap_.closed().size() == sums.closed_blocks, "a block is listed as closed that is not");
-  COMMPOOL_CHECK(heap_.fences().links() == sums.fence_links, "a fence guards a block that does not name it");
+  COMMPOOL_CHECK(sums.free_blocks.empty(), "the free index has blocks that are not free");
+  COMMPOOL_CHECK(heap.closed().size() == sums.closed_blocks, "a block is listed as closed that is not");
+  uint64_t fence_links = 0;
+  for (const auto& [fence, entry] : heap.fences().entries()) fence_links += entry.blocks.size();
+  COMMPOOL_CHECK(fence_links == sums.fence_links, "a fence guards a block that does not name it");
+  if (const auto* const expandable = dynamic_cast<const ExpandableEngine*>(&engine)) CheckPages(*expandable);
 }
 
 }  // namespace commpool::internal::engine

@@ -1,0 +1,15 @@
+// What is always true of a pool's blocks. Tests and the stress programs ask after every call.
+#ifndef COMMPOOL_TOOLS_COMMON_POOL_INVARIANTS_H_
+#define COMMPOOL_TOOLS_COMMON_POOL_INVARIANTS_H_
+
+#include "src/library/pool/pool.h"
+
+namespace commpool::internal {
+
+// Aborts where the books of the engine, the caches and the captures contradict each other. While no other thread uses
+// the pool.
+void CheckInvariants(Pool& pool);
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_TOOLS_COMMON_POOL_INVARIANTS_H_
