@@ -1,5 +1,5 @@
 // A device is broken from its first sticky error on; other errors leave it as it was.
-#include "src/library/stream/device_health.h"
+#include "src/library/stream/stream_places.h"
 
 #include "tests/driver/emulator_fixture.h"
 

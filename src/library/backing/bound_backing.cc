@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "src/library/backing/node_pages.h"
-#include "src/library/backing/node_proof.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/diagnosis.h"
 #include "src/library/driver/topology.h"

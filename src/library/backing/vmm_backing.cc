@@ -16,7 +16,7 @@
 #include "src/library/backing/backing.h"
 #include "src/library/backing/bound_backing.h"
 #include "src/library/backing/kept_addresses.h"
-#include "src/library/backing/node_proof.h"
+#include "src/library/backing/node_pages.h"
 #include "src/library/backing/territory.h"
 #include "src/library/base/mutex.h"
 #include "src/library/base/try.h"

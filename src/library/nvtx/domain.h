@@ -6,15 +6,57 @@
 #define COMMPOOL_SRC_LIBRARY_NVTX_DOMAIN_H_
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 
-#include "src/library/nvtx/domain_names.h"
+#include "src/library/base/mutex.h"
 
 namespace commpool::internal::nvtx {
 
 // Whether a tool takes heaps and regions. The answer never changes.
 bool ToolTakesHeaps();
+
+// The names of all domains that live. A tool that looks domains up by name would take two pools of one name for one, so
+// each domain has a name of its own. A runtime has one, and it outlives the domains. Any thread.
+class DomainNames {
+ public:
+  using Name = std::set<std::string>::const_iterator;
+
+  // The pool's name, or, where a live domain has that, the first of "NAME #2", "NAME #3", ... that none has.
+  Name Take(const std::string& pool) {
+    MutexLock lock(mutex_);
+    auto [name, is_free] = names_.insert(pool);
+    for (int number = 2; !is_free; ++number) {
+      std::tie(name, is_free) = names_.insert(pool + " #" + std::to_string(number));
+    }
+    return name;
+  }
+  void Return(Name name) {
+    MutexLock lock(mutex_);
+    names_.erase(name);
+  }
+
+ private:
+  Mutex mutex_{LockRank::kLeaf};
+  std::set<std::string> names_ COMMPOOL_GUARDED_BY(mutex_);
+};
+
+// A domain's name, as long as the object lives.
+class DomainName {
+ public:
+  DomainName(const std::string& pool, DomainNames& names) : names_(names), name_(names.Take(pool)) {}
+  ~DomainName() { names_.Return(name_); }
+  DomainName(const DomainName&) = delete;
+  DomainName& operator=(const DomainName&) = delete;
+
+  const std::string& text() const { return *name_; }
+
+ private:
+  DomainNames& names_;
+  const DomainNames::Name name_;
+};
 
 // Made with a pool. Whatever ends after the pool, such as a scope's range, shares it.
 class Domain {

@@ -9,13 +9,15 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "src/library/base/mutex.h"
 #include "src/library/driver/handles.h"
+#include "src/library/nvtx/domain.h"
+#include "src/library/nvtx/open_ranges.h"
 #include "src/library/pool/basis/pool_life.h"
 #include "src/library/pool/basis/recording_streams.h"
 #include "src/library/pool/basis/runtime_parts.h"
-#include "src/library/pool/basis/tool_spans.h"
 #include "src/library/pool/options.h"
 #include "src/library/pool/shared/device_state.h"
 #include "src/library/recording/pool_recorder.h"
@@ -71,6 +73,27 @@ struct PoolEvents {
   static void Count(std::atomic<uint64_t>& event, uint64_t amount = 1) {
     event.fetch_add(amount, std::memory_order_relaxed);
   }
+};
+
+// A pool's spans as ranges of its NVTX domain, beside what a recording shows of them. PoolBasis has one. Any thread. It shares the domain, which the tool knows by the pool's name, with ranges that end
+// after the pool. PoolRecorder calls it, on the thread whose span begins or ends.
+class ToolSpans final : public recording::SpanListener {
+ public:
+  ToolSpans(const std::string& pool, nvtx::DomainNames& names, nvtx::OpenRanges& open)
+      : domain_(std::make_shared<nvtx::Domain>(pool, names)), open_(open) {}
+
+  const std::shared_ptr<const nvtx::Domain>& domain() const { return domain_; }
+  // Null where no tool listens.
+  const recording::SpanListener* listener() const { return domain_->heard() ? this : nullptr; }
+
+  void Began(std::string_view text) const override { domain_->Push(text); }
+  void Ended() const override { domain_->Pop(); }
+  // RuntimeParts::EndHandle ends it, perhaps on another thread.
+  void BeganHandle(uint64_t span, std::string_view text) const override { open_.Start(span, domain_, text); }
+
+ private:
+  const std::shared_ptr<const nvtx::Domain> domain_;
+  nvtx::OpenRanges& open_;
 };
 
 // Pool owns one, and makes it before the other parts, which keep references to it. Everything but `life`, `events`,

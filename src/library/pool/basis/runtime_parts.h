@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "src/library/nvtx/domain_names.h"
+#include "src/library/nvtx/domain.h"
 #include "src/library/nvtx/heaps.h"
 #include "src/library/nvtx/open_ranges.h"
 #include "src/library/pool/caches/thread_caches.h"
