@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "src/library/base/try.h"
+
 namespace commpool::internal {
 
 AddressRange KeptAddresses::Find(uint64_t bytes) {
@@ -41,10 +43,7 @@ Status KeptAddresses::Keep(AddressRange range) {
     }
   }
   Status first;
-  for (AddressRange& gone : over) {
-    Status status = gone.Release();
-    if (first.ok()) first = std::move(status);
-  }
+  for (AddressRange& gone : over) KeepFirst(first, gone.Release());
   return first;
 }
 

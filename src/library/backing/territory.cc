@@ -98,7 +98,7 @@ Status Territory::Drop(CUdeviceptr at, uint64_t bytes) {
   for (auto page = pages_.lower_bound(at); page != pages_.end() && page->first < at + bytes;) {
     Status status = page->second.mapping.Release();
     if (status.ok()) status = page->second.memory.Release();
-    if (first.ok()) first = status;
+    KeepFirst(first, std::move(status));
     page = page->second.mapping.valid() ? std::next(page) : pages_.erase(page);
   }
   return first;
@@ -208,15 +208,12 @@ Status Territory::ReleaseMemory() {
     Abandon();  // the memory is still mapped, so neither it nor the addresses can be released
     return first;
   }
-  for (auto& [at, page] : pages_) {
-    Status released = page.memory.Release();
-    if (first.ok()) first = std::move(released);
-  }
+  for (auto& [at, page] : pages_) KeepFirst(first, page.memory.Release());
   pages_.clear();
   const bool last = kept_.use_count() <= 1;  // the last segment of the backing keeps no addresses
-  Status freed = last ? range_.Release() : kept_->Keep(std::move(range_));
+  KeepFirst(first, last ? range_.Release() : kept_->Keep(std::move(range_)));
   kept_ = nullptr;
-  return first.ok() ? freed : first;
+  return first;
 }
 
 void Territory::Abandon() {

@@ -26,6 +26,11 @@ T ValueOf(Result<T>&& tried) {
   return std::move(*tried);
 }
 
+// For steps that all are made, whatever fails: `first` keeps the first failure.
+inline void KeepFirst(Status& first, Status next) {
+  if (first.ok()) first = std::move(next);
+}
+
 }  // namespace commpool::internal
 
 #define COMMPOOL_TRY(...)                                                                        \

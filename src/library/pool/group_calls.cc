@@ -56,20 +56,14 @@ Status RunTogether(const std::vector<Queue>& queues, FunctionRef<Status(const Qu
   ready.set_value(started.ok());
   for (std::thread& thread : threads) thread.join();
   // No queue has run: the threads heard false.
-  COMMPOOL_TRY(started);
-  for (Status& status : statuses) {
-    if (!status.ok()) return std::move(status);
-  }
-  return Status();
+  for (Status& status : statuses) KeepFirst(started, std::move(status));
+  return started;
 }
 
 // Calls the pools one after the other. It never stops early, for the other ranks have begun. Returns the first failure.
 Status OneByOne(const Queue& queue, FunctionRef<Status(size_t place)> part) {
   Status first;
-  for (const size_t place : queue) {
-    Status status = part(place);
-    if (first.ok()) first = std::move(status);
-  }
+  for (const size_t place : queue) KeepFirst(first, part(place));
   return first;
 }
 

@@ -125,8 +125,7 @@ Status HostCopies::Await(Status started) {
   const ContextGuard current = basis_.MakeCurrent();
   Status status = std::move(started);
   for (size_t copier = 0; copier < kCopiers; ++copier) {  // turn_ is the copier whose copy began first
-    Status ended = Finish(copiers_[turn_++ % kCopiers]);
-    if (status.ok()) status = std::move(ended);
+    KeepFirst(status, Finish(copiers_[turn_++ % kCopiers]));
   }
   // After a failure a copy may still run, and the caller releases its memory now.
   if (!status.ok()) basis_.driver.cuda.cuCtxSynchronize();

@@ -116,10 +116,7 @@ Result<uint64_t> SegmentMaker::Release(const std::vector<engine::SegmentIndex>& 
 Status SegmentMaker::ReleaseSetAside(Pinned pinned) {
   const ContextGuard current = basis_.MakeCurrent();
   Status first;
-  for (NewSegment& segment : book_.TakeSetAside(pinned)) {
-    Status status = segment.Release();
-    if (first.ok()) first = status;
-  }
+  for (NewSegment& segment : book_.TakeSetAside(pinned)) KeepFirst(first, segment.Release());
   return first;
 }
 

@@ -60,10 +60,7 @@ commpool_segment_traits SegmentStore::Traits() const {
 Status SegmentStore::Deregister(const std::vector<engine::SegmentIndex>& segments) {
   const ContextGuard current = basis_.MakeCurrent();
   Status first;
-  for (const engine::SegmentIndex index : segments) {
-    Status status = registrations.DeregisterSegment(index);
-    if (first.ok()) first = status;
-  }
+  for (const engine::SegmentIndex index : segments) KeepFirst(first, registrations.DeregisterSegment(index));
   return first;
 }
 
@@ -108,8 +105,7 @@ Status SegmentStore::EndRegistrations(ncclComm_t communicator) {
   const uint64_t spent_ms = static_cast<uint64_t>(waited.count());
   const uint64_t deadline_ms = basis_.deadline_ms();
   Status ended = registrations.EndUnfinished(communicator, deadline_ms - std::min(deadline_ms, spent_ms));
-  const Status removed = registrations.Remove(communicator);
-  if (ended.ok()) ended = removed;
+  KeepFirst(ended, registrations.Remove(communicator));
   // After a failure nobody tries again: the pool drops the handles, and uses this communicator no more.
   if (!ended.ok()) Log(LogLevel::kWarning, basis_.title + ": abandon: " + ended.message());
   return Status();

@@ -88,8 +88,7 @@ Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegme
     Status first = registrations.Remove(home_.handle);
     const uint64_t first_made = segments_.book.count();
     for (uint64_t place = 0; place < made.size(); ++place) {
-      const Status ended = registrations.DeregisterSegment(static_cast<uint32_t>(first_made + place));
-      if (first.ok()) first = ended;
+      KeepFirst(first, registrations.DeregisterSegment(static_cast<uint32_t>(first_made + place)));
     }
     return first;
   };

@@ -164,10 +164,7 @@ void SymmetricMode::TellOfPeers(bool asleep) const {
 Status SymmetricMode::ForgetPeers(const std::vector<engine::SegmentIndex>& segments) {
   const ContextGuard current = basis_.MakeCurrent();
   Status first;
-  for (const engine::SegmentIndex index : segments) {
-    const Status status = peers_.Forget(index);
-    if (first.ok()) first = status;
-  }
+  for (const engine::SegmentIndex index : segments) KeepFirst(first, peers_.Forget(index));
   return first;
 }
 

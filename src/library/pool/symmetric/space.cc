@@ -350,8 +350,7 @@ Status SymmetricMode::Close() {
   COMMPOOL_TRY(Release(all, UnmatchedFrees::kApply));
   Status status = segments_.registrations.RemoveAll();
   // No rank uses the pool any more. So memory that was set aside only because of other ranks goes too.
-  const Status released = segments_.maker.ReleaseSetAside(Pinned::kStay);
-  if (status.ok()) status = released;
+  KeepFirst(status, segments_.maker.ReleaseSetAside(Pinned::kStay));
   EndClose();
   return status;
 }
