@@ -355,8 +355,10 @@ class SymmetricScopes : public Scopes {
   std::shared_ptr<Pool> MakeSymmetric() {
     PoolConfiguration configuration = Configured("windows");
     configuration.home = reinterpret_cast<ncclComm_t>(this);  // nobody looks at it
-    std::unique_ptr<PoolBasis> basis(
-        new PoolBasis{driver(), runtime_parts_, devices_.Get(0).value(), configuration, "pool windows"});
+    std::unique_ptr<PoolBasis> basis(new PoolBasis{.runtime = runtime_parts_,
+                                                   .device = devices_.Get(0).value(),
+                                                   .configuration = configuration,
+                                                   .title = "pool windows"});
     symmetric_ = Pool::Make(
         {std::move(basis), MakeBacking(driver(), configuration.backing).value(), devices_.AccountOf({}).value()},
         std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{}, engine::FreeOrder::kDeferred),
@@ -369,7 +371,7 @@ class SymmetricScopes : public Scopes {
   DeviceTable devices_{driver()};
   RuntimeParts runtime_parts_{driver(), devices_, search_};
   PoolTable pools_;
-  MemorySearch search_{pools_, runtime_parts_, devices_.captures()};
+  MemorySearch search_{pools_, runtime_parts_};
 };
 
 TEST_F(SymmetricScopes, OfTheProcessAreRefused) {

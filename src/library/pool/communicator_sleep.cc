@@ -70,12 +70,12 @@ void SleepingCommunicators::End(ncclComm_t handle, Sleeper& sleeper) {
 
 // The first sleep of a communicator connects its ranks; later sleeps do it again, because a waking ends the channel.
 Status SleepingCommunicators::Open(Sleeper& sleeper, ncclComm_t handle, uint64_t deadline_ms) {
-  sleeper.communicator = COMMPOOL_TRY(DescribeCommunicator(driver_, handle, deadline_ms));
+  sleeper.communicator = COMMPOOL_TRY(DescribeCommunicator(runtime_.driver, handle, deadline_ms));
   sleeper.deadline_ms = deadline_ms;
-  sleeper.device = COMMPOOL_TRY(devices_.Get(sleeper.communicator.device));
-  const ContextGuard current(driver_, sleeper.device->context());
+  sleeper.device = COMMPOOL_TRY(runtime_.devices.Get(sleeper.communicator.device));
+  const ContextGuard current(runtime_.driver, sleeper.device->context());
   Result<std::unique_ptr<AgreementChannel>> channel =
-      runtime_.links.Open(driver_, sleeper.communicator, deadline_ms, runtime_.unanswered,
+      runtime_.links.Open(runtime_.driver, sleeper.communicator, deadline_ms, runtime_.unanswered,
                           {.call = "put the communicator to sleep",
                            .likely_cause = "not every rank calls it, or one has another collective at this place"});
   // With a rank missing NCCL's kernel waits on for it.
@@ -87,7 +87,7 @@ Status SleepingCommunicators::Open(Sleeper& sleeper, ncclComm_t handle, uint64_t
 
 Status SleepingCommunicators::Sleep(ncclComm_t handle, uint64_t deadline_ms) {
   const SleeperPointer turn = COMMPOOL_TRY(Begin(handle));
-  const CommunicatorMemory memory = COMMPOOL_TRY(MemoryOf(driver_, handle));
+  const CommunicatorMemory memory = COMMPOOL_TRY(MemoryOf(runtime_.driver, handle));
   Sleeper& sleeper = *turn;
   // Another communicator came to the address of one that was aborted in its sleep.
   if (sleeper.asleep && !memory.asleep) {
@@ -95,7 +95,7 @@ Status SleepingCommunicators::Sleep(ncclComm_t handle, uint64_t deadline_ms) {
     sleeper.channel = nullptr;
   }
   if (sleeper.channel == nullptr) COMMPOOL_TRY(Open(sleeper, handle, deadline_ms));
-  const ContextGuard current(driver_, sleeper.device->context());
+  const ContextGuard current(runtime_.driver, sleeper.device->context());
   COMMPOOL_TRY(Agree(sleeper, CollectiveCall::kSleepCommunicator, CheckMaySleep(sleeper)));
   return FallAsleep(sleeper);
 }
@@ -103,7 +103,7 @@ Status SleepingCommunicators::Sleep(ncclComm_t handle, uint64_t deadline_ms) {
 // Without a channel nobody can be told, so a communicator that does not sleep is this rank's error alone.
 Status SleepingCommunicators::Wake(ncclComm_t handle) {
   const SleeperPointer turn = COMMPOOL_TRY(Begin(handle));
-  const CommunicatorMemory memory = COMMPOOL_TRY(MemoryOf(driver_, handle));
+  const CommunicatorMemory memory = COMMPOOL_TRY(MemoryOf(runtime_.driver, handle));
   Sleeper& sleeper = *turn;
   if (sleeper.asleep && !memory.asleep) sleeper.asleep = false;
   if (!sleeper.asleep) {
@@ -112,7 +112,7 @@ Status SleepingCommunicators::Wake(ncclComm_t handle) {
                                                          "where the program suspended it, abort it where a wake failed"
                                                        : "the communicator is not asleep");
   }
-  const ContextGuard current(driver_, sleeper.device->context());
+  const ContextGuard current(runtime_.driver, sleeper.device->context());
   COMMPOOL_TRY(Agree(sleeper, CollectiveCall::kWakeCommunicator, CheckMayWake(sleeper, memory)));
   return WakeUp(sleeper);
 }
@@ -120,7 +120,7 @@ Status SleepingCommunicators::Wake(ncclComm_t handle) {
 // A round that changes nothing: every rank hears whether all ranks can. With a rank missing nobody can sleep or wake;
 // one that sleeps stays in the table, so that a second wake says the same.
 Status SleepingCommunicators::Agree(const Sleeper& sleeper, CollectiveCall call, const Status& readiness) const {
-  Intent intent{.call = call, .nccl_version = driver_.nccl.version};
+  Intent intent{.call = call, .nccl_version = runtime_.driver.nccl.version};
   intent.readiness = readiness;
   const Status status = TellRefusal(*sleeper.channel, intent);
   return BreaksChannel(status) ? WithAdvice(status) : status;
@@ -152,7 +152,7 @@ Status SleepingCommunicators::CheckMayWake(const Sleeper& sleeper, const Communi
   COMMPOOL_TRY(sleeper.device->CheckNotCapturing());
   size_t free = 0;
   size_t total = 0;
-  COMMPOOL_TRY(CheckCuda(driver_, driver_.cuda.cuMemGetInfo(&free, &total),
+  COMMPOOL_TRY(CheckCuda(runtime_.driver, runtime_.driver.cuda.cuMemGetInfo(&free, &total),
                          {.call = "cuMemGetInfo", .device = sleeper.device->device()}));
   if (free >= memory.sleeping_bytes) return Status();
   return Status(StatusCode::kOutOfMemory, "the communicator needs " + FormatBytes(memory.sleeping_bytes) +
@@ -165,14 +165,14 @@ Status SleepingCommunicators::CheckMayWake(const Sleeper& sleeper, const Communi
 Status SleepingCommunicators::FallAsleep(Sleeper& sleeper) {
   const Status quiet = sleeper.device->Quiesce(sleeper.deadline_ms);
   COMMPOOL_TRY(AgreeOn(*sleeper.channel, quiet, "waiting for the device"));
-  const Status mine = GiveMemoryBack(driver_, sleeper.communicator, PartOf(sleeper.deadline_ms));
+  const Status mine = GiveMemoryBack(runtime_.driver, sleeper.communicator, PartOf(sleeper.deadline_ms));
   const Status all = AgreeOn(*sleeper.channel, mine, "giving NCCL's memory back");
   // Ranks wake together, so a communicator sleeps only where all have given their memory back.
   sleeper.asleep = all.ok();
   if (all.ok()) return all;
   if (BreaksChannel(all)) return WithAdvice(all);
   // Where NCCL refused on every rank nothing has happened.
-  const Result<CommunicatorMemory> memory = MemoryOf(driver_, sleeper.communicator.handle);
+  const Result<CommunicatorMemory> memory = MemoryOf(runtime_.driver, sleeper.communicator.handle);
   const bool untouched = !mine.ok() && mine.code() == StatusCode::kCommunicatorError && memory.ok() && !memory->asleep;
   const Status all_untouched =
       AgreeOn(*sleeper.channel, untouched ? Status() : Status(StatusCode::kCommunicatorError, "its memory is gone"),
@@ -183,7 +183,7 @@ Status SleepingCommunicators::FallAsleep(Sleeper& sleeper) {
 // Whatever happens, the communicator counts as awake from here on: after a failure it can only be aborted.
 Status SleepingCommunicators::WakeUp(Sleeper& sleeper) {
   sleeper.asleep = false;
-  const Status made = MakeMemoryAgain(driver_, sleeper.communicator, PartOf(sleeper.deadline_ms));
+  const Status made = MakeMemoryAgain(runtime_.driver, sleeper.communicator, PartOf(sleeper.deadline_ms));
   COMMPOOL_TRY(WithAdvice(AgreeOn(*sleeper.channel, made, "making NCCL's memory again")));
   const Status checked = CheckCollective(sleeper);
   return WithAdvice(AgreeOn(*sleeper.channel, checked, "checking NCCL's memory with a collective"));
@@ -196,7 +196,7 @@ Status SleepingCommunicators::CheckCollective(const Sleeper& sleeper) const {
   const Communicator& communicator = sleeper.communicator;
   const size_t count = std::clamp<size_t>(kMostWordsOfAll / static_cast<size_t>(communicator.ranks), 1, kMostWords);
   const std::vector<std::string> all =
-      COMMPOOL_TRY(GatherOver(driver_, communicator, WordsOf(communicator.rank, count),
+      COMMPOOL_TRY(GatherOver(runtime_.driver, communicator, WordsOf(communicator.rank, count),
                               {.call = "wake", .likely_cause = "the memory of some rank did not come back"},
                               PartOf(sleeper.deadline_ms), runtime_.unanswered));
   for (int rank = 0; rank < communicator.ranks; ++rank) {

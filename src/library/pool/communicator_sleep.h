@@ -28,8 +28,7 @@ namespace commpool::internal {
 // a leaf, for the list alone: no wait and no call of NCCL is made under it.
 class SleepingCommunicators {
  public:
-  SleepingCommunicators(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime, const PoolTable& pools)
-      : driver_(driver), devices_(devices), runtime_(runtime), pools_(pools) {}
+  SleepingCommunicators(RuntimeParts& runtime, const PoolTable& pools) : runtime_(runtime), pools_(pools) {}
 
   // Both are collective over the communicator. Where a rank cannot, all ranks return its reason, and nothing has
   // changed; where a rank is missing, or fails inside NCCL's call, the communicator has to be aborted. `deadline_ms`
@@ -72,8 +71,6 @@ class SleepingCommunicators {
   // Of a step inside a round: the round's own deadline must still hold for what the other ranks tell.
   static uint64_t PartOf(uint64_t deadline_ms) { return deadline_ms / 2; }
 
-  const Driver& driver_;
-  DeviceTable& devices_;
   RuntimeParts& runtime_;
   const PoolTable& pools_;
   Mutex mutex_{LockRank::kLeaf};

@@ -50,10 +50,11 @@ uint64_t MemorySearch::ReleaseUnused(int device, const BlockOwner* asks) {
 // Every pool that is made, trimmed, closed or destroyed calls it. So it looks at no pool where nothing was postponed
 // and no pool was removed.
 void MemorySearch::ReleaseDestroyed() {
+  AnnouncedCaptures& captures = runtime_.devices.captures();
   // What would be released may wait for a device, which would break the capture.
-  if (captures_.any()) return;
+  if (captures.any()) return;
   runtime_.unanswered.Release();
-  const bool postponed = captures_.TakePostponed();
+  const bool postponed = captures.TakePostponed();
   if (!postponed && pools_.removed() == 0) return;
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
     if (pool->life().destroyed() && (postponed || pool->captures().any_gone())) pool->mode().ReleaseUnused();

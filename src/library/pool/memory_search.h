@@ -4,7 +4,6 @@
 #define COMMPOOL_SRC_LIBRARY_POOL_MEMORY_SEARCH_H_
 
 #include "src/library/pool/pool.h"
-#include "src/library/pool/shared/device_state.h"
 
 namespace commpool::internal {
 
@@ -13,8 +12,7 @@ namespace commpool::internal {
 // end of a pool.
 class MemorySearch final : public OtherPools {
  public:
-  MemorySearch(const PoolTable& pools, RuntimeParts& runtime, AnnouncedCaptures& captures)
-      : pools_(pools), runtime_(runtime), captures_(captures) {}
+  MemorySearch(const PoolTable& pools, RuntimeParts& runtime) : pools_(pools), runtime_(runtime) {}
 
   uint64_t ReleaseUnused(int device, const BlockOwner* asks) override;
   void ReleaseDestroyed() override;
@@ -24,7 +22,6 @@ class MemorySearch final : public OtherPools {
   // The runtime's own.
   const PoolTable& pools_;
   RuntimeParts& runtime_;
-  AnnouncedCaptures& captures_;
 };
 
 }  // namespace commpool::internal

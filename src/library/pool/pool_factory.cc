@@ -53,15 +53,14 @@ std::string TitleOf(const PoolConfiguration& configuration, const Backing& backi
 
 // Makes the parts whose construction can fail. The first pool of a device retains the device's primary context. A
 // failure leaves nothing behind: what was made goes with its object.
-Result<PoolIngredients> Gather(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
-                               PoolConfiguration configuration) {
-  const Placement placement = configuration.backing.placement;
-  std::shared_ptr<DeviceState> device = COMMPOOL_TRY(devices.Get(placement.device));
-  std::unique_ptr<Backing> backing = COMMPOOL_TRY(MakeBacking(driver, configuration.backing));
-  COMMPOOL_TRY(CheckAgainstMachine(driver, *backing, configuration));
-  std::shared_ptr<MemoryAccount> account = COMMPOOL_TRY(devices.AccountOf(backing->placement()));
+Result<PoolIngredients> Gather(RuntimeParts& runtime, PoolConfiguration configuration) {
+  std::shared_ptr<DeviceState> device = COMMPOOL_TRY(runtime.devices.Get(configuration.backing.placement.device));
+  std::unique_ptr<Backing> backing = COMMPOOL_TRY(MakeBacking(runtime.driver, configuration.backing));
+  COMMPOOL_TRY(CheckAgainstMachine(runtime.driver, *backing, configuration));
+  std::shared_ptr<MemoryAccount> account = COMMPOOL_TRY(runtime.devices.AccountOf(backing->placement()));
   const std::string title = TitleOf(configuration, *backing);
-  std::unique_ptr<PoolBasis> basis(new PoolBasis{driver, runtime, std::move(device), std::move(configuration), title});
+  std::unique_ptr<PoolBasis> basis(new PoolBasis{
+      .runtime = runtime, .device = std::move(device), .configuration = std::move(configuration), .title = title});
   return PoolIngredients{std::move(basis), std::move(backing), std::move(account)};
 }
 
@@ -105,68 +104,51 @@ Status WhyNotSymmetric(const Backing& backing, const Communicator& home, int dev
   return Status();
 }
 
-// A symmetric pool before its ranks have agreed on it, or the reason why this rank has none.
-struct UnopenedPool {
-  std::shared_ptr<Pool> pool;
-  Status readiness;
-};
-
-// Calls no other rank.
-Result<UnopenedPool> MakeUnopened(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
-                                  PoolConfiguration configuration, const Communicator& home) {
-  PoolIngredients ingredients = COMMPOOL_TRY(Gather(driver, devices, runtime, std::move(configuration)));
-  // No failure yet: the pool is made, and its first agreement tells the others.
-  Status readiness = WhyNotSymmetric(*ingredients.backing, home, ingredients.basis->device->device());
-  const PoolConfiguration& options = ingredients.basis->configuration;
-  auto engine =
-      std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{.alignment = options.alignment_bytes,
-                                                                      .granularity = GranularityOf(ingredients),
-                                                                      .segment_bytes = options.segment_bytes},
-                                                options.frees);
-  std::shared_ptr<Pool> pool = Pool::Make(std::move(ingredients), std::move(engine), [&](auto&... parts) {
-    return std::make_unique<SymmetricMode>(parts..., home);
-  });
-  return UnopenedPool{std::move(pool), std::move(readiness)};
-}
-
-// It tries again where the host has no memory: if this rank gave up, the others would wait for it.
-Result<std::unique_ptr<AgreementChannel>> ReachHome(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
-                                                    const PoolConfiguration& configuration, Communicator& home) {
-  home = COMMPOOL_TRY(DescribeCommunicator(driver, configuration.home, configuration.deadline_ms));
-  std::shared_ptr<DeviceState> device = COMMPOOL_TRY(devices.Get(home.device));
-  return Collective::OpenChannel(driver, device->context(), runtime, home, configuration);
+// `home` is filled in even where its ranks cannot be reached.
+Result<std::unique_ptr<AgreementChannel>> ReachHome(RuntimeParts& runtime, const PoolConfiguration& configuration,
+                                                    Communicator& home) {
+  home = COMMPOOL_TRY(DescribeCommunicator(runtime.driver, configuration.home, configuration.deadline_ms));
+  std::shared_ptr<DeviceState> device = COMMPOOL_TRY(runtime.devices.Get(home.device));
+  return Collective::OpenChannel(device->context(), runtime, home, configuration);
 }
 
 // One rank's bad options must not make the others wait, so each step that can fail here becomes part of the first
 // agreement. Only a rank without a usable communicator cannot tell the others.
-Result<std::shared_ptr<Pool>> MakeSymmetricPool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
-                                                PoolConfiguration configuration) {
+Result<std::shared_ptr<Pool>> MakeSymmetricPool(RuntimeParts& runtime, PoolConfiguration configuration) {
   Communicator home;
-  std::unique_ptr<AgreementChannel> channel = COMMPOOL_TRY(ReachHome(driver, devices, runtime, configuration, home));
-  Result<UnopenedPool> made = MakeUnopened(driver, devices, runtime, std::move(configuration), home);
+  std::unique_ptr<AgreementChannel> channel = COMMPOOL_TRY(ReachHome(runtime, configuration, home));
+  Result<PoolIngredients> ingredients = Gather(runtime, std::move(configuration));
   // The channel is open, so the other ranks hear the reason at once.
-  if (!made.ok()) return Collective::Refuse(*channel, made.status());
-  // Where one rank is not ready no rank gets a pool: this one goes with `made`.
-  COMMPOOL_TRY(made->pool->mode().AsSymmetric()->Open(std::move(channel), made->readiness));
-  return std::move(made->pool);
+  if (!ingredients.ok()) return Collective::Refuse(*channel, ingredients.status());
+  const Status readiness = WhyNotSymmetric(*ingredients->backing, home, ingredients->basis->device->device());
+  const PoolConfiguration& options = ingredients->basis->configuration;
+  auto engine =
+      std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{.alignment = options.alignment_bytes,
+                                                                      .granularity = GranularityOf(*ingredients),
+                                                                      .segment_bytes = options.segment_bytes},
+                                                options.frees);
+  std::shared_ptr<Pool> pool = Pool::Make(std::move(*ingredients), std::move(engine), [&](auto&... parts) {
+    return std::make_unique<SymmetricMode>(parts..., home);
+  });
+  // Where one rank is not ready no rank gets a pool: this one goes at the end of this function.
+  COMMPOOL_TRY(pool->mode().AsSymmetric()->Open(std::move(channel), readiness));
+  return pool;
 }
 
 }  // namespace
 
 // The pool has no handle yet, and no thread but this one knows it.
-Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
-                                       PoolConfiguration configuration) {
-  if (configuration.symmetric()) return MakeSymmetricPool(driver, devices, runtime, std::move(configuration));
-  PoolIngredients ingredients = COMMPOOL_TRY(Gather(driver, devices, runtime, std::move(configuration)));
+Result<std::shared_ptr<Pool>> MakePool(RuntimeParts& runtime, PoolConfiguration configuration) {
+  if (configuration.symmetric()) return MakeSymmetricPool(runtime, std::move(configuration));
+  PoolIngredients ingredients = COMMPOOL_TRY(Gather(runtime, std::move(configuration)));
   return MakeGrowingPool(std::move(ingredients));
 }
 
 // This rank's options were refused before there was a pool. It connects all the same, and answers the first agreement
 // with `why`: otherwise the other ranks would wait for it until their deadline.
-Status RefusePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
-                  const PoolConfiguration& configuration, const Status& why) {
+Status RefusePool(RuntimeParts& runtime, const PoolConfiguration& configuration, const Status& why) {
   Communicator home;
-  const Result<std::unique_ptr<AgreementChannel>> channel = ReachHome(driver, devices, runtime, configuration, home);
+  const Result<std::unique_ptr<AgreementChannel>> channel = ReachHome(runtime, configuration, home);
   if (channel.ok()) return Collective::Refuse(**channel, why);
   // Without a communicator nobody can be reached, and nobody waits.
   if (home.handle == nullptr) return why;

@@ -15,13 +15,11 @@ namespace commpool::internal {
 
 // Collective for a symmetric configuration. `runtime` must outlive the pool. The configuration has passed
 // CheckConfiguration. After a failure nothing of the pool is left.
-Result<std::shared_ptr<Pool>> MakePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
-                                       PoolConfiguration configuration);
+Result<std::shared_ptr<Pool>> MakePool(RuntimeParts& runtime, PoolConfiguration configuration);
 
 // For a rank that cannot make the pool: the other ranks of the home fail at once with its reason instead of waiting.
 // Returns what all ranks return; `why` where they cannot be reached.
-Status RefusePool(const Driver& driver, DeviceTable& devices, RuntimeParts& runtime,
-                  const PoolConfiguration& configuration, const Status& why);
+Status RefusePool(RuntimeParts& runtime, const PoolConfiguration& configuration, const Status& why);
 
 }  // namespace commpool::internal
 

@@ -44,8 +44,8 @@ Runtime::Runtime(std::shared_ptr<const Driver> driver, Settings settings)
       settings_(std::move(settings)),
       devices_(*driver_, settings_.device_limit()),
       parts_(*driver_, devices_, search_),
-      search_(pools_, parts_, devices_.captures()),
-      sleeping_communicators_(*driver_, devices_, parts_, pools_),
+      search_(pools_, parts_),
+      sleeping_communicators_(parts_, pools_),
       stream_names_(*driver_, devices_.places()) {}
 
 // The order matters. Caches close before their pools end, so no thread gets a block of a pool that is gone. The threads
@@ -107,7 +107,7 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   COMMPOOL_TRY(RefuseForkedChild());
   search_.ReleaseDestroyed();
   const std::vector<SettingSource> sources = configuration.sources;
-  Result<std::shared_ptr<Pool>> pool = MakePool(*driver_, devices_, parts_, std::move(configuration));
+  Result<std::shared_ptr<Pool>> pool = MakePool(parts_, std::move(configuration));
   if (!pool.ok()) return WithSources(pool.status(), sources);
   // Only now, so that a pool that could not be made uses no handle.
   const PoolHandle handle = pools_.NextHandle();
@@ -121,7 +121,7 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
 // For CreatePools, whose other requests may be fine: this one's ranks hear the reason.
 Status Runtime::RefusePool(const PoolConfiguration& home, const Status& why) {
   COMMPOOL_TRY(RefuseForkedChild());
-  return internal::RefusePool(*driver_, devices_, parts_, home, why);
+  return internal::RefusePool(parts_, home, why);
 }
 
 // Whoever takes the handle out of the table ends the pool, so two threads cannot end it twice.

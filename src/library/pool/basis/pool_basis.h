@@ -75,8 +75,9 @@ struct PoolEvents {
   }
 };
 
-// A pool's spans as ranges of its NVTX domain, beside what a recording shows of them. PoolBasis has one. Any thread. It shares the domain, which the tool knows by the pool's name, with ranges that end
-// after the pool. PoolRecorder calls it, on the thread whose span begins or ends.
+// A pool's spans as ranges of its NVTX domain, beside what a recording shows of them. PoolBasis has one. Any thread. It
+// shares the domain, which the tool knows by the pool's name, with ranges that end after the pool. PoolRecorder calls
+// it, on the thread whose span begins or ends.
 class ToolSpans final : public recording::SpanListener {
  public:
   ToolSpans(const std::string& pool, nvtx::DomainNames& names, nvtx::OpenRanges& open)
@@ -99,12 +100,13 @@ class ToolSpans final : public recording::SpanListener {
 // Pool owns one, and makes it before the other parts, which keep references to it. Everything but `life`, `events`,
 // `recording_streams` and what is set once is constant, so it needs no lock.
 struct PoolBasis {
-  const Driver& driver;
   RuntimeParts& runtime;
   // Shared with the other pools of the device.
   const std::shared_ptr<DeviceState> device;
   const PoolConfiguration configuration;
   const std::string title;  // "pool gradients (vmm, device 1)"
+
+  const Driver& driver = runtime.driver;
 
   // Whether a stream may take back at once what it freed. The factory sets it, before the other parts are made.
   engine::OwnReuse own_reuse = engine::OwnReuse::kAtOnce;

@@ -3,8 +3,9 @@
 namespace commpool::internal {
 
 // Here, and not in the header: each file that includes it would compile the making and the end of every part.
-RuntimeParts::RuntimeParts(const Driver& driver, DeviceTable& device_table, OtherPools& other_pools)
-    : devices(device_table),
+RuntimeParts::RuntimeParts(const Driver& opened, DeviceTable& device_table, OtherPools& other_pools)
+    : driver(opened),
+      devices(device_table),
       observer(driver, devices.places(), heaps),
       others(other_pools),
       shares(driver),

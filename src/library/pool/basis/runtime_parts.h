@@ -57,6 +57,7 @@ struct RuntimeParts {
     recorder.EndHandle(kind, handle);
   }
 
+  const Driver& driver;
   DeviceTable& devices;          // of pools, and of the streams that use them
   recording::Recorder recorder;  // destroyed last: all others tell it of their end
   nvtx::DomainNames domain_names;

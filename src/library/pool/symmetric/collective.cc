@@ -296,15 +296,15 @@ Status Collective::TearDown(FunctionRef<Status()> deregister, FunctionRef<Status
 
 // A new pool is not known to other threads yet; a rehome holds the collective lock. The wait for the ranks ends at the
 // deadline.
-Result<std::unique_ptr<AgreementChannel>> Collective::OpenChannel(const Driver& driver, const PrimaryContext& context,
-                                                                  RuntimeParts& runtime, Communicator& home,
+Result<std::unique_ptr<AgreementChannel>> Collective::OpenChannel(const PrimaryContext& context, RuntimeParts& runtime,
+                                                                  Communicator& home,
                                                                   const PoolConfiguration& configuration) {
   const auto open = [&]() -> Result<std::unique_ptr<AgreementChannel>> {
     if (configuration.all_gather != nullptr) {
       return MakeCallerChannel(home.rank, home.ranks, configuration.all_gather, configuration.all_gather_context);
     }
-    const ContextGuard current(driver, context);
-    return runtime.links.Open(driver, home, configuration.deadline_ms, runtime.unanswered);
+    const ContextGuard current(runtime.driver, context);
+    return runtime.links.Open(runtime.driver, home, configuration.deadline_ms, runtime.unanswered);
   };
   Result<std::unique_ptr<AgreementChannel>> channel = open();
   if (!channel.ok()) return channel.status().under("pool " + configuration.name);

@@ -101,8 +101,8 @@ class Collective {
   // Connects to the ranks of a home, as the pool's options ask: through the program's all-gather, or through the link
   // that the pools of this home share. The link also fills in `home.lost`. Collective over home; `context` is of its
   // device.
-  static Result<std::unique_ptr<AgreementChannel>> OpenChannel(const Driver& driver, const PrimaryContext& context,
-                                                               RuntimeParts& runtime, Communicator& home,
+  static Result<std::unique_ptr<AgreementChannel>> OpenChannel(const PrimaryContext& context, RuntimeParts& runtime,
+                                                               Communicator& home,
                                                                const PoolConfiguration& configuration);
   // Tells the other ranks that make or rehome a pool over a channel why this rank does not. The channel is used for
   // this alone, and goes afterwards.

@@ -174,7 +174,7 @@ Status SymmetricMode::RefuseHome(Communicator& other, const Status& why) const {
   const Result<PrimaryContext> context = PrimaryContext::Retain(basis_.driver, other.device);
   if (!context.ok()) return why;
   const Result<std::unique_ptr<AgreementChannel>> channel =
-      Collective::OpenChannel(basis_.driver, *context, basis_.runtime, other, basis_.configuration);
+      Collective::OpenChannel(*context, basis_.runtime, other, basis_.configuration);
   return channel.ok() ? Collective::Refuse(**channel, why) : why;
 }
 
@@ -192,7 +192,7 @@ Status SymmetricMode::Rehome(ncclComm_t communicator) {
   // A rank that cannot leave its home connects all the same: the ranks of the new home must hear its reason.
   const Status readiness = LeaveHome();
   Result<std::unique_ptr<AgreementChannel>> channel =
-      Collective::OpenChannel(basis_.driver, basis_.device->context(), basis_.runtime, *home, basis_.configuration);
+      Collective::OpenChannel(basis_.device->context(), basis_.runtime, *home, basis_.configuration);
   if (!channel.ok()) return basis_.Named(channel.status().under("rehome"));
   // From here on the pool has no home until all ranks have agreed. If they do not, it can be rehomed again or closed.
   home_handle_.store(nullptr, std::memory_order_release);
