@@ -48,9 +48,7 @@ class Kept : public PoolTest {
     request.copies.retain = true;
     return request;
   }
-  const std::byte* Read(CUdeviceptr block, uint64_t bytes) {
-    return pool().segments().sleeping.Find(block, bytes).value();
-  }
+  const std::byte* Read(CUdeviceptr block, uint64_t bytes) { return pool().segments().kept.Find(block, bytes).value(); }
   bool Holds(CUdeviceptr block, uint64_t bytes, uint8_t value) {
     const std::byte* const kept = Read(block, bytes);
     return std::all_of(kept, kept + bytes, [&](std::byte byte) { return byte == std::byte(value); });
@@ -106,8 +104,8 @@ TEST_F(Kept, OfNamedBlocksAloneDiscardsTheOthers) {
   ExpectOk(pool().Sleep(request));
   EXPECT_EQ(pool().Statistics().kept_bytes, 4 * kMiB);
   EXPECT_TRUE(Holds(named, 4 * kMiB, 1));
-  ExpectRefused(pool().segments().sleeping.Find(other, kMiB).status(), StatusCode::kNotFound, "were discarded");
-  ExpectRefused(pool().segments().sleeping.Find(named, 5 * kMiB).status(), StatusCode::kNotFound,
+  ExpectRefused(pool().segments().kept.Find(other, kMiB).status(), StatusCode::kNotFound, "were discarded");
+  ExpectRefused(pool().segments().kept.Find(named, 5 * kMiB).status(), StatusCode::kNotFound,
                 "has kept no 5 MiB there");
   ExpectOk(pool().Wake());
   EXPECT_EQ(WrongBytes(named, 4 * kMiB, 1), 0u);
@@ -118,9 +116,9 @@ TEST_F(Kept, IsGoneOnceThePoolIsAwakeUnlessItIsRetained) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
   ExpectOk(pool().Sleep(Keeping()));
   ExpectOk(pool().Wake());
-  ExpectRefused(pool().segments().sleeping.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
+  ExpectRefused(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
   ExpectOk(pool().Sleep(Keeping()));
-  ExpectOk(pool().segments().sleeping.Retain(true));  // any time before it wakes
+  ExpectOk(pool().segments().kept.Retain(true));  // any time before it wakes
   const std::byte* const place = Read(block, kMiB);
   ExpectOk(pool().Wake());
   EXPECT_EQ(Read(block, kMiB), place);
@@ -158,15 +156,15 @@ TEST_F(Kept, RetainedGoesWithItsBlockAndServesNoLaterBlockThere) {
   const CUdeviceptr asleep = Allocate(4 * kMiB, 2);
   ExpectOk(pool().Sleep(Retaining()));
   ExpectOk(runtime().Free(asleep));
-  ExpectRefused(pool().segments().sleeping.Find(asleep, 1000).status(), StatusCode::kNotFound, "was freed");
+  ExpectRefused(pool().segments().kept.Find(asleep, 1000).status(), StatusCode::kNotFound, "was freed");
   ExpectOk(pool().Wake());
   for (const CUdeviceptr block : {small, large}) {
     const uint64_t bytes = block == small ? 1000 : 4 * kMiB;
     ExpectOk(runtime().Free(block));
     ASSERT_EQ(Allocate(bytes, 3), block);
-    ExpectRefused(pool().segments().sleeping.Find(block, 1000).status(), StatusCode::kNotFound, "was freed");
+    ExpectRefused(pool().segments().kept.Find(block, 1000).status(), StatusCode::kNotFound, "was freed");
   }
-  ExpectRefused(pool().segments().sleeping.Find(asleep, 1000).status(), StatusCode::kNotFound, "has kept no");
+  ExpectRefused(pool().segments().kept.Find(asleep, 1000).status(), StatusCode::kNotFound, "has kept no");
   ExpectOk(pool().Sleep(Retaining()));
   EXPECT_TRUE(Holds(small, 1000, 3));
   ExpectOk(pool().Wake());
@@ -193,7 +191,7 @@ TEST_F(Kept, ConstantsAreCopiedOnceAsLongAsTheyLive) {
   Free({constant});
   ASSERT_EQ(Allocate(4 * kMiB, 1), constant);
   EXPECT_EQ(copies(), 1u) << "another block is there now";
-  ExpectOk(pool().segments().sleeping.Retain(false));
+  ExpectOk(pool().segments().kept.Retain(false));
   EXPECT_EQ(copies(), 0u);  // the request retains again
   Free({constant});
 }
@@ -225,12 +223,12 @@ TEST_F(Kept, RetainedIsGoneAfterASleepThatFailed) {
     const InjectedFault fault({.call = "cuCtxSynchronize", .result = CUDA_ERROR_INVALID_VALUE});
     EXPECT_FALSE(pool().Sleep(Retaining()).ok());
   }
-  EXPECT_FALSE(pool().segments().sleeping.Find(block, kMiB).ok()) << "that would be the freed block's";
+  EXPECT_FALSE(pool().segments().kept.Find(block, kMiB).ok()) << "that would be the freed block's";
   SleepRequest request = Retaining();
   request.copies.constants = {block};
   ExpectOk(pool().Sleep(request));
   EXPECT_TRUE(Holds(block, 4 * kMiB, 2));
-  ExpectRefused(pool().segments().sleeping.Find(block, UINT64_MAX).status(), StatusCode::kNotFound, "has kept no");
+  ExpectRefused(pool().segments().kept.Find(block, UINT64_MAX).status(), StatusCode::kNotFound, "has kept no");
   ExpectOk(pool().Wake());
   EXPECT_EQ(WrongBytes(block, 4 * kMiB, 2), 0u);
   Free({block});
@@ -238,7 +236,7 @@ TEST_F(Kept, RetainedIsGoneAfterASleepThatFailed) {
 
 TEST_F(Kept, IsRetainedUntilTheProgramSaysOtherwise) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
-  ExpectOk(pool().segments().sleeping.Retain(true));
+  ExpectOk(pool().segments().kept.Retain(true));
   for (int round = 0; round < 2; ++round) {
     ExpectOk(pool().Sleep(Keeping()));
     ExpectOk(pool().Wake());
@@ -248,10 +246,10 @@ TEST_F(Kept, IsRetainedUntilTheProgramSaysOtherwise) {
   ExpectOk(pool().Wake());
   EXPECT_EQ(Files().size(), 0u) << "files go as the pool wakes";
   EXPECT_EQ(pool().Statistics().kept_bytes, 0u);
-  ExpectOk(pool().segments().sleeping.Retain(false));
+  ExpectOk(pool().segments().kept.Retain(false));
   ExpectOk(pool().Sleep(Keeping()));
   ExpectOk(pool().Wake());
-  ExpectRefused(pool().segments().sleeping.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
+  ExpectRefused(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
   Free({block});
 }
 
@@ -274,7 +272,7 @@ TEST_F(Kept, CountsWhatIsHeldForBlocksThatWereFreed) {
 TEST_F(Kept, InFilesIsNotRetained) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
   ExpectOk(pool().Sleep(Keeping(KeptIn::kFiles)));
-  ExpectRefused(pool().segments().sleeping.Retain(true), StatusCode::kInvalidArgument, "files are not retained");
+  ExpectRefused(pool().segments().kept.Retain(true), StatusCode::kInvalidArgument, "files are not retained");
   ExpectOk(pool().Wake());
   Free({block});
 }
@@ -299,7 +297,7 @@ TEST_F(Kept, AFileThatSomebodyChangedLeavesThePoolAsleep) {
   ExpectOk(pool().Sleep(Keeping(KeptIn::kFiles)));
   std::fstream(Files().at(0), std::ios::in | std::ios::out | std::ios::binary).put('x');
   ExpectRefused(pool().Wake(), StatusCode::kFailedPrecondition, "was changed by somebody");
-  ExpectRefused(pool().segments().sleeping.Find(block, kMiB).status(), StatusCode::kFailedPrecondition,
+  ExpectRefused(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition,
                 "was changed by somebody");
   std::filesystem::resize_file(Files().at(0), kMiB);
   ExpectRefused(pool().Wake(), StatusCode::kFailedPrecondition, "has 1 MiB of 4 MiB");
@@ -327,7 +325,7 @@ TEST_F(Kept, ThreadsThatAllocateAndReadMeanwhileAreServedOrTold) {
     }
   };
   const auto read = [&] {
-    while (!done) EXPECT_TRUE(told(pool().segments().sleeping.Find(block, kMiB).status()));
+    while (!done) EXPECT_TRUE(told(pool().segments().kept.Find(block, kMiB).status()));
   };
   const auto sleep = [&] {
     while (!done) EXPECT_TRUE(told(pool().Sleep(Keeping())));

@@ -104,12 +104,12 @@ TEST_F(Sharing, TakesANewDescriptorAfterASleep) {
 TEST_F(Sharing, RefusesASleepBeforeItDropsRetainedCopies) {
   const PoolHandle pool = CreateWith(BackingKind::kVmm);
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
-  EXPECT_TRUE(Get(pool).segments().sleeping.Retain(true).ok());
+  EXPECT_TRUE(Get(pool).segments().kept.Retain(true).ok());
   EXPECT_TRUE(Get(pool).Sleep({.keep = Keep::kHost}).ok());
   EXPECT_TRUE(Get(pool).Wake().ok());
   EXPECT_TRUE(Get(pool).segments().exporter.Share(block).ok());
   ExpectRefusal(Get(pool).Sleep({}), StatusCode::kFailedPrecondition, "other processes may use blocks");
-  EXPECT_TRUE(Get(pool).segments().sleeping.Find(block, 3000).ok());
+  EXPECT_TRUE(Get(pool).segments().kept.Find(block, 3000).ok());
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_TRUE(runtime().DestroyPool(pool).ok());
 }

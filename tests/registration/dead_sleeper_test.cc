@@ -82,7 +82,7 @@ class Life {
     Check(driver_->nccl.ncclCommAbort(communicator_) == ncclSuccess, "the communicator ends");
     const std::string expected(kBytes, static_cast<char>('a' + number_));
     if (pool_->life().asleep()) {
-      const std::byte* const kept = pool_->segments().sleeping.Find(block_, kBytes).value();
+      const std::byte* const kept = pool_->segments().kept.Find(block_, kBytes).value();
       Check(std::memcmp(kept, expected.data(), kBytes) == 0, "what was kept can be read");
       pool_->Wake().or_throw();  // without the others
     }

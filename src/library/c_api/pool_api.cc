@@ -143,12 +143,12 @@ commpool_status commpool_pool_functions(commpool_pool pool, commpool_plain_alloc
 }
 
 commpool_status commpool_pool_retain(commpool_pool pool, int retain) {
-  return WithPool(pool, [&](Pool& found) { return found.segments().sleeping.Retain(retain != 0); });
+  return WithPool(pool, [&](Pool& found) { return found.segments().kept.Retain(retain != 0); });
 }
 
 commpool_status commpool_pool_kept(commpool_pool pool, const void* pointer, uint64_t bytes, const void** kept) {
   return WithPool(pool, [&](Pool& found) {
-    return kept == nullptr ? NullOutput() : Store(found.segments().sleeping.Find(AddressOf(pointer), bytes), kept);
+    return kept == nullptr ? NullOutput() : Store(found.segments().kept.Find(AddressOf(pointer), bytes), kept);
   });
 }
 

@@ -157,7 +157,7 @@ Status Pool::Close() {
   // A refused close leaves importers and copies as they are.
   COMMPOOL_TRY(mode_->Close());
   basis_->runtime.shares.EndPool(handle());
-  segments_.sleeping.Drop();
+  segments_.kept.Drop();
   return Status();
 }
 
@@ -166,7 +166,7 @@ void Pool::Destroy() {
   basis_->life.Destroy();
   basis_->record.Gone();
   basis_->runtime.shares.EndPool(handle());
-  segments_.sleeping.Drop();
+  segments_.kept.Drop();
   mode_->AfterDestroy();
 }
 
@@ -186,7 +186,7 @@ commpool_statistics Pool::Statistics() const {
   statistics.failed_allocations = basis_->events.failed_allocations.load(std::memory_order_relaxed);
   statistics.moved_bytes = basis_->events.moved_bytes.load(std::memory_order_relaxed);
   statistics.asleep_bytes = segments_.room.asleep_bytes();
-  statistics.kept_bytes = segments_.sleeping.kept_bytes();
+  statistics.kept_bytes = segments_.kept.bytes();
   statistics.host_waits = basis_->events.host_waits.load(std::memory_order_relaxed);
   return statistics;
 }

@@ -16,13 +16,12 @@ bool Names(const std::vector<uint64_t>& addresses, const engine::SegmentRange& b
   return found != addresses.end() && *found < block.address + block.bytes;
 }
 
-// Whether the copy of the block is true: nobody has freed it since.
-bool IsCopied(const BlockStore& blocks, engine::Address block) {
-  MutexLock lock(blocks.mutex());
-  return blocks.engine().HasMark(block, engine::Mark::kCopied);
-}
-
 }  // namespace
+
+bool KeptBlocks::IsCopied(engine::Address block) const {
+  MutexLock lock(blocks_.mutex());
+  return blocks_.engine().HasMark(block, engine::Mark::kCopied);
+}
 
 // A search by halves, for a pool may keep many thousand blocks.
 KeptBlocks::Copies::iterator KeptBlocks::From(engine::Address address) {
@@ -32,9 +31,9 @@ KeptBlocks::Copies::iterator KeptBlocks::From(engine::Address address) {
 
 // A block that was kept before, at the same place and of the same size, gets its memory again. It keeps its old bytes
 // too if it is a constant and nobody has freed it since: the block's mark says so.
-KeptBlocks::Copies KeptBlocks::Wanted(const BlockStore& blocks, const KeptCopies& wanted) {
+KeptBlocks::Copies KeptBlocks::Wanted(const KeptCopies& wanted) {
   Copies copies;
-  for (const commpool_block& block : blocks.List()) {
+  for (const commpool_block& block : blocks_.List()) {
     if (block.state != COMMPOOL_BLOCK_LIVE) continue;
     Copy copy;
     copy.device = {reinterpret_cast<engine::Address>(block.pointer), block.bytes};
@@ -46,7 +45,7 @@ KeptBlocks::Copies KeptBlocks::Wanted(const BlockStore& blocks, const KeptCopies
         before->device.bytes == copy.device.bytes) {
       copy.memory = before->memory;
       copy.offset = before->offset;
-      copy.made = before->made && before->constant && constant && IsCopied(blocks, copy.device.address);
+      copy.made = before->made && before->constant && constant && IsCopied(copy.device.address);
     }
     copy.constant = constant;
     copies.push_back(std::move(copy));
@@ -87,14 +86,14 @@ Status KeptBlocks::MakePlaces(const KeptCopies& wanted, Copies& copies) {
 }
 
 // The growth lock and a quiet device keep the blocks as they are; a free that comes meanwhile changes no contents.
-Status KeptBlocks::Keep(BlockStore& blocks, const KeptCopies& wanted) {
+Status KeptBlocks::Keep(const KeptCopies& wanted) {
   const ContextGuard current = basis_.MakeCurrent();
   // A sealed file is not written again, and memory of another kind cannot be used.
-  if (wanted.in == KeptIn::kFiles || wanted.in != in_) Drop();
-  Copies copies = Wanted(blocks, wanted);
+  if (wanted.in == KeptIn::kFiles || wanted.in != in_) DropAll();
+  Copies copies = Wanted(wanted);
   {
-    MutexLock lock(blocks.mutex());
-    blocks.engine().EndMarks(engine::Mark::kCopied);  // this sleep decides anew which copies are true
+    MutexLock lock(blocks_.mutex());
+    blocks_.engine().EndMarks(engine::Mark::kCopied);  // this sleep decides anew which copies are true
   }
   copies_.clear();  // releases the copies of blocks that are gone, before new memory is made
   Status status = MakePlaces(wanted, copies);
@@ -103,7 +102,7 @@ Status KeptBlocks::Keep(BlockStore& blocks, const KeptCopies& wanted) {
   if (wanted.retain) retain_ = true;
   if (status.ok()) status = CopyAll();
   // All copies or none: the pool stays awake, and its blocks have their contents.
-  if (!status.ok()) Drop();
+  if (!status.ok()) DropAll();
   return status;
 }
 
@@ -148,30 +147,34 @@ Status KeptBlocks::Start(engine::SegmentRange range, HostCopies::Direction direc
   return Status();
 }
 
-void KeptBlocks::DropFreed(const BlockStore& blocks) {
+void KeptBlocks::DropFreed() {
   const ContextGuard current = basis_.MakeCurrent();
-  std::erase_if(copies_, [&](const Copy& copy) { return !blocks.Find(copy.device.address).ok(); });
+  std::erase_if(copies_, [&](const Copy& copy) { return !blocks_.Find(copy.device.address).ok(); });
+}
+
+// A block that was freed in sleep cannot be marked, so its copy goes.
+void KeptBlocks::LetGo() {
+  // Another thread may have destroyed the pool meanwhile: nobody drops the copies after that.
+  if (!retain_ || in_ == KeptIn::kFiles || !basis_.life.asleep()) return DropAll();
+  const ContextGuard current = basis_.MakeCurrent();
+  std::erase_if(copies_,
+                [&](const Copy& copy) { return !blocks_.SetMark(copy.device.address, engine::Mark::kCopied); });
 }
 
 // Copies in files serve one sleep: their file is sealed.
 Status KeptBlocks::Retain(bool retain) {
+  MutexLock growth(basis_.growth());
   if (retain && in_ == KeptIn::kFiles && bytes() != 0) {
-    return Status(StatusCode::kInvalidArgument, "copies in files are not retained: those in the host's memory are");
+    return Status(StatusCode::kInvalidArgument,
+                  basis_.title + ": retain: copies in files are not retained: those in the host's memory are");
   }
   retain_ = retain;
   return Status();
 }
 
-// A block that was freed in sleep cannot be marked, so its copy goes.
-void KeptBlocks::LetGo(BlockStore& blocks) {
-  // Another thread may have destroyed the pool meanwhile: nobody drops the copies after that.
-  if (!retain_ || in_ == KeptIn::kFiles || !basis_.life.asleep()) return Drop();
-  const ContextGuard current = basis_.MakeCurrent();
-  std::erase_if(copies_, [&](const Copy& copy) { return !blocks.SetMark(copy.device.address, engine::Mark::kCopied); });
-}
-
 // Asleep, a block that is live has its copy. Awake, only the mark tells that it is still the same block.
-Result<const std::byte*> KeptBlocks::Find(const BlockStore& blocks, const engine::SegmentRange& range, bool asleep) {
+Result<const std::byte*> KeptBlocks::FindKept(const engine::SegmentRange& range) {
+  const bool asleep = basis_.life.asleep();
   const auto copy = From(range.address);
   const bool found =
       copy != copies_.end() && copy->device.address <= range.address && range.bytes <= copy->end() - range.address;
@@ -182,19 +185,33 @@ Result<const std::byte*> KeptBlocks::Find(const BlockStore& blocks, const engine
     return Status(StatusCode::kNotFound, "it has kept no " + FormatBytes(range.bytes) + " there: they were discarded");
   }
   const engine::Address block = copy->device.address;
-  if (asleep ? !blocks.Find(block).ok() : !IsCopied(blocks, block)) {
+  if (asleep ? !blocks_.Find(block).ok() : !IsCopied(block)) {
     return Status(StatusCode::kNotFound, "the block was freed since it was kept");
   }
   const std::byte* const start = COMMPOOL_TRY(copy->memory->Read());
   return start + copy->offset + (range.address - copy->device.address);
 }
 
+// The first lock waits for a sleep or a wake that is under way, the second for a thread that ends the pool (Drop).
+Result<const std::byte*> KeptBlocks::Find(CUdeviceptr address, uint64_t bytes) {
+  MutexLock collective(basis_.collective);
+  MutexLock growth(basis_.growth());
+  Result<const std::byte*> kept = FindKept({address, bytes});
+  return kept.ok() ? kept : basis_.Named(kept.status().under("kept"));
+}
+
 // Where the context is lost pinned memory stays with the process.
-void KeptBlocks::Drop() {
+void KeptBlocks::DropAll() {
   if (copies_.empty()) return;
   const ContextGuard current = basis_.MakeCurrent();
   if (basis_.device->health().broken()) Abandon();
   copies_.clear();
+}
+
+// A sleep under way keeps its blocks first.
+void KeptBlocks::Drop() {
+  MutexLock growth(basis_.growth());
+  DropAll();
 }
 
 void KeptBlocks::Abandon() {

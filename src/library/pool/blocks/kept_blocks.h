@@ -1,10 +1,10 @@
 // The copies on the host that a pool keeps of its blocks while it sleeps. With Retain they stay once the pool is awake.
 //
-// One thread at a time, under the pool's growth lock; any thread may call bytes() and Retain(). Calls the driver.
+// One thread at a time, under the pool's growth lock; any thread may call what takes that lock itself, and bytes().
+// Calls the driver.
 #ifndef COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_KEPT_BLOCKS_H_
 #define COMMPOOL_SRC_LIBRARY_POOL_BLOCKS_KEPT_BLOCKS_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,37 +20,38 @@
 
 namespace commpool::internal {
 
-// SleepingMemory owns one. Sleeping calls Keep, and waking restores, segment by segment. It owns the copies, and the
+// SegmentStore has one. Sleeping calls Keep, and waking restores, segment by segment. It owns the copies, and the
 // account of their memory, which is the host's and so counts in no device's limit.
 class KeptBlocks {
  public:
-  explicit KeptBlocks(const PoolBasis& basis) : basis_(basis), transfer_(basis) {}
+  KeptBlocks(const PoolBasis& basis, BlockStore& blocks) : basis_(basis), blocks_(blocks), transfer_(basis) {}
 
   // Copies the live blocks that `wanted` names. A block that has a copy already keeps that copy's place. Where it fails
   // nothing is kept. REQUIRES: the device is quiet, and no thread's cache holds a block.
-  Status Keep(BlockStore& blocks, const KeptCopies& wanted);
+  Status Keep(const KeptCopies& wanted) COMMPOOL_REQUIRES(kGrowthLock);
 
   // Starts the copies of a range's kept blocks. Back to the device the copies on the host stay. It may copy a
   // block that is freed meanwhile, which does no harm: it is free memory. REQUIRES: the range is mapped, and the
   // device's context is current.
-  Status Start(engine::SegmentRange range, HostCopies::Direction direction);
+  Status Start(engine::SegmentRange range, HostCopies::Direction direction) COMMPOOL_REQUIRES(kGrowthLock);
   // Gives up the copies of blocks that were freed in sleep: nobody misses them where they are damaged.
-  void DropFreed(const BlockStore& blocks);
+  void DropFreed() COMMPOOL_REQUIRES(kGrowthLock);
   // Waits for all copies that were started. Returns `started` where that is a failure, else the first failure of a
   // copy. Call it before the memory is used or released.
-  Status AwaitRestoring(Status started) { return transfer_.Await(std::move(started)); }
+  Status AwaitRestoring(Status started) COMMPOOL_REQUIRES(kGrowthLock) { return transfer_.Await(std::move(started)); }
 
-  // Sets whether copies stay once the pool is awake. kInvalidArgument for copies in files. Holds for sleeps to come
-  // too.
-  Status Retain(bool retain);
   // Call it when the pool is awake, before it serves. Copies of live blocks stay if the program wants that (Retain);
   // all others go.
-  void LetGo(BlockStore& blocks);
-
-  // Where the copy of a range can be read. kNotFound where there is none.
-  Result<const std::byte*> Find(const BlockStore& blocks, const engine::SegmentRange& range, bool asleep);
-
+  void LetGo() COMMPOOL_REQUIRES(kGrowthLock);
   // Gives up all copies and their memory.
+  void DropAll() COMMPOOL_REQUIRES(kGrowthLock);
+
+  // Sets whether copies stay once the pool is awake. kInvalidArgument for copies in files. Holds for sleeps to come
+  // too. Waits for a sleep or wake that is under way, as the next two.
+  Status Retain(bool retain);
+  // Where a program can read the copy of a range. kNotFound where there is none.
+  Result<const std::byte*> Find(CUdeviceptr address, uint64_t bytes);
+  // DropAll for a pool that has ended, so that no sleep keeps blocks again.
   void Drop();
   // Call it when the runtime ends: the memory goes with the process.
   void Abandon();
@@ -75,22 +76,26 @@ class KeptBlocks {
   using Copies = std::vector<Copy>;  // by address
 
   // The first copy that ends behind an address. It may begin before the address.
-  Copies::iterator From(engine::Address address);
+  Copies::iterator From(engine::Address address) COMMPOOL_REQUIRES(kGrowthLock);
   // The copies that the program wants, with the places and bytes that are there already.
-  Copies Wanted(const BlockStore& blocks, const KeptCopies& wanted);
+  Copies Wanted(const KeptCopies& wanted) COMMPOOL_REQUIRES(kGrowthLock);
   // Makes memory for the copies that have none. Where it fails the caller drops all copies.
+  // Whether the copy of the block is true: nobody has freed it since.
+  bool IsCopied(engine::Address block) const;
   Status MakePlaces(const KeptCopies& wanted, Copies& copies);
   // Afterwards every copy is made, and every file sealed.
-  Status CopyAll();
+  Status CopyAll() COMMPOOL_REQUIRES(kGrowthLock);
+  // Find under the locks.
+  Result<const std::byte*> FindKept(const engine::SegmentRange& range) COMMPOOL_REQUIRES(kGrowthLock);
 
   const PoolBasis& basis_;
+  BlockStore& blocks_;
   HostCopies transfer_;
   MemoryAccount account_;  // of the memory of all copies
   Copies copies_;
   // Where the present copies lie; another place means new copies.
   KeptIn in_ = KeptIn::kPinned;
-  // Any thread sets it, and LetGo reads it at the next wake.
-  std::atomic<bool> retain_{false};
+  bool retain_ = false;  // LetGo reads it at the next wake
 };
 
 }  // namespace commpool::internal

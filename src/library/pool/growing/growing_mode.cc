@@ -163,15 +163,13 @@ Status GrowingMode::Close() {
 Status GrowingMode::Sleep(const SleepRequest& request, OtherPoolsOfCall others) {
   basis_.collective.AssertHeld();
   COMMPOOL_TRY(Sleeping::CheckMaySleep(basis_, segments_, request));
-  const auto alone = [&](const PoolStep& step) { return basis_.Named(kWithoutRanks(step).under("sleep")); };
-  return Sleeping(basis_, blocks_, segments_, alone).FallAsleep(request, others);
+  return Sleeping(basis_, blocks_, segments_, Alone(basis_, "sleep")).FallAsleep(request, others);
 }
 
 Status GrowingMode::Wake(const WakeRequest& request, OtherPoolsOfCall others) {
   basis_.collective.AssertHeld();
   COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
-  const auto alone = [&](const PoolStep& step) { return basis_.Named(kWithoutRanks(step).under("wake")); };
-  return Sleeping(basis_, blocks_, segments_, alone).WakeUp(request, others);
+  return Sleeping(basis_, blocks_, segments_, Alone(basis_, "wake")).WakeUp(request, others);
 }
 
 // Runs once, on the thread that destroyed the pool. Later frees release the rest (AfterFree).

@@ -24,7 +24,7 @@ SegmentStore::SegmentStore(const PoolBasis& basis, const GraphCaptures& captures
       room(basis, blocks, *backing, std::move(account), granularity),
       peers(basis, blocks, *backing, book),
       maker(basis, blocks, *backing, book, room, peers, registrations),
-      sleeping(basis, blocks, *backing, book, room),
+      kept(basis, blocks),
       exporter(basis, blocks, *backing, book),
       basis_(basis),
       captures_(captures),
@@ -126,7 +126,7 @@ void SegmentStore::Abandon() {
     basis_.runtime.addresses.Remove(segment->address());
   }
   for (NewSegment& segment : book.TakeSetAside(Pinned::kGo)) segment.Abandon();
-  sleeping.Abandon();
+  kept.Abandon();
 }
 
 }  // namespace commpool::internal

@@ -11,12 +11,12 @@
 #include "src/library/pool/basis/pool_basis.h"
 #include "src/library/pool/blocks/block_store.h"
 #include "src/library/pool/blocks/graph_captures.h"
+#include "src/library/pool/blocks/kept_blocks.h"
 #include "src/library/pool/segments/memory_exporter.h"
 #include "src/library/pool/segments/pool_peers.h"
 #include "src/library/pool/segments/pool_room.h"
 #include "src/library/pool/segments/segment_book.h"
 #include "src/library/pool/segments/segment_maker.h"
-#include "src/library/pool/segments/sleeping_memory.h"
 #include "src/library/registration/registration_set.h"
 
 namespace commpool::internal {
@@ -59,7 +59,7 @@ class SegmentStore {
   PoolRoom room;
   PoolPeers peers;
   SegmentMaker maker;
-  SleepingMemory sleeping;
+  KeptBlocks kept;
   MemoryExporter exporter;
 
  private:

@@ -5,6 +5,7 @@
 
 #include "src/library/backing/backing_table.h"
 #include "src/library/backing/territory.h"
+#include "src/library/base/bytes.h"
 #include "src/library/base/log.h"
 #include "src/library/base/try.h"
 #include "src/library/registration/agreement_channel.h"
@@ -13,6 +14,9 @@
 namespace commpool::internal {
 
 namespace {
+
+// Copying one piece takes 5 ms; meanwhile the pages of the next are made and mapped.
+constexpr uint64_t kPieceBytes = 256 * kMiB;
 
 // Captured collectives may use registrations that NCCL made by itself (its src/register/coll_reg.cc), also of the
 // memory of a window; those end with the memory. Where NCCL makes none, live graphs are no reason to refuse.
@@ -66,20 +70,19 @@ Status Sleeping::FallAsleep(const SleepRequest& request, OtherPoolsOfCall others
   basis_.life.BeginSleep();
   // After the state has changed, so that no thread makes a cache of the pool meanwhile; ServeAgain lets them reopen.
   blocks_.TakeBack(basis_.runtime.caches.Close(basis_.handle, ThreadCaches::Reopen::kNever));
-  Status status = run_({.name = "getting ready to sleep", .act = [&] { return QuiesceAndKeep(request); }});
-  if (status.ok()) {
-    status = run_({.name = "deregistering", .act = [&] { return Deregister(); }});
-  }
-  if (status.ok()) {
-    status = run_({.name = "unmapping", .act = [&] {
-                     MutexLock growth(basis_.growth());
-                     return segments_.sleeping.UnmapAll();
-                   }});
-  }
-  if (status.ok()) status = others();
-  if (!status.ok()) return StayAwake(status);
+  const auto unmap = [&] {
+    MutexLock growth(basis_.growth());
+    return UnmapAll();
+  };
+  const auto steps = [&]() -> Status {
+    COMMPOOL_TRY(run_({"getting ready to sleep", [&] { return QuiesceAndKeep(request); }}));
+    COMMPOOL_TRY(run_({"deregistering", [&] { return Deregister(); }}));
+    COMMPOOL_TRY(run_({"unmapping", unmap}));
+    return others();
+  };
+  if (const Status status = steps(); !status.ok()) return StayAwake(status);
   MutexLock growth(basis_.growth());
-  segments_.sleeping.ReleaseUnmapped();
+  ReleaseUnmapped();
   return Status();
 }
 
@@ -90,7 +93,7 @@ Status Sleeping::AwaitAndKeep(const SleepRequest& request) {
   // drops what is kept.
   if (!basis_.life.asleep()) return basis_.life.CheckOpen();
   COMMPOOL_TRY(segments_.exporter.CheckNoneShared());  // again: from now on nothing is shared, for the pool is asleep
-  return request.keep == Keep::kHost ? segments_.sleeping.kept().Keep(blocks_, request.copies) : Status();
+  return request.keep == Keep::kHost ? segments_.kept.Keep(request.copies) : Status();
 }
 
 // Waits for importers, for this device and for its peers, and then copies.
@@ -100,18 +103,19 @@ Status Sleeping::QuiesceAndKeep(const SleepRequest& request) {
   Tell(true);  // of all segments: a thread that grew the pool has ended that
   Status status = AwaitAndKeep(request);
   // Retained copies too: which of their blocks were freed is known only until then.
-  if (request.keep != Keep::kHost || !status.ok()) segments_.sleeping.kept().Drop();
+  if (request.keep != Keep::kHost || !status.ok()) segments_.kept.DropAll();
   return status;
 }
 
 // Goes the steps back that were done: nothing is lost, because no memory was released yet.
 Status Sleeping::StayAwake(const Status& failure) {
   Status mapped;
-  Status again = run_({.name = "mapping again", .act = [&] {
-                         MutexLock growth(basis_.growth());
-                         return mapped = segments_.sleeping.MapAll();
-                       }});
-  if (again.ok()) again = run_({.name = "registering again", .act = [&] { return Register(); }});
+  const auto map = [&] {
+    MutexLock growth(basis_.growth());
+    return mapped = MapAll();
+  };
+  Status again = run_({"mapping again", map});
+  if (again.ok()) again = run_({"registering again", [&] { return Register(); }});
   if (const Status returned = CheckReturned(); again.ok() && !returned.ok()) {
     Log(LogLevel::kWarning, basis_.title + " stays awake; " + returned.message());
   }
@@ -147,7 +151,7 @@ Status Sleeping::Deregister() { return segments_.Deregister(segments_.book.Index
 Status Sleeping::MakeMemory() {
   const auto make = [&] {
     MutexLock growth(basis_.growth());
-    return segments_.sleeping.Wake();
+    return WakeMemory();
   };
   Status made = make();
   if (made.code() == StatusCode::kOutOfMemory && !basis_.configuration.symmetric()) {
@@ -161,14 +165,13 @@ Status Sleeping::MakeMemory() {
 
 // Two steps that ranks agree on: memory with the kept blocks in it, then registrations. Undone in the other order.
 Status Sleeping::WakeUp(const WakeRequest& request, OtherPoolsOfCall others) {
-  COMMPOOL_TRY(run_({.name = "making memory to wake",
-                     .act = [&] { return MakeMemory(); },
-                     .undo = [&](const Status&) { ReleaseAgain(); }}));
+  const auto release = [&](const Status&) { ReleaseAgain(); };
+  COMMPOOL_TRY(run_({"making memory to wake", [&] { return MakeMemory(); }, release}));
   const auto register_and_prove = [&]() -> Status {
     COMMPOOL_TRY(Register());
     return DependOnPlaces(request.graphs) ? CheckReturned() : Status();
   };
-  COMMPOOL_TRY(run_({.name = "registering", .act = register_and_prove, .undo = [&](const Status&) { SleepOn(); }}));
+  COMMPOOL_TRY(run_({"registering", register_and_prove, [&](const Status&) { SleepOn(); }}));
   const Status all = others();
   all.ok() ? ServeAgain() : SleepOn();
   return all;
@@ -176,13 +179,13 @@ Status Sleeping::WakeUp(const WakeRequest& request, OtherPoolsOfCall others) {
 
 // Where registrations cannot be ended the memory stays mapped, and the pool sleeps.
 void Sleeping::SleepOn() {
-  if (run_({.name = "undoing the registration", .act = [&] { return Deregister(); }}).ok()) ReleaseAgain();
+  if (run_({"undoing the registration", [&] { return Deregister(); }}).ok()) ReleaseAgain();
 }
 
 // Where making the memory failed, Wake has released everything already: then some bytes still count as asleep.
 void Sleeping::ReleaseAgain() {
   MutexLock growth(basis_.growth());
-  if (segments_.room.asleep_bytes() == 0 && segments_.sleeping.UnmapAll().ok()) segments_.sleeping.ReleaseUnmapped();
+  if (segments_.room.asleep_bytes() == 0 && UnmapAll().ok()) ReleaseUnmapped();
 }
 
 // Copies go, or are watched, before the state changes: once the pool serves, an address may get a block with other
@@ -191,7 +194,7 @@ void Sleeping::ServeAgain() {
   Tell(false);  // may fail: so before anything is let go
   {
     MutexLock growth(basis_.growth());
-    segments_.sleeping.kept().LetGo(blocks_);
+    segments_.kept.LetGo();
   }
   basis_.life.EndSleep();
   basis_.runtime.shares.TellAwake(basis_.handle);
@@ -203,6 +206,69 @@ void Sleeping::Tell(bool asleep) const {
   for (const SegmentToRegister& segment : segments_.book.List()) {
     basis_.runtime.observer.SegmentSleeps({segment.address, segment.bytes}, asleep);
   }
+}
+
+// All or none: where one segment cannot be unmapped the others are mapped again.
+Status Sleeping::UnmapAll() {
+  for (Segment* segment : segments_.book.Pointers()) {
+    Status status = segment->territory()->UnmapAll();
+    if (status.ok()) continue;
+    // Its failure is told by the caller's own attempt to map again.
+    static_cast<void>(MapAll());
+    return status;
+  }
+  return Status();
+}
+
+// The physical memory was kept, so the contents are there.
+Status Sleeping::MapAll() {
+  for (Segment* segment : segments_.book.Pointers()) COMMPOOL_TRY(segment->territory()->MapAll());
+  return Status();
+}
+
+// The bytes count as asleep from now on, and no longer in the account: other pools may use the room.
+void Sleeping::ReleaseUnmapped() {
+  uint64_t asleep = 0;
+  for (Segment* segment : segments_.book.Pointers()) {
+    segment->territory()->ReleaseUnmapped();
+    asleep += segment->territory()->missing_bytes();
+  }
+  segments_.room.Sleep(asleep);
+}
+
+// So the copy of one piece runs while the driver maps the next one.
+Status Sleeping::WakeSegments(Progress& progress) {
+  // Without anything to copy a segment is all one piece, because each piece costs driver calls.
+  const uint64_t at_least = segments_.kept.bytes() == 0 ? UINT64_MAX : kPieceBytes;
+  for (Segment* segment : segments_.book.Pointers()) {
+    const CUdeviceptr end = segment->address() + segment->bytes();
+    for (CUdeviceptr from = segment->address(); from != end;) {
+      const CUdeviceptr next = COMMPOOL_TRY(segment->territory()->WakeFrom(from, at_least, *segments_.backing));
+      COMMPOOL_TRY(segments_.kept.Start({from, next - from}, HostCopies::Direction::kToDevice));
+      progress.Advance(next - from);
+      from = next;
+    }
+  }
+  return Status();
+}
+
+// After a failure all is as before: no memory, no room taken, and the copies on the host are whole.
+Status Sleeping::WakeMemory() {
+  const uint64_t asleep = segments_.room.asleep_bytes();
+  Progress progress(basis_.title + ": waking", asleep);
+  // Room first: other pools may have taken it during the sleep.
+  COMMPOOL_TRY(segments_.room.TakeToWake());
+  const ContextGuard current = basis_.MakeCurrent();
+  segments_.kept.DropFreed();
+  const Status status = segments_.kept.AwaitRestoring(WakeSegments(progress));
+  if (status.ok()) {
+    segments_.room.Wake();
+    return status;
+  }
+  // Only after all copies have ended (AwaitRestoring): a copy into unmapped memory would lose the context.
+  for (Segment* segment : segments_.book.Pointers()) static_cast<void>(segment->territory()->UnmapAll());
+  ReleaseUnmapped();
+  return Status(status.code(), "waking " + FormatBytes(asleep) + ": " + status.message());
 }
 
 }  // namespace commpool::internal

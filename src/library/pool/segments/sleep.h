@@ -5,27 +5,30 @@
 
 #include "commpool/status.h"
 #include "src/library/base/function_ref.h"
+#include "src/library/base/progress.h"
 #include "src/library/pool/options.h"
 #include "src/library/pool/segments/segment_store.h"
 
 namespace commpool::internal {
 
 // One step of a call that all ranks make together. Lives only during the call: its functions may refer to the caller's
-// frame. Collective::Run makes it together with the other ranks, kWithoutRanks alone.
+// frame. Collective::Run makes it together with the other ranks, Alone without them.
 struct PoolStep {
   const char* name = nullptr;                       // such as "registering with a communicator"
   FunctionRef<Status()> act;                        // this rank's part
   FunctionRef<void(const Status& mine)> undo = {};  // runs on every rank, where one failed
 };
-// Carries out a step, and returns its result on all ranks. GrowingMode passes kWithoutRanks, SymmetricMode the Runner
-// of its Collective.
+// Carries out a step, and returns its result on all ranks. GrowingMode passes Alone, SymmetricMode the Runner of its
+// Collective.
 using StepRunner = FunctionRef<Status(const PoolStep& step)>;
-// For a pool without other ranks.
-inline constexpr auto kWithoutRanks = [](const PoolStep& step) -> Status {
-  Status mine = step.act();
-  if (!mine.ok() && step.undo) step.undo(mine);
-  return mine;
-};
+// For a pool without other ranks. `call`: for messages, such as "sleep".
+inline auto Alone(const PoolBasis& basis, const char* call) {
+  return [&basis, call](const PoolStep& step) -> Status {
+    const Status mine = step.act();
+    if (!mine.ok() && step.undo) step.undo(mine);
+    return basis.Named(mine.under(call));
+  };
+}
 
 // What the other pools of a call do while one has nothing left that can fail, and its part can still be undone.
 using OtherPoolsOfCall = FunctionRef<Status()>;
@@ -78,6 +81,17 @@ class Sleeping {
   void SleepOn();
   // Everything kept is in place again, or never left it.
   void ServeAgain();
+  // Unmaps all memory. Where it fails the memory is mapped as before.
+  Status UnmapAll() COMMPOOL_REQUIRES(kGrowthLock);
+  // Maps again what UnmapAll unmapped, with its contents.
+  Status MapAll() COMMPOOL_REQUIRES(kGrowthLock);
+  // Releases the memory and its room; addresses and books stay. Cannot be undone, so it comes last in a sleep.
+  void ReleaseUnmapped() COMMPOOL_REQUIRES(kGrowthLock);
+  // Makes and maps memory at the same addresses, and copies kept blocks back. Where it fails it releases the memory
+  // again, and no copy runs any more.
+  Status WakeMemory() COMMPOOL_REQUIRES(kGrowthLock);
+  // Makes and maps memory, piece by piece, and starts the copies of each.
+  Status WakeSegments(Progress& progress) COMMPOOL_REQUIRES(kGrowthLock);
   // Tells the emulator, which then reports a program that uses memory that sleeps.
   void Tell(bool asleep) const;
 

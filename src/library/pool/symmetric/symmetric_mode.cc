@@ -126,8 +126,8 @@ Status SymmetricMode::Await(const engine::StreamUse& use) const {
 }
 
 // The waits of the host before a capture gets a block. The graph owns it until the graph is gone: even if the program
-// frees the block before, this rank does not offer it to the other ranks (Reason::kGraph). A wait on the device for work
-// outside of the capture would pull that work into the graph, or fail. So the host waits.
+// frees the block before, this rank does not offer it to the other ranks (Reason::kGraph). A wait on the device for
+// work outside of the capture would pull that work into the graph, or fail. So the host waits.
 Status SymmetricMode::AwaitOutside(engine::Part part, std::vector<engine::StreamUse>* waits) const {
   if (waits->empty()) return Status();
   // The calls below are made while a stream captures, which allows them in relaxed mode only.
@@ -228,8 +228,7 @@ Status SymmetricMode::Sleep(const SleepRequest& request, OtherPoolsOfCall others
   // Peers' imports would keep the memory.
   if (maps_peers_) COMMPOOL_TRY(UnmapPeers());
   // Each step of falling asleep ends with an agreement, so all ranks sleep or none.
-  const auto together = collective_.Runner();
-  const Status slept = Sleeping(basis_, blocks_, segments_, together).FallAsleep(request, others);
+  const Status slept = Sleeping(basis_, blocks_, segments_, collective_.Runner()).FallAsleep(request, others);
   // Awake after a failure on any rank: the peers' mappings come back too.
   if (slept.ok() || !maps_peers_ || basis_.life.asleep()) return slept;
   const Status again = MapLacking();
@@ -243,16 +242,14 @@ Status SymmetricMode::Wake(const WakeRequest& request, OtherPoolsOfCall others) 
   // kept.
   if (HasNoCommunicator()) {
     COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
-    const auto alone = [&](const PoolStep& step) { return basis_.Named(kWithoutRanks(step).under("wake")); };
-    return Sleeping(basis_, blocks_, segments_, alone).WakeUp(request, others);
+    return Sleeping(basis_, blocks_, segments_, Alone(basis_, "wake")).WakeUp(request, others);
   }
   const Status readiness = Sleeping::CheckMayWake(basis_, request);
   COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kWake,
                                   .bytes = NumberOf(request, maps_peers_),
                                   .readiness = readiness,
                                   .judge = JudgeHeld()}));
-  const auto together = collective_.Runner();
-  COMMPOOL_TRY(Sleeping(basis_, blocks_, segments_, together).WakeUp(request, others));
+  COMMPOOL_TRY(Sleeping(basis_, blocks_, segments_, collective_.Runner()).WakeUp(request, others));
   if (!maps_peers_) return Status();
   return MapLacking().under("it is awake, without the addresses of other ranks: call map_peers() again");
 }
