@@ -76,17 +76,17 @@ class RankOfJob {
     Runtime runtime(driver_);
     const PoolHandle handle = runtime.CreatePool(Configured()).value();
     const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
-    pool->RegisterWith(second_).or_throw();
-    pool->Reserve(2 * kMiB).or_throw();
+    pool->mode().RegisterWith(second_).or_throw();
+    pool->mode().Reserve(2 * kMiB).or_throw();
     {
       const ScopeHandle scope = runtime.scopes().Begin({.pool = pool}).value();
       Sum(runtime, *pool, 300'000);
-      pool->Reserve(16 * kMiB).or_throw();  // it grows
+      pool->mode().Reserve(16 * kMiB).or_throw();  // it grows
       Sum(runtime, *pool, 3'000'001);
       runtime.scopes().End(scope).or_throw();
     }
     const uint64_t windows = pool->Statistics().registered_segments;
-    pool->Deregister(second_).or_throw();
+    pool->mode().Deregister(second_).or_throw();
     pool->Trim(0).value();
     pool->Close().or_throw();
     runtime.DestroyPool(handle).or_throw();
@@ -102,7 +102,7 @@ class RankOfJob {
     Runtime runtime(driver);
     const PoolHandle handle = runtime.CreatePool(Configured()).value();
     const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
-    pool->RegisterWith(second_).or_throw();
+    pool->mode().RegisterWith(second_).or_throw();
     const CUdeviceptr block = FallAsleep(*pool);
     if (rank_ == ranks_ - 1) driver->cuda.cuMemCreate = HaveNoMemory;
     TellOf("wake", pool->Wake());
@@ -110,7 +110,7 @@ class RankOfJob {
     pool->Wake().or_throw();
     CheckHeld(block);
     pool->Free(block).or_throw();
-    pool->Reclaim().value();
+    pool->mode().Reclaim().value();
     {
       const ScopeHandle scope = runtime.scopes().Begin({.pool = pool}).value();
       Sum(runtime, *pool, 300'000);
@@ -118,7 +118,7 @@ class RankOfJob {
     }
     std::printf("rank %d: slept and woke, %d segments registered\n", rank_,
                 static_cast<int>(pool->Statistics().registered_segments));
-    pool->Deregister(second_).or_throw();
+    pool->mode().Deregister(second_).or_throw();
     pool->Close().or_throw();
     runtime.DestroyPool(handle).or_throw();
     Leave();
@@ -129,8 +129,8 @@ class RankOfJob {
     Runtime runtime(driver_);
     const PoolHandle handle = runtime.CreatePool(Configured()).value();
     const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
-    pool->RegisterWith(second_).or_throw();
-    pool->Reserve(2 * kMiB).or_throw();
+    pool->mode().RegisterWith(second_).or_throw();
+    pool->mode().Reserve(2 * kMiB).or_throw();
     const CUdeviceptr block = pool->Allocate(kMiB, KeyOfStream(stream_, pool->device())).value();
     CUgraphExec graph = CaptureGather(block);
     ReplayGather(graph, block, 1);
@@ -149,7 +149,7 @@ class RankOfJob {
     cuda.cuGraphExecDestroy(graph);
     std::printf("rank %d: gathered after a sleep, %s\n", rank_, slept.ok() ? "by the graph" : "by another graph");
     pool->Free(block).or_throw();
-    pool->Deregister(second_).or_throw();
+    pool->mode().Deregister(second_).or_throw();
     pool->Close().or_throw();
     runtime.DestroyPool(handle).or_throw();
     Leave();
@@ -162,7 +162,7 @@ class RankOfJob {
     const CUdeviceptr block = FallAsleep(*pool);
     if (rank_ == ranks_ - 1) std::raise(SIGKILL);
     TellOf("wake", pool->Wake());
-    pool->AbandonCommunicator(home_, CommunicatorLife::kEnded).or_throw();
+    pool->mode().AbandonCommunicator(home_, CommunicatorLife::kEnded).or_throw();
     for (const ncclComm_t communicator : {second_, home_}) driver_->nccl.ncclCommAbort(communicator);
     pool->Wake().or_throw();
     CheckHeld(block);
@@ -180,7 +180,7 @@ class RankOfJob {
     agreement_ = std::make_unique<MpiAgreement>(MPI_COMM_WORLD, kShort);
     Runtime runtime(driver_);
     const std::shared_ptr<Pool> pool = runtime.pools().Find(runtime.CreatePool(Configured()).value()).value();
-    const Status status = rank_ == ranks_ - 1 ? Status() : pool->Reserve(2 * kMiB);
+    const Status status = rank_ == ranks_ - 1 ? Status() : pool->mode().Reserve(2 * kMiB);
     if (!status.ok()) std::printf("rank %d: %s\n", rank_, status.message().c_str());
     Leave();
   }
@@ -199,8 +199,8 @@ class RankOfJob {
     Runtime runtime(dies ? DriverThatKills(*driver_) : driver_);
     const PoolHandle handle = runtime.CreatePool(Configured()).value();
     const std::shared_ptr<Pool> pool = runtime.pools().Find(handle).value();
-    const Status status = pool->Reserve(2 * kMiB);
-    pool->AbandonCommunicator(home_, CommunicatorLife::kEnded).or_throw();
+    const Status status = pool->mode().Reserve(2 * kMiB);
+    pool->mode().AbandonCommunicator(home_, CommunicatorLife::kEnded).or_throw();
     for (const ncclComm_t communicator : {second_, home_}) driver_->nccl.ncclCommAbort(communicator);
     TellOf("reserve", status);
     _exit(status.code() == StatusCode::kRemoteFailure ? 0 : 1);  // MPI cannot finalize without the lost rank
@@ -215,7 +215,7 @@ class RankOfJob {
 
   // With a block that holds the rank's number.
   CUdeviceptr FallAsleep(Pool& pool) const {
-    pool.Reserve(2 * kMiB).or_throw();
+    pool.mode().Reserve(2 * kMiB).or_throw();
     const CUdeviceptr block = pool.Allocate(kMiB, KeyOfStream(stream_, pool.device())).value();
     driver_->cuda.cuMemcpyHtoD(block, &rank_, sizeof(rank_));
     pool.Sleep({.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}).or_throw();
@@ -335,7 +335,7 @@ class RankOfJob {
       Status(StatusCode::kInternal, "element " + std::to_string(index) + " of the sum is wrong").or_throw();
     }
     runtime.Free(block).or_throw();
-    pool.Reclaim().value();
+    pool.mode().Reclaim().value();
   }
 
   const std::shared_ptr<const Driver> driver_;

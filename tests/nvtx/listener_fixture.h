@@ -46,7 +46,7 @@ class ListenerTest : protected Tool, public PoolTest {
   using Bytes = std::map<uint64_t, uint64_t>;
   Bytes Listed(PoolHandle pool) {
     Bytes listed;
-    for (const commpool_block& block : Get(pool).Blocks()) {
+    for (const commpool_block& block : Get(pool).blocks().List()) {
       if (block.state == COMMPOOL_BLOCK_LIVE) {
         listed[reinterpret_cast<uint64_t>(block.pointer)] = block.requested_bytes;
       }

@@ -11,7 +11,7 @@ TEST_F(RangesOnly, TheToolHearsCallsAndNoMemory) {
   const CUdeviceptr block = runtime().AllocateFrom(pool, 1000, nullptr).value();
   EXPECT_TRUE(heard().heaps.empty());
   EXPECT_TRUE(heard().regions.empty());
-  EXPECT_TRUE(Get(pool).Reserve(8 * kMiB).ok());
+  EXPECT_TRUE(Get(pool).mode().Reserve(8 * kMiB).ok());
   EXPECT_FALSE(heard().lines.empty());
   EXPECT_TRUE(runtime().Free(block).ok());
 }

@@ -16,7 +16,7 @@ class Ranges : public ListenerTest {
 
 TEST_F(Ranges, ACallIsARangeAroundItsOwnSteps) {
   Pool& pool = Get(Create(Configured("gradients")));
-  ASSERT_TRUE(pool.Reserve(8 * kMiB).ok());
+  ASSERT_TRUE(pool.mode().Reserve(8 * kMiB).ok());
   EXPECT_EQ(Take(), (Lines{"push reserve", "push growth", "pop growth", "pop reserve"}));
   ASSERT_TRUE(pool.Trim(0).ok());
   EXPECT_EQ(Take(), (Lines{"push trim", "pop trim"}));

@@ -18,7 +18,7 @@ class SymmetricPools : protected Tool, public SymmetricTest {
 TEST_F(SymmetricPools, EachRanksCallIsARange) {
   ExpectOk(Create());
   heard().lines.clear();
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Reserve(8 * kMiB); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Reserve(8 * kMiB); }));
   // The call, and the agreement of the same name in it.
   EXPECT_EQ(CountOf("push reserve"), 2 * group().size());
   EXPECT_EQ(CountOf("pop reserve"), 2 * group().size());
@@ -28,7 +28,7 @@ TEST_F(SymmetricPools, EachRanksCallIsARange) {
 TEST_F(SymmetricPools, ACallThatOneRankRefusesEndsItsRanges) {
   ExpectOk(Create());
   const Statuses refused =
-      Run([&](Rank& rank) { return PoolOf(rank).Reserve(rank.number == 0 ? 8 * kMiB : 1024 * kMiB * kMiB); });
+      Run([&](Rank& rank) { return PoolOf(rank).mode().Reserve(rank.number == 0 ? 8 * kMiB : 1024 * kMiB * kMiB); });
   EXPECT_FALSE(refused.front().ok());
   EXPECT_EQ(CountOf("push reserve"), CountOf("pop reserve"));
 }

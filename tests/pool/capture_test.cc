@@ -17,7 +17,7 @@ class Captures : public PoolTest {
  protected:
   static constexpr uint64_t kBytes = 4 * kMiB;
 
-  Captures() { EXPECT_TRUE(Get(pool_).Reserve(32 * kMiB).ok()); }
+  Captures() { EXPECT_TRUE(Get(pool_).mode().Reserve(32 * kMiB).ok()); }
 
   Result<CUdeviceptr> Allocate(const TestStream& stream, uint64_t bytes = kBytes) {
     return runtime().AllocateFrom(pool_, bytes, stream.get());
@@ -222,12 +222,12 @@ TEST_F(Captures, AreNotBrokenByAPoolThatKeepsToAThreshold) {
   EXPECT_TRUE(runtime().Free(*before).ok());
   BeginCapture();
   EXPECT_TRUE(runtime().Free(*elsewhere).ok()) << "nothing is trimmed in a capture";
-  EXPECT_TRUE(Get(releasing).Reclaim().ok());
+  EXPECT_TRUE(Get(releasing).mode().Reclaim().ok());
   const CUgraph graph = EndCapture();
   ASSERT_NE(graph, nullptr);
   EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  EXPECT_TRUE(Get(releasing).Reclaim().ok());
+  EXPECT_TRUE(Get(releasing).mode().Reclaim().ok());
 }
 
 TEST_F(Captures, AreReportedWhereNoPoolWasTold) {

@@ -17,7 +17,7 @@ class DestroyedCapturedPool : public PoolTest, public ::testing::WithParamInterf
     PoolConfiguration configuration = Configured(name, device);
     configuration.mode = GetParam();
     const PoolHandle pool = Create(configuration);
-    EXPECT_TRUE(Get(pool).Reserve(32 * kMiB).ok());
+    EXPECT_TRUE(Get(pool).mode().Reserve(32 * kMiB).ok());
     return pool;
   }
   CUdeviceptr Allocate(PoolHandle pool, const TestStream& stream) {

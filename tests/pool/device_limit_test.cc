@@ -61,7 +61,7 @@ TEST_F(DeviceLimit, IsSharedByTwoPools) {
   const PoolHandle second = Create(Configured("second"));
   const CUdeviceptr in_first = MustAllocate(first, 24 * kMiB);
   ExpectNamesTheLimit(Allocate(second, 10 * kMiB).status());
-  ExpectNamesTheLimit(Get(second).Reserve(10 * kMiB));
+  ExpectNamesTheLimit(Get(second).mode().Reserve(10 * kMiB));
   const CUdeviceptr in_second = MustAllocate(second, 8 * kMiB);
   EXPECT_EQ(account().Room(), 0u);
   Free(in_first);
@@ -82,7 +82,7 @@ TEST_F(DeviceLimit, IsSharedWithAnExpandablePool) {
 TEST_F(DeviceLimit, IsMetByFreeMemoryOfOtherPools) {
   const PoolHandle idle = Create(Configured("idle"));
   const PoolHandle needy = Create(Configured("needy"));
-  ASSERT_TRUE(Get(idle).Reserve(24 * kMiB).ok());
+  ASSERT_TRUE(Get(idle).mode().Reserve(24 * kMiB).ok());
   const CUdeviceptr block = MustAllocate(needy, 24 * kMiB);
   EXPECT_EQ(CountersOf(idle).reserved_bytes.current, 0u);
   Free(block);
@@ -90,7 +90,7 @@ TEST_F(DeviceLimit, IsMetByFreeMemoryOfOtherPools) {
 
 TEST_F(DeviceLimit, BelowWhatIsReservedLetsItStayAndServe) {
   const PoolHandle pool = Create(Configured("early"));
-  ASSERT_TRUE(Get(pool).Reserve(24 * kMiB).ok());
+  ASSERT_TRUE(Get(pool).mode().Reserve(24 * kMiB).ok());
   account().SetLimit(4 * kMiB);
   const CUdeviceptr block = MustAllocate(pool, 20 * kMiB);
   EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 24 * kMiB);

@@ -425,7 +425,7 @@ TEST_P(DyingStreams, AreDestroyedOnOtherThreads) {
 TEST_P(DyingStreams, DoNotDisturbACaptureThatIsOpenMeanwhile) {
   const PoolHandle pool = NewPool();
   const PoolHandle captured = NewPool("captured");
-  ASSERT_TRUE(Get(captured).Reserve(8 * kMiB).ok());
+  ASSERT_TRUE(Get(captured).mode().Reserve(8 * kMiB).ok());
   const CUstream recording = NewStream();
   AnnouncedCapture capture;
   ASSERT_TRUE(capture.Begin(runtime(), captured, recording).ok());
@@ -440,7 +440,7 @@ TEST_P(DyingStreams, DoNotDisturbACaptureThatIsOpenMeanwhile) {
 
 TEST_P(DyingStreams, MayDieBeforeTheEndOfTheirCaptureIsTold) {
   const PoolHandle pool = NewPool();
-  ASSERT_TRUE(Get(pool).Reserve(8 * kMiB).ok());
+  ASSERT_TRUE(Get(pool).mode().Reserve(8 * kMiB).ok());
   const CUstream recording = NewStream();
   AnnouncedCapture capture;
   ASSERT_TRUE(capture.Begin(runtime(), pool, recording, CU_STREAM_CAPTURE_MODE_RELAXED).ok());

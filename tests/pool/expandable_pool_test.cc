@@ -243,14 +243,14 @@ TEST_F(ExpandablePools, GiveNothingBackWhereAStreamCannotBeAsked) {
     Free(block);
   }
   EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 6 * kPage);
-  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  ASSERT_TRUE(Get(pool).mode().Reclaim().ok());
   EXPECT_EQ(CountersOf(pool).reserved_bytes.current, 2 * kPage);
   Free(between);
 }
 
 TEST_F(ExpandablePools, AreNotRegistered) {
   const PoolHandle pool = Create(Expandable());
-  const Status status = Get(pool).RegisterWith(nullptr);
+  const Status status = Get(pool).mode().RegisterWith(nullptr);
   EXPECT_EQ(status.code(), StatusCode::kNotSupported);
   EXPECT_NE(status.message().find("expandable"), std::string::npos) << status.message();
 }

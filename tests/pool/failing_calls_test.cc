@@ -68,7 +68,7 @@ class FailingCalls : public PoolTest, public ::testing::WithParamInterface<Kind>
     const std::shared_ptr<Pool> pool = runtime.pools().Find(*made).value();
     why_ = pool->segments().backing->Facts().why;
     UseTwoStreams(runtime, *made, other);
-    Tell(pool->Reserve(64 * kMiB));
+    Tell(pool->mode().Reserve(64 * kMiB));
     Tell(pool->blocks().WaitForDevice());
     if (GetParam() == Kind::kFixed || GetParam() == Kind::kExpandable) {
       Tell(pool->segments().peers.Grant({2}));

@@ -129,7 +129,7 @@ TEST_F(FixedPoolBlocks, MemoryThatIsBusyIsNotWaitedForWhileThePoolMayGrow) {
 }
 
 TEST_F(FixedPoolBlocks, OfEverySizeAreServedFromReservedMemory) {
-  ASSERT_TRUE(Get(pool_).Reserve(64 * kMiB).ok());
+  ASSERT_TRUE(Get(pool_).mode().Reserve(64 * kMiB).ok());
   std::vector<CUdeviceptr> blocks;
   for (const uint64_t bytes : {kKiB, kMiB, 16 * kMiB}) blocks.push_back(Allocate(bytes, stream_));
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 64 * kMiB);
@@ -137,7 +137,7 @@ TEST_F(FixedPoolBlocks, OfEverySizeAreServedFromReservedMemory) {
 }
 
 TEST_F(FixedPoolBlocks, ReservedMemoryStaysUntilATrim) {
-  ASSERT_TRUE(Get(pool_).Reserve(256 * kMiB).ok());
+  ASSERT_TRUE(Get(pool_).mode().Reserve(256 * kMiB).ok());
   ASSERT_TRUE(Free(Allocate(512 * kMiB, stream_)).ok());
   driver().cuda.cuCtxSynchronize();
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 768 * kMiB);

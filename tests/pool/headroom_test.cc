@@ -67,7 +67,7 @@ TEST_P(Headroom, ComesBackInReclaimAndTrim) {
     AllocateAndFree(pool, 48 * kMiB);
     EXPECT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
     SetHeadroom(FreeOnDevice() + 16 * kMiB);
-    EXPECT_TRUE((reclaim ? Get(pool).Reclaim() : Get(pool).Trim(UINT64_MAX)).ok());
+    EXPECT_TRUE((reclaim ? Get(pool).mode().Reclaim() : Get(pool).Trim(UINT64_MAX)).ok());
     EXPECT_LE(Reserved(pool), 32 * kMiB);
     SetHeadroom(0);
   }

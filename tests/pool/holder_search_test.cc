@@ -62,7 +62,7 @@ TEST_F(HolderSearch, MemoryOfAHolderServesTheRequest) {
 TEST_F(HolderSearch, MemoryOfAHolderMakesRoomForAReserve) {
   Framework framework(40 * kMiB);
   runtime().holders().Add(framework.Options());
-  const Status status = Get(Create(Configured("needy"))).Reserve(50 * kMiB);
+  const Status status = Get(Create(Configured("needy"))).mode().Reserve(50 * kMiB);
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
@@ -79,7 +79,7 @@ TEST_F(HolderSearch, OtherPoolsFreeMemoryComesBeforeAHolders) {
   Framework framework(10 * kMiB);
   runtime().holders().Add(framework.Options());
   const PoolHandle idle = Create(Configured("idle"));
-  ASSERT_TRUE(Get(idle).Reserve(40 * kMiB).ok());
+  ASSERT_TRUE(Get(idle).mode().Reserve(40 * kMiB).ok());
   Result<CUdeviceptr> served = Allocate(Create(Configured("needy")), 50 * kMiB);
   ASSERT_TRUE(served.ok()) << served.status().message();
   EXPECT_EQ(CountersOf(idle).reserved_bytes.current, 0u);
@@ -119,7 +119,7 @@ TEST_F(HolderSearch, AHolderThatGivesNothingIsNotAskedForEver) {
   EXPECT_EQ(Allocate(pool, 40 * kMiB).status().code(), StatusCode::kOutOfMemory);
   EXPECT_GE(times_asked, 1);
   EXPECT_LE(times_asked, 10);
-  EXPECT_EQ(Get(pool).Reserve(40 * kMiB).code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(Get(pool).mode().Reserve(40 * kMiB).code(), StatusCode::kOutOfMemory);
   EXPECT_TRUE(runtime().Free(half).ok());
 }
 

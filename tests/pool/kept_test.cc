@@ -286,7 +286,7 @@ TEST_F(Kept, AFullDiskLeavesThePoolAwakeAndWhole) {
   const Status full = pool().Sleep(Keeping(KeptIn::kFiles));
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   ExpectRefused(full, StatusCode::kOutOfMemory, "File too large");
-  EXPECT_TRUE(pool().life().open());
+  EXPECT_TRUE(pool().basis().life.open());
   EXPECT_EQ(Files().size(), 0u);
   EXPECT_EQ(WrongBytes(block, 4 * kMiB, 1), 0u);
   Free({block});
@@ -303,7 +303,7 @@ TEST_F(Kept, AFileThatSomebodyChangedLeavesThePoolAsleep) {
   ExpectRefused(pool().Wake(), StatusCode::kFailedPrecondition, "has 1 MiB of 4 MiB");
   std::filesystem::remove(Files().at(0));
   ExpectRefused(pool().Wake(), StatusCode::kFailedPrecondition, "is gone");
-  EXPECT_TRUE(pool().life().asleep());
+  EXPECT_TRUE(pool().basis().life.asleep());
   EXPECT_GT(pool().Statistics().asleep_bytes, 0u);
   Free({block});
   ExpectOk(pool().Wake());  // nobody misses the bytes of a freed block
@@ -337,7 +337,7 @@ TEST_F(Kept, ThreadsThatAllocateAndReadMeanwhileAreServedOrTold) {
   }
   done = true;
   for (std::thread& thread : threads) thread.join();
-  if (pool().life().asleep()) ExpectOk(pool().Wake());
+  if (pool().basis().life.asleep()) ExpectOk(pool().Wake());
   EXPECT_EQ(WrongBytes(block, 4 * kMiB, 1), 0u);
   Free({block});
   CheckInvariants(pool());
@@ -354,9 +354,9 @@ TEST_F(Kept, APoolThatIsDestroyedAsItFallsAsleepStaysAwake) {
   HeldWork work(driver(), stream.get(), block);
   Status slept;
   std::thread sleeper([&] { slept = held->Sleep(Keeping()); });
-  while (!held->life().asleep()) std::this_thread::yield();
+  while (!held->basis().life.asleep()) std::this_thread::yield();
   std::thread destroyer([&] { ExpectOk(runtime().DestroyPool(pool_)); });
-  while (!held->life().destroyed()) std::this_thread::yield();
+  while (!held->basis().life.destroyed()) std::this_thread::yield();
   work.End();
   sleeper.join();
   destroyer.join();
@@ -377,7 +377,7 @@ TEST_F(Kept, ADeviceThatIsFullOnWakingIsToldWithItsHolders) {
   const Status full = pool().Wake();
   ExpectRefused(full, StatusCode::kOutOfMemory, "waking 64 MiB");
   ExpectRefused(full, StatusCode::kOutOfMemory, "the_other");
-  EXPECT_TRUE(pool().life().asleep());
+  EXPECT_TRUE(pool().basis().life.asleep());
   EXPECT_TRUE(Holds(block, 64 * kMiB, 1)) << "what was kept is whole";
   Free({taken});
   ExpectOk(pool().Wake());

@@ -42,7 +42,7 @@ TEST_F(ManyPools, ThatAreExpandableLeaveAddressesToOthers) {
 #endif
   Fill(600, Mode::kExpandable);
   const PoolHandle fixed = Create(Configured("fixed"));
-  EXPECT_TRUE(Get(fixed).Reserve(64 * kGiB).ok());
+  EXPECT_TRUE(Get(fixed).mode().Reserve(64 * kGiB).ok());
   EXPECT_TRUE(runtime().DestroyPool(fixed).ok());
 }
 

@@ -148,8 +148,8 @@ TEST_F(PoolLimit, BoundsTheSegmentsAndIsNamed) {
 }
 
 TEST_F(PoolLimit, HoldsForReserve) {
-  EXPECT_EQ(Get(pool_).Reserve(5 * kMiB).code(), StatusCode::kOutOfMemory);
-  EXPECT_TRUE(Get(pool_).Reserve(1 * kMiB).ok());
+  EXPECT_EQ(Get(pool_).mode().Reserve(5 * kMiB).code(), StatusCode::kOutOfMemory);
+  EXPECT_TRUE(Get(pool_).mode().Reserve(1 * kMiB).ok());
 }
 
 TEST_F(PoolLimit, ReleasesOwnFreeSegmentsBeforeItRefuses) {

@@ -80,7 +80,7 @@ TEST_F(OutOfMemoryOrder, OpensPendingFreesByAWaitOnTheHost) {
   const PoolHandle idle = Create(Configured("idle"));
   const PoolHandle pool = Create(Configured("own"));
   Cache(idle, 20 * kMiB);
-  ASSERT_TRUE(Get(pool).Reserve(40 * kMiB).ok());
+  ASSERT_TRUE(Get(pool).mode().Reserve(40 * kMiB).ok());
   // Neighbours that different streams used merge once nobody uses them.
   const CUdeviceptr one = Allocate(pool, 20 * kMiB);
   const CUdeviceptr other = Allocate(pool, 20 * kMiB);

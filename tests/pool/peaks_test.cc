@@ -36,13 +36,13 @@ TEST_F(Peaks, LeaveOutBlocksInCaches) {
 TEST_F(Peaks, AreThoseOfPairsThatCachesServe) {
   Free(Allocate(1000));
   Free(Allocate(100000));
-  Get(pool_).ResetPeaks();
+  Get(pool_).blocks().Statistics(BlockStore::Peaks::kForget);
   const CUdeviceptr first = Allocate(1000);
   const CUdeviceptr second = Allocate(100000);
   Free(first);
   Free(second);
   Free(Allocate(4 * kMiB));  // freed to the pool
-  Get(pool_).ResetPeaks();
+  Get(pool_).blocks().Statistics(BlockStore::Peaks::kForget);
   Free(Allocate(1024));
   const commpool_statistics counters = CountersOf(pool_);
   EXPECT_EQ(counters.requested_bytes.peak, 1024u);
@@ -76,7 +76,7 @@ TEST_F(Peaks, OfOneThreadAreExact) {
   for (uint64_t seed = 0; seed < 8; ++seed) {
     std::mt19937_64 random(seed);
     std::vector<Block> live;
-    Get(pool_).ResetPeaks();
+    Get(pool_).blocks().Statistics(BlockStore::Peaks::kForget);
     Block now = {};
     Block peak = {};
     for (int call = 0; call < 3000; ++call) {
@@ -97,7 +97,7 @@ TEST_F(Peaks, OfOneThreadAreExact) {
       } else if (choice == 97) {
         Get(pool_).Trim(0).value();
       } else if (random() % 4 == 0) {
-        Get(pool_).ResetPeaks();
+        Get(pool_).blocks().Statistics(BlockStore::Peaks::kForget);
         peak = {0, now.requested, now.bytes};
       }
       peak.requested = std::max(peak.requested, now.requested);

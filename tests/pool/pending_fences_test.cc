@@ -45,7 +45,7 @@ TEST_F(PendingFences, AreAskedOnceAStreamWhileItWorks) {
   const TestStream first;
   const TestStream second;
   const PoolHandle pool = Create(Configured("shared"));
-  ASSERT_TRUE(Get(pool).Reserve(64 * kMiB).ok());
+  ASSERT_TRUE(Get(pool).mode().Reserve(64 * kMiB).ok());
   Hold(first);
   Hold(second);
   Free(pool, 6, first);
@@ -54,7 +54,7 @@ TEST_F(PendingFences, AreAskedOnceAStreamWhileItWorks) {
   EXPECT_EQ(Questions(pool), 2u);
   EXPECT_GE(CountersOf(pool).pending_bytes, 18 * kMiB);
   uint64_t listed = 0;
-  for (const commpool_block& block : Get(pool).Blocks()) {
+  for (const commpool_block& block : Get(pool).blocks().List()) {
     if (block.state == COMMPOOL_BLOCK_PENDING) listed += block.bytes;
   }
   EXPECT_EQ(listed, CountersOf(pool).pending_bytes) << "the listing says the same";
@@ -71,7 +71,7 @@ TEST_F(PendingFences, AreAskedOnceAStreamWhileItWorks) {
 TEST_F(PendingFences, AreAskedByEachFourthAllocationThoughOneInBetweenGrewThePool) {
   const TestStream first;
   const PoolHandle pool = Create(Configured("shared"));
-  ASSERT_TRUE(Get(pool).Reserve(64 * kMiB).ok());
+  ASSERT_TRUE(Get(pool).mode().Reserve(64 * kMiB).ok());
   Hold(first);
   Free(pool, 6, first);
   std::vector<CUdeviceptr> blocks;

@@ -50,7 +50,7 @@ TEST_F(PinnedMemory, ServesItsOwnStreamOnlyOnceTheWorkHasPassed) {
     EXPECT_GE(CountersOf(pool).pending_bytes, bytes);
     copy.End();
     Synchronise();
-    EXPECT_TRUE(Get(pool).Reclaim().ok());
+    EXPECT_TRUE(Get(pool).mode().Reclaim().ok());
     EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
     CheckInvariants(Get(pool));
     EXPECT_EQ(Allocate(pool, stream_.get(), bytes), first) << "it has passed, and is kept for the next request";
@@ -107,7 +107,7 @@ TEST_F(PinnedMemory, OfNoStreamWaitsForTheStreamsThatWereRecorded) {
     EXPECT_GE(CountersOf(pool).pending_bytes, bytes);
     copy.End();
     Synchronise();
-    EXPECT_TRUE(Get(pool).Reclaim().ok());
+    EXPECT_TRUE(Get(pool).mode().Reclaim().ok());
     EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
     Free(second);
   }
@@ -213,7 +213,7 @@ TEST_F(PinnedMemory, ServesAtOnceWhereTheProgramKeepsToTheStreamsOrder) {
 // The CPU writes while the capture is made, and both copies read when the graph runs.
 TEST_F(PinnedMemory, IsNotReusedInACaptureThatFreedIt) {
   const PoolHandle pool = CreatePinned();
-  ASSERT_TRUE(Get(pool).Reserve(4 * kBlock).ok());
+  ASSERT_TRUE(Get(pool).mode().Reserve(4 * kBlock).ok());
   AnnouncedCapture capture;
   ASSERT_TRUE(capture.Begin(runtime(), pool, stream_.get()).ok());
   const CUdeviceptr first = Allocate(pool, stream_.get());
@@ -235,7 +235,7 @@ TEST_F(PinnedMemory, FreedInACaptureThatNobodyAnnouncedServesAfterIt) {
     HeldWork copy(driver(), captured, first);
     ASSERT_EQ(cuda().cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
     Free(first);
-    EXPECT_TRUE(Get(pool).Reclaim().ok());
+    EXPECT_TRUE(Get(pool).mode().Reclaim().ok());
     CUgraph graph = nullptr;
     EXPECT_EQ(cuda().cuStreamEndCapture(captured, &graph), CUDA_SUCCESS);
     EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
@@ -243,7 +243,7 @@ TEST_F(PinnedMemory, FreedInACaptureThatNobodyAnnouncedServesAfterIt) {
     EXPECT_NE(second, first) << "the copy that was submitted before has not passed";
     copy.End();
     Synchronise();
-    EXPECT_TRUE(Get(pool).Reclaim().ok());
+    EXPECT_TRUE(Get(pool).mode().Reclaim().ok());
     EXPECT_EQ(CountersOf(pool).pending_bytes, 0u);
     EXPECT_EQ(Allocate(pool, stream_.get()), first);
     Free(first);

@@ -17,7 +17,7 @@ TEST_F(PoolLife, ANewPoolHoldsNothing) {
 }
 
 TEST_F(PoolLife, ReserveMakesAllocationsWithoutGrowth) {
-  ASSERT_TRUE(Get(pool_).Reserve(30 * kMiB).ok());
+  ASSERT_TRUE(Get(pool_).mode().Reserve(30 * kMiB).ok());
   const uint64_t reserved = CountersOf(pool_).reserved_bytes.current;
   EXPECT_GE(reserved, 30 * kMiB);
   const CUdeviceptr address = Allocate(30 * kMiB).value();
@@ -26,15 +26,15 @@ TEST_F(PoolLife, ReserveMakesAllocationsWithoutGrowth) {
 }
 
 TEST_F(PoolLife, ReserveOfWhatIsThereDoesNothing) {
-  ASSERT_TRUE(Get(pool_).Reserve(30 * kMiB).ok());
+  ASSERT_TRUE(Get(pool_).mode().Reserve(30 * kMiB).ok());
   const uint64_t reserved = CountersOf(pool_).reserved_bytes.current;
-  ASSERT_TRUE(Get(pool_).Reserve(10 * kMiB).ok());
+  ASSERT_TRUE(Get(pool_).mode().Reserve(10 * kMiB).ok());
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, reserved);
 }
 
 TEST_F(PoolLife, ReserveRefusesZeroAndTooManyBytes) {
-  EXPECT_EQ(Get(pool_).Reserve(0).code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(Get(pool_).Reserve(UINT64_MAX).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Get(pool_).mode().Reserve(0).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Get(pool_).mode().Reserve(UINT64_MAX).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.current, 0u);
 }
 
@@ -104,7 +104,7 @@ TEST_F(PoolLife, DestroyWithLiveBlocksKeepsTheirMemoryUntilTheLastFree) {
 }
 
 TEST_F(PoolLife, DestroyGivesFreeSegmentsBackAtOnce) {
-  ASSERT_TRUE(Get(pool_).Reserve(30 * kMiB).ok());
+  ASSERT_TRUE(Get(pool_).mode().Reserve(30 * kMiB).ok());
   ASSERT_TRUE(runtime().DestroyPool(pool_).ok());
   EXPECT_TRUE(runtime().pools().All().empty());
   EXPECT_EQ(runtime().DestroyPool(pool_).code(), StatusCode::kNotFound);
@@ -122,7 +122,7 @@ TEST_F(PoolLife, ABlockFreedAfterDestroyMayStillBeInUse) {
 
 TEST_F(PoolLife, ALaterCallGivesBackWhatDestroyCouldNot) {
   COMMPOOL_REQUIRE_EMULATOR("it makes a driver call fail");
-  ASSERT_TRUE(Get(pool_).Reserve(8 * kMiB).ok());
+  ASSERT_TRUE(Get(pool_).mode().Reserve(8 * kMiB).ok());
   const std::shared_ptr<Pool> pool = runtime().pools().Find(pool_).value();
   {
     const InjectedFault fault({.call = "cuCtxSynchronize", .result = CUDA_ERROR_UNKNOWN});
@@ -141,7 +141,7 @@ TEST_F(PoolLife, CloseRefusesAllocationsAndKeepsLiveBlocks) {
   Result<CUdeviceptr> refused = Allocate(1);
   EXPECT_EQ(refused.status().code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(refused.status().message().find("pool life (vmm, device 0) is closed"), std::string::npos);
-  EXPECT_EQ(Get(pool_).Reserve(1).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Get(pool_).mode().Reserve(1).code(), StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Get(pool_).Close().ok()) << "closing again";
   EXPECT_TRUE(runtime().Free(live).ok());
   EXPECT_TRUE(runtime().DestroyPool(pool_).ok());
@@ -150,7 +150,7 @@ TEST_F(PoolLife, CloseRefusesAllocationsAndKeepsLiveBlocks) {
 TEST_F(PoolLife, PeaksStartAnew) {
   ASSERT_TRUE(runtime().Free(Allocate(30 * kMiB).value()).ok());
   EXPECT_EQ(CountersOf(pool_).allocated_bytes.peak, 30 * kMiB);
-  Get(pool_).ResetPeaks();
+  Get(pool_).blocks().Statistics(BlockStore::Peaks::kForget);
   EXPECT_EQ(CountersOf(pool_).allocated_bytes.peak, 0u);
   EXPECT_EQ(CountersOf(pool_).reserved_bytes.peak, 30 * kMiB);
 }
@@ -158,12 +158,12 @@ TEST_F(PoolLife, PeaksStartAnew) {
 TEST_F(PoolLife, PeaksThatStartAnewLeaveOutWhatThreadsKeep) {
   ASSERT_TRUE(runtime().Free(Allocate(kMiB).value()).ok());
   ASSERT_EQ(Get(pool_).Statistics().cached_bytes, kMiB);
-  Get(pool_).ResetPeaks();
+  Get(pool_).blocks().Statistics(BlockStore::Peaks::kForget);
   ASSERT_TRUE(runtime().Free(Allocate(30 * kMiB).value()).ok());
   EXPECT_EQ(CountersOf(pool_).allocated_bytes.peak, 30 * kMiB);
 }
 
-TEST_F(PoolLife, ReclaimGivesNothingInAFixedPool) { EXPECT_EQ(Get(pool_).Reclaim().value(), 0u); }
+TEST_F(PoolLife, ReclaimGivesNothingInAFixedPool) { EXPECT_EQ(Get(pool_).mode().Reclaim().value(), 0u); }
 
 }  // namespace
 }  // namespace commpool::internal::testing

@@ -95,7 +95,7 @@ TEST_F(PoolThreads, LeaveNothingWhereOneReservesAndOneDestroys) {
     std::thread other([&] {
       ContextGuard guard(driver(), context);
       meet();
-      static_cast<void>(pool->Reserve(8 * kMiB));
+      static_cast<void>(pool->mode().Reserve(8 * kMiB));
     });
     meet();
     for (std::atomic<int> turn = 0; turn < 20 * round;) ++turn;

@@ -31,7 +31,7 @@ TEST_P(ReleaseThreshold, OfZeroGivesEverythingBack) {
   const CUdeviceptr block = Allocate(pool, 64 * kMiB);
   ASSERT_TRUE(runtime().Free(block).ok());
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  ASSERT_TRUE(Get(pool).mode().Reclaim().ok());
   EXPECT_EQ(Reserved(pool), 0u);
 }
 
@@ -41,7 +41,7 @@ TEST_P(ReleaseThreshold, BoundsTheReservedBytes) {
   for (int block = 0; block < 6; ++block) blocks.push_back(Allocate(pool, 32 * kMiB));
   for (const CUdeviceptr block : blocks) ASSERT_TRUE(runtime().Free(block).ok());
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  ASSERT_TRUE(Get(pool).mode().Reclaim().ok());
   EXPECT_EQ(Reserved(pool), 64 * kMiB);
 }
 
@@ -51,13 +51,13 @@ TEST_P(ReleaseThreshold, ThatIsMetExactlyCostsNoCall) {
   ASSERT_TRUE(runtime().Free(Allocate(pool, 64 * kMiB)).ok());
   ASSERT_EQ(Reserved(pool), 64 * kMiB);
   const uint64_t calls = CallCount("*");
-  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  ASSERT_TRUE(Get(pool).mode().Reclaim().ok());
   EXPECT_EQ(CallCount("*"), calls);
 }
 
 TEST_P(ReleaseThreshold, DoesNotTouchWhatWasReservedUpToIt) {
   const PoolHandle pool = CreateWith(4 * kMiB);
-  ASSERT_TRUE(Get(pool).Reserve(4 * kMiB).ok());
+  ASSERT_TRUE(Get(pool).mode().Reserve(4 * kMiB).ok());
   const CUdeviceptr block = Allocate(pool, 64 * kKiB);
   if (GetParam() == Mode::kFixed) {
     EXPECT_EQ(Reserved(pool), 4 * kMiB) << "it serves blocks of every size";
@@ -71,7 +71,7 @@ TEST_P(ReleaseThreshold, LeavesLiveBlocksAlone) {
   Fill(nullptr, live, 4096, 7);
   ASSERT_TRUE(runtime().Free(Allocate(pool, 64 * kMiB)).ok());
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  ASSERT_TRUE(Get(pool).mode().Reclaim().ok());
   EXPECT_EQ(Reserved(pool), 32 * kMiB);
   uint64_t wrong = 1;
   Compare(nullptr, live, 4096, 7, &wrong);
@@ -87,11 +87,11 @@ TEST_P(ReleaseThreshold, WaitsForTheDeviceWithoutBlockingTheHost) {
   const CUdeviceptr block = runtime().AllocateFrom(pool, 64 * kMiB, stream.get()).value();
   HeldWork work(driver(), stream.get(), block);
   ASSERT_TRUE(runtime().Free(block).ok());
-  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  ASSERT_TRUE(Get(pool).mode().Reclaim().ok());
   EXPECT_EQ(Reserved(pool), 64 * kMiB);
   work.End();
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  ASSERT_TRUE(Get(pool).mode().Reclaim().ok());
   EXPECT_EQ(Reserved(pool), 0u);
 }
 
@@ -106,12 +106,12 @@ TEST_P(ReleaseThreshold, AsksABusyStreamByOneEventThatServesAgain) {
     HeldWork work(driver(), stream.get(), block);
     const uint64_t recorded = CallCount("cuEventRecord");
     ASSERT_TRUE(runtime().Free(block).ok());
-    for (int time = 0; time < 3; ++time) ASSERT_TRUE(Get(pool).Reclaim().ok());
+    for (int time = 0; time < 3; ++time) ASSERT_TRUE(Get(pool).mode().Reclaim().ok());
     EXPECT_EQ(CallCount("cuEventRecord"), recorded + 1);
     EXPECT_EQ(Reserved(pool), 64 * kMiB);
     work.End();
     ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-    ASSERT_TRUE(Get(pool).Reclaim().ok());
+    ASSERT_TRUE(Get(pool).mode().Reclaim().ok());
     EXPECT_EQ(Reserved(pool), 0u);
     if (round == 1) made = CallCount("cuEventCreate");
   }
@@ -131,16 +131,16 @@ TEST_P(ReleaseThreshold, ForgetsTheEventOfAReleasedStreamAlone) {
     works.emplace_back(driver(), on, block);
     ASSERT_TRUE(runtime().Free(block).ok());
   }
-  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  ASSERT_TRUE(Get(pool).mode().Reclaim().ok());
   works[0].End();
   ASSERT_TRUE(runtime().ReleaseStream(goes.get()).ok());
   const uint64_t recorded = CallCount("cuEventRecord");
-  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  ASSERT_TRUE(Get(pool).mode().Reclaim().ok());
   EXPECT_EQ(Reserved(pool), 64 * kMiB) << "the released stream's memory went";
   EXPECT_EQ(CallCount("cuEventRecord"), recorded) << "the other's event is still there";
   works[1].End();
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  ASSERT_TRUE(Get(pool).mode().Reclaim().ok());
   EXPECT_EQ(Reserved(pool), 0u);
 }
 
@@ -148,7 +148,7 @@ TEST_P(ReleaseThreshold, WithoutLimitKeepsEverything) {
   const PoolHandle pool = CreateWith(UINT64_MAX);
   ASSERT_TRUE(runtime().Free(Allocate(pool, 64 * kMiB)).ok());
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  EXPECT_EQ(Get(pool).Reclaim().value(), 0u);
+  EXPECT_EQ(Get(pool).mode().Reclaim().value(), 0u);
   EXPECT_EQ(Reserved(pool), 64 * kMiB);
 }
 
@@ -157,7 +157,7 @@ TEST_P(ReleaseThreshold, LeavesNothingInThreadsCaches) {
   ASSERT_TRUE(runtime().Free(Allocate(pool, 4096)).ok());
   EXPECT_EQ(Get(pool).Statistics().cached_bytes, 0u);
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  ASSERT_TRUE(Get(pool).Reclaim().ok());
+  ASSERT_TRUE(Get(pool).mode().Reclaim().ok());
   EXPECT_EQ(Reserved(pool), 0u);
 }
 

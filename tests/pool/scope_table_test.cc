@@ -340,9 +340,6 @@ class UncalledMode final : public PoolMode {
   Status Deregister(ncclComm_t) override { return Uncalled(); }
   Status AddRegistrar(const RegistrarRequest&) override { return Uncalled(); }
   Status RemoveRegistrar(const std::string&) override { return Uncalled(); }
-  Status MapPeers() override { return Uncalled(); }
-  Result<PeerPlaces> PeersOf(CUdeviceptr) const override { return Uncalled(); }
-  Status Rehome(ncclComm_t) override { return Uncalled(); }
 
  private:
   static Status Uncalled() { return Status(StatusCode::kInternal, "a scope table calls no pool"); }
@@ -363,7 +360,7 @@ class SymmetricScopes : public Scopes {
         {std::move(basis), MakeBacking(driver(), configuration.backing).value(), devices_.AccountOf({}).value()},
         std::make_unique<engine::SymmetricEngine>(engine::EngineOptions{}, engine::FreeOrder::kDeferred),
         [](auto&... parts) { return std::make_unique<UncalledMode>(parts...); });
-    symmetric_->SetHandle(kSymmetric);
+    symmetric_->basis().handle = kSymmetric;
     return symmetric_;
   }
 

@@ -175,7 +175,7 @@ TEST_F(SettingsInForce, HeuristicPoolsMovePagesOnlyUnderPressure) {
 
 TEST_F(SettingsInForce, AreNamedWhereAPoolCannotBeRegisteredForThem) {
   Open("heuristic");
-  const Status status = Get(Create("gradients")).RegisterWith(nullptr);
+  const Status status = Get(Create("gradients")).mode().RegisterWith(nullptr);
   EXPECT_EQ(status.code(), StatusCode::kNotSupported);
   EXPECT_NE(status.message().find("Make a fixed pool; of its options COMMPOOL_CONF set heuristic"), std::string::npos)
       << status.message();

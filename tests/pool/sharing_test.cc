@@ -76,7 +76,7 @@ TEST_F(Sharing, KeepsThePoolAwakeUntilTheBlockIsFreed) {
   const Status refused = Get(pool).Sleep({});
   ExpectRefusal(refused, StatusCode::kFailedPrecondition, "other processes may use blocks");
   EXPECT_EQ(refused.message().find("pool sharer"), refused.message().rfind("pool sharer")) << refused.message();
-  EXPECT_FALSE(Get(pool).life().asleep());
+  EXPECT_FALSE(Get(pool).basis().life.asleep());
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_TRUE(Get(pool).Sleep({}).ok());
   ExpectRefusal(Get(pool).segments().exporter.Share(other).status(), StatusCode::kFailedPrecondition, "is asleep");

@@ -80,7 +80,7 @@ TEST_P(SleepFailure, OfAnotherPoolOfTheCallNamesWhoCannotComeBack) {
   EXPECT_EQ(status.message().find("pool cannot"), 0u) << status.message();
   EXPECT_NE(status.message().find("; then pool sleeper"), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("the pool is asleep, wake() it"), std::string::npos) << status.message();
-  EXPECT_TRUE(pool().life().asleep());
+  EXPECT_TRUE(pool().basis().life.asleep());
   EXPECT_TRUE(pool().Wake().ok());
   EXPECT_TRUE(runtime().DestroyPool(cannot).ok());
 }
@@ -93,13 +93,13 @@ TEST_P(SleepFailure, OfFallingAsleepLeavesThePoolAwakeAndWhole) {
     FailEachTime(
         failure, [&] { return pool().Sleep({.keep = Keep::kHost}); },
         [&](const Status&) {
-          EXPECT_TRUE(pool().life().open());
+          EXPECT_TRUE(pool().basis().life.open());
           EXPECT_EQ(pool().Statistics().asleep_bytes, 0u);
           EXPECT_EQ(pool().Statistics().kept_bytes, 0u);
           const CUdeviceptr block = runtime().AllocateFrom(pool_, kMiB, nullptr).value();
           EXPECT_TRUE(runtime().Free(block).ok());
         });
-    ASSERT_TRUE(pool().life().asleep());
+    ASSERT_TRUE(pool().basis().life.asleep());
     ASSERT_TRUE(pool().Wake().ok());
   }
 }
@@ -128,11 +128,11 @@ TEST_P(SleepFailure, OfWakingLeavesThePoolAsleepWithWhatItKept) {
     FailEachTime(
         failure, [&] { return pool().Wake(); },
         [&](const Status&) {
-          EXPECT_TRUE(pool().life().asleep());
+          EXPECT_TRUE(pool().basis().life.asleep());
           EXPECT_EQ(pool().Statistics().asleep_bytes, CountersOf(pool_).reserved_bytes.current);
           EXPECT_EQ(pool().Statistics().kept_bytes, kept);
         });
-    ASSERT_FALSE(pool().life().asleep());
+    ASSERT_FALSE(pool().basis().life.asleep());
   }
 }
 
@@ -179,7 +179,7 @@ TEST_P(SleepFailure, OfAnUndoLeavesThePoolAsleepWithItsContents) {
     const InjectedFault mapping({.call = "cuMemMap", .result = CUDA_ERROR_INVALID_VALUE, .count = 10000});
     EXPECT_FALSE(pool().Sleep({}).ok());
   }
-  EXPECT_TRUE(pool().life().asleep());
+  EXPECT_TRUE(pool().basis().life.asleep());
   ASSERT_TRUE(pool().Wake().ok());
   EXPECT_EQ(pool().Statistics().asleep_bytes, 0u);
 }

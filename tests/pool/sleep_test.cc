@@ -130,23 +130,23 @@ TEST_P(SleepInMode, RefusesEveryOtherCallMeanwhile) {
   ExpectOk(pool().Sleep(kDiscarding));
   ExpectAsleep(runtime().AllocateFrom(pool_, 1000, nullptr).status());
   ExpectAsleep(runtime().AllocateFrom(pool_, 32 * kMiB, nullptr).status());
-  ExpectAsleep(pool().Reserve(kMiB));
-  ExpectAsleep(pool().Reclaim().status());
+  ExpectAsleep(pool().mode().Reserve(kMiB));
+  ExpectAsleep(pool().mode().Reclaim().status());
   ExpectAsleep(pool().Trim(0).status());
   ExpectAsleep(pool().segments().peers.Grant({0}));
   ExpectAsleep(pool().segments().peers.Revoke({0}));
   ExpectAsleep(pool().Sleep(kDiscarding));
-  ExpectAsleep(pool().RegisterPending().status());
+  ExpectAsleep(pool().mode().RegisterPending().status());
   ExpectAsleep(runtime().BeginCapture(pool_, stream_.get()).status());
   EXPECT_EQ(pool().mode().ReleaseUnused(), 0u);
-  ExpectOk(pool().Deregister(nullptr));
+  ExpectOk(pool().mode().Deregister(nullptr));
   ExpectOk(runtime().ReleaseStream(stream_.get()));
   ExpectOk(pool().Wake());
   const Status awake = pool().Wake();
   EXPECT_EQ(awake.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(awake.message().find("it is not asleep"), std::string::npos) << awake.message();
   EXPECT_NE(Allocate(1000), 0u);
-  for (const commpool_block& live : pool().Blocks()) {
+  for (const commpool_block& live : pool().blocks().List()) {
     if (live.state == COMMPOOL_BLOCK_LIVE) ExpectOk(runtime().Free(reinterpret_cast<CUdeviceptr>(live.pointer)));
   }
   EXPECT_EQ(pool().FindBlock(block).status().code(), StatusCode::kNotFound);
@@ -270,13 +270,13 @@ TEST_F(Sleep, NeedsMemoryThatCanLeaveItsAddresses) {
   EXPECT_EQ(status.code(), StatusCode::kNotSupported);
   EXPECT_NE(status.message().find("the cuda backing (device 0) cannot leave its addresses"), std::string::npos)
       << status.message();
-  EXPECT_TRUE(Get(pool).life().open());
+  EXPECT_TRUE(Get(pool).basis().life.open());
 }
 
 TEST_F(Sleep, OfASegmentIsOneCallForEachStep) {
   COMMPOOL_REQUIRE_EMULATOR("it counts the driver's calls");
   const PoolHandle pool = Create(Configured("counted"));
-  ExpectOk(Get(pool).Reserve(512 * kMiB));
+  ExpectOk(Get(pool).mode().Reserve(512 * kMiB));
   const auto count = [&](const char* call, const auto& act) {
     const uint64_t before = CallCount(call);
     act();
@@ -306,8 +306,8 @@ TEST_F(Sleep, LeavesTheHostsMemoryToTheProcessWhereTheRuntimeEnds) {
 TEST_F(Sleep, CopiesNeighbouringBlocksInOneCall) {
   COMMPOOL_REQUIRE_EMULATOR("it counts the driver's calls");
   const PoolHandle pool = Create(Configured("neighbours"));
-  ExpectOk(Get(pool).Reserve(8 * kMiB));
-  ExpectOk(Get(pool).Reserve(64 * kMiB));  // so that the blocks lie in the second segment
+  ExpectOk(Get(pool).mode().Reserve(8 * kMiB));
+  ExpectOk(Get(pool).mode().Reserve(64 * kMiB));  // so that the blocks lie in the second segment
   std::vector<CUdeviceptr> blocks;
   for (int block = 0; block < 5; ++block) {
     blocks.push_back(runtime().AllocateFrom(pool, 12 * kMiB, nullptr).value());

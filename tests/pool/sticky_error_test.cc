@@ -35,7 +35,7 @@ TEST_F(StickyError, IsReturnedByEveryLaterCall) {
   EXPECT_NE(first.find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos) << first;
   const uint64_t calls = CallCount("*");
   EXPECT_EQ(runtime().AllocateFrom(pool_, kMiB, nullptr).status().message(), first);
-  EXPECT_EQ(Get(pool_).Reserve(kMiB).message(), first);
+  EXPECT_EQ(Get(pool_).mode().Reserve(kMiB).message(), first);
   EXPECT_EQ(Get(pool_).Close().message(), first);
   EXPECT_EQ(CallCount("*"), calls);
 }

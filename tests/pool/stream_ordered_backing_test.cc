@@ -48,7 +48,7 @@ TEST_F(StreamOrderedBacking, GetsTheStreamThatAsks) {
 
 TEST_F(StreamOrderedBacking, MakesReservedMemoryForNoStream) {
   const PoolHandle pool = CreateOrdered();
-  EXPECT_TRUE(Get(pool).Reserve(2 * kMiB).ok());
+  EXPECT_TRUE(Get(pool).mode().Reserve(2 * kMiB).ok());
   EXPECT_EQ(functions_.streams, std::vector<CUstream>{nullptr});
 }
 
@@ -74,7 +74,7 @@ TEST_F(StreamOrderedBacking, NeverGetsAStreamThatCaptures) {
   const TestStream other;
   const PoolHandle pool = CreateOrdered();
   const PoolHandle elsewhere = Create(Configured("elsewhere"));
-  ASSERT_TRUE(Get(elsewhere).Reserve(2 * kMiB).ok());
+  ASSERT_TRUE(Get(elsewhere).mode().Reserve(2 * kMiB).ok());
   AnnouncedCapture capture;
   ASSERT_TRUE(capture.Begin(runtime(), elsewhere, captured.get(), CU_STREAM_CAPTURE_MODE_RELAXED).ok());
   const CUdeviceptr block = runtime().AllocateFrom(pool, 2 * kMiB, other.get()).value();

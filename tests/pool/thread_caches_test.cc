@@ -208,7 +208,7 @@ TEST_F(ThreadCaches, CountEachPairInTheTotals) {
   const PoolHandle pool = Create(Configured("totals"));
   const uint64_t block_bytes = engine::ClassBytes(engine::ClassOf(3000));
   Free(Allocate(pool, 3000));
-  Get(pool).ResetPeaks();
+  Get(pool).blocks().Statistics(BlockStore::Peaks::kForget);
   for (int pair = 0; pair < 4; ++pair) Free(Allocate(pool, 2900));
   const CUdeviceptr live = Allocate(pool, 2800);
   const commpool_statistics counters = CountersOf(pool);

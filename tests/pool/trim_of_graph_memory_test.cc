@@ -9,7 +9,7 @@ class TrimOfGraphMemory : public PoolTest {
  protected:
   // A graph that got 4 MiB from the pool.
   void Capture() {
-    ASSERT_TRUE(Get(pool_).Reserve(8 * kMiB).ok());
+    ASSERT_TRUE(Get(pool_).mode().Reserve(8 * kMiB).ok());
     ASSERT_TRUE(capture_.Begin(runtime(), pool_, stream_.get()).ok());
     const CUdeviceptr block = runtime().AllocateFrom(pool_, 4 * kMiB, stream_.get()).value();
     ASSERT_TRUE(runtime().Free(block).ok());

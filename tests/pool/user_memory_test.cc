@@ -39,7 +39,7 @@ class UserMemory : public PoolTest {
   void ExpectRefused(PoolHandle pool, CUdeviceptr address, const char* owner) {
     functions_.next = functions_.borrowed = address;
     const int given_back = functions_.given_back;
-    const Status status = Get(pool).Reserve(8 * kMiB);
+    const Status status = Get(pool).mode().Reserve(8 * kMiB);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << status.message();
     EXPECT_NE(status.message().find("lie in memory of pool " + std::string(owner)), std::string::npos)
         << status.message();
@@ -55,7 +55,7 @@ TEST_F(UserMemory, OfAnotherPoolIsRefused) {
   const PoolHandle user = CreateUser("user");
   ExpectRefused(user, block, "lender");
   ExpectRefused(user, block + 16 * kMiB, "lender");
-  EXPECT_TRUE(Get(user).Reserve(8 * kMiB).ok()) << "the next memory is its own";
+  EXPECT_TRUE(Get(user).mode().Reserve(8 * kMiB).ok()) << "the next memory is its own";
   EXPECT_TRUE(runtime().Free(block).ok());
 }
 
@@ -72,7 +72,7 @@ TEST_F(UserMemory, ThatEndsInAnotherPoolsIsRefused) {
   CUdeviceptr memory = 0;
   ASSERT_EQ(cuda().cuMemAlloc(&memory, 64 * kMiB), CUDA_SUCCESS);
   functions_.next = functions_.borrowed = memory + 2 * kMiB;
-  ASSERT_TRUE(Get(lender).Reserve(32 * kMiB).ok());
+  ASSERT_TRUE(Get(lender).mode().Reserve(32 * kMiB).ok());
   const PoolHandle user = CreateUser("user");
   ExpectRefused(user, memory, "lender");
   functions_.borrowed = memory + 2 * kMiB;

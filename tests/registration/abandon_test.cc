@@ -53,7 +53,7 @@ class Abandon : public SymmetricTest {
   }
   Status GiveUp(Rank& rank, const std::vector<ncclComm_t>& home) {
     ncclComm_t const mine = home[static_cast<size_t>(rank.number)];
-    Status status = PoolOf(rank).AbandonCommunicator(mine, CommunicatorLife::kAlive);
+    Status status = PoolOf(rank).mode().AbandonCommunicator(mine, CommunicatorLife::kAlive);
     EXPECT_EQ(driver().nccl.ncclCommAbort(mine), ncclSuccess);
     return status;
   }
@@ -86,7 +86,7 @@ TEST_F(Abandon, EndsAtTheDeadlineBesideAKernelThatWaitsForALostRank) {
     ncclComm_t const mine = home[static_cast<size_t>(rank.number)];
     const bool lost = rank.number == last();
     if (!lost) Reduce(rank, mine);
-    Status status = PoolOf(rank).AbandonCommunicator(mine, CommunicatorLife::kAlive);
+    Status status = PoolOf(rank).mode().AbandonCommunicator(mine, CommunicatorLife::kAlive);
     EXPECT_EQ(PoolOf(rank).Statistics().registered_segments, 0u);
     if (!lost) ExpectFailure(PoolOf(rank).Close(), StatusCode::kDeadlineExceeded, "still busy after 300 ms");
     EXPECT_EQ(driver().nccl.ncclCommAbort(mine), ncclSuccess);
@@ -120,7 +120,7 @@ TEST_F(Abandon, GivesThatMemoryBackInARehomeToo) {
   ReserveUntilTheDeadline(4 * kMiB);
   ExpectOk(Run([&](Rank& rank) {
     Status status = GiveUp(rank, home);
-    return status.ok() ? PoolOf(rank).Rehome(other[static_cast<size_t>(rank.number)]) : status;
+    return status.ok() ? PoolOf(rank).mode().AsSymmetric()->Rehome(other[static_cast<size_t>(rank.number)]) : status;
   }));
   EXPECT_EQ(FreeMemories()[0], before[0] - 2 * kMiB);
   EXPECT_EQ(RegisteredSegments(0), 1u);

@@ -49,11 +49,11 @@ enum class Call { kReserve, kTrim, kReclaim };
 Status Make(Pool& pool, Call call) {
   switch (call) {
     case Call::kReserve:
-      return pool.Reserve(8 * kMiB);
+      return pool.mode().Reserve(8 * kMiB);
     case Call::kTrim:
       return pool.Trim(0).status();
     case Call::kReclaim:
-      return pool.Reclaim().status();
+      return pool.mode().Reclaim().status();
   }
   return Status();
 }
@@ -77,13 +77,13 @@ Account AccountOf(const Pool& pool, const Status& status) {
   Runtime runtime(SharedDriver());
   Pool& pool = *runtime.pools().Find(runtime.CreatePool(configuration).value()).value();
   // A segment to keep and one to release, with a block whose free must take effect.
-  if (!pool.Reserve(2 * kMiB).ok()) _exit(3);
+  if (!pool.mode().Reserve(2 * kMiB).ok()) _exit(3);
   const CUdeviceptr block = pool.Allocate(2 * kMiB, KeyOfStream(nullptr, number)).value();
-  if (!pool.Reserve(4 * kMiB).ok() || !pool.Free(block).ok()) _exit(4);
+  if (!pool.mode().Reserve(4 * kMiB).ok() || !pool.Free(block).ok()) _exit(4);
   if (number == kDead) messages_to_live = round;
   Account account = AccountOf(pool, Make(pool, call));
   if (number == kDead) _exit(5);
-  const Status next = pool.Verify();
+  const Status next = pool.mode().AsSymmetric()->Verify();
   account.next_names_it = !next.ok() && next.message().find("rank 2 was lost") != std::string::npos;
   if (!account.next_names_it) std::fprintf(stderr, "rank %d: %s\n", number, next.message().c_str());
   _exit(write(accounts[1], &account, sizeof(account)) == sizeof(account) ? 0 : 6);

@@ -100,10 +100,12 @@ class CapturedSleeps : public SymmetricTest, public ::testing::WithParamInterfac
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
     copying_ = group().ConnectFrom(0, config);
-    ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(copying_[static_cast<size_t>(rank.number)]); }));
+    ExpectOk(
+        Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(copying_[static_cast<size_t>(rank.number)]); }));
   }
   void EndCopies() {
-    ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(copying_[static_cast<size_t>(rank.number)]); }));
+    ExpectOk(
+        Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(copying_[static_cast<size_t>(rank.number)]); }));
     group().Destroy(copying_);
   }
   // Of the smallest size, by ranks.
@@ -120,7 +122,7 @@ class CapturedSleeps : public SymmetricTest, public ::testing::WithParamInterfac
       configuration.name = "stranger";
       const PoolHandle handle = runtime().CreatePool(std::move(configuration)).value();
       const std::shared_ptr<Pool> stranger = runtime().pools().Find(handle).value();
-      const Status reserved = stranger->Reserve(bytes);
+      const Status reserved = stranger->mode().Reserve(bytes);
       return reserved.ok() ? stranger->Close() : reserved;
     }));
   }

@@ -89,7 +89,7 @@ TEST_F(CommunicatorSleep, BeginsAfterThatOfItsPoolsAndEndsBeforeIt) {
   ExpectOk(Sleep());
   ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }), StatusCode::kFailedPrecondition,
                 "the communicator is asleep: wake it first");
-  for (int rank = 0; rank <= last(); ++rank) EXPECT_TRUE(PoolOf(group()[rank]).life().asleep());
+  for (int rank = 0; rank <= last(); ++rank) EXPECT_TRUE(PoolOf(group()[rank]).basis().life.asleep());
   ExpectOk(Wake());
   ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }));
   EXPECT_EQ(OffsetsOf(blocks), offsets);
@@ -102,7 +102,7 @@ TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileASymmetricPoolIsAwake) {
   ExpectFailure(Sleep(), StatusCode::kFailedPrecondition,
                 PoolOf(group()[0]).basis().title + " is registered with the communicator: sleep() that pool before");
   ExpectAllAsleep(false);
-  EXPECT_TRUE(PoolOf(group()[0]).life().open());
+  EXPECT_TRUE(PoolOf(group()[0]).basis().life.open());
   EXPECT_EQ(RegisteredSegments(last()), 1u);
 }
 
@@ -118,8 +118,8 @@ TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileAPoolOfOneRankIsAwake) {
   fixed.backing.placement.device = 0;
   const PoolHandle handle = runtime().CreatePool(fixed).value();
   Pool& pool = *runtime().pools().Find(handle).value();
-  ExpectOk(Statuses{pool.Reserve(2 * kMiB)});
-  ExpectOk(Run([&](Rank& rank) { return rank.number == 0 ? pool.RegisterWith(other(rank)) : Status(); }));
+  ExpectOk(Statuses{pool.mode().Reserve(2 * kMiB)});
+  ExpectOk(Run([&](Rank& rank) { return rank.number == 0 ? pool.mode().RegisterWith(other(rank)) : Status(); }));
   ExpectFailure(
       sleep(), StatusCode::kFailedPrecondition,
       "rank 0 cannot put the communicator to sleep: " + pool.basis().title + " is registered with the communicator");
@@ -133,9 +133,9 @@ TEST_F(CommunicatorSleep, IsRefusedOnAllRanksWhileAPoolOfAnotherHomeIsAwake) {
   const auto sleep = [&] { return Run([&](Rank& rank) { return all().Sleep(other(rank), kDeadlineMs); }); };
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(other(rank)); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(other(rank)); }));
   ExpectFailure(sleep(), StatusCode::kFailedPrecondition, "deregister it");
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(other(rank)); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(other(rank)); }));
   ExpectOk(sleep());
   ExpectOk(Run([&](Rank& rank) { return all().Wake(other(rank)); }));
   group().Destroy(others);
@@ -151,8 +151,9 @@ TEST_F(CommunicatorSleep, LetsPoolsNeitherBeMadeNorGrowNorRegister) {
   ExpectOk(Wake());
   ExpectOk(Reserve(2 * kMiB));
   ExpectOk(Run([&](Rank& rank) { return all().Sleep(others[static_cast<size_t>(rank.number)], kDeadlineMs); }));
-  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(others[static_cast<size_t>(rank.number)]); }),
-                StatusCode::kFailedPrecondition, "the communicator is asleep: wake it first");
+  ExpectFailure(
+      Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(others[static_cast<size_t>(rank.number)]); }),
+      StatusCode::kFailedPrecondition, "the communicator is asleep: wake it first");
   ExpectOk(Run([&](Rank& rank) { return all().Wake(others[static_cast<size_t>(rank.number)]); }));
   group().Destroy(others);
 }
@@ -298,7 +299,8 @@ TEST_F(CommunicatorSleep, NamesARankThatDoesNotCome) {
   }
   ExpectAllAsleep(false);
   ExpectOk(Run([&](Rank& rank) {
-    EXPECT_EQ(PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive).code(), StatusCode::kOk);
+    EXPECT_EQ(PoolOf(rank).mode().AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive).code(),
+              StatusCode::kOk);
     EXPECT_EQ(driver().nccl.ncclCommAbort(rank.communicator), ncclSuccess);
     rank.communicator = nullptr;
     return Status();

@@ -24,7 +24,7 @@ constexpr int kDead = 2;
   if (!created.ok()) _exit(5);
   if (number == kDead) _exit(0);
   Pool& pool = *runtime.pools().Find(*created).value();
-  const Status status = pool.Reserve(2 * kMiB);
+  const Status status = pool.mode().Reserve(2 * kMiB);
   const bool named = status.message().find("rank 2 was lost ") != std::string::npos;
   const bool expected = status.code() == StatusCode::kRemoteFailure && named;
   if (!expected) std::fprintf(stderr, "rank %d: %s\n", number, status.message().c_str());

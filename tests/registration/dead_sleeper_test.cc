@@ -55,7 +55,7 @@ class Life {
     configuration.backing.placement.device = number;
     configuration.home = communicator_;
     pool_ = runtime_.pools().Find(runtime_.CreatePool(configuration).value()).value();
-    pool_->Reserve(2 * kMiB).or_throw();
+    pool_->mode().Reserve(2 * kMiB).or_throw();
     block_ = pool_->Allocate(kBytes, KeyOfStream(nullptr, number_)).value();
     const std::string held(kBytes, static_cast<char>('a' + number));
     Check(driver_->cuda.cuMemcpyHtoD(block_, held.data(), kBytes) == CUDA_SUCCESS, "the block is written");
@@ -73,15 +73,15 @@ class Life {
     if (death.alive_after_sleep) {
       slept.or_throw();
       CheckNames(pool_->Wake());
-      Check(pool_->life().asleep(), "it sleeps on");
+      Check(pool_->basis().life.asleep(), "it sleeps on");
     } else {
       CheckNames(slept);
-      Check(pool_->life().open(), "it stayed awake");
+      Check(pool_->basis().life.open(), "it stayed awake");
     }
-    pool_->AbandonCommunicator(communicator_, CommunicatorLife::kAlive).or_throw();
+    pool_->mode().AbandonCommunicator(communicator_, CommunicatorLife::kAlive).or_throw();
     Check(driver_->nccl.ncclCommAbort(communicator_) == ncclSuccess, "the communicator ends");
     const std::string expected(kBytes, static_cast<char>('a' + number_));
-    if (pool_->life().asleep()) {
+    if (pool_->basis().life.asleep()) {
       const std::byte* const kept = pool_->segments().kept.Find(block_, kBytes).value();
       Check(std::memcmp(kept, expected.data(), kBytes) == 0, "what was kept can be read");
       pool_->Wake().or_throw();  // without the others
@@ -97,7 +97,7 @@ class Life {
  private:
   void GoOn() {
     communicator_ = ConnectForkedRank(*driver_, number_, kRanks - 1, pipe_of_id_);
-    pool_->Rehome(communicator_).or_throw();
+    pool_->mode().AsSymmetric()->Rehome(communicator_).or_throw();
     const CUdeviceptr block = pool_->Allocate(kBytes, KeyOfStream(nullptr, number_)).value();
     Check(pool_->segments().registrations.Find(communicator_, block).ok(), "blocks lie in windows again");
     pool_->Free(block).or_throw();

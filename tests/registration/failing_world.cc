@@ -7,6 +7,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/pool/group_calls.h"
+#include "src/library/pool/symmetric/symmetric_mode.h"
 #include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
@@ -46,8 +47,8 @@ void World::End(std::shared_ptr<Pool>& pool) {
   CheckInvariants(*pool);
   Status closed = pool->Close();
   if (!closed.ok()) {
-    ExpectOk({pool->AbandonCommunicator(second(), CommunicatorLife::kAlive),
-              pool->AbandonCommunicator(home(), CommunicatorLife::kAlive)});
+    ExpectOk({pool->mode().AbandonCommunicator(second(), CommunicatorLife::kAlive),
+              pool->mode().AbandonCommunicator(home(), CommunicatorLife::kAlive)});
     closed = pool->Close();
   }
   ExpectOk({closed, runtime_->DestroyPool(pool->handle())});
@@ -148,7 +149,7 @@ State World::Look() const {
                                        statistics.asleep_bytes,
                                        statistics.kept_bytes,
                                        account.taken(),
-                                       pool->life().asleep() ? 1u : 0u};
+                                       pool->basis().life.asleep() ? 1u : 0u};
     std::transform(own.begin(), own.end(), state.books.begin(), state.books.begin(), std::plus<>());
   }
   return state;
@@ -158,13 +159,14 @@ namespace {
 
 Status Nothing(World&) { return Status(); }
 Status Create(World& world) { return world.Create(); }
-Status Reserve(World& world) { return world.pool().Reserve(kHalf); }
+Status Reserve(World& world) { return world.pool().mode().Reserve(kHalf); }
 Status CreateBoth(World& world) { return world.CreateBoth(); }
 Status RegisterBoth(World& world) {
-  return OnEach(world.runtime(), world.both(), [&](Pool& pool, size_t) { return pool.RegisterWith(world.second()); });
+  return OnEach(world.runtime(), world.both(),
+                [&](Pool& pool, size_t) { return pool.mode().RegisterWith(world.second()); });
 }
 Status ReserveBoth(World& world) { return ReservePools(world.runtime(), world.both(), kHalf); }
-Status Register(World& world) { return world.pool().RegisterWith(world.second()); }
+Status Register(World& world) { return world.pool().mode().RegisterWith(world.second()); }
 
 // Makes the steps one after the other, until one fails.
 template <Status (*... parts)(World&)>
@@ -187,11 +189,11 @@ Status Record(World& world) {
 Status AllocateCaptured(World& world) { return world.Allocate(4 * kMiB, world.stream()); }
 Status BeginCapture(World& world) { return world.BeginCapture(); }
 Status ReleaseStream(World& world) { return world.ReleaseStream(); }
-Status RegisterPending(World& world) { return world.pool().RegisterPending().status(); }
-Status Deregister(World& world) { return world.pool().Deregister(world.second()); }
+Status RegisterPending(World& world) { return world.pool().mode().RegisterPending().status(); }
+Status Deregister(World& world) { return world.pool().mode().Deregister(world.second()); }
 Status Trim(World& world) { return world.pool().Trim(0).status(); }
-Status Reclaim(World& world) { return world.pool().Reclaim().status(); }
-Status Verify(World& world) { return world.pool().Verify(); }
+Status Reclaim(World& world) { return world.pool().mode().Reclaim().status(); }
+Status Verify(World& world) { return world.pool().mode().AsSymmetric()->Verify(); }
 Status Sleep(World& world) { return world.pool().Sleep({.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}); }
 Status Wake(World& world) { return world.pool().Wake(); }
 Status Grant(World& world) { return world.pool().segments().peers.Grant({1}); }
@@ -199,8 +201,10 @@ Status Revoke(World& world) { return world.pool().segments().peers.Revoke({1}); 
 Status Close(World& world) { return world.pool().Close(); }
 Status WaitForDevice(World& world) { return world.pool().blocks().WaitForDevice(); }
 Status DefaultPool(World& world) { return world.runtime().DefaultPool(0).status(); }
-Status LeaveHome(World& world) { return world.pool().AbandonCommunicator(world.home(), CommunicatorLife::kAlive); }
-Status Rehome(World& world) { return world.pool().Rehome(world.second()); }
+Status LeaveHome(World& world) {
+  return world.pool().mode().AbandonCommunicator(world.home(), CommunicatorLife::kAlive);
+}
+Status Rehome(World& world) { return world.pool().mode().AsSymmetric()->Rehome(world.second()); }
 
 }  // namespace
 

@@ -6,33 +6,33 @@ namespace commpool::internal::testing {
 namespace {
 
 TEST_F(FixedRegistration, LaterSegmentsWaitForRegisterPending) {
-  ExpectOk({pool().Reserve(32 * kMiB)});
-  ExpectOk({pool().RegisterWith(communicator())});
+  ExpectOk({pool().mode().Reserve(32 * kMiB)});
+  ExpectOk({pool().mode().RegisterWith(communicator())});
   EXPECT_EQ(registered(), 1u);
   const uint64_t calls = CallCount("ncclCommRegister");
   const CUdeviceptr first = Allocate(32 * kMiB);
   const CUdeviceptr later = Allocate(64 * kMiB);
   ExpectCalls("ncclCommRegister", calls, 0);
   EXPECT_EQ(pending(), 1u);
-  EXPECT_EQ(pool().RegisterPending().value(), 1u);
-  EXPECT_EQ(pool().RegisterPending().value(), 0u);
+  EXPECT_EQ(pool().mode().RegisterPending().value(), 1u);
+  EXPECT_EQ(pool().mode().RegisterPending().value(), 0u);
   EXPECT_EQ(registered(), 2u);
   EXPECT_EQ(pending(), 0u);
   for (const CUdeviceptr block : {first, later}) ExpectOk({pool().Free(block)});
 }
 
 TEST_F(FixedRegistration, ASecondRegisterWithTakesWhatIsPending) {
-  ExpectOk({pool().RegisterWith(communicator())});
+  ExpectOk({pool().mode().RegisterWith(communicator())});
   const CUdeviceptr block = Allocate(kMiB);
   EXPECT_EQ(pending(), 1u);
-  ExpectOk({pool().RegisterWith(communicator())});
+  ExpectOk({pool().mode().RegisterWith(communicator())});
   EXPECT_EQ(registered(), 1u);
   ExpectOk({pool().Free(block)});
 }
 
 TEST_F(FixedRegistration, EndsAsleepAndIsMadeAgain) {
   const CUdeviceptr block = Allocate(32 * kMiB);
-  ExpectOk({pool().RegisterWith(communicator())});
+  ExpectOk({pool().mode().RegisterWith(communicator())});
   const uint64_t deregistered = CallCount("ncclCommDeregister");
   ExpectOk({pool().Sleep({.graphs = LiveGraphs::kDiscarded})});
   ExpectCalls("ncclCommDeregister", deregistered, 1);
@@ -42,7 +42,7 @@ TEST_F(FixedRegistration, EndsAsleepAndIsMadeAgain) {
   ExpectCalls("ncclCommRegister", made, 1);
   EXPECT_EQ(registered(), 1u);
   ExpectOk({pool().Sleep({.graphs = LiveGraphs::kDiscarded})});
-  ExpectOk({pool().Deregister(communicator())});
+  ExpectOk({pool().mode().Deregister(communicator())});
   ExpectOk({pool().Wake()});
   EXPECT_EQ(registered(), 0u) << "it was given up asleep";
   ExpectOk({pool().Free(block)});
@@ -51,13 +51,13 @@ TEST_F(FixedRegistration, EndsAsleepAndIsMadeAgain) {
 TEST_F(FixedRegistration, ThatFailsInWakingLeavesThePoolAsleep) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
   const CUdeviceptr block = Allocate(32 * kMiB);
-  ExpectOk({pool().RegisterWith(communicator())});
+  ExpectOk({pool().mode().RegisterWith(communicator())});
   ExpectOk({pool().Sleep({.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded})});
   {
     const InjectedFault fault({.call = "ncclCommRegister", .result = ncclInternalError});
     ExpectFailure(pool().Wake(), StatusCode::kCommunicatorError, "ncclCommRegister");
   }
-  EXPECT_TRUE(pool().life().asleep());
+  EXPECT_TRUE(pool().basis().life.asleep());
   EXPECT_EQ(pool().Statistics().asleep_bytes, pool().Statistics().reserved_bytes.current);
   ExpectOk({pool().Wake()});
   EXPECT_EQ(registered(), 1u);
@@ -74,8 +74,8 @@ class StayingRegistration : public FixedRegistration {
 
 TEST_F(StayingRegistration, KeepsItsMemoryMappedWhereWakingFails) {
   COMMPOOL_REQUIRE_EMULATOR("faults are injected");
-  ExpectOk({pool().Reserve(32 * kMiB), pool().Reserve(64 * kMiB)});
-  ExpectOk({pool().RegisterWith(communicator())});
+  ExpectOk({pool().mode().Reserve(32 * kMiB), pool().mode().Reserve(64 * kMiB)});
+  ExpectOk({pool().mode().RegisterWith(communicator())});
   ASSERT_EQ(registered(), 2u);
   ExpectOk({pool().Sleep({.graphs = LiveGraphs::kDiscarded})});
   {
@@ -83,7 +83,7 @@ TEST_F(StayingRegistration, KeepsItsMemoryMappedWhereWakingFails) {
     const InjectedFault undoing({.call = "ncclCommDeregister", .result = ncclInternalError});
     ExpectFailure(pool().Wake(), StatusCode::kCommunicatorError, "ncclCommRegister");
   }
-  EXPECT_TRUE(pool().life().asleep());
+  EXPECT_TRUE(pool().basis().life.asleep());
   EXPECT_EQ(pool().Statistics().asleep_bytes, 0u) << "NCCL may still use what it did not deregister";
   EXPECT_EQ(TakeReports(), std::vector<std::string>()) << "nothing registered was unmapped";
   ExpectOk({pool().Wake()});
@@ -93,76 +93,76 @@ TEST_F(StayingRegistration, KeepsItsMemoryMappedWhereWakingFails) {
 
 TEST_F(FixedRegistration, HasNoWindows) {
   const CUdeviceptr block = Allocate(kMiB);
-  ExpectOk({pool().RegisterWith(communicator())});
+  ExpectOk({pool().mode().RegisterWith(communicator())});
   EXPECT_EQ(pool().segments().registrations.Find(communicator(), block).status().code(), StatusCode::kNotFound);
   ExpectOk({pool().Free(block)});
 }
 
 TEST_F(FixedRegistration, TrimKeepsRegisteredSegments) {
-  ExpectOk({pool().Reserve(32 * kMiB)});
-  ExpectOk({pool().RegisterWith(communicator())});
+  ExpectOk({pool().mode().Reserve(32 * kMiB)});
+  ExpectOk({pool().mode().RegisterWith(communicator())});
   ExpectOk({pool().Free(Allocate(64 * kMiB))});
   EXPECT_EQ(pool().Trim(0).value(), 64 * kMiB);
   EXPECT_EQ(pool().mode().ReleaseUnused(), 0u);
   EXPECT_EQ(pool().Statistics().reserved_bytes.current, 32 * kMiB);
-  ExpectOk({pool().Deregister(communicator())});
+  ExpectOk({pool().mode().Deregister(communicator())});
   EXPECT_EQ(registered(), 0u);
   EXPECT_EQ(pool().Trim(0).value(), 32 * kMiB);
 }
 
 TEST_F(FixedRegistration, DeregisteringWhatIsNotRegisteredDoesNothing) {
-  ExpectOk({pool().Deregister(communicator())});
-  ExpectOk({pool().AbandonCommunicator(communicator(), CommunicatorLife::kEnded)});
+  ExpectOk({pool().mode().Deregister(communicator())});
+  ExpectOk({pool().mode().AbandonCommunicator(communicator(), CommunicatorLife::kEnded)});
 }
 
 TEST_F(FixedRegistration, DeregistersNothingWhileTheDeviceCannotBeWaitedFor) {
-  ExpectOk({pool().Reserve(2 * kMiB)});
-  ExpectOk({pool().RegisterWith(communicator())});
+  ExpectOk({pool().mode().Reserve(2 * kMiB)});
+  ExpectOk({pool().mode().RegisterWith(communicator())});
   PoolConfiguration configuration;
   configuration.name = "captured";
   const PoolHandle captured = runtime().CreatePool(configuration).value();
   AnnouncedCapture capture;
   ExpectOk({capture.Begin(runtime(), captured, rank().stream, CU_STREAM_CAPTURE_MODE_RELAXED)});
-  ExpectFailure(pool().Deregister(communicator()), StatusCode::kFailedPrecondition, "is being captured");
+  ExpectFailure(pool().mode().Deregister(communicator()), StatusCode::kFailedPrecondition, "is being captured");
   EXPECT_EQ(registered(), 1u) << "NCCL may be at work";
   ExpectOk({capture.End()});
   capture.DestroyGraph();
-  ExpectOk({pool().Deregister(communicator()), runtime().DestroyPool(captured)});
+  ExpectOk({pool().mode().Deregister(communicator()), runtime().DestroyPool(captured)});
   EXPECT_EQ(registered(), 0u);
 }
 
 TEST_F(FixedRegistration, RefusesUnusableCommunicators) {
-  EXPECT_EQ(pool().RegisterWith(nullptr).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(pool().mode().RegisterWith(nullptr).code(), StatusCode::kInvalidArgument);
   COMMPOOL_REQUIRE_DEVICES(2);
   RankGroup others(2);
-  ExpectFailure(pool().RegisterWith(others[1].communicator), StatusCode::kInvalidArgument,
+  ExpectFailure(pool().mode().RegisterWith(others[1].communicator), StatusCode::kInvalidArgument,
                 "cannot be registered with a communicator of device 1");
   EXPECT_EQ(registered(), 0u);
 }
 
 TEST_F(FixedRegistration, AFailedRegistrationChangesNothing) {
   COMMPOOL_REQUIRE_EMULATOR("faults are injected");
-  for (const uint64_t bytes : {32 * kMiB, 64 * kMiB}) ExpectOk({pool().Reserve(bytes)});
+  for (const uint64_t bytes : {32 * kMiB, 64 * kMiB}) ExpectOk({pool().mode().Reserve(bytes)});
   {
     const InjectedFault second({.call = "ncclCommRegister", .result = ncclSystemError, .skip = 1});
-    EXPECT_EQ(pool().RegisterWith(communicator()).code(), StatusCode::kCommunicatorError);
+    EXPECT_EQ(pool().mode().RegisterWith(communicator()).code(), StatusCode::kCommunicatorError);
   }
   EXPECT_EQ(registered(), 0u);
   EXPECT_EQ(pending(), 0u);  // the communicator is not remembered
 
-  ExpectOk({pool().RegisterWith(communicator())});
-  for (const uint64_t bytes : {128 * kMiB, 256 * kMiB}) ExpectOk({pool().Reserve(bytes)});
+  ExpectOk({pool().mode().RegisterWith(communicator())});
+  for (const uint64_t bytes : {128 * kMiB, 256 * kMiB}) ExpectOk({pool().mode().Reserve(bytes)});
   {
     const InjectedFault second({.call = "ncclCommRegister", .result = ncclSystemError, .skip = 1});
-    EXPECT_EQ(pool().RegisterPending().status().code(), StatusCode::kCommunicatorError);
+    EXPECT_EQ(pool().mode().RegisterPending().status().code(), StatusCode::kCommunicatorError);
   }
   EXPECT_EQ(registered(), 2u);
   EXPECT_EQ(pending(), 2u);
 }
 
 TEST_F(FixedRegistration, ALiveGraphPinsWhatIsRegistered) {
-  ExpectOk({pool().Reserve(4 * kMiB)});
-  ExpectOk({pool().RegisterWith(communicator())});
+  ExpectOk({pool().mode().Reserve(4 * kMiB)});
+  ExpectOk({pool().mode().RegisterWith(communicator())});
   EXPECT_EQ(driver().cuda.cuStreamBeginCapture(rank().stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
   ExpectOk({pool().BeginCapture(1, rank().stream, rank().number)});
   const CUdeviceptr block = Allocate(kMiB);
@@ -170,25 +170,25 @@ TEST_F(FixedRegistration, ALiveGraphPinsWhatIsRegistered) {
   pool().EndCapture(1);
   CUgraph graph = nullptr;
   EXPECT_EQ(driver().cuda.cuStreamEndCapture(rank().stream, &graph), CUDA_SUCCESS);
-  ExpectFailure(pool().Deregister(communicator()), StatusCode::kFailedPrecondition, "may still be replayed");
+  ExpectFailure(pool().mode().Deregister(communicator()), StatusCode::kFailedPrecondition, "may still be replayed");
   ExpectFailure(pool().Close(), StatusCode::kFailedPrecondition, "1 graph that captured with the pool");
   EXPECT_EQ(pool().Trim(0).value(), 0u) << "a registered segment stays in any case";
   EXPECT_EQ(registered(), 1u);
   EXPECT_EQ(driver().cuda.cuGraphDestroy(graph), CUDA_SUCCESS);
-  ExpectOk({pool().Deregister(communicator())});
+  ExpectOk({pool().mode().Deregister(communicator())});
   EXPECT_EQ(registered(), 0u);
 }
 
 TEST_F(FixedRegistration, DoesNotGrowInACapture) {
-  ExpectOk({pool().Reserve(4 * kMiB)});
-  ExpectOk({pool().RegisterWith(communicator())});
+  ExpectOk({pool().mode().Reserve(4 * kMiB)});
+  ExpectOk({pool().mode().RegisterWith(communicator())});
   AnnouncedCapture capture;
   ExpectOk({capture.Begin(runtime(), pool().handle(), rank().stream)});
   ExpectFailure(pool().Allocate(64 * kMiB, KeyOfStream(rank().stream, rank().number)).status(),
                 StatusCode::kOutOfMemory, "is registered, does not grow there");
   ExpectOk({capture.End()});
   capture.DestroyGraph();
-  ExpectOk({pool().Deregister(communicator())});
+  ExpectOk({pool().mode().Deregister(communicator())});
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ class SymmetricHostLadder : public DriverTest {
       Result<PoolHandle> made = runtime.CreatePool(configuration);
       if (!made.ok()) return made.status();
       Pool& pool = *runtime.pools().Find(*made).value();
-      Status status = pool.Reserve(32 * kMiB);
+      Status status = pool.mode().Reserve(32 * kMiB);
       look(pool);
       EXPECT_TRUE(pool.Close().ok());
       return status;

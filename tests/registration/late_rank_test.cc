@@ -12,7 +12,7 @@ class LateRank : public SymmetricTest {
   // The other ranks' results of a reserve that the last rank does not make.
   Statuses ReserveWithoutTheLast() {
     Statuses statuses =
-        Run([&](Rank& rank) { return rank.number == last() ? Status() : PoolOf(rank).Reserve(2 * kMiB); });
+        Run([&](Rank& rank) { return rank.number == last() ? Status() : PoolOf(rank).mode().Reserve(2 * kMiB); });
     statuses.pop_back();
     return statuses;
   }

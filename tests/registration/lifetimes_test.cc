@@ -17,14 +17,14 @@ class Lifetimes : public SymmetricTest {
     return communicators[static_cast<size_t>(rank.number)];
   }
   Statuses Register(const std::vector<ncclComm_t>& communicators) {
-    return Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(Of(communicators, rank)); });
+    return Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(Of(communicators, rank)); });
   }
   Statuses Deregister(const std::vector<ncclComm_t>& communicators) {
-    return Run([&](Rank& rank) { return PoolOf(rank).Deregister(Of(communicators, rank)); });
+    return Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(Of(communicators, rank)); });
   }
   Statuses Abandon(const std::vector<ncclComm_t>& communicators) {
     return Run([&](Rank& rank) {
-      return PoolOf(rank).AbandonCommunicator(Of(communicators, rank), CommunicatorLife::kEnded);
+      return PoolOf(rank).mode().AbandonCommunicator(Of(communicators, rank), CommunicatorLife::kEnded);
     });
   }
   // The order after a loss; no other rank takes part.
@@ -32,7 +32,7 @@ class Lifetimes : public SymmetricTest {
     const ContextGuard current(driver(), rank.context);
     const auto abort = [&] { EXPECT_EQ(driver().nccl.ncclCommAbort(rank.communicator), ncclSuccess); };
     if (life == CommunicatorLife::kEnded) abort();
-    Status status = PoolOf(rank).AbandonCommunicator(rank.communicator, life);
+    Status status = PoolOf(rank).mode().AbandonCommunicator(rank.communicator, life);
     if (life == CommunicatorLife::kAlive) abort();
     rank.communicator = nullptr;
     return status;
@@ -82,8 +82,8 @@ TEST_F(Lifetimes, ALiveCommunicatorIsAbandonedWithItsWindows) {
   const uint64_t calls = CallCount("ncclCommWindowDeregister");
   for (int number = 0; number <= last(); ++number) {  // one after another: no rank waits for the next
     Rank& rank = group()[number];
-    ExpectOk({PoolOf(rank).AbandonCommunicator(Of(second, rank), CommunicatorLife::kAlive)});
-    ExpectOk({PoolOf(rank).AbandonCommunicator(Of(second, rank), CommunicatorLife::kAlive)});
+    ExpectOk({PoolOf(rank).mode().AbandonCommunicator(Of(second, rank), CommunicatorLife::kAlive)});
+    ExpectOk({PoolOf(rank).mode().AbandonCommunicator(Of(second, rank), CommunicatorLife::kAlive)});
     EXPECT_EQ(driver().nccl.ncclCommAbort(Of(second, rank)), ncclSuccess);
   }
   EXPECT_EQ(CallCount("ncclCommWindowDeregister"), calls + static_cast<uint64_t>(group().size()));
@@ -132,7 +132,7 @@ TEST_F(Lifetimes, APoolWhoseHomeWasAbortedCanStillBeClosed) {
   AllowLeak("physical memory");
   ExpectOk(Run([&](Rank& rank) {
     EXPECT_EQ(driver().nccl.ncclCommAbort(rank.communicator), ncclSuccess);
-    Status status = PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kEnded);
+    Status status = PoolOf(rank).mode().AbandonCommunicator(rank.communicator, CommunicatorLife::kEnded);
     rank.communicator = nullptr;
     return status;
   }));

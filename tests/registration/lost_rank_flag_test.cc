@@ -32,7 +32,7 @@ struct Heard {
 enum class Moment { kBetweenCollectives, kInsideAWindowCollective };
 
 bool RecoversAlone(Pool& pool, const Driver& driver, ncclComm_t communicator) {
-  if (!pool.AbandonCommunicator(communicator, CommunicatorLife::kAlive).ok()) return false;
+  if (!pool.mode().AbandonCommunicator(communicator, CommunicatorLife::kAlive).ok()) return false;
   if (driver.nccl.ncclCommAbort(communicator) != ncclSuccess) return false;
   return pool.Close().ok() && pool.Statistics().reserved_bytes.current == 0;
 }
@@ -66,8 +66,8 @@ void DieAfterTheOthers(const Pipe& launched, Moment moment) {
   Result<PoolHandle> created = runtime.CreatePool(configuration);
   if (!created.ok()) _exit(6);
   Pool& pool = *runtime.pools().Find(*created).value();
-  if (!pool.Reserve(2 * kMiB).ok() || pool.mode().LostRank() != -1) _exit(7);
-  if (!pool.Verify().ok()) _exit(7);  // no rank dies before all have asked
+  if (!pool.mode().Reserve(2 * kMiB).ok() || pool.mode().AsSymmetric()->LostRank() != -1) _exit(7);
+  if (!pool.mode().AsSymmetric()->Verify().ok()) _exit(7);  // no rank dies before all have asked
   const CUdeviceptr block = pool.Allocate(kMiB, KeyOfStream(stream, number)).value();
   if (number == kDead) DieAfterTheOthers(launched, moment);
   void* const data = reinterpret_cast<void*>(block);
@@ -78,8 +78,8 @@ void DieAfterTheOthers(const Pipe& launched, Moment moment) {
   char byte = 0;
   if (read(heard.wake[0], &byte, 1) != 1) _exit(8);
   const int expected = moment == Moment::kInsideAWindowCollective ? 1 : 0;
-  const bool right =
-      heard.rank == kDead && heard.in_flight == expected && heard.calls == 1 && pool.mode().LostRank() == kDead;
+  const bool right = heard.rank == kDead && heard.in_flight == expected && heard.calls == 1 &&
+                     pool.mode().AsSymmetric()->LostRank() == kDead;
   if (!right) {
     std::fprintf(stderr, "rank %d heard of rank %d, in flight %d, %d times\n", number, heard.rank.load(),
                  heard.in_flight.load(), heard.calls.load());

@@ -28,7 +28,7 @@ class NcclVersions : public DriverTest {
       Result<PoolHandle> made = runtime.CreatePool(configuration);
       if (!made.ok()) return made.status();
       Pool& pool = *runtime.pools().Find(*made).value();
-      Status status = pool.Reserve(32 * kMiB);
+      Status status = pool.mode().Reserve(32 * kMiB);
       EXPECT_EQ(pool.Statistics().registered_segments, status.ok() ? 1u : 0u);
       EXPECT_TRUE(pool.Close().ok());
       return status;

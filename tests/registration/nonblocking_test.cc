@@ -26,9 +26,9 @@ TEST_F(Nonblocking, AFurtherCommunicatorIsMetRegisteredAndLeft) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
   std::vector<ncclComm_t> second = Connect();
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(second[static_cast<size_t>(rank.number)]); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(second[static_cast<size_t>(rank.number)]); }));
   EXPECT_EQ(RegisteredSegments(0), 2u);
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(second[static_cast<size_t>(rank.number)]); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(second[static_cast<size_t>(rank.number)]); }));
   group().Destroy(second);
 }
 

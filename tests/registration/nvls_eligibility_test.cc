@@ -90,7 +90,7 @@ TEST_F(Nvls, NeedsARangeInsideOneSegment) {
 
 TEST_F(Nvls, NeedsAWindowOnTheCommunicator) {
   const CUdeviceptr block = MakeBlocks(2 * kMiB);
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(rank.communicator); }));
   ExpectReason(WhyNot(block, 1), "not registered with this communicator");
 }
 
@@ -158,7 +158,7 @@ TEST_F(Nvls, ServesSegmentsThatWereMadeForAnyGranularity) {
     Result<PoolHandle> made = other.CreatePool(Configured(rank));
     if (!made.ok()) return made.status();
     Pool& pool = *other.pools().Find(*made).value();
-    Status status = pool.Reserve(2 * kMiB);
+    Status status = pool.mode().Reserve(2 * kMiB);
     if (!status.ok()) return status;
     const CUdeviceptr block = pool.Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).value();
     EXPECT_EQ(WhyNoNvls(*coarse, other.addresses(), other.windows(), {block, 16 * kMiB, rank.communicator}).value(),

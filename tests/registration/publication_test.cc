@@ -73,7 +73,7 @@ TEST_F(Publication, FindsNothingInTheSameCallsOfRanksOfDifferentSpeed) {
     }));
     for (uint64_t call = 0; call < 1000; ++call) ExpectExhausted(group()[slow], 512 + call);
   }
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Verify(); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().AsSymmetric()->Verify(); }));
 }
 
 TEST_F(Publication, OfARankThatIsGoneStopsAndFailsNobody) {
@@ -89,8 +89,9 @@ TEST_F(Publication, OfARankThatIsGoneStopsAndFailsNobody) {
 
 TEST_F(Publication, EndsWithAnAbandonedHome) {
   ExpectOk(Create());
-  ExpectOk(
-      Run([&](Rank& rank) { return PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kEnded); }));
+  ExpectOk(Run([&](Rank& rank) {
+    return PoolOf(rank).mode().AbandonCommunicator(rank.communicator, CommunicatorLife::kEnded);
+  }));
   ExpectOk(Run([&](Rank& rank) {
     for (uint64_t call = 0; call < 1000; ++call) {
       ExpectExhausted(rank, 512 + static_cast<uint64_t>(rank.number));  // differs, and no rank compares

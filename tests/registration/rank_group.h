@@ -1,7 +1,8 @@
 // Ranks as threads of one process, each with its own device, stream and communicator.
 //
 //   RankGroup group(4);
-//   group.Run([&](Rank& rank) { return pools[rank.rank]->Reserve(bytes); });   // every rank's Status, rank 0's first
+//   group.Run([&](Rank& rank) { return pools[rank.rank]->mode().Reserve(bytes); });   // every rank's Status, rank 0's
+//   first
 //
 // One thread owns a group. On the emulator and on hardware.
 #ifndef COMMPOOL_TESTS_REGISTRATION_RANK_GROUP_H_

@@ -10,6 +10,7 @@
 #include "commpool/mpi.h"
 #include "src/library/base/bytes.h"
 #include "src/library/pool/runtime.h"
+#include "src/library/pool/symmetric/symmetric_mode.h"
 #include "src/library/registration/placed_windows.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/rank_group.h"
@@ -68,7 +69,7 @@ class ProcessRanks : public DriverTest {
     EXPECT_EQ(values, std::vector<float>(count, static_cast<float>(ranks_ * (ranks_ + 1) / 2)));
   }
 
-  PoolHandle MakePool(const Agreement& agreement) {
+  PoolHandle MakePool(const commpool::Agreement& agreement) {
     PoolConfiguration configuration;
     configuration.backing.placement.device = rank_;
     configuration.home = communicator_;
@@ -83,18 +84,18 @@ class ProcessRanks : public DriverTest {
     EXPECT_EQ(std::count(offsets.begin(), offsets.end(), offsets[0]), ranks_);
   }
 
-  void RunMainJob(const Agreement& agreement) {
+  void RunMainJob(const commpool::Agreement& agreement) {
     constexpr size_t kCount = 100000;
     const PoolHandle handle = MakePool(agreement);
     const std::shared_ptr<Pool> pool = runtime_->pools().Find(handle).value();
-    ExpectOk({pool->Reserve(8 * kMiB)});
+    ExpectOk({pool->mode().Reserve(8 * kMiB)});
     const ScopeHandle scope = runtime_->scopes().Begin({.pool = pool}).value();
     for (int step = 0; step < 3; ++step) {
       const CUdeviceptr block = runtime_->Allocate(rank_, kCount * sizeof(float), stream_).value();
       ExpectWindowAtEqualOffsets(*pool, block);
       ExpectSum(block, kCount);
       ExpectOk({runtime_->Free(block)});
-      EXPECT_GE(pool->Reclaim().value(), kCount * sizeof(float));
+      EXPECT_GE(pool->mode().Reclaim().value(), kCount * sizeof(float));
     }
     ExpectOk({runtime_->scopes().End(scope), pool->Close(), runtime_->DestroyPool(handle)});
   }
@@ -104,7 +105,7 @@ class ProcessRanks : public DriverTest {
     constexpr size_t kCount = 1000000;
     const PoolHandle handle = MakePool({});
     const std::shared_ptr<Pool> pool = runtime_->pools().Find(handle).value();
-    ExpectOk({pool->Reserve(8 * kMiB)});
+    ExpectOk({pool->mode().Reserve(8 * kMiB)});
     const CUdeviceptr block = runtime_->AllocateFrom(handle, kCount * sizeof(float), stream_).value();
     const std::vector<float> kept(kCount, static_cast<float>(rank_ + 10));
     for (const Keep keep : {Keep::kHost, Keep::kDiscard}) {
@@ -137,9 +138,9 @@ class ProcessRanks : public DriverTest {
   void WriteToEachOther() {
     const PoolHandle handle = MakePool({});
     const std::shared_ptr<Pool> pool = runtime_->pools().Find(handle).value();
-    ExpectOk({pool->Reserve(4 * kMiB), pool->MapPeers()});
+    ExpectOk({pool->mode().Reserve(4 * kMiB), pool->mode().AsSymmetric()->MapPeers()});
     const CUdeviceptr block = runtime_->AllocateFrom(handle, kMiB, stream_).value();
-    const PeerPlaces places = pool->mode().PeersOf(block).value();
+    const PeerPlaces places = pool->mode().AsSymmetric()->PeersOf(block).value();
     ASSERT_EQ(places.ranks, ranks_);
     const auto slot = [](CUdeviceptr of, int writer) { return of + static_cast<uint64_t>(writer) * sizeof(int); };
     for (int other = 0; other < ranks_; ++other) {

@@ -46,11 +46,11 @@ class Rehome : public SymmetricTest {
       const CUdeviceptr block = pool.Allocate(kMiB / 2, KeyOfStream(rank.stream, rank.number)).value();
       offsets[static_cast<size_t>(rank.number)] =
           pool.segments().registrations.Find(rank.communicator, block).value().offset;
-      Status status = pool.Verify();
+      Status status = pool.mode().AsSymmetric()->Verify();
       for (const CUdeviceptr each : {kept, block}) {
         if (status.ok()) status = pool.Free(each);
       }
-      if (status.ok()) status = pool.Reclaim().status();
+      if (status.ok()) status = pool.mode().Reclaim().status();
       return status;
     }));
     for (int number = first; number <= last(); ++number) {
@@ -73,7 +73,7 @@ TEST_F(Rehome, TheRemainingRanksKeepTheirMemory) {
   EXPECT_EQ(CallCount("cuMemCreate"), made);
   EXPECT_EQ(RegisteredSegments(1), 2u);
   ExpectSymmetricFrom(1);
-  ExpectOk(RunFrom(1, [&](Rank& rank) { return PoolOf(rank).Reserve(8 * kMiB); }));
+  ExpectOk(RunFrom(1, [&](Rank& rank) { return PoolOf(rank).mode().Reserve(8 * kMiB); }));
   ExpectOk(RunFrom(1, [&](Rank& rank) { return PoolOf(rank).Trim(0).status(); }));
 }
 
@@ -90,7 +90,7 @@ TEST_F(Rehome, ARankThatJoinsMakesTheSegmentsThatTheOthersKeep) {
   Connect(0);
   Result<PoolHandle> joined = PoolHandle{0};
   ExpectOk(Run([&](Rank& rank) {
-    if (rank.number != 0) return PoolOf(rank).Rehome(rank.communicator);
+    if (rank.number != 0) return PoolOf(rank).mode().AsSymmetric()->Rehome(rank.communicator);
     joined = runtime().CreatePool(Configured(rank));
     return joined.status();
   }));
@@ -103,7 +103,7 @@ TEST_F(Rehome, ARankThatJoinsMakesTheSegmentsThatTheOthersKeep) {
     const CUdeviceptr block = mine(rank).Allocate(3 * kMiB, KeyOfStream(rank.stream, rank.number)).value();
     offsets[static_cast<size_t>(rank.number)] =
         mine(rank).segments().registrations.Find(rank.communicator, block).value().offset;
-    Status status = mine(rank).Verify();
+    Status status = mine(rank).mode().AsSymmetric()->Verify();
     return status.ok() ? mine(rank).Free(block) : status;
   }));
   for (const uint64_t offset : offsets) EXPECT_EQ(offset, offsets[0]);
@@ -133,7 +133,9 @@ TEST_F(Rehome, IsRefusedWhileACommunicatorHasWindows) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
   std::vector<ncclComm_t> next = group().ConnectFrom(0);
-  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Rehome(next[static_cast<size_t>(rank.number)]); }),
+  ExpectFailure(Run([&](Rank& rank) {
+                  return PoolOf(rank).mode().AsSymmetric()->Rehome(next[static_cast<size_t>(rank.number)]);
+                }),
                 StatusCode::kFailedPrecondition, "still registered with 1 communicators");
   ExpectOk(Run([&](Rank& rank) { return LeaveHome(rank); }));
   for (Rank* rank = &group()[0]; rank <= &group()[last()]; ++rank) {
@@ -151,11 +153,11 @@ TEST_F(Rehome, IsRefusedWhileAGraphLivesThatCapturedWithThePool) {
     const ContextGuard current(driver(), rank.context);
     ExpectOk({graph.Begin(runtime(), HandleOf(rank), rank.stream, CU_STREAM_CAPTURE_MODE_RELAXED), graph.End()});
   }
-  ExpectFailure(PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive),
+  ExpectFailure(PoolOf(rank).mode().AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive),
                 StatusCode::kFailedPrecondition, "graph");
   ExpectOk(Run([&](Rank& each) {
     EXPECT_EQ(driver().nccl.ncclCommAbort(each.communicator), ncclSuccess);
-    return PoolOf(each).AbandonCommunicator(std::exchange(each.communicator, nullptr), CommunicatorLife::kEnded);
+    return PoolOf(each).mode().AbandonCommunicator(std::exchange(each.communicator, nullptr), CommunicatorLife::kEnded);
   }));
   AllowLeak("physical memory");  // the graph had to go first
   Connect(0);
@@ -175,7 +177,8 @@ TEST_F(Rehome, EndsADivergence) {
         PoolOf(rank).Allocate(bytes, KeyOfStream(rank.stream, rank.number)).value();
     return Status();
   }));
-  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Verify(); }), StatusCode::kDisagreement, "made allocate");
+  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).mode().AsSymmetric()->Verify(); }), StatusCode::kDisagreement,
+                "made allocate");
   Free(blocks);
   LeaveAll();
   Connect(0);
@@ -188,7 +191,7 @@ TEST_F(Rehome, IsTheWayOutAfterADeadlineBrokeTheChannel) {
   ExpectOk(Reserve(2 * kMiB));
   ExpectFailure(Run([&](Rank& rank) {
                   return rank.number == 0 ? Status(StatusCode::kDeadlineExceeded, "close() or rehome()")
-                                          : PoolOf(rank).Reserve(4 * kMiB);
+                                          : PoolOf(rank).mode().Reserve(4 * kMiB);
                 }),
                 StatusCode::kDeadlineExceeded, "close() or rehome()");
   LeaveAll();
@@ -210,7 +213,7 @@ TEST_F(Rehome, APoolThatSleepsIsWokenByEachRankForItselfBefore) {
   {
     const InjectedFault none({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY});
     ExpectFailure(WakeAlone(0), StatusCode::kOutOfMemory, "wake: waking 2 MiB: cuMemCreate of 2 MiB");
-    EXPECT_TRUE(PoolOf(group()[0]).life().asleep());
+    EXPECT_TRUE(PoolOf(group()[0]).basis().life.asleep());
   }
   for (int number = 0; number <= last(); ++number) ExpectOk({WakeAlone(number)});
   ExpectNumbers(blocks);
@@ -229,7 +232,7 @@ TEST_F(Rehome, IsTheWayOutWhereARankStayedAsleepWhileTheOthersWoke) {
   Statuses woken = Run([&](Rank& rank) { return rank.number == last() ? Status() : PoolOf(rank).Wake(); });
   woken.pop_back();
   ExpectFailure(woken, StatusCode::kDeadlineExceeded, "rank " + std::to_string(last()) + ": ");
-  for (int number = 0; number <= last(); ++number) EXPECT_TRUE(PoolOf(group()[number]).life().asleep());
+  for (int number = 0; number <= last(); ++number) EXPECT_TRUE(PoolOf(group()[number]).basis().life.asleep());
   LeaveAll();
   for (int number = 0; number <= last(); ++number) ExpectOk({WakeAlone(number)});
   ExpectNumbers(blocks);
@@ -261,7 +264,7 @@ TEST_F(Rehome, ARankThatCannotMakeTheSegmentsFailsAllRanksAndTheyKeepTheirs) {
     const InjectedFault fault({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY});
     ExpectFailure(Run([&](Rank& rank) {
                     return rank.number == 0 ? runtime().CreatePool(Configured(rank)).status()
-                                            : PoolOf(rank).Rehome(rank.communicator);
+                                            : PoolOf(rank).mode().AsSymmetric()->Rehome(rank.communicator);
                   }),
                   StatusCode::kOutOfMemory, "making the pool's 1 segments");
   }
@@ -277,7 +280,7 @@ TEST_F(Rehome, TheNewHomeTakesPartInACloseAndIsLeftLikeTheFirst) {
   LeaveAll();
   Connect(0);
   ExpectOk(RehomeFrom(0));
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(rank.communicator); }));
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   for (int number = 0; number < last(); ++number) {
     ExpectOk({PoolOf(group()[number]).Free(blocks[static_cast<size_t>(number)])});
@@ -292,10 +295,12 @@ TEST_F(Rehome, TheNewHomeTakesPartInACloseAndIsLeftLikeTheFirst) {
 TEST_F(Rehome, APoolThatFoundNoNewHomeIsClosedAlone) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(rank.communicator); }));
   const CUdeviceptr block = PoolOf(group()[0]).Allocate(kMiB, KeyOfStream(group()[0].stream, 0)).value();
   std::vector<ncclComm_t> next = group().ConnectFrom(0);
-  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Rehome(next[static_cast<size_t>(rank.number)]); }),
+  ExpectFailure(Run([&](Rank& rank) {
+                  return PoolOf(rank).mode().AsSymmetric()->Rehome(next[static_cast<size_t>(rank.number)]);
+                }),
                 StatusCode::kFailedPrecondition, "rank 0 cannot create");
   ExpectOk({PoolOf(group()[0]).Free(block)});
   for (int number = 0; number <= last(); ++number) ExpectOk({PoolOf(group()[number]).Close()});
@@ -305,7 +310,7 @@ TEST_F(Rehome, APoolThatFoundNoNewHomeIsClosedAlone) {
 TEST_F(Rehome, APoolThatIsNotSymmetricHasNoHome) {
   PoolConfiguration configuration;
   const PoolHandle fixed = runtime().CreatePool(configuration).value();
-  ExpectFailure(runtime().pools().Find(fixed).value()->Rehome(group()[0].communicator), StatusCode::kNotSupported,
+  ExpectFailure(SymmetricMode::Of(*runtime().pools().Find(fixed).value(), "rehome").status(), StatusCode::kNotSupported,
                 "is not symmetric");
   ExpectOk({runtime().DestroyPool(fixed)});
 }

@@ -30,28 +30,28 @@ class ReturningFixed : public FixedRegistration {
 };
 
 TEST_F(ReturningFixed, WhatWasRegisteredThereIsNotAgain) {
-  ExpectOk({pool().RegisterWith(communicator())});
+  ExpectOk({pool().mode().RegisterWith(communicator())});
   const CUdeviceptr before = AddressOfGrowth();
-  EXPECT_EQ(pool().RegisterPending().value(), 1u);
+  EXPECT_EQ(pool().mode().RegisterPending().value(), 1u);
   EXPECT_EQ(registered(), 2u);
   EXPECT_EQ(pool().Trim(0).value(), 0u) << "what is registered stays";
   const uint64_t deregistered = CallCount("ncclCommDeregister");
-  ExpectOk({pool().Deregister(communicator())});
+  ExpectOk({pool().mode().Deregister(communicator())});
   ExpectCalls("ncclCommDeregister", deregistered, 2);
   ASSERT_EQ(pool().Trim(0).value(), kBytes);
 
-  ExpectOk({pool().RegisterWith(communicator())});
+  ExpectOk({pool().mode().RegisterWith(communicator())});
   const uint64_t calls = CallCount("ncclCommRegister");
   EXPECT_EQ(AddressOfGrowth(), before);
   EXPECT_EQ(registered(), 1u) << "the other";
   EXPECT_EQ(pending(), 1u);
-  EXPECT_EQ(pool().RegisterPending().value(), 1u);
+  EXPECT_EQ(pool().mode().RegisterPending().value(), 1u);
   ExpectCalls("ncclCommRegister", calls, 1);
-  ExpectOk({pool().Deregister(communicator())});
+  ExpectOk({pool().mode().Deregister(communicator())});
 }
 
 TEST_F(ReturningFixed, AddressesOfALiveGraphDoNotReturn) {
-  ExpectOk({pool().Reserve(kBytes)});
+  ExpectOk({pool().mode().Reserve(kBytes)});
   AnnouncedCapture capture;
   ExpectOk({capture.Begin(runtime(), handle(), rank().stream)});
   const CUdeviceptr captured = Allocate(kBytes);

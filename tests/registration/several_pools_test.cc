@@ -161,7 +161,7 @@ TEST_F(SeveralPools, AgreeInTheRoundsOfOne) {
   EXPECT_EQ(rounds_of([&] {
               ExpectOk(Run([&](Rank& rank) {
                 for (const std::string& name : kThree) {
-                  const Status status = Named(rank, name).Reserve(8 * kMiB);
+                  const Status status = Named(rank, name).mode().Reserve(8 * kMiB);
                   if (!status.ok()) return status;
                 }
                 return Status();
@@ -250,7 +250,7 @@ TEST_F(SeveralPools, ThatOneCommunicatorKnowsSleepOnOneThread) {
     configuration.backing.placement.device = rank.number;
     const PoolHandle fixed = runtime().CreatePool(std::move(configuration)).value();
     const std::shared_ptr<Pool> pool = runtime().pools().Find(fixed).value();
-    Status status = pool->RegisterWith(rank.communicator);
+    Status status = pool->mode().RegisterWith(rank.communicator);
     std::set<std::thread::id> threads;
     const std::vector<PoolHandle> both = {HandlesOf(rank).at("symmetric"), fixed};
     const Status asked = AllOrNone(runtime(), both, [&](Pool&, OtherPoolsOfCall others) {
@@ -280,7 +280,8 @@ TEST_F(SeveralPools, SleepAndWakeAllOrNoneOnEveryRank) {
   const auto expect_asleep = [&](bool asleep) {
     ExpectAll(kThree, 4 * kMiB, asleep ? 0 : 1);
     for (int number = 0; number <= last(); ++number) {
-      for (const std::string& name : kThree) EXPECT_EQ(Named(group()[number], name).life().asleep(), asleep) << name;
+      for (const std::string& name : kThree)
+        EXPECT_EQ(Named(group()[number], name).basis().life.asleep(), asleep) << name;
     }
   };
   {

@@ -64,13 +64,13 @@ class SharedCommunicator : public SymmetricTest {
     }));
     return threads.size();
   }
-  static Status Reserve(Pool& pool, ncclComm_t) { return pool.Reserve(4 * kMiB); }
+  static Status Reserve(Pool& pool, ncclComm_t) { return pool.mode().Reserve(4 * kMiB); }
   static Status Abandon(Pool& pool, ncclComm_t) {
-    return pool.AbandonCommunicator(pool.mode().AsSymmetric()->home(), CommunicatorLife::kAlive);
+    return pool.mode().AbandonCommunicator(pool.mode().AsSymmetric()->home(), CommunicatorLife::kAlive);
   }
-  static Status Rehome(Pool& pool, ncclComm_t communicator) { return pool.Rehome(communicator); }
-  static Status RegisterWith(Pool& pool, ncclComm_t communicator) { return pool.RegisterWith(communicator); }
-  static Status Deregister(Pool& pool, ncclComm_t communicator) { return pool.Deregister(communicator); }
+  static Status Rehome(Pool& pool, ncclComm_t communicator) { return pool.mode().AsSymmetric()->Rehome(communicator); }
+  static Status RegisterWith(Pool& pool, ncclComm_t communicator) { return pool.mode().RegisterWith(communicator); }
+  static Status Deregister(Pool& pool, ncclComm_t communicator) { return pool.mode().Deregister(communicator); }
 
  private:
   std::map<int, std::vector<PoolHandle>> handles_;  // by rank

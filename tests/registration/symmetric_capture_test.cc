@@ -105,22 +105,23 @@ TEST_F(SymmetricCapture, PinsTheSegmentsOnAllRanksWhileOneGraphLives) {
   const std::string why = ": 1 graph that captured with the pool may still be replayed";
   const std::string who = "rank " + std::to_string(last()) + " cannot ";
   ExpectFailure(Trim(0), pinned, who + "trim" + why);
-  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); }), pinned,
+  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(rank.communicator); }), pinned,
                 who + "deregister" + why);
   ExpectFailure(Close(), pinned, who + "close" + why);
   EXPECT_EQ(ReservedBytes(0), 4 * kMiB);
   EXPECT_EQ(RegisteredSegments(0), 1u);
   ExpectOk(Reserve(6 * kMiB));  // growth takes no memory of the graph
   ExpectOk({Destroy(group()[last()])});
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(rank.communicator); }));
 }
 
 TEST_F(SymmetricCapture, LetsNothingGrowWhileItIsOpen) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
   ExpectOk(Run([&](Rank& rank) { return Begin(rank); }));
-  for (const Statuses& statuses :
-       {Reserve(8 * kMiB), Trim(0), Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(rank.communicator); })}) {
+  for (const Statuses& statuses : {Reserve(8 * kMiB), Trim(0), Run([&](Rank& rank) {
+                                     return PoolOf(rank).mode().RegisterWith(rank.communicator);
+                                   })}) {
     ExpectFailure(statuses, StatusCode::kFailedPrecondition, "a stream is being captured with the pool");
   }
   ExpectOk(Reclaim());  // needs only messages between ranks

@@ -1,4 +1,5 @@
 // Ranks made different calls: verify() names the first difference, the pool serves no more, and close() ends it.
+#include "src/library/pool/group_calls.h"
 #include "tests/registration/symmetric_fixture.h"
 
 namespace commpool::internal::testing {
@@ -7,7 +8,7 @@ namespace {
 class SymmetricDivergence : public SymmetricTest {
  protected:
   Statuses Verify() {
-    return Run([&](Rank& rank) { return PoolOf(rank).Verify(); });
+    return Run([&](Rank& rank) { return PoolOf(rank).mode().AsSymmetric()->Verify(); });
   }
   // The last rank allocates the same sizes in another order.
   void Diverge() {
@@ -69,7 +70,7 @@ TEST_F(SymmetricDivergence, EndsAllocations) {
   for (const Statuses& statuses :
        {Run([&](Rank& rank) { return PoolOf(rank).Allocate(kKiB, KeyOfStream(rank.stream, rank.number)).status(); }),
         Reserve(kMiB), Reclaim(), Trim(0),
-        Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); })}) {
+        Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(rank.communicator); })}) {
     ExpectFailure(statuses, StatusCode::kDisagreement, "rank 0 made allocate 1,024 bytes (call 2)");
   }
   FreeBlocks();
@@ -118,7 +119,7 @@ TEST_F(SymmetricDivergence, VerifyOfAFixedPoolDoesNothing) {
   PoolConfiguration configuration;
   configuration.name = "fixed";
   const PoolHandle fixed = runtime().CreatePool(configuration).value();
-  EXPECT_TRUE(runtime().pools().Find(fixed).value()->Verify().ok());
+  EXPECT_TRUE(VerifyPools(runtime(), {&fixed, 1}).ok());
   EXPECT_TRUE(runtime().DestroyPool(fixed).ok());
 }
 

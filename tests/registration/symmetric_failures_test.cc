@@ -104,15 +104,16 @@ TEST_F(SymmetricPoolFailure, AFailedRegistrationIsUndone) {
 TEST_F(SymmetricPoolFailure, ReservesOfDifferentSizesFailOnAll) {
   ExpectOk(Create());
   const Statuses statuses =
-      Run([&](Rank& rank) { return PoolOf(rank).Reserve(rank.number == last() ? kMiB : 2 * kMiB); });
+      Run([&](Rank& rank) { return PoolOf(rank).mode().Reserve(rank.number == last() ? kMiB : 2 * kMiB); });
   ExpectFailure(statuses, StatusCode::kDisagreement, "ranks disagree on the bytes of reserve: rank 0: 2097152 bytes");
   ExpectOk(Reserve(2 * kMiB));
 }
 
 TEST_F(SymmetricPoolFailure, DifferentCallsFailOnAll) {
   ExpectOk(Create());
-  ExpectFailure(Run([&](Rank& rank) { return rank.number == 0 ? PoolOf(rank).Close() : PoolOf(rank).Reserve(kMiB); }),
-                StatusCode::kDisagreement, "rank 0: close, rank 1: reserve");
+  ExpectFailure(
+      Run([&](Rank& rank) { return rank.number == 0 ? PoolOf(rank).Close() : PoolOf(rank).mode().Reserve(kMiB); }),
+      StatusCode::kDisagreement, "rank 0: close, rank 1: reserve");
 }
 
 TEST_F(SymmetricPoolFailure, ADifferentSequenceIsTracedToItsFirstCall) {
@@ -219,9 +220,11 @@ TEST_F(SymmetricPoolFailure, AClosedPoolRefusesEveryCall) {
   ExpectFailure(Reserve(kMiB), closed, "is closed");
   ExpectFailure(Reclaim(), closed, "is closed");
   ExpectFailure(Trim(0), closed, "is closed");
-  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(rank.communicator); }), closed, "is closed");
+  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(rank.communicator); }), closed,
+                "is closed");
   ExpectFailure(Run([&](Rank& rank) { return AllocateOn(rank, 1); }), closed, "is closed");
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); }));  // nothing is registered
+  ExpectOk(
+      Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(rank.communicator); }));  // nothing is registered
 }
 
 TEST_F(SymmetricPoolFailure, APoolDestroyedWithoutCloseWarnsAndKeepsItsWindows) {

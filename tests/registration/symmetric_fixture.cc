@@ -50,11 +50,11 @@ Statuses SymmetricTest::Create(const Adjust& adjust) {
 }
 
 Statuses SymmetricTest::Reserve(uint64_t bytes) {
-  return Run([&](Rank& rank) { return PoolOf(rank).Reserve(bytes); });
+  return Run([&](Rank& rank) { return PoolOf(rank).mode().Reserve(bytes); });
 }
 
 Statuses SymmetricTest::Reclaim() {
-  return Run([&](Rank& rank) { return PoolOf(rank).Reclaim().status(); });
+  return Run([&](Rank& rank) { return PoolOf(rank).mode().Reclaim().status(); });
 }
 
 Statuses SymmetricTest::Trim(uint64_t keep_bytes) {
@@ -67,7 +67,7 @@ Statuses SymmetricTest::Close() {
 
 Status SymmetricTest::LeaveHome(Rank& rank) {
   const ContextGuard current(driver(), rank.context);
-  Status status = PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive);
+  Status status = PoolOf(rank).mode().AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive);
   EXPECT_EQ(driver().nccl.ncclCommAbort(std::exchange(rank.communicator, nullptr)), ncclSuccess);
   return status;
 }
@@ -88,7 +88,7 @@ Statuses SymmetricTest::RunFrom(int first, const std::function<Status(Rank&)>& b
 }
 
 Statuses SymmetricTest::RehomeFrom(int first) {
-  return RunFrom(first, [&](Rank& rank) { return PoolOf(rank).Rehome(rank.communicator); });
+  return RunFrom(first, [&](Rank& rank) { return PoolOf(rank).mode().AsSymmetric()->Rehome(rank.communicator); });
 }
 
 std::vector<CUdeviceptr> SymmetricTest::Allocate(uint64_t bytes) {

@@ -9,6 +9,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/pool/runtime.h"
+#include "src/library/pool/symmetric/symmetric_mode.h"
 #include "tests/registration/rank_group.h"
 
 namespace commpool::internal::testing {

@@ -45,10 +45,12 @@ class SymmetricGroups : public SymmetricTest {
     return made_.emplace_back(std::move(communicators));
   }
   Statuses Register(const std::vector<ncclComm_t>& communicators) {
-    return Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(communicators[static_cast<size_t>(rank.number)]); });
+    return Run(
+        [&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(communicators[static_cast<size_t>(rank.number)]); });
   }
   Statuses Deregister(const std::vector<ncclComm_t>& communicators) {
-    return Run([&](Rank& rank) { return PoolOf(rank).Deregister(communicators[static_cast<size_t>(rank.number)]); });
+    return Run(
+        [&](Rank& rank) { return PoolOf(rank).mode().Deregister(communicators[static_cast<size_t>(rank.number)]); });
   }
   void ExpectRegistered(const std::vector<uint64_t>& segments) {
     for (size_t rank = 0; rank < segments.size(); ++rank) {
@@ -179,11 +181,11 @@ TEST_F(SymmetricGroups, AGroupAbandonedOnOneRankStopsGrowthUntilAllHave) {
     if (pair[static_cast<size_t>(rank.number)] != nullptr) return Status();
     return PoolOf(rank).Free(PoolOf(rank).Allocate(512, KeyOfStream(rank.stream, rank.number)).value());
   }));
-  ExpectOk({PoolOf(group()[1]).AbandonCommunicator(pair[1], CommunicatorLife::kEnded)});
+  ExpectOk({PoolOf(group()[1]).mode().AbandonCommunicator(pair[1], CommunicatorLife::kEnded)});
   ExpectFailure(Reserve(4 * kMiB), StatusCode::kDisagreement,
                 "registration 2 (ranks 1, 2) was abandoned on rank 1 and not on rank 2");
-  ExpectOk({PoolOf(group()[2]).AbandonCommunicator(pair[2], CommunicatorLife::kEnded),
-            PoolOf(group()[2]).AbandonCommunicator(pair[2], CommunicatorLife::kEnded)});
+  ExpectOk({PoolOf(group()[2]).mode().AbandonCommunicator(pair[2], CommunicatorLife::kEnded),
+            PoolOf(group()[2]).mode().AbandonCommunicator(pair[2], CommunicatorLife::kEnded)});
   ExpectOk(Reserve(4 * kMiB));
   ExpectRegistered({2, 2, 2, 2});
 }
@@ -201,9 +203,9 @@ TEST_F(SymmetricGroups, SeveralPoolsShareOneCommunicator) {
     return runtime().pools().Find(second[static_cast<size_t>(rank.number)]).value();
   };
   ExpectOk(Reserve(2 * kMiB));
-  ExpectOk(Run([&](Rank& rank) { return other(rank)->Reserve(4 * kMiB); }));
+  ExpectOk(Run([&](Rank& rank) { return other(rank)->mode().Reserve(4 * kMiB); }));
   ExpectOk(Register(all));
-  ExpectOk(Run([&](Rank& rank) { return other(rank)->RegisterWith(all[static_cast<size_t>(rank.number)]); }));
+  ExpectOk(Run([&](Rank& rank) { return other(rank)->mode().RegisterWith(all[static_cast<size_t>(rank.number)]); }));
   ExpectRegistered({2, 2, 2, 2});
   ExpectOk(Run([&](Rank& rank) { return other(rank)->Close(); }));
   ExpectRegistered({2, 2, 2, 2});

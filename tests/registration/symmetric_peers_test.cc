@@ -13,7 +13,7 @@ namespace {
 class SymmetricPeers : public SymmetricTest {
  protected:
   Statuses MapPeers() {
-    return Run([&](Rank& rank) { return PoolOf(rank).MapPeers(); });
+    return Run([&](Rank& rank) { return PoolOf(rank).mode().AsSymmetric()->MapPeers(); });
   }
   Statuses Sleep(LiveGraphs graphs = LiveGraphs::kDiscarded) {
     return Run([&](Rank& rank) { return PoolOf(rank).Sleep({.graphs = graphs}); });
@@ -29,7 +29,7 @@ class SymmetricPeers : public SymmetricTest {
     return Allocate(kMiB);
   }
   Result<PeerPlaces> PeersOf(const std::vector<CUdeviceptr>& blocks, int rank) {
-    return PoolOf(group()[rank]).mode().PeersOf(blocks[static_cast<size_t>(rank)]);
+    return PoolOf(group()[rank]).mode().AsSymmetric()->PeersOf(blocks[static_cast<size_t>(rank)]);
   }
   std::vector<CUdeviceptr> FirstOf(const std::vector<CUdeviceptr>& blocks) {
     std::vector<CUdeviceptr> first;
@@ -265,9 +265,11 @@ TEST_F(SymmetricPeers, AWakeWhoseMappingFailsIsMadeGoodAtTheSameAddresses) {
 TEST_F(SymmetricPeers, ARankThatCallsSomethingElseIsNamed) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
-  ExpectFailure(
-      Run([&](Rank& rank) { return rank.number == 0 ? PoolOf(rank).Trim(0).status() : PoolOf(rank).MapPeers(); }),
-      StatusCode::kDisagreement, "map_peers");
+  ExpectFailure(Run([&](Rank& rank) {
+                  return rank.number == 0 ? PoolOf(rank).Trim(0).status()
+                                          : PoolOf(rank).mode().AsSymmetric()->MapPeers();
+                }),
+                StatusCode::kDisagreement, "map_peers");
 }
 
 TEST_F(SymmetricPeers, APoolWithoutRanksHasNone) {
@@ -277,8 +279,7 @@ TEST_F(SymmetricPeers, APoolWithoutRanksHasNone) {
   const Result<PoolHandle> alone = runtime().CreatePool(configuration);
   ASSERT_TRUE(alone.ok());
   const std::shared_ptr<Pool> pool = *runtime().pools().Find(*alone);
-  EXPECT_EQ(pool->MapPeers().code(), StatusCode::kNotSupported);
-  EXPECT_EQ(pool->mode().PeersOf(4096).status().code(), StatusCode::kNotSupported);
+  EXPECT_EQ(SymmetricMode::Of(*pool, "map_peers").status().code(), StatusCode::kNotSupported);
   pool->Destroy();
 }
 

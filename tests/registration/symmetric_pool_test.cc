@@ -87,7 +87,7 @@ TEST_F(SymmetricPoolLife, ADeferredFreeWaitsForReclaim) {
       Run([&](Rank& rank) { return PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(rank.stream, rank.number)).status(); }),
       StatusCode::kExhausted, "or reclaim() once every rank has freed 2097152 bytes in one piece");
   ExpectOk(Run([&](Rank& rank) {
-    Result<uint64_t> reclaimed = PoolOf(rank).Reclaim();
+    Result<uint64_t> reclaimed = PoolOf(rank).mode().Reclaim();
     EXPECT_EQ(reclaimed.value(), 2 * kMiB);
     return Status();
   }));
@@ -220,7 +220,7 @@ TEST_F(SymmetricPoolLife, ClosesTwice) {
   ExpectOk(Close());
   EXPECT_EQ(ReservedBytes(0), 0u);
   ExpectOk(Close());
-  ExpectFailure(PoolOf(group()[0]).Reserve(2 * kMiB), StatusCode::kFailedPrecondition, "is closed");
+  ExpectFailure(PoolOf(group()[0]).mode().Reserve(2 * kMiB), StatusCode::kFailedPrecondition, "is closed");
 }
 
 }  // namespace

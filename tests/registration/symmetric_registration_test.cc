@@ -18,10 +18,10 @@ class SymmetricRegistration : public SymmetricTest {
 
   ncclComm_t SecondOf(const Rank& rank) const { return second_[static_cast<size_t>(rank.number)]; }
   Statuses RegisterSecond() {
-    return Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(SecondOf(rank)); });
+    return Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(SecondOf(rank)); });
   }
   Statuses DeregisterSecond() {
-    return Run([&](Rank& rank) { return PoolOf(rank).Deregister(SecondOf(rank)); });
+    return Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(SecondOf(rank)); });
   }
   void ForgetSecond() { second_.assign(second_.size(), nullptr); }
 
@@ -59,7 +59,7 @@ TEST_F(SymmetricRegistration, ASecondRegisterWithDoesNothing) {
   ExpectOk(RegisterSecond());
   const uint64_t calls = CallCount("ncclCommWindowRegister");
   ExpectOk(RegisterSecond());
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(rank.communicator); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(rank.communicator); }));
   EXPECT_EQ(CallCount("ncclCommWindowRegister"), calls);
   EXPECT_EQ(RegisteredSegments(1), 2u);
   ExpectOk(DeregisterSecond());
@@ -81,9 +81,10 @@ TEST_F(SymmetricRegistration, AFailedRegisterWithIsUndone) {
 
 TEST_F(SymmetricRegistration, ACommunicatorOfAnotherDeviceFailsOnAll) {
   ExpectOk(Create());
-  ExpectFailure(
-      Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(rank.number == 0 ? group()[1].communicator : nullptr); }),
-      StatusCode::kInvalidArgument, "rank 0 cannot register_with: the communicator is of device 1");
+  ExpectFailure(Run([&](Rank& rank) {
+                  return PoolOf(rank).mode().RegisterWith(rank.number == 0 ? group()[1].communicator : nullptr);
+                }),
+                StatusCode::kInvalidArgument, "rank 0 cannot register_with: the communicator is of device 1");
 }
 
 TEST_F(SymmetricRegistration, AnAbandonedCommunicatorIsCalledNoMore) {
@@ -100,7 +101,7 @@ TEST_F(SymmetricRegistration, AnAbandonedCommunicatorIsCalledNoMore) {
   }));
   const uint64_t calls = CallCount("*");
   for (int rank = 0; rank <= last(); ++rank) {
-    ExpectOk({PoolOf(group()[rank]).AbandonCommunicator(SecondOf(group()[rank]), CommunicatorLife::kEnded)});
+    ExpectOk({PoolOf(group()[rank]).mode().AbandonCommunicator(SecondOf(group()[rank]), CommunicatorLife::kEnded)});
   }
   EXPECT_EQ(CallCount("*"), calls);
   EXPECT_EQ(RegisteredSegments(1), 1u);
@@ -111,11 +112,11 @@ TEST_F(SymmetricRegistration, AnAbandonedCommunicatorIsCalledNoMore) {
 TEST_F(SymmetricRegistration, APoolWithoutItsHomeRegistrationGrowsUnregistered) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(rank.communicator); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(rank.communicator); }));
   EXPECT_EQ(RegisteredSegments(0), 0u);
   ExpectOk(Reserve(4 * kMiB));
   EXPECT_EQ(RegisteredSegments(0), 0u);
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(rank.communicator); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(rank.communicator); }));
   EXPECT_EQ(RegisteredSegments(0), 2u);
 }
 

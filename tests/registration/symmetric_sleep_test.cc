@@ -23,7 +23,7 @@ class SymmetricSleep : public SymmetricTest {
   uint64_t AsleepBytes(int rank) { return PoolOf(group()[rank]).Statistics().asleep_bytes; }
   void ExpectAllAsleep() {
     for (int rank = 0; rank <= last(); ++rank) {
-      EXPECT_TRUE(PoolOf(group()[rank]).life().asleep());
+      EXPECT_TRUE(PoolOf(group()[rank]).basis().life.asleep());
       EXPECT_EQ(AsleepBytes(rank), ReservedBytes(rank));
       EXPECT_EQ(RegisteredSegments(rank), 0u);
     }
@@ -73,7 +73,7 @@ TEST_F(SymmetricSleep, RegistersWithEveryCommunicatorAsBefore) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
   std::vector<ncclComm_t> others = group().ConnectFrom(1);
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(others[static_cast<size_t>(rank.number)]); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(others[static_cast<size_t>(rank.number)]); }));
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   ExpectOk(Sleep());
   ExpectOk(Wake());
@@ -82,7 +82,7 @@ TEST_F(SymmetricSleep, RegistersWithEveryCommunicatorAsBefore) {
   EXPECT_TRUE(PoolOf(group()[last()]).segments().registrations.Find(others.back(), blocks.back()).ok());
   // What is given up asleep is not made again.
   ExpectOk(Sleep());
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(others[static_cast<size_t>(rank.number)]); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(others[static_cast<size_t>(rank.number)]); }));
   ExpectOk(Wake());
   EXPECT_EQ(RegisteredSegments(last()), 1u);
   group().Destroy(others);
@@ -97,8 +97,9 @@ TEST_F(SymmetricSleep, RefusesCollectiveCallsOnAllRanksMeanwhileAndTakesFrees) {
   for (const Statuses& refused : {Reserve(kMiB), Trim(0), Reclaim(), Sleep()}) {
     ExpectFailure(refused, StatusCode::kFailedPrecondition, "is asleep: wake() it first");
   }
-  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Verify(); }), StatusCode::kFailedPrecondition, "is asleep");
-  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(rank.communicator); }),
+  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).mode().AsSymmetric()->Verify(); }),
+                StatusCode::kFailedPrecondition, "is asleep");
+  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(rank.communicator); }),
                 StatusCode::kFailedPrecondition, "is asleep");
   ExpectFailure(
       Run([&](Rank& rank) { return PoolOf(rank).Allocate(kMiB, KeyOfStream(rank.stream, rank.number)).status(); }),
@@ -124,8 +125,9 @@ TEST_F(SymmetricSleep, FailsOnAllWhereRanksAskForDifferentThings) {
   ExpectFailure(
       Run([&](Rank& rank) { return PoolOf(rank).Sleep({.keep = rank.number == 0 ? Keep::kHost : Keep::kDiscard}); }),
       StatusCode::kDisagreement, "ranks disagree on sleep: some keep their blocks' contents");
-  ExpectFailure(Run([&](Rank& rank) { return rank.number == 0 ? PoolOf(rank).Sleep({}) : PoolOf(rank).Reserve(kMiB); }),
-                StatusCode::kDisagreement, "rank 0: sleep, rank 1: reserve");
+  ExpectFailure(
+      Run([&](Rank& rank) { return rank.number == 0 ? PoolOf(rank).Sleep({}) : PoolOf(rank).mode().Reserve(kMiB); }),
+      StatusCode::kDisagreement, "rank 0: sleep, rank 1: reserve");
   ExpectOk(Sleep());
   ExpectFailure(Run([&](Rank& rank) { return rank.number == 0 ? PoolOf(rank).Wake() : PoolOf(rank).Close(); }),
                 StatusCode::kDisagreement, "rank 0: wake, rank 1: close");
@@ -162,8 +164,9 @@ TEST_F(SymmetricSleep, NamesARankThatNeverComesToWake) {
   ExpectFailure(statuses, StatusCode::kDeadlineExceeded, "wake");
   ExpectAllAsleep();
   // The ranks continue as after a loss.
-  ExpectOk(
-      Run([&](Rank& rank) { return PoolOf(rank).AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive); }));
+  ExpectOk(Run([&](Rank& rank) {
+    return PoolOf(rank).mode().AbandonCommunicator(rank.communicator, CommunicatorLife::kAlive);
+  }));
   ExpectOk(Close());
 }
 
@@ -185,7 +188,7 @@ TEST_F(SymmetricSleep, AStepThatFailsOnOneRankIsUndoneOnAll) {
       }
     }
     for (int rank = 0; rank <= last(); ++rank) {
-      EXPECT_TRUE(PoolOf(group()[rank]).life().open());
+      EXPECT_TRUE(PoolOf(group()[rank]).basis().life.open());
       EXPECT_EQ(RegisteredSegments(rank), 1u);
     }
     ExpectFilled(blocks);

@@ -15,7 +15,7 @@ class UndoneRegistration : public SymmetricTest {
     if (IsSkipped()) return;
     alone_ = group().ConnectFrom(last());  // the last rank's own: it may fail there and hold nobody
     ExpectOk(Create());
-    ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(AloneOf(rank)); }));
+    ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(AloneOf(rank)); }));
   }
   void TearDown() override {
     if (!alone_.empty()) EndAlone();
@@ -23,7 +23,7 @@ class UndoneRegistration : public SymmetricTest {
   }
 
   void EndAlone() {
-    ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(AloneOf(rank)); }));
+    ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(AloneOf(rank)); }));
     group().Destroy(alone_);
     alone_.clear();
   }

@@ -61,7 +61,7 @@ class WindowReturn : public SymmetricTest {
       PoolConfiguration configuration = Configured(rank);
       configuration.name = "stranger";
       strangers_[static_cast<size_t>(rank.number)] = runtime().CreatePool(std::move(configuration)).value();
-      return Stranger(rank)->Reserve(bytes);
+      return Stranger(rank)->mode().Reserve(bytes);
     }));
   }
   std::shared_ptr<Pool> Stranger(const Rank& rank) {
@@ -204,7 +204,7 @@ TEST_F(WindowReturn, CoversEveryCommunicator) {
   const std::vector<CUdeviceptr> blocks = Grow(2 * kMiB);
   std::vector<ncclComm_t> others = group().ConnectFrom(1);
   const auto other_of = [&](const Rank& rank) { return others[static_cast<size_t>(rank.number)]; };
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(other_of(rank)); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(other_of(rank)); }));
   const auto window_of = [&](int rank) {
     return PoolOf(group()[rank])
         .segments()
@@ -217,7 +217,7 @@ TEST_F(WindowReturn, CoversEveryCommunicator) {
   ExpectOk(Sleep());
   ExpectOk(Wake());
   for (int rank = 1; rank <= last(); ++rank) EXPECT_EQ(window_of(rank), before[static_cast<size_t>(rank) - 1]);
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(other_of(rank)); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(other_of(rank)); }));
   group().Destroy(others);
   Free(blocks);
 }
@@ -242,7 +242,7 @@ TEST_F(WindowReturn, IsRefusedOnAllRanksWhereTheRanksOfACommunicatorOfSomeHaveOt
     EXPECT_EQ(driver().nccl.ncclMemFree(own_of(rank).first), ncclSuccess);
     return Status();
   };
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).RegisterWith(other_of(rank)); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().RegisterWith(other_of(rank)); }));
   const std::vector<CUdeviceptr> first = Grow(2 * kMiB);
   ExpectOk(RunFrom(3, end_own));
   const std::vector<CUdeviceptr> second = Grow(2 * kMiB);
@@ -255,7 +255,7 @@ TEST_F(WindowReturn, IsRefusedOnAllRanksWhereTheRanksOfACommunicatorOfSomeHaveOt
   }
   ExpectOk(Sleep({.graphs = LiveGraphs::kDiscarded}));
   ExpectOk(Wake());
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Deregister(other_of(rank)); }));
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(other_of(rank)); }));
   ExpectOk(Run([&](Rank& rank) { return rank.number == 2 ? end_own(rank) : Status(); }));
   group().Destroy(others);
   Free(first);

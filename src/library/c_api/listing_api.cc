@@ -43,7 +43,7 @@ commpool_status commpool_pool_blocks(commpool_pool pool, commpool_block* blocks,
   return WithRuntime([&](Runtime& runtime) -> Status {
     std::shared_ptr<Pool> found = COMMPOOL_TRY(runtime.pools().Find(pool));
     COMMPOOL_TRY(output.Check("block"));
-    output.Write(found->Blocks(), [&](const commpool_block& block) { return runtime.Shown(block); });
+    output.Write(found->blocks().List(), [&](const commpool_block& block) { return runtime.Shown(block); });
     return Status();
   });
 }

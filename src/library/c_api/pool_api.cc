@@ -13,6 +13,7 @@
 #include "src/library/c_api/boundary.h"
 #include "src/library/c_api/options.h"
 #include "src/library/c_api/structs.h"
+#include "src/library/pool/symmetric/symmetric_mode.h"
 
 // NOLINTBEGIN: this file is the other side of the library
 using namespace commpool;
@@ -163,22 +164,25 @@ commpool_status commpool_pool_revoke(commpool_pool pool, const int* devices, siz
 commpool_status commpool_pool_register_pending(commpool_pool pool, uint64_t* registered) {
   return WithPool(pool, [&](Pool& found) {
     uint64_t unwanted = 0;
-    return Store(found.RegisterPending(), registered == nullptr ? &unwanted : registered);
+    return Store(found.mode().RegisterPending(), registered == nullptr ? &unwanted : registered);
   });
 }
 
 commpool_status commpool_pool_abandon(commpool_pool pool, ncclComm* communicator) {
-  return WithPool(pool, [&](Pool& found) { return found.AbandonCommunicator(communicator, CommunicatorLife::kEnded); });
+  return WithPool(
+      pool, [&](Pool& found) { return found.mode().AbandonCommunicator(communicator, CommunicatorLife::kEnded); });
 }
 
 commpool_status commpool_pool_abandon_live(commpool_pool pool, ncclComm* communicator) {
-  return WithPool(pool, [&](Pool& found) { return found.AbandonCommunicator(communicator, CommunicatorLife::kAlive); });
+  return WithPool(
+      pool, [&](Pool& found) { return found.mode().AbandonCommunicator(communicator, CommunicatorLife::kAlive); });
 }
 
 commpool_status commpool_pool_lost_rank(commpool_pool pool, int* rank) {
   return WithPool(pool, [&](Pool& found) -> Status {
     if (rank == nullptr) return NullOutput();
-    *rank = found.mode().LostRank();
+    const SymmetricMode* const symmetric = found.mode().AsSymmetric();
+    *rank = symmetric == nullptr ? -1 : symmetric->LostRank();
     return Status();
   });
 }
@@ -206,7 +210,7 @@ commpool_status commpool_pool_statistics(commpool_pool pool, commpool_statistics
 
 commpool_status commpool_pool_reset_peaks(commpool_pool pool) {
   return WithPool(pool, [](Pool& found) {
-    found.ResetPeaks();
+    found.blocks().Statistics(BlockStore::Peaks::kForget);
     return Status();
   });
 }

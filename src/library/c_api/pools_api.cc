@@ -14,6 +14,7 @@
 #include "src/library/c_api/options.h"
 #include "src/library/c_api/structs.h"
 #include "src/library/pool/group_calls.h"
+#include "src/library/pool/symmetric/symmetric_mode.h"
 
 // NOLINTBEGIN: this file is the other side of the library
 using namespace commpool;
@@ -36,12 +37,13 @@ commpool_status CountForPools(const commpool_pool* pools, size_t count, uint64_t
 }
 
 commpool_status WithCommunicators(const commpool_pool* pools, ncclComm* const* communicators, size_t count,
-                                  Status (Pool::*call)(ncclComm_t), const char* name = __builtin_FUNCTION()) {
+                                  FunctionRef<Status(Pool&, ncclComm_t)> call,
+                                  const char* name = __builtin_FUNCTION()) {
   if (communicators == nullptr) {
     return Report(Invalid("communicators is null: there is one a pool, each may be null"));
   }
   return ForEachPool(
-      pools, count, [&](Pool& pool, size_t place) { return (pool.*call)(communicators[place]); }, communicators, name);
+      pools, count, [&](Pool& pool, size_t place) { return call(pool, communicators[place]); }, communicators, name);
 }
 
 // Whether a pointer lies in a live block: for a name in sleep options.
@@ -120,15 +122,20 @@ commpool_status commpool_pools_trim(const commpool_pool* pools, size_t count, ui
 }
 
 commpool_status commpool_pools_register_with(const commpool_pool* pools, ncclComm* const* communicators, size_t count) {
-  return WithCommunicators(pools, communicators, count, &Pool::RegisterWith);
+  return WithCommunicators(pools, communicators, count,
+                           [](Pool& pool, ncclComm_t communicator) { return pool.mode().RegisterWith(communicator); });
 }
 
 commpool_status commpool_pools_deregister(const commpool_pool* pools, ncclComm* const* communicators, size_t count) {
-  return WithCommunicators(pools, communicators, count, &Pool::Deregister);
+  return WithCommunicators(pools, communicators, count,
+                           [](Pool& pool, ncclComm_t communicator) { return pool.mode().Deregister(communicator); });
 }
 
 commpool_status commpool_pools_rehome(const commpool_pool* pools, ncclComm* const* communicators, size_t count) {
-  return WithCommunicators(pools, communicators, count, &Pool::Rehome);
+  return WithCommunicators(pools, communicators, count, [](Pool& pool, ncclComm_t communicator) -> Status {
+    SymmetricMode* const mode = COMMPOOL_TRY(SymmetricMode::Of(pool, "rehome"));
+    return mode->Rehome(communicator);
+  });
 }
 
 commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs) {

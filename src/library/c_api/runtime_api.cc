@@ -106,9 +106,9 @@ commpool_status commpool_configuration(commpool_pool pool, commpool_setting* set
     return WithPool(pool, [&](Pool& found) {
       std::vector<SettingLine> lines = DescribePool(found.basis().configuration);
       lines.push_back({found.name(), "state",
-                       found.life().open()     ? "open"
-                       : found.life().asleep() ? "asleep"
-                                               : "closed",
+                       found.basis().life.open()     ? "open"
+                       : found.basis().life.asleep() ? "asleep"
+                                                     : "closed",
                        "now"});
       MemoryFacts memory = found.segments().backing->Facts();
       lines.push_back({found.name(), "memory", std::move(memory.what),

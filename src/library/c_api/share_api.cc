@@ -10,6 +10,7 @@
 #include "src/library/c_api/for_pools.h"
 #include "src/library/c_api/structs.h"
 #include "src/library/driver/graph_handles.h"
+#include "src/library/pool/symmetric/symmetric_mode.h"
 #include "src/library/sharing/ticket.h"
 
 // NOLINTBEGIN: this file is the other side of the library
@@ -193,14 +194,18 @@ commpool_status commpool_share(const void* pointer, void** base, uint64_t* bytes
 }
 
 commpool_status commpool_pools_map_peers(const commpool_pool* pools, size_t count) {
-  return ForEachPool(pools, count, [](Pool& pool, size_t) { return pool.MapPeers(); });
+  return ForEachPool(pools, count, [](Pool& pool, size_t) -> Status {
+    SymmetricMode* const mode = COMMPOOL_TRY(SymmetricMode::Of(pool, "map_peers"));
+    return mode->MapPeers();
+  });
 }
 
 commpool_status commpool_peers_of(const void* pointer, commpool_peers* peers) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (peers == nullptr) return NullOutput();
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(PoolAt(runtime, pointer));
-    const PeerPlaces places = COMMPOOL_TRY(pool->mode().PeersOf(AddressOf(pointer)));
+    const SymmetricMode* const mode = COMMPOOL_TRY(SymmetricMode::Of(*pool, "peers_of"));
+    const PeerPlaces places = COMMPOOL_TRY(mode->PeersOf(AddressOf(pointer)));
     *peers = {reinterpret_cast<char*>(places.first), places.stride_bytes, places.ranks};
     return Status();
   });

@@ -55,9 +55,6 @@ class CachingEngine : public Engine {
   // kNotFound where no live block starts at `address` (foreign, or freed already). A block of a graph's part stays the
   // part's, which reuses it only in its own stream's order, and needs no fences.
   Result<Freed> Free(Address address, Reasons also = 0) override;
-  // Call ClosePart when the capture has ended, ReleasePart when its graph is gone.
-  void ClosePart(Part part) { heap().ClosePart(part); }
-  void ReleasePart(Part part) { heap().ReleasePart(part); }
 
   // The streams that may still use free memory.
   std::vector<StreamKey> StreamsInUse() const;

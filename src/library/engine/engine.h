@@ -99,6 +99,9 @@ class Engine {
   std::vector<SegmentIndex> WhollyFreeSegments() const { return heap_.WhollyFreeSegments(); }
   bool IsWhollyFree(SegmentIndex segment) const { return heap_.IsWhollyFree(segment); }
 
+  // Call ClosePart when the capture has ended, ReleasePart when its graph is gone.
+  void ClosePart(Part part) { heap_.ClosePart(part); }
+  virtual void ReleasePart(Part part) { heap_.ReleasePart(part); }
   // The part of the live block at the address; the common part where there is no block.
   Part PartOf(Address address) const;
   // The live block that holds `address` (anywhere inside it); kNotFound where there is none.

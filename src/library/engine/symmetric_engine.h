@@ -51,7 +51,7 @@ class SymmetricEngine final : public Engine {
   // memory at once; until its fences come the next user waits for all work of their streams.
   Result<Freed> Free(Address address, Reasons also = 0) override;
   // The capture's graph is gone: it closes no block any more.
-  void ReleasePart(Part part);
+  void ReleasePart(Part part) override;
 
   // The ranks exchange LocallyFreed, the frees of blocks that only the other ranks close, and whose streams others can
   // wait for, ascending. ApplyFrees then makes the blocks that every rank has freed free memory, in ascending order.

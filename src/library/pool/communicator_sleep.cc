@@ -138,8 +138,9 @@ Status SleepingCommunicators::CheckMaySleep(const Sleeper& sleeper) const {
 Status SleepingCommunicators::CheckNoPoolUses(const Communicator& communicator) const {
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
     if (!pool->segments().registrations.IsRegisteredWith(communicator.handle)) continue;
-    const char* const advice = !pool->life().destroyed() ? ": sleep() that pool before, or deregister it"
-                                                         : " and was destroyed without close(): abort the communicator";
+    const char* const advice = !pool->basis().life.destroyed()
+                                   ? ": sleep() that pool before, or deregister it"
+                                   : " and was destroyed without close(): abort the communicator";
     return Status(StatusCode::kFailedPrecondition,
                   pool->basis().title + " is registered with the communicator" + advice);
   }

@@ -87,9 +87,6 @@ constexpr int kWithoutRanksTogether = -1;
 // atomic.
 ncclComm_t HomeOf(const Pool& pool) { return pool.symmetric() ? pool.mode().AsSymmetric()->home() : nullptr; }
 
-// 0 for a pool that is not symmetric. Handles of communicators come again, these numbers do not.
-uint64_t HomeNumberOf(const Pool& pool) { return pool.symmetric() ? pool.mode().AsSymmetric()->home_id() : 0; }
-
 // `passed`: the communicator that the call gives to the pool, or null.
 Used UsedBy(const Pool& pool, ncclComm_t passed) {
   Used used;
@@ -128,7 +125,8 @@ std::vector<Queue> QueuesOf(const std::vector<Used>& used) {
 void MakeGroups(const std::vector<std::shared_ptr<Pool>>& pools) {
   std::map<uint64_t, std::vector<Pool*>> by_home;
   for (const std::shared_ptr<Pool>& pool : pools) {
-    if (pool->symmetric()) by_home[HomeNumberOf(*pool)].push_back(pool.get());
+    // Handles of communicators come again, these numbers do not.
+    if (pool->symmetric()) by_home[pool->basis().home_id].push_back(pool.get());
   }
   for (const auto& [home, members] : by_home) {
     if (members.size() < 2) continue;
@@ -264,7 +262,7 @@ Status ReservePools(Runtime& runtime, PoolHandles pools, uint64_t bytes) {
   return OnPools(
       runtime, pools, nullptr,
       [&](const SymmetricModes& modes, const Queue&) { return SymmetricMode::ReserveTogether(modes, bytes); },
-      [&](Pool& pool, size_t) { return pool.Reserve(bytes); });
+      [&](Pool& pool, size_t) { return pool.mode().Reserve(bytes); });
 }
 
 // `reclaimed` has a place for each pool; threads write to places of their own.
@@ -275,7 +273,7 @@ Status ReclaimPools(Runtime& runtime, PoolHandles pools, uint64_t* reclaimed) {
     return bytes.status();
   };
   return OnPools(runtime, pools, nullptr, together, [&](Pool& pool, size_t place) {
-    const Result<uint64_t> bytes = pool.Reclaim();
+    const Result<uint64_t> bytes = pool.mode().Reclaim();
     if (bytes.ok()) reclaimed[place] = *bytes;
     return bytes.status();
   });
@@ -286,7 +284,8 @@ Status VerifyPools(Runtime& runtime, PoolHandles pools) {
   return OnPools(
       runtime, pools, nullptr,
       [](const SymmetricModes& modes, const Queue&) { return SymmetricMode::VerifyTogether(modes); },
-      [](Pool& pool, size_t) { return pool.Verify(); });
+      // A pool without ranks has nothing to compare.
+      [](Pool& pool, size_t) { return pool.symmetric() ? pool.mode().AsSymmetric()->Verify() : Status(); });
 }
 
 // Each pool's part contains those of the pools after it, so the last one's end is known before any part is final.
@@ -304,7 +303,7 @@ Status AllOrNone(Runtime& runtime, PoolHandles handles, PartWithOthers part) {
   }
   const auto run_queue = [&](const Queue& queue) {
     std::vector<Mutex*> mutexes;
-    for (const size_t place : queue) mutexes.push_back(&pools[place]->collective());
+    for (const size_t place : queue) mutexes.push_back(&pools[place]->basis().collective);
     const std::deque<MutexLock> locks = LockInOrder(std::move(mutexes));
     const std::function<Status(size_t)> from = [&](size_t number) -> Status {
       if (number == queue.size()) return Status();

@@ -57,7 +57,7 @@ void MemorySearch::ReleaseDestroyed() {
   const bool postponed = captures.TakePostponed();
   if (!postponed && pools_.removed() == 0) return;
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
-    if (pool->life().destroyed() && (postponed || pool->captures().any_gone())) pool->mode().ReleaseUnused();
+    if (pool->basis().life.destroyed() && (postponed || pool->captures().any_gone())) pool->mode().ReleaseUnused();
   }
 }
 
@@ -70,7 +70,7 @@ std::string MemorySearch::DescribeHolders(int device) {
     commpool_statistics statistics = holder->Statistics();
     statistics.reserved_bytes.current -= statistics.asleep_bytes;
     // A pool without a handle matters as long as its live blocks keep memory.
-    if (!holder->life().destroyed() || statistics.reserved_bytes.current != 0)
+    if (!holder->basis().life.destroyed() || statistics.reserved_bytes.current != 0)
       rows.emplace_back(holder->name(), statistics);
   }
   std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {

@@ -26,15 +26,10 @@ std::shared_ptr<Pool> Pool::Make(PoolIngredients ingredients, std::unique_ptr<en
   return pool;
 }
 
-void Pool::SetHandle(PoolHandle handle) {
-  // Before another thread can find the pool, so it needs no lock.
-  basis_->handle = handle;
-}
-
 // A block may outlive its pool's handle: then it names no pool.
 Result<commpool_block> Pool::FindBlock(CUdeviceptr address) const {
   Result<commpool_block> block = blocks_.Find(address);
-  if (block.ok() && life().destroyed()) block->pool = 0;
+  if (block.ok() && basis_->life.destroyed()) block->pool = 0;
   return block;
 }
 
@@ -89,13 +84,21 @@ void Pool::TakeBack(const engine::ReturnedBlocks& returned) {
 // The order matters: what can fail comes first, and other pools hear of the capture before caches of this pool end.
 Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_device) {
   COMMPOOL_TRY(basis_->CheckOpen());
-  COMMPOOL_TRY(mode_->CheckCapture());
+  const bool ordered = symmetric() && basis_->configuration.frees == engine::FreeOrder::kOrdered;
+  if (ordered) {
+    return Status(StatusCode::kNotSupported,
+                  basis_->title +
+                      " has ordered frees, which take effect at once: what a graph freed would serve others while the "
+                      "graph is replayed. Captures need deferred frees");
+  }
   const ContextGuard current = basis_->MakeCurrent();
   const GraphCaptures::Origin origin{stream, {device(), stream_device}};
   COMMPOOL_TRY(basis_->Named(captures_.Begin(capture, origin)));
   // From here on all pools of the process refuse to wait for these devices.
   basis_->device->captures().Begin(origin.devices);
-  mode_->AfterCaptureBegan();
+  // A cache could serve the captured stream with a block that does not belong to the graph. None is made while a
+  // capture is open.
+  blocks_.TakeBack(basis_->runtime.caches.Close(handle(), ThreadCaches::Reopen::kAtNextUse));
   basis_->runtime.observer.CaptureAnnounced(stream, true);
   basis_->record.BeganHandle(recording::SpanKind::kCapture, capture, "capture");
   return Status();
@@ -103,7 +106,12 @@ Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_dev
 
 // The order matters: the device's count ends last, for until then other threads must not wait for the device.
 CUstream Pool::EndCapture(CaptureHandle capture) {
-  mode_->BeforeCaptureEnds(capture);
+  {
+    // What was freed up to now was freed inside of the capture. The graph orders the uses of these blocks, so they need
+    // no fences.
+    MutexLock lock(blocks_.mutex());
+    blocks_.engine().ClosePart(capture);
+  }
   const GraphCaptures::Origin origin = captures_.End(capture);
   basis_->device->captures().End(origin.devices);
   basis_->runtime.observer.CaptureAnnounced(origin.stream, false);
@@ -113,7 +121,7 @@ CUstream Pool::EndCapture(CaptureHandle capture) {
 
 // Destroyed pools come first: a program that trims wants memory back, and cannot ask those pools any more.
 Result<uint64_t> Pool::Trim(uint64_t keep_bytes) {
-  const nvtx::Range range = Shown("trim");
+  const nvtx::Range range = basis_->Shown("trim");
   basis_->runtime.others.ReleaseDestroyed();
   return mode_->Trim(keep_bytes);
 }
@@ -140,19 +148,10 @@ Status Pool::Wake(const WakeRequest& request, OtherPoolsOfCall others) {
   return span.Ended(mode_->Wake(request, others));
 }
 
-// The library itself allocates from default pools for requests that name no pool, at any time.
-Status Pool::CheckMayEnd() const {
-  if (basis_->configuration.keeper == Keeper::kProgram) return Status();
-  return Status(StatusCode::kInvalidArgument,
-                "the default pool of device " + std::to_string(device()) +
-                    " is the library's, which neither closes nor destroys it: trim() gives its free "
-                    "memory back");
-}
-
 // A pool may be closed while it sleeps. Then copies of its blocks are left, which nobody can read any more.
 Status Pool::Close() {
-  COMMPOOL_TRY(CheckMayEnd());
-  const nvtx::Range range = Shown("close");
+  COMMPOOL_TRY(basis_->CheckMayEnd());
+  const nvtx::Range range = basis_->Shown("close");
   basis_->runtime.others.ReleaseDestroyed();
   // A refused close leaves importers and copies as they are.
   COMMPOOL_TRY(mode_->Close());
@@ -191,14 +190,12 @@ commpool_statistics Pool::Statistics() const {
   return statistics;
 }
 
-void Pool::RecordMade() const { basis_->RecordMade(mode_->place()); }
-
 // Runtime::Record calls it for every pool, with the recording already on. So what changes meanwhile is recorded twice
 // rather than never.
 void Pool::RecordPresent() {
   if (!basis_->record.on()) return;
   basis_->record.WasThere();
-  basis_->RecordMade(mode_->place());
+  basis_->RecordMade();
   blocks_.RecordAll();
   segments_.registrations.RecordPresent();
 }

@@ -17,13 +17,11 @@
 
 #include "commpool/status.h"
 #include "src/library/base/try.h"
-#include "src/library/nvtx/domain.h"
 #include "src/library/pool/blocks/block_store.h"
 #include "src/library/pool/options.h"
 #include "src/library/pool/segments/segment_store.h"
 #include "src/library/pool/segments/sleep.h"
 #include "src/library/registration/communicator.h"
-#include "src/library/sharing/peer_mappings.h"
 
 namespace commpool::internal {
 
@@ -39,11 +37,8 @@ class PoolMode {
       : basis_(basis), captures_(captures), blocks_(blocks), segments_(segments) {}
   virtual ~PoolMode() = default;
 
-  // This object as a symmetric mode, for calls over several pools (group_calls.h); null where the pool is not
-  // symmetric.
+  // This object as a symmetric mode, for calls that only pools with ranks have; null where the pool has none.
   virtual SymmetricMode* AsSymmetric() { return nullptr; }
-  // Where a recording finds the pool on other ranks.
-  virtual recording::HomePlace place() const { return {}; }
 
   // Serves a request of an open pool. kOutOfMemory where nothing is left to try; kExhausted where only a call of all
   // ranks could help.
@@ -67,8 +62,6 @@ class PoolMode {
   // Releases what another pool of the device may take when memory runs out (rule 7). Never collective. On the thread of
   // the pool that lacks memory. Never fails: what does not go stays.
   virtual uint64_t ReleaseUnused() = 0;
-  // Whether the ranks have made the same calls. OK where there are no other ranks.
-  virtual Status Verify() { return Status(); }
   // Ends the pool in order. After a failure it may be called again.
   virtual Status Close() = 0;
   // Both change nothing where they fail, or where `others` do, or say that the pool is asleep (segments/sleep.h).
@@ -80,12 +73,6 @@ class PoolMode {
   // Ends what runs on other threads for this pool. The runtime's destructor calls it.
   virtual void BeforeAbandon() {}
 
-  // Captures: whether one may begin, what to do when it has begun, and what to do before it ends. Without a lock, on
-  // the thread that announces the capture.
-  virtual Status CheckCapture() const { return Status(); }
-  virtual void AfterCaptureBegan() {}
-  virtual void BeforeCaptureEnds(engine::Part) {}
-
   // Registration. In a symmetric pool these calls are collective over home, all but RegisterPending. In others they
   // concern this rank alone.
   virtual Status RegisterWith(ncclComm_t communicator) = 0;
@@ -94,15 +81,11 @@ class PoolMode {
   // The same with a library beside NCCL. A rank of a symmetric pool may have none.
   virtual Status AddRegistrar(const RegistrarRequest& request) = 0;
   virtual Status RemoveRegistrar(const std::string& name) = 0;
-  // Where an address is on each rank, once the ranks have mapped each other's memory. Only symmetric pools have ranks.
-  virtual Status MapPeers() = 0;
-  virtual Result<PeerPlaces> PeersOf(CUdeviceptr address) const = 0;
-  // Moves the pool to another home communicator. Only symmetric pools have one.
-  virtual Status Rehome(ncclComm_t communicator) = 0;
-  // The first rank of home that is known to be lost; -1: none.
-  virtual int LostRank() const { return -1; }
-  // Called when the pool has given up the communicator on this rank alone.
-  virtual void AfterAbandon(ncclComm_t) {}
+  // Ends the registrations with the communicator on this rank alone. No collective call: after a loss the others need
+  // not make it.
+  virtual Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
+    return segments_.AbandonCommunicator(communicator, life);
+  }
 
  protected:
   PoolBasis& basis_;
@@ -134,18 +117,12 @@ class Pool final : public BlockOwner, public SharedMemory {
 
   // The table of pools sets it; 0 before.
   PoolHandle handle() const { return basis_->handle; }
-  // Runtime calls it once, before the pool is in the table.
-  void SetHandle(PoolHandle handle);
   // The parts. What one of them does by itself it is asked for.
   PoolBasis& basis() const { return *basis_; }
-  const PoolLife& life() const { return basis_->life; }
   GraphCaptures& captures() { return captures_; }
   BlockStore& blocks() { return blocks_; }
   SegmentStore& segments() { return segments_; }
-  const SegmentStore& segments() const { return segments_; }
   PoolMode& mode() const { return *mode_; }
-  // kInvalidArgument for a default pool: a program may neither close nor destroy it.
-  Status CheckMayEnd() const;
 
   const std::string& name() const override { return basis_->name(); }
   int device() const override { return basis_->device->device(); }
@@ -153,7 +130,6 @@ class Pool final : public BlockOwner, public SharedMemory {
 
   // Blocks.
   Result<commpool_block> FindBlock(CUdeviceptr address) const override;
-  std::vector<commpool_block> Blocks() const { return blocks_.List(); }
   // The pool's own way of a request: no thread's cache is asked here (Runtime does that first).
   Result<CUdeviceptr> Allocate(uint64_t bytes, StreamKey stream);
   // The way of most requests that no cache serves: free memory, and none of the library's driver calls. 0: call
@@ -186,28 +162,14 @@ class Pool final : public BlockOwner, public SharedMemory {
   // Returns the capture's stream.
   CUstream EndCapture(CaptureHandle capture);
 
-  // Space.
-  Status Reserve(uint64_t bytes) {
-    const nvtx::Range range = Shown("reserve");
-    return mode_->Reserve(bytes);
-  }
-  Result<uint64_t> Reclaim() {
-    const nvtx::Range range = Shown("reclaim");
-    return mode_->Reclaim();
-  }
+  // What comes before and after the mode does its part.
   Result<uint64_t> Trim(uint64_t keep_bytes);
-  // Whether the ranks have made the same calls. OK where there are no other ranks.
-  Status Verify() {
-    const nvtx::Range range = Shown("verify");
-    return mode_->Verify();
-  }
   Status Close();
   Status Sleep(const SleepRequest& request);
   Status Wake(const WakeRequest& request = {});
   // In a call for several pools (group_calls.h). REQUIRES: the pool's collective lock.
   Status Sleep(const SleepRequest& request, OtherPoolsOfCall others);
   Status Wake(const WakeRequest& request, OtherPoolsOfCall others);
-  Mutex& collective() const { return basis_->collective; }
   Result<Exported> Export(uint64_t address, std::optional<uint64_t> known) override {
     return segments_.exporter.Export(address, known);
   }
@@ -221,48 +183,14 @@ class Pool final : public BlockOwner, public SharedMemory {
   // The runtime ends: wait for nothing and call no NCCL.
   void Abandon();
 
-  // Registration.
-  Status RegisterWith(ncclComm_t communicator) {
-    const nvtx::Range range = Shown("register_with");
-    return mode_->RegisterWith(communicator);
-  }
-  Result<uint64_t> RegisterPending() {
-    const nvtx::Range range = Shown("register_pending");
-    return mode_->RegisterPending();
-  }
-  Status Deregister(ncclComm_t communicator) {
-    const nvtx::Range range = Shown("deregister");
-    return mode_->Deregister(communicator);
-  }
-  Status MapPeers() {
-    const nvtx::Range range = Shown("map_peers");
-    return mode_->MapPeers();
-  }
-  Status Rehome(ncclComm_t communicator) {
-    const nvtx::Range range = Shown("rehome");
-    return mode_->Rehome(communicator);
-  }
-  // Ends the registrations with the communicator on this rank alone. No collective call: after a loss the others need
-  // not make it.
-  Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
-    COMMPOOL_TRY(segments_.AbandonCommunicator(communicator, life));
-    mode_->AfterAbandon(communicator);
-    return Status();
-  }
-
   // Statistics.
   commpool_statistics Statistics() const;
   // Records what the pool has, for a recording that begins.
   void RecordPresent();
-  // For a recording that is under way, once others can find the pool.
-  void RecordMade() const;
   // Records what has changed in a slice of time. Only the recorder's thread calls it.
   void RecordSlice();
-  void ResetPeaks() { blocks_.Statistics(BlockStore::Peaks::kForget); }
 
  private:
-  // A collective call, for a tool that listens to NVTX.
-  nvtx::Range Shown(std::string_view call) const { return nvtx::Range(*basis_->tool.domain(), call); }
   // For a request that failed: tries as often as the configuration says, with pauses, because others may release memory
   // meanwhile. On the thread of the program, without a lock.
   void TryAgain(uint64_t bytes, StreamKey stream, Result<CUdeviceptr>& address);

@@ -111,10 +111,10 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
   if (!pool.ok()) return WithSources(pool.status(), sources);
   // Only now, so that a pool that could not be made uses no handle.
   const PoolHandle handle = pools_.NextHandle();
-  (*pool)->SetHandle(handle);
+  (*pool)->basis().handle = handle;  // before another thread can find the pool
   pools_.Add(handle, *pool, (*pool)->device());
   // After that, so that a recording that begins meanwhile knows the pool by one of the two.
-  (*pool)->RecordMade();
+  (*pool)->basis().RecordMade();
   return handle;
 }
 
@@ -129,7 +129,7 @@ Status Runtime::DestroyPool(PoolHandle handle) {
   COMMPOOL_TRY(RefuseForkedChild());
   search_.ReleaseDestroyed();
   std::shared_ptr<Pool> pool = COMMPOOL_TRY(pools_.Find(handle));
-  COMMPOOL_TRY(pool->CheckMayEnd());
+  COMMPOOL_TRY(pool->basis().CheckMayEnd());
   COMMPOOL_TRY(pools_.Remove(handle, pool->basis().title));  // unless another thread was faster
   // The handle has ended in any case. Without host memory the pool keeps what it could not release.
   pool->Destroy();
@@ -193,7 +193,7 @@ Slot& Runtime::SlotOf(const Route& route, uint64_t bytes, const StreamName& name
 // handle is looked up again, so that the caller gets the table's error.
 Status Runtime::FindPool(Slot& slot, Target target, std::shared_ptr<Pool>& pool) {
   pool = slot.pool.lock();
-  if (pool != nullptr && !pool->life().destroyed()) return Status();
+  if (pool != nullptr && !pool->basis().life.destroyed()) return Status();
   if (slot.server == 0 && target.kind() != Target::Kind::kPool) {
     if (target.kind() == Target::Kind::kScopes) return Status(StatusCode::kNotCaught, "no scope catches it");
     const PoolHandle made = COMMPOOL_TRY(DefaultPool(target.device()));
@@ -301,7 +301,7 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
   std::string passed;  // the pools that handed the request on
   WayOut way;
   for (ScopePlace inner = kInnermost;;) {
-    const bool known = pool != nullptr && !pool->life().destroyed();
+    const bool known = pool != nullptr && !pool->basis().life.destroyed();
     const Status found = known ? Status() : FindPool(*slot, target, pool);
     if (found.ok()) {
       if (IsUnpromised(name.key)) COMMPOOL_TRY(PromiseFor(*pool, stream, name));
@@ -324,7 +324,7 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
     }
     if (asks) {
       const StatusCode code = address.status().code();
-      if (caught.scope != 0 && code == StatusCode::kFailedPrecondition && !pool->life().open()) {
+      if (caught.scope != 0 && code == StatusCode::kFailedPrecondition && !pool->basis().life.open()) {
         return RefuseScope(address.status().message(), caught.scope);
       }
       const auto failure = static_cast<commpool_status>(code);

@@ -7,6 +7,7 @@
 
 #include "src/library/base/try.h"
 #include "src/library/driver/diagnosis.h"
+#include "src/library/pool/symmetric/symmetric_mode.h"
 #include "tools/stress/captured_block.h"
 #include "tools/stress/emulated_run.h"
 #include "tools/stress/ranks/record.h"
@@ -100,7 +101,7 @@ Status Program::Do(const Step& step) {
     case Action::kCreate:
       return Create(step);
     case Action::kReserve:
-      return pool->Reserve(step.bytes);
+      return pool->mode().Reserve(step.bytes);
     case Action::kAllocate:
       return Allocate(step);
     case Action::kFree:
@@ -112,15 +113,15 @@ Status Program::Do(const Step& step) {
     case Action::kBurst:
       return Burst(step);
     case Action::kReclaim:
-      return pool->Reclaim().status();
+      return pool->mode().Reclaim().status();
     case Action::kTrim:
       return pool->Trim(step.bytes).status();
     case Action::kVerify:
-      return pool->Verify();
+      return pool->mode().AsSymmetric()->Verify();
     case Action::kRegister:
-      return pool->RegisterWith(communicators_.Of(Home::kSecond));
+      return pool->mode().RegisterWith(communicators_.Of(Home::kSecond));
     case Action::kDeregister:
-      return pool->Deregister(communicators_.Of(Home::kSecond));
+      return pool->mode().Deregister(communicators_.Of(Home::kSecond));
     case Action::kCapture:
       return CaptureAndReplay(driver_, *runtime_, pools_[step.pool].handle, streams_[0], step.bytes);
     case Action::kReplaceStream:

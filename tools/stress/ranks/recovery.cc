@@ -4,6 +4,8 @@
 #include <sstream>
 #include <utility>
 
+#include "src/library/pool/symmetric/symmetric_mode.h"
+
 namespace commpool::cli::stress_ranks {
 
 namespace {
@@ -48,7 +50,7 @@ void Recovery::Abandon() {
     for (const Home home : {Home::kSecond, Home::kWorld}) {
       ncclComm_t const communicator = communicators_.Of(home);
       if (pool.pool == nullptr || communicator == nullptr) continue;
-      Call([&] { return pool.pool->AbandonCommunicator(communicator, life); });
+      Call([&] { return pool.pool->mode().AbandonCommunicator(communicator, life); });
     }
   }
   communicators_.Abort();
@@ -62,13 +64,13 @@ void Recovery::MoveAndUse(const std::vector<int>& survivors) {
   if (!home.ok()) return;
   for (const size_t number : moved) {
     PoolInUse& pool = pools_[number];
-    Call([&] { return pool.pool->Rehome(*home); });
-    Call([&] { return pool.pool->Reserve(uint64_t{64} << 20); });
+    Call([&] { return pool.pool->mode().AsSymmetric()->Rehome(*home); });
+    Call([&] { return pool.pool->mode().Reserve(uint64_t{64} << 20); });
     Call([&] {
       Result<CUdeviceptr> block = runtime_.AllocateFrom(pool.handle, 1 << 20, nullptr);
       return block.ok() ? runtime_.Free(*block) : block.status();
     });
-    Call([&] { return pool.pool->Verify(); });
+    Call([&] { return pool.pool->mode().AsSymmetric()->Verify(); });
     control_.Send(MovedLine());
   }
 }

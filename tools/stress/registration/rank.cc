@@ -112,7 +112,7 @@ class RankLife {
   }
   void GrowOther() {
     if (other_ == nullptr) return;
-    Expect(other_->Reserve(step_.bytes));
+    Expect(other_->mode().Reserve(step_.bytes));
     Result<CUdeviceptr> block = run_.runtime.AllocateFrom(other_handle_, 1, rank_.stream);
     Expect(block.status());
     Expect(other_->segments().registrations.Find(rank_.second, *block).status());
@@ -137,7 +137,7 @@ class RankLife {
     switch (step_.kind) {
       case StepKind::kReserve: {
         const bool over_limit = step_.bytes > kStressLimitBytes;
-        const Status status = pool_->Reserve(step_.bytes);
+        const Status status = pool_->mode().Reserve(step_.bytes);
         if (over_limit && status.ok()) Violate("it succeeds beyond the pool's limit");
         return ExpectOr(status, over_limit ? StatusCode::kOutOfMemory : StatusCode::kOk, "exceed its limit of ");
       }
@@ -150,15 +150,15 @@ class RankLife {
       case StepKind::kReduce:
         return Reduce();
       case StepKind::kReclaim:
-        return ShareCount(pool_->Reclaim(), "");
+        return ShareCount(pool_->mode().Reclaim(), "");
       case StepKind::kTrim:
         return ShareCount(pool_->Trim(step_.bytes), "of segments");
       case StepKind::kSleep:
         return SleepAndWake();
       case StepKind::kRegister:
-        return Expect(pool_->RegisterWith(rank_.second));
+        return Expect(pool_->mode().RegisterWith(rank_.second));
       case StepKind::kDeregister:
-        return Expect(pool_->Deregister(rank_.second));
+        return Expect(pool_->mode().Deregister(rank_.second));
       case StepKind::kCapture:
         return Expect(CaptureAndReplay(driver_, run_.runtime, handle_, rank_.stream, step_.bytes));
       case StepKind::kReplaceStream:
@@ -201,7 +201,7 @@ class RankLife {
     // No rank makes its segment before all have agreed, and none continues before all have made theirs.
     const int skip = static_cast<int>(step_.bytes % static_cast<uint64_t>(schedule_.ranks));
     if (rank_.number == 0) inject("cuMemCreate", skip, 1, CUDA_ERROR_OUT_OF_MEMORY);
-    const Status status = pool_->Reserve(step_.bytes);
+    const Status status = pool_->mode().Reserve(step_.bytes);
     if (rank_.number == 0) clear();
     ExpectOr(status, StatusCode::kOutOfMemory, "failed on rank ");
   }
@@ -265,14 +265,14 @@ class RankLife {
 
   void AbortSecond() {
     if (rank_.second == nullptr) return;
-    Expect(pool_->AbandonCommunicator(rank_.second, internal::CommunicatorLife::kAlive));
+    Expect(pool_->mode().AbandonCommunicator(rank_.second, internal::CommunicatorLife::kAlive));
     driver_.nccl.ncclCommAbort(std::exchange(rank_.second, nullptr));
   }
   void DestroySecond() {
     if (rank_.second == nullptr) return;
     const ncclComm_t second = std::exchange(rank_.second, nullptr);
     driver_.nccl.ncclCommDestroy(second);
-    Expect(pool_->AbandonCommunicator(second, internal::CommunicatorLife::kEnded));
+    Expect(pool_->mode().AbandonCommunicator(second, internal::CommunicatorLife::kEnded));
   }
 
   void Die() {
@@ -284,7 +284,7 @@ class RankLife {
         throw RankEnds();
       };
     }
-    const Status status = pool_->Reserve(step_.bytes);
+    const Status status = pool_->mode().Reserve(step_.bytes);
     const StatusCode code =
         schedule_.death == Death::kSilent ? StatusCode::kDeadlineExceeded : StatusCode::kRemoteFailure;
     const bool named = status.message().find("rank " + std::to_string(schedule_.victim) + ": ") != std::string::npos;
@@ -312,7 +312,7 @@ class RankLife {
       if (*communicator == nullptr) continue;
       for (const std::shared_ptr<internal::Pool>& pool : {pool_, other_}) {
         if (pool == nullptr) continue;
-        static_cast<void>(pool->AbandonCommunicator(*communicator, internal::CommunicatorLife::kAlive));
+        static_cast<void>(pool->mode().AbandonCommunicator(*communicator, internal::CommunicatorLife::kAlive));
       }
       driver_.nccl.ncclCommAbort(std::exchange(*communicator, nullptr));
     }

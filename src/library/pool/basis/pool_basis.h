@@ -125,6 +125,9 @@ struct PoolBasis {
   recording::PoolRecorder record = recording::PoolRecorder(runtime.recorder, tool.listener());
 
   PoolLife life = {};
+  // Where recordings find a symmetric pool on its other ranks: an epoch sets both. 0: it has no home now.
+  std::atomic<uint64_t> home_id{0};
+  std::atomic<uint64_t> channel_number{0};
   PoolEvents events = {};
   RecordingStreams recording_streams = {};
 
@@ -150,19 +153,35 @@ struct PoolBasis {
     return open.ok() ? device->health().first_error() : Status(open.code(), title + " " + open.message());
   }
 
+  // kInvalidArgument for a default pool, which a program may neither close nor destroy: the library itself allocates
+  // from it, at any time.
+  Status CheckMayEnd() const {
+    if (configuration.keeper == Keeper::kProgram) return Status();
+    return Status(StatusCode::kInvalidArgument,
+                  "the default pool of device " + std::to_string(device->device()) +
+                      " is the library's, which neither closes nor destroys it: trim() gives its free "
+                      "memory back");
+  }
+
   // For a pool that is out of memory: asks others to give memory back, and lists who holds what. Calls other pools,
   // which take their locks and call the driver: so call it without a lock.
   uint64_t ReleaseOtherPools() const { return runtime.others.ReleaseUnused(device->device(), owner.lock().get()); }
   std::string DescribeHolders() const { return runtime.others.DescribeHolders(device->device()); }
 
+  recording::HomePlace place() const {
+    return {home_id.load(std::memory_order_acquire), channel_number.load(std::memory_order_acquire)};
+  }
   // From here on a recording knows the pool, or its new home.
-  void RecordMade(recording::HomePlace place) const {
+  void RecordMade() const {
     if (!record.on()) return;
     const char* const mode = configuration.mode == Mode::kExpandable ? ", expandable" : ", fixed";
     record.Made(name(),
                 std::string(Name(configuration.backing.kind)) + (configuration.symmetric() ? ", symmetric" : mode),
-                device->device(), place);
+                device->device(), place());
   }
+
+  // A call of the program, for a tool that listens to NVTX.
+  nvtx::Range Shown(std::string_view call) const { return nvtx::Range(*tool.domain(), call); }
 
   // Adds the pool's title to a failure.
   Status Named(const Status& status) const { return status.under(title); }

@@ -112,6 +112,13 @@ Status BlockStore::Free(CUdeviceptr address) {
   return status;
 }
 
+// Mostly no graph is gone.
+void BlockStore::ReleaseParts(const std::vector<engine::Part>& parts) {
+  if (parts.empty()) return;
+  MutexLock lock(mutex_);
+  for (const engine::Part part : parts) engine_->ReleasePart(part);
+}
+
 bool BlockStore::HasTicket(CUdeviceptr address) const {
   MutexLock lock(mutex_);
   return engine_->HasMark(address, engine::Mark::kTicket);

@@ -82,6 +82,8 @@ class BlockStore {
   // fences.
   void TakeBackUnserved(const engine::Served& served);
 
+  // Gives the memory of graphs that are gone to the whole pool.
+  void ReleaseParts(const std::vector<engine::Part>& parts);
   // No importer holds the block any more. Where the program has freed it, the block opens to all.
   void LetGo(CUdeviceptr address);
 

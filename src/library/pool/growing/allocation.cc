@@ -68,7 +68,7 @@ Result<CUdeviceptr> GrowingMode::Allocate(uint64_t bytes, StreamKey stream) {
 // After a step that may have made memory available comes a try. A stream that captures takes few steps, because most
 // would break its capture.
 Result<CUdeviceptr> GrowingMode::ServeByStep(Request& request) {
-  CollectGraphs();  // their memory may serve this request
+  blocks_.ReleaseParts(captures_.TakeGone());  // the memory of graphs that are gone may serve this request
   std::optional<RelaxedCapture> relaxed;
   if (basis_.device->captures().any()) {  // of any pool: the stream may belong to it
     request.part = COMMPOOL_TRY(captures_.PartOf(request.stream));

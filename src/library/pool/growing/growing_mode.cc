@@ -21,15 +21,6 @@ GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& 
       at_once_(basis.own_reuse == engine::OwnReuse::kAtOnce),
       guarded_(segments.maker.tells_heaps()) {}
 
-// Makes the memory of graphs that are gone common memory again. The driver's callback only sets a flag, because it may
-// not call the driver. Every allocation that is not served at once comes here, and trims do.
-void GrowingMode::CollectGraphs() {
-  for (const engine::Part part : captures_.TakeGone()) {
-    MutexLock lock(blocks_.mutex());
-    engine().ReleasePart(part);
-  }
-}
-
 // Runs after every free that reaches the pool, without a lock. A free into a cache does not come here.
 void GrowingMode::AfterFree() {
   if (basis_.device->health().broken()) return;  // quarantined: the memory goes with the process
@@ -78,6 +69,7 @@ void GrowingMode::KeepToHeadroom() {
 
 // Grows first with what the device has. It asks the other pools and the process's other allocators after that.
 Status GrowingMode::Reserve(uint64_t bytes) {
+  const nvtx::Range range = basis_.Shown("reserve");
   COMMPOOL_TRY(basis_.CheckOpen());
   if (bytes == 0) return Status(StatusCode::kInvalidArgument, basis_.title + ": reserve of 0 bytes");
   COMMPOOL_TRY(segments_.room.CheckPossible(bytes));
@@ -95,6 +87,7 @@ Status GrowingMode::Reserve(uint64_t bytes) {
 // Frees take effect by themselves here. So it only gives back what exceeds the threshold, or the device's headroom
 // lacks.
 Result<uint64_t> GrowingMode::Reclaim() {
+  const nvtx::Range range = basis_.Shown("reclaim");
   COMMPOOL_TRY(basis_.CheckAwake());
   const uint64_t before = blocks_.counters().reserved_bytes.current;
   blocks_.PollFences();
@@ -120,7 +113,7 @@ Result<uint64_t> GrowingMode::Trim(uint64_t keep_bytes) {
 
 // Memory of graphs that are gone and blocks in caches are free as well, so they come back first.
 Result<uint64_t> GrowingMode::TrimNow(uint64_t keep_bytes) {
-  CollectGraphs();
+  blocks_.ReleaseParts(captures_.TakeGone());
   blocks_.TakeBack(basis_.runtime.caches.Drain(basis_.handle));
   return grower_->Release(keep_bytes, Wait::kYes);
 }
@@ -180,19 +173,6 @@ void GrowingMode::AfterDestroy() {
   AfterFree();
 }
 
-// A cache could serve the captured stream with a block that does not belong to the graph. So caches end, and none is
-// made while a capture is open (CachingNow).
-void GrowingMode::AfterCaptureBegan() {
-  blocks_.TakeBack(basis_.runtime.caches.Close(basis_.handle, ThreadCaches::Reopen::kAtNextUse));
-}
-
-// What was freed up to now was freed inside of the capture. The graph orders the uses of these blocks, so they need no
-// fences.
-void GrowingMode::BeforeCaptureEnds(engine::Part part) {
-  MutexLock lock(blocks_.mutex());
-  engine().ClosePart(part);
-}
-
 // The message names COMMPOOL_CONF where it made the pool expandable.
 Status GrowingMode::CheckRegistrable(const char* who) const {
   if (!grower_->MovesPages()) return Status();
@@ -203,6 +183,7 @@ Status GrowingMode::CheckRegistrable(const char* who) const {
 
 // Holds `growth` to the end, so that no segment comes while the list of them is registered: such a one would be missed.
 Status GrowingMode::RegisterWith(ncclComm_t communicator) {
+  const nvtx::Range range = basis_.Shown("register_with");
   COMMPOOL_TRY(CheckRegistrable("NCCL"));
   MutexLock collective(basis_.collective);
   COMMPOOL_TRY(basis_.CheckOpen());
@@ -219,6 +200,7 @@ Status GrowingMode::RegisterWith(ncclComm_t communicator) {
 
 // The program calls it on the thread that uses its communicators, which no allocation can know (rule 1).
 Result<uint64_t> GrowingMode::RegisterPending() {
+  const nvtx::Range range = basis_.Shown("register_pending");
   MutexLock collective(basis_.collective);
   COMMPOOL_TRY(basis_.CheckOpen());
   const ContextGuard current = basis_.MakeCurrent();
@@ -229,6 +211,7 @@ Result<uint64_t> GrowingMode::RegisterPending() {
 
 // Quiesces first (rule 5). The memory stays.
 Status GrowingMode::Deregister(ncclComm_t communicator) {
+  const nvtx::Range range = basis_.Shown("deregister");
   MutexLock collective(basis_.collective);
   // Also after an abandonment: then nothing is left to end.
   if (!segments_.registrations.Has(communicator)) return Status();
@@ -268,16 +251,6 @@ Status GrowingMode::RemoveRegistrar(const std::string& name) {
   COMMPOOL_TRY(basis_.device->Quiesce(basis_.deadline_ms()));
   const ContextGuard current = basis_.MakeCurrent();
   return basis_.Named(segments_.registrations.registrars().Remove(name));
-}
-
-Status GrowingMode::HasNoRanks(const char* call) const {
-  return Status(StatusCode::kNotSupported,
-                std::string(call) + ": " + basis_.title + " is not symmetric: it has no ranks");
-}
-
-Status GrowingMode::Rehome(ncclComm_t) {
-  return Status(StatusCode::kNotSupported,
-                basis_.title + " is not symmetric and has no home: register_with() another communicator");
 }
 
 }  // namespace commpool::internal

@@ -39,22 +39,14 @@ class GrowingMode final : public PoolMode {
   Status Sleep(const SleepRequest& request, OtherPoolsOfCall others) override;
   Status Wake(const WakeRequest& request, OtherPoolsOfCall others) override;
   void AfterDestroy() override;
-  // Pool calls both, at the begin and the end of an announced capture.
-  void AfterCaptureBegan() override;
-  void BeforeCaptureEnds(engine::Part part) override;
 
   Status RegisterWith(ncclComm_t communicator) override;
   Result<uint64_t> RegisterPending() override;
   Status Deregister(ncclComm_t communicator) override;
   Status AddRegistrar(const RegistrarRequest& request) override;
   Status RemoveRegistrar(const std::string& name) override;
-  Status MapPeers() override { return HasNoRanks("map_peers"); }
-  Result<PeerPlaces> PeersOf(CUdeviceptr) const override { return HasNoRanks("peers_of"); }
-  Status Rehome(ncclComm_t communicator) override;
 
  private:
-  // The error of calls that only symmetric pools have.
-  Status HasNoRanks(const char* call) const;
   // kNotSupported for expandable pools: their pages move. `who`: for the message, such as "NCCL".
   Status CheckRegistrable(const char* who) const;
   // Lists the segments that a call is about to register, and keeps them from going meanwhile.
@@ -109,8 +101,6 @@ class GrowingMode final : public PoolMode {
   // Whether memory of others could make the request possible.
   bool OthersCouldHelp(const Request& request) const;
 
-  // Returns the memory of graphs that are gone to the pool. Each graph has a part of its own, which serves nobody else.
-  void CollectGraphs();
   void KeepToHeadroom();
   // Trim without the wait for the driver's news of graphs that were destroyed just now.
   Result<uint64_t> TrimNow(uint64_t keep_bytes);

@@ -138,17 +138,10 @@ PoolInCall Collective::Prepare(const Proposal& proposal) {
   // count as freed in this call.
   const Status readiness = proposal.readiness.ok() ? CheckTakesPart(proposal.call) : proposal.readiness;
   // All ranks may reuse a block only after each has offered its free. So first finish every free that can be finished.
-  CollectGraphs();
+  blocks_.ReleaseParts(captures_.TakeGone());
   AwaitStranded();
   blocks_.PollFences();
   return {MakeIntent(proposal, readiness), [this](uint64_t count) { return LastCalls(count); }, proposal.judge};
-}
-
-void Collective::CollectGraphs() {
-  for (const engine::Part part : captures_.TakeGone()) {
-    MutexLock lock(blocks_.mutex());
-    engine().ReleasePart(part);
-  }
 }
 
 // Where the program promises its streams (rule 11), nothing of this kind is pending, and the call does not wait.
@@ -324,7 +317,6 @@ void Collective::MoveTo(std::unique_ptr<AgreementChannel> channel) {
   StopPublishing();
   divergence_.Forget();
   channel_ = std::move(channel);
-  place_ = {};
   agreements_ = 0;
 }
 
@@ -360,7 +352,7 @@ void Collective::RecordCalls() {
 
 // Counted even while nothing is recorded: a recording that begins later must number agreements as other ranks do.
 recording::Span Collective::BeginAgreement(std::string_view what) {
-  return basis_.record.BeganAgreement(what, place_, ++agreements_);
+  return basis_.record.BeganAgreement(what, basis_.place(), ++agreements_);
 }
 
 // The publisher ends without the lock: its destructor waits for work that may be under way.

@@ -58,10 +58,6 @@ class Collective {
   Collective(const PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments)
       : basis_(basis), captures_(captures), blocks_(blocks), segments_(segments) {}
 
-  // Blocks of graphs that are gone become ordinary freed blocks. Every collective call begins with it: a free counts
-  // for the other ranks in such a call only.
-  void CollectGraphs();
-
   // For rounds with contents of their own: the numbers of communicators, the offers of map_peers. REQUIRES: End has not
   // been called.
   AgreementChannel& channel() COMMPOOL_REQUIRES(basis_.collective) { return *channel_; }
@@ -109,8 +105,6 @@ class Collective {
   static Status Refuse(AgreementChannel& channel, const Status& why);
   // Lets the pool agree with the ranks of a new home from now on. A new sequence of calls begins.
   void MoveTo(std::unique_ptr<AgreementChannel> channel) COMMPOOL_REQUIRES(basis_.collective);
-  // Where recordings find this pool on other ranks, once these have agreed on it.
-  void SetPlace(recording::HomePlace place) COMMPOOL_REQUIRES(basis_.collective) { place_ = place; }
   // Ends the channel. No call may come after this.
   void End() COMMPOOL_REQUIRES(basis_.collective);
 
@@ -170,7 +164,6 @@ class Collective {
   // Null before the first home, and after End.
   std::unique_ptr<AgreementChannel> channel_ COMMPOOL_GUARDED_BY(basis_.collective);
   // For recordings alone.
-  recording::HomePlace place_ COMMPOOL_GUARDED_BY(basis_.collective);
   uint64_t agreements_ COMMPOOL_GUARDED_BY(basis_.collective) = 0;    // over this channel so far
   uint64_t recorded_calls_ COMMPOOL_GUARDED_BY(blocks_.mutex()) = 0;  // of the sequence
 };

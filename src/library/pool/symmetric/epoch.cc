@@ -132,9 +132,8 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
   }
   // What follows makes the new home known to other threads.
   collective_.StartPublishing(home_.rank);
-  channel_number_.store(collective_.channel().number(), std::memory_order_release);
-  home_id_.store(agreed.findings.home_id, std::memory_order_release);
-  collective_.SetPlace(place());
+  basis_.channel_number.store(collective_.channel().number(), std::memory_order_release);
+  basis_.home_id.store(agreed.findings.home_id, std::memory_order_release);
   if (basis_.handle != 0) RecordInNewHome();
   losses_.Follow(collective_.channel().lost_ranks());
   // Last: other threads that find a home may call for the pool at once.
@@ -144,7 +143,7 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
 
 // For a report the pool of the other home has ended, with all that it had.
 void SymmetricMode::RecordInNewHome() const {
-  basis_.RecordMade(place());
+  basis_.RecordMade();
   if (!basis_.record.on()) return;
   blocks_.RecordAll();
   segments_.registrations.RecordPresent();
@@ -180,6 +179,7 @@ Status SymmetricMode::RefuseHome(Communicator& other, const Status& why) const {
 
 // Up to MoveTo a failure leaves the pool with its old home.
 Status SymmetricMode::Rehome(ncclComm_t communicator) {
+  const nvtx::Range range = basis_.Shown("rehome");
   MutexLock collective(basis_.collective);
   Result<Communicator> home = DescribeCommunicator(basis_.driver, communicator, basis_.deadline_ms());
   if (!home.ok()) return basis_.Named(home.status().under("rehome"));
@@ -196,6 +196,8 @@ Status SymmetricMode::Rehome(ncclComm_t communicator) {
   if (!channel.ok()) return basis_.Named(channel.status().under("rehome"));
   // From here on the pool has no home until all ranks have agreed. If they do not, it can be rehomed again or closed.
   home_handle_.store(nullptr, std::memory_order_release);
+  basis_.home_id.store(0, std::memory_order_release);
+  basis_.channel_number.store(0, std::memory_order_release);
   collective_.MoveTo(std::move(*channel));
   // BeginEpoch reads it for the domains, the publisher and the registrations.
   home_ = *home;

@@ -84,6 +84,7 @@ Result<std::vector<PhysicalMemory>> TakeFromAll(const PoolBasis& basis, const st
 
 // May be repeated: after a growth it maps the new segments alone.
 Status SymmetricMode::MapPeers() {
+  const nvtx::Range range = basis_.Shown("map_peers");
   MutexLock collective(basis_.collective);
   Status readiness = basis_.CheckOpen();
   if (readiness.ok()) readiness = segments_.backing->CanShare().under("map_peers");

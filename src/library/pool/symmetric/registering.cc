@@ -90,6 +90,7 @@ Status SymmetricMode::Meet(const DomainReport& mine, Communicator* communicator)
 // Four steps: look at the communicator; agree on who passed which; let the members of new ones meet and number them;
 // register on all ranks, or undo on all.
 Status SymmetricMode::RegisterWith(ncclComm_t handle) {
+  const nvtx::Range range = basis_.Shown("register_with");
   MutexLock collective(basis_.collective);
   const ContextGuard current = basis_.MakeCurrent();
   // No return before the agreement: the other ranks wait for this one there.
@@ -131,6 +132,7 @@ Status SymmetricMode::RegisterWith(ncclComm_t handle) {
 
 // A null handle means that this rank is not in the communicator. It takes part in all rounds, and ends nothing.
 Status SymmetricMode::Deregister(ncclComm_t handle) {
+  const nvtx::Range range = basis_.Shown("deregister");
   MutexLock collective(basis_.collective);
   if (basis_.life.closed()) return Status();  // nothing is registered
   const ContextGuard current = basis_.MakeCurrent();

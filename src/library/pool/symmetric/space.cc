@@ -168,6 +168,11 @@ Result<uint64_t> SymmetricMode::MissingBytes(uint64_t bytes, const Agreed& agree
                 refused + " would exceed its limit of " + FormatBytes(basis_.configuration.limit_bytes));
 }
 
+Status SymmetricMode::Reserve(uint64_t bytes) {
+  const nvtx::Range range = basis_.Shown("reserve");
+  return ReserveTogether({this}, bytes);
+}
+
 // One agreement serves all pools. Then each pool that lacks memory takes part in the growth, on every rank the same
 // ones.
 Status SymmetricMode::ReserveTogether(const SymmetricModes& pools, uint64_t bytes) {
@@ -212,8 +217,14 @@ Result<std::vector<uint64_t>> SymmetricMode::ReclaimTogether(const SymmetricMode
 }
 
 Result<uint64_t> SymmetricMode::Reclaim() {
+  const nvtx::Range range = basis_.Shown("reclaim");
   const std::vector<uint64_t> reclaimed = COMMPOOL_TRY(ReclaimTogether({this}));
   return reclaimed.front();
+}
+
+Status SymmetricMode::Verify() {
+  const nvtx::Range range = basis_.Shown("verify");
+  return VerifyTogether({this});
 }
 
 // An agreement compares the ranks' sequences in any case, so nothing else is to do. It adds nothing to the sequence.
@@ -304,7 +315,7 @@ void SymmetricMode::ApplyOwnFrees() {
 
 // For a close after a loss and for rehome. The error of a device that stays busy says what a program can do then.
 Status SymmetricMode::FinishOwnFrees() {
-  collective_.CollectGraphs();
+  blocks_.ReleaseParts(captures_.TakeGone());
   const Status status = blocks_.WaitForDevice();
   if (status.ok()) ApplyOwnFrees();
   if (status.code() != StatusCode::kDeadlineExceeded) return status;

@@ -49,6 +49,12 @@ Result<std::vector<ReturnReport>> PlanReturn(RegistrationSet& registrations, con
 
 }  // namespace
 
+Result<SymmetricMode*> SymmetricMode::Of(const Pool& pool, const char* call) {
+  if (SymmetricMode* const mode = pool.mode().AsSymmetric()) return mode;
+  return Status(StatusCode::kNotSupported,
+                std::string(call) + ": " + pool.basis().title + " is not symmetric and has no home: it has no ranks");
+}
+
 // Calls nobody: Open makes the pool known to the other ranks.
 SymmetricMode::SymmetricMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& blocks, SegmentStore& segments,
                              const Communicator& home)
@@ -180,15 +186,6 @@ void SymmetricMode::AfterFree() {
 
 void SymmetricMode::ForgetStream(StreamKey stream) { blocks_.ForgetStream(stream); }
 
-// Pool asks before a capture begins.
-Status SymmetricMode::CheckCapture() const {
-  if (basis_.configuration.frees == engine::FreeOrder::kDeferred) return Status();
-  return Status(StatusCode::kNotSupported,
-                basis_.title +
-                    " has ordered frees, which take effect at once: what a graph freed would serve others while the "
-                    "graph is replayed. Captures need deferred frees");
-}
-
 // Without a lock: both wait for threads of the link, which may be in functions of this pool.
 void SymmetricMode::StopListening() {
   collective_.StopPublishing();
@@ -255,11 +252,13 @@ Status SymmetricMode::Wake(const WakeRequest& request, OtherPoolsOfCall others) 
 }
 
 // Without a home the pool publishes nothing. Once its registrations are gone too, its calls ask no other rank.
-void SymmetricMode::AfterAbandon(ncclComm_t communicator) {
-  if (communicator != home_handle_.load(std::memory_order_acquire)) return;
+Status SymmetricMode::AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) {
+  COMMPOOL_TRY(PoolMode::AbandonCommunicator(communicator, life));
+  if (communicator != home_handle_.load(std::memory_order_acquire)) return Status();
   // Other threads read it: from here on the pool has no home.
   home_handle_.store(nullptr, std::memory_order_release);
   collective_.StopPublishing();
+  return Status();
 }
 
 }  // namespace commpool::internal

@@ -36,8 +36,6 @@ class SymmetricMode final : public PoolMode {
   // `readiness`: why this rank cannot have the pool, which the others then hear.
   Status Open(std::unique_ptr<AgreementChannel> channel, const Status& readiness);
 
-  // A number for this home alone, the same on all its ranks.
-  uint64_t home_id() const { return home_id_.load(std::memory_order_acquire); }
   // The communicator whose ranks collective calls reach; null where the pool has given it up.
   ncclComm_t home() const { return home_handle_.load(std::memory_order_acquire); }
 
@@ -47,7 +45,8 @@ class SymmetricMode final : public PoolMode {
   void ForgetStream(StreamKey stream) override;
 
   SymmetricMode* AsSymmetric() override { return this; }
-  recording::HomePlace place() const override { return {home_id(), channel_number_.load(std::memory_order_acquire)}; }
+  // The mode of a pool; kNotSupported where it has no ranks. `call`: for the message.
+  static Result<SymmetricMode*> Of(const Pool& pool, const char* call);
 
   // Calls for several symmetric pools of a rank, of one home and one device: they agree in the same rounds, and all go
   // on or none. Then it returns the failure of the first pool.
@@ -56,19 +55,18 @@ class SymmetricMode final : public PoolMode {
   static Result<std::vector<uint64_t>> ReclaimTogether(const SymmetricModes& pools);
   static Status VerifyTogether(const SymmetricModes& pools);
 
-  Status Reserve(uint64_t bytes) override { return ReserveTogether({this}, bytes); }
+  Status Reserve(uint64_t bytes) override;
   Result<uint64_t> Reclaim() override;
   Result<uint64_t> Trim(uint64_t keep_bytes) override;
   // Never: another rank would not shrink with it (rule 1).
   uint64_t ReleaseUnused() override { return 0; }
-  Status Verify() override { return VerifyTogether({this}); }
+  // Whether the ranks have made the same calls.
+  Status Verify();
   Status Close() override;
   Status Sleep(const SleepRequest& request, OtherPoolsOfCall others) override;
   Status Wake(const WakeRequest& request, OtherPoolsOfCall others) override;
   void AfterDestroy() override;
   void BeforeAbandon() override { StopListening(); }
-
-  Status CheckCapture() const override;
 
   // Collective over home. Null on ranks that are not in the communicator: they agree with the others.
   Status RegisterWith(ncclComm_t communicator) override;
@@ -77,13 +75,13 @@ class SymmetricMode final : public PoolMode {
   Status AddRegistrar(const RegistrarRequest& request) override;
   Status RemoveRegistrar(const std::string& name) override;
   // Collective over home, as all that change the mappings. PeersOf asks nobody.
-  Status MapPeers() override;
-  Result<PeerPlaces> PeersOf(CUdeviceptr address) const override;
+  Status MapPeers();
+  Result<PeerPlaces> PeersOf(CUdeviceptr address) const;
   // Collective over the new home, whose other ranks may be making the pool. Needs a pool without live blocks.
-  Status Rehome(ncclComm_t communicator) override;
-  int LostRank() const override { return losses_.first(); }
-  // AbandonCommunicator has ended the registrations before.
-  void AfterAbandon(ncclComm_t communicator) override;
+  Status Rehome(ncclComm_t communicator);
+  // The first rank of home that is known to be lost; -1: none.
+  int LostRank() const { return losses_.first(); }
+  Status AbandonCommunicator(ncclComm_t communicator, CommunicatorLife life) override;
 
  private:
   // Tells a recording that the pool goes on with other ranks.
@@ -176,9 +174,7 @@ class SymmetricMode final : public PoolMode {
 
   // Kept after an abandonment; home_handle_ is null then.
   Communicator home_ COMMPOOL_GUARDED_BY(basis_.collective);
-  std::atomic<ncclComm_t> home_handle_;      // home_'s handle while calls can reach its ranks; read without a lock
-  std::atomic<uint64_t> home_id_{0};         // all ranks of home have agreed on it
-  std::atomic<uint64_t> channel_number_{0};  // of the pool among those of its home
+  std::atomic<ncclComm_t> home_handle_;  // home_'s handle while calls can reach its ranks; read without a lock
   Collective collective_;
   // Which communicators the ranks have registered with, and the numbers that they have agreed on.
   DomainTable domains_ COMMPOOL_GUARDED_BY(basis_.collective);
