@@ -172,17 +172,16 @@ CaughtBy Runtime::WhoServes(Target target, uint64_t bytes, StreamKey stream, con
   return server;
 }
 
-// Scopes may change while this thread asks who serves. So it reads the count of changes before, and remembers the
-// answer only if the count was even and nothing changed meanwhile. `alike` are the sizes that get the same answer.
+// Scopes may change while this thread asks who serves. So it remembers the answer only if nothing has changed since the
+// route was made. `alike` are the sizes that get the same answer.
 Slot& Runtime::SlotOf(const Route& route, uint64_t bytes, const StreamName& name, Slot& unkept) const {
   const Target target = route.target;
   Slot* const known = parts_.caches.FindSlot(route, bytes);
   if (known != nullptr && known->stream == name.key) return *known;
-  const uint64_t changes = scopes_.shared_changes();
   unkept.server = WhoServes(target, bytes, name.identity, kInnermost).pool;
   SizeRange alike{1, UINT64_MAX};
   if (target.kind() != Target::Kind::kPool) scopes_.Narrow(alike, bytes);
-  const bool unchanged = changes % 2 == 0 && RouteOf(target, nullptr).scopes == route.scopes;
+  const bool unchanged = RouteOf(target, nullptr).scopes == route.scopes;
   // 0 bytes are an error, which the pool tells: `alike` begins at 1.
   const bool keeps = unchanged && bytes != 0;
   Slot* const kept = keeps ? parts_.caches.Remember(route, name.key, alike.least, alike.most, unkept.server) : nullptr;

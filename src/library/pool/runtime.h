@@ -82,7 +82,8 @@ class Runtime {
   // the pool that this thread remembers. 0, or false, where that is not possible now: then call the functions above.
   CUdeviceptr AllocateAtOnce(Target target, uint64_t bytes, CUstream stream);
   bool FreeCached(CUdeviceptr address);
-  // Whether a scope catches the request. Takes no lock; works in user functions and forked children too.
+  // Whether a scope catches the request. Works in user functions, and in forked children, where no shared scope
+  // catches.
   bool Catches(int device, uint64_t bytes, CUstream stream);
 
   // Records what there is, and what happens from now on: of one pool, or of all where `only` is 0.

@@ -52,14 +52,15 @@ Result<ScopeHandle> ScopeTable::Begin(const ScopeRequest& request) {
 
 // Readers may see the scope in the list before it counts as begun, and not the other way round.
 ScopeHandle ScopeTable::BeginShared(const ScopeRequest& request) {
+  static_cast<void>(InForkedChild());  // so that it knows this process as the parent
   MutexLock lock(board_->mutex);
   const uint64_t number = board_->shared_begun.load(std::memory_order_relaxed) + 1;
   const ScopeHandle handle = board_->next_handle.fetch_add(1, std::memory_order_relaxed);
   const StreamKey stream = request.filter == ScopeFilter::kStream ? request.stream : 0;
   // At the end, because the list is ordered by number.
   shared_list_.push_back({handle, number, stream, PlanOf(request)});
-  shared_.Publish(shared_list_);
-  // After the list is published: a thread that counts this scope as begun also finds it.
+  NoteSharedChange();
+  // After the list has it: a thread that counts this scope as begun also finds it.
   board_->shared_begun.store(number, std::memory_order_release);
   board_->Raise();
   return handle;
@@ -71,7 +72,7 @@ bool ScopeTable::EndShared(ScopeHandle scope) {
                                   [&](const SharedScope& shared) { return shared.handle == scope; });
   if (found == shared_list_.end()) return false;
   shared_list_.erase(found);
-  shared_.Publish(shared_list_);
+  NoteSharedChange();
   return true;
 }
 
@@ -100,7 +101,7 @@ Status ScopeTable::EndSlowly(ScopeHandle scope) {
   // The last resort, because it makes every thread with open scopes pause for a moment.
   for (OwnScopes* const other : board_->stacks) {
     if (other == own || !other->MayBeOpen() || !OwnScopes::Pause(*other).MarkEnded(board_.get(), scope)) continue;
-    shared_.Publish(shared_list_);  // makes the thread ask again who serves
+    NoteSharedChange();
     return EndedWrongly(scope, "on another thread than it began on");
   }
   return Status(StatusCode::kNotFound, "scope " + std::to_string(scope) + " has ended, or never began");
@@ -109,7 +110,9 @@ Status ScopeTable::EndSlowly(ScopeHandle scope) {
 // Shared scopes of other streams narrow too: the answer then holds for fewer sizes than it could.
 void ScopeTable::Narrow(SizeRange& alike, uint64_t bytes) const {
   if (own_state.scopes != nullptr) own_state.scopes->Narrow(alike, bytes);
-  shared_.Narrow(alike, bytes);
+  if (!MayBeShared()) return;
+  MutexLock lock(board_->mutex);
+  for (const SharedScope& scope : shared_list_) alike.Narrow(scope.plan.sizes, bytes);
 }
 
 // This thread's own scope wins unless a shared scope began after it. So `outer` is the place of the own scope: shared
@@ -124,11 +127,7 @@ std::optional<CaughtBy> ScopeTable::Route(const RoutedRequest& request, const Sc
     }
   }
   // Most programs have none: one load.
-  if (shared_.empty()) return own;
-  CaughtBy caught;
-  const SharedScopes::Found found = shared_.Find(request, outer, inner, &caught);
-  if (found == SharedScopes::Found::kCaught) return caught;
-  if (found == SharedScopes::Found::kNone) return own;
+  if (!MayBeShared()) return own;
   MutexLock lock(board_->mutex);
   for (auto scope = shared_list_.rbegin(); scope != shared_list_.rend() && scope->place() > outer; ++scope) {
     if (scope->place() < inner && scope->Catches(request)) return scope->caught();

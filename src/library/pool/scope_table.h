@@ -1,19 +1,21 @@
 // ScopeTable: the open scopes, which route allocations. The runtime owns it. Any thread.
 //
-// Each thread has a stack of its own scopes (scopes/own_scopes.h). Scopes of streams and of the process are few and
-// published (scopes/scope.h). Allocations read both without a lock; changes of shared scopes take the lock
-// `pool table`. Of all scopes that catch an allocation the one begun last wins. A scope knows its pool by handle, so it
-// keeps no pool alive.
+// Each thread has a stack of its own scopes (scopes/own_scopes.h), which its allocations read without a lock. Scopes of
+// streams and of the process are few; whoever reads or changes them takes the lock `pool table`. Threads remember the
+// answers, so a request is routed here but seldom. Of all scopes that catch an allocation the one begun last wins. A
+// scope knows its pool by handle, so it keeps no pool alive.
 #ifndef COMMPOOL_SRC_LIBRARY_POOL_SCOPE_TABLE_H_
 #define COMMPOOL_SRC_LIBRARY_POOL_SCOPE_TABLE_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/library/base/fork_guard.h"
 #include "src/library/base/mutex.h"
 #include "src/library/pool/pool.h"
 #include "src/library/pool/scopes/own_scopes.h"
@@ -58,14 +60,14 @@ class ScopeTable {
            own_state.scopes->PopAtOnce(board_.get(), scope);
   }
 
-  // While this stays the same and even, and own_state.scope_changes stays the same too, this thread's allocations are
-  // routed as before.
-  uint64_t shared_changes() const { return shared_.changes(); }
+  // While this stays the same, and own_state.scope_changes stays the same too, this thread's allocations are routed as
+  // before.
+  uint64_t shared_changes() const { return shared_changes_.load(std::memory_order_acquire); }
   // Narrows `alike` to sizes around `bytes` with the same route. Valid where nothing changed meanwhile.
   void Narrow(SizeRange& alike, uint64_t bytes) const;
 
-  // The newest scope that began before `inner` and catches the allocation; nothing where there is none. Takes no lock,
-  // unless more shared scopes are open than can be published or they change all the time.
+  // The newest scope that began before `inner` and catches the allocation; nothing where there is none. Takes the lock
+  // where a shared scope is open.
   std::optional<CaughtBy> Route(const RoutedRequest& request, const ScopePlace& inner = kInnermost) const;
 
   // Called when an allocation asked for a scope and none caught it. Once in many calls it lowers the flag, if no scope
@@ -79,6 +81,13 @@ class ScopeTable {
  private:
   // Scopes of a stream, or of the process. Takes the board's lock. REQUIRES: the request was checked.
   ScopeHandle BeginShared(const ScopeRequest& request);
+  // Makes threads ask again who serves. Call it after each change of the list, under the same hold of the lock.
+  void NoteSharedChange() COMMPOOL_REQUIRES(board_->mutex) {
+    shared_count_.store(shared_list_.size(), std::memory_order_release);
+    shared_changes_.fetch_add(1, std::memory_order_release);
+  }
+  // Whether a shared scope may catch a request. In a forked child none does, for another thread may have held the lock.
+  bool MayBeShared() const { return shared_count_.load(std::memory_order_acquire) != 0 && !InForkedChild(); }
   // Ends any scope, with the board's lock, and says where it ended out of order.
   Status EndSlowly(ScopeHandle scope);
   bool EndShared(ScopeHandle scope) COMMPOOL_REQUIRES(board_->mutex);
@@ -89,8 +98,8 @@ class ScopeTable {
   const std::shared_ptr<ScopeBoard> board_ = std::make_shared<ScopeBoard>();
   std::vector<SharedScope> shared_list_
       COMMPOOL_GUARDED_BY(board_->mutex);  // all shared scopes, the one begun last at the end
-  // The same scopes, for readers without the lock.
-  SharedScopes shared_;
+  std::atomic<size_t> shared_count_{0};    // its size, for threads without the lock
+  std::atomic<uint64_t> shared_changes_{0};
 };
 
 }  // namespace commpool::internal
