@@ -28,26 +28,22 @@ Status CheckStays(const PoolConfiguration& configuration) {
   return Status();
 }
 
-Status Freed() { return Status(StatusCode::kNotFound, "share: the block was freed"); }
-
 }  // namespace
 
-// Any live block will do, and an address inside of it too.
-Result<commpool_block> MemoryExporter::FindSharable(CUdeviceptr address) {
+// Any live block will do, and an address inside of it too. The mark comes before the descriptor.
+Result<commpool_block> MemoryExporter::Mark(CUdeviceptr address, engine::Mark mark) {
   COMMPOOL_TRY(basis_.CheckAwake());
   COMMPOOL_TRY(basis_.Named(CheckStays(basis_.configuration).under("share")));
   const Result<commpool_block> block = blocks_.Find(address);
-  return block.ok() ? block : basis_.Named(block.status().under("share"));
+  if (!block.ok()) return basis_.Named(block.status().under("share"));
+  if (blocks_.SetMark(reinterpret_cast<CUdeviceptr>(block->pointer), mark)) return block;
+  return basis_.Named(Status(StatusCode::kNotFound, "share: the block was freed"));
 }
 
-// The mark on the block comes before the descriptor: from then on its memory stays until its free. The descriptor stays
-// the segment's own.
+// The descriptor stays the segment's own.
 Result<SharedSegment> MemoryExporter::Share(CUdeviceptr address) {
   MutexLock growth(basis_.growth());  // nobody sleeps, or releases the segment, meanwhile
-  const commpool_block block = COMMPOOL_TRY(FindSharable(address));
-  if (!blocks_.SetMark(reinterpret_cast<CUdeviceptr>(block.pointer), engine::Mark::kShared)) {
-    return basis_.Named(Freed());
-  }
+  const commpool_block block = COMMPOOL_TRY(Mark(address, engine::Mark::kShared));
   Segment& segment = book_.Get(static_cast<engine::SegmentIndex>(block.segment));
   Result<int> descriptor = segment.Descriptor();
   if (!descriptor.ok()) return basis_.Named(descriptor.status().under("share"));
@@ -74,9 +70,16 @@ Result<std::string> MemoryExporter::Ticket(Imports imports) {
 // The pool is shared at its first block, where the program has not done so before.
 Result<std::string> MemoryExporter::TicketOf(CUdeviceptr address, Writes writes) {
   if (!basis_.runtime.shares.IsShared(basis_.handle)) COMMPOOL_TRY(Ticket(Imports::kRefuseSleep));
-  SharedBlock block = COMMPOOL_TRY(MarkForTicket(address));
-  block.writes = writes;
-  return basis_.runtime.shares.ShareBlock(basis_.handle, block);
+  const auto mark = [&]() -> Result<commpool_block> {
+    MutexLock growth(basis_.growth());
+    return Mark(address, engine::Mark::kTicket);
+  };
+  const commpool_block block = COMMPOOL_TRY(mark());
+  // The descriptor follows later, when an importer asks for it (Export).
+  return basis_.runtime.shares.ShareBlock(basis_.handle, {.address = reinterpret_cast<CUdeviceptr>(block.pointer),
+                                                          .bytes = block.bytes,
+                                                          .segment = block.segment,
+                                                          .writes = writes});
 }
 
 // Without a lock: it waits.
@@ -94,15 +97,6 @@ Status MemoryExporter::EndUpdate(CUdeviceptr address, CUstream stream) {
   const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
   const ContextGuard current = basis_.MakeCurrent();
   return basis_.Named(basis_.runtime.shares.EndUpdate(basis_.handle, start, stream).under("update_end"));
-}
-
-// The descriptor follows later, when an importer asks for it (Export).
-Result<SharedBlock> MemoryExporter::MarkForTicket(CUdeviceptr address) {
-  MutexLock growth(basis_.growth());
-  const commpool_block block = COMMPOOL_TRY(FindSharable(address));
-  const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
-  if (!blocks_.SetMark(start, engine::Mark::kTicket)) return basis_.Named(Freed());
-  return SharedBlock{.address = start, .bytes = block.bytes, .segment = block.segment};
 }
 
 // Runs on the share server's thread. The growth lock keeps the segment from going, and the pool from falling asleep,

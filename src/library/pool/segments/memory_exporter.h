@@ -46,10 +46,8 @@ class MemoryExporter {
   Status CheckNoneShared() const;
 
  private:
-  // The live block that holds the address, in memory that may be shared.
-  Result<commpool_block> FindSharable(CUdeviceptr address) COMMPOOL_REQUIRES(kGrowthLock);
-  // From now on, until its free, the memory of the block stays.
-  Result<SharedBlock> MarkForTicket(CUdeviceptr address);
+  // The live block that holds the address, in memory that may be shared. From now on, until its free, its memory stays.
+  Result<commpool_block> Mark(CUdeviceptr address, engine::Mark mark) COMMPOOL_REQUIRES(kGrowthLock);
 
   const PoolBasis& basis_;
   BlockStore& blocks_;
