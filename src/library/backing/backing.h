@@ -172,8 +172,8 @@ struct BackingRow {
   Places places;
   Maker maker;
   Movement movement;
-  // Whether the backing can be made here and, where not, why; asked for one of `places`.
-  Status (*can_make)(const Driver& driver, const DeviceInfo& info, const Placement& placement);
+  // Whether the backing can be made here and, where not, why; asked for one of `places`. Null where it always can.
+  Status (*can_make)(const Driver& driver, const DeviceInfo& info, const Placement& placement) = nullptr;
   // REQUIRES: can_make() says yes. What the request points to must outlive the backing and its segments.
   Result<std::unique_ptr<Backing>> (*make)(BackingBasis basis, const BackingRequest& request);
   // Why access that was granted cannot be taken back; null where it can.

@@ -91,7 +91,7 @@ Result<std::unique_ptr<Backing>> MakeBacking(const Driver& driver, const Backing
   const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver, placement.device));
   COMMPOOL_TRY(CheckPlacement(*row, placement));
   if (row->places == Places::kHost) placement.kind = Placement::Kind::kHostNuma;
-  COMMPOOL_TRY(row->can_make(driver, info, placement));
+  if (row->can_make != nullptr) COMMPOOL_TRY(row->can_make(driver, info, placement));
   std::shared_ptr<DeviceContext> context = COMMPOOL_TRY(DeviceContext::Retain(driver, placement.device));
   std::unique_ptr<Backing> made =
       COMMPOOL_TRY(row->make({driver, info, placement, std::move(context), request.grants}, request));

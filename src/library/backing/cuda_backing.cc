@@ -72,7 +72,6 @@ constinit const BackingRow kCudaBacking = {
     .places = Places::kDevice,
     .maker = Maker::kLibrary,
     .movement = Movement::kNever,
-    .can_make = [](const Driver&, const DeviceInfo&, const Placement&) { return Status(); },
     .make = [](BackingBasis basis, const BackingRequest&) -> Result<std::unique_ptr<Backing>> {
       return std::unique_ptr<Backing>(std::make_unique<CudaBacking>(basis));
     },

@@ -61,7 +61,6 @@ constinit const BackingRow kPinnedBacking = {
     .places = Places::kHost,
     .maker = Maker::kLibrary,
     .movement = Movement::kNever,
-    .can_make = [](const Driver&, const DeviceInfo&, const Placement&) { return Status(); },
     .make = MakePinnedBacking,
     .why_no_revoke = kPinnedForAll,
     .opening = Opening::kAllDevices,

@@ -119,7 +119,6 @@ constinit const BackingRow kUserBacking = {
     .places = Places::kDevice,
     .maker = Maker::kProgram,
     .movement = Movement::kNever,
-    .can_make = [](const Driver&, const DeviceInfo&, const Placement&) { return Status(); },
     .make = MakeUserBacking,
     .why_no_revoke = kTheirsToShare,
 };

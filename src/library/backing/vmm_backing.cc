@@ -190,7 +190,6 @@ constinit const BackingRow kBoundRow = {
     .places = Places::kDeviceAndHostNuma,
     .maker = Maker::kLibrary,
     .movement = Movement::kNever,
-    .can_make = CanMakeVmm,
     .make = nullptr,
     .why_no_revoke = kPinnedForAll,
     .opening = Opening::kAllDevices,
