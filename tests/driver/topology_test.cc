@@ -5,6 +5,7 @@
 
 #include "src/emulator/named_machines.h"
 #include "tests/driver/emulator_fixture.h"
+#include "tools/common/device_link.h"
 
 namespace commpool::internal {
 namespace {

@@ -12,6 +12,7 @@
 #include "src/library/driver/topology.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/ranks.h"
+#include "tools/common/device_link.h"
 
 namespace commpool::cli {
 
