@@ -3,7 +3,7 @@
 #ifndef COMMPOOL_SRC_EMULATOR_RUNTIME_EXTENSION_H_
 #define COMMPOOL_SRC_EMULATOR_RUNTIME_EXTENSION_H_
 
-#include "src/library/driver/emulator_extension.h"
+#include "src/emulator/extension.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,10 +1,10 @@
-// Finds functions of src/library/driver/emulator_extension.h by name. A direct use would make the linker look for them.
+// Finds functions of src/emulator/extension.h by name. A direct use would make the linker look for them.
 //
 //   COMMPOOL_EXTENSION(commpoolEmulatorNow)()     // null on hardware
 #ifndef COMMPOOL_TESTS_DRIVER_EMULATOR_EXTENSION_H_
 #define COMMPOOL_TESTS_DRIVER_EMULATOR_EXTENSION_H_
 
-#include "src/library/driver/emulator_extension.h"
+#include "src/emulator/extension.h"
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool::internal::testing {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest-spi.h>
 
-#include "src/library/driver/emulator_extension.h"
+#include "src/emulator/extension.h"
 #include "src/library/driver/handles.h"
 
 namespace commpool::internal::testing {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/library/driver/emulator_extension.h"
+#include "src/emulator/extension.h"
 #include "src/library/driver/loader.h"
 
 namespace commpool::internal {

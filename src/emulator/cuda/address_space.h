@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "src/emulator/cuda/memory_bank.h"
-#include "src/library/driver/emulator_extension.h"
+#include "src/emulator/extension.h"
 
 namespace commpool::internal::emulator {
 

@@ -1,4 +1,4 @@
-// What pools announce: src/library/driver/emulator_extension.h.
+// What pools announce: src/emulator/extension.h.
 #include <cstdio>
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-// The emulator's own functions (src/library/driver/emulator_extension.h). api_announcements.cc has the ones that pools
+// The emulator's own functions (src/emulator/extension.h). api_announcements.cc has the ones that pools
 // announce with.
 #include <cstdio>
 #include <cstring>

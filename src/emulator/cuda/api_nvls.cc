@@ -1,4 +1,4 @@
-// The emulated NCCL notes here whether NVLink multicast serves its windows (src/library/driver/emulator_extension.h).
+// The emulated NCCL notes here whether NVLink multicast serves its windows (src/emulator/extension.h).
 #include <cstdio>
 
 #include "src/emulator/cuda/api.h"

@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "src/library/driver/emulator_extension.h"
+#include "src/emulator/extension.h"
 
 namespace commpool::internal::emulator {
 

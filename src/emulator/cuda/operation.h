@@ -16,7 +16,7 @@
 #include "src/emulator/cuda/call_stack.h"
 #include "src/emulator/cuda/clock.h"
 #include "src/emulator/cuda/stream_reach.h"
-#include "src/library/driver/emulator_extension.h"
+#include "src/emulator/extension.h"
 
 namespace commpool::internal::emulator {
 

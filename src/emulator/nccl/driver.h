@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "src/library/driver/emulator_extension.h"
+#include "src/emulator/extension.h"
 
 // Lists the driver functions that NCCL uses. If cuda.h maps a name to a version, the look-up uses that version.
 #define COMMPOOL_EMULATED_NCCL_DRIVER_FUNCTIONS(X) \

@@ -2,9 +2,9 @@
 #ifndef COMMPOOL_SRC_EMULATOR_NCCL_HEADER_MESSAGE_H_
 #define COMMPOOL_SRC_EMULATOR_NCCL_HEADER_MESSAGE_H_
 
+#include "src/emulator/extension.h"
 #include "src/emulator/nccl/collective.h"
 #include "src/emulator/nccl/exchange.h"
-#include "src/library/driver/emulator_extension.h"
 
 namespace commpool::internal::emulated_nccl {
 

@@ -10,9 +10,9 @@
 #include <mutex>
 #include <vector>
 
+#include "src/emulator/extension.h"
 #include "src/emulator/nccl/collective.h"
 #include "src/library/base/socket.h"
-#include "src/library/driver/emulator_extension.h"
 
 namespace commpool::internal::emulated_nccl {
 

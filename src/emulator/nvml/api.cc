@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "src/emulator/driver_library.h"
-#include "src/library/driver/emulator_extension.h"
+#include "src/emulator/extension.h"
 
 namespace {
 

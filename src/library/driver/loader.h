@@ -52,7 +52,7 @@ struct Driver {
   std::string why_emulated;
   std::shared_ptr<LearnedRefusals> refusals = std::make_shared<LearnedRefusals>();
   std::shared_ptr<LastErrorText> last_error_text = std::make_shared<LastErrorText>();
-  // Finds a symbol of the emulator (src/library/driver/emulator_extension.h); null on the real driver.
+  // Finds a symbol of the emulator (src/emulator/extension.h); null on the real driver.
   std::function<void*(const char* name)> extension = [](const char*) -> void* { return nullptr; };
 };
 

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "src/library/driver/emulator_extension.h"
+#include "src/emulator/extension.h"
 
 namespace commpool::internal::testing {
 

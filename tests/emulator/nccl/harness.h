@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "src/library/driver/emulator_extension.h"
+#include "src/emulator/extension.h"
 #include "src/library/driver/newer_nccl.h"
 
 #define COMMPOOL_TEST_DRIVER_FUNCTIONS(X) \

@@ -10,11 +10,11 @@
 #include <string>
 
 #include "commpool/pool.h"
+#include "src/emulator/extension.h"
 #include "src/library/backing/kept_addresses.h"
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/diagnosis.h"
-#include "src/library/driver/emulator_extension.h"
 #include "src/library/driver/topology.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/library_calls.h"

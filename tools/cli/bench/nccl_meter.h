@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "commpool/status.h"
-#include "src/library/driver/emulator_extension.h"
+#include "src/emulator/extension.h"
 #include "src/library/driver/loader.h"
 #include "tools/cli/ranks.h"
 

@@ -5,8 +5,8 @@
 #include <chrono>
 #include <functional>
 
+#include "src/emulator/extension.h"
 #include "src/library/base/try.h"
-#include "src/library/driver/emulator_extension.h"
 #include "tools/cli/solo_device.h"
 
 namespace commpool::cli {

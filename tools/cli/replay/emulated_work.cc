@@ -3,8 +3,8 @@
 #include <deque>
 #include <mutex>
 
+#include "src/emulator/extension.h"
 #include "src/library/driver/diagnosis.h"
-#include "src/library/driver/emulator_extension.h"
 #include "tools/cli/replay/patience.h"
 #include "tools/cli/replay/trace_work.h"
 

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "src/library/driver/emulator_extension.h"
+#include "src/emulator/extension.h"
 #include "tools/stress/host/host_faults.h"
 
 namespace commpool::cli {

@@ -3,8 +3,8 @@
 #include <climits>
 #include <utility>
 
+#include "src/emulator/extension.h"
 #include "src/library/base/try.h"
-#include "src/library/driver/emulator_extension.h"
 #include "tools/stress/emulated_run.h"
 
 namespace commpool::cli::stress_order {

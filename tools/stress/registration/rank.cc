@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "src/emulator/extension.h"
 #include "src/library/driver/diagnosis.h"
-#include "src/library/driver/emulator_extension.h"
 #include "tools/stress/captured_block.h"
 
 namespace commpool::cli {

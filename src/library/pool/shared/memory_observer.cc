@@ -25,7 +25,7 @@ MemoryObserver::MemoryObserver(const Driver& driver, const StreamPlaces& places,
   Find(driver, "commpoolEmulatorBlockAllocated", block_allocated_);
   Find(driver, "commpoolEmulatorBlockFreed", block_freed_);
   Find(driver, "commpoolEmulatorCaptureAnnounced", capture_announced_);
-  decltype(&commpoolEmulatorSetting) setting = nullptr;
+  const char* (*setting)(const char* key) = nullptr;
   Find(driver, "commpoolEmulatorSetting", setting);
   const char* const races = setting == nullptr ? nullptr : setting("races");
   emulator_watches_blocks_ =

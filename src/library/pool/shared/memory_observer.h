@@ -7,11 +7,11 @@
 
 #include <cuda.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
 #include "src/library/backing/backing.h"
-#include "src/library/driver/emulator_extension.h"
 #include "src/library/driver/loader.h"
 #include "src/library/engine/types.h"
 #include "src/library/nvtx/heaps.h"
@@ -70,11 +70,11 @@ class MemoryObserver {
   const Driver* driver_ = nullptr;
   const StreamPlaces* places_ = nullptr;
   nvtx::Heaps* heaps_ = nullptr;  // null where no tool takes them
-  // The emulator's functions. All null with a real driver, some with an older emulator.
-  decltype(&commpoolEmulatorSegmentSleeps) segment_sleeps_ = nullptr;
-  decltype(&commpoolEmulatorBlockAllocated) block_allocated_ = nullptr;
-  decltype(&commpoolEmulatorBlockFreed) block_freed_ = nullptr;
-  decltype(&commpoolEmulatorCaptureAnnounced) capture_announced_ = nullptr;
+  // The emulator's functions (src/emulator/extension.h). All null with a real driver, some with an older emulator.
+  void (*segment_sleeps_)(CUdeviceptr address, size_t bytes, int asleep) = nullptr;
+  void (*block_allocated_)(CUdeviceptr address, size_t bytes, CUstream stream, const char* pool) = nullptr;
+  void (*block_freed_)(CUdeviceptr address) = nullptr;
+  void (*capture_announced_)(CUstream stream, int announced) = nullptr;
   bool emulator_watches_blocks_ = false;
   bool watches_blocks_ = false;
 };

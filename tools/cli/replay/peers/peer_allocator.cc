@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "src/emulator/extension.h"
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
-#include "src/library/driver/emulator_extension.h"
 #include "src/library/driver/shared_library.h"
 #include "tools/cli/bench/async_pool.h"
 #include "tools/cli/torch_library.h"

@@ -2,8 +2,8 @@
 //
 // Only the emulator's libcuda.so.1 has these symbols. Nothing links them: callers look them up with dlsym, so the same
 // binary runs on the real driver, which lacks them. Any thread may call any of them.
-#ifndef COMMPOOL_SRC_LIBRARY_DRIVER_EMULATOR_EXTENSION_H_
-#define COMMPOOL_SRC_LIBRARY_DRIVER_EMULATOR_EXTENSION_H_
+#ifndef COMMPOOL_SRC_EMULATOR_EXTENSION_H_
+#define COMMPOOL_SRC_EMULATOR_EXTENSION_H_
 
 #include <cuda.h>
 #include <stddef.h>
@@ -164,4 +164,4 @@ void commpoolEmulatorClearReports(void);
 }
 #endif
 
-#endif  // COMMPOOL_SRC_LIBRARY_DRIVER_EMULATOR_EXTENSION_H_
+#endif  // COMMPOOL_SRC_EMULATOR_EXTENSION_H_
