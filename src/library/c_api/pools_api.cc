@@ -1,16 +1,20 @@
 // The C ABI: calls for one pool, or for the pools of several ranks at once.
 #include <algorithm>
+#include <cstring>
 #include <memory>
-#include <new>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "commpool/commpool.h"
 #include "commpool/kept.h"
+#include "commpool/registrar.h"
+#include "commpool/share.h"
 #include "src/library/base/function_ref.h"
+#include "src/library/base/printable.h"
 #include "src/library/base/try.h"
 #include "src/library/c_api/boundary.h"
-#include "src/library/c_api/for_pools.h"
 #include "src/library/c_api/options.h"
 #include "src/library/c_api/structs.h"
 #include "src/library/pool/group_calls.h"
@@ -22,6 +26,33 @@ using namespace commpool::internal;
 // NOLINTEND
 
 namespace {
+
+// A job has a pool for each rank of a thread, and no thread has so many ranks.
+constexpr size_t kMostPools = 1 << 16;
+
+Status CheckPoolCount(size_t count) {
+  if (count <= kMostPools) return Status();
+  return Invalid("count " + std::to_string(count) + " is more pools than one call takes, " +
+                 std::to_string(kMostPools));
+}
+
+commpool_status ForPools(const commpool_pool* pools, size_t count, FunctionRef<Status(Runtime&, PoolHandles)> call,
+                         const char* name = __builtin_FUNCTION()) {
+  const auto checked = [&](Runtime& runtime) -> Status {
+    if (pools == nullptr) return Invalid("pools is null");
+    COMMPOOL_TRY(CheckPoolCount(count));
+    return call(runtime, PoolHandles(pools, count));
+  };
+  return WithRuntime(checked, CallKind::kAny, name);
+}
+
+// `passed`: as OnEach.
+commpool_status ForEachPool(const commpool_pool* pools, size_t count, FunctionRef<Status(Pool&, size_t place)> call,
+                            ncclComm* const* passed = nullptr, const char* name = __builtin_FUNCTION()) {
+  return ForPools(
+      pools, count, [&](Runtime& runtime, PoolHandles handles) { return OnEach(runtime, handles, call, passed); },
+      name);
+}
 
 // Runs `call`, which counts something for each pool, and writes the counts to `output` only where it succeeded.
 commpool_status CountForPools(const commpool_pool* pools, size_t count, uint64_t* output,
@@ -85,6 +116,28 @@ Status CreateSeveral(Runtime& runtime, const commpool_pool_options* options, siz
 Status Refuse(const Status& why, FunctionRef<Status(Runtime&)> create) {
   const Result<Runtime*> refusing = RefusingRuntime(why);
   return refusing.ok() ? create(**refusing) : why;
+}
+
+Result<std::string> ReadName(const char* name) {
+  if (name == nullptr || *name == 0) return Invalid("the registrar's name is null or empty");
+  if (strnlen(name, kMostNameBytes + 1) > kMostNameBytes) {
+    return Invalid("the registrar's name is longer than " + std::to_string(kMostNameBytes) + " bytes");
+  }
+  return Printable(name);
+}
+
+RegistrarRequest ReadRegistrar(const commpool_registrar* given) {
+  if (given == nullptr) return std::optional<Registrar>();
+  const Status size = CheckStructBytes("registrar", given->struct_bytes, sizeof(*given));
+  if (!size.ok()) return size;
+  Result<std::string> name = ReadName(given->name);
+  if (!name.ok()) return name.status();
+  if (given->add == nullptr || given->remove == nullptr) {
+    return Invalid("registrar " + *name + " needs both functions, add and remove");
+  }
+  Registrar registrar{.name = std::move(*name), .functions = *given};
+  registrar.functions.name = nullptr;
+  return std::optional<Registrar>(std::move(registrar));
 }
 
 }  // namespace
@@ -160,4 +213,26 @@ commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count) 
 
 commpool_status commpool_pools_close(const commpool_pool* pools, size_t count) {
   return ForEachPool(pools, count, [](Pool& pool, size_t) { return pool.Close(); });
+}
+
+commpool_status commpool_pools_add_registrar(const commpool_pool* pools, const commpool_registrar* const* registrars,
+                                             size_t count) {
+  if (registrars == nullptr) return Report(Invalid("registrars is null: there is one a pool, each may be null"));
+  return ForEachPool(pools, count, [&](Pool& pool, size_t place) {
+    return pool.mode().AddRegistrar(ReadRegistrar(registrars[place]));
+  });
+}
+
+commpool_status commpool_pools_remove_registrar(const commpool_pool* pools, size_t count, const char* name) {
+  return ForEachPool(pools, count, [&](Pool& pool, size_t) -> Status {
+    const Result<std::string> read = ReadName(name);
+    return read.ok() ? pool.mode().RemoveRegistrar(*read) : read.status();
+  });
+}
+
+commpool_status commpool_pools_map_peers(const commpool_pool* pools, size_t count) {
+  return ForEachPool(pools, count, [](Pool& pool, size_t) -> Status {
+    SymmetricMode* const mode = COMMPOOL_TRY(SymmetricMode::Of(pool, "map_peers"));
+    return mode->MapPeers();
+  });
 }

@@ -1,6 +1,7 @@
-// The C ABI: errors, the runtime, the configuration in force, the cost of driver calls, and memory beyond one pool:
-// that of devices, and NCCL's own of a communicator.
+// The C ABI: errors, the runtime, the configuration in force, recordings, the cost of driver calls, what lies where,
+// and memory beyond one pool: that of devices, and NCCL's own of a communicator.
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,11 +9,14 @@
 
 #include "commpool/commpool.h"
 #include "commpool/communicator.h"
+#include "commpool/record.h"
+#include "src/library/base/native_stack.h"
 #include "src/library/base/of_this_thread.h"
 #include "src/library/base/try.h"
 #include "src/library/c_api/boundary.h"
 #include "src/library/c_api/structs.h"
 #include "src/library/driver/metering.h"
+#include "src/library/pool/nvls_eligibility.h"
 #include "src/library/pool/options.h"
 #include "src/library/registration/communicator.h"
 
@@ -56,6 +60,24 @@ constexpr uint64_t kDefaultDeadlineMs = 60000;
 template <typename Value, typename Output>
 void WriteWhereAsked(Value value, Output* output) {
   if (output != nullptr) *output = static_cast<Output>(value);
+}
+
+struct LastReason {};  // tags why NVLink multicast does not serve
+
+constexpr uint64_t kLeastLimit = uint64_t{1} << 20;
+
+Result<recording::RecorderOptions> ParseRecordOptions(const commpool_record_options* given) {
+  if (given == nullptr) return Invalid("record_options is null");
+  COMMPOOL_TRY(CheckStructBytes("record_options", given->struct_bytes, sizeof(*given)));
+  if (given->directory == nullptr || *given->directory == '\0') return Invalid("a recording needs a directory");
+  if (given->limit_bytes < kLeastLimit) {
+    return Invalid("a recording of at most " + std::to_string(given->limit_bytes) + " bytes: 1 MiB is the least");
+  }
+  constexpr std::array<std::string (*)(), 3> kStacks = {nullptr, &StackInPython, &NativeStack};
+  size_t stacks = 0;
+  COMMPOOL_TRY(ReadWord("stacks", NumberOf(given->stacks), {"NONE", "PYTHON", "NATIVE"}, &stacks));
+  return recording::RecorderOptions{
+      .directory = given->directory, .limit_bytes = given->limit_bytes, .stack = kStacks[stacks]};
 }
 
 }  // namespace
@@ -177,4 +199,59 @@ commpool_status commpool_communicator_memory(ncclComm* communicator, uint64_t* b
     WriteWhereAsked(memory.asleep, asleep);
     return Status();
   });
+}
+
+commpool_status commpool_block_of(const void* pointer, commpool_block* block, size_t entry_bytes) {
+  bool found = true;
+  const commpool_status status = WithRuntime([&](Runtime& runtime) -> Status {
+    if (block == nullptr) return NullOutput();
+    COMMPOOL_TRY(CheckEntryBytes("block", entry_bytes, sizeof(*block)));
+    const Result<std::shared_ptr<BlockOwner>> owner = runtime.addresses().OwnerOf(AddressOf(pointer));
+    found = owner.ok();
+    if (!found) return Status();
+    const Result<commpool_block> holder = (*owner)->FindBlock(AddressOf(pointer));
+    found = holder.ok();
+    if (found) *block = runtime.Shown(*holder);
+    return Status();
+  });
+  return found ? status : COMMPOOL_NOT_FOUND;
+}
+
+commpool_status commpool_pool_blocks(commpool_pool pool, commpool_block* blocks, size_t entry_bytes, size_t capacity,
+                                     size_t* count) {
+  const EntryArray<commpool_block> output = {blocks, entry_bytes, capacity, count};
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    std::shared_ptr<Pool> found = COMMPOOL_TRY(runtime.pools().Find(pool));
+    COMMPOOL_TRY(output.Check("block"));
+    output.Write(found->blocks().List(), [&](const commpool_block& block) { return runtime.Shown(block); });
+    return Status();
+  });
+}
+
+commpool_status commpool_nvls_eligible(const void* pointer, uint64_t bytes, ncclComm* communicator, int* eligible,
+                                       const char** reason) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    if (eligible == nullptr) return NullOutput();
+    std::string why =
+        COMMPOOL_TRY(WhyNoNvls(runtime.driver(), runtime.addresses(), runtime.windows(),
+                               {.address = AddressOf(pointer), .bytes = bytes, .communicator = communicator}));
+    *eligible = why.empty() ? 1 : 0;
+    std::string* const last = OfThisThread<std::string, LastReason>();
+    if (last != nullptr) *last = std::move(why);
+    if (reason != nullptr) *reason = last == nullptr ? "" : last->c_str();  // the thread is ending: its string is gone
+    return Status();
+  });
+}
+
+commpool_status commpool_record_begin(const commpool_record_options* options) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    const recording::RecorderOptions parsed = COMMPOOL_TRY(ParseRecordOptions(options));
+    COMMPOOL_TRY(runtime.Record(parsed, options->pool));
+    FlushRecordingAtExit();
+    return Status();
+  });
+}
+
+commpool_status commpool_record_end() {
+  return WithRuntime([](Runtime& runtime) { return runtime.EndRecording(); });
 }

@@ -7,7 +7,6 @@
 #include "commpool/share.h"
 #include "src/library/base/try.h"
 #include "src/library/c_api/boundary.h"
-#include "src/library/c_api/for_pools.h"
 #include "src/library/c_api/structs.h"
 #include "src/library/driver/graph_handles.h"
 #include "src/library/pool/symmetric/symmetric_mode.h"
@@ -190,13 +189,6 @@ commpool_status commpool_share(const void* pointer, void** base, uint64_t* bytes
     *bytes = shared.bytes;
     *descriptor = shared.descriptor;
     return Status();
-  });
-}
-
-commpool_status commpool_pools_map_peers(const commpool_pool* pools, size_t count) {
-  return ForEachPool(pools, count, [](Pool& pool, size_t) -> Status {
-    SymmetricMode* const mode = COMMPOOL_TRY(SymmetricMode::Of(pool, "map_peers"));
-    return mode->MapPeers();
   });
 }
 
