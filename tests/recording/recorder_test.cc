@@ -57,7 +57,7 @@ TEST_F(RecorderTest, WritesEntriesInTheirOrderWithTheirTexts) {
   Start();
   const PoolRecorder pool(recorder_);
   pool.Made("activations", "vmm, fixed", 1, {});
-  pool.SegmentMade(1 << 21, 1 << 21);
+  pool.Tell(SegmentMade{.address = 1 << 21, .bytes = 1 << 21});
   pool.Served(1 << 21, 4096, 4000, 0);
   pool.Freed(1 << 21);
   const Recording read = Stopped();
@@ -105,7 +105,7 @@ TEST_F(RecorderTest, AChapterRetellsWhatLivesAndItsTexts) {
   Start(RecordingFile::kFewestPages * kPageBytes);
   const PoolRecorder pool(recorder_);
   pool.Made("weights", "cuda, fixed", 0, {});
-  pool.SegmentMade(1 << 21, 1 << 21);
+  pool.Tell(SegmentMade{.address = 1 << 21, .bytes = 1 << 21});
   pool.Served(1 << 21, 4096, 4096, 5);
   Span open = pool.Began(SpanKind::kSleep, "sleep");
   // Far more than the file holds.
@@ -142,7 +142,7 @@ TEST_F(RecorderTest, AChapterKnowsWhatHappenedWhileEntriesWereLost) {
   ASSERT_TRUE(recorder_.Start(options, [&] { holds.wait(true); }).ok());
   const PoolRecorder pool(recorder_);
   pool.Made("weights", "cuda, fixed", 0, {});
-  pool.SegmentMade(1 << 21, 1 << 21);
+  pool.Tell(SegmentMade{.address = 1 << 21, .bytes = 1 << 21});
   pool.Served(1 << 21, 4096, 4096, 5);
   const auto call_often = [&] {
     for (uint64_t call = 0; call < 400000; ++call) recorder_.Record(Call{.pool = 99, .number = call});

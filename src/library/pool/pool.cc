@@ -163,7 +163,7 @@ Status Pool::Close() {
 // From the first line on no allocation begins. The mode comes last, because it may release memory at once.
 void Pool::Destroy() {
   basis_->life.Destroy();
-  basis_->record.Gone();
+  basis_->record.Tell(recording::PoolGone());
   basis_->runtime.shares.EndPool(handle());
   segments_.kept.Drop();
   mode_->AfterDestroy();

@@ -52,14 +52,13 @@ void PoolRecorder::Bytes(PoolBytes now) {
   const bool new_recording = told_times_ != recorder_.times();
   if (new_recording) told_small_.clear();
   told_times_ = recorder_.times();
-  now.pool = pool_;
   const auto same = [&](auto... field) { return ((now.*field == told_.*field) && ...); };
   const uint64_t made = times_made_.load(std::memory_order_relaxed);
   tells_all_ = new_recording || told_chapter_ != recorder_.chapters() || told_made_ != made;
   told_made_ = made;
   if (!tells_all_ && std::apply(same, PoolBytes::Fields())) return;
   told_ = now;
-  Record(now);
+  Tell(now);
   tells_all_ = tells_all_ || told_chapter_ != recorder_.chapters();  // this entry may have begun a chapter
   told_chapter_ = recorder_.chapters();
 }
@@ -70,7 +69,7 @@ void PoolRecorder::Small(uint64_t bytes, uint64_t served, uint64_t cached) {
   auto& [told_served, told_cached] = told_small_.try_emplace(bytes, before ? served : 0, 0).first->second;
   const bool tells = tells_all_ && cached > 0;
   if (!tells && served == told_served && cached == told_cached) return;
-  Record(SmallBlocks{pool_, bytes, served - told_served, cached});
+  Tell(SmallBlocks{.bytes = bytes, .served = served - told_served, .cached = cached});
   told_served = served;
   told_cached = cached;
 }

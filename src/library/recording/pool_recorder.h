@@ -77,22 +77,18 @@ class PoolRecorder {
 
   // The pool serves from now on, or has come to another home: then tell again what it has.
   void Made(std::string_view name, std::string_view kind, int device, HomePlace place) const;
-  void Gone() const { Record(PoolGone{pool_}); }
-
-  void SegmentMade(uint64_t address, uint64_t bytes) const {
-    Record(recording::SegmentMade{.pool = pool_, .address = address, .bytes = bytes});
+  // Anything else that happened in this pool, whose number this fills in. A block that was there before the recording
+  // has no stack: nobody knows any more where the program asked.
+  template <typename Entry>
+  void Tell(Entry entry) const {
+    if (!on()) return;
+    entry.pool = pool_;
+    recorder_.Record(entry);
   }
-  // `bytes` may be a part of a segment.
-  void SegmentGone(uint64_t address, uint64_t bytes) const { Record(recording::SegmentGone{pool_, address, bytes}); }
 
   // For blocks that threads' caches do not keep.
   void Served(uint64_t address, uint64_t bytes, uint64_t requested, uint64_t stream) const {
     if (on()) ServedWhileOn(address, bytes, requested, stream);
-  }
-  // The block was there before the recording: nobody knows any more where the program asked.
-  void WasServed(uint64_t address, uint64_t bytes, uint64_t requested, uint64_t stream) const {
-    Record(BlockServed{
-        .pool = pool_, .address = address, .bytes = bytes, .requested = requested, .stream = stream, .stack = 0});
   }
   void Freed(uint64_t address) const {
     if (on()) recorder_.RecordFree(address);
@@ -105,15 +101,6 @@ class PoolRecorder {
   void Bytes(PoolBytes now);
   // `served`: since the pool was made.
   void Small(uint64_t bytes, uint64_t served, uint64_t cached);
-
-  void Registered(uint64_t address, uint64_t bytes, uint64_t communicator, RegistrationEntry kind,
-                  uint64_t cost) const {
-    Record(recording::Registered{
-        .pool = pool_, .address = address, .bytes = bytes, .communicator = communicator, .kind = kind, .cost = cost});
-  }
-  void Deregistered(uint64_t address, uint64_t communicator) const {
-    Record(recording::Deregistered{pool_, address, communicator});
-  }
 
   // A call of the sequence that all ranks of a symmetric pool make alike.
   void Called(uint64_t number, std::string_view call, uint64_t value) const;
@@ -137,9 +124,6 @@ class PoolRecorder {
   // What is told in one place: the entry goes out only where this pool is recorded.
   void Record(FunctionRef<Event(Texts& texts)> make) const {
     if (on()) recorder_.Record(make);
-  }
-  void Record(const Event& event) const {
-    if (on()) recorder_.Record(event);
   }
 
   std::atomic<uint64_t> counts_from_{0};

@@ -1,17 +1,19 @@
 #include "src/library/recording/recorder.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
-#include <new>
+#include <charconv>
+#include <fstream>
 #include <utility>
 #include <variant>
 
+#include "src/library/base/environment.h"
 #include "src/library/base/log.h"
 #include "src/library/base/start_thread.h"
 #include "src/library/base/try.h"
-#include "src/library/recording/clock.h"
 #include "src/library/recording/fields.h"
-#include "src/library/recording/process_facts.h"
 
 namespace commpool::internal::recording {
 
@@ -34,6 +36,48 @@ std::array<uint64_t, 2> TextsOf(const Entry& entry) {
   } else {
     return {};
   }
+}
+
+// -1 where the text is no number.
+int64_t NumberOf(const std::string& text) {
+  int64_t number = -1;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+std::string HostName() {
+  std::array<char, 256> name = {};
+  if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "host";
+  return name.data();
+}
+
+// Empty where the system does not tell.
+std::string Boot() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  return boot;
+}
+
+std::string ProgramName() {
+  std::array<char, 4096> path;
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
+  const std::string file(path.data(), length > 0 ? static_cast<size_t>(length) : 0);
+  return file.substr(file.rfind('/') + 1);
+}
+
+// All but the limit. The rank is what the launcher says: mpirun, torchrun, srun.
+ProcessFacts FactsOfThisProcess() {
+  const auto wall = std::chrono::system_clock::now().time_since_epoch();
+  ProcessFacts facts;
+  facts.rank = NumberOf(Environment::Get().rank);
+  facts.ranks = NumberOf(Environment::Get().ranks);
+  facts.process = static_cast<uint64_t>(getpid());
+  facts.steady_clock = Now();
+  facts.wall_clock = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count());
+  facts.host = HostName();
+  facts.program = ProgramName();
+  facts.boot = Boot();
+  return facts;
 }
 
 }  // namespace
@@ -157,7 +201,8 @@ void Recorder::Write() {
   }
 }
 
-void Recorder::RecordNow(FunctionRef<Event(Texts& texts)> make) {
+void Recorder::Record(FunctionRef<Event(Texts& texts)> make) {
+  if (!on()) return;
   MutexLock lock(mutex_);
   if (on_.load(std::memory_order_relaxed))
     std::visit([this](const auto& entry) COMMPOOL_REQUIRES(mutex_) { Add(entry); }, make(texts_));

@@ -11,10 +11,15 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <unordered_map>
+#include <vector>
 
 #include "commpool/status.h"
 #include "src/library/base/fork_guard.h"
@@ -22,11 +27,93 @@
 #include "src/library/base/mutex.h"
 #include "src/library/recording/entries.h"
 #include "src/library/recording/live_state.h"
-#include "src/library/recording/pages.h"
+#include "src/library/recording/page.h"
 #include "src/library/recording/recording_file.h"
-#include "src/library/recording/texts.h"
 
 namespace commpool::internal::recording {
+
+// Nanoseconds of the steady clock, of which all times of a recording are.
+inline uint64_t Now() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+// The pages of a recording in memory, from the first entry to the disk. Recorder owns one, and locks it.
+class Pages {
+ public:
+  // The most that waits for the disk.
+  static constexpr size_t kMost = 64;
+
+  struct Page {
+    PageHeader header;
+    uint64_t entries = 0;
+    size_t used = 0;
+    size_t written = 0;  // of `used`, on the disk
+    uint64_t last = 0;   // the time of the last entry
+    std::unique_ptr<char[]> bytes = std::make_unique_for_overwrite<char[]>(kEntryRoom);
+
+    std::string_view Filled(size_t bytes_used) const { return {bytes.get(), bytes_used}; }
+  };
+
+  // The page that entries go to; null before the first.
+  Page* current() { return open_ ? &waiting_.back() : nullptr; }
+  bool full() const { return waiting_.size() >= kMost; }
+  bool half_full() const { return waiting_.size() >= kMost / 2; }
+  uint64_t numbers() const { return numbers_; }
+  // Ends the current page and begins another.
+  Page& Begin(uint64_t chapter, uint64_t time) {
+    waiting_.emplace_back().header = {.number = numbers_ + 1, .chapter = chapter, .time = time};
+    ++numbers_;
+    open_ = true;
+    waiting_.back().last = time;
+    return waiting_.back();
+  }
+
+  // The page to write next, and whether no entry comes to it any more; null where nothing waits. It stays where it is
+  // while entries come and pages begin.
+  Page* Oldest() { return waiting_.empty() ? nullptr : &waiting_.front(); }
+  bool OldestIsEnded() const { return waiting_.size() > 1; }
+  void DropOldest() { waiting_.pop_front(); }
+
+ private:
+  std::deque<Page> waiting_;
+  uint64_t numbers_ = 0;  // of pages begun so far
+  bool open_ = false;
+};
+
+// The numbers that texts have in a recording, and which of them the current chapter has told. Recorder owns one, under
+// its lock.
+class Texts {
+ public:
+  // Longer ones are cut: an entry and its texts fit into a page.
+  static constexpr size_t kMostBytes = 4096;
+  // A program with more stacks than that gets no numbers for further ones.
+  static constexpr size_t kMost = 1 << 16;
+
+  // 0 for an empty text, and where there are too many.
+  uint64_t NumberOf(std::string_view text) {
+    text = text.substr(0, kMostBytes);
+    if (text.empty()) return 0;
+    const auto known = numbers_.find(std::string(text));
+    if (known != numbers_.end()) return known->second;
+    if (all_.size() == kMost) return 0;
+    all_.push_back({&numbers_.emplace(text, all_.size() + 1).first->first, 0});
+    return all_.size();
+  }
+  // Whether this chapter has to tell the text before an entry with its number. Call Told once it has.
+  bool MustTell(uint64_t number, uint64_t chapter) const { return number != 0 && all_[number - 1].told_in != chapter; }
+  void Told(uint64_t number, uint64_t chapter) { all_[number - 1].told_in = chapter; }
+  const std::string& TextOf(uint64_t number) const { return *all_[number - 1].text; }
+
+ private:
+  struct Known {
+    const std::string* text;
+    uint64_t told_in;  // the last chapter that told it; 0: none
+  };
+
+  std::unordered_map<std::string, uint64_t> numbers_;
+  std::vector<Known> all_;
+};
 
 struct RecorderOptions {
   std::string directory;
@@ -73,11 +160,9 @@ class Recorder {
   uint64_t NextSpan() { return next_span_.fetch_add(1, std::memory_order_relaxed); }
 
   // Records the entry that `make` returns. `make` gets the texts, for the numbers of those that it names.
-  void Record(FunctionRef<Event(Texts& texts)> make) {
-    if (on()) RecordNow(make);
-  }
+  void Record(FunctionRef<Event(Texts& texts)> make);
   void Record(const Event& event) {
-    if (on()) RecordNow([&](Texts&) { return event; });
+    Record([&](Texts&) { return event; });
   }
   // Scopes and captures have handles: the number of the span of one, and its end.
   static uint64_t SpanOfHandle(SpanKind kind, uint64_t handle) {
@@ -90,7 +175,6 @@ class Recorder {
  private:
   void Begin(RecordingFile file, const RecorderOptions& options);
   uint64_t only() const { return only_.load(std::memory_order_relaxed); }
-  void RecordNow(FunctionRef<Event(Texts& texts)> make);
   // Takes an entry into the books of what lives, and writes it where there is room.
   template <typename Entry>
   void Add(const Entry& entry) COMMPOOL_REQUIRES(mutex_);

@@ -7,7 +7,6 @@
 #include "src/library/base/bytes.h"
 #include "src/library/base/log.h"
 #include "src/library/base/try.h"
-#include "src/library/recording/clock.h"
 
 namespace commpool::internal {
 
@@ -118,8 +117,12 @@ Result<uint64_t> RegistrationSet::RegisterLacking(const std::vector<Communicator
 void RegistrationSet::RecordMade(ncclComm_t communicator, const RegisteredRange& range, uint64_t cost) const {
   if (record_ == nullptr) return;
   const bool window = range.kind == RegistrationKind::kWindow;
-  record_->Registered(range.address, range.bytes, reinterpret_cast<uint64_t>(communicator),
-                      window ? recording::RegistrationEntry::kWindow : recording::RegistrationEntry::kBuffer, cost);
+  record_->Tell(recording::Registered{
+      .address = range.address,
+      .bytes = range.bytes,
+      .communicator = reinterpret_cast<uint64_t>(communicator),
+      .kind = window ? recording::RegistrationEntry::kWindow : recording::RegistrationEntry::kBuffer,
+      .cost = cost});
 }
 
 void RegistrationSet::RecordPresent() const {
@@ -130,7 +133,8 @@ void RegistrationSet::RecordPresent() const {
 }
 
 void RegistrationSet::HideWindow(ncclComm_t communicator, const RegisteredRange& range) {
-  if (record_ != nullptr) record_->Deregistered(range.address, reinterpret_cast<uint64_t>(communicator));
+  const auto number = reinterpret_cast<uint64_t>(communicator);
+  if (record_ != nullptr) record_->Tell(recording::Deregistered{.address = range.address, .communicator = number});
   if (range.kind != RegistrationKind::kWindow) return;
   windows_.Remove(communicator, range.address);
   if (placed_ != nullptr) placed_->Remove(communicator, range.address);

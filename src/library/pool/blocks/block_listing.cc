@@ -49,7 +49,7 @@ void BlockStore::RecordAll() const {
   engine::SegmentRange memory;
   uint64_t segment = 0;
   const auto tell_memory = [&] {
-    if (memory.bytes > 0) basis_.record.SegmentMade(memory.address, memory.bytes);
+    if (memory.bytes > 0) basis_.record.Tell(recording::SegmentMade{.address = memory.address, .bytes = memory.bytes});
   };
   const std::vector<commpool_block> blocks = Listed();
   for (const commpool_block& block : blocks) {
@@ -69,7 +69,10 @@ void BlockStore::RecordAll() const {
     // The recorder knows small blocks by their caches' counts, not one by one.
     const bool cacheable = basis_.runtime.caches.WordOf(address).state() == engine::BlockWord::State::kCacheable;
     if (block.state != COMMPOOL_BLOCK_LIVE || cacheable) continue;
-    basis_.record.WasServed(address, block.bytes, block.requested_bytes, WithoutPlace(block.stream));
+    basis_.record.Tell(recording::BlockServed{.address = address,
+                                              .bytes = block.bytes,
+                                              .requested = block.requested_bytes,
+                                              .stream = WithoutPlace(block.stream)});
   }
 }
 

@@ -119,7 +119,7 @@ void ExpandableGrower::Undo(Growth& growth) {
   for (size_t index = 0; index < growth.unmapped; ++index) {
     lost += pages.moves[index].bytes;
     engine().Lose(pages.moves[index]);
-    basis_.record.SegmentGone(pages.moves[index].from, pages.moves[index].bytes);
+    basis_.record.Tell(recording::SegmentGone{.address = pages.moves[index].from, .bytes = pages.moves[index].bytes});
   }
   engine().Unclaim(pages, growth.unmapped);
   segments_.room.Return(lost);  // the new pages' room goes back with the growth
@@ -136,7 +136,8 @@ Status ExpandableGrower::ReleasePages(const std::vector<engine::SegmentRange>& p
     MutexLock lock(blocks_.mutex());
     // Unmapped pages leave the books even if the release failed: their addresses are free either way.
     if (row.ok()) engine().RemovePage(pages[index]);
-    if (row.ok()) basis_.record.SegmentGone(pages[index].address, pages[index].bytes);
+    if (row.ok())
+      basis_.record.Tell(recording::SegmentGone{.address = pages[index].address, .bytes = pages[index].bytes});
     if (status.ok()) {
       segments_.room.Return(pages[index].bytes);
       continue;

@@ -133,8 +133,10 @@ Result<bool> Grower::GrowOnce(Growth& growth) {
   PoolEvents::Count(basis_.events.moved_bytes, plan.pages.moved_bytes());
   // Under the lock: a recording that begins meanwhile lists the pages before all of this, or after it.
   MutexLock lock(blocks_.mutex());
-  for (const engine::PageMove& move : plan.pages.moves) basis_.record.SegmentGone(move.from, move.bytes);
-  for (const engine::SegmentRange& range : plan.pages.arriving) basis_.record.SegmentMade(range.address, range.bytes);
+  for (const engine::PageMove& move : plan.pages.moves)
+    basis_.record.Tell(recording::SegmentGone{.address = move.from, .bytes = move.bytes});
+  for (const engine::SegmentRange& range : plan.pages.arriving)
+    basis_.record.Tell(recording::SegmentMade{.address = range.address, .bytes = range.bytes});
   engine().Complete(plan);
   return true;
 }

@@ -53,7 +53,7 @@ Result<NewSegment> SegmentMaker::Make(uint64_t bytes, Room room, std::optional<S
 engine::SegmentIndex SegmentMaker::Adopt(NewSegment segment, engine::Space space, engine::Part part) {
   const engine::SegmentRange range{segment->address(), segment->bytes()};
   LogSegment(range, basis_.name(), "makes");
-  basis_.record.SegmentMade(range.address, range.bytes);
+  basis_.record.Tell(recording::SegmentMade{.address = range.address, .bytes = range.bytes});
   if (tells_heaps_) basis_.runtime.observer.SegmentMade(range, basis_.tool.domain());
   MutexLock lock(blocks_.mutex());
   // The engine and the books learn of it under one hold of the lock: nobody gets a block of a segment that is not
@@ -92,7 +92,7 @@ Result<bool> SegmentMaker::ReleaseOne(engine::SegmentIndex index, Addresses addr
   const engine::SegmentRange range{segment->address(), segment->bytes()};
   basis_.runtime.addresses.Remove(range.address);
   LogSegment(range, basis_.name(), "gives back");
-  basis_.record.SegmentGone(range.address, range.bytes);
+  basis_.record.Tell(recording::SegmentGone{.address = range.address, .bytes = range.bytes});
   basis_.runtime.observer.SegmentGone(range.address);
   *released += range.bytes;
   room_.Return(range.bytes);
