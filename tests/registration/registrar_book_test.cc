@@ -60,10 +60,9 @@ class Registrars : public ::testing::Test {
     return book_.Add(library.Copied(), traits, kSegments);
   }
   Status RegisterLacking(const std::vector<SegmentToRegister>& segments) {
-    RegistrarBook::Made made;
-    Status status = book_.RegisterLacking(segments, &made);
-    made_ = made.size();
-    return status;
+    const Result<RegistrarBook::Made> made = book_.RegisterLacking(segments);
+    made_ = made.ok() ? made->size() : 0;
+    return made.status();
   }
 
   LibraryOfATest library_;

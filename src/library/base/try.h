@@ -31,6 +31,14 @@ inline void KeepFirst(Status& first, Status next) {
   if (first.ok()) first = std::move(next);
 }
 
+// Acts on each, also after a failure, and returns the first failure.
+template <typename Range, typename Act>
+Status FirstFailureOf(Range&& range, Act act) {
+  Status first;
+  for (auto&& one : range) KeepFirst(first, act(one));
+  return first;
+}
+
 }  // namespace commpool::internal
 
 #define COMMPOOL_TRY(...)                                                                        \

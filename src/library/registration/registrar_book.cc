@@ -1,14 +1,18 @@
 #include "src/library/registration/registrar_book.h"
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <map>
+#include <thread>
 #include <vector>
 
 #include "src/library/base/bytes.h"
+#include "src/library/base/log.h"
 #include "src/library/base/printable.h"
+#include "src/library/base/start_thread.h"
 #include "src/library/base/try.h"
 #include "src/library/base/user_function.h"
-#include "src/library/registration/overdue.h"
 
 namespace commpool::internal {
 
@@ -28,6 +32,32 @@ StatusCode CodeOf(commpool_status answer) {
       return StatusCode::kFailedPrecondition;
   }
 }
+
+// Says in the log that a function of the program takes too long, while it still runs. Nobody can end such a function,
+// and what waits behind it would be a riddle. Best effort: a host without a thread goes without the line.
+class [[nodiscard]] Overdue {
+ public:
+  // `what` begins the line that comes once the deadline has passed.
+  Overdue(const std::string& what, uint64_t deadline_ms) {
+    Result<std::thread> watcher = StartThread(
+        "the watcher of a function", [line = what + " has not returned after " + std::to_string(deadline_ms) +
+                                             " ms; the pool's calls that register or unmap wait for it",
+                                      over = over_.get_future().share(), deadline_ms] {
+          if (over.wait_for(std::chrono::milliseconds(deadline_ms)) == std::future_status::ready) return;
+          Log(LogLevel::kWarning, line);
+        });
+    if (watcher.ok()) watcher_ = std::move(*watcher);
+  }
+  ~Overdue() {
+    if (!watcher_.joinable()) return;
+    over_.set_value();
+    watcher_.join();
+  }
+
+ private:
+  std::promise<void> over_;
+  std::thread watcher_;
+};
 
 void* PointerTo(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
@@ -76,11 +106,6 @@ RegistrarBook::Member* RegistrarBook::Find(const std::string& name) const {
 
 bool RegistrarBook::Has(const std::string& name) const { return Find(name) != nullptr; }
 
-bool RegistrarBook::Lacks(const Member& member, uint32_t index) const {
-  MutexLock lock(mutex_);
-  return !member.ranges.contains(index);
-}
-
 Status RegistrarBook::RegisterOne(Member& member, const SegmentToRegister& segment) {
   Range range{segment.address, segment.bytes};
   const commpool_registrar& functions = member.registrar.functions;
@@ -93,13 +118,9 @@ Status RegistrarBook::RegisterOne(Member& member, const SegmentToRegister& segme
 }
 
 Status RegistrarBook::DeregisterOne(Member& member, uint32_t index) {
-  Range range;
-  {
-    MutexLock lock(mutex_);
-    const auto found = member.ranges.find(index);
-    if (found == member.ranges.end()) return Status();
-    range = found->second;
-  }
+  const auto found = member.ranges.find(index);
+  if (found == member.ranges.end()) return Status();
+  const Range range = found->second;
   const commpool_registrar& functions = member.registrar.functions;
   COMMPOOL_TRY(Call(member.registrar, "deregistering " + FormatBytes(range.bytes), [&](char* why, size_t why_bytes) {
     return functions.remove(functions.context, PointerTo(range.address), range.bytes, range.handle, why, why_bytes);
@@ -138,17 +159,8 @@ Status RegistrarBook::Add(Registrar registrar, const commpool_segment_traits& tr
 Status RegistrarBook::Remove(const std::string& name, Farewell farewell) {
   Member* const member = Find(name);
   if (member == nullptr) return Status();
-  std::vector<uint32_t> indexes;
-  {
-    MutexLock lock(mutex_);
-    for (const auto& [index, range] : member->ranges) indexes.push_back(index);
-  }
-  Status first;
-  for (const uint32_t index : indexes) {
-    Status status = DeregisterOne(*member, index);
-    if (first.ok()) first = std::move(status);
-  }
-  COMMPOOL_TRY(first);
+  const std::map<uint32_t, Range> ranges = member->ranges;
+  COMMPOOL_TRY(FirstFailureOf(ranges, [&](const auto& range) { return DeregisterOne(*member, range.first); }));
   std::unique_ptr<Member> gone;
   {
     MutexLock lock(mutex_);
@@ -165,32 +177,22 @@ Status RegistrarBook::Remove(const std::string& name, Farewell farewell) {
 }
 
 Status RegistrarBook::RemoveAll() {
-  Status first;
-  for (Member* const member : Members()) {
-    Status status = Remove(member->registrar.name);
-    if (first.ok()) first = std::move(status);
-  }
-  return first;
+  return FirstFailureOf(Members(), [&](Member* member) { return Remove(member->registrar.name); });
 }
 
-Status RegistrarBook::RegisterSegment(const SegmentToRegister& segment) {
-  for (Member* const member : Members()) COMMPOOL_TRY(RegisterOne(*member, segment));
-  return Status();
-}
-
-Status RegistrarBook::RegisterLacking(const std::vector<SegmentToRegister>& segments, Made* made) {
+Result<RegistrarBook::Made> RegistrarBook::RegisterLacking(const std::vector<SegmentToRegister>& segments) {
+  Made made;
   for (Member* const member : Members()) {
     for (const SegmentToRegister& segment : segments) {
-      if (!Lacks(*member, segment.index)) continue;
+      if (member->ranges.contains(segment.index)) continue;
       if (Status status = RegisterOne(*member, segment); !status.ok()) {
-        Undo(*made);
-        made->clear();
+        Undo(made);
         return status;
       }
-      made->emplace_back(member->registrar.name, segment.index);
+      made.emplace_back(member->registrar.name, segment.index);
     }
   }
-  return Status();
+  return made;
 }
 
 void RegistrarBook::Undo(const Made& made) {
@@ -200,12 +202,7 @@ void RegistrarBook::Undo(const Made& made) {
 }
 
 Status RegistrarBook::DeregisterSegment(uint32_t index) {
-  Status first;
-  for (Member* const member : Members()) {
-    Status status = DeregisterOne(*member, index);
-    if (first.ok()) first = std::move(status);
-  }
-  return first;
+  return FirstFailureOf(Members(), [&](Member* member) { return DeregisterOne(*member, index); });
 }
 
 void RegistrarBook::Renumber(const std::vector<SegmentToRegister>& segments) {

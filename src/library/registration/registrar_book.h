@@ -60,12 +60,10 @@ class RegistrarBook {
   Status Remove(const std::string& name, Farewell farewell = Farewell::kTold);
   Status RemoveAll();
 
-  // Registers a segment with each registrar. Where one fails those before keep it: the caller deregisters the segment.
-  Status RegisterSegment(const SegmentToRegister& segment);
   // A registration that a call made: for its undo.
   using Made = std::vector<std::pair<std::string, uint32_t>>;
   // Registers with each registrar the segments that it lacks. Where one fails none that this call made is left.
-  Status RegisterLacking(const std::vector<SegmentToRegister>& segments, Made* made);
+  Result<Made> RegisterLacking(const std::vector<SegmentToRegister>& segments);
   void Undo(const Made& made);
   // Ends the segment's registrations. Goes on after a failure, and returns the first.
   Status DeregisterSegment(uint32_t index);
@@ -86,13 +84,12 @@ class RegistrarBook {
   };
   struct Member {
     Registrar registrar;
-    std::map<uint32_t, Range> ranges = {};  // by segment index; guarded by the book's lock
+    std::map<uint32_t, Range> ranges = {};  // by segment index; the changing thread reads without the lock
   };
 
   // In the order in which they were added. The thread that changes the book may use them after this call.
   std::vector<Member*> Members() const;
   Member* Find(const std::string& name) const;
-  bool Lacks(const Member& member, uint32_t index) const;
   // Calls one of the registrar's functions. `what`: "registering 2 MiB".
   template <typename Function>
   Status Call(const Registrar& registrar, const std::string& what, Function function) const;

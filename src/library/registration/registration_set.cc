@@ -59,8 +59,6 @@ bool RegistrationSet::empty() const {
 
 Status RegistrationSet::RegisterOne(const Communicator& communicator, const SegmentToRegister& segment) {
   COMMPOOL_TRY(CheckNotAsleep(driver_, communicator.handle));
-  // Before NCCL knows the segment, while the other ranks are on their way into its call.
-  if (kind_ == RegistrationKind::kWindow) windows_.MakeRoom();
   const uint64_t began = recording::Now();
   UnfinishedRange unfinished;
   Result<RegisteredRange> range =
@@ -191,8 +189,7 @@ Status RegistrationSet::RegisterSegment(const SegmentToRegister& segment) {
 }
 
 Result<uint64_t> RegistrationSet::RegisterPending(const std::vector<SegmentToRegister>& segments) {
-  RegistrarBook::Made made;
-  COMMPOOL_TRY(registrars_.RegisterLacking(segments, &made));
+  const RegistrarBook::Made made = COMMPOOL_TRY(registrars_.RegisterLacking(segments));
   Result<uint64_t> with_communicators = RegisterLacking(Communicators(), segments);
   if (!with_communicators.ok()) registrars_.Undo(made);
   return with_communicators.ok() ? Result<uint64_t>(*with_communicators + made.size()) : with_communicators;
@@ -224,8 +221,7 @@ Status RegistrationSet::Remove(ncclComm_t communicator) {
     known = member->communicator;
     for (const auto& [index, range] : member->ranges) indexes.push_back(index);
   }
-  Status first;
-  for (const uint32_t index : indexes) Note(first, DeregisterOne(known, index));
+  Status first = FirstFailureOf(indexes, [&](uint32_t index) { return DeregisterOne(known, index); });
   Forget(communicator);
   return first;
 }
@@ -361,8 +357,7 @@ Status RegistrationSet::RegisterAgain(const std::vector<SegmentToRegister>& segm
     }
     for (const SegmentToRegister& segment : segments) COMMPOOL_TRY(RegisterWhereLacking(communicator, segment));
   }
-  RegistrarBook::Made made;
-  return registrars_.RegisterLacking(segments, &made);
+  return registrars_.RegisterLacking(segments).status();
 }
 
 std::string RegistrationSet::DescribeMoved() const {

@@ -70,13 +70,10 @@ std::optional<uint64_t> ImportedSegments::NumberOf(uint64_t address) const {
 }
 
 Status ImportedSegments::UnmapAll() {
-  Status first;
-  for (auto& [number, mapped] : mapped_) {
-    Status unmapped = mapped.mapping.Release();
-    if (unmapped.ok()) unmapped = mapped.memory.Release();
-    if (first.ok()) first = unmapped;
-  }
-  return first;
+  return FirstFailureOf(mapped_, [](auto& entry) {
+    Status unmapped = entry.second.mapping.Release();
+    return unmapped.ok() ? entry.second.memory.Release() : unmapped;
+  });
 }
 
 std::vector<SegmentName> ImportedSegments::Unmapped() const {

@@ -33,13 +33,9 @@ Status PeerMappings::UnmapRow(Row& row) {
     MutexLock lock(mutex_);
     row.mapped = false;
   }
-  Status first;
-  for (Mapping& mapping : row.ranks) {
-    const Status status = mapping.Release();
-    if (first.ok()) first = status;
-  }
-  if (first.ok()) row.ranks.clear();
-  return first;
+  Status unmapped = FirstFailureOf(row.ranks, [](Mapping& mapping) { return mapping.Release(); });
+  if (unmapped.ok()) row.ranks.clear();
+  return unmapped;
 }
 
 Result<std::vector<Mapping>> PeerMappings::MapAll(const Row& row, const std::vector<PhysicalMemory>& ranks) const {
@@ -77,12 +73,7 @@ Status PeerMappings::Unmap(uint64_t segment) {
 }
 
 Status PeerMappings::UnmapAll() {
-  Status first;
-  for (Row* const row : Rows()) {
-    const Status status = UnmapRow(*row);
-    if (first.ok()) first = status;
-  }
-  return first;
+  return FirstFailureOf(Rows(), [&](Row* row) { return UnmapRow(*row); });
 }
 
 Status PeerMappings::Forget(uint64_t segment) {

@@ -15,8 +15,7 @@ Status SymmetricMode::AddHome(const std::vector<SegmentToRegister>& segments) {
   // In this order: all ranks are in NCCL's call, and a registrar may refuse on one rank alone.
   const ContextGuard current = basis_.MakeCurrent();
   COMMPOOL_TRY(segments_.registrations.Add(home_, segments));
-  RegistrarBook::Made made;
-  return segments_.registrations.registrars().RegisterLacking(segments, &made);
+  return segments_.registrations.registrars().RegisterLacking(segments).status();
 }
 
 // A communicator that the pool knows keeps the number that the ranks gave it. NCCL may give the address of a destroyed

@@ -77,7 +77,9 @@ Status Register(GrowingPool& pool) {
 // rank that stopped there would keep the others waiting in NCCL's call for the next pool.
 Status RegisterWithRegistrars(GrowingPool& pool) {
   const NewSegment& made = pool.made.front();
-  return pool.segments.registrations.registrars().RegisterSegment({pool.index, made->address(), made->bytes()});
+  return pool.segments.registrations.registrars()
+      .RegisterLacking({{pool.index, made->address(), made->bytes()}})
+      .status();
 }
 
 // Ends this rank's windows, and agrees on that: all ranks have ended theirs before any rank unmaps. A pool that fails
