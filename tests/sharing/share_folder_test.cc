@@ -106,7 +106,7 @@ TEST_F(ShareFolder, IsNotTheOnlyGuard) {
             }),
             0)
       << "nor does an importer trust another user's owner";
-  const PrivateSocket caller = listener.Accept();
+  const PrivateSocket caller = PrivateSocket::Accept(listener.descriptor());
   const Status refused = CheckPeer(caller.get()).status();
   EXPECT_EQ(refused.code(), StatusCode::kRemoteFailure);
   EXPECT_NE(refused.message().find("belongs to user 65534"), std::string::npos) << refused.message();

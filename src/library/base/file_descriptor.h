@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
+#include <string>
 #include <utility>
 
 #include "commpool/status.h"
@@ -20,6 +22,11 @@ inline StatusCode CodeOfError(int error, StatusCode other = StatusCode::kInterna
     if (error == exhausted) return StatusCode::kOutOfMemory;
   }
   return other;
+}
+
+// The failure of the system call that has just failed.
+inline Status SystemFailure(const char* call) {
+  return Status(CodeOfError(errno), std::string(call) + " failed: " + strerror(errno));
 }
 
 class FileDescriptor {

@@ -3,8 +3,6 @@
 #include <sys/eventfd.h>
 
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -16,10 +14,6 @@ constexpr uint64_t kWakeTag = UINT64_MAX;
 
 epoll_event EventOf(Interest interest, uint64_t tag) {
   return {.events = static_cast<uint32_t>(interest), .data = {.u64 = tag}};
-}
-
-Status SystemFailure(const char* call) {
-  return Status(CodeOfError(errno), std::string(call) + ": " + strerror(errno));
 }
 
 }  // namespace

@@ -117,11 +117,8 @@ Result<Received> PoolImport::AwaitNow(uint64_t question, Deadline deadline) {
       return StatusOf(received->message);
     } else if (received->message.question != question) {
       for_later_.push_back(std::move(*received));
-    } else if (received->message.kind == ShareKind::kRefused) {
-      return StatusOf(received->message);
-    } else if (received->lost_descriptor) {
-      return Status(StatusCode::kOutOfMemory, "this process has no file descriptor left (ulimit -n)");
     } else {
+      COMMPOOL_TRY(CheckAnswer(*received));
       return std::move(*received);
     }
   }

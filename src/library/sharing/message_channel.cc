@@ -15,9 +15,8 @@ namespace {
 // Room for one descriptor. CMSG_SPACE pads it, and the padding would take a second one.
 constexpr size_t kControlBytes = CMSG_LEN(sizeof(int));
 
-Status Failed(const char* call, int error) {
-  return Status(CodeOfError(error), std::string(call) + " failed: " + strerror(error));
-}
+// Whether a call that failed does so only now. Sockets are nonblocking, and whoever waits for them comes again.
+bool MayComeLater() { return errno == EAGAIN || errno == EINTR; }
 
 // Takes the descriptor that came with a message, and closes all others, which belong to this process as well.
 void TakeDescriptor(const msghdr& header, Received& received) {
@@ -35,6 +34,12 @@ void TakeDescriptor(const msghdr& header, Received& received) {
 
 }  // namespace
 
+Status CheckAnswer(const Received& answer) {
+  if (answer.message.kind == ShareKind::kRefused) return StatusOf(answer.message);
+  if (!answer.lost_descriptor) return Status();
+  return Status(StatusCode::kOutOfMemory, "this process has no file descriptor left (ulimit -n)");
+}
+
 Result<std::optional<Received>> MessageChannel::Receive() {
   std::array<char, kMostShareBytes + 1> bytes;
   alignas(cmsghdr) std::array<char, kControlBytes> control;
@@ -44,12 +49,9 @@ Result<std::optional<Received>> MessageChannel::Receive() {
   header.msg_iovlen = 1;
   header.msg_control = control.data();
   header.msg_controllen = control.size();
-  ssize_t count = 0;
-  do {
-    count = recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
-  } while (count < 0 && errno == EINTR);
-  if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::optional<Received>();
-  if (count < 0) return Failed("recvmsg", errno);
+  const ssize_t count = recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
+  if (count < 0 && MayComeLater()) return std::optional<Received>();
+  if (count < 0) return SystemFailure("recvmsg");
   Received received;
   TakeDescriptor(header, received);  // also of an empty message
   if (count == 0) return Status(StatusCode::kRemoteFailure, "the other process ended the connection");
@@ -80,12 +82,8 @@ Status MessageChannel::SendQueued() {
       const int number = next.descriptor.get();
       std::memcpy(CMSG_DATA(rights), &number, sizeof(number));
     }
-    ssize_t count = 0;
-    do {
-      count = sendmsg(socket_.get(), &header, MSG_NOSIGNAL);
-    } while (count < 0 && errno == EINTR);
-    if (count >= 0) continue;
-    return errno == EAGAIN || errno == EWOULDBLOCK ? Status() : Failed("sendmsg", errno);
+    if (sendmsg(socket_.get(), &header, MSG_NOSIGNAL) >= 0) continue;
+    return MayComeLater() ? Status() : SystemFailure("sendmsg");
   }
   return Status();
 }

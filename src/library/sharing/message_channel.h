@@ -24,6 +24,9 @@ struct Received {
   bool lost_descriptor = false;  // this process had no descriptor left for it
 };
 
+// The refusal of a question, and what this process lacks for the answer.
+Status CheckAnswer(const Received& answer);
+
 class MessageChannel {
  public:
   static constexpr size_t kMostQueued = 256;

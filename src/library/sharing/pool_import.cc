@@ -3,7 +3,6 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -57,7 +56,7 @@ Status PoolImport::Connect(const Ticket& ticket) {
   const ContextGuard current(driver_, context_);
   MutexLock asking(asking_);
   wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake_.valid()) return Status(CodeOfError(errno), std::string("eventfd failed: ") + strerror(errno));
+  if (!wake_.valid()) return SystemFailure("eventfd");
   // First of all: the owner's thread wakes while this one makes its records.
   PrivateSocket socket = COMMPOOL_TRY(ConnectToOwner(socket_path_, deadline));
   COMMPOOL_TRY(CheckPeer(socket.get()));
@@ -165,10 +164,7 @@ Result<Received> PoolImport::Ask(const ShareMessage& question, ShareKind expecte
   if (!answer_) return NoAnswer();
   Received answer = std::move(*answer_);
   answer_.reset();
-  if (answer.message.kind == ShareKind::kRefused) return StatusOf(answer.message);
-  if (answer.lost_descriptor) {
-    return Status(StatusCode::kOutOfMemory, "this process has no file descriptor left (ulimit -n)");
-  }
+  COMMPOOL_TRY(CheckAnswer(answer));
   if (answer.message.kind == expected) return answer;
   return Status(StatusCode::kRemoteFailure, "the owner answered another question");
 }

@@ -43,10 +43,7 @@ Result<FileDescriptor> TakeOffered(const OfferPlace& place, size_t number, Deadl
   MessageChannel channel(std::move(socket));
   COMMPOOL_TRY(channel.Send({ShareKind::kTakeOffer, {place.secret[0], place.secret[1], number}}));
   Received answer = COMMPOOL_TRY(Await(channel, deadline));
-  if (answer.message.kind == ShareKind::kRefused) return StatusOf(answer.message);
-  if (answer.lost_descriptor) {
-    return Status(StatusCode::kOutOfMemory, "this process has no file descriptor left (ulimit -n)");
-  }
+  COMMPOOL_TRY(CheckAnswer(answer));
   if (answer.message.kind == ShareKind::kOffer && answer.descriptor.valid()) return std::move(answer.descriptor);
   return Status(StatusCode::kRemoteFailure, "it answered another question");
 }

@@ -38,8 +38,6 @@ class ShareListener {
   bool valid() const { return socket_.valid(); }
   const std::string& path() const { return path_; }
   int descriptor() const { return socket_.get(); }
-  // The next caller; not valid where there is none, or no descriptor for it.
-  PrivateSocket Accept() const { return PrivateSocket::Accept(socket_.get()); }
 
  private:
   PrivateSocket socket_;

@@ -3,9 +3,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-
 #include "src/library/base/check.h"
 #include "src/library/base/environment.h"
 #include "src/library/base/start_thread.h"
@@ -22,7 +19,7 @@ Status ShareServer::Start() {
   if (stopped_) return Status(StatusCode::kFailedPrecondition, "the runtime has ended");
   if (listener_.valid()) return Status();
   FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake.valid()) return Status(CodeOfError(errno), std::string("eventfd failed: ") + strerror(errno));
+  if (!wake.valid()) return SystemFailure("eventfd");
   const Environment& environment = Environment::Get();
   ShareListener listener = COMMPOOL_TRY(
       ShareListener::OpenIn(folder_.empty() ? environment.sockets : folder_, environment.runtime_directory));

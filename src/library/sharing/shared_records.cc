@@ -9,6 +9,23 @@
 
 namespace commpool::internal {
 
+namespace {
+
+// Whether an event is done that was recorded with this number or a later one.
+template <typename Numbers>
+Result<bool> HasPassed(const Driver& driver, const std::array<Event, 2>& events, const Numbers& numbers,
+                       uint64_t number) {
+  for (size_t place = 0; place < events.size(); ++place) {
+    // First the number: another process may record the event anew meanwhile, and then it stands for more.
+    if (numbers[place] < number) continue;
+    const bool done = COMMPOOL_TRY(IsDone(driver, events[place]));
+    if (done) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 void Pauses::Pause() {
   constexpr std::chrono::microseconds kLongest(500);
   std::this_thread::sleep_for(next_);
@@ -59,12 +76,8 @@ void SharedRecords::Publish(RecordNumbers& numbers) const {
 }
 
 Result<bool> SharedRecords::Passed(const Driver& driver, uint64_t number) const {
-  for (size_t place = 0; place < events_.size() && number != 0; ++place) {
-    if (numbers_[place] < number) continue;
-    const bool done = COMMPOOL_TRY(IsDone(driver, events_[place]));
-    if (done) return true;
-  }
-  return number == 0;
+  if (number == 0) return true;
+  return HasPassed(driver, events_, numbers_, number);
 }
 
 Result<OpenedRecords> OpenedRecords::Of(const std::string& handles) {
@@ -101,13 +114,7 @@ Status OpenedRecords::Open(const Driver& driver) const { return Get(driver).stat
 Result<bool> OpenedRecords::Passed(const Driver& driver, uint64_t number, const RecordNumbers& numbers) const {
   if (number == 0) return true;
   const std::shared_ptr<const Events> events = COMMPOOL_TRY(Get(driver));
-  for (size_t place = 0; place < events->size(); ++place) {
-    // First the number: the event may be recorded anew meanwhile, and then stands for more.
-    if (numbers[place].load(std::memory_order_acquire) < number) continue;
-    const bool done = COMMPOOL_TRY(IsDone(driver, (*events)[place]));
-    if (done) return true;
-  }
-  return false;
+  return HasPassed(driver, *events, numbers, number);
 }
 
 }  // namespace commpool::internal
