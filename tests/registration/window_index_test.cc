@@ -113,16 +113,6 @@ TEST(WindowIndex, DoesNotGrowUnderRepeatedChanges) {
   EXPECT_LE(tables, 8u) << "two for each doubling from 16 to 128";
 }
 
-TEST(WindowIndex, AddsToTheRoomThatWasMade) {
-  WindowIndex index;
-  for (uint64_t segment = 0; segment < 100; ++segment) {
-    index.MakeRoom();
-    const size_t tables = index.tables();
-    index.Add(MakeWindow(1, kBase + segment * kPage, kPage));
-    EXPECT_EQ(index.tables(), tables) << segment;
-  }
-}
-
 // What stays registered is found at every moment, what comes and goes is found whole or not at all.
 TEST(WindowIndex, IsReadWhileWindowsComeAndGo) {
   constexpr uint64_t kFirst = 8;

@@ -101,8 +101,7 @@ Status AwaitCommunicator(const Driver& driver, const Communicator& communicator,
   // On a nonblocking communicator the registration of a window may return success before it has finished (nccl4py
   // documents it, NCCL 2.28.9 does it). So the state of the communicator decides.
   if (result == ncclSuccess && driver.nccl.ncclCommGetAsyncError != nullptr) {
-    ncclResult_t state = ncclSuccess;
-    if (driver.nccl.ncclCommGetAsyncError(communicator.handle, &state) == ncclSuccess) result = state;
+    result = StateOf(driver, communicator.handle);
   }
   while (result == ncclInProgress) {
     if (slices.Over()) {

@@ -161,17 +161,14 @@ Result<std::vector<Members>> CommunicatorsOf(const std::vector<std::string>& con
   return communicators;
 }
 
-// Changes a copy first: where the host has no memory, the caller tries again, and must find `domains` unchanged.
 Decision Decide(const std::vector<std::string>& contents, DomainTable& domains) {
-  DomainTable after = domains;
   const Result<std::vector<Members>> communicators = CommunicatorsOf(contents);
   std::vector<std::optional<uint64_t>> numbers(contents.size());
-  if (communicators.ok()) numbers = after.Add(*communicators);
+  if (communicators.ok()) numbers = domains.Add(*communicators);
   Decision decision;
   for (const std::optional<uint64_t>& number : numbers) {
     decision.single.push_back(Encode(Placed{communicators.status(), number}));
   }
-  domains = std::move(after);
   return decision;
 }
 

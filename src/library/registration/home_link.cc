@@ -57,7 +57,7 @@ Result<std::shared_ptr<HomeLink>> HomeLink::Make(const LinkOptions& options, std
   ReadinessSet ends = COMMPOOL_TRY(ReadinessSet::Make());
   std::shared_ptr<HomeLink> link(new HomeLink(options, std::move(input), std::move(ends)));
   for (Connection& connection : connections) COMMPOOL_TRY(link->AddPeer(std::move(connection)));
-  COMMPOOL_TRY(link->StartWatching());
+  link->watcher_ = COMMPOOL_TRY(StartThread("the watcher of the ranks", [watched = link.get()] { watched->Watch(); }));
   return link;
 }
 
@@ -175,11 +175,7 @@ void HomeLink::WithLock(FunctionRef<void()> part) {
 
 std::vector<HomeLink::Arrival> HomeLink::Read(Deadline deadline) {
   std::vector<Arrival> arrivals;
-  for (const size_t index : input_.Wait(deadline)) {
-    FrameStream& stream = streams_[index];
-    Arrival& arrival = arrivals.emplace_back(Arrival{index, stream.ReceiveSome(), {}});
-    arrival.ended = stream.ended();
-  }
+  for (const size_t index : input_.Wait(deadline)) arrivals.push_back({index, streams_[index].ReceiveSome()});
   return arrivals;
 }
 
@@ -194,8 +190,8 @@ void HomeLink::Take(std::vector<Arrival> arrivals) {
     }
     for (Frame& frame : arrival.frames) TakeFrame(from, std::move(frame));
     if (stream.has_unsent()) QueueFor(arrival.index, {});
-    if (arrival.ended.empty() || !peer.ended.empty()) continue;
-    peer.ended = std::move(arrival.ended);
+    if (stream.ended().empty() || !peer.ended.empty()) continue;
+    peer.ended = stream.ended();
     input_.Remove(stream.descriptor());
     if (peer.goodbye) continue;
     NoteLost(from, "its connection ended (" + stream.peer() + ": " + peer.ended + ")");
@@ -271,7 +267,7 @@ Status HomeLink::SendToAll(const std::vector<Frame>& frames, FunctionRef<Status(
 
 bool HomeLink::HasUnsent() const {
   MutexLock lock(mutex_);
-  return std::any_of(streams_.begin(), streams_.end(), [](const FrameStream& stream) { return stream.has_unsent(); });
+  return OwesBytes();
 }
 
 bool HomeLink::OwesBytes() const {
@@ -297,13 +293,6 @@ LinkTraffic HomeLink::traffic() const {
   return traffic_;
 }
 
-// The watcher. It wakes when a peer's connection ends, when it is woken, and every 50 ms; never for the bytes of a
-// round.
-Status HomeLink::StartWatching() {
-  watcher_ = COMMPOOL_TRY(StartThread("the watcher of the ranks", [this] { Watch(); }));
-  return Status();
-}
-
 void HomeLink::StopWatching() {
   ending_.store(true, std::memory_order_release);
   WakeWatcher();
@@ -320,6 +309,8 @@ void HomeLink::StopWork(uint64_t channel) {
   work_.erase(channel);
 }
 
+// The watcher. It wakes when a peer's connection ends, when it is woken, and every 50 ms; never for the bytes of a
+// round.
 void HomeLink::Watch() {
   Deadline looked = Clock::now();
   Deadline beat = looked - kBeat;

@@ -120,7 +120,7 @@ class HomeLink {
   Status SendToAll(const std::vector<Frame>& frames, FunctionRef<Status()> objection);
   // Waits until everything is sent to the ranks that are still there.
   void Flush(Deadline deadline);
-  bool HasUnsent() const;
+  bool HasUnsent() const;  // to those
   // Why nothing more comes from the rank; empty while it is there.
   std::string WhyGone(int rank) const;
 
@@ -144,7 +144,6 @@ class HomeLink {
   struct Arrival {
     size_t index;
     std::vector<Frame> frames;
-    std::string ended;
   };
 
   HomeLink(const LinkOptions& options, ReadinessSet input, ReadinessSet ends);
@@ -164,7 +163,6 @@ class HomeLink {
   // Reads without the lock what comes until the deadline.
   std::vector<Arrival> Read(Deadline deadline);
   // For the watcher. `unwatched` is time in which this process did not run: it does not count as the peers' silence.
-  Status StartWatching();
   void Watch();
   void NoteSilentRanks(std::chrono::milliseconds unwatched);
   void Take(std::vector<Arrival> arrivals) COMMPOOL_REQUIRES(mutex_);

@@ -72,12 +72,10 @@ const PlacedWindows::Window* PlacedWindows::WindowOf(ncclComm_t communicator, CU
 
 void PlacedWindows::Add(ncclComm_t communicator, CUdeviceptr address, uint64_t bytes, const WindowRecord& record) {
   MutexLock lock(mutex_);
-  const auto known = communicators_.find(communicator);
-  Placed placed = known == communicators_.end() ? Placed{WindowLayout(kGranularity)} : known->second;
+  Placed& placed = communicators_.try_emplace(communicator, Placed{WindowLayout(kGranularity)}).first->second;
   const WindowSpot spot = placed.SpotOf(record);
   placed.layout.Learn(bytes, spot);
   placed.windows.insert_or_assign(address, Window{bytes, spot, record});
-  communicators_.insert_or_assign(communicator, std::move(placed));
 }
 
 void PlacedWindows::Remove(ncclComm_t communicator, CUdeviceptr address) {

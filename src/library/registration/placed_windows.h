@@ -55,8 +55,7 @@ Result<std::optional<WindowRecord>> ReadWindowRecord(const Driver& driver, const
 // A communicator without windows of ours is forgotten: its address may become another one's. Any thread.
 class PlacedWindows {
  public:
-  // The window of the memory at `address`, as it was registered just now. Throws where the host has no memory; nothing
-  // has changed then.
+  // The window of the memory at `address`, as it was registered just now.
   void Add(ncclComm_t communicator, CUdeviceptr address, uint64_t bytes, const WindowRecord& record);
   // Does nothing where it is not known.
   void Remove(ncclComm_t communicator, CUdeviceptr address);

@@ -43,6 +43,11 @@ Status Register(const Driver& driver, const Communicator& communicator, uint64_t
                             : " and registered nothing: host memory, or NCCL_LOCAL_REGISTER=0"));
 }
 
+// For a call that needs no other rank: it must not fail because one is lost.
+Communicator Alone(const Communicator& communicator) {
+  return {.handle = communicator.handle, .device = communicator.device};
+}
+
 // As NCCL reads it: by its number, and by the default where it is empty.
 bool IsZero(const char* variable) {
   const char* const text = std::getenv(variable);
@@ -71,10 +76,8 @@ Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& 
 
 Status EndUnfinished(const Driver& driver, const Communicator& communicator, const RegisteredRange& range,
                      uint64_t deadline_ms) {
-  Communicator local = communicator;
-  local.lost = nullptr;
-  const Status finished =
-      AwaitCommunicator(driver, local, ncclInProgress, "a registration that was given up", range.bytes, deadline_ms);
+  const Status finished = AwaitCommunicator(driver, Alone(communicator), ncclInProgress,
+                                            "a registration that was given up", range.bytes, deadline_ms);
   if (finished.code() == StatusCode::kDeadlineExceeded) return finished;
   return range.registered() ? DeregisterRange(driver, communicator, range, deadline_ms) : Status();
 }
@@ -86,11 +89,9 @@ Status DeregisterRange(const Driver& driver, const Communicator& communicator, c
   const bool window = range.kind == RegistrationKind::kWindow;
   const ncclResult_t result = window ? driver.nccl.ncclCommWindowDeregister(communicator.handle, range.window)
                                      : driver.nccl.ncclCommDeregister(communicator.handle, range.local_handle);
-  // The call needs no other rank. So it must not fail because one is lost.
-  Communicator local = communicator;
-  local.lost = nullptr;
-  const Status finished = AwaitCommunicator(
-      driver, local, result, window ? "ncclCommWindowDeregister" : "ncclCommDeregister", range.bytes, deadline_ms);
+  const Status finished =
+      AwaitCommunicator(driver, Alone(communicator), result, window ? "ncclCommWindowDeregister" : "ncclCommDeregister",
+                        range.bytes, deadline_ms);
   return result == ncclSuccess && finished.code() != StatusCode::kDeadlineExceeded ? Status() : finished;
 }
 

@@ -83,23 +83,13 @@ WindowIndex::WindowIndex() {
   spare_ = tables_[1].get();
 }
 
-WindowTable& WindowIndex::Spare(size_t windows) {
-  if (windows > spare_->capacity()) {
-    tables_.push_back(std::make_unique<WindowTable>(std::bit_ceil(windows)));
+void WindowIndex::Publish() {
+  if (windows_.size() > spare_->capacity()) {
+    tables_.push_back(std::make_unique<WindowTable>(std::bit_ceil(windows_.size())));
     spare_ = tables_.back().get();
   }
-  return *spare_;
-}
-
-void WindowIndex::Publish() {
-  WindowTable& next = Spare(windows_.size());
-  next.Overwrite(windows_);
-  spare_ = published_.exchange(&next, std::memory_order_acq_rel);
-}
-
-void WindowIndex::MakeRoom() {
-  MutexLock lock(mutex_);
-  Spare(windows_.size() + 1);
+  spare_->Overwrite(windows_);
+  spare_ = published_.exchange(spare_, std::memory_order_acq_rel);
 }
 
 void WindowIndex::Add(const RegisteredWindow& window) {

@@ -99,8 +99,6 @@ class WindowIndex {
 
   // REQUIRES: it is not empty and overlaps no other window of its communicator.
   void Add(const RegisteredWindow& window);
-  // Makes room for one more, so that the next Add asks the host for nothing.
-  void MakeRoom();
   // Does nothing where there is no such window.
   void Remove(ncclComm_t communicator, CUdeviceptr address);
 
@@ -118,14 +116,12 @@ class WindowIndex {
   size_t tables() const;
 
  private:
-  // The table that is not published, with room for so many.
-  WindowTable& Spare(size_t windows) COMMPOOL_REQUIRES(mutex_);
   void Publish() COMMPOOL_REQUIRES(mutex_);
 
   mutable Mutex mutex_{LockRank::kLeaf};
   std::vector<RegisteredWindow> windows_ COMMPOOL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<WindowTable>> tables_ COMMPOOL_GUARDED_BY(mutex_);
-  WindowTable* spare_ COMMPOOL_GUARDED_BY(mutex_);
+  WindowTable* spare_ COMMPOOL_GUARDED_BY(mutex_);  // the one that is not published
   std::atomic<WindowTable*> published_;
 };
 
