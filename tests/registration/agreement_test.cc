@@ -50,7 +50,7 @@ CallHistory History(const Calls& calls) {
 // Of one pool.
 Agreement AgreeAlone(AgreementChannel& channel, const Intent& mine, const CallHistory& history = {},
                      const ReportJudge& judge = {}) {
-  return AgreeOnCall(channel, {{mine, history, judge}});
+  return AgreeOnCall({&channel}, {{mine, history, judge}});
 }
 Result<Agreed> AgreeOnIntent(AgreementChannel& channel, const Intent& mine, const CallHistory& history = {},
                              const ReportJudge& judge = {}) {
@@ -59,7 +59,7 @@ Result<Agreed> AgreeOnIntent(AgreementChannel& channel, const Intent& mine, cons
   return agreement.pools.front();
 }
 Status AgreeOnOutcome(AgreementChannel& channel, const Status& mine, const std::string& step) {
-  return AgreeOnOutcomes(channel, {mine}, {step}).front();
+  return AgreeOnOutcomes({&channel}, {mine}, {step}).front();
 }
 
 void ForEachRank(size_t ranks, const std::function<void(AgreementChannel&)>& body) {
@@ -346,7 +346,7 @@ TEST(AgreementOnIntent, ARefusalReachesAllRanks) {
   ForEachRank(2, [](AgreementChannel& channel) {
     Intent mine{.call = CollectiveCall::kCreate};
     if (channel.rank() == 1) mine.readiness = Status(StatusCode::kInvalidArgument, "no device 9");
-    const Status status = channel.rank() == 1 ? TellRefusal(channel, mine) : AgreeOnIntent(channel, mine).status();
+    const Status status = channel.rank() == 1 ? TellRefusal({&channel}, mine) : AgreeOnIntent(channel, mine).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
     EXPECT_EQ(status.message(), "rank 1 cannot create: no device 9");
   });

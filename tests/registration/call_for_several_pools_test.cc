@@ -26,10 +26,10 @@ class SeveralInACall : public LinkTest {
     for (uint64_t number = 1; number <= pools; ++number) channels_.push_back(ChannelsOf(links_, number, deadline));
   }
   HomeLink& LinkOf(int rank) { return *links_[static_cast<size_t>(rank)]; }
-  JoinedChannels Joined(int rank, const Places& pools) {
-    std::vector<AgreementChannel*> channels;
+  PoolChannels ChannelsFor(int rank, const Places& pools) {
+    PoolChannels channels;
     for (const size_t pool : pools) channels.push_back(channels_[pool][static_cast<size_t>(rank)].get());
-    return JoinedChannels(std::move(channels));
+    return channels;
   }
 
   // `adjust` changes the intent of each pool.
@@ -40,13 +40,11 @@ class SeveralInACall : public LinkTest {
       if (adjust) adjust(pool, intent);
       asked.push_back({intent, HistoryOf(rank)});
     }
-    JoinedChannels channels = Joined(rank, pools);
-    return AgreeOnCall(channels, asked);
+    return AgreeOnCall(ChannelsFor(rank, pools), asked);
   }
   std::vector<Status> Outcome(int rank, const Places& pools, std::vector<Status> mine = {}) {
     mine.resize(pools.size());
-    JoinedChannels channels = Joined(rank, pools);
-    return AgreeOnOutcomes(channels, mine, std::vector<std::string>(pools.size(), "making"));
+    return AgreeOnOutcomes(ChannelsFor(rank, pools), mine, std::vector<std::string>(pools.size(), "making"));
   }
 
  private:

@@ -24,7 +24,7 @@ constexpr char kAbort[] = "; abort the communicator";
 
 // What all ranks have said of a step, from this rank's part.
 Status AgreeOn(AgreementChannel& channel, const Status& mine, const char* step) {
-  return AgreeOnOutcomes(channel, {mine}, {step}).front();
+  return AgreeOnOutcomes({&channel}, {mine}, {step}).front();
 }
 
 Status WithAdvice(const Status& status) {
@@ -122,7 +122,7 @@ Status SleepingCommunicators::Wake(ncclComm_t handle) {
 Status SleepingCommunicators::Agree(const Sleeper& sleeper, CollectiveCall call, const Status& readiness) const {
   Intent intent{.call = call, .nccl_version = runtime_.driver.nccl.version};
   intent.readiness = readiness;
-  const Status status = TellRefusal(*sleeper.channel, intent);
+  const Status status = TellRefusal({sleeper.channel.get()}, intent);
   return BreaksChannel(status) ? WithAdvice(status) : status;
 }
 

@@ -35,12 +35,12 @@ CallVerdict DecideOnCalls(const std::vector<std::string>& contents, const std::v
 }
 
 // One more round: rank 0 and the rank that differs from it send their last calls, and all hear the first difference.
-Result<Verdict> TraceDifference(AgreementChannel& channel, uint64_t other_rank, const PoolInCall& pool) {
-  const auto rank = static_cast<uint64_t>(channel.rank());
+Result<Verdict> TraceDifference(const PoolChannels& channels, uint64_t other_rank, const PoolInCall& pool) {
+  const auto rank = static_cast<uint64_t>(channels.front()->rank());
   const bool asked = pool.history && (rank == 0 || rank == other_rank);
   const std::string mine = Encode(PublishedCalls{asked ? pool.history(pool.intent.sequence_count) : Calls()});
-  return channel.Decide(
-      mine, "tracing the first differing call", [&](const std::vector<std::string>& contents) -> Decision {
+  return DecideTogether(
+      channels, mine, "tracing the first differing call", [&](const std::vector<std::string>& contents) -> Decision {
         const Result<std::vector<PublishedCalls>> all = DecodeAll<PublishedCalls>(contents);
         if (!all.ok()) return {.common = all.status().message()};
         return {.common = NameFirstDifferingCall((*all)[0].calls, (*all)[other_rank].calls, other_rank)};
@@ -67,10 +67,10 @@ Outcomes Combine(const std::vector<std::string>& contents, const std::vector<std
 
 }  // namespace
 
-Agreement AgreeOnCall(AgreementChannel& channel, const std::vector<PoolInCall>& pools) {
+Agreement AgreeOnCall(const PoolChannels& channels, const std::vector<PoolInCall>& pools) {
   CallIntents call;
   for (const PoolInCall& pool : pools) call.pools.push_back(pool.intent);
-  const Result<Verdict> heard = channel.Decide(Encode(call), Name(pools.front().intent.call),
+  const Result<Verdict> heard = DecideTogether(channels, Encode(call), Name(pools.front().intent.call),
                                                [&](const std::vector<std::string>& contents) -> Decision {
                                                  return {.common = Encode(DecideOnCalls(contents, pools))};
                                                });
@@ -78,14 +78,13 @@ Agreement AgreeOnCall(AgreementChannel& channel, const std::vector<PoolInCall>& 
   Result<CallVerdict> verdict = Decode<CallVerdict>(heard->common, 0);
   if (!verdict.ok()) return {.status = verdict.status()};
   Agreement agreement;
-  agreement.pools.reserve(pools.size());
   for (IntentVerdict& pool : verdict->pools) {
     agreement.refused = agreement.pools.size();
     if (pool.refused() && agreement.refused < pools.size()) {
       agreement.diverged = pool.diverged;
       agreement.status = std::move(pool.failure);
       if (pool.traced_rank == 0) return agreement;
-      const Result<Verdict> traced = TraceDifference(channel, pool.traced_rank, pools[agreement.refused]);
+      const Result<Verdict> traced = TraceDifference(channels, pool.traced_rank, pools[agreement.refused]);
       agreement.diverged = traced.ok();
       agreement.status = traced.ok() ? SequencesDiffer(traced->common) : traced.status();
       return agreement;
@@ -96,15 +95,13 @@ Agreement AgreeOnCall(AgreementChannel& channel, const std::vector<PoolInCall>& 
   return agreement;
 }
 
-Status TellRefusal(AgreementChannel& channel, const Intent& mine) {
-  return AgreeOnCall(channel, std::vector<PoolInCall>{{mine}}).status;
-}
+Status TellRefusal(const PoolChannels& channels, const Intent& mine) { return AgreeOnCall(channels, {{mine}}).status; }
 
-std::vector<Status> AgreeOnOutcomes(AgreementChannel& channel, const std::vector<Status>& mine,
+std::vector<Status> AgreeOnOutcomes(const PoolChannels& channels, const std::vector<Status>& mine,
                                     const std::vector<std::string>& steps) {
   const std::string told = Encode(Outcomes{mine});
   const Result<Verdict> heard =
-      channel.Decide(told, steps.front(), [&](const std::vector<std::string>& contents) -> Decision {
+      DecideTogether(channels, told, steps.front(), [&](const std::vector<std::string>& contents) -> Decision {
         return {.common = Encode(Combine(contents, steps))};
       });
   const Result<Outcomes> outcomes = heard.ok() ? Decode<Outcomes>(heard->common, 0) : heard.status();

@@ -53,16 +53,16 @@ struct Agreement {
 // Round 1. kDisagreement names the ranks and their difference; a rank that is not ready fails all with its reason. If
 // one rank already knows that the sequences differ, all ranks get that answer. Once all ranks know it, a close compares
 // only the call, and ends the pool.
-Agreement AgreeOnCall(AgreementChannel& channel, const std::vector<PoolInCall>& pools);
+Agreement AgreeOnCall(const PoolChannels& channels, const std::vector<PoolInCall>& pools);
 
 // For a rank that cannot take part at all: it sends only the reason in round 1, so that the others need not wait for
 // it. Returns what all ranks return.
-Status TellRefusal(AgreementChannel& channel, const Intent& mine);
+Status TellRefusal(const PoolChannels& channels, const Intent& mine);
 
 // Rounds 2 and 3. The answer for a pool is OK where every rank succeeded with it. Else all ranks get the failure of the
 // lowest rank that failed, named by the pool's entry of `steps`. If the round itself fails, every pool gets that
 // failure.
-std::vector<Status> AgreeOnOutcomes(AgreementChannel& channel, const std::vector<Status>& mine,
+std::vector<Status> AgreeOnOutcomes(const PoolChannels& channels, const std::vector<Status>& mine,
                                     const std::vector<std::string>& steps);
 
 }  // namespace commpool::internal

@@ -74,25 +74,17 @@ class CallerChannel : public AgreementChannel {
   bool broken_ = false;
 };
 
-AgreementChannel& LowestOf(const std::vector<AgreementChannel*>& channels) {
-  return **std::min_element(
-      channels.begin(), channels.end(),
-      [](const AgreementChannel* one, const AgreementChannel* other) { return one->number() < other->number(); });
-}
-
 }  // namespace
 
-JoinedChannels::JoinedChannels(std::vector<AgreementChannel*> pools)
-    : AgreementChannel(LowestOf(pools)), channels_(std::move(pools)), carrier_(LowestOf(channels_)) {}
-
-Result<Verdict> JoinedChannels::Decide(const std::string& mine, const std::string& step, const Decider& decide) {
-  Result<Verdict> verdict = carrier_.Decide(mine, step, decide);
-  if (!verdict.ok()) Break(verdict.status());
+Result<Verdict> DecideTogether(const PoolChannels& channels, const std::string& mine, const std::string& step,
+                               const Decider& decide) {
+  AgreementChannel* const carrier = *std::min_element(
+      channels.begin(), channels.end(),
+      [](const AgreementChannel* one, const AgreementChannel* other) { return one->number() < other->number(); });
+  Result<Verdict> verdict = carrier->Decide(mine, step, decide);
+  if (verdict.ok()) return verdict;
+  for (AgreementChannel* const channel : channels) channel->Break(verdict.status());
   return verdict;
-}
-
-void JoinedChannels::Break(const Status& why) {
-  for (AgreementChannel* const channel : channels_) channel->Break(why);
 }
 
 std::unique_ptr<AgreementChannel> MakeSelfChannel() {

@@ -103,8 +103,6 @@ class AgreementChannel {
   AgreementChannel(int rank, int ranks, uint64_t number = 0,
                    std::shared_ptr<LostRanks> lost_ranks = std::make_shared<LostRanks>())
       : rank_(rank), ranks_(ranks), number_(number), lost_ranks_(std::move(lost_ranks)) {}
-  // For JoinedChannels: takes rank, number and lost ranks over from the channel that carries the rounds.
-  AgreementChannel(const AgreementChannel&) = default;
 
  private:
   const int rank_;
@@ -113,21 +111,12 @@ class AgreementChannel {
   const std::shared_ptr<LostRanks> lost_ranks_;
 };
 
-// Joins the channels of several pools of one home for a call for all these pools. A round goes over the channel with
-// the lowest number. That is the same channel on every rank, even where ranks pass their pools in different orders, so
-// the ranks can tell each other about that. A round that fails breaks the channels of all pools.
-class JoinedChannels final : public AgreementChannel {
- public:
-  // REQUIRES: at least one; they outlive this.
-  explicit JoinedChannels(std::vector<AgreementChannel*> channels);
-
-  Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) override;
-  void Break(const Status& why) override;
-
- private:
-  const std::vector<AgreementChannel*> channels_;
-  AgreementChannel& carrier_;
-};
+// One round for all pools of a call, by the channels that they have in one home. It goes over the channel with the
+// lowest number. That is the same channel on every rank, even where ranks pass their pools in different orders, so the
+// ranks can tell each other about that. A round that fails breaks the channels of all pools. REQUIRES: at least one.
+using PoolChannels = std::vector<AgreementChannel*>;
+Result<Verdict> DecideTogether(const PoolChannels& channels, const std::string& mine, const std::string& step,
+                               const Decider& decide);
 
 // For a home communicator of one rank.
 std::unique_ptr<AgreementChannel> MakeSelfChannel();

@@ -101,7 +101,7 @@ class SimulatedRanks {
   }
 
   Status OfOnePool(size_t rank, size_t pool) {
-    return internal::AgreeOnCall(*channels_[rank][pool], {{IntentOfReserve()}}).status;
+    return internal::AgreeOnCall({channels_[rank][pool].get()}, {{IntentOfReserve()}}).status;
   }
   Status OneAfterAnother(size_t rank) {
     Status status;
@@ -109,14 +109,13 @@ class SimulatedRanks {
     return status;
   }
   Status InOneCall(size_t rank) {
-    std::vector<AgreementChannel*> channels;
+    internal::PoolChannels channels;
     std::vector<internal::PoolInCall> pools;
     for (const std::unique_ptr<AgreementChannel>& channel : channels_[rank]) {
       channels.push_back(channel.get());
       pools.push_back({IntentOfReserve()});
     }
-    internal::JoinedChannels joined(std::move(channels));
-    return internal::AgreeOnCall(joined, pools).status;
+    return internal::AgreeOnCall(channels, pools).status;
   }
 
   // Measures that many calls, after some that do not count.

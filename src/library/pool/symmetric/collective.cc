@@ -184,19 +184,18 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
   std::vector<PoolInCall> prepared;
   // Room for all first, so that nothing fails between one pool's preparation and the next.
   prepared.reserve(pools.size());
-  std::vector<AgreementChannel*> channels;
+  PoolChannels channels;
   for (const auto& [pool, proposal] : pools) {
     pool.basis_.collective.AssertHeld();
     prepared.push_back(pool.Prepare(proposal));
     channels.push_back(pool.channel_.get());
   }
-  JoinedChannels joined(std::move(channels));
   // A recording shows one agreement, under the name of the first pool.
   Collective& first = pools.front().pool;
   // The caller holds the locks of all pools (LockAll), which Clang cannot see.
   first.basis_.collective.AssertHeld();
   recording::Span span = first.BeginAgreement(Name(pools.front().proposal.call));
-  Agreement agreement = AgreeOnCall(joined, prepared);
+  Agreement agreement = AgreeOnCall(channels, prepared);
   static_cast<void>(span.Ended(agreement.status));
   if (!agreement.status.ok()) {
     Collective& refused = pools[agreement.refused].pool;
@@ -238,15 +237,14 @@ Status Collective::AgreeOn(const Status& mine, const char* step) {
   return AgreeOn(one);
 }
 
-// One round over one of the channels, whichever pools are in the call (JoinedChannels). It takes place after a failure
+// One round over one of the channels, whichever pools are in the call (DecideTogether). It takes place after a failure
 // of this rank as well: the other ranks wait in it.
 Status Collective::AgreeOn(std::vector<PoolOutcome>& pools) {
-  std::vector<AgreementChannel*> channels;
+  PoolChannels channels;
   for (const PoolOutcome& one : pools) {
     one.pool.basis_.collective.AssertHeld();
     channels.push_back(one.pool.channel_.get());
   }
-  JoinedChannels joined(std::move(channels));
   const auto each = [&](auto part) {
     std::vector<std::decay_t<decltype(part(pools.front()))>> parts;
     for (const PoolOutcome& one : pools) parts.push_back(part(one));
@@ -254,7 +252,7 @@ Status Collective::AgreeOn(std::vector<PoolOutcome>& pools) {
   };
   pools.front().pool.basis_.collective.AssertHeld();
   recording::Span span = pools.front().pool.BeginAgreement(pools.front().step);
-  std::vector<Status> all = AgreeOnOutcomes(joined, each([](const PoolOutcome& one) { return one.status; }),
+  std::vector<Status> all = AgreeOnOutcomes(channels, each([](const PoolOutcome& one) { return one.status; }),
                                             each([](const PoolOutcome& one) { return one.step; }));
   static_cast<void>(span.Ended(all.front()));
   // The first pool that failed on any rank names the error.
@@ -309,7 +307,7 @@ Result<std::unique_ptr<AgreementChannel>> Collective::OpenChannel(const PrimaryC
 Status Collective::Refuse(AgreementChannel& channel, const Status& why) {
   Intent refusal{.call = CollectiveCall::kCreate};
   refusal.readiness = why;
-  return TellRefusal(channel, refusal);
+  return TellRefusal({&channel}, refusal);
 }
 
 // The publisher and the known difference belong to the old ranks, so both end here.
