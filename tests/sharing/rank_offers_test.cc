@@ -39,7 +39,7 @@ class RankOffers : public DriverTest {
     }
     return made;
   }
-  RankOffer Offer(char count) { return std::move(RankOffer::Make(*server_, Numbered(count))).value(); }
+  RankOffer Offer(char count) { return server_->Offer(Numbered(count)).value(); }
   static Result<FileDescriptor> Take(const OfferPlace& place, size_t number) {
     return TakeOffered(place, number, DeadlineAfter(std::chrono::seconds(20)));
   }
@@ -55,29 +55,29 @@ class RankOffers : public DriverTest {
 TEST_F(RankOffers, GoToEveryCallerThatKnowsTheSecret) {
   const RankOffer first = Offer(3);
   const RankOffer second = Offer(1);
-  EXPECT_NE(first.place().secret, second.place().secret);
+  EXPECT_NE(first.place.secret, second.place.secret);
   for (const size_t number : {2, 0, 1}) {
-    const Result<FileDescriptor> taken = Take(first.place(), number);
+    const Result<FileDescriptor> taken = Take(first.place, number);
     ASSERT_TRUE(taken.ok()) << taken.status().message();
     char read_number = -1;
     EXPECT_EQ(read(taken->get(), &read_number, 1), 1);
     EXPECT_EQ(static_cast<size_t>(read_number), number);
   }
-  EXPECT_TRUE(Take(first.place(), 0).ok());
-  EXPECT_TRUE(Take(second.place(), 0).ok());
+  EXPECT_TRUE(Take(first.place, 0).ok());
+  EXPECT_TRUE(Take(second.place, 0).ok());
 }
 
 TEST_F(RankOffers, AreRefusedBeyondTheirEndAndWithoutTheSecret) {
   const RankOffer offer = Offer(2);
-  ExpectRefusal(Take(offer.place(), 2), StatusCode::kNotFound, "it offers nothing any more");
-  ExpectRefusal(Take({offer.place().socket, {1, 2}}, 0), StatusCode::kNotFound, "the secret is wrong");
+  ExpectRefusal(Take(offer.place, 2), StatusCode::kNotFound, "it offers nothing any more");
+  ExpectRefusal(Take({offer.place.socket, {1, 2}}, 0), StatusCode::kNotFound, "the secret is wrong");
 }
 
 TEST_F(RankOffers, EndWithTheirOwner) {
   OfferPlace place;
   {
     const RankOffer offer = Offer(1);
-    place = offer.place();
+    place = offer.place;
     EXPECT_TRUE(Take(place, 0).ok());
   }
   ExpectRefusal(Take(place, 0), StatusCode::kNotFound, "it offers nothing any more");
@@ -86,11 +86,11 @@ TEST_F(RankOffers, EndWithTheirOwner) {
 // As of a rank on another host, or in a container with files of its own.
 TEST_F(RankOffers, CannotBeTakenWhereNobodyListens) {
   const RankOffer offer = Offer(1);
-  ExpectRefusal(Take({folder_ + "/elsewhere", offer.place().secret}, 0), StatusCode::kRemoteFailure,
+  ExpectRefusal(Take({folder_ + "/elsewhere", offer.place.secret}, 0), StatusCode::kRemoteFailure,
                 "its process has ended");
   server_->Stop();
-  ExpectRefusal(Take(offer.place(), 0), StatusCode::kRemoteFailure, "its process has ended");
-  EXPECT_EQ(RankOffer::Make(*server_, {}).status().code(), StatusCode::kFailedPrecondition);
+  ExpectRefusal(Take(offer.place, 0), StatusCode::kRemoteFailure, "its process has ended");
+  EXPECT_EQ(server_->Offer({}).status().code(), StatusCode::kFailedPrecondition);
 }
 
 }  // namespace

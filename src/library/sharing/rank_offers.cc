@@ -7,7 +7,6 @@
 #include "src/library/base/try.h"
 #include "src/library/sharing/message_channel.h"
 #include "src/library/sharing/share_folder.h"
-#include "src/library/sharing/share_server.h"
 
 namespace commpool::internal {
 
@@ -25,17 +24,6 @@ Result<Received> Await(MessageChannel& channel, Deadline deadline) {
 }
 
 }  // namespace
-
-Result<RankOffer> RankOffer::Make(ShareServer& server, std::vector<FileDescriptor> descriptors) {
-  RankOffer made;
-  made.place_ = COMMPOOL_TRY(server.Offer(std::move(descriptors)));
-  made.server_ = &server;
-  return made;
-}
-
-RankOffer::~RankOffer() {
-  if (server_ != nullptr) server_->Withdraw(place_.secret);
-}
 
 Result<FileDescriptor> TakeOffered(const OfferPlace& place, size_t number, Deadline deadline) {
   PrivateSocket socket = COMMPOOL_TRY(ConnectToOwner(place.socket, deadline));

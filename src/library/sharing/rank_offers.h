@@ -6,8 +6,9 @@
 #define COMMPOOL_SRC_LIBRARY_SHARING_RANK_OFFERS_H_
 
 #include <cstddef>
+#include <memory>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "commpool/status.h"
@@ -17,35 +18,19 @@
 
 namespace commpool::internal {
 
-class ShareServer;
-
 // Where an offer is, for the other ranks.
 struct OfferPlace {
-  std::string socket;
+  std::string socket = {};
   HashKey secret = {};
+  static constexpr auto Fields() { return std::tuple(&OfferPlace::socket, &OfferPlace::secret); }
 };
 
-// Owns an offer: it ends with this object. Any thread.
-class RankOffer {
- public:
-  // What a rank offers that takes part with nothing.
-  RankOffer() = default;
-  // `server` outlives it.
-  static Result<RankOffer> Make(ShareServer& server, std::vector<FileDescriptor> descriptors);
-  RankOffer(RankOffer&& other) noexcept
-      : server_(std::exchange(other.server_, nullptr)), place_(std::move(other.place_)) {}
-  RankOffer& operator=(RankOffer&& other) noexcept {
-    std::swap(server_, other.server_);
-    std::swap(place_, other.place_);
-    return *this;
-  }
-  ~RankOffer();
+using OfferedDescriptors = std::shared_ptr<const std::vector<FileDescriptor>>;
 
-  const OfferPlace& place() const { return place_; }
-
- private:
-  ShareServer* server_ = nullptr;
-  OfferPlace place_;
+// What ShareServer::Offer makes. The offer ends with the last copy of its descriptors.
+struct RankOffer {
+  OfferPlace place;
+  OfferedDescriptors descriptors;
 };
 
 // The descriptor at that number of another rank's offer. kRemoteFailure where nobody offers there: the rank is on

@@ -203,19 +203,18 @@ Status ShareServer::GiveBlock(Importer& importer, const ShareMessage& question) 
 }
 
 Status ShareServer::GiveOffer(Importer& asker, const ShareMessage& question) {
-  FileDescriptor copy;
+  OfferedDescriptors offered;
   {
     MutexLock lock(mutex_);
     const auto found = offers_.find({question.numbers[0], question.numbers[1]});
-    if (found == offers_.end() || question.numbers[2] >= found->second.size()) {
-      return Status(StatusCode::kNotFound, "it offers nothing any more, or the secret is wrong");
-    }
-    // A copy: it may be withdrawn while the message is queued.
-    copy = FileDescriptor(fcntl(found->second[question.numbers[2]].get(), F_DUPFD_CLOEXEC, 0));
+    if (found != offers_.end()) offered = found->second.lock();
   }
-  if (!copy.valid()) {
-    return Status(StatusCode::kOutOfMemory, "it has no file descriptor left (ulimit -n)");
+  if (offered == nullptr || question.numbers[2] >= offered->size()) {
+    return Status(StatusCode::kNotFound, "it offers nothing any more, or the secret is wrong");
   }
+  // A copy: the offer may end while the message is queued.
+  FileDescriptor copy(fcntl((*offered)[question.numbers[2]].get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return Status(StatusCode::kOutOfMemory, "it has no file descriptor left (ulimit -n)");
   SendTo(asker, {ShareKind::kOffer, {}, {}, question.question}, std::move(copy));
   return Status();
 }

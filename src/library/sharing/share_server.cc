@@ -146,18 +146,14 @@ void ShareServer::ForgetEnded() {
   });
 }
 
-Result<OfferPlace> ShareServer::Offer(std::vector<FileDescriptor> descriptors) {
+Result<RankOffer> ShareServer::Offer(std::vector<FileDescriptor> descriptors) {
   COMMPOOL_TRY(Start());
   const HashKey secret = COMMPOOL_TRY(RandomKey());
+  const auto offered = std::make_shared<const std::vector<FileDescriptor>>(std::move(descriptors));
   MutexLock lock(mutex_);
-  OfferPlace place{listener_.path(), secret};
-  offers_.emplace(secret, std::move(descriptors));
-  return place;
-}
-
-void ShareServer::Withdraw(const HashKey& secret) {
-  MutexLock lock(mutex_);
-  offers_.erase(secret);
+  std::erase_if(offers_, [](const auto& offer) { return offer.second.expired(); });
+  offers_.emplace(secret, offered);
+  return RankOffer{{listener_.path(), secret}, offered};
 }
 
 }  // namespace commpool::internal

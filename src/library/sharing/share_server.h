@@ -55,9 +55,8 @@ class ShareServer {
   // shared blocks are freed.
   void EndPool(uint64_t pool);
 
-  // For RankOffer: gives the descriptors to whoever knows the secret, until they are withdrawn.
-  Result<OfferPlace> Offer(std::vector<FileDescriptor> descriptors);
-  void Withdraw(const HashKey& secret);
+  // Gives the descriptors to whoever knows the secret, as long as the caller keeps the offer.
+  Result<RankOffer> Offer(std::vector<FileDescriptor> descriptors);
 
   // Ends the thread and all connections. From now on nothing can be shared.
   void Stop();
@@ -101,7 +100,7 @@ class ShareServer {
   std::map<uint64_t, std::shared_ptr<SharedPool>> pools_ COMMPOOL_GUARDED_BY(mutex_);
   std::vector<uint64_t> ended_ COMMPOOL_GUARDED_BY(mutex_);  // those of them that ended
   uint64_t next_block_ COMMPOOL_GUARDED_BY(mutex_) = 1;
-  std::map<HashKey, std::vector<FileDescriptor>> offers_ COMMPOOL_GUARDED_BY(mutex_);
+  std::map<HashKey, OfferedDescriptors::weak_type> offers_ COMMPOOL_GUARDED_BY(mutex_);
   ShareListener listener_ COMMPOOL_GUARDED_BY(mutex_);
   bool stopped_ COMMPOOL_GUARDED_BY(mutex_) = false;
   std::thread thread_ COMMPOOL_GUARDED_BY(mutex_);

@@ -19,9 +19,8 @@ struct Offered {
   static constexpr const char* kName = "offer of segments";
 
   Status status = {};
-  std::string socket = {};
-  HashKey secret = {};
-  static constexpr auto Fields() { return std::tuple(&Offered::status, &Offered::socket, &Offered::secret); }
+  OfferPlace place = {};
+  static constexpr auto Fields() { return std::tuple(&Offered::status, &Offered::place); }
 };
 // What every rank hears: all offers in the order of ranks, or the first reason why one is missing.
 struct AllOffered {
@@ -54,7 +53,7 @@ Result<RankOffer> OfferAll(const PoolBasis& basis, const std::vector<SegmentToRe
     FileDescriptor descriptor = COMMPOOL_TRY(memory.Export());
     descriptors.push_back(std::move(descriptor));
   }
-  return RankOffer::Make(basis.runtime.shares, std::move(descriptors));
+  return basis.runtime.shares.Offer(std::move(descriptors));
 }
 
 // The segment's memory on every rank. `number`: the segment's, in every offer. By rank. This rank takes its own memory
@@ -64,7 +63,7 @@ Result<std::vector<PhysicalMemory>> TakeFromAll(const PoolBasis& basis, const st
   std::vector<PhysicalMemory> memory;
   for (const Offered& offered : offers) {
     Result<PhysicalMemory> taken = [&]() -> Result<PhysicalMemory> {
-      const FileDescriptor descriptor = COMMPOOL_TRY(TakeOffered({offered.socket, offered.secret}, number, deadline));
+      const FileDescriptor descriptor = COMMPOOL_TRY(TakeOffered(offered.place, number, deadline));
       return PhysicalMemory::Import(basis.driver, descriptor, segment.bytes);
     }();
     if (!taken.ok()) {
@@ -72,7 +71,8 @@ Result<std::vector<PhysicalMemory>> TakeFromAll(const PoolBasis& basis, const st
       const bool of_a_process =
           taken.status().code() == StatusCode::kRemoteFailure || taken.status().code() == StatusCode::kDeadlineExceeded;
       return Status(of_a_process ? StatusCode::kNotSupported : taken.status().code(),
-                    "the memory of rank " + std::to_string(memory.size()) + " is not to be had at " + offered.socket +
+                    "the memory of rank " + std::to_string(memory.size()) + " is not to be had at " +
+                        offered.place.socket +
                         " (ranks of one host and one container have each other's): " + taken.status().message());
     }
     memory.push_back(std::move(*taken));
@@ -102,12 +102,7 @@ Status SymmetricMode::MapLacking() {
   const std::vector<SegmentToRegister> segments = segments_.book.List();
   // No return before the agreement: the other ranks wait for this one there. The offer stays until all have taken it.
   const Result<RankOffer> offer = OfferAll(basis_, segments);
-  Offered mine;
-  mine.status = offer.status();
-  if (offer.ok()) {
-    mine.socket = offer->place().socket;
-    mine.secret = offer->place().secret;
-  }
+  const Offered mine{offer.status(), offer.ok() ? offer->place : OfferPlace()};
   const Result<Verdict> verdict = collective_.channel().Decide(Encode(mine), "offering segments", Collect);
   if (!verdict.ok()) return collective_.Explain(verdict.status());
   const Result<AllOffered> all = Decode<AllOffered>(verdict->common, 0);
