@@ -101,15 +101,7 @@ void PoolImport::HoldFirst(uint64_t number, uint64_t block_question, uint64_t se
     // Without it the block is asked for later, and that call tells why.
     static_cast<void>(Map(*segment));
   }
-  if (!block.ok()) return;
-  const auto& numbers = block->message.numbers;
-  const std::optional<CUdeviceptr> address = Find(numbers[2], numbers[0], numbers[1]);
-  MutexLock lock(mutex_);
-  if (address && numbers[3] < ReadingBoard::kLines) {
-    first_.emplace(*address, Held{number, numbers[1], numbers[3]});
-  } else {
-    static_cast<void>(channel_.Send({ShareKind::kLetGo, {number}}));
-  }
+  if (block.ok()) static_cast<void>(Hold(number, block->message, 0));
 }
 
 PoolImport::~PoolImport() { static_cast<void>(Close()); }
@@ -214,10 +206,6 @@ std::optional<ImportedBlock> PoolImport::HoldAgain(uint64_t number) {
     held_.emplace(left->address, left->block);
     leaving_.erase(left);
   }
-  if (first_ && first_->second.number == number) {
-    held_.insert(*first_);
-    first_.reset();
-  }
   for (auto& [address, held] : held_) {
     if (held.number != number) continue;
     ++held.times;
@@ -240,24 +228,24 @@ Result<ImportedBlock> PoolImport::Block(const Ticket& ticket) {
     static_cast<void>(channel_.Send({ShareKind::kLetGo, {ticket.block}}));
   }
   const Received answer = COMMPOOL_TRY(std::move(asked));
-  const auto& numbers = answer.message.numbers;
-  const uint64_t theirs = numbers[0];
-  const uint64_t segment = numbers[2];
-  const uint64_t line = numbers[3];
-  Status mapped;
-  if (line >= ReadingBoard::kLines) {
-    mapped = Status(StatusCode::kRemoteFailure, "the owner named no line of the board");
-  } else if (!Find(segment, theirs)) {
-    mapped = MapSegmentOf(theirs).status();
-  }
-  const std::optional<CUdeviceptr> address = mapped.ok() ? Find(segment, theirs, numbers[1]) : std::nullopt;
+  const auto& [theirs, bytes, segment, line] = answer.message.numbers;
+  const Status mapped = Find(segment, theirs) ? Status() : MapSegmentOf(theirs).status();
+  Result<ImportedBlock> held = Hold(ticket.block, answer.message, 1);
+  return held.ok() || mapped.ok() ? held : mapped;
+}
+
+Result<ImportedBlock> PoolImport::Hold(uint64_t number, const ShareMessage& answer, uint64_t times) {
+  const auto& [theirs, bytes, segment, line] = answer.numbers;
+  const bool on_the_board = line < ReadingBoard::kLines;
+  const std::optional<CUdeviceptr> address = on_the_board ? Find(segment, theirs, bytes) : std::nullopt;
   MutexLock lock(mutex_);
-  if (!address) {
-    static_cast<void>(channel_.Send({ShareKind::kLetGo, {ticket.block}}));
-    return mapped.ok() ? Status(StatusCode::kNotFound, "the block's segment is gone, or does not hold it") : mapped;
+  if (address) {
+    held_.emplace(*address, Held{number, bytes, line, times});
+    return ImportedBlock{*address, bytes};
   }
-  held_.emplace(*address, Held{ticket.block, numbers[1], line, 1});
-  return ImportedBlock{*address, numbers[1]};
+  static_cast<void>(channel_.Send({ShareKind::kLetGo, {number}}));
+  if (!on_the_board) return Status(StatusCode::kRemoteFailure, "the owner named no line of the board");
+  return Status(StatusCode::kNotFound, "the block's segment is gone, or does not hold it");
 }
 
 Result<CUdeviceptr> PoolImport::Address(uint64_t theirs) {
@@ -276,7 +264,7 @@ PoolImport::HeldBlocks::iterator PoolImport::FindHeld(CUdeviceptr address) {
   auto next = held_.upper_bound(address);
   if (next == held_.begin()) return held_.end();
   const auto found = std::prev(next);
-  return address - found->first < found->second.bytes ? found : held_.end();
+  return found->second.times != 0 && address - found->first < found->second.bytes ? found : held_.end();
 }
 
 std::optional<CUdeviceptr> PoolImport::Find(uint64_t segment, uint64_t theirs, uint64_t bytes) {

@@ -65,7 +65,7 @@ class PoolImport {
     uint64_t number = 0;
     uint64_t bytes = 0;
     size_t line = 0;
-    uint64_t times = 0;    // asked for and not released
+    uint64_t times = 0;    // asked for and not released; 0: the ticket's block, until the program asks for it
     uint64_t reading = 0;  // reads between begin and end
   };
   using HeldBlocks = std::map<CUdeviceptr, Held>;
@@ -86,7 +86,9 @@ class PoolImport {
   Result<uint64_t> MapSegmentOf(uint64_t theirs) COMMPOOL_REQUIRES(asking_);
   Status Map(const Received& answer) COMMPOOL_REQUIRES(mapping_);
   Status CheckAwake();
-  // A block that is held already, first or on its way out; nothing where it has to be asked for.
+  // Holds a block that the owner has named. Where that cannot be, the owner hears that this import lets it go.
+  Result<ImportedBlock> Hold(uint64_t number, const ShareMessage& answer, uint64_t times) COMMPOOL_EXCLUDES(mapping_);
+  // A block that is held already, or on its way out; nothing where it has to be asked for.
   std::optional<ImportedBlock> HoldAgain(uint64_t number);
   // Where a block of a mapped segment is here.
   std::optional<CUdeviceptr> Find(uint64_t segment, uint64_t theirs, uint64_t bytes = 1) COMMPOOL_EXCLUDES(mapping_);
@@ -145,8 +147,6 @@ class PoolImport {
   uint64_t next_question_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   uint64_t asked_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // the question that somebody waits with; 0: none
   HeldBlocks held_ COMMPOOL_GUARDED_BY(mutex_);
-  // The ticket's block, until the program asks for it.
-  std::optional<HeldBlocks::value_type> first_ COMMPOOL_GUARDED_BY(mutex_);
   std::vector<Leaving> leaving_ COMMPOOL_GUARDED_BY(mutex_);
   bool welcome_ COMMPOOL_GUARDED_BY(mutex_) = false;  // from here on the thread alone reads
   bool asleep_ COMMPOOL_GUARDED_BY(mutex_) = false;
