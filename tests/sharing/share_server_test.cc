@@ -85,7 +85,7 @@ class Server : public DriverTest {
     std::filesystem::remove_all(folder_);
   }
 
-  SharedPoolFacts Facts(uint64_t number) const { return {number, "pool", "", context_.get(), memory_, 1000}; }
+  SharedPoolFacts Facts(uint64_t number) const { return {number, "pool", "", memory_, 1000}; }
   void ExpectItServes() {
     Stranger stranger(ticket_.socket);
     EXPECT_TRUE(stranger.Say(ShareKind::kAskBlock));

@@ -59,7 +59,7 @@ Result<std::string> ShareServer::SharePool(const SharedPoolFacts& facts, Imports
     MutexLock lock(mutex_);
     if (const std::shared_ptr<SharedPool> known = Find(facts.number)) {
       known->imports = imports;
-      return known->TicketOf(listener_.path()).Text();
+      return known->TicketOf(listener_.path(), 0).Text();
     }
   }
   const HashKey secret = COMMPOOL_TRY(RandomKey());
@@ -68,7 +68,7 @@ Result<std::string> ShareServer::SharePool(const SharedPoolFacts& facts, Imports
   MutexLock lock(mutex_);
   const std::shared_ptr<SharedPool> shared = pools_.emplace(facts.number, made).first->second;
   shared->imports = imports;
-  std::string text = shared->TicketOf(listener_.path()).Text();
+  std::string text = shared->TicketOf(listener_.path(), 0).Text();
   COMMPOOL_CHECK(text.size() <= kMostTicketBytes, "a ticket is longer than a program's room for it");
   return text;
 }

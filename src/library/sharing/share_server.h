@@ -29,7 +29,7 @@ class ShareServer {
   explicit ShareServer(const Driver& driver, std::string folder = {});
   ~ShareServer();
 
-  // The pool's ticket. `facts` of its first call count. REQUIRES: facts.context is current.
+  // The pool's ticket. `facts` of its first call count. REQUIRES: the pool's context is current.
   Result<std::string> SharePool(const SharedPoolFacts& facts, Imports imports);
   bool IsShared(uint64_t pool);
   // Whether this process made the ticket.

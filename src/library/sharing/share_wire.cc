@@ -18,10 +18,9 @@ struct Header {
   uint32_t bytes = 0;  // of the whole message
   uint32_t zero = 0;
   uint64_t question = 0;
+  std::array<uint64_t, 4> numbers = {};
 };
-static_assert(sizeof(Header) == 24);
-
-constexpr size_t kNumberBytes = sizeof(ShareMessage::numbers);
+static_assert(sizeof(Header) + kMostShareText == kMostShareBytes);
 
 Status Malformed(const std::string& why) { return Status(StatusCode::kInvalidArgument, "a malformed message: " + why); }
 
@@ -29,12 +28,11 @@ Status Malformed(const std::string& why) { return Status(StatusCode::kInvalidArg
 
 std::string EncodeShare(const ShareMessage& message) {
   const size_t text_bytes = std::min(message.text.size(), kMostShareText);
-  Header header;
-  header.kind = static_cast<uint16_t>(message.kind);
-  header.question = message.question;
-  header.bytes = static_cast<uint32_t>(sizeof(header) + kNumberBytes + text_bytes);
+  const Header header{.kind = static_cast<uint16_t>(message.kind),
+                      .bytes = static_cast<uint32_t>(sizeof(header) + text_bytes),
+                      .question = message.question,
+                      .numbers = message.numbers};
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
-  bytes.append(reinterpret_cast<const char*>(message.numbers.data()), kNumberBytes);
   return bytes.append(message.text, 0, text_bytes);
 }
 
@@ -52,14 +50,8 @@ Result<ShareMessage> DecodeShare(std::string_view bytes) {
   if (header.kind == 0 || header.kind > static_cast<uint16_t>(ShareKind::kLast) || header.zero != 0) {
     return Malformed("its kind is unknown");
   }
-  if (bytes.size() < sizeof(header) + kNumberBytes) return Malformed("its numbers are missing");
-  ShareMessage message;
-  message.kind = static_cast<ShareKind>(header.kind);
-  message.question = header.question;
   bytes.remove_prefix(sizeof(header));
-  std::memcpy(message.numbers.data(), bytes.data(), kNumberBytes);
-  message.text = bytes.substr(kNumberBytes);
-  return message;
+  return ShareMessage{static_cast<ShareKind>(header.kind), header.numbers, std::string(bytes), header.question};
 }
 
 ShareMessage RefusalOf(const Status& status, uint64_t question) {

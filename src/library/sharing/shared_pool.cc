@@ -6,19 +6,14 @@
 
 namespace commpool::internal {
 
-Ticket SharedPool::TicketOf(const std::string& socket) const {
-  Ticket ticket;
-  ticket.secret = secret_;
-  ticket.process = static_cast<uint64_t>(getpid());
-  ticket.pool = facts_.number;
-  ticket.device = facts_.device;
-  ticket.socket = socket;
-  return ticket;
-}
-
 Ticket SharedPool::TicketOf(const std::string& socket, uint64_t block) const {
-  Ticket ticket = TicketOf(socket);
-  ticket.block = block;
+  Ticket ticket{.secret = secret_,
+                .process = static_cast<uint64_t>(getpid()),
+                .pool = facts_.number,
+                .device = facts_.device,
+                .block = block,
+                .socket = socket};
+  if (block == 0) return ticket;
   ticket.address = blocks.at(block).address;
   ticket.bytes = blocks.at(block).bytes;
   return ticket;

@@ -51,7 +51,6 @@ struct SharedPoolFacts {
   uint64_t number = 0;  // its handle
   std::string title;
   std::string device;  // PCI address
-  CUcontext context = nullptr;
   std::weak_ptr<SharedMemory> memory;
   uint64_t deadline_ms = 0;
 };
@@ -105,7 +104,7 @@ class SharedPool {
   std::map<uint64_t, SharedBlock> blocks;  // by number
   std::vector<std::shared_ptr<Importer>> importers;
 
-  Ticket TicketOf(const std::string& socket) const;
+  // Of a block, or with 0 of the pool alone.
   Ticket TicketOf(const std::string& socket, uint64_t block) const;
   void Add(uint64_t number, const SharedBlock& block);
   // The owner has freed the block, or ended the pool. Reads that wait for the end of an update hear it.

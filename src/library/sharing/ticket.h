@@ -20,14 +20,14 @@ namespace commpool::internal {
 inline constexpr size_t kMostTicketBytes = 511;  // COMMPOOL_TICKET_BYTES without the zero
 
 struct Ticket {
-  HashKey secret = {};   // of the pool
-  uint64_t process = 0;  // the owner's number, for messages alone: another container may have another list of them
-  uint64_t pool = 0;     // its handle there
-  std::string device;    // the PCI address of the pool's device; processes number devices as they like
-  uint64_t block = 0;    // a number that the owner never gives again; 0 for the ticket of a pool
-  uint64_t address = 0;  // of the block, in the owner's process
-  uint64_t bytes = 0;    // of the block
-  std::string socket;    // where the owner listens
+  HashKey secret = {};      // of the pool
+  uint64_t process = 0;     // the owner's number, for messages alone: another container may have another list of them
+  uint64_t pool = 0;        // its handle there
+  std::string device = {};  // the PCI address of the pool's device; processes number devices as they like
+  uint64_t block = 0;       // a number that the owner never gives again; 0 for the ticket of a pool
+  uint64_t address = 0;     // of the block, in the owner's process
+  uint64_t bytes = 0;       // of the block
+  std::string socket = {};  // where the owner listens
 
   std::string Text() const;
   // kInvalidArgument for what is no ticket, or was cut or changed; kNotSupported for a version that is newer.

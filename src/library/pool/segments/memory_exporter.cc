@@ -61,7 +61,6 @@ Result<std::string> MemoryExporter::Ticket(Imports imports) {
   return basis_.runtime.shares.SharePool({.number = basis_.handle,
                                           .title = basis_.title,
                                           .device = info.pci_bus_id,
-                                          .context = basis_.device->context().get(),
                                           .memory = std::dynamic_pointer_cast<SharedMemory>(basis_.owner.lock()),
                                           .deadline_ms = basis_.deadline_ms()},
                                          imports);
