@@ -165,9 +165,9 @@ TEST(AgreementOnIntent, NamesTheRankWithAnotherNccl) {
 }
 
 TEST(AgreementOnIntent, NamesTheRankWithOtherOptions) {
-  const Intent create{.call = CollectiveCall::kCreate, .options = "alignment 512 bytes, frees ordered"};
+  const Intent create{.call = CollectiveCall::kCreate, .options = {"alignment 512 bytes", "frees ordered"}};
   std::vector<Intent> intents(2, create);
-  intents[1].options = "alignment 4096 bytes, frees ordered";
+  intents[1].options[0] = "alignment 4096 bytes";
   ExpectDisagreement(intents, "ranks disagree on the pool's options: alignment: rank 0 512 bytes, rank 1 4096 bytes");
 }
 

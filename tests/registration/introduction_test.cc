@@ -89,7 +89,7 @@ TEST(PaddedIntroductions, OfAnotherVersionAreRefusedByName) {
   std::string other = Pad({});
   ++other[offsetof(WireHello, version)];
   EXPECT_EQ(DecodePadded({Pad({}), other}).status().message(),
-            "rank 1 speaks version 5, rank 0 version 4: do all ranks run the same build of commpool?");
+            "rank 1 speaks version 6, rank 0 version 5: do all ranks run the same build of commpool?");
   EXPECT_EQ(DecodePadded({Pad({}), std::string(kIntroductionBytes, '\0')}).status().message(),
             "rank 1 sent an unreadable introduction: do all ranks run the same build of commpool?");
   std::string with_more = Pad({});

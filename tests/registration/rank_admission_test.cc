@@ -99,7 +99,7 @@ TEST_F(RankAdmission, NamesBothSidesOfTwoVersions) {
   ASSERT_TRUE(connection.Send(challenge, sizeof(challenge), Later()).ok());
   const Status status = joined.get();
   EXPECT_EQ(status.code(), StatusCode::kDisagreement);
-  EXPECT_NE(status.message().find("rank 0 speaks version 5, this rank version 4"), std::string::npos)
+  EXPECT_NE(status.message().find("rank 0 speaks version 6, this rank version 5"), std::string::npos)
       << status.message();
 }
 

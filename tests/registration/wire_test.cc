@@ -76,11 +76,11 @@ TEST(Wire, GivesBackWhatWasWritten) {
 TEST(Wire, NamesBothSidesOfTwoVersions) {
   std::string other = Encode(Dragon());
   other[offsetof(WireHello, version)] = kWireVersion + 1;
-  ExpectDisagreement(Decode<Beast>(other, 2).status(), "rank 2 speaks version 5, this rank version 4" + kAsk);
+  ExpectDisagreement(Decode<Beast>(other, 2).status(), "rank 2 speaks version 6, this rank version 5" + kAsk);
   ExpectDisagreement(DecodeAll<Beast>({Encode(Dragon()), Encode(Dragon()), other}).status(),
-                     "rank 2 speaks version 5, rank 0 version 4" + kAsk);
+                     "rank 2 speaks version 6, rank 0 version 5" + kAsk);
   ExpectDisagreement(DecodeAll<Beast>({other, Encode(Dragon())}).status(),
-                     "rank 1 speaks version 4, rank 0 version 5" + kAsk);
+                     "rank 1 speaks version 5, rank 0 version 6" + kAsk);
 }
 
 TEST(Wire, NamesBothSidesOfTwoSizes) {
@@ -167,7 +167,7 @@ TEST(EveryMessage, CutLongerOrWithOneBitFlippedIsRefused) {
   const Intent intent{
       .pool = "weights",
       .bytes = 1 << 20,
-      .options = "alignment_bytes 512",
+      .options = {"alignment_bytes 512"},
       .divergence = Status(StatusCode::kDisagreement, "they differ"),
       .freed = {1, 2},
       .report = {.held = {0, 3}, .passed = true, .number = 3, .rank = 1, .ranks = 2, .returns = {{3, 7}}},

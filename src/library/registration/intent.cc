@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string_view>
-#include <type_traits>
 
 #include "src/library/base/bytes.h"
 #include "src/library/registration/lost_ranks.h"
@@ -44,22 +42,10 @@ Status CheckSegments(const std::vector<Intent>& intents) {
   return Status();
 }
 
-// The entries of a text such as "limit 2 GiB, frees deferred".
-std::vector<std::string> EntriesOf(const std::string& options) {
-  constexpr std::string_view kBetween = ", ";
-  std::vector<std::string> entries;
-  for (size_t begin = 0; begin < options.size();) {
-    const size_t end = std::min(options.find(kBetween, begin), options.size());
-    entries.push_back(options.substr(begin, end - begin));
-    begin = end + kBetween.size();
-  }
-  return entries;
-}
-
 // "frees: rank 0 deferred, rank 1 ordered": what differs, and nothing else.
 std::string DifferenceOfOptions(const Intent& first, const Intent& other, uint64_t rank) {
-  const std::vector<std::string> here = EntriesOf(first.options);
-  const std::vector<std::string> there = EntriesOf(other.options);
+  const std::vector<std::string>& here = first.options;
+  const std::vector<std::string>& there = other.options;
   if (here.size() != there.size()) return "rank 0 knows others than " + RankName(rank);
   std::string text;
   for (size_t place = 0; place < here.size(); ++place) {
@@ -77,10 +63,8 @@ Status CheckField(const std::vector<Intent>& intents, const SameOnAll<Value>& fi
   const Intent& first = intents[0];
   for (size_t rank = 1; rank < intents.size(); ++rank) {
     if (intents[rank].*field.value == first.*field.value) continue;
-    if constexpr (std::is_same_v<Value, std::string>) {
-      if (field.value == &Intent::options) {
-        return Disagreement(field.subject(first), DifferenceOfOptions(first, intents[rank], rank));
-      }
+    if (field.told == nullptr) {
+      return Disagreement(field.subject(first), DifferenceOfOptions(first, intents[rank], rank));
     }
     return Disagreement(field.subject(first), RankName(0) + ": " + field.told(first) + ", " + RankName(rank) + ": " +
                                                   field.told(intents[rank]) + field.advice);

@@ -71,13 +71,13 @@ struct Intent {
   std::string pool = {};  // its name; empty for a communicator that sleeps or wakes
   uint64_t bytes = 0;     // as the caller asked
   int nccl_version = 0;
-  std::string options = {};     // of create: those that have to be the same on every rank
-  uint64_t segment_index = 0;   // that a new segment would get
-  uint64_t channel = 0;         // the pool's number in home; 0 where it has none
-  uint64_t granularity = 1;     // of this rank's segments
-  uint64_t reach = 0;           // of its memory, as a backing counts it: 0 is the farthest
-  uint64_t memory_left = 0;     // on this rank's device; UINT64_MAX where it does not count
-  uint64_t sequence_count = 0;  // calls so far, and their hash
+  std::vector<std::string> options = {};  // of create, such as "frees deferred": the same on every rank
+  uint64_t segment_index = 0;             // that a new segment would get
+  uint64_t channel = 0;                   // the pool's number in home; 0 where it has none
+  uint64_t granularity = 1;               // of this rank's segments
+  uint64_t reach = 0;                     // of its memory, as a backing counts it: 0 is the farthest
+  uint64_t memory_left = 0;               // on this rank's device; UINT64_MAX where it does not count
+  uint64_t sequence_count = 0;            // calls so far, and their hash
   uint64_t sequence_hash = 0;
   Status divergence = {};               // the difference between the sequences, where this rank knows one already
   Status readiness = {};                // why this rank cannot take part, if it cannot
@@ -93,7 +93,7 @@ template <typename Value>
 struct SameOnAll {
   Value Intent::*value;
   std::string (*subject)(const Intent& intent);
-  std::string (*told)(const Intent& intent);
+  std::string (*told)(const Intent& intent) = nullptr;  // null for the options: those that differ are told alone
   const char* advice = "";
 };
 
@@ -108,8 +108,7 @@ constexpr auto Intent::Fields() {
                           [](Of intent) { return std::to_string(intent.bytes) + " bytes"; }},
       SameOnAll<int>{&Intent::nccl_version, [](Of) { return std::string("the NCCL version"); },
                      [](Of intent) { return "NCCL " + std::to_string(intent.nccl_version); }},
-      SameOnAll<std::string>{&Intent::options, [](Of) { return std::string("the pool's options"); },
-                             [](Of intent) { return intent.options; }},
+      SameOnAll<std::vector<std::string>>{&Intent::options, [](Of) { return std::string("the pool's options"); }},
       SameOnAll<uint64_t>{&Intent::segment_index, [](Of) { return std::string("the pool's segments"); },
                           [](Of intent) { return "segment " + std::to_string(intent.segment_index) + " next"; }},
       &Intent::channel, &Intent::granularity, &Intent::reach, &Intent::memory_left, &Intent::sequence_count,

@@ -23,7 +23,7 @@
 namespace commpool::internal {
 
 // Count it up whenever a message changes.
-inline constexpr uint32_t kWireVersion = 4;
+inline constexpr uint32_t kWireVersion = 5;
 
 // The first bytes of a message. They are the same in every version, so builds that do not understand each other can say
 // so.

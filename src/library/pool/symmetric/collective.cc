@@ -30,13 +30,15 @@ std::string TextOf(uint64_t bytes) {
 }
 
 // Placement and growth depend on these options: with different values the ranks' offsets and decisions would differ. As
-// text, so that the error can show those that differ.
-std::string DescribeSharedOptions(const PoolConfiguration& configuration) {
-  return std::string("backing ") + Name(configuration.backing.kind) + ", alignment " +
-         TextOf(configuration.alignment_bytes) + ", granularity " + TextOf(configuration.granularity_bytes) +
-         ", segment " + TextOf(configuration.segment_bytes) + ", limit " + TextOf(configuration.limit_bytes) +
-         ", frees " + (configuration.frees == engine::FreeOrder::kOrdered ? "ordered" : "deferred") +
-         ", placement_rules " + std::to_string(engine::kPlacementRules);
+// texts, so that the error can show those that differ.
+std::vector<std::string> DescribeSharedOptions(const PoolConfiguration& configuration) {
+  return {std::string("backing ") + Name(configuration.backing.kind),
+          "alignment " + TextOf(configuration.alignment_bytes),
+          "granularity " + TextOf(configuration.granularity_bytes),
+          "segment " + TextOf(configuration.segment_bytes),
+          "limit " + TextOf(configuration.limit_bytes),
+          configuration.frees == engine::FreeOrder::kOrdered ? "frees ordered" : "frees deferred",
+          "placement_rules " + std::to_string(engine::kPlacementRules)};
 }
 
 // How a pool's collective calls appear in the sequence. One that only agrees does not appear there. Calls that share a
