@@ -48,15 +48,15 @@ CallHistory History(const Calls& calls) {
 }
 
 // Of one pool.
-Agreement AgreeAlone(AgreementChannel& channel, const Intent& mine, const CallHistory& history = {},
-                     const ReportJudge& judge = {}) {
+CallVerdict AgreeAlone(AgreementChannel& channel, const Intent& mine, const CallHistory& history = {},
+                       const ReportJudge& judge = {}) {
   return AgreeOnCall({&channel}, {{mine, history, judge}});
 }
 Result<Agreed> AgreeOnIntent(AgreementChannel& channel, const Intent& mine, const CallHistory& history = {},
                              const ReportJudge& judge = {}) {
-  Agreement agreement = AgreeAlone(channel, mine, history, judge);
-  if (!agreement.status.ok()) return agreement.status;
-  return agreement.pools.front();
+  CallVerdict verdict = AgreeAlone(channel, mine, history, judge);
+  if (!verdict.failure.ok()) return verdict.failure;
+  return verdict.pools.front();
 }
 Status AgreeOnOutcome(AgreementChannel& channel, const Status& mine, const std::string& step) {
   return AgreeOnOutcomes({&channel}, {mine}, {step}).front();
@@ -320,15 +320,15 @@ TEST(AgreementOnIntent, MarksAFailureAsADifferenceOfTheSequences) {
       Intent mine = Reserving(4096);
       mine.sequence_count = static_cast<uint64_t>(channel.rank());
       if (heard_before && channel.rank() == 1) mine.divergence = Status(StatusCode::kDisagreement, "they differ");
-      const Agreement agreement = AgreeAlone(channel, mine);
-      EXPECT_EQ(agreement.status.code(), StatusCode::kDisagreement);
-      EXPECT_TRUE(agreement.diverged);
+      const CallVerdict verdict = AgreeAlone(channel, mine);
+      EXPECT_EQ(verdict.failure.code(), StatusCode::kDisagreement);
+      EXPECT_TRUE(verdict.diverged);
     });
   }
   ForEachRank(2, [](AgreementChannel& channel) {
-    const Agreement agreement = AgreeAlone(channel, Reserving(channel.rank() == 0 ? 4096 : 8192));
-    EXPECT_EQ(agreement.status.code(), StatusCode::kDisagreement);
-    EXPECT_FALSE(agreement.diverged);
+    const CallVerdict verdict = AgreeAlone(channel, Reserving(channel.rank() == 0 ? 4096 : 8192));
+    EXPECT_EQ(verdict.failure.code(), StatusCode::kDisagreement);
+    EXPECT_FALSE(verdict.diverged);
   });
 }
 

@@ -33,7 +33,7 @@ class SeveralInACall : public LinkTest {
   }
 
   // `adjust` changes the intent of each pool.
-  Agreement Call(int rank, const Places& pools, const std::function<void(size_t pool, Intent&)>& adjust = nullptr) {
+  CallVerdict Call(int rank, const Places& pools, const std::function<void(size_t pool, Intent&)>& adjust = nullptr) {
     std::vector<PoolInCall> asked;
     for (const size_t pool : pools) {
       Intent intent{.pool = std::to_string(pool), .bytes = 1, .channel = pool + 1};
@@ -60,11 +60,11 @@ TEST_F(SeveralInACall, SendAsManyMessagesAsOnePool) {
   ForEachRank(kRanks, [&](int rank) {
     const auto count = [&](const Places& pools) {
       const uint64_t before = LinkOf(rank).traffic().messages;
-      EXPECT_TRUE(Call(rank, pools).status.ok());
+      EXPECT_TRUE(Call(rank, pools).failure.ok());
       EXPECT_TRUE(Outcome(rank, pools)[0].ok());
       return LinkOf(rank).traffic().messages - before;
     };
-    EXPECT_TRUE(Call(rank, {0}).status.ok());  // the watchers' earlier messages have arrived
+    EXPECT_TRUE(Call(rank, {0}).failure.ok());  // the watchers' earlier messages have arrived
     alone[static_cast<size_t>(rank)] = count({0});
     together[static_cast<size_t>(rank)] = count({0, 1, 2, 3, 4});
   });
@@ -75,22 +75,22 @@ TEST_F(SeveralInACall, SendAsManyMessagesAsOnePool) {
 TEST_F(SeveralInACall, GetADecisionForEachOfThem) {
   Open(2, 3);
   ForEachRank(2, [&](int rank) {
-    const Agreement agreement = Call(rank, {0, 1, 2}, [](size_t pool, Intent& intent) { intent.freed = {pool}; });
-    ASSERT_EQ(agreement.pools.size(), 3u) << agreement.status.message();
-    for (size_t pool = 0; pool < 3; ++pool) EXPECT_EQ(agreement.pools[pool].freed, std::vector<uint64_t>{pool});
+    const CallVerdict verdict = Call(rank, {0, 1, 2}, [](size_t pool, Intent& intent) { intent.freed = {pool}; });
+    ASSERT_EQ(verdict.pools.size(), 3u) << verdict.failure.message();
+    for (size_t pool = 0; pool < 3; ++pool) EXPECT_EQ(verdict.pools[pool].freed, std::vector<uint64_t>{pool});
   });
 }
 
 TEST_F(SeveralInACall, AllStopWhereOneRankIsNotReadyForOneOfThem) {
   Open(3, 3);
   ForEachRank(3, [&](int rank) {
-    const Agreement agreement = Call(rank, {0, 1, 2}, [&](size_t pool, Intent& intent) {
+    const CallVerdict verdict = Call(rank, {0, 1, 2}, [&](size_t pool, Intent& intent) {
       if (rank == 2 && pool == 1) intent.readiness = Status(StatusCode::kOutOfMemory, "no room");
     });
-    EXPECT_EQ(agreement.refused, 1u);
-    EXPECT_EQ(agreement.status.code(), StatusCode::kOutOfMemory);
-    EXPECT_EQ(agreement.status.message(), "rank 2 cannot reserve: no room");
-    EXPECT_TRUE(Call(rank, {0, 1, 2}).status.ok()) << "every channel is in step";
+    EXPECT_EQ(verdict.pools.size(), 1u);
+    EXPECT_EQ(verdict.failure.code(), StatusCode::kOutOfMemory);
+    EXPECT_EQ(verdict.failure.message(), "rank 2 cannot reserve: no room");
+    EXPECT_TRUE(Call(rank, {0, 1, 2}).failure.ok()) << "every channel is in step";
   });
 }
 
@@ -104,20 +104,20 @@ TEST_F(SeveralInACall, HaveAnOutcomeEach) {
     EXPECT_TRUE(all[0].ok());
     EXPECT_EQ(all[1].message(), "making failed on rank 2: no room");
     EXPECT_EQ(all[2].message(), "making failed on rank 1: it stays");
-    EXPECT_TRUE(Call(rank, {0, 1, 2}).status.ok()) << "every channel is in step";
+    EXPECT_TRUE(Call(rank, {0, 1, 2}).failure.ok()) << "every channel is in step";
   });
 }
 
 TEST_F(SeveralInACall, TraceADifferenceToOneOfThem) {
   Open(2, 2);
   ForEachRank(2, [&](int rank) {
-    const Agreement agreement = Call(rank, {0, 1}, [&](size_t pool, Intent& intent) {
+    const CallVerdict verdict = Call(rank, {0, 1}, [&](size_t pool, Intent& intent) {
       intent.sequence_count = 1;
       if (pool == 1) intent.sequence_hash = static_cast<uint64_t>(rank);
     });
-    EXPECT_EQ(agreement.refused, 1u);
-    EXPECT_EQ(agreement.status.code(), StatusCode::kDisagreement);
-    ExpectMessage(agreement.status, "rank 0 made free of block 0 (call 0), rank 1 made free of block 1 (call 0)");
+    EXPECT_EQ(verdict.pools.size(), 1u);
+    EXPECT_EQ(verdict.failure.code(), StatusCode::kDisagreement);
+    ExpectMessage(verdict.failure, "rank 0 made free of block 0 (call 0), rank 1 made free of block 1 (call 0)");
   });
 }
 
@@ -133,10 +133,10 @@ TEST_P(DifferentPools, AreNamedAndLeaveEveryChannelInStep) {
   Open(2, 3);
   ForEachRank(2, [&](int rank) {
     const auto& [by_rank, difference] = passed;
-    const Status status = Call(rank, by_rank[static_cast<size_t>(rank)]).status;
+    const Status status = Call(rank, by_rank[static_cast<size_t>(rank)]).failure;
     EXPECT_EQ(status.code(), StatusCode::kDisagreement) << status.message();
     ExpectMessage(status, "ranks disagree on the pools of one call: " + difference);
-    EXPECT_TRUE(Call(rank, {0, 1, 2}).status.ok());
+    EXPECT_TRUE(Call(rank, {0, 1, 2}).failure.ok());
   });
 }
 
@@ -155,10 +155,10 @@ TEST_F(SeveralInACall, HearOfARankThatDiedInTheRoundAndEverAfter) {
   Open(3, 2);
   LinkOf(2).Break();
   ForEachRank(2, [&](int rank) {
-    const Status status = Call(rank, {0, 1}).status;
+    const Status status = Call(rank, {0, 1}).failure;
     EXPECT_EQ(status.code(), StatusCode::kRemoteFailure);
     ExpectMessage(status, "rank 2 was lost ");
-    for (const size_t pool : {0, 1}) ExpectMessage(Call(rank, {pool}).status, "the channel failed before");
+    for (const size_t pool : {0, 1}) ExpectMessage(Call(rank, {pool}).failure, "the channel failed before");
   });
 }
 

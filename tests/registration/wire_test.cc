@@ -173,7 +173,7 @@ TEST(EveryMessage, CutLongerOrWithOneBitFlippedIsRefused) {
       .report = {.held = {0, 3}, .passed = true, .number = 3, .rank = 1, .ranks = 2, .returns = {{3, 7}}},
       .segments = {2 << 20}};
   ExpectNothingButItself(CallIntents{{intent, intent}});
-  ExpectNothingButItself(CallVerdict{{{.agreed = {.freed = {1}, .findings = {.home = true}}}, {.traced_rank = 1}}});
+  ExpectNothingButItself(CallVerdict{.traced_rank = 1, .pools = {{.freed = {1}, .findings = {.home = true}}}});
   ExpectNothingButItself(Outcomes{{Status(), Status(StatusCode::kOutOfMemory, "no room")}});
   ExpectNothingButItself(Introduction{.address = "10.77.0.1:4000", .key = {1, 2}, .rank = 3});
   ExpectNothingButItself(PublishedCalls{{{.number = 7, .call = engine::SequenceCall::kFree, .value = 1}}});

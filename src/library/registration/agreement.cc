@@ -22,14 +22,18 @@ CallVerdict DecideOnCalls(const std::vector<std::string>& contents, const std::v
   Result<std::vector<CallIntents>> calls = DecodeAll<CallIntents>(contents);
   Status same = calls.status();
   if (same.ok()) same = CheckSamePools(*calls);
-  if (!same.ok()) return {{{.failure = same}}};
+  if (!same.ok()) return {.failure = same};
   CallVerdict verdict;
   for (size_t place = 0; place < mine.size(); ++place) {
     std::vector<Intent> intents;
     for (CallIntents& call : *calls) intents.push_back(std::move(call.pools[place]));
-    IntentVerdict& pool = verdict.pools.emplace_back(CompareIntents(intents));
-    if (pool.refused()) break;
-    if (mine[place].judge) Judge(mine[place].judge, intents, pool.agreed);
+    CallVerdict pool = CompareIntents(intents);
+    if (pool.refused()) {
+      pool.pools = std::move(verdict.pools);
+      return pool;
+    }
+    verdict.pools.push_back(std::move(pool.pools.front()));
+    if (mine[place].judge) Judge(mine[place].judge, intents, verdict.pools.back());
   }
   return verdict;
 }
@@ -67,35 +71,28 @@ Outcomes Combine(const std::vector<std::string>& contents, const std::vector<std
 
 }  // namespace
 
-Agreement AgreeOnCall(const PoolChannels& channels, const std::vector<PoolInCall>& pools) {
+CallVerdict AgreeOnCall(const PoolChannels& channels, const std::vector<PoolInCall>& pools) {
   CallIntents call;
   for (const PoolInCall& pool : pools) call.pools.push_back(pool.intent);
   const Result<Verdict> heard = DecideTogether(channels, Encode(call), Name(pools.front().intent.call),
                                                [&](const std::vector<std::string>& contents) -> Decision {
                                                  return {.common = Encode(DecideOnCalls(contents, pools))};
                                                });
-  if (!heard.ok()) return {.status = heard.status()};
+  if (!heard.ok()) return {.failure = heard.status()};
   Result<CallVerdict> verdict = Decode<CallVerdict>(heard->common, 0);
-  if (!verdict.ok()) return {.status = verdict.status()};
-  Agreement agreement;
-  for (IntentVerdict& pool : verdict->pools) {
-    agreement.refused = agreement.pools.size();
-    if (pool.refused() && agreement.refused < pools.size()) {
-      agreement.diverged = pool.diverged;
-      agreement.status = std::move(pool.failure);
-      if (pool.traced_rank == 0) return agreement;
-      const Result<Verdict> traced = TraceDifference(channels, pool.traced_rank, pools[agreement.refused]);
-      agreement.diverged = traced.ok();
-      agreement.status = traced.ok() ? SequencesDiffer(traced->common) : traced.status();
-      return agreement;
-    }
-    agreement.pools.push_back(std::move(pool.agreed));
+  if (!verdict.ok()) return {.failure = verdict.status()};
+  const size_t place = verdict->pools.size();
+  if (verdict->refused() ? place >= pools.size() : place != pools.size()) {
+    return {.failure = Unreadable(0, "decision")};
   }
-  if (agreement.pools.size() != pools.size()) agreement.status = Unreadable(0, "decision");
-  return agreement;
+  if (verdict->traced_rank == 0) return std::move(*verdict);
+  const Result<Verdict> traced = TraceDifference(channels, verdict->traced_rank, pools[place]);
+  verdict->diverged = traced.ok();
+  verdict->failure = traced.ok() ? SequencesDiffer(traced->common) : traced.status();
+  return std::move(*verdict);
 }
 
-Status TellRefusal(const PoolChannels& channels, const Intent& mine) { return AgreeOnCall(channels, {{mine}}).status; }
+Status TellRefusal(const PoolChannels& channels, const Intent& mine) { return AgreeOnCall(channels, {{mine}}).failure; }
 
 std::vector<Status> AgreeOnOutcomes(const PoolChannels& channels, const std::vector<Status>& mine,
                                     const std::vector<std::string>& steps) {

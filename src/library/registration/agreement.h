@@ -42,18 +42,10 @@ struct PoolInCall {
   ReportJudge judge = {};
 };
 
-// The verdict for the pools of a call: all go on, or none.
-struct Agreement {
-  Status status = {};
-  size_t refused = 0;     // for a failure: the place of its pool in the call
-  bool diverged = false;  // for a failure: the ranks made different calls on that pool
-  std::vector<Agreed> pools = {};
-};
-
 // Round 1. kDisagreement names the ranks and their difference; a rank that is not ready fails all with its reason. If
 // one rank already knows that the sequences differ, all ranks get that answer. Once all ranks know it, a close compares
-// only the call, and ends the pool.
-Agreement AgreeOnCall(const PoolChannels& channels, const std::vector<PoolInCall>& pools);
+// only the call, and ends the pool. Where the round itself fails, the first pool counts as refused.
+CallVerdict AgreeOnCall(const PoolChannels& channels, const std::vector<PoolInCall>& pools);
 
 // For a rank that cannot take part at all: it sends only the reason in round 1, so that the others need not wait for
 // it. Returns what all ranks return.

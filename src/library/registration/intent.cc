@@ -188,16 +188,16 @@ Status CheckSamePools(const std::vector<CallIntents>& calls) {
   return Status();
 }
 
-IntentVerdict CompareIntents(const std::vector<Intent>& intents) {
+CallVerdict CompareIntents(const std::vector<Intent>& intents) {
   if (Status known = CheckDivergence(intents); !known.ok()) return {.failure = known, .diverged = true};
   // A rank that cannot take part knows too little to be compared with the others.
   if (Status ready = CheckReadiness(intents); !ready.ok()) return {.failure = ready};
   const bool all_end_a_diverged_pool = !intents[0].divergence.ok();
-  if (all_end_a_diverged_pool) return {.agreed = Combine(intents)};
+  if (all_end_a_diverged_pool) return {.pools = {Combine(intents)}};
   if (Status same = CheckSame(intents); !same.ok()) return {.failure = same};
   const uint64_t other = FirstWithAnotherSequence(intents);
   if (other != 0) return {.traced_rank = other};
-  return {.agreed = Combine(intents)};
+  return {.pools = {Combine(intents)}};
 }
 
 }  // namespace commpool::internal

@@ -147,26 +147,20 @@ struct Agreed {
   }
 };
 
-// The decision for one pool. The ranks agree, or they do not, or their sequences differ. In the last case one more
-// round finds the first difference between rank 0 and `traced_rank`.
-struct IntentVerdict {
+// The decision for the pools of a call: all go on, or none. The ranks agree on a pool, or they do not, or their
+// sequences differ. In the last case one more round finds the first difference between rank 0 and `traced_rank`.
+struct CallVerdict {
+  static constexpr const char* kName = "decision";
   Status failure = {};
   bool diverged = false;     // the failure is a difference between the sequences
   uint64_t traced_rank = 0;  // 0: none
-  Agreed agreed = {};
+  std::vector<Agreed> pools =
+      {};  // in the order of the call, up to the first that is refused: its place is their number
 
   bool refused() const { return !failure.ok() || traced_rank != 0; }
   static constexpr auto Fields() {
-    return std::tuple(&IntentVerdict::failure, &IntentVerdict::diverged, &IntentVerdict::traced_rank,
-                      &IntentVerdict::agreed);
+    return std::tuple(&CallVerdict::failure, &CallVerdict::diverged, &CallVerdict::traced_rank, &CallVerdict::pools);
   }
-};
-
-// The decisions for all pools of a call, in its order, up to the first that is refused.
-struct CallVerdict {
-  static constexpr const char* kName = "decision";
-  std::vector<IntentVerdict> pools = {};
-  static constexpr auto Fields() { return std::tuple(&CallVerdict::pools); }
 };
 
 // How a step went for each pool of a call, on one rank or, as a decision, on all.
@@ -177,7 +171,7 @@ struct Outcomes {
 };
 
 // Compares the intents of all ranks for one pool, rank 0's first. It does not judge their reports.
-IntentVerdict CompareIntents(const std::vector<Intent>& intents);
+CallVerdict CompareIntents(const std::vector<Intent>& intents);
 
 // kDisagreement where the ranks do not call for the same pools in the same order. A call for one pool is not checked
 // here: CompareIntents compares the pool's name.

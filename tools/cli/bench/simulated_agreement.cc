@@ -101,7 +101,7 @@ class SimulatedRanks {
   }
 
   Status OfOnePool(size_t rank, size_t pool) {
-    return internal::AgreeOnCall({channels_[rank][pool].get()}, {{IntentOfReserve()}}).status;
+    return internal::AgreeOnCall({channels_[rank][pool].get()}, {{IntentOfReserve()}}).failure;
   }
   Status OneAfterAnother(size_t rank) {
     Status status;
@@ -115,7 +115,7 @@ class SimulatedRanks {
       channels.push_back(channel.get());
       pools.push_back({IntentOfReserve()});
     }
-    return internal::AgreeOnCall(channels, pools).status;
+    return internal::AgreeOnCall(channels, pools).failure;
   }
 
   // Measures that many calls, after some that do not count.

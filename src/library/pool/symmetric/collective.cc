@@ -197,15 +197,15 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
   // The caller holds the locks of all pools (LockAll), which Clang cannot see.
   first.basis_.collective.AssertHeld();
   recording::Span span = first.BeginAgreement(Name(pools.front().proposal.call));
-  Agreement agreement = AgreeOnCall(channels, prepared);
-  static_cast<void>(span.Ended(agreement.status));
-  if (!agreement.status.ok()) {
-    Collective& refused = pools[agreement.refused].pool;
+  CallVerdict verdict = AgreeOnCall(channels, prepared);
+  static_cast<void>(span.Ended(verdict.failure));
+  if (!verdict.failure.ok()) {
+    Collective& refused = pools[verdict.pools.size()].pool;
     // Remembered, so that later allocations fail at once.
-    if (agreement.diverged) refused.divergence_.Note(agreement.status);
-    return refused.Explain(agreement.status);
+    if (verdict.diverged) refused.divergence_.Note(verdict.failure);
+    return refused.Explain(verdict.failure);
   }
-  return std::move(agreement.pools);
+  return std::move(verdict.pools);
 }
 
 // The verdict holds for all pools, so it is applied to all of them before the first one acts.
