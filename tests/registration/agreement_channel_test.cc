@@ -13,7 +13,7 @@ TEST(SelfChannel, DecidesAlone) {
   const std::unique_ptr<AgreementChannel> channel = MakeSelfChannel();
   EXPECT_EQ(channel->rank(), 0);
   EXPECT_EQ(channel->ranks(), 1);
-  EXPECT_EQ(JoinOver(*channel, "mine", "reserve").value(), "[mine] 0");
+  EXPECT_EQ(JoinOver(*channel, "mine", "reserve").value(), "[mine]");
 }
 
 // The all-gather of a job of two ranks. This is rank 1; rank 0 always sends `other`.
@@ -41,8 +41,8 @@ int GatherOfJob(const void* sent, void* received, size_t bytes, void* context) {
 TEST(CallerChannel, DecidesOnEveryRankFromBytesOfDifferentLengths) {
   Job job{.other = "the longer one"};
   const std::unique_ptr<AgreementChannel> channel = MakeCallerChannel(1, 2, GatherOfJob, &job);
-  EXPECT_EQ(JoinOver(*channel, "short", "reserve").value(), "[the longer one][short] 1");
-  EXPECT_EQ(JoinOver(*channel, "", "reserve").value(), "[the longer one][] 1");
+  EXPECT_EQ(JoinOver(*channel, "short", "reserve").value(), "[the longer one][short]");
+  EXPECT_EQ(JoinOver(*channel, "", "reserve").value(), "[the longer one][]");
 }
 
 TEST(CallerChannel, NamesTheStepWhereTheFunctionFailed) {

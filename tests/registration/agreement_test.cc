@@ -33,10 +33,9 @@ class MeetingChannel : public AgreementChannel {
   MeetingChannel(Meeting& meeting, int rank, int ranks) : AgreementChannel(rank, ranks), meeting_(meeting) {}
   void Break(const Status&) override {}
   // Only rank 0 decides, as over TCP.
-  Result<Verdict> Decide(const std::string& mine, const std::string&, const Decider& decide) override {
+  Result<std::string> Decide(const std::string& mine, const std::string&, const Decider& decide) override {
     const std::vector<std::string> contents = meeting_.Exchange(rank(), mine);
-    const std::string decision = meeting_.Exchange(rank(), rank() == 0 ? decide(contents).common : "")[0];
-    return Verdict{decision};
+    return meeting_.Exchange(rank(), rank() == 0 ? decide(contents) : "")[0];
   }
 
  private:

@@ -247,7 +247,7 @@ TEST_F(HomeLinks, CarryAsMuchForARankOfManyAsForOneOfFew) {
     const Links links = OpenAll(ranks);
     const Channels channels = ChannelsOf(links);
     ForEachRank(ranks, [&](int rank) {
-      const Decider constant = [](const std::vector<std::string>&) { return Decision{"decided"}; };
+      const Decider constant = [](const std::vector<std::string>&) { return std::string("decided"); };
       EXPECT_TRUE(channels[static_cast<size_t>(rank)]->Decide("mine", "reserve", constant).ok());
     });
     for (const auto& link : links) link->StopWatching();

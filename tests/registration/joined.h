@@ -1,4 +1,4 @@
-// A decision that shows what a channel carries: the bytes of all ranks, and each rank's own number.
+// A decision that shows what a channel carries: the bytes of all ranks, as "[first][second]".
 #ifndef COMMPOOL_TESTS_REGISTRATION_JOINED_H_
 #define COMMPOOL_TESTS_REGISTRATION_JOINED_H_
 
@@ -9,20 +9,14 @@
 
 namespace commpool::internal {
 
-inline Decision Join(const std::vector<std::string>& contents) {
-  Decision decision;
-  for (const std::string& content : contents) {
-    decision.common += "[" + content + "]";
-    decision.single.push_back(std::to_string(decision.single.size()));
-  }
-  return decision;
+inline std::string Join(const std::vector<std::string>& contents) {
+  std::string all;
+  for (const std::string& content : contents) all += "[" + content + "]";
+  return all;
 }
 
-// Everything that the rank gets, as "[first][second] 1".
 inline Result<std::string> JoinOver(AgreementChannel& channel, const std::string& mine, const std::string& step) {
-  Result<Verdict> verdict = channel.Decide(mine, step, Join);
-  if (!verdict.ok()) return verdict.status();
-  return verdict->common + " " + verdict->single;
+  return channel.Decide(mine, step, Join);
 }
 
 }  // namespace commpool::internal

@@ -183,7 +183,7 @@ TEST_F(SymmetricGroups, AGroupAbandonedOnOneRankStopsGrowthUntilAllHave) {
   }));
   ExpectOk({PoolOf(group()[1]).mode().AbandonCommunicator(pair[1], CommunicatorLife::kEnded)});
   ExpectFailure(Reserve(4 * kMiB), StatusCode::kDisagreement,
-                "registration 2 (ranks 1, 2) was abandoned on rank 1 and not on rank 2");
+                "registration 6 (ranks 1, 2) was abandoned on rank 1 and not on rank 2");
   ExpectOk({PoolOf(group()[2]).mode().AbandonCommunicator(pair[2], CommunicatorLife::kEnded),
             PoolOf(group()[2]).mode().AbandonCommunicator(pair[2], CommunicatorLife::kEnded)});
   ExpectOk(Reserve(4 * kMiB));

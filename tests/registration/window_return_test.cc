@@ -248,7 +248,7 @@ TEST_F(WindowReturn, IsRefusedOnAllRanksWhereTheRanksOfACommunicatorOfSomeHaveOt
   const std::vector<CUdeviceptr> second = Grow(2 * kMiB);
   const Statuses refused = Sleep();
   ExpectFailure(refused, StatusCode::kDisagreement,
-                "NCCL has placed windows of registration 1 (ranks 2, 3) otherwise on rank 3 than on rank 2");
+                "NCCL has placed windows of registration 3 (ranks 2, 3) otherwise on rank 3 than on rank 2");
   ExpectFailure(refused, StatusCode::kDisagreement, "graphs = DISCARDED accepts that");
   for (int rank = 0; rank <= last(); ++rank) {
     EXPECT_EQ(RegisteredSegments(rank), rank < 2 ? 2u : 4u) << "nothing has changed";

@@ -39,16 +39,16 @@ CallVerdict DecideOnCalls(const std::vector<std::string>& contents, const std::v
 }
 
 // One more round: rank 0 and the rank that differs from it send their last calls, and all hear the first difference.
-Result<Verdict> TraceDifference(const PoolChannels& channels, uint64_t other_rank, const PoolInCall& pool) {
+Result<std::string> TraceDifference(const PoolChannels& channels, uint64_t other_rank, const PoolInCall& pool) {
   const auto rank = static_cast<uint64_t>(channels.front()->rank());
   const bool asked = pool.history && (rank == 0 || rank == other_rank);
   const std::string mine = Encode(PublishedCalls{asked ? pool.history(pool.intent.sequence_count) : Calls()});
-  return DecideTogether(
-      channels, mine, "tracing the first differing call", [&](const std::vector<std::string>& contents) -> Decision {
-        const Result<std::vector<PublishedCalls>> all = DecodeAll<PublishedCalls>(contents);
-        if (!all.ok()) return {.common = all.status().message()};
-        return {.common = NameFirstDifferingCall((*all)[0].calls, (*all)[other_rank].calls, other_rank)};
-      });
+  return DecideTogether(channels, mine, "tracing the first differing call",
+                        [&](const std::vector<std::string>& contents) {
+                          const Result<std::vector<PublishedCalls>> all = DecodeAll<PublishedCalls>(contents);
+                          if (!all.ok()) return all.status().message();
+                          return NameFirstDifferingCall((*all)[0].calls, (*all)[other_rank].calls, other_rank);
+                        });
 }
 
 // For each pool the failure of the lowest rank that failed.
@@ -74,21 +74,20 @@ Outcomes Combine(const std::vector<std::string>& contents, const std::vector<std
 CallVerdict AgreeOnCall(const PoolChannels& channels, const std::vector<PoolInCall>& pools) {
   CallIntents call;
   for (const PoolInCall& pool : pools) call.pools.push_back(pool.intent);
-  const Result<Verdict> heard = DecideTogether(channels, Encode(call), Name(pools.front().intent.call),
-                                               [&](const std::vector<std::string>& contents) -> Decision {
-                                                 return {.common = Encode(DecideOnCalls(contents, pools))};
-                                               });
+  const Result<std::string> heard =
+      DecideTogether(channels, Encode(call), Name(pools.front().intent.call),
+                     [&](const std::vector<std::string>& contents) { return Encode(DecideOnCalls(contents, pools)); });
   if (!heard.ok()) return {.failure = heard.status()};
-  Result<CallVerdict> verdict = Decode<CallVerdict>(heard->common, 0);
+  Result<CallVerdict> verdict = Decode<CallVerdict>(*heard, 0);
   if (!verdict.ok()) return {.failure = verdict.status()};
   const size_t place = verdict->pools.size();
   if (verdict->refused() ? place >= pools.size() : place != pools.size()) {
     return {.failure = Unreadable(0, "decision")};
   }
   if (verdict->traced_rank == 0) return std::move(*verdict);
-  const Result<Verdict> traced = TraceDifference(channels, verdict->traced_rank, pools[place]);
+  const Result<std::string> traced = TraceDifference(channels, verdict->traced_rank, pools[place]);
   verdict->diverged = traced.ok();
-  verdict->failure = traced.ok() ? SequencesDiffer(traced->common) : traced.status();
+  verdict->failure = traced.ok() ? SequencesDiffer(*traced) : traced.status();
   return std::move(*verdict);
 }
 
@@ -97,11 +96,10 @@ Status TellRefusal(const PoolChannels& channels, const Intent& mine) { return Ag
 std::vector<Status> AgreeOnOutcomes(const PoolChannels& channels, const std::vector<Status>& mine,
                                     const std::vector<std::string>& steps) {
   const std::string told = Encode(Outcomes{mine});
-  const Result<Verdict> heard =
-      DecideTogether(channels, told, steps.front(), [&](const std::vector<std::string>& contents) -> Decision {
-        return {.common = Encode(Combine(contents, steps))};
-      });
-  const Result<Outcomes> outcomes = heard.ok() ? Decode<Outcomes>(heard->common, 0) : heard.status();
+  const Result<std::string> heard =
+      DecideTogether(channels, told, steps.front(),
+                     [&](const std::vector<std::string>& contents) { return Encode(Combine(contents, steps)); });
+  const Result<Outcomes> outcomes = heard.ok() ? Decode<Outcomes>(*heard, 0) : heard.status();
   if (outcomes.ok() && outcomes->pools.size() == steps.size()) return outcomes->pools;
   return std::vector<Status>(steps.size(), outcomes.ok() ? Unreadable(0, "decision") : outcomes.status());
 }

@@ -25,7 +25,7 @@ class CallerChannel : public AgreementChannel {
   CallerChannel(int rank, int ranks, commpool_all_gather all_gather, void* context)
       : AgreementChannel(rank, ranks), all_gather_(all_gather), context_(context) {}
 
-  Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) override {
+  Result<std::string> Decide(const std::string& mine, const std::string& step, const Decider& decide) override {
     if (broken_) return Failure(step + ": an earlier call failed");
     const uint64_t length = mine.size();
     std::vector<uint64_t> lengths(static_cast<size_t>(ranks()));
@@ -44,8 +44,7 @@ class CallerChannel : public AgreementChannel {
     for (size_t index = 0; index < lengths.size(); ++index) {
       contents.push_back(received.substr(index * longest, lengths[index]));
     }
-    const Decision decision = decide(contents);
-    return decision.Of(rank());
+    return decide(contents);
   }
   void Break(const Status&) override { broken_ = true; }
 
@@ -76,15 +75,15 @@ class CallerChannel : public AgreementChannel {
 
 }  // namespace
 
-Result<Verdict> DecideTogether(const PoolChannels& channels, const std::string& mine, const std::string& step,
-                               const Decider& decide) {
+Result<std::string> DecideTogether(const PoolChannels& channels, const std::string& mine, const std::string& step,
+                                   const Decider& decide) {
   AgreementChannel* const carrier = *std::min_element(
       channels.begin(), channels.end(),
       [](const AgreementChannel* one, const AgreementChannel* other) { return one->number() < other->number(); });
-  Result<Verdict> verdict = carrier->Decide(mine, step, decide);
-  if (verdict.ok()) return verdict;
-  for (AgreementChannel* const channel : channels) channel->Break(verdict.status());
-  return verdict;
+  Result<std::string> decision = carrier->Decide(mine, step, decide);
+  if (decision.ok()) return decision;
+  for (AgreementChannel* const channel : channels) channel->Break(decision.status());
+  return decision;
 }
 
 std::unique_ptr<AgreementChannel> MakeSelfChannel() {

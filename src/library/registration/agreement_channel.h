@@ -11,7 +11,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -21,26 +20,8 @@
 
 namespace commpool::internal {
 
-// One rank's copy of a decision.
-struct Verdict {
-  std::string common = {};
-  std::string single = {};
-  static constexpr auto Fields() { return std::tuple(&Verdict::common, &Verdict::single); }
-};
-
-// The decision that follows from all ranks' messages: a part that every rank gets, and a part for one rank alone.
-struct Decision {
-  std::string common = {};
-  std::vector<std::string> single = {};  // by rank; ranks beyond its end get nothing
-
-  Verdict Of(int rank) const {
-    const auto place = static_cast<size_t>(rank);
-    return {common, place < single.size() ? single[place] : ""};
-  }
-};
-
 // Makes the decision from all ranks' bytes, rank 0's first. The same bytes give the same decision on every rank.
-using Decider = std::function<Decision(const std::vector<std::string>& contents)>;
+using Decider = std::function<std::string(const std::vector<std::string>& contents)>;
 
 // A message between rounds, as it arrives.
 struct BackgroundMessage {
@@ -89,7 +70,7 @@ class AgreementChannel {
   // rank 0, or on every rank where the channel brings all bytes to all. Once rank 0 has begun to send a decision, it
   // must keep it. kDeadlineExceeded, with the missing ranks and `step`, where ranks do not come in time; kRemoteFailure
   // where one has gone.
-  virtual Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) = 0;
+  virtual Result<std::string> Decide(const std::string& mine, const std::string& step, const Decider& decide) = 0;
   // Call it when a round for this channel went over another channel and failed: the ranks are out of step here too.
   virtual void Break(const Status& why) = 0;
 
@@ -115,8 +96,8 @@ class AgreementChannel {
 // lowest number. That is the same channel on every rank, even where ranks pass their pools in different orders, so the
 // ranks can tell each other about that. A round that fails breaks the channels of all pools. REQUIRES: at least one.
 using PoolChannels = std::vector<AgreementChannel*>;
-Result<Verdict> DecideTogether(const PoolChannels& channels, const std::string& mine, const std::string& step,
-                               const Decider& decide);
+Result<std::string> DecideTogether(const PoolChannels& channels, const std::string& mine, const std::string& step,
+                                   const Decider& decide);
 
 // For a home communicator of one rank.
 std::unique_ptr<AgreementChannel> MakeSelfChannel();

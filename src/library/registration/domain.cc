@@ -97,13 +97,17 @@ struct Met {
   static constexpr auto Fields() { return std::tuple(&Met::status, &Met::leader, &Met::hash, &Met::members); }
 };
 
-// The answer for one rank: the number of its communicator.
+// The answer. The number of a communicator is its lowest home rank on top of `first`.
 struct Placed {
-  static constexpr const char* kName = "number of a communicator";
+  static constexpr const char* kName = "number of communicators";
   Status status = {};
-  std::optional<uint64_t> number = {};
-  static constexpr auto Fields() { return std::tuple(&Placed::status, &Placed::number); }
+  uint64_t first = 0;
+  static constexpr auto Fields() { return std::tuple(&Placed::status, &Placed::first); }
 };
+
+uint64_t LowestOf(const Members& members) {
+  return static_cast<uint64_t>(*std::min_element(members.begin(), members.end()));
+}
 
 uint64_t HashOf(const Members& members) {
   uint64_t hash = kHashStart;
@@ -129,7 +133,7 @@ Result<std::vector<Met>> HearAll(const std::vector<std::string>& contents) {
   return all;
 }
 
-// The communicators, in the order of their lowest home ranks. kDisagreement where the members of one do not all name
+// The communicators. kDisagreement where the members of one do not all name
 // the same members.
 Result<std::vector<Members>> CommunicatorsOf(const std::vector<std::string>& contents) {
   const std::vector<Met> all = COMMPOOL_TRY(HearAll(contents));
@@ -155,21 +159,13 @@ Result<std::vector<Members>> CommunicatorsOf(const std::vector<std::string>& con
     return Disagreement(RankName(rank) + " met " + RankName(static_cast<size_t>(all[rank].leader)) +
                         " on the communicator that it passed, and that rank met others");
   }
-  const auto lowest_of = [](const Members& members) { return *std::min_element(members.begin(), members.end()); };
-  std::sort(communicators.begin(), communicators.end(),
-            [&](const Members& one, const Members& other) { return lowest_of(one) < lowest_of(other); });
   return communicators;
 }
 
-Decision Decide(const std::vector<std::string>& contents, DomainTable& domains) {
+std::string Decide(const std::vector<std::string>& contents, DomainTable& domains) {
   const Result<std::vector<Members>> communicators = CommunicatorsOf(contents);
-  std::vector<std::optional<uint64_t>> numbers(contents.size());
-  if (communicators.ok()) numbers = domains.Add(*communicators);
-  Decision decision;
-  for (const std::optional<uint64_t>& number : numbers) {
-    decision.single.push_back(Encode(Placed{communicators.status(), number}));
-  }
-  return decision;
+  if (!communicators.ok()) return Encode(Placed{communicators.status()});
+  return Encode(Placed{.first = domains.Add(*communicators)});
 }
 
 }  // namespace
@@ -264,13 +260,10 @@ Status DomainTable::CheckPassedByHolders(const std::vector<DomainReport>& report
   return Status();
 }
 
-std::vector<std::optional<uint64_t>> DomainTable::Add(const std::vector<Members>& communicators) {
-  std::vector<std::optional<uint64_t>> numbers(static_cast<size_t>(home_ranks_));
-  for (const Members& members : communicators) {
-    for (const int rank : members) numbers[static_cast<size_t>(rank)] = next_;
-    members_.emplace(next_++, members);
-  }
-  return numbers;
+uint64_t DomainTable::Add(const std::vector<Members>& communicators) {
+  const uint64_t first = std::exchange(next_, next_ + static_cast<uint64_t>(home_ranks_));
+  for (const Members& members : communicators) members_.emplace(first + LowestOf(members), members);
+  return first;
 }
 
 void DomainTable::AddHome() { members_[kHome] = MembersOf(kHome); }
@@ -298,13 +291,12 @@ Result<Members> GatherMembers(const Driver& driver, const Communicator& communic
 
 Result<std::optional<uint64_t>> AgreeOnMembers(AgreementChannel& channel, const Result<Members>& mine,
                                                DomainTable& domains) {
-  const Result<Verdict> verdict =
-      channel.Decide(Encode(MetBy(mine, channel.rank())), "meeting on a communicator",
-                     [&](const std::vector<std::string>& contents) { return Decide(contents, domains); });
-  if (!verdict.ok()) return verdict.status();
-  const Placed placed = COMMPOOL_TRY(Decode<Placed>(verdict->single, 0));
-  if (!placed.status.ok()) return placed.status;
-  return placed.number;
+  const std::string decision =
+      COMMPOOL_TRY(channel.Decide(Encode(MetBy(mine, channel.rank())), "meeting on a communicator",
+                                  [&](const std::vector<std::string>& contents) { return Decide(contents, domains); }));
+  const Placed placed = COMMPOOL_TRY(Decode<Placed>(decision, 0));
+  COMMPOOL_TRY(placed.status);
+  return mine->empty() ? std::nullopt : std::optional(placed.first + LowestOf(*mine));
 }
 
 }  // namespace commpool::internal

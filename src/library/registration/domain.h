@@ -48,9 +48,9 @@ class DomainTable {
   // For deregister: checks that every rank with a passed registration passed it too.
   Status CheckPassedByHolders(const std::vector<DomainReport>& reports) const;
 
-  // Numbers new communicators, in the order of their lowest home ranks. Returns, for each home rank, the number of its
-  // communicator; nothing for a rank that is in none of them.
-  std::vector<std::optional<uint64_t>> Add(const std::vector<Members>& communicators);
+  // Numbers new communicators in the order of their lowest home ranks: the number is that rank on top of the one that
+  // it returns.
+  uint64_t Add(const std::vector<Members>& communicators);
   void AddHome();
   void Remove(uint64_t number) { members_.erase(number); }
   // Removes the numbers from `first` on: their register_with failed on some rank.

@@ -258,11 +258,11 @@ void HomeLink::Send(const Frame& frame) {
   QueueForAll(frame);
 }
 
-Status HomeLink::SendToAll(const std::vector<Frame>& frames, FunctionRef<Status()> objection) {
+Status HomeLink::SendUnless(FunctionRef<Status()> objection, const Frame& frame) {
   MutexLock lock(mutex_);
-  if (Status status = objection(); !status.ok()) return status;
-  for (size_t index = 0; index < frames.size(); ++index) QueueFor(index, frames[index]);
-  return Status();
+  Status status = objection();
+  if (status.ok()) QueueForAll(frame);
+  return status;
 }
 
 bool HomeLink::HasUnsent() const {

@@ -115,9 +115,9 @@ class HomeLink {
   void WithLock(FunctionRef<void()> part);
   // Sends to rank 0; rank 0 sends to every other rank. Never waits: bytes that the socket does not take yet go later.
   void Send(const Frame& frame);
-  // For rank 0: sends frame i to rank i + 1, to all ranks or to none. Nobody gets a frame where a rank is lost, or
-  // where `objection`, which runs under the lock, returns an error.
-  Status SendToAll(const std::vector<Frame>& frames, FunctionRef<Status()> objection);
+  // Sends to all ranks or to none: nobody gets the frame where `objection`, which runs under the lock, returns an
+  // error.
+  Status SendUnless(FunctionRef<Status()> objection, const Frame& frame);
   // Waits until everything is sent to the ranks that are still there.
   void Flush(Deadline deadline);
   bool HasUnsent() const;  // to those

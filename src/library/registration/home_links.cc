@@ -79,11 +79,11 @@ std::unique_ptr<BackgroundLine> LinkChannel::OpenBackground() {
   return std::make_unique<LinkLine>(link_, number(), mailbox_);
 }
 
-Result<Verdict> LinkChannel::Decide(const std::string& mine, const std::string& step, const Decider& decide) {
+Result<std::string> LinkChannel::Decide(const std::string& mine, const std::string& step, const Decider& decide) {
   if (!failure_.ok()) return failure_.under(step + ": the channel failed before");
   ++sequence_;
   begun_ = std::chrono::steady_clock::now();
-  Result<Verdict> round = rank() == 0 ? DecideForAll(mine, step, decide) : Follow(mine, step);
+  Result<std::string> round = rank() == 0 ? DecideForAll(mine, step, decide) : Follow(mine, step);
   last_step_ = step;
   failure_ = round.status();
   return round;
@@ -154,25 +154,15 @@ Result<std::vector<std::string>> LinkChannel::Gather(const std::string& mine) {
   return contents;
 }
 
-std::vector<Frame> LinkChannel::FramesOf(const Decision& decision) const {
-  std::vector<Frame> frames;
-  for (int other = 1; other < ranks(); ++other) {
-    WireWriter writer;
-    writer.Write(decision.Of(other));
-    frames.push_back(MakeFrame(FrameKind::kDecision, writer.Take()));
-  }
-  return frames;
-}
-
-Result<Verdict> LinkChannel::DecideForAll(const std::string& mine, const std::string& step, const Decider& decide) {
+Result<std::string> LinkChannel::DecideForAll(const std::string& mine, const std::string& step, const Decider& decide) {
   const Result<std::vector<std::string>> contents = Gather(mine);
   Status failure = contents.status();
-  Decision decision;
+  std::string decision;
   if (contents.ok()) {
     decision = decide(*contents);
     // Once rank 0 begins to send the decision, it must keep it. The next round tells of ranks that are lost from then
     // on.
-    failure = link_->SendToAll(FramesOf(decision), [this] { return WhyRoundFails(); });
+    failure = link_->SendUnless([this] { return WhyRoundFails(); }, MakeFrame(FrameKind::kDecision, decision));
   }
   if (!failure.ok()) {
     failure = Failure(step, failure);
@@ -180,10 +170,10 @@ Result<Verdict> LinkChannel::DecideForAll(const std::string& mine, const std::st
     return failure;
   }
   link_->Flush(begun_ + deadline_);
-  return decision.Of(0);
+  return decision;
 }
 
-Result<Verdict> LinkChannel::Follow(const std::string& mine, const std::string& step) {
+Result<std::string> LinkChannel::Follow(const std::string& mine, const std::string& step) {
   link_->Send(MakeFrame(FrameKind::kSaid, mine));
   std::optional<Frame> frame;
   Status failure;
@@ -206,11 +196,7 @@ Result<Verdict> LinkChannel::Follow(const std::string& mine, const std::string& 
     return Failure(step, Status(StatusCode::kDisagreement, "rank 0 is at step " + std::to_string(frame->sequence) +
                                                                ", this rank at " + std::to_string(sequence_)));
   }
-  Verdict verdict;
-  WireReader reader(frame->contents);
-  reader.Read(verdict);
-  if (!reader.complete()) return Failure(step, Status(StatusCode::kInternal, "rank 0 sent too few bytes, or too many"));
-  return verdict;
+  return std::move(frame->contents);
 }
 
 Result<std::unique_ptr<AgreementChannel>> HomeLinks::Open(const Driver& driver, const Communicator& home,

@@ -29,17 +29,16 @@ class LinkChannel : public AgreementChannel {
   // Tells the other ranks that this rank has left.
   ~LinkChannel() override;
 
-  Result<Verdict> Decide(const std::string& mine, const std::string& step, const Decider& decide) override;
+  Result<std::string> Decide(const std::string& mine, const std::string& step, const Decider& decide) override;
   void Break(const Status& why) override;
   std::unique_ptr<BackgroundLine> OpenBackground() override;
 
  private:
   // Rank 0's side of a round.
-  Result<Verdict> DecideForAll(const std::string& mine, const std::string& step, const Decider& decide);
+  Result<std::string> DecideForAll(const std::string& mine, const std::string& step, const Decider& decide);
   Result<std::vector<std::string>> Gather(const std::string& mine);
-  std::vector<Frame> FramesOf(const Decision& decision) const;
   // The other ranks' side of a round.
-  Result<Verdict> Follow(const std::string& mine, const std::string& step);
+  Result<std::string> Follow(const std::string& mine, const std::string& step);
 
   // Why the round must fail; OK while it may still succeed. Call it under the link's lock.
   Status WhyRoundFails() const;

@@ -32,7 +32,7 @@ struct AllOffered {
 };
 
 // Runs where the channel decides. One rank without an offer ends the call on all ranks.
-Decision Collect(const std::vector<std::string>& contents) {
+std::string Collect(const std::vector<std::string>& contents) {
   AllOffered all;
   Result<std::vector<Offered>> offered = DecodeAll<Offered>(contents);
   all.status = offered.status();
@@ -40,7 +40,7 @@ Decision Collect(const std::vector<std::string>& contents) {
   for (size_t rank = 0; rank < all.ranks.size() && all.status.ok(); ++rank) {
     all.status = all.ranks[rank].status.under("rank " + std::to_string(rank) + " offers no memory");
   }
-  return {.common = Encode(all)};
+  return Encode(all);
 }
 
 // The share server gives the descriptors away on its own thread, so no rank waits for another one's call.
@@ -103,9 +103,9 @@ Status SymmetricMode::MapLacking() {
   // No return before the agreement: the other ranks wait for this one there. The offer stays until all have taken it.
   const Result<RankOffer> offer = OfferAll(basis_, segments);
   const Offered mine{offer.status(), offer.ok() ? offer->place : OfferPlace()};
-  const Result<Verdict> verdict = collective_.channel().Decide(Encode(mine), "offering segments", Collect);
-  if (!verdict.ok()) return collective_.Explain(verdict.status());
-  const Result<AllOffered> all = Decode<AllOffered>(verdict->common, 0);
+  const Result<std::string> decision = collective_.channel().Decide(Encode(mine), "offering segments", Collect);
+  if (!decision.ok()) return collective_.Explain(decision.status());
+  const Result<AllOffered> all = Decode<AllOffered>(*decision, 0);
   if (const Status& heard = all.ok() ? all->status : all.status(); !heard.ok()) {
     return basis_.Named(heard.under("map_peers"));
   }
