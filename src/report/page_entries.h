@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "src/library/base/fields.h"
 #include "src/library/recording/entries.h"
-#include "src/library/recording/fields.h"
 
 namespace commpool::internal::report {
 

@@ -14,8 +14,8 @@
 #include <variant>
 #include <vector>
 
+#include "src/library/base/fields.h"
 #include "src/library/recording/entries.h"
-#include "src/library/recording/fields.h"
 #include "src/library/recording/page.h"
 
 namespace commpool::internal::recording::testing {

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <utility>
 
+#include "src/library/base/fields.h"
 #include "src/library/recording/entries.h"
-#include "src/library/recording/fields.h"
 #include "src/library/recording/recording_file.h"
 
 namespace commpool::internal::report {

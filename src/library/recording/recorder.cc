@@ -10,10 +10,10 @@
 #include <variant>
 
 #include "src/library/base/environment.h"
+#include "src/library/base/fields.h"
 #include "src/library/base/log.h"
 #include "src/library/base/start_thread.h"
 #include "src/library/base/try.h"
-#include "src/library/recording/fields.h"
 
 namespace commpool::internal::recording {
 

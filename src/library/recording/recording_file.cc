@@ -11,10 +11,10 @@
 #include <cstring>
 #include <utility>
 
+#include "src/library/base/fields.h"
 #include "src/library/base/printable.h"
 #include "src/library/base/try.h"
 #include "src/library/base/write_signals.h"
-#include "src/library/recording/fields.h"
 
 namespace commpool::internal::recording {
 

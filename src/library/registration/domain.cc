@@ -133,8 +133,7 @@ Result<std::vector<Met>> HearAll(const std::vector<std::string>& contents) {
   return all;
 }
 
-// The communicators. kDisagreement where the members of one do not all name
-// the same members.
+// The communicators. kDisagreement where the members of one do not all name the same members.
 Result<std::vector<Members>> CommunicatorsOf(const std::vector<std::string>& contents) {
   const std::vector<Met> all = COMMPOOL_TRY(HearAll(contents));
   std::vector<bool> was_met(all.size());

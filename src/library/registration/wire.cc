@@ -1,5 +1,8 @@
 #include "src/library/registration/wire.h"
 
+#include <cstring>
+#include <optional>
+
 #include "src/library/registration/lost_ranks.h"
 
 namespace commpool::internal {
@@ -80,7 +83,7 @@ Result<std::string_view> OpenMessage(std::string_view bytes, const char* name, s
   return bytes;
 }
 
-Status FieldsDiffer(const WireReader& rest, std::string_view contents, const char* name, size_t sender,
+Status FieldsDiffer(const FieldReader& rest, std::string_view contents, const char* name, size_t sender,
                     const std::string& reader) {
   if (!rest.past_the_end() && rest.left() == 0) return Unreadable(sender, name);
   return SizesDiffer(sender, contents.size(), name, reader,

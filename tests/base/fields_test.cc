@@ -1,15 +1,20 @@
-// Fields of entries: numbers and texts as bytes, and back.
-#include "src/library/recording/fields.h"
+// Fields of structs: numbers and texts as bytes, and back.
+#include "src/library/base/fields.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <random>
 
-#include "src/library/recording/entries.h"
-
-namespace commpool::internal::recording {
+namespace commpool::internal {
 namespace {
+
+struct Place {
+  uint64_t address = 0;
+  int device = -1;
+  std::string name = {};
+  static constexpr auto Fields() { return std::tuple(&Place::address, &Place::device, &Place::name); }
+};
 
 class Fields : public ::testing::Test {
  protected:
@@ -55,16 +60,25 @@ TEST_F(Fields, TextsAreReadBackWithTheirZeros) {
   ExpectReadBack(std::string("one\0two", 7));
 }
 
-TEST_F(Fields, AnEntryIsItsFieldsInTheirOrder) {
-  const BlockServed served{.pool = 3, .address = 0x7f0000000000, .bytes = 4096, .requested = 4000, .stack = 9};
-  FieldReader reader(Written(served));
-  BlockServed read;
-  reader.Read(read);
+TEST_F(Fields, AStructIsItsFieldsInTheirOrder) {
+  FieldReader reader(Written(Place{.address = 4096, .device = -2, .name = "own"}));
+  uint64_t address = 0;
+  int device = 0;
+  std::string name;
+  reader.Read(address);
+  reader.Read(device);
+  reader.Read(name);
   EXPECT_TRUE(reader.ok() && reader.at_end());
-  EXPECT_EQ(read.pool, 3u);
-  EXPECT_EQ(read.address, 0x7f0000000000u);
-  EXPECT_EQ(read.requested, 4000u);
-  EXPECT_EQ(read.stack, 9u);
+  EXPECT_EQ(address, 4096u);
+  EXPECT_EQ(device, -2);
+  EXPECT_EQ(name, "own");
+}
+
+TEST_F(Fields, AnOkStatusHasNoMessage) {
+  Status read;
+  FieldReader reader(std::string_view("\0\1x", 3));
+  reader.Read(read);
+  EXPECT_FALSE(reader.ok()) << "else two messages would mean the same";
 }
 
 TEST_F(Fields, WhatDoesNotFitIsSaidAndNothingIsWrittenPastTheRoom) {
@@ -98,11 +112,11 @@ TEST_F(Fields, AnyBytesAreReadWithoutHarm) {
     std::string bytes(random() % 64, '\0');
     for (char& byte : bytes) byte = static_cast<char>(random());
     FieldReader reader(bytes);
-    ProcessFacts facts;
-    reader.Read(facts);
-    EXPECT_LE(facts.host.size() + facts.program.size(), bytes.size());
+    std::vector<Place> places;
+    reader.Read(places);
+    EXPECT_LE(places.size(), bytes.size() + 1);
   }
 }
 
 }  // namespace
-}  // namespace commpool::internal::recording
+}  // namespace commpool::internal
