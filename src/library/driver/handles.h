@@ -201,6 +201,7 @@ class CopyStream : public Handle<CopyStream, CUstream> {
   static Result<CopyStream> Make(const Driver& driver);
 
   using Handle::Handle;
+  CUstream get() const { return value(); }
   Status Copy(CUdeviceptr to, CUdeviceptr from, uint64_t bytes);
   Status Await();
 };

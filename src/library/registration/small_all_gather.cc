@@ -53,45 +53,38 @@ Status AwaitGather(const Driver& driver, SmallGather& gather, const Communicator
   COMMPOOL_TRY(communicator.CheckNoneLost(purpose.call));
   if (!returned) return Missing(communicator, purpose, deadline_ms);
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-  const GatherResources& scratch = gather.scratch.value();
-  Status status = AwaitCommunicator(driver, communicator, gather.call.get(), "ncclAllGather", scratch.bytes,
-                                    static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));
-  if (status.ok()) return AwaitStream(driver, scratch.stream, communicator, purpose, deadline_ms, deadline);
+  Status status =
+      AwaitCommunicator(driver, communicator, gather.call.get(), "ncclAllGather", gather.memory.value().bytes,
+                        static_cast<uint64_t>(std::max<int64_t>(left.count(), 0)));
+  if (status.ok()) return AwaitStream(driver, gather.stream.get(), communicator, purpose, deadline_ms, deadline);
   if (StateOf(driver, communicator.handle) == ncclInProgress) gather.busy = communicator.handle;
   return status.code() == StatusCode::kDeadlineExceeded ? Missing(communicator, purpose, deadline_ms) : status;
 }
 
-}  // namespace
-
-CUresult GatherScratch::ReleaseValue(const CudaDriver& cuda, const GatherResources& scratch) {
-  const CUresult destroyed = scratch.stream == nullptr ? CUDA_SUCCESS : cuda.cuStreamDestroy(scratch.stream);
-  const CUresult freed = cuda.cuMemFree(scratch.memory);
-  return destroyed == CUDA_SUCCESS ? freed : destroyed;
+void Abandon(SmallGather& gather) {
+  gather.stream.Abandon();
+  gather.memory.Abandon();
 }
 
-Result<GatherScratch> GatherScratch::Make(const Driver& driver, uint64_t bytes) {
-  CUcontext context = nullptr;
-  driver.cuda.cuCtxGetCurrent(&context);
-  CUdeviceptr memory = 0;
-  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuMemAlloc(&memory, bytes),
-                         {.call = "cuMemAlloc", .bytes = bytes, .purpose = "address exchange"}));
-  GatherScratch without_stream(driver, {context, memory, nullptr, bytes});
-  CUstream stream = nullptr;
-  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
-                         {.call = "cuStreamCreate", .purpose = "address exchange"}));
-  without_stream.Abandon();
-  return GatherScratch(driver, {context, memory, stream, bytes});
-}
-
-bool GatherScratch::IsIdle() {
-  const RelaxedCapture relaxed(driver());  // the query breaks no capture of another thread
-  const CUresult result = driver().cuda.cuStreamQuery(value().stream);
-  if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) Abandon();
+// Whether the stream's work has passed. Where the context is lost nobody can know: then the gather gives nothing back.
+bool IsIdle(SmallGather& gather) {
+  const Driver& driver = gather.memory.driver();
+  const RelaxedCapture relaxed(driver);  // the query breaks no capture of another thread
+  const CUresult result = driver.cuda.cuStreamQuery(gather.stream.get());
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) Abandon(gather);
   return result != CUDA_ERROR_NOT_READY;
 }
 
+}  // namespace
+
+Result<GatherMemory> GatherMemory::Make(const Driver& driver, uint64_t bytes) {
+  CUdeviceptr memory = 0;
+  const CUresult result = driver.cuda.cuMemAlloc(&memory, bytes);
+  return Made(driver, result, {memory, bytes}, {.call = "cuMemAlloc", .bytes = bytes, .purpose = "address exchange"});
+}
+
 UnansweredGathers::~UnansweredGathers() {
-  for (SmallGather& gather : gathers_) gather.scratch.Abandon();
+  for (SmallGather& gather : gathers_) Abandon(gather);
 }
 
 void UnansweredGathers::Keep(SmallGather gather) {
@@ -109,7 +102,7 @@ void UnansweredGathers::NoteIdle(ncclComm_t communicator) {
 bool UnansweredGathers::IsOver(SmallGather& gather) {
   const bool returned =
       !gather.call.valid() || gather.call.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-  return returned && gather.busy == nullptr && gather.scratch.IsIdle();
+  return returned && gather.busy == nullptr && IsIdle(gather);
 }
 
 void UnansweredGathers::Release() {
@@ -119,7 +112,7 @@ void UnansweredGathers::Release() {
     kept.swap(gathers_);
   }
   for (auto gather = kept.begin(); gather != kept.end();) {
-    const ContextGuard current(gather->scratch.driver(), gather->scratch.value().context);
+    const ContextGuard current(gather->memory.driver(), gather->context);
     gather = IsOver(*gather) ? kept.erase(gather) : std::next(gather);
   }
   MutexLock lock(mutex_);
@@ -133,18 +126,20 @@ Result<std::vector<std::string>> GatherOver(const Driver& driver, const Communic
   unanswered.NoteIdle(communicator.handle);  // DescribeCommunicator has waited until it was idle
   const Moment deadline = Clock::now() + std::chrono::milliseconds(deadline_ms);
   const uint64_t all_bytes = mine.size() * static_cast<uint64_t>(communicator.ranks);
-  GatherScratch scratch = COMMPOOL_TRY(GatherScratch::Make(driver, mine.size() + all_bytes));
-  const CUdeviceptr received = scratch.value().memory;
+  SmallGather gather;
+  driver.cuda.cuCtxGetCurrent(&gather.context);
+  gather.memory = COMMPOOL_TRY(GatherMemory::Make(driver, mine.size() + all_bytes));
+  gather.stream = COMMPOOL_TRY(CopyStream::Make(driver));
+  const CUdeviceptr received = gather.memory.value().object;
   const CUdeviceptr sent = received + all_bytes;
-  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuMemcpyHtoDAsync(sent, mine.data(), mine.size(), scratch.value().stream),
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuMemcpyHtoDAsync(sent, mine.data(), mine.size(), gather.stream.get()),
                          {.call = "cuMemcpyHtoDAsync", .device = communicator.device, .bytes = mine.size()}));
 
-  SmallGather gather{.scratch = std::move(scratch)};
   // The other ranks are on their way into the call, which may block on the host: ranks connect at a communicator's
   // first collective.
   const auto all_gather =
       std::function([all_gather = driver.nccl.ncclAllGather, handle = communicator.handle, sent, received,
-                     words = mine.size() / sizeof(int32_t), stream = gather.scratch.value().stream] {
+                     words = mine.size() / sizeof(int32_t), stream = gather.stream.get()] {
         return all_gather(reinterpret_cast<const void*>(sent), reinterpret_cast<void*>(received), words, ncclInt32,
                           handle, stream);
       });

@@ -22,31 +22,26 @@
 
 namespace commpool::internal {
 
-struct GatherResources {
-  CUcontext context = nullptr;
-  CUdeviceptr memory = 0;
-  CUstream stream = nullptr;
-  uint64_t bytes = 0;
-};
-
-// Device memory and a stream for one gather, of the context that was current.
-class GatherScratch : public Handle<GatherScratch, GatherResources> {
+// Device memory of the context that was current.
+class GatherMemory : public Handle<GatherMemory, Sized<CUdeviceptr>> {
  public:
-  static constexpr CallSite kRelease{.call = "cuStreamDestroy or cuMemFree", .purpose = "address exchange"};
-  static CUresult ReleaseValue(const CudaDriver& cuda, const GatherResources& scratch);
+  static constexpr CallSite kRelease{.call = "cuMemFree", .purpose = "address exchange"};
+  static CUresult ReleaseValue(const CudaDriver& cuda, const Sized<CUdeviceptr>& memory) {
+    return cuda.cuMemFree(memory.object);
+  }
 
-  static Result<GatherScratch> Make(const Driver& driver, uint64_t bytes);
+  static Result<GatherMemory> Make(const Driver& driver, uint64_t bytes);
 
   using Handle::driver;
   using Handle::Handle;
   using Handle::value;
-  // Whether the stream's work has passed. Where the context is lost nobody can know: the handle then becomes empty.
-  bool IsIdle();
 };
 
 // A gather whose answer has not come.
 struct SmallGather {
-  GatherScratch scratch;
+  CUcontext context = nullptr;  // of its memory and stream
+  GatherMemory memory;
+  CopyStream stream;
   std::future<ncclResult_t> call = {};  // NCCL's call, on a thread of its own, until its result is read
   ncclComm_t busy = nullptr;            // the nonblocking communicator that still works on it
 };
