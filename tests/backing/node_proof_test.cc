@@ -1,12 +1,11 @@
 // Who says on which node memory of the host lies: the kernel, the handle, or nobody; and what contradicts the node.
-#include "src/library/backing/node_pages.h"
-
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
 #include <string>
 
+#include "src/library/backing/node_pages.h"
 #include "tests/backing/backing_fixture.h"
 
 namespace commpool::internal::testing {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -11,7 +12,6 @@ namespace {
 constexpr const char* kCalls[] = {
 #define COMMPOOL_CUDA(name, version) #name,
 #include "src/library/driver/cuda_functions.inc"
-#include "tools/common/pool_invariants.h"
 #undef COMMPOOL_CUDA
 };
 

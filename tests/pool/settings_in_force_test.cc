@@ -21,7 +21,7 @@ class SettingsInForce : public DriverTest {
     for (const std::shared_ptr<Pool>& pool : runtime().pools().All()) {
       CheckInvariants(*pool);
       EXPECT_TRUE(pool->Trim(0).ok());
-      if (!pool->CheckMayEnd().ok()) continue;
+      if (!pool->basis().CheckMayEnd().ok()) continue;
       EXPECT_TRUE(runtime().DestroyPool(pool->handle()).ok());
     }
     runtime_.reset();

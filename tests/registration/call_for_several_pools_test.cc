@@ -165,12 +165,12 @@ TEST_F(SeveralInACall, HearOfARankThatDiedInTheRoundAndEverAfter) {
 // A rank that gave up is out of step with every pool of the call; the others see that for each pool.
 TEST_F(SeveralInACall, AreAllOutOfStepWhereARankGaveUpTheirRound) {
   Open(2, 2, kShort);
-  const Status gave_up = Call(1, {0, 1}).status;
+  const Status gave_up = Call(1, {0, 1}).failure;
   EXPECT_EQ(gave_up.code(), StatusCode::kDeadlineExceeded);
   ExpectMessage(gave_up, "missing: rank 0: no answer before the deadline");
   for (const size_t pool : {0, 1}) {
-    ExpectMessage(Call(0, {pool}).status, "missing: rank ");
-    ExpectMessage(Call(1, {pool}).status, "the channel failed before");
+    ExpectMessage(Call(0, {pool}).failure, "missing: rank ");
+    ExpectMessage(Call(1, {pool}).failure, "the channel failed before");
   }
 }
 

@@ -1,6 +1,5 @@
 // A device is broken from its first sticky error on; other errors leave it as it was.
 #include "src/library/stream/stream_places.h"
-
 #include "tests/driver/emulator_fixture.h"
 
 namespace commpool::internal::testing {
