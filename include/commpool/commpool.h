@@ -303,6 +303,12 @@ COMMPOOL_API commpool_status commpool_set_device_limit(int device, uint64_t byte
  * symmetric pool looks in its collective calls alone. */
 COMMPOOL_API commpool_status commpool_set_headroom(int device, uint64_t bytes);
 
+typedef enum commpool_device_work { COMMPOOL_DEVICE_MAY_WORK = 0, COMMPOOL_DEVICE_IDLE = 1 } commpool_device_work;
+/* For a call of anybody that ran out of memory, on its thread: the device's pools release what is idle, known by
+ * queries alone. Nothing waits. Symmetric pools release nothing, nor do those of NCCL and USER; of CUDA only where
+ * `work` says that no stream works. `bytes`, which may be null, is how many went back. */
+COMMPOOL_API commpool_status commpool_release_idle(int device, commpool_device_work work, uint64_t* bytes);
+
 /* Another allocator of the process, asked when a device runs out and named in the error. Its functions, which may be
  * null, are called on an allocating thread outside every lock, and must not call commpool: cached_bytes is what it
  * holds and does not use; release gives at least `bytes` back to the driver, if it can, and returns how many. */

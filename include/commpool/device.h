@@ -32,6 +32,14 @@ inline Status set_headroom(int device, std::uint64_t bytes) {
   return detail::FromC(commpool_set_headroom(device, bytes));
 }
 
+// For a call that ran out of memory: what pools release without a wait. See commpool_release_idle.
+inline Result<std::uint64_t> release_idle(int device, commpool_device_work work = COMMPOOL_DEVICE_MAY_WORK) {
+  std::uint64_t bytes = 0;
+  Status status = detail::FromC(commpool_release_idle(device, work, &bytes));
+  if (!status.ok()) return status;
+  return bytes;
+}
+
 // NCCL's own memory of a communicator on this rank's device. See commpool_communicator_memory.
 struct CommunicatorMemory {
   std::uint64_t bytes = 0;

@@ -35,6 +35,14 @@ void Mutex::CheckOrder() const {
   COMMPOOL_CHECK(held < BitOf(rank_) || (of_one_call && held < 2 * BitOf(rank_)), "locks are taken out of order");
 }
 
+bool Mutex::TryLock() {
+  if (kChecksLocks && held_locks.ranks != 0) return false;
+  uint32_t word = kFree;
+  if (!word_.compare_exchange_strong(word, kHeld, std::memory_order_acquire)) return false;
+  if constexpr (kChecksLocks) NoteTaken();
+  return true;
+}
+
 void Mutex::NoteTaken() const {
   held_locks.ranks |= BitOf(rank_);
   if (rank_ != LockRank::kCollective) return;

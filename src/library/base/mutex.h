@@ -28,6 +28,7 @@
 #define COMMPOOL_REQUIRES(...) COMMPOOL_ANNOTATION(requires_capability(__VA_ARGS__))
 #define COMMPOOL_EXCLUDES(...) COMMPOOL_ANNOTATION(locks_excluded(__VA_ARGS__))
 #define COMMPOOL_ACQUIRE(...) COMMPOOL_ANNOTATION(acquire_capability(__VA_ARGS__))
+#define COMMPOOL_TRY_ACQUIRE(...) COMMPOOL_ANNOTATION(try_acquire_capability(__VA_ARGS__))
 #define COMMPOOL_RELEASE(...) COMMPOOL_ANNOTATION(release_capability(__VA_ARGS__))
 #define COMMPOOL_ASSERT_CAPABILITY(mutex) COMMPOOL_ANNOTATION(assert_capability(mutex))
 
@@ -67,6 +68,8 @@ class COMMPOOL_CAPABILITY("mutex") Mutex {
     Take();
     if constexpr (kChecksLocks) NoteTaken();
   }
+  // False where it is held, and, where the books are kept, by a thread that holds any lock: nobody waits.
+  bool TryLock() COMMPOOL_TRY_ACQUIRE(true);
   void Unlock() COMMPOOL_RELEASE() {
     if constexpr (kChecksLocks) NoteReleased();
     Release();

@@ -163,6 +163,13 @@ commpool_status commpool_set_headroom(int device, uint64_t bytes) {
   });
 }
 
+commpool_status commpool_release_idle(int device, commpool_device_work work, uint64_t* bytes) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    WriteWhereAsked(runtime.search().ReleaseIdle(device, static_cast<DeviceWork>(work)), bytes);
+    return Status();
+  });
+}
+
 commpool_status commpool_add_holder(const commpool_holder_options* options, commpool_holder* holder) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (options == nullptr || holder == nullptr) {

@@ -47,6 +47,14 @@ uint64_t MemorySearch::ReleaseUnused(int device, const BlockOwner* asks) {
   return released;
 }
 
+uint64_t MemorySearch::ReleaseIdle(int device, DeviceWork work) {
+  uint64_t released = 0;
+  for (const std::shared_ptr<Pool>& pool : pools_.All()) {
+    if (pool->device() == device) released += pool->mode().ReleaseIdle(work);
+  }
+  return released;
+}
+
 // Every pool that is made, trimmed, closed or destroyed calls it. So it looks at no pool where nothing was postponed
 // and no pool was removed.
 void MemorySearch::ReleaseDestroyed() {

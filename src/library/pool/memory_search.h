@@ -15,6 +15,8 @@ class MemorySearch final : public OtherPools {
   MemorySearch(const PoolTable& pools, RuntimeParts& runtime) : pools_(pools), runtime_(runtime) {}
 
   uint64_t ReleaseUnused(int device, const BlockOwner* asks) override;
+  // Of all pools of the device, for a call that failed outside of commpool (PoolMode::ReleaseIdle).
+  uint64_t ReleaseIdle(int device, DeviceWork work);
   void ReleaseDestroyed() override;
   std::string DescribeHolders(int device) override;
 

@@ -27,6 +27,9 @@ namespace commpool::internal {
 
 class SymmetricMode;
 
+// Whether the device may be at work: then memory stays whose release would wait for it.
+enum class DeviceWork { kMayWork = COMMPOOL_DEVICE_MAY_WORK, kIdle = COMMPOOL_DEVICE_IDLE };
+
 // What differs between fixed, expandable and symmetric pools: how they serve a request that free memory cannot serve,
 // and how they grow, shrink, register and close. Pool owns one and calls it without a lock, from any thread.
 // GrowingMode and SymmetricMode are the two kinds. It has references to the pool's parts, and owns what only its own
@@ -62,6 +65,9 @@ class PoolMode {
   // Releases what another pool of the device may take when memory runs out (rule 7). Never collective. On the thread of
   // the pool that lacks memory. Never fails: what does not go stays.
   virtual uint64_t ReleaseUnused() = 0;
+  // The same for a call of anybody that failed, and from within it: only what is known to be idle, without a wait and
+  // without a call of NCCL or of the program's functions.
+  virtual uint64_t ReleaseIdle(DeviceWork) { return 0; }
   // Ends the pool in order. After a failure it may be called again.
   virtual Status Close() = 0;
   // Both change nothing where they fail, or where `others` do, or say that the pool is asleep (segments/sleep.h).

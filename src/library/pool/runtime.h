@@ -47,6 +47,7 @@ class Runtime {
   ScopeTable& scopes() { return scopes_; }
   const WindowIndex& windows() const { return parts_.windows; }
   DeviceTable& devices() { return devices_; }
+  MemorySearch& search() { return search_; }
   ShareServer& shares() { return parts_.shares; }
   recording::Recorder& recorder() { return parts_.recorder; }
   ImportTable& imports() { return imports_; }

@@ -45,7 +45,7 @@ class ExpandableGrower final : public Grower {
       : Grower(basis, blocks, segments, progress), usual_bytes_(UsualBytes(basis, segments.granularity)) {}
 
   bool MovesPages() const override { return true; }
-  Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) override;
+  Result<uint64_t> ReleaseHeld(uint64_t keep_bytes, Wait wait) override COMMPOOL_REQUIRES(kGrowthLock);
 
  private:
   // One step: makes a page, unmaps a row of pages, maps one, opens what was mapped, or adds addresses.
@@ -150,9 +150,7 @@ Status ExpandableGrower::ReleasePages(const std::vector<engine::SegmentRange>& p
 }
 
 // Without a wait it asks streams once; pages of streams that still work stay.
-Result<uint64_t> ExpandableGrower::Release(uint64_t keep_bytes, Wait wait) {
-  const std::shared_ptr<BlockOwner> alive = basis_.owner.lock();  // its last territory may hold the last reference
-  MutexLock growth(basis_.growth());
+Result<uint64_t> ExpandableGrower::ReleaseHeld(uint64_t keep_bytes, Wait wait) {
   // Idle pages are those whose streams are known to be done: so ask, or wait, first.
   COMMPOOL_TRY(wait == Wait::kYes ? blocks_.WaitForDevice() : progress_.Poll());
   std::vector<engine::SegmentRange> pages;

@@ -19,8 +19,7 @@ class FixedGrower final : public Grower {
 
   // Releases unpinned segments, the largest index first. Registered segments stay: only a call on the communicator's
   // thread may deregister them (rule 1).
-  Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) override {
-    MutexLock growth(basis_.growth());
+  Result<uint64_t> ReleaseHeld(uint64_t keep_bytes, Wait wait) override COMMPOOL_REQUIRES(kGrowthLock) {
     // The promise that reserve() made ends here: segments that it made may go now.
     SetReserved(false);
     blocks_.PollFences();  // a block with a pending fence is not free
@@ -82,6 +81,19 @@ void Grower::Describe(engine::GrowthRequest& request) const {
   request.held_bytes = segments_.room.TakenByAll();
   request.most_unused = segments_.room.CollectionBytes();
   request.pinned = [this](engine::SegmentIndex segment) { return segments_.registrations.IsRegistered(segment); };
+}
+
+Result<uint64_t> Grower::Release(uint64_t keep_bytes, Wait wait) {
+  const std::shared_ptr<BlockOwner> alive = basis_.owner.lock();  // its last memory may hold the last reference
+  MutexLock growth(basis_.growth());
+  return ReleaseHeld(keep_bytes, wait);
+}
+
+Result<uint64_t> Grower::ReleaseAtOnce() {
+  if (!basis_.growth().TryLock()) return uint64_t{0};
+  Result<uint64_t> released = ReleaseHeld(0, Wait::kNo);
+  basis_.growth().Unlock();
+  return released;
 }
 
 // Repeats until the engine needs no step: a plan may be the first part of a growth, or other threads may have taken

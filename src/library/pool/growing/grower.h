@@ -42,9 +42,14 @@ class Grower {
   // Releases free memory until at most `keep_bytes` are reserved; returns the released bytes. Takes the growth lock.
   // After a failure what was released stays released. For trim, close, the release threshold, and other pools that need
   // memory. Pages or segments that streams still use stay.
-  virtual Result<uint64_t> Release(uint64_t keep_bytes, Wait wait) = 0;
+  Result<uint64_t> Release(uint64_t keep_bytes, Wait wait);
+  // All free memory that is known to be idle, without a wait for anything, also for the growth lock: where another
+  // thread has it nothing is released. REQUIRES: the caller keeps the pool alive.
+  Result<uint64_t> ReleaseAtOnce();
 
  protected:
+  virtual Result<uint64_t> ReleaseHeld(uint64_t keep_bytes, Wait wait) COMMPOOL_REQUIRES(kGrowthLock) = 0;
+
   // A growth in progress. Lives in Grow's frame, so an interrupted growth leaves its pages here, and their destructors
   // release them. One thread's, under the growth lock.
   struct Growth {

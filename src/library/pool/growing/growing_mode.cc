@@ -134,6 +134,21 @@ uint64_t GrowingMode::ReleaseUnused() {
   return 0;
 }
 
+// cudaFree waits for the device, ncclMemFree is NCCL's, and a user's function is anybody's.
+uint64_t GrowingMode::ReleaseIdle(DeviceWork work) {
+  const Backing& backing = *segments_.backing;
+  const bool at_once = backing.row().movement == Movement::kInPages;  // cuMemUnmap waits for nobody
+  const bool waits = backing.IsOfCudaMalloc() && backing.row().maker == Maker::kLibrary;
+  if (backing.placement().kind != Placement::Kind::kDevice) return 0;
+  if (!at_once && (!waits || work == DeviceWork::kMayWork)) return 0;
+  if (basis_.device->health().broken() || basis_.device->captures().any() || basis_.life.asleep()) return 0;
+  blocks_.ReleaseParts(captures_.TakeGone());
+  blocks_.TakeBack(basis_.runtime.caches.Drain(basis_.handle));
+  const Result<uint64_t> released = grower_->ReleaseAtOnce();
+  if (!released.ok()) Log(LogLevel::kWarning, basis_.Named(released.status()).message());
+  return released.ok() ? *released : 0;
+}
+
 // What can refuse comes before BeginClose, so a refused close leaves the pool open. From there on it serves nobody, and
 // a close that failed later may be repeated. Live blocks are no reason to refuse: their segments stay until the blocks
 // are freed.

@@ -35,6 +35,7 @@ class GrowingMode final : public PoolMode {
   Result<uint64_t> Reclaim() override;
   Result<uint64_t> Trim(uint64_t keep_bytes) override;
   uint64_t ReleaseUnused() override;
+  uint64_t ReleaseIdle(DeviceWork work) override;
   Status Close() override;
   Status Sleep(const SleepRequest& request, OtherPoolsOfCall others) override;
   Status Wake(const WakeRequest& request, OtherPoolsOfCall others) override;
