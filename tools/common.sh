@@ -36,7 +36,7 @@ readonly emulated=(
   //src/emulator/cuda:libcuda.so.1 //src/emulator/cudart:libcudart.so.13 //src/emulator/nccl:libnccl.so.2
   //src/emulator/nvml:libnvidia-ml.so.1
 )
-readonly audit=//src/interpose/audit:libcommpool_audit.so run=//src/interpose/nccl_memory:libcommpool_run.so
+readonly interpose=//src/interpose/audit:libcommpool_interpose.so
 
 # What an install tree holds, and targets of the caller's. Sets where Bazel has put them, and `tree_files`: the same as
 # options of the scripts in tools/packaging.
@@ -45,7 +45,7 @@ build_for_installation() {
   log=$(mktemp)
   echo "building (the first time takes a few minutes)"
   if ! "${bazel[@]}" build "${first_build[@]}" -- \
-    "$cli" "$library" "${emulated[@]}" "$audit" "$run" "$@" >"$log" 2>&1; then
+    "$cli" "$library" "${emulated[@]}" "$interpose" "$@" >"$log" 2>&1; then
     cat "$log"
     fail "the build failed"
   fi
@@ -54,7 +54,7 @@ build_for_installation() {
   tree_files=(
     --source . --library "$(built "$library")" --cli "$(built "$cli")" --cuda "$(built "${emulated[0]}")"
     --cudart "$(built "${emulated[1]}")" --nccl "$(built "${emulated[2]}")"
-    --nvml "$(built "${emulated[3]}")" --audit "$(built "$audit")" --run "$(built "$run")"
+    --nvml "$(built "${emulated[3]}")" --interpose "$(built "$interpose")"
   )
 }
 

@@ -11,14 +11,14 @@ import tempfile
 import install_tree
 
 REPOSITORY = pathlib.Path.cwd()  # the root of Bazel's runfiles
-LIBRARY, CLI, CUDA, CUDART, NCCL, NVML, AUDIT, RUN = (REPOSITORY / path for path in sys.argv[1:9])
+LIBRARY, CLI, CUDA, CUDART, NCCL, NVML, INTERPOSE = (REPOSITORY / path for path in sys.argv[1:8])
 WORK = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
 
 
 def built(**options):
     """What a tree is made of, with further options."""
     return argparse.Namespace(source=REPOSITORY, library=LIBRARY, cli=CLI, cuda=CUDA, cudart=CUDART, nccl=NCCL,
-                              nvml=NVML, audit=AUDIT, run=RUN, **options)
+                              nvml=NVML, interpose=INTERPOSE, **options)
 
 
 @functools.lru_cache(maxsize=None)

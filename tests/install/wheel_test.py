@@ -61,7 +61,7 @@ class Contents(unittest.TestCase):
         names = set(zipfile.ZipFile(made()).namelist())
         for name in ("__init__.py", "py.typed", "_fast.abi3.so", "_fast.pyi", "_rmm_resource.cc", "bin/commpool",
                      "lib/libcommpool.so.0", "lib/commpool/emulator/libcuda.so.1",
-                     "lib/commpool/libcommpool_audit.so", "lib/commpool/libcommpool_run.so",
+                     "lib/commpool/libcommpool_interpose.so",
                      "lib/cmake/commpool/commpoolConfig.cmake",
                      "include/commpool/commpool.h", "lib/pkgconfig/commpool.pc", "share/doc/commpool/LICENSE",
                      "share/commpool/examples/python/first.py"):

@@ -52,7 +52,7 @@ Status Run(const AuditOptions& options, const std::vector<std::string>& words) {
     return Status(StatusCode::kInvalidArgument, "say which program: commpool audit -- PROGRAM [ARGUMENT...]");
   }
   COMMPOOL_TRY(CheckPreload(words));
-  const std::string library = COMMPOOL_TRY(FindPreloaded("audit", "libcommpool_audit.so"));
+  const std::string library = COMMPOOL_TRY(FindPreloaded("audit", "libcommpool_interpose.so"));
   setenv("COMMPOOL_AUDIT", COMMPOOL_TRY(SettingsOf(options)).c_str(), 1);
   Prepend("LD_PRELOAD", library);
   if (options.by == By::kCupti) setenv("CUDA_INJECTION64_PATH", library.c_str(), 1);

@@ -1,7 +1,8 @@
-// commpool run: runs a program whose ncclMemAlloc comes from pools.
+// commpool run: runs a program beside whose full caches others find memory, and whose ncclMemAlloc may come from pools.
 #include <unistd.h>
 
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,7 +16,12 @@ namespace commpool::cli {
 
 namespace {
 
+enum class NcclMemory { kOwn, kPools };
+
+const std::map<std::string, NcclMemory> kNcclMemory = {{"own", NcclMemory::kOwn}, {"pools", NcclMemory::kPools}};
+
 struct RunOptions {
+  NcclMemory nccl_memory = NcclMemory::kOwn;
   Backing backing = Backing::kVmm;
   std::string peers = "none";
 };
@@ -28,7 +34,8 @@ std::string WhyNoPeers(const std::string& text) {
 
 std::string SettingsOf(const RunOptions& options) {
   std::string settings = "process=" + std::to_string(getpid());
-  settings += ",backing=" + std::to_string(static_cast<int>(options.backing));
+  if (options.nccl_memory == NcclMemory::kOwn) return settings;
+  settings += ",nccl-memory=pools,backing=" + std::to_string(static_cast<int>(options.backing));
   if (options.peers == "none") return settings;
   std::string peers = options.peers;
   for (char& letter : peers) letter = letter == ',' ? ' ' : letter;  // a comma separates settings
@@ -41,11 +48,11 @@ Status Run(const RunOptions& options, const std::vector<std::string>& words) {
     return Status(StatusCode::kInvalidArgument, "say which program: commpool run -- PROGRAM [ARGUMENT...]");
   }
   const std::string program = COMMPOOL_TRY(CheckPreload(words));
-  if (Defines(program, "ncclMemAlloc")) {
+  if (options.nccl_memory == NcclMemory::kPools && Defines(program, "ncclMemAlloc")) {
     return Status(StatusCode::kNotSupported,
                   program + " has an NCCL of its own, linked statically: its ncclMemAlloc cannot be replaced");
   }
-  Prepend("LD_PRELOAD", COMMPOOL_TRY(FindPreloaded("nccl_memory", "libcommpool_run.so")));
+  Prepend("LD_PRELOAD", COMMPOOL_TRY(FindPreloaded("audit", "libcommpool_interpose.so")));
   setenv("COMMPOOL_RUN", SettingsOf(options).c_str(), 1);
   return StartInPlace(words);
 }
@@ -54,18 +61,22 @@ Status Run(const RunOptions& options, const std::vector<std::string>& words) {
 
 void AddRun(Command app) {
   const auto options = std::make_shared<RunOptions>();
-  Command command = app.Add("run", "Run a program with ncclMemAlloc from pools: -- PROGRAM ARGUMENT...");
-  AddChoice(command, "--backing", options->backing, BackingNames(), "What makes the memory");
+  Command command = app.Add("run", "Run a program whose caches make room for NCCL: -- PROGRAM ARGUMENT...");
+  AddChoice(command, "--nccl-memory", options->nccl_memory, kNcclMemory, "Where ncclMemAlloc has its memory from");
+  AddChoice(command, "--backing", options->backing, BackingNames(), "What makes the memory of these pools");
   command.AddOption("--peers", options->peers, "Devices of the same process that may access it: none, all, or 1,2")
       .Called("DEVICES")
       .Checked(&WhyNoPeers)
       .ShowPreset();
   command.Footer(
-      "An allocation is a whole segment, which stays whole and is kept for the next one of its size. Statistics go to\n"
-      "stderr at the end. The exit code is the program's.\n"
+      "Where a call of NCCL, cuBLAS or anybody runs out of memory, pools and PyTorch's cache give back what is idle, "
+      "and\n"
+      "it is made once more. With --nccl-memory pools an allocation is a whole segment, kept for the next of its "
+      "size.\n"
+      "Tables go to stderr at the end. The exit code is the program's.\n"
       "Examples:\n"
-      "  commpool run -- ./all_reduce_perf -b 8M -e 1G -R 2\n"
-      "  mpirun -np 4 commpool run --backing nccl -- ./ranks\n"
+      "  commpool run -- torchrun --nproc-per-node 4 train.py\n"
+      "  commpool run --nccl-memory pools -- ./all_reduce_perf -b 8M -e 1G -R 2\n"
       "  commpool emulate -- commpool run -- ./program    (without a GPU)");
   command.DoWithRest([options](const std::vector<std::string>& words) { return Run(*options, words); });
 }

@@ -2,7 +2,7 @@
 """Makes an install tree from Bazel's outputs; tools/install calls it.
 
 usage: install_tree.py --prefix DIR --source REPOSITORY --library FILE --cli FILE --cuda FILE --cudart FILE --nccl FILE
-                       --nvml FILE --audit FILE --run FILE [--strict]
+                       --nvml FILE --interpose FILE [--strict]
   --strict   fails where something would not load on the oldest supported system, or the library is too large
 """
 
@@ -19,7 +19,7 @@ import portability
 RUNPATH = "$ORIGIN/../lib"
 _HERE = pathlib.Path(__file__).parent
 # Options: where it lies.
-FILES = ("--source", "--library", "--cli", "--cuda", "--cudart", "--nccl", "--nvml", "--audit", "--run")
+FILES = ("--source", "--library", "--cli", "--cuda", "--cudart", "--nccl", "--nvml", "--interpose")
 DOCUMENTS = "share/doc/commpool"
 # What somebody reads who uses commpool.
 PAGES = ("README.md", "examples/README.md", "examples/reference.md", "include/commpool/README.md",
@@ -103,10 +103,9 @@ def install_emulator(tree, *libraries):
         tree.link(f"lib/commpool/emulator/{name[:name.index('.so') + 3]}", name)
 
 
-def install_preloaded(tree, *libraries):
+def install_preloaded(tree, library):
     """What `commpool audit` and `commpool run` put into programs."""
-    for source in libraries:
-        tree.put_binary(source, f"lib/commpool/{source.name}")
+    tree.put_binary(library, f"lib/commpool/{library.name}")
 
 
 def install_sources(tree, repository):
@@ -140,7 +139,7 @@ def install(options, kind=Tree):
     library, name = install_library(tree, options.library, version)
     set_runpath(tree.put_binary(options.cli, "bin/commpool"), RUNPATH)
     install_emulator(tree, options.cuda, options.cudart, options.nccl, options.nvml)
-    install_preloaded(tree, options.audit, options.run)
+    install_preloaded(tree, options.interpose)
     install_sources(tree, options.source)
     install_pages(tree, options.source)
     values = {"VERSION": version, "MINOR": version.rsplit(".", maxsplit=1)[0], "LIBRARY": library, "SONAME": name}

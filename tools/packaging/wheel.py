@@ -2,7 +2,7 @@
 """Makes the wheel from Bazel's outputs: the Python package around an install tree; tools/wheel calls it.
 
 usage: wheel.py --output DIR --source REPOSITORY --library FILE --cli FILE --cuda FILE --cudart FILE --nccl FILE
-                --nvml FILE --audit FILE --run FILE [--module FILE]... [--router VERSION=FILE]... [--strict]
+                --nvml FILE --interpose FILE [--module FILE]... [--router VERSION=FILE]... [--strict]
   --module   a module that was built: its place in the package is that of its path below src/python/commpool
   --router   a binary of commpool.torch for a version of torch
   --strict   fails where something would not load on the oldest supported system, or the library is too large

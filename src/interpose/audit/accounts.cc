@@ -7,6 +7,7 @@
 #include "src/interpose/audit/graph_accounts.h"
 #include "src/interpose/audit/real_driver.h"
 #include "src/interpose/preload/symbols.h"
+#include "src/interpose/room/streams.h"
 #include "src/library/base/python_stack.h"
 
 namespace commpool::audit {
@@ -107,6 +108,8 @@ void MeasureAfter(Event& event, What what) {
   ledger.Count(row, MeasuredBytes(event).value_or(0), event.nanoseconds);
 }
 
+void Initialisation::NoteDone(unsigned) { Audit::Get().NoteInitialised(""); }
+
 void Initialisation::After(Event& event, unsigned) {
   const std::string name = event.done() ? "" : RealDriver::Get().ErrorName(static_cast<CUresult>(event.result));
   Audit::Get().NoteInitialised(name);
@@ -165,10 +168,15 @@ void ReservedAddresses::After(Event& event, CUdeviceptr* pointer, size_t bytes, 
 void EndedAddresses::Before(Event& event, CUdeviceptr pointer, size_t) { TakeEnded(event, What::kAddresses, pointer); }
 
 void MadePhysical::After(Event& event, CUmemGenericAllocationHandle* handle, size_t bytes,
-                         const CUmemAllocationProp* properties, unsigned long long) {
-  const bool on_device = properties != nullptr && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+                         const CUmemAllocationProp* properties, unsigned long long flags) {
   const uint64_t key = event.done() ? Audit::Get().physical.Make(*handle) : kNoPhysical;
-  EnterMade(event, What::kPhysical, key, bytes, on_device ? properties->location.id : kNoDevice);
+  EnterMade(event, What::kPhysical, key, bytes, RoomOn(handle, bytes, properties, flags));
+}
+
+int MadePhysical::RoomOn(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp* properties,
+                         unsigned long long) {
+  const bool on_device = properties != nullptr && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  return on_device ? properties->location.id : kNoDevice;
 }
 
 void ReleasedHandle::Before(Event& event, CUmemGenericAllocationHandle handle) {
@@ -249,6 +257,24 @@ void MadeContext::BeforeContext(Event& event, CUdevice device) {
 void MadeContext::AfterContext(Event& event, CUcontext* context, CUdevice device) {
   if (event.done()) Audit::Get().memory.NoteContext(device, *context);
   MeasureAfter(event, What::kContext);
+}
+
+void MadeContext::NoteContext(CUcontext context, CUdevice device) { run::Streams::Get().MadeContext(context, device); }
+
+void MadeStream::NoteStream(CUstream stream) { run::Streams::Get().Made(stream); }
+
+void EndedStream::NoteBefore(CUstream stream) { run::Streams::Get().Ends(stream); }
+
+void EndedContext::NoteBefore(CUcontext context) { run::Streams::Get().EndedContext(context); }
+
+// Others may retain the context still.
+void ReleasedDevice::NoteDone(CUdevice device) {
+  unsigned flags = 0;
+  int active = 0;
+  const auto ask = RealDriver::Get().cuDevicePrimaryCtxGetState;
+  if (ask != nullptr && ask(device, &flags, &active) == CUDA_SUCCESS && active == 0) {
+    run::Streams::Get().EndedDevice(device);
+  }
 }
 
 void ResetDevice::After(Event& event, CUdevice device) {

@@ -13,7 +13,18 @@
 
 namespace commpool::audit {
 
+// What `commpool run` does before a call and after its success, and which device it asks for room where memory ran out.
+constexpr int kCurrentDevice = -2;  // the calling thread's
+
 struct Account {
+  template <typename... Arguments>
+  static void NoteBefore(Arguments...) {}
+  template <typename... Arguments>
+  static void NoteDone(Arguments...) {}
+  template <typename... Arguments>
+  static int RoomOn(Arguments...) {
+    return kCurrentDevice;
+  }
   template <typename... Arguments>
   static void Before(Event&, Arguments...) {}
   template <typename... Arguments>
@@ -34,6 +45,7 @@ std::optional<int64_t> MeasuredBytes(const Event& event);
 void MeasureAfter(Event& event, What what);
 
 struct Initialisation : Account {
+  static void NoteDone(unsigned flags);
   static void After(Event& event, unsigned flags);
 };
 
@@ -65,12 +77,19 @@ struct EndedMemory : Account {
   }
 };
 
-struct MadeHostMemory : Account {
+struct OfTheHost : Account {
+  template <typename... Arguments>
+  static int RoomOn(Arguments...) {
+    return kNoDevice;
+  }
+};
+
+struct MadeHostMemory : OfTheHost {
   static void After(Event& event, void** pointer, size_t bytes);
   static void After(Event& event, void** pointer, size_t bytes, unsigned) { After(event, pointer, bytes); }
 };
 
-struct PinnedHostMemory : Account {
+struct PinnedHostMemory : OfTheHost {
   static void After(Event& event, void* pointer, size_t bytes, unsigned flags);
 };
 
@@ -89,6 +108,7 @@ struct EndedAddresses : Account {
 };
 
 struct MadePhysical : Account {
+  static int RoomOn(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp* properties, unsigned long long);
   static void After(Event& event, CUmemGenericAllocationHandle* handle, size_t bytes,
                     const CUmemAllocationProp* properties, unsigned long long flags);
 };
@@ -144,16 +164,33 @@ struct MadeContext : Account {
     BeforeContext(event, std::get<sizeof...(Between) - 1>(std::tie(between...)));
   }
   template <typename... Between>
+  static void NoteDone(CUcontext* context, Between... between) {
+    NoteContext(*context, RoomOn(context, between...));
+  }
+  template <typename... Between>
+  static int RoomOn(CUcontext*, Between... between) {
+    return std::get<sizeof...(Between) - 1>(std::tie(between...));
+  }
+  template <typename... Between>
   static void After(Event& event, CUcontext* context, Between... between) {
     AfterContext(event, context, std::get<sizeof...(Between) - 1>(std::tie(between...)));
   }
 
  private:
+  static void NoteContext(CUcontext context, CUdevice device);
   static void BeforeContext(Event& event, CUdevice device);
   static void AfterContext(Event& event, CUcontext* context, CUdevice device);
 };
 
-struct ResetDevice : Account {
+struct ReleasedDevice : Account {
+  static void NoteDone(CUdevice device);
+};
+
+struct EndedContext : Account {
+  static void NoteBefore(CUcontext context);
+};
+
+struct ResetDevice : ReleasedDevice {
   static void After(Event& event, CUdevice device);
 };
 
@@ -166,6 +203,20 @@ struct ChangedContext : Account {
   static void After(Event& event, Arguments...) {
     MeasureAfter(event, What::kContext);
   }
+};
+
+struct MadeStream : ChangedContext {
+  template <typename... Arguments>
+  static void NoteDone(CUstream* stream, Arguments...) {
+    NoteStream(*stream);
+  }
+
+ private:
+  static void NoteStream(CUstream stream);
+};
+
+struct EndedStream : Account {
+  static void NoteBefore(CUstream stream);
 };
 
 // Kernels are loaded by the first call that names them, in part: so those that look them up are measured too.

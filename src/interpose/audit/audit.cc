@@ -35,7 +35,7 @@ void Audit::NoteInitialised(const std::string& failure) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     failure_ = failure;
-    if (!failure.empty() || initialised_.exchange(true)) return;
+    if (!failure.empty() || initialised_.exchange(true) || !settings.asked) return;
     if (source() == Source::kPreload && settings.by_cupti && why_source_.empty()) {
       why_source_ = "this driver injects nothing";
     }

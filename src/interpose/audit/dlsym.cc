@@ -19,10 +19,13 @@ extern "C" __attribute__((visibility("hidden"), used)) void* commpoolAuditFind(v
   if (name == nullptr) return nullptr;
   commpool::audit::Watched* const watched = commpool::audit::FindWatched(name);
   if (watched == nullptr) return nullptr;
-  void* found = preload::SystemDlsym(handle, name);
+  void* const met = preload::SystemDlsym(handle, name);
   // A search of everything meets ours first, also where no library has such a function.
-  if (found != nullptr && preload::IsOurs(found)) found = preload::FindDefinition(name);
-  return found == nullptr ? nullptr : commpool::audit::InPlaceOf(*watched, found);
+  const bool ours = met != nullptr && preload::IsOurs(met);
+  void* const found = ours ? preload::FindDefinition(name) : met;
+  if (found == nullptr) return nullptr;
+  void* const in_place = commpool::audit::InPlaceOf(*watched, found);
+  return ours ? met : in_place;
 }
 
 #if defined(__x86_64__)

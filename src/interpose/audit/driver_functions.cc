@@ -1,4 +1,5 @@
-// The driver's functions as a program sees them while it is audited: each notes the call and makes it.
+// The driver's functions as a program sees them under `commpool audit` and `commpool run`: each notes the call and
+// makes it, and once more where memory ran out and others gave some back.
 #include <cuda.h>
 
 #include <utility>
@@ -9,6 +10,7 @@
 #include "src/interpose/audit/graph_accounts.h"
 #include "src/interpose/audit/older_functions.h"
 #include "src/interpose/audit/watched.h"
+#include "src/interpose/room/ask.h"
 
 namespace commpool::audit {
 
@@ -25,11 +27,9 @@ Outcome OutcomeOf(CUresult result) {
   return result == CUDA_ERROR_OUT_OF_MEMORY ? Outcome::kOutOfMemory : Outcome::kFailed;
 }
 
+// Makes the call, and keeps the books of an audit.
 template <typename Account, typename... Arguments>
-CUresult Call(Index index, Arguments... arguments) {
-  Watched& watched = AllWatched()[static_cast<size_t>(index)];
-  const auto real = reinterpret_cast<CUresult (*)(Arguments...)>(RealOf(watched));
-  if (real == nullptr) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
+CUresult Make(const Watched& watched, CUresult (*real)(Arguments...), Arguments... arguments) {
   Audit& audit = Audit::Get();
   // With CUPTI the books are kept in its callbacks. cuInit is where it comes in: after that both may not count.
   if (!audit.settings.asked || audit.source() == Source::kCupti) return real(arguments...);
@@ -40,6 +40,30 @@ CUresult Call(Index index, Arguments... arguments) {
   event.End(OutcomeOf(result), result);
   Quietly([&] { Account::After(event, arguments...); });
   return result;
+}
+
+template <typename Account, typename... Arguments>
+CUresult Call(Index index, Arguments... arguments) {
+  Watched& watched = AllWatched()[static_cast<size_t>(index)];
+  const auto real = reinterpret_cast<CUresult (*)(Arguments...)>(RealOf(watched));
+  if (real == nullptr) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
+  const auto make = [&] { return Make<Account>(watched, real, arguments...); };
+  if (!run::IsAsked()) return make();
+  Quietly([&] { Account::NoteBefore(arguments...); });
+  CUresult result = make();
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) result = MakeAgain(watched, Account::RoomOn(arguments...), make);
+  if (result == CUDA_SUCCESS) Quietly([&] { Account::NoteDone(arguments...); });
+  return result;
+}
+
+// Of functions that no account is for.
+template <typename... Arguments>
+CUresult CallUnbooked(Watched& watched, Arguments... arguments) {
+  const auto real = reinterpret_cast<CUresult (*)(Arguments...)>(RealOf(watched));
+  if (real == nullptr) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
+  const auto make = [&] { return real(arguments...); };
+  const CUresult result = make();
+  return result == CUDA_ERROR_OUT_OF_MEMORY ? MakeAgain(watched, kCurrentDevice, make) : result;
 }
 
 }  // namespace
@@ -54,3 +78,10 @@ CUresult Call(Index index, Arguments... arguments) {
   }
 #include "src/interpose/audit/audited_functions.inc"
 #undef COMMPOOL_AUDITED
+#define COMMPOOL_UNBOOKED(symbol, name, since, parameters, arguments)                  \
+  extern "C" __attribute__((visibility("default"))) CUresult symbol parameters {       \
+    static commpool::audit::Watched& watched = *commpool::audit::FindWatched(#symbol); \
+    return commpool::audit::CallUnbooked(watched, COMMPOOL_EXPAND arguments);          \
+  }
+#include "src/interpose/audit/unbooked_functions.inc"
+#undef COMMPOOL_UNBOOKED

@@ -38,8 +38,11 @@ template <typename... Arguments>
 CUresult Launch(Watched& watched, CUfunction function, CUstream stream, Arguments... arguments) {
   const auto real = reinterpret_cast<CUresult (*)(Arguments...)>(RealOf(watched));
   if (real == nullptr) return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
-  if (Launched().Has(function)) return real(arguments...);
-  return LaunchFirst(watched, function, stream, arguments...);
+  const auto make = [&] {
+    return Launched().Has(function) ? real(arguments...) : LaunchFirst(watched, function, stream, arguments...);
+  };
+  const CUresult result = make();
+  return result == CUDA_ERROR_OUT_OF_MEMORY ? MakeAgain(watched, kCurrentDevice, make) : result;
 }
 
 }  // namespace

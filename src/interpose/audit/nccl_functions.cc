@@ -1,10 +1,15 @@
 // NCCL's functions as a program sees them while it is audited. NCCL has no callbacks, so they are preloaded always.
+#include "src/interpose/audit/nccl_functions.h"
+
 #include <nccl.h>
+
+#include <optional>
 
 #include "src/interpose/audit/accounts.h"
 #include "src/interpose/audit/audit.h"
 #include "src/interpose/audit/real_driver.h"
 #include "src/interpose/audit/watched.h"
+#include "src/interpose/nccl_memory/from_pools.h"
 
 namespace commpool::audit {
 
@@ -48,6 +53,17 @@ auto Taking(What what, const void* handle) {
 
 }  // namespace
 
+ncclResult_t AuditedMemAlloc(void** pointer, size_t bytes) {
+  const auto after = [&](Event& event) {
+    EnterHandle(event, What::kNcclMemory, event.done() ? *pointer : nullptr, bytes);
+  };
+  return Call("ncclMemAlloc", kNothing, after, pointer, bytes);
+}
+
+ncclResult_t AuditedMemFree(void* pointer) {
+  return Call("ncclMemFree", Taking(What::kNcclMemory, pointer), &EnterEnded, pointer);
+}
+
 }  // namespace commpool::audit
 
 using namespace commpool::audit;  // NOLINT: C on the outside
@@ -55,14 +71,13 @@ using namespace commpool::audit;  // NOLINT: C on the outside
 #define COMMPOOL_EXPORTED extern "C" __attribute__((visibility("default")))
 
 COMMPOOL_EXPORTED ncclResult_t ncclMemAlloc(void** pointer, size_t bytes) {
-  const auto after = [&](Event& event) {
-    EnterHandle(event, What::kNcclMemory, event.done() ? *pointer : nullptr, bytes);
-  };
-  return Call("ncclMemAlloc", kNothing, after, pointer, bytes);
+  const std::optional<ncclResult_t> pooled = commpool::run::AllocateFromPools(pointer, bytes);
+  return pooled ? *pooled : AuditedMemAlloc(pointer, bytes);
 }
 
 COMMPOOL_EXPORTED ncclResult_t ncclMemFree(void* pointer) {
-  return Call("ncclMemFree", Taking(What::kNcclMemory, pointer), &EnterEnded, pointer);
+  const std::optional<ncclResult_t> pooled = commpool::run::FreeToPools(pointer);
+  return pooled ? *pooled : AuditedMemFree(pointer);
 }
 
 COMMPOOL_EXPORTED ncclResult_t ncclCommRegister(const ncclComm_t communicator, void* buffer, size_t bytes,

@@ -11,6 +11,9 @@ CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* affinity, int c
 decltype(cuMemAllocAsync) cuMemAllocAsync_ptsz;
 decltype(cuMemAllocFromPoolAsync) cuMemAllocFromPoolAsync_ptsz;
 decltype(cuMemFreeAsync) cuMemFreeAsync_ptsz;
+decltype(cuGraphInstantiateWithParams) cuGraphInstantiateWithParams_ptsz;
+decltype(cuGraphUpload) cuGraphUpload_ptsz;
+decltype(cuGraphLaunch) cuGraphLaunch_ptsz;
 decltype(cuLaunchKernel) cuLaunchKernel_ptsz;
 decltype(cuLaunchKernelEx) cuLaunchKernelEx_ptsz;
 decltype(cuLaunchCooperativeKernel) cuLaunchCooperativeKernel_ptsz;

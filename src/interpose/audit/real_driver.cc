@@ -24,6 +24,13 @@ RealDriver LookUp() {
   COMMPOOL_REAL(cuMemGetInfo);
   COMMPOOL_REAL(cuMemGetAddressRange);
   COMMPOOL_REAL(cuStreamIsCapturing);
+  COMMPOOL_REAL(cuStreamQuery);
+  COMMPOOL_REAL(cuEventCreate);
+  COMMPOOL_REAL(cuEventRecord);
+  COMMPOOL_REAL(cuEventQuery);
+  COMMPOOL_REAL(cuEventDestroy);
+  COMMPOOL_REAL(cuThreadExchangeStreamCaptureMode);
+  COMMPOOL_REAL(cuDevicePrimaryCtxGetState);
   COMMPOOL_REAL(cuGetErrorName);
 #undef COMMPOOL_REAL
   return driver;

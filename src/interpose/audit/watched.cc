@@ -7,9 +7,12 @@
 #include "src/interpose/audit/array_accounts.h"
 #include "src/interpose/audit/audit.h"
 #include "src/interpose/audit/graph_accounts.h"
+#include "src/interpose/audit/nccl_functions.h"
 #include "src/interpose/audit/older_functions.h"
 #include "src/interpose/audit/packed_call.h"
+#include "src/interpose/audit/real_driver.h"
 #include "src/interpose/preload/symbols.h"
+#include "src/interpose/room/ask.h"
 
 namespace commpool::audit {
 
@@ -26,19 +29,28 @@ Watched kWatched[] = {
 #include "src/interpose/audit/audited_functions.inc"
 #undef COMMPOOL_AUDITED
 #define COMMPOOL_AUDITED_NCCL(name) {#name, nullptr, 0, reinterpret_cast<void*>(&::name)},
-    COMMPOOL_AUDITED_NCCL(ncclMemAlloc) COMMPOOL_AUDITED_NCCL(ncclMemFree) COMMPOOL_AUDITED_NCCL(ncclCommRegister)
-        COMMPOOL_AUDITED_NCCL(ncclCommDeregister) COMMPOOL_AUDITED_NCCL(ncclCommWindowRegister)
-            COMMPOOL_AUDITED_NCCL(ncclCommWindowDeregister)
+    {"ncclMemAlloc", nullptr, 0, reinterpret_cast<void*>(&AuditedMemAlloc)},
+    {"ncclMemFree", nullptr, 0, reinterpret_cast<void*>(&AuditedMemFree)},
+    COMMPOOL_AUDITED_NCCL(ncclCommRegister) COMMPOOL_AUDITED_NCCL(ncclCommDeregister)
+        COMMPOOL_AUDITED_NCCL(ncclCommWindowRegister) COMMPOOL_AUDITED_NCCL(ncclCommWindowDeregister)
 #undef COMMPOOL_AUDITED_NCCL
 #define COMMPOOL_LAUNCH(symbol, name, since, parameters, arguments, stream) \
   {#symbol, #name, since, reinterpret_cast<void*>(&::symbol)},
 #include "src/interpose/audit/launches.inc"
 #undef COMMPOOL_LAUNCH
-                {"cuGetProcAddress_v2", nullptr, 0, reinterpret_cast<void*>(&::cuGetProcAddress_v2)},
+#define COMMPOOL_UNBOOKED(symbol, name, since, parameters, arguments) \
+  {#symbol, #name, since, reinterpret_cast<void*>(&::symbol)},
+#include "src/interpose/audit/unbooked_functions.inc"
+#undef COMMPOOL_UNBOOKED
+            {"cuGetProcAddress_v2", nullptr, 0, reinterpret_cast<void*>(&::cuGetProcAddress_v2)},
     {"cuGetProcAddress", nullptr, 0, EarlierGetProcAddress()},
 };
 
 }  // namespace
+
+CUresult MakeAgain(const Watched& watched, int device, const std::function<CUresult()>& make) {
+  return run::MakeAgain(watched.symbol, device == kCurrentDevice ? RealDriver::Get().CurrentDevice() : device, make);
+}
 
 std::span<Watched> AllWatched() { return kWatched; }
 

@@ -2,9 +2,12 @@
 #ifndef COMMPOOL_SRC_INTERPOSE_AUDIT_WATCHED_H_
 #define COMMPOOL_SRC_INTERPOSE_AUDIT_WATCHED_H_
 
+#include <cuda.h>
+
 #include <atomic>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <span>
 
 #include "src/interpose/audit/event.h"
@@ -37,6 +40,9 @@ void* EarlierGetProcAddress();
 // functions takes its place as long as no driver has been initialised, for then the first has not worked; after that
 // its functions stay as they are.
 void* InPlaceOf(Watched& watched, void* found);
+
+// The call once more, where room could be made for it on the device (room/ask.h). kCurrentDevice: the calling thread's.
+CUresult MakeAgain(const Watched& watched, int device, const std::function<CUresult()>& make);
 
 // Keeps the books from throwing into a program's call.
 template <typename Work>

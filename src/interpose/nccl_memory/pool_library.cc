@@ -45,6 +45,7 @@ PoolLibrary Resolve() {
   COMMPOOL_RESOLVE(free);
   COMMPOOL_RESOLVE(block_of);
   COMMPOOL_RESOLVE(pool_statistics);
+  COMMPOOL_RESOLVE(release_idle);
   COMMPOOL_RESOLVE(last_error);
 #undef COMMPOOL_RESOLVE
   return library;
@@ -55,6 +56,11 @@ PoolLibrary Resolve() {
 const PoolLibrary& PoolLibrary::Get() {
   static const auto* const library = new PoolLibrary(Resolve());
   return *library;
+}
+
+const PoolLibrary* PoolLibrary::Loaded() {
+  if (dlopen(kFile, RTLD_NOW | RTLD_NOLOAD) == nullptr) return nullptr;
+  return Get().release_idle != nullptr ? &Get() : nullptr;
 }
 
 }  // namespace commpool::run

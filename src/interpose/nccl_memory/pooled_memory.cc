@@ -22,10 +22,16 @@ double MiB(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
 }  // namespace
 
+const Settings& Settings::Get() {
+  static const auto* const settings = new Settings(FromText(std::getenv("COMMPOOL_RUN")));
+  return *settings;
+}
+
 Settings Settings::FromText(const char* text) {
   Settings settings;
   settings.asked = text != nullptr;
   for (const auto& [key, value] : preload::ReadSettings(text)) {
+    if (key == "nccl-memory" && value == "pools") settings.nccl_memory = NcclMemory::kPools;
     if (key == "backing") settings.backing = static_cast<commpool_backing>(std::atoi(value.c_str()));
     if (key == "process") settings.started_by = std::atoi(value.c_str());
     if (key != "peers") continue;

@@ -16,13 +16,18 @@
 
 namespace commpool::run {
 
+// Whose memory ncclMemAlloc gives.
+enum class NcclMemory { kOwn, kPools };
+
 struct Settings {
-  bool asked = false;             // the variable is set at all
+  bool asked = false;  // the variable is set at all
+  NcclMemory nccl_memory = NcclMemory::kOwn;
   commpool_backing backing = {};  // the first is the usual one
   bool all_peers = false;
   std::vector<int> peers;  // devices that may access the memory
   int started_by = 0;      // the process that `commpool run` became
 
+  static const Settings& Get();  // of this process
   // COMMPOOL_RUN, "KEY=VALUE,..."; null: the variable is not set.
   static Settings FromText(const char* text);
 };

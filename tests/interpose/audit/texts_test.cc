@@ -20,7 +20,7 @@ TEST(Callers, LibrariesHaveTheNamesThatPeopleUse) {
 
 TEST(Callers, DriverAndRuntimeAskForOthers) {
   for (const char* file : {"/lib/libcuda.so.1", "/lib/libcuda.so.580.1", "/lib/libcudart.so.13", "/lib/libcupti.so.13",
-                           "/opt/lib/commpool/libcommpool_audit.so"}) {
+                           "/opt/lib/commpool/libcommpool_interpose.so"}) {
     EXPECT_EQ(NameOfLibrary(file), "") << file;
   }
 }

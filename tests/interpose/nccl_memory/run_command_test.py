@@ -17,7 +17,7 @@ def start(*words, **variables):
 
 
 def run(*words, options=(), program=_PROGRAM, **variables):
-    return start("emulate", "--", _CLI, "run", *options, "--", program, *words, **variables)
+    return start("emulate", "--", _CLI, "run", "--nccl-memory", "pools", *options, "--", program, *words, **variables)
 
 
 def statistics(result):
@@ -71,6 +71,14 @@ class Pooled(unittest.TestCase):
         self.assertEqual(run("sizes", "free-nccls").stdout.splitlines()[1:], ["NCCL's 0"])
 
 
+class Own(unittest.TestCase):
+    def test_memory_stays_nccls_where_nobody_asked_for_pools(self):
+        result = start("emulate", "--", _CLI, "run", "--", _PROGRAM, "all-reduce")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(statistics(result), {})
+        self.assertIn("nothing here ran out of memory", result.stderr)
+
+
 class Programs(unittest.TestCase):
     def test_that_ask_for_nothing_are_told(self):
         result = run()
@@ -78,7 +86,7 @@ class Programs(unittest.TestCase):
         self.assertIn("nobody called ncclMemAlloc", result.stderr)
 
     def test_without_a_shared_nccl_are_told(self):
-        result = start("run", "--", sys.executable, "-c", "pass")
+        result = start("run", "--nccl-memory", "pools", "--", sys.executable, "-c", "pass")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("no libnccl.so.2 was loaded", result.stderr)
 
@@ -86,7 +94,7 @@ class Programs(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             program = os.path.join(folder, "static_nccl")
             subprocess.run(["gcc", os.path.join(_HERE, "static_nccl.c"), "-o", program], check=True)
-            result = start("run", "--", program)
+            result = start("run", "--nccl-memory", "pools", "--", program)
             self.assertEqual(result.returncode, 3, result.stderr)
             self.assertIn(f"{program} has an NCCL of its own, linked statically", result.stdout)
 
@@ -96,7 +104,8 @@ class Programs(unittest.TestCase):
         self.assertIn("commpool run: cannot start no-such-program", result.stderr)
 
     def test_are_audited_too(self):
-        result = start("emulate", "--", _CLI, "audit", "--", _CLI, "run", "--", _PROGRAM, "all-reduce")
+        result = start("emulate", "--", _CLI, "audit", "--", _CLI, "run", "--nccl-memory", "pools", "--",
+                       _PROGRAM, "all-reduce")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertRegex(result.stderr, r"commpool +memory \(VMM\) +0 +1 +0 ")
         self.assertIn("ncclMemAlloc from pools", result.stderr)

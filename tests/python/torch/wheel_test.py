@@ -16,7 +16,7 @@ import wheel
 
 _TORCH = pathlib.Path(torch.__file__).resolve().parents[1]
 _CUDA = installed.REPOSITORY / "external/cuda/include"
-_OLDER = (installed.REPOSITORY / sys.argv[9]).parent
+_OLDER = (installed.REPOSITORY / sys.argv[8]).parent
 _MODULES = sorted((installed.REPOSITORY / "src/python/commpool").rglob("*.abi3.so"))
 # Wheels of other versions, unpacked beside this environment: torch-2.11/torch/include and so on.
 _OTHERS = sorted(file.parents[1] for file in pathlib.Path(sys.prefix).parent.glob("torch-2.*/torch/version.py"))
