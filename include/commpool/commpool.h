@@ -147,7 +147,8 @@ typedef enum commpool_option {
   COMMPOOL_OPTION_GRANULARITY = 64,
   COMMPOOL_OPTION_RELEASE_THRESHOLD = 128,
   COMMPOOL_OPTION_LIMIT = 256,
-  COMMPOOL_OPTION_GRANTS = 512
+  COMMPOOL_OPTION_GRANTS = 512,
+  COMMPOOL_OPTION_BUDGET = 1024
 } commpool_option;
 
 typedef struct commpool_pool_options {
@@ -181,6 +182,7 @@ typedef struct commpool_pool_options {
   uint64_t given;           /* commpool_option bits: the program means these, also where as init sets them; default 0 */
   commpool_streams streams; /* default MAY_DIE; symmetric ORDERED frees take promised ones alone */
   commpool_grants grants;   /* what peers may do; default READ_WRITE; READ is for VMM pools */
+  const char* budget;       /* of commpool_set_budget; copied; default null: none */
 } commpool_pool_options;
 
 /* Each commpool_pools_* is also there for one pool, inline: commpool_pool_reserve(pool, bytes). A thread that owns the
@@ -297,6 +299,15 @@ COMMPOOL_API commpool_status commpool_capture_end(commpool_capture capture);
 
 /* The most that all pools of a device may reserve together; default UINT64_MAX: no limit. What is reserved stays. */
 COMMPOOL_API commpool_status commpool_set_device_limit(int device, uint64_t bytes);
+/* The most that the pools of a device may reserve together that name this budget (commpool_pool_options.budget), beside
+ * their own limits and the device's: a device's memory, divided among the parts of a program. UINT64_MAX: no limit,
+ * only counted. It is made by its first call, before its pools; what is reserved stays. INVALID_ARGUMENT for an empty
+ * name. */
+COMMPOOL_API commpool_status commpool_set_budget(const char* name, uint64_t bytes);
+/* What pools of a budget reserve on a device, the most that they ever reserved, and the limit; of all pools of the
+ * device where `budget` is null. Outputs may be null. NOT_FOUND for a budget that nobody made. */
+COMMPOOL_API commpool_status commpool_budget_use(int device, const char* budget, uint64_t* reserved_bytes,
+                                                 uint64_t* peak_bytes, uint64_t* limit_bytes);
 /* What pools leave to others of a device's memory, such as NCCL, cuBLAS and graphs; default 0. Where growth would leave
  * less, idle memory of pools goes back first, then it is OUT_OF_MEMORY; reclaim and trim give back what is lacking.
  * A wish, no reservation: the driver is asked at each growth, and another process may take the memory meanwhile. A

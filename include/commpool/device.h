@@ -32,6 +32,24 @@ inline Status set_headroom(int device, std::uint64_t bytes) {
   return detail::FromC(commpool_set_headroom(device, bytes));
 }
 
+// The most that pools of a budget may reserve together on a device. See commpool_set_budget.
+inline Status set_budget(const std::string& name, std::uint64_t bytes) {
+  return detail::FromC(commpool_set_budget(name.c_str(), bytes));
+}
+struct BudgetUse {
+  std::uint64_t reserved = 0;
+  std::uint64_t peak = 0;
+  std::uint64_t limit = UINT64_MAX;
+};
+// Of all pools of the device where the name is empty.
+inline Result<BudgetUse> budget_use(int device, const std::string& name = {}) {
+  BudgetUse use;
+  const char* const budget = name.empty() ? nullptr : name.c_str();
+  Status status = detail::FromC(commpool_budget_use(device, budget, &use.reserved, &use.peak, &use.limit));
+  if (!status.ok()) return status;
+  return use;
+}
+
 // For a call that ran out of memory: what pools release without a wait. See commpool_release_idle.
 inline Result<std::uint64_t> release_idle(int device, commpool_device_work work = COMMPOOL_DEVICE_MAY_WORK) {
   std::uint64_t bytes = 0;

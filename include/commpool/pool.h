@@ -125,6 +125,7 @@ struct PoolOptions {
   Option<std::uint64_t> granularity_bytes = Option<std::uint64_t>::unset(0);
   Option<std::uint64_t> release_threshold_bytes = Option<std::uint64_t>::unset(UINT64_MAX);
   Option<std::uint64_t> limit_bytes = Option<std::uint64_t>::unset(UINT64_MAX);
+  std::string budget = {};  // of set_budget; empty: none, or COMMPOOL_CONF's
   Option<std::uint64_t> deadline_ms = Option<std::uint64_t>::unset(60000);
   UserFunctions user = {};
   Agreement agreement = {};
@@ -339,6 +340,7 @@ class Pool {
     c_options.peers = options.peers.data();
     c_options.peer_count = options.peers.size();
     Set(options.grants, COMMPOOL_OPTION_GRANTS, c_options.grants, c_options.given);
+    if (!options.budget.empty()) c_options.budget = options.budget.c_str();
     Set(options.alignment_bytes, COMMPOOL_OPTION_ALIGNMENT, c_options.alignment_bytes, c_options.given);
     Set(options.segment_bytes, COMMPOOL_OPTION_SEGMENT, c_options.segment_bytes, c_options.given);
     Set(options.limit_bytes, COMMPOOL_OPTION_LIMIT, c_options.limit_bytes, c_options.given);

@@ -134,10 +134,10 @@ TEST(TheConfiguration, TakesADefaultThatNobodyGaveForUnset) {
 TEST(TheConfiguration, OptionsThatNobodyKnowsAreRefused) {
   commpool_pool_options options;
   commpool_pool_options_init(&options);
-  options.given = 2 * COMMPOOL_OPTION_GRANTS;
+  options.given = 2 * COMMPOOL_OPTION_BUDGET;
   commpool_pool pool = 7;
   EXPECT_EQ(commpool_pool_create(&options, &pool), COMMPOOL_INVALID_ARGUMENT);
-  EXPECT_NE(std::string(commpool_last_error()).find("given 1024"), std::string::npos) << commpool_last_error();
+  EXPECT_NE(std::string(commpool_last_error()).find("given 2048"), std::string::npos) << commpool_last_error();
   EXPECT_EQ(pool, 7u);
 }
 

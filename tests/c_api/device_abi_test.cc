@@ -50,6 +50,43 @@ TEST_F(DeviceAbi, ALimitOfAMissingDeviceIsRefused) {
   Expect(commpool_set_headroom(99, kMiB), COMMPOOL_INVALID_ARGUMENT, "99");
 }
 
+TEST_F(DeviceAbi, ABudgetTellsItsUseBesideItsLimit) {
+  ASSERT_EQ(commpool_set_budget("kv", 8 * kMiB), COMMPOOL_OK) << commpool_last_error();
+  commpool_pool_options options;
+  commpool_pool_options_init(&options);
+  EXPECT_EQ(options.budget, nullptr);
+  options.budget = "kv";
+  commpool_pool pages = 0;
+  ASSERT_EQ(commpool_pool_create(&options, &pages), COMMPOOL_OK) << commpool_last_error();
+  Expect(commpool_pool_reserve(pages, 16 * kMiB), COMMPOOL_OUT_OF_MEMORY, "the limit of budget kv of device 0, 8 MiB");
+  EXPECT_EQ(commpool_pool_reserve(pages, 4 * kMiB), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_pool_trim(pages, 0, nullptr), COMMPOOL_OK) << commpool_last_error();
+  uint64_t reserved = 7;
+  uint64_t peak = 7;
+  uint64_t limit = 7;
+  EXPECT_EQ(commpool_budget_use(0, "kv", &reserved, &peak, &limit), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(reserved, 0u);
+  EXPECT_EQ(peak, 4 * kMiB);
+  EXPECT_EQ(limit, 8 * kMiB);
+  EXPECT_EQ(commpool_budget_use(0, nullptr, nullptr, &peak, &limit), COMMPOOL_OK) << "the device's";
+  EXPECT_GE(peak, 4 * kMiB);
+  EXPECT_EQ(limit, UINT64_MAX);
+  EXPECT_EQ(commpool_pool_destroy(pages), COMMPOOL_OK) << commpool_last_error();
+}
+
+TEST_F(DeviceAbi, ABudgetWithoutANameOrThatNobodyMadeIsRefused) {
+  Expect(commpool_set_budget(nullptr, kMiB), COMMPOOL_INVALID_ARGUMENT, "name");
+  Expect(commpool_set_budget("", kMiB), COMMPOOL_INVALID_ARGUMENT, "name");
+  Expect(commpool_budget_use(0, "none such", nullptr, nullptr, nullptr), COMMPOOL_NOT_FOUND, "no budget none such");
+  commpool_pool_options options;
+  commpool_pool_options_init(&options);
+  options.budget = "none such";
+  commpool_pool pool = 0;
+  Expect(commpool_pool_create(&options, &pool), COMMPOOL_NOT_FOUND, "no budget none such");
+  options.backing = COMMPOOL_BACKING_PINNED;
+  Expect(commpool_pool_create(&options, &pool), COMMPOOL_INVALID_ARGUMENT, "the pool has the host's");
+}
+
 TEST_F(DeviceAbi, AHolderHasNoFunctionsByDefault) {
   const commpool_holder_options options = Defaults();
   EXPECT_EQ(options.struct_bytes, sizeof(options));

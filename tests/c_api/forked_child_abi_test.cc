@@ -56,6 +56,8 @@ TEST(ForkedChildAbi, IsRefusedByEveryKindOfCall) {
   ExpectRefused("pool_functions", [&] { return commpool_pool_functions(pool, &allocate, &release); });
   ExpectRefused("nvls_eligible", [&] { return commpool_nvls_eligible(block, 1, nullptr, &eligible, nullptr); });
   ExpectRefused("set_device_limit", [&] { return commpool_set_device_limit(0, UINT64_MAX); });
+  ExpectRefused("set_budget", [&] { return commpool_set_budget("kv", 1); });
+  ExpectRefused("budget_use", [&] { return commpool_budget_use(0, nullptr, nullptr, nullptr, nullptr); });
   ExpectRefused("release_idle", [&] { return commpool_release_idle(0, COMMPOOL_DEVICE_IDLE, nullptr); });
   ExpectRefused("set_headroom", [&] { return commpool_set_headroom(0, 0); });
 

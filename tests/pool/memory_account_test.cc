@@ -48,6 +48,24 @@ TEST(MemoryAccount, BeyondALoweredLimitGrantsNothing) {
   EXPECT_EQ(account.Room(), 10u);
 }
 
+TEST(MemoryAccount, OfAPartTakesFromTheWholeToo) {
+  const auto whole = std::make_shared<MemoryAccount>("device 0", 1000);
+  MemoryAccount part("part", 1000, whole);
+  whole->SetLimit(100);
+  part.SetLimit(60);
+  EXPECT_TRUE(part.Take(50));
+  EXPECT_EQ(whole->taken(), 50u);
+  EXPECT_FALSE(part.Take(20)) << "its own limit";
+  EXPECT_TRUE(whole->Take(45));
+  EXPECT_EQ(part.Room(), 5u) << "the whole has less";
+  EXPECT_FALSE(part.Take(10)) << "the whole's limit";
+  EXPECT_EQ(part.taken(), 50u) << "a refusal takes nothing";
+  part.Return(50);
+  EXPECT_EQ(whole->taken(), 45u);
+  EXPECT_EQ(part.peak(), 50u);
+  EXPECT_EQ(whole->peak(), 95u);
+}
+
 TEST(MemoryAccountDeathTest, GetsNoMoreBackThanItGave) {
   MemoryAccount account;
   EXPECT_TRUE(account.Take(1));

@@ -75,6 +75,18 @@ TEST(Settings, GrantReadingAloneToPoolsThatCanPromiseIt) {
   EXPECT_NE(status.message().find("ncclMemAlloc grants every reachable device"), std::string::npos) << status.message();
 }
 
+TEST(Settings, DivideADeviceByBudgets) {
+  const Settings settings = Settings::Parse("kv.budget_limit:2GiB,spare.budget_limit:none,pages.budget:kv").value();
+  EXPECT_EQ(settings.device_limit().budgets,
+            (std::map<std::string, uint64_t>{{"kv", 2 * kGiB}, {"spare", UINT64_MAX}}));
+  EXPECT_EQ(With("budget:kv,pages.budget:none", Named("pages")).budget, "");
+  EXPECT_EQ(With("budget:kv").budget, "kv");
+  PoolConfiguration host = Named("host");
+  host.backing.placement = {.kind = Placement::Kind::kHostNuma, .device = 0, .numa_node = 0};
+  EXPECT_EQ(With("budget:kv", host).budget, "") << "a general setting passes it by";
+  ExpectWrong("budget_limit:2GiB", {"write NAME.budget_limit:2GiB"});
+}
+
 TEST(Settings, MayHaveTheGreatestAndTheLeastValues) {
   PoolConfiguration small = Named("small");
   small.limit_bytes = 4 * kMiB;

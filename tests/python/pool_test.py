@@ -379,6 +379,24 @@ class Runtime(unittest.TestCase):
         with self.assertRaises(commpool.FailedPrecondition):
             commpool.measure_driver()
 
+    def test_pools_share_a_budget(self):
+        budget = commpool.Budget("8MiB", name="kv")
+        pages = commpool.Pool("pages", device=3, budget=budget)
+        scales = commpool.Pool("scales", device=3, budget="kv")
+        held = pages.allocate("6MiB")
+        with self.assertRaisesRegex(commpool.OutOfMemory, "the limit of budget kv of device 3, 8 MiB"):
+            scales.allocate("4MiB")
+        self.assertEqual(budget.use(3), commpool.BudgetUse(reserved=6 * MIB, peak=6 * MIB, limit=8 * MIB))
+        self.assertEqual({setting.key: setting.value for setting in pages.config()}["budget"], "kv")
+        budget.set_limit(None)
+        self.assertIsNone(budget.use(3).limit)
+        scales.allocate("4MiB").free()
+        held.free()
+        with self.assertRaisesRegex(commpool.NotFound, "there is no budget none such"):
+            commpool.Pool("other", budget="none such")
+        with self.assertRaises(commpool.InvalidArgument):
+            commpool.Budget("8MiB", name="")
+
     def test_a_device_has_a_limit_and_other_holders(self):
         asked = []
 

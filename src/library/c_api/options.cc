@@ -161,6 +161,7 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, c
   configuration.granularity_bytes = given.granularity_bytes;
   configuration.release_threshold_bytes = given.release_threshold_bytes;
   configuration.limit_bytes = given.limit_bytes;
+  if (given.budget != nullptr) configuration.budget = Printable(given.budget);
   configuration.given = given.given | OptionsThatDiffer(configuration);
   COMMPOOL_TRY(settings.ApplyTo(configuration));
   configuration.deadline_ms = std::min(configuration.deadline_ms, kLongestDeadlineMs);

@@ -12,6 +12,7 @@
 #include "commpool/record.h"
 #include "src/library/base/native_stack.h"
 #include "src/library/base/of_this_thread.h"
+#include "src/library/base/printable.h"
 #include "src/library/base/try.h"
 #include "src/library/c_api/boundary.h"
 #include "src/library/c_api/structs.h"
@@ -151,6 +152,27 @@ commpool_status commpool_set_device_limit(int device, uint64_t bytes) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     std::shared_ptr<DeviceState> state = COMMPOOL_TRY(runtime.devices().Get(device));
     state->account().SetLimit(bytes);
+    return Status();
+  });
+}
+
+commpool_status commpool_set_budget(const char* name, uint64_t bytes) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    if (name == nullptr || *name == '\0') return Invalid("a budget needs a name");
+    runtime.devices().SetBudget(Printable(name), bytes);
+    return Status();
+  });
+}
+
+commpool_status commpool_budget_use(int device, const char* budget, uint64_t* reserved_bytes, uint64_t* peak_bytes,
+                                    uint64_t* limit_bytes) {
+  return WithRuntime([&](Runtime& runtime) -> Status {
+    const std::string name = budget == nullptr ? "" : Printable(budget);
+    const Placement placement = {.device = device};
+    const std::shared_ptr<MemoryAccount> account = COMMPOOL_TRY(runtime.devices().AccountOf(placement, name));
+    WriteWhereAsked(account->taken(), reserved_bytes);
+    WriteWhereAsked(account->peak(), peak_bytes);
+    WriteWhereAsked(account->limit(), limit_bytes);
     return Status();
   });
 }

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -13,8 +15,26 @@ namespace commpool::internal {
 
 namespace {
 
-// A holder's name and what it holds: one line each of an error's table.
-using Rows = std::vector<std::pair<std::string, commpool_statistics>>;
+// What a pool holds: one line of an error's table.
+struct Row {
+  std::string name;
+  commpool_statistics statistics;
+  std::string budget = {};
+};
+using Rows = std::vector<Row>;
+
+// The pools of a budget stand together. Largest budgets and pools come first, and pools without a budget last.
+void SortByBudget(Rows& rows) {
+  std::map<std::string, uint64_t> sums;
+  for (const Row& row : rows) sums[row.budget] += row.budget.empty() ? 0 : row.statistics.reserved_bytes.current;
+  std::sort(rows.begin(), rows.end(), [&](const Row& a, const Row& b) {
+    const auto rank = [&](const Row& row) {
+      return std::make_tuple(row.budget.empty(), UINT64_MAX - sums[row.budget], row.budget,
+                             UINT64_MAX - row.statistics.reserved_bytes.current);
+    };
+    return rank(a) < rank(b);
+  });
+}
 
 // Lines for the largest holders. A program may have thousands of pools, and the message must stay readable.
 constexpr size_t kMostLines = 20;
@@ -24,7 +44,7 @@ void Shorten(Rows& rows) {
   if (rows.size() <= kMostLines) return;
   commpool_statistics rest = {};
   for (size_t row = kMostLines - 1; row < rows.size(); ++row) {
-    const commpool_statistics& one = rows[row].second;
+    const commpool_statistics& one = rows[row].statistics;
     rest.reserved_bytes.current += one.reserved_bytes.current;
     rest.allocated_bytes.current += one.allocated_bytes.current;
     rest.free_bytes += one.free_bytes;
@@ -32,7 +52,7 @@ void Shorten(Rows& rows) {
   }
   const size_t others = rows.size() - (kMostLines - 1);
   rows.resize(kMostLines - 1);
-  rows.emplace_back(std::to_string(others) + " others together", rest);
+  rows.push_back({std::to_string(others) + " others together", rest});
 }
 
 }  // namespace
@@ -79,11 +99,9 @@ std::string MemorySearch::DescribeHolders(int device) {
     statistics.reserved_bytes.current -= statistics.asleep_bytes;
     // A pool without a handle matters as long as its live blocks keep memory.
     if (!holder->basis().life.destroyed() || statistics.reserved_bytes.current != 0)
-      rows.emplace_back(holder->name(), statistics);
+      rows.push_back({holder->name(), statistics, holder->basis().configuration.budget});
   }
-  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
-    return a.second.reserved_bytes.current > b.second.reserved_bytes.current;
-  });
+  SortByBudget(rows);
   Shorten(rows);
   std::string text = "\n  pool                    reserved      in use      cached  largest free";
   const auto add = [&](const std::string& name, const std::string& reserved, const std::string& in_use,
@@ -93,13 +111,24 @@ std::string MemorySearch::DescribeHolders(int device) {
                   in_use.c_str(), FormatBytes(cached_bytes).c_str(), largest_free.c_str());
     text += line;
   };
-  for (const auto& [name, statistics] : rows) {
+  std::string budget;
+  for (const auto& [name, statistics, of] : rows) {
+    if (of != std::exchange(budget, of)) text += of.empty() ? "\n  without a budget:" : DescribeBudget(device, of);
     add(name, FormatBytes(statistics.reserved_bytes.current), FormatBytes(statistics.allocated_bytes.current),
         statistics.free_bytes, FormatBytes(statistics.largest_free_block_bytes));
   }
   for (const MemoryHolders::Held& held : runtime_.holders.Describe(device))
     add(held.name, "?", "?", held.cached_bytes, "?");
   return text;
+}
+
+std::string MemorySearch::DescribeBudget(int device, const std::string& name) const {
+  const auto account = runtime_.devices.AccountOf({.device = device}, name);
+  if (!account.ok()) return "";
+  const MemoryAccount& budget = **account;
+  return "\n  budget " + name + ": " + FormatBytes(budget.taken()) + " of " +
+         (budget.limit() == UINT64_MAX ? "no limit" : FormatBytes(budget.limit())) + ", " + FormatBytes(budget.peak()) +
+         " at peak";
 }
 
 }  // namespace commpool::internal

@@ -3,6 +3,8 @@
 #ifndef COMMPOOL_SRC_LIBRARY_POOL_MEMORY_SEARCH_H_
 #define COMMPOOL_SRC_LIBRARY_POOL_MEMORY_SEARCH_H_
 
+#include <string>
+
 #include "src/library/pool/pool.h"
 
 namespace commpool::internal {
@@ -21,6 +23,9 @@ class MemorySearch final : public OtherPools {
   std::string DescribeHolders(int device) override;
 
  private:
+  // A line before the pools of a budget.
+  std::string DescribeBudget(int device, const std::string& name) const;
+
   // The runtime's own.
   const PoolTable& pools_;
   RuntimeParts& runtime_;

@@ -36,11 +36,18 @@ Status CheckSizes(const PoolConfiguration& options) {
     return Invalid(std::string(name) + " " + FormatBytes(bytes) + " is more than a device can address, " +
                    FormatBytes(kMostAddressableBytes));
   }
+  if (!options.budget.empty() && !IsOfADevice(options.backing)) {
+    return Invalid("budget " + options.budget + " is of a device's memory, and the pool has the host's");
+  }
   if (options.deadline_ms == 0) return Invalid("deadline_ms is 0: no rank could answer in time");
   return Status();
 }
 
 }  // namespace
+
+bool IsOfADevice(const BackingRequest& backing) {
+  return backing.placement.kind == Placement::Kind::kDevice && FindBacking(backing.kind)->places != Places::kHost;
+}
 
 // Asked for a program's mode, and for one that COMMPOOL_CONF would choose.
 Status WhyNotExpandable(const PoolConfiguration& options) {

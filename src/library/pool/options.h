@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -111,6 +112,7 @@ struct PoolConfiguration {
   uint64_t release_threshold_bytes = UINT64_MAX;
   // The pool never reserves more than this.
   uint64_t limit_bytes = UINT64_MAX;
+  std::string budget;  // whose limit it shares with others; empty: none
   Keeper keeper = Keeper::kProgram;
   // How often an allocation is tried, with pauses, before it is out of memory.
   uint32_t attempts = 1;
@@ -128,8 +130,9 @@ struct PoolConfiguration {
 // device's first use.
 struct DeviceLimit {
   uint64_t bytes = UINT64_MAX;
-  double fraction = 1.0;  // of the device's memory
-  uint64_t headroom = 0;  // what pools leave to others
+  double fraction = 1.0;                         // of the device's memory
+  uint64_t headroom = 0;                         // what pools leave to others
+  std::map<std::string, uint64_t> budgets = {};  // by name: what pools of each may reserve
 
   // UINT64_MAX: no limit.
   uint64_t For(uint64_t device_bytes) const {
@@ -140,6 +143,9 @@ struct DeviceLimit {
 
 // Whether the options fit each other, as far as one can tell without a driver. kInvalidArgument names the option.
 Status CheckConfiguration(const PoolConfiguration& options);
+
+// Whether the memory is a device's: a budget is of no other.
+bool IsOfADevice(const BackingRequest& backing);
 
 // OK where such a pool could be expandable.
 Status WhyNotExpandable(const PoolConfiguration& options);

@@ -57,7 +57,8 @@ Result<PoolIngredients> Gather(RuntimeParts& runtime, PoolConfiguration configur
   std::shared_ptr<DeviceState> device = COMMPOOL_TRY(runtime.devices.Get(configuration.backing.placement.device));
   std::unique_ptr<Backing> backing = COMMPOOL_TRY(MakeBacking(runtime.driver, configuration.backing));
   COMMPOOL_TRY(CheckAgainstMachine(runtime.driver, *backing, configuration));
-  std::shared_ptr<MemoryAccount> account = COMMPOOL_TRY(runtime.devices.AccountOf(backing->placement()));
+  std::shared_ptr<MemoryAccount> account =
+      COMMPOOL_TRY(runtime.devices.AccountOf(backing->placement(), configuration.budget));
   const std::string title = TitleOf(configuration, *backing);
   std::unique_ptr<PoolBasis> basis(new PoolBasis{
       .runtime = runtime, .device = std::move(device), .configuration = std::move(configuration), .title = title});

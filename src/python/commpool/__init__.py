@@ -27,8 +27,8 @@ from .imports import SharedBlock, SharedPool, SharedStatistics
 from .pool import PlainFunctions, Pool, pools
 from .pool_group import PoolGroup
 from .recordings import Recording, record
-from .runtime import (DriverCall, MemoryHolder, driver_calls, driver_description, initialize, library_version,
-                      measure_driver, set_device_limit, set_headroom)
+from .runtime import (Budget, BudgetUse, DriverCall, MemoryHolder, driver_calls, driver_description, initialize,
+                      library_version, measure_driver, set_device_limit, set_headroom)
 from .scopes import capture, current_pool, empty, use_pool
 from .sizes import parse_size
 from .sleeping import (CommunicatorMemory, communicator_memory, sleep, sleep_communicator, wake, wake_communicator)
@@ -39,15 +39,14 @@ if _fast_module:
 __version__ = f"{MAJOR}.{MINOR}.{PATCH}"
 
 __all__ = [
-    "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "CommunicatorMemory",
-    "Configuration", "Counter", "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Eligibility",
-    "Exhausted", "FailedPrecondition", "InternalError", "InvalidArgument", "Kept", "MemoryHolder", "NotFound",
-    "NotSupported", "NvlsEligibility", "OutOfMemory", "Peers", "PlainFunctions", "Pool", "PoolGroup",
-    "RankMissing", "Recording", "RemoteFailure", "Segment", "Setting", "SharedBlock", "SharedPool",
-    "SharedStatistics", "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window",
-    "add_communicator_source", "allocate", "allocate_in_scope", "block_of", "capture", "communicator_memory",
-    "config", "current_pool", "driver_calls", "driver_description", "empty", "free", "initialize",
-    "library_version", "measure_driver", "nvls_eligible", "parse_size", "pools", "promise_stream", "record",
-    "record_stream", "release_stream", "set_device_limit", "set_headroom", "sleep", "sleep_communicator",
-    "use_pool", "wake", "wake_communicator", "window_of"
+    "Agreement", "Array", "Block", "Budget", "BudgetUse", "Buffer", "CommpoolError", "CommunicatorError",
+    "CommunicatorMemory", "Configuration", "Counter", "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError",
+    "Eligibility", "Exhausted", "FailedPrecondition", "InternalError", "InvalidArgument", "Kept", "MemoryHolder",
+    "NotFound", "NotSupported", "NvlsEligibility", "OutOfMemory", "Peers", "PlainFunctions", "Pool", "PoolGroup",
+    "RankMissing", "Recording", "RemoteFailure", "Segment", "Setting", "SharedBlock", "SharedPool", "SharedStatistics",
+    "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "allocate",
+    "allocate_in_scope", "block_of", "capture", "communicator_memory", "config", "current_pool", "driver_calls",
+    "driver_description", "empty", "free", "initialize", "library_version", "measure_driver", "nvls_eligible",
+    "parse_size", "pools", "promise_stream", "record", "record_stream", "release_stream", "set_device_limit",
+    "set_headroom", "sleep", "sleep_communicator", "use_pool", "wake", "wake_communicator", "window_of"
 ]

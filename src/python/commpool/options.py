@@ -127,6 +127,8 @@ def give(options: Any, **given: Any) -> None:
             setattr(options, f"{name}_bytes", parse_size(value, name))
         elif name == "deadline":
             options.deadline_ms = index_of(value, "deadline_ms")
+        elif name == "budget":
+            options.budget = text_of(name, getattr(value, "name", value))
         else:
             setattr(options, name, number_of(name, value))
         options.given |= number_of("option", name)

@@ -22,6 +22,7 @@ from .handles import device_number, home_handle, pointer_of, stream_handle
 from .inspection import Inspected
 from .recordings import Recording, StacksWord, record
 from .registering import Registering
+from .runtime import Budget
 from .sharing import Sharer
 from .sizes import Size, index_of, parse_size
 from .together import Together
@@ -50,6 +51,7 @@ class PoolOptions(TypedDict, total=False):
     peers: Union[Device, Iterable[Device]]
     grants: Optional[options.GrantsWord]
     limit: Optional[Size]
+    budget: Union[None, str, Budget]
     alignment: Optional[Size]
     segment: Optional[Size]
     granularity: Optional[Size]
@@ -110,7 +112,8 @@ class Pool(Together, Sharer, Registering, Inspected):
                  frees: options.FreesWord = "deferred", mode: Optional[options.ModeWord] = None,
                  moves: Optional[options.MovesWord] = None, peers: Union[Device, Iterable[Device]] = (),
                  grants: Optional[options.GrantsWord] = None, limit: Optional[Size] = None,
-                 alignment: Optional[Size] = None, segment: Optional[Size] = None, granularity: Optional[Size] = None,
+                 budget: Union[None, str, Budget] = None, alignment: Optional[Size] = None,
+                 segment: Optional[Size] = None, granularity: Optional[Size] = None,
                  release_threshold: Optional[Size] = None, deadline_ms: Optional[int] = None,
                  all_gather: Optional[agreement.Agreement] = None,
                  on_lost_rank: Optional[Callable[[int, bool], None]] = None, tag: str = "",
@@ -134,6 +137,7 @@ class Pool(Together, Sharer, Registering, Inspected):
           moves: of an expandable pool; "under_pressure" moves only where there is no room to grow.
           peers, grants: other devices of this process that may access the pool; "read", of "vmm": and read it alone.
           limit: the most that all segments take together, a size; default none but the device's memory.
+          budget: whose limit it shares with other pools, a Budget or its name; default none.
           alignment: blocks begin at multiples of it: a size, a power of two from 512; default 512.
           segment: the least size of a segment; default 2 MiB, 8 MiB or the request, by the request's size.
           granularity: segments are multiples of it: a size, a power of two; default the backing's least, mostly 2 MiB.
@@ -165,9 +169,9 @@ class Pool(Together, Sharer, Registering, Inspected):
             c_options.frees = options.number_of("frees", frees)
             c_options.streams = options.number_of("streams", streams)
             c_options.peers, c_options.peer_count = device_array(peers, "peers")
-            options.give(c_options, mode=mode, moves=moves, grants=grants, limit=limit, alignment=alignment,
-                         segment=segment, granularity=granularity, release_threshold=release_threshold,
-                         deadline=deadline_ms)
+            options.give(c_options, mode=mode, moves=moves, grants=grants, limit=limit, budget=budget,
+                         alignment=alignment, segment=segment, granularity=granularity,
+                         release_threshold=release_threshold, deadline=deadline_ms)
             _set_functions(c_options, all_gather, on_lost_rank)
         self._create(c_options)
         self._reserve_at_once(at_once)

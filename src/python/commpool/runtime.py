@@ -58,6 +58,43 @@ def set_device_limit(device: Device, limit: Optional[Size]) -> None:
     library.set_device_limit(device_number(device), MOST_BYTES if limit is None else parse_size(limit, "limit"))
 
 
+class BudgetUse(NamedTuple):
+    """What pools of a budget reserve together on a device, the most that they ever did, and the limit, in bytes."""
+
+    reserved: int
+    peak: int
+    limit: Optional[int]  # None: there is none
+
+
+class Budget:
+    """A limit on each device that several pools share, beside their own and the device's.
+
+        cache = commpool.Budget("48GiB", name="kv")
+        pages, scales = commpool.Pool("pages", budget=cache), commpool.Pool("scales", budget="kv")
+        print(cache.use())
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, limit: Optional[Size], *, name: str) -> None:
+        """Makes it, or gives the one of this name another limit; None only counts."""
+        self.name = name
+        self.set_limit(limit)
+
+    def set_limit(self, limit: Optional[Size]) -> None:
+        """What is reserved stays."""
+        library.set_budget(words.text_of("name", self.name),
+                           MOST_BYTES if limit is None else parse_size(limit, "limit"))
+
+    def use(self, device: Device = 0) -> BudgetUse:
+        """On one device."""
+        reserved, peak, limit = library.budget_use(device_number(device), words.text_of("name", self.name))
+        return BudgetUse(reserved, peak, None if limit == MOST_BYTES else limit)
+
+    def __repr__(self) -> str:
+        return f"Budget(name={self.name!r})"
+
+
 def set_headroom(headroom: Optional[Size], device: Device = 0) -> None:
     """Says what pools leave to others of a device's memory: NCCL, graphs, libraries; None or 0 for nothing.
 

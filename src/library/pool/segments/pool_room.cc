@@ -20,9 +20,8 @@ Result<Room> PoolRoom::Take(uint64_t bytes) const {
   }
   COMMPOOL_TRY(CheckHeadroom(bytes));
   if (account_->Take(bytes)) return Room(*account_, bytes);
-  return Status(StatusCode::kOutOfMemory, basis_.title + ": " + FormatBytes(bytes) +
-                                              " more would exceed the limit of " + account_->place() + ", " +
-                                              FormatBytes(account_->limit()));
+  return Status(StatusCode::kOutOfMemory,
+                basis_.title + ": " + FormatBytes(bytes) + " more" + account_->WouldExceed(bytes));
 }
 
 uint64_t PoolRoom::FreeOnDevice() const {
@@ -96,8 +95,8 @@ void PoolRoom::Sleep(uint64_t bytes) {
 
 Status PoolRoom::TakeToWake() {
   if (account_->Take(asleep_bytes())) return Status();
-  return Status(StatusCode::kOutOfMemory, "waking " + FormatBytes(asleep_bytes()) + " would exceed the limit of " +
-                                              account_->place() + ", " + FormatBytes(account_->limit()));
+  const uint64_t bytes = asleep_bytes();
+  return Status(StatusCode::kOutOfMemory, "waking " + FormatBytes(bytes) + account_->WouldExceed(bytes));
 }
 
 }  // namespace commpool::internal

@@ -89,7 +89,8 @@ constexpr std::array kForeignKeys = {
 std::vector<std::string_view> KnownWords() {
   std::vector<std::string_view> words;
   for (const SettingRow& row : SettingRows()) words.push_back(row.key);
-  for (const char* const key : {kStrategyKey, kDeviceLimitKey, kFractionKey, kHeadroomKey, "expandable_segments"}) {
+  for (const char* const key :
+       {kStrategyKey, kDeviceLimitKey, kFractionKey, kHeadroomKey, kBudgetKey, "expandable_segments"}) {
     words.push_back(key);
   }
   for (const Strategy& strategy : kStrategies) {
@@ -180,7 +181,7 @@ Result<std::vector<SettingEntry>> InOwnWords(const SettingEntry& entry) {
   if (own.key == "expandable_segments" || own.key == "release_lock_on_cudamalloc") return Switched(own);
   // Values are checked later, with the row: here only whether there is one.
   const bool ours = FindSettingRow(own.key) != nullptr || own.key == kStrategyKey || own.key == kDeviceLimitKey ||
-                    own.key == kFractionKey || own.key == kHeadroomKey;
+                    own.key == kFractionKey || own.key == kHeadroomKey || own.key == kBudgetKey;
   if (ours && !own.value.empty()) return std::vector<SettingEntry>{own};
   if (ours) return WrongSetting(entry, "it has no value: write " + own.key + ":VALUE");
   for (const ForeignKey& foreign : kForeignKeys) {

@@ -28,11 +28,12 @@ std::vector<SettingEntry> SplitSettings(std::string_view text);
 // kInvalidArgument, with the setting as the user wrote it.
 Status WrongSetting(const SettingEntry& entry, const std::string& why);
 
-// Keys that are no rows of the table: the first three are for devices, the last one for several settings at once.
+// Keys that are no rows of the table: the first four are for devices, the last one for several settings at once.
 // Settings reads them itself, so FindSettingRow finds none of them.
 inline constexpr const char* kDeviceLimitKey = "device_limit";
 inline constexpr const char* kFractionKey = "per_process_memory_fraction";
 inline constexpr const char* kHeadroomKey = "headroom";
+inline constexpr const char* kBudgetKey = "budget_limit";  // where a pool's name would be it has the budget's
 inline constexpr const char* kStrategyKey = "strategy";
 
 // A word that stands for several settings, written as in COMMPOOL_CONF.

@@ -164,6 +164,17 @@ Status SetCollection(const std::string& value, PoolConfiguration& pool) {
   return Status();
 }
 
+// Whether there is such a budget shows when the pool is made.
+Status SetBudget(const std::string& value, PoolConfiguration& pool) {
+  pool.budget = value == "none" ? "" : value;
+  return Status();
+}
+
+Status BudgetFits(const PoolConfiguration& pool) {
+  if (pool.budget.empty() || IsOfADevice(pool.backing)) return Status();
+  return Status(StatusCode::kInvalidArgument, "a budget is of a device's memory, and the pool has the host's");
+}
+
 // Short names, so that a row below is one line.
 constexpr auto kAlignment = &PoolConfiguration::alignment_bytes;
 constexpr auto kGranularity = &PoolConfiguration::granularity_bytes;
@@ -185,6 +196,8 @@ constexpr std::array kRows = {
                GrantsFit},
     // A row whose check is Fits may still give a wrong pool: CheckConfiguration judges the whole at the end.
     SettingRow{"limit", COMMPOOL_OPTION_LIMIT, SetBytes<kLimit>, ShowBytesOf<kLimit>, Fits},
+    SettingRow{"budget", COMMPOOL_OPTION_BUDGET, SetBudget,
+               [](Pool pool) { return pool.budget.empty() ? std::string("none") : pool.budget; }, BudgetFits},
     SettingRow{"segment", COMMPOOL_OPTION_SEGMENT, SetBytesOrAuto<kSegment>, ShowBytesOrAuto<kSegment>, SegmentFits},
     SettingRow{"granularity", COMMPOOL_OPTION_GRANULARITY, SetBytesOrAuto<kGranularity>, ShowBytesOrAuto<kGranularity>,
                Fits},

@@ -24,14 +24,18 @@ Status CheckEntry(const SettingRow& row, const SettingEntry& entry) {
 
 // The keys of devices: the limit as bytes, or as a share of the memory; what is left to others.
 Status ReadDeviceLimit(const SettingEntry& entry, DeviceLimit& limit) {
-  if (!entry.pool.empty()) return WrongSetting(entry, "it is for devices, and names no pool");
+  const bool budget = entry.key == kBudgetKey;
+  if (!budget && !entry.pool.empty()) return WrongSetting(entry, "it is for devices, and names no pool");
+  if (budget && entry.pool.empty()) return WrongSetting(entry, "write NAME." + entry.text + ", with the budget's name");
   // So that one place adds the entry to the message of either.
   const auto read = [&]() -> Status {
     if (entry.key == kFractionKey) {
       limit.fraction = COMMPOOL_TRY(ReadShare(entry.value));
     } else {
       const uint64_t bytes = COMMPOOL_TRY(ReadBytes(entry.value));
-      if (entry.key == kHeadroomKey) {
+      if (budget) {
+        limit.budgets[entry.pool] = bytes;
+      } else if (entry.key == kHeadroomKey) {
         limit.headroom = entry.value == "none" ? 0 : bytes;
       } else {
         limit.bytes = bytes;

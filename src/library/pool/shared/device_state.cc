@@ -2,6 +2,7 @@
 #include "src/library/pool/shared/device_state.h"
 
 #include <chrono>
+#include <vector>
 
 #include "src/library/base/interruption.h"
 #include "src/library/base/start_thread.h"
@@ -94,10 +95,22 @@ Status DeviceTable::Quiesce(int device, uint64_t deadline_ms) {
 }
 
 // The pointer to a device's account keeps the whole state of the device alive.
-Result<std::shared_ptr<MemoryAccount>> DeviceTable::AccountOf(const Placement& placement) {
+Result<std::shared_ptr<MemoryAccount>> DeviceTable::AccountOf(const Placement& placement, const std::string& budget) {
   if (placement.kind == Placement::Kind::kDevice) {
     std::shared_ptr<DeviceState> state = COMMPOOL_TRY(Get(placement.device));
-    return std::shared_ptr<MemoryAccount>(state, &state->account());
+    std::shared_ptr<MemoryAccount> whole(state, &state->account());
+    if (budget.empty()) return whole;
+    MutexLock lock(mutex_);
+    const auto limit = budgets_.find(budget);
+    if (limit == budgets_.end()) {
+      return Status(StatusCode::kNotFound, "there is no budget " + budget + ": commpool_set_budget makes it");
+    }
+    std::shared_ptr<MemoryAccount>& part = budget_accounts_[{placement.device, budget}];
+    if (part == nullptr) {
+      const std::string place = "budget " + budget + " of " + whole->place();
+      part = std::make_shared<MemoryAccount>(place, whole->capacity(), whole, limit->second);
+    }
+    return part;
   }
   MutexLock lock(mutex_);
   std::shared_ptr<MemoryAccount>& account = host_accounts_[placement.numa_node];
@@ -105,6 +118,19 @@ Result<std::shared_ptr<MemoryAccount>> DeviceTable::AccountOf(const Placement& p
     account = std::make_shared<MemoryAccount>(NameOf(placement));
   }
   return account;
+}
+
+// Pools take from the accounts meanwhile: each has a lock of its own.
+void DeviceTable::SetBudget(const std::string& name, uint64_t bytes) {
+  std::vector<std::shared_ptr<MemoryAccount>> parts;
+  {
+    MutexLock lock(mutex_);
+    budgets_[name] = bytes;
+    for (const auto& [place, part] : budget_accounts_) {
+      if (place.second == name) parts.push_back(part);
+    }
+  }
+  for (const std::shared_ptr<MemoryAccount>& part : parts) part->SetLimit(bytes);
 }
 
 }  // namespace commpool::internal

@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "commpool/status.h"
 #include "src/library/backing/backing.h"
@@ -126,8 +127,11 @@ class DeviceTable {
   AnnouncedCaptures& captures() { return captures_; }
   const AnnouncedCaptures& captures() const { return captures_; }
 
-  // The account for memory at a placement: each device has one, and each host NUMA node.
-  Result<std::shared_ptr<MemoryAccount>> AccountOf(const Placement& placement);
+  // The account for memory at a placement: each device has one, and each host NUMA node. Of a budget: its part of the
+  // device's. kNotFound where no budget has the name.
+  Result<std::shared_ptr<MemoryAccount>> AccountOf(const Placement& placement, const std::string& budget = "");
+  // Makes the budget, or changes its limit on every device.
+  void SetBudget(const std::string& name, uint64_t bytes);
 
  private:
   const Driver& driver_;
@@ -136,6 +140,8 @@ class DeviceTable {
   StreamPlaces places_;
   FenceTable fences_;
   Mutex mutex_{LockRank::kLeaf};
+  std::map<std::string, uint64_t> budgets_ COMMPOOL_GUARDED_BY(mutex_) = limit_.budgets;  // the limits, by name
+  std::map<std::pair<int, std::string>, std::shared_ptr<MemoryAccount>> budget_accounts_ COMMPOOL_GUARDED_BY(mutex_);
   // An entry stays as long as the table.
   std::map<int, std::shared_ptr<DeviceState>> devices_ COMMPOOL_GUARDED_BY(mutex_);
   std::map<int, std::shared_ptr<MemoryAccount>> host_accounts_ COMMPOOL_GUARDED_BY(mutex_);  // by NUMA node

@@ -12,16 +12,16 @@ mind, and what each torch allows.
 """
 
 # Each by its name, for type checkers: a wildcard import would hide that four names are replaced.
-from commpool import (Agreement, Array, Block, Buffer, CommpoolError, CommunicatorError, CommunicatorMemory,
-                      Configuration, Counter, DeadlineExceeded, Disagreement, DriverCall, DriverError, Eligibility,
-                      Exhausted, FailedPrecondition, InternalError, InvalidArgument, Kept, MemoryHolder, NotFound,
-                      NotSupported, NvlsEligibility, OutOfMemory, Peers, PlainFunctions, PoolGroup, RankMissing,
-                      Recording, RemoteFailure, Segment, Setting, SharedStatistics, Snapshot, Statistics, StatusCode,
-                      UserBacking, Window, add_communicator_source, allocate_in_scope, block_of, capture,
-                      communicator_memory, config, current_pool, driver_calls, driver_description, free, initialize,
-                      library_version, measure_driver, nvls_eligible, parse_size, pools, promise_stream, record,
-                      record_stream, release_stream, set_device_limit, set_headroom, sleep, sleep_communicator, wake,
-                      wake_communicator, window_of)
+from commpool import (Agreement, Array, Block, Budget, BudgetUse, Buffer, CommpoolError, CommunicatorError,
+                      CommunicatorMemory, Configuration, Counter, DeadlineExceeded, Disagreement, DriverCall,
+                      DriverError, Eligibility, Exhausted, FailedPrecondition, InternalError, InvalidArgument, Kept,
+                      MemoryHolder, NotFound, NotSupported, NvlsEligibility, OutOfMemory, Peers, PlainFunctions,
+                      PoolGroup, RankMissing, Recording, RemoteFailure, Segment, Setting, SharedStatistics, Snapshot,
+                      Statistics, StatusCode, UserBacking, Window, add_communicator_source, allocate_in_scope, block_of,
+                      capture, communicator_memory, config, current_pool, driver_calls, driver_description, free,
+                      initialize, library_version, measure_driver, nvls_eligible, parse_size, pools, promise_stream,
+                      record, record_stream, release_stream, set_device_limit, set_headroom, sleep, sleep_communicator,
+                      wake, wake_communicator, window_of)
 from commpool import __version__ as __version__
 
 from . import _errors as _errors
@@ -40,17 +40,16 @@ from ._shared import SharedBlock, SharedPool
 from ._tensor_parallel import tp
 
 __all__ = [
-    "Advice", "Agreement", "Array", "Block", "Buffer", "CommpoolError", "CommunicatorError", "CommunicatorMemory",
-    "Configuration", "Counter", "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError", "Eligibility",
-    "Exhausted", "FailedPrecondition", "InternalError", "InvalidArgument", "Kept", "MemoryHolder", "NotFound",
-    "NotSupported", "NvlsEligibility", "OutOfMemory", "Peers", "PlainFunctions", "Pool", "PoolGroup",
-    "RankMissing", "Recording", "RemoteFailure", "Segment", "Setting", "SharedBlock", "SharedPool",
-    "SharedStatistics", "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window",
-    "add_communicator_source", "advise", "all_gather_ring", "allocate", "allocate_in_scope", "block_of",
-    "capture", "communicator_memory", "config", "current_pool", "ddp", "ddp_release", "driver_calls",
-    "driver_description", "empty", "fallbacks", "free", "fsdp", "fsdp_release", "group_memory", "initialize",
-    "install", "installed", "library_version", "measure_driver", "mem_pool", "nvls_eligible", "parse_size",
-    "pools", "promise_stream", "record", "record_stream", "release_stream", "set_device_limit", "set_headroom",
-    "sleep", "sleep_communicator", "sleep_group", "tp", "uninstall", "use_pool", "wake", "wake_communicator",
-    "wake_group", "window_of"
+    "Advice", "Agreement", "Array", "Block", "Budget", "BudgetUse", "Buffer", "CommpoolError", "CommunicatorError",
+    "CommunicatorMemory", "Configuration", "Counter", "DeadlineExceeded", "Disagreement", "DriverCall", "DriverError",
+    "Eligibility", "Exhausted", "FailedPrecondition", "InternalError", "InvalidArgument", "Kept", "MemoryHolder",
+    "NotFound", "NotSupported", "NvlsEligibility", "OutOfMemory", "Peers", "PlainFunctions", "Pool", "PoolGroup",
+    "RankMissing", "Recording", "RemoteFailure", "Segment", "Setting", "SharedBlock", "SharedPool", "SharedStatistics",
+    "Snapshot", "Statistics", "StatusCode", "UserBacking", "Window", "add_communicator_source", "advise",
+    "all_gather_ring", "allocate", "allocate_in_scope", "block_of", "capture", "communicator_memory", "config",
+    "current_pool", "ddp", "ddp_release", "driver_calls", "driver_description", "empty", "fallbacks", "free", "fsdp",
+    "fsdp_release", "group_memory", "initialize", "install", "installed", "library_version", "measure_driver",
+    "mem_pool", "nvls_eligible", "parse_size", "pools", "promise_stream", "record", "record_stream", "release_stream",
+    "set_device_limit", "set_headroom", "sleep", "sleep_communicator", "sleep_group", "tp", "uninstall", "use_pool",
+    "wake", "wake_communicator", "wake_group", "window_of"
 ]
