@@ -59,6 +59,16 @@ TEST_F(Budget, MakesItsPoolsGiveBackWhatTheyDoNotUse) {
   Free(block);
 }
 
+TEST_F(Budget, ThatIsFullLeavesPoolsOutsideOfItAlone) {
+  const PoolHandle weights = Make("weights", "");
+  const PoolHandle needy = Make("needy", "kv");
+  Free(Allocate(weights, 20 * kMiB).value());
+  const CUdeviceptr block = Allocate(needy, 20 * kMiB).value();
+  EXPECT_EQ(Allocate(needy, 20 * kMiB).status().code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(CountersOf(weights).reserved_bytes.current, 20 * kMiB) << "their memory lifts no budget";
+  Free(block);
+}
+
 TEST_F(Budget, IsOneOfEachDevice) {
   const CUdeviceptr here = Allocate(Make("here", "kv"), 20 * kMiB).value();
   const CUdeviceptr there = Allocate(Make("there", "kv", 1), 20 * kMiB).value();

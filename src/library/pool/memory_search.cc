@@ -59,10 +59,11 @@ void Shorten(Rows& rows) {
 
 // All() is a copy, so the table's lock is free while a pool releases, and the pool stays alive. Every pool decides
 // itself what it does not use (PoolMode::ReleaseUnused): a symmetric one gives nothing.
-uint64_t MemorySearch::ReleaseUnused(int device, const BlockOwner* asks) {
+uint64_t MemorySearch::ReleaseUnused(int device, const BlockOwner* asks, const std::string& budget) {
   uint64_t released = 0;
   for (const std::shared_ptr<Pool>& pool : pools_.All()) {
-    if (pool.get() != asks && pool->device() == device) released += pool->mode().ReleaseUnused();
+    const bool helps = budget.empty() || pool->basis().configuration.budget == budget;
+    if (pool.get() != asks && pool->device() == device && helps) released += pool->mode().ReleaseUnused();
   }
   return released;
 }

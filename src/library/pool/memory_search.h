@@ -16,7 +16,7 @@ class MemorySearch final : public OtherPools {
  public:
   MemorySearch(const PoolTable& pools, RuntimeParts& runtime) : pools_(pools), runtime_(runtime) {}
 
-  uint64_t ReleaseUnused(int device, const BlockOwner* asks) override;
+  uint64_t ReleaseUnused(int device, const BlockOwner* asks, const std::string& budget) override;
   // Of all pools of the device, for a call that failed outside of commpool (PoolMode::ReleaseIdle).
   uint64_t ReleaseIdle(int device, DeviceWork work);
   void ReleaseDestroyed() override;

@@ -165,7 +165,9 @@ struct PoolBasis {
 
   // For a pool that is out of memory: asks others to give memory back, and lists who holds what. Calls other pools,
   // which take their locks and call the driver: so call it without a lock.
-  uint64_t ReleaseOtherPools() const { return runtime.others.ReleaseUnused(device->device(), owner.lock().get()); }
+  uint64_t ReleaseOtherPools(const std::string& budget = "") const {
+    return runtime.others.ReleaseUnused(device->device(), owner.lock().get(), budget);
+  }
   std::string DescribeHolders() const { return runtime.others.DescribeHolders(device->device()); }
 
   recording::HomePlace place() const {

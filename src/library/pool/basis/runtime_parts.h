@@ -32,8 +32,9 @@ class OtherPools {
  public:
   virtual ~OtherPools() = default;
 
-  // Makes the device's pools, except the asking one, release what they do not use. Returns the released bytes.
-  virtual uint64_t ReleaseUnused(int device, const BlockOwner* asks) = 0;
+  // Makes the device's pools, except the asking one, release what they do not use; only those of a budget, unless its
+  // name is empty. Returns the released bytes.
+  virtual uint64_t ReleaseUnused(int device, const BlockOwner* asks, const std::string& budget) = 0;
   // Releases memory that destroyed pools still hold because of a capture or a graph: a program has no handle any more
   // to trim them. Also releases what failed collective calls could not release. Does nothing while a capture is open
   // anywhere, nor for pools without a capture or graph that has ended. It may wait for their devices, so call it where

@@ -204,7 +204,9 @@ Result<bool> GrowingMode::ReleaseAndGrow(Request& request) {
   if (!grower_->MovesPages()) ReleaseUnused();
   // Where the pool's own limit is in the way, memory of others does not help.
   request.others_help = segments_.room.FitsOwnLimit(request.bytes);
-  if (request.others_help) basis_.ReleaseOtherPools();
+  const std::string budget = segments_.room.BudgetThatLacks(request.bytes);
+  if (request.others_help) basis_.ReleaseOtherPools(budget);
+  request.others_help = request.others_help && budget.empty();  // the process's other allocators are in no budget
   return Grow(request, Effort::kPressure);
 }
 

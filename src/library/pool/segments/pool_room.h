@@ -43,6 +43,10 @@ class PoolRoom {
   uint64_t LackingHeadroom() const;
   // Whether the pool's own limit, apart from its device's, allows so many bytes more.
   bool FitsOwnLimit(uint64_t bytes) const;
+  // The pool's budget, if it has no room for so many bytes: then only pools of the budget can help. Else empty.
+  std::string BudgetThatLacks(uint64_t bytes) const {
+    return account_->PartLacks(bytes) ? basis_.configuration.budget : std::string();
+  }
   // Whether the device's limit would allow the request if no pool held memory.
   bool FitsEmptyPlacement(uint64_t bytes) const { return bytes <= account_->limit(); }
   // kOutOfMemory for a request that even an empty device could not serve.

@@ -155,8 +155,10 @@ Status Sleeping::MakeMemory() {
   };
   Status made = make();
   if (made.code() == StatusCode::kOutOfMemory && !basis_.configuration.symmetric()) {
-    basis_.ReleaseOtherPools();
-    basis_.runtime.holders.Release(basis_.device->device(), segments_.room.asleep_bytes());
+    const uint64_t bytes = segments_.room.asleep_bytes();
+    const std::string budget = segments_.room.BudgetThatLacks(bytes);
+    basis_.ReleaseOtherPools(budget);
+    if (budget.empty()) basis_.runtime.holders.Release(basis_.device->device(), bytes);
     made = make();
   }
   if (made.code() != StatusCode::kOutOfMemory) return made;

@@ -45,14 +45,10 @@ class MemoryAccount {
   // Takes bytes, if they fit under the limit. They count until Return. All of them or none. Room (below) returns them
   // where the memory could not be made.
   bool Take(uint64_t bytes) {
-    if (!TakeOwn(bytes)) return false;
-    if (whole_ != nullptr && !whole_->Take(bytes)) {
-      ReturnOwn(bytes);
-      return false;
-    }
-    MutexLock lock(mutex_);
-    peak_ = std::max(peak_, taken_);
-    return true;
+    if (whole_ != nullptr && !whole_->Take(bytes)) return false;
+    if (TakeOwn(bytes)) return true;
+    if (whole_ != nullptr) whole_->Return(bytes);
+    return false;
   }
   // For bytes whose memory has gone back to the driver, or sleeps.
   void Return(uint64_t bytes) {
@@ -61,6 +57,8 @@ class MemoryAccount {
   }
   // How much Take would still grant. May be less by the time of the Take.
   uint64_t Room() const { return std::min(OwnRoom(), whole_ != nullptr ? whole_->OwnRoom() : UINT64_MAX); }
+  // Whether a budget is what lacks room: then only its own pools can give some.
+  bool PartLacks(uint64_t bytes) const { return whole_ != nullptr && bytes > OwnRoom(); }
   // The lower one, where a budget's is beyond its device's.
   uint64_t limit() const {
     const uint64_t others = whole_ != nullptr ? whole_->limit() : UINT64_MAX;
@@ -90,6 +88,7 @@ class MemoryAccount {
     MutexLock lock(mutex_);
     if (taken_ > limit_ || bytes > limit_ - taken_) return false;
     taken_ += bytes;
+    peak_ = std::max(peak_, taken_);
     return true;
   }
   void ReturnOwn(uint64_t bytes) {
