@@ -304,8 +304,8 @@ COMMPOOL_API commpool_status commpool_set_device_limit(int device, uint64_t byte
  * only counted. It is made by its first call, before its pools; what is reserved stays. INVALID_ARGUMENT for an empty
  * name. */
 COMMPOOL_API commpool_status commpool_set_budget(const char* name, uint64_t bytes);
-/* What pools of a budget reserve on a device, the most that they ever reserved, and the limit; of all pools of the
- * device where `budget` is null. Outputs may be null. NOT_FOUND for a budget that nobody made. */
+/* What pools of a budget reserve on a device, the most that they ever reserved, and the lower one of its limit and the
+ * device's; of all pools of the device where `budget` is null. Outputs may be null. NOT_FOUND where nobody made it. */
 COMMPOOL_API commpool_status commpool_budget_use(int device, const char* budget, uint64_t* reserved_bytes,
                                                  uint64_t* peak_bytes, uint64_t* limit_bytes);
 /* What pools leave to others of a device's memory, such as NCCL, cuBLAS and graphs; default 0. Where growth would leave

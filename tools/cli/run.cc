@@ -47,6 +47,9 @@ Status Run(const RunOptions& options, const std::vector<std::string>& words) {
   if (words.empty()) {
     return Status(StatusCode::kInvalidArgument, "say which program: commpool run -- PROGRAM [ARGUMENT...]");
   }
+  if (options.nccl_memory == NcclMemory::kOwn && (options.backing != Backing::kVmm || options.peers != "none")) {
+    return Status(StatusCode::kInvalidArgument, "--backing and --peers are of pools: add --nccl-memory pools");
+  }
   const std::string program = COMMPOOL_TRY(CheckPreload(words));
   if (options.nccl_memory == NcclMemory::kPools && Defines(program, "ncclMemAlloc")) {
     return Status(StatusCode::kNotSupported,

@@ -97,7 +97,11 @@ CUresult MakeAgain(const char* call, int device, const std::function<CUresult()>
   const bool of_torch = IsTorchsAllocator(caller);
   if (of_torch && PoolLibrary::Loaded() == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   asks = true;
-  Counts counts = GiveBack(device, of_torch);
+  Counts counts{.failed = 1};
+  try {
+    counts = GiveBack(device, of_torch);
+  } catch (...) {  // NOLINT: whoever called the driver knows nothing of C++
+  }
   asks = false;
   const CUresult result = counts.asked != 0 ? make() : CUDA_ERROR_OUT_OF_MEMORY;
   if (result == CUDA_SUCCESS) counts.right = 1;

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 
+#include "src/interpose/audit/real_driver.h"
 #include "src/interpose/preload/symbols.h"
 #include "src/interpose/room/streams.h"
 
@@ -95,7 +96,9 @@ Question& TheQuestion() {
   return *question;
 }
 
-void Answer(void* allocator) {
+// In the asker's context: without one the runtime would make one on device 0, whichever device the rank has.
+void Answer(void* allocator, CUcontext context) {
+  const audit::WithContext current(audit::RealDriver::Get(), context);
   const Relaxed relaxed;
   if (!Streams::Get().AnyCaptures() && Streams::Get().AllIdle()) {
     try {
@@ -113,13 +116,16 @@ void Answer(void* allocator) {
 void EmptyTorchCache() {
   void* const allocator = Allocator();
   if (allocator == nullptr) return;
+  CUcontext context = nullptr;
+  const auto ask = audit::RealDriver::Get().cuCtxGetCurrent;
+  if (ask == nullptr || ask(&context) != CUDA_SUCCESS || context == nullptr) return;
   Question& question = TheQuestion();
   std::unique_lock<std::mutex> lock(question.mutex);
   // Where an earlier one waits for the lock still, a second would as well.
   if (question.pending && !question.awaited) return;
   if (!question.pending) {
     try {
-      std::thread(&Answer, allocator).detach();
+      std::thread(&Answer, allocator, context).detach();
     } catch (const std::system_error&) {
       return;  // the host has no thread
     }

@@ -167,6 +167,7 @@ commpool_status commpool_set_budget(const char* name, uint64_t bytes) {
 commpool_status commpool_budget_use(int device, const char* budget, uint64_t* reserved_bytes, uint64_t* peak_bytes,
                                     uint64_t* limit_bytes) {
   return WithRuntime([&](Runtime& runtime) -> Status {
+    if (budget != nullptr && *budget == '\0') return Invalid("a budget needs a name");
     const std::string name = budget == nullptr ? "" : Printable(budget);
     const Placement placement = {.device = device};
     const std::shared_ptr<MemoryAccount> account = COMMPOOL_TRY(runtime.devices().AccountOf(placement, name));
@@ -186,6 +187,8 @@ commpool_status commpool_set_headroom(int device, uint64_t bytes) {
 }
 
 commpool_status commpool_release_idle(int device, commpool_device_work work, uint64_t* bytes) {
+  // Opening the runtime would call the driver, from within a call of it that failed. There is no pool then.
+  if (OpenedProcessRuntime() == nullptr) return WriteWhereAsked(uint64_t{0}, bytes), COMMPOOL_OK;
   return WithRuntime([&](Runtime& runtime) -> Status {
     WriteWhereAsked(runtime.search().ReleaseIdle(device, static_cast<DeviceWork>(work)), bytes);
     return Status();
