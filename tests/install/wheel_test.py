@@ -90,7 +90,7 @@ class Contents(unittest.TestCase):
         zipfile.ZipFile(made()).extractall(folder)
         found = wheel.binaries(folder)
         others = len(_MODULES) + len(list((folder / "commpool/lib/commpool/emulator").glob("*.so.*")))
-        self.assertEqual(len(found), 4 + others)  # the library, the program, and what it preloads
+        self.assertEqual(len(found), 3 + others)  # the library, the program, and what it preloads
         for file in found:
             self.assertEqual(portability.too_new(file) + portability.misplaced(file), [])
             self.assertNotIn(str(installed.REPOSITORY), portability.runpath(file))

@@ -237,11 +237,11 @@ Result<ImportedBlock> PoolImport::Block(const Ticket& ticket) {
 Result<ImportedBlock> PoolImport::Hold(uint64_t number, const ShareMessage& answer, uint64_t times) {
   const auto& [theirs, bytes, segment, line] = answer.numbers;
   const bool on_the_board = line < ReadingBoard::kLines;
-  const std::optional<CUdeviceptr> address = on_the_board ? Find(segment, theirs, bytes) : std::nullopt;
+  const CUdeviceptr address = on_the_board ? Find(segment, theirs, bytes).value_or(0) : 0;
   MutexLock lock(mutex_);
-  if (address) {
-    held_.emplace(*address, Held{number, bytes, line, times});
-    return ImportedBlock{*address, bytes};
+  if (address != 0) {
+    held_.emplace(address, Held{number, bytes, line, times});
+    return ImportedBlock{address, bytes};
   }
   static_cast<void>(channel_.Send({ShareKind::kLetGo, {number}}));
   if (!on_the_board) return Status(StatusCode::kRemoteFailure, "the owner named no line of the board");
