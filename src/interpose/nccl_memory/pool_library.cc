@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+
 namespace commpool::run {
 
 namespace {
@@ -59,8 +61,12 @@ const PoolLibrary& PoolLibrary::Get() {
 }
 
 const PoolLibrary* PoolLibrary::Loaded() {
-  if (dlopen(kFile, RTLD_NOW | RTLD_NOLOAD) == nullptr) return nullptr;
-  return Get().release_idle != nullptr ? &Get() : nullptr;
+  // Once found it stays, because of the reference that dlopen took. So the loader is asked no more.
+  static std::atomic<const PoolLibrary*> loaded{nullptr};
+  if (const PoolLibrary* const known = loaded.load()) return known;
+  if (dlopen(kFile, RTLD_NOW | RTLD_NOLOAD) == nullptr || Get().release_idle == nullptr) return nullptr;
+  loaded = &Get();
+  return &Get();
 }
 
 }  // namespace commpool::run

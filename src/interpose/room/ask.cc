@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "src/interpose/audit/callers.h"
 #include "src/interpose/audit/loaded_objects.h"
 #include "src/interpose/nccl_memory/pool_library.h"
+#include "src/interpose/nccl_memory/pooled_memory.h"
 #include "src/interpose/preload/process_name.h"
 #include "src/interpose/room/streams.h"
 #include "src/interpose/room/torch_cache.h"
@@ -83,10 +83,7 @@ Counts GiveBack(int device, bool of_torch) {
 
 }  // namespace
 
-bool IsAsked() {
-  static const bool asked = std::getenv("COMMPOOL_RUN") != nullptr;
-  return asked;
-}
+bool IsAsked() { return Settings::Get().asked; }
 
 CUresult MakeAgain(const char* call, int device, const std::function<CUresult()>& make) {
   if (asks || !IsAsked() || device < 0 || preload::IsForked()) return CUDA_ERROR_OUT_OF_MEMORY;

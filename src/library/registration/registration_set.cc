@@ -19,10 +19,6 @@ auto MemberOf(Members& members, ncclComm_t communicator) {
                       [&](const auto& member) { return member.communicator.handle == communicator; });
 }
 
-void Note(Status& first, Status status) {
-  if (first.ok()) first = std::move(status);
-}
-
 uint64_t OrderOf(const std::vector<WindowStep>& steps) {
   uint64_t order = kHashStart;
   for (const auto& [act, window] : steps) order = HashOn(order, 2 * window + (act == WindowStep::Act::kEnd ? 1 : 0));
@@ -197,7 +193,7 @@ Result<uint64_t> RegistrationSet::RegisterPending(const std::vector<SegmentToReg
 
 Status RegistrationSet::DeregisterSegment(uint32_t index) {
   Status first = registrars_.DeregisterSegment(index);
-  for (const Communicator& communicator : Communicators()) Note(first, DeregisterOne(communicator, index));
+  for (const Communicator& communicator : Communicators()) KeepFirst(first, DeregisterOne(communicator, index));
   if (!first.ok()) return first;
   MutexLock lock(mutex_);
   for (const Member& member : members_) {
@@ -228,7 +224,7 @@ Status RegistrationSet::Remove(ncclComm_t communicator) {
 
 Status RegistrationSet::RemoveAll() {
   Status first = registrars_.RemoveAll();
-  for (const Communicator& communicator : Communicators()) Note(first, Remove(communicator.handle));
+  for (const Communicator& communicator : Communicators()) KeepFirst(first, Remove(communicator.handle));
   return first;
 }
 
@@ -249,7 +245,7 @@ Status RegistrationSet::EndUnfinished(ncclComm_t communicator, uint64_t wait_ms)
       continue;
     }
     if (!status.ok()) Hold(*range);
-    Note(first, std::move(status));
+    KeepFirst(first, std::move(status));
   }
   return first;
 }
