@@ -49,10 +49,11 @@ void CheckUses(const Block& block, const Heap& heap, Moment now, Sums& sums) {
 // The blocks of the free index: each is in the list of its uses, and a search finds it there.
 std::set<const Block*> IndexedBlocks(const FreeIndex& index) {
   std::set<const Block*> indexed;
-  for (const auto& [use_class, list] : index.lists()) {
+  for (const auto& entry : index.lists()) {
+    const FreeList& list = entry.second;
     const Block* previous = nullptr;
     list.blocks.VisitFrom(0, [&](const Block* block) {
-      COMMPOOL_CHECK(block->free_list == &list && FreeIndex::ClassOf(*block) == use_class,
+      COMMPOOL_CHECK(block->free_list == &list && FreeIndex::ClassOf(*block) == entry.first,
                      "a block is in a list of other uses");
       COMMPOOL_CHECK(previous == nullptr || list.blocks.IsBefore(*previous, *block), "a list is out of order");
       indexed.insert(previous = block);
