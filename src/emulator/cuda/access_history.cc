@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "src/emulator/cuda/operation.h"
+
 namespace commpool::internal::emulator {
 
 namespace {
@@ -13,6 +15,19 @@ void AddOncePerOperation(std::vector<Conflict>& conflicts, Conflict conflict) {
     return other.earlier.operation == conflict.earlier.operation;
   });
   if (!known) conflicts.push_back(std::move(conflict));
+}
+
+void AddUncovered(const Clock& clock, const Access& earlier, AccessKind kind, uint64_t begin, uint64_t end,
+                  std::vector<Conflict>& conflicts) {
+  if (earlier.operation == nullptr || clock.Covers(earlier.moment)) return;
+  AddOncePerOperation(conflicts, {earlier, kind, begin, end});
+}
+
+// The end of the block came later in the program, and did not wait for this access: it ran first.
+void AddEndThatRanFirst(const Operation& operation, const Access& block_end, uint64_t begin, uint64_t end,
+                        std::vector<Conflict>& conflicts) {
+  if (block_end.operation == nullptr || block_end.operation->sequence < operation.sequence) return;
+  AddOncePerOperation(conflicts, {block_end, AccessKind::kWrite, begin, end});
 }
 
 }  // namespace
@@ -39,25 +54,23 @@ void AccessHistory::Record(AccessKind kind, uint64_t begin, uint64_t end, const 
 
 void AccessHistory::RecordWrite(uint64_t begin, uint64_t end, const Access& access, const Clock& clock,
                                 std::vector<Conflict>& conflicts) {
-  const auto check = [&](const Access& earlier, AccessKind kind, uint64_t piece_begin, uint64_t piece_end) {
-    if (earlier.operation == nullptr || clock.Covers(earlier.moment)) return;
-    AddOncePerOperation(conflicts, {earlier, kind, piece_begin, piece_end});
-  };
   const auto first = pieces_.lower_bound(begin);
   auto next = first;
   for (; next != pieces_.end() && next->first < end; ++next) {
-    check(next->second.write, AccessKind::kWrite, next->first, next->second.end);
-    for (const Access& read : next->second.reads) check(read, AccessKind::kRead, next->first, next->second.end);
+    const auto& [piece_begin, piece] = *next;
+    AddUncovered(clock, piece.write, AccessKind::kWrite, piece_begin, piece.end, conflicts);
+    for (const Access& read : piece.reads) {
+      AddUncovered(clock, read, AccessKind::kRead, piece_begin, piece.end, conflicts);
+    }
+    AddEndThatRanFirst(*access.operation, piece.block_end, piece_begin, piece.end, conflicts);
   }
   // A later access that waits for this write also waits for everything that the write waited for. The code above has
   // just found what the write did not wait for.
   if (first != next && first->first == begin) {
-    first->second.end = end;
-    first->second.write = access;
-    first->second.reads.clear();
+    first->second = {end, access, {}, {}};
     pieces_.erase(std::next(first), next);
   } else {
-    pieces_.emplace_hint(pieces_.erase(first, next), begin, Piece{end, access, {}});
+    pieces_.emplace_hint(pieces_.erase(first, next), begin, Piece{end, access, {}, {}});
   }
 }
 
@@ -68,14 +81,13 @@ void AccessHistory::RecordRead(uint64_t begin, uint64_t end, const Access& acces
   while (reached < end) {
     if (next == pieces_.end() || next->first > reached) {
       const uint64_t gap_end = next == pieces_.end() ? end : std::min(end, next->first);
-      pieces_.emplace_hint(next, reached, Piece{gap_end, {}, {access}});
+      pieces_.emplace_hint(next, reached, Piece{gap_end, {}, {access}, {}});
       reached = gap_end;
       continue;
     }
     Piece& piece = next->second;
-    if (piece.write.operation != nullptr && !clock.Covers(piece.write.moment)) {
-      AddOncePerOperation(conflicts, {piece.write, AccessKind::kWrite, next->first, piece.end});
-    }
+    AddUncovered(clock, piece.write, AccessKind::kWrite, next->first, piece.end, conflicts);
+    AddEndThatRanFirst(*access.operation, piece.block_end, next->first, piece.end, conflicts);
     std::erase_if(piece.reads, [&](const Access& read) { return clock.Covers(read.moment); });
     piece.reads.push_back(access);
     reached = piece.end;
@@ -83,19 +95,23 @@ void AccessHistory::RecordRead(uint64_t begin, uint64_t end, const Access& acces
   }
 }
 
-void AccessHistory::Check(uint64_t begin, uint64_t end, const Clock& clock, std::vector<Conflict>& conflicts) const {
-  auto next = pieces_.upper_bound(begin);
-  if (next != pieces_.begin()) --next;
-  for (; next != pieces_.end() && next->first < end; ++next) {
-    const auto& [first, piece] = *next;
-    if (piece.end <= begin) continue;
-    const auto check = [&, from = std::max(first, begin), to = std::min(piece.end, end)](const Access& earlier,
-                                                                                         AccessKind kind) {
-      if (earlier.operation == nullptr || clock.Covers(earlier.moment)) return;
-      AddOncePerOperation(conflicts, {earlier, kind, from, to});
-    };
-    check(piece.write, AccessKind::kWrite);
-    for (const Access& read : piece.reads) check(read, AccessKind::kRead);
+void AccessHistory::End(uint64_t begin, uint64_t end, const Access& access, const Clock& clock,
+                        std::vector<Conflict>& conflicts) {
+  uint64_t reached = begin;
+  SplitAt(begin);
+  SplitAt(end);
+  for (auto next = pieces_.lower_bound(begin); reached < end; ++next) {
+    if (next == pieces_.end() || next->first > reached) {
+      const uint64_t gap_end = next == pieces_.end() ? end : std::min(end, next->first);
+      next = pieces_.emplace_hint(next, reached, Piece{gap_end, {}, {}, {}});
+    }
+    Piece& piece = next->second;
+    AddUncovered(clock, piece.write, AccessKind::kWrite, next->first, piece.end, conflicts);
+    for (const Access& read : piece.reads) {
+      AddUncovered(clock, read, AccessKind::kRead, next->first, piece.end, conflicts);
+    }
+    piece.block_end = access;
+    reached = piece.end;
   }
 }
 
@@ -117,7 +133,9 @@ void AccessHistory::Prune(const Clock& clock) {
     Piece& piece = next->second;
     if (clock.Covers(piece.write.moment)) piece.write = {};
     std::erase_if(piece.reads, [&](const Access& read) { return clock.Covers(read.moment); });
-    next = piece.write.operation == nullptr && piece.reads.empty() ? pieces_.erase(next) : std::next(next);
+    if (clock.Covers(piece.block_end.moment)) piece.block_end = {};
+    const bool untouched = piece.write.operation == nullptr && piece.reads.empty();
+    next = untouched && piece.block_end.operation == nullptr ? pieces_.erase(next) : std::next(next);
   }
 }
 

@@ -42,8 +42,9 @@ class AccessHistory {
   void Record(AccessKind kind, uint64_t begin, uint64_t end, const Access& access, const Clock& clock,
               std::vector<Conflict>& conflicts);
 
-  // Appends the conflicts of a write to [begin, end), but adds no access: nothing has to wait for it.
-  void Check(uint64_t begin, uint64_t end, const Clock& clock, std::vector<Conflict>& conflicts) const;
+  // Ends the block at [begin, end). Appends the accesses that the end did not wait for, like those of a write. Those
+  // that were submitted before the end, but run after it, find it too. Nothing has to wait for the end.
+  void End(uint64_t begin, uint64_t end, const Access& access, const Clock& clock, std::vector<Conflict>& conflicts);
 
   // Finds the accesses through addresses from `base` on that the clock does not cover, one for each operation.
   std::vector<Conflict> NotCoveredBy(const Clock& clock, CUdeviceptr base) const;
@@ -58,6 +59,7 @@ class AccessHistory {
     uint64_t end = 0;
     Access write;
     std::vector<Access> reads;  // no read here covers another
+    Access block_end;           // of the block that lay here
   };
   using Pieces = std::map<uint64_t, Piece>;  // by first byte
 

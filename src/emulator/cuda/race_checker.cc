@@ -148,7 +148,7 @@ void RaceChecker::Touch(AccessKind kind, const commpoolEmulatorRange& range,
     const uint64_t stop = std::min<uint64_t>(range.address + range.bytes - mapping->address, mapping->bytes);
     const size_t before = history->size();
     if (operation->effect == Operation::Effect::kEndsBlock) {
-      history->Check(begin, stop, operation->clock, conflicts_);
+      history->End(begin, stop, {operation, moment, mapping->address}, operation->clock, conflicts_);
     } else {
       history->Record(kind, begin, stop, {operation, moment, mapping->address}, operation->clock, conflicts_);
     }

@@ -19,13 +19,15 @@ class AccessHistoryTest : public ::testing::Test {
   // The names of the operations that it conflicts with.
   std::string Touch(const std::string& name, AccessKind kind, uint64_t stream, uint64_t begin, uint64_t end,
                     CUdeviceptr base = kBase) {
-    auto operation = std::make_shared<Operation>();
-    operation->name = name;
-    Clock& clock = streams_[stream];
-    const Moment moment{stream, clock.Of(stream) + 1};
-    clock.Set(moment);
     conflicts_.clear();
-    history_.Record(kind, begin, end, {operation, moment, base}, clock, conflicts_);
+    const Access access = Next(name, stream, ++submitted_, base);
+    history_.Record(kind, begin, end, access, streams_[stream], conflicts_);
+    return Names(conflicts_);
+  }
+  // The end of a block, the `sequence`th that the program submitted.
+  std::string End(const std::string& name, uint64_t stream, uint64_t sequence) {
+    conflicts_.clear();
+    history_.End(0, 100, Next(name, stream, sequence, kBase), streams_[stream], conflicts_);
     return Names(conflicts_);
   }
   std::string Write(const std::string& name, uint64_t stream, uint64_t begin, uint64_t end) {
@@ -36,6 +38,16 @@ class AccessHistoryTest : public ::testing::Test {
   }
   void Wait(uint64_t stream, uint64_t for_stream) { streams_[stream].Join(streams_[for_stream]); }
 
+  Access Next(const std::string& name, uint64_t stream, uint64_t sequence, CUdeviceptr base) {
+    auto operation = std::make_shared<Operation>();
+    operation->name = name;
+    operation->sequence = sequence;
+    Clock& clock = streams_[stream];
+    const Moment moment{stream, clock.Of(stream) + 1};
+    clock.Set(moment);
+    return {operation, moment, base};
+  }
+
   static std::string Names(const std::vector<Conflict>& conflicts) {
     std::string names;
     for (const Conflict& conflict : conflicts) names += conflict.earlier.operation->name;
@@ -43,6 +55,7 @@ class AccessHistoryTest : public ::testing::Test {
   }
 
   AccessHistory history_;
+  uint64_t submitted_ = 0;
   std::map<uint64_t, Clock> streams_;
   std::vector<Conflict> conflicts_;
 };
@@ -69,6 +82,25 @@ TEST_F(AccessHistoryTest, AWriteConflictsWithEveryReadSince) {
   Read("b", 2, 0, 100);
   Wait(3, 2);
   EXPECT_EQ(Write("c", 3, 0, 100), "a");
+}
+
+TEST_F(AccessHistoryTest, AnEndConflictsWithWhatItDidNotWaitFor) {
+  Write("a", 1, 0, 50);
+  Read("b", 2, 50, 60);
+  Wait(3, 1);
+  EXPECT_EQ(End("end", 3, 3), "b");
+}
+
+TEST_F(AccessHistoryTest, AnEndThatRunsFirstConflictsWithWhatWasSubmittedBeforeIt) {
+  constexpr uint64_t kLater = 4;
+  EXPECT_EQ(End("end", 1, kLater), "");
+  EXPECT_EQ(Read("a", 2, 0, 50), "end");
+  EXPECT_EQ(Write("b", 3, 60, 70), "end");
+}
+
+TEST_F(AccessHistoryTest, NothingHasToWaitForAnEnd) {
+  EXPECT_EQ(End("end", 1, 0), "");
+  EXPECT_EQ(Write("a", 2, 0, 100), "");
 }
 
 TEST_F(AccessHistoryTest, AReadConflictsWithTheWriteUnderOtherReads) {
