@@ -15,6 +15,7 @@ struct BytePoint {
   uint64_t allocated = 0;
   uint64_t requested = 0;
   uint64_t cached = 0;
+  uint64_t pending = 0;
 };
 
 // Of each bucket of time it keeps the points with the least and the most bytes of each kind, and the last. Buckets get
@@ -31,7 +32,7 @@ class ByteSeries {
   std::vector<BytePoint> Points() const;
 
  private:
-  static constexpr size_t kKinds = 3;  // reserved, allocated, cached: requested bytes go with allocated ones
+  static constexpr size_t kKinds = 3;  // reserved, allocated, cached: the others go with allocated ones
   struct Placed {
     BytePoint point;
     uint64_t place = 0;  // in the order of Append

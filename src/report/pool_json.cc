@@ -17,6 +17,7 @@ void WriteBytes(JsonWriter& json, const std::vector<BytePoint>& points, const Ra
   WriteColumn(json, "allocated", points, [&](const BytePoint& point) { json.Number(point.allocated); });
   WriteColumn(json, "requested", points, [&](const BytePoint& point) { json.Number(point.requested); });
   WriteColumn(json, "cached", points, [&](const BytePoint& point) { json.Number(point.cached); });
+  WriteColumn(json, "pending", points, [&](const BytePoint& point) { json.Number(point.pending); });
   json.EndObject();
 }
 

@@ -175,7 +175,7 @@ void PoolReplay::Take(int64_t time, const recording::PoolBytes& entry) {
   book_->Settle(time);
   const uint32_t pool = IndexOf(entry.pool);
   if (pool == kNone) return;
-  Change(pool, time, {time, entry.reserved, entry.allocated, entry.requested, entry.cached});
+  Change(pool, time, {time, entry.reserved, entry.allocated, entry.requested, entry.cached, entry.pending});
 }
 
 void PoolReplay::Take(int64_t time, const recording::SmallBlocks& entry) {

@@ -80,7 +80,7 @@ TEST_F(ReportBuilderTest, EndsWhatIsNotRetoldAfterAGap) {
     WritePool(writer, kStart);
     writer.Write(kStart + 100, Block(0x100000, 512));
     writer.Write(kStart + 200, Block(0x100200, 512));
-    writer.Write(kStart + 200, recording::PoolBytes{.pool = 1, .reserved = 1 << 20, .allocated = 1024 + 256});
+    writer.Write(kStart + 200, recording::PoolBytes{.pool = 1, .reserved = 1 << 20, .allocated = 1024 + 256, .pending = 512});
     writer.LosePage();
     writer.Write(kStart + 300, BlockFreed{0x100000});
     writer.EndChapter();
@@ -95,6 +95,7 @@ TEST_F(ReportBuilderTest, EndsWhatIsNotRetoldAfterAGap) {
   const std::vector<BytePoint> points = PoolOf(report).bytes.Points();
   EXPECT_EQ(points.back().allocated, 1024u + 256);
   EXPECT_EQ(points.back().reserved, 1u << 20);
+  EXPECT_EQ(points.back().pending, 512u);
   // No dip while the chapter retells.
   for (const BytePoint& point : points) EXPECT_TRUE(point.time <= kStart + 200 || point.allocated >= 512u + 256);
   EXPECT_TRUE(Says(report.ranks[0].notes, "1 page of the recording is missing"));

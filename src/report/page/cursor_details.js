@@ -10,10 +10,10 @@ function writeCursor(state) {
   const rows = rank.pools.map(pool => {
     const bytes = bytesAt(pool, time);
     const name = asleepSince(pool, time) >= 0 ? `${pool.name} (asleep)` : pool.name;
-    return [name, ...["allocated", "requested", "cached", "reserved"].map(each => formatBytes(bytes[each]))];
+    return [name, ...["allocated", "requested", "cached", "pending", "reserved"].map(each => formatBytes(bytes[each]))];
   });
   writeTable(section.select("table"), [["pool"], ["allocated", "number"], ["requested", "number"], ["cached", "number"],
-    ["reserved", "number"]], rows).attr("class", (row, index) => index === state.pool ? "chosen" : null);
+    ["pending", "number"], ["reserved", "number"]], rows).attr("class", (row, index) => index === state.pool ? "chosen" : null);
 }
 
 function blockFacts(state, pool, block) {

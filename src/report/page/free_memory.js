@@ -21,6 +21,9 @@ function freeMemorySentences(pool, memory, time) {
   if (bytes.cached) {
     parts.push([formatBytes(bytes.cached), " of it lies in threads' caches, which serve their own threads and streams. "]);
   }
+  if (bytes.pending) {
+    parts.push([formatBytes(bytes.pending), " of it is pending: freed, and some stream or rank may still use it. "]);
+  }
   if (pool.left_out.blocks) {
     parts.push([plural(pool.left_out.blocks, "smaller block"),
       ` (${formatBytes(pool.left_out.bytes)} in all) are not drawn one by one; some of what looks free is theirs.`]);

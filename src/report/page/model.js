@@ -7,12 +7,14 @@ function filled(columns, names) {
   return whole;
 }
 
+const KINDS_OF_BYTES = ["reserved", "allocated", "requested", "cached", "pending"];
+
 function readPool(pool, index) {
   return Object.assign({}, pool, {
     name: pool.name || `pool ${index}`,
     from: pool.from > 0 ? pool.from : 0,
     to: pool.to >= 0 ? pool.to : -1,
-    bytes: filled(pool.bytes, ["time", "reserved", "allocated", "requested", "cached"]),
+    bytes: filled(pool.bytes, ["time", ...KINDS_OF_BYTES]),
     segments: filled(pool.segments, ["address", "bytes", "from", "to"]),
     asleep: filled(pool.asleep, ["from", "to"]),
     registrations: filled(pool.registrations, ["segment", "communicator", "kind", "from", "to", "cost"]),
@@ -77,8 +79,7 @@ function bytesAt(pool, time) {
   const known = pool.from <= time && (pool.to < 0 || time < pool.to);
   const point = known ? pointAt(pool.bytes.time, time) : -1;
   const value = name => point < 0 ? 0 : pool.bytes[name][point] || 0;
-  const names = ["reserved", "allocated", "requested", "cached"];
-  return names.reduce((bytes, name) => Object.assign(bytes, {[name]: value(name)}), {});
+  return KINDS_OF_BYTES.reduce((bytes, name) => Object.assign(bytes, {[name]: value(name)}), {});
 }
 
 function exists(columns, index, time) {

@@ -14,8 +14,8 @@ class PoolRecorder:
         self._segments = {"address": [], "bytes": [], "from": [], "to": []}
         self._blocks = {name: [] for name in
                         ("segment", "offset", "bytes", "requested", "from", "to", "stream", "stack")}
-        self._bytes = {name: [] for name in ("time", "reserved", "allocated", "requested", "cached")}
-        self._held = {"allocated": 0, "requested": 0, "cached": 0}
+        self._bytes = {name: [] for name in ("time", "reserved", "allocated", "requested", "cached", "pending")}
+        self._held = {"allocated": 0, "requested": 0, "cached": 0, "pending": 0}
 
     def _grow(self, at_least):
         size = max(self._segment_bytes, at_least)
@@ -64,6 +64,7 @@ class PoolRecorder:
         self._blocks["to"][block] = self.now
         self._held["allocated"] -= size
         self._held["requested"] -= self._blocks["requested"][block]
+        self._held["pending"] = size
         self._held["cached"] = min(self._held["cached"] + size // 8, sum(self._segments["bytes"]) // 20)
         self._note()
 
