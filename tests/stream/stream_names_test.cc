@@ -88,6 +88,18 @@ TEST_F(Names, HaveRoomForPromisesThatComeAndGo) {
   }
 }
 
+// Their handles are all different, as those of streams that come and go mostly are not.
+TEST_F(Names, HaveRoomForPromisesOfStreamsThatStay) {
+  std::vector<CUstream> streams;
+  for (int round = 0; round < 5000; ++round) {
+    streams.push_back(NewStream());
+    ASSERT_TRUE(names_.Promise(streams.back()).ok());
+    ASSERT_FALSE(IsUnpromised(KeyOf(streams.back()))) << round;
+    names_.Release(streams.back());
+  }
+  for (const CUstream stream : streams) Destroy(stream);
+}
+
 TEST_F(Names, OfMissingStreamsAreErrors) {
   COMMPOOL_REQUIRE_EMULATOR("a driver crashes");
   const Result<StreamName> name = names_.NameOf(reinterpret_cast<CUstream>(uintptr_t{0xdead0}));

@@ -81,25 +81,33 @@ Status StreamNames::Promise(CUstream stream) {
   const StreamName name = COMMPOOL_TRY(NameOf(stream));
   const StreamKey identity = name.identity;
   MutexLock lock(mutex_);
-  if (Find(stream) != nullptr || taken_ == kMostPromised) return Status();
+  if (Find(stream) != nullptr) return Status();
   size_t entry = HashOf(stream);
   CUstream there = promised_[entry].stream.load(std::memory_order_relaxed);
   while (there != nullptr && there != Left()) {
     entry = (entry + 1) % kEntries;
     there = promised_[entry].stream.load(std::memory_order_relaxed);
   }
+  if (there == nullptr && taken_ == kMostPromised) return Status();
   if (there == nullptr) ++taken_;
   promised_[entry].identity.store(identity, std::memory_order_relaxed);
   promised_[entry].stream.store(stream, std::memory_order_release);
   return Status();
 }
 
+// Where no look-up goes on from an entry, it becomes one that was never taken.
 void StreamNames::Release(CUstream stream) {
   MutexLock lock(mutex_);
-  for (size_t entry = HashOf(stream);; entry = (entry + 1) % kEntries) {
-    const CUstream there = promised_[entry].stream.load(std::memory_order_relaxed);
-    if (there == nullptr) return;
-    if (there == stream) return promised_[entry].stream.store(Left(), std::memory_order_release);
+  const auto at = [&](size_t entry) -> std::atomic<CUstream>& { return promised_[entry % kEntries].stream; };
+  size_t entry = HashOf(stream);
+  while (at(entry).load(std::memory_order_relaxed) != stream) {
+    if (at(entry++).load(std::memory_order_relaxed) == nullptr) return;
+  }
+  at(entry).store(Left(), std::memory_order_release);
+  entry += kEntries;
+  while (at(entry).load(std::memory_order_relaxed) == Left() && at(entry + 1).load(std::memory_order_relaxed) == nullptr) {
+    at(entry--).store(nullptr, std::memory_order_release);
+    --taken_;
   }
 }
 

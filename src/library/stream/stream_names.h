@@ -77,7 +77,7 @@ class StreamNames {
   const Driver& driver_;
   StreamPlaces& places_;
   Mutex mutex_{LockRank::kStream};
-  size_t taken_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // entries ever taken: a free entry is used again later
+  size_t taken_ COMMPOOL_GUARDED_BY(mutex_) = 0;  // entries of streams, and those left that look-ups pass
   // By hash; where an entry is taken, the next free one behind it.
   std::array<Promised, kEntries> promised_ = {};
   mutable std::array<Shown, kShown> shown_ = {};
