@@ -6,6 +6,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/engine/caching_engine.h"
+#include "tests/engine/engine_calls.h"
 #include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
@@ -33,11 +34,11 @@ class CachingEngineStreams : public ::testing::Test {
     const Result<Freed> freed = engine_.Free(address);
     CheckInvariants(engine_);
     EXPECT_TRUE(freed.ok());
-    return freed->streams_to_fence;
+    return StreamsOf(freed->missing);
   }
 
   void Attach(StreamKey stream, Fence fence, Address address = kBase) {
-    engine_.AttachFence(address, stream, fence);
+    engine_.AttachFence(MissingOf(engine_, address, stream), fence);
     CheckInvariants(engine_);
   }
 
@@ -255,10 +256,25 @@ TEST_F(CachingEngineStreams, ForgetsNoUseOfAStreamThatCameAfterTheForgottenOne) 
 // Two threads may record a fence for one free: the block takes one of them.
 TEST_F(CachingEngineStreams, TakeOneFenceForEachStreamThatAFreeNamed) {
   UseAndFree({kOther});
-  EXPECT_FALSE(engine_.AttachFence(kBase, kThird, 11)) << "no free asked for it";
-  EXPECT_TRUE(engine_.AttachFence(kBase, kOther, 12));
-  EXPECT_FALSE(engine_.AttachFence(kBase, kOther, 13)) << "it has its fence";
-  EXPECT_DEATH(engine_.AttachFence(kBase, kOther, kNoFence), "is none");
+  const MissingFence missing = MissingOf(engine_, kBase, kOther);
+  EXPECT_FALSE(engine_.AttachFence({kBase, kThird, missing.freed_at}, 11)) << "no free asked for it";
+  EXPECT_TRUE(engine_.AttachFence(missing, 12));
+  EXPECT_FALSE(engine_.AttachFence(missing, 13)) << "it has its fence";
+  EXPECT_DEATH(engine_.AttachFence(missing, kNoFence), "is none");
+}
+
+// A thread may record a fence while others serve the block, use it on the same stream, and free it again.
+TEST_F(CachingEngineStreams, TakeNoFenceOfAnEarlierFree) {
+  UseAndFree({kOther});
+  const MissingFence first = MissingOf(engine_, kBase, kOther);
+  Attach(kOther, 11);
+  engine_.FencePassed(11);
+  UseAndFree({kOther});
+  EXPECT_FALSE(engine_.AttachFence(first, 12)) << "it was recorded before the second use";
+  engine_.CancelFence(first);
+  EXPECT_FALSE(Ask(kOwn, Reuse::kAnyStream).has_value());
+  Attach(kOther, 13);
+  EXPECT_TRUE(Ask(kThird, Reuse::kAnyStream).has_value());
 }
 
 TEST_F(CachingEngineStreams, AreClosedWhileTheirFreeNamesAReason) {

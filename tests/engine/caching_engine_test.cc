@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/library/base/bytes.h"
+#include "tests/engine/engine_calls.h"
 #include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
@@ -26,7 +27,7 @@ Address Serve(CachingEngine& engine, uint64_t bytes, StreamKey stream = kStream)
 void GiveBack(CachingEngine& engine, Address address) {
   const Result<Freed> freed = engine.Free(address);
   ASSERT_TRUE(freed.ok()) << freed.status().message();
-  EXPECT_TRUE(freed->streams_to_fence.empty());
+  EXPECT_TRUE(freed->missing.empty());
   CheckInvariants(engine);
 }
 
@@ -197,7 +198,7 @@ void FreeApart(CachingEngine& engine, uint64_t bytes) {
   ASSERT_TRUE(engine.RecordStream(high, kStream).ok());
   GiveBack(engine, low);
   ASSERT_TRUE(engine.Free(high).ok());
-  engine.AttachFence(high, kStream, Fence{11});
+  engine.AttachFence(MissingOf(engine, high, kStream), Fence{11});
   engine.StreamIdle(kOther, engine.Now());
   ASSERT_EQ(engine.Snapshot().size(), 2u);
 }
@@ -232,9 +233,9 @@ TEST(CachingEngine, NamesTheStreamsThatMayUseFreeMemory) {
   engine.AddSegment({kBase, 2 * kMiB});
   const Address freed = Serve(engine, 512, 5);
   Serve(engine, 512, 6);
-  EXPECT_TRUE(engine.StreamsInUse().empty());
+  EXPECT_TRUE(engine.StreamsOf().empty());
   GiveBack(engine, freed);
-  EXPECT_EQ(engine.StreamsInUse(), (std::vector<StreamKey>{5}));
+  EXPECT_EQ(engine.StreamsOf(), (std::set<StreamKey>{5}));
 }
 
 TEST(CachingEngineDeathTest, AbortsOnOptionsThatContradictThemselves) {

@@ -6,16 +6,33 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/library/engine/block.h"
 #include "src/library/engine/types.h"
 
 namespace commpool::internal::engine {
+
+inline std::vector<StreamKey> StreamsOf(const std::vector<MissingFence>& missing) {
+  std::vector<StreamKey> streams;
+  for (const MissingFence& fence : missing) streams.push_back(fence.stream);
+  return streams;
+}
+
+// The fence of the stream that the block's last free misses; one of no free where it misses none.
+template <typename Engine>
+MissingFence MissingOf(const Engine& engine, Address address, StreamKey stream) {
+  MissingFence missing{address, stream, kNoMoment};
+  const Block* const block = engine.heap().Find(address);
+  for (const Use& use : block == nullptr ? Uses() : block->uses) {
+    if (use.stream == stream && use.fence_missing()) missing.freed_at = use.missing_since;
+  }
+  return missing;
+}
 
 // Fences that frees asked for and no stream has got yet.
 class MissingFences {
  public:
   struct Attached {
-    Address address = 0;
-    StreamKey stream = 0;
+    MissingFence missing;
     Fence fence = kNoFence;
   };
 
@@ -24,22 +41,19 @@ class MissingFences {
   // The fence attached last; kNoFence before the first.
   Fence last() const { return last_; }
 
-  void Add(Address address, const std::vector<StreamKey>& streams) {
-    for (const StreamKey stream : streams) missing_.push_back({address, stream});
-  }
+  void Add(const std::vector<MissingFence>& missing) { missing_.insert(missing_.end(), missing.begin(), missing.end()); }
 
   // Attaches a new fence for the one at `place`.
   template <typename Engine>
   Attached Attach(Engine& engine, uint64_t place) {
-    Attached attached = missing_.at(place);
+    const Attached attached{missing_.at(place), ++last_};
     missing_.erase(missing_.begin() + static_cast<int64_t>(place));
-    attached.fence = ++last_;
-    engine.AttachFence(attached.address, attached.stream, attached.fence);
+    engine.AttachFence(attached.missing, attached.fence);
     return attached;
   }
 
  private:
-  std::vector<Attached> missing_;
+  std::vector<MissingFence> missing_;
   Fence last_ = kNoFence;
 };
 

@@ -39,7 +39,7 @@ class ExpansionTest : public ::testing::Test {
     return block;
   }
   void Use(uint64_t page, StreamKey stream) {
-    heap_.ChangeUses(heap_.Find(At(page)), [&](engine::Uses& uses) { uses = {{stream, kNoFence, kNoBlock}}; });
+    heap_.ChangeUses(heap_.Find(At(page)), [&](engine::Uses& uses) { uses = {{stream, kNoFence, kNoMoment}}; });
   }
 
   Expansion Plan(uint64_t bytes, Donors donors = Donors::kWhole, Space space = Space::kLarge) const {
@@ -317,7 +317,7 @@ TEST_F(ExpansionTest, MakesAPageWhereALargerOneFindsNoRoom) {
   heap_.Close(heap_.Find(At(0)), 0);
   AddTerritory(8);
   Map(8, 2);
-  Take(At(7 + 1), 2 * kPage)->uses = {{kStream, kNoFence, kNoBlock}};
+  Take(At(7 + 1), 2 * kPage)->uses = {{kStream, kNoFence, kNoMoment}};
   EXPECT_EQ(InPages(Plan(4 * kPage).made), (Numbers{{3, 1}}));
   heap_.Close(heap_.Find(At(8)), 0);
   heap_.ChangeUses(heap_.Find(At(8)), [](engine::Uses& uses) { uses.clear(); });

@@ -60,9 +60,9 @@ TEST_F(FreeIndexTest, PrefersTheSmallestThenTheFirstSegmentThenTheLowestOffset) 
 
 TEST_F(FreeIndexTest, OffersAStreamItsOwnBlocksAndIdleOnes) {
   Block* idle = Add(first_, 0, 4096);
-  Block* own = Add(first_, 8192, 2048, {{1, kNoFence, kNoBlock}});
-  Add(first_, 16384, 1024, {{2, kNoFence, kNoBlock}});
-  Add(first_, 32768, 512, {{1, kNoFence, kNoBlock}, {2, 7, kNoBlock}});
+  Block* own = Add(first_, 8192, 2048, {{1, kNoFence, kNoMoment}});
+  Add(first_, 16384, 1024, {{2, kNoFence, kNoMoment}});
+  Add(first_, 32768, 512, {{1, kNoFence, kNoMoment}, {2, 7, kNoMoment}});
   EXPECT_EQ(index_.Find({512, 1, Reuse::kSameStream}), own);
   EXPECT_EQ(index_.Find({512, 3, Reuse::kSameStream}), idle);
   EXPECT_EQ(index_.Find({512, 3, Reuse::kAnyStream})->bytes, 512u);
@@ -85,9 +85,9 @@ TEST_F(FirstFitTest, TakesTheBestFitOfSmallBlocks) {
 }
 
 TEST_F(FirstFitTest, TakesTheFirstOfOwnAndIdleBlocksAlike) {
-  Block* own = Add(first_, 4096, 8192, {{1, kNoFence, kNoBlock}});
+  Block* own = Add(first_, 4096, 8192, {{1, kNoFence, kNoMoment}});
   Block* idle = Add(first_, 65536, 1024);
-  Block* others = Add(first_, 0, 4096, {{2, kNoFence, kNoBlock}});
+  Block* others = Add(first_, 0, 4096, {{2, kNoFence, kNoMoment}});
   Fit fit{1024, 1, Reuse::kSameStream};
   EXPECT_EQ(index_.Find(fit), own);
   fit.reuse = Reuse::kIdle;
@@ -144,7 +144,7 @@ TEST_F(FreeIndexTest, KnowsABlockByTheUsesThatItComesWith) {
   EXPECT_EQ(index_.Find({1024, 1, Reuse::kSameStream}), block);
   FreeList* const list = block->free_list;
   index_.Erase(block);
-  block->uses = {{2, kNoFence, kNoBlock}};
+  block->uses = {{2, kNoFence, kNoMoment}};
   index_.Insert(block);
   EXPECT_NE(block->free_list, list);
   EXPECT_EQ(index_.Find({1024, 1, Reuse::kSameStream}), other);
@@ -156,7 +156,7 @@ TEST_F(FreeIndexTest, KnowsABlockByTheUsesThatItComesWith) {
 
 TEST_F(FreeIndexTest, LearnsOfListsThatComeAfterASearch) {
   EXPECT_EQ(index_.Find({512, 1, Reuse::kSameStream}), nullptr);
-  Block* const own = Add(first_, 0, 2048, {{1, kNoFence, kNoBlock}});
+  Block* const own = Add(first_, 0, 2048, {{1, kNoFence, kNoMoment}});
   EXPECT_EQ(index_.Find({512, 1, Reuse::kSameStream}), own);
   Block* const idle = Add(first_, 4096, 1024);
   EXPECT_EQ(index_.Find({512, 1, Reuse::kSameStream}), idle);

@@ -132,7 +132,7 @@ class FuzzedEngine {
     live_.erase(*address);
     const Result<Freed> freed = FreeLive(*address);
     COMMPOOL_CHECK(freed.ok(), "a live block is not found");
-    missing_.Add(*address, freed->streams_to_fence);
+    missing_.Add(freed->missing);
   }
 
   void AttachFence() {

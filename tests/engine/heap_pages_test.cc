@@ -97,18 +97,18 @@ TEST_F(HeapPages, KeepsClaimedPagesApart) {
 TEST_F(HeapPages, GivesAnIdlePageToTheStreamThatUsedItsNeighbour) {
   Map(0, 1);
   Block* block = Take(kPage);
-  block->uses = {{3, kNoFence, kNoBlock}};
+  block->uses = {{3, kNoFence, kNoMoment}};
   heap_.Close(block, 0);
   Map(1);
   EXPECT_EQ(Shape(), "F2 U6 ");
-  EXPECT_EQ(heap_.Find(kBase + kPage)->uses, (Uses{{3, kNoFence, kNoBlock}}));
+  EXPECT_EQ(heap_.Find(kBase + kPage)->uses, (Uses{{3, kNoFence, kNoMoment}}));
 }
 
 TEST_F(HeapPages, KeepsUsesOfMemoryThatAPageLeavesBehind) {
   Map(0, 2);
   Block* lower = Take(kPage);
   Block* upper = Take(kPage);
-  lower->uses = {{3, kNoFence, kNoBlock}};
+  lower->uses = {{3, kNoFence, kNoMoment}};
   heap_.Close(lower, 0);
   heap_.Close(upper, 0);
   EXPECT_EQ(Shape(), "F2 U6 ");

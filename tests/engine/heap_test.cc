@@ -75,12 +75,12 @@ TEST(Heap, KeepsNeighboursApartThatDifferentStreamsUsed) {
   const SegmentIndex segment = heap.AddSegment({kBase, 2048});
   Block* low = Take(heap, 1024);
   Block* high = Take(heap, 1024);
-  GiveBack(heap, low, {{1, kNoFence, kNoBlock}});
-  GiveBack(heap, high, {{2, kNoFence, kNoBlock}});
+  GiveBack(heap, low, {{1, kNoFence, kNoMoment}});
+  GiveBack(heap, high, {{2, kNoFence, kNoMoment}});
   EXPECT_EQ(Shape(heap, segment), (std::vector<int64_t>{1024, 1024}));
   heap.ChangeUses(heap.Find(kBase + 1024), [](Uses& uses) { uses.clear(); });
   EXPECT_EQ(Shape(heap, segment), (std::vector<int64_t>{2048})) << "nobody uses the upper one any more";
-  EXPECT_EQ(heap.Find(kBase)->uses, Uses({{1, kNoFence, kNoBlock}}));
+  EXPECT_EQ(heap.Find(kBase)->uses, Uses({{1, kNoFence, kNoMoment}}));
 }
 
 TEST(Heap, UnitesUsesWhereItAlwaysMerges) {
@@ -88,18 +88,18 @@ TEST(Heap, UnitesUsesWhereItAlwaysMerges) {
   const SegmentIndex segment = heap.AddSegment({kBase, 2048});
   Block* low = Take(heap, 1024);
   Block* high = Take(heap, 1024);
-  GiveBack(heap, low, {{2, kNoFence, kNoBlock}});
-  GiveBack(heap, high, {{1, kNoFence, kNoBlock}, {2, kNoFence, kNoBlock}});
+  GiveBack(heap, low, {{2, kNoFence, kNoMoment}});
+  GiveBack(heap, high, {{1, kNoFence, kNoMoment}, {2, kNoFence, kNoMoment}});
   EXPECT_EQ(Shape(heap, segment), (std::vector<int64_t>{2048}));
-  const Uses both = {{1, kNoFence, kNoBlock}, {2, kNoFence, kNoBlock}};
+  const Uses both = {{1, kNoFence, kNoMoment}, {2, kNoFence, kNoMoment}};
   EXPECT_EQ(heap.Find(kBase)->uses, both);
 }
 
 TEST(Heap, LeavesUsesOnBothPartsOfASplit) {
   Heap heap(kAlignment, MergePolicy::kCompatible);
   heap.AddSegment({kBase, 2048});
-  GiveBack(heap, Take(heap, 2048), {{3, kNoFence, kNoBlock}});
-  const Uses uses = {{3, kNoFence, kNoBlock}};
+  GiveBack(heap, Take(heap, 2048), {{3, kNoFence, kNoMoment}});
+  const Uses uses = {{3, kNoFence, kNoMoment}};
   EXPECT_EQ(Take(heap, 512)->uses, uses);
   EXPECT_EQ(heap.Find(kBase + 512)->uses, uses);
 }
@@ -183,14 +183,14 @@ TEST(Heap, JoinsAllFreeNeighboursOfASpaceAndOfTheCommonPart) {
                            take(2048, Space::kLarge, graph), take(4096, Space::kSmall, kCommonPart),
                            take(4096, Space::kSmall, kCommonPart)};
   for (StreamKey stream = 1; Block* const block : blocks) {
-    GiveBack(heap, block, {{stream, kNoFence, kNoBlock}});
+    GiveBack(heap, block, {{stream, kNoFence, kNoMoment}});
     stream += stream == 3 ? 5 : 1;  // all promised
   }
   EXPECT_EQ(heap.LargestUnited(Space::kLarge), 2048u) << "the graph's is no part of it, nor is the other space";
   EXPECT_EQ(heap.LargestUnited(Space::kSmall), 8192u);
   heap.UnifyAll(Space::kLarge);
   EXPECT_EQ(Shape(heap, 0), (std::vector<int64_t>{2048, 2048}));
-  EXPECT_EQ(heap.Find(kBase)->uses, Uses({{1, kNoFence, kNoBlock}, {2, kNoFence, kNoBlock}}));
+  EXPECT_EQ(heap.Find(kBase)->uses, Uses({{1, kNoFence, kNoMoment}, {2, kNoFence, kNoMoment}}));
   EXPECT_EQ(Shape(heap, 1), (std::vector<int64_t>{4096, 4096}));
 }
 
@@ -243,11 +243,11 @@ TEST(Heap, MergesTheLowerNeighbourBeforeTheUpperWhereUsesAreCompatible) {
   Block* const lower = heap.Take({.bytes = 1024});
   Block* const middle = heap.Take({.bytes = 1024});
   Block* const upper = heap.Take({.bytes = 1024});
-  GiveBack(heap, lower, {{1, kNoFence, kNoBlock}});
-  GiveBack(heap, upper, {{2, kNoFence, kNoBlock}});
+  GiveBack(heap, lower, {{1, kNoFence, kNoMoment}});
+  GiveBack(heap, upper, {{2, kNoFence, kNoMoment}});
   GiveBack(heap, middle);
   EXPECT_EQ(heap.Find(kBase)->bytes, 2048u) << "the lower one's stream has both";
-  EXPECT_EQ(heap.Find(kBase)->uses, Uses({{1, kNoFence, kNoBlock}}));
+  EXPECT_EQ(heap.Find(kBase)->uses, Uses({{1, kNoFence, kNoMoment}}));
   EXPECT_EQ(heap.Find(kBase + 2048)->bytes, 1024u);
 }
 

@@ -34,8 +34,8 @@ class ModelledEngine {
   void Free(Address address) {
     const Result<Freed> freed = engine_.Free(address);
     ASSERT_TRUE(freed.ok());
-    EXPECT_EQ(freed->streams_to_fence, model_.Free(address, engine_.Now()));
-    missing_.Add(address, freed->streams_to_fence);
+    EXPECT_EQ(StreamsOf(freed->missing), model_.Free(address, engine_.Now()));
+    missing_.Add(freed->missing);
     EXPECT_FALSE(engine_.Free(address).ok());
   }
 
@@ -55,7 +55,7 @@ class ModelledEngine {
 
   void AttachFence(uint64_t place) {
     const MissingFences::Attached attached = missing_.Attach(engine_, place);
-    model_.Attach(attached.address, attached.stream, attached.fence);
+    model_.Attach(attached.missing.address, attached.missing.stream, attached.fence);
   }
 
   void AttachAnyFence() {

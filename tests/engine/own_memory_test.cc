@@ -6,6 +6,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/engine/caching_engine.h"
+#include "tests/engine/engine_calls.h"
 #include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
@@ -33,10 +34,10 @@ class Twins {
   void Free(Address address) {
     const Result<Freed> freed = usual_.Free(address);
     ASSERT_TRUE(freed.ok());
-    ASSERT_EQ(quick_.Free(address)->streams_to_fence, freed->streams_to_fence);
-    for (const StreamKey stream : freed->streams_to_fence) {
-      usual_.AttachFence(address, stream, ++fence_);
-      quick_.AttachFence(address, stream, fence_);
+    ASSERT_EQ(quick_.Free(address)->missing, freed->missing);
+    for (const MissingFence& missing : freed->missing) {
+      usual_.AttachFence(missing, ++fence_);
+      quick_.AttachFence(missing, fence_);
     }
   }
   void Record(Address address, StreamKey stream) {

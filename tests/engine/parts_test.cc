@@ -5,6 +5,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/engine/caching_engine.h"
+#include "tests/engine/engine_calls.h"
 #include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
@@ -33,11 +34,11 @@ class Parts : public ::testing::Test {
     const Result<Freed> freed = engine_.Free(address);
     EXPECT_TRUE(freed.ok());
     CheckInvariants(engine_);
-    return freed->streams_to_fence;
+    return StreamsOf(freed->missing);
   }
   // The capture has ended, and its graph is gone.
   void ReleasePart(Part part) {
-    engine_.ClosePart(part);
+    engine_.ClosePart(part, engine_.StreamsOf(part));
     CheckInvariants(engine_);
     engine_.ReleasePart(part);
     CheckInvariants(engine_);
@@ -80,7 +81,7 @@ TEST_F(Parts, CountTheirFreeMemoryAsNobodys) {
   EXPECT_EQ(counters.free_bytes, 2 * kMiB);
   EXPECT_EQ(counters.largest_free_block_bytes, kMiB);
   EXPECT_FALSE(engine_.IsWhollyFree(segment_));
-  EXPECT_TRUE(engine_.StreamsInUse().empty()) << "waiting for a stream would not help";
+  EXPECT_TRUE(engine_.StreamsOf().empty()) << "waiting for a stream would not help";
 }
 
 TEST_F(Parts, OwnSegmentsThatCameForThem) {
@@ -142,7 +143,7 @@ TEST_F(Parts, KeepTheUsesOfWhatIsFreedOnceTheCaptureHasEnded) {
   Allocate(512 * kKiB);  // lies between
   const Address freed_later = Allocate(kMiB, kGraph);
   FreeInPart(freed_in_it);
-  engine_.ClosePart(kGraph);
+  engine_.ClosePart(kGraph, {kStream});
   FreeInPart(freed_later);
   engine_.ReleasePart(kGraph);
   CheckInvariants(engine_);
@@ -153,11 +154,32 @@ TEST_F(Parts, KeepTheUsesOfWhatIsFreedOnceTheCaptureHasEnded) {
   EXPECT_EQ(Allocate(kMiB, kCommonPart, kOther), freed_later);
 }
 
+TEST_F(Parts, KeepTheUsesOfStreamsThatHadEndedTheirCapture) {
+  const Address address = Allocate(kMiB, kGraph);
+  ASSERT_TRUE(engine_.RecordStream(address, kOther).ok());
+  FreeInPart(address);
+  engine_.ClosePart(kGraph, {kOther});
+  engine_.ReleasePart(kGraph);
+  CheckInvariants(engine_);
+  EXPECT_EQ(Allocate(2 * kMiB, kCommonPart, kOther), 0u) << "work of the first may use it outside of the graph";
+  EXPECT_EQ(Allocate(2 * kMiB), kBase);
+}
+
+TEST_F(Parts, CloseABlockThatImportersHold) {
+  const Address address = Allocate(kMiB, kGraph);
+  ASSERT_TRUE(engine_.Free(address, ReasonsOf(Reason::kImporters)).ok());
+  CheckInvariants(engine_);
+  ReleasePart(kGraph);
+  EXPECT_EQ(Allocate(2 * kMiB), 0u) << "the graph is gone, and they still read it";
+  EXPECT_TRUE(engine_.EndReason(address, Reason::kImporters));
+  EXPECT_EQ(Allocate(2 * kMiB), kBase);
+}
+
 TEST_F(Parts, LeaveTheStreamsOfALiveBlockKnownWhenTheirGraphIsGone) {
   const Address address = Allocate(kMiB, kGraph);
   ASSERT_TRUE(engine_.RecordStream(address, kOther).ok());
   ReleasePart(kGraph);
-  EXPECT_EQ(engine_.Free(address)->streams_to_fence, std::vector<StreamKey>{kOther});
+  EXPECT_EQ(StreamsOf(engine_.Free(address)->missing), std::vector<StreamKey>{kOther});
 }
 
 TEST_F(Parts, MayBeUnknown) {

@@ -8,6 +8,7 @@
 #include "src/library/base/bytes.h"
 #include "src/library/engine/expandable_engine.h"
 #include "src/library/engine/symmetric_engine.h"
+#include "tests/engine/engine_calls.h"
 #include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
@@ -106,11 +107,11 @@ TEST_F(Stranded, IsFreeForEverybodyAfterAWaitForTheDevice) {
 TEST_F(Stranded, IsABlockWhoseFenceOfSuchAStreamIsMissing) {
   const Address block = Serve(8 * kMiB, kPromised);
   ASSERT_TRUE(engine_.RecordStream(block, kMortal).ok());
-  EXPECT_EQ(Free(block).streams_to_fence, (std::vector<StreamKey>{kMortal}));
+  EXPECT_EQ(StreamsOf(Free(block).missing), (std::vector<StreamKey>{kMortal}));
   EXPECT_FALSE(Serves(8 * kMiB, kPromised)) << "it is closed";
   engine_.DeviceIdle(0, engine_.Now());
   EXPECT_FALSE(Serves(8 * kMiB, kPromised)) << "who waited knows whether the fence is still missing";
-  engine_.CancelFence(block, kMortal);
+  engine_.CancelFence(MissingOf(engine_, block, kMortal));
   CheckInvariants(engine_);
   EXPECT_TRUE(Serves(8 * kMiB, kPromised, Reuse::kIdle));
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/library/base/bytes.h"
+#include "tests/engine/engine_calls.h"
 #include "tools/common/engine_invariants.h"
 
 namespace commpool::internal::engine {
@@ -28,7 +29,7 @@ std::vector<StreamKey> Free(SymmetricEngine& engine, Address address) {
   const Result<Freed> freed = engine.Free(address);
   CheckInvariants(engine);
   EXPECT_TRUE(freed.ok());
-  return freed->streams_to_fence;
+  return StreamsOf(freed->missing);
 }
 
 TEST(SymmetricEngine, NamesTheBytesToReserve) {
@@ -192,7 +193,7 @@ TEST(SymmetricEngine, OffersADeferredFreeOnceItsFencesHaveCome) {
   ASSERT_TRUE(engine.RecordStream(address, 2).ok());
   EXPECT_EQ(Free(engine, address), (std::vector<StreamKey>{2}));
   EXPECT_TRUE(engine.LocallyFreed().empty());
-  engine.AttachFence(address, 2, 11);
+  engine.AttachFence(MissingOf(engine, address, 2), 11);
   EXPECT_EQ(engine.LocallyFreed(), (std::vector<Sequence>{0}));
   engine.ApplyFrees({0});
   EXPECT_EQ(Ask(engine, 512, 3)->waits, (Waits{{1, kNoFence}, {2, 11}}));
@@ -217,7 +218,7 @@ TEST(SymmetricEngine, ServesAnOrderedFreeBeforeItsFenceComes) {
   ASSERT_TRUE(engine.RecordStream(address, 2).ok());
   EXPECT_EQ(Free(engine, address), (std::vector<StreamKey>{2}));
   EXPECT_EQ(Ask(engine, kMiB, 3)->waits, (Waits{{1, kNoFence}, {2, kNoFence}}));
-  engine.AttachFence(address, 2, 11);
+  engine.AttachFence(MissingOf(engine, address, 2), 11);
   CheckInvariants(engine);
   EXPECT_EQ(engine.PendingFences(), (std::vector<Fence>{11}));
   engine.FencePassed(11);

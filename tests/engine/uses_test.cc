@@ -16,7 +16,7 @@ std::vector<StreamKey> StreamsOf(const Uses& uses) {
   return streams;
 }
 
-Use Of(StreamKey stream) { return {stream, kNoFence, kNoBlock}; }
+Use Of(StreamKey stream) { return {stream, kNoFence, kNoMoment}; }
 
 TEST(Uses, GrowAtEitherEnd) {
   Uses uses;

@@ -256,6 +256,28 @@ TEST_F(SymmetricCapture, RecordsNoFenceForAGraphsBlockBeforeTheGraphIsGone) {
   ReleaseOthers();
 }
 
+// The block's work has no event, and one that is recorded now would pull the other stream into the capture.
+TEST_F(SymmetricCapture, GivesNoOtherStreamWhatItsStreamUsedBefore) {
+  ExpectOk(Create());
+  ExpectOk(Reserve(2 * kMiB));
+  MakeOthers();
+  ExpectOk(Run([&](Rank& rank) {
+    const StreamKey stream = KeyOfStream(rank.stream, rank.number);
+    return PoolOf(rank).Free(PoolOf(rank).Allocate(2 * kMiB, stream).value());
+  }));
+  ExpectOk(Reclaim());
+  ExpectOk(Run([&](Rank& rank) { return Begin(rank); }));
+  ExpectFailure(Run([&](Rank& rank) {
+                  return PoolOf(rank).Allocate(2 * kMiB, KeyOfStream(OtherOf(rank), rank.number)).status();
+                }),
+                StatusCode::kFailedPrecondition, "captures");
+  ExpectOk(Run([&](Rank& rank) { return End(rank); }));
+  ExpectOk(Run([&](Rank& rank) { return Destroy(rank); }));
+  ExpectOk(Trim(0));
+  EXPECT_EQ(ReservedBytes(0), 0u);
+  ReleaseOthers();
+}
+
 TEST_F(SymmetricCapture, NeedsDeferredFrees) {
   ExpectOk(
       Create([](const Rank&, PoolConfiguration& configuration) { configuration.frees = engine::FreeOrder::kOrdered; }));

@@ -40,7 +40,7 @@ void NoteOldErrorText(const Driver& driver);
 // the version that runs. Call it after successful calls too, so that it knows which texts are old.
 Status CheckNccl(const Driver& driver, ncclResult_t result, const CallSite& site, ncclComm_t communicator = nullptr);
 
-// Whether every later call on the context fails: then blocks are quarantined and destructors call nothing (rule 9).
+// Whether every later call on the context fails: then blocks stay closed and destructors call nothing (rule 9).
 bool IsSticky(CUresult result);
 
 }  // namespace commpool::internal

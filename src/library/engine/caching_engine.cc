@@ -92,8 +92,8 @@ std::vector<GrowthStep> CachingEngine::MakeWay(const GrowthRequest& request, uin
   if (block->part == kCommonPart) return Close(block, Fencing::kCloses, also);
   // No fence can be recorded on a stream that captures. So a block that several streams used stays in the graph's part,
   // and serves nobody there.
-  Freed freed = Close(block, Fencing::kAwaits, 0);
-  freed.streams_to_fence.clear();
+  Freed freed = Close(block, Fencing::kAwaits, also);
+  freed.missing.clear();
   return freed;
 }
 
@@ -104,15 +104,6 @@ std::vector<SegmentIndex> CachingEngine::LongestUnusedSegments() const {
     return segments.at(a)->last_touched < segments.at(b)->last_touched;
   });
   return unused;
-}
-
-std::vector<StreamKey> CachingEngine::StreamsInUse() const {
-  std::set<StreamKey> streams;
-  heap().ForEach([&](const Block& block) {
-    if (block.state != BlockState::kFree || block.part != kCommonPart) return;
-    for (const Use& use : block.uses) streams.insert(use.stream);
-  });
-  return {streams.begin(), streams.end()};
 }
 
 }  // namespace commpool::internal::engine

@@ -56,8 +56,6 @@ class CachingEngine : public Engine {
   // part's, which reuses it only in its own stream's order, and needs no fences.
   Result<Freed> Free(Address address, Reasons also = 0) override;
 
-  // The streams that may still use free memory.
-  std::vector<StreamKey> StreamsInUse() const;
   // The wholly free segments, the one unused for longest first.
   std::vector<SegmentIndex> LongestUnusedSegments() const;
 

@@ -62,20 +62,19 @@ Served Engine::Serve(Block* block, StreamKey stream, uint64_t requested, uint64_
   return served;
 }
 
-bool Engine::AttachFence(Address address, StreamKey stream, Fence fence) {
+bool Engine::AttachFence(const MissingFence& missing, Fence fence) {
   heap_.fences().Add(fence, ++clock_);
-  return ReplaceMissing({stream, kNoFence, address}, fence);
+  return ReplaceMissing(missing, fence);
 }
 
-void Engine::CancelFence(Address address, StreamKey stream) { ReplaceMissing({stream, kNoFence, address}, kNoFence); }
-
-bool Engine::ReplaceMissing(const Use& missing, Fence fence) {
-  Block* block = heap_.Find(missing.missing_for);
-  if (block == nullptr || block->state == BlockState::kLive) return false;
-  if (!std::binary_search(block->uses.begin(), block->uses.end(), missing)) return false;
+bool Engine::ReplaceMissing(const MissingFence& missing, Fence fence) {
+  const Use lacking{missing.stream, kNoFence, missing.freed_at};
+  Block* block = heap_.Find(missing.address);
+  if (block == nullptr || block->state == BlockState::kLive || !lacking.fence_missing()) return false;
+  if (!std::binary_search(block->uses.begin(), block->uses.end(), lacking)) return false;
   block = heap_.ChangeUses(block, [&](Uses& uses) {
-    uses.EraseIf([&](const Use& use) { return use == missing; });
-    if (fence != kNoFence) AddUse(uses, {missing.stream, fence, kNoBlock});
+    uses.EraseIf([&](const Use& use) { return use == lacking; });
+    if (fence != kNoFence) AddUse(uses, {missing.stream, fence, kNoMoment});
   });
   if (engine::IsClosedBy(*block, Reason::kFences) && !LacksFence(*block)) heap_.EndReason(block, Reason::kFences);
   return true;
@@ -92,17 +91,12 @@ bool Engine::IsClosedBy(Address address, Reason reason) const {
   return block != nullptr && engine::IsClosedBy(*block, reason);
 }
 
-void Engine::Quarantine(Address address) {
-  Block* const block = heap_.FindStart(address);
-  if (block != nullptr && block->state == BlockState::kClosed) block->closed_by |= ReasonsOf(Reason::kQuarantine);
-}
-
 std::vector<MissingFence> Engine::MissingFences() const {
   std::vector<MissingFence> missing;
   for (const Block* block : heap_.closed()) {
-    if (engine::IsClosedBy(*block, Reason::kGraph) || engine::IsClosedBy(*block, Reason::kQuarantine)) continue;
+    if (engine::IsClosedBy(*block, Reason::kGraph)) continue;
     for (const Use& use : block->uses) {
-      if (use.fence_missing()) missing.push_back({use.missing_for, use.stream, block->freed_at});
+      if (use.fence_missing()) missing.push_back({AddressOf(*block), use.stream, use.missing_since});
     }
   }
   return missing;
@@ -142,7 +136,7 @@ Status Engine::RecordStream(Address address, StreamKey stream) {
   Block* const block = LiveBlock(address);
   if (block == nullptr) return NotLive("record_stream", address);
   const bool own = stream == block->stream && !block->stream_over;
-  if (!own) AddUse(block->uses, {stream, kNoFence, kNoBlock});
+  if (!own) AddUse(block->uses, {stream, kNoFence, kNoMoment});
   return Status();
 }
 
@@ -174,7 +168,7 @@ void Engine::FenceStream(StreamKey stream, Fence fence, Moment moment) {
   const auto unfenced = [&](const Block& block, const Use& use) {
     return use.stream == stream && use.fence == kNoFence && !use.fence_missing() && block.freed_at <= moment;
   };
-  ReplaceUses(unfenced, Use{stream, fence, kNoBlock});
+  ReplaceUses(unfenced, Use{stream, fence, kNoMoment});
 }
 
 void Engine::DeviceIdle(int place, Moment moment) {
@@ -192,6 +186,15 @@ std::set<int> Engine::Places() const {
     if (block.state == BlockState::kLive && !block.stream_over) places.insert(PlaceOf(block.stream));
   });
   return places;
+}
+
+std::set<StreamKey> Engine::StreamsOf(Part part) const {
+  std::set<StreamKey> streams;
+  heap_.ForEach([&](const Block& block) {
+    if (block.part != part || block.state != BlockState::kFree) return;
+    for (const Use& use : block.uses) streams.insert(use.stream);
+  });
+  return streams;
 }
 
 void Engine::StreamIdle(StreamKey stream, Moment moment) {

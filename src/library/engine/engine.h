@@ -45,9 +45,7 @@ class Engine {
   // with the last fence by itself.
   bool EndReason(Address address, Reason reason);
   bool IsClosedBy(Address address, Reason reason) const;
-  // Closes a closed block for good.
-  void Quarantine(Address address);
-  // The fences that closed blocks need, but for those that a live graph may use, or that are closed for good.
+  // The fences that closed blocks need, but for those that a live graph may use.
   std::vector<MissingFence> MissingFences() const;
   // Whether a closed block, of no live graph, has a use by such a stream that no fence stands for.
   bool AnyClosedLacksFenceOf(bool (*is_such)(StreamKey)) const;
@@ -57,12 +55,12 @@ class Engine {
   bool HasMark(Address address, Mark mark) const;
   bool AnyHasMark(Mark mark) const;
   void EndMarks(Mark mark);
-  // Adds the fence of one of `Freed::streams_to_fence` to the block just freed. The pool may record the fence outside
-  // its lock, so another caller may have got the block meanwhile, or has attached a fence of its own. Then the block
-  // needs this one no more: returns false. The fence is pending until it passes in any case.
-  bool AttachFence(Address address, StreamKey stream, Fence fence);
+  // Adds a fence that a free needs. The pool may record it outside of its lock, so another caller may have got the
+  // block meanwhile, or has attached a fence of its own. Then that free needs this one no more: returns false. The
+  // fence is pending until it passes in any case.
+  bool AttachFence(const MissingFence& missing, Fence fence);
   // Call it instead of AttachFence where the stream's work is known to be done, so that no fence comes.
-  void CancelFence(Address address, StreamKey stream);
+  void CancelFence(const MissingFence& missing) { ReplaceMissing(missing, kNoFence); }
   // The fence was recorded behind all that the stream had submitted at `moment`. What the stream freed before that
   // waits for this fence from now on, and is no longer stranded.
   void FenceStream(StreamKey stream, Fence fence, Moment moment);
@@ -99,8 +97,10 @@ class Engine {
   std::vector<SegmentIndex> WhollyFreeSegments() const { return heap_.WhollyFreeSegments(); }
   bool IsWhollyFree(SegmentIndex segment) const { return heap_.IsWhollyFree(segment); }
 
+  // The streams that may still use the part's free memory.
+  std::set<StreamKey> StreamsOf(Part part = kCommonPart) const;
   // Call ClosePart when the capture has ended, ReleasePart when its graph is gone.
-  void ClosePart(Part part) { heap_.ClosePart(part); }
+  void ClosePart(Part part, const std::set<StreamKey>& captured) { heap_.ClosePart(part, captured); }
   virtual void ReleasePart(Part part) { heap_.ReleasePart(part); }
   // The part of the live block at the address; the common part where there is no block.
   Part PartOf(Address address) const;
@@ -158,7 +158,7 @@ class Engine {
  private:
   // Replaces a use whose fence is missing by one with this fence, or removes it (kNoFence). Returns whether the block
   // still had it.
-  bool ReplaceMissing(const Use& missing, Fence fence);
+  bool ReplaceMissing(const MissingFence& missing, Fence fence);
   // Removes the uses that `matches` accepts, but for missing fences of closed blocks. Each such block gets `instead`.
   template <typename Matches>
   void ReplaceUses(Matches matches, std::optional<Use> instead = {});
@@ -184,19 +184,22 @@ inline SegmentRange Engine::ServeOwn(Block* block, StreamKey stream, uint64_t re
 
 inline Freed Engine::Close(Block* block, Fencing fencing, Reasons also) {
   Freed freed{block->requested, {}};
+  block->freed_at = ++clock_;
+  const auto miss = [&](StreamKey stream) {
+    freed.missing.push_back({AddressOf(*block), stream, block->freed_at});
+  };
   for (Use& use : block->uses) {
-    use.missing_for = AddressOf(*block);
-    freed.streams_to_fence.push_back(use.stream);
+    use.missing_since = block->freed_at;
+    miss(use.stream);
   }
   const bool fences_own = options_.own_reuse == OwnReuse::kOncePassed && fencing == Fencing::kCloses;
-  if (fences_own && !block->stream_over) freed.streams_to_fence.push_back(block->stream);
-  if (!block->stream_over) AddUse(block->uses, {block->stream, kNoFence, fences_own ? AddressOf(*block) : kNoBlock});
+  if (fences_own && !block->stream_over) miss(block->stream);
+  if (!block->stream_over) AddUse(block->uses, {block->stream, kNoFence, fences_own ? block->freed_at : kNoMoment});
   Subtract(counters_.requested_bytes, block->requested);
   Subtract(counters_.allocated_bytes, block->bytes);
   Subtract(counters_.allocated_blocks, 1);
   block->requested = 0;
-  block->freed_at = ++clock_;
-  const bool lacks_fence = fencing == Fencing::kCloses && !freed.streams_to_fence.empty();
+  const bool lacks_fence = fencing == Fencing::kCloses && !freed.missing.empty();
   heap_.Close(block, also | (lacks_fence ? ReasonsOf(Reason::kFences) : Reasons{0}));
   return freed;
 }

@@ -275,10 +275,19 @@ uint64_t Heap::LargestUnited(Space space) const {
   return largest;
 }
 
-void Heap::ClosePart(Part part) {
+void Heap::ClosePart(Part part, const std::set<StreamKey>& captured) {
+  const auto closes = [&](const Use& use) { return captured.contains(use.stream) || use.fence_missing(); };
   ChangeWhere(
-      [&](const Block& block) { return block.part == part && block.state == BlockState::kFree && !block.uses.empty(); },
-      [](Block& block) { block.uses.clear(); });
+      [&](const Block& block) {
+        return block.part == part && block.state == BlockState::kFree && block.uses.Any(closes);
+      },
+      [&](Block& block) {
+        Uses stay;
+        for (const Use& use : block.uses) {
+          if (!captured.contains(use.stream)) AddUse(stay, {use.stream, use.fence, kNoMoment});
+        }
+        block.uses = stay;
+      });
 }
 
 void Heap::ReleasePart(Part part) {
@@ -305,7 +314,7 @@ void Heap::Convert(const SegmentRange& range, BlockState from, BlockState to, co
   if (block->bytes > range.bytes) Enter(Split(block, range.bytes));
   block->state = to;
   block->part = claimant.part;
-  if (claimant.stream) block->uses.push_back({*claimant.stream, kNoFence, kNoBlock});
+  if (claimant.stream) block->uses.push_back({*claimant.stream, kNoFence, kNoMoment});
   EnterMerged(block);
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "src/library/base/check.h"
@@ -84,9 +85,10 @@ class Heap {
   // The largest block that UnifyAll would make.
   uint64_t LargestUnited(Space space) const;
 
-  // Call it when the capture has ended. Blocks that were freed in it need no fences, and serve nobody until
-  // ReleasePart. Blocks freed later were used outside of the graph, and keep their uses.
-  void ClosePart(Part part);
+  // Call it when the capture has ended. Streams that still capture have used the part's free blocks in the graph alone,
+  // whose end the part awaits: these uses are over. Other streams may have got work outside of the graph: their uses
+  // stay, as those of blocks that are freed later.
+  void ClosePart(Part part, const std::set<StreamKey>& captured);
   // Gives a graph's free memory to the whole pool.
   void ReleasePart(Part part);
   // A live or closed block belongs to the whole pool from now on.

@@ -36,7 +36,7 @@ Result<Freed> SymmetricEngine::Free(Address address, Reasons also) {
   }
   const bool of_graph = block->part != kCommonPart;
   Freed freed = Close(block, Fencing::kCloses, also | kRanks | (of_graph ? ReasonsOf(Reason::kGraph) : Reasons{0}));
-  if (of_graph) freed.streams_to_fence.clear();  // while the graph lives a fence would come too early
+  if (of_graph) freed.missing.clear();  // while the graph lives a fence would come too early
   return freed;
 }
 

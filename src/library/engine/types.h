@@ -88,7 +88,6 @@ enum class Reason : uint8_t {
   kRanks = 2,        // other ranks of a symmetric pool have not freed it
   kGraph = 4,        // a graph that captured with it may be replayed
   kImporters = 8,    // other processes use it
-  kQuarantine = 16,  // a fence that it needs could not be recorded: for good (rule 9)
 };
 using Reasons = uint8_t;
 constexpr Reasons ReasonsOf(Reason reason) { return static_cast<Reasons>(reason); }
@@ -101,11 +100,12 @@ enum class Mark : uint8_t {
 };
 using Marks = uint8_t;
 
-// A fence that a closed block needs and that the pool has not recorded.
+// A fence that a free needs and that the pool has not recorded.
 struct MissingFence {
   Address address = 0;
   StreamKey stream = 0;
-  Moment freed_at = 0;
+  Moment freed_at = 0;  // names the free: the address may be served and freed again meanwhile
+  friend bool operator==(const MissingFence&, const MissingFence&) = default;
 };
 
 // Such as "0x7f0000000200".
@@ -149,10 +149,10 @@ struct Grow {
 
 using Outcome = std::variant<Served, Grow>;
 
-// The result of a free. These streams, other than the block's own, used it and need a fence now.
+// The result of a free. Streams, mostly other than the block's own, used it and need a fence now.
 struct Freed {
   uint64_t requested = 0;  // when the block was served
-  std::vector<StreamKey> streams_to_fence;
+  std::vector<MissingFence> missing;
 };
 
 // Sums over blocks, or a change of such sums, which may be negative.

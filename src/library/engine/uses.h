@@ -14,26 +14,27 @@
 
 namespace commpool::internal::engine {
 
-inline constexpr Address kNoBlock = ~Address{0};
+inline constexpr Moment kNoMoment = ~Moment{0};
 
 // A stream that may still use a block's memory. There are four kinds. They differ in what another stream has to do
 // before it may use the memory too:
 //
-//   kind       fence  missing_for  another stream ...
-//   fenced     set    kNoBlock     waits for the fence
-//   unfenced   none   kNoBlock     waits for all work that the stream was given so far
-//   stranded   none   kNoBlock     cannot wait, because nobody promised that the stream lives. First a call passes the
-//                                  stream again and records a fence (Engine::FenceStream), or the host waits for the
-//                                  device (Engine::DeviceIdle)
-//   missing    none   a block      mostly waits until the pool has recorded the fence: until then the block is closed.
-//                                  An ordered symmetric pool does not close it; then the use counts as unfenced
+//   kind       fence  missing_since  another stream ...
+//   fenced     set    kNoMoment      waits for the fence
+//   unfenced   none   kNoMoment      waits for all work that the stream was given so far
+//   stranded   none   kNoMoment      cannot wait, because nobody promised that the stream lives. First a call passes the
+//                                    stream again and records a fence (Engine::FenceStream), or the host waits for the
+//                                    device (Engine::DeviceIdle)
+//   missing    none   the free       mostly waits until the pool has recorded the fence: until then the block is closed.
+//                                    An ordered symmetric pool does not close it; then the use counts as unfenced
 struct Use {
   StreamKey stream = 0;
   Fence fence = kNoFence;
-  // The address of the freed block whose fence the pool has not recorded yet (Engine::AttachFence, CancelFence).
-  Address missing_for = kNoBlock;
+  // The free whose fence the pool has not recorded yet (Engine::AttachFence, CancelFence). Not the block: by the time
+  // the fence is there another free of the same address may miss one.
+  Moment missing_since = kNoMoment;
 
-  bool fence_missing() const { return missing_for != kNoBlock; }
+  bool fence_missing() const { return missing_since != kNoMoment; }
   // Also true for a missing fence of a stream that nobody promised.
   bool stranded() const { return fence == kNoFence && IsUnpromised(stream); }
   friend auto operator<=>(const Use&, const Use&) = default;

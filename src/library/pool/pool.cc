@@ -96,8 +96,8 @@ Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_dev
   COMMPOOL_TRY(basis_->Named(captures_.Begin(capture, origin)));
   // From here on all pools of the process refuse to wait for these devices.
   basis_->device->captures().Begin(origin.devices);
-  // A cache could serve the captured stream with a block that does not belong to the graph. None is made while a
-  // capture is open.
+  // A cache could serve the captured stream with a block that does not belong to the graph, and none serves while a
+  // capture is open. The blocks go back, so that requests find their memory.
   blocks_.TakeBack(basis_->runtime.caches.Close(handle(), ThreadCaches::Reopen::kAtNextUse));
   basis_->runtime.observer.CaptureAnnounced(stream, true);
   basis_->record.BeganHandle(recording::SpanKind::kCapture, capture, "capture");
@@ -106,12 +106,7 @@ Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_dev
 
 // The order matters: the device's count ends last, for until then other threads must not wait for the device.
 CUstream Pool::EndCapture(CaptureHandle capture) {
-  {
-    // What was freed up to now was freed inside of the capture. The graph orders the uses of these blocks, so they need
-    // no fences.
-    MutexLock lock(blocks_.mutex());
-    blocks_.engine().ClosePart(capture);
-  }
+  blocks_.ClosePart(capture);
   const GraphCaptures::Origin origin = captures_.End(capture);
   basis_->device->captures().End(origin.devices);
   basis_->runtime.observer.CaptureAnnounced(origin.stream, false);

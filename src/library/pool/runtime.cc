@@ -207,7 +207,6 @@ Status Runtime::FindPool(Slot& slot, Target target, std::shared_ptr<Pool>& pool)
 CUdeviceptr Runtime::ServeAtOnce(const Slot& slot, uint64_t bytes, CUstream stream) const {
   if (slot.stream == kNoStream) return 0;
   if (!IsDefault(stream)) {
-    if (devices_.captures().any()) return 0;
     const Result<StreamName> name = stream_names_.NameOf(stream);
     if (!name.ok() || name->key != slot.stream) return 0;
   }
@@ -219,7 +218,8 @@ CUdeviceptr Runtime::ServeAtOnce(const Slot& slot, uint64_t bytes, CUstream stre
 
 // A cache first: its pair needs no lock. The fast path has looked only at the cache that the slot remembers.
 Result<CUdeviceptr> Runtime::AllocateFrom(Slot& slot, Pool& pool, uint64_t bytes, StreamKey stream) {
-  const CUdeviceptr cached = parts_.caches.TakeFor(slot, pool.name(), bytes, stream);
+  const bool may_take = !devices_.captures().any();
+  const CUdeviceptr cached = may_take ? parts_.caches.TakeFor(slot, pool.name(), bytes, stream) : 0;
   return cached != 0 ? Result<CUdeviceptr>(cached) : pool.Allocate(bytes, stream);
 }
 
@@ -291,6 +291,8 @@ Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream st
   const PassedStream passes(name.key, stream);
   std::optional<Slot> unkept;
   if (slot == nullptr || slot->stream != name.key || by_current_device) {
+    // kNotSupported for the default stream of a context that is no primary one. Asked before anything is remembered.
+    if (IsDefault(stream)) COMMPOOL_TRY(devices_.places().Current());
     if (target == Target::Device(-1)) target = Target::Device(PlaceOf(name.key));
     route = RouteOf(target, stream);
     if (by_current_device) route.stream |= AtPlace(PlaceOf(name.key) + 1, 0);

@@ -200,9 +200,10 @@ class Runtime {
   std::array<std::atomic<PoolHandle>, kMostDevices> default_pools_ = {};
 };
 
-// A handle that came back may mean another stream than the slot's, so its number is compared (rule 11).
+// A handle that came back may mean another stream than the slot's, so its number is compared (rule 11). While a capture
+// is open the pool looks whether the stream captures: then it serves from the graph's part, or refuses.
 [[gnu::always_inline]] inline CUdeviceptr Runtime::AllocateAtOnce(Target target, uint64_t bytes, CUstream stream) {
-  if (forked_.InChild()) return 0;
+  if (forked_.InChild() || devices_.captures().any()) return 0;
   const Slot* const slot = parts_.caches.FindSlot(RouteOf(target, stream), bytes);
   if (slot == nullptr) return 0;
   if (bytes > engine::kSmallBytes) return ServeAtOnce(*slot, bytes, stream);

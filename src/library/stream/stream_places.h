@@ -21,7 +21,7 @@
 namespace commpool::internal {
 
 // Remembers whether a device's context still works. After a sticky error every call on the context fails. Then pools
-// quarantine their blocks and answer with the first error, and destructors call nothing (rule 9). Each device has one
+// keep their blocks and answer with the first error, and destructors call nothing (rule 9). Each device has one
 // (Place). Any thread.
 class DeviceHealth {
  public:

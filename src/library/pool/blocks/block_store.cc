@@ -10,6 +10,16 @@
 
 namespace commpool::internal {
 
+namespace {
+
+std::vector<StreamKey> StreamsOf(const std::vector<engine::MissingFence>& missing) {
+  std::vector<StreamKey> streams;
+  for (const engine::MissingFence& fence : missing) streams.push_back(fence.stream);
+  return streams;
+}
+
+}  // namespace
+
 BlockStore::BlockStore(PoolBasis& basis, std::unique_ptr<engine::Engine> engine)
     : basis_(basis), engine_(std::move(engine)) {}
 
@@ -46,7 +56,9 @@ Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
 
 Result<bool> BlockStore::HasFinished(StreamKey stream) const {
   if (!IsReachable(stream) || basis_.MayCapture(stream)) return false;
-  const Result<bool> idle = basis_.fences().IsIdle(stream);
+  const Result<bool> captures = Captures(stream);
+  if (captures.ok() && *captures) return false;
+  const Result<bool> idle = captures.ok() ? basis_.fences().IsIdle(stream) : captures;
   // Another device's failure is no error of this pool.
   return idle.ok() || PlaceOf(stream) == basis_.device->device() ? idle : Result<bool>(false);
 }
@@ -88,7 +100,7 @@ void BlockStore::AnnounceSmall(const engine::SegmentRange& block, uint64_t reque
   // 0: the engine knows the size that was asked for.
   if (requested != 0) requested_correction_ += static_cast<int64_t>(freed->requested - requested);
   // Under the lock that found the streams, so that ForgetStream misses none (RecordingStreams).
-  if (!freed->streams_to_fence.empty()) recording.emplace(basis_.recording_streams, freed->streams_to_fence);
+  if (!freed->missing.empty()) recording.emplace(basis_.recording_streams, StreamsOf(freed->missing));
   return freed;
 }
 
@@ -106,7 +118,7 @@ Status BlockStore::Free(CUdeviceptr address) {
   const engine::Reasons also = has_ticket ? ReasonsOf(engine::Reason::kImporters) : 0;
   const Result<engine::Freed> freed = Close(address, *requested, also, recording);
   if (!freed.ok()) return basis_.Named(freed.status());
-  const Status status = recording ? RecordFences(address, freed->streams_to_fence) : Status();
+  const Status status = recording ? RecordFences(freed->missing) : Status();
   // Once the block is closed: where importers hold it, the server's call of LetGo may come at once.
   if (has_ticket && basis_.runtime.shares.MayServe(basis_.handle, address)) LetGo(address);
   return status;
@@ -144,25 +156,24 @@ void BlockStore::LetGo(CUdeviceptr address) {
 
 // Each fence is recorded outside of the lock and then attached under it. Another thread may have got the block
 // meanwhile (Engine::AttachFence).
-Status BlockStore::RecordFences(CUdeviceptr address, const std::vector<StreamKey>& streams) {
+Status BlockStore::RecordFences(const std::vector<engine::MissingFence>& missing) {
   // No event can be recorded any more: the block stays closed (rule 9).
   if (basis_.device->health().broken()) return Status();
-  for (const StreamKey stream : streams) {
-    if (!MayRecordOn(stream)) continue;
+  for (const engine::MissingFence& fence : missing) {
+    if (!IsReachable(fence.stream) || COMMPOOL_TRY(Captures(fence.stream))) continue;
     // The CPU is often ahead of streams that have nothing to do: then the block serves at once.
     const Result<bool> idle =
-        basis_.own_reuse == engine::OwnReuse::kOncePassed ? HasFinished(stream) : Result<bool>(false);
+        basis_.own_reuse == engine::OwnReuse::kOncePassed ? HasFinished(fence.stream) : Result<bool>(false);
     if (idle.ok() && *idle) {
       MutexLock lock(mutex_);
-      engine_->CancelFence(address, stream);
+      engine_->CancelFence(fence);
       continue;
     }
-    const Result<FenceId> fence = idle.ok() ? basis_.fences().Record(stream) : Result<FenceId>(idle.status());
+    const Result<FenceId> recorded = idle.ok() ? basis_.fences().Record(fence.stream) : Result<FenceId>(idle.status());
+    // Till then the block is closed: the next poll tries again, and a wait for the device opens it.
+    if (!recorded.ok()) return recorded.status();
     MutexLock lock(mutex_);
-    // Nobody tries again: the stream may be gone, although it was promised.
-    if (!fence.ok()) engine_->Quarantine(address);
-    if (!fence.ok()) return fence.status();
-    engine_->AttachFence(address, stream, *fence);
+    engine_->AttachFence(fence, *recorded);
   }
   return Status();
 }
@@ -171,8 +182,7 @@ Status BlockStore::RecordFences(CUdeviceptr address, const std::vector<StreamKey
 // event.
 Status BlockStore::FenceFreed(StreamKey stream) {
   const ContextGuard current = basis_.MakeCurrent(stream);
-  const auto capturing = COMMPOOL_TRY(CaptureStatusOf(basis_.driver, StreamOfKey(stream)));
-  if (capturing != CU_STREAM_CAPTURE_STATUS_NONE) return Status();  // an event there would be part of the graph
+  if (COMMPOOL_TRY(Captures(stream))) return Status();
   engine::Moment moment = 0;
   {
     MutexLock lock(mutex_);
@@ -184,14 +194,34 @@ Status BlockStore::FenceFreed(StreamKey stream) {
   return Status();
 }
 
-// Asks the driver only while a capture is open somewhere. But a question how far a stream is breaks its capture, also
-// one that nobody announced; so where frees ask that, each asks for a capture first.
-bool BlockStore::MayRecordOn(StreamKey stream) const {
-  if (!IsReachable(stream)) return false;
-  if (basis_.own_reuse != engine::OwnReuse::kOncePassed && !basis_.device->captures().any()) return true;
+// Nobody has to announce a capture, so the driver is asked each time.
+Result<bool> BlockStore::Captures(StreamKey stream) const {
   const ContextGuard current = basis_.MakeCurrent(stream);
-  const auto capturing = CaptureStatusOf(basis_.driver, StreamOfKey(stream));
-  return capturing.ok() && *capturing == CU_STREAM_CAPTURE_STATUS_NONE;
+  return IsCapturing(basis_.driver, StreamOfKey(stream));
+}
+
+// While its origin captures, so do the streams that have joined: what they did is in the graph. A stream that has ended
+// its capture may have work of its own, behind which a fence comes.
+void BlockStore::ClosePart(engine::Part part) {
+  std::set<StreamKey> streams;
+  std::optional<RecordingStreams::Scope> recording;
+  {
+    MutexLock lock(mutex_);
+    streams = engine_->StreamsOf(part);
+    if (!streams.empty()) recording.emplace(basis_.recording_streams, std::vector(streams.begin(), streams.end()));
+  }
+  std::set<StreamKey> captured;
+  std::erase_if(streams, [](StreamKey stream) { return !IsReachable(stream); });
+  for (const StreamKey stream : streams) {
+    const Result<bool> captures = Captures(stream);
+    if (captures.ok() && *captures) captured.insert(stream);
+  }
+  {
+    MutexLock lock(mutex_);
+    engine_->ClosePart(part, captured);
+  }
+  // Without an event its memory waits for a later call of the stream, or for the device.
+  for (const StreamKey stream : streams) static_cast<void>(FenceFreed(stream));
 }
 
 // Another thread may be recording one of them as well: then the block gets one of the two fences.
@@ -203,19 +233,18 @@ void BlockStore::RecordMissingFences() {
     missing = engine_->MissingFences();
     std::erase_if(missing, [](const engine::MissingFence& fence) { return MayHaveDied(fence.stream); });
     if (missing.empty()) return;
-    std::vector<StreamKey> streams;
-    for (const engine::MissingFence& fence : missing) streams.push_back(fence.stream);
-    recording.emplace(basis_.recording_streams, std::move(streams));
+    recording.emplace(basis_.recording_streams, StreamsOf(missing));
   }
-  // Where one fails, its block stays closed for good.
-  for (const engine::MissingFence& fence : missing) static_cast<void>(RecordFences(fence.address, {fence.stream}));
+  for (const engine::MissingFence& fence : missing) static_cast<void>(RecordFences({fence}));
 }
 
 // Uses that have a fence can always be waited for.
 bool BlockStore::MayWaitFor(const engine::Served& served) const {
-  if (!basis_.device->captures().any()) return true;
   return std::all_of(served.waits.begin(), served.waits.end(), [&](const engine::StreamUse& use) {
-    return use.fence != engine::kNoFence || MayRecordOn(use.stream);
+    if (use.fence != engine::kNoFence) return true;
+    if (!IsReachable(use.stream)) return !basis_.device->captures().any();
+    const Result<bool> captures = Captures(use.stream);
+    return captures.ok() && !*captures;
   });
 }
 
@@ -319,9 +348,11 @@ BlockStore::Uses BlockStore::NoteUses() {
   Uses uses;
   MutexLock lock(mutex_);
   uses.moment = engine_->Now();
-  uses.fences = engine_->PendingFences();
   uses.places = engine_->Places();
   uses.places.insert(basis_.device->device());
+  uses.fences = engine_->PendingFences();
+  // A block that was just served waits for fences which none names any more: at another place they have not passed.
+  std::erase_if(uses.fences, [&](const engine::Fence fence) { return !uses.places.contains(PlaceOf(fence)); });
   return uses;
 }
 
@@ -333,7 +364,7 @@ void BlockStore::ForgetUses(const Uses& uses) {
     for (const int place : uses.places) engine_->DeviceIdle(place, uses.moment);
     for (const engine::MissingFence& fence : engine_->MissingFences()) {
       const bool over = fence.freed_at <= uses.moment && uses.places.contains(PlaceOf(fence.stream));
-      if (over) engine_->CancelFence(fence.address, fence.stream);
+      if (over) engine_->CancelFence(fence);
     }
   }
   for (const engine::Fence fence : uses.fences) basis_.fences().Retire(fence);
@@ -356,7 +387,7 @@ void BlockStore::ForgetStream(StreamKey stream) {
   const auto forget = [&]() COMMPOOL_REQUIRES(mutex_) {
     engine_->ForgetStream(stream);
     for (const engine::MissingFence& fence : engine_->MissingFences()) {
-      if (fence.stream == stream) engine_->CancelFence(fence.address, stream);
+      if (fence.stream == stream) engine_->CancelFence(fence);
     }
   };
   {

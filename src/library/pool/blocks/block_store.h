@@ -95,6 +95,9 @@ class BlockStore {
   // another thread's default stream, in a capture, and in a symmetric pool. Never waits. A yes frees memory: the engine
   // hears of it.
   Result<bool> IsIdle(StreamKey stream);
+  // Whether the stream captures: an event would become part of its graph, and a question how far it is break it.
+  // REQUIRES: IsReachable(stream).
+  Result<bool> Captures(StreamKey stream) const;
   // Tells the engine which fences have passed. Returns whether any has. Never waits.
   bool PollFences();
   // Waits on the host for everything submitted to the device, and to the places of all streams that may touch the
@@ -117,6 +120,8 @@ class BlockStore {
   // Records an event on the stream, which this call passes. Then other streams may take what it freed, after a wait.
   // Does nothing while the stream captures.
   Status FenceFreed(StreamKey stream);
+  // The announced capture has ended, or is about to: what its part's free memory was used for in the graph is over.
+  void ClosePart(engine::Part part);
   // For a stream whose work is done and whose handle will be recycled: no block, live or free, waits for it any more.
   // Waits for calls of other threads that are about to record on it.
   void ForgetStream(StreamKey stream);
@@ -152,16 +157,14 @@ class BlockStore {
                               std::optional<RecordingStreams::Scope>& recording);
   // Records the fences that a freed block needs. Those that cannot be recorded now are recorded later: until then the
   // block names them.
-  Status RecordFences(CUdeviceptr address, const std::vector<StreamKey>& streams);
+  Status RecordFences(const std::vector<engine::MissingFence>& missing);
   // Calls the driver without the lock. Those of streams that may have died stay until a wait for the device.
   void RecordMissingFences();
   // Whether the stream is known to have finished all its work. Never waits. REQUIRES: as for IsIdle.
   Result<bool> HasFinished(StreamKey stream) const;
-  // Whether a fence recorded now would break no capture: the stream does not capture, and this thread can reach it.
-  bool MayRecordOn(StreamKey stream) const;
   // Tells the engine what caches hold, corrected by what the engine takes for the requested sizes.
   void Note(engine::Holding holding) const COMMPOOL_REQUIRES(mutex_);
-  // Whether the waits for a block can be made outside of captures. One load while no capture is open.
+  // Whether the waits for a block can be made outside of captures.
   bool MayWaitFor(const engine::Served& served) const;
 
   PoolBasis& basis_;

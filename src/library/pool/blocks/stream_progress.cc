@@ -2,6 +2,7 @@
 #include "src/library/pool/blocks/stream_progress.h"
 
 #include <algorithm>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -12,26 +13,28 @@ namespace commpool::internal {
 // `now` is read before the streams are asked: an answer covers only what was freed by then.
 Status StreamProgress::Poll() {
   blocks_.PollFences();
-  std::vector<StreamKey> streams;
+  std::set<StreamKey> streams;
   std::vector<Checkpoint> checkpoints;
   engine::Moment now = 0;
   {
     MutexLock lock(blocks_.mutex());
     checkpoints = std::exchange(checkpoints_, {});
     now = engine().Now();
-    streams = engine().StreamsInUse();
+    streams = engine().StreamsOf();
   }
+  Status status;
   for (const StreamKey stream : streams) {
-    COMMPOOL_TRY(PollStream(stream, now, &checkpoints));
+    status = PollStream(stream, now, &checkpoints);
+    if (!status.ok()) break;
   }
   PollCheckpoints(checkpoints);
-  return Status();
+  return status;
 }
 
 // A question, and an event behind the stream's work where the answer is no.
 Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, std::vector<Checkpoint>* checkpoints) {
   if (!IsReachable(stream)) return Status();  // another thread's own stream, or one that may have died
-  if (basis_.MayCapture(stream)) return Status();
+  if (basis_.MayCapture(stream) || COMMPOOL_TRY(blocks_.Captures(stream))) return Status();
   const bool idle = COMMPOOL_TRY(blocks_.IsIdle(stream));
   if (idle) return Status();
   // An event behind the same frees would tell nothing new.
@@ -70,7 +73,7 @@ Status StreamProgress::Await(std::chrono::microseconds limit) {
     COMMPOOL_TRY(Poll());
     {
       MutexLock lock(blocks_.mutex());
-      const std::vector<StreamKey> streams = engine().StreamsInUse();
+      const std::set<StreamKey> streams = engine().StreamsOf();
       if (std::all_of(streams.begin(), streams.end(), MayHaveDied)) return Status();
     }
     if (polls == 1) PoolEvents::Count(basis_.events.host_waits);

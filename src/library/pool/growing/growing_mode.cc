@@ -23,7 +23,7 @@ GrowingMode::GrowingMode(PoolBasis& basis, GraphCaptures& captures, BlockStore& 
 
 // Runs after every free that reaches the pool, without a lock. A free into a cache does not come here.
 void GrowingMode::AfterFree() {
-  if (basis_.device->health().broken()) return;  // quarantined: the memory goes with the process
+  if (basis_.device->health().broken()) return;  // the memory goes with the process
   // A destroyed pool gives back each segment whose last block was freed.
   if (basis_.life.destroyed()) {
     ReleaseUnused();

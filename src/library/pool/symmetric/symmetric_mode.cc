@@ -109,8 +109,13 @@ Result<CUdeviceptr> SymmetricMode::Allocate(uint64_t bytes, StreamKey stream) {
       return status;
     }
   }
+  const Waits waits = part == engine::kCommonPart ? Waits::kOutside : Waits::kInCapture;
   // No cache: which thread frees and takes first is not the same on every rank (rule 4).
-  return blocks_.HandOut(served, bytes, stream, Caching::kNo, Waits::kInCapture);
+  const CUdeviceptr address = COMMPOOL_TRY(blocks_.HandOut(served, bytes, stream, Caching::kNo, waits));
+  if (address != 0) return address;
+  return basis_.Named(Status(StatusCode::kFailedPrecondition,
+                             "a stream that captures used the block before, so no other stream can wait for it: "
+                             "synchronise that stream before its capture, and reclaim()"));
 }
 
 // An event that exists is waited for. Else a new one behind all of the stream's work, where an event can be recorded on

@@ -1,0 +1,101 @@
+// What is outside of a capture does not come into it, and what is in it does not come out.
+#include <thread>
+
+#include "src/library/driver/graph_handles.h"
+#include "tests/pool/announced_capture.h"
+#include "tests/pool/held_work.h"
+#include "tests/pool/pool_fixture.h"
+#include "tools/common/pool_invariants.h"
+
+namespace commpool::internal::testing {
+namespace {
+
+class BesideCaptures : public PoolTest {
+ protected:
+  static constexpr uint64_t kSmall = 4096;
+  static constexpr uint64_t kLarge = 4 * kMiB;
+
+  CUdeviceptr Allocate(PoolHandle pool, const TestStream& stream, uint64_t bytes) {
+    Result<CUdeviceptr> block = runtime().AllocateFrom(pool, bytes, stream.get());
+    EXPECT_TRUE(block.ok()) << block.status().message();
+    return block.ok() ? *block : 0;
+  }
+  void Free(CUdeviceptr block) { EXPECT_TRUE(runtime().Free(block).ok()); }
+  PoolHandle CreateLimited(uint64_t bytes) {
+    PoolConfiguration configuration = Configured("limited");
+    configuration.limit_bytes = bytes;
+    return Create(std::move(configuration));
+  }
+
+  const TestStream stream_;
+  const TestStream other_;
+  AnnouncedCapture capture_;
+};
+
+// A free in the capture may open a cache, which knows nothing of graphs.
+TEST_F(BesideCaptures, NoCacheServesTheCapture) {
+  const PoolHandle pool = Create(Configured("captured"));
+  const CUdeviceptr before = Allocate(pool, stream_, kSmall);
+  ASSERT_TRUE(capture_.Begin(runtime(), pool, stream_.get()).ok());
+  Free(before);
+  const CUdeviceptr inside = Allocate(pool, stream_, kSmall);
+  EXPECT_NE(inside, before);
+  Fill(stream_.get(), inside, kSmall, 5);
+  Free(inside);
+  ASSERT_TRUE(capture_.End().ok());
+  const CUdeviceptr after = Allocate(pool, stream_, kSmall);
+  EXPECT_NE(after, inside) << "a replay writes there";
+  Free(after);
+  capture_.DestroyGraph();
+}
+
+TEST_F(BesideCaptures, APoolThatWasNotToldServesTheCaptureFromNoCache) {
+  const PoolHandle told = Create(Configured("told"));
+  const PoolHandle untold = Create(Configured("untold"));
+  Free(Allocate(untold, stream_, kSmall));
+  ASSERT_TRUE(capture_.Begin(runtime(), told, stream_.get()).ok());
+  EXPECT_EQ(runtime().AllocateFrom(untold, kSmall, stream_.get()).status().code(), StatusCode::kFailedPrecondition);
+  const CUdeviceptr others = Allocate(untold, other_, kSmall);
+  ASSERT_TRUE(capture_.End().ok());
+  Free(others);
+  capture_.DestroyGraph();
+}
+
+// The stream's capture ends before the pool hears of it, and the stream works on with the block.
+TEST_F(BesideCaptures, WorkBehindTheCaptureKeepsItsMemory) {
+  COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
+  const PoolHandle pool = CreateLimited(kLarge);
+  ASSERT_TRUE(capture_.Begin(runtime(), pool, stream_.get()).ok());
+  const CUdeviceptr block = Allocate(pool, stream_, kLarge);
+  capture_.EndOnTheStream();
+  HeldWork work(driver(), stream_.get(), block);
+  Free(block);
+  ASSERT_TRUE(capture_.EndForThePool().ok());
+  capture_.DestroyGraph();
+  while (!Get(pool).captures().any_gone()) std::this_thread::yield();  // a thread of the driver tells of its end
+  EXPECT_EQ(Allocate(pool, other_, kLarge), block);
+  Fill(other_.get(), block, 512, 9);
+  EXPECT_EQ(cuda().cuStreamQuery(other_.get()), CUDA_ERROR_NOT_READY) << "it waits for the work";
+  work.End();
+  EXPECT_EQ(cuda().cuStreamSynchronize(other_.get()), CUDA_SUCCESS);
+  Free(block);
+  CheckInvariants(Get(pool));
+}
+
+TEST_F(BesideCaptures, OneThatNobodyAnnouncedSurvivesTheFreeOfABlockThatItsStreamUsed) {
+  const PoolHandle pool = Create(Configured("used"));
+  const CUdeviceptr own = Allocate(pool, stream_, kLarge);
+  const CUdeviceptr recorded = Allocate(pool, other_, kLarge);
+  ASSERT_TRUE(runtime().RecordStream(recorded, stream_.get()).ok());
+  ASSERT_EQ(cuda().cuStreamBeginCapture(stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  Free(own);
+  Free(recorded);
+  for (int time = 0; time < 8; ++time) Free(Allocate(pool, other_, kLarge));
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_SUCCESS);
+  EXPECT_EQ(cuda().cuGraphDestroy(graph), CUDA_SUCCESS);
+  CheckInvariants(Get(pool));
+}
+
+}  // namespace
+}  // namespace commpool::internal::testing
