@@ -1,7 +1,10 @@
 // Peers are granted for one pool: for its segments now and later, until they are revoked.
 #include <atomic>
+#include <optional>
 #include <thread>
+#include <utility>
 
+#include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
 
 namespace commpool::internal::testing {
@@ -52,6 +55,49 @@ TEST_F(Peers, OfAnOldSegmentDoNotReachTheNewOneAtItsAddresses) {
   EXPECT_TRUE(HasAccess(0, after));
   EXPECT_FALSE(HasAccess(1, after));
   for (const CUdeviceptr block : {other, after}) EXPECT_TRUE(runtime().Free(block).ok());
+}
+
+// A block that was just served waits for the fences of its last users, which no block names any more.
+TEST_F(Peers, KeepTheirFencesThroughAWaitForThePoolsDevice) {
+  COMMPOOL_REQUIRE_EMULATOR("it holds a stream");
+  PoolConfiguration configuration = Configured("limited");
+  configuration.limit_bytes = 30 * kMiB;
+  configuration.peers = {1};
+  const PoolHandle limited = Create(std::move(configuration));
+  const CUdeviceptr block = runtime().AllocateFrom(limited, 30 * kMiB, nullptr).value();
+  std::optional<HeldWork> work;
+  {
+    ContextGuard guard(driver(), peer_);
+    work.emplace(driver(), nullptr, block);
+    ASSERT_TRUE(runtime().RecordStream(block, nullptr).ok());
+  }
+  EXPECT_TRUE(runtime().Free(block).ok());
+  EXPECT_EQ(runtime().AllocateFrom(limited, 30 * kMiB, nullptr).value(), block);
+  const BlockStore::Uses uses = Get(limited).blocks().NoteUses();
+  EXPECT_FALSE(uses.places.contains(1)) << "no block names the peer any more";
+  for (const engine::Fence fence : uses.fences) EXPECT_TRUE(uses.places.contains(PlaceOf(fence)));
+  {
+    BlockStore& blocks = Get(limited).blocks();
+    MutexLock lock(blocks.mutex());
+    EXPECT_EQ(blocks.engine().PendingFences().size(), 1u) << "and it has not passed";
+  }
+  work->End();
+  EXPECT_TRUE(runtime().Free(block).ok());
+}
+
+// The peer needs no grant: its context has peer access to all memory of cudaMalloc.
+TEST_F(Peers, OwnTheirDefaultStreamInMemoryOfCudaMalloc) {
+  PoolConfiguration configuration = Configured("linear");
+  configuration.backing.kind = BackingKind::kCuda;
+  const PoolHandle linear = Create(std::move(configuration));
+  ContextGuard guard(driver(), peer_);
+  const CUdeviceptr block = runtime().AllocateFrom(linear, 2 * kMiB, nullptr).value();
+  {
+    BlockStore& blocks = Get(linear).blocks();
+    MutexLock lock(blocks.mutex());
+    EXPECT_EQ(PlaceOf(std::as_const(blocks.engine()).heap().FindStart(block)->stream), 1);
+  }
+  EXPECT_TRUE(runtime().Free(block).ok());
 }
 
 TEST_F(Peers, ReadSegmentsFromBeforeAndAfterTheGrant) {
@@ -277,6 +323,7 @@ TEST_F(PeerStream, ThatIsGoneIsAnErrorOfTheFree) {
   ASSERT_TRUE(runtime().RecordStream(address, stream_->get()).ok());
   stream_->DestroyUnreleased();
   EXPECT_FALSE(runtime().Free(address).ok()) << "it was promised to outlive its use";
+  EndRuntime();
   for (const std::string& report : TakeReports()) EXPECT_NE(report.find("dead stream"), std::string::npos) << report;
 }
 

@@ -147,6 +147,13 @@ std::vector<int> Backing::OpenTo() const {
   return devices;
 }
 
+bool Backing::OthersMayUse() const {
+  if (placement_.kind != Placement::Kind::kDevice) return true;
+  if (row_.opening != Opening::kUntold) return OpenTo().size() > 1;
+  const Result<int> count = DeviceCount(driver_);
+  return !count.ok() || *count > 1;
+}
+
 Status Backing::CanRevoke() const {
   return row_.why_no_revoke == nullptr ? Status() : Status(StatusCode::kFailedPrecondition, row_.why_no_revoke);
 }

@@ -163,7 +163,12 @@ struct BackingBasis {
 };
 
 // Who uses a backing's memory without being granted access.
-enum class Opening { kOwnDevice, kReachingDevices, kAllDevices };
+enum class Opening {
+  kOwnDevice,
+  kReachingDevices,
+  kAllDevices,
+  kUntold,  // devices that the program chooses, and that nobody tells us
+};
 
 // A backing's row in the table, defined in the backing's own file.
 struct BackingRow {
@@ -265,6 +270,8 @@ class Backing {
 
   // The devices that read and write it without being granted access; those that the driver does not tell are left out.
   std::vector<int> OpenTo() const;
+  // Whether other devices may, or the memory is the host's.
+  bool OthersMayUse() const;
   // Whether `peer` can be granted access, whether its access can be taken back, and whether NCCL takes its segments.
   virtual Status CanGrant(int peer) const { return CanReach(driver_, placement_, peer); }
   Status CanRevoke() const;

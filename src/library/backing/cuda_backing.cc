@@ -78,6 +78,7 @@ constinit const BackingRow kCudaBacking = {
     .why_no_revoke =
         "cuCtxEnablePeerAccess opened all cudaMalloc memory of the device to the peer, and closing it would take it "
         "from others too",
+    .opening = Opening::kUntold,
 };
 
 }  // namespace commpool::internal

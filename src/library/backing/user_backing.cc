@@ -121,6 +121,7 @@ constinit const BackingRow kUserBacking = {
     .movement = Movement::kNever,
     .make = MakeUserBacking,
     .why_no_revoke = kTheirsToShare,
+    .opening = Opening::kUntold,
 };
 
 }  // namespace commpool::internal

@@ -15,7 +15,7 @@ PoolPeers::PoolPeers(const PoolBasis& basis, BlockStore& blocks, const Backing& 
       blocks_(blocks),
       backing_(backing),
       book_(book),
-      made_for_others_(backing.placement().kind != Placement::Kind::kDevice || backing.OpenTo().size() > 1),
+      made_for_others_(backing.OthersMayUse()),
       peers_(basis.configuration.peers.begin(), basis.configuration.peers.end()) {
   MutexLock lock(mutex_);
   NoteOthersMayUse();
