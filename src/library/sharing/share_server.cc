@@ -118,6 +118,17 @@ bool ShareServer::MayServe(uint64_t pool, uint64_t address) {
   return forgotten;
 }
 
+std::vector<SharedBlock> ShareServer::Kept(uint64_t pool) {
+  MutexLock lock(mutex_);
+  const std::shared_ptr<SharedPool> shared = Find(pool);
+  std::vector<SharedBlock> kept;
+  if (shared == nullptr) return kept;
+  for (const auto& [number, block] : shared->blocks) {
+    if (!block.freed || shared->IsHeld(number)) kept.push_back(block);
+  }
+  return kept;
+}
+
 void ShareServer::EndPool(uint64_t pool) {
   std::shared_ptr<SharedPool> shared;
   Importers asleep;

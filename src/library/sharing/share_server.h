@@ -45,6 +45,8 @@ class ShareServer {
   // The owner has freed the block: whether its memory may serve at once. Else SharedMemory::LetGo comes later. Calls
   // nothing, so a caller may hold a lock.
   bool MayServe(uint64_t pool, uint64_t address);
+  // The pool's shared blocks that may not serve: not freed, or held by somebody. What checks compare with the pool's.
+  std::vector<SharedBlock> Kept(uint64_t pool);
 
   // kFailedPrecondition where processes import the pool and may not be told to sleep.
   Status CheckMaySleep(uint64_t pool);
