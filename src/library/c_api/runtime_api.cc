@@ -190,7 +190,9 @@ commpool_status commpool_release_idle(int device, commpool_device_work work, uin
   // Opening the runtime would call the driver, from within a call of it that failed. There is no pool then.
   if (OpenedProcessRuntime() == nullptr) return WriteWhereAsked(uint64_t{0}, bytes), COMMPOOL_OK;
   return WithRuntime([&](Runtime& runtime) -> Status {
-    WriteWhereAsked(runtime.search().ReleaseIdle(device, static_cast<DeviceWork>(work)), bytes);
+    DeviceWork known = DeviceWork::kMayWork;
+    COMMPOOL_TRY(ReadWord("work", NumberOf(work), {"MAY_WORK", "IDLE"}, &known));
+    WriteWhereAsked(runtime.search().ReleaseIdle(device, known), bytes);
     return Status();
   });
 }
