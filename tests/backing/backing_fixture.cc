@@ -1,6 +1,6 @@
 #include "tests/backing/backing_fixture.h"
 
-#include "src/library/driver/topology.h"
+#include "src/library/driver/device_info.h"
 
 namespace commpool::internal::testing {
 

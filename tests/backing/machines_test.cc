@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "src/library/driver/topology.h"
+#include "src/library/driver/device_info.h"
 #include "tests/backing/backing_fixture.h"
 
 namespace commpool::internal::testing {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "src/library/backing/territory.h"
-#include "src/library/driver/topology.h"
+#include "src/library/driver/device_info.h"
 #include "tests/backing/backing_fixture.h"
 
 namespace commpool::internal::testing {

@@ -1,7 +1,7 @@
 // A machine without links between its GPUs and with an old NCCL: every missing ability is refused with the reason.
 #include <cstdlib>
 
-#include "src/library/driver/topology.h"
+#include "src/library/driver/device_info.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
 namespace commpool::internal {

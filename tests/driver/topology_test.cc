@@ -1,9 +1,8 @@
-#include "src/library/driver/topology.h"
-
 #include <algorithm>
 #include <iterator>
 
 #include "src/emulator/named_machines.h"
+#include "src/library/driver/device_info.h"
 #include "tests/driver/emulator_fixture.h"
 #include "tools/common/device_link.h"
 

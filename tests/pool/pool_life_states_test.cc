@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "src/library/pool/basis/pool_life.h"
+#include "src/library/pool/basis/pool_basis.h"
 
 namespace commpool::internal {
 namespace {

@@ -1,12 +1,12 @@
 // Calls announce on which stream they are about to record, and others wait for them.
-#include "src/library/pool/basis/recording_streams.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "src/library/pool/basis/pool_basis.h"
 
 namespace commpool::internal {
 namespace {

@@ -1,11 +1,11 @@
 // The messages between an owner and its importers, and their parser under a million damaged ones.
-#include "src/library/sharing/share_wire.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <memory>
 #include <random>
+
+#include "src/library/sharing/message_channel.h"
 
 namespace commpool::internal {
 namespace {

@@ -9,7 +9,6 @@
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/device_info.h"
-#include "src/library/driver/topology.h"
 #include "tools/cli/commands.h"
 #include "tools/cli/ranks.h"
 #include "tools/common/device_link.h"

@@ -3,7 +3,7 @@
 #include "src/library/base/bytes.h"
 #include "src/library/base/check.h"
 #include "src/library/base/log.h"
-#include "src/library/driver/topology.h"
+#include "src/library/driver/device_info.h"
 
 namespace commpool::internal {
 

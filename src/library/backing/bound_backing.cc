@@ -6,7 +6,7 @@
 #include "src/library/backing/node_pages.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/diagnosis.h"
-#include "src/library/driver/topology.h"
+#include "src/library/driver/device_info.h"
 
 namespace commpool::internal {
 

@@ -4,7 +4,7 @@
 
 #include "src/library/base/try.h"
 #include "src/library/driver/diagnosis.h"
-#include "src/library/driver/topology.h"
+#include "src/library/driver/device_info.h"
 
 namespace commpool::internal {
 

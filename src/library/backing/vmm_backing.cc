@@ -20,7 +20,7 @@
 #include "src/library/backing/territory.h"
 #include "src/library/base/mutex.h"
 #include "src/library/base/try.h"
-#include "src/library/driver/topology.h"
+#include "src/library/driver/device_info.h"
 
 namespace commpool::internal {
 

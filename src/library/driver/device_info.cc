@@ -1,6 +1,8 @@
 #include "src/library/driver/device_info.h"
 
+#include <algorithm>
 #include <array>
+#include <string>
 
 #include "src/library/base/try.h"
 #include "src/library/driver/diagnosis.h"
@@ -67,13 +69,39 @@ Result<DeviceInfo> DescribeDevice(const Driver& driver, int device) {
   info.total_bytes = total;
   FillCapabilities(driver, info);
   for (int peer = 0; peer < count; ++peer) {
-    int reachable = 0;
-    if (peer == device) continue;
-    if (driver.cuda.cuDeviceCanAccessPeer(&reachable, device, peer) == CUDA_SUCCESS && reachable != 0) {
-      info.reachable_peers.push_back(peer);
-    }
+    if (peer != device && CheckReachable(driver, device, peer).ok()) info.reachable_peers.push_back(peer);
   }
   return info;
+}
+
+Status CheckReachable(const Driver& driver, int device, int peer) {
+  const int count = COMMPOOL_TRY(DeviceCount(driver));
+  for (const int asked : {device, peer}) {
+    if (asked >= 0 && asked < count) continue;
+    return Status(StatusCode::kNotSupported, NoSuchDevice(asked, count));
+  }
+  if (device == peer) return Status();
+  int reachable = 0;
+  COMMPOOL_TRY(CheckCuda(driver, driver.cuda.cuDeviceCanAccessPeer(&reachable, device, peer),
+                         {.call = "cuDeviceCanAccessPeer", .device = device}));
+  if (reachable != 0) return Status();
+  return Status(StatusCode::kNotSupported, "device " + std::to_string(device) + " cannot reach the memory of device " +
+                                               std::to_string(peer) + ": no NVLink or PCIe peer access between them");
+}
+
+Result<std::vector<int>> PeersThatReach(const Driver& driver, int device) {
+  const int count = COMMPOOL_TRY(DeviceCount(driver));
+  std::vector<int> peers;
+  for (int peer = 0; peer < count; ++peer) {
+    if (peer != device && CheckReachable(driver, peer, device).ok()) peers.push_back(peer);
+  }
+  return peers;
+}
+
+int NearestNode(const DeviceInfo& info) { return std::max(info.host_numa_node, 0); }
+
+int LargestMulticastGroup(const DeviceInfo& info) {
+  return info.multicast ? static_cast<int>(info.reachable_peers.size()) + 1 : 0;
 }
 
 }  // namespace commpool::internal

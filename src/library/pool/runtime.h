@@ -25,7 +25,7 @@
 #include "src/library/pool/scope_table.h"
 #include "src/library/pool/settings/settings.h"
 #include "src/library/pool/shared/device_state.h"
-#include "src/library/sharing/import_table.h"
+#include "src/library/sharing/pool_import.h"
 #include "src/library/stream/stream_names.h"
 
 namespace commpool::internal {

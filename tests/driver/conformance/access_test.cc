@@ -5,7 +5,7 @@
 #include <cstring>
 #include <iterator>
 
-#include "src/library/driver/topology.h"
+#include "src/library/driver/device_info.h"
 #include "tests/driver/conformance/conformance_fixture.h"
 
 namespace commpool::internal::testing {

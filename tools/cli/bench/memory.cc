@@ -16,7 +16,7 @@
 #include "commpool/pool.h"
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
-#include "src/library/driver/topology.h"
+#include "src/library/driver/device_info.h"
 #include "tools/cli/backing_names.h"
 #include "tools/cli/bench/bench.h"
 #include "tools/cli/bench/memory_uses.h"

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "src/library/base/try.h"
+#include "src/library/driver/device_info.h"
 #include "src/library/driver/diagnosis.h"
-#include "src/library/driver/topology.h"
 
 namespace commpool::cli {
 

@@ -8,21 +8,142 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include "commpool/status.h"
 #include "src/library/base/mutex.h"
 #include "src/library/driver/handles.h"
 #include "src/library/nvtx/domain.h"
-#include "src/library/nvtx/open_ranges.h"
-#include "src/library/pool/basis/pool_life.h"
-#include "src/library/pool/basis/recording_streams.h"
 #include "src/library/pool/basis/runtime_parts.h"
 #include "src/library/pool/options.h"
 #include "src/library/pool/shared/device_state.h"
 #include "src/library/recording/pool_recorder.h"
+#include "src/library/stream/stream_key.h"
 
 namespace commpool::internal {
+
+// The state of a pool. Each transition has a name.
+//
+//   open --BeginClose--> closing --EndClose--> closed
+//   open --BeginSleep--> asleep --EndSleep--> open
+//     \------------------ Destroy ------------------> destroyed     (from any of them: the handle has ended)
+//     \------------------ Abandon ------------------> abandoned     (from any: the runtime ends)
+//
+// PoolBasis owns one. Any thread. Calls of the pool change the state; everybody asks it. One atomic, so it needs no
+// lock. A state that was read may be over by the next line. So growth and grants read it under the growth lock, which a
+// sleep and the end of a pool take after their transition.
+class PoolLife {
+ public:
+  // In the order towards a pool's end, because Advance compares them.
+  enum class State {
+    kOpen,       // serves
+    kAsleep,     // its memory is given back, its addresses and blocks stay
+    kClosing,    // serves no more; a close that failed may be repeated
+    kClosed,     // its memory is given back, except for segments with live blocks
+    kDestroyed,  // has no handle: a segment goes when its last block is freed
+    kAbandoned,  // the runtime ends: nobody calls the driver any more
+  };
+
+  State state() const { return state_.load(std::memory_order_acquire); }
+  bool open() const { return state() == State::kOpen; }
+  bool destroyed() const { return state() == State::kDestroyed; }
+  // Whether close() is done, or no longer possible.
+  bool closed() const { return state() >= State::kClosed; }
+
+  bool asleep() const { return state() == State::kAsleep; }
+
+  // kFailedPrecondition where the pool sleeps or no longer serves.
+  Status CheckOpen() const {
+    switch (state()) {
+      case State::kOpen:
+        return Status();
+      case State::kAsleep:
+        return Status(StatusCode::kFailedPrecondition, "is asleep: wake() it first");
+      case State::kClosing:
+      case State::kClosed:
+        return Status(StatusCode::kFailedPrecondition, "is closed");
+      case State::kDestroyed:
+        return Status(StatusCode::kFailedPrecondition, "is closed: it was destroyed");
+      case State::kAbandoned:
+        return Status(StatusCode::kFailedPrecondition, "is closed: the runtime has ended");
+    }
+    return Status();
+  }
+
+  // Does nothing in another state: another thread may end the pool meanwhile.
+  void BeginSleep() { Replace(State::kOpen, State::kAsleep); }
+  void EndSleep() { Replace(State::kAsleep, State::kOpen); }
+  void BeginClose() { Advance(State::kClosing); }
+  void EndClose() { Advance(State::kClosed); }
+  void Destroy() { Advance(State::kDestroyed); }
+  void Abandon() { Advance(State::kAbandoned); }
+
+ private:
+  // For sleep alone, which the pool's end may overtake.
+  void Replace(State from, State to) { state_.compare_exchange_strong(from, to, std::memory_order_acq_rel); }
+  // Moves only forwards: a pool that is destroyed while it closes stays destroyed.
+  void Advance(State to) {
+    State now = state();
+    while (now < to && !state_.compare_exchange_weak(now, to, std::memory_order_acq_rel)) {
+    }
+  }
+
+  std::atomic<State> state_{State::kOpen};
+};
+
+// The streams on which calls of a pool are about to record events, outside the pool's lock. Before a pool forgets a
+// stream, it waits for these calls: afterwards the stream's handle may be gone, or mean another stream.
+//
+// PoolBasis owns one. Any thread. Its own lock guards bookkeeping only. Free and the modes' allocations make scopes;
+// BlockStore::ForgetStream waits for them.
+class RecordingStreams {
+ public:
+  // While it lives, calls may record on its streams. Make it under the same hold of the pool's lock that found the
+  // streams: ForgetStream takes that lock too, and then waits for the scope's end, so it misses no recording.
+  class Scope {
+   public:
+    Scope(RecordingStreams& owner, std::vector<StreamKey> streams) : owner_(owner), streams_(std::move(streams)) {
+      MutexLock lock(owner_.mutex_);
+      owner_.streams_.insert(streams_.begin(), streams_.end());
+    }
+    ~Scope() {
+      {
+        MutexLock lock(owner_.mutex_);
+        for (const StreamKey stream : streams_) owner_.streams_.erase(owner_.streams_.find(stream));
+      }
+      owner_.ended_.fetch_add(1, std::memory_order_release);
+      owner_.ended_.notify_all();
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    RecordingStreams& owner_;
+    const std::vector<StreamKey> streams_;
+  };
+
+  // Waits until no call is about to record on the stream. REQUIRES: no new scope names the stream.
+  void AwaitEnd(StreamKey stream) {
+    for (;;) {
+      const uint32_t ended = ended_.load(std::memory_order_acquire);
+      {
+        MutexLock lock(mutex_);
+        if (!streams_.contains(stream)) return;
+      }
+      ended_.wait(ended, std::memory_order_acquire);
+    }
+  }
+
+ private:
+  Mutex mutex_{LockRank::kLeaf};
+  // A multiset, because several calls may be about to record on one stream.
+  std::multiset<StreamKey> streams_ COMMPOOL_GUARDED_BY(mutex_);
+  std::atomic<uint32_t> ended_{0};  // how many scopes have ended, to wait for the next
+};
 
 // The pools of one home that one thread made together. The thread owns several ranks, so its collective calls must name
 // all of these pools. Immutable: any thread. group_calls.cc makes one after the pools, and each of them keeps it.

@@ -9,7 +9,6 @@
 
 #include "src/library/nvtx/domain.h"
 #include "src/library/nvtx/heaps.h"
-#include "src/library/nvtx/open_ranges.h"
 #include "src/library/pool/caches/thread_caches.h"
 #include "src/library/pool/shared/address_table.h"
 #include "src/library/pool/shared/block_owner.h"
