@@ -11,7 +11,6 @@
 #include "src/library/base/bytes.h"
 #include "src/library/base/kept_file.h"
 #include "src/library/driver/handles.h"
-#include "src/library/driver/tables.h"
 
 namespace commpool::internal {
 

@@ -8,7 +8,6 @@
 // handles. It asks for GPUDirect RDMA where the device has it. Its granularity is the one that multicast needs.
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <utility>
 #include <vector>

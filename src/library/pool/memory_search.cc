@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>

@@ -9,7 +9,6 @@
 #include "src/library/pool/basis/runtime_parts.h"
 #include "src/library/pool/options.h"
 #include "src/library/pool/pool.h"
-#include "src/library/pool/shared/device_state.h"
 
 namespace commpool::internal {
 

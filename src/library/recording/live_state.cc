@@ -1,7 +1,6 @@
 #include "src/library/recording/live_state.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace commpool::internal::recording {
 

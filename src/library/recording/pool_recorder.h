@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
-#include <string>
 #include <string_view>
 #include <utility>
 

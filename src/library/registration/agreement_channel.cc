@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
-#include <vector>
 
 #include "src/library/base/try.h"
 #include "src/library/base/user_function.h"

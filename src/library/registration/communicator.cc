@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include "src/library/base/interruption.h"
 #include "src/library/base/start_thread.h"

@@ -5,8 +5,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <utility>
-#include <vector>
 
 namespace commpool::internal {
 

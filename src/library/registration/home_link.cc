@@ -1,8 +1,6 @@
 #include "src/library/registration/home_link.h"
 
 #include <algorithm>
-#include <utility>
-#include <vector>
 
 #include "src/library/base/interruption.h"
 #include "src/library/base/start_thread.h"

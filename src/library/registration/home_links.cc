@@ -4,7 +4,6 @@
 #include <deque>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "src/library/base/try.h"
 #include "src/library/registration/rank_admission.h"

@@ -1,7 +1,6 @@
 #include "src/library/registration/rank_admission.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <thread>
 #include <utility>

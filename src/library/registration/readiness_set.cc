@@ -3,8 +3,6 @@
 #include <sys/eventfd.h>
 
 #include <array>
-#include <utility>
-#include <vector>
 
 namespace commpool::internal {
 

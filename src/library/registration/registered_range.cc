@@ -1,7 +1,6 @@
 #include "src/library/registration/registered_range.h"
 
 #include <cstdlib>
-#include <memory>
 #include <string>
 #include <utility>
 

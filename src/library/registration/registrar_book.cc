@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
-#include <map>
 #include <thread>
-#include <vector>
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/log.h"

@@ -1,8 +1,6 @@
 #include "src/library/registration/registration_set.h"
 
 #include <algorithm>
-#include <utility>
-#include <vector>
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/log.h"

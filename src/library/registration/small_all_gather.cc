@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <future>
 #include <thread>
 #include <utility>
 

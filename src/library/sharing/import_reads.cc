@@ -1,6 +1,5 @@
 // Reads of an import's blocks, in order with their owner's updates.
 #include <algorithm>
-#include <utility>
 
 #include "src/library/base/try.h"
 #include "src/library/sharing/pool_import.h"

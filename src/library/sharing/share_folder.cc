@@ -15,7 +15,6 @@
 #include <ctime>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "src/library/base/keyed_hash.h"
 #include "src/library/base/printable.h"

@@ -5,7 +5,6 @@
 
 #include "src/library/base/check.h"
 #include "src/library/base/try.h"
-#include "src/library/driver/diagnosis.h"
 
 namespace commpool::internal {
 
