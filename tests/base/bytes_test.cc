@@ -22,12 +22,6 @@ TEST(Bytes, ChecksSums) {
   EXPECT_EQ(CheckedAdd(kMost, 1), std::nullopt);
 }
 
-TEST(Bytes, ChecksProducts) {
-  EXPECT_EQ(CheckedMultiply(6, 7), 42u);
-  EXPECT_EQ(CheckedMultiply(kMost, 0), 0u);
-  EXPECT_EQ(CheckedMultiply(uint64_t{1} << 32, uint64_t{1} << 32), std::nullopt);
-}
-
 TEST(Bytes, RoundsUpWithoutOverflow) {
   EXPECT_EQ(CheckedRoundUp(0, 512), 0u);
   EXPECT_EQ(CheckedRoundUp(1, 512), 512u);

@@ -8,7 +8,6 @@
 #include "src/emulator/nccl/communicator.h"
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/reduction.h"
-#include "src/library/base/bytes.h"
 
 namespace commpool::internal::emulated_nccl {
 

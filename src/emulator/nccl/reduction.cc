@@ -181,6 +181,12 @@ size_t ElementBytes(ncclDataType_t type) {
   }
 }
 
+std::optional<uint64_t> CheckedMultiply(uint64_t a, uint64_t b) {
+  uint64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
+  return product;
+}
+
 bool IsFloat(ncclDataType_t type) { return type >= ncclFloat16 && type <= ncclFloat8e5m2; }
 
 void Reduce(ncclDataType_t type, ncclRedOp_t operation, const void* own, const void* received, void* result,

@@ -5,11 +5,16 @@
 #include <nccl.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 
 namespace commpool::internal::emulated_nccl {
 
 // Returns the bytes of one element; 0 if `type` is invalid.
 size_t ElementBytes(ncclDataType_t type);
+
+// The product, or nothing where it does not fit into 64 bits.
+std::optional<uint64_t> CheckedMultiply(uint64_t a, uint64_t b);
 
 // Whether `type` is a floating-point type.
 bool IsFloat(ncclDataType_t type);

@@ -9,7 +9,6 @@
 #include "src/emulator/nccl/header_message.h"
 #include "src/emulator/nccl/log.h"
 #include "src/emulator/nccl/reduction.h"
-#include "src/library/base/bytes.h"
 
 namespace commpool::internal::emulated_nccl {
 

@@ -22,7 +22,6 @@ constexpr std::optional<uint64_t> CheckedAdd(uint64_t a, uint64_t b) {
   if (a > UINT64_MAX - b) return std::nullopt;
   return a + b;
 }
-std::optional<uint64_t> CheckedMultiply(uint64_t a, uint64_t b);
 
 // For values that are known to be far from the limit. REQUIRES: unit > 0, no overflow.
 constexpr uint64_t RoundUp(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }

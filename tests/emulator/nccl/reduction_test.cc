@@ -27,6 +27,12 @@ uint16_t AddHalves(uint16_t a, uint16_t b) {
   return sum;
 }
 
+TEST(Reduction, ChecksProducts) {
+  EXPECT_EQ(CheckedMultiply(6, 7), 42u);
+  EXPECT_EQ(CheckedMultiply(UINT64_MAX, 0), 0u);
+  EXPECT_EQ(CheckedMultiply(uint64_t{1} << 32, uint64_t{1} << 32), std::nullopt);
+}
+
 TEST(Reduction, KnowsTheBytesOfEachType) {
   EXPECT_EQ(ElementBytes(ncclInt8), 1u);
   EXPECT_EQ(ElementBytes(ncclHalf), 2u);
