@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "src/library/base/host_memory.h"
+#include "src/library/base/check.h"
 
 namespace commpool::internal {
 

@@ -11,15 +11,14 @@
 #include <utility>
 
 #include "src/library/base/bytes.h"
+#include "src/library/base/check.h"
 #include "src/library/base/environment.h"
-#include "src/library/base/host_memory.h"
 #include "src/library/base/log.h"
 #include "src/library/base/mutex.h"
 #include "src/library/base/native_stack.h"
 #include "src/library/base/of_this_thread.h"
 #include "src/library/base/printable.h"
 #include "src/library/base/python_stack.h"
-#include "src/library/base/try.h"
 #include "src/library/c_api/open_scopes.h"
 #include "src/library/driver/metering.h"
 
