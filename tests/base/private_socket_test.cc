@@ -9,11 +9,10 @@
 #include <string>
 
 #include "src/library/base/socket.h"
+#include "tests/base/socket_pair.h"
 
 namespace commpool::internal {
 namespace {
-
-Deadline Later() { return DeadlineAfter(std::chrono::seconds(60)); }
 
 struct Pipe {
   Pipe() {
@@ -49,7 +48,7 @@ TEST(PrivateSocket, AChildThatLivesOnDoesNotHoldTheConnectionOfItsDeadParent) {
   Pipe life;
   const pid_t parent = fork();
   if (parent == 0) ConnectAndFork(listener.address(), life);
-  Connection connection = listener.Accept(Later()).value();
+  Connection connection = NextCaller(listener);
   pid_t child = 0;
   ASSERT_TRUE(connection.Receive(&child, sizeof(child), Later()).ok());
 
@@ -97,7 +96,7 @@ TEST(PrivateSocket, AnObjectThatEndsInTheChildClosesNoFileOfTheChilds) {
 TEST(PrivateSocket, TheParentKeepsASocketThatItsChildCloses) {
   Listener listener = Listener::Open().value();
   Connection client = Connect(listener.address(), Later()).value();
-  Connection server = listener.Accept(Later()).value();
+  Connection server = NextCaller(listener);
   const pid_t child = fork();
   if (child == 0) _exit(0);
   ASSERT_EQ(waitpid(child, nullptr, 0), child);

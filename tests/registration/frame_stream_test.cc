@@ -1,11 +1,12 @@
 #include "src/library/registration/frame_stream.h"
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
-#include <array>
 #include <optional>
+#include <utility>
 #include <vector>
+
+#include "tests/base/socket_pair.h"
 
 namespace commpool::internal {
 namespace {
@@ -13,10 +14,9 @@ namespace {
 class Streams : public ::testing::Test {
  protected:
   Streams() {
-    std::array<int, 2> ends = {};
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
-    near_.emplace(Connection(FileDescriptor(ends[0])));
-    far_.emplace(Connection(FileDescriptor(ends[1])));
+    Pair pair = MakePair();
+    near_.emplace(std::move(pair.client));
+    far_.emplace(std::move(pair.server));
   }
 
   std::optional<FrameStream> near_;

@@ -11,6 +11,7 @@
 
 #include "src/library/registration/wire.h"
 #include "tests/base/silent_strangers.h"
+#include "tests/base/socket_pair.h"
 
 namespace commpool::internal {
 namespace {
@@ -20,8 +21,6 @@ constexpr std::chrono::milliseconds kLong{60000};
 constexpr std::chrono::milliseconds kShort{200};
 constexpr size_t kChallengeBytes = 24;
 constexpr size_t kHelloBytes = 40;
-
-Deadline Later() { return DeadlineAfter(kLong); }
 
 LinkOptions Of(int rank, int ranks, std::chrono::milliseconds deadline = kLong, const HashKey& key = kKey) {
   return {.rank = rank, .ranks = ranks, .deadline = deadline, .key = key};
@@ -94,7 +93,7 @@ TEST_F(RankAdmission, IgnoresStrangersEvenSilentOnes) {
 TEST_F(RankAdmission, NamesBothSidesOfTwoVersions) {
   auto joined = std::async(std::launch::async, [&] { return JoinRankZero(Of(1, 2), address()).status(); });
   Listener listener = TakeListener();
-  Connection connection = listener.Accept(Later()).value();
+  Connection connection = NextCaller(listener);
   const uint32_t challenge[kChallengeBytes / sizeof(uint32_t)] = {WireHello::kMagic, kWireVersion + 1};
   ASSERT_TRUE(connection.Send(challenge, sizeof(challenge), Later()).ok());
   const Status status = joined.get();
@@ -108,7 +107,7 @@ std::string OverhearHello(const std::string& challenge) {
   Listener listener = Listener::Open().value();
   const std::string here = listener.address();
   auto joined = std::async(std::launch::async, [&] { return JoinRankZero(Of(1, 2), here).status(); });
-  Connection connection = listener.Accept(Later()).value();
+  Connection connection = NextCaller(listener);
   EXPECT_TRUE(connection.Send(challenge.data(), challenge.size(), Later()).ok());
   std::string hello(kHelloBytes, '\0');
   EXPECT_TRUE(connection.Receive(hello.data(), hello.size(), Later()).ok());

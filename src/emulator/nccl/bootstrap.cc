@@ -1,5 +1,7 @@
 #include "src/emulator/nccl/bootstrap.h"
 
+#include <sys/socket.h>
+
 #include <cstring>
 #include <random>
 #include <string>
@@ -182,7 +184,9 @@ std::vector<PeerInfo> AbsentPeers(const PeerInfo& own) {
 }  // namespace
 
 void Mesh::Shutdown() {
-  for (Connection& connection : connections_) connection.Shutdown();
+  for (const Connection& connection : connections_) {
+    if (connection.valid()) shutdown(connection.descriptor(), SHUT_RDWR);
+  }
 }
 
 Result<ncclUniqueId> MakeUniqueId() {

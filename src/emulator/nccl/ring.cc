@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "src/emulator/nccl/duplex.h"
+
 namespace commpool::internal::emulated_nccl {
 
 namespace {
@@ -26,7 +28,8 @@ Ring::Chunk Ring::ChunkOf(int index, size_t count) const {
 }
 
 Status Ring::SendAndReceive(const char* sent, size_t sent_bytes, char* received, size_t received_bytes) {
-  return Connection::Exchange(next(), sent, sent_bytes, previous(), received, received_bytes, DeadlineAfter(timeout_));
+  return emulated_nccl::SendAndReceive(next(), sent, sent_bytes, previous(), received, received_bytes,
+                                       DeadlineAfter(timeout_));
 }
 
 const char* Ring::Prepared(const char* own, size_t count, const Reduction& reduction, char* prepared) const {

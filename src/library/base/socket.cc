@@ -16,7 +16,6 @@
 #include <cstring>
 #include <mutex>
 #include <new>
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -130,18 +129,14 @@ bool ConcernsOneCaller(int error) {
   return std::find(kErrors.begin(), kErrors.end(), error) != kErrors.end();
 }
 
-// Waits until one of `waits` is ready. True when one is, false when the deadline passed.
-bool WaitReady(std::span<pollfd> waits, Deadline deadline) {
+// False when the deadline passed.
+bool WaitReady(int descriptor, short events, Deadline deadline) {
+  pollfd wait{descriptor, events, 0};
   WaitSlices slices(deadline);
-  while (poll(waits.data(), waits.size(), PollWait(slices.end())) <= 0) {
+  while (poll(&wait, 1, PollWait(slices.end())) <= 0) {
     if (slices.Over()) return false;
   }
   return true;
-}
-
-bool WaitReady(int descriptor, short events, Deadline deadline) {
-  pollfd wait{descriptor, events, 0};
-  return WaitReady(std::span(&wait, 1), deadline);
 }
 
 Status DeadlinePassed(const char* action, const std::string& address) {
@@ -173,22 +168,12 @@ struct Transfer {
   }
 };
 
-// Moves all that is left of one or two transfers, both at a time.
-Status MoveAll(std::span<Transfer> transfers, Deadline deadline) {
+Status MoveAll(Transfer transfer, Deadline deadline) {
   while (true) {
-    std::array<pollfd, 2> waits;
-    const Transfer* unfinished = nullptr;
-    for (size_t index = 0; index < transfers.size(); ++index) {
-      Transfer& transfer = transfers[index];
-      COMMPOOL_TRY(transfer.MoveSome());
-      if (transfer.left > 0) unfinished = &transfer;
-      // poll skips a negative descriptor.
-      waits.at(index) = {transfer.left > 0 ? transfer.descriptor : -1,
-                         static_cast<short>(transfer.sends ? POLLOUT : POLLIN), 0};
-    }
-    if (unfinished == nullptr) return Status();
-    if (WaitReady(std::span(waits).first(transfers.size()), deadline)) continue;
-    return DeadlinePassed(unfinished->action(), unfinished->peer);
+    COMMPOOL_TRY(transfer.MoveSome());
+    if (transfer.left == 0) return Status();
+    if (WaitReady(transfer.descriptor, transfer.sends ? POLLOUT : POLLIN, deadline)) continue;
+    return DeadlinePassed(transfer.action(), transfer.peer);
   }
 }
 
@@ -230,10 +215,6 @@ PrivateSocket PrivateSocket::Accept(int listener) {
       [listener] { return FileDescriptor(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)); }));
 }
 
-PrivateSocket PrivateSocket::Adopt(FileDescriptor socket) {
-  return PrivateSocket(PrivateSockets::Get().Hold([&socket] { return std::move(socket); }));
-}
-
 PrivateSocket::~PrivateSocket() {
   if (descriptor_.valid()) PrivateSockets::Get().Close(std::move(descriptor_));
 }
@@ -248,30 +229,16 @@ Connection::Connection(PrivateSocket socket) : socket_(std::move(socket)) {
   socklen_t size = sizeof address;
   const bool named = getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0;
   peer_ = named && address.sin_family == AF_INET ? FormatAddress(address) : "unnamed peer";
-  fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
   const int on = 1;
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
 Status Connection::Send(const void* data, size_t bytes, Deadline deadline) {
-  Transfer transfer{true, descriptor(), static_cast<char*>(const_cast<void*>(data)), bytes, peer_};
-  return MoveAll(std::span(&transfer, 1), deadline);
+  return MoveAll({true, descriptor(), static_cast<char*>(const_cast<void*>(data)), bytes, peer_}, deadline);
 }
 
 Status Connection::Receive(void* data, size_t bytes, Deadline deadline) {
-  Transfer transfer{false, descriptor(), static_cast<char*>(data), bytes, peer_};
-  return MoveAll(std::span(&transfer, 1), deadline);
-}
-
-Status Connection::Exchange(Connection& to, const void* sent, size_t sent_bytes, Connection& from, void* received,
-                            size_t received_bytes, Deadline deadline) {
-  Transfer both[] = {{true, to.descriptor(), static_cast<char*>(const_cast<void*>(sent)), sent_bytes, to.peer_},
-                     {false, from.descriptor(), static_cast<char*>(received), received_bytes, from.peer_}};
-  return MoveAll(both, deadline);
-}
-
-void Connection::Shutdown() {
-  if (valid()) shutdown(socket_.get(), SHUT_RDWR);
+  return MoveAll({false, descriptor(), static_cast<char*>(data), bytes, peer_}, deadline);
 }
 
 Result<Listener> Listener::Open() { return OpenOn(InterfacePattern()); }
@@ -303,18 +270,6 @@ Result<std::optional<Connection>> Listener::AcceptNow() {
     if (error == EAGAIN || error == EWOULDBLOCK) return std::optional<Connection>();
     if (!ConcernsOneCaller(error)) return SystemFailure("accepting on", address_, error);
   }
-}
-
-Result<Connection> Listener::Accept(Deadline deadline) {
-  while (true) {
-    std::optional<Connection> accepted = COMMPOOL_TRY(AcceptNow());
-    if (accepted) return std::move(*accepted);
-    if (!WaitReady(socket_.get(), POLLIN, deadline)) return DeadlinePassed("accepting on", address_);
-  }
-}
-
-void Listener::Shutdown() {
-  if (socket_.valid()) shutdown(socket_.get(), SHUT_RDWR);
 }
 
 Result<Connection> Connect(const std::string& address, Deadline deadline) {

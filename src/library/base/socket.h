@@ -34,8 +34,6 @@ class PrivateSocket {
   enum class Kind { kTcp, kLocalMessages };
   static PrivateSocket Open(Kind kind = Kind::kTcp);
   static PrivateSocket Accept(int listener);
-  // Takes an existing socket; closes it where that fails.
-  static PrivateSocket Adopt(FileDescriptor socket);
 
   PrivateSocket(PrivateSocket&&) = default;
   PrivateSocket& operator=(PrivateSocket&&) = default;
@@ -53,9 +51,8 @@ class PrivateSocket {
 class Connection {
  public:
   Connection() = default;
-  // Takes a connected stream socket and makes it nonblocking.
+  // Takes a connected stream socket.
   explicit Connection(PrivateSocket socket);
-  explicit Connection(FileDescriptor socket) : Connection(PrivateSocket::Adopt(std::move(socket))) {}
 
   bool valid() const { return socket_.valid(); }
   int descriptor() const { return socket_.get(); }
@@ -65,13 +62,6 @@ class Connection {
   // Send or receive exactly `bytes`. kDeadlineExceeded where the deadline passes, kRemoteFailure where the peer closed.
   Status Send(const void* data, size_t bytes, Deadline deadline);
   Status Receive(void* data, size_t bytes, Deadline deadline);
-
-  // Sends and receives at the same time: peers (two, or a ring) that all send first would block each other.
-  static Status Exchange(Connection& to, const void* sent, size_t sent_bytes, Connection& from, void* received,
-                         size_t received_bytes, Deadline deadline);
-
-  // Ends both directions: waits in progress fail at once. The descriptor stays open.
-  void Shutdown();
 
  private:
   PrivateSocket socket_;
@@ -93,13 +83,9 @@ class Listener {
   const std::string& why_local() const { return why_local_; }
   int descriptor() const { return socket_.get(); }
 
-  Result<Connection> Accept(Deadline deadline);
   // The next caller in the queue, or nothing. kOutOfMemory where descriptors or memory lack; the caller stays in the
   // queue.
   Result<std::optional<Connection>> AcceptNow();
-
-  // Makes Accept fail from now on, even where another thread waits in it.
-  void Shutdown();
 
  private:
   PrivateSocket socket_;
