@@ -154,6 +154,12 @@ bool Backing::OthersMayUse() const {
   return !count.ok() || *count > 1;
 }
 
+Status Backing::CanGrant(int peer) const {
+  if (memory() == MemoryKind::kPinned) return CheckDeviceIsThere(driver_, peer);
+  if (memory() != MemoryKind::kForeign || peer == placement_.device) return CanReach(driver_, placement_, peer);
+  return Status(StatusCode::kNotSupported, row_.why_no_revoke);
+}
+
 Status Backing::CanRevoke() const {
   return row_.why_no_revoke == nullptr ? Status() : Status(StatusCode::kFailedPrecondition, row_.why_no_revoke);
 }

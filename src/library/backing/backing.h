@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -70,7 +71,8 @@ class Segment {
   virtual Territory* territory() { return nullptr; }
 
   // Lets other devices of this process use the range as the backing grants it, all of them in one call where the driver
-  // takes it so. After a failure any of them may have access. Revoke takes it back.
+  // takes it so. After a failure any of them may have access. Revoke takes it back. REQUIRES: the backing CanGrant
+  // each.
   Status Grant(std::span<const int> peers);
   Status Grant(int peer) { return Grant(std::span<const int>(&peer, 1)); }
   Status Revoke(int peer);
@@ -96,8 +98,8 @@ class Segment {
   const DeviceContext& context() const { return *context_; }
 
   // The parts that differ between backings. Called with the device's context current, on live memory, for other
-  // devices.
-  virtual Status GrantPeers(std::span<const int> peers) = 0;
+  // devices. The base does nothing: such memory is open to all whom the backing can grant.
+  virtual Status GrantPeers(std::span<const int>) { return Status(); }
   // The base refuses, with the reason of the backing's row. A backing that can do it overrides this.
   virtual Status RevokePeer(int peer);
   virtual Status ReleaseMemory() = 0;
@@ -119,6 +121,19 @@ class Segment {
   bool fabric_is_known_ = false;
   std::optional<CUmemFabricHandle> fabric_;  // as the first FabricHandle() found it
   bool lives_ = true;
+};
+
+// Memory that one call frees. The segment may outlive its backing, and so may what `free` uses.
+class PlainSegment final : public Segment {
+ public:
+  PlainSegment(const Backing& backing, CUdeviceptr address, uint64_t bytes, std::function<Status()> free)
+      : Segment(backing, address, bytes), free_(std::move(free)) {}
+  ~PlainSegment() override { ReleaseAndLog(); }
+
+ private:
+  Status ReleaseMemory() override { return free_(); }
+
+  const std::function<Status()> free_;
 };
 
 // The numbers are those of the C ABI.
@@ -273,7 +288,7 @@ class Backing {
   // Whether other devices may, or the memory is the host's.
   bool OthersMayUse() const;
   // Whether `peer` can be granted access, whether its access can be taken back, and whether NCCL takes its segments.
-  virtual Status CanGrant(int peer) const { return CanReach(driver_, placement_, peer); }
+  virtual Status CanGrant(int peer) const;
   Status CanRevoke() const;
   // Whether another process can map its segments by a handle.
   Status CanShare() const;

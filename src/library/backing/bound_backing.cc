@@ -5,8 +5,8 @@
 
 #include "src/library/backing/node_pages.h"
 #include "src/library/base/try.h"
-#include "src/library/driver/diagnosis.h"
 #include "src/library/driver/device_info.h"
+#include "src/library/driver/diagnosis.h"
 
 namespace commpool::internal {
 
@@ -38,10 +38,6 @@ class BoundSegment : public Segment {
   }
 
  private:
-  Status GrantPeers(std::span<const int> peers) override {
-    for (const int peer : peers) COMMPOOL_TRY(CheckDeviceIsThere(driver(), peer).under("granting access"));
-    return Status();
-  }
   // Pages that are still registered stay: the driver may use them.
   Status ReleaseMemory() override {
     Status status = CheckCuda(driver(), driver().cuda.cuMemHostUnregister(pages_->address()),
@@ -59,7 +55,6 @@ class BoundBacking : public Backing {
   BoundBacking(const BackingRow& row, const BackingBasis& basis, uint64_t granularity, std::string why)
       : Backing(row, basis, granularity), why_(std::move(why)), node_(basis.placement.numa_node) {}
 
-  Status CanGrant(int peer) const override { return CheckDeviceIsThere(driver(), peer); }
   MemoryFacts Facts() const override {
     return {
         "host NUMA node " + std::to_string(placement().numa_node) + ", bound and registered, no handle" + node_.Text(),

@@ -30,7 +30,6 @@ class CudaSegment : public Segment {
   }
   // The access belongs to the peer's context, and ends with it. So we retain that context here.
   Status GrantPeer(int peer) {
-    COMMPOOL_TRY(CanReach(driver(), {.device = context().device()}, peer).under("granting access"));
     PrimaryContext accessor = COMMPOOL_TRY(PrimaryContext::Retain(driver(), peer));
     {
       ContextGuard guard(driver(), accessor);

@@ -5,6 +5,7 @@
 // the capabilities say why.
 #include <atomic>
 #include <string>
+#include <utility>
 
 #include "src/library/backing/backing.h"
 #include "src/library/base/try.h"
@@ -17,41 +18,15 @@ namespace {
 constexpr const char* kFellBack =
     "ncclMemAlloc fell back to cudaMalloc here (NCCL_CUMEM_ENABLE=0, or a driver without cuMemCreate)";
 
-// NCCL has granted every device that can reach the memory, unless it fell back.
-Status CanGrantNccl(const Driver& driver, int device, MemoryKind memory, int peer) {
-  if (memory == MemoryKind::kLinear) {
-    return Status(StatusCode::kNotSupported, std::string(kFellBack) + ", and granted no peer");
-  }
-  return CanReach(driver, {.device = device}, peer);
-}
-
-class NcclSegment : public Segment {
- public:
-  NcclSegment(const Backing& backing, CUdeviceptr address, uint64_t bytes, MemoryKind memory)
-      : Segment(backing, address, bytes), memory_(memory) {}
-  ~NcclSegment() override { ReleaseAndLog(); }
-
- private:
-  Status GrantPeers(std::span<const int> peers) override {
-    for (const int peer : peers) {
-      COMMPOOL_TRY(CanGrantNccl(driver(), context().device(), memory_, peer).under("granting access"));
-    }
-    return Status();
-  }
-  Status ReleaseMemory() override {
-    NoteOldErrorText(driver());
-    return CheckNccl(driver(), driver().nccl.ncclMemFree(reinterpret_cast<void*>(address())),
-                     {.call = "ncclMemFree", .device = context().device(), .bytes = bytes()});
-  }
-
-  const MemoryKind memory_;
-};
-
 class NcclBacking : public Backing {
  public:
   NcclBacking(const BackingBasis& basis, uint64_t granularity) : Backing(kNcclBacking, basis, granularity) {}
 
-  Status CanGrant(int peer) const override { return CanGrantNccl(driver(), placement().device, memory_, peer); }
+  // NCCL has granted every device that can reach the memory, unless it fell back.
+  Status CanGrant(int peer) const override {
+    if (memory_ != MemoryKind::kLinear) return Backing::CanGrant(peer);
+    return Status(StatusCode::kNotSupported, std::string(kFellBack) + ", and granted no peer");
+  }
   Status CanRegisterWindow() const override {
     const Status status = Backing::CanRegisterWindow();
     return memory_ == MemoryKind::kLinear ? status.under(kFellBack) : status;
@@ -65,10 +40,14 @@ class NcclBacking : public Backing {
     const ncclResult_t result = driver().nccl.ncclMemAlloc(&pointer, bytes);
     Status status = CheckNccl(driver(), result, {.call = "ncclMemAlloc", .device = placement().device, .bytes = bytes});
     if (!status.ok()) return HasMemoryFor(bytes) ? status : Status(StatusCode::kOutOfMemory, status.message());
-    const MemoryKind memory = KindOf(pointer);
-    memory_ = memory;
+    memory_ = KindOf(pointer);
+    auto free = [&driver = driver(), pointer, bytes, device = placement().device] {
+      NoteOldErrorText(driver);
+      return CheckNccl(driver, driver.nccl.ncclMemFree(pointer),
+                       {.call = "ncclMemFree", .device = device, .bytes = bytes});
+    };
     return std::unique_ptr<Segment>(
-        std::make_unique<NcclSegment>(*this, reinterpret_cast<CUdeviceptr>(pointer), bytes, memory));
+        std::make_unique<PlainSegment>(*this, reinterpret_cast<CUdeviceptr>(pointer), bytes, std::move(free)));
   }
   MemoryKind memory() const override { return memory_; }
 

@@ -3,6 +3,8 @@
 //
 // The driver makes it (cuMemHostAlloc), or, on a named NUMA node, the process does (bound_backing.h). It comes in pages
 // of the host, so a pool takes what was asked for and not the next power of two.
+#include <utility>
+
 #include "src/library/backing/bound_backing.h"
 #include "src/library/backing/node_pages.h"
 #include "src/library/base/try.h"
@@ -14,28 +16,9 @@ namespace {
 
 constexpr unsigned kForAllDevices = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
 
-class PinnedSegment : public Segment {
- public:
-  PinnedSegment(const Backing& backing, void* memory, uint64_t bytes)
-      : Segment(backing, reinterpret_cast<CUdeviceptr>(memory), bytes) {}
-  ~PinnedSegment() override { ReleaseAndLog(); }
-
- private:
-  Status GrantPeers(std::span<const int> peers) override {
-    for (const int peer : peers) COMMPOOL_TRY(CheckDeviceIsThere(driver(), peer).under("granting access"));
-    return Status();
-  }
-  Status ReleaseMemory() override {
-    return CheckCuda(driver(), driver().cuda.cuMemFreeHost(reinterpret_cast<void*>(address())),
-                     {.call = "cuMemFreeHost", .bytes = bytes()});
-  }
-};
-
 class PinnedBacking : public Backing {
  public:
   explicit PinnedBacking(const BackingBasis& basis) : Backing(kPinnedBacking, basis, NodePages::kPageBytes) {}
-
-  Status CanGrant(int peer) const override { return CheckDeviceIsThere(driver(), peer); }
 
  private:
   MemoryKind memory() const override { return MemoryKind::kPinned; }
@@ -44,7 +27,11 @@ class PinnedBacking : public Backing {
     COMMPOOL_TRY(
         CheckCuda(driver(), driver().cuda.cuMemHostAlloc(&memory, bytes, kForAllDevices),
                   {.call = "cuMemHostAlloc", .bytes = bytes, .likely_cause = "the host has not so much to pin"}));
-    return std::unique_ptr<Segment>(std::make_unique<PinnedSegment>(*this, memory, bytes));
+    auto free = [&driver = driver(), memory, bytes] {
+      return CheckCuda(driver, driver.cuda.cuMemFreeHost(memory), {.call = "cuMemFreeHost", .bytes = bytes});
+    };
+    return std::unique_ptr<Segment>(
+        std::make_unique<PlainSegment>(*this, reinterpret_cast<CUdeviceptr>(memory), bytes, std::move(free)));
   }
 };
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "src/library/base/try.h"
-#include "src/library/driver/diagnosis.h"
 #include "src/library/driver/device_info.h"
+#include "src/library/driver/diagnosis.h"
 
 namespace commpool::internal {
 

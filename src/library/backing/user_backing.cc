@@ -29,35 +29,10 @@ std::string Describe(const char* function, uint64_t bytes, int device) {
          std::to_string(device) + ")";
 }
 
-class UserSegment : public Segment {
- public:
-  UserSegment(const Backing& backing, CUdeviceptr address, uint64_t bytes, const UserAllocator& user)
-      : Segment(backing, address, bytes), user_(user) {}
-  ~UserSegment() override { ReleaseAndLog(); }
-
- private:
-  Status GrantPeers(std::span<const int> peers) override {
-    return Status(StatusCode::kNotSupported,
-                  "granting access to device " + std::to_string(peers.front()) + ": " + kTheirsToShare);
-  }
-  Status ReleaseMemory() override {
-    const int device = context().device();
-    return CallUserFunction(kFree, Describe("free", bytes(), device), [&] {
-      user_.free(reinterpret_cast<void*>(address()), static_cast<ptrdiff_t>(bytes()), device, nullptr, user_.context);
-    });
-  }
-
-  const UserAllocator user_;
-};
-
 class UserBacking : public Backing {
  public:
   UserBacking(const BackingBasis& basis, const UserAllocator& user)
       : Backing(kUserBacking, basis, kDevicePageBytes), user_(user) {}
-
-  Status CanGrant(int peer) const override {
-    return peer == placement().device ? Status() : Status(StatusCode::kNotSupported, kTheirsToShare);
-  }
 
  private:
   MemoryKind memory() const override { return MemoryKind::kForeign; }
@@ -72,7 +47,12 @@ class UserBacking : public Backing {
     }));
     if (pointer == nullptr) return Status(StatusCode::kOutOfMemory, what + " returned null");
     const auto address = reinterpret_cast<CUdeviceptr>(pointer);
-    auto segment = std::make_unique<UserSegment>(*this, address, bytes, user_);
+    auto segment =
+        std::make_unique<PlainSegment>(*this, address, bytes, [=, user = user_, device = placement().device] {
+          return CallUserFunction(kFree, Describe("free", bytes, device), [&] {
+            user.free(pointer, static_cast<ptrdiff_t>(bytes), device, nullptr, user.context);
+          });
+        });
     const std::string complaint = WhyUnusable(address);
     // The segment frees what the user's function made.
     if (!complaint.empty()) return Status(StatusCode::kInvalidArgument, what + " returned " + complaint);
