@@ -43,7 +43,7 @@ Runtime::Runtime(std::shared_ptr<const Driver> driver, Settings settings)
     : driver_(std::move(driver)),
       settings_(std::move(settings)),
       devices_(*driver_, settings_.device_limit()),
-      parts_(*driver_, devices_, search_),
+      parts_{*driver_, devices_, search_},
       search_(pools_, parts_),
       sleeping_communicators_(parts_, pools_),
       stream_names_(*driver_, devices_.places()) {}

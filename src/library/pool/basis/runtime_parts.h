@@ -48,9 +48,6 @@ class OtherPools {
 // Runtime owns one, and every pool has a reference to it in its PoolBasis. It has no lock: each part has its own. The
 // order of the members is the order of their making: those that tell others of their end come later.
 struct RuntimeParts {
-  RuntimeParts(const Driver& driver, DeviceTable& device_table, OtherPools& other_pools);
-  ~RuntimeParts();
-
   // What PoolRecorder::BeganHandle began.
   void EndHandle(recording::SpanKind kind, uint64_t handle) {
     ranges.End(recording::Recorder::SpanOfHandle(kind, handle));
@@ -58,26 +55,26 @@ struct RuntimeParts {
   }
 
   const Driver& driver;
-  DeviceTable& devices;          // of pools, and of the streams that use them
-  recording::Recorder recorder;  // destroyed last: all others tell it of their end
-  nvtx::DomainNames domain_names;
-  nvtx::Heaps heaps;
-  nvtx::OpenRanges ranges;
-  const MemoryObserver observer;
-  OtherPools& others;  // what one pool may ask of all others
+  DeviceTable& devices;               // of pools, and of the streams that use them
+  OtherPools& others;                 // what one pool may ask of all others
+  recording::Recorder recorder = {};  // destroyed last: all others tell it of their end
+  nvtx::DomainNames domain_names = {};
+  nvtx::Heaps heaps = {};
+  nvtx::OpenRanges ranges = {};
+  const MemoryObserver observer = MemoryObserver(driver, devices.places(), heaps);
   // The process's other allocators, which the search for memory asks last.
-  MemoryHolders holders;
+  MemoryHolders holders = {};
   // Where NCCL's windows lie: finds a pointer's window without a lock (rule 3).
-  WindowIndex windows;
-  PlacedWindows placed_windows;
+  WindowIndex windows = {};
+  PlacedWindows placed_windows = {};
   // The connections between the ranks of a home; its pools share them.
-  HomeLinks links;
+  HomeLinks links = {};
   // All-gathers that NCCL has not finished, with the memory that they still write.
-  UnansweredGathers unanswered;
-  ShareServer shares;  // what other processes import
-  const std::shared_ptr<ThreadCaches> shared_caches;
-  ThreadCaches& caches;
-  AddressTable addresses;  // destroyed first: its pools use the other members
+  UnansweredGathers unanswered = {};
+  ShareServer shares = ShareServer(driver);  // what other processes import
+  const std::shared_ptr<ThreadCaches> shared_caches = std::make_shared<ThreadCaches>(observer);
+  ThreadCaches& caches = *shared_caches;
+  AddressTable addresses = {};  // destroyed first: its pools use the other members
 };
 
 }  // namespace commpool::internal

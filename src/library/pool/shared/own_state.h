@@ -22,8 +22,9 @@ struct OwnState {
   bool in_user_function = false;
 };
 
-// It has no destructor, so it stays readable until the thread is gone.
-extern thread_local constinit OwnState own_state;
+// It has no destructor, so it stays readable until the thread is gone. Constant initialisation: a read needs no check
+// whether the thread has made it.
+inline thread_local constinit OwnState own_state;
 
 // While it lives, this thread uses no caches, and takes the slow path to begin and end scopes. For functions of the
 // program that the library calls: their own calls must be refused, which only the slow path does. May be nested: each
