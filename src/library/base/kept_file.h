@@ -24,8 +24,10 @@ class HostPages {
   static HostPages Make(uint64_t bytes) {
     return HostPages(bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
   }
-  // The pages of a file, to read them; not valid where the file cannot be mapped.
-  static HostPages Of(int file, uint64_t bytes) { return HostPages(bytes, PROT_READ, MAP_SHARED, file); }
+  // The pages of a file, to read them, or to write them as well; not valid where the file cannot be mapped.
+  static HostPages Of(int file, uint64_t bytes, int protection = PROT_READ) {
+    return HostPages(bytes, protection, MAP_SHARED, file);
+  }
 
   HostPages(HostPages&& other) noexcept
       : memory_(std::exchange(other.memory_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

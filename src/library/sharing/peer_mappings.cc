@@ -86,8 +86,8 @@ Status PeerMappings::Forget(uint64_t segment) {
   return freed;
 }
 
-std::vector<PeerMappings::Addresses> PeerMappings::Reserved() const {
-  std::vector<Addresses> all;
+std::vector<engine::SegmentRange> PeerMappings::Reserved() const {
+  std::vector<engine::SegmentRange> all;
   for (const Row* const row : Rows()) all.push_back({row->range.address(), row->range.bytes()});
   return all;
 }

@@ -15,6 +15,7 @@
 #include "commpool/status.h"
 #include "src/library/base/mutex.h"
 #include "src/library/driver/handles.h"
+#include "src/library/engine/types.h"
 #include "src/library/sharing/imported_segments.h"
 
 namespace commpool::internal {
@@ -42,11 +43,7 @@ class PeerMappings {
   Status Forget(uint64_t segment);
 
   // The addresses of all segments, mapped or not.
-  struct Addresses {
-    CUdeviceptr first = 0;
-    uint64_t bytes = 0;
-  };
-  std::vector<Addresses> Reserved() const;
+  std::vector<engine::SegmentRange> Reserved() const;
   bool IsMapped(uint64_t segment) const;
   // Nothing for an address in no segment that is mapped.
   std::optional<PeerPlaces> Find(CUdeviceptr own) const;

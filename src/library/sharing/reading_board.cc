@@ -13,6 +13,7 @@
 #include <ctime>
 #include <string>
 
+#include "src/library/base/try.h"
 #include "src/library/base/write_signals.h"
 
 namespace commpool::internal {
@@ -24,12 +25,13 @@ Status Failed(const char* action, int error) {
                 std::string(action) + " the words of a shared pool: " + strerror(error));
 }
 
-ReadingBoard::Page* Map(int file) {
-  void* const mapped = mmap(nullptr, sizeof(ReadingBoard::Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  return mapped == MAP_FAILED ? nullptr : static_cast<ReadingBoard::Page*>(mapped);
-}
-
 }  // namespace
+
+Result<ReadingBoard> ReadingBoard::Map(const FileDescriptor& file) {
+  ReadingBoard board;
+  board.pages_ = HostPages::Of(file.get(), sizeof(Page), PROT_READ | PROT_WRITE);
+  return board.valid() ? Result<ReadingBoard>(std::move(board)) : Failed("mapping", errno);
+}
 
 Result<std::pair<ReadingBoard, FileDescriptor>> ReadingBoard::Make() {
   FileDescriptor file(memfd_create("commpool-reads", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -39,9 +41,8 @@ Result<std::pair<ReadingBoard, FileDescriptor>> ReadingBoard::Make() {
       fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return Failed("making", errno);
   }
-  Page* const page = Map(file.get());
-  if (page == nullptr) return Failed("mapping", errno);
-  return std::pair(ReadingBoard(page), std::move(file));
+  ReadingBoard board = COMMPOOL_TRY(Map(file));
+  return std::pair(std::move(board), std::move(file));
 }
 
 Result<ReadingBoard> ReadingBoard::Open(const FileDescriptor& descriptor) {
@@ -49,12 +50,7 @@ Result<ReadingBoard> ReadingBoard::Open(const FileDescriptor& descriptor) {
   if (fstat(descriptor.get(), &about) != 0 || about.st_size != sizeof(Page)) {
     return Status(StatusCode::kInvalidArgument, "the owner of the pool sent another file than expected");
   }
-  Page* const page = Map(descriptor.get());
-  return page == nullptr ? Result<ReadingBoard>(Failed("mapping", errno)) : ReadingBoard(page);
-}
-
-ReadingBoard::~ReadingBoard() {
-  if (page_ != nullptr) munmap(page_, sizeof(Page));
+  return Map(descriptor);
 }
 
 void AwaitChange(std::atomic<uint32_t>& word, uint32_t seen) {

@@ -8,13 +8,13 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 
 #include "commpool/status.h"
 #include "src/library/base/file_descriptor.h"
+#include "src/library/base/kept_file.h"
 
 namespace commpool::internal {
 
@@ -52,21 +52,14 @@ class ReadingBoard {
   // The board behind a descriptor. kInvalidArgument for a file of another size.
   static Result<ReadingBoard> Open(const FileDescriptor& descriptor);
 
-  ReadingBoard(ReadingBoard&& other) noexcept : page_(std::exchange(other.page_, nullptr)) {}
-  ReadingBoard& operator=(ReadingBoard&& other) noexcept {
-    std::swap(page_, other.page_);
-    return *this;
-  }
-  ~ReadingBoard();
-
-  bool valid() const { return page_ != nullptr; }
-  Page& page() const { return *page_; }
-  Line& line(size_t place) const { return page_->lines.at(place); }
+  bool valid() const { return pages_.valid(); }
+  Page& page() const { return *reinterpret_cast<Page*>(pages_.data()); }
+  Line& line(size_t place) const { return page().lines.at(place); }
 
  private:
-  explicit ReadingBoard(Page* page) : page_(page) {}
+  static Result<ReadingBoard> Map(const FileDescriptor& file);
 
-  Page* page_ = nullptr;
+  HostPages pages_;
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 

@@ -151,8 +151,8 @@ Status SymmetricMode::UnmapPeers() {
 
 // For the emulator such a range is memory that sleeps or does not, as a segment is.
 void SymmetricMode::TellOfPeers(bool asleep) const {
-  for (const PeerMappings::Addresses& range : peers_.Reserved()) {
-    basis_.runtime.observer.SegmentSleeps({range.first, range.bytes}, asleep);
+  for (const engine::SegmentRange& range : peers_.Reserved()) {
+    basis_.runtime.observer.SegmentSleeps(range, asleep);
   }
 }
 
