@@ -329,7 +329,7 @@ class UncalledMode final : public PoolMode {
   uint64_t ReleaseUnused() override { return 0; }
   Status Close() override { return Uncalled(); }
   Status Sleep(const SleepRequest&, OtherPoolsOfCall) override { return Uncalled(); }
-  Status Wake(const WakeRequest&, OtherPoolsOfCall) override { return Uncalled(); }
+  Status Wake(const SleepRequest&, OtherPoolsOfCall) override { return Uncalled(); }
   void AfterDestroy() override {}
   Status RegisterWith(ncclComm_t) override { return Uncalled(); }
   Result<uint64_t> RegisterPending() override { return Uncalled(); }

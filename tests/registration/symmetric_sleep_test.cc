@@ -253,12 +253,13 @@ TEST_F(SymmetricSleep, IsRefusedOnAllRanksWhereTheyWakeForDifferentGraphs) {
   ExpectOk(Reserve(2 * kMiB));
   ExpectOk(Sleep());
   const auto of_rank = [](const Rank& rank) {
-    return WakeRequest{.graphs = rank.number == 0 ? LiveGraphs::kDiscarded : LiveGraphs::kRefused};
+    return SleepRequest{.graphs = rank.number == 0 ? LiveGraphs::kDiscarded : LiveGraphs::kRefused};
   };
   ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Wake(of_rank(rank)); }), StatusCode::kDisagreement,
                 "ranks disagree on wake: some say something else of graphs");
   const auto unready = [](const Rank& rank) {
-    return WakeRequest{.readiness = rank.number == 0 ? Status(StatusCode::kInvalidArgument, "no such word") : Status()};
+    return SleepRequest{.readiness =
+                            rank.number == 0 ? Status(StatusCode::kInvalidArgument, "no such word") : Status()};
   };
   ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Wake(unready(rank)); }), StatusCode::kInvalidArgument,
                 "no such word");

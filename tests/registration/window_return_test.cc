@@ -20,7 +20,7 @@ class WindowReturn : public SymmetricTest {
   Statuses Sleep(const SleepRequest& request = {}) {
     return Run([&](Rank& rank) { return PoolOf(rank).Sleep(request); });
   }
-  Statuses Wake(const WakeRequest& request = {}) {
+  Statuses Wake(const SleepRequest& request = {}) {
     return Run([&](Rank& rank) { return PoolOf(rank).Wake(request); });
   }
   // In a segment of their own.

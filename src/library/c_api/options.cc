@@ -175,8 +175,8 @@ std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given) {
   return configuration;
 }
 
-WakeRequest ParseWake(int32_t graphs) {
-  WakeRequest request;
+SleepRequest ParseWake(int32_t graphs) {
+  SleepRequest request;
   request.readiness = ReadGraphs(graphs, &request.graphs);
   return request;
 }

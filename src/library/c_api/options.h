@@ -29,7 +29,7 @@ Result<PoolConfiguration> ParsePoolOptions(const commpool_pool_options& given, c
 std::optional<PoolConfiguration> ParseHome(const commpool_pool_options& given);
 
 // Takes the number of a commpool_graphs (NumberOf). The request says what is wrong with it.
-WakeRequest ParseWake(int32_t graphs);
+SleepRequest ParseWake(int32_t graphs);
 // Reads sleep options; the request says what is wrong with them. `is_live`: whether a pointer lies in a live block.
 SleepRequest ParseSleepOptions(const commpool_sleep_options* given, FunctionRef<Status(const void*)> is_live);
 

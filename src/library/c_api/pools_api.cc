@@ -1,7 +1,6 @@
 // The C ABI: calls for one pool, or for the pools of several ranks at once.
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -86,17 +85,9 @@ Status CheckLive(const void* pointer) {
 
 Status NullOptions() { return Invalid("options or the output pointer is null"); }
 
-// Creates one pool. Where this rank refuses the options, or the output pointer is null, it still tells the other ranks,
-// so that none of them waits.
-Status CreateOne(Runtime& runtime, const commpool_pool_options& options, commpool_pool* pool) {
-  Result<PoolConfiguration> configuration =
-      pool == nullptr ? NullOptions() : ParsePoolOptions(options, runtime.settings());
-  if (configuration.ok()) return Store(runtime.CreatePool(std::move(*configuration)), pool);
-  const std::optional<PoolConfiguration> home = ParseHome(options);
-  return home ? runtime.RefusePool(*home, configuration.status()) : configuration.status();
-}
-
-Status CreateSeveral(Runtime& runtime, const commpool_pool_options* options, size_t count, commpool_pool* pools) {
+// Where this rank refuses the options, or the output pointer is null, it still tells the other ranks, so that none of
+// them waits.
+Status Create(Runtime& runtime, const commpool_pool_options* options, size_t count, commpool_pool* pools) {
   std::vector<PoolRequest> requests;
   for (size_t place = 0; place < count; ++place) {
     const commpool_pool_options& one = options[place];
@@ -146,7 +137,7 @@ commpool_status commpool_pools_create(const commpool_pool_options* options, size
   const auto create = [&](Runtime& runtime) -> Status {
     if (options == nullptr) return NullOptions();
     COMMPOOL_TRY(CheckPoolCount(count));
-    return count == 1 ? CreateOne(runtime, *options, pools) : CreateSeveral(runtime, options, count, pools);
+    return Create(runtime, options, count, pools);
   };
   if (OpenedProcessRuntime() == nullptr && options != nullptr && count != 0 && ParseHome(*options)) {
     const Status wrong = SettingsFromEnvironment().status();
@@ -192,7 +183,7 @@ commpool_status commpool_pools_rehome(const commpool_pool* pools, ncclComm* cons
 }
 
 commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs) {
-  const WakeRequest request = ParseWake(NumberOf(graphs));
+  const SleepRequest request = ParseWake(NumberOf(graphs));
   const auto part = [&](Pool& pool, OtherPoolsOfCall others) { return pool.Wake(request, others); };
   return ForPools(pools, count,
                   [&](Runtime& runtime, PoolHandles handles) { return AllOrNone(runtime, handles, part); });

@@ -239,7 +239,9 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
       return made.status();
     });
   };
-  const Status status = RunTogether(QueuesOf(homes), [&](const Queue& queue) { return OneByOne(queue, create); });
+  // One pool needs no thread.
+  const auto create_queue = [&](const Queue& queue) { return OneByOne(queue, create); };
+  const Status status = requests.size() == 1 ? create(0) : RunTogether(QueuesOf(homes), create_queue);
   if (!status.ok()) {
     for (const PoolHandle handle : handles) {
       // A failure here leaves nothing to do: the caller gets the first one.

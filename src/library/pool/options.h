@@ -61,18 +61,12 @@ struct KeptCopies {
   std::vector<uint64_t> blocks = {};     // addresses in them, sorted
   std::vector<uint64_t> constants = {};  // likewise: copied once, while their copies are retained
 };
-// How to fall asleep, as the program asked. Lives during the call.
+// How to fall asleep, or to wake, as the program asked. Lives during the call.
 struct SleepRequest {
-  Keep keep = Keep::kDiscard;
+  Keep keep = Keep::kDiscard;  // with `copies`: to fall asleep
   KeptCopies copies = {};
   LiveGraphs graphs = LiveGraphs::kRefused;
   Status readiness = {};  // the error of the program's arguments, which the other ranks must hear
-};
-
-// How to wake, likewise.
-struct WakeRequest {
-  LiveGraphs graphs = LiveGraphs::kRefused;
-  Status readiness = {};
 };
 
 // The option that COMMPOOL_CONF has set, and the text that set it. For messages, and for the configuration in force

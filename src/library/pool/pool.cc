@@ -126,7 +126,7 @@ Status Pool::Sleep(const SleepRequest& request) {
   return Sleep(request, kNoOtherPools);
 }
 
-Status Pool::Wake(const WakeRequest& request) {
+Status Pool::Wake(const SleepRequest& request) {
   MutexLock collective(basis_->collective);
   return Wake(request, kNoOtherPools);
 }
@@ -138,7 +138,7 @@ Status Pool::Sleep(const SleepRequest& request, OtherPoolsOfCall others) {
 }
 
 // It may be called for a pool that another thread ends: then the mode refuses.
-Status Pool::Wake(const WakeRequest& request, OtherPoolsOfCall others) {
+Status Pool::Wake(const SleepRequest& request, OtherPoolsOfCall others) {
   recording::Span span = basis_->record.Began(recording::SpanKind::kWake, "wake");
   return span.Ended(mode_->Wake(request, others));
 }

@@ -13,7 +13,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "commpool/status.h"
 #include "src/library/base/try.h"
@@ -73,7 +72,7 @@ class PoolMode {
   // Both change nothing where they fail, or where `others` do, or say that the pool is asleep (segments/sleep.h).
   // REQUIRES: the pool's collective lock.
   virtual Status Sleep(const SleepRequest& request, OtherPoolsOfCall others) = 0;
-  virtual Status Wake(const WakeRequest& request, OtherPoolsOfCall others) = 0;
+  virtual Status Wake(const SleepRequest& request, OtherPoolsOfCall others) = 0;
   // Called when the pool has just been destroyed or abandoned.
   virtual void AfterDestroy() = 0;
   // Ends what runs on other threads for this pool. The runtime's destructor calls it.
@@ -172,10 +171,10 @@ class Pool final : public BlockOwner, public SharedMemory {
   Result<uint64_t> Trim(uint64_t keep_bytes);
   Status Close();
   Status Sleep(const SleepRequest& request);
-  Status Wake(const WakeRequest& request = {});
+  Status Wake(const SleepRequest& request = {});
   // In a call for several pools (group_calls.h). REQUIRES: the pool's collective lock.
   Status Sleep(const SleepRequest& request, OtherPoolsOfCall others);
-  Status Wake(const WakeRequest& request, OtherPoolsOfCall others);
+  Status Wake(const SleepRequest& request, OtherPoolsOfCall others);
   Result<Exported> Export(uint64_t address, std::optional<uint64_t> known) override {
     return segments_.exporter.Export(address, known);
   }

@@ -174,7 +174,7 @@ Status GrowingMode::Sleep(const SleepRequest& request, OtherPoolsOfCall others) 
   return Sleeping(basis_, blocks_, segments_, Alone(basis_, "sleep")).FallAsleep(request, others);
 }
 
-Status GrowingMode::Wake(const WakeRequest& request, OtherPoolsOfCall others) {
+Status GrowingMode::Wake(const SleepRequest& request, OtherPoolsOfCall others) {
   basis_.collective.AssertHeld();
   COMMPOOL_TRY(Sleeping::CheckMayWake(basis_, request));
   return Sleeping(basis_, blocks_, segments_, Alone(basis_, "wake")).WakeUp(request, others);

@@ -38,7 +38,7 @@ class GrowingMode final : public PoolMode {
   uint64_t ReleaseIdle(DeviceWork work) override;
   Status Close() override;
   Status Sleep(const SleepRequest& request, OtherPoolsOfCall others) override;
-  Status Wake(const WakeRequest& request, OtherPoolsOfCall others) override;
+  Status Wake(const SleepRequest& request, OtherPoolsOfCall others) override;
   void AfterDestroy() override;
 
   Status RegisterWith(ncclComm_t communicator) override;

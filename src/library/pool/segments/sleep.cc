@@ -54,7 +54,7 @@ Status Sleeping::CheckMaySleep(const PoolBasis& basis, const SegmentStore& segme
 }
 
 // Whether the memory is to be had shows only when it is made.
-Status Sleeping::CheckMayWake(const PoolBasis& basis, const WakeRequest& request) {
+Status Sleeping::CheckMayWake(const PoolBasis& basis, const SleepRequest& request) {
   COMMPOOL_TRY(basis.device->health().first_error());
   Status status = request.readiness;
   if (status.ok() && !basis.life.asleep()) {
@@ -166,7 +166,7 @@ Status Sleeping::MakeMemory() {
 }
 
 // Two steps that ranks agree on: memory with the kept blocks in it, then registrations. Undone in the other order.
-Status Sleeping::WakeUp(const WakeRequest& request, OtherPoolsOfCall others) {
+Status Sleeping::WakeUp(const SleepRequest& request, OtherPoolsOfCall others) {
   const auto release = [&](const Status&) { ReleaseAgain(); };
   COMMPOOL_TRY(run_({"making memory to wake", [&] { return MakeMemory(); }, release}));
   const auto register_and_prove = [&]() -> Status {

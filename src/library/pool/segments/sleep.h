@@ -47,7 +47,7 @@ class Sleeping {
   // serve, a stream of its device captures, or graphs may hold memory that NCCL has registered unseen.
   static Status CheckMaySleep(const PoolBasis& basis, const SegmentStore& segments, const SleepRequest& request);
   // kFailedPrecondition where the pool is not asleep, or a stream of its device captures.
-  static Status CheckMayWake(const PoolBasis& basis, const WakeRequest& request);
+  static Status CheckMayWake(const PoolBasis& basis, const SleepRequest& request);
 
   // FallAsleep: from now on the pool serves nobody, and threads' caches serve nobody from it. `others`: what the other
   // pools of the call do, once this one has nothing left that can fail; where they fail it stays awake. REQUIRES:
@@ -55,7 +55,7 @@ class Sleeping {
   Status FallAsleep(const SleepRequest& request, OtherPoolsOfCall others);
   // kFailedPrecondition, and the pool sleeps on, where windows came elsewhere and the request does not accept that.
   // `others`: likewise, where they fail it sleeps on.
-  Status WakeUp(const WakeRequest& request, OtherPoolsOfCall others);
+  Status WakeUp(const SleepRequest& request, OtherPoolsOfCall others);
 
  private:
   // Waits for everybody who may use the memory, and copies what is kept. Besides the host's copies it changes nothing

@@ -25,7 +25,6 @@ Status WithAdvice(const Status& status) {
 std::string TextOf(uint64_t bytes) {
   if (bytes == UINT64_MAX) return "none";
   if (bytes == 0) return "default";
-  constexpr uint64_t kMiB = 1024 * 1024;
   return bytes % kMiB == 0 ? std::to_string(bytes / kMiB) + " MiB" : std::to_string(bytes) + " bytes";
 }
 
@@ -161,21 +160,16 @@ void Collective::AwaitStranded() {
   if (!basis_.device->capturing()) static_cast<void>(blocks_.WaitForDevice());
 }
 
-Result<Agreed> Collective::Agree(const Proposal& proposal) { return CallForOne(proposal, Agree); }
-
-Result<Agreed> Collective::Begin(const Proposal& proposal) { return CallForOne(proposal, Begin); }
-
-// A pool that calls by itself fails where reports contradict each other. Several pools get that as a part of their
-// results, because not all of them may need what was reported (SymmetricMode::MissingBytes).
-Result<Agreed> Collective::CallForOne(const Proposal& proposal, CallForSeveral call) {
-  std::vector<Agreed> agreed = COMMPOOL_TRY(call(std::vector<PoolProposal>{{*this, proposal}}));
+Result<Agreed> Collective::Begin(const Proposal& proposal) {
+  std::vector<Agreed> agreed = COMMPOOL_TRY(Begin(std::vector<PoolProposal>{{*this, proposal}}));
   if (!agreed.front().reports.ok()) return basis_.Named(agreed.front().reports);
   return std::move(agreed.front());
 }
 
 // The only place where a call goes to the other ranks. First what every rank refuses alike, without a word to others;
 // then what this rank can prepare; then one round. After a failure nothing has changed that the ranks must have alike.
-Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& pools) {
+// The verdict holds for all pools, so it is applied to all of them before the first one acts.
+Result<std::vector<Agreed>> Collective::Begin(const std::vector<PoolProposal>& pools) {
   for (const auto& [pool, proposal] : pools) {
     // Only pools of the same group count: others need not be in the call.
     const auto together = std::count_if(pools.begin(), pools.end(), [&pool = pool](const PoolProposal& other) {
@@ -205,27 +199,20 @@ Result<std::vector<Agreed>> Collective::Agree(const std::vector<PoolProposal>& p
     if (verdict.diverged) refused.divergence_.Note(verdict.failure);
     return refused.Explain(verdict.failure);
   }
-  return std::move(verdict.pools);
-}
-
-// The verdict holds for all pools, so it is applied to all of them before the first one acts.
-Result<std::vector<Agreed>> Collective::Begin(const std::vector<PoolProposal>& pools) {
-  Result<std::vector<Agreed>> agreed = Agree(pools);
-  for (size_t place = 0; agreed.ok() && place < pools.size(); ++place) {
-    pools[place].pool.ApplyAgreed(pools[place].proposal, (*agreed)[place]);
+  for (size_t place = 0; place < pools.size(); ++place) {
+    pools[place].pool.ApplyAgreed(pools[place].proposal, verdict.pools[place]);
   }
-  return agreed;
+  return std::move(verdict.pools);
 }
 
 // Every rank applies the same frees, and then notes the same call: in this order, because placement follows from the
 // sequence (rule 4).
 void Collective::ApplyAgreed(const Proposal& proposal, const Agreed& agreed) {
-  MutexLock lock(blocks_.mutex());
-  engine().ApplyFrees(agreed.freed);
-  // The call that agrees alone comes through Agree, and never here.
   const auto* const row = std::find_if(std::begin(kSequenceCalls), std::end(kSequenceCalls),
                                        [&](const auto& known) { return known.first == proposal.call; });
-  COMMPOOL_CHECK(row != std::end(kSequenceCalls), "a collective call has no name in the sequence");
+  if (row == std::end(kSequenceCalls)) return;
+  MutexLock lock(blocks_.mutex());
+  engine().ApplyFrees(agreed.freed);
   engine().NoteCollective(row->second, proposal.bytes);
   Publish();
 }
@@ -243,19 +230,17 @@ Status Collective::AgreeOn(const Status& mine, const char* step) {
 // of this rank as well: the other ranks wait in it.
 Status Collective::AgreeOn(std::vector<PoolOutcome>& pools) {
   PoolChannels channels;
+  std::vector<Status> mine;
+  std::vector<std::string> steps;
   for (const PoolOutcome& one : pools) {
     one.pool.basis_.collective.AssertHeld();
     channels.push_back(one.pool.channel_.get());
+    mine.push_back(one.status);
+    steps.push_back(one.step);
   }
-  const auto each = [&](auto part) {
-    std::vector<std::decay_t<decltype(part(pools.front()))>> parts;
-    for (const PoolOutcome& one : pools) parts.push_back(part(one));
-    return parts;
-  };
   pools.front().pool.basis_.collective.AssertHeld();
   recording::Span span = pools.front().pool.BeginAgreement(pools.front().step);
-  std::vector<Status> all = AgreeOnOutcomes(channels, each([](const PoolOutcome& one) { return one.status; }),
-                                            each([](const PoolOutcome& one) { return one.step; }));
+  std::vector<Status> all = AgreeOnOutcomes(channels, mine, steps);
   static_cast<void>(span.Ended(all.front()));
   // The first pool that failed on any rank names the error.
   const PoolOutcome* failed = nullptr;
@@ -275,16 +260,13 @@ Status Collective::Run(const PoolStep& step) {
   return all;
 }
 
-// Three steps, each of which every rank ends before any begins the next.
-Status Collective::TearDown(FunctionRef<Status()> deregister, FunctionRef<Status()> unmap) {
+// Two steps, each of which every rank ends before any begins the next: the memory goes after both.
+Status Collective::TearDown(FunctionRef<Status()> deregister) {
   // When NCCL deregisters it does not wait for running work, and it can deadlock beside a running collective. So wait
   // for the device first.
   COMMPOOL_TRY(Run({"waiting for the device", [&] { return blocks_.WaitForDevice(); }}));
   // Every rank has waited. Deregister on every communicator before the program destroys any.
-  COMMPOOL_TRY(Run({"deregistering", deregister}));
-  // Every rank has deregistered. Before that, imports of peers would have kept the memory alive; and if its address had
-  // been used again, an old window would have led to another block.
-  return unmap();
+  return Run({"deregistering", deregister});
 }
 
 // A new pool is not known to other threads yet; a rehome holds the collective lock. The wait for the ranks ends at the

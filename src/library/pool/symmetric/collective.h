@@ -62,16 +62,14 @@ class Collective {
   // been called.
   AgreementChannel& channel() COMMPOOL_REQUIRES(basis_.collective) { return *channel_; }
 
-  // Agrees on a call, and changes nothing. Fails too where the ranks' reports contradict each other. verify and the
-  // first call of an epoch use it: neither of them is a call of the sequence.
-  // A call begins with Agree or Begin. Run or AgreeOn follows for each of its steps. It needs no end.
-  Result<Agreed> Agree(const Proposal& proposal) COMMPOOL_REQUIRES(basis_.collective);
-  // Agrees on a call, applies the frees that every rank has made, and adds the call to the sequence. From then on this
-  // rank goes through the rounds of the call's steps, whatever fails here: the others wait in them.
+  // Agrees on a call, applies the frees that every rank has made, and adds the call to the sequence; verify and the
+  // first call of an epoch are no calls of the sequence, and change nothing. From then on this rank goes through the
+  // rounds of the call's steps (Run or AgreeOn), whatever fails here: the others wait in them. A call needs no end.
+  // Fails too where the ranks' reports contradict each other.
   Result<Agreed> Begin(const Proposal& proposal) COMMPOOL_REQUIRES(basis_.collective);
-  // Agree and Begin for several pools of this rank, of one home and one device. All go on or none; if none, they return
-  // the failure of the first pool. REQUIRES: their collective locks.
-  static Result<std::vector<Agreed>> Agree(const std::vector<PoolProposal>& pools);
+  // The same for several pools of this rank, of one home and one device. All go on or none; if none, they return the
+  // failure of the first pool. Each gets what is wrong with the reports as a part of its result, because not all of
+  // them may need what was reported (SymmetricMode::MissingBytes). REQUIRES: their collective locks.
   static Result<std::vector<Agreed>> Begin(const std::vector<PoolProposal>& pools);
   // Replaces each pool's result of this rank by the result of all ranks. Returns the first failure. Only growth makes
   // steps for several pools (space.cc).
@@ -90,10 +88,9 @@ class Collective {
       return Run(step);
     };
   }
-  // Ends registrations, and then the memory under them, in the order that all ranks keep. The intent has checked that
-  // no live graph uses them. trim, close, deregister and remove_registrar have no other way to end memory or
-  // registrations.
-  Status TearDown(FunctionRef<Status()> deregister, FunctionRef<Status()> unmap) COMMPOOL_REQUIRES(basis_.collective);
+  // Ends registrations once the device is quiet; then the memory under them may go. The intent has checked that no live
+  // graph uses them. trim, close, deregister and remove_registrar have no other way to end registrations.
+  Status TearDown(FunctionRef<Status()> deregister) COMMPOOL_REQUIRES(basis_.collective);
   // Connects to the ranks of a home, as the pool's options ask: through the program's all-gather, or through the link
   // that the pools of this home share. The link also fills in `home.lost`. Collective over home; `context` is of its
   // device.
@@ -121,11 +118,6 @@ class Collective {
   Status CheckAlike() const;
 
  private:
-  // Agree or Begin for several pools: CallForOne calls it with one.
-  using CallForSeveral = Result<std::vector<Agreed>> (*)(const std::vector<PoolProposal>& pools);
-
-  // This pool's part of a call for several pools.
-  Result<Agreed> CallForOne(const Proposal& proposal, CallForSeveral call) COMMPOOL_REQUIRES(basis_.collective);
   // Refuses calls that every rank would refuse alike, before anything is sent. `present`: how many of the pools that
   // this thread made together with this one are in the call.
   Status CheckCalled(size_t present) const;

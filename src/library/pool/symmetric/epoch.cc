@@ -108,7 +108,7 @@ Status SymmetricMode::MakeAndRegister(const std::vector<uint64_t>& all, NewSegme
 
 // Open calls it for a pool that is made, Rehome for one that moves. The round is the same for both, so they may meet.
 Status SymmetricMode::BeginEpoch(const Status& readiness) {
-  const Agreed agreed = COMMPOOL_TRY(collective_.Agree({.call = CollectiveCall::kCreate,
+  const Agreed agreed = COMMPOOL_TRY(collective_.Begin({.call = CollectiveCall::kCreate,
                                                         .readiness = readiness,
                                                         .report = {.number = RandomNumber()},
                                                         .judge = FindHomeNumber}));

@@ -148,13 +148,11 @@ Status SymmetricMode::Deregister(ncclComm_t handle) {
                                   .readiness = basis_.device->health().first_error(),
                                   .report = held ? ReportOf({.handle = handle, .ranks = 1}) : DomainReport(),
                                   .judge = judge}));
-  return collective_.TearDown(
-      [&] {
-        basis_.collective.AssertHeld();
-        for (const uint64_t number : ended) domains_.Remove(number);
-        return handle == nullptr ? Status() : segments_.registrations.Remove(handle);
-      },
-      [] { return Status(); });  // the memory stays
+  return collective_.TearDown([&] {
+    basis_.collective.AssertHeld();
+    for (const uint64_t number : ended) domains_.Remove(number);
+    return handle == nullptr ? Status() : segments_.registrations.Remove(handle);
+  });
 }
 
 // Each rank has libraries of its own, or none. NCCL is not called, so the ranks compare nothing but the outcome.
@@ -187,8 +185,7 @@ Status SymmetricMode::RemoveRegistrar(const std::string& name) {
   const ContextGuard current = basis_.MakeCurrent();
   COMMPOOL_TRY(collective_.Begin(
       {.call = CollectiveCall::kRemoveRegistrar, .readiness = basis_.device->health().first_error()}));
-  return collective_.TearDown([&] { return segments_.registrations.registrars().Remove(name); },
-                              [] { return Status(); });  // the memory stays
+  return collective_.TearDown([&] { return segments_.registrations.registrars().Remove(name); });
 }
 
 }  // namespace commpool::internal

@@ -232,11 +232,10 @@ Status SymmetricMode::Verify() {
 // An agreement compares the ranks' sequences in any case, so nothing else is to do. It adds nothing to the sequence.
 Status SymmetricMode::VerifyTogether(const SymmetricModes& pools) {
   const std::deque<MutexLock> locks = LockAll(pools);
-  return Collective::Agree(ProposalsOf(pools,
-                                       [](SymmetricMode& pool) -> Proposal {
-                                         return {.call = CollectiveCall::kVerify, .readiness = pool.basis_.CheckOpen()};
-                                       }))
-      .status();
+  const auto verify = [](SymmetricMode& pool) -> Proposal {
+    return {.call = CollectiveCall::kVerify, .readiness = pool.basis_.CheckOpen()};
+  };
+  return Collective::Begin(ProposalsOf(pools, verify)).status();
 }
 
 // Called where no rank has a registration of the segments any more, or no other rank is left. `*released` counts what
@@ -260,16 +259,17 @@ Status SymmetricMode::Unmap(const std::vector<engine::SegmentIndex>& segments, A
 // registrations from ending.
 Result<uint64_t> SymmetricMode::Release(const std::vector<engine::SegmentIndex>& segments, UnmatchedFrees frees) {
   if (segments.empty()) return uint64_t{0};
+  COMMPOOL_TRY(collective_.TearDown([&] {
+    basis_.collective.AssertHeld();
+    if (frees == UnmatchedFrees::kApply) ApplyOwnFrees();
+    const Status unmapped = ForgetPeers(segments);
+    const Status deregistered = segments_.Deregister(segments);
+    return deregistered.ok() ? unmapped : deregistered;
+  }));
+  // Every rank has deregistered. Before that, imports of peers would have kept the memory alive; and if its address had
+  // been used again, an old window would have led to another block.
   uint64_t released = 0;
-  COMMPOOL_TRY(collective_.TearDown(
-      [&] {
-        basis_.collective.AssertHeld();
-        if (frees == UnmatchedFrees::kApply) ApplyOwnFrees();
-        const Status unmapped = ForgetPeers(segments);
-        const Status deregistered = segments_.Deregister(segments);
-        return deregistered.ok() ? unmapped : deregistered;
-      },
-      [&] { return Unmap(segments, Addresses::kFree, &released); }));
+  COMMPOOL_TRY(Unmap(segments, Addresses::kFree, &released));
   return released;
 }
 

@@ -29,9 +29,6 @@ std::vector<StreamKey> StreamsOf(const std::vector<engine::StreamUse>& waits) {
 uint64_t NumberOf(const SleepRequest& request, bool maps_peers) {
   return 8 * (maps_peers ? 1 : 0) + 4 * static_cast<uint64_t>(request.keep) + static_cast<uint64_t>(request.graphs);
 }
-uint64_t NumberOf(const WakeRequest& request, bool maps_peers) {
-  return 4 * (maps_peers ? 1 : 0) + static_cast<uint64_t>(request.graphs);
-}
 
 constexpr const char* kStale = "sleep would leave graphs with collectives stale (graphs = DISCARDED accepts that)";
 
@@ -238,7 +235,7 @@ Status SymmetricMode::Sleep(const SleepRequest& request, OtherPoolsOfCall others
 }
 
 // Every rank compares what it is asked, before any memory is made.
-Status SymmetricMode::Wake(const WakeRequest& request, OtherPoolsOfCall others) {
+Status SymmetricMode::Wake(const SleepRequest& request, OtherPoolsOfCall others) {
   basis_.collective.AssertHeld();
   // After a loss no communicator is left to register with. The pool wakes only so that the program can save what was
   // kept.

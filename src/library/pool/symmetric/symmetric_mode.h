@@ -64,7 +64,7 @@ class SymmetricMode final : public PoolMode {
   Status Verify();
   Status Close() override;
   Status Sleep(const SleepRequest& request, OtherPoolsOfCall others) override;
-  Status Wake(const WakeRequest& request, OtherPoolsOfCall others) override;
+  Status Wake(const SleepRequest& request, OtherPoolsOfCall others) override;
   void AfterDestroy() override;
   void BeforeAbandon() override { StopListening(); }
 
