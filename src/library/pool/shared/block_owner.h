@@ -1,5 +1,5 @@
 // BlockOwner: the owner of blocks, as the process finds it by an address. Pools are the only owners: memory imported
-// from another process is known to sharing/import_table.h alone.
+// from another process is known to sharing/pool_import.h alone.
 //
 // Any thread may call any method.
 #ifndef COMMPOOL_SRC_LIBRARY_POOL_SHARED_BLOCK_OWNER_H_
