@@ -1,12 +1,17 @@
-"""Ctrl-C, and every other handler of a signal that raises, ends a wait for other ranks at once."""
+"""Ctrl-C, and every other handler of a signal that raises, ends a wait for other processes at once."""
 
+import contextlib
+import ctypes
+import os
 import signal
+import threading
 import time
 import unittest
 
-import emulated  # noqa: F401  before commpool
+import emulated
 import commpool
 import ranks
+from other_process import Other
 
 _DEADLINE_MS = 60000
 
@@ -69,12 +74,64 @@ def be_late(job):
 
 
 class Signals(unittest.TestCase):
-    def test_end_every_wait_for_ranks(self):
-        waited, _ = ranks.run(wait_alone)
+    def assert_ended_early(self, waited):
+        """`waited`: call -> how long it waited."""
         for call, seconds in waited.items():
             self.assertIsNotNone(seconds, call)
             self.assertLess(seconds, _DEADLINE_MS / 1000 / 4, call)
+
+    def test_end_every_wait_for_ranks(self):
+        waited, _ = ranks.run(wait_alone)
+        self.assert_ended_early(waited)
         self.assertEqual(len(waited), 7)
+
+    def test_end_every_wait_of_a_group_for_a_rank_of_another_thread(self):
+        commpool.initialize("emulated")
+        communicators = (ctypes.c_void_p * 3)()
+        emulated.check(emulated.nccl().ncclCommInitAll(communicators, 3, (ctypes.c_int * 3)(0, 1, 2)))
+        first, second, third = communicators
+
+        def make_group(name):
+            return commpool.PoolGroup(name, devices=[0, 1], symmetric_across=[first, second], deadline_ms=_DEADLINE_MS)
+
+        def make_third(name, made):
+            made.append(commpool.Pool(name, device=2, symmetric_across=third, deadline_ms=_DEADLINE_MS))
+
+        calls = {"reserve": lambda pools: pools.reserve("8MiB"), "reclaim": lambda pools: pools.reclaim(),
+                 "verify": lambda pools: pools.verify(), "sleep": lambda pools: pools.sleep(graphs="discarded"),
+                 "close": lambda pools: pools.close()}
+        waited = {}
+        for name, call in calls.items():
+            made = []
+            other = threading.Thread(target=make_third, args=[name, made])
+            other.start()
+            pools = make_group(name)
+            other.join()
+            waited[name] = _seconds_until_interrupted(lambda call=call, pools=pools: call(pools))
+            for pool in (*pools, *made):
+                pool.destroy()
+        waited["create"] = _seconds_until_interrupted(lambda: make_group("create"))
+        self.assert_ended_early(waited)
+        self.assertEqual(len(waited), 6)
+
+    def test_end_every_wait_for_the_owner_of_an_import(self):
+        owner = Other()
+        self.addCleanup(owner.end)
+        owner.does("pool = commpool.Pool(); blocks = [pool.allocate(1 << 20) for _ in range(2)]")
+        tickets = [owner.says(f"pool.share(blocks[{number}])") for number in range(2)]
+        imported = commpool.Pool.import_(tickets[0], deadline_ms=_DEADLINE_MS)
+        block = imported.block(tickets[0])
+        waited = {}
+        owner.does("update = pool.update(blocks[0]); update.__enter__()")
+        waited["read"] = _seconds_until_interrupted(lambda: block.read().__enter__())
+        owner.does("update.__exit__(None, None, None)")
+        process = owner.says("__import__('os').getpid()")
+        with contextlib.ExitStack() as going_on:
+            going_on.callback(os.kill, process, signal.SIGCONT)
+            os.kill(process, signal.SIGSTOP)
+            waited["block"] = _seconds_until_interrupted(lambda: imported.block(tickets[1]))
+            waited["import"] = _seconds_until_interrupted(lambda: commpool.Pool.import_(tickets[0]))
+        self.assert_ended_early(waited)
 
     def test_whose_handlers_return_leave_the_wait_as_it_is(self):
         heard, _ = ranks.run(be_late)

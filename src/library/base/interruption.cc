@@ -92,8 +92,14 @@ class Python {
   int (*add_pending_call_)(int (*)(void*), void*) = nullptr;
 };
 
+// Of the call that this thread does a part of; null where it does none.
+thread_local constinit const std::atomic<bool>* call_interrupted = nullptr;
+
 // Python runs handlers on its main thread alone.
-bool IsInterrupted() { return getpid() == gettid() && Python::Get().HandlerRaised(); }
+bool IsInterrupted() {
+  if (call_interrupted != nullptr && *call_interrupted) return true;
+  return getpid() == gettid() && Python::Get().HandlerRaised();
+}
 
 }  // namespace
 
@@ -105,6 +111,17 @@ bool WaitSlices::Over() {
   if (now < end_) return false;
   end_ = std::min(deadline_, now + kSlice);
   return IsInterrupted();
+}
+
+InterruptibleParts::Part::Part(const InterruptibleParts& call) { call_interrupted = &call.interrupted_; }
+
+InterruptibleParts::Part::~Part() { call_interrupted = nullptr; }
+
+void InterruptibleParts::Await(const std::future<void>& ended) {
+  WaitSlices slices(WaitSlices::Moment::max());
+  while (ended.wait_until(slices.end()) != std::future_status::ready) {
+    if (slices.Over()) interrupted_ = true;
+  }
 }
 
 }  // namespace commpool::internal

@@ -3,7 +3,9 @@
 #ifndef COMMPOOL_SRC_LIBRARY_BASE_INTERRUPTION_H_
 #define COMMPOOL_SRC_LIBRARY_BASE_INTERRUPTION_H_
 
+#include <atomic>
 #include <chrono>
+#include <future>
 
 namespace commpool::internal {
 
@@ -24,6 +26,26 @@ class [[nodiscard]] WaitSlices {
  private:
   const Moment deadline_;
   Moment end_;
+};
+
+// A call whose parts run on threads of their own. Python's handlers run on its main thread alone: where one of them
+// raises while that thread waits for a part, the waits of all parts end.
+class InterruptibleParts {
+ public:
+  // While it exists, its thread does a part.
+  class Part {
+   public:
+    explicit Part(const InterruptibleParts& call);
+    ~Part();
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+  };
+
+  // Waits until the part has ended, which tells so by the future.
+  void Await(const std::future<void>& ended);
+
+ private:
+  std::atomic<bool> interrupted_ = false;
 };
 
 }  // namespace commpool::internal

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "src/library/base/interruption.h"
 #include "src/library/base/start_thread.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/handles.h"
@@ -46,15 +47,22 @@ Status RunTogether(const std::vector<Queue>& queues, FunctionRef<Status(const Qu
   std::promise<bool> ready;
   const std::shared_future<bool> all_here = ready.get_future().share();
   Status started;
+  InterruptibleParts call;
+  std::vector<std::promise<void>> ended(queues.size());
   for (size_t number = 0; number < queues.size() && started.ok(); ++number) {
     Result<std::thread> thread = StartThread("a rank's part of a call", [&, number] {
+      const InterruptibleParts::Part part(call);
       if (all_here.get()) statuses[number] = run_queue(queues[number]);
+      ended[number].set_value();
     });
     started = thread.status();
     if (thread.ok()) threads.push_back(std::move(*thread));
   }
   ready.set_value(started.ok());
-  for (std::thread& thread : threads) thread.join();
+  for (size_t number = 0; number < threads.size(); ++number) {
+    call.Await(ended[number].get_future());
+    threads[number].join();
+  }
   // No queue has run: the threads heard false.
   for (Status& status : statuses) KeepFirst(started, std::move(status));
   return started;

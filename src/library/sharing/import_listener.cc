@@ -104,7 +104,8 @@ Result<uint64_t> PoolImport::Send(const ShareMessage& question) {
 
 Result<Received> PoolImport::AwaitNow(uint64_t question, Deadline deadline) {
   const Deadline rest = std::chrono::steady_clock::now() + kTimeToLook;
-  while (!IsPast(deadline) && !closing_) {
+  WaitSlices slices(deadline);
+  while (!closing_ && !slices.Over()) {
     Result<std::optional<Received>> next = channel_.Receive();
     if (next.status().code() == StatusCode::kRemoteFailure) return OwnerEnded();
     std::optional<Received> received = COMMPOOL_TRY(std::move(next));

@@ -37,19 +37,19 @@ void PoolImport::LeaveRead(Held& held) {
 }
 
 Status PoolImport::BeginRead(CUdeviceptr address) {
-  const Deadline deadline = this->deadline();
+  WaitSlices slices(deadline());
   const Status late(StatusCode::kDeadlineExceeded, "an update by process " + std::to_string(owner_) +
                                                        ", or its pool's sleep, has not ended within " +
                                                        std::to_string(options_.deadline_ms) + " ms");
   ReadingBoard::Line* line = nullptr;
   for (Gate gate = Gate::kUpdating; gate != Gate::kOpen;) {
+    const bool in_time = Await(slices, [this]() COMMPOOL_REQUIRES(mutex_) { return !asleep_; });
     {
       MutexLock lock(mutex_);
-      while (asleep_ && !ended_ && !closing_ && changed_.WaitUntil(mutex_, deadline)) {
-      }
       COMMPOOL_TRY(CheckNotClosing());
       COMMPOOL_TRY(CheckReadable());
-      if (asleep_) return late;
+      if (asleep_ && !in_time) return late;
+      if (asleep_) continue;  // again, since that wait
       const auto found = FindHeld(address);
       if (found == held_.end()) return NotHeld();
       line = &board_.line(found->second.line);
@@ -62,17 +62,17 @@ Status PoolImport::BeginRead(CUdeviceptr address) {
         if (ended_) return OwnerEnded().under("an update was under way");
       }
     }
-    if (gate != Gate::kOpen && IsPast(deadline)) return late;
+    if (gate != Gate::kOpen && slices.Over()) return late;
     if (gate != Gate::kOpen) AwaitChange(line->gate, static_cast<uint32_t>(gate));
   }
-  const Status updated = AwaitUpdate(*line, deadline);
+  const Status updated = AwaitUpdate(*line, slices);
   if (updated.ok()) return updated;
   MutexLock lock(mutex_);
   if (const auto again = FindHeld(address); again != held_.end()) LeaveRead(again->second);
   return updated;
 }
 
-Status PoolImport::AwaitUpdate(const ReadingBoard::Line& line, Deadline deadline) {
+Status PoolImport::AwaitUpdate(const ReadingBoard::Line& line, WaitSlices& slices) {
   const uint64_t update = line.updated;
   const ContextGuard current(driver_, context_);
   for (Pauses pauses; update > passed_updates_; pauses.Pause()) {
@@ -90,7 +90,7 @@ Status PoolImport::AwaitUpdate(const ReadingBoard::Line& line, Deadline deadline
     if (ended) return OwnerEnded().under("an update was under way");
     COMMPOOL_TRY(CheckNotClosing());
     if (!passed.ok()) return passed.status();
-    if (IsPast(deadline)) {
+    if (slices.Over()) {
       return Status(StatusCode::kDeadlineExceeded,
                     "the work of an update by process " + std::to_string(owner_) + " has not ended on the device");
     }

@@ -139,17 +139,30 @@ Status PoolImport::NoAnswer() const {
                                                    " ms");
 }
 
+bool PoolImport::Await(WaitSlices& slices, FunctionRef<bool()> done) {
+  do {
+    MutexLock lock(mutex_);
+    do {
+      if (done() || ended_ || closing_) return true;
+    } while (changed_.WaitUntil(mutex_, slices.end()));
+  } while (!slices.Over());
+  return false;
+}
+
 Result<Received> PoolImport::Ask(const ShareMessage& question, ShareKind expected) {
-  const Deadline end = deadline();
-  MutexLock lock(mutex_);
-  if (ended_) return OwnerEnded();
-  ShareMessage numbered = question;
-  numbered.question = asked_ = next_question_++;
-  answer_.reset();
-  const Status sent = channel_.Send(numbered);
-  Wake();  // the thread sends what is queued
-  while (sent.ok() && !answer_ && !ended_ && !closing_ && changed_.WaitUntil(mutex_, end)) {
+  WaitSlices slices(deadline());
+  Status sent;
+  {
+    MutexLock lock(mutex_);
+    if (ended_) return OwnerEnded();
+    ShareMessage numbered = question;
+    numbered.question = asked_ = next_question_++;
+    answer_.reset();
+    sent = channel_.Send(numbered);
+    Wake();  // the thread sends what is queued
   }
+  if (sent.ok()) Await(slices, [this]() COMMPOOL_REQUIRES(mutex_) { return answer_.has_value(); });
+  MutexLock lock(mutex_);
   asked_ = 0;
   COMMPOOL_TRY(CheckNotClosing());
   if (!answer_ && (ended_ || !sent.ok())) return OwnerEnded();

@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "commpool/status.h"
+#include "src/library/base/function_ref.h"
+#include "src/library/base/interruption.h"
 #include "src/library/base/mutex.h"
 #include "src/library/driver/handles.h"
 #include "src/library/driver/loader.h"
@@ -82,6 +84,9 @@ class PoolImport {
   // Takes the answers about the ticket's block, with its number and those of the two questions, where they come soon.
   void HoldFirst(uint64_t number, uint64_t block_question, uint64_t segment_question, Deadline deadline);
 
+  // Waits until `done`, which is called with the lock. Without it between two slices: a handler of a signal may free
+  // blocks. False where the wait had to end before.
+  bool Await(WaitSlices& slices, FunctionRef<bool()> done) COMMPOOL_EXCLUDES(mutex_);
   Result<Received> Ask(const ShareMessage& question, ShareKind expected) COMMPOOL_REQUIRES(asking_);
   // Maps the segment that holds an address of the owner's, unless it is mapped; returns its number.
   Result<uint64_t> MapSegmentOf(uint64_t theirs) COMMPOOL_REQUIRES(asking_);
@@ -95,7 +100,7 @@ class PoolImport {
   std::optional<CUdeviceptr> Find(uint64_t segment, uint64_t theirs, uint64_t bytes = 1) COMMPOOL_EXCLUDES(mapping_);
   // Records behind the stream's work.
   Result<uint64_t> Record(CUstream stream);
-  Status AwaitUpdate(const ReadingBoard::Line& line, Deadline deadline);
+  Status AwaitUpdate(const ReadingBoard::Line& line, WaitSlices& slices);
   HeldBlocks::iterator FindHeld(CUdeviceptr address) COMMPOOL_REQUIRES(mutex_);
   // Why no read may begin; OK where it may.
   Status CheckReadable() const COMMPOOL_REQUIRES(mutex_);

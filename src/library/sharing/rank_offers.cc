@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "src/library/base/interruption.h"
 #include "src/library/base/try.h"
 #include "src/library/sharing/message_channel.h"
 #include "src/library/sharing/share_folder.h"
@@ -13,13 +14,13 @@ namespace commpool::internal {
 namespace {
 
 Result<Received> Await(MessageChannel& channel, Deadline deadline) {
+  WaitSlices slices(deadline);
   while (true) {
     std::optional<Received> received = COMMPOOL_TRY(channel.Receive());
     if (received) return std::move(*received);
-    const int left = PollWait(deadline);
-    if (left == 0) return Status(StatusCode::kDeadlineExceeded, "it does not answer");
+    if (slices.Over()) return Status(StatusCode::kDeadlineExceeded, "it does not answer");
     pollfd wait{channel.descriptor(), POLLIN, 0};
-    poll(&wait, 1, left);
+    poll(&wait, 1, PollWait(slices.end()));
   }
 }
 

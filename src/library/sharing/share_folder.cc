@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 
+#include "src/library/base/interruption.h"
 #include "src/library/base/keyed_hash.h"
 #include "src/library/base/printable.h"
 #include "src/library/base/try.h"
@@ -192,6 +193,7 @@ Result<PeerProcess> CheckPeer(int socket) {
 Result<PrivateSocket> ConnectToOwner(const std::string& path, Deadline deadline) {
   const std::optional<sockaddr_un> address = AddressOf(path);
   if (!address) return Failed("connecting to", path, ENAMETOOLONG);
+  WaitSlices slices(deadline);
   while (true) {
     PrivateSocket socket = PrivateSocket::Open(PrivateSocket::Kind::kLocalMessages);
     const int error = TryToConnect(socket, *address);
@@ -203,7 +205,7 @@ Result<PrivateSocket> ConnectToOwner(const std::string& path, Deadline deadline)
       return Status(StatusCode::kRemoteFailure, "its process belongs to another user, who keeps " + path + " closed");
     }
     if (error != EAGAIN && error != EINTR) return Failed("connecting to", path, error);
-    if (PollWait(deadline) == 0) {
+    if (slices.Over()) {
       return Status(StatusCode::kDeadlineExceeded, "its process does not answer at " + path);
     }
     poll(nullptr, 0, 1);  // its queue of callers is full
