@@ -1,7 +1,7 @@
 /* commpool: communicator-aware private memory pools for multi-GPU programs. The C ABI: the one binary interface.
  *
- * pool.h, scope.h and buffer.h beside this file are a C++ skin over it. inline.h, included below, sets defaults and has
- * the calls for one pool. reference.md here says more of each (installed: share/doc/commpool/include/commpool).
+ * pool.h, scope.h and buffer.h beside this file are a C++ skin over it. Included below: inline.h sets defaults and has
+ * the calls for one pool, kept.h has sleep and wake. reference.md says more (in share/doc/commpool/include/commpool).
  *
  * Conventions, for every function:
  *  1. A function returns COMMPOOL_OK or why it failed; commpool_last_error() then holds a sentence with the call, the
@@ -226,25 +226,6 @@ COMMPOOL_API commpool_status commpool_pools_trim(const commpool_pool* pools, siz
  * call that differs and two ranks that made different ones; the pool has then diverged (commpool_pools_close). */
 COMMPOOL_API commpool_status commpool_pools_verify(const commpool_pool* pools, size_t count);
 
-/* ---- Sleep and wake --------------------------------------------------------------------------------------------- */
-
-/* What stays of the live blocks' contents: nothing, or a copy. kept.h has sleep, and where copies lie. */
-typedef enum commpool_keep { COMMPOOL_KEEP_DISCARD = 0, COMMPOOL_KEEP_HOST = 1 } commpool_keep;
-
-/* Graphs that captured with the pool. REFUSED: no replay may go wrong; else sleep and wake refuse. The program may
- * promise that they hold NO_COLLECTIVES, or that it replays none again (DISCARDED). */
-typedef enum commpool_graphs {
-  COMMPOOL_GRAPHS_REFUSED = 0,
-  COMMPOOL_GRAPHS_NO_COLLECTIVES = 1,
-  COMMPOOL_GRAPHS_DISCARDED = 2
-} commpool_graphs;
-
-/* Makes memory at the same addresses, with what was kept, and registers it as before; COLLECTIVE for symmetric pools.
- * Where it fails on a rank it sleeps on, whole, on all: FAILED_PRECONDITION where windows came elsewhere, which any
- * `graphs` but REFUSED accepts: graphs that captured collectives with the pool are stale then. All ranks pass the same
- * `graphs`. */
-COMMPOOL_API commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs);
-
 /* ---- Allocation ------------------------------------------------------------------------------------------------- */
 
 #define COMMPOOL_CURRENT_DEVICE (-1) /* the stream's device; for the default streams this thread's current one */
@@ -296,6 +277,8 @@ COMMPOOL_API commpool_status commpool_capture_begin(commpool_pool pool, struct C
                                                     commpool_capture* capture);
 /* Ends it, before or after cuStreamEndCapture, also after one that failed. NOT_FOUND for one that has ended. */
 COMMPOOL_API commpool_status commpool_capture_end(commpool_capture capture);
+
+/* ---- Limits and other allocators -------------------------------------------------------------------------------- */
 
 /* The most that all pools of a device may reserve together; default UINT64_MAX: no limit. What is reserved stays. */
 COMMPOOL_API commpool_status commpool_set_device_limit(int device, uint64_t bytes);

@@ -63,10 +63,6 @@ static inline commpool_status commpool_pool_trim(commpool_pool pool, uint64_t ke
   return commpool_pools_trim(&pool, 1, keep_bytes, released_bytes);
 }
 
-static inline commpool_status commpool_pool_wake(commpool_pool pool, commpool_graphs graphs) {
-  return commpool_pools_wake(&pool, 1, graphs);
-}
-
 static inline commpool_status commpool_pool_verify(commpool_pool pool) { return commpool_pools_verify(&pool, 1); }
 
 static inline commpool_status commpool_pool_register_with(commpool_pool pool, struct ncclComm* communicator) {

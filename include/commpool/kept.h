@@ -1,8 +1,19 @@
-/* Pools fall asleep: what they keep meanwhile, where, and how it is read. A part of commpool.h, in its conventions. */
+/* Pools fall asleep and wake: what they keep, where, and how it is read. A part of commpool.h, in its conventions. */
 #ifndef COMMPOOL_KEPT_H_
 #define COMMPOOL_KEPT_H_
 
 #include "commpool/commpool.h"
+
+/* What stays of the live blocks' contents: nothing, or a copy. */
+typedef enum commpool_keep { COMMPOOL_KEEP_DISCARD = 0, COMMPOOL_KEEP_HOST = 1 } commpool_keep;
+
+/* Graphs that captured with the pool. REFUSED: no replay may go wrong; else sleep and wake refuse. The program may
+ * promise that they hold NO_COLLECTIVES, or that it replays none again (DISCARDED). */
+typedef enum commpool_graphs {
+  COMMPOOL_GRAPHS_REFUSED = 0,
+  COMMPOOL_GRAPHS_NO_COLLECTIVES = 1,
+  COMMPOOL_GRAPHS_DISCARDED = 2
+} commpool_graphs;
 
 /* Where copies of blocks lie. */
 typedef enum commpool_kept_in {
@@ -57,6 +68,16 @@ static inline commpool_status commpool_pools_sleep(const commpool_pool* pools, s
 
 static inline commpool_status commpool_pool_sleep(commpool_pool pool, commpool_keep keep, commpool_graphs graphs) {
   return commpool_pools_sleep(&pool, 1, keep, graphs);
+}
+
+/* Makes memory at the same addresses, with what was kept, and registers it as before; COLLECTIVE for symmetric pools.
+ * Where it fails on a rank it sleeps on, whole, on all: FAILED_PRECONDITION where windows came elsewhere, which any
+ * `graphs` but REFUSED accepts: graphs that captured collectives with the pool are stale then. All ranks pass the same
+ * `graphs`. */
+COMMPOOL_API commpool_status commpool_pools_wake(const commpool_pool* pools, size_t count, commpool_graphs graphs);
+
+static inline commpool_status commpool_pool_wake(commpool_pool pool, commpool_graphs graphs) {
+  return commpool_pools_wake(&pool, 1, graphs);
 }
 
 /* Whether copies stay once the pool is awake: each at its address, readable, and renewed by the next sleep that keeps
