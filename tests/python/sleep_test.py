@@ -80,7 +80,7 @@ class Sleep(unittest.TestCase):
         commpool.sleep(tag="weights")
         commpool.wake(tag="weights")
         self.assertEqual([pool.stats().asleep_bytes for pool in weights], [0, 0])
-        with self.assertRaisesRegex(LookupError, "no pool has the tag \"none\""):
+        with self.assertRaisesRegex(LookupError, "no pool has the tag \"none\": there is caches, weights"):
             commpool.wake(tag="none")
 
 

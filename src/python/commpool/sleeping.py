@@ -43,7 +43,8 @@ def _with_tag(tag: str) -> list[Any]:
         raise InvalidArgument("the tag is empty")
     found = [pool for pool in living_pools() if pool.tag == tag and not pool.closed]
     if not found:
-        raise NotFound(f"no pool has the tag \"{tag}\"")
+        known = sorted({pool.tag for pool in living_pools() if pool.tag and not pool.closed})
+        raise NotFound(f"no pool has the tag \"{tag}\": there is {', '.join(known) or 'none'}")
     return found
 
 
