@@ -13,6 +13,9 @@ fail() { echo "${0##*/}: $*" >&2; exit 1; }
 mpirun_options=(--oversubscribe)
 if [[ $(id -u) == 0 ]]; then mpirun_options+=(--allow-run-as-root); fi
 
+# Options of Bazel that say for which machine: none for this one, `--config=aarch64` (tools/wheel --aarch64).
+machine=()
+
 # Sandboxes find files that a target does not declare: a matter of tests, not of a first build that somebody waits for.
 readonly first_build=(-c opt --spawn_strategy=local)
 
@@ -44,13 +47,13 @@ build_for_installation() {
   local log
   log=$(mktemp)
   echo "building (the first time takes a few minutes)"
-  if ! "${bazel[@]}" build "${first_build[@]}" -- \
+  if ! "${bazel[@]}" build "${machine[@]}" "${first_build[@]}" -- \
     "$cli" "$library" "${emulated[@]}" "$interpose" "$@" >"$log" 2>&1; then
     cat "$log"
     fail "the build failed"
   fi
   rm -f "$log"
-  outputs=$("${bazel[@]}" info -c opt bazel-bin 2>/dev/null)
+  outputs=$("${bazel[@]}" info "${machine[@]}" -c opt bazel-bin 2>/dev/null)
   tree_files=(
     --source . --library "$(built "$library")" --cli "$(built "$cli")" --cuda "$(built "${emulated[0]}")"
     --cudart "$(built "${emulated[1]}")" --nccl "$(built "${emulated[2]}")"

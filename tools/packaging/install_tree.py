@@ -68,7 +68,7 @@ class Tree:
 
     def put_binary(self, source, place):
         target = self.put(source, place, "program")
-        subprocess.run(["strip", "--strip-unneeded", str(target)], check=True)
+        subprocess.run([portability.tool("strip", target), "--strip-unneeded", str(target)], check=True)
         return target
 
     def link(self, place, points_to):

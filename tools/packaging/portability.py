@@ -1,6 +1,7 @@
 """Asks binutils what a library or program needs from the system, and what it contains."""
 
 import os
+import platform
 import re
 import subprocess
 
@@ -21,12 +22,26 @@ _FILE = re.compile(r"File: (\S+)|Name: \S+ +Flags: \S.*? Version: (\d+)$", re.MU
 _NODE = re.compile(r"\*UND\*.*\(?\b(GLIBC|GLIBCXX|CXXABI|GCC)_([0-9.]+)\)?")
 
 
+_MACHINES = {62: "x86_64", 183: "aarch64"}  # of ELF's header
+
+
+def machine(file):
+    """Whose instructions the file has: "x86_64"."""
+    with open(file, "rb") as opened:
+        return _MACHINES[int.from_bytes(opened.read(20)[18:], "little")]
+
+
+def tool(name, file):
+    """The program of binutils that takes the file: of another machine's files the cross compiler's."""
+    return name if machine(file) == platform.machine() else f"{machine(file)}-linux-gnu-{name}"
+
+
 def _numbers(version):
     return tuple(int(part) for part in version.split("."))
 
 
 def _objdump(option, file):
-    return subprocess.run(["objdump", option, str(file)], check=True, capture_output=True, text=True).stdout
+    return subprocess.run([tool("objdump", file), option, str(file)], check=True, capture_output=True, text=True).stdout
 
 
 def newest_versions(file):

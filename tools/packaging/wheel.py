@@ -15,7 +15,6 @@ import argparse
 import base64
 import hashlib
 import pathlib
-import platform
 import shutil
 import sys
 import tempfile
@@ -64,7 +63,7 @@ def tag(folder):
     for name, limits in _SYSTEMS.items():
         found = [line for file in binaries(folder) for line in portability.too_new(file, limits)]
         if not found:
-            return f"py3-none-{name}_{platform.machine()}"
+            return f"py3-none-{name}_{portability.machine(binaries(folder)[0])}"
     raise ValueError("\n".join(found))
 
 

@@ -21,7 +21,7 @@ constexpr size_t kMostReasonBytes = 1000;
 Status RefusedByTheProgram(const char* why) {
   std::string sentence(why, strnlen(why, kMostReasonBytes));
   std::replace_if(
-      sentence.begin(), sentence.end(), [](char letter) { return letter >= 0 && letter < ' '; }, ' ');
+      sentence.begin(), sentence.end(), [](unsigned char letter) { return letter < ' '; }, ' ');
   return Invalid(sentence);
 }
 
