@@ -152,6 +152,14 @@ struct DifferenceModel {
   std::vector<DifferingCall> ranks;
 };
 
+// A sentence, and where to look: the places of a rank and of its pool.
+struct FindingModel {
+  std::string text = {};
+  uint32_t rank = kNone;
+  uint32_t pool = kNone;
+  int64_t time = kUnknown;
+};
+
 struct ReportModel {
   std::string title;
   std::vector<std::string> notes;
@@ -159,6 +167,7 @@ struct ReportModel {
   Texts texts;
   std::vector<RankModel> ranks;
   std::optional<DifferenceModel> difference;
+  std::vector<FindingModel> findings;
 };
 
 }  // namespace commpool::internal::report

@@ -116,6 +116,24 @@ void WriteDifference(JsonWriter& json, const ReportModel& report, int64_t zero) 
   json.EndObject();
 }
 
+void WriteFindings(JsonWriter& json, const ReportModel& report, int64_t zero) {
+  json.Key("findings");
+  json.BeginArray();
+  for (const FindingModel& finding : report.findings) {
+    json.BeginObject();
+    json.Key("text");
+    json.Text(finding.text);
+    json.Key("rank");
+    json.Number(finding.rank);
+    json.Key("pool");
+    json.Number(finding.pool);
+    json.Key("time");
+    json.Number(RankTimes(zero, report.ranks[finding.rank].offset).Of(finding.time));
+    json.EndObject();
+  }
+  json.EndArray();
+}
+
 }  // namespace
 
 void WriteModel(std::ostream& out, const ReportModel& report) {
@@ -143,6 +161,7 @@ void WriteModel(std::ostream& out, const ReportModel& report) {
   for (const RankModel& rank : report.ranks) WriteRank(json, rank, RankTimes(zero, rank.offset), report.texts);
   json.EndArray();
   WriteDifference(json, report, zero);
+  WriteFindings(json, report, zero);
   json.EndObject();
 }
 

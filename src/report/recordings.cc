@@ -27,7 +27,8 @@ Result<std::vector<std::string>> FilesIn(const std::string& place) {
   }
   if (error) return Status(StatusCode::kNotFound, "cannot read \"" + place + "\": " + error.message());
   if (files.empty()) {
-    return Status(StatusCode::kNotFound, "\"" + place + "\" has no recording (HOST-PROCESS.recording)");
+    return Status(StatusCode::kNotFound,
+                  "\"" + place + "\" has no recording: run the program with COMMPOOL_RECORD=" + place);
   }
   std::sort(files.begin(), files.end());
   return files;

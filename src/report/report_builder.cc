@@ -8,6 +8,7 @@
 
 #include "src/report/call_comparison.h"
 #include "src/report/clocks.h"
+#include "src/report/findings.h"
 #include "src/report/rank_replay.h"
 #include "src/report/words.h"
 
@@ -32,6 +33,7 @@ class Builder {
     AlignClocks(report_);
     FindLatecomers(report_);
     ChooseDifference();
+    report_.findings = FindTrouble(report_);
     ThinOut();
     NoteLeftOut();
     return std::move(report_);

@@ -204,7 +204,8 @@ class Report(unittest.TestCase):
     def test_refuses_what_it_cannot_read_or_write(self):
         self.assertIn("there is no", cli.run("report", self.recordings).stderr)
         os.mkdir(self.recordings)
-        self.assertIn("has no recording", cli.run("report", self.recordings).stderr)
+        self.assertIn(f"run the program with COMMPOOL_RECORD={self.recordings}",
+                      cli.run("report", self.recordings).stderr)
         self.record()
         result = cli.run("report", self.recordings, "--as", "trace", "--rank", "7", "--output", os.devnull)
         self.assertEqual(result.returncode, 4)

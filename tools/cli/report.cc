@@ -11,6 +11,7 @@
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
 #include "src/report/allocation_trace.h"
+#include "src/report/findings.h"
 #include "src/report/model_json.h"
 #include "src/report/page/page.h"
 #include "src/report/report_builder.h"
@@ -51,6 +52,8 @@ std::string OutputOf(const ReportArguments& arguments) {
 void WriteHtml(std::ostream& out, const Recordings& recordings) {
   const internal::report::ReportModel model = internal::report::BuildReport(recordings);
   internal::WritePage(out, model.title, [&](std::ostream& page) { internal::report::WriteModel(page, model); });
+  for (const internal::report::FindingModel& finding : model.findings) std::printf("%s\n", finding.text.c_str());
+  if (const auto difference = internal::report::DescribeDifference(model)) std::printf("%s\n", difference->c_str());
   for (const std::string& note : model.notes) std::printf("%s\n", note.c_str());
   for (const internal::report::RankModel& rank : model.ranks) {
     for (const std::string& note : rank.notes) {

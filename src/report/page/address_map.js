@@ -5,7 +5,7 @@ function describeUnder(map, under) {
     `\n${pool.registrations.kind[index]} of communicator ${pool.registrations.communicator[index]}`).join("");
   if (under.block >= 0) {
     return `block of ${formatBytes(pool.blocks.bytes[under.block])}\n` +
-      `${firstLine(textOf(map.model, pool.blocks.stack[under.block]))}${registrations}`;
+      `${placeOf(textOf(map.model, pool.blocks.stack[under.block]))}${registrations}`;
   }
   return under.gap ? `free: ${formatBytes(under.gap.bytes)}${registrations}` : "";
 }
@@ -39,6 +39,14 @@ function makeAddressMap(state) {
     const count = map.memory.segments.length;
     map.rowHeight = Math.max(MAP_ROWS[0], Math.min(MAP_ROWS[1], Math.floor((scroll.height - 6) / Math.max(1, count))));
     scroll.setTotal(count * map.rowHeight + 6);
+  }
+
+  // A pool of few segments needs no more room than they fill: the time lines get the rest.
+  function takeRoom() {
+    const pool = state.shownPool(), main = document.querySelector("main");
+    const rows = Math.max(1, pool ? pool.segments.bytes.length : 1) * MAP_ROWS[1];
+    const around = document.getElementById("addresses").offsetHeight - scroll.element.offsetHeight;
+    main.style.setProperty("--map", `${around + rows + 8}px`);
   }
 
   function draw(context) {
@@ -96,11 +104,12 @@ function makeAddressMap(state) {
   d3.select("#colour-by").on("change", function () { map.colourBy = this.value; scroll.ask(); });
   d3.select("#same-scale").on("change", function () { map.sameScale = this.checked; scroll.ask(); });
   state.changes.on("time.map", scroll.ask).on("choice.map", () => {
+    takeRoom();
     scroll.ask();
     requestAnimationFrame(showBlock);
   });
   return {
-    fit() { scroll.fit(); scroll.ask(); },
+    fit() { takeRoom(); scroll.fit(); scroll.ask(); },
     recolour() { colours = readColours(); scroll.ask(); },
   };
 }

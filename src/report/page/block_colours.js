@@ -26,7 +26,7 @@ function blockColours(model, pool, by) {
   const rest = BLOCK_COLOURS.length - 1;
   const colours = new Map(keys.map((key, place) =>
     [key, BLOCK_COLOURS[place % rest] + (place < rest ? "" : PALE)]));
-  const name = key => by === "bytes" ? SIZE_NAMES[key][1] : firstLine(textOf(model, key));
+  const name = key => by === "bytes" ? SIZE_NAMES[key][1] : placeOf(textOf(model, key));
   const legend = keys.slice(0, rest).map(key => [name(key), colours.get(key)]);
   if (keys.length > rest) legend.push([`${formatCount(keys.length - rest)} others`, "var(--others)"]);
   if (bytes.size > keys.length) legend.push(["unknown", BLOCK_COLOURS[rest]]);

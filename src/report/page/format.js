@@ -30,6 +30,15 @@ function formatTime(time, span) {
   return `${d3.format(`,.${digits}f`)(time / size)} ${name}`;
 }
 
+// Of a stack the line of the program's own code that is nearest, with the file and its folder: the head of a path tells
+// least.
+function placeOf(stack) {
+  const lines = stack.split("\n");
+  const line = lines.find(each => !each.includes("/site-packages/")) || lines[0];
+  const parts = line.split("/");
+  return parts.length > 3 ? `…/${parts.slice(-2).join("/")}` : line;
+}
+
 function plural(count, word) {
   return `${formatCount(count)} ${word}${count === 1 ? "" : "s"}`;
 }

@@ -13,7 +13,7 @@ function hitPlace(model, hit) {
   const rank = model.ranks[hit.rank], pool = rank.pools[hit.pool];
   const stack = hit.kind === "block" ? textOf(model, pool.blocks.stack[hit.block]) :
     hit.kind === "holder" ? textOf(model, hit.holder.stack) : "";
-  return [`rank ${rank.rank}`, formatTime(Math.max(0, hit.time), model.end), firstLine(stack)].filter(Boolean).join(" · ");
+  return [`rank ${rank.rank}`, formatTime(Math.max(0, hit.time), model.end), placeOf(stack)].filter(Boolean).join(" · ");
 }
 
 function hitsTitle(counts, listed) {

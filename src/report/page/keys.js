@@ -3,9 +3,9 @@ const PAN_STEP = 0.1;  // of what is shown
 
 function chooseNextPool(state, distance) {
   const all = [];
-  state.model.ranks.forEach((rank, index) => rank.pools.forEach((pool, number) => {
-    if (!state.poolName || pool.name === state.poolName) all.push([index, number]);
-  }));
+  for (const row of layRows(state.model, state.poolName).rows) {
+    if (row.kind === "pool") all.push([row.rank, row.pool]);
+  }
   if (!all.length) return;
   const now = all.findIndex(([rank, pool]) => rank === state.rank && pool === state.pool);
   const [rank, pool] = all[Math.max(0, Math.min(all.length - 1, now + distance))];

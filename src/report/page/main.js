@@ -13,6 +13,7 @@ function begin() {
   writeSeriesLegend(model);
   writeKinds(state);
   writePoolFilter(state);
+  writeFindings(state);
   writeDifference(state);
   const lines = makeTimeLines(state);
   lines.fit();
@@ -23,13 +24,15 @@ function begin() {
     lines.recolour();
     map.recolour();
   });
-  new ResizeObserver(() => {
+  const resized = new ResizeObserver(() => {
     lines.fit();
     map.fit();
-  }).observe(document.querySelector("main"));
+  });
+  for (const part of ["main", "#rows"]) resized.observe(document.querySelector(part));
   makeDetails(state);
   makePeak(state);
   makeSearch(state);
+  openAtTrouble(state);
 }
 
 try {

@@ -46,6 +46,7 @@ function readModel(element) {
   model.notes = model.notes || [];
   model.end = Math.max(1, model.end || 0);
   model.difference = model.difference || null;
+  model.findings = model.findings || [];
   return model;
 }
 
@@ -63,11 +64,6 @@ function largestByName(model) {
 
 function textOf(model, index) {
   return index >= 0 && index < model.texts.length ? String(model.texts[index]) : "";
-}
-
-function firstLine(text) {
-  const end = text.indexOf("\n");
-  return end < 0 ? text : text.slice(0, end);
 }
 
 // The newest point of a step function at a time; -1 before the first.

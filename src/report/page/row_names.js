@@ -21,7 +21,7 @@ function fillName(row, state) {
     const pool = rank.pools[row.pool];
     const kind = pool.kind ? `: ${pool.kind}` : "";
     name.attr("type", "button").attr("title", `${pool.name}${kind}, device ${pool.device}`);
-    name.append("span").text(pool.name);
+    name.append("span").text(state.poolName ? `rank ${rank.rank}` : pool.name);
     name.append("span").attr("class", "value");
   }
 }

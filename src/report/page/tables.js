@@ -12,7 +12,7 @@ function writeTable(table, columns, rows) {
   return body;
 }
 
-// The first line of a stack, which opens to all of it.
+// Where a stack comes from, which opens to all of it.
 function stackCell(text) {
   return cell => {
     if (!text.includes("\n")) {
@@ -20,7 +20,7 @@ function stackCell(text) {
       return;
     }
     const details = cell.append("details");
-    details.append("summary").text(firstLine(text));
+    details.append("summary").text(placeOf(text));
     details.append("pre").text(text);
   };
 }

@@ -29,7 +29,7 @@ class Moves(Page):
         self.assertEqual(self.browser.run(SPAN), "0.000 s – 4.500 s")
 
     def test_keys_choose_a_pool(self):
-        self.open_sample()
+        self.open_sample(difference=None)
         self.browser.run("document.getElementById('rows').focus()")
         self.browser.press("ArrowDown")
         self.assertBecomes("return document.querySelector('[aria-pressed=true]').textContent.startsWith('gradients')")

@@ -1,0 +1,21 @@
+// What a report finds by itself: a sentence each, and the place where the page opens.
+#ifndef COMMPOOL_SRC_REPORT_FINDINGS_H_
+#define COMMPOOL_SRC_REPORT_FINDINGS_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/report/model.h"
+
+namespace commpool::internal::report {
+
+// The gravest first: memory that ran out, then ranks that hold far more of a pool than the others. REQUIRES: aligned
+// clocks.
+std::vector<FindingModel> FindTrouble(const ReportModel& report);
+// The first call that differs; nothing where ranks agree. The page shows it on its own.
+std::optional<std::string> DescribeDifference(const ReportModel& report);
+
+}  // namespace commpool::internal::report
+
+#endif  // COMMPOOL_SRC_REPORT_FINDINGS_H_

@@ -1,0 +1,86 @@
+#include "src/report/findings.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "src/report/model_json.h"
+#include "tests/report/report_fixture.h"
+
+namespace commpool::internal::report {
+namespace {
+
+class FindingsTest : public ReportFixture {
+ protected:
+  static constexpr int64_t kSecond = 1'000'000'000;
+
+  // A rank that holds so many blocks of 1 MiB, one a second.
+  void WriteRank(int64_t rank, uint64_t blocks, int64_t ranks = 4) {
+    RecordingWriter writer(folder_, FactsOf(rank, ranks));
+    WritePool(writer, kStart);
+    writer.Write(kStart, recording::SegmentMade{1, 0, uint64_t{1} << 32, uint64_t{1} << 30});
+    for (uint64_t block = 0; block < blocks; ++block) {
+      const uint64_t address = (uint64_t{1} << 32) + (block << 20);
+      writer.Write(kStart + static_cast<int64_t>(block + 1) * kSecond,
+                   recording::BlockServed{1, 0, address, 1 << 20, 1 << 20, 1, 0});
+    }
+    writer.Write(kStart + 40 * kSecond, Block(0x100000, 512));
+  }
+  std::vector<std::string> Found() const {
+    std::vector<std::string> texts;
+    for (const FindingModel& finding : Build().findings) texts.push_back(finding.text);
+    return texts;
+  }
+};
+
+TEST_F(FindingsTest, NameTheRankThatHoldsFarMoreThanTheMedian) {
+  for (int64_t rank = 0; rank < 4; ++rank) WriteRank(rank, rank == 2 ? 32 : 4);
+  EXPECT_EQ(Found(),
+            std::vector<std::string>{"rank 2 holds 8 times more of activations than the median, and it grows"});
+  const FindingModel found = Build().findings.at(0);
+  EXPECT_EQ(found.rank, 2u);
+  EXPECT_EQ(found.pool, 0u);
+}
+
+TEST_F(FindingsTest, AreNoneWhereRanksHoldAboutTheSame) {
+  for (int64_t rank = 0; rank < 4; ++rank) WriteRank(rank, 4 + static_cast<uint64_t>(rank));
+  EXPECT_EQ(Found(), std::vector<std::string>());
+}
+
+TEST_F(FindingsTest, AreNoneOfTwoRanksForNeitherIsTheOddOne) {
+  for (int64_t rank = 0; rank < 2; ++rank) WriteRank(rank, rank == 1 ? 32 : 4, 2);
+  EXPECT_EQ(Found(), std::vector<std::string>());
+}
+
+TEST_F(FindingsTest, SayWhereAndWhenMemoryFirstRanOut) {
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    RecordingWriter writer(folder_, FactsOf(rank, 3));
+    WritePool(writer, kStart);
+    if (rank == 0) continue;
+    const int64_t began = kStart + (5 - rank) * kSecond;
+    writer.Write(began, recording::SpanBegan{.span = 1, .kind = recording::SpanKind::kSearch, .pool = 1});
+    writer.Write(began + 5, recording::SpanEnded{.span = 1, .failure = writer.Text(began, "no memory")});
+  }
+  EXPECT_EQ(Found(), std::vector<std::string>{"ranks 1, 2 ran out of memory in activations at 3 s"});
+  EXPECT_EQ(Build().findings.at(0).rank, 2u);
+  std::ostringstream json;
+  WriteModel(json, Build());
+  EXPECT_NE(json.str().find("\"findings\":[{\"text\":\"ranks 1, 2 ran out"), std::string::npos);
+}
+
+TEST_F(FindingsTest, TellTheFirstCallThatDiffersInOneLine) {
+  ReportModel report;
+  EXPECT_EQ(DescribeDifference(report), std::nullopt);
+  report.difference = DifferenceModel{.pool = "gradients",
+                                      .call = 412,
+                                      .ranks = {{0, 0, "allocate 1 at train.py:88"},
+                                                {1, 0, "allocate 2 at train.py:90"},
+                                                {2, 0, "allocate 2 at train.py:90"}}};
+  EXPECT_EQ(DescribeDifference(report),
+            "ranks 0, 1 differ from call 412 of gradients on: allocate 1 at train.py:88 / allocate 2 at train.py:90");
+}
+
+}  // namespace
+}  // namespace commpool::internal::report

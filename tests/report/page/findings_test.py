@@ -1,0 +1,54 @@
+"""What the report found by itself: on top, and where the page opens."""
+
+from page_fixture import TITLE, Page
+from sample_model import sample_model
+
+_FINDINGS = [{"text": "rank 2 ran out of memory in activations at 1.8 s", "rank": 2, "pool": 1, "time": 1_800_000_000},
+             {"text": "rank 1 holds 3 times more of weights than the median", "rank": 1, "pool": 0, "time": 900_000_000}]
+
+
+class Findings(Page):
+
+    def test_stand_on_top_and_the_page_opens_at_the_first(self):
+        self.open_sample(findings=_FINDINGS)
+        self.assertEqual(self.browser.run("return [...document.querySelectorAll('#findings li')].map("
+                                          "each => each.textContent)"), [each["text"] for each in _FINDINGS])
+        self.assertBecomes(TITLE + ".startsWith('Rank 2 at 1.8')")
+        self.assertBecomes("return document.querySelector('.names .pool[aria-pressed=true]').textContent"
+                           ".startsWith('activations')")
+
+    def test_lead_to_their_places(self):
+        self.open_sample(findings=_FINDINGS)
+        self.browser.click("#findings li:nth-child(2) button")
+        self.assertBecomes("return document.querySelector('#addresses-title').textContent === arguments[0]",
+                           "Addresses of weights, rank 1")
+
+    def test_of_sixty_ranks_are_in_sight(self):
+        ranks = sample_model()["ranks"]
+        many = [{**ranks[number % len(ranks)], "rank": number} for number in range(60)]
+        self.open_sample(ranks=many, findings=[{**_FINDINGS[0], "rank": 41}])
+        self.assertBecomes("const row = document.querySelector('.names .pool[aria-pressed=true]');"
+                           "const names = document.querySelector('.names').getBoundingClientRect();"
+                           "return row && row.getBoundingClientRect().top >= names.top &&"
+                           "  row.getBoundingClientRect().bottom <= names.bottom")
+
+    def test_without_any_the_page_opens_where_ranks_differ(self):
+        self.open_sample()
+        self.assertBecomes("return document.querySelector('#findings').hidden")
+        self.assertBecomes("return document.querySelectorAll('button.mark').length > 0")
+        self.assertBecomes(TITLE + ".startsWith('Rank 0 at 2.691')")
+
+    def test_one_pool_stands_side_by_side_and_what_differs_most_comes_first(self):
+        model = sample_model()
+        model["ranks"][2]["pools"][1]["bytes"]["allocated"][-1] = 1 << 40
+        self.open(model)
+        self.browser.run("const filter = document.getElementById('pool-filter'); filter.value = 'activations';"
+                         "filter.dispatchEvent(new Event('change'))")
+        self.assertBecomes("return document.querySelector('.names .pool').textContent.startsWith('rank 2')")
+
+    def test_a_place_is_elided_at_the_head(self):
+        model = sample_model()
+        model["texts"][6] = ("/usr/lib/python3/site-packages/commpool/pool.py:10 allocate\n"
+                             "/home/somebody/experiments/train/weights.py:9 load")
+        self.open(model)
+        self.assertBecomes("return document.querySelector('#peak table').textContent.includes('…/train/weights.py:9 load')")
