@@ -25,8 +25,7 @@ _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 def unwanted(text):
     """The words that no name may have, by the text of src/library/reference.md."""
-    table = _TABLE.search(text)
-    cells = [row.split("|")[3] for row in table.group(1).splitlines()] if table else []
+    cells = [row.split("|")[3] for table in _TABLE.findall(text) for row in table.splitlines()]
     return {word.strip() for cell in cells for word in cell.split(",")} - {""} - _USUAL_ELSEWHERE
 
 

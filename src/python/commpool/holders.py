@@ -49,7 +49,7 @@ class RequestSlot(ctypes.Structure):
 
 
 class LibraryHolder(MemoryHolder):
-    """Another library's cache as a memory holder. Its functions may need the GIL and the library's locks."""
+    """Another library's cache as a free-memory callback. Its functions may need the GIL and the library's locks."""
 
     def __init__(self, name: str, cached_bytes: Callable[[int], int], release: Callable[[int], Any], *,
                  begin_ms: int = _BEGIN_MS, done_ms: int = _DONE_MS) -> None:
