@@ -35,7 +35,8 @@ class Advise(unittest.TestCase):
         for collective in ("all-reduce", "all-gather", "reduce-scatter"):
             for place in ("out of place", "in place"):
                 self.assertIn(f"{collective} of floats, {place}\n", result.stdout)
-        self.assertIn(".sizes = {8192, 8192}", result.stdout)
+        self.assertIn(" sizes 8192, 8192 ", result.stdout)
+        self.assertIn("use_pool(pool, sizes=(MIN, MAX))", result.stdout)
 
     def test_does_without_windows_where_nccl_has_none(self):
         result = cli.run_ranks(2, "advise", "--bytes", "8K", "--json", COMMPOOL_EMULATOR="nccl=2.19.3")

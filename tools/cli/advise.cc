@@ -140,7 +140,7 @@ void PrintPart(const std::vector<AdviceRow>& part) {
     std::printf(" %8s %5.2fx\n", Name(best), Gain(row.times, best));
   }
   for (const AdviceRange& range : MakeRanges(part)) {
-    std::printf("  %-6s .sizes = {%llu, %llu}   %s to %s: %.2f to %.2f times as fast as plain\n", Name(range.kind),
+    std::printf("  %-6s sizes %llu, %llu   %s to %s: %.2f to %.2f times as fast as plain\n", Name(range.kind),
                 static_cast<unsigned long long>(range.min_bytes), static_cast<unsigned long long>(range.max_bytes),
                 internal::FormatBytes(range.min_bytes).c_str(), internal::FormatBytes(range.max_bytes).c_str(),
                 range.least_gain, range.most_gain);
@@ -156,7 +156,9 @@ void PrintHead(const Ranks& ranks, const internal::Driver& driver) {
 }
 
 void Print(const Measured& measured) {
-  std::printf("# .sizes as a scope takes them, both ends in\n");
+  std::printf(
+      "# sizes MIN, MAX of a scope, both ends in: PoolScope scope(pool, {.sizes = {MIN, MAX}}), in Python\n"
+      "# use_pool(pool, sizes=(MIN, MAX))\n");
   for (const std::string& kind : measured.without) std::printf("# without %s\n", kind.c_str());
   for (const std::vector<AdviceRow>& part : Parts(measured.rows)) PrintPart(part);
 }

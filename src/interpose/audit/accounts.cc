@@ -1,5 +1,7 @@
 #include "src/interpose/audit/accounts.h"
 
+#include <array>
+#include <cstdio>
 #include <string_view>
 
 #include "src/interpose/audit/audit.h"
@@ -47,13 +49,25 @@ void EnterInPool(Event& event, CUdeviceptr* pointer, size_t bytes, CUmemoryPool 
   if (event.done() && pool != nullptr && device != kNoDevice) Audit::Get().memory.NotePool(device, pool);
 }
 
+// "4 TiB": at most four digits of the largest unit.
+std::string InUnits(uint64_t bytes) {
+  constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  std::array<char, 32> text = {};
+  std::snprintf(text.data(), text.size(), "%.4g %s", value, kUnits.at(unit));
+  return text.data();
+}
+
 }  // namespace
 
 RowKey RowOf(What what, int device) { return {NameOfCaller(Audit::Get().objects), what, device}; }
 
 void EnterMade(Event& event, What what, uint64_t key, uint64_t bytes, int device) {
   Audit& audit = Audit::Get();
-  const RowKey row = RowOf(what, device);
+  const bool is_probe = what == What::kPhysical && !event.done() && event.outcome != Outcome::kOutOfMemory;
+  const RowKey row = RowOf(is_probe ? What::kProbe : what, device);
   if (event.done()) {
     audit.ledger.Hold(key, {row, bytes, StackOf(what)}, event.nanoseconds);
     if (IsDeviceMemory(what)) audit.CheckLimit(device);
@@ -61,7 +75,7 @@ void EnterMade(Event& event, What what, uint64_t key, uint64_t bytes, int device
   }
   audit.ledger.Fail(row, event.nanoseconds);
   if (event.outcome != Outcome::kOutOfMemory) return;
-  audit.NoteOutOfMemory(std::string(event.call) + " of " + std::to_string(bytes) + " bytes by " + row.library +
+  audit.NoteOutOfMemory(std::string(event.call) + " of " + InUnits(bytes) + " by " + row.library +
                         (device == kNoDevice ? "" : " on device " + std::to_string(device)));
 }
 

@@ -1,5 +1,6 @@
 #include "src/interpose/audit/audit.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -71,10 +72,12 @@ void Audit::ReportAtExit() {
 void Audit::SayAtExit() {
   const Audit& audit = Get();
   if (preload::IsForked() || !audit.ledger.Rows().empty()) return;
+  rusage started = {};
+  getrusage(RUSAGE_CHILDREN, &started);
+  if (started.ru_maxrss != 0) return;  // a launcher: the programs that it has awaited tell for themselves
   const std::lock_guard<std::mutex> lock(audit.mutex_);
-  preload::Say("audit", audit.failure_.empty()
-                            ? "this process asked for no memory of a device; what it starts tells for itself"
-                            : "this process has no GPU: cuInit failed: " + audit.failure_);
+  preload::Say("audit", audit.failure_.empty() ? "this process asked for no memory of a device"
+                                               : "this process has no GPU: cuInit failed: " + audit.failure_);
 }
 
 }  // namespace commpool::audit

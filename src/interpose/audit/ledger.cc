@@ -44,6 +44,8 @@ const char* NameOf(What what) {
       return "registrations";
     case What::kWindow:
       return "windows";
+    case What::kProbe:
+      return "probes (VMM)";
   }
   return "";
 }

@@ -32,6 +32,7 @@ enum class What {
   kNcclMemory,  // ncclMemAlloc; its memory is NCCL's kPhysical too
   kRegistration,
   kWindow,
+  kProbe,  // a cuMemCreate that the driver refused, but not for want of memory: which handles are there
 };
 const char* NameOf(What what);
 // Whether its bytes are memory of a device that the driver has given.

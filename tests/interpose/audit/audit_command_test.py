@@ -82,7 +82,7 @@ class Counted(unittest.TestCase):
         found = audit_program("begin", "refused-arrays", preloaded=audited.ARRAYS)
         self.check(found.row("the program", "arrays"), made=0, failed=2, bytes_now=0)
         self.assertEqual(found.reports[0]["reason"],
-                         f"out of memory: cuArray3DCreate_v2 of {4 << 50} bytes by the program on device 0")
+                         "out of memory: cuArray3DCreate_v2 of 4 PiB by the program on device 0")
 
     def test_nccls_memory_as_nccls_and_its_calls_as_the_callers(self):
         found = audit_program("begin", "registered")
@@ -92,7 +92,8 @@ class Counted(unittest.TestCase):
 
     def test_commpools_memory_as_commpools(self):
         found = Audited([audited.CLI, "allreduce", "--backing", "vmm", "--bytes", "8K"])
-        self.assertTrue([row for row in found.reports[-1]["rows"] if row["library"] == "commpool"], found.err)
+        self.check(found.row("commpool", "memory (VMM)"), failed=0)
+        self.check(found.row("commpool", "probes (VMM)"), made=0, failed=1)
 
     def test_all_that_a_device_has_given(self):
         found = audit_program("begin", "linked", "looked-up", "libcuda.so.1", "mapped", "pooled")
@@ -144,7 +145,7 @@ class Reports(unittest.TestCase):
     def test_come_when_memory_first_runs_out(self):
         found = audit_program("begin", "out-of-memory")
         self.assertEqual([report["reason"] for report in found.reports],
-                         [f"out of memory: cuMemAlloc_v2 of {1 << 50} bytes by the program on device 0", "exit"])
+                         ["out of memory: cuMemAlloc_v2 of 1 PiB by the program on device 0", "exit"])
         self.assertEqual(found.row("the program", "memory")["failed"], 2)
 
     def test_come_where_the_program_asks(self):
@@ -223,6 +224,11 @@ class Programs(unittest.TestCase):
         found = Audited([sys.executable, "-c", "pass"], emulated=False)
         self.assertEqual((found.code, found.reports), (0, []))
         self.assertIn("this process asked for no memory of a device", found.err)
+
+    def test_that_only_start_others_are_silent(self):
+        program = "import subprocess; subprocess.run(['true'], check=True)"
+        found = Audited([sys.executable, "-c", program], emulated=False)
+        self.assertNotIn("python", found.err)
 
     def test_without_a_gpu_say_so(self):
         found = Audited([sys.executable, "-c", "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"],

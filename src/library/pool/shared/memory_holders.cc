@@ -32,11 +32,13 @@ Status MemoryHolders::Remove(commpool_holder handle) {
   MutexLock lock(mutex_);
   const auto found = holders_.find(handle);
   if (found == holders_.end()) {
-    return Status(StatusCode::kNotFound, "free-memory callback " + std::to_string(handle) + " was removed, or never added");
+    return Status(StatusCode::kNotFound,
+                  "free-memory callback " + std::to_string(handle) + " was removed, or never added");
   }
   const std::shared_ptr<Holder> holder = found->second;
   if (asked_holder == holder.get()) {
-    return Status(StatusCode::kFailedPrecondition, "free-memory callback " + holder->name + " is removed by its own function");
+    return Status(StatusCode::kFailedPrecondition,
+                  "free-memory callback " + holder->name + " is removed by its own function");
   }
   holder->removed = true;
   holders_.erase(found);
