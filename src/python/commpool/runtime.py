@@ -105,7 +105,8 @@ def set_headroom(headroom: Optional[Size], device: Device = 0) -> None:
 
 
 class MemoryHolder:
-    """Another allocator of the process. commpool asks it when a device runs out of memory, and names it in the error.
+    """A free-memory callback: another allocator of the process, which commpool asks when a device runs out of memory,
+    and names in the error.
 
     While it is added, an allocating thread calls its functions, which must not call commpool. Their exceptions go to
     sys.unraisablehook, and count as 0.

@@ -84,10 +84,15 @@ class Pictures(Page):
         self.browser.click("#rows canvas", 82, -75)
         self.assertBecomes(TITLE + ".startsWith('Rank 0 at 2.8')")
         self.assertEqual(self.text("#addresses-title"), "Addresses of activations, rank 0")
-        self.take_picture()
 
-    def take_picture(self):
-        """The one of the documents, where a variable names the file to write."""
+    def test_the_picture_of_the_documents_is_one(self):
+        """A variable names the file to write."""
+        self.browser.resize(1200, 840)
+        self.addCleanup(self.browser.resize)
+        self.open_sample(findings=[{"text": "rank 2 ran out of memory in activations at 1.8 s", "rank": 2, "pool": 1,
+                                    "time": 1_800_000_000}])
+        self.assertBecomes(TITLE + ".startsWith('Rank 2 at 1.8')")
+        self.assertBecomes("return document.querySelectorAll('button.mark').length > 0")
         picture = self.browser.picture()
         self.assertTrue(picture.startswith(b"\x89PNG"))
         if _PICTURE_VARIABLE in os.environ:
