@@ -125,6 +125,25 @@ class ByHand(Outside):
             result = self.must("sh", "-c", command, cwd=folder, PREFIX=str(installed.prefix()))
         self.assertIn("MiB", result.stdout)
 
+    def test_the_programs_of_the_c_reference_build_and_run_as_they_stand(self):
+        page = (installed.REPOSITORY / "include/commpool/reference.md").read_text(encoding="utf-8")
+        programs = re.findall(r"```c\n(.*?)```", page, re.DOTALL)
+        self.assertEqual(len(programs), 2)
+        folder = self.folder("reference")
+        for number, program in enumerate(programs):
+            made = "" if "commpool_pool pool;" in program else \
+                "commpool_pool pool; commpool_pool_options options; commpool_pool_options_init(&options);" \
+                "if (commpool_pool_create(&options, &pool)) return 1;"
+            (folder / "program.c").write_text(
+                "#include <stdio.h>\n#include <commpool/commpool.h>\nint main(void) {\n"
+                "struct ncclComm* communicator = 0; struct CUstream_st* stream = 0; uint64_t bytes = 4096;\n"
+                f"(void)communicator; (void)stream; (void)bytes; {made}\n{program}\n"
+                "fputs(commpool_last_error(), stdout); return 0; }\n", encoding="utf-8")
+            self.must("gcc", "-std=c11", folder / "program.c", f"-I{installed.prefix()}/include", "-o",
+                      folder / f"program-{number}", f"-L{installed.prefix()}/lib", "-lcommpool",
+                      f"-Wl,-rpath,{installed.prefix()}/lib")
+            self.assertEqual(self.must(folder / f"program-{number}", COMMPOOL_DRIVER="emulated").stdout, "")
+
 
 class Emulated(Outside):
     def build(self, name):

@@ -3,7 +3,10 @@
 import gc
 import json
 import os
+import pathlib
+import re
 import signal
+import socket
 import sys
 
 import torch
@@ -103,6 +106,24 @@ def of_a_mesh(_world):
     pool.close()
     destroy_process_group()
     return [offset, refused]
+
+
+def as_the_page_says(world):
+    """Runs the program of the package's page as it stands, with a model, batches, and a place to meet."""
+    store = dist.distributed_c10d._get_default_store()
+    if RANK == 0:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            store.set("port", str(free.getsockname()[1]))
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=store.get("port").decode())
+    destroy_process_group()
+    page = pathlib.Path("src/python/commpool/torch/README.md").read_text(encoding="utf-8")
+    [program] = re.findall(r"```python\n(import torch.*?)```", page, re.DOTALL)
+    model = torch.nn.Linear(64, 8, device=DEVICE)
+    batches = [(torch.ones(16, 64, device=DEVICE), torch.zeros(16, 8, device=DEVICE)) for _ in range(3)]
+    names = {"device": DEVICE, "model": model, "batches": batches, "loss": torch.nn.functional.mse_loss,
+             "optimizer": torch.optim.SGD(model.parameters())}
+    exec(compile(program, "README.md", "exec"), names)
+    return [names["pool"].closed, names["pool"].stats().allocated_blocks.total > 0, dist.is_initialized()]
 
 
 def after_a_shutdown_of_the_backend(world):

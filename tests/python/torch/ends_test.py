@@ -12,7 +12,7 @@ _RANKS = pathlib.Path(__file__).with_name("ends_ranks.py")
 _WORLD = 2
 # Each process runs these one after another.
 _CASES = ("without_close", "with_live_tensors", "dropped", "reserved_afterwards", "of_several_pools",
-          "of_another_group", "of_a_part", "of_a_mesh")
+          "of_another_group", "of_a_part", "of_a_mesh", "as_the_page_says")
 
 
 def said(*cases):
@@ -40,6 +40,9 @@ class EndsOfGroups(unittest.TestCase):
 
     def test_break_no_rule(self):
         self.assertNotIn("broken rule", self.errors)
+
+    def test_come_last_in_the_program_of_the_page_which_runs_as_it_stands(self):
+        self.assertEqual(self.said["as_the_page_says"], [[True, True, False]] * _WORLD)
 
     def test_end_the_registrations_of_their_pools_first(self):
         self.assertEqual(self.said["without_close"], ["done"] * _WORLD)
