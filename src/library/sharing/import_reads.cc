@@ -43,7 +43,7 @@ Status PoolImport::BeginRead(CUdeviceptr address) {
                                                        std::to_string(options_.deadline_ms) + " ms");
   ReadingBoard::Line* line = nullptr;
   for (Gate gate = Gate::kUpdating; gate != Gate::kOpen;) {
-    const bool in_time = Await(slices, [this]() COMMPOOL_REQUIRES(mutex_) { return !asleep_; });
+    const bool in_time = Await(slices, Awaited::kAwake);
     {
       MutexLock lock(mutex_);
       COMMPOOL_TRY(CheckNotClosing());

@@ -139,11 +139,12 @@ Status PoolImport::NoAnswer() const {
                                                    " ms");
 }
 
-bool PoolImport::Await(WaitSlices& slices, FunctionRef<bool()> done) {
+bool PoolImport::Await(WaitSlices& slices, Awaited awaited) {
   do {
     MutexLock lock(mutex_);
     do {
-      if (done() || ended_ || closing_) return true;
+      const bool is_there = awaited == Awaited::kAnswer ? answer_.has_value() : !asleep_;
+      if (is_there || ended_ || closing_) return true;
     } while (changed_.WaitUntil(mutex_, slices.end()));
   } while (!slices.Over());
   return false;
@@ -161,7 +162,7 @@ Result<Received> PoolImport::Ask(const ShareMessage& question, ShareKind expecte
     sent = channel_.Send(numbered);
     Wake();  // the thread sends what is queued
   }
-  if (sent.ok()) Await(slices, [this]() COMMPOOL_REQUIRES(mutex_) { return answer_.has_value(); });
+  if (sent.ok()) Await(slices, Awaited::kAnswer);
   MutexLock lock(mutex_);
   asked_ = 0;
   COMMPOOL_TRY(CheckNotClosing());

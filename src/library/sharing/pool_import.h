@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "commpool/status.h"
-#include "src/library/base/function_ref.h"
 #include "src/library/base/interruption.h"
 #include "src/library/base/mutex.h"
 #include "src/library/driver/handles.h"
@@ -84,9 +83,10 @@ class PoolImport {
   // Takes the answers about the ticket's block, with its number and those of the two questions, where they come soon.
   void HoldFirst(uint64_t number, uint64_t block_question, uint64_t segment_question, Deadline deadline);
 
-  // Waits until `done`, which is called with the lock. Without it between two slices: a handler of a signal may free
+  enum class Awaited { kAnswer, kAwake };
+  // Waits for it, or for the connection's end. Without the lock between two slices: a handler of a signal may free
   // blocks. False where the wait had to end before.
-  bool Await(WaitSlices& slices, FunctionRef<bool()> done) COMMPOOL_EXCLUDES(mutex_);
+  bool Await(WaitSlices& slices, Awaited awaited) COMMPOOL_EXCLUDES(mutex_);
   Result<Received> Ask(const ShareMessage& question, ShareKind expected) COMMPOOL_REQUIRES(asking_);
   // Maps the segment that holds an address of the owner's, unless it is mapped; returns its number.
   Result<uint64_t> MapSegmentOf(uint64_t theirs) COMMPOOL_REQUIRES(asking_);
