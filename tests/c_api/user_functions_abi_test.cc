@@ -61,7 +61,6 @@ class UserFunctions : public internal::testing::DriverTest {
         {"allocate from the pool itself", [&] { return Allocate(user_.handle()); }},
         {"allocate from another pool's cache", [&] { return Allocate(other_.handle()); }},
         {"allocate outside of scopes", [&] { return commpool_allocate(0, 4096, nullptr, &block_); }},
-        {"free", [&] { return commpool_free(live_.data()); }},
         {"trim", [&] { return commpool_pool_trim(other_.handle(), 0, nullptr); }},
         {"close", [&] { return commpool_pool_close(user_.handle()); }},
         {"destroy", [&] { return commpool_pool_destroy(other_.handle()); }},
@@ -85,7 +84,6 @@ class UserFunctions : public internal::testing::DriverTest {
   Calls calls_;
   Pool user_ = Pool::create({}).value();
   Pool other_ = Pool::create({}).value();
-  Buffer live_ = other_.allocate(4096, nullptr).value();
   void* cached_ = nullptr;
   void* block_ = nullptr;
 };
@@ -106,6 +104,20 @@ TEST_F(UserFunctions, ThatFreeMemoryAreRefusedEveryCall) {
     calls_.in_free = nullptr;
     ExpectRefused(name, "a user backing's free function");
   }
+}
+
+// As a garbage collector does that runs there.
+TEST_F(UserFunctions, FreeOnceTheCallThatRanThemEnds) {
+  void* small = other_.allocate(4096, nullptr).value().release();
+  void* large = other_.allocate(MiB(3), nullptr).value().release();
+  calls_.in_allocate = [&] {
+    const commpool_status freed = commpool_free(small);
+    return freed == COMMPOOL_OK ? commpool_free(large) : freed;
+  };
+  ASSERT_TRUE(user_.reserve(MiB(2)).ok()) << commpool_last_error();
+  EXPECT_EQ(calls_.answer, COMMPOOL_OK) << calls_.sentence;
+  EXPECT_EQ(other_.stats()->allocated_bytes.current, 0u);
+  EXPECT_EQ(commpool_free(large), COMMPOOL_NOT_FOUND);
 }
 
 TEST_F(UserFunctions, LeaveTheLibraryAsItWas) {

@@ -60,6 +60,12 @@ Status CheckTarget(Target target) {
 
 [[gnu::noinline]] commpool_status FreeSlowly(void* pointer) {
   if (pointer == nullptr) return COMMPOOL_OK;
+  // A garbage collector, or a destructor, frees wherever it runs.
+  Runtime* const opened = OpenedProcessRuntime();
+  if (opened != nullptr && !RefuseUserFunction(CallKind::kFree).ok()) {
+    opened->PostponeFree(AddressOf(pointer));
+    return COMMPOOL_OK;
+  }
   return WithRuntime([&](Runtime& runtime) { return runtime.Free(AddressOf(pointer)); }, CallKind::kFree,
                      "commpool_free");
 }

@@ -95,7 +95,9 @@ commpool_status WithRuntime(Body body, CallKind call = CallKind::kAny,
     COMMPOOL_TRY(runtime->RefuseForkedChild());
     COMMPOOL_TRY(RefuseUserFunction(call));
     const std::optional<RelaxedCapture> relaxed = runtime->Relax();
-    return body(*runtime);
+    const Status status = body(*runtime);
+    runtime->FreePostponed();
+    return status;
   };
   return Guarded(entered, name);
 }

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "src/library/base/log.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/device_info.h"
 #include "src/library/driver/diagnosis.h"
@@ -370,6 +371,25 @@ Status Runtime::Free(CUdeviceptr address) {
   }
   std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(parts_.addresses.OwnerOf(address));
   return parts_.caches.GiveOrMakeRoom(address, *owner) ? Status() : owner->Free(address);
+}
+
+void Runtime::PostponeFree(CUdeviceptr address) {
+  MutexLock lock(postponed_mutex_);
+  postponed_.push_back(address);
+  any_postponed_.store(true, std::memory_order_relaxed);
+}
+
+void Runtime::FreeAllPostponed() {
+  std::vector<CUdeviceptr> addresses;
+  {
+    MutexLock lock(postponed_mutex_);
+    addresses.swap(postponed_);
+    any_postponed_.store(false, std::memory_order_relaxed);
+  }
+  for (const CUdeviceptr address : addresses) {
+    const Status freed = Free(address);
+    if (!freed.ok()) Log(LogLevel::kWarning, "a free that a function of the program made: " + freed.message());
+  }
 }
 
 Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {

@@ -128,9 +128,16 @@ class Runtime {
   }
 
   // kFailedPrecondition in a forked child. Every call asks this first.
+  // For a free that a function of the program makes while the library runs it, perhaps under a lock: it takes effect at
+  // the end of the call, or of a later one.
+  void PostponeFree(CUdeviceptr address);
+  void FreePostponed() {
+    if (any_postponed_.load(std::memory_order_relaxed)) FreeAllPostponed();
+  }
   Status RefuseForkedChild() const { return forked_.InChild() ? RefuseChild() : Status(); }
 
  private:
+  void FreeAllPostponed();
   static Status RefuseChild();
   // Devices beyond have no default pool.
   static constexpr size_t kMostDevices = 64;
@@ -192,6 +199,9 @@ class Runtime {
   Mutex recording_{LockRank::kCollective};
   // Held while a default pool is made, so that racing threads make only one, and for the table of open captures.
   Mutex mutex_{LockRank::kRuntime};
+  std::atomic<bool> any_postponed_{false};
+  Mutex postponed_mutex_{LockRank::kLeaf};
+  std::vector<CUdeviceptr> postponed_ COMMPOOL_GUARDED_BY(postponed_mutex_);
   // Never 0: a capture's number is its part of the pool, and 0 is the common part.
   CaptureHandle next_capture_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   // The open ones; each keeps its pool alive until EndCapture.
