@@ -177,7 +177,6 @@ Status CheckComplete(const std::vector<std::shared_ptr<Pool>>& pools) {
 
 // Finds all pools before the first one is called: a wrong handle must not leave half of a collective call behind.
 Result<std::vector<std::shared_ptr<Pool>>> Find(Runtime& runtime, PoolHandles handles) {
-  COMMPOOL_TRY(runtime.RefuseForkedChild());
   if (handles.empty()) return Status(StatusCode::kInvalidArgument, "a call for no pool");
   std::vector<std::shared_ptr<Pool>> pools;
   for (const PoolHandle handle : handles) {
@@ -223,7 +222,6 @@ Status OnPools(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
 // A request with refused options takes part as well, if it says how to reach its home: its other ranks wait for it.
 // Where one pool cannot be made, those that were made are destroyed again.
 Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRequest> requests) {
-  COMMPOOL_TRY(runtime.RefuseForkedChild());
   if (requests.empty()) return Status(StatusCode::kInvalidArgument, "a call for no pool");
   std::vector<PoolHandle> handles(requests.size(), 0);
   std::vector<Used> homes;

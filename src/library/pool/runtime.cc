@@ -61,7 +61,6 @@ Runtime::~Runtime() {
 
 // The recorder is on before the pools tell what they have: a change in between is told twice, and not lost.
 Status Runtime::Record(const recording::RecorderOptions& options, PoolHandle only) {
-  COMMPOOL_TRY(RefuseForkedChild());
   recording::RecorderOptions asked = options;
   if (only != 0) {
     const std::shared_ptr<Pool> pool = COMMPOOL_TRY(pools_.Find(only));
@@ -76,7 +75,6 @@ Status Runtime::Record(const recording::RecorderOptions& options, PoolHandle onl
 }
 
 Status Runtime::EndRecording() {
-  COMMPOOL_TRY(RefuseForkedChild());
   MutexLock lock(recording_);
   if (!parts_.recorder.on()) return Status(StatusCode::kFailedPrecondition, "no recording is under way");
   parts_.recorder.Stop();
@@ -105,7 +103,6 @@ Status Runtime::RefuseChild() {
 
 // The pool knows its handle before the table has it: whoever finds the pool there may use the handle at once.
 Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
-  COMMPOOL_TRY(RefuseForkedChild());
   search_.ReleaseDestroyed();
   const std::vector<SettingSource> sources = configuration.sources;
   Result<std::shared_ptr<Pool>> pool = MakePool(parts_, std::move(configuration));
@@ -121,13 +118,11 @@ Result<PoolHandle> Runtime::CreatePool(PoolConfiguration configuration) {
 
 // For CreatePools, whose other requests may be fine: this one's ranks hear the reason.
 Status Runtime::RefusePool(const PoolConfiguration& home, const Status& why) {
-  COMMPOOL_TRY(RefuseForkedChild());
   return internal::RefusePool(parts_, home, why);
 }
 
 // Whoever takes the handle out of the table ends the pool, so two threads cannot end it twice.
 Status Runtime::DestroyPool(PoolHandle handle) {
-  COMMPOOL_TRY(RefuseForkedChild());
   search_.ReleaseDestroyed();
   std::shared_ptr<Pool> pool = COMMPOOL_TRY(pools_.Find(handle));
   COMMPOOL_TRY(pool->basis().CheckMayEnd());
@@ -140,7 +135,6 @@ Status Runtime::DestroyPool(PoolHandle handle) {
 // All calls but the first are one load. The lock is held across the driver's calls, so that threads that race make only
 // one pool.
 Result<PoolHandle> Runtime::DefaultPool(int device) {
-  COMMPOOL_TRY(RefuseForkedChild());
   if (device < 0 || static_cast<size_t>(device) >= kMostDevices) {
     return Status(StatusCode::kInvalidArgument, "there is no device " + std::to_string(device));
   }
@@ -284,7 +278,6 @@ bool Runtime::Catches(int device, uint64_t bytes, CUstream stream) {
 // Asks one pool a round, from the innermost scope outwards, and goes on only where a scope hands an exhausted request
 // on. The first round uses what this thread remembers. Later rounds are rare: nothing is remembered of them.
 Result<CUdeviceptr> Runtime::Allocate(Target target, uint64_t bytes, CUstream stream) {
-  COMMPOOL_TRY(RefuseForkedChild());
   Route route = RouteOf(target, stream);
   Slot* slot = parts_.caches.FindSlot(route, bytes);
   std::shared_ptr<Pool> pool = slot == nullptr ? nullptr : slot->pool.lock();
@@ -364,7 +357,6 @@ std::shared_ptr<Pool> Runtime::FindPoolOf(const Route& route) const {
 // The steps of a free that FreeCached refused: another cache of this thread, room in a full one, the pool. The word of
 // a live block that no cache may take names its pool. The address table, which has a lock, knows every other block.
 Status Runtime::Free(CUdeviceptr address) {
-  COMMPOOL_TRY(RefuseForkedChild());
   const engine::BlockWord word = parts_.caches.WordOf(address);
   if (word.state() == engine::BlockWord::State::kLive && word.owner() != 0) {
     if (const std::shared_ptr<Pool> pool = PoolWith(word.owner())) return pool->Free(address);
@@ -393,7 +385,6 @@ void Runtime::FreeAllPostponed() {
 }
 
 Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
-  COMMPOOL_TRY(RefuseForkedChild());
   std::shared_ptr<BlockOwner> owner = COMMPOOL_TRY(parts_.addresses.OwnerOf(address));
   StreamName name = COMMPOOL_TRY(NameAtCurrentDevice(stream, owner->device()));
   const PassedStream passes(name.key, stream);
@@ -403,7 +394,6 @@ Status Runtime::RecordStream(CUdeviceptr address, CUstream stream) {
 
 // The handle is also the number of the graph's part of the pool, so it exists before the pool begins the capture.
 Result<CaptureHandle> Runtime::BeginCapture(PoolHandle handle, CUstream stream) {
-  COMMPOOL_TRY(RefuseForkedChild());
   std::shared_ptr<Pool> pool = COMMPOOL_TRY(pools_.Find(handle));
   const StreamName name = COMMPOOL_TRY(NameAtCurrentDevice(stream, pool->device()));
   const PassedStream passes(name.key, stream);
@@ -445,7 +435,6 @@ Status Runtime::EndCapture(CaptureHandle capture) {
 // Waits first, then forgets: only work that is done may be forgotten. All pools forget the stream before its name goes,
 // because a new stream may get the same handle.
 Status Runtime::ReleaseStream(CUstream stream) {
-  COMMPOOL_TRY(RefuseForkedChild());
   if (IsDefault(stream)) {
     return Status(StatusCode::kInvalidArgument, "a default stream is never destroyed, so it is never released");
   }
@@ -465,7 +454,6 @@ Status Runtime::ReleaseStream(CUstream stream) {
 
 // A promise is for the process: every pool may record on the stream from now on.
 Status Runtime::PromiseStream(CUstream stream) {
-  COMMPOOL_TRY(RefuseForkedChild());
   return stream_names_.Promise(stream);
 }
 
