@@ -41,7 +41,9 @@ class MissingFences {
   // The fence attached last; kNoFence before the first.
   Fence last() const { return last_; }
 
-  void Add(const std::vector<MissingFence>& missing) { missing_.insert(missing_.end(), missing.begin(), missing.end()); }
+  void Add(const std::vector<MissingFence>& missing) {
+    missing_.insert(missing_.end(), missing.begin(), missing.end());
+  }
 
   // Attaches a new fence for the one at `place`.
   template <typename Engine>

@@ -80,7 +80,8 @@ TEST_F(ReportBuilderTest, EndsWhatIsNotRetoldAfterAGap) {
     WritePool(writer, kStart);
     writer.Write(kStart + 100, Block(0x100000, 512));
     writer.Write(kStart + 200, Block(0x100200, 512));
-    writer.Write(kStart + 200, recording::PoolBytes{.pool = 1, .reserved = 1 << 20, .allocated = 1024 + 256, .pending = 512});
+    writer.Write(kStart + 200,
+                 recording::PoolBytes{.pool = 1, .reserved = 1 << 20, .allocated = 1024 + 256, .pending = 512});
     writer.LosePage();
     writer.Write(kStart + 300, BlockFreed{0x100000});
     writer.EndChapter();

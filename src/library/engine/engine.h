@@ -185,9 +185,7 @@ inline SegmentRange Engine::ServeOwn(Block* block, StreamKey stream, uint64_t re
 inline Freed Engine::Close(Block* block, Fencing fencing, Reasons also) {
   Freed freed{block->requested, {}};
   block->freed_at = ++clock_;
-  const auto miss = [&](StreamKey stream) {
-    freed.missing.push_back({AddressOf(*block), stream, block->freed_at});
-  };
+  const auto miss = [&](StreamKey stream) { freed.missing.push_back({AddressOf(*block), stream, block->freed_at}); };
   for (Use& use : block->uses) {
     use.missing_since = block->freed_at;
     miss(use.stream);

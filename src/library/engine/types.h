@@ -84,10 +84,10 @@ inline constexpr Part kCommonPart = 0;
 // Why a block that the program has freed serves nobody. A block is closed while any of these is left: the last one's
 // end opens it (Engine::EndReason).
 enum class Reason : uint8_t {
-  kFences = 1,       // the pool has not recorded a fence for every stream that used it
-  kRanks = 2,        // other ranks of a symmetric pool have not freed it
-  kGraph = 4,        // a graph that captured with it may be replayed
-  kImporters = 8,    // other processes use it
+  kFences = 1,     // the pool has not recorded a fence for every stream that used it
+  kRanks = 2,      // other ranks of a symmetric pool have not freed it
+  kGraph = 4,      // a graph that captured with it may be replayed
+  kImporters = 8,  // other processes use it
 };
 using Reasons = uint8_t;
 constexpr Reasons ReasonsOf(Reason reason) { return static_cast<Reasons>(reason); }

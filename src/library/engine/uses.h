@@ -22,10 +22,10 @@ inline constexpr Moment kNoMoment = ~Moment{0};
 //   kind       fence  missing_since  another stream ...
 //   fenced     set    kNoMoment      waits for the fence
 //   unfenced   none   kNoMoment      waits for all work that the stream was given so far
-//   stranded   none   kNoMoment      cannot wait, because nobody promised that the stream lives. First a call passes the
-//                                    stream again and records a fence (Engine::FenceStream), or the host waits for the
-//                                    device (Engine::DeviceIdle)
-//   missing    none   the free       mostly waits until the pool has recorded the fence: until then the block is closed.
+//   stranded   none   kNoMoment      cannot wait, for nobody promised that the stream lives. First a call passes the
+//                                    stream again and records a fence (Engine::FenceStream), or the host waits for
+//                                    the device (Engine::DeviceIdle)
+//   missing    none   the free       mostly waits until the pool has recorded the fence: till then the block is closed.
 //                                    An ordered symmetric pool does not close it; then the use counts as unfenced
 struct Use {
   StreamKey stream = 0;

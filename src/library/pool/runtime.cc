@@ -453,8 +453,6 @@ Status Runtime::ReleaseStream(CUstream stream) {
 }
 
 // A promise is for the process: every pool may record on the stream from now on.
-Status Runtime::PromiseStream(CUstream stream) {
-  return stream_names_.Promise(stream);
-}
+Status Runtime::PromiseStream(CUstream stream) { return stream_names_.Promise(stream); }
 
 }  // namespace commpool::internal

@@ -105,7 +105,8 @@ void StreamNames::Release(CUstream stream) {
   }
   at(entry).store(Left(), std::memory_order_release);
   entry += kEntries;
-  while (at(entry).load(std::memory_order_relaxed) == Left() && at(entry + 1).load(std::memory_order_relaxed) == nullptr) {
+  while (at(entry).load(std::memory_order_relaxed) == Left() &&
+         at(entry + 1).load(std::memory_order_relaxed) == nullptr) {
     at(entry--).store(nullptr, std::memory_order_release);
     --taken_;
   }
