@@ -1,6 +1,7 @@
 #include "src/library/registration/frame_stream.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <optional>
 #include <utility>
