@@ -69,7 +69,7 @@ Status RunTogether(const std::vector<Queue>& queues, FunctionRef<Status(const Qu
 }
 
 // Calls the pools one after the other. It never stops early, for the other ranks have begun. Returns the first failure.
-Status OneByOne(const Queue& queue, FunctionRef<Status(size_t place)> part) {
+Status EachInTurn(const Queue& queue, FunctionRef<Status(size_t place)> part) {
   Status first;
   for (const size_t place : queue) KeepFirst(first, part(place));
   return first;
@@ -208,7 +208,7 @@ Status OnPools(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
     const auto device_of = [&](size_t place) { return pools[place]->device(); };
     const SymmetricModes modes = together ? modes_of(queue) : SymmetricModes();
     if (modes.size() > 1) return RunOn(runtime, device_of(queue.front()), [&] { return together(modes, queue); });
-    return OneByOne(queue, [&](size_t place) {
+    return EachInTurn(queue, [&](size_t place) {
       return RunOn(runtime, device_of(place), [&] { return for_one(*pools[place], place); });
     });
   };
@@ -246,7 +246,7 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
     });
   };
   // One pool needs no thread.
-  const auto create_queue = [&](const Queue& queue) { return OneByOne(queue, create); };
+  const auto create_queue = [&](const Queue& queue) { return EachInTurn(queue, create); };
   const Status status = requests.size() == 1 ? create(0) : RunTogether(QueuesOf(homes), create_queue);
   if (!status.ok()) {
     for (const PoolHandle handle : handles) {

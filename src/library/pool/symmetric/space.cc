@@ -35,7 +35,7 @@ using GrowingPools = std::vector<GrowingPool>;
 
 // Acts on one pool after the other, and stops at a failure: otherwise this rank would call NCCL for a later pool while
 // the other ranks call it for the failed one. Does nothing where an earlier act failed.
-void OneByOne(GrowingPools& pools, Status (*act)(GrowingPool& pool)) {
+void UntilOneFails(GrowingPools& pools, Status (*act)(GrowingPool& pool)) {
   for (const GrowingPool& pool : pools) {
     if (!pool.status.ok()) return;
   }
@@ -104,7 +104,7 @@ Status GrowTogether(GrowingPools pools) {
   };
   // A failure is undone up to the last agreement. After it every rank has all windows.
   // Round one: memory. Where a rank has none, `made` goes back with this frame, and no rank has called NCCL.
-  OneByOne(pools, Make);
+  UntilOneFails(pools, Make);
   COMMPOOL_TRY(AgreeOn(pools, named("making")));
   for (GrowingPool& pool : pools) {
     MutexLock lock(pool.blocks.mutex());
@@ -112,8 +112,8 @@ Status GrowTogether(GrowingPools pools) {
     pool.index = pool.blocks.engine<engine::SymmetricEngine>().SegmentsEver();
   }
   // Round two: windows.
-  OneByOne(pools, Register);
-  OneByOne(pools, RegisterWithRegistrars);
+  UntilOneFails(pools, Register);
+  UntilOneFails(pools, RegisterWithRegistrars);
   const Status registered = AgreeOn(pools, named("registering"));
   if (!registered.ok()) {
     UndoRegistrations(pools);
