@@ -73,6 +73,25 @@ TEST_F(FarWaits, KeepTheContextWhereTheDeadlinePasses) {
   EXPECT_TRUE(Get(pool_).blocks().WaitForDevice().ok());
 }
 
+TEST_F(FarWaits, EndAnAllocationAtItsLimitWithTheReason) {
+  PoolConfiguration configuration = Configured("full");
+  configuration.deadline_ms = 200;
+  configuration.peers = {1};
+  configuration.limit_bytes = kBlock;
+  const PoolHandle full = Create(configuration);
+  const CUdeviceptr block = runtime().AllocateFrom(full, kBlock, nullptr).value();
+  {
+    ContextGuard guard(driver(), peer_);
+    ASSERT_TRUE(runtime().RecordStream(block, far_).ok());
+  }
+  const Status refused = runtime().AllocateFrom(full, kBlock, nullptr).status();
+  EXPECT_EQ(refused.code(), StatusCode::kOutOfMemory) << "no deadline: it serves no such request";
+  EXPECT_NE(refused.message().find("device 1 is still busy"), std::string::npos) << refused.message();
+  EXPECT_NE(refused.message().find("no memory for 3 MiB"), std::string::npos) << refused.message();
+  EXPECT_TRUE(runtime().Free(block).ok());
+  EndWork();
+}
+
 TEST_F(FarWaits, KeepTheContextWhileTheyGoOnByThemselves) {
   while (CountersOf(pool_).host_waits == 0) Use();
   EXPECT_EQ(Released(), 0u);

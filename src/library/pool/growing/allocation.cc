@@ -187,9 +187,14 @@ Result<bool> GrowingMode::ShareStreams(Request& request) {
 }
 
 // After it free neighbours merge, whichever streams used them.
-Result<bool> GrowingMode::WaitOnTheHost(Request&) {
+Result<bool> GrowingMode::WaitOnTheHost(Request& request) {
   PoolEvents::Count(basis_.events.host_waits);
-  COMMPOOL_TRY(blocks_.WaitForDevice());
+  const Status waited = blocks_.WaitForDevice();
+  // The later steps would wait as long, for no more memory.
+  if (waited.code() == StatusCode::kDeadlineExceeded) {
+    return Status(StatusCode::kOutOfMemory, waited.message() + " So there is " + OutOfMemory(request).message());
+  }
+  COMMPOOL_TRY(waited);
   return true;
 }
 
