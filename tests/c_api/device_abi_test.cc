@@ -132,8 +132,8 @@ TEST_F(DeviceAbi, AHolderIsAskedAndNamedUntilItIsRemoved) {
   Expect(commpool_pool_allocate(pool_, bytes, nullptr, &pointer), COMMPOOL_OUT_OF_MEMORY, "no memory for");
   EXPECT_EQ(std::string(commpool_last_error()).find("framework"), std::string::npos) << commpool_last_error();
   EXPECT_EQ(asked_for, 0u);
-  Expect(commpool_remove_holder(holder), COMMPOOL_NOT_FOUND, "holder");
-  Expect(commpool_remove_holder(0), COMMPOOL_NOT_FOUND, "holder 0");
+  Expect(commpool_remove_holder(holder), COMMPOOL_NOT_FOUND, "free-memory callback");
+  Expect(commpool_remove_holder(0), COMMPOOL_NOT_FOUND, "free-memory callback 0");
   EXPECT_EQ(commpool_free(held), COMMPOOL_OK) << commpool_last_error();
 }
 

@@ -69,7 +69,10 @@ Result<DeviceInfo> DescribeDevice(const Driver& driver, int device) {
   info.total_bytes = total;
   FillCapabilities(driver, info);
   for (int peer = 0; peer < count; ++peer) {
-    if (peer != device && CheckReachable(driver, device, peer).ok()) info.reachable_peers.push_back(peer);
+    int reachable = 0;
+    if (peer == device) continue;
+    if (driver.cuda.cuDeviceCanAccessPeer(&reachable, device, peer) != CUDA_SUCCESS || reachable == 0) continue;
+    info.reachable_peers.push_back(peer);
   }
   return info;
 }
