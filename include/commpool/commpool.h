@@ -5,7 +5,7 @@
  *
  * Conventions, for every function:
  *  1. A function returns COMMPOOL_OK or why it failed; commpool_last_error() then holds a sentence with the call, the
- *     device, the bytes and the likely cause. Where it fails nothing has changed and outputs are not written.
+ *     device, the bytes and the likely cause. Where it fails nothing has changed, unless said; no output is written.
  *  2. Sizes and offsets are bytes. Waits are milliseconds. Devices are CUDA ordinals, NUMA nodes the system's numbers.
  *  3. Pools and scopes are numbers, never reused: a call on one that has ended is an error, not a crash. 0 is none.
  *  4. A caller owns the pools, scopes, captures, holders and blocks that it made, and ends each with its matching call.
@@ -421,7 +421,7 @@ typedef struct commpool_statistics {
   commpool_counter reserved_bytes;    /* of segments: what the driver gave */
   commpool_counter reserved_segments; /* that the pool has */
   uint64_t free_bytes;                /* reserved and not in live blocks; some of it only for some streams */
-  uint64_t pending_bytes;             /* of free_bytes: behind other streams' work, ranks, importers or a graph */
+  uint64_t pending_bytes;             /* of free_bytes: behind streams' work, ranks, importers or a graph */
   uint64_t largest_free_block_bytes;  /* free in one piece, at most */
   uint64_t registered_segments;       /* summed over communicators and registrars */
   uint64_t pending_segments;          /* waiting for commpool_pool_register_pending, likewise */
@@ -441,7 +441,7 @@ COMMPOOL_API commpool_status commpool_pool_reset_peaks(commpool_pool pool);
 typedef enum commpool_block_state {
   COMMPOOL_BLOCK_LIVE = 0,
   COMMPOOL_BLOCK_FREE = 1,
-  COMMPOOL_BLOCK_PENDING = 2, /* freed, and behind other streams' work, other ranks, importers or a graph */
+  COMMPOOL_BLOCK_PENDING = 2, /* freed, and behind streams' work, other ranks, importers or a graph */
   COMMPOOL_BLOCK_CACHED = 3,  /* freed, in a thread's cache */
   COMMPOOL_BLOCK_UNMAPPED = 4 /* addresses of an expandable pool that have no memory now */
 } commpool_block_state;

@@ -2,6 +2,7 @@
 #include <future>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 
 #include "src/library/pool/group_calls.h"
 #include "tests/registration/library_of_a_test.h"
@@ -63,6 +64,28 @@ TEST_F(SymmetricRegistrars, HaveWhatThePoolHasAndWhatItGrows) {
   ExpectOk(Close());
   ExpectNothingRegistered();
   EXPECT_EQ(OfLast().ended(), 1);
+}
+
+// Registrars hear of a segment that is made for the peers of its time, and that the book does not have yet.
+TEST_F(SymmetricRegistrars, LeaveNoSegmentWithoutAPeerThatIsGrantedMeanwhile) {
+  ExpectOk(Add());
+  Pool& pool = PoolOf(group()[last()]);
+  std::future<Status> granted;
+  OfLast().before_add = [&] {
+    if (granted.valid()) return;
+    granted = std::async(std::launch::async, [&] { return pool.segments().peers.Grant({0}); });
+    // Where nothing kept it from that, it would end now.
+    for (int turn = 0; turn < 1000; ++turn) std::this_thread::yield();
+  };
+  ExpectOk(Reserve(4 * kMiB));
+  const Status grant = granted.get();
+  EXPECT_TRUE(grant.ok()) << grant.message();
+  const CUmemLocation location{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+  unsigned long long flags = 0;
+  const CUdeviceptr segment = pool.segments().book.Pointers().front()->address();
+  EXPECT_EQ(driver().cuda.cuMemGetAccess(&flags, &location, segment), CUDA_SUCCESS);
+  EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  ExpectOk(Close());
 }
 
 TEST_F(SymmetricRegistrars, ThatFailHalfWayOnOneRankAreAddedOnNone) {

@@ -23,6 +23,8 @@ PoolPeers::PoolPeers(const PoolBasis& basis, BlockStore& blocks, const Backing& 
 
 // All segments or none: after a failure the peers lose those that they had got.
 Status PoolPeers::Grant(const std::vector<int>& peers) {
+  // A growth that agrees with other ranks makes its segment for the peers of that moment, long before the book has it.
+  MutexLock collective(basis_.collective);
   MutexLock growth(basis_.growth());
   COMMPOOL_TRY(basis_.CheckAwake());  // under the lock, so the pool cannot fall asleep meanwhile
   const std::vector<int> known = Devices();
@@ -65,6 +67,7 @@ Status PoolPeers::Await() const {
 
 // Everything that can refuse, and every wait, comes first: from the first Revoke on a peer's work would fail.
 Status PoolPeers::Revoke(const std::vector<int>& peers) {
+  MutexLock collective(basis_.collective);  // as for Grant
   MutexLock growth(basis_.growth());
   COMMPOOL_TRY(basis_.CheckAwake());
   COMMPOOL_TRY(basis_.Named(backing_.CanRevoke()));
