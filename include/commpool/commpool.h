@@ -275,7 +275,8 @@ COMMPOOL_API commpool_status commpool_pool_functions(commpool_pool pool, commpoo
  * for a symmetric pool with frees = ORDERED. */
 COMMPOOL_API commpool_status commpool_capture_begin(commpool_pool pool, struct CUstream_st* stream,
                                                     commpool_capture* capture);
-/* Ends it, before or after cuStreamEndCapture, also after one that failed. NOT_FOUND for one that has ended. */
+/* Ends it, before or after cuStreamEndCapture, also after one that failed. NOT_FOUND for one that has ended. Where
+ * nobody promised the stream, all frees before count as the graph's. */
 COMMPOOL_API commpool_status commpool_capture_end(commpool_capture capture);
 
 /* ---- Limits and other allocators -------------------------------------------------------------------------------- */

@@ -41,7 +41,7 @@ class FuzzedStreams : public FuzzedEngine<Engine> {
   void PlayOwn(uint8_t call) override {
     if (call % 4 == 0) {
       const Part part = Part{1} + this->bytes_.Next() % 2;
-      this->engine_.ClosePart(part, this->engine_.StreamsOf(part));
+      this->engine_.ClosePart(part, this->engine_.Now() - this->bytes_.Next() % 4, this->engine_.StreamsOf(part));
       return this->engine_.ReleasePart(part);
     }
     if (call % 4 == 1) return this->engine_.StreamIdle(this->bytes_.Stream(), this->engine_.Now());

@@ -245,7 +245,7 @@ TEST_F(ExpandableEngineTest, CannotClaimAPageThatAGraphGotMeanwhile) {
   const Result<Outcome> outcome = engine_.Allocate(2 * kPage, kStream, Reuse::kSameStream, kGraph);
   ASSERT_TRUE(engine_.Free(std::get<Served>(*outcome).address).ok());
   EXPECT_FALSE(engine_.CanClaim(plan));
-  engine_.ClosePart(kGraph, engine_.StreamsOf(kGraph));
+  engine_.ClosePart(kGraph, engine_.Now(), {});
   engine_.ReleasePart(kGraph);
   EXPECT_TRUE(engine_.CanClaim(plan));
 }

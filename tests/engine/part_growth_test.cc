@@ -47,7 +47,7 @@ TEST_F(PartGrowth, MakesPagesThatAreThePartsAlone) {
   EXPECT_EQ(address, kBase);
   EXPECT_EQ(engine_.GrowthFor(kPage, kStream, Reuse::kSameStream, kGraph).value().bytes, 0u) << "one page is left";
   ASSERT_TRUE(engine_.Free(address).ok());
-  engine_.ClosePart(kGraph, engine_.StreamsOf(kGraph));
+  engine_.ClosePart(kGraph, engine_.Now(), {});
   engine_.ReleasePart(kGraph);
   EXPECT_EQ(Allocate(3 * kPage, kOther), kBase);
 }

@@ -5,6 +5,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/engine/caching_engine.h"
+#include "src/library/engine/symmetric_engine.h"
 #include "tests/engine/engine_calls.h"
 #include "tools/common/engine_invariants.h"
 
@@ -38,7 +39,7 @@ class Parts : public ::testing::Test {
   }
   // The capture has ended, and its graph is gone.
   void ReleasePart(Part part) {
-    engine_.ClosePart(part, engine_.StreamsOf(part));
+    engine_.ClosePart(part, engine_.Now(), engine_.StreamsOf(part));
     CheckInvariants(engine_);
     engine_.ReleasePart(part);
     CheckInvariants(engine_);
@@ -143,7 +144,7 @@ TEST_F(Parts, KeepTheUsesOfWhatIsFreedOnceTheCaptureHasEnded) {
   Allocate(512 * kKiB);  // lies between
   const Address freed_later = Allocate(kMiB, kGraph);
   FreeInPart(freed_in_it);
-  engine_.ClosePart(kGraph, {kStream});
+  engine_.ClosePart(kGraph, engine_.Now(), {});
   FreeInPart(freed_later);
   engine_.ReleasePart(kGraph);
   CheckInvariants(engine_);
@@ -154,15 +155,44 @@ TEST_F(Parts, KeepTheUsesOfWhatIsFreedOnceTheCaptureHasEnded) {
   EXPECT_EQ(Allocate(kMiB, kCommonPart, kOther), freed_later);
 }
 
-TEST_F(Parts, KeepTheUsesOfStreamsThatHadEndedTheirCapture) {
+// The capture ended before its announcement did, and the stream worked on.
+TEST_F(Parts, KeepTheUsesOfWhatIsFreedBetweenTheEndOfTheCaptureAndThatOfItsAnnouncement) {
+  const Address inside = Allocate(512 * kKiB, kGraph);
+  Allocate(512 * kKiB);  // lies between
+  const Address behind = Allocate(kMiB, kGraph);
+  FreeInPart(inside);
+  const Moment end = engine_.Now();
+  FreeInPart(behind);
+  engine_.ClosePart(kGraph, end, {});
+  engine_.ReleasePart(kGraph);
+  CheckInvariants(engine_);
+  EXPECT_EQ(Allocate(kMiB, kCommonPart, kOther), 0u) << "the stream may use it outside of the graph";
+  EXPECT_EQ(Allocate(512 * kKiB, kCommonPart, kOther), inside);
+  EXPECT_EQ(Allocate(kMiB), behind);
+}
+
+TEST_F(Parts, KeepTheUsesOfStreamsThatWereOutsideOfTheCapture) {
   const Address address = Allocate(kMiB, kGraph);
   ASSERT_TRUE(engine_.RecordStream(address, kOther).ok());
   FreeInPart(address);
-  engine_.ClosePart(kGraph, {kOther});
+  engine_.ClosePart(kGraph, engine_.Now(), {});
   engine_.ReleasePart(kGraph);
   CheckInvariants(engine_);
-  EXPECT_EQ(Allocate(2 * kMiB, kCommonPart, kOther), 0u) << "work of the first may use it outside of the graph";
-  EXPECT_EQ(Allocate(2 * kMiB), kBase);
+  EXPECT_EQ(Allocate(2 * kMiB), 0u) << "work of the other may use it";
+  EXPECT_EQ(Allocate(2 * kMiB, kCommonPart, kOther), kBase);
+}
+
+TEST_F(Parts, ForgetAStreamWhoseFenceABlockOfTheGraphMisses) {
+  SymmetricEngine engine({}, FreeOrder::kDeferred);
+  engine.AddSegment({kBase + kGiB, 2 * kMiB});
+  const Result<Outcome> outcome = engine.Allocate(kMiB, kStream, kGraph);
+  const Address address = std::get<Served>(*outcome).address;
+  ASSERT_TRUE(engine.RecordStream(address, kOther).ok());
+  ASSERT_TRUE(engine.Free(address).ok());
+  engine.ForgetStream(kOther);
+  engine.ReleasePart(kGraph);
+  CheckInvariants(engine);
+  EXPECT_TRUE(engine.MissingFences().empty()) << "its handle may mean another stream by now";
 }
 
 TEST_F(Parts, CloseABlockThatImportersHold) {

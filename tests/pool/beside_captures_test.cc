@@ -82,6 +82,44 @@ TEST_F(BesideCaptures, WorkBehindTheCaptureKeepsItsMemory) {
   CheckInvariants(Get(pool));
 }
 
+// Nobody promised the stream, whose name a capture hides.
+TEST_F(BesideCaptures, OneAfterTheOtherTakesTheSameMemory) {
+  PoolConfiguration configuration = Configured("captured");
+  configuration.streams = Streams::kMayDie;
+  const PoolHandle pool = Create(std::move(configuration));
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  uint64_t after_first = 0;
+  for (int turn = 0; turn < 6; ++turn) {
+    ASSERT_TRUE(capture_.Begin(runtime(), pool, stream).ok());
+    Result<CUdeviceptr> block = runtime().AllocateFrom(pool, kLarge, stream);
+    ASSERT_TRUE(block.ok()) << block.status().message();
+    Free(*block);
+    const bool pool_first = turn % 2 == 0;
+    if (!pool_first) capture_.EndOnTheStream();
+    EXPECT_TRUE(capture_.EndForThePool().ok());
+    if (pool_first) capture_.EndOnTheStream();
+    capture_.DestroyGraph();
+    while (!Get(pool).captures().any_gone()) std::this_thread::yield();
+    if (turn == 0) after_first = CountersOf(pool).reserved_bytes.current;
+    EXPECT_EQ(CountersOf(pool).reserved_bytes.current, after_first) << turn;
+  }
+  EXPECT_EQ(cuda().cuStreamDestroy(stream), CUDA_SUCCESS);
+}
+
+TEST_F(BesideCaptures, ServeTheLegacyStreamBesideABlockingOne) {
+  const PoolHandle pool = Create(Configured("captured"));
+  CUstream blocking = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
+  ASSERT_TRUE(capture_.Begin(runtime(), pool, blocking).ok());
+  Result<CUdeviceptr> block = runtime().AllocateFrom(pool, kSmall, nullptr);
+  EXPECT_TRUE(block.ok()) << block.status().message();
+  ASSERT_TRUE(capture_.End().ok());
+  if (block.ok()) Free(*block);
+  capture_.DestroyGraph();
+  EXPECT_EQ(cuda().cuStreamDestroy(blocking), CUDA_SUCCESS);
+}
+
 TEST_F(BesideCaptures, OneThatNobodyAnnouncedSurvivesTheFreeOfABlockThatItsStreamUsed) {
   const PoolHandle pool = Create(Configured("used"));
   const CUdeviceptr own = Allocate(pool, stream_, kLarge);

@@ -77,7 +77,7 @@ TEST_F(FarWaits, EndAnAllocationAtItsLimitWithTheReason) {
   PoolConfiguration configuration = Configured("full");
   configuration.deadline_ms = 200;
   configuration.peers = {1};
-  configuration.limit_bytes = kBlock;
+  configuration.limit_bytes = 4 * kMiB;
   const PoolHandle full = Create(configuration);
   const CUdeviceptr block = runtime().AllocateFrom(full, kBlock, nullptr).value();
   {

@@ -164,7 +164,7 @@ TEST_F(FixedRegistration, ALiveGraphPinsWhatIsRegistered) {
   ExpectOk({pool().mode().Reserve(4 * kMiB)});
   ExpectOk({pool().mode().RegisterWith(communicator())});
   EXPECT_EQ(driver().cuda.cuStreamBeginCapture(rank().stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-  ExpectOk({pool().BeginCapture(1, rank().stream, rank().number)});
+  ExpectOk({pool().BeginCapture(1, rank().stream, KeyOfStream(rank().stream, rank().number))});
   const CUdeviceptr block = Allocate(kMiB);
   ExpectOk({pool().Free(block)});
   pool().EndCapture(1);

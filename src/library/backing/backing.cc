@@ -110,6 +110,8 @@ Result<std::unique_ptr<Segment>> Backing::Make(const SegmentRequest& request) {
   const uint64_t bytes = COMMPOOL_TRY(RoundToGranularity(request.bytes, granularity_));
   ContextGuard guard(driver_, context_->get());
   std::unique_ptr<Segment> segment = COMMPOOL_TRY(MakeSegment(bytes, request));
+  // What its memory is shows first now (MemoryKind).
+  for (const int peer : request.peers) COMMPOOL_TRY(CanGrant(peer));
   if (!request.peers.empty()) COMMPOOL_TRY(segment->Grant(request.peers));
   return segment;
 }

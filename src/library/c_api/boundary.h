@@ -95,6 +95,7 @@ commpool_status WithRuntime(Body body, CallKind call = CallKind::kAny,
     COMMPOOL_TRY(runtime->RefuseForkedChild());
     COMMPOOL_TRY(RefuseUserFunction(call));
     const std::optional<RelaxedCapture> relaxed = runtime->Relax();
+    runtime->FreePostponed();
     const Status status = body(*runtime);
     runtime->FreePostponed();
     return status;

@@ -43,6 +43,12 @@ Status NoLiveBlock(const std::string& call, Address address, const Block* holder
   return Status(StatusCode::kNotFound, call + ": no live block at " + Hexadecimal(address) + ": " + why);
 }
 
+void AddMissing(const Block& block, std::vector<MissingFence>& missing) {
+  for (const Use& use : block.uses) {
+    if (use.fence_missing()) missing.push_back({AddressOf(block), use.stream, use.missing_since});
+  }
+}
+
 }  // namespace
 
 std::string Hexadecimal(Address address) {
@@ -94,10 +100,7 @@ bool Engine::IsClosedBy(Address address, Reason reason) const {
 std::vector<MissingFence> Engine::MissingFences() const {
   std::vector<MissingFence> missing;
   for (const Block* block : heap_.closed()) {
-    if (engine::IsClosedBy(*block, Reason::kGraph)) continue;
-    for (const Use& use : block->uses) {
-      if (use.fence_missing()) missing.push_back({AddressOf(*block), use.stream, use.missing_since});
-    }
+    if (!engine::IsClosedBy(*block, Reason::kGraph)) AddMissing(*block, missing);
   }
   return missing;
 }
@@ -202,6 +205,11 @@ void Engine::StreamIdle(StreamKey stream, Moment moment) {
 }
 
 void Engine::ForgetStream(StreamKey stream) {
+  std::vector<MissingFence> missing;
+  for (const Block* block : heap_.closed()) AddMissing(*block, missing);
+  for (const MissingFence& fence : missing) {
+    if (fence.stream == stream) CancelFence(fence);
+  }
   ReplaceUses([&](const Block&, const Use& use) { return use.stream == stream; });
   heap_.ForEach([&](Block& block) {
     if (block.state != BlockState::kLive) return;

@@ -100,7 +100,9 @@ class Engine {
   // The streams that may still use the part's free memory.
   std::set<StreamKey> StreamsOf(Part part = kCommonPart) const;
   // Call ClosePart when the capture has ended, ReleasePart when its graph is gone.
-  void ClosePart(Part part, const std::set<StreamKey>& captured) { heap_.ClosePart(part, captured); }
+  void ClosePart(Part part, Moment until, const std::set<StreamKey>& captured) {
+    heap_.ClosePart(part, until, captured);
+  }
   virtual void ReleasePart(Part part) { heap_.ReleasePart(part); }
   // The part of the live block at the address; the common part where there is no block.
   Part PartOf(Address address) const;

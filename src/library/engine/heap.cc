@@ -275,19 +275,28 @@ uint64_t Heap::LargestUnited(Space space) const {
   return largest;
 }
 
-void Heap::ClosePart(Part part, const std::set<StreamKey>& captured) {
-  const auto closes = [&](const Use& use) { return captured.contains(use.stream) || use.fence_missing(); };
-  ChangeWhere(
-      [&](const Block& block) {
-        return block.part == part && block.state == BlockState::kFree && block.uses.Any(closes);
-      },
-      [&](Block& block) {
-        Uses stay;
-        for (const Use& use : block.uses) {
-          if (!captured.contains(use.stream)) AddUse(stay, {use.stream, use.fence, kNoMoment});
-        }
-        block.uses = stay;
-      });
+// A block that has changed is looked at again (ChangeWhere). So first the uses that are over go, and then the others
+// lose the mark by which the first step knows them.
+void Heap::ClosePart(Part part, Moment until, const std::set<StreamKey>& captured) {
+  const auto change_uses = [&](auto matches, auto change) {
+    const auto of_part = [&](const Block& block) { return block.part == part && block.state == BlockState::kFree; };
+    ChangeWhere(
+        [&](const Block& block) {
+          return of_part(block) && block.uses.Any([&](const Use& use) { return matches(block, use); });
+        },
+        change);
+  };
+  const auto is_over = [&](const Block& block, const Use& use) {
+    if (block.freed_at > until || use.fence != kNoFence) return false;
+    return !use.fence_missing() || captured.contains(use.stream);
+  };
+  change_uses(is_over, [&](Block& block) { block.uses.EraseIf([&](const Use& use) { return is_over(block, use); }); });
+  change_uses([](const Block&, const Use& use) { return use.fence_missing(); },
+              [](Block& block) {
+                Uses unfenced;
+                for (const Use& use : block.uses) AddUse(unfenced, {use.stream, use.fence, kNoMoment});
+                block.uses = unfenced;
+              });
 }
 
 void Heap::ReleasePart(Part part) {

@@ -85,10 +85,10 @@ class Heap {
   // The largest block that UnifyAll would make.
   uint64_t LargestUnited(Space space) const;
 
-  // Call it when the capture has ended. Streams that still capture have used the part's free blocks in the graph alone,
-  // whose end the part awaits: these uses are over. Other streams may have got work outside of the graph: their uses
-  // stay, as those of blocks that are freed later.
-  void ClosePart(Part part, const std::set<StreamKey>& captured);
+  // Call it when the capture has ended. Blocks that were freed up to `until` were freed inside of it: their own
+  // streams, and those of `captured`, used them in the graph alone, whose end the part awaits. All other uses stay, for
+  // work outside of the graph.
+  void ClosePart(Part part, Moment until, const std::set<StreamKey>& captured);
   // Gives a graph's free memory to the whole pool.
   void ReleasePart(Part part);
   // A live or closed block belongs to the whole pool from now on.

@@ -81,8 +81,26 @@ void Pool::TakeBack(const engine::ReturnedBlocks& returned) {
   if (blocks_.TakeBack(returned)) mode_->AfterFree();
 }
 
+// Whether the block's use ends in the graph, only this moment shows: the capture may end before its announcement does.
+Status Pool::FreeBesideCaptures(CUdeviceptr address) {
+  engine::Part part = engine::kCommonPart;
+  {
+    MutexLock lock(blocks_.mutex());
+    part = blocks_.engine().PartOf(address);
+  }
+  Status status = blocks_.Free(address);
+  if (part == engine::kCommonPart || !captures_.IsRunning(part)) return status;
+  engine::Moment now = 0;
+  {
+    MutexLock lock(blocks_.mutex());
+    now = blocks_.engine().Now();
+  }
+  captures_.NoteFree(part, now);
+  return status;
+}
+
 // The order matters: what can fail comes first, and other pools hear of the capture before caches of this pool end.
-Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_device) {
+Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, StreamKey key) {
   COMMPOOL_TRY(basis_->CheckOpen());
   const bool ordered = symmetric() && basis_->configuration.frees == engine::FreeOrder::kOrdered;
   if (ordered) {
@@ -92,7 +110,7 @@ Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_dev
                       "graph is replayed. Captures need deferred frees");
   }
   const ContextGuard current = basis_->MakeCurrent();
-  const GraphCaptures::Origin origin{stream, {device(), stream_device}};
+  const GraphCaptures::Origin origin{stream, key, {device(), PlaceOf(key)}};
   COMMPOOL_TRY(basis_->Named(captures_.Begin(capture, origin)));
   // From here on all pools of the process refuse to wait for these devices.
   basis_->device->captures().Begin(origin.devices);
@@ -106,7 +124,7 @@ Status Pool::BeginCapture(CaptureHandle capture, CUstream stream, int stream_dev
 
 // The order matters: the device's count ends last, for until then other threads must not wait for the device.
 CUstream Pool::EndCapture(CaptureHandle capture) {
-  blocks_.ClosePart(capture);
+  blocks_.ClosePart(capture, captures_);
   const GraphCaptures::Origin origin = captures_.End(capture);
   basis_->device->captures().End(origin.devices);
   basis_->runtime.observer.CaptureAnnounced(origin.stream, false);

@@ -145,7 +145,7 @@ class Pool final : public BlockOwner, public SharedMemory {
     return basis_->serves() && means_it ? mode_->ServeAtOnce(bytes, stream) : 0;
   }
   Status Free(CUdeviceptr address) override {
-    Status status = blocks_.Free(address);
+    Status status = captures_.any_open() ? FreeBesideCaptures(address) : blocks_.Free(address);
     if (status.code() != StatusCode::kNotFound) mode_->AfterFree();
     return status;
   }
@@ -161,9 +161,9 @@ class Pool final : public BlockOwner, public SharedMemory {
   bool streams_outlive() const override { return basis_->configuration.streams == Streams::kOutlive; }
   void TakeBack(const engine::ReturnedBlocks& returned) override;
 
-  // Captures. `stream`, of the device `stream_device`, captures; kNotSupported where the pool cannot serve it. Runtime
-  // gives the number, and keeps the pool alive until EndCapture.
-  Status BeginCapture(CaptureHandle capture, CUstream stream, int stream_device);
+  // Captures. `stream`, which `key` names, captures; kNotSupported where the pool cannot serve it. Runtime gives the
+  // number, and keeps the pool alive until EndCapture.
+  Status BeginCapture(CaptureHandle capture, CUstream stream, StreamKey key);
   // Returns the capture's stream.
   CUstream EndCapture(CaptureHandle capture);
 
@@ -196,6 +196,7 @@ class Pool final : public BlockOwner, public SharedMemory {
   void RecordSlice();
 
  private:
+  Status FreeBesideCaptures(CUdeviceptr address);
   // For a request that failed: tries as often as the configuration says, with pauses, because others may release memory
   // meanwhile. On the thread of the program, without a lock.
   void TryAgain(uint64_t bytes, StreamKey stream, Result<CUdeviceptr>& address);

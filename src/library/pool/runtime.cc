@@ -1,5 +1,4 @@
-// Runtime: what the inline functions of runtime.h cannot answer from this thread's caches. All calls but Catches refuse
-// a forked child before they do anything.
+// Runtime: what the inline functions of runtime.h cannot answer from this thread's caches.
 #include "src/library/pool/runtime.h"
 
 #include <unistd.h>
@@ -402,7 +401,7 @@ Result<CaptureHandle> Runtime::BeginCapture(PoolHandle handle, CUstream stream) 
     MutexLock lock(mutex_);
     capture = next_capture_++;
   }
-  COMMPOOL_TRY(pool->BeginCapture(capture, stream, PlaceOf(name.key)));
+  COMMPOOL_TRY(pool->BeginCapture(capture, stream, name.key));
   MutexLock lock(mutex_);
   captures_.emplace(capture, std::move(pool));
   return capture;

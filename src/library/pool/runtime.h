@@ -127,13 +127,13 @@ class Runtime {
     return devices_.captures().any() ? std::make_optional<RelaxedCapture>(*driver_) : std::nullopt;
   }
 
-  // kFailedPrecondition in a forked child. Every call asks this first.
   // For a free that a function of the program makes while the library runs it, perhaps under a lock: it takes effect at
   // the end of the call, or of a later one.
   void PostponeFree(CUdeviceptr address);
   void FreePostponed() {
     if (any_postponed_.load(std::memory_order_relaxed)) FreeAllPostponed();
   }
+  // kFailedPrecondition in a forked child. The C ABI asks it first.
   Status RefuseForkedChild() const { return forked_.InChild() ? RefuseChild() : Status(); }
 
  private:

@@ -25,6 +25,9 @@ using engine::WithoutPlace;
 // other handles are pointers.
 inline bool IsDefault(CUstream stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
 
+// The legacy stream of some device, which nobody can capture.
+inline bool IsLegacy(StreamKey key) { return WithoutPlace(key) == 1; }
+
 // The bit of CU_STREAM_PER_THREAD of some thread. Other names have no bit below kUnpromisedBit, or are the legacy
 // stream's.
 inline constexpr StreamKey kPerThreadBit = 2;

@@ -7,6 +7,7 @@
 #include "src/library/base/check.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/graph_handles.h"
+#include "src/library/pool/blocks/graph_captures.h"
 
 namespace commpool::internal {
 
@@ -200,28 +201,31 @@ Result<bool> BlockStore::Captures(StreamKey stream) const {
   return IsCapturing(basis_.driver, StreamOfKey(stream));
 }
 
-// While its origin captures, so do the streams that have joined: what they did is in the graph. A stream that has ended
-// its capture may have work of its own, behind which a fence comes.
-void BlockStore::ClosePart(engine::Part part) {
+void BlockStore::ClosePart(engine::Part part, const GraphCaptures& captures) {
   std::set<StreamKey> streams;
+  engine::Moment now = 0;
   std::optional<RecordingStreams::Scope> recording;
   {
     MutexLock lock(mutex_);
+    now = engine_->Now();
     streams = engine_->StreamsOf(part);
     if (!streams.empty()) recording.emplace(basis_.recording_streams, std::vector(streams.begin(), streams.end()));
   }
+  const engine::Moment until = captures.IsRunning(part) ? now : captures.LastFree(part);
   std::set<StreamKey> captured;
-  std::erase_if(streams, [](StreamKey stream) { return !IsReachable(stream); });
   for (const StreamKey stream : streams) {
-    const Result<bool> captures = Captures(stream);
-    if (captures.ok() && *captures) captured.insert(stream);
+    const Result<engine::Part> joined = captures.PartOf(stream);
+    if (joined.ok() && *joined == part) captured.insert(stream);
   }
   {
     MutexLock lock(mutex_);
-    engine_->ClosePart(part, captured);
+    engine_->ClosePart(part, until, captured);
+    streams = engine_->StreamsOf(part);
   }
-  // Without an event its memory waits for a later call of the stream, or for the device.
-  for (const StreamKey stream : streams) static_cast<void>(FenceFreed(stream));
+  // Without an event the memory waits for a later call of the stream, or for the device.
+  for (const StreamKey stream : streams) {
+    if (IsReachable(stream)) static_cast<void>(FenceFreed(stream));
+  }
 }
 
 // Another thread may be recording one of them as well: then the block gets one of the two fences.
@@ -242,7 +246,7 @@ void BlockStore::RecordMissingFences() {
 bool BlockStore::MayWaitFor(const engine::Served& served) const {
   return std::all_of(served.waits.begin(), served.waits.end(), [&](const engine::StreamUse& use) {
     if (use.fence != engine::kNoFence) return true;
-    if (!IsReachable(use.stream)) return !basis_.device->captures().any();
+    if (!IsReachable(use.stream)) return !basis_.MayCapture(use.stream);
     const Result<bool> captures = Captures(use.stream);
     return captures.ok() && !*captures;
   });
@@ -384,19 +388,13 @@ Status BlockStore::WaitForDevice() {
 // Runtime::ReleaseStream, once the stream's work is done.
 void BlockStore::ForgetStream(StreamKey stream) {
   TakeBack(basis_.runtime.caches.ForgetStream(basis_.handle, stream));
-  const auto forget = [&]() COMMPOOL_REQUIRES(mutex_) {
-    engine_->ForgetStream(stream);
-    for (const engine::MissingFence& fence : engine_->MissingFences()) {
-      if (fence.stream == stream) engine_->CancelFence(fence);
-    }
-  };
   {
     MutexLock lock(mutex_);
-    forget();  // so that no later call records on the stream
+    engine_->ForgetStream(stream);  // so that no later call records on the stream
   }
   basis_.recording_streams.AwaitEnd(stream);
   MutexLock lock(mutex_);
-  forget();  // once more: other calls may have recorded a fence on it meanwhile
+  engine_->ForgetStream(stream);  // once more: other calls may have recorded a fence on it meanwhile
 }
 
 engine::Counters BlockStore::counters() const {

@@ -22,6 +22,8 @@
 
 namespace commpool::internal {
 
+class GraphCaptures;
+
 // Whether the waits for a served block's uses may go to streams that capture.
 enum class Waits {
   kOutside,    // no: the work from before the capture has no event, and a new one would pull the waiter into it
@@ -120,8 +122,9 @@ class BlockStore {
   // Records an event on the stream, which this call passes. Then other streams may take what it freed, after a wait.
   // Does nothing while the stream captures.
   Status FenceFreed(StreamKey stream);
-  // The announced capture has ended, or is about to: what its part's free memory was used for in the graph is over.
-  void ClosePart(engine::Part part);
+  // The announcement of a capture ends: what its part's free memory was used for in the graph is over. The capture may
+  // have ended before, and its streams may have got work of their own: behind that come fences.
+  void ClosePart(engine::Part part, const GraphCaptures& captures);
   // For a stream whose work is done and whose handle will be recycled: no block, live or free, waits for it any more.
   // Waits for calls of other threads that are about to record on it.
   void ForgetStream(StreamKey stream);

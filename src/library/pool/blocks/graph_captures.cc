@@ -61,11 +61,40 @@ GraphCaptures::Origin GraphCaptures::End(CaptureHandle handle) {
   return std::move(capture.origin);
 }
 
+bool GraphCaptures::IsRunning(engine::Part part) const {
+  CUstream stream = nullptr;
+  cuuint64_t expected = 0;
+  {
+    MutexLock lock(mutex_);
+    const auto found = captures_.find(part);
+    if (found == captures_.end() || found->second.ended) return false;
+    if (MayHaveDied(found->second.origin.key)) return true;
+    stream = found->second.origin.stream;
+    expected = found->second.number;
+  }
+  const ContextGuard current = basis_.MakeCurrent();
+  cuuint64_t number = 0;
+  const Result<CUgraph> graph = GraphInCapture(basis_.driver, stream, &number);
+  return graph.ok() && *graph != nullptr && number == expected;
+}
+
+void GraphCaptures::NoteFree(engine::Part part, engine::Moment moment) {
+  MutexLock lock(mutex_);
+  const auto found = captures_.find(part);
+  if (found != captures_.end()) found->second.last_free = std::max(found->second.last_free, moment);
+}
+
+engine::Moment GraphCaptures::LastFree(engine::Part part) const {
+  MutexLock lock(mutex_);
+  const auto found = captures_.find(part);
+  return found == captures_.end() ? 0 : found->second.last_free;
+}
+
 // Without an open capture in the process it makes no driver call. A stream may belong to a capture by a join, so the
 // driver is asked for the stream's graph, and the graph is compared.
 Result<engine::Part> GraphCaptures::PartOf(StreamKey stream) const {
   // Captures of other pools count too: the stream may belong to one of them, which is an error here.
-  if (!basis_.device->captures().any() || !IsReachable(stream)) return engine::kCommonPart;
+  if (!basis_.device->captures().any() || !IsReachable(stream) || IsLegacy(stream)) return engine::kCommonPart;
   const ContextGuard current = basis_.MakeCurrent(stream);
   cuuint64_t number = 0;
   const Result<CUgraph> graph = GraphInCapture(basis_.driver, StreamOfKey(stream), &number);

@@ -32,10 +32,11 @@ class GraphCaptures {
  public:
   explicit GraphCaptures(const PoolBasis& basis) : basis_(basis) {}
 
-  // The stream where a capture began, and the devices that it concerns. The handle is valid while the capture is open;
-  // afterwards the stream may be gone.
+  // The stream where a capture began, and the devices that it concerns. The handle is valid while the announcement is
+  // open; afterwards the stream may be gone.
   struct Origin {
     CUstream stream = nullptr;
+    StreamKey key = 0;
     std::set<int> devices;
   };
 
@@ -56,6 +57,14 @@ class GraphCaptures {
   // does not capture; kFailedPrecondition where it is in a capture that nobody announced to this pool. Calls the driver
   // only while a capture is open in the process.
   Result<engine::Part> PartOf(StreamKey stream) const;
+
+  // Whether an announced capture still runs on its stream. Asks the driver; of a stream that may have died it cannot,
+  // and takes it for running.
+  bool IsRunning(engine::Part part) const;
+  // A block of the part was freed by this moment, inside of the capture.
+  void NoteFree(engine::Part part, engine::Moment moment);
+  // The last such moment.
+  engine::Moment LastFree(engine::Part part) const;
 
   // OK where no graph is alive that captured here. Waits for a moment: the driver reports the end of a graph on a
   // thread of its own, so a graph that was destroyed just now may still count. kFailedPrecondition says how many are
@@ -80,6 +89,7 @@ class GraphCaptures {
   struct Capture {
     Origin origin;
     cuuint64_t number = 0;  // the driver's
+    engine::Moment last_free = 0;
     // Shared with the driver's callback, which may come after the pool's end.
     std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
     // The announcement has ended, so no further stream of the capture is served.

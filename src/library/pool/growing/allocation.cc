@@ -77,6 +77,7 @@ Result<CUdeviceptr> GrowingMode::ServeByStep(Request& request) {
   // Read before any try: a wait of another thread that ends after this has freed memory which a try may have missed.
   request.times_freed = stranded_.times_freed();
   const bool captured = request.part != engine::kCommonPart;
+  if (captured) blocks_.PollFences();  // it takes idle memory alone
   std::optional<CUdeviceptr> served = captured ? COMMPOOL_TRY(Try(request)) : std::nullopt;
   for (const Step& step : kSteps) {
     if (served) break;
