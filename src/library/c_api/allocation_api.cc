@@ -61,9 +61,9 @@ Status CheckTarget(Target target) {
 [[gnu::noinline]] commpool_status FreeSlowly(void* pointer) {
   if (pointer == nullptr) return COMMPOOL_OK;
   // A garbage collector, or a destructor, frees wherever it runs.
-  Runtime* const opened = OpenedProcessRuntime();
-  if (opened != nullptr && !RefuseUserFunction(CallKind::kFree).ok()) {
-    opened->PostponeFree(AddressOf(pointer));
+  const UserFunctionKind* const running = UserFunction::Running();
+  if (running != nullptr && !running->may_free) [[unlikely]] {
+    OpenedProcessRuntime()->PostponeFree(AddressOf(pointer));  // it runs the function
     return COMMPOOL_OK;
   }
   return WithRuntime([&](Runtime& runtime) { return runtime.Free(AddressOf(pointer)); }, CallKind::kFree,

@@ -79,9 +79,9 @@ Status RefuseCallOf(const UserFunctionKind& running);
 
 // OK unless this thread is inside a function of the program that the library called, and that must not make this call.
 inline Status RefuseUserFunction(CallKind call = CallKind::kAny) {
+  if (call == CallKind::kFree) return Status();  // its caller has looked, and postpones it
   const UserFunctionKind* const running = UserFunction::Running();
-  if (running == nullptr || (call == CallKind::kFree && running->may_free)) return Status();
-  return RefuseCallOf(*running);
+  return running == nullptr ? Status() : RefuseCallOf(*running);
 }
 
 // The one way into the library. It opens the runtime at the first call, refuses a forked child and a user's function,
@@ -95,8 +95,7 @@ commpool_status WithRuntime(Body body, CallKind call = CallKind::kAny,
     COMMPOOL_TRY(runtime->RefuseForkedChild());
     COMMPOOL_TRY(RefuseUserFunction(call));
     const std::optional<RelaxedCapture> relaxed = runtime->Relax();
-    runtime->FreePostponed();
-    const Status status = body(*runtime);
+    Status status = body(*runtime);
     runtime->FreePostponed();
     return status;
   };
