@@ -23,10 +23,10 @@ constexpr const char* kCalls[] = {
 
 // Calls that may fail while the operation succeeds.
 const std::set<std::string> kSilent = {
-    // Questions: an unknown answer counts as "missing", and is asked again where it matters.
+    // Questions: an unknown answer counts as "missing", or as "captures", and is asked again where it matters.
     "cuDeviceGetAttribute", "cuDeviceGetPCIBusId", "cuDeviceCanAccessPeer", "cuMulticastGetGranularity", "cuMemGetInfo",
     "cuCtxGetDevice", "cuEventQuery", "ncclCommGetAsyncError", "ncclGetLastError", "ncclGetErrorString",
-    "cuGetErrorName", "cuGetErrorString", "cuStreamGetId",
+    "cuGetErrorName", "cuGetErrorString", "cuStreamGetId", "cuStreamIsCapturing",
     // A call that needs the context fails then. So do calls that a capture forbids, where a capture is open.
     "cuCtxGetCurrent", "cuCtxSetCurrent", "cuThreadExchangeStreamCaptureMode",
     // The pool then makes a less shareable handle.

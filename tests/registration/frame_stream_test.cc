@@ -49,7 +49,7 @@ TEST_F(Streams, CarryFramesWhole) {
 }
 
 TEST_F(Streams, CarryMoreThanTheSocketTakesAtOnce) {
-  const std::string large(1 << 20, 'x');
+  const std::string large(1 << 26, 'x');
   near_->Queue(Said(large));
   std::vector<Frame> received;
   near_->SendSome();
