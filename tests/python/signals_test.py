@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import pathlib
 import signal
 import threading
 import time
@@ -73,6 +74,13 @@ def be_late(job):
     return len(heard)
 
 
+def _await_stop(process):
+    """Until no thread of the process runs any more: one may still answer."""
+    tasks = pathlib.Path(f"/proc/{process}/task")
+    while any(" T " not in (task / "stat").read_text(encoding="utf-8") for task in tasks.iterdir()):
+        pass
+
+
 class Signals(unittest.TestCase):
     def assert_ended_early(self, waited):
         """`waited`: call -> how long it waited."""
@@ -129,6 +137,7 @@ class Signals(unittest.TestCase):
         with contextlib.ExitStack() as going_on:
             going_on.callback(os.kill, process, signal.SIGCONT)
             os.kill(process, signal.SIGSTOP)
+            _await_stop(process)
             waited["block"] = _seconds_until_interrupted(lambda: imported.block(tickets[1]))
             waited["import"] = _seconds_until_interrupted(lambda: commpool.Pool.import_(tickets[0]))
         self.assert_ended_early(waited)
