@@ -57,12 +57,8 @@ void AccessHistory::RecordWrite(uint64_t begin, uint64_t end, const Access& acce
   const auto first = pieces_.lower_bound(begin);
   auto next = first;
   for (; next != pieces_.end() && next->first < end; ++next) {
-    const auto& [piece_begin, piece] = *next;
-    AddUncovered(clock, piece.write, AccessKind::kWrite, piece_begin, piece.end, conflicts);
-    for (const Access& read : piece.reads) {
-      AddUncovered(clock, read, AccessKind::kRead, piece_begin, piece.end, conflicts);
-    }
-    AddEndThatRanFirst(*access.operation, piece.block_end, piece_begin, piece.end, conflicts);
+    AddAllUncovered(clock, *next, conflicts);
+    AddEndThatRanFirst(*access.operation, next->second.block_end, next->first, next->second.end, conflicts);
   }
   // A later access that waits for this write also waits for everything that the write waited for. The code above has
   // just found what the write did not wait for.
@@ -74,44 +70,43 @@ void AccessHistory::RecordWrite(uint64_t begin, uint64_t end, const Access& acce
   }
 }
 
+void AccessHistory::AddAllUncovered(const Clock& clock, const Pieces::value_type& entry,
+                                    std::vector<Conflict>& conflicts) {
+  const auto& [begin, piece] = entry;
+  AddUncovered(clock, piece.write, AccessKind::kWrite, begin, piece.end, conflicts);
+  for (const Access& read : piece.reads) AddUncovered(clock, read, AccessKind::kRead, begin, piece.end, conflicts);
+}
+
+AccessHistory::Pieces::iterator AccessHistory::PieceFrom(Pieces::iterator next, uint64_t begin, uint64_t end) {
+  if (next != pieces_.end() && next->first == begin) return next;
+  const uint64_t gap_end = next == pieces_.end() ? end : std::min(end, next->first);
+  return pieces_.emplace_hint(next, begin, Piece{gap_end, {}, {}, {}});
+}
+
 void AccessHistory::RecordRead(uint64_t begin, uint64_t end, const Access& access, const Clock& clock,
                                std::vector<Conflict>& conflicts) {
   uint64_t reached = begin;
-  auto next = pieces_.lower_bound(begin);
-  while (reached < end) {
-    if (next == pieces_.end() || next->first > reached) {
-      const uint64_t gap_end = next == pieces_.end() ? end : std::min(end, next->first);
-      pieces_.emplace_hint(next, reached, Piece{gap_end, {}, {access}, {}});
-      reached = gap_end;
-      continue;
-    }
+  for (auto next = pieces_.lower_bound(begin); reached < end; ++next) {
+    next = PieceFrom(next, reached, end);
     Piece& piece = next->second;
     AddUncovered(clock, piece.write, AccessKind::kWrite, next->first, piece.end, conflicts);
     AddEndThatRanFirst(*access.operation, piece.block_end, next->first, piece.end, conflicts);
     std::erase_if(piece.reads, [&](const Access& read) { return clock.Covers(read.moment); });
     piece.reads.push_back(access);
     reached = piece.end;
-    ++next;
   }
 }
 
 void AccessHistory::End(uint64_t begin, uint64_t end, const Access& access, const Clock& clock,
                         std::vector<Conflict>& conflicts) {
-  uint64_t reached = begin;
   SplitAt(begin);
   SplitAt(end);
+  uint64_t reached = begin;
   for (auto next = pieces_.lower_bound(begin); reached < end; ++next) {
-    if (next == pieces_.end() || next->first > reached) {
-      const uint64_t gap_end = next == pieces_.end() ? end : std::min(end, next->first);
-      next = pieces_.emplace_hint(next, reached, Piece{gap_end, {}, {}, {}});
-    }
-    Piece& piece = next->second;
-    AddUncovered(clock, piece.write, AccessKind::kWrite, next->first, piece.end, conflicts);
-    for (const Access& read : piece.reads) {
-      AddUncovered(clock, read, AccessKind::kRead, next->first, piece.end, conflicts);
-    }
-    piece.block_end = access;
-    reached = piece.end;
+    next = PieceFrom(next, reached, end);
+    AddAllUncovered(clock, *next, conflicts);
+    next->second.block_end = access;
+    reached = next->second.end;
   }
 }
 

@@ -64,6 +64,9 @@ class AccessHistory {
   using Pieces = std::map<uint64_t, Piece>;  // by first byte
 
   void SplitAt(uint64_t offset);
+  // The piece that begins there. A gap becomes one without accesses. REQUIRES: `next` is the first from `begin` on.
+  Pieces::iterator PieceFrom(Pieces::iterator next, uint64_t begin, uint64_t end);
+  static void AddAllUncovered(const Clock& clock, const Pieces::value_type& entry, std::vector<Conflict>& conflicts);
   void RecordWrite(uint64_t begin, uint64_t end, const Access& access, const Clock& clock,
                    std::vector<Conflict>& conflicts);
   void RecordRead(uint64_t begin, uint64_t end, const Access& access, const Clock& clock,
