@@ -143,37 +143,13 @@ Status DeadlinePassed(const char* action, const std::string& address) {
   return Failure(StatusCode::kDeadlineExceeded, action, address, "no answer before the deadline");
 }
 
-// One direction of a transfer, and how far it is.
-struct Transfer {
-  const bool sends;
-  const int descriptor;
-  char* data;
-  size_t left;
-  const std::string& peer;
-
-  const char* action() const { return sends ? "sending to" : "receiving from"; }
-
-  // Moves as much as the socket can take or has now.
-  Status MoveSome() {
-    while (left > 0) {
-      const ssize_t count = sends ? send(descriptor, data, left, MSG_NOSIGNAL) : recv(descriptor, data, left, 0);
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-      if (count < 0) return SystemFailure(action(), peer, errno);
-      if (count == 0 && !sends) return Failure(StatusCode::kRemoteFailure, action(), peer, "the peer closed");
-      data += count;
-      left -= static_cast<size_t>(count);
-    }
-    return Status();
-  }
-};
+const char* ActionOf(const Transfer& transfer) { return transfer.sends ? "sending to" : "receiving from"; }
 
 Status MoveAll(Transfer transfer, Deadline deadline) {
   while (true) {
     COMMPOOL_TRY(transfer.MoveSome());
     if (transfer.left == 0) return Status();
-    if (WaitReady(transfer.descriptor, transfer.sends ? POLLOUT : POLLIN, deadline)) continue;
-    return DeadlinePassed(transfer.action(), transfer.peer);
+    if (!WaitReady(transfer.descriptor, transfer.events(), deadline)) return transfer.DeadlinePassed();
   }
 }
 
@@ -233,12 +209,33 @@ Connection::Connection(PrivateSocket socket) : socket_(std::move(socket)) {
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
+Status Transfer::MoveSome() {
+  while (left > 0) {
+    const ssize_t count = sends ? send(descriptor, data, left, MSG_NOSIGNAL) : recv(descriptor, data, left, 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (count < 0) return SystemFailure(ActionOf(*this), peer, errno);
+    if (count == 0 && !sends) return Failure(StatusCode::kRemoteFailure, ActionOf(*this), peer, "the peer closed");
+    data += count;
+    left -= static_cast<size_t>(count);
+  }
+  return Status();
+}
+
+short Transfer::events() const { return sends ? POLLOUT : POLLIN; }
+
+Status Transfer::DeadlinePassed() const { return internal::DeadlinePassed(ActionOf(*this), peer); }
+
+Transfer Connection::Sending(const void* data, size_t bytes) const {
+  return {true, descriptor(), static_cast<char*>(const_cast<void*>(data)), bytes, peer_};
+}
+
 Status Connection::Send(const void* data, size_t bytes, Deadline deadline) {
-  return MoveAll({true, descriptor(), static_cast<char*>(const_cast<void*>(data)), bytes, peer_}, deadline);
+  return MoveAll(Sending(data, bytes), deadline);
 }
 
 Status Connection::Receive(void* data, size_t bytes, Deadline deadline) {
-  return MoveAll({false, descriptor(), static_cast<char*>(data), bytes, peer_}, deadline);
+  return MoveAll(Receiving(data, bytes), deadline);
 }
 
 Result<Listener> Listener::Open() { return OpenOn(InterfacePattern()); }

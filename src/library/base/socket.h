@@ -1,7 +1,7 @@
 // TCP with deadlines: listeners and connections for the agreement channel and the emulated NCCL.
 //
 // Every wait is bounded, and every error names the address. IPv4. One thread at a time sends on a Connection and one
-// receives; any thread may call Shutdown meanwhile. A lost peer is an error, never a signal.
+// receives. A lost peer is an error, never a signal.
 #ifndef COMMPOOL_SRC_LIBRARY_BASE_SOCKET_H_
 #define COMMPOOL_SRC_LIBRARY_BASE_SOCKET_H_
 
@@ -48,6 +48,21 @@ class PrivateSocket {
   FileDescriptor descriptor_;
 };
 
+// One direction of a transfer, and how far it is. Connection makes it.
+struct Transfer {
+  const bool sends;
+  const int descriptor;
+  char* data;
+  size_t left;
+  const std::string& peer;
+
+  // Moves as much as the socket can take or has now. kRemoteFailure where the peer closed.
+  Status MoveSome();
+  // What poll() waits for.
+  short events() const;
+  Status DeadlinePassed() const;
+};
+
 class Connection {
  public:
   Connection() = default;
@@ -62,6 +77,11 @@ class Connection {
   // Send or receive exactly `bytes`. kDeadlineExceeded where the deadline passes, kRemoteFailure where the peer closed.
   Status Send(const void* data, size_t bytes, Deadline deadline);
   Status Receive(void* data, size_t bytes, Deadline deadline);
+  // The same, for who waits for several connections at a time.
+  Transfer Sending(const void* data, size_t bytes) const;
+  Transfer Receiving(void* data, size_t bytes) const {
+    return {false, descriptor(), static_cast<char*>(data), bytes, peer_};
+  }
 
  private:
   PrivateSocket socket_;
