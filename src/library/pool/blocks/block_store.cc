@@ -57,9 +57,7 @@ Status BlockStore::MakeWait(StreamKey waiter, const engine::StreamUse& use) {
 
 Result<bool> BlockStore::HasFinished(StreamKey stream) const {
   if (!IsReachable(stream) || basis_.MayCapture(stream)) return false;
-  const Result<bool> captures = Captures(stream);
-  if (captures.ok() && *captures) return false;
-  const Result<bool> idle = captures.ok() ? basis_.fences().IsIdle(stream) : captures;
+  const Result<bool> idle = basis_.fences().IsIdle(stream);
   // Another device's failure is no error of this pool.
   return idle.ok() || PlaceOf(stream) == basis_.device->device() ? idle : Result<bool>(false);
 }
@@ -214,8 +212,7 @@ void BlockStore::ClosePart(engine::Part part, const GraphCaptures& captures) {
   const engine::Moment until = captures.IsRunning(part) ? now : captures.LastFree(part);
   std::set<StreamKey> captured;
   for (const StreamKey stream : streams) {
-    const Result<engine::Part> joined = captures.PartOf(stream);
-    if (joined.ok() && *joined == part) captured.insert(stream);
+    if (captures.IsJoinedBy(part, stream)) captured.insert(stream);
   }
   {
     MutexLock lock(mutex_);

@@ -94,8 +94,8 @@ class BlockStore {
   bool TakeBack(const engine::ReturnedBlocks& returned);
 
   // Whether the stream has finished all its work, so that what it freed is idle. False where nobody may ask: for
-  // another thread's default stream, in a capture, and in a symmetric pool. Never waits. A yes frees memory: the engine
-  // hears of it.
+  // another thread's default stream, in an announced capture, and in a symmetric pool. Never waits. A yes frees memory:
+  // the engine hears of it. REQUIRES: Captures(stream) said no, where it was not announced.
   Result<bool> IsIdle(StreamKey stream);
   // Whether the stream captures: an event would become part of its graph, and a question how far it is break it.
   // REQUIRES: IsReachable(stream).

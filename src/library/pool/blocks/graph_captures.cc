@@ -62,20 +62,19 @@ GraphCaptures::Origin GraphCaptures::End(CaptureHandle handle) {
 }
 
 bool GraphCaptures::IsRunning(engine::Part part) const {
-  CUstream stream = nullptr;
-  cuuint64_t expected = 0;
+  StreamKey origin = 0;
   {
     MutexLock lock(mutex_);
     const auto found = captures_.find(part);
     if (found == captures_.end() || found->second.ended) return false;
-    if (MayHaveDied(found->second.origin.key)) return true;
-    stream = found->second.origin.stream;
-    expected = found->second.number;
+    origin = found->second.origin.key;
   }
-  const ContextGuard current = basis_.MakeCurrent();
-  cuuint64_t number = 0;
-  const Result<CUgraph> graph = GraphInCapture(basis_.driver, stream, &number);
-  return graph.ok() && *graph != nullptr && number == expected;
+  return MayHaveDied(origin) || IsJoinedBy(part, origin);
+}
+
+bool GraphCaptures::IsJoinedBy(engine::Part part, StreamKey stream) const {
+  const Result<engine::Part> joined = PartOf(stream);
+  return joined.ok() && *joined == part;
 }
 
 void GraphCaptures::NoteFree(engine::Part part, engine::Moment moment) {

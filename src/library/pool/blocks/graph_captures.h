@@ -61,6 +61,8 @@ class GraphCaptures {
   // Whether an announced capture still runs on its stream. Asks the driver; of a stream that may have died it cannot,
   // and takes it for running.
   bool IsRunning(engine::Part part) const;
+  // Whether the stream belongs to that capture now, as its origin or by a fork. Asks the driver.
+  bool IsJoinedBy(engine::Part part, StreamKey stream) const;
   // A block of the part was freed by this moment, inside of the capture.
   void NoteFree(engine::Part part, engine::Moment moment);
   // The last such moment.
