@@ -41,7 +41,8 @@ void CheckInvariants(Pool& pool) {
     engine.heap().ForEach([&](const engine::Block& block) {
       COMMPOOL_CHECK(block.part == engine::kCommonPart || pool.captures().Knows(block.part),
                      "memory belongs to a graph that nobody knows");
-      if (engine.HasMark(AddressOf(block), engine::Mark::kCopied)) copied.push_back({AddressOf(block), block.bytes});
+      const bool is_copied = (block.marks & static_cast<engine::Marks>(engine::Mark::kCopied)) != 0;
+      if (is_copied) copied.push_back({AddressOf(block), block.bytes});
     });
   }
   for (const engine::SegmentRange& block : copied) {
