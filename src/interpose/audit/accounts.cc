@@ -1,7 +1,5 @@
 #include "src/interpose/audit/accounts.h"
 
-#include <array>
-#include <cstdio>
 #include <string_view>
 
 #include "src/interpose/audit/audit.h"
@@ -10,6 +8,7 @@
 #include "src/interpose/audit/real_driver.h"
 #include "src/interpose/preload/symbols.h"
 #include "src/interpose/room/streams.h"
+#include "src/library/base/bytes.h"
 #include "src/library/base/python_stack.h"
 
 namespace commpool::audit {
@@ -49,17 +48,6 @@ void EnterInPool(Event& event, CUdeviceptr* pointer, size_t bytes, CUmemoryPool 
   if (event.done() && pool != nullptr && device != kNoDevice) Audit::Get().memory.NotePool(device, pool);
 }
 
-// "4 TiB": at most four digits of the largest unit.
-std::string InUnits(uint64_t bytes) {
-  constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
-  std::array<char, 32> text = {};
-  std::snprintf(text.data(), text.size(), "%.4g %s", value, kUnits.at(unit));
-  return text.data();
-}
-
 }  // namespace
 
 RowKey RowOf(What what, int device) { return {NameOfCaller(Audit::Get().objects), what, device}; }
@@ -75,7 +63,7 @@ void EnterMade(Event& event, What what, uint64_t key, uint64_t bytes, int device
   }
   audit.ledger.Fail(row, event.nanoseconds);
   if (event.outcome != Outcome::kOutOfMemory) return;
-  audit.NoteOutOfMemory(std::string(event.call) + " of " + InUnits(bytes) + " by " + row.library +
+  audit.NoteOutOfMemory(std::string(event.call) + " of " + internal::FormatBytes(bytes) + " by " + row.library +
                         (device == kNoDevice ? "" : " on device " + std::to_string(device)));
 }
 

@@ -17,7 +17,7 @@ inline constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 constexpr bool IsPowerOfTwo(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }
 
-// a + b, a * b, or nothing where 64 bits do not hold it.
+// a + b, or nothing where 64 bits do not hold it.
 constexpr std::optional<uint64_t> CheckedAdd(uint64_t a, uint64_t b) {
   if (a > UINT64_MAX - b) return std::nullopt;
   return a + b;
