@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cctype>
-#include <cmath>
 #include <cstdio>
 
 namespace commpool::internal {
@@ -15,7 +14,7 @@ std::string FormatBytes(uint64_t bytes) {
     value /= 1024.0;
     ++unit;
   }
-  const bool whole = value == std::floor(value);
+  const bool whole = value == static_cast<double>(static_cast<uint64_t>(value));
   std::array<char, 32> text;
   std::snprintf(text.data(), text.size(), whole ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
   return text.data();
