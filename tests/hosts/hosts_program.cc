@@ -26,6 +26,7 @@
 #include "src/library/base/socket.h"
 #include "src/library/driver/handles.h"
 #include "src/library/pool/runtime.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal {
 namespace {
@@ -105,9 +106,9 @@ class RankOfJob {
     pool->mode().RegisterWith(second_).or_throw();
     const CUdeviceptr block = FallAsleep(*pool);
     if (rank_ == ranks_ - 1) driver->cuda.cuMemCreate = HaveNoMemory;
-    TellOf("wake", pool->Wake());
+    TellOf("wake", WakeAlone(*pool));
     driver->cuda.cuMemCreate = driver_->cuda.cuMemCreate;
-    pool->Wake().or_throw();
+    WakeAlone(*pool).or_throw();
     CheckHeld(block);
     pool->Free(block).or_throw();
     pool->mode().Reclaim().value();
@@ -134,13 +135,13 @@ class RankOfJob {
     const CUdeviceptr block = pool->Allocate(kMiB, KeyOfStream(stream_, pool->device())).value();
     CUgraphExec graph = CaptureGather(block);
     ReplayGather(graph, block, 1);
-    const Status slept = pool->Sleep({});
+    const Status slept = SleepAlone(*pool, {});
     if (!slept.ok()) {
       TellOf("sleep", slept);
       ReplayGather(graph, block, 2);
-      pool->Sleep({.graphs = LiveGraphs::kDiscarded}).or_throw();
+      SleepAlone(*pool, {.graphs = LiveGraphs::kDiscarded}).or_throw();
     }
-    pool->Wake().or_throw();
+    WakeAlone(*pool).or_throw();
     if (!slept.ok()) {
       cuda.cuGraphExecDestroy(graph);
       graph = CaptureGather(block);
@@ -161,10 +162,10 @@ class RankOfJob {
     const std::shared_ptr<Pool> pool = runtime.pools().Find(runtime.CreatePool(Configured()).value()).value();
     const CUdeviceptr block = FallAsleep(*pool);
     if (rank_ == ranks_ - 1) std::raise(SIGKILL);
-    TellOf("wake", pool->Wake());
+    TellOf("wake", WakeAlone(*pool));
     pool->mode().AbandonCommunicator(home_, CommunicatorLife::kEnded).or_throw();
     for (const ncclComm_t communicator : {second_, home_}) driver_->nccl.ncclCommAbort(communicator);
-    pool->Wake().or_throw();
+    WakeAlone(*pool).or_throw();
     CheckHeld(block);
     std::printf("rank %d: has what it held\n", rank_);
     std::fflush(stdout);
@@ -218,7 +219,7 @@ class RankOfJob {
     pool.mode().Reserve(2 * kMiB).or_throw();
     const CUdeviceptr block = pool.Allocate(kMiB, KeyOfStream(stream_, pool.device())).value();
     driver_->cuda.cuMemcpyHtoD(block, &rank_, sizeof(rank_));
-    pool.Sleep({.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}).or_throw();
+    SleepAlone(pool, {.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}).or_throw();
     return block;
   }
 

@@ -3,6 +3,7 @@
 
 #include "tests/nvtx/listener_fixture.h"
 #include "tests/pool/announced_capture.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -26,14 +27,14 @@ TEST_F(Ranges, ACallIsARangeAroundItsOwnSteps) {
 
 TEST_F(Ranges, SleepAndWakeAreRangesToo) {
   Pool& pool = Get(Create(Configured("gradients")));
-  ASSERT_TRUE(pool.Sleep({}).ok());
-  ASSERT_TRUE(pool.Wake().ok());
+  ASSERT_TRUE(SleepAlone(pool, {}).ok());
+  ASSERT_TRUE(WakeAlone(pool).ok());
   EXPECT_EQ(Take(), (Lines{"push sleep", "pop sleep", "push wake", "pop wake"}));
 }
 
 TEST_F(Ranges, ACallThatFailsEndsItsRange) {
   Pool& pool = Get(Create(Configured("gradients")));
-  EXPECT_FALSE(pool.Wake().ok());
+  EXPECT_FALSE(WakeAlone(pool).ok());
   EXPECT_EQ(Take(), (Lines{"push wake", "pop wake"}));
 }
 

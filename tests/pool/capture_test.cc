@@ -9,6 +9,7 @@
 #include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
 #include "tools/common/pool_invariants.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -121,8 +122,8 @@ TEST_F(Captures, ThatNobodyAnnouncedRefuseWhatWaitsForTheDevice) {
   CUstream blocking = nullptr;
   ASSERT_EQ(cuda().cuStreamCreate(&blocking, CU_STREAM_DEFAULT), CUDA_SUCCESS);
   ASSERT_EQ(cuda().cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-  for (const Status& refused :
-       {Get(pool_).Trim(0).status(), Get(pool_).Sleep({}), Get(pool_).Close(), Get(pool_).blocks().WaitForDevice()}) {
+  for (const Status& refused : {Get(pool_).Trim(0).status(), SleepAlone(Get(pool_), {}), Get(pool_).Close(),
+                                Get(pool_).blocks().WaitForDevice()}) {
     EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
     EXPECT_NE(refused.message().find("is being captured"), std::string::npos) << refused.message();
   }

@@ -11,6 +11,7 @@
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/pool_fixture.h"
 #include "tools/common/pool_invariants.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -190,7 +191,7 @@ TEST_P(DyingStreams, AreServedBesideWorkThatDoesNotEnd) {
     Free(block);
   }
   const uint64_t reserved = CountersOf(pool).reserved_bytes.current;
-  EXPECT_FALSE(Get(pool).Sleep({}).ok()) << "that waits for the device, within the pool's deadline";
+  EXPECT_FALSE(SleepAlone(Get(pool), {}).ok()) << "that waits for the device, within the pool's deadline";
   EXPECT_EQ(CountersOf(pool).reserved_bytes.current, reserved);
   held.End();
   Free(Allocate(pool, busy));
@@ -274,8 +275,8 @@ TEST_P(DyingStreams, NeedFencesForUsesAfterTheWaitBegan) {
   for (int round = 0; round < 60; ++round) EXPECT_FALSE(ServesAgain(pool));
   held.End();
   Synchronise();
-  ASSERT_TRUE(Get(pool).Sleep({}).ok());
-  ASSERT_TRUE(Get(pool).Wake().ok());
+  ASSERT_TRUE(SleepAlone(Get(pool), {}).ok());
+  ASSERT_TRUE(WakeAlone(Get(pool)).ok());
   std::vector<CUdeviceptr> others = {Allocate(pool, nullptr)};
   while (others.back() != block && others.size() < 200) others.push_back(Allocate(pool, nullptr));
   ASSERT_EQ(others.back(), block);
@@ -308,8 +309,8 @@ TEST_P(DyingStreams, MayDieBeforeTheirPoolSleeps) {
     if (kept != 0) Free(kept);
     kept = block;
   }
-  EXPECT_TRUE(Get(pool).Sleep({.keep = Keep::kHost}).ok());
-  EXPECT_TRUE(Get(pool).Wake().ok());
+  EXPECT_TRUE(SleepAlone(Get(pool), {.keep = Keep::kHost}).ok());
+  EXPECT_TRUE(WakeAlone(Get(pool)).ok());
   uint64_t wrong = 1;
   Compare(nullptr, kept, kBlock, 1, &wrong);
   Synchronise();

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -50,7 +51,7 @@ TEST_F(HostMemory, NeitherMovesNorSleepsNorIsShared) {
   expandable.mode = Mode::kExpandable;
   ExpectRefused(runtime().CreatePool(expandable).status(), "host NUMA node 1, bound and registered");
   Pool& pool = Get(Create(OnHost()));
-  ExpectRefused(pool.Sleep({}), "bound and registered, no handle, node not proven) cannot leave its addresses");
+  ExpectRefused(SleepAlone(pool, {}), "bound and registered, no handle, node not proven) cannot leave its addresses");
   ExpectRefused(pool.segments().exporter.Ticket(Imports::kRefuseSleep).status(),
                 "no handle that another process can import");
 }

@@ -12,6 +12,7 @@
 #include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
 #include "tools/common/pool_invariants.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -78,14 +79,14 @@ TEST_F(Kept, IsReadWhileThePoolSleepsInEachPlace) {
   const CUdeviceptr small = Allocate(700, 4);
   Free({gap});
   for (const KeptIn in : {KeptIn::kPinned, KeptIn::kPageable, KeptIn::kFiles}) {
-    ExpectOk(pool().Sleep(Keeping(in)));
+    ExpectOk(SleepAlone(pool(), Keeping(in)));
     EXPECT_GE(pool().Statistics().kept_bytes, 42 * kMiB);
     EXPECT_TRUE(Holds(large, 37 * kMiB + 512, 1));
     EXPECT_TRUE(Holds(large + 20 * kMiB, kMiB, 1)) << "a part of it";
     EXPECT_TRUE(Holds(after, 5 * kMiB + 512, 3));
     EXPECT_TRUE(Holds(small, 700, 4));
     EXPECT_EQ(Files().size(), in == KeptIn::kFiles ? 3u : 0u) << "one for each segment with live blocks";
-    ExpectOk(pool().Wake());
+    ExpectOk(WakeAlone(pool()));
     EXPECT_EQ(pool().Statistics().kept_bytes, 0u);
     EXPECT_EQ(Files().size(), 0u);
     EXPECT_EQ(WrongBytes(large, 37 * kMiB + 512, 1), 0u);
@@ -101,50 +102,50 @@ TEST_F(Kept, OfNamedBlocksAloneDiscardsTheOthers) {
   SleepRequest request = Keeping();
   request.copies.all = false;
   request.copies.blocks = {named + kMiB};  // anywhere in it
-  ExpectOk(pool().Sleep(request));
+  ExpectOk(SleepAlone(pool(), request));
   EXPECT_EQ(pool().Statistics().kept_bytes, 4 * kMiB);
   EXPECT_TRUE(Holds(named, 4 * kMiB, 1));
   ExpectRefused(pool().segments().kept.Find(other, kMiB).status(), StatusCode::kNotFound, "were discarded");
   ExpectRefused(pool().segments().kept.Find(named, 5 * kMiB).status(), StatusCode::kNotFound,
                 "has kept no 5 MiB there");
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
   EXPECT_EQ(WrongBytes(named, 4 * kMiB, 1), 0u);
   Free({named, other});
 }
 
 TEST_F(Kept, IsGoneOnceThePoolIsAwakeUnlessItIsRetained) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
-  ExpectOk(pool().Sleep(Keeping()));
-  ExpectOk(pool().Wake());
+  ExpectOk(SleepAlone(pool(), Keeping()));
+  ExpectOk(WakeAlone(pool()));
   ExpectRefused(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
-  ExpectOk(pool().Sleep(Keeping()));
+  ExpectOk(SleepAlone(pool(), Keeping()));
   ExpectOk(pool().segments().kept.Retain(true));  // any time before it wakes
   const std::byte* const place = Read(block, kMiB);
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
   EXPECT_EQ(Read(block, kMiB), place);
   EXPECT_TRUE(Holds(block, kMiB, 1));
   EXPECT_EQ(pool().Statistics().kept_bytes, 4 * kMiB);
-  ExpectOk(pool().Sleep({}));
+  ExpectOk(SleepAlone(pool(), {}));
   EXPECT_EQ(pool().Statistics().kept_bytes, 0u) << "discarded";
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
   Free({block});
 }
 
 TEST_F(Kept, RetainedIsRenewedAtTheSameAddress) {
   const CUdeviceptr first = Allocate(4 * kMiB, 1);
   const CUdeviceptr small = Allocate(1000, 2);
-  ExpectOk(pool().Sleep(Retaining()));
+  ExpectOk(SleepAlone(pool(), Retaining()));
   const std::byte* const places[] = {Read(first, kMiB), Read(small, 1000)};
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
   Fill(nullptr, first, 4 * kMiB, 5);
   const CUdeviceptr later = Allocate(6 * kMiB, 3);
   EXPECT_TRUE(Holds(first, 4 * kMiB, 1)) << "as it was when the pool slept";
-  ExpectOk(pool().Sleep(Retaining()));
+  ExpectOk(SleepAlone(pool(), Retaining()));
   EXPECT_EQ(Read(first, kMiB), places[0]);
   EXPECT_EQ(Read(small, 1000), places[1]);
   EXPECT_TRUE(Holds(first, 4 * kMiB, 5));
   EXPECT_TRUE(Holds(later, 6 * kMiB, 3));
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
   EXPECT_EQ(WrongBytes(first, 4 * kMiB, 5), 0u);
   EXPECT_EQ(WrongBytes(later, 6 * kMiB, 3), 0u);
   Free({first, small, later});
@@ -154,10 +155,10 @@ TEST_F(Kept, RetainedGoesWithItsBlockAndServesNoLaterBlockThere) {
   const CUdeviceptr small = Allocate(1000, 2);
   const CUdeviceptr large = Allocate(4 * kMiB, 2);
   const CUdeviceptr asleep = Allocate(4 * kMiB, 2);
-  ExpectOk(pool().Sleep(Retaining()));
+  ExpectOk(SleepAlone(pool(), Retaining()));
   ExpectOk(runtime().Free(asleep));
   ExpectRefused(pool().segments().kept.Find(asleep, 1000).status(), StatusCode::kNotFound, "was freed");
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
   for (const CUdeviceptr block : {small, large}) {
     const uint64_t bytes = block == small ? 1000 : 4 * kMiB;
     ExpectOk(runtime().Free(block));
@@ -165,9 +166,9 @@ TEST_F(Kept, RetainedGoesWithItsBlockAndServesNoLaterBlockThere) {
     ExpectRefused(pool().segments().kept.Find(block, 1000).status(), StatusCode::kNotFound, "was freed");
   }
   ExpectRefused(pool().segments().kept.Find(asleep, 1000).status(), StatusCode::kNotFound, "has kept no");
-  ExpectOk(pool().Sleep(Retaining()));
+  ExpectOk(SleepAlone(pool(), Retaining()));
   EXPECT_TRUE(Holds(small, 1000, 3));
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
   Free({small, large});
   EXPECT_EQ(pool().Statistics().requested_bytes.current, 0u);
 }
@@ -179,10 +180,10 @@ TEST_F(Kept, ConstantsAreCopiedOnceAsLongAsTheyLive) {
   request.copies.constants = {constant};
   const auto copies = [&] {
     const uint64_t before = CallCount("cuMemcpyAsync");
-    ExpectOk(pool().Sleep(request));
+    ExpectOk(SleepAlone(pool(), request));
     const uint64_t copied = CallCount("cuMemcpyAsync") - before;
     EXPECT_TRUE(Holds(constant, 4 * kMiB, 1));
-    ExpectOk(pool().Wake());
+    ExpectOk(WakeAlone(pool()));
     EXPECT_EQ(WrongBytes(constant, 4 * kMiB, 1), 0u);
     return copied;
   };
@@ -199,14 +200,14 @@ TEST_F(Kept, ConstantsAreCopiedOnceAsLongAsTheyLive) {
 // A copy from before the promise may be older than the block.
 TEST_F(Kept, ConstantsAreCopiedOnceAfterTheyWereNamed) {
   const CUdeviceptr weights = Allocate(4 * kMiB, 1);
-  ExpectOk(pool().Sleep(Retaining()));
-  ExpectOk(pool().Wake());
+  ExpectOk(SleepAlone(pool(), Retaining()));
+  ExpectOk(WakeAlone(pool()));
   Fill(nullptr, weights, 4 * kMiB, 2);
   SleepRequest request = Retaining();
   request.copies.constants = {weights};
-  ExpectOk(pool().Sleep(request));
+  ExpectOk(SleepAlone(pool(), request));
   EXPECT_TRUE(Holds(weights, 4 * kMiB, 2));
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
   EXPECT_EQ(WrongBytes(weights, 4 * kMiB, 2), 0u);
   Free({weights});
 }
@@ -214,22 +215,22 @@ TEST_F(Kept, ConstantsAreCopiedOnceAfterTheyWereNamed) {
 TEST_F(Kept, RetainedIsGoneAfterASleepThatFailed) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
   const CUdeviceptr freed = Allocate(4 * kMiB, 1);
-  ExpectOk(pool().Sleep(Retaining()));
-  ExpectOk(pool().Wake());
+  ExpectOk(SleepAlone(pool(), Retaining()));
+  ExpectOk(WakeAlone(pool()));
   Free({freed});
   const CUdeviceptr block = Allocate(4 * kMiB, 2);
   ASSERT_EQ(block, freed);
   {
     const InjectedFault fault({.call = "cuCtxSynchronize", .result = CUDA_ERROR_INVALID_VALUE});
-    EXPECT_FALSE(pool().Sleep(Retaining()).ok());
+    EXPECT_FALSE(SleepAlone(pool(), Retaining()).ok());
   }
   EXPECT_FALSE(pool().segments().kept.Find(block, kMiB).ok()) << "that would be the freed block's";
   SleepRequest request = Retaining();
   request.copies.constants = {block};
-  ExpectOk(pool().Sleep(request));
+  ExpectOk(SleepAlone(pool(), request));
   EXPECT_TRUE(Holds(block, 4 * kMiB, 2));
   ExpectRefused(pool().segments().kept.Find(block, UINT64_MAX).status(), StatusCode::kNotFound, "has kept no");
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
   EXPECT_EQ(WrongBytes(block, 4 * kMiB, 2), 0u);
   Free({block});
 }
@@ -238,17 +239,17 @@ TEST_F(Kept, IsRetainedUntilTheProgramSaysOtherwise) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
   ExpectOk(pool().segments().kept.Retain(true));
   for (int round = 0; round < 2; ++round) {
-    ExpectOk(pool().Sleep(Keeping()));
-    ExpectOk(pool().Wake());
+    ExpectOk(SleepAlone(pool(), Keeping()));
+    ExpectOk(WakeAlone(pool()));
     EXPECT_TRUE(Holds(block, 4 * kMiB, 1));
   }
-  ExpectOk(pool().Sleep(Keeping(KeptIn::kFiles)));
-  ExpectOk(pool().Wake());
+  ExpectOk(SleepAlone(pool(), Keeping(KeptIn::kFiles)));
+  ExpectOk(WakeAlone(pool()));
   EXPECT_EQ(Files().size(), 0u) << "files go as the pool wakes";
   EXPECT_EQ(pool().Statistics().kept_bytes, 0u);
   ExpectOk(pool().segments().kept.Retain(false));
-  ExpectOk(pool().Sleep(Keeping()));
-  ExpectOk(pool().Wake());
+  ExpectOk(SleepAlone(pool(), Keeping()));
+  ExpectOk(WakeAlone(pool()));
   ExpectRefused(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition, "it is awake");
   Free({block});
 }
@@ -257,23 +258,23 @@ TEST_F(Kept, IsRetainedUntilTheProgramSaysOtherwise) {
 TEST_F(Kept, CountsWhatIsHeldForBlocksThatWereFreed) {
   const CUdeviceptr freed = Allocate(4 * kMiB, 1);
   const CUdeviceptr survivor = Allocate(4 * kMiB, 2);
-  ExpectOk(pool().Sleep(Retaining()));
-  ExpectOk(pool().Wake());
+  ExpectOk(SleepAlone(pool(), Retaining()));
+  ExpectOk(WakeAlone(pool()));
   Free({freed});
-  ExpectOk(pool().Sleep(Retaining()));
+  ExpectOk(SleepAlone(pool(), Retaining()));
   EXPECT_EQ(pool().Statistics().kept_bytes, 8 * kMiB);
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
   Free({survivor});
-  ExpectOk(pool().Sleep(Retaining()));
+  ExpectOk(SleepAlone(pool(), Retaining()));
   EXPECT_EQ(pool().Statistics().kept_bytes, 0u);
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
 }
 
 TEST_F(Kept, InFilesIsNotRetained) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
-  ExpectOk(pool().Sleep(Keeping(KeptIn::kFiles)));
+  ExpectOk(SleepAlone(pool(), Keeping(KeptIn::kFiles)));
   ExpectRefused(pool().segments().kept.Retain(true), StatusCode::kInvalidArgument, "files are not retained");
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
   Free({block});
 }
 
@@ -283,7 +284,7 @@ TEST_F(Kept, AFullDiskLeavesThePoolAwakeAndWhole) {
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const rlimit small = {kMiB, before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  const Status full = pool().Sleep(Keeping(KeptIn::kFiles));
+  const Status full = SleepAlone(pool(), Keeping(KeptIn::kFiles));
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   ExpectRefused(full, StatusCode::kOutOfMemory, "File too large");
   EXPECT_TRUE(pool().basis().life.open());
@@ -294,19 +295,19 @@ TEST_F(Kept, AFullDiskLeavesThePoolAwakeAndWhole) {
 
 TEST_F(Kept, AFileThatSomebodyChangedLeavesThePoolAsleep) {
   const CUdeviceptr block = Allocate(4 * kMiB, 1);
-  ExpectOk(pool().Sleep(Keeping(KeptIn::kFiles)));
+  ExpectOk(SleepAlone(pool(), Keeping(KeptIn::kFiles)));
   std::fstream(Files().at(0), std::ios::in | std::ios::out | std::ios::binary).put('x');
-  ExpectRefused(pool().Wake(), StatusCode::kFailedPrecondition, "was changed by somebody");
+  ExpectRefused(WakeAlone(pool()), StatusCode::kFailedPrecondition, "was changed by somebody");
   ExpectRefused(pool().segments().kept.Find(block, kMiB).status(), StatusCode::kFailedPrecondition,
                 "was changed by somebody");
   std::filesystem::resize_file(Files().at(0), kMiB);
-  ExpectRefused(pool().Wake(), StatusCode::kFailedPrecondition, "has 1 MiB of 4 MiB");
+  ExpectRefused(WakeAlone(pool()), StatusCode::kFailedPrecondition, "has 1 MiB of 4 MiB");
   std::filesystem::remove(Files().at(0));
-  ExpectRefused(pool().Wake(), StatusCode::kFailedPrecondition, "is gone");
+  ExpectRefused(WakeAlone(pool()), StatusCode::kFailedPrecondition, "is gone");
   EXPECT_TRUE(pool().basis().life.asleep());
   EXPECT_GT(pool().Statistics().asleep_bytes, 0u);
   Free({block});
-  ExpectOk(pool().Wake());  // nobody misses the bytes of a freed block
+  ExpectOk(WakeAlone(pool()));  // nobody misses the bytes of a freed block
   ExpectOk(pool().Close());
 }
 
@@ -328,16 +329,16 @@ TEST_F(Kept, ThreadsThatAllocateAndReadMeanwhileAreServedOrTold) {
     while (!done) EXPECT_TRUE(told(pool().segments().kept.Find(block, kMiB).status()));
   };
   const auto sleep = [&] {
-    while (!done) EXPECT_TRUE(told(pool().Sleep(Keeping())));
+    while (!done) EXPECT_TRUE(told(SleepAlone(pool(), Keeping())));
   };
   std::thread threads[] = {std::thread(allocate), std::thread(allocate), std::thread(read), std::thread(sleep)};
   for (int round = 0; round < 20; ++round) {
-    EXPECT_TRUE(told(pool().Sleep(Keeping())));
-    EXPECT_TRUE(told(pool().Wake()));
+    EXPECT_TRUE(told(SleepAlone(pool(), Keeping())));
+    EXPECT_TRUE(told(WakeAlone(pool())));
   }
   done = true;
   for (std::thread& thread : threads) thread.join();
-  if (pool().basis().life.asleep()) ExpectOk(pool().Wake());
+  if (pool().basis().life.asleep()) ExpectOk(WakeAlone(pool()));
   EXPECT_EQ(WrongBytes(block, 4 * kMiB, 1), 0u);
   Free({block});
   CheckInvariants(pool());
@@ -353,7 +354,7 @@ TEST_F(Kept, APoolThatIsDestroyedAsItFallsAsleepStaysAwake) {
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
   HeldWork work(driver(), stream.get(), block);
   Status slept;
-  std::thread sleeper([&] { slept = held->Sleep(Keeping()); });
+  std::thread sleeper([&] { slept = SleepAlone(*held, Keeping()); });
   while (!held->basis().life.asleep()) std::this_thread::yield();
   std::thread destroyer([&] { ExpectOk(runtime().DestroyPool(pool_)); });
   while (!held->basis().life.destroyed()) std::this_thread::yield();
@@ -370,17 +371,17 @@ TEST_F(Kept, APoolThatIsDestroyedAsItFallsAsleepStaysAwake) {
 TEST_F(Kept, ADeviceThatIsFullOnWakingIsToldWithItsHolders) {
   const CUdeviceptr block = Allocate(64 * kMiB, 1);
   const uint64_t reserved = pool().Statistics().reserved_bytes.current;
-  ExpectOk(pool().Sleep(Keeping()));
+  ExpectOk(SleepAlone(pool(), Keeping()));
   runtime().devices().Get(0).value()->account().SetLimit(reserved);
   const PoolHandle other = Create(Configured("the_other"));
   const CUdeviceptr taken = runtime().AllocateFrom(other, 64 * kMiB, nullptr).value();
-  const Status full = pool().Wake();
+  const Status full = WakeAlone(pool());
   ExpectRefused(full, StatusCode::kOutOfMemory, "waking 64 MiB");
   ExpectRefused(full, StatusCode::kOutOfMemory, "the_other");
   EXPECT_TRUE(pool().basis().life.asleep());
   EXPECT_TRUE(Holds(block, 64 * kMiB, 1)) << "what was kept is whole";
   Free({taken});
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
   EXPECT_EQ(WrongBytes(block, 64 * kMiB, 1), 0u);
   Free({block});
 }

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -96,8 +97,8 @@ TEST_P(ReadOnlyPeers, ReadWhatASleepKept) {
   const CUdeviceptr block = Allocate(4 * kMiB);
   Fill(nullptr, block, 4 * kMiB, 7);
   ASSERT_EQ(cuda().cuCtxSynchronize(), CUDA_SUCCESS);
-  ASSERT_TRUE(pool().Sleep({.keep = Keep::kHost}).ok());
-  ASSERT_TRUE(pool().Wake().ok());
+  ASSERT_TRUE(SleepAlone(pool(), {.keep = Keep::kHost}).ok());
+  ASSERT_TRUE(WakeAlone(pool()).ok());
   for (const CUdeviceptr part : {block, block + 4 * kMiB - kPart}) ExpectReadAs(part, 7);
   ExpectReadByThePeer(block, 4 * kMiB, 8);
   Free(block);

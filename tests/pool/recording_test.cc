@@ -1,6 +1,7 @@
 // What a recording holds of pools: what came and went, and what the threads' caches did, which is counted.
 #include "tests/pool/pool_fixture.h"
 #include "tests/recording/recorded_entries.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -111,8 +112,8 @@ TEST_F(PoolRecording, ShowsSleepsWakesScopesAndGrowths) {
   const ScopeHandle scope = runtime().BeginScope({.pool = runtime().pools().Find(pool).value()}).value();
   EXPECT_EQ(runtime().BeginScopeAtOnce(pool, {}, Exhaustion::kError), 0u) << "nobody would record it";
   ASSERT_TRUE(runtime().EndScope(scope).ok());
-  ASSERT_TRUE(Get(pool).Sleep({.keep = Keep::kHost}).ok());
-  ASSERT_TRUE(Get(pool).Wake().ok());
+  ASSERT_TRUE(SleepAlone(Get(pool), {.keep = Keep::kHost}).ok());
+  ASSERT_TRUE(WakeAlone(Get(pool)).ok());
   Free(block);
   const auto read = Recorded();
   std::vector<recording::SpanKind> kinds;

@@ -5,6 +5,7 @@
 
 #include "tests/pool/held_work.h"
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -94,9 +95,9 @@ TEST_P(ReleaseIdle, LeavesAPoolThatSleeps) {
   const PoolHandle pool = Make();
   Free(Allocate(pool, 32 * kMiB));
   const std::shared_ptr<Pool> asleep = runtime().pools().Find(pool).value();
-  ASSERT_TRUE(asleep->Sleep({}).ok());
+  ASSERT_TRUE(SleepAlone(*asleep, {}).ok());
   EXPECT_EQ(Release(), 0u);
-  ASSERT_TRUE(asleep->Wake({}).ok());
+  ASSERT_TRUE(WakeAlone(*asleep, {}).ok());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tests/pool/pool_fixture.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -73,14 +74,14 @@ TEST_F(Sharing, KeepsThePoolAwakeUntilTheBlockIsFreed) {
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
   const CUdeviceptr other = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
   EXPECT_TRUE(Get(pool).segments().exporter.Share(block).ok());
-  const Status refused = Get(pool).Sleep({});
+  const Status refused = SleepAlone(Get(pool), {});
   ExpectRefusal(refused, StatusCode::kFailedPrecondition, "other processes may use blocks");
   EXPECT_EQ(refused.message().find("pool sharer"), refused.message().rfind("pool sharer")) << refused.message();
   EXPECT_FALSE(Get(pool).basis().life.asleep());
   EXPECT_TRUE(runtime().Free(block).ok());
-  EXPECT_TRUE(Get(pool).Sleep({}).ok());
+  EXPECT_TRUE(SleepAlone(Get(pool), {}).ok());
   ExpectRefusal(Get(pool).segments().exporter.Share(other).status(), StatusCode::kFailedPrecondition, "is asleep");
-  EXPECT_TRUE(Get(pool).Wake().ok());
+  EXPECT_TRUE(WakeAlone(Get(pool)).ok());
   EXPECT_TRUE(runtime().Free(other).ok());
 }
 
@@ -90,9 +91,9 @@ TEST_F(Sharing, TakesANewDescriptorAfterASleep) {
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
   const int before = Get(pool).segments().exporter.Share(block).value().descriptor;
   EXPECT_TRUE(runtime().Free(block).ok());
-  EXPECT_TRUE(Get(pool).Sleep({}).ok());
+  EXPECT_TRUE(SleepAlone(Get(pool), {}).ok());
   EXPECT_FALSE(IsOpen(before));
-  EXPECT_TRUE(Get(pool).Wake().ok());
+  EXPECT_TRUE(WakeAlone(Get(pool)).ok());
   const CUdeviceptr again = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
   Fill(stream_.get(), again, 3000, 9);
   EXPECT_EQ(cuda().cuStreamSynchronize(stream_.get()), CUDA_SUCCESS);
@@ -105,10 +106,10 @@ TEST_F(Sharing, RefusesASleepBeforeItDropsRetainedCopies) {
   const PoolHandle pool = CreateWith(BackingKind::kVmm);
   const CUdeviceptr block = runtime().AllocateFrom(pool, 3000, stream_.get()).value();
   EXPECT_TRUE(Get(pool).segments().kept.Retain(true).ok());
-  EXPECT_TRUE(Get(pool).Sleep({.keep = Keep::kHost}).ok());
-  EXPECT_TRUE(Get(pool).Wake().ok());
+  EXPECT_TRUE(SleepAlone(Get(pool), {.keep = Keep::kHost}).ok());
+  EXPECT_TRUE(WakeAlone(Get(pool)).ok());
   EXPECT_TRUE(Get(pool).segments().exporter.Share(block).ok());
-  ExpectRefusal(Get(pool).Sleep({}), StatusCode::kFailedPrecondition, "other processes may use blocks");
+  ExpectRefusal(SleepAlone(Get(pool), {}), StatusCode::kFailedPrecondition, "other processes may use blocks");
   EXPECT_TRUE(Get(pool).segments().kept.Find(block, 3000).ok());
   EXPECT_TRUE(runtime().Free(block).ok());
   EXPECT_TRUE(runtime().DestroyPool(pool).ok());

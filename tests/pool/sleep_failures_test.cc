@@ -2,6 +2,7 @@
 #include "src/library/pool/group_calls.h"
 #include "tests/pool/pool_fixture.h"
 #include "tools/common/pool_invariants.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -81,7 +82,7 @@ TEST_P(SleepFailure, OfAnotherPoolOfTheCallNamesWhoCannotComeBack) {
   EXPECT_NE(status.message().find("; then pool sleeper"), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("the pool is asleep, wake() it"), std::string::npos) << status.message();
   EXPECT_TRUE(pool().basis().life.asleep());
-  EXPECT_TRUE(pool().Wake().ok());
+  EXPECT_TRUE(WakeAlone(pool()).ok());
   EXPECT_TRUE(runtime().DestroyPool(cannot).ok());
 }
 
@@ -91,7 +92,7 @@ TEST_P(SleepFailure, OfFallingAsleepLeavesThePoolAwakeAndWhole) {
         Failure{"cuMemcpyAsync", CUDA_ERROR_INVALID_VALUE}, Failure{"cuStreamSynchronize", CUDA_ERROR_INVALID_VALUE},
         Failure{"cuMemUnmap", CUDA_ERROR_INVALID_VALUE}}) {
     FailEachTime(
-        failure, [&] { return pool().Sleep({.keep = Keep::kHost}); },
+        failure, [&] { return SleepAlone(pool(), {.keep = Keep::kHost}); },
         [&](const Status&) {
           EXPECT_TRUE(pool().basis().life.open());
           EXPECT_EQ(pool().Statistics().asleep_bytes, 0u);
@@ -100,7 +101,7 @@ TEST_P(SleepFailure, OfFallingAsleepLeavesThePoolAwakeAndWhole) {
           EXPECT_TRUE(runtime().Free(block).ok());
         });
     ASSERT_TRUE(pool().basis().life.asleep());
-    ASSERT_TRUE(pool().Wake().ok());
+    ASSERT_TRUE(WakeAlone(pool()).ok());
   }
 }
 
@@ -112,10 +113,10 @@ TEST_P(SleepFailure, OfACopyWaitsForTheOthersBeforeTheirMemoryGoes) {
   };
   const uint64_t waits = waits_of([&] {
     const InjectedFault fault({.call = "cuMemcpyAsync", .result = CUDA_ERROR_INVALID_VALUE, .skip = 1});
-    EXPECT_FALSE(pool().Sleep({.keep = Keep::kHost}).ok());
+    EXPECT_FALSE(SleepAlone(pool(), {.keep = Keep::kHost}).ok());
   });
-  EXPECT_EQ(waits_of([&] { EXPECT_TRUE(pool().Sleep({.keep = Keep::kHost}).ok()); }), waits - 1);
-  EXPECT_TRUE(pool().Wake().ok());
+  EXPECT_EQ(waits_of([&] { EXPECT_TRUE(SleepAlone(pool(), {.keep = Keep::kHost}).ok()); }), waits - 1);
+  EXPECT_TRUE(WakeAlone(pool()).ok());
 }
 
 TEST_P(SleepFailure, OfWakingLeavesThePoolAsleepWithWhatItKept) {
@@ -123,10 +124,10 @@ TEST_P(SleepFailure, OfWakingLeavesThePoolAsleepWithWhatItKept) {
        {Failure{"cuMemMap", CUDA_ERROR_INVALID_VALUE}, Failure{"cuMemSetAccess", CUDA_ERROR_INVALID_VALUE},
         Failure{"cuStreamCreate", CUDA_ERROR_INVALID_VALUE}, Failure{"cuMemcpyAsync", CUDA_ERROR_INVALID_VALUE},
         Failure{"cuStreamSynchronize", CUDA_ERROR_INVALID_VALUE}}) {
-    ASSERT_TRUE(pool().Sleep({.keep = Keep::kHost}).ok());
+    ASSERT_TRUE(SleepAlone(pool(), {.keep = Keep::kHost}).ok());
     const uint64_t kept = pool().Statistics().kept_bytes;
     FailEachTime(
-        failure, [&] { return pool().Wake(); },
+        failure, [&] { return WakeAlone(pool()); },
         [&](const Status&) {
           EXPECT_TRUE(pool().basis().life.asleep());
           EXPECT_EQ(pool().Statistics().asleep_bytes, CountersOf(pool_).reserved_bytes.current);
@@ -137,39 +138,39 @@ TEST_P(SleepFailure, OfWakingLeavesThePoolAsleepWithWhatItKept) {
 }
 
 TEST_P(SleepFailure, WithoutMemoryToWakeSaysTheBytesAndSleepsOn) {
-  ASSERT_TRUE(pool().Sleep({.keep = Keep::kHost}).ok());
+  ASSERT_TRUE(SleepAlone(pool(), {.keep = Keep::kHost}).ok());
   {
     const InjectedFault fault({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY, .skip = 1, .count = 10000});
-    const Status status = pool().Wake();
+    const Status status = WakeAlone(pool());
     EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
     EXPECT_NE(status.message().find("wake: waking " + FormatBytes(reserved_)), std::string::npos) << status.message();
   }
   EXPECT_EQ(pool().Statistics().asleep_bytes, reserved_);
-  ASSERT_TRUE(pool().Wake().ok());
+  ASSERT_TRUE(WakeAlone(pool()).ok());
 }
 
 // A later piece fails while copies to the first piece run.
 TEST_P(SleepFailure, OfASecondPieceWaitsForTheCopiesAndKeepsTheHostsMemory) {
   for (const Failure failure :
        {Failure{"cuMemSetAccess", CUDA_ERROR_INVALID_VALUE}, Failure{"cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY}}) {
-    ASSERT_TRUE(pool().Sleep({.keep = Keep::kHost}).ok());
+    ASSERT_TRUE(SleepAlone(pool(), {.keep = Keep::kHost}).ok());
     const uint64_t kept = pool().Statistics().kept_bytes;
     const uint64_t before = CallCount(failure.call);
-    ASSERT_TRUE(pool().Wake().ok());
+    ASSERT_TRUE(WakeAlone(pool()).ok());
     const int calls = static_cast<int>(CallCount(failure.call) - before);
     ASSERT_GE(calls, 2);
-    ASSERT_TRUE(pool().Sleep({.keep = Keep::kHost}).ok());
+    ASSERT_TRUE(SleepAlone(pool(), {.keep = Keep::kHost}).ok());
     const uint64_t copied = CallCount("cuMemcpyAsync");
     const uint64_t awaited = CallCount("cuStreamSynchronize");
     {
       const InjectedFault fault({.call = failure.call, .result = failure.result, .skip = calls - 1, .count = 10000});
-      EXPECT_FALSE(pool().Wake().ok());
+      EXPECT_FALSE(WakeAlone(pool()).ok());
     }
     EXPECT_GT(CallCount("cuMemcpyAsync"), copied) << "nothing was copied while memory was mapped";
     EXPECT_GT(CallCount("cuStreamSynchronize"), awaited) << "memory went under a copy";
     EXPECT_EQ(pool().Statistics().asleep_bytes, reserved_);
     EXPECT_EQ(pool().Statistics().kept_bytes, kept);
-    ASSERT_TRUE(pool().Wake().ok());
+    ASSERT_TRUE(WakeAlone(pool()).ok());
   }
 }
 
@@ -177,10 +178,10 @@ TEST_P(SleepFailure, OfAnUndoLeavesThePoolAsleepWithItsContents) {
   {
     const InjectedFault unmapping({.call = "cuMemUnmap", .result = CUDA_ERROR_INVALID_VALUE, .skip = 1});
     const InjectedFault mapping({.call = "cuMemMap", .result = CUDA_ERROR_INVALID_VALUE, .count = 10000});
-    EXPECT_FALSE(pool().Sleep({}).ok());
+    EXPECT_FALSE(SleepAlone(pool(), {}).ok());
   }
   EXPECT_TRUE(pool().basis().life.asleep());
-  ASSERT_TRUE(pool().Wake().ok());
+  ASSERT_TRUE(WakeAlone(pool()).ok());
   EXPECT_EQ(pool().Statistics().asleep_bytes, 0u);
 }
 

@@ -6,6 +6,7 @@
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/pool_fixture.h"
 #include "tools/common/pool_invariants.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -60,12 +61,12 @@ TEST_P(SleepInMode, GivesTheMemoryBackAndKeepsAddressesAndBlocks) {
   const CUdeviceptr small = Allocate(1000);
   const uint64_t reserved = statistics().reserved_bytes.current;
   const uint64_t free_before = FreeMemory(cuda());
-  ExpectOk(pool().Sleep(kDiscarding));
+  ExpectOk(SleepAlone(pool(), kDiscarding));
   EXPECT_GE(FreeMemory(cuda()), free_before + reserved);
   EXPECT_EQ(statistics().asleep_bytes, reserved);
   EXPECT_EQ(statistics().reserved_bytes.current, reserved);
   EXPECT_EQ(statistics().kept_bytes, 0u);
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
   EXPECT_LE(FreeMemory(cuda()), free_before + 2 * kMiB);
   EXPECT_EQ(statistics().asleep_bytes, 0u);
   for (const CUdeviceptr block : {large, small}) {
@@ -86,11 +87,11 @@ TEST_P(SleepInMode, KeepsLiveBlocksOnTheHost) {
   Fill(stream_.get(), small, 4096, 3);
   ExpectOk(runtime().RecordStream(freed, stream_.get()));
   ExpectOk(runtime().Free(freed));
-  ExpectOk(pool().Sleep(kKeeping));
+  ExpectOk(SleepAlone(pool(), kKeeping));
   const uint64_t kept = statistics().kept_bytes;
   EXPECT_GE(kept, 73 * kMiB + 4096);
   EXPECT_LT(kept, 78 * kMiB) << "free memory is not kept";
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
   EXPECT_EQ(statistics().kept_bytes, 0u);
   for (const CUdeviceptr part : {first, first + 66 * kMiB}) EXPECT_EQ(WrongBytes(part, kMiB, 1), 0u);
   EXPECT_EQ(WrongBytes(second, 3 * kMiB, 2), 0u);
@@ -107,7 +108,7 @@ TEST_P(SleepInMode, TakesFreesFromAnyThreadMeanwhile) {
   const CUdeviceptr shared = Allocate(4 * kMiB);
   const CUdeviceptr large = Allocate(32 * kMiB);
   Fill(stream_.get(), shared, kMiB, 1);
-  ExpectOk(pool().Sleep(kKeeping));
+  ExpectOk(SleepAlone(pool(), kKeeping));
   ExpectOk(runtime().Free(own));
   std::thread([&] { ExpectOk(runtime().Free(of_a_thread)); }).join();
   ExpectOk(runtime().RecordStream(shared, stream_.get()));
@@ -116,7 +117,7 @@ TEST_P(SleepInMode, TakesFreesFromAnyThreadMeanwhile) {
   EXPECT_EQ(runtime().Free(large).code(), StatusCode::kNotFound);
   EXPECT_EQ(statistics().allocated_blocks.current, 0u);
   CheckInvariants(pool());
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
   const CUdeviceptr again = Allocate(32 * kMiB);
   Fill(stream_.get(), again, kMiB, 4);
   EXPECT_EQ(WrongBytes(again, kMiB, 4), 0u);
@@ -127,7 +128,7 @@ TEST_P(SleepInMode, RefusesEveryOtherCallMeanwhile) {
   const CUdeviceptr block = Allocate(1000);
   const CUdeviceptr cached = Allocate(1000);
   ExpectOk(runtime().Free(cached));  // now in this thread's cache
-  ExpectOk(pool().Sleep(kDiscarding));
+  ExpectOk(SleepAlone(pool(), kDiscarding));
   ExpectAsleep(runtime().AllocateFrom(pool_, 1000, nullptr).status());
   ExpectAsleep(runtime().AllocateFrom(pool_, 32 * kMiB, nullptr).status());
   ExpectAsleep(pool().mode().Reserve(kMiB));
@@ -135,14 +136,14 @@ TEST_P(SleepInMode, RefusesEveryOtherCallMeanwhile) {
   ExpectAsleep(pool().Trim(0).status());
   ExpectAsleep(pool().segments().peers.Grant({0}));
   ExpectAsleep(pool().segments().peers.Revoke({0}));
-  ExpectAsleep(pool().Sleep(kDiscarding));
+  ExpectAsleep(SleepAlone(pool(), kDiscarding));
   ExpectAsleep(pool().mode().RegisterPending().status());
   ExpectAsleep(runtime().BeginCapture(pool_, stream_.get()).status());
   EXPECT_EQ(pool().mode().ReleaseUnused(), 0u);
   ExpectOk(pool().mode().Deregister(nullptr));
   ExpectOk(runtime().ReleaseStream(stream_.get()));
-  ExpectOk(pool().Wake());
-  const Status awake = pool().Wake();
+  ExpectOk(WakeAlone(pool()));
+  const Status awake = WakeAlone(pool());
   EXPECT_EQ(awake.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(awake.message().find("it is not asleep"), std::string::npos) << awake.message();
   EXPECT_NE(Allocate(1000), 0u);
@@ -154,25 +155,25 @@ TEST_P(SleepInMode, RefusesEveryOtherCallMeanwhile) {
 
 TEST_P(SleepInMode, LetsThreadsCacheAgainOnceAwake) {
   ExpectOk(runtime().Free(Allocate(1000)));
-  ExpectOk(pool().Sleep(kDiscarding));
-  ExpectOk(pool().Wake());
+  ExpectOk(SleepAlone(pool(), kDiscarding));
+  ExpectOk(WakeAlone(pool()));
   ExpectOk(runtime().Free(Allocate(1000)));
   EXPECT_GT(statistics().cached_bytes, 0u);
 }
 
 TEST_P(SleepInMode, ClosesAsleepAndGivesItsAddressesBack) {
   const CUdeviceptr block = Allocate(32 * kMiB);
-  ExpectOk(pool().Sleep(kKeeping));
+  ExpectOk(SleepAlone(pool(), kKeeping));
   ExpectOk(runtime().Free(block));
   ExpectOk(pool().Close());
   EXPECT_EQ(statistics().reserved_bytes.current, 0u);
   EXPECT_EQ(statistics().asleep_bytes, 0u);
-  EXPECT_EQ(pool().Wake().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(WakeAlone(pool()).code(), StatusCode::kFailedPrecondition);
 }
 
 TEST_P(SleepInMode, IsDestroyedAsleepWithItsLastBlock) {
   const CUdeviceptr block = Allocate(32 * kMiB);
-  ExpectOk(pool().Sleep(kKeeping));
+  ExpectOk(SleepAlone(pool(), kKeeping));
   ExpectOk(runtime().DestroyPool(pool_));
   ExpectOk(runtime().Free(block));
 }
@@ -180,7 +181,7 @@ TEST_P(SleepInMode, IsDestroyedAsleepWithItsLastBlock) {
 TEST_P(SleepInMode, FreesTheHostsMemoryWhereThePoolIsDestroyed) {
   COMMPOOL_REQUIRE_EMULATOR("it counts driver calls");
   const CUdeviceptr block = Allocate(4 * kMiB);
-  ExpectOk(pool().Sleep(kKeeping));
+  ExpectOk(SleepAlone(pool(), kKeeping));
   const uint64_t freed = CallCount("cuMemFreeHost");
   ExpectOk(runtime().DestroyPool(pool_));  // its block stays alive
   EXPECT_EQ(CallCount("cuMemFreeHost"), freed + 1);
@@ -194,11 +195,11 @@ TEST_P(SleepInMode, AsksTheDriverNothingForAFreeWithAnyThreshold) {
   configuration.release_threshold_bytes = 0;
   const PoolHandle releasing = Create(configuration);
   const CUdeviceptr block = runtime().AllocateFrom(releasing, 4 * kMiB, nullptr).value();
-  ExpectOk(Get(releasing).Sleep(kDiscarding));
+  ExpectOk(SleepAlone(Get(releasing), kDiscarding));
   const uint64_t before = CallCount("*");
   ExpectOk(runtime().Free(block));
   EXPECT_EQ(CallCount("*"), before);
-  ExpectOk(Get(releasing).Wake());
+  ExpectOk(WakeAlone(Get(releasing)));
   ExpectOk(runtime().DestroyPool(releasing));
 }
 
@@ -207,17 +208,17 @@ TEST_P(SleepInMode, LeavesItsRoomToOthers) {
   const CUdeviceptr block = Allocate(bytes);
   const uint64_t reserved = statistics().reserved_bytes.current;
   runtime().devices().Get(0).value()->account().SetLimit(reserved);
-  ExpectOk(pool().Sleep(kDiscarding));
+  ExpectOk(SleepAlone(pool(), kDiscarding));
   const PoolHandle other = Create(Configured("other"));
   const CUdeviceptr taken = runtime().AllocateFrom(other, bytes, nullptr).value();
-  const Status full = pool().Wake();
+  const Status full = WakeAlone(pool());
   EXPECT_EQ(full.code(), StatusCode::kOutOfMemory) << full.message();
   EXPECT_NE(full.message().find("waking " + FormatBytes(reserved) + " would exceed the limit of device 0"),
             std::string::npos)
       << full.message();
   EXPECT_EQ(statistics().asleep_bytes, reserved) << "asleep, as before";
   ExpectOk(runtime().Free(taken));
-  ExpectOk(pool().Wake());  // takes unused memory of the other pool
+  ExpectOk(WakeAlone(pool()));  // takes unused memory of the other pool
   EXPECT_EQ(CountersOf(other).reserved_bytes.current, 0u);
   ExpectOk(runtime().Free(block));
 }
@@ -226,24 +227,24 @@ TEST_P(SleepInMode, WaitsForGraphsUnlessTheyHoldNoCollectives) {
   const CUdeviceptr block = Allocate(32 * kMiB);
   AnnouncedCapture capture;
   ExpectOk(capture.Begin(runtime(), pool_, stream_.get()));
-  const Status open = pool().Sleep({.graphs = LiveGraphs::kNoCollectives});
+  const Status open = SleepAlone(pool(), {.graphs = LiveGraphs::kNoCollectives});
   EXPECT_EQ(open.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(open.message().find("is being captured"), std::string::npos) << open.message();
   ExpectOk(capture.End());
-  const Status live = pool().Sleep(kDiscarding);
+  const Status live = SleepAlone(pool(), kDiscarding);
   EXPECT_EQ(live.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(live.message().find("1 graph that captured with the pool"), std::string::npos) << live.message();
   EXPECT_NE(live.message().find("NO_COLLECTIVES"), std::string::npos) << live.message();
-  ExpectOk(pool().Sleep({.graphs = LiveGraphs::kNoCollectives}));
-  ExpectOk(pool().Wake());
+  ExpectOk(SleepAlone(pool(), {.graphs = LiveGraphs::kNoCollectives}));
+  ExpectOk(WakeAlone(pool()));
   capture.DestroyGraph();
   ExpectOk(runtime().Free(block));
 }
 
 TEST_P(SleepInMode, WithoutMemorySleepsAndWakes) {
-  ExpectOk(pool().Sleep(kKeeping));
+  ExpectOk(SleepAlone(pool(), kKeeping));
   EXPECT_EQ(statistics().asleep_bytes, 0u);
-  ExpectOk(pool().Wake());
+  ExpectOk(WakeAlone(pool()));
   ExpectOk(runtime().Free(Allocate(1000)));
 }
 
@@ -251,8 +252,8 @@ TEST_P(SleepInMode, GrantsItsPeersAgain) {
   COMMPOOL_REQUIRE_DEVICES(2);
   if (!pool().segments().peers.Grant({1}).ok()) GTEST_SKIP() << "needs a link between devices 0 and 1";
   const CUdeviceptr block = Allocate(32 * kMiB);
-  ExpectOk(pool().Sleep(kDiscarding));
-  ExpectOk(pool().Wake());
+  ExpectOk(SleepAlone(pool(), kDiscarding));
+  ExpectOk(WakeAlone(pool()));
   const CUmemLocation peer{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1};
   unsigned long long flags = 0;
   EXPECT_EQ(cuda().cuMemGetAccess(&flags, &peer, block), CUDA_SUCCESS);
@@ -266,7 +267,7 @@ TEST_F(Sleep, NeedsMemoryThatCanLeaveItsAddresses) {
   PoolConfiguration configuration = Configured("cuda");
   configuration.backing.kind = BackingKind::kCuda;
   const PoolHandle pool = Create(configuration);
-  const Status status = Get(pool).Sleep(kDiscarding);
+  const Status status = SleepAlone(Get(pool), kDiscarding);
   EXPECT_EQ(status.code(), StatusCode::kNotSupported);
   EXPECT_NE(status.message().find("the cuda backing (device 0) cannot leave its addresses"), std::string::npos)
       << status.message();
@@ -282,8 +283,8 @@ TEST_F(Sleep, OfASegmentIsOneCallForEachStep) {
     act();
     return CallCount(call) - before;
   };
-  const auto sleep = [&] { ExpectOk(Get(pool).Sleep(kDiscarding)); };
-  const auto wake = [&] { ExpectOk(Get(pool).Wake()); };
+  const auto sleep = [&] { ExpectOk(SleepAlone(Get(pool), kDiscarding)); };
+  const auto wake = [&] { ExpectOk(WakeAlone(Get(pool))); };
   EXPECT_EQ(count("cuMemUnmap", sleep), 1u);
   EXPECT_EQ(count("cuMemCreate", wake), 1u);
   EXPECT_EQ(count("cuMemRelease", sleep), 1u);
@@ -297,7 +298,7 @@ TEST_F(Sleep, LeavesTheHostsMemoryToTheProcessWhereTheRuntimeEnds) {
   AllowLeak("");
   const PoolHandle pool = Create(Configured("kept"));
   ASSERT_NE(runtime().AllocateFrom(pool, 4 * kMiB, nullptr).value(), 0u);
-  ExpectOk(Get(pool).Sleep(kKeeping));
+  ExpectOk(SleepAlone(Get(pool), kKeeping));
   const uint64_t freed = CallCount("cuMemFreeHost");
   EndRuntime();
   EXPECT_EQ(CallCount("cuMemFreeHost"), freed);
@@ -314,9 +315,9 @@ TEST_F(Sleep, CopiesNeighbouringBlocksInOneCall) {
   }
   const auto copies = [&] {
     const uint64_t before = CallCount("cuMemcpyAsync");
-    ExpectOk(Get(pool).Sleep(kKeeping));
+    ExpectOk(SleepAlone(Get(pool), kKeeping));
     const uint64_t copied = CallCount("cuMemcpyAsync") - before;
-    ExpectOk(Get(pool).Wake());
+    ExpectOk(WakeAlone(Get(pool)));
     return copied;
   };
   EXPECT_EQ(copies(), 1u) << "of 60 MiB";
@@ -334,10 +335,10 @@ TEST_F(Sleep, OfPagesUnmapsARowOfThemInOneCall) {
   const PoolHandle pool = Create(configuration);
   const CUdeviceptr block = runtime().AllocateFrom(pool, 64 * kMiB, nullptr).value();
   const uint64_t unmapped = CallCount("cuMemUnmap");
-  ExpectOk(Get(pool).Sleep(kDiscarding));
+  ExpectOk(SleepAlone(Get(pool), kDiscarding));
   EXPECT_EQ(CallCount("cuMemUnmap") - unmapped, 1u);
   const uint64_t opened = CallCount("cuMemSetAccess");
-  ExpectOk(Get(pool).Wake());
+  ExpectOk(WakeAlone(Get(pool)));
   EXPECT_EQ(CallCount("cuMemSetAccess") - opened, 1u);
   ExpectOk(runtime().Free(block));
   ExpectOk(runtime().DestroyPool(pool));

@@ -11,6 +11,7 @@
 #include "tests/driver/emulator_extension.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -91,9 +92,9 @@ class CapturedSleeps : public SymmetricTest, public ::testing::WithParamInterfac
   }
   // Where a stranger has bytes, another pool of home has windows of as many while this one sleeps.
   void SleepAndWake(uint64_t stranger_bytes) {
-    ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({}); }));
+    ExpectOk(Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), {}); }));
     if (stranger_bytes > 0) LetAStrangerComeAndGo(stranger_bytes);
-    ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }));
+    ExpectOk(Run([&](Rank& rank) { return WakeAlone(PoolOf(rank)); }));
   }
   // From now on the all-gathers go over a communicator that uses no SMs: NCCL carries them out by copy engines.
   void GatherByCopies() {

@@ -7,6 +7,7 @@
 #include "tests/pool/pool_fixture.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -85,13 +86,13 @@ TEST_F(CommunicatorSleep, BeginsAfterThatOfItsPoolsAndEndsBeforeIt) {
   ExpectOk(Reserve(2 * kMiB));
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   const std::vector<uint64_t> offsets = OffsetsOf(blocks);
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({.keep = Keep::kHost}); }));
+  ExpectOk(Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), {.keep = Keep::kHost}); }));
   ExpectOk(Sleep());
-  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }), StatusCode::kFailedPrecondition,
+  ExpectFailure(Run([&](Rank& rank) { return WakeAlone(PoolOf(rank)); }), StatusCode::kFailedPrecondition,
                 "the communicator is asleep: wake it first");
   for (int rank = 0; rank <= last(); ++rank) EXPECT_TRUE(PoolOf(group()[rank]).basis().life.asleep());
   ExpectOk(Wake());
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }));
+  ExpectOk(Run([&](Rank& rank) { return WakeAlone(PoolOf(rank)); }));
   EXPECT_EQ(OffsetsOf(blocks), offsets);
   Free(blocks);
 }

@@ -8,6 +8,7 @@
 #include "tests/registration/forked_ranks.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -62,17 +63,17 @@ class Life {
   }
 
   [[noreturn]] void Die(const Death& death) {
-    if (death.alive_after_sleep) pool_->Sleep({.keep = Keep::kHost}).or_throw();
+    if (death.alive_after_sleep) SleepAlone(*pool_, {.keep = Keep::kHost}).or_throw();
     death.prepare(*driver_);
-    static_cast<void>(death.alive_after_sleep ? pool_->Wake() : pool_->Sleep({.keep = Keep::kHost}));
+    static_cast<void>(death.alive_after_sleep ? WakeAlone(*pool_) : SleepAlone(*pool_, {.keep = Keep::kHost}));
     _exit(6);  // it should have died
   }
 
   [[noreturn]] void Survive(const Death& death) {
-    const Status slept = pool_->Sleep({.keep = Keep::kHost});
+    const Status slept = SleepAlone(*pool_, {.keep = Keep::kHost});
     if (death.alive_after_sleep) {
       slept.or_throw();
-      CheckNames(pool_->Wake());
+      CheckNames(WakeAlone(*pool_));
       Check(pool_->basis().life.asleep(), "it sleeps on");
     } else {
       CheckNames(slept);
@@ -84,7 +85,7 @@ class Life {
     if (pool_->basis().life.asleep()) {
       const std::byte* const kept = pool_->segments().kept.Find(block_, kBytes).value();
       Check(std::memcmp(kept, expected.data(), kBytes) == 0, "what was kept can be read");
-      pool_->Wake().or_throw();  // without the others
+      WakeAlone(*pool_).or_throw();  // without the others
     }
     std::string held(kBytes, '\0');
     Check(driver_->cuda.cuMemcpyDtoH(held.data(), block_, kBytes) == CUDA_SUCCESS, "the block is read");
@@ -101,8 +102,8 @@ class Life {
     const CUdeviceptr block = pool_->Allocate(kBytes, KeyOfStream(nullptr, number_)).value();
     Check(pool_->segments().registrations.Find(communicator_, block).ok(), "blocks lie in windows again");
     pool_->Free(block).or_throw();
-    pool_->Sleep({}).or_throw();
-    pool_->Wake().or_throw();
+    SleepAlone(*pool_, {}).or_throw();
+    WakeAlone(*pool_).or_throw();
     pool_->Close().or_throw();
     Check(pool_->Statistics().reserved_bytes.current == 0, "all is given back");
   }

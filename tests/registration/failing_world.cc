@@ -9,6 +9,7 @@
 #include "src/library/pool/group_calls.h"
 #include "src/library/pool/symmetric/symmetric_mode.h"
 #include "tools/common/pool_invariants.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 
@@ -194,8 +195,8 @@ Status Deregister(World& world) { return world.pool().mode().Deregister(world.se
 Status Trim(World& world) { return world.pool().Trim(0).status(); }
 Status Reclaim(World& world) { return world.pool().mode().Reclaim().status(); }
 Status Verify(World& world) { return world.pool().mode().AsSymmetric()->Verify(); }
-Status Sleep(World& world) { return world.pool().Sleep({.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}); }
-Status Wake(World& world) { return world.pool().Wake(); }
+Status Sleep(World& world) { return SleepAlone(world.pool(), {.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded}); }
+Status Wake(World& world) { return WakeAlone(world.pool()); }
 Status Grant(World& world) { return world.pool().segments().peers.Grant({1}); }
 Status Revoke(World& world) { return world.pool().segments().peers.Revoke({1}); }
 Status Close(World& world) { return world.pool().Close(); }

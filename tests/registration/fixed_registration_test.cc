@@ -1,6 +1,7 @@
 // Fixed pools register local buffers: existing segments at once, later ones when asked.
 #include "tests/pool/announced_capture.h"
 #include "tests/registration/fixed_fixture.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -34,16 +35,16 @@ TEST_F(FixedRegistration, EndsAsleepAndIsMadeAgain) {
   const CUdeviceptr block = Allocate(32 * kMiB);
   ExpectOk({pool().mode().RegisterWith(communicator())});
   const uint64_t deregistered = CallCount("ncclCommDeregister");
-  ExpectOk({pool().Sleep({.graphs = LiveGraphs::kDiscarded})});
+  ExpectOk({SleepAlone(pool(), {.graphs = LiveGraphs::kDiscarded})});
   ExpectCalls("ncclCommDeregister", deregistered, 1);
   EXPECT_EQ(registered(), 0u);
   const uint64_t made = CallCount("ncclCommRegister");
-  ExpectOk({pool().Wake()});
+  ExpectOk({WakeAlone(pool())});
   ExpectCalls("ncclCommRegister", made, 1);
   EXPECT_EQ(registered(), 1u);
-  ExpectOk({pool().Sleep({.graphs = LiveGraphs::kDiscarded})});
+  ExpectOk({SleepAlone(pool(), {.graphs = LiveGraphs::kDiscarded})});
   ExpectOk({pool().mode().Deregister(communicator())});
-  ExpectOk({pool().Wake()});
+  ExpectOk({WakeAlone(pool())});
   EXPECT_EQ(registered(), 0u) << "it was given up asleep";
   ExpectOk({pool().Free(block)});
 }
@@ -52,14 +53,14 @@ TEST_F(FixedRegistration, ThatFailsInWakingLeavesThePoolAsleep) {
   COMMPOOL_REQUIRE_EMULATOR("a fault is injected");
   const CUdeviceptr block = Allocate(32 * kMiB);
   ExpectOk({pool().mode().RegisterWith(communicator())});
-  ExpectOk({pool().Sleep({.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded})});
+  ExpectOk({SleepAlone(pool(), {.keep = Keep::kHost, .graphs = LiveGraphs::kDiscarded})});
   {
     const InjectedFault fault({.call = "ncclCommRegister", .result = ncclInternalError});
-    ExpectFailure(pool().Wake(), StatusCode::kCommunicatorError, "ncclCommRegister");
+    ExpectFailure(WakeAlone(pool()), StatusCode::kCommunicatorError, "ncclCommRegister");
   }
   EXPECT_TRUE(pool().basis().life.asleep());
   EXPECT_EQ(pool().Statistics().asleep_bytes, pool().Statistics().reserved_bytes.current);
-  ExpectOk({pool().Wake()});
+  ExpectOk({WakeAlone(pool())});
   EXPECT_EQ(registered(), 1u);
   ExpectOk({pool().Free(block)});
 }
@@ -77,16 +78,16 @@ TEST_F(StayingRegistration, KeepsItsMemoryMappedWhereWakingFails) {
   ExpectOk({pool().mode().Reserve(32 * kMiB), pool().mode().Reserve(64 * kMiB)});
   ExpectOk({pool().mode().RegisterWith(communicator())});
   ASSERT_EQ(registered(), 2u);
-  ExpectOk({pool().Sleep({.graphs = LiveGraphs::kDiscarded})});
+  ExpectOk({SleepAlone(pool(), {.graphs = LiveGraphs::kDiscarded})});
   {
     const InjectedFault second({.call = "ncclCommRegister", .result = ncclInternalError, .skip = 1});
     const InjectedFault undoing({.call = "ncclCommDeregister", .result = ncclInternalError});
-    ExpectFailure(pool().Wake(), StatusCode::kCommunicatorError, "ncclCommRegister");
+    ExpectFailure(WakeAlone(pool()), StatusCode::kCommunicatorError, "ncclCommRegister");
   }
   EXPECT_TRUE(pool().basis().life.asleep());
   EXPECT_EQ(pool().Statistics().asleep_bytes, 0u) << "NCCL may still use what it did not deregister";
   EXPECT_EQ(TakeReports(), std::vector<std::string>()) << "nothing registered was unmapped";
-  ExpectOk({pool().Wake()});
+  ExpectOk({WakeAlone(pool())});
   EXPECT_EQ(registered(), 2u);
   AllowLeak("");
 }

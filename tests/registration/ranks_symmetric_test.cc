@@ -14,6 +14,7 @@
 #include "src/library/registration/placed_windows.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/rank_group.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -112,11 +113,11 @@ class ProcessRanks : public DriverTest {
       ExpectSum(block, kCount);
       EXPECT_EQ(driver().cuda.cuMemcpyHtoDAsync(block, kept.data(), kCount * sizeof(float), stream_), CUDA_SUCCESS);
       const uint64_t offset = pool->segments().registrations.Find(communicator_, block).value().offset;
-      ExpectOk({pool->Sleep({.keep = keep})});
+      ExpectOk({SleepAlone(*pool, {.keep = keep})});
       EXPECT_EQ(pool->segments().registrations.Find(communicator_, block).status().code(), StatusCode::kNotFound)
           << "an old window";
       EXPECT_EQ(pool->Statistics().asleep_bytes, pool->Statistics().reserved_bytes.current);
-      ExpectOk({pool->Wake()});
+      ExpectOk({WakeAlone(*pool)});
       EXPECT_EQ(pool->segments().registrations.Find(communicator_, block).value().offset, offset);
       ExpectWindowAtEqualOffsets(*pool, block);
       if (keep == Keep::kDiscard) continue;

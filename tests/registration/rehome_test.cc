@@ -3,6 +3,7 @@
 #include "tests/pool/announced_capture.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -16,9 +17,9 @@ class Rehome : public SymmetricTest {
     AllowLeak("reserved addresses");
   }
 
-  Status WakeAlone(int number) {
+  Status WakeRank(int number) {
     const ContextGuard current(driver(), group()[number].context);
-    return PoolOf(group()[number]).Wake();
+    return WakeAlone(PoolOf(group()[number]));
   }
   // Writes each rank's number into its block.
   void WriteNumbers(const std::vector<CUdeviceptr>& blocks) {
@@ -206,16 +207,16 @@ TEST_F(Rehome, APoolThatSleepsIsWokenByEachRankForItselfBefore) {
   ExpectOk(Reserve(2 * kMiB));
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   WriteNumbers(blocks);
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({.keep = Keep::kHost}); }));
+  ExpectOk(Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), {.keep = Keep::kHost}); }));
   LeaveAll();
   Connect(0);
   ExpectFailure(RehomeFrom(0), StatusCode::kFailedPrecondition, "is asleep: wake() it first");
   {
     const InjectedFault none({.call = "cuMemCreate", .result = CUDA_ERROR_OUT_OF_MEMORY});
-    ExpectFailure(WakeAlone(0), StatusCode::kOutOfMemory, "wake: waking 2 MiB: cuMemCreate of 2 MiB");
+    ExpectFailure(WakeRank(0), StatusCode::kOutOfMemory, "wake: waking 2 MiB: cuMemCreate of 2 MiB");
     EXPECT_TRUE(PoolOf(group()[0]).basis().life.asleep());
   }
-  for (int number = 0; number <= last(); ++number) ExpectOk({WakeAlone(number)});
+  for (int number = 0; number <= last(); ++number) ExpectOk({WakeRank(number)});
   ExpectNumbers(blocks);
   EXPECT_EQ(RegisteredSegments(0), 0u);
   Free(blocks);
@@ -228,13 +229,13 @@ TEST_F(Rehome, IsTheWayOutWhereARankStayedAsleepWhileTheOthersWoke) {
   ExpectOk(Reserve(2 * kMiB));
   const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
   WriteNumbers(blocks);
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({.keep = Keep::kHost}); }));
-  Statuses woken = Run([&](Rank& rank) { return rank.number == last() ? Status() : PoolOf(rank).Wake(); });
+  ExpectOk(Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), {.keep = Keep::kHost}); }));
+  Statuses woken = Run([&](Rank& rank) { return rank.number == last() ? Status() : WakeAlone(PoolOf(rank)); });
   woken.pop_back();
   ExpectFailure(woken, StatusCode::kDeadlineExceeded, "rank " + std::to_string(last()) + ": ");
   for (int number = 0; number <= last(); ++number) EXPECT_TRUE(PoolOf(group()[number]).basis().life.asleep());
   LeaveAll();
-  for (int number = 0; number <= last(); ++number) ExpectOk({WakeAlone(number)});
+  for (int number = 0; number <= last(); ++number) ExpectOk({WakeRank(number)});
   ExpectNumbers(blocks);
   Free(blocks);
   Connect(0);
@@ -245,7 +246,7 @@ TEST_F(Rehome, IsTheWayOutWhereARankStayedAsleepWhileTheOthersWoke) {
 TEST_F(Rehome, APoolThatSleepsMayBeClosedByEachRankForItself) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({}); }));
+  ExpectOk(Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), {}); }));
   LeaveAll();
   for (int number = 0; number <= last(); ++number) {
     ExpectOk({PoolOf(group()[number]).Close()});

@@ -6,6 +6,7 @@
 #include "tests/pool/pool_fixture.h"
 #include "tests/registration/captured_sum.h"
 #include "tests/registration/symmetric_fixture.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -16,10 +17,10 @@ class SymmetricPeers : public SymmetricTest {
     return Run([&](Rank& rank) { return PoolOf(rank).mode().AsSymmetric()->MapPeers(); });
   }
   Statuses Sleep(LiveGraphs graphs = LiveGraphs::kDiscarded) {
-    return Run([&](Rank& rank) { return PoolOf(rank).Sleep({.graphs = graphs}); });
+    return Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), {.graphs = graphs}); });
   }
   Statuses Wake(LiveGraphs graphs = LiveGraphs::kDiscarded) {
-    return Run([&](Rank& rank) { return PoolOf(rank).Wake({.graphs = graphs}); });
+    return Run([&](Rank& rank) { return WakeAlone(PoolOf(rank), {.graphs = graphs}); });
   }
   // A block on each rank, of a pool whose segment all ranks have mapped.
   std::vector<CUdeviceptr> AllocateMapped(uint64_t reserved_bytes = 2 * kMiB) {

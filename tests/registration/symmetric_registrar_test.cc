@@ -8,6 +8,7 @@
 #include "tests/registration/library_of_a_test.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -204,9 +205,9 @@ TEST_F(SymmetricRegistrars, ThatBlockAreNamedByTheOtherRanks) {
 TEST_F(SymmetricRegistrars, SleepAndWakeWithThePool) {
   ExpectOk(Reserve(4 * kMiB));
   ExpectOk(Add());
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({}); }));
+  ExpectOk(Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), {}); }));
   ExpectNothingRegistered();
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }));
+  ExpectOk(Run([&](Rank& rank) { return WakeAlone(PoolOf(rank)); }));
   ExpectAllRegistered();
   EXPECT_EQ(OfLast().added(), 2);
 }
@@ -214,13 +215,13 @@ TEST_F(SymmetricRegistrars, SleepAndWakeWithThePool) {
 TEST_F(SymmetricRegistrars, ThatFailInAWakeLeaveThePoolAsleep) {
   ExpectOk(Reserve(4 * kMiB));
   ExpectOk(Add());
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Sleep({}); }));
+  ExpectOk(Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), {}); }));
   OfLast().add_answers = COMMPOOL_OUT_OF_MEMORY;
-  const Statuses failed = Run([&](Rank& rank) { return PoolOf(rank).Wake(); });
+  const Statuses failed = Run([&](Rank& rank) { return WakeAlone(PoolOf(rank)); });
   ExpectFailure(failed, StatusCode::kOutOfMemory, "the card is full");
   ExpectNothingRegistered();
   OfLast().add_answers = COMMPOOL_OK;
-  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).Wake(); }));
+  ExpectOk(Run([&](Rank& rank) { return WakeAlone(PoolOf(rank)); }));
   ExpectAllRegistered();
 }
 

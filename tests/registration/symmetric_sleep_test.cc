@@ -8,6 +8,7 @@
 #include "tests/pool/pool_fixture.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -15,10 +16,10 @@ namespace {
 class SymmetricSleep : public SymmetricTest {
  protected:
   Statuses Sleep(const SleepRequest& request = {}) {
-    return Run([&](Rank& rank) { return PoolOf(rank).Sleep(request); });
+    return Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), request); });
   }
   Statuses Wake() {
-    return Run([&](Rank& rank) { return PoolOf(rank).Wake(); });
+    return Run([&](Rank& rank) { return WakeAlone(PoolOf(rank)); });
   }
   uint64_t AsleepBytes(int rank) { return PoolOf(group()[rank]).Statistics().asleep_bytes; }
   void ExpectAllAsleep() {
@@ -122,14 +123,16 @@ TEST_F(SymmetricSleep, ClosesAsleep) {
 TEST_F(SymmetricSleep, FailsOnAllWhereRanksAskForDifferentThings) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));
-  ExpectFailure(
-      Run([&](Rank& rank) { return PoolOf(rank).Sleep({.keep = rank.number == 0 ? Keep::kHost : Keep::kDiscard}); }),
-      StatusCode::kDisagreement, "ranks disagree on sleep: some keep their blocks' contents");
-  ExpectFailure(
-      Run([&](Rank& rank) { return rank.number == 0 ? PoolOf(rank).Sleep({}) : PoolOf(rank).mode().Reserve(kMiB); }),
-      StatusCode::kDisagreement, "rank 0: sleep, rank 1: reserve");
+  ExpectFailure(Run([&](Rank& rank) {
+                  return SleepAlone(PoolOf(rank), {.keep = rank.number == 0 ? Keep::kHost : Keep::kDiscard});
+                }),
+                StatusCode::kDisagreement, "ranks disagree on sleep: some keep their blocks' contents");
+  ExpectFailure(Run([&](Rank& rank) {
+                  return rank.number == 0 ? SleepAlone(PoolOf(rank), {}) : PoolOf(rank).mode().Reserve(kMiB);
+                }),
+                StatusCode::kDisagreement, "rank 0: sleep, rank 1: reserve");
   ExpectOk(Sleep());
-  ExpectFailure(Run([&](Rank& rank) { return rank.number == 0 ? PoolOf(rank).Wake() : PoolOf(rank).Close(); }),
+  ExpectFailure(Run([&](Rank& rank) { return rank.number == 0 ? WakeAlone(PoolOf(rank)) : PoolOf(rank).Close(); }),
                 StatusCode::kDisagreement, "rank 0: wake, rank 1: close");
   ExpectOk(Wake());
 }
@@ -158,7 +161,7 @@ TEST_F(SymmetricSleep, NamesARankThatNeverComesToWake) {
   ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 2000; }));
   ExpectOk(Reserve(2 * kMiB));
   ExpectOk(Sleep());
-  Statuses statuses = Run([&](Rank& rank) { return rank.number == last() ? Status() : PoolOf(rank).Wake(); });
+  Statuses statuses = Run([&](Rank& rank) { return rank.number == last() ? Status() : WakeAlone(PoolOf(rank)); });
   statuses.pop_back();
   ExpectFailure(statuses, StatusCode::kDeadlineExceeded, "rank " + std::to_string(last()) + ": ");
   ExpectFailure(statuses, StatusCode::kDeadlineExceeded, "wake");
@@ -255,13 +258,13 @@ TEST_F(SymmetricSleep, IsRefusedOnAllRanksWhereTheyWakeForDifferentGraphs) {
   const auto of_rank = [](const Rank& rank) {
     return SleepRequest{.graphs = rank.number == 0 ? LiveGraphs::kDiscarded : LiveGraphs::kRefused};
   };
-  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Wake(of_rank(rank)); }), StatusCode::kDisagreement,
+  ExpectFailure(Run([&](Rank& rank) { return WakeAlone(PoolOf(rank), of_rank(rank)); }), StatusCode::kDisagreement,
                 "ranks disagree on wake: some say something else of graphs");
   const auto unready = [](const Rank& rank) {
     return SleepRequest{.readiness =
                             rank.number == 0 ? Status(StatusCode::kInvalidArgument, "no such word") : Status()};
   };
-  ExpectFailure(Run([&](Rank& rank) { return PoolOf(rank).Wake(unready(rank)); }), StatusCode::kInvalidArgument,
+  ExpectFailure(Run([&](Rank& rank) { return WakeAlone(PoolOf(rank), unready(rank)); }), StatusCode::kInvalidArgument,
                 "no such word");
   ExpectAllAsleep();
   ExpectOk(Wake());

@@ -11,6 +11,7 @@
 #include "tests/registration/captured_sum.h"
 #include "tests/registration/nothing_unseen.h"
 #include "tests/registration/symmetric_fixture.h"
+#include "tools/common/sleep_alone.h"
 
 namespace commpool::internal::testing {
 namespace {
@@ -18,10 +19,10 @@ namespace {
 class WindowReturn : public SymmetricTest {
  protected:
   Statuses Sleep(const SleepRequest& request = {}) {
-    return Run([&](Rank& rank) { return PoolOf(rank).Sleep(request); });
+    return Run([&](Rank& rank) { return SleepAlone(PoolOf(rank), request); });
   }
   Statuses Wake(const SleepRequest& request = {}) {
-    return Run([&](Rank& rank) { return PoolOf(rank).Wake(request); });
+    return Run([&](Rank& rank) { return WakeAlone(PoolOf(rank), request); });
   }
   // In a segment of their own.
   std::vector<CUdeviceptr> Grow(uint64_t bytes) {

@@ -1,7 +1,6 @@
 #include "src/library/engine/caching_engine.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "src/library/base/bytes.h"

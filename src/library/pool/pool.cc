@@ -139,16 +139,6 @@ Result<uint64_t> Pool::Trim(uint64_t keep_bytes) {
   return mode_->Trim(keep_bytes);
 }
 
-Status Pool::Sleep(const SleepRequest& request) {
-  MutexLock collective(basis_->collective);
-  return Sleep(request, kNoOtherPools);
-}
-
-Status Pool::Wake(const SleepRequest& request) {
-  MutexLock collective(basis_->collective);
-  return Wake(request, kNoOtherPools);
-}
-
 // A recording shows it as a span, with its failure.
 Status Pool::Sleep(const SleepRequest& request, OtherPoolsOfCall others) {
   recording::Span span = basis_->record.Began(recording::SpanKind::kSleep, "sleep");

@@ -170,9 +170,7 @@ class Pool final : public BlockOwner, public SharedMemory {
   // What comes before and after the mode does its part.
   Result<uint64_t> Trim(uint64_t keep_bytes);
   Status Close();
-  Status Sleep(const SleepRequest& request);
-  Status Wake(const SleepRequest& request = {});
-  // In a call for several pools (group_calls.h). REQUIRES: the pool's collective lock.
+  // In a call for one or several pools (AllOrNone in group_calls.h). REQUIRES: the pool's collective lock.
   Status Sleep(const SleepRequest& request, OtherPoolsOfCall others);
   Status Wake(const SleepRequest& request, OtherPoolsOfCall others);
   Result<Exported> Export(uint64_t address, std::optional<uint64_t> known) override {

@@ -7,6 +7,7 @@
 
 #include "src/emulator/extension.h"
 #include "src/library/driver/diagnosis.h"
+#include "tools/common/sleep_alone.h"
 #include "tools/stress/captured_block.h"
 
 namespace commpool::cli {
@@ -180,11 +181,11 @@ class RankLife {
 
   void SleepAndWake() {
     // No graph is left to be replayed.
-    Expect(pool_->Sleep({.keep = step_.bytes == 0 ? internal::Keep::kDiscard : internal::Keep::kHost,
-                         .graphs = internal::LiveGraphs::kDiscarded}));
+    Expect(SleepAlone(*pool_, {.keep = step_.bytes == 0 ? internal::Keep::kDiscard : internal::Keep::kHost,
+                               .graphs = internal::LiveGraphs::kDiscarded}));
     const Status asleep = run_.runtime.AllocateFrom(handle_, 1, rank_.stream).status();
     if (asleep.code() != StatusCode::kFailedPrecondition) Violate("a pool that sleeps serves");
-    Expect(pool_->Wake());
+    Expect(WakeAlone(*pool_));
   }
 
   // A reclaim's bytes depend on the rank's own frees, a trim's bytes do not.

@@ -32,7 +32,6 @@ inline auto Alone(const PoolBasis& basis, const char* call) {
 
 // What the other pools of a call do while one has nothing left that can fail, and its part can still be undone.
 using OtherPoolsOfCall = FunctionRef<Status()>;
-inline constexpr auto kNoOtherPools = [] { return Status(); };
 
 // REQUIRES: the pool's collective lock, during its whole life. GrowingMode and SymmetricMode make one for each sleep
 // and each wake; it keeps no state between them. It owns nothing. A step takes the growth lock for itself. None is held

@@ -1,0 +1,21 @@
+// A pool's sleep and wake in a call for it alone, as the C ABI makes them through AllOrNone.
+#ifndef COMMPOOL_TOOLS_COMMON_SLEEP_ALONE_H_
+#define COMMPOOL_TOOLS_COMMON_SLEEP_ALONE_H_
+
+#include "src/library/pool/pool.h"
+
+namespace commpool::internal {
+
+inline Status SleepAlone(Pool& pool, const SleepRequest& request) {
+  MutexLock collective(pool.basis().collective);
+  return pool.Sleep(request, [] { return Status(); });
+}
+
+inline Status WakeAlone(Pool& pool, const SleepRequest& request = {}) {
+  MutexLock collective(pool.basis().collective);
+  return pool.Wake(request, [] { return Status(); });
+}
+
+}  // namespace commpool::internal
+
+#endif  // COMMPOOL_TOOLS_COMMON_SLEEP_ALONE_H_
