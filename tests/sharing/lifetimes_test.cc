@@ -311,6 +311,30 @@ TEST_F(Lifetimes, ImportsSleepTooAndWakeAtTheSameAddresses) {
   }
 }
 
+// The owner keeps what it cannot name any more: the importer reads on.
+TEST_F(Lifetimes, ASleepKeepsWhatImportersHoldAlthoughTheOwnerHasFreedIt) {
+  ImportOne(0x37);
+  Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  Good(owner_.Ask({Do::kFree, block_}));
+  for (int sleep = 0; sleep < 2; ++sleep) {
+    Good(owner_.Ask({Do::kSleep}));
+    Good(owner_.Ask({Do::kWake}));
+    EXPECT_EQ(Read(importer_, seen_), 0x37u) << sleep;
+  }
+  Good(importer_.Ask({Do::kRelease, seen_}));
+  AwaitPending(0);
+  EXPECT_EQ(Allocate(kSegment), block_);
+}
+
+TEST_F(Lifetimes, ABlockThatIsFreedInSleepKeepsWhatImportersHold) {
+  ImportOne(0x38);
+  Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  Good(owner_.Ask({Do::kSleep}));
+  Good(owner_.Ask({Do::kFree, block_}));
+  Good(owner_.Ask({Do::kWake}));
+  EXPECT_EQ(Read(importer_, seen_), 0x38u);
+}
+
 TEST_F(Lifetimes, AnImporterThatDiesInSleepIsForgotten) {
   ImportOne(0x35);
   Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));

@@ -18,6 +18,14 @@ bool Names(const std::vector<uint64_t>& addresses, const engine::SegmentRange& b
 
 }  // namespace
 
+// The program has freed it perhaps; then it stays closed for others, who read on once the pool is awake.
+bool KeptBlocks::MayBeRead(engine::Address block) const {
+  if (blocks_.Find(block).ok()) return true;
+  MutexLock lock(blocks_.mutex());
+  const engine::Engine& engine = blocks_.engine();
+  return engine.IsClosedBy(block, engine::Reason::kImporters) || engine.IsClosedBy(block, engine::Reason::kRanks);
+}
+
 bool KeptBlocks::IsCopied(engine::Address block) const {
   MutexLock lock(blocks_.mutex());
   return blocks_.engine().HasMark(block, engine::Mark::kCopied);
@@ -34,12 +42,14 @@ KeptBlocks::Copies::iterator KeptBlocks::From(engine::Address address) {
 KeptBlocks::Copies KeptBlocks::Wanted(const KeptCopies& wanted) {
   Copies copies;
   for (const commpool_block& block : blocks_.List()) {
-    if (block.state != COMMPOOL_BLOCK_LIVE) continue;
     Copy copy;
     copy.device = {reinterpret_cast<engine::Address>(block.pointer), block.bytes};
     copy.segment = block.segment;
+    const bool live = block.state == COMMPOOL_BLOCK_LIVE;
+    // The program cannot name a block that it has freed.
+    if (!live && (block.state != COMMPOOL_BLOCK_PENDING || !MayBeRead(copy.device.address))) continue;
     const bool constant = Names(wanted.constants, copy.device);
-    if (!wanted.all && !constant && !Names(wanted.blocks, copy.device)) continue;
+    if (live && !wanted.all && !constant && !Names(wanted.blocks, copy.device)) continue;
     const auto before = From(copy.device.address);
     if (before != copies_.end() && before->device.address == copy.device.address &&
         before->device.bytes == copy.device.bytes) {
@@ -149,7 +159,7 @@ Status KeptBlocks::Start(engine::SegmentRange range, HostCopies::Direction direc
 
 void KeptBlocks::DropFreed() {
   const ContextGuard current = basis_.MakeCurrent();
-  std::erase_if(copies_, [&](const Copy& copy) { return !blocks_.Find(copy.device.address).ok(); });
+  std::erase_if(copies_, [&](const Copy& copy) { return !MayBeRead(copy.device.address); });
 }
 
 // A block that was freed in sleep cannot be marked, so its copy goes.

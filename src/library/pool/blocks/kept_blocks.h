@@ -26,15 +26,16 @@ class KeptBlocks {
  public:
   KeptBlocks(const PoolBasis& basis, BlockStore& blocks) : basis_(basis), blocks_(blocks), transfer_(basis) {}
 
-  // Copies the live blocks that `wanted` names. A block that has a copy already keeps that copy's place. Where it fails
-  // nothing is kept. REQUIRES: the device is quiet, and no thread's cache holds a block.
+  // Copies the live blocks that `wanted` names, and those that importers or other ranks may still read. A block that
+  // has a copy already keeps that copy's place. Where it fails nothing is kept. REQUIRES: the device is quiet, and no
+  // thread's cache holds a block.
   Status Keep(const KeptCopies& wanted) COMMPOOL_REQUIRES(kGrowthLock);
 
   // Starts the copies of a range's kept blocks. Back to the device the copies on the host stay. It may copy a
   // block that is freed meanwhile, which does no harm: it is free memory. REQUIRES: the range is mapped, and the
   // device's context is current.
   Status Start(engine::SegmentRange range, HostCopies::Direction direction) COMMPOOL_REQUIRES(kGrowthLock);
-  // Gives up the copies of blocks that were freed in sleep: nobody misses them where they are damaged.
+  // Gives up the copies of blocks that were freed in sleep and that nobody reads: they may be damaged.
   void DropFreed() COMMPOOL_REQUIRES(kGrowthLock);
   // Waits for all copies that were started. Returns `started` where that is a failure, else the first failure of a
   // copy. Call it before the memory is used or released.
@@ -79,9 +80,11 @@ class KeptBlocks {
   Copies::iterator From(engine::Address address) COMMPOOL_REQUIRES(kGrowthLock);
   // The copies that the program wants, with the places and bytes that are there already.
   Copies Wanted(const KeptCopies& wanted) COMMPOOL_REQUIRES(kGrowthLock);
-  // Makes memory for the copies that have none. Where it fails the caller drops all copies.
+  // Whether the block is live, or importers or other ranks may still read it.
+  bool MayBeRead(engine::Address block) const;
   // Whether the copy of the block is true: nobody has freed it since.
   bool IsCopied(engine::Address block) const;
+  // Makes memory for the copies that have none. Where it fails the caller drops all copies.
   Status MakePlaces(const KeptCopies& wanted, Copies& copies);
   // Afterwards every copy is made, and every file sealed.
   Status CopyAll() COMMPOOL_REQUIRES(kGrowthLock);
