@@ -229,7 +229,8 @@ TEST_F(ThreadCaches, KeepTheStatisticsOfBlocksThatOthersRecord) {
   Free(Allocate(pool, 3000));
   const CUdeviceptr block = Allocate(pool, 2900);
   ASSERT_TRUE(runtime().RecordStream(block, other.get()).ok());
-  EXPECT_GE(CountersOf(pool).requested_bytes.current, 2900u);
+  EXPECT_EQ(CountersOf(pool).requested_bytes.current, 2900u);
+  EXPECT_EQ(Get(pool).FindBlock(block)->requested_bytes, 2900u);
   Free(block);
   EXPECT_EQ(CountersOf(pool).requested_bytes.current, 0u);
   EXPECT_EQ(CachedBytes(pool), 0u);  // waits for the other stream

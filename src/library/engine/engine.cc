@@ -143,6 +143,15 @@ Status Engine::RecordStream(Address address, StreamKey stream) {
   return Status();
 }
 
+int64_t Engine::CorrectRequested(Address address, uint64_t requested) {
+  Block* const block = LiveBlock(address);
+  if (block == nullptr) return 0;
+  const uint64_t more = block->requested - requested;
+  Subtract(counters_.requested_bytes, more);
+  block->requested = requested;
+  return static_cast<int64_t>(more);
+}
+
 void Engine::FencePassed(Fence fence) {
   // Each change removes one block from the fence's list, and may merge it with others of the list.
   while (Block* block = heap_.fences().AnyBlock(fence)) {

@@ -69,6 +69,9 @@ class Engine {
   // Notes that `stream` uses a live block too. kNotFound as for Free.
   Status RecordStream(Address address, StreamKey stream);
 
+  // The live block was served again by a cache, for so many bytes. Returns how many more the engine had noted.
+  int64_t CorrectRequested(Address address, uint64_t requested);
+
   // The fence has passed: its uses are over, and neighbours may merge.
   void FencePassed(Fence fence);
   // Fences that have not passed, oldest first. Fences whose blocks were handed out since are among them, so that the

@@ -304,10 +304,8 @@ Status BlockStore::MakeUncacheable(CUdeviceptr address) {
   const uint64_t requested = COMMPOOL_TRY(basis_.runtime.caches.MakeUncacheable(address));
   if (requested == 0) return Status();
   MutexLock lock(mutex_);
-  const Result<engine::BlockView> view = engine_->Find(address);
-  // The engine knows the size that it served, not the size that the cache's user asked for. Its free subtracts the
-  // engine's size, so correct the difference now.
-  if (view.ok()) requested_correction_ += static_cast<int64_t>(view->requested_bytes - requested);
+  // The engine knows the size that it served, and the caches have counted the one that their user asked for.
+  requested_correction_ += engine_->CorrectRequested(address, requested);
   return Status();
 }
 
