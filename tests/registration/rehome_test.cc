@@ -202,6 +202,30 @@ TEST_F(Rehome, IsTheWayOutAfterADeadlineBrokeTheChannel) {
   ExpectOk(Reserve(4 * kMiB));
 }
 
+// Rank 0's free waits for the others on, who know nothing of its try.
+TEST_F(Rehome, ThatMeetsNobodyAppliesNoFrees) {
+  ExpectOk(Create([](const Rank&, PoolConfiguration& configuration) { configuration.deadline_ms = 1000; }));
+  ExpectOk(Reserve(2 * kMiB));
+  const std::vector<CUdeviceptr> blocks = Allocate(kMiB);
+  ExpectOk(Run([&](Rank& rank) { return PoolOf(rank).mode().Deregister(rank.communicator); }));
+  ExpectOk(
+      RunFrom(1, [&](Rank& rank) { return rank.number == 1 ? Status() : PoolOf(rank).Free(blocks.at(rank.number)); }));
+  ExpectOk({PoolOf(group()[0]).Free(blocks[0])});
+  const std::vector<ncclComm_t> others = group().ConnectFrom(0);
+  {
+    const ContextGuard current(driver(), group()[0].context);
+    ExpectFailure({PoolOf(group()[0]).mode().AsSymmetric()->Rehome(others[0])}, StatusCode::kDeadlineExceeded,
+                  "rehome");
+  }
+  for (const ncclComm_t other : others) EXPECT_EQ(driver().nccl.ncclCommAbort(other), ncclSuccess);
+  EXPECT_EQ(PoolOf(group()[0]).Statistics().pending_bytes, kMiB);
+  ExpectOk({PoolOf(group()[1]).Free(blocks[1])});
+  ExpectOk(Reclaim());
+  for (int number = 0; number <= last(); ++number) {
+    EXPECT_EQ(PoolOf(group()[number]).Statistics().pending_bytes, 0u) << number;
+  }
+}
+
 TEST_F(Rehome, APoolThatSleepsIsWokenByEachRankForItselfBefore) {
   ExpectOk(Create());
   ExpectOk(Reserve(2 * kMiB));

@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "src/library/base/check.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/graph_handles.h"
 

@@ -149,9 +149,8 @@ void SymmetricMode::RecordInNewHome() const {
   segments_.registrations.RecordPresent();
 }
 
-// What can refuse comes first. The last steps cannot be undone: frees have taken effect, and the addresses of other
-// ranks are gone.
-Status SymmetricMode::LeaveHome() {
+// What can refuse, and the wait. The pool may still stay with its home.
+Status SymmetricMode::GetReadyToLeave() {
   COMMPOOL_TRY(basis_.CheckOpen());
   COMMPOOL_TRY(CheckNoLiveBlocks("rehome()"));
   COMMPOOL_TRY(segments_.CheckMayUnmap());
@@ -160,11 +159,16 @@ Status SymmetricMode::LeaveHome() {
                   "it is still registered with " + std::to_string(segments_.registrations.Communicators().size()) +
                       " communicators: abandon() or deregister() every one before rehome()");
   }
-  COMMPOOL_TRY(FinishOwnFrees());
-  maps_peers_ = false;
-  COMMPOOL_TRY(ForgetPeers(segments_.book.Indexes()));
+  COMMPOOL_TRY(AwaitOwnFrees());
   // If the pool left its home together with the other ranks, that home still exists and may still know the memory.
   return home() == nullptr ? segments_.maker.ReleaseSetAside(Pinned::kGo) : Status();
+}
+
+// Cannot be undone: frees take effect, and the addresses of other ranks go.
+Status SymmetricMode::LeaveHome() {
+  ApplyOwnFrees();
+  maps_peers_ = false;
+  return ForgetPeers(segments_.book.Indexes());
 }
 
 // This pool cannot use the communicator, but its ranks wait for it: connect once, and tell them.
@@ -190,7 +194,7 @@ Status SymmetricMode::Rehome(ncclComm_t communicator) {
                                                  ", and " + basis_.title + " of another")));
   }
   // A rank that cannot leave its home connects all the same: the ranks of the new home must hear its reason.
-  const Status readiness = LeaveHome();
+  Status readiness = GetReadyToLeave();
   Result<std::unique_ptr<AgreementChannel>> channel =
       Collective::OpenChannel(basis_.device->context(), basis_.runtime, *home, basis_.configuration);
   if (!channel.ok()) return basis_.Named(channel.status().under("rehome"));
@@ -201,6 +205,7 @@ Status SymmetricMode::Rehome(ncclComm_t communicator) {
   collective_.MoveTo(std::move(*channel));
   // BeginEpoch reads it for the domains, the publisher and the registrations.
   home_ = *home;
+  if (readiness.ok()) readiness = LeaveHome();
   return BeginEpoch(readiness);
 }
 

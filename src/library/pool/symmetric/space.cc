@@ -316,10 +316,9 @@ void SymmetricMode::ApplyOwnFrees() {
 }
 
 // For a close after a loss and for rehome. The error of a device that stays busy says what a program can do then.
-Status SymmetricMode::FinishOwnFrees() {
+Status SymmetricMode::AwaitOwnFrees() {
   blocks_.ReleaseParts(captures_.TakeGone());
   const Status status = blocks_.WaitForDevice();
-  if (status.ok()) ApplyOwnFrees();
   if (status.code() != StatusCode::kDeadlineExceeded) return status;
   return Status(status.code(),
                 status.message() +
@@ -339,7 +338,8 @@ Status SymmetricMode::CloseWithoutRanks() {
   COMMPOOL_TRY(CheckNoLiveBlocks("close()"));
   COMMPOOL_TRY(segments_.CheckMayUnmap());
   basis_.life.BeginClose();
-  COMMPOOL_TRY(basis_.Named(FinishOwnFrees().under("close")));
+  COMMPOOL_TRY(basis_.Named(AwaitOwnFrees().under("close")));
+  ApplyOwnFrees();
   COMMPOOL_TRY(ForgetPeers(segments_.book.Indexes()));
   uint64_t released = 0;
   COMMPOOL_TRY(Unmap(segments_.book.Indexes(), Addresses::kKeep, &released));

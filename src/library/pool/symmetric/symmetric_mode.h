@@ -97,11 +97,13 @@ class SymmetricMode final : public PoolMode {
   void ApplyOwnFrees();
   // Waits until nobody uses the memory any more, as far as this rank alone can tell. Waits for the device, so a
   // collective with a lost rank may keep it until the deadline.
-  Status FinishOwnFrees() COMMPOOL_REQUIRES(basis_.collective);
+  Status AwaitOwnFrees() COMMPOOL_REQUIRES(basis_.collective);
   // The end of both ways to close: no rank is heard or told any more.
   void EndClose() COMMPOOL_REQUIRES(basis_.collective);
   // Ends the publishing of calls and the watch for lost ranks.
   void StopListening();
+  // Whether the pool may leave its home, once nobody uses the memory. It has all of it still.
+  Status GetReadyToLeave() COMMPOOL_REQUIRES(basis_.collective);
   // Cuts all ties to the old home: applies frees that no other rank will confirm.
   Status LeaveHome() COMMPOOL_REQUIRES(basis_.collective);
   // Tells the ranks of a communicator why this pool does not take it as home.
