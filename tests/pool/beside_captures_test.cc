@@ -1,5 +1,6 @@
 // What is outside of a capture does not come into it, and what is in it does not come out.
 #include <thread>
+#include <vector>
 
 #include "src/library/driver/graph_handles.h"
 #include "tests/pool/announced_capture.h"
@@ -59,6 +60,32 @@ TEST_F(BesideCaptures, APoolThatWasNotToldServesTheCaptureFromNoCache) {
   ASSERT_TRUE(capture_.End().ok());
   Free(others);
   capture_.DestroyGraph();
+}
+
+// In the usual mode a capture forbids some calls to every thread, and nobody has announced this one.
+TEST_F(BesideCaptures, OtherThreadsGrowPoolsAndReleaseStreamsBesideACaptureThatNobodyAnnounced) {
+  PoolConfiguration pinned = Configured("pinned");
+  pinned.backing.kind = BackingKind::kPinned;
+  PoolConfiguration plain = Configured("plain");
+  plain.backing.kind = BackingKind::kCuda;
+  const std::vector<PoolHandle> growing = {Create(std::move(pinned)), Create(std::move(plain))};
+  CUstream released = nullptr;
+  ASSERT_EQ(cuda().cuStreamCreate(&released, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_TRUE(runtime().PromiseStream(released).ok());
+
+  ASSERT_EQ(cuda().cuStreamBeginCapture(stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  std::vector<CUdeviceptr> blocks;
+  std::thread([&] {
+    const ContextGuard current = Get(growing.front()).basis().MakeCurrent();
+    for (const PoolHandle pool : growing) blocks.push_back(Allocate(pool, other_, kLarge));
+    const Status forgotten = runtime().ReleaseStream(released);
+    EXPECT_TRUE(forgotten.ok()) << forgotten.message();
+  }).join();
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuda().cuStreamEndCapture(stream_.get(), &graph), CUDA_SUCCESS) << "it is whole";
+  if (graph != nullptr) cuda().cuGraphDestroy(graph);
+  for (const CUdeviceptr block : blocks) Free(block);
+  cuda().cuStreamDestroy(released);
 }
 
 // The stream's capture ends before the pool hears of it, and the stream works on with the block.

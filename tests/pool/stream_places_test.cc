@@ -158,6 +158,23 @@ TEST_F(StreamPlacesOfPools, AProgramThatLeavesAPeerCurrentMayUseThePoolsOwnDefau
   Free(next);
 }
 
+// The block would serve that stream too, which can wait for nothing outside of its capture.
+TEST_F(StreamPlacesOfPools, AProgramThatLeavesAPeerCurrentIsRefusedWhileThePoolsOwnDefaultStreamCaptures) {
+  const PoolHandle pool = CreateForBoth();
+  CUgraph graph = nullptr;
+  {
+    const ContextGuard there(driver(), far_);
+    ASSERT_EQ(cuda().cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  }
+  const Status refused = runtime().AllocateFrom(pool, kBlock, CU_STREAM_PER_THREAD).status();
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(refused.message().find("make the pool's device current"), std::string::npos) << refused.message();
+  const ContextGuard there(driver(), far_);
+  EXPECT_EQ(cuda().cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph), CUDA_SUCCESS) << "it is whole";
+  if (graph != nullptr) cuda().cuGraphDestroy(graph);
+  Free(Allocate(pool, CU_STREAM_PER_THREAD));
+}
+
 TEST_F(StreamPlacesOfPools, APoolThatOnlyItsOwnDeviceUsesAsksNobodyForTheDefaultStream) {
   EXPECT_EQ(Get(Create(Configured("own", /*device=*/1))).PlaceOfDefaultStreams(), std::optional<int>(1));
   EXPECT_EQ(Get(CreateForBoth()).PlaceOfDefaultStreams(), std::nullopt);

@@ -71,6 +71,11 @@ Status Pool::AddOwnDefaultStream(CUdeviceptr address, CUstream handle, StreamKey
   if (stream == own || !has_own) return Status();
   const engine::Part part = COMMPOOL_TRY(captures_.PartOf(stream));
   if (part != engine::kCommonPart) return Status();
+  if (IsPerThread(own) && COMMPOOL_TRY(blocks_.Captures(own))) {
+    return basis_->Named(Status(StatusCode::kFailedPrecondition,
+                                "this thread's own default stream of the pool's device is being captured, so it cannot "
+                                "wait for that of the device which is current: make the pool's device current"));
+  }
   COMMPOOL_TRY(basis_->fences().MakeWaitForStream(own, stream));  // the block's waits were made for `stream`
   return blocks_.RecordStream(address, own);
 }

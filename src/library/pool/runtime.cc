@@ -438,7 +438,7 @@ Status Runtime::ReleaseStream(CUstream stream) {
     return Status(StatusCode::kInvalidArgument, "a default stream is never destroyed, so it is never released");
   }
   COMMPOOL_TRY(CheckNotCaptured(*driver_, stream));
-  const std::optional<RelaxedCapture> relaxed = Relax();
+  const RelaxedCapture relaxed(*driver_);  // another thread may capture, unannounced
   COMMPOOL_TRY(CheckCuda(*driver_, driver_->cuda.cuStreamSynchronize(stream),
                          {.call = "cuStreamSynchronize", .likely_cause = "the stream was destroyed before"}));
   const StreamName name = COMMPOOL_TRY(stream_names_.NameOf(stream));

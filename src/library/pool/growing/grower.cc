@@ -6,6 +6,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
+#include "src/library/driver/graph_handles.h"
 
 namespace commpool::internal {
 
@@ -157,6 +158,7 @@ Result<bool> Grower::GrowOnce(Growth& growth) {
 Status Grower::CarryOut(Growth& growth) {
   using Kind = engine::GrowthStep::Kind;
   const ContextGuard current = basis_.MakeCurrent();
+  const RelaxedCapture relaxed(basis_.driver);  // another thread may capture, unannounced
   for (const engine::GrowthStep& step : growth.plan.steps) {
     // Waits are the same for both kinds of pools; what makes or moves memory is the grower's own.
     switch (step.kind) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/library/base/try.h"
+#include "src/library/driver/graph_handles.h"
 #include "src/library/pool/shared/memory_observer.h"
 
 namespace commpool::internal {
@@ -106,6 +107,7 @@ Result<bool> SegmentMaker::ReleaseOne(engine::SegmentIndex index, Addresses addr
 Result<uint64_t> SegmentMaker::Release(const std::vector<engine::SegmentIndex>& segments) {
   uint64_t released = 0;
   const ContextGuard current = basis_.MakeCurrent();
+  const RelaxedCapture relaxed(basis_.driver);  // another thread may capture, unannounced
   for (const engine::SegmentIndex index : segments) {
     COMMPOOL_TRY(ReleaseOne(index, Addresses::kFree, &released));
   }
