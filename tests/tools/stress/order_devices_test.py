@@ -27,6 +27,9 @@ class StressOrderOverDevices(unittest.TestCase):
     def test_finds_nothing_in_pools_of_all_kinds(self):
         self.finds_nothing("--seconds", "10")
 
+    def test_finds_nothing_in_pools_of_all_kinds_by_the_bytes_alone(self):
+        self.finds_nothing("--seconds", "10", "--judge", "bytes")
+
 
 if __name__ == "__main__":
     unittest.main()

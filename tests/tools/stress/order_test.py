@@ -6,16 +6,16 @@ import cli
 
 
 class StressOrder(unittest.TestCase):
-    def stress(self, *arguments):
-        return cli.run_stress("order", "--seed", "3", *arguments)
+    def stress(self, *arguments, seed="3", **variables):
+        return cli.run_stress("order", "--seed", seed, *arguments, **variables)
 
     def finds_nothing(self, *arguments):
         result = self.stress("--seconds", "4", *arguments)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertRegex(result.stdout, r"^\d+ steps, 0 violations\n$")
 
-    def finds(self, plant, text, *arguments):
-        result = self.stress("--seconds", "60", "--plant", plant, *arguments)
+    def finds(self, plant, text, *arguments, **options):
+        result = self.stress("--seconds", "60", "--plant", plant, *arguments, **options)
         self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
         self.assertTrue(result.stdout.startswith(f"planted: {plant}\nseed "), result.stdout)
         self.assertRegex(result.stdout, text)
@@ -38,9 +38,29 @@ class StressOrder(unittest.TestCase):
     def test_finds_a_leak(self):
         self.finds("leak", r"leak: fixed0 still holds 1 blocks", "--only", "fixed")
 
+    def test_finds_a_skipped_wait_by_the_bytes_alone_and_tells_what_happened_to_the_memory(self):
+        told = r"bytes: a live block of symmetric\d+, read on .* stream (.|\n)* step \d+: 0x\w+, \d+ bytes: freed"
+        self.finds("skip-wait", told, "--judge", "bytes", "--only", "symmetric")
+
+    def test_finds_a_stream_that_is_not_recorded_by_the_bytes_alone(self):
+        # Or its work is so late that the memory is gone.
+        told = "violation: step .*(bytes: a live block of expandable|CUDA_ERROR_ILLEGAL_ADDRESS)"
+        for seed in ("100", "200", "300"):
+            self.finds("skip-record", told, "--judge", "bytes", "--only", "expandable", seed=seed)
+
+    def test_skips_no_waits_of_a_gpu(self):
+        result = self.stress("--plant", "skip-wait", COMMPOOL_DRIVER="cuda")
+        self.assertEqual(result.returncode, 3)
+        self.assertIn("--plant skip-wait: the emulator alone skips waits; leave COMMPOOL_DRIVER=cuda", result.stdout)
+
+    def test_names_the_pools_that_a_machine_cannot_have(self):
+        result = self.stress("--steps", "100", "--only", "fixed,peer", COMMPOOL_EMULATOR="links=none")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertRegex(result.stdout, r"^left out: peer pools: .+\n\d+ steps, 0 violations\n$")
+
     def test_refuses_what_it_does_not_know(self):
         for arguments in (["--plant", "unknown"], ["--threads", "0"], ["--steps", "-1"], ["--only", "unknown"],
-                          ["--plant", "skip-wait", "--threads", "2"]):
+                          ["--judge", "unknown"], ["--plant", "skip-wait", "--threads", "2"]):
             self.assertEqual(self.stress(*arguments).returncode, 4, arguments)
 
 

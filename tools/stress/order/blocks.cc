@@ -1,27 +1,17 @@
 // How the blocks of a worker come, are used and go.
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <thread>
 #include <utility>
 
-#include "tools/common/launch.h"
 #include "tools/stress/order/worker.h"
 
 namespace commpool::cli::stress_order {
 
 namespace {
 
-constexpr uint64_t kWord = sizeof(uint64_t);
 constexpr uint64_t kLongestSteps = 24;
-constexpr std::chrono::milliseconds kLongestWork(5);
-constexpr uint64_t kGrain = 512;  // blocks begin at its multiples: a word in each tells who has the memory
-
-// Calls touch(word) for a word in each grain of the memory, as far as it has whole words.
-template <typename Byte, typename Touch>
-void ForWords(Byte* bytes, uint64_t count, Touch touch) {
-  for (uint64_t at = 0; at + kWord <= count; at += kGrain) touch(bytes + at, at);
-}
+constexpr std::chrono::milliseconds kLongestWork(10);
 
 }  // namespace
 
@@ -88,8 +78,7 @@ void OrderWorker::AllocateSet(size_t number) {
   }
 }
 
-void OrderWorker::UseAny() {
-  OrderBlock& block = blocks_[Random(blocks_.size())];
+void OrderWorker::Use(OrderBlock& block) {
   OrderPool& pool = pools_[block.pool];
   const bool on_home = block.home != nullptr && !block.home->gone && !block.home->captures;
   const bool stays_home = pool.kind == PoolKind::kPeerAsked;
@@ -111,18 +100,18 @@ void OrderWorker::Use(OrderBlock& block, const StreamPointer& stream) {
 void OrderWorker::Write(OrderBlock& block, const StreamPointer& stream) {
   streams_.Await(*stream, block.written);
   for (const Moment& read : block.reads) streams_.Await(*stream, read);
-  block.value = next_value_++;
+  block.value = NextValue();
   block.discards = pools_[block.pool].discards.load();
-  Launch(stream, nullptr, &block.range, block.value);
+  Fill(block, stream);
   block.reads.clear();
   block.written = streams_.Now(stream);
-  Note(block, "written on " + stream->Describe());
+  Note(block, "written on " + stream->Describe() + " as " + std::to_string(block.value));
   Used(block, stream);
 }
 
 void OrderWorker::Check(OrderBlock& block, const StreamPointer& stream) {
   streams_.Await(*stream, block.written);
-  Launch(stream, &block.range, nullptr, block.value);
+  Compare(block, stream);
   block.reads.push_back(streams_.Now(stream));
   Note(block, "read on " + stream->Describe());
   Used(block, stream);
@@ -136,35 +125,29 @@ void OrderWorker::WorkUntil(uint64_t step) const {
   }
 }
 
-void OrderWorker::Launch(const StreamPointer& stream, const MemoryRange* reads, const MemoryRange* writes,
-                         uint64_t value) {
-  const auto declared = [](const MemoryRange* range) {
-    return range == nullptr ? std::vector<internal::DeviceRange>()
-                            : std::vector<internal::DeviceRange>{{range->address, range->bytes}};
+// Some work takes as long as the program takes for some steps, so that what comes later has to wait.
+void OrderWorker::TakeTime(const StreamPointer& stream) {
+  if (Random(4) != 0) return;
+  const uint64_t until = step_ + 1 + Random(kLongestSteps);
+  Expect(work_.Call(stream->handle, [this, until] { WorkUntil(until); }), "work");
+}
+
+void OrderWorker::Fill(const OrderBlock& block, const StreamPointer& stream) {
+  TakeTime(stream);
+  Expect(work_.Fill(stream->handle, block.range, block.value), "work");
+}
+
+void OrderWorker::Compare(const OrderBlock& block, const StreamPointer& stream) {
+  TakeTime(stream);
+  const std::string where = Named(block) + ", read on " + stream->Describe() + ", ";
+  const auto wrong = [this, range = block.range, value = block.value, where, step = step_](uint64_t at,
+                                                                                           uint32_t found) {
+    machine_.Violate(step,
+                     "bytes: a live block of " + where + "has " + std::to_string(found) + " at its byte " +
+                         std::to_string(at) + " where its owner wrote " + std::to_string(value),
+                     range);
   };
-  const MemoryRange range = reads != nullptr ? *reads : *writes;
-  // Some work takes as long as the program takes for some steps, so that what comes later has to wait.
-  const uint64_t until = Random(4) == 0 ? step_ + 1 + Random(kLongestSteps) : 0;
-  const auto body = [this, range, value, until, step = step_](const std::vector<const void*>& read,
-                                                              const std::vector<void*>& written) {
-    WorkUntil(until);
-    if (read.empty()) {
-      ForWords(static_cast<char*>(written[0]), range.bytes,
-               [&](char* word, uint64_t) { std::memcpy(word, &value, kWord); });
-      return;
-    }
-    bool wrong = false;
-    ForWords(static_cast<const char*>(read[0]), range.bytes, [&](const char* word, uint64_t at) {
-      uint64_t found = 0;
-      std::memcpy(&found, word, kWord);
-      if (found == value || std::exchange(wrong, true)) return;
-      machine_.Violate(step,
-                       "bytes: a live block has " + std::to_string(found) + " at its byte " + std::to_string(at) +
-                           " where its owner wrote " + std::to_string(value),
-                       range);
-    });
-  };
-  Expect(internal::Launch(machine_.driver(), stream->handle, declared(reads), declared(writes), body), "launch");
+  Expect(work_.Compare(stream->handle, block.range, block.value, wrong), "work");
 }
 
 // A use on another stream than the block's own has to be recorded before the free.
@@ -193,14 +176,14 @@ void OrderWorker::RecordBeforeEnd(const StreamPointer& stream) {
   }
 }
 
-void OrderWorker::FreeAny() {
-  OrderBlock block = TakeOut(Random(blocks_.size()));
+void OrderWorker::FreeAt(size_t index) {
+  OrderBlock block = TakeOut(index);
   if (block.set == 0) return Free(std::move(block));
   const uint64_t set = block.set;
   std::scoped_lock lock(pools_.group(pools_[block.pool].group).sequence);
   Free(std::move(block));
-  for (size_t index = blocks_.size(); index-- > 0;) {
-    if (blocks_[index].set == set) Free(TakeOut(index));
+  for (size_t other = blocks_.size(); other-- > 0;) {
+    if (blocks_[other].set == set) Free(TakeOut(other));
   }
 }
 

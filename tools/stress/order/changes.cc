@@ -93,7 +93,7 @@ void OrderWorker::Sleep(size_t number) {
   for (const size_t one : numbers) {
     if (keep == COMMPOOL_KEEP_DISCARD) pools_[one].discards.fetch_add(1);
   }
-  for (uint64_t frees = Random(4); frees > 0 && !blocks_.empty(); --frees) FreeAny();
+  for (uint64_t frees = Random(4); frees > 0 && !blocks_.empty(); --frees) FreeAt(Random(blocks_.size()));
   streams_.On(nullptr, [&] {
     Expect(machine_.Ask([&] { return commpool_pools_wake(handles.data(), handles.size(), kGraphs); }), "wake");
   });
@@ -168,10 +168,10 @@ void OrderWorker::WorkInCapture(size_t number, const StreamPointer& stream, std:
   if (status.code() == StatusCode::kOutOfMemory) return;
   if (!status.ok()) return Expect(status, "allocate in a capture");
   Note(block, "asked for in a capture on " + stream->Describe());
-  block.value = next_value_++;
+  block.value = NextValue();
   streams_.On(stream.get(), [&] {
-    Launch(stream, nullptr, &block.range, block.value);
-    Launch(stream, &block.range, nullptr, block.value);
+    Fill(block, stream);
+    Compare(block, stream);
   });
   if (Random(2) == 0) return Free(std::move(block));
   left.push_back(std::move(block));

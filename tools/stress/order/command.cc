@@ -27,6 +27,7 @@ struct Order {
   unsigned threads = 1;
   std::vector<std::string> only;
   Plant plant = Plant::kNone;
+  Judge judge = Judge::kAll;
   int importer = -1;
 };
 
@@ -36,11 +37,28 @@ constexpr uint64_t kLookEvery = 16;  // steps, between looks for violations
 const std::map<std::string, Plant> kPlants = {
     {"skip-wait", Plant::kSkipWait}, {"skip-record", Plant::kSkipRecord}, {"leak", Plant::kLeak}};
 
-std::vector<PoolKind> KindsOf(std::mt19937_64& random, const std::vector<std::string>& only) {
-  std::vector<PoolKind> among;
+const std::map<std::string, Judge> kJudges = {{"all", Judge::kAll}, {"bytes", Judge::kBytes}};
+
+// Tells of those that this machine cannot have.
+Result<std::vector<PoolKind>> FindKinds(Machine& machine, const std::vector<std::string>& only) {
+  if (machine.devices() == 1) std::cout << "left out: peers and ranks of symmetric pools: there is one device\n";
+  std::vector<PoolKind> kinds;
   for (const auto& [name, kind] : kPoolKinds) {
-    if (only.empty() || std::find(only.begin(), only.end(), name) != only.end()) among.push_back(kind);
+    if (!only.empty() && std::find(only.begin(), only.end(), name) == only.end()) continue;
+    const Status tried = OrderPools::Try(machine, kind);
+    if (tried.ok()) {
+      kinds.push_back(kind);
+    } else if (tried.code() == StatusCode::kNotSupported) {
+      std::cout << "left out: " << name << " pools: " << tried.message() << '\n';
+    } else {
+      return tried;
+    }
   }
+  if (kinds.empty()) return Status(StatusCode::kNotSupported, "this machine has none of these kinds of pools");
+  return kinds;
+}
+
+std::vector<PoolKind> Choose(std::mt19937_64& random, const std::vector<PoolKind>& among) {
   std::vector<PoolKind> kinds;
   for (uint64_t count = 1 + random() % 4; count > 0; --count) kinds.push_back(among[random() % among.size()]);
   return kinds;
@@ -55,6 +73,7 @@ class Run {
         end_(Clock::now() + std::chrono::seconds(order.seconds)) {}
 
   Result<int> Do() {
+    among_ = COMMPOOL_TRY(FindKinds(machine_, order_.only));
     Progress progress("stress order: step", order_.steps);
     const auto begin = Clock::now();
     uint64_t violations = 0;
@@ -76,10 +95,10 @@ class Run {
 
   Result<uint64_t> RunProgram(uint64_t seed) {
     std::mt19937_64 random(seed);
-    const int most = machine_.devices() < 4 ? machine_.devices() : 4;
+    const int most = machine_.MostDevices();
     const bool one = most == 1 || random() % 8 == 0;
     const int devices = one ? 1 : 2 + static_cast<int>(random() % static_cast<uint64_t>(most - 1));
-    const std::vector<PoolKind> kinds = KindsOf(random, order_.only);
+    const std::vector<PoolKind> kinds = Choose(random, among_);
     std::string description;
     {
       const std::unique_ptr<OrderPools> pools = COMMPOOL_TRY(OrderPools::Make(machine_, random, devices, kinds));
@@ -116,6 +135,7 @@ class Run {
   Importer& importer_;
   const Order& order_;
   const Clock::time_point end_;
+  std::vector<PoolKind> among_;
   std::atomic<uint64_t> done_{0};
 };
 
@@ -126,7 +146,7 @@ Result<int> RunOrder(const Order& order) {
   }
   // The emulator picks among streams that may run.
   setenv("COMMPOOL_EMULATOR", ("seed=" + std::to_string(order.seed)).c_str(), 0);
-  const std::unique_ptr<Machine> machine = COMMPOOL_TRY(Machine::Open(order.plant));
+  const std::unique_ptr<Machine> machine = COMMPOOL_TRY(Machine::Open(order.plant, order.judge));
   const std::unique_ptr<Importer> importer = COMMPOOL_TRY(Importer::Start());
   if (order.plant != Plant::kNone) std::cout << "planted: " << NameOf(kPlants, order.plant) << '\n';
   return Run(*machine, *importer, order).Do();
@@ -147,7 +167,8 @@ void AddStressOrder(Command app) {
       "  commpool_stress order --steps 1000000\n"
       "  commpool_stress order --seconds 30 --threads 4\n"
       "  commpool_stress order --only pinned,host --seed 7\n"
-      "  commpool_stress order --plant skip-wait");
+      "  commpool_stress order --plant skip-wait\n"
+      "  COMMPOOL_DRIVER=cuda commpool_stress order --seconds 30");
   auto order = std::make_shared<Order>();
   command.AddOption("--steps", order->steps, "Of all programs together").Positive().ShowPreset();
   command.AddOption("--seconds", order->seconds, "Ends the run then, instead of after so many steps");
@@ -157,6 +178,7 @@ void AddStressOrder(Command app) {
       .ShowPreset();
   command.AddOption("--only", order->only, "Kinds of pools").OneOf(NamesOfKinds()).SeparatedByCommas();
   AddChoice(command, "--plant", order->plant, kPlants, "A fault that must be found");
+  AddChoice(command, "--judge", order->judge, kJudges, "bytes: without the emulator's race checker, as on GPUs");
   command.AddOption("--importer", order->importer).Hidden();
   command.Do([order] { return RunOrder(*order); });
 }

@@ -23,7 +23,7 @@ class Importer {
 
   // The process imports the block, submits a slow read, lets the block go behind it and answers. The failure of an
   // earlier read comes with a later call.
-  Status Read(const std::string& ticket, int device, uint64_t bytes, uint64_t value);
+  Status Read(const std::string& ticket, int device, uint64_t bytes, uint32_t value);
   // It ends its imports.
   Status Finish();
 

@@ -14,12 +14,16 @@ namespace {
 constexpr size_t kMostViolations = 4;  // further ones follow from the first
 constexpr const char* kReports = "commpoolEmulatorReports";
 
+Result<std::shared_ptr<const internal::Driver>> Load(Plant plant) {
+  if (plant == Plant::kSkipWait) return LoadEmulatedDriver("--plant skip-wait: the emulator alone skips waits");
+  return internal::LoadDriver(COMMPOOL_TRY(internal::LoaderOptionsFromEnvironment(internal::DriverChoice::kEmulated)));
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Machine>> Machine::Open(Plant plant) {
-  std::unique_ptr<Machine> machine(
-      new Machine(COMMPOOL_TRY(LoadEmulatedDriver("the race checker is the emulator's")), plant));
-  if (commpool_initialize(COMMPOOL_DRIVER_EMULATED) != COMMPOOL_OK) {
+Result<std::unique_ptr<Machine>> Machine::Open(Plant plant, Judge judge) {
+  std::unique_ptr<Machine> machine(new Machine(COMMPOOL_TRY(Load(plant)), plant, judge));
+  if (commpool_initialize(static_cast<commpool_driver>(machine->driver().kind)) != COMMPOOL_OK) {
     return Status(StatusCode::kFailedPrecondition, commpool_last_error());
   }
   int devices = 0;
@@ -52,6 +56,7 @@ void Machine::Violate(uint64_t step, const std::string& what, const MemoryRange&
 }
 
 bool Machine::Broken(uint64_t step) {
+  if (judge_ == Judge::kBytes) return broken_.load();
   for (const std::string& report : EmulatorLines(*driver_, kReports)) {
     const std::vector<MemoryRange> ranges = RangesIn(report);
     Violate(step, report, ranges.empty() ? MemoryRange() : ranges.front());

@@ -62,6 +62,19 @@ Result<std::unique_ptr<OrderPools>> OrderPools::Make(Machine& machine, std::mt19
   return pools;
 }
 
+Status OrderPools::Try(Machine& machine, PoolKind kind) {
+  std::mt19937_64 random;
+  const std::unique_ptr<OrderPools> pools = COMMPOOL_TRY(Make(machine, random, machine.MostDevices(), {kind}));
+  for (const auto& pool : pools->pools_) {
+    if (pool->group != SIZE_MAX) continue;  // has reserved
+    machine.MakeCurrent(pool->device);
+    void* block = nullptr;
+    COMMPOOL_TRY(machine.Ask([&] { return commpool_pool_allocate(pool->handle, kMiB, nullptr, &block); }));
+    COMMPOOL_TRY(machine.Ask([&] { return commpool_free(block); }));
+  }
+  return Status();
+}
+
 Status OrderPools::Make(std::mt19937_64& random, PoolKind kind) {
   auto pool = std::make_unique<OrderPool>();
   pool->kind = kind;
@@ -109,13 +122,15 @@ Status OrderPools::Make(std::mt19937_64& random, PoolKind kind) {
 
 Status OrderPools::MakeSymmetric(std::mt19937_64& random) {
   if (devices_ < 2) return Make(random, PoolKind::kFixed);
+  const internal::NcclLibrary& nccl = machine_.driver().nccl;
+  if (!nccl.available()) return Status(StatusCode::kNotSupported, nccl.why_missing);
   if (communicators_.empty()) {
     communicators_.resize(static_cast<size_t>(devices_));
     std::vector<int> all(communicators_.size());
     std::iota(all.begin(), all.end(), 0);
-    COMMPOOL_TRY(internal::CheckNccl(
-        machine_.driver(), machine_.driver().nccl.ncclCommInitAll(communicators_.data(), devices_, all.data()),
-        {.call = "ncclCommInitAll"}));
+    COMMPOOL_TRY(internal::CheckNccl(machine_.driver(),
+                                     nccl.ncclCommInitAll(communicators_.data(), devices_, all.data()),
+                                     {.call = "ncclCommInitAll"}));
   }
   auto group = std::make_unique<OrderGroup>();
   const bool ordered = random() % 2 == 0;

@@ -60,6 +60,8 @@ struct OrderGroup {
 
 class OrderPools {
  public:
+  // kNotSupported where the machine cannot have such pools; else OK, or what went wrong. Makes none to stay.
+  static Status Try(Machine& machine, PoolKind kind);
   // Makes some pools of those kinds over the first devices.
   static Result<std::unique_ptr<OrderPools>> Make(Machine& machine, std::mt19937_64& random, int devices,
                                                   const std::vector<PoolKind>& kinds);

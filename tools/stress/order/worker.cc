@@ -25,13 +25,15 @@ OrderWorker::OrderWorker(Machine& machine, OrderPools& pools, OrderShared& share
       shared_(shared),
       seed_(seed),
       random_(seed),
+      values_(seed),
       streams_(machine, random_, pools.devices()),
-      next_value_(seed << 32 | 1) {}
+      work_(machine) {}
 
 OrderWorker::~OrderWorker() {
   const std::unique_lock alone(shared_.steps);
-  while (!blocks_.empty()) FreeAny();
+  while (!blocks_.empty()) FreeAt(blocks_.size() - 1);
   for (OrderBlock& block : std::exchange(shared_.exchanged, {})) Free(std::move(block));
+  work_.Finish();
 }
 
 void OrderWorker::Expect(const Status& status, const std::string& what) {
@@ -80,9 +82,12 @@ bool OrderWorker::TakeSharedStep(uint64_t kind) {
       blocks_.push_back(std::move(*block));
     }
   } else if (kind < 650) {
-    if (!empty) UseAny();
+    if (!empty) Use(blocks_[Random(blocks_.size())]);
   } else if (kind < 940) {
-    if (!empty) FreeAny();
+    if (empty) return true;
+    const size_t index = Random(blocks_.size());
+    if (Random(2) == 0) Use(blocks_[index]);  // the last work is late, or not
+    FreeAt(index);
   } else if (kind < 950) {
     WaitAcross();
   } else if (kind < 960) {
@@ -90,7 +95,7 @@ bool OrderWorker::TakeSharedStep(uint64_t kind) {
   } else if (kind < 963) {
     streams_.ReplaceThread([this](const StreamPointer& stream) { RecordBeforeEnd(stream); });
   } else if (kind < 966) {
-    streams_.WaitOnHost();
+    if (!capturing_) streams_.WaitOnHost();  // a GPU's capture ends where the host waits for the device
   } else if (kind < 972) {
     Hand();
   } else if (kind < 978) {

@@ -17,6 +17,7 @@
 
 #include "tools/stress/order/importer.h"
 #include "tools/stress/order/pools.h"
+#include "tools/stress/order/stream_work.h"
 #include "tools/stress/order/streams.h"
 
 namespace commpool::cli::stress_order {
@@ -25,7 +26,7 @@ struct OrderBlock {
   MemoryRange range;
   size_t pool = 0;
   StreamPointer home = nullptr;  // the stream that it was allocated for; null: none
-  uint64_t value = 0;            // what fills it; 0: nothing yet
+  uint32_t value = 0;            // what fills it; 0: nothing yet
   uint64_t discards = 0;         // of the pool, when it was written
   Moment written = {};
   std::vector<Moment> reads = {};              // since then
@@ -54,6 +55,7 @@ class OrderWorker {
  private:
   uint64_t Random(uint64_t below) { return random_() % below; }
   uint64_t RandomBytes();
+  uint32_t NextValue() { return static_cast<uint32_t>(values_()) | 1; }
   size_t RandomPool() { return Random(pools_.size()); }
   bool TakeSharedStep(uint64_t kind);
   void TakeLoneStep(uint64_t kind);
@@ -66,16 +68,18 @@ class OrderWorker {
   std::optional<OrderBlock> Allocate(size_t pool);
   void AllocateSet(size_t group);
   Status Ask(OrderPool& pool, uint64_t bytes, const OrderStream* stream, CUdeviceptr* address);
-  void UseAny();
+  void Use(OrderBlock& block);
   void Use(OrderBlock& block, const StreamPointer& stream);
   void Write(OrderBlock& block, const StreamPointer& stream);
   void Check(OrderBlock& block, const StreamPointer& stream);
-  void Launch(const StreamPointer& stream, const MemoryRange* reads, const MemoryRange* writes, uint64_t value);
+  void TakeTime(const StreamPointer& stream);
+  void Fill(const OrderBlock& block, const StreamPointer& stream);
+  void Compare(const OrderBlock& block, const StreamPointer& stream);
   void WorkUntil(uint64_t step) const;
   void Used(OrderBlock& block, const StreamPointer& stream);
   void Record(OrderBlock& block, const StreamPointer& stream);
   void RecordBeforeEnd(const StreamPointer& stream);
-  void FreeAny();
+  void FreeAt(size_t index);
   void Free(OrderBlock block);
 
   // changes.cc
@@ -94,14 +98,15 @@ class OrderWorker {
   OrderShared& shared_;
   const uint64_t seed_;
   std::mt19937_64 random_;
+  std::mt19937_64 values_;
   OrderStreams streams_;
   std::vector<OrderBlock> blocks_;
   uint64_t step_ = 0;
   std::atomic<uint64_t> at_{0};  // the step, for work on devices
-  uint64_t next_value_;
   uint64_t next_set_ = 1;
   bool capturing_ = false;
   bool leaked_ = false;
+  StreamWork work_;
 };
 
 }  // namespace commpool::cli::stress_order
