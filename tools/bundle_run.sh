@@ -167,10 +167,12 @@ run_matrix() {
   done
 }
 
-# On the emulator wherever it runs; `ranks` judges time and is left to machines that do nothing else.
+# On the emulator wherever it runs, and `order` on the GPUs too; `ranks` judges time and is left to machines that do
+# nothing else.
 run_stress() {
   local stress=(env COMMPOOL_DRIVER=emulated "$here/stress/commpool_stress")
   item stress/order "${stress[@]}" order --seconds 30
+  item stress/order-bytes "$here/stress/commpool_stress" order --seconds 30 --judge bytes
   item stress/registration "${stress[@]}" registration --schedules 500
   item stress/host "${stress[@]}" host --sample 100
 }
