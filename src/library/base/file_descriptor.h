@@ -24,9 +24,9 @@ inline StatusCode CodeOfError(int error, StatusCode other = StatusCode::kInterna
   return other;
 }
 
-// The failure of the system call that has just failed.
-inline Status SystemFailure(const char* call) {
-  return Status(CodeOfError(errno), std::string(call) + " failed: " + strerror(errno));
+// The failure of the system call that has just failed, or failed with that error: "making the folder: ...".
+inline Status SystemFailure(const std::string& action, int error = errno, StatusCode other = StatusCode::kInternal) {
+  return Status(CodeOfError(error, other), action + ": " + strerror(error));
 }
 
 class FileDescriptor {

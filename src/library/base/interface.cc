@@ -8,13 +8,12 @@
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <vector>
 
 #include "src/library/base/environment.h"
+#include "src/library/base/file_descriptor.h"
 #include "src/library/base/keyed_hash.h"
 
 namespace commpool::internal {
@@ -40,9 +39,7 @@ struct Interface {
 // The interfaces that are up and have an IPv4 address.
 Result<std::vector<Interface>> UsableInterfaces() {
   ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) {
-    return Status(StatusCode::kInternal, std::string("this host's interfaces cannot be read: ") + std::strerror(errno));
-  }
+  if (getifaddrs(&all) != 0) return SystemFailure("this host's interfaces cannot be read");
   std::vector<Interface> usable;
   for (const ifaddrs* entry = all; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET || (entry->ifa_flags & IFF_UP) == 0)

@@ -70,7 +70,7 @@ class FilesAtExit {
 Status CheckDirectory(const std::string& directory, uint64_t bytes) {
   struct statfs system = {};
   if (statfs(directory.c_str(), &system) != 0) {
-    return Status(StatusCode::kInvalidArgument, "directory " + Quoted(directory) + ": " + Reason(errno));
+    return SystemFailure("directory " + Quoted(directory), errno, StatusCode::kInvalidArgument);
   }
   if (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC || system.f_type == HUGETLBFS_MAGIC) {
     return Status(StatusCode::kInvalidArgument, "directory " + Quoted(directory) +
@@ -131,18 +131,17 @@ Result<KeptFile> KeptFile::Make(const std::string& directory, uint64_t bytes) {
   COMMPOOL_TRY(CheckDirectory(directory, bytes));
   char whole[PATH_MAX];  // the program may change its working directory
   if (realpath(directory.c_str(), whole) == nullptr) {
-    return Status(StatusCode::kInvalidArgument, "directory " + Quoted(directory) + ": " + Reason(errno));
+    return SystemFailure("directory " + Quoted(directory), errno, StatusCode::kInvalidArgument);
   }
   std::string path = std::string(whole) + "/commpool-" + std::to_string(getpid()) + "-XXXXXX";
   FileDescriptor descriptor(mkostemp(path.data(), O_CLOEXEC));
-  int error = errno;
   if (!descriptor.valid()) {
-    return Status(CodeOfError(error, StatusCode::kInvalidArgument),
-                  "no file can be made in " + Quoted(directory) + ": " + Reason(error));
+    return SystemFailure("no file can be made in " + Quoted(directory), errno, StatusCode::kInvalidArgument);
   }
   KeptFile file(std::move(path), bytes, std::move(descriptor));
   FilesAtExit::Get().Add(file.path_);
   const WriteSignalsBlocked no_signals;
+  int error = 0;
   do {
     error = posix_fallocate(file.file_.get(), 0, static_cast<off_t>(bytes));
   } while (error == EINTR);
@@ -152,8 +151,7 @@ Result<KeptFile> KeptFile::Make(const std::string& directory, uint64_t bytes) {
 }
 
 Status KeptFile::Failed(const char* call, int error) const {
-  return Status(CodeOfError(error),
-                std::string(call) + " of " + Quoted(path_) + ", " + FormatBytes(bytes_) + ": " + Reason(error));
+  return SystemFailure(std::string(call) + " of " + Quoted(path()) + ", " + FormatBytes(bytes_), error);
 }
 
 Status KeptFile::NotAsKept(const std::string& how) const {

@@ -13,7 +13,6 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <mutex>
 #include <new>
 #include <string_view>
@@ -118,10 +117,6 @@ Status Failure(StatusCode code, const char* action, const std::string& address, 
   return Status(code, std::string(action) + " " + address + ": " + reason);
 }
 
-Status SystemFailure(const char* action, const std::string& address, int error) {
-  return Failure(CodeOfError(error), action, address, strerror(error));
-}
-
 // Whether an error of accept() is about one caller or its network; then the next caller may be fine.
 bool ConcernsOneCaller(int error) {
   constexpr std::array kErrors = {EINTR,     ECONNABORTED, EPROTO,       EPERM,      ENETDOWN,   ENOPROTOOPT,
@@ -157,7 +152,7 @@ Status MoveAll(Transfer transfer, Deadline deadline) {
 Result<std::optional<PrivateSocket>> ConnectOnce(const sockaddr_in& target, const std::string& name,
                                                  Deadline deadline) {
   PrivateSocket connecting = PrivateSocket::Open();
-  if (!connecting.valid()) return SystemFailure("connecting to", name, errno);
+  if (!connecting.valid()) return SystemFailure("connecting to " + name);
   int error = 0;
   if (connect(connecting.get(), reinterpret_cast<const sockaddr*>(&target), sizeof target) != 0) error = errno;
   if (error == EINPROGRESS || error == EINTR) {
@@ -166,7 +161,7 @@ Result<std::optional<PrivateSocket>> ConnectOnce(const sockaddr_in& target, cons
     getsockopt(connecting.get(), SOL_SOCKET, SO_ERROR, &error, &size);
   }
   if (error == ECONNREFUSED || error == ECONNRESET) return std::optional<PrivateSocket>();
-  if (error != 0) return SystemFailure("connecting to", name, error);
+  if (error != 0) return SystemFailure("connecting to " + name, error);
   // On a free local port TCP can connect a socket to itself.
   sockaddr_in self = {};
   socklen_t size = sizeof self;
@@ -214,7 +209,7 @@ Status Transfer::MoveSome() {
     const ssize_t count = sends ? send(descriptor, data, left, MSG_NOSIGNAL) : recv(descriptor, data, left, 0);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (count < 0) return SystemFailure(ActionOf(*this), peer, errno);
+    if (count < 0) return SystemFailure(std::string(ActionOf(*this)) + " " + peer);
     if (count == 0 && !sends) return Failure(StatusCode::kRemoteFailure, ActionOf(*this), peer, "the peer closed");
     data += count;
     left -= static_cast<size_t>(count);
@@ -253,7 +248,7 @@ Result<Listener> Listener::OpenOn(const std::string& pattern) {
   if (descriptor < 0 || bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       listen(descriptor, SOMAXCONN) != 0 ||
       getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    return SystemFailure("listening on a free port of", host.text, errno);
+    return SystemFailure("listening on a free port of " + host.text);
   }
   listener.address_ = FormatAddress(address);
   return listener;
@@ -265,7 +260,7 @@ Result<std::optional<Connection>> Listener::AcceptNow() {
     if (accepted.valid()) return std::optional<Connection>(Connection(std::move(accepted)));
     const int error = errno;
     if (error == EAGAIN || error == EWOULDBLOCK) return std::optional<Connection>();
-    if (!ConcernsOneCaller(error)) return SystemFailure("accepting on", address_, error);
+    if (!ConcernsOneCaller(error)) return SystemFailure("accepting on " + address_, error);
   }
 }
 

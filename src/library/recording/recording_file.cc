@@ -47,10 +47,9 @@ RecordingFile::RecordingFile(std::string path, FileDescriptor file, uint64_t pag
     : path_(std::move(path)), file_(std::move(file)), pages_(pages), recording_(recording) {}
 
 Result<RecordingFile> RecordingFile::Make(const std::string& directory, ProcessFacts facts) {
-  const std::string refused = "no recording can be made in \"" + Printable(directory, PATH_MAX) + "\": ";
-  if (mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
-    return Status(CodeOfError(errno, StatusCode::kInvalidArgument), refused + Reason(errno));
-  }
+  const std::string refused = "no recording can be made in \"" + Printable(directory, PATH_MAX) + "\"";
+  const bool has_folder = mkdir(directory.c_str(), 0777) == 0 || errno == EEXIST;
+  if (!has_folder) return SystemFailure(refused, errno, StatusCode::kInvalidArgument);
   const std::string name = directory + "/" + facts.host + "-" + std::to_string(facts.process);
   std::string path = name + ".recording";
   FileDescriptor descriptor;
@@ -59,16 +58,14 @@ Result<RecordingFile> RecordingFile::Make(const std::string& directory, ProcessF
     descriptor = FileDescriptor(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (descriptor.valid() || errno != EEXIST) break;
   }
-  if (!descriptor.valid()) {
-    return Status(CodeOfError(errno, StatusCode::kInvalidArgument), refused + Reason(errno));
-  }
+  if (!descriptor.valid()) return SystemFailure(refused, errno, StatusCode::kInvalidArgument);
   const uint64_t pages = std::max(facts.limit_bytes / kPageBytes, kFewestPages);
   facts.limit_bytes = pages * kPageBytes;
   RecordingFile file(std::move(path), std::move(descriptor), pages, NumberOfRecording(facts.steady_clock));
   std::array<char, 4096> bytes;
   FieldWriter writer(bytes.data(), bytes.size());
   writer.Write(facts);
-  if (!writer.fits()) return Status(StatusCode::kInvalidArgument, refused + "the program's name is too long");
+  if (!writer.fits()) return Status(StatusCode::kInvalidArgument, refused + ": the program's name is too long");
   COMMPOOL_TRY(file.Write({.time = facts.steady_clock}, {bytes.data(), writer.used()}, 0));
   return file;
 }

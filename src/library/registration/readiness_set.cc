@@ -18,17 +18,17 @@ epoll_event EventOf(Interest interest, uint64_t tag) {
 
 Result<ReadinessSet> ReadinessSet::Make() {
   FileDescriptor set(epoll_create1(EPOLL_CLOEXEC));
-  if (!set.valid()) return SystemFailure("epoll_create1");
+  if (!set.valid()) return SystemFailure("epoll_create1 failed");
   FileDescriptor wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!wake.valid()) return SystemFailure("eventfd");
+  if (!wake.valid()) return SystemFailure("eventfd failed");
   epoll_event event = EventOf(Interest::kInput, kWakeTag);
-  if (epoll_ctl(set.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) return SystemFailure("epoll_ctl");
+  if (epoll_ctl(set.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) return SystemFailure("epoll_ctl failed");
   return ReadinessSet(std::move(set), std::move(wake));
 }
 
 Status ReadinessSet::Add(int descriptor, Interest interest, size_t tag) {
   epoll_event event = EventOf(interest, tag);
-  return epoll_ctl(set_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0 ? Status() : SystemFailure("epoll_ctl");
+  return epoll_ctl(set_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0 ? Status() : SystemFailure("epoll_ctl failed");
 }
 
 void ReadinessSet::Change(int descriptor, Interest interest, size_t tag) {

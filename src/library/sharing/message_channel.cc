@@ -3,7 +3,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -53,7 +52,7 @@ Result<std::optional<Received>> MessageChannel::Receive() {
   header.msg_controllen = control.size();
   const ssize_t count = recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
   if (count < 0 && MayComeLater()) return std::optional<Received>();
-  if (count < 0) return SystemFailure("recvmsg");
+  if (count < 0) return SystemFailure("recvmsg failed");
   Received received;
   TakeDescriptor(header, received);  // also of an empty message
   if (count == 0) return Status(StatusCode::kRemoteFailure, "the other process ended the connection");
@@ -85,7 +84,7 @@ Status MessageChannel::SendQueued() {
       std::memcpy(CMSG_DATA(rights), &number, sizeof(number));
     }
     if (sendmsg(socket_.get(), &header, MSG_NOSIGNAL) >= 0) continue;
-    return MayComeLater() ? Status() : SystemFailure("sendmsg");
+    return MayComeLater() ? Status() : SystemFailure("sendmsg failed");
   }
   return Status();
 }

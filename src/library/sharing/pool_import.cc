@@ -56,7 +56,7 @@ Status PoolImport::Connect(const Ticket& ticket) {
   const ContextGuard current(driver_, context_);
   MutexLock asking(asking_);
   wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake_.valid()) return SystemFailure("eventfd");
+  if (!wake_.valid()) return SystemFailure("eventfd failed");
   // First of all: the owner's thread wakes while this one makes its records.
   PrivateSocket socket = COMMPOOL_TRY(ConnectToOwner(socket_path_, deadline));
   COMMPOOL_TRY(CheckPeer(socket.get()));

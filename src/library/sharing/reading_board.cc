@@ -9,28 +9,18 @@
 
 #include <cerrno>
 #include <climits>
-#include <cstring>
 #include <ctime>
-#include <string>
 
 #include "src/library/base/try.h"
 #include "src/library/base/write_signals.h"
 
 namespace commpool::internal {
 
-namespace {
-
-Status Failed(const char* action, int error) {
-  return Status(CodeOfError(error, StatusCode::kOutOfMemory),
-                std::string(action) + " the words of a shared pool: " + strerror(error));
-}
-
-}  // namespace
-
 Result<ReadingBoard> ReadingBoard::Map(const FileDescriptor& file) {
   ReadingBoard board;
   board.pages_ = HostPages::Of(file.get(), sizeof(Page), PROT_READ | PROT_WRITE);
-  return board.valid() ? Result<ReadingBoard>(std::move(board)) : Failed("mapping", errno);
+  if (board.valid()) return board;
+  return SystemFailure("mapping the words of a shared pool", errno, StatusCode::kOutOfMemory);
 }
 
 Result<std::pair<ReadingBoard, FileDescriptor>> ReadingBoard::Make() {
@@ -39,7 +29,7 @@ Result<std::pair<ReadingBoard, FileDescriptor>> ReadingBoard::Make() {
   // Sealed, so that no importer cuts the file under the owner's feet.
   if (!file.valid() || ftruncate(file.get(), sizeof(Page)) != 0 ||
       fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return Failed("making", errno);
+    return SystemFailure("making the words of a shared pool", errno, StatusCode::kOutOfMemory);
   }
   ReadingBoard board = COMMPOOL_TRY(Map(file));
   return std::pair(std::move(board), std::move(file));

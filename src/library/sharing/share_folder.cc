@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <memory>
 #include <optional>
@@ -29,8 +28,7 @@ constexpr size_t kNameBytes = 16;
 constexpr size_t kMostPathBytes = sizeof(sockaddr_un::sun_path) - 1;
 
 Status Failed(const std::string& action, const std::string& path, int error) {
-  return Status(CodeOfError(error, StatusCode::kFailedPrecondition),
-                action + " " + Printable(path) + ": " + strerror(error));
+  return SystemFailure(action + " " + Printable(path), error, StatusCode::kFailedPrecondition);
 }
 
 std::optional<sockaddr_un> AddressOf(const std::string& path) {
@@ -176,9 +174,8 @@ bool RemoveIfDead(const std::string& path) {
 Result<PeerProcess> PeerOf(int socket) {
   ucred credentials = {};
   socklen_t size = sizeof(credentials);
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) {
-    return Status(StatusCode::kInternal, std::string("who the other process is: ") + strerror(errno));
-  }
+  const int asked = getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
+  if (asked != 0) return SystemFailure("who the other process is");
   return PeerProcess{credentials.uid, credentials.pid};
 }
 

@@ -19,7 +19,7 @@ Status ShareServer::Start() {
   if (stopped_) return Status(StatusCode::kFailedPrecondition, "the runtime has ended");
   if (listener_.valid()) return Status();
   FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake.valid()) return SystemFailure("eventfd");
+  if (!wake.valid()) return SystemFailure("eventfd failed");
   const Environment& environment = Environment::Get();
   ShareListener listener = COMMPOOL_TRY(
       ShareListener::OpenIn(folder_.empty() ? environment.sockets : folder_, environment.runtime_directory));
