@@ -202,7 +202,8 @@ TEST(KeptFile, ThatCannotBeRemovedIsNamed) {
   }
   read_only = false;
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("the file \"" + path + "\" with what was kept stays: Read-only"), std::string::npos) << said;
+  EXPECT_NE(said.find("the file \"" + path + "\", which nobody needs any more, stays: Read-only"), std::string::npos)
+      << said;
 }
 
 TEST(KeptFile, OfADirectoryWithAnyNameIsOneLineOfAnError) {

@@ -9,12 +9,11 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
-#include <cstring>
+#include <mutex>
 #include <set>
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/log.h"
-#include "src/library/base/mutex.h"
 #include "src/library/base/printable.h"
 #include "src/library/base/try.h"
 #include "src/library/base/write_signals.h"
@@ -27,12 +26,10 @@ namespace {
 // comes.
 constexpr timespec kSealed = {.tv_sec = 1, .tv_nsec = 0};
 
-std::string Reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): glibc's is
-
 std::string Quoted(const std::string& path) { return "\"" + Printable(path, PATH_MAX) + "\""; }
 
-// The files of this process, so that its exit removes them: nobody destroys the process's runtime and its pools. An
-// exception to "no mutable globals", because the handler of an exit has no argument. Any thread.
+// The owned files of this process, so that its exit removes them. An exception to "no mutable globals", because the
+// handler of an exit has no argument. Any thread.
 class FilesAtExit {
  public:
   static FilesAtExit& Get() {
@@ -41,13 +38,13 @@ class FilesAtExit {
   }
 
   void Add(const std::string& path) {
-    MutexLock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     if (process_ != getpid()) paths_.clear();
     process_ = getpid();
     paths_.insert(path);
   }
   void Forget(const std::string& path) {
-    MutexLock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     paths_.erase(path);
   }
 
@@ -58,13 +55,13 @@ class FilesAtExit {
   void RemoveAll() {
     // A forked child does not own the files, and its copy of the lock may stay locked for ever.
     if (process_ != getpid()) return;
-    MutexLock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     for (const std::string& path : paths_) unlink(path.c_str());
   }
 
   std::atomic<pid_t> process_{0};  // the process that owns these files
-  Mutex mutex_{LockRank::kLeaf};
-  std::set<std::string> paths_ COMMPOOL_GUARDED_BY(mutex_);
+  std::mutex mutex_;               // not our Mutex: the innermost lock, under which nothing is called
+  std::set<std::string> paths_;
 };
 
 Status CheckDirectory(const std::string& directory, uint64_t bytes) {
@@ -109,22 +106,22 @@ int Transfer(int file, uint64_t offset, uint64_t bytes, Call call) {
 
 }  // namespace
 
-KeptFile::KeptFile(std::string path, uint64_t bytes, FileDescriptor file)
-    : path_(std::move(path)), bytes_(bytes), file_(std::move(file)) {}
+OwnedFile::OwnedFile(std::string path) : path_(std::move(path)) { FilesAtExit::Get().Add(path_); }
 
-KeptFile::KeptFile(KeptFile&& other) noexcept
-    : path_(std::exchange(other.path_, {})),
-      bytes_(other.bytes_),
-      file_(std::move(other.file_)),
-      number_(other.number_),
-      mapped_(std::move(other.mapped_)) {}
-
-KeptFile::~KeptFile() {
+OwnedFile::~OwnedFile() {
   if (path_.empty()) return;
   if (unlink(path_.c_str()) != 0 && errno != ENOENT) {
-    Log(LogLevel::kWarning, "the file " + Quoted(path_) + " with what was kept stays: " + Reason(errno));
+    Log(LogLevel::kWarning,
+        SystemFailure("the file " + Quoted(path_) + ", which nobody needs any more, stays").message());
   }
   FilesAtExit::Get().Forget(path_);
+}
+
+int WriteAt(int file, uint64_t offset, const void* from, uint64_t bytes) {
+  const WriteSignalsBlocked no_signals;
+  return Transfer(file, offset, bytes, [&](uint64_t done, uint64_t rest, off_t at) {
+    return pwrite(file, static_cast<const std::byte*>(from) + done, rest, at);
+  });
 }
 
 Result<KeptFile> KeptFile::Make(const std::string& directory, uint64_t bytes) {
@@ -139,7 +136,6 @@ Result<KeptFile> KeptFile::Make(const std::string& directory, uint64_t bytes) {
     return SystemFailure("no file can be made in " + Quoted(directory), errno, StatusCode::kInvalidArgument);
   }
   KeptFile file(std::move(path), bytes, std::move(descriptor));
-  FilesAtExit::Get().Add(file.path_);
   const WriteSignalsBlocked no_signals;
   int error = 0;
   do {
@@ -156,15 +152,12 @@ Status KeptFile::Failed(const char* call, int error) const {
 
 Status KeptFile::NotAsKept(const std::string& how) const {
   return Status(StatusCode::kFailedPrecondition,
-                "the file " + Quoted(path_) + " with what was kept " + how +
+                "the file " + Quoted(path()) + " with what was kept " + how +
                     ": its contents cannot come back. The blocks can be freed, and the pool closed");
 }
 
 Status KeptFile::Write(uint64_t offset, const void* from, uint64_t bytes) {
-  const WriteSignalsBlocked no_signals;
-  const int error = Transfer(file_.get(), offset, bytes, [&](uint64_t done, uint64_t rest, off_t at) {
-    return pwrite(file_.get(), static_cast<const std::byte*>(from) + done, rest, at);
-  });
+  const int error = WriteAt(file_.get(), offset, from, bytes);
   return error == 0 ? Status() : Failed("pwrite", error);
 }
 
@@ -182,7 +175,7 @@ Status KeptFile::Seal() {
 }
 
 Status KeptFile::OpenSealed() {
-  FileDescriptor file(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  FileDescriptor file(open(path().c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return errno == ENOENT ? NotAsKept("is gone") : Failed("open", errno);
   COMMPOOL_TRY(CheckSealed(file));
   SetDirect(file.get(), true);
@@ -221,11 +214,10 @@ Status KeptFile::ReadOpened(uint64_t offset, void* to, uint64_t bytes) {
 Result<const std::byte*> KeptFile::Map() {
   if (mapped_.valid()) return mapped_.data();
   COMMPOOL_TRY(OpenSealed());
-  HostPages mapped = HostPages::Of(file_.get(), bytes_);
+  mapped_ = HostPages::Of(file_.get(), bytes_);
   const int error = errno;
   file_ = FileDescriptor();
-  if (!mapped.valid()) return Failed("mmap", error);
-  mapped_ = std::move(mapped);
+  if (!mapped_.valid()) return Failed("mmap", error);
   return mapped_.data();
 }
 

@@ -55,12 +55,33 @@ class HostPages {
   uint64_t bytes_ = 0;
 };
 
+// A file that its owner has made. The destructor removes it, and so does the exit of the process, for nobody destroys
+// the process's runtime. A forked child leaves it there at its exit.
+class OwnedFile {
+ public:
+  OwnedFile() = default;
+  explicit OwnedFile(std::string path);
+  OwnedFile(OwnedFile&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  OwnedFile& operator=(OwnedFile&& other) noexcept {
+    std::swap(path_, other.path_);
+    return *this;
+  }
+  ~OwnedFile();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;  // empty: none
+};
+
+// Writes all the bytes to the file. Returns 0 or the error; the thread gets no signal.
+int WriteAt(int file, uint64_t offset, const void* from, uint64_t bytes);
+
 // A file that holds bytes which the program wants back. It is written once; a read fails if somebody has changed it
 // since.
 //
 // Make() takes its room on the disk before the first byte is written. Its pages stay out of the system's cache where
-// the file system can do that (O_DIRECT). The destructor removes the file, and so does the exit of the process. One
-// thread at a time.
+// the file system can do that (O_DIRECT). One thread at a time.
 class KeptFile {
  public:
   // Offsets, sizes and addresses in memory must be multiples of it.
@@ -70,11 +91,7 @@ class KeptFile {
   // memory; kOutOfMemory where the disk has no room.
   static Result<KeptFile> Make(const std::string& directory, uint64_t bytes);
 
-  KeptFile(KeptFile&& other) noexcept;
-  KeptFile& operator=(KeptFile&&) = delete;
-  ~KeptFile();
-
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return owned_.path(); }
 
   // REQUIRES: all three are multiples of kAlignment.
   Status Write(uint64_t offset, const void* from, uint64_t bytes);
@@ -87,7 +104,8 @@ class KeptFile {
   Result<const std::byte*> Map();
 
  private:
-  KeptFile(std::string path, uint64_t bytes, FileDescriptor file);
+  KeptFile(std::string path, uint64_t bytes, FileDescriptor file)
+      : owned_(std::move(path)), bytes_(bytes), file_(std::move(file)) {}
 
   Status OpenSealed();
   Status CheckSealed(const FileDescriptor& file) const;
@@ -95,7 +113,7 @@ class KeptFile {
   Status Failed(const char* call, int error) const;
   Status NotAsKept(const std::string& how) const;
 
-  std::string path_;  // empty: moved away
+  OwnedFile owned_;
   uint64_t bytes_ = 0;
   FileDescriptor file_;  // open while the file is written or read
   ino_t number_ = 0;     // the sealed file's number: another file may get its name

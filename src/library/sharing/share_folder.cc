@@ -86,34 +86,21 @@ Result<std::string> NewPath(const std::string& folder) {
   return folder + "/" + name;
 }
 
-// Removes a file when the process exits, for a listener that is never destroyed. A forked child leaves it.
-struct RemovedAtExit {
-  const std::string path;
-  const pid_t process = getpid();
-
-  ~RemovedAtExit() {
-    if (getpid() == process) unlink(path.c_str());
-  }
-};
-
-bool IsOwn(const std::string& path) {
+// Nothing where nothing is there.
+std::optional<uid_t> OwnerOf(const std::string& path) {
   struct stat about = {};
-  return lstat(path.c_str(), &about) == 0 && about.st_uid == geteuid();
+  return lstat(path.c_str(), &about) == 0 ? std::optional(about.st_uid) : std::nullopt;
 }
 
 bool MayWrite(const std::string& path) { return faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) == 0; }
-
-bool IsThere(const std::string& path) {
-  struct stat about = {};
-  return lstat(path.c_str(), &about) == 0;
-}
 
 // Whether this user has the folder in it, or may make it. In another user's, root could make one that locks that user
 // out.
 bool MayHold(const std::string& runtime_directory, const std::string& folder) {
   if (runtime_directory.empty() || runtime_directory[0] != '/') return false;
-  if (folder.size() + 2 + kNameBytes > kMostPathBytes || !IsOwn(runtime_directory)) return false;
-  return IsThere(folder) ? IsOwn(folder) && MayWrite(folder) : MayWrite(runtime_directory);
+  if (folder.size() + 2 + kNameBytes > kMostPathBytes || OwnerOf(runtime_directory) != geteuid()) return false;
+  const std::optional<uid_t> owner = OwnerOf(folder);
+  return owner ? owner == geteuid() && MayWrite(folder) : MayWrite(runtime_directory);
 }
 
 }  // namespace
@@ -150,17 +137,12 @@ Result<ShareListener> ShareListener::Open(const std::string& folder) {
   if (descriptor < 0 || bind(descriptor, reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0) {
     return Failed("listening at", path, errno);
   }
-  listener.path_ = unready;
+  listener.file_ = OwnedFile(unready);
   if (listen(descriptor, SOMAXCONN) != 0 || rename(unready.c_str(), path.c_str()) != 0) {
     return Failed("listening at", path, errno);
   }
-  listener.path_ = path;
-  static const RemovedAtExit of_the_process{path};  // the process's runtime is made first, and never destroyed
+  listener.file_ = OwnedFile(path);
   return listener;
-}
-
-ShareListener::~ShareListener() {
-  if (!path_.empty()) unlink(path_.c_str());
 }
 
 bool RemoveIfDead(const std::string& path) {

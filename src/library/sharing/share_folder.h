@@ -8,9 +8,9 @@
 #include <sys/types.h>
 
 #include <string>
-#include <utility>
 
 #include "commpool/status.h"
+#include "src/library/base/kept_file.h"
 #include "src/library/base/socket.h"
 
 namespace commpool::internal {
@@ -25,23 +25,13 @@ class ShareListener {
   // /tmp/commpool-USER.
   static Result<ShareListener> OpenIn(const std::string& chosen, const std::string& runtime_directory);
 
-  ShareListener() = default;
-  ShareListener(ShareListener&& other) noexcept
-      : socket_(std::move(other.socket_)), path_(std::exchange(other.path_, {})) {}
-  ShareListener& operator=(ShareListener&& other) noexcept {
-    std::swap(socket_, other.socket_);
-    std::swap(path_, other.path_);
-    return *this;
-  }
-  ~ShareListener();
-
   bool valid() const { return socket_.valid(); }
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
   int descriptor() const { return socket_.get(); }
 
  private:
   PrivateSocket socket_;
-  std::string path_;
+  OwnedFile file_;
 };
 
 // The user and the process at the other end.
