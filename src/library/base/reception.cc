@@ -1,10 +1,8 @@
 #include "src/library/base/reception.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 #include <vector>
 
@@ -22,16 +20,13 @@ enum class Words { kNoneYet, kAll, kGone };
 
 // Reads more of a caller's hello, as much as has come.
 Words ReadOn(Caller& caller, size_t hello_bytes) {
-  while (caller.hello.size() < hello_bytes) {
-    const size_t before = caller.hello.size();
-    caller.hello.resize(hello_bytes);
-    const ssize_t count = recv(caller.connection.descriptor(), caller.hello.data() + before, hello_bytes - before, 0);
-    caller.hello.resize(before + static_cast<size_t>(std::max<ssize_t>(count, 0)));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Words::kNoneYet : Words::kGone;
-    if (count == 0) return Words::kGone;
-  }
-  return Words::kAll;
+  const size_t before = caller.hello.size();
+  caller.hello.resize(hello_bytes);
+  Transfer rest = caller.connection.Receiving(caller.hello.data() + before, hello_bytes - before);
+  const bool may_come = rest.MoveSome().ok();
+  caller.hello.resize(hello_bytes - rest.left);
+  if (!may_come) return Words::kGone;
+  return rest.left == 0 ? Words::kAll : Words::kNoneYet;
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <sys/socket.h>
 
 #include <array>
-#include <cerrno>
 #include <cstring>
 
 namespace commpool::internal {
@@ -26,9 +25,6 @@ struct Header {
 };
 static_assert(sizeof(Header) == kFrameHeaderBytes);
 
-// Whether a transfer that moved no byte may continue later.
-bool MayGoOn(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
-
 }  // namespace
 
 void FrameStream::Queue(const Frame& frame) {
@@ -40,30 +36,22 @@ void FrameStream::Queue(const Frame& frame) {
 }
 
 void FrameStream::SendSome() {
-  size_t sent = 0;
-  while (sent < unsent_.size()) {
-    const ssize_t count = send(descriptor(), unsent_.data() + sent, unsent_.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (count < 0 && MayGoOn(errno)) break;
-    sent = count < 0 ? unsent_.size() : sent + static_cast<size_t>(count);
-  }
-  unsent_.erase(0, sent);
+  Transfer rest = connection_.Sending(unsent_.data(), unsent_.size());
+  const bool takes_more = rest.MoveSome().ok();
+  unsent_.erase(0, takes_more ? unsent_.size() - rest.left : unsent_.size());
 }
 
 void FrameStream::EndSending() { shutdown(descriptor(), SHUT_WR); }
 
 std::vector<Frame> FrameStream::ReceiveSome() {
   std::array<char, 1 << 14> piece;
-  size_t received = 0;
-  while (ended_.empty() && received < kMostAtOnce) {
-    const ssize_t count = recv(descriptor(), piece.data(), piece.size(), MSG_DONTWAIT);
-    if (count < 0 && MayGoOn(errno)) break;
-    if (count <= 0) {
-      const char* const why = count == 0 ? "the peer closed" : strerror(errno);
-      ended_ = why;
-      break;
-    }
-    received_.append(piece.data(), static_cast<size_t>(count));
-    received += static_cast<size_t>(count);
+  bool more = ended_.empty();
+  for (size_t received = 0; more && received < kMostAtOnce; received += piece.size()) {
+    Transfer rest = connection_.Receiving(piece.data(), piece.size());
+    const Status status = rest.MoveSome();
+    received_.append(piece.data(), piece.size() - rest.left);
+    ended_ = status.message();
+    more = rest.left == 0;
   }
   return TakeFrames();
 }
@@ -74,7 +62,7 @@ std::vector<Frame> FrameStream::TakeFrames() {
   for (Header header; received_.size() - begin >= sizeof(header); begin += sizeof(header) + header.bytes) {
     std::memcpy(&header, received_.data() + begin, sizeof(header));
     if (header.kind > static_cast<uint32_t>(FrameKind::kGoodbye) || header.bytes > kLongestContents) {
-      if (ended_.empty()) ended_ = "it sent what is no frame";
+      if (ended_.empty()) ended_ = connection_.peer() + " sent what is no frame";
       break;
     }
     if (received_.size() - begin - sizeof(header) < header.bytes) break;

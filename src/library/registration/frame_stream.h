@@ -43,7 +43,6 @@ class FrameStream {
   explicit FrameStream(Connection connection) : connection_(std::move(connection)) {}
 
   int descriptor() const { return connection_.descriptor(); }
-  const std::string& peer() const { return connection_.peer(); }
 
   void Queue(const Frame& frame);
   // Drops what the connection cannot take any more: ReceiveSome finds out why, and ended() tells.
@@ -54,7 +53,7 @@ class FrameStream {
 
   // Reads what is there, and returns the frames that are complete now.
   std::vector<Frame> ReceiveSome();
-  // Why nothing more comes; empty while the connection works.
+  // Why nothing more comes, from whom; empty while the connection works.
   const std::string& ended() const { return ended_; }
 
  private:

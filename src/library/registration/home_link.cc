@@ -192,7 +192,7 @@ void HomeLink::Take(std::vector<Arrival> arrivals) {
     peer.ended = stream.ended();
     input_.Remove(stream.descriptor());
     if (peer.goodbye) continue;
-    NoteLost(from, "its connection ended (" + stream.peer() + ": " + peer.ended + ")");
+    NoteLost(from, "its connection ended (" + peer.ended + ")");
   }
 }
 
