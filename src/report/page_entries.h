@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <variant>
 
 #include "src/library/base/fields.h"
 #include "src/library/recording/entries.h"
@@ -31,42 +32,9 @@ bool TakeEntry(FieldReader& reader, int64_t time, Taker& taker) {
   return true;
 }
 
-template <typename Taker>
-bool TakeEntryOf(recording::EntryKind kind, FieldReader& reader, int64_t time, Taker& taker) {
-  using enum recording::EntryKind;
-  switch (kind) {
-    case kText:
-      return TakeEntry<recording::Text>(reader, time, taker);
-    case kPoolMade:
-      return TakeEntry<recording::PoolMade>(reader, time, taker);
-    case kPoolGone:
-      return TakeEntry<recording::PoolGone>(reader, time, taker);
-    case kSegmentMade:
-      return TakeEntry<recording::SegmentMade>(reader, time, taker);
-    case kSegmentGone:
-      return TakeEntry<recording::SegmentGone>(reader, time, taker);
-    case kBlockServed:
-      return TakeEntry<recording::BlockServed>(reader, time, taker);
-    case kBlockFreed:
-      return TakeEntry<recording::BlockFreed>(reader, time, taker);
-    case kPoolBytes:
-      return TakeEntry<recording::PoolBytes>(reader, time, taker);
-    case kSmallBlocks:
-      return TakeEntry<recording::SmallBlocks>(reader, time, taker);
-    case kRegistered:
-      return TakeEntry<recording::Registered>(reader, time, taker);
-    case kDeregistered:
-      return TakeEntry<recording::Deregistered>(reader, time, taker);
-    case kSpanBegan:
-      return TakeEntry<recording::SpanBegan>(reader, time, taker);
-    case kSpanEnded:
-      return TakeEntry<recording::SpanEnded>(reader, time, taker);
-    case kCall:
-      return TakeEntry<recording::Call>(reader, time, taker);
-    case kLost:
-      return TakeEntry<recording::Lost>(reader, time, taker);
-  }
-  return false;
+template <typename Taker, typename... Entries>
+bool TakeEntryOf(uint8_t kind, FieldReader& reader, int64_t time, Taker& taker, const std::variant<Entries...>*) {
+  return ((kind == recording::kKindOf<Entries> && TakeEntry<Entries>(reader, time, taker)) || ...);
 }
 
 }  // namespace detail
@@ -77,13 +45,13 @@ template <typename Taker>
 bool TakeEntries(std::string_view bytes, int64_t time, Taker& taker) {
   FieldReader reader(bytes);
   while (!reader.at_end()) {
-    recording::EntryKind kind{};
+    uint8_t kind = 0;
     uint64_t since = 0;
     reader.Read(kind);
     reader.Read(since);
     if (!reader.ok()) return false;
     time = TimeOf(static_cast<uint64_t>(time) + static_cast<uint64_t>(TimeOf(since)));
-    if (!detail::TakeEntryOf(kind, reader, time, taker)) return false;
+    if (!detail::TakeEntryOf(kind, reader, time, taker, static_cast<const recording::Event*>(nullptr))) return false;
   }
   return reader.ok();
 }

@@ -46,7 +46,7 @@ struct Recorded {
   uint64_t page = 0;
   uint64_t chapter = 0;
   uint64_t time = 0;
-  std::variant<Event, Text, Lost> entry;
+  Event entry;
 };
 
 struct Recording {
@@ -60,11 +60,7 @@ struct Recording {
   std::vector<Entry> All() const {
     std::vector<Entry> all;
     for (const Recorded& one : entries) {
-      if constexpr (std::is_same_v<Entry, Text> || std::is_same_v<Entry, Lost>) {
-        if (const auto* entry = std::get_if<Entry>(&one.entry)) all.push_back(*entry);
-      } else if (const auto* event = std::get_if<Event>(&one.entry)) {
-        if (const auto* entry = std::get_if<Entry>(event)) all.push_back(*entry);
-      }
+      if (const auto* entry = std::get_if<Entry>(&one.entry)) all.push_back(*entry);
     }
     return all;
   }
@@ -73,22 +69,16 @@ struct Recording {
 namespace internal {
 
 template <typename Entry>
-bool ReadAs(EntryKind kind, FieldReader& reader, std::variant<Event, Text, Lost>& entry) {
-  if (kind != Entry::kKind) return false;
-  Entry read;
-  reader.Read(read);
-  if constexpr (std::is_same_v<Entry, Text> || std::is_same_v<Entry, Lost>) {
-    entry = read;
-  } else {
-    entry = Event(read);
-  }
+bool ReadAs(uint8_t kind, FieldReader& reader, Event& entry) {
+  if (kind != kKindOf<Entry>) return false;
+  reader.Read(entry.emplace<Entry>());
   return true;
 }
 
 inline void ReadEntries(const PageHeader& header, std::string_view bytes, Recording& recording) {
   FieldReader reader(bytes);
   for (uint64_t time = header.time; !reader.at_end();) {
-    EntryKind kind = {};
+    uint8_t kind = 0;
     uint64_t later = 0;
     reader.Read(kind);
     reader.Read(later);
@@ -97,8 +87,8 @@ inline void ReadEntries(const PageHeader& header, std::string_view bytes, Record
     const auto any = [&]<typename... Entries>(std::variant<Entries...>*) {
       return (ReadAs<Entries>(kind, reader, one.entry) || ...);
     };
-    const bool known = any(static_cast<Event*>(nullptr)) || any(static_cast<std::variant<Text, Lost>*>(nullptr));
-    ASSERT_TRUE(known && reader.ok()) << "kind " << static_cast<int>(kind) << " of page " << header.number;
+    ASSERT_TRUE(any(static_cast<Event*>(nullptr)) && reader.ok())
+        << "kind " << static_cast<int>(kind) << " of page " << header.number;
     if (const auto* text = std::get_if<Text>(&one.entry)) recording.texts[text->number] = text->text;
     recording.entries.push_back(one);
   }

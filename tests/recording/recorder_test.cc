@@ -120,15 +120,13 @@ TEST_F(RecorderTest, AChapterRetellsWhatLivesAndItsTexts) {
   for (const auto& one : read.entries) {
     if (one.chapter != chapter) continue;
     if (const auto* text = std::get_if<Text>(&one.entry)) texts.insert(text->number);
-    const auto* const event = std::get_if<Event>(&one.entry);
-    if (event == nullptr) continue;
-    if (const auto* made = std::get_if<PoolMade>(event)) {
+    if (const auto* made = std::get_if<PoolMade>(&one.entry)) {
       ++pools;
       EXPECT_TRUE(texts.contains(made->name) && texts.contains(made->kind)) << "told before it is named";
       EXPECT_GT(made->age, 0u);
     }
-    if (std::holds_alternative<BlockServed>(*event)) ++blocks;
-    if (std::holds_alternative<SpanBegan>(*event)) ++spans;
+    if (std::holds_alternative<BlockServed>(one.entry)) ++blocks;
+    if (std::holds_alternative<SpanBegan>(one.entry)) ++spans;
   }
   EXPECT_EQ(pools, 1u);
   EXPECT_EQ(blocks, 1u);
@@ -158,9 +156,8 @@ TEST_F(RecorderTest, AChapterKnowsWhatHappenedWhileEntriesWereLost) {
   const uint64_t chapter = read.entries.back().chapter;
   std::set<uint64_t> blocks;
   for (const auto& one : read.entries) {
-    const auto* const event = std::get_if<Event>(&one.entry);
-    if (one.chapter != chapter || event == nullptr) continue;
-    if (const auto* served = std::get_if<BlockServed>(event)) blocks.insert(served->address);
+    if (one.chapter != chapter) continue;
+    if (const auto* served = std::get_if<BlockServed>(&one.entry)) blocks.insert(served->address);
   }
   EXPECT_EQ(blocks, std::set<uint64_t>{3 << 20});
 }

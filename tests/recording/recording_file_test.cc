@@ -29,7 +29,7 @@ class RecordingFileTest : public ::testing::Test {
   static std::string OnePage(uint64_t number) {
     std::array<char, 64> bytes;
     FieldWriter writer(bytes.data(), bytes.size());
-    writer.Write(EntryKind::kSpanEnded);
+    writer.Write(kKindOf<SpanEnded>);
     writer.Write(uint64_t{0});
     writer.Write(SpanEnded{.span = number});
     return {bytes.data(), writer.used()};

@@ -90,8 +90,7 @@ TEST_F(SymmetricRecording, TellsAgainInAnotherHomeWhatAPoolHas) {
   const auto read = Recorded();
   std::map<uint64_t, std::vector<std::string>> since_made;  // by pool
   for (const auto& one : read.entries) {
-    const auto* const event = std::get_if<recording::Event>(&one.entry);
-    if (event == nullptr) continue;
+    const recording::Event* const event = &one.entry;
     if (const auto* made = std::get_if<recording::PoolMade>(event)) since_made[made->pool] = {};
     if (const auto* made = std::get_if<recording::SegmentMade>(event)) since_made[made->pool].push_back("segment");
     if (const auto* made = std::get_if<recording::Registered>(event)) since_made[made->pool].push_back("window");

@@ -23,7 +23,7 @@ TEST(PageEntries, StopAtAKindThatIsNone) {
 
 TEST(PageEntries, StopWhereAnEntryIsCut) {
   Nothing nothing;
-  const std::string freed = {static_cast<char>(recording::EntryKind::kBlockFreed), 5, 17};
+  const std::string freed = {static_cast<char>(recording::kKindOf<recording::BlockFreed>), 5, 17};
   EXPECT_TRUE(TakeEntries(freed, 0, nothing));
   EXPECT_FALSE(TakeEntries(freed.substr(0, 2), 0, nothing));
 }

@@ -39,7 +39,7 @@ void RecordingWriter::Put(int64_t time, const Entry& entry) {
   if (header_.number == 0) BeginPage(time);
   for (int attempt = 0; attempt < 2; ++attempt) {
     FieldWriter writer(entries_.data() + used_, entries_.size() - used_);
-    writer.Write(Entry::kKind);
+    writer.Write(recording::kKindOf<Entry>);
     writer.Write(static_cast<uint64_t>(time - last_));
     writer.Write(entry);
     if (writer.fits()) {

@@ -10,30 +10,13 @@
 #include <cstdint>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <variant>
 
 namespace commpool::internal::recording {
 
 // Count it up whenever an entry or the page changes. A reader refuses other versions.
 inline constexpr uint32_t kVersion = 1;
-
-enum class EntryKind : uint8_t {
-  kText = 1,
-  kPoolMade,
-  kPoolGone,
-  kSegmentMade,
-  kSegmentGone,
-  kBlockServed,
-  kBlockFreed,
-  kPoolBytes,
-  kSmallBlocks,
-  kRegistered,
-  kDeregistered,
-  kSpanBegan,
-  kSpanEnded,
-  kCall,
-  kLost,
-};
 
 // The process, in the first page of its file.
 struct ProcessFacts {
@@ -55,7 +38,6 @@ struct ProcessFacts {
 };
 
 struct Text {
-  static constexpr EntryKind kKind = EntryKind::kText;
   uint64_t number = 0;
   std::string text;
 
@@ -63,7 +45,6 @@ struct Text {
 };
 
 struct PoolMade {
-  static constexpr EntryKind kKind = EntryKind::kPoolMade;
   uint64_t pool = 0;  // its handle
   uint64_t age = 0;   // ns, for entries at the start of a chapter; else 0
   uint64_t name = 0;  // a text
@@ -79,7 +60,6 @@ struct PoolMade {
 };
 
 struct PoolGone {
-  static constexpr EntryKind kKind = EntryKind::kPoolGone;
   uint64_t pool = 0;
 
   static constexpr auto Fields() { return std::tuple(&PoolGone::pool); }
@@ -87,7 +67,6 @@ struct PoolGone {
 
 // In an expandable pool a segment is a range of mapped pages.
 struct SegmentMade {
-  static constexpr EntryKind kKind = EntryKind::kSegmentMade;
   uint64_t pool = 0;
   uint64_t age = 0;
   uint64_t address = 0;
@@ -99,7 +78,6 @@ struct SegmentMade {
 };
 
 struct SegmentGone {
-  static constexpr EntryKind kKind = EntryKind::kSegmentGone;
   uint64_t pool = 0;
   uint64_t address = 0;
   uint64_t bytes = 0;  // may be a part of what was made
@@ -109,7 +87,6 @@ struct SegmentGone {
 
 // A block that went to the program. Blocks that threads' caches keep are counted instead (SmallBlocks).
 struct BlockServed {
-  static constexpr EntryKind kKind = EntryKind::kBlockServed;
   uint64_t pool = 0;
   uint64_t age = 0;
   uint64_t address = 0;
@@ -126,7 +103,6 @@ struct BlockServed {
 
 // The program freed it. Other streams may still use its memory.
 struct BlockFreed {
-  static constexpr EntryKind kKind = EntryKind::kBlockFreed;
   uint64_t address = 0;
 
   static constexpr auto Fields() { return std::tuple(&BlockFreed::address); }
@@ -134,7 +110,6 @@ struct BlockFreed {
 
 // A pool's counters at the end of a time slice; written where one has changed.
 struct PoolBytes {
-  static constexpr EntryKind kKind = EntryKind::kPoolBytes;
   uint64_t pool = 0;
   uint64_t reserved = 0;
   uint64_t allocated = 0;
@@ -150,7 +125,6 @@ struct PoolBytes {
 
 // The blocks of one size that threads' caches serve, in a time slice; written where they have changed.
 struct SmallBlocks {
-  static constexpr EntryKind kKind = EntryKind::kSmallBlocks;
   uint64_t pool = 0;
   uint64_t bytes = 0;   // of each block
   uint64_t served = 0;  // in the slice, from caches or from the pool to a cache's lane
@@ -164,7 +138,6 @@ struct SmallBlocks {
 enum class RegistrationEntry : uint8_t { kWindow, kBuffer };
 
 struct Registered {
-  static constexpr EntryKind kKind = EntryKind::kRegistered;
   uint64_t pool = 0;
   uint64_t age = 0;
   uint64_t address = 0;  // of the segment
@@ -180,7 +153,6 @@ struct Registered {
 };
 
 struct Deregistered {
-  static constexpr EntryKind kKind = EntryKind::kDeregistered;
   uint64_t pool = 0;
   uint64_t address = 0;
   uint64_t communicator = 0;
@@ -194,7 +166,6 @@ enum class SpanKind : uint8_t { kAgreement, kSleep, kWake, kCapture, kScope, kSe
 
 // Something that takes time. It may never end: then this is what the process did last.
 struct SpanBegan {
-  static constexpr EntryKind kKind = EntryKind::kSpanBegan;
   uint64_t span = 0;  // its number, from 1
   SpanKind kind = SpanKind::kAgreement;
   uint64_t age = 0;
@@ -212,7 +183,6 @@ struct SpanBegan {
 };
 
 struct SpanEnded {
-  static constexpr EntryKind kKind = EntryKind::kSpanEnded;
   uint64_t span = 0;
   uint64_t failure = 0;  // a text: why it failed; 0: it did not
 
@@ -221,7 +191,6 @@ struct SpanEnded {
 
 // One call of a symmetric pool's sequence, which is the same on all ranks: src/library/engine/sequence_log.h.
 struct Call {
-  static constexpr EntryKind kKind = EntryKind::kCall;
   uint64_t pool = 0;
   uint64_t number = 0;  // 0 is the pool's first
   uint64_t text = 0;    // such as "allocate" or "reserve"
@@ -232,15 +201,24 @@ struct Call {
 
 // Entries that are missing here, because the disk was full or too slow.
 struct Lost {
-  static constexpr EntryKind kKind = EntryKind::kLost;
   uint64_t entries = 0;
 
   static constexpr auto Fields() { return std::tuple(&Lost::entries); }
 };
 
-// What a pool can tell: all but Text and Lost, which the recorder adds.
-using Event = std::variant<PoolMade, PoolGone, SegmentMade, SegmentGone, BlockServed, BlockFreed, PoolBytes,
-                           SmallBlocks, Registered, Deregistered, SpanBegan, SpanEnded, Call>;
+// All entries, by their kinds: the first one's is 1. Text and Lost come from the recorder itself, the others from
+// pools.
+using Event = std::variant<Text, PoolMade, PoolGone, SegmentMade, SegmentGone, BlockServed, BlockFreed, PoolBytes,
+                           SmallBlocks, Registered, Deregistered, SpanBegan, SpanEnded, Call, Lost>;
+
+template <typename Entry, typename... Entries>
+constexpr uint8_t PlaceOf(const std::variant<Entries...>*) {
+  uint8_t place = 0;
+  static_cast<void>(((++place, std::is_same_v<Entry, Entries>) || ...));
+  return place;
+}
+template <typename Entry>
+inline constexpr uint8_t kKindOf = PlaceOf<Entry>(static_cast<const Event*>(nullptr));
 
 }  // namespace commpool::internal::recording
 

@@ -276,7 +276,7 @@ template <typename Entry>
 void Recorder::Put(const Entry& entry, uint64_t time) {
   Pages::Page& page = *pages_.current();
   FieldWriter writer(page.bytes.get() + page.used, kEntryRoom - page.used);
-  writer.Write(Entry::kKind);
+  writer.Write(kKindOf<Entry>);
   writer.Write(time - page.last);
   writer.Write(entry);
   if (!writer.fits()) return;
