@@ -13,7 +13,7 @@
 #include "src/library/base/file_descriptor.h"
 #include "src/library/base/function_ref.h"
 #include "src/library/recording/entries.h"
-#include "src/library/recording/page.h"
+#include "src/library/recording/recording_file.h"
 #include "src/report/page_entries.h"
 
 namespace commpool::internal::report {

@@ -1,9 +1,9 @@
 // What lives, as a chapter retells it.
-#include "src/library/recording/live_state.h"
-
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "src/library/recording/recorder.h"
 
 namespace commpool::internal::recording {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "src/library/base/fields.h"
 #include "src/library/recording/entries.h"
-#include "src/library/recording/page.h"
+#include "src/library/recording/recording_file.h"
 
 namespace commpool::internal::recording::testing {
 

@@ -82,6 +82,31 @@ ProcessFacts FactsOfThisProcess() {
 
 }  // namespace
 
+// What is left of a segment before and behind the range stays, with the segment's time.
+void LiveState::Apply(const SegmentGone& gone, uint64_t) {
+  const uint64_t end = gone.address + gone.bytes;
+  auto next = segments_.upper_bound(gone.address);
+  if (next != segments_.begin()) --next;
+  while (next != segments_.end() && next->first < end) {
+    const Dated<SegmentMade> was = next->second;
+    const uint64_t was_end = was.entry.address + was.entry.bytes;
+    if (was_end <= gone.address) {
+      ++next;
+      continue;
+    }
+    next = segments_.erase(next);
+    const auto keep = [&](uint64_t from, uint64_t to) {
+      if (from >= to) return;
+      Dated<SegmentMade> rest = was;
+      rest.entry.address = from;
+      rest.entry.bytes = to - from;
+      segments_.emplace(from, rest);
+    };
+    keep(was.entry.address, std::min(gone.address, was_end));
+    keep(std::max(end, was.entry.address), was_end);
+  }
+}
+
 Status Recorder::Start(const RecorderOptions& options, std::function<void()> sample) {
   if (on()) return Status(StatusCode::kFailedPrecondition, "a recording is under way, in " + file_->path());
   ProcessFacts facts = FactsOfThisProcess();
@@ -92,14 +117,9 @@ Status Recorder::Start(const RecorderOptions& options, std::function<void()> sam
     MutexLock one(sample_mutex_);
     sample_ = std::move(sample);
   }
+  thread_ = COMMPOOL_TRY(StartThread("the recorder", [this] { Run(); }));
   on_.store(true, std::memory_order_release);
-  Result<std::thread> thread = StartThread("the recorder", [this] { Run(); });
-  if (thread.ok()) {
-    thread_ = std::move(*thread);
-  } else {
-    on_.store(false, std::memory_order_release);
-  }
-  return thread.status();
+  return Status();
 }
 
 // Nothing is left of an earlier recording.

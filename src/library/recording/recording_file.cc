@@ -12,15 +12,26 @@
 #include <utility>
 
 #include "src/library/base/fields.h"
+#include "src/library/base/kept_file.h"
 #include "src/library/base/printable.h"
 #include "src/library/base/try.h"
-#include "src/library/base/write_signals.h"
 
 namespace commpool::internal::recording {
 
 namespace {
 
-std::string Reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): glibc's is
+constexpr uint64_t kStart = 0xcbf29ce484222325;
+constexpr uint64_t kPrime = 0x100000001b3;
+
+uint64_t HashOn(uint64_t hash, const char* bytes, size_t count) {
+  for (size_t done = 0; done < count; done += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes + done, std::min(sizeof(word), count - done));
+    hash = (hash ^ word) * kPrime;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
 
 // A number that no earlier recording of this file has.
 uint64_t NumberOfRecording(uint64_t now) {
@@ -28,20 +39,13 @@ uint64_t NumberOfRecording(uint64_t now) {
   return getrandom(&number, sizeof(number), 0) == sizeof(number) ? number : now;
 }
 
-// Returns 0 or the error.
-int WriteAll(int file, std::string_view bytes, uint64_t offset) {
-  const WriteSignalsBlocked no_signals;
-  while (!bytes.empty()) {
-    const ssize_t count = pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return count == 0 ? EIO : errno;
-    bytes.remove_prefix(static_cast<size_t>(count));
-    offset += static_cast<uint64_t>(count);
-  }
-  return 0;
-}
-
 }  // namespace
+
+uint32_t ChecksumOf(const PageHeader& header, std::string_view entries) {
+  const uint64_t of_header = HashOn(kStart, reinterpret_cast<const char*>(&header), offsetof(PageHeader, checksum));
+  const uint64_t hash = HashOn(of_header, entries.data(), entries.size());
+  return static_cast<uint32_t>(hash ^ hash >> 32);
+}
 
 RecordingFile::RecordingFile(std::string path, FileDescriptor file, uint64_t pages, uint64_t recording)
     : path_(std::move(path)), file_(std::move(file)), pages_(pages), recording_(recording) {}
@@ -77,10 +81,10 @@ Status RecordingFile::Write(PageHeader header, std::string_view entries, size_t 
   header.bytes = static_cast<uint32_t>(entries.size());
   header.checksum = ChecksumOf(header, entries);
   const uint64_t offset = OffsetOf(header.number, pages_);
-  int error = WriteAll(file_.get(), entries.substr(written), offset + sizeof(header) + written);
-  if (error == 0) error = WriteAll(file_.get(), {reinterpret_cast<const char*>(&header), sizeof(header)}, offset);
-  if (error == 0) return Status();
-  return Status(CodeOfError(error), "pwrite of \"" + Printable(path_, PATH_MAX) + "\": " + Reason(error));
+  const std::string_view rest = entries.substr(written);
+  int error = WriteAt(file_.get(), offset + sizeof(header) + written, rest.data(), rest.size());
+  if (error == 0) error = WriteAt(file_.get(), offset, &header, sizeof(header));
+  return error == 0 ? Status() : SystemFailure("pwrite of \"" + Printable(path_, PATH_MAX) + "\"", error);
 }
 
 }  // namespace commpool::internal::recording
