@@ -50,16 +50,6 @@ Result<std::vector<Interface>> UsableInterfaces() {
   return usable;
 }
 
-// A text that differs at each boot of each host; the host's name where /proc does not tell one.
-std::string Boot() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  if (!boot.empty()) return boot;
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 std::string NetworkNamespace() {
   struct stat file = {};
   if (stat("/proc/self/ns/net", &file) != 0) return "";
@@ -116,8 +106,21 @@ Status CheckInterface(const std::string& chosen) {
                                                   (known.empty() ? "none is up" : known));
 }
 
+std::string HostName() {
+  std::array<char, 256> name = {};
+  if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "host";
+  return name.data();
+}
+
+std::string BootOfHost() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  return boot;
+}
+
 uint64_t HostIdentity() {
-  const std::string place = Boot() + " " + NetworkNamespace();
+  const std::string boot = BootOfHost();
+  const std::string place = (boot.empty() ? HostName() : boot) + " " + NetworkNamespace();
   return KeyedHash(HashKey{}, place.data(), place.size());
 }
 

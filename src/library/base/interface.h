@@ -33,6 +33,11 @@ Status CheckInterface(const std::string& chosen);
 // COMMPOOL_INTERFACE, else NCCL_SOCKET_IFNAME, else "^docker,virbr,lo".
 std::string InterfacePattern();
 
+// "host" where the system does not tell.
+std::string HostName();
+// A text that differs at each boot of each host; empty where the system does not tell.
+std::string BootOfHost();
+
 // Equal for processes of one boot and one network namespace, different otherwise. The host's name is not enough:
 // containers of one machine may share it, and have loopbacks of their own.
 uint64_t HostIdentity();

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <fstream>
 #include <utility>
 #include <variant>
 
 #include "src/library/base/environment.h"
 #include "src/library/base/fields.h"
+#include "src/library/base/interface.h"
 #include "src/library/base/log.h"
 #include "src/library/base/start_thread.h"
 #include "src/library/base/try.h"
@@ -45,19 +45,6 @@ int64_t NumberOf(const std::string& text) {
   return number;
 }
 
-std::string HostName() {
-  std::array<char, 256> name = {};
-  if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "host";
-  return name.data();
-}
-
-// Empty where the system does not tell.
-std::string Boot() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  return boot;
-}
-
 std::string ProgramName() {
   std::array<char, 4096> path;
   const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
@@ -76,7 +63,7 @@ ProcessFacts FactsOfThisProcess() {
   facts.wall_clock = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count());
   facts.host = HostName();
   facts.program = ProgramName();
-  facts.boot = Boot();
+  facts.boot = BootOfHost();
   return facts;
 }
 
