@@ -46,10 +46,11 @@ bool ToolTakesHeaps() {
 }
 
 Domain::Domain(const std::string& pool, DomainNames& names)
-    : name_(pool, names), handle_(nvtxDomainCreateA(("commpool: " + name_.text()).c_str())) {}
+    : names_(names), name_(names.Take(pool)), handle_(nvtxDomainCreateA(("commpool: " + *name_).c_str())) {}
 
 Domain::~Domain() {
   if (heard()) nvtxDomainDestroy(Handle(handle_));
+  names_.Return(name_);
 }
 
 void Domain::Push(std::string_view text) const {
@@ -82,7 +83,7 @@ void* Domain::RegisterHeap(uint64_t address, uint64_t bytes) const {
   heap.typeSpecificDescSize = sizeof(range);
   heap.typeSpecificDesc = &range;
   heap.messageType = NVTX_MESSAGE_TYPE_ASCII;
-  heap.message.ascii = name_.text().c_str();
+  heap.message.ascii = name_->c_str();
   return nvtxMemHeapRegister(Handle(handle_), &heap);
 }
 
@@ -119,7 +120,7 @@ void Domain::NameMemory(uint64_t address) const {
   name.regionRefType = NVTX_MEM_REGION_REF_TYPE_POINTER;
   name.nameType = NVTX_MESSAGE_TYPE_ASCII;
   name.region.pointer = Pointer(address);
-  name.name.ascii = name_.text().c_str();
+  name.name.ascii = name_->c_str();
   auto batch = Begun<nvtxMemRegionsNameBatch_t>();
   batch.regionCount = 1;
   batch.regionElementSize = sizeof(name);

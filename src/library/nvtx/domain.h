@@ -47,21 +47,6 @@ class DomainNames {
   std::set<std::string> names_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
-// A domain's name, as long as the object lives.
-class DomainName {
- public:
-  DomainName(const std::string& pool, DomainNames& names) : names_(names), name_(names.Take(pool)) {}
-  ~DomainName() { names_.Return(name_); }
-  DomainName(const DomainName&) = delete;
-  DomainName& operator=(const DomainName&) = delete;
-
-  const std::string& text() const { return *name_; }
-
- private:
-  DomainNames& names_;
-  const DomainNames::Name name_;
-};
-
 // Made with a pool. Whatever ends after the pool, such as a scope's range, shares it.
 class Domain {
  public:
@@ -90,7 +75,8 @@ class Domain {
  private:
   void NameMemory(uint64_t address) const;
 
-  const DomainName name_;
+  DomainNames& names_;
+  const DomainNames::Name name_;
   void* const handle_;
 };
 
@@ -123,15 +109,12 @@ class OpenRanges {
   }
   void End(uint64_t handle) {
     if (!any_.load(std::memory_order_relaxed)) return;
-    Open ended;
+    std::map<uint64_t, Open>::node_type ended;
     {
       MutexLock lock(mutex_);
-      const auto found = open_.find(handle);
-      if (found == open_.end()) return;
-      ended = std::move(found->second);
-      open_.erase(found);
+      ended = open_.extract(handle);
     }
-    ended.domain->End(ended.range);
+    if (!ended.empty()) ended.mapped().domain->End(ended.mapped().range);
   }
 
  private:

@@ -8,10 +8,7 @@ namespace commpool::internal::nvtx {
 
 void Heaps::Made(const std::shared_ptr<const Domain>& domain, uint64_t address, uint64_t bytes) {
   MutexLock lock(mutex_);
-  Heap& heap = heaps_[address];
-  heap.domain = domain;
-  heap.bytes = bytes;
-  heap.handle = domain->RegisterHeap(address, bytes);
+  if (void* const handle = domain->RegisterHeap(address, bytes)) heaps_[address] = {domain, bytes, handle};
 }
 
 void Heaps::Gone(uint64_t address) {
@@ -20,10 +17,8 @@ void Heaps::Gone(uint64_t address) {
   const auto found = heaps_.find(address);
   if (found == heaps_.end()) return;
   Heap& heap = found->second;
-  if (heap.handle != nullptr) {
-    for (const auto& [start, region] : heap.regions) heap.domain->UnregisterRegion(start);
-    heap.domain->UnregisterHeap(heap.handle);
-  }
+  for (const auto& [start, region] : heap.regions) heap.domain->UnregisterRegion(start);
+  heap.domain->UnregisterHeap(heap.handle);
   domain = std::move(heap.domain);
   heaps_.erase(found);
 }
@@ -44,11 +39,11 @@ void Heaps::Served(uint64_t address, uint64_t bytes) {
     first = std::min(first, region->first);
     end = std::max(end, region->first + region->second.bytes);
     merged = true;
-    if (heap->handle != nullptr) heap->domain->UnregisterRegion(region->first);
+    heap->domain->UnregisterRegion(region->first);
     region = heap->regions.erase(region);
   }
   heap->regions[first] = {end - first, merged};
-  if (heap->handle != nullptr) heap->domain->RegisterRegion(heap->handle, first, end - first);
+  heap->domain->RegisterRegion(heap->handle, first, end - first);
 }
 
 void Heaps::Freed(uint64_t address) {
@@ -57,7 +52,7 @@ void Heaps::Freed(uint64_t address) {
   if (heap == nullptr) return;
   const auto region = heap->regions.find(address);
   if (region == heap->regions.end() || region->second.merged) return;
-  if (heap->handle != nullptr) heap->domain->UnregisterRegion(address);
+  heap->domain->UnregisterRegion(address);
   heap->regions.erase(region);
 }
 

@@ -19,7 +19,7 @@ class Heaps {
   // Whether a tool takes heaps. Never changes.
   bool taken() const { return taken_; }
 
-  // A segment. Blocks elsewhere are told in vain.
+  // A segment. Blocks elsewhere, or in one that the tool refuses, are told in vain.
   void Made(const std::shared_ptr<const Domain>& domain, uint64_t address, uint64_t bytes);
   // With the regions that are left in it.
   void Gone(uint64_t address);
@@ -39,7 +39,7 @@ class Heaps {
   struct Heap {
     std::shared_ptr<const Domain> domain;
     uint64_t bytes = 0;
-    void* handle = nullptr;  // null: refused by the tool
+    void* handle = nullptr;
     Regions regions = {};
   };
 
