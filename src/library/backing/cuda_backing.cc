@@ -24,21 +24,17 @@ class CudaSegment : public Segment {
   }
 
  private:
-  Status GrantPeers(std::span<const int> peers) override {
-    for (const int peer : peers) COMMPOOL_TRY(GrantPeer(peer));
-    return Status();
-  }
   // The access belongs to the peer's context, and ends with it. So we retain that context here.
-  Status GrantPeer(int peer) {
-    PrimaryContext accessor = COMMPOOL_TRY(PrimaryContext::Retain(driver(), peer));
-    {
-      ContextGuard guard(driver(), accessor);
+  Status GrantPeers(std::span<const int> peers) override {
+    for (const int peer : peers) {
+      PrimaryContext accessor = COMMPOOL_TRY(PrimaryContext::Retain(driver(), peer));
+      const ContextGuard guard(driver(), accessor);
       const CUresult result = driver().cuda.cuCtxEnablePeerAccess(context().get(), 0);
       if (result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) {
         COMMPOOL_TRY(CheckCuda(driver(), result, {.call = "cuCtxEnablePeerAccess", .device = peer}));
       }
+      peers_.push_back(std::move(accessor));
     }
-    peers_.push_back(std::move(accessor));
     return Status();
   }
   Status ReleaseMemory() override {

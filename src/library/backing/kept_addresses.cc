@@ -30,21 +30,15 @@ Result<AddressRange> KeptAddresses::Take(uint64_t bytes) {
 }
 
 Status KeptAddresses::Keep(AddressRange range) {
-  if (!range.valid()) return Status();
+  if (!range.valid() || range.bytes() > kMostBytes) return range.Release();
   std::vector<AddressRange> over;  // freed without the lock
   {
     MutexLock lock(mutex_);
-    if (range.bytes() > kMostBytes) {
-      over.push_back(std::move(range));
-    } else {
-      while (ranges_.size() == kMostRanges || bytes_ + range.bytes() > kMostBytes) over.push_back(TakeAt(0));
-      bytes_ += range.bytes();
-      ranges_.push_back(std::move(range));
-    }
+    while (ranges_.size() == kMostRanges || bytes_ + range.bytes() > kMostBytes) over.push_back(TakeAt(0));
+    bytes_ += range.bytes();
+    ranges_.push_back(std::move(range));
   }
-  Status first;
-  for (AddressRange& gone : over) KeepFirst(first, gone.Release());
-  return first;
+  return FirstFailureOf(over, [](AddressRange& gone) { return gone.Release(); });
 }
 
 bool KeptAddresses::FreeAll() {

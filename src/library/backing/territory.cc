@@ -15,10 +15,6 @@ CUmemAccessDesc AccessFor(const Placement& placement, CUmemAccess_flags flags) {
   return {.location = LocationOf(placement), .flags = flags};
 }
 
-CUmemAccess_flags FlagsOf(Grants grants) {
-  return grants == Grants::kRead ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Territory>> Territory::Reserve(const Backing& backing, uint64_t bytes) {
@@ -33,7 +29,8 @@ Territory::Territory(const Backing& backing, AddressRange range, std::span<const
     : Segment(backing, range.address(), range.bytes()),
       kept_(std::move(kept)),
       placement_(backing.placement()),
-      flags_of_peers_(FlagsOf(backing.grants())),
+      flags_of_peers_(backing.grants() == Grants::kRead ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                                        : CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
       range_(std::move(range)),
       peers_(peers.begin(), peers.end()) {
   peers_.erase(placement_.device);

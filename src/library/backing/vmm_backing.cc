@@ -96,7 +96,10 @@ class VmmBacking : public Backing {
   Result<PhysicalMemory> MakeMemory(uint64_t bytes) {
     for (size_t choice = accepted_;; ++choice) {
       Result<PhysicalMemory> memory = PhysicalMemory::Create(driver(), bytes, Properties(handles_[choice].types));
-      if (memory.ok()) Accept(choice);
+      if (memory.ok()) {
+        accepted_ = choice;
+        made_ = true;
+      }
       const bool refused = !memory.ok() && memory.status().code() != StatusCode::kOutOfMemory;
       if (!refused || choice + 1 == handles_.size() || settled_) return memory;
       LearnRefusal(handles_[choice], memory.status());
@@ -139,11 +142,6 @@ class VmmBacking : public Backing {
   }
 
   bool on_host() const { return placement().kind == Placement::Kind::kHostNuma; }
-
-  void Accept(size_t choice) {
-    accepted_ = choice;
-    made_ = true;
-  }
 
   // A refusal of fabric handles on a device holds for every pool. Host memory may be refused on its own.
   void LearnRefusal(const Handles& handles, const Status& status) {
