@@ -1,9 +1,10 @@
 #include "src/library/backing/backing.h"
 
-#include "src/library/base/bytes.h"
+#include <algorithm>
+
 #include "src/library/base/check.h"
 #include "src/library/base/log.h"
-#include "src/library/driver/device_info.h"
+#include "src/library/driver/diagnosis.h"
 
 namespace commpool::internal {
 
@@ -20,6 +21,51 @@ Result<uint64_t> RoundToGranularity(uint64_t bytes, uint64_t granularity) {
 }
 
 }  // namespace
+
+Status CanReach(const Driver& driver, const Placement& placement, int peer) {
+  if (placement.kind == Placement::Kind::kHostNuma) {
+    COMMPOOL_TRY(CheckReachable(driver, peer, peer));
+    const DeviceInfo info = COMMPOOL_TRY(DescribeDevice(driver, peer));
+    if (info.host_numa_memory) return Status();
+    return Status(StatusCode::kNotSupported,
+                  "device " + std::to_string(peer) + " cannot map memory of a host NUMA node");
+  }
+  return CheckReachable(driver, peer, placement.device);
+}
+
+std::string NameOf(const Placement& placement) {
+  if (placement.kind == Placement::Kind::kDevice) return "device " + std::to_string(placement.device);
+  return placement.numa_node < 0 ? "host" : "host NUMA node " + std::to_string(placement.numa_node);
+}
+
+CUmemLocation LocationOf(const Placement& placement) {
+  CUmemLocation location = {};
+  const bool on_device = placement.kind == Placement::Kind::kDevice;
+  location.type = on_device ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST_NUMA;
+  location.id = on_device ? placement.device : placement.numa_node;
+  return location;
+}
+
+Result<uint64_t> FindGranularity(const Driver& driver, const DeviceInfo& info, const Placement& placement) {
+  CUmemAllocationProp properties = {};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = LocationOf(placement);
+  size_t recommended = 0;
+  const CUresult answer =
+      driver.cuda.cuMemGetAllocationGranularity(&recommended, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+  COMMPOOL_TRY(CheckCuda(driver, answer, {.call = "cuMemGetAllocationGranularity", .device = placement.device}));
+  const int group = LargestMulticastGroup(info);
+  if (group == 0 || placement.kind == Placement::Kind::kHostNuma) return uint64_t{recommended};
+
+  CUmulticastObjectProp multicast = {};
+  multicast.numDevices = static_cast<unsigned>(group);
+  multicast.size = recommended;
+  multicast.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  size_t least = 0;
+  const CUresult result = driver.cuda.cuMulticastGetGranularity(&least, &multicast, CU_MULTICAST_GRANULARITY_MINIMUM);
+  // Without an answer no multicast object can exist, so the recommended granularity is enough.
+  return uint64_t{result == CUDA_SUCCESS ? std::max(recommended, least) : recommended};
+}
 
 Segment::Segment(const Backing& backing, CUdeviceptr address, uint64_t bytes)
     : row_(backing.row()), driver_(backing.driver()), context_(backing.context()), address_(address), bytes_(bytes) {}
@@ -98,17 +144,9 @@ void Segment::DropHandles() {
   fabric_is_known_ = false;
 }
 
-Backing::Backing(const BackingRow& row, const BackingBasis& basis, uint64_t granularity)
-    : row_(row),
-      driver_(basis.driver),
-      placement_(basis.placement),
-      context_(basis.context),
-      grants_(basis.grants),
-      granularity_(granularity) {}
-
 Result<std::unique_ptr<Segment>> Backing::Make(const SegmentRequest& request) {
   const uint64_t bytes = COMMPOOL_TRY(RoundToGranularity(request.bytes, granularity_));
-  ContextGuard guard(driver_, context_->get());
+  ContextGuard guard(driver(), context()->get());
   std::unique_ptr<Segment> segment = COMMPOOL_TRY(MakeSegment(bytes, request));
   // What its memory is shows first now (MemoryKind).
   for (const int peer : request.peers) COMMPOOL_TRY(CanGrant(peer));
@@ -120,7 +158,7 @@ Result<PhysicalMemory> Backing::MakePage(uint64_t) {
   COMMPOOL_CHECK(false, "a backing whose memory comes in no pages is asked for one");
 }
 
-MemoryFacts Backing::Facts() const { return {NameOf(placement_), ""}; }
+MemoryFacts Backing::Facts() const { return {NameOf(placement()), ""}; }
 
 Status Backing::CanShare() const {
   const MemoryKind kind = memory();
@@ -138,27 +176,28 @@ HandleTraits Backing::handle_traits() const {
 std::vector<int> Backing::OpenTo() const {
   std::vector<int> devices;
   if (row_.opening == Opening::kReachingDevices) {
-    Result<std::vector<int>> reaching = PeersThatReach(driver_, placement_.device);
+    Result<std::vector<int>> reaching = PeersThatReach(driver(), placement().device);
     if (reaching.ok()) devices = std::move(*reaching);
   }
   if (row_.opening == Opening::kAllDevices) {
-    const Result<int> count = DeviceCount(driver_);
+    const Result<int> count = DeviceCount(driver());
     for (int device = 0; count.ok() && device < *count; ++device) devices.push_back(device);
   }
-  devices.push_back(placement_.device);
+  devices.push_back(placement().device);
   return devices;
 }
 
 bool Backing::OthersMayUse() const {
-  if (placement_.kind != Placement::Kind::kDevice) return true;
+  if (placement().kind != Placement::Kind::kDevice) return true;
   if (row_.opening != Opening::kUntold) return OpenTo().size() > 1;
-  const Result<int> count = DeviceCount(driver_);
+  const Result<int> count = DeviceCount(driver());
   return !count.ok() || *count > 1;
 }
 
 Status Backing::CanGrant(int peer) const {
-  if (memory() == MemoryKind::kPinned) return CheckDeviceIsThere(driver_, peer);
-  if (memory() != MemoryKind::kForeign || peer == placement_.device) return CanReach(driver_, placement_, peer);
+  // Every device that the process sees may use it.
+  if (memory() == MemoryKind::kPinned) return CheckReachable(driver(), peer, peer);
+  if (memory() != MemoryKind::kForeign || peer == placement().device) return CanReach(driver(), placement(), peer);
   return Status(StatusCode::kNotSupported, row_.why_no_revoke);
 }
 

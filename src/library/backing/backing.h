@@ -21,8 +21,9 @@
 
 #include "commpool/commpool.h"
 #include "commpool/status.h"
-#include "src/library/backing/placement.h"
+#include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
+#include "src/library/driver/device_info.h"
 #include "src/library/driver/handles.h"
 #include "src/library/driver/loader.h"
 #include "src/library/driver/tables.h"
@@ -32,6 +33,30 @@ namespace commpool::internal {
 class Backing;
 struct BackingRow;
 class Territory;
+
+// Where a segment's physical memory is, and the device that it is made for.
+struct Placement {
+  enum class Kind { kDevice = COMMPOOL_LOCATION_DEVICE, kHostNuma = COMMPOOL_LOCATION_HOST_NUMA };
+  Kind kind = Kind::kDevice;
+  int device = 0;      // the device that uses the memory; where kind is kDevice the memory lies there too
+  int numa_node = -1;  // of kHostNuma; -1: the nearest, or for a backing of the host alone any
+};
+
+// OK, or kNotSupported and why. For device memory the peer must reach its owner; for host memory the peer must map host
+// NUMA memory.
+Status CanReach(const Driver& driver, const Placement& placement, int peer);
+
+// "device 0", "host NUMA node 1", "host".
+std::string NameOf(const Placement& placement);
+
+CUmemLocation LocationOf(const Placement& placement);
+
+// The granularity of memory for which the driver tells none: the page size of cudaMalloc.
+inline constexpr uint64_t kDevicePageBytes = 2 * kMiB;
+
+// The granularity of cuMemCreate memory: the driver's recommendation, or multicast's minimum where that is larger (with
+// less, NVLS would fall back silently). It only asks, and makes no multicast object.
+Result<uint64_t> FindGranularity(const Driver& driver, const DeviceInfo& info, const Placement& placement);
 
 // A device's primary context, which a backing and all its segments retain together, and give up together. Any thread.
 class DeviceContext {
@@ -171,7 +196,7 @@ enum class Movement { kNever, kInPages };
 // What every backing has. The driver must outlive the backing and its segments.
 struct BackingBasis {
   const Driver& driver;
-  const DeviceInfo& info;
+  DeviceInfo info;
   Placement placement;
   std::shared_ptr<DeviceContext> context;  // for the placement's device
   Grants grants;
@@ -190,14 +215,14 @@ struct BackingRow {
   BackingKind kind;
   const char* name;  // "vmm"
   Places places;
-  Maker maker;
-  Movement movement;
+  Maker maker = Maker::kLibrary;
+  Movement movement = Movement::kNever;
   // Whether the backing can be made here and, where not, why; asked for one of `places`. Null where it always can.
   Status (*can_make)(const Driver& driver, const DeviceInfo& info, const Placement& placement) = nullptr;
   // REQUIRES: can_make() says yes. What the request points to must outlive the backing and its segments.
-  Result<std::unique_ptr<Backing>> (*make)(BackingBasis basis, const BackingRequest& request);
+  Result<std::unique_ptr<Backing>> (*make)(BackingBasis basis, const BackingRequest& request) = nullptr;
   // Why access that was granted cannot be taken back; null where it can.
-  const char* why_no_revoke;
+  const char* why_no_revoke = nullptr;
   Opening opening = Opening::kOwnDevice;
 };
 
@@ -261,10 +286,10 @@ class Backing {
 
   const char* name() const { return row_.name; }
   const BackingRow& row() const { return row_; }
-  const Driver& driver() const { return driver_; }
-  const Placement& placement() const { return placement_; }
-  const std::shared_ptr<DeviceContext>& context() const { return context_; }
-  Grants grants() const { return grants_; }
+  const Driver& driver() const { return basis_.driver; }
+  const Placement& placement() const { return basis_.placement; }
+  const std::shared_ptr<DeviceContext>& context() const { return basis_.context; }
+  Grants grants() const { return basis_.grants; }
   uint64_t granularity() const { return granularity_; }  // segments are multiples of it
 
   // At least the bytes requested, in one physical handle where the backing has handles. kOutOfMemory where the device
@@ -292,14 +317,15 @@ class Backing {
   Status CanRevoke() const;
   // Whether another process can map its segments by a handle.
   Status CanShare() const;
-  Status CanRegisterLocal() const { return CanRegisterLocalMemory(driver_.nccl, memory()); }
-  virtual Status CanRegisterWindow() const { return CanRegisterWindowMemory(driver_.nccl, memory()); }
+  Status CanRegisterLocal() const { return CanRegisterLocalMemory(driver().nccl, memory()); }
+  virtual Status CanRegisterWindow() const { return CanRegisterWindowMemory(driver().nccl, memory()); }
   virtual HandleTraits handle_traits() const;
   // Whether cudaMalloc makes its memory, as far as it knows so far.
   bool IsOfCudaMalloc() const { return memory() == MemoryKind::kLinear; }
 
  protected:
-  Backing(const BackingRow& row, const BackingBasis& basis, uint64_t granularity);
+  Backing(const BackingRow& row, const BackingBasis& basis, uint64_t granularity)
+      : row_(row), basis_(basis), granularity_(granularity) {}
 
   // `bytes` is the request, rounded up; the device's context is current.
   virtual Result<std::unique_ptr<Segment>> MakeSegment(uint64_t bytes, const SegmentRequest& request) = 0;
@@ -308,10 +334,7 @@ class Backing {
 
  private:
   const BackingRow& row_;
-  const Driver& driver_;
-  const Placement placement_;
-  const std::shared_ptr<DeviceContext> context_;
-  const Grants grants_;
+  const BackingBasis basis_;
   const uint64_t granularity_;
 };
 

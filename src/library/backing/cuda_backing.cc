@@ -65,8 +65,6 @@ constinit const BackingRow kCudaBacking = {
     .kind = BackingKind::kCuda,
     .name = "cuda",
     .places = Places::kDevice,
-    .maker = Maker::kLibrary,
-    .movement = Movement::kNever,
     .make = [](BackingBasis basis, const BackingRequest&) -> Result<std::unique_ptr<Backing>> {
       return std::unique_ptr<Backing>(std::make_unique<CudaBacking>(basis));
     },

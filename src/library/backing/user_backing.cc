@@ -98,7 +98,6 @@ constinit const BackingRow kUserBacking = {
     .name = "user",
     .places = Places::kDevice,
     .maker = Maker::kProgram,
-    .movement = Movement::kNever,
     .make = MakeUserBacking,
     .why_no_revoke = kTheirsToShare,
     .opening = Opening::kUntold,

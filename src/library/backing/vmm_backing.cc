@@ -185,9 +185,6 @@ constinit const BackingRow kBoundRow = {
     .kind = BackingKind::kVmm,
     .name = "vmm",
     .places = Places::kDeviceAndHostNuma,
-    .maker = Maker::kLibrary,
-    .movement = Movement::kNever,
-    .make = nullptr,
     .why_no_revoke = kPinnedForAll,
     .opening = Opening::kAllDevices,
 };
@@ -221,11 +218,9 @@ constinit const BackingRow kVmmBacking = {
     .kind = BackingKind::kVmm,
     .name = "vmm",
     .places = Places::kDeviceAndHostNuma,
-    .maker = Maker::kLibrary,
     .movement = Movement::kInPages,
     .can_make = CanMakeVmm,
     .make = MakeVmmBacking,
-    .why_no_revoke = nullptr,
 };
 
 }  // namespace commpool::internal
