@@ -1,7 +1,7 @@
 // The thread of an import: hears the owner, lets blocks go once this process's work is done, and sleeps and wakes with
 // the owner's pool.
 #include <poll.h>
-#include <unistd.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <utility>
@@ -29,10 +29,7 @@ bool IsRefusalOfAll(const ShareMessage& message) {
 
 }  // namespace
 
-void PoolImport::Wake() {
-  const uint64_t one = 1;
-  static_cast<void>(!write(wake_.get(), &one, sizeof(one)));
-}
+void PoolImport::Wake() { static_cast<void>(eventfd_write(wake_.get(), 1)); }
 
 void PoolImport::Serve() {
   const RelaxedCapture relaxed(driver_);
@@ -53,8 +50,8 @@ void PoolImport::Serve() {
     }
     pollfd waits[] = {{wake_.get(), POLLIN, 0}, {channel_.descriptor(), events, 0}};
     poll(waits, 2, pause);
-    uint64_t woken = 0;
-    static_cast<void>(!read(wake_.get(), &woken, sizeof(woken)));
+    eventfd_t wakes = 0;
+    static_cast<void>(eventfd_read(wake_.get(), &wakes));
     SendLeaving();
     const Status heard = Hear();
     if (heard.ok()) continue;
@@ -66,8 +63,8 @@ void PoolImport::Serve() {
 void PoolImport::NoteEnd() {
   {
     MutexLock lock(mutex_);
-    ended_ = true;
     dropped_ = board_.valid() && board_.page().dropped != 0;
+    ended_ = true;  // last: who reads it needs no lock
     changed_.NotifyAll();
   }
   // A process that is killed closes its descriptors one after the other: the socket that listens may be the last.
@@ -94,12 +91,11 @@ Status PoolImport::Hear() {
   }
 }
 
-Result<uint64_t> PoolImport::Send(const ShareMessage& question) {
-  ShareMessage numbered = question;
+Result<uint64_t> PoolImport::Send(ShareMessage question) {
   MutexLock lock(mutex_);
-  numbered.question = next_question_++;
-  COMMPOOL_TRY(channel_.Send(numbered));
-  return numbered.question;
+  question.question = next_question_++;
+  COMMPOOL_TRY(channel_.Send(question));
+  return question.question;
 }
 
 Result<Received> PoolImport::AwaitNow(uint64_t question, Deadline deadline) {

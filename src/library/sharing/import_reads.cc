@@ -6,15 +6,6 @@
 
 namespace commpool::internal {
 
-namespace {
-
-Status NotHeld() {
-  return Status(StatusCode::kNotFound,
-                "the pointer is in no block that this import holds: commpool_import_block first");
-}
-
-}  // namespace
-
 Status PoolImport::CheckReadable() const {
   if (dropped_ || (ended_ && asleep_)) return OwnerEnded();
   return awake_failure_;
@@ -23,8 +14,7 @@ Status PoolImport::CheckReadable() const {
 Status PoolImport::NeverReadable(Gate gate) const {
   if (gate != Gate::kFreed && gate != Gate::kPoolEnded) return Status();
   return Status(StatusCode::kRemoteFailure,
-                "the owner, process " + std::to_string(owner_) +
-                    (gate == Gate::kFreed ? ", has freed the block" : ", has ended its pool") +
+                "the owner, " + owner_ + (gate == Gate::kFreed ? ", has freed the block" : ", has ended its pool") +
                     " within an update of it: what is there is neither old nor new");
 }
 
@@ -38,7 +28,7 @@ void PoolImport::LeaveRead(Held& held) {
 
 Status PoolImport::BeginRead(CUdeviceptr address) {
   WaitSlices slices(deadline());
-  const Status late(StatusCode::kDeadlineExceeded, "an update by process " + std::to_string(owner_) +
+  const Status late(StatusCode::kDeadlineExceeded, "an update by " + owner_ +
                                                        ", or its pool's sleep, has not ended within " +
                                                        std::to_string(options_.deadline_ms) + " ms");
   ReadingBoard::Line* line = nullptr;
@@ -50,8 +40,7 @@ Status PoolImport::BeginRead(CUdeviceptr address) {
       COMMPOOL_TRY(CheckReadable());
       if (asleep_ && !in_time) return late;
       if (asleep_) continue;  // again, since that wait
-      const auto found = FindHeld(address);
-      if (found == held_.end()) return NotHeld();
+      const auto found = COMMPOOL_TRY(FindHeld(address));
       line = &board_.line(found->second.line);
       ++found->second.reading;
       ++line->readers;
@@ -68,7 +57,7 @@ Status PoolImport::BeginRead(CUdeviceptr address) {
   const Status updated = AwaitUpdate(*line, slices);
   if (updated.ok()) return updated;
   MutexLock lock(mutex_);
-  if (const auto again = FindHeld(address); again != held_.end()) LeaveRead(again->second);
+  if (const auto again = FindHeld(address); again.ok()) LeaveRead((*again)->second);
   return updated;
 }
 
@@ -76,10 +65,7 @@ Status PoolImport::AwaitUpdate(const ReadingBoard::Line& line, WaitSlices& slice
   const uint64_t update = line.updated;
   const ContextGuard current(driver_, context_);
   for (Pauses pauses; update > passed_updates_; pauses.Pause()) {
-    const bool ended = [this] {
-      MutexLock lock(mutex_);
-      return ended_;
-    }();
+    const bool ended = ended_;  // before the look at what it has told
     const Result<bool> passed = updates_.Passed(driver_, update, board_.page().updates);
     if (passed.ok() && *passed) {
       uint64_t known = passed_updates_;
@@ -92,7 +78,7 @@ Status PoolImport::AwaitUpdate(const ReadingBoard::Line& line, WaitSlices& slice
     if (!passed.ok()) return passed.status();
     if (slices.Over()) {
       return Status(StatusCode::kDeadlineExceeded,
-                    "the work of an update by process " + std::to_string(owner_) + " has not ended on the device");
+                    "the work of an update by " + owner_ + " has not ended on the device");
     }
   }
   return Status();
@@ -108,8 +94,7 @@ Result<uint64_t> PoolImport::Record(CUstream stream) {
 
 Status PoolImport::EndRead(CUdeviceptr address, CUstream stream) {
   const auto check = [&]() COMMPOOL_REQUIRES(mutex_) -> Result<HeldBlocks::iterator> {
-    const auto found = FindHeld(address);
-    if (found == held_.end()) return NotHeld();
+    const auto found = COMMPOOL_TRY(FindHeld(address));
     if (found->second.reading != 0) return found;
     return Status(StatusCode::kFailedPrecondition, "no read of the block has begun");
   };
@@ -128,8 +113,7 @@ Status PoolImport::EndRead(CUdeviceptr address, CUstream stream) {
 
 Status PoolImport::Release(CUdeviceptr address, CUstream stream) {
   const auto check = [&]() COMMPOOL_REQUIRES(mutex_) -> Result<HeldBlocks::iterator> {
-    const auto found = FindHeld(address);
-    if (found == held_.end()) return NotHeld();
+    const auto found = COMMPOOL_TRY(FindHeld(address));
     if (found->second.times == 1 && found->second.reading != 0) {
       return Status(StatusCode::kFailedPrecondition, "a read of the block has not ended");
     }

@@ -32,23 +32,22 @@ Result<AddressRange> ImportedSegments::Reserve(const SegmentName& name) const {
 }
 
 Status ImportedSegments::Map(const SegmentName& name, PhysicalMemory memory) {
+  Mapped fresh{.name = name};
   const auto known = mapped_.find(name.number);
-  if (known != mapped_.end() && known->second.mapping.valid()) return Status();
-  if (known != mapped_.end() && known->second.name.bytes != name.bytes) {
+  Mapped& mapped = known == mapped_.end() ? fresh : known->second;
+  if (mapped.mapping.valid()) return Status();
+  if (mapped.name.bytes != name.bytes) {
     return Status(StatusCode::kRemoteFailure,
                   "the owner named another size for a segment than before: " + std::to_string(name.bytes) + " bytes");
   }
-  AddressRange fresh;
-  if (known == mapped_.end()) fresh = COMMPOOL_TRY(Reserve(name));
-  const CUdeviceptr address = known == mapped_.end() ? fresh.address() : known->second.range.address();
-  Mapping mapping = COMMPOOL_TRY(Mapping::Map(driver_, address, memory));
+  if (!mapped.range.valid()) mapped.range = COMMPOOL_TRY(Reserve(name));
+  Mapping mapping = COMMPOOL_TRY(Mapping::Map(driver_, mapped.range.address(), memory));
   COMMPOOL_TRY(
       mapping.SetAccess({.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device_}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
-  Mapped& mapped = known == mapped_.end() ? mapped_[name.number] : known->second;
   mapped.name = name;
-  if (fresh.valid()) mapped.range = std::move(fresh);
   mapped.memory = std::move(memory);
   mapped.mapping = std::move(mapping);
+  if (known == mapped_.end()) mapped_.emplace(name.number, std::move(fresh));
   return Status();
 }
 

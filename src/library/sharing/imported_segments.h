@@ -46,9 +46,9 @@ class ImportedSegments {
  private:
   struct Mapped {
     SegmentName name;
-    AddressRange range;
-    PhysicalMemory memory;
-    Mapping mapping;
+    AddressRange range = {};
+    PhysicalMemory memory = {};
+    Mapping mapping = {};
   };
   Result<AddressRange> Reserve(const SegmentName& name) const;
 

@@ -8,23 +8,16 @@ namespace commpool::internal {
 
 PeerMappings::~PeerMappings() {
   MutexLock lock(mutex_);
-  for (const auto& [number, row] : rows_) {
-    for (Mapping& mapping : row->ranks) mapping.Abandon();
-    row->range.Abandon();
+  for (auto& [number, row] : rows_) {
+    for (Mapping& mapping : row.ranks) mapping.Abandon();
+    row.range.Abandon();
   }
 }
 
-std::vector<PeerMappings::Row*> PeerMappings::Rows() const {
-  MutexLock lock(mutex_);
-  std::vector<Row*> rows;
-  for (const auto& [number, row] : rows_) rows.push_back(row.get());
-  return rows;
-}
-
-PeerMappings::Row* PeerMappings::FindRow(uint64_t segment) const {
+PeerMappings::Row* PeerMappings::FindRow(uint64_t segment) {
   MutexLock lock(mutex_);
   const auto found = rows_.find(segment);
-  return found == rows_.end() ? nullptr : found->second.get();
+  return found == rows_.end() ? nullptr : &found->second;
 }
 
 // What fails to be unmapped stays in the row: the addresses must not serve others.
@@ -52,18 +45,15 @@ Result<std::vector<Mapping>> PeerMappings::MapAll(const Row& row, const std::vec
 }
 
 Status PeerMappings::Map(const SegmentName& own, const std::vector<PhysicalMemory>& ranks) {
-  Row* row = FindRow(own.number);
-  std::unique_ptr<Row> fresh;
-  if (row == nullptr) {
-    AddressRange range = COMMPOOL_TRY(AddressRange::Reserve(driver_, own.bytes * ranks.size(), 0));
-    fresh = std::make_unique<Row>(Row{.own = own, .range = std::move(range)});
-    row = fresh.get();
-  }
-  COMMPOOL_TRY(UnmapRow(*row));
-  row->ranks = COMMPOOL_TRY(MapAll(*row, ranks));
+  Row fresh{.own = own};
+  Row* const known = FindRow(own.number);
+  Row& row = known == nullptr ? fresh : *known;
+  if (known == nullptr) row.range = COMMPOOL_TRY(AddressRange::Reserve(driver_, own.bytes * ranks.size(), 0));
+  COMMPOOL_TRY(UnmapRow(row));
+  row.ranks = COMMPOOL_TRY(MapAll(row, ranks));
   MutexLock lock(mutex_);
-  row->mapped = true;
-  if (fresh != nullptr) rows_.emplace(own.number, std::move(fresh));
+  row.mapped = true;
+  if (known == nullptr) rows_.emplace(own.number, std::move(fresh));
   return Status();
 }
 
@@ -73,7 +63,12 @@ Status PeerMappings::Unmap(uint64_t segment) {
 }
 
 Status PeerMappings::UnmapAll() {
-  return FirstFailureOf(Rows(), [&](Row* row) { return UnmapRow(*row); });
+  std::vector<uint64_t> segments;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [number, row] : rows_) segments.push_back(number);
+  }
+  return FirstFailureOf(segments, [this](uint64_t segment) { return Unmap(segment); });
 }
 
 Status PeerMappings::Forget(uint64_t segment) {
@@ -88,23 +83,24 @@ Status PeerMappings::Forget(uint64_t segment) {
 
 std::vector<engine::SegmentRange> PeerMappings::Reserved() const {
   std::vector<engine::SegmentRange> all;
-  for (const Row* const row : Rows()) all.push_back({row->range.address(), row->range.bytes()});
+  MutexLock lock(mutex_);
+  for (const auto& [number, row] : rows_) all.push_back({row.range.address(), row.range.bytes()});
   return all;
 }
 
 bool PeerMappings::IsMapped(uint64_t segment) const {
   MutexLock lock(mutex_);
   const auto found = rows_.find(segment);
-  return found != rows_.end() && found->second->mapped;
+  return found != rows_.end() && found->second.mapped;
 }
 
 std::optional<PeerPlaces> PeerMappings::Find(CUdeviceptr own) const {
   MutexLock lock(mutex_);
   for (const auto& [number, row] : rows_) {
-    const SegmentName& name = row->own;
-    if (!row->mapped || own < name.address || own - name.address >= name.bytes) continue;
-    return PeerPlaces{row->range.address() + (own - name.address), name.bytes,
-                      static_cast<int>(row->range.bytes() / name.bytes)};
+    const SegmentName& name = row.own;
+    if (!row.mapped || own < name.address || own - name.address >= name.bytes) continue;
+    return PeerPlaces{row.range.address() + (own - name.address), name.bytes,
+                      static_cast<int>(row.range.bytes() / name.bytes)};
   }
   return std::nullopt;
 }

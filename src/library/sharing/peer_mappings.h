@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -51,21 +50,20 @@ class PeerMappings {
  private:
   struct Row {
     SegmentName own;
-    AddressRange range;
+    AddressRange range = {};
     std::vector<Mapping> ranks = {};  // the changing thread's
     bool mapped = false;              // guarded by the lock
   };
 
-  Row* FindRow(uint64_t segment) const;
+  Row* FindRow(uint64_t segment);
   Status UnmapRow(Row& row);
   Result<std::vector<Mapping>> MapAll(const Row& row, const std::vector<PhysicalMemory>& ranks) const;
-  // The changing thread may use rows after the call.
-  std::vector<Row*> Rows() const;
 
   const Driver& driver_;
   const int device_;
   mutable Mutex mutex_{LockRank::kLeaf};
-  std::map<uint64_t, std::unique_ptr<Row>> rows_ COMMPOOL_GUARDED_BY(mutex_);  // by number
+  // By number. The thread that changes them uses rows without the lock: nobody else adds or removes one.
+  std::map<uint64_t, Row> rows_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 }  // namespace commpool::internal

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "src/library/base/start_thread.h"
 #include "src/library/base/try.h"
@@ -46,7 +45,7 @@ PoolImport::PoolImport(const Driver& driver, const Ticket& ticket, const ImportO
     : driver_(driver),
       options_(options),
       socket_path_(ticket.socket),
-      owner_(ticket.process),
+      owner_("process " + std::to_string(ticket.process)),
       secret_(ticket.secret),
       context_(std::move(context)),
       segments_(driver, context_.device(), options.addresses) {}
@@ -124,9 +123,9 @@ Status PoolImport::Close() {
 }
 
 Status PoolImport::OwnerEnded() const {
-  return Status(StatusCode::kRemoteFailure, dropped_ ? "the owner, process " + std::to_string(owner_) +
-                                                           ", has ended this import, which stopped reading its messages"
-                                                     : "the owner, process " + std::to_string(owner_) + ", has ended");
+  return Status(StatusCode::kRemoteFailure,
+                "the owner, " + owner_ +
+                    (dropped_ ? ", has ended this import, which stopped reading its messages" : ", has ended"));
 }
 
 Status PoolImport::CheckNotClosing() const {
@@ -134,9 +133,8 @@ Status PoolImport::CheckNotClosing() const {
 }
 
 Status PoolImport::NoAnswer() const {
-  return Status(StatusCode::kDeadlineExceeded, "the owner, process " + std::to_string(owner_) +
-                                                   ", has not answered within " + std::to_string(options_.deadline_ms) +
-                                                   " ms");
+  return Status(StatusCode::kDeadlineExceeded,
+                "the owner, " + owner_ + ", has not answered within " + std::to_string(options_.deadline_ms) + " ms");
 }
 
 bool PoolImport::Await(WaitSlices& slices, Awaited awaited) {
@@ -150,16 +148,15 @@ bool PoolImport::Await(WaitSlices& slices, Awaited awaited) {
   return false;
 }
 
-Result<Received> PoolImport::Ask(const ShareMessage& question, ShareKind expected) {
+Result<Received> PoolImport::Ask(ShareMessage question, ShareKind expected) {
   WaitSlices slices(deadline());
   Status sent;
   {
     MutexLock lock(mutex_);
     if (ended_) return OwnerEnded();
-    ShareMessage numbered = question;
-    numbered.question = asked_ = next_question_++;
+    question.question = asked_ = next_question_++;
     answer_.reset();
-    sent = channel_.Send(numbered);
+    sent = channel_.Send(question);
     Wake();  // the thread sends what is queued
   }
   if (sent.ok()) Await(slices, Awaited::kAnswer);
@@ -185,12 +182,10 @@ Status PoolImport::Map(const Received& answer) {
   const ContextGuard current(driver_, context_);
   const SegmentName name{answer.message.numbers[0], answer.message.numbers[1], answer.message.numbers[2]};
   CUmemFabricHandle fabric = {};
-  if (answer.message.text.size() != sizeof(fabric)) {
-    PhysicalMemory memory = COMMPOOL_TRY(PhysicalMemory::Import(driver_, answer.descriptor, name.bytes));
-    return segments_.Map(name, std::move(memory));
-  }
-  std::memcpy(&fabric, answer.message.text.data(), sizeof(fabric));
-  PhysicalMemory memory = COMMPOOL_TRY(PhysicalMemory::Import(driver_, fabric, name.bytes));
+  const bool by_fabric = answer.message.text.size() == sizeof(fabric);
+  if (by_fabric) std::memcpy(&fabric, answer.message.text.data(), sizeof(fabric));
+  PhysicalMemory memory = COMMPOOL_TRY(by_fabric ? PhysicalMemory::Import(driver_, fabric, name.bytes)
+                                                 : PhysicalMemory::Import(driver_, answer.descriptor, name.bytes));
   return segments_.Map(name, std::move(memory));
 }
 
@@ -274,11 +269,13 @@ Result<CUdeviceptr> PoolImport::Address(uint64_t theirs) {
   return Status(StatusCode::kNotFound, "the owner's segment is gone");
 }
 
-PoolImport::HeldBlocks::iterator PoolImport::FindHeld(CUdeviceptr address) {
-  auto next = held_.upper_bound(address);
-  if (next == held_.begin()) return held_.end();
-  const auto found = std::prev(next);
-  return found->second.times != 0 && address - found->first < found->second.bytes ? found : held_.end();
+Result<PoolImport::HeldBlocks::iterator> PoolImport::FindHeld(CUdeviceptr address) {
+  const auto next = held_.upper_bound(address);
+  const auto found = next == held_.begin() ? held_.end() : std::prev(next);
+  const bool held = found != held_.end() && found->second.times != 0 && address - found->first < found->second.bytes;
+  if (held) return found;
+  return Status(StatusCode::kNotFound,
+                "the pointer is in no block that this import holds: commpool_import_block first");
 }
 
 std::optional<CUdeviceptr> PoolImport::Find(uint64_t segment, uint64_t theirs, uint64_t bytes) {

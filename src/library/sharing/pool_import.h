@@ -87,7 +87,7 @@ class PoolImport {
   // Waits for it, or for the connection's end. Without the lock between two slices: a handler of a signal may free
   // blocks. False where the wait had to end before.
   bool Await(WaitSlices& slices, Awaited awaited) COMMPOOL_EXCLUDES(mutex_);
-  Result<Received> Ask(const ShareMessage& question, ShareKind expected) COMMPOOL_REQUIRES(asking_);
+  Result<Received> Ask(ShareMessage question, ShareKind expected) COMMPOOL_REQUIRES(asking_);
   // Maps the segment that holds an address of the owner's, unless it is mapped; returns its number.
   Result<uint64_t> MapSegmentOf(uint64_t theirs) COMMPOOL_REQUIRES(asking_);
   Status Map(const Received& answer) COMMPOOL_REQUIRES(mapping_);
@@ -101,7 +101,8 @@ class PoolImport {
   // Records behind the stream's work.
   Result<uint64_t> Record(CUstream stream);
   Status AwaitUpdate(const ReadingBoard::Line& line, WaitSlices& slices);
-  HeldBlocks::iterator FindHeld(CUdeviceptr address) COMMPOOL_REQUIRES(mutex_);
+  // kNotFound where this import holds no block there.
+  Result<HeldBlocks::iterator> FindHeld(CUdeviceptr address) COMMPOOL_REQUIRES(mutex_);
   // Why no read may begin; OK where it may.
   Status CheckReadable() const COMMPOOL_REQUIRES(mutex_);
   void LeaveRead(Held& held) COMMPOOL_REQUIRES(mutex_);
@@ -126,13 +127,13 @@ class PoolImport {
   void WakeUp();
   // For the thread that reads. Send asks the owner, and returns the question's number; AwaitNow waits for its answer.
   // Messages that come meanwhile are kept for later.
-  Result<uint64_t> Send(const ShareMessage& question);
+  Result<uint64_t> Send(ShareMessage question);
   Result<Received> AwaitNow(uint64_t question, Deadline deadline);
 
   const Driver& driver_;
   const ImportOptions options_;
   const std::string socket_path_;
-  const uint64_t owner_;  // its process
+  const std::string owner_;  // "process 12"
   const HashKey secret_;
   PrimaryContext context_;
   std::string title_;
@@ -157,7 +158,7 @@ class PoolImport {
   bool welcome_ COMMPOOL_GUARDED_BY(mutex_) = false;  // from here on the thread alone reads
   bool asleep_ COMMPOOL_GUARDED_BY(mutex_) = false;
   Status awake_failure_ COMMPOOL_GUARDED_BY(mutex_);  // why memory is missing since the owner woke, or ended asleep
-  bool ended_ COMMPOOL_GUARDED_BY(mutex_) = false;    // the connection
+  std::atomic<bool> ended_{false};                    // the connection
   std::atomic<bool> dropped_{false};                  // ended by an owner that is still there
   std::atomic<bool> closing_{false};
   std::deque<Received> for_later_;  // the thread's own
