@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "src/library/base/log.h"
 #include "src/library/base/try.h"
@@ -19,15 +18,7 @@ constexpr int kRestMilliseconds = 10;
 
 Status Ended() { return Status(StatusCode::kNotFound, "the pool of the ticket has ended, or the ticket is forged"); }
 
-Status EndedAsleep(const std::string& title) {
-  return Status(StatusCode::kRemoteFailure, title + " ended while it was asleep: its memory is gone");
-}
-
 }  // namespace
-
-void ShareServer::TellEnded(const Importers& importers, const std::string& title) {
-  for (const std::shared_ptr<Importer>& importer : importers) SendTo(*importer, RefusalOf(EndedAsleep(title)));
-}
 
 void ShareServer::Serve(int port) {
   const RelaxedCapture relaxed(driver_);
@@ -42,8 +33,8 @@ void ShareServer::Serve(int port) {
       }
     }
     poll(waits.data(), waits.size(), resting ? kRestMilliseconds : -1);
-    uint64_t woken = 0;
-    static_cast<void>(!read(wake_.get(), &woken, sizeof(woken)));
+    eventfd_t wakes = 0;
+    static_cast<void>(eventfd_read(wake_.get(), &wakes));
     const Importers heard = connected_;
     for (size_t place = 0; place < heard.size(); ++place) {
       const bool ended = waits[place + 2].revents != 0 && !Hear(heard[place]);
@@ -161,7 +152,7 @@ Status ShareServer::GiveSegment(Importer& importer, const ShareMessage& question
   {
     MutexLock lock(mutex_);
     const SharedPool& pool = *Find(importer.pool);
-    if (pool.ended && pool.asleep) return EndedAsleep(pool.facts().title);
+    if (pool.ended && pool.asleep) return pool.EndedAsleep();
     memory = pool.facts().memory.lock();
     title = pool.facts().title;
   }

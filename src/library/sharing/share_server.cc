@@ -1,7 +1,6 @@
 #include "src/library/sharing/share_server.h"
 
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "src/library/base/check.h"
 #include "src/library/base/environment.h"
@@ -43,15 +42,11 @@ void ShareServer::Stop() {
   thread.join();
   MutexLock lock(mutex_);
   pools_.clear();
-  ended_.clear();
   offers_.clear();
   listener_ = ShareListener();
 }
 
-void ShareServer::Wake() {
-  const uint64_t one = 1;
-  static_cast<void>(!write(wake_.get(), &one, sizeof(one)));
-}
+void ShareServer::Wake() { static_cast<void>(eventfd_write(wake_.get(), 1)); }
 
 Result<std::string> ShareServer::SharePool(const SharedPoolFacts& facts, Imports imports) {
   COMMPOOL_TRY(Start());
@@ -137,10 +132,9 @@ void ShareServer::EndPool(uint64_t pool) {
     shared = Find(pool);
     if (shared == nullptr || shared->ended) return;
     shared->NoteEnd();
-    ended_.push_back(pool);
     if (shared->asleep) asleep = shared->importers;
   }
-  TellEnded(asleep, shared->facts().title);
+  for (const std::shared_ptr<Importer>& importer : asleep) SendTo(*importer, RefusalOf(shared->EndedAsleep()));
   shared.reset();
   ForgetEnded();
 }
@@ -148,11 +142,9 @@ void ShareServer::EndPool(uint64_t pool) {
 void ShareServer::ForgetEnded() {
   std::vector<std::shared_ptr<SharedPool>> forgotten;  // their events go after the lock
   MutexLock lock(mutex_);
-  std::erase_if(ended_, [&](uint64_t pool) COMMPOOL_REQUIRES(mutex_) {
-    const auto found = pools_.find(pool);
-    if (!found->second->MayBeForgotten()) return false;
-    forgotten.push_back(std::move(found->second));
-    pools_.erase(found);
+  std::erase_if(pools_, [&](const auto& pool) {
+    if (!pool.second->MayBeForgotten()) return false;
+    forgotten.push_back(pool.second);
     return true;
   });
 }

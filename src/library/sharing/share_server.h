@@ -92,14 +92,11 @@ class ShareServer {
   Result<bool> AwaitReads(const std::shared_ptr<Importer>& importer, uint64_t block, Deadline deadline);
   // Ends an update: `updated` is its record, nothing where it did not happen.
   void OpenGate(uint64_t pool, uint64_t block, std::optional<uint64_t> updated);
-  // To those that sleep with a pool which does not wake any more.
-  void TellEnded(const Importers& importers, const std::string& title);
 
   const Driver& driver_;
   const std::string folder_;
   Mutex mutex_{LockRank::kLeaf};
   std::map<uint64_t, std::shared_ptr<SharedPool>> pools_ COMMPOOL_GUARDED_BY(mutex_);
-  std::vector<uint64_t> ended_ COMMPOOL_GUARDED_BY(mutex_);  // those of them that ended
   uint64_t next_block_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   std::map<HashKey, OfferedDescriptors::weak_type> offers_ COMMPOOL_GUARDED_BY(mutex_);
   ShareListener listener_ COMMPOOL_GUARDED_BY(mutex_);

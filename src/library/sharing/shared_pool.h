@@ -117,6 +117,10 @@ class SharedPool {
   // The block's number; 0 where it was not shared, or has been freed.
   uint64_t NumberOf(uint64_t address) const;
   bool IsHeld(uint64_t block) const;
+  // What importers hear that sleep with a pool which does not wake any more.
+  Status EndedAsleep() const {
+    return Status(StatusCode::kRemoteFailure, facts_.title + " ended while it was asleep: its memory is gone");
+  }
   // Nobody can ask about it any more.
   bool MayBeForgotten() const { return ended && importers.empty() && blocks.empty(); }
   // A line of the board for a block that the importer did not hold. kExhausted where it holds too many.

@@ -41,10 +41,7 @@ class Fields {
     rest_.remove_prefix(ok_ ? comma + 1 : rest_.size());
     return field;
   }
-  uint64_t Number(int base = 16) {
-    const std::string_view field = Next();
-    return Parsed(field, base);
-  }
+  uint64_t Number(int base = 16) { return Parsed(Next(), base); }
   uint64_t Parsed(std::string_view field, int base) {
     uint64_t number = 0;
     const char* const end = field.data() + field.size();
