@@ -13,12 +13,6 @@ namespace {
 
 constexpr const char* kNames[] = {"error", "warning", "info", "debug"};  // in the order of LogLevel
 
-// The loader refuses a wrong value; until then the default counts.
-LogLevel Threshold() {
-  const Result<LogLevel> level = ParseLogLevel(Environment::Get().log_level);
-  return level.ok() ? *level : LogLevel::kWarning;
-}
-
 }  // namespace
 
 Result<LogLevel> ParseLogLevel(const std::string& text) {
@@ -30,7 +24,8 @@ Result<LogLevel> ParseLogLevel(const std::string& text) {
 }
 
 bool LogEnabled(LogLevel level) {
-  static const LogLevel threshold = Threshold();
+  // The loader refuses a wrong value; until then the default counts.
+  static const LogLevel threshold = ParseLogLevel(Environment::Get().log_level).value_or(LogLevel::kWarning);
   return level <= threshold;
 }
 

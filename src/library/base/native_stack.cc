@@ -29,13 +29,9 @@ const void* OwnBase() {
   return own == program ? nullptr : own;
 }
 
-struct Freed {
-  void operator()(char* text) const { std::free(text); }
-};
-
 std::string NameOf(const char* symbol) {
   int status = 0;
-  const std::unique_ptr<char, Freed> name(abi::__cxa_demangle(symbol, nullptr, nullptr, &status));
+  const std::unique_ptr<char, void (*)(void*)> name(abi::__cxa_demangle(symbol, nullptr, nullptr, &status), std::free);
   return status == 0 ? name.get() : symbol;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 
 #include "src/library/base/try.h"
 #include "src/library/driver/diagnosis.h"

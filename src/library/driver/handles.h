@@ -54,6 +54,9 @@ class Handle {
   }
 
   bool valid() const { return driver_ != nullptr; }
+  // REQUIRES for both: valid().
+  const Driver& driver() const { return *driver_; }
+  const Value& value() const { return value_; }
 
   // Releases the object and returns the error, if any; OK where the handle is empty.
   Status Release() {
@@ -72,10 +75,6 @@ class Handle {
     COMMPOOL_TRY(CheckCuda(driver, result, site));
     return Owner(driver, value);
   }
-
-  // REQUIRES: valid().
-  const Driver& driver() const { return *driver_; }
-  const Value& value() const { return value_; }
 
  private:
   CallSite Site() const {

@@ -1,6 +1,7 @@
 #include "src/library/registration/registered_range.h"
 
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -67,8 +68,8 @@ Result<RegisteredRange> RegisterRange(const Driver& driver, const Communicator& 
   const Status status = Register(driver, communicator, deadline_ms, *range);
   if (status.ok()) return *range;
   if (MayGoOn(status)) {
-    UnfinishedRange left(range.release());
-    if (unfinished != nullptr) *unfinished = std::move(left);
+    const UnfinishedRange left = range.release();
+    if (unfinished != nullptr) *unfinished = left;
   }
   return status;
 }

@@ -10,7 +10,6 @@
 #include <nccl.h>
 
 #include <cstdint>
-#include <memory>
 
 #include "commpool/status.h"
 #include "src/library/driver/loader.h"
@@ -43,10 +42,7 @@ struct RegisteredRange {
 
 // A registration that its caller gave up while a nonblocking communicator continues it. NCCL writes the handle into the
 // struct when it has finished, at any time, so nobody ever frees the struct.
-struct LeaveToNccl {
-  void operator()(RegisteredRange*) const {}
-};
-using UnfinishedRange = std::unique_ptr<RegisteredRange, LeaveToNccl>;
+using UnfinishedRange = const RegisteredRange*;
 
 // kNotSupported, with the reason, where NCCL is too old or takes the call and registers nothing (a null window).
 // `unfinished` may be null.

@@ -54,7 +54,7 @@ bool RegistrationSet::empty() const {
 Status RegistrationSet::RegisterOne(const Communicator& communicator, const SegmentToRegister& segment) {
   COMMPOOL_TRY(CheckNotAsleep(driver_, communicator.handle));
   const uint64_t began = recording::Now();
-  UnfinishedRange unfinished;
+  UnfinishedRange unfinished = nullptr;
   Result<RegisteredRange> range =
       RegisterRange(driver_, communicator, kind_, segment.address, segment.bytes, deadline_ms_, &unfinished);
   if (range.ok()) {
@@ -72,7 +72,7 @@ Status RegistrationSet::RegisterOne(const Communicator& communicator, const Segm
     MutexLock lock(mutex_);
     const auto member = MemberOf(members_, communicator.handle);
     const bool known = member != members_.end();
-    if (known && unfinished != nullptr) member->unfinished.emplace_back(segment.index, std::move(unfinished));
+    if (known && unfinished != nullptr) member->unfinished.emplace_back(segment.index, unfinished);
     if (known && range.ok()) member->ranges.emplace(segment.index, *range);
     if (known || !range.ok()) return range.status();
   }

@@ -65,8 +65,12 @@ void Abandon(SmallGather& gather) {
   gather.memory.Abandon();
 }
 
-// Whether the stream's work has passed. Where the context is lost nobody can know: then the gather gives nothing back.
-bool IsIdle(SmallGather& gather) {
+// Whether NCCL's call has returned and its work has passed. Where the context is lost nobody can know: then the gather
+// gives nothing back.
+bool IsOver(SmallGather& gather) {
+  const bool returned =
+      !gather.call.valid() || gather.call.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  if (!returned || gather.busy != nullptr) return false;
   const Driver& driver = gather.memory.driver();
   const RelaxedCapture relaxed(driver);  // the query breaks no capture of another thread
   const CUresult result = driver.cuda.cuStreamQuery(gather.stream.get());
@@ -98,14 +102,8 @@ void UnansweredGathers::NoteIdle(ncclComm_t communicator) {
   }
 }
 
-bool UnansweredGathers::IsOver(SmallGather& gather) {
-  const bool returned =
-      !gather.call.valid() || gather.call.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-  return returned && gather.busy == nullptr && IsIdle(gather);
-}
-
 void UnansweredGathers::Release() {
-  Gathers kept;
+  std::list<SmallGather> kept;
   {
     MutexLock lock(mutex_);
     kept.swap(gathers_);

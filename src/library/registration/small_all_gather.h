@@ -32,9 +32,7 @@ class GatherMemory : public Handle<GatherMemory, Sized<CUdeviceptr>> {
 
   static Result<GatherMemory> Make(const Driver& driver, uint64_t bytes);
 
-  using Handle::driver;
   using Handle::Handle;
-  using Handle::value;
 };
 
 // A gather whose answer has not come.
@@ -66,11 +64,8 @@ class UnansweredGathers {
   void Release();
 
  private:
-  using Gathers = std::list<SmallGather>;
-  static bool IsOver(SmallGather& gather);
-
   Mutex mutex_{LockRank::kLeaf};
-  Gathers gathers_ COMMPOOL_GUARDED_BY(mutex_);
+  std::list<SmallGather> gathers_ COMMPOOL_GUARDED_BY(mutex_);
 };
 
 // For error messages: the pool's call, and why a rank might not come.
