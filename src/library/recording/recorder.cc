@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -289,7 +290,12 @@ void Recorder::Put(const Entry& entry, uint64_t time) {
   if (!writer.fits()) return;
   page.used += writer.used();
   page.last = time;
-  ++page.entries;
+  // Where the page is lost, what it told to be lost is lost again.
+  if constexpr (std::is_same_v<Entry, Lost>) {
+    page.entries += entry.entries;
+  } else {
+    ++page.entries;
+  }
 }
 
 }  // namespace commpool::internal::recording
