@@ -2,7 +2,9 @@
 // refused with a message, and the call that runs the functions ends.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
+#include <future>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,6 +120,39 @@ TEST_F(UserFunctions, FreeOnceTheCallThatRanThemEnds) {
   EXPECT_EQ(calls_.answer, COMMPOOL_OK) << calls_.sentence;
   EXPECT_EQ(other_.stats()->allocated_bytes.current, 0u);
   EXPECT_EQ(commpool_free(large), COMMPOOL_NOT_FOUND);
+}
+
+// Another thread may hold what the function waits for, as Python's lock: it must not free what the function freed, for
+// that needs a lock of the function's pool.
+TEST_F(UserFunctions, LeaveTheirFreesToTheirOwnThread) {
+  PoolOptions options;
+  options.backing = Backing::kUser;
+  options.user = {Calls::Allocate, Calls::Free, &calls_};
+  options.release_threshold_bytes = 0;
+  Pool releasing = Pool::create(options).value();
+  void* garbage = releasing.allocate(MiB(4), nullptr).value().release();
+  void* block = other_.allocate(MiB(4), nullptr).value().release();
+  std::future<commpool_status> recorded;
+  calls_.in_allocate = [&] {
+    const commpool_status freed = commpool_free(garbage);
+    recorded = std::async(std::launch::async, [&] { return commpool_record_stream(block, nullptr); });
+    EXPECT_EQ(recorded.wait_for(std::chrono::seconds(10)), std::future_status::ready) << "it waits for the function";
+    return freed;
+  };
+  ASSERT_TRUE(releasing.reserve(MiB(64)).ok()) << commpool_last_error();
+  calls_.in_allocate = nullptr;
+  EXPECT_EQ(recorded.get(), COMMPOOL_OK);
+  EXPECT_EQ(releasing.stats()->allocated_bytes.current, 0u);
+  EXPECT_EQ(commpool_free(block), COMMPOOL_OK);
+}
+
+// Each rank's part of the call has a thread of its own.
+TEST_F(UserFunctions, FreeInACallForSeveralPools) {
+  void* block = other_.allocate(MiB(3), nullptr).value().release();
+  calls_.in_allocate = [&] { return commpool_free(block); };
+  const commpool_pool pools[] = {user_.handle(), other_.handle()};
+  ASSERT_EQ(commpool_pools_reserve(pools, 2, MiB(64)), COMMPOOL_OK) << commpool_last_error();
+  EXPECT_EQ(commpool_free(block), COMMPOOL_NOT_FOUND);
 }
 
 TEST_F(UserFunctions, LeaveTheLibraryAsItWas) {

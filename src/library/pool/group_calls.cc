@@ -38,7 +38,7 @@ using Queue = std::vector<size_t>;
 
 // Runs all queues at the same time, each on its own thread. A failed queue does not stop the others: its failure
 // reaches all ranks.
-Status RunTogether(const std::vector<Queue>& queues, FunctionRef<Status(const Queue&)> run_queue) {
+Status RunTogether(Runtime& runtime, const std::vector<Queue>& queues, FunctionRef<Status(const Queue&)> run_queue) {
   // Each thread writes its own, and they are read once all have ended.
   std::vector<Status> statuses(queues.size());
   std::vector<std::thread> threads;
@@ -53,6 +53,7 @@ Status RunTogether(const std::vector<Queue>& queues, FunctionRef<Status(const Qu
     Result<std::thread> thread = StartThread("a rank's part of a call", [&, number] {
       const InterruptibleParts::Part part(call);
       if (all_here.get()) statuses[number] = run_queue(queues[number]);
+      runtime.FreePostponed();
       ended[number].set_value();
     });
     started = thread.status();
@@ -214,7 +215,7 @@ Status OnPools(Runtime& runtime, PoolHandles handles, ncclComm* const* passed,
   };
   // The pools of one rank need no thread.
   const bool one_rank = together && queues.size() == 1 && modes_of(queues.front()).size() > 1;
-  return one_rank ? run_queue(queues.front()) : RunTogether(queues, run_queue);
+  return one_rank ? run_queue(queues.front()) : RunTogether(runtime, queues, run_queue);
 }
 
 }  // namespace
@@ -247,7 +248,7 @@ Result<std::vector<PoolHandle>> CreatePools(Runtime& runtime, std::vector<PoolRe
   };
   // One pool needs no thread.
   const auto create_queue = [&](const Queue& queue) { return EachInTurn(queue, create); };
-  const Status status = requests.size() == 1 ? create(0) : RunTogether(QueuesOf(homes), create_queue);
+  const Status status = requests.size() == 1 ? create(0) : RunTogether(runtime, QueuesOf(homes), create_queue);
   if (!status.ok()) {
     for (const PoolHandle handle : handles) {
       // A failure here leaves nothing to do: the caller gets the first one.
@@ -322,7 +323,7 @@ Status AllOrNone(Runtime& runtime, PoolHandles handles, PartWithOthers part) {
   };
   // No thread, and no check of completeness: the pool's own call makes it (Collective::CheckCalled).
   if (pools.size() == 1) return run_queue({0});
-  return RunTogether(QueuesOf(used), run_queue);
+  return RunTogether(runtime, QueuesOf(used), run_queue);
 }
 
 }  // namespace commpool::internal

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "src/library/base/log.h"
@@ -366,18 +367,25 @@ Status Runtime::Free(CUdeviceptr address) {
 
 void Runtime::PostponeFree(CUdeviceptr address) {
   MutexLock lock(postponed_mutex_);
-  postponed_.push_back(address);
+  postponed_.emplace_back(std::this_thread::get_id(), address);
   any_postponed_.store(true, std::memory_order_relaxed);
 }
 
+CUdeviceptr Runtime::TakePostponed() {
+  MutexLock lock(postponed_mutex_);
+  const auto own = std::find_if(postponed_.begin(), postponed_.end(),
+                                [](const auto& entry) { return entry.first == std::this_thread::get_id(); });
+  if (own == postponed_.end()) return 0;
+  const CUdeviceptr address = own->second;
+  postponed_.erase(own);
+  any_postponed_.store(!postponed_.empty(), std::memory_order_relaxed);
+  return address;
+}
+
 void Runtime::FreeAllPostponed() {
-  std::vector<CUdeviceptr> addresses;
-  {
-    MutexLock lock(postponed_mutex_);
-    addresses.swap(postponed_);
-    any_postponed_.store(false, std::memory_order_relaxed);
-  }
-  for (const CUdeviceptr address : addresses) {
+  const std::optional<RelaxedCapture> relaxed = Relax();
+  // A free may run a function of the program that frees more.
+  while (const CUdeviceptr address = TakePostponed()) {
     const Status freed = Free(address);
     if (!freed.ok()) Log(LogLevel::kWarning, "a free that a function of the program made: " + freed.message());
   }

@@ -11,6 +11,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "commpool/status.h"
 #include "src/library/base/fork_guard.h"
@@ -128,7 +131,8 @@ class Runtime {
   }
 
   // For a free that a function of the program makes while the library runs it, perhaps under a lock: it takes effect at
-  // the end of the call, or of a later one.
+  // the end of this thread's call. Not in another thread's: that one may hold what the function waits for, as Python's
+  // lock.
   void PostponeFree(CUdeviceptr address);
   void FreePostponed() {
     if (any_postponed_.load(std::memory_order_relaxed)) FreeAllPostponed();
@@ -138,6 +142,8 @@ class Runtime {
 
  private:
   void FreeAllPostponed();
+  // The first address that this thread postponed; 0 where none is left.
+  CUdeviceptr TakePostponed();
   static Status RefuseChild();
   // Devices beyond have no default pool.
   static constexpr size_t kMostDevices = 64;
@@ -201,7 +207,7 @@ class Runtime {
   Mutex mutex_{LockRank::kRuntime};
   std::atomic<bool> any_postponed_{false};
   Mutex postponed_mutex_{LockRank::kLeaf};
-  std::vector<CUdeviceptr> postponed_ COMMPOOL_GUARDED_BY(postponed_mutex_);
+  std::vector<std::pair<std::thread::id, CUdeviceptr>> postponed_ COMMPOOL_GUARDED_BY(postponed_mutex_);
   // Never 0: a capture's number is its part of the pool, and 0 is the common part.
   CaptureHandle next_capture_ COMMPOOL_GUARDED_BY(mutex_) = 1;
   // The open ones; each keeps its pool alive until EndCapture.
