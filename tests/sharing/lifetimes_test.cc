@@ -2,6 +2,8 @@
 #include <atomic>
 #include <thread>
 
+#include "commpool/capture.h"
+#include "commpool/pool.h"
 #include "tests/sharing/sharing_test.h"
 
 namespace commpool::internal::testing {
@@ -335,6 +337,29 @@ TEST_F(Lifetimes, ABlockThatIsFreedInSleepKeepsWhatImportersHold) {
   EXPECT_EQ(Read(importer_, seen_), 0x38u);
 }
 
+// This process is the importer, and captures a graph with a pool of its own.
+TEST_F(Lifetimes, AnOwnerDoesNotSleepWhileAnImporterCaptures) {
+  const CudaDriver& cuda = SharedDriver()->cuda;
+  ticket_ = Share(Allocate());
+  Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  SharingWork here;
+  Good(here.Carry({Do::kOpen, 0, 0, ticket_}));
+  Pool pool = Pool::create({}).value();
+  CUstream stream = nullptr;
+  ASSERT_EQ(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  CUgraph graph = nullptr;
+  {
+    const CaptureScope capture(pool, stream);
+    ExpectRefusal(owner_.Ask({Do::kSleep}), COMMPOOL_FAILED_PRECONDITION, "is being captured");
+    EXPECT_EQ(cuda.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS) << "the graph is whole";
+  }
+  Good(owner_.Ask({Do::kSleep}));
+  Good(owner_.Ask({Do::kWake}));
+  if (graph != nullptr) cuda.cuGraphDestroy(graph);
+  cuda.cuStreamDestroy(stream);
+}
+
 TEST_F(Lifetimes, AnImporterThatDiesInSleepIsForgotten) {
   ImportOne(0x35);
   Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
@@ -359,6 +384,20 @@ TEST_F(ImpatientSleeper, StaysAwakeWhereAnImporterReads) {
   Good(owner_.Ask({Do::kSleep}));
   Good(owner_.Ask({Do::kWake}));
   EXPECT_EQ(Read(importer_, seen_), 0x37u);
+}
+
+TEST_F(ImpatientSleeper, StaysAwakeWhereAnImportersDeviceIsBusy) {
+  ImportOne(0x39);
+  Good(owner_.Ask({Do::kSharePool, 0, COMMPOOL_IMPORTS_SLEEP_TOO}));
+  Good(importer_.Ask({Do::kHoldStream}));
+  EXPECT_EQ(owner_.Ask({Do::kSleep}).status, COMMPOOL_DEADLINE_EXCEEDED);
+  // The importer goes on meanwhile.
+  constexpr uint64_t kDeadlineMs = 10000;
+  Import(importer_, Share(Allocate()), kDeadlineMs);
+  Good(importer_.Ask({Do::kImport, 0, 1}));
+  EXPECT_EQ(importer_.Ask({Do::kAddress, block_}).pointer, seen_);
+  Good(importer_.Ask({Do::kFreeStream}));
+  EXPECT_EQ(Read(importer_, seen_), 0x39u);
 }
 
 // The importer stands still over a sleep that fails, and answers both while the owner falls asleep again.

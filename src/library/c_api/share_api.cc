@@ -122,7 +122,10 @@ commpool_status commpool_import_open(const char* ticket, const commpool_import_o
                                      commpool_import* import) {
   return WithRuntime([&](Runtime& runtime) -> Status {
     if (import == nullptr) return NullOutput();
-    const ImportOptions checked = COMMPOOL_TRY(ParseImportOptions(options));
+    ImportOptions checked = COMMPOOL_TRY(ParseImportOptions(options));
+    checked.quiesce = [&devices = runtime.devices()](int device, uint64_t deadline_ms) {
+      return devices.Quiesce(device, deadline_ms);
+    };
     const Ticket parsed = COMMPOOL_TRY(ParseTicket(ticket));
     if (runtime.shares().IsOwn(parsed)) {
       return Status(StatusCode::kFailedPrecondition,

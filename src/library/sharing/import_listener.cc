@@ -170,8 +170,8 @@ void PoolImport::SendLeaving() {
 // The owner's deadline is a number that came over a socket.
 void PoolImport::FallAsleep(uint64_t deadline_ms, uint64_t sleep) {
   Status status;
+  const Deadline end = DeadlineAfter(std::chrono::milliseconds(std::min(deadline_ms, kLongestWaitMs)));
   {
-    const Deadline end = DeadlineAfter(std::chrono::milliseconds(std::min(deadline_ms, kLongestWaitMs)));
     MutexLock lock(mutex_);
     asleep_ = true;
     const auto waits = [this]() COMMPOOL_REQUIRES(mutex_) {
@@ -185,18 +185,17 @@ void PoolImport::FallAsleep(uint64_t deadline_ms, uint64_t sleep) {
       asleep_ = false;
     }
   }
-  if (status.ok()) status = LetMemoryGo();
+  if (status.ok()) status = LetMemoryGo(end);
   MutexLock lock(mutex_);
   changed_.NotifyAll();
   static_cast<void>(
       channel_.Send({ShareKind::kAsleep, {static_cast<uint64_t>(status.code())}, status.message(), sleep}));
 }
 
-Status PoolImport::LetMemoryGo() {
+Status PoolImport::LetMemoryGo(Deadline end) {
   MutexLock mapping(mapping_);
-  COMMPOOL_TRY(
-      CheckCuda(driver_, driver_.cuda.cuCtxSynchronize(),
-                {.call = "cuCtxSynchronize", .device = context_.device(), .purpose = "the sleep of an imported pool"}));
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+  COMMPOOL_TRY(options_.quiesce(context_.device(), static_cast<uint64_t>(std::max<int64_t>(left.count(), 0))));
   return segments_.UnmapAll();
 }
 

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,6 +36,8 @@ struct ImportOptions {
   int device = -1;  // -1: the pool's own
   ImportAddresses addresses = ImportAddresses::kAny;
   uint64_t deadline_ms = 60000;
+  // Waits for all work on the device, at most so long. Refuses in a capture, which the wait would break.
+  std::function<Status(int device, uint64_t deadline_ms)> quiesce = {};
 };
 
 struct ImportedBlock {
@@ -123,7 +126,7 @@ class PoolImport {
   void NoteEnd();
   void SendLeaving();
   void FallAsleep(uint64_t deadline_ms, uint64_t sleep);
-  Status LetMemoryGo();
+  Status LetMemoryGo(Deadline end);
   void WakeUp();
   // For the thread that reads. Send asks the owner, and returns the question's number; AwaitNow waits for its answer.
   // Messages that come meanwhile are kept for later.
