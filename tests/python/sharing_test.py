@@ -188,6 +188,81 @@ class Blocks(Sharing):
             importer.does(f"commpool.Pool.import_({ticket!r})")
 
 
+class Captures(Sharing):
+    """A stream that captures takes no end of a read or an update, and no release."""
+
+    def setUp(self):
+        super().setUp()
+        self.pool = commpool.Pool("impatient", deadline_ms=1000)
+        self.addCleanup(self.pool.destroy)
+        self.block = self.filled(3)
+        ticket = self.pool.share(self.block)
+        self.other.does(f"shared, stream = commpool.Pool.import_({ticket!r}), emulated.Stream()")
+        self.other.does(f"block = shared.block({ticket!r}, stream)")
+
+    @contextlib.contextmanager
+    def captured_there(self):
+        self.other.does("stream.begin_capture()")
+        yield
+        self.other.does("stream.end_capture()")
+
+    def update(self):
+        with self.pool.update(self.block, self.stream):
+            self.stream.fill(self.block, 4)
+        self.assertEqual(self.other.says("values(block)"), [4, 4])
+
+    def test_begin_no_read(self):
+        with self.captured_there():
+            with self.assertRaisesRegex(OtherError, "^FailedPrecondition: the stream captures: .*nothing has begun"):
+                self.other.does("with block.read(): pass")
+        self.update()
+
+    def test_leave_a_read_open_in_which_they_begin(self):
+        with self.assertRaisesRegex(OtherError, "^FailedPrecondition: the stream captures: .*the next read or update"):
+            self.other.does("with block.read(): stream.begin_capture()")
+        self.other.does("stream.end_capture()")
+        with self.assertRaises(commpool.DeadlineExceeded):
+            self.update()
+        self.other.does("with block.read(): pass")
+        self.update()
+
+    def test_do_not_keep_a_read_that_was_never_left(self):
+        self.other.does("reading = block.read(); reading.__enter__(); del reading")
+        self.update()
+
+    def test_begin_no_update(self):
+        self.stream.begin_capture()
+        with self.assertRaisesRegex(commpool.FailedPrecondition, "captures: .*nothing has begun"):
+            with self.pool.update(self.block, self.stream):
+                self.fail("it began")
+        self.stream.end_capture()
+        self.update()
+
+    def test_leave_an_update_open_in_which_they_begin(self):
+        with self.assertRaisesRegex(commpool.FailedPrecondition, "captures: .*the next read or update"):
+            with self.pool.update(self.block, self.stream):
+                self.stream.begin_capture()
+        self.stream.end_capture()
+        self.update()
+
+    def test_keep_a_block_until_it_is_freed_again(self):
+        self.block.free()
+        with self.captured_there():
+            for _ in range(2):
+                with self.assertRaisesRegex(OtherError, "^FailedPrecondition: the stream captures"):
+                    self.other.does("block.free()")
+        self.other.does("block.free()")
+        self.await_reusable()
+
+    def test_keep_a_block_without_a_name_until_another_comes(self):
+        self.block.free()
+        with self.captured_there():
+            self.other.does("del block")
+        another = self.filled(5)
+        self.other.does(f"other = shared.block({self.pool.share(another)!r})")
+        self.await_reusable()
+
+
 class Arrays(Sharing):
     def test_of_a_shared_block_keep_it(self):
         block = self.filled(1)
@@ -294,7 +369,7 @@ class Imports(Sharing):
         self.take("block", block)
         here = self.other.says(f"shared.address({block.pointer + 100}) - block.pointer")
         self.assertEqual(here, 100)
-        self.assertRegex(self.other.says("repr(shared)"), "^<commpool.SharedPool: 1 blocks held, 1 MiB>$")
+        self.assertRegex(self.other.says("repr(shared)"), "^<commpool.SharedPool, device 0: 1 blocks held, 1 MiB>$")
 
     def test_end_with_their_last_name(self):
         block = self.filled(2)

@@ -16,6 +16,7 @@ from .errors import DriverError
 
 _EVENT_WITHOUT_TIMING = 2
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+_CAPTURE_ERRORS = range(900, 909)  # CUDA_ERROR_STREAM_CAPTURE_*
 _POOL_RESERVED, _POOL_USED = 5, 7  # CU_MEMPOOL_ATTR_*_MEM_CURRENT
 
 
@@ -56,12 +57,14 @@ def make_wait(device: int, waiting: int, awaited: int) -> None:
 
 
 def captures(device: int, *streams: int) -> bool:
-    """Whether work of one of the streams goes into a graph instead of to the device. True too where the driver does not
-    say, as of stream 0 while another one captures."""
+    """Whether work of one of the streams goes into a graph instead of to the device. True too where a capture keeps the
+    driver from saying, as of stream 0 while another one captures."""
     status = ctypes.c_int()
     with _on_device(device) as driver:
-        return any(driver.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status)) != 0 or status.value != 0
-                   for stream in streams)
+        def captures_one(stream: int) -> bool:
+            result = driver.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status))
+            return result in _CAPTURE_ERRORS or (result == 0 and status.value != 0)
+        return any(captures_one(stream) for stream in streams)
 
 
 def current_device() -> Optional[int]:

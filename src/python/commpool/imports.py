@@ -9,8 +9,9 @@ import weakref
 from typing import Any, Callable, Iterator, NamedTuple, Optional, TypeVar, Union
 
 from . import _abi, _driver, options
-from ._abi import AddressesWord
+from ._abi import AddressesWord, StatusCode
 from ._library import Owner, library
+from ._submission import Submission, end_left
 from .arrays import Array, of_buffer
 from .blocks import Buffer
 from .errors import CommpoolError, FailedPrecondition
@@ -30,11 +31,11 @@ class SharedBlock(Buffer):
 
     __slots__ = ("pool", "_mutable", "_letting_go")
 
-    def __init__(self, pool: SharedPool, pointer: int, nbytes: int, stream: int, mutable: bool) -> None:
-        """Takes over a block that the import holds."""
-        super().__init__(pointer, pointer, nbytes, stream, None)
+    def __init__(self, pool: SharedPool, pointer: int, nbytes: int, stream: Stream, mutable: bool) -> None:
+        """Takes over a block that the import holds. The stream's object is kept until the block has gone."""
+        super().__init__(pointer, pointer, nbytes, stream_handle(stream), None)
         self.pool, self._mutable = pool, mutable
-        self._letting_go = weakref.finalize(self, library.commpool_import_release, pool.handle, pointer, stream)
+        self._letting_go = weakref.finalize(self, _let_go, pool.handle, pool._left, (pointer, stream))
 
     @property
     def device(self) -> int:
@@ -51,20 +52,22 @@ class SharedBlock(Buffer):
         Raises:
           DeadlineExceeded: an update does not end within the import's deadline_ms, or the pool sleeps on.
           RemoteFailure: the owner ended within an update: what is there is neither old nor new.
-          FailedPrecondition: the stream captures.
+          FailedPrecondition: the stream captures. One that begins to capture within the read keeps it open until the
+            capture has ended, and this process begins another read or update.
         """
-        return self._reading(self.stream if stream is None else stream_handle(stream))
+        of_work: Stream = self.stream if stream is None else stream
+        if not self._mutable:
+            return self._reading_freely(stream_handle(of_work))
+        block = self.pool.handle, self.pointer
+        return Submission(self, self.device, of_work, functools.partial(library.read_begin, *block),
+                          functools.partial(library.read_end, *block, stream_handle(of_work)))
 
     @contextlib.contextmanager
-    def _reading(self, stream: int) -> Iterator[SharedBlock]:
-        if self._mutable:
-            library.read_begin(self.pool.handle, self.pointer)
+    def _reading_freely(self, stream: int) -> Iterator[SharedBlock]:
         try:
             yield self
         finally:
-            if self._mutable:
-                library.read_end(self.pool.handle, self.pointer, stream)
-            elif stream != self.stream and not _driver.captures(self.device, stream, self.stream):
+            if stream != self.stream and not _driver.captures(self.device, stream, self.stream):
                 self.record_stream(stream)  # letting the block go waits for its own stream alone
 
     def array(self, shape: Union[int, tuple[int, ...]], dtype: Any = "uint8") -> Array:
@@ -77,9 +80,14 @@ class SharedBlock(Buffer):
         return of_buffer(self, shape, dtype, self.device)
 
     def free(self) -> None:
-        """Lets the block go now; raises if that fails."""
-        if self._letting_go.detach() is not None:
-            library.import_release(self.pool.handle, self._block, self.stream)
+        """Lets the block go now; raises if that fails, and may be called again then."""
+        kept = self._letting_go.detach()
+        if kept is not None:
+            try:
+                library.import_release(self.pool.handle, self._block, self.stream)
+            except FailedPrecondition:
+                self._letting_go = weakref.finalize(self, kept[1], *kept[2])
+                raise
             self._block, self.pointer, self.nbytes = 0, 0, 0
 
     def release(self) -> int:
@@ -95,6 +103,17 @@ class SharedBlock(Buffer):
 
     def __repr__(self) -> str:
         return super().__repr__().replace("Buffer", "SharedBlock")
+
+
+def _let_go(handle: int, left: list[tuple[int, Stream]], *blocks: tuple[int, Stream]) -> None:
+    """Lets blocks go, each with its stream, and those that were left. A capture leaves what it forbids for later."""
+    left.extend(blocks)
+    for _ in range(len(left)):
+        with contextlib.suppress(IndexError):  # another thread took the last one
+            pointer, stream = left.pop(0)
+            status = library.commpool_import_release(handle, pointer, stream_handle(stream))
+            if status == StatusCode.FAILED_PRECONDITION:
+                left.append((pointer, stream))
 
 
 def _try_to_wait(device: int, waiting: int, awaited: int) -> None:
@@ -124,7 +143,7 @@ class SharedPool(Owner):
       NotFound: by every method, once it is closed.
     """
 
-    __slots__ = ("handle", "_device", "_closing", "_held", "__weakref__")
+    __slots__ = ("handle", "_device", "_closing", "_held", "_left", "__weakref__")
 
     def __init__(self, ticket: str, device: Optional[Device], addresses: AddressesWord, deadline_ms: int) -> None:
         """Imports the pool of a ticket: see Pool.import_."""
@@ -136,6 +155,8 @@ class SharedPool(Owner):
         self.handle = int(library.import_open(options.text_of("ticket", ticket), ctypes.byref(given)))
         self._closing = weakref.finalize(self, library.commpool_import_close, self.handle)
         self._held: weakref.WeakSet[SharedBlock] = weakref.WeakSet()
+        # Addresses and streams of blocks that a capture kept from going. They are let go as another comes, or goes.
+        self._left: list[tuple[int, Stream]] = []
 
     def block(self, ticket: str, stream: Stream = None, *, mutable: bool = True) -> SharedBlock:
         """A block of the pool. The first of a segment maps it; further ones cost no driver call. That of the import's
@@ -143,7 +164,8 @@ class SharedPool(Owner):
 
         Args:
           ticket: of the block.
-          stream: its last work is done before the memory serves again; `read` takes others too.
+          stream: its last work is done before the memory serves again; it lives until the block has gone. `read` takes
+            others too.
           mutable: False: the program knows that nobody writes to it any more, so `read` asks nobody, may lie in a
             capture, and of `stream` costs nothing.
 
@@ -154,12 +176,16 @@ class SharedPool(Owner):
           Exhausted: the import has 8192 blocks.
           RemoteFailure: the owner has ended before the block's segment was mapped.
         """
-        return self._block(SharedBlock, ticket, stream_handle(stream), mutable)
+        stream_handle(stream)  # refused before anything is held
+        return self._block(SharedBlock, ticket, stream, mutable)
 
-    def _block(self, kind: type[_Kind], ticket: str, stream: int, mutable: bool) -> _Kind:
+    def _block(self, kind: type[_Kind], ticket: str, stream: Stream, mutable: bool) -> _Kind:
+        end_left()
+        _let_go(self.handle, self._left)
         pointer, nbytes = library.import_block(self.handle, options.text_of("ticket", ticket))
         made = kind(self, int(pointer), int(nbytes), stream, mutable)
         self._held.add(made)
+        self.device_of(made.pointer)  # known from here on, also once the import is closed
         return made
 
     def stats(self) -> SharedStatistics:

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from typing import Any, Callable, Iterator, Optional
+import functools
+from typing import Any, Callable, Optional
 
 from . import options
 from ._abi import AddressesWord as AddressesWord, ImportsWord as ImportsWord
 from ._library import library
+from ._submission import Submission
 from .blocks import block_of
 from .errors import InvalidArgument
 from .handles import Device, Pointer, Stream, pointer_of, stream_handle
 from .imports import SharedPool
 
 _TICKET_BYTES = 512  # COMMPOOL_TICKET_BYTES
-
-
-@contextlib.contextmanager
-def _updating(pointer: int, stream: int) -> Iterator[None]:
-    library.update_begin(pointer)
-    try:
-        yield
-    finally:
-        library.update_end(pointer, stream)
 
 
 def _ticket(call: Callable[..., Any], *arguments: Any) -> str:
@@ -38,6 +31,7 @@ class Sharer:
     __slots__ = ()
 
     handle: int
+    device: int
 
     def share(self, block: Optional[Pointer] = None, *, mutable: bool = True,
               imports: Optional[ImportsWord] = None) -> str:
@@ -75,10 +69,14 @@ class Sharer:
 
         Raises:
           DeadlineExceeded: processes still read after deadline_ms; the message names them.
-          FailedPrecondition: another update of the block is open, the pool sleeps, or it is not mutable.
+          FailedPrecondition: another update of the block is open, the pool sleeps, or it is not mutable; or the stream
+            captures. One that begins to capture within the update keeps it open until the capture has ended, and this
+            process begins another read or update.
           NotFound: the block was not shared.
         """
-        return _updating(pointer_of(block), stream_handle(stream))
+        written = pointer_of(block)
+        return Submission(None, self.device, stream, functools.partial(library.update_begin, written),
+                          functools.partial(library.update_end, written, stream_handle(stream)))
 
     @classmethod
     def import_(cls, ticket: str, *, device: Optional[Device] = None, addresses: AddressesWord = "any",

@@ -1,0 +1,67 @@
+"""What lies around the submission of work that another process must know of: reads and updates of shared blocks."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, Generic, TypeVar
+
+from . import _driver
+from .errors import CommpoolError, FailedPrecondition
+from .handles import Stream, stream_handle
+
+_Value = TypeVar("_Value")
+
+# Ends that a capture refused. They are made up for as the next submission, or an import's next block, begins.
+_left: list[Submission[Any]] = []
+
+
+class Submission(contextlib.AbstractContextManager[_Value], Generic[_Value]):
+    """Begins and ends a read or an update."""
+
+    __slots__ = ("_value", "_device", "_stream", "_begin", "_end", "_open")
+
+    def __init__(self, value: _Value, device: int, stream: Stream, begin: Callable[[], Any],
+                 end: Callable[[], Any]) -> None:
+        """Of work on the stream, which lives as long as this object. `value`: what `with` names."""
+        self._value, self._begin, self._end, self._open = value, begin, end, False
+        self._device, self._stream = device, stream
+
+    def _captures(self) -> bool:
+        return _driver.captures(self._device, stream_handle(self._stream))
+
+    def __enter__(self) -> _Value:
+        end_left()
+        # An end in a capture is refused, and other processes would wait for it.
+        if self._captures():
+            raise FailedPrecondition("the stream captures: reads and updates lie around the launch of the graph, not "
+                                     "inside of it; nothing has begun")
+        self._begin()
+        self._open = True
+        return self._value
+
+    def __exit__(self, *error: Any) -> None:
+        self._open = False
+        try:
+            self._end()
+        except FailedPrecondition as failure:
+            if not self._captures():
+                raise
+            _left.append(self)
+            raise FailedPrecondition(f"{failure.message}; it is open until the capture has ended and the next read or "
+                                     "update begins")
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False):  # it was entered, and never left
+            with contextlib.suppress(CommpoolError):
+                self.__exit__()
+
+
+def end_left() -> None:
+    """Ends what a capture kept from ending, but for that whose stream captures still."""
+    for _ in range(len(_left)):
+        with contextlib.suppress(IndexError, CommpoolError):  # another thread took the last one; nobody hears a failure
+            submission = _left.pop(0)
+            if submission._captures():
+                _left.append(submission)
+            else:
+                submission._end()
