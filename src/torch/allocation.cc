@@ -124,8 +124,9 @@ std::byte* Place() {
 // none.
 [[gnu::noinline, gnu::cold]] void GiveIdleMemory(const c10::OutOfMemoryError& error) {
   const Request request = CurrentRequest(0);
-  // A captured stream must not wait for the device.
-  const uint64_t released = CaptureOf(request.stream) == 0 ? TrimKnownPools(request.device) : 0;
+  // A trim waits for the device, which would break a capture. PyTorch may capture a graph on another thread.
+  const bool captures = !TorchRoutings().None() || CaptureOf(request.stream) != 0;
+  const uint64_t released = captures ? 0 : TrimKnownPools(request.device);
   if (released != 0) return;
   const std::string table = PoolTable(request.device);
   if (table.empty()) throw;

@@ -63,8 +63,8 @@ void ForgetGonePools() {
     if (!ReadStatistics(pool, &held)) PinnedScopes().Forget(pool);
 }
 
-// A pool that is told of the capture keeps the block's memory while the graph lives. One that is closed or gone takes
-// no announcement.
+// A pool that is told of the capture records nothing on its stream, which would break it. Whoever replays the graph
+// keeps the block. A pool that is closed or gone takes no announcement.
 void AnnounceCapture(commpool_pool pool, cudaStream_t stream) {
   const commpool_status announced = TorchCaptures().Announce(pool, stream);
   const bool ended = announced == COMMPOOL_NOT_FOUND || announced == COMMPOOL_FAILED_PRECONDITION;

@@ -126,6 +126,20 @@ class Captures(RoutedCase):
         graph, made = fill_graph(pool)
         self.check_replay(graph, made)
 
+    def test_stay_whole_where_another_thread_runs_out_of_memory_beside_an_idle_pool(self):
+        pool, stream, graph = self.pool(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        too_much = 2 * torch.cuda.mem_get_info()[1]
+
+        def run_out():
+            with commpool.use_pool(pool):
+                tensor(MIB)
+            with self.assertRaises(torch.OutOfMemoryError):
+                tensor(too_much)
+
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            on_thread(run_out)
+        self.assertNotEqual(pool.trim(), 0, "it was idle")
+
     def test_leave_other_threads_native_tensors_alone(self):
         pool, seen = self.pool(), []
         pool.reserve("8MiB")
