@@ -11,8 +11,23 @@ from .handles import Stream, stream_handle
 
 _Value = TypeVar("_Value")
 
-# Ends that a capture refused. They are made up for as the next submission, or an import's next block, begins.
-_left: list[Submission[Any]] = []
+# What captures refused: each tries once more, and says whether it is done.
+_left: list[Callable[[], bool]] = []
+
+
+def do_or_leave(attempt: Callable[[], bool]) -> None:
+    """Does it, where no capture refuses it; else as the next read, update or shared block comes, or goes."""
+    _left.append(attempt)
+    try_left()
+
+
+def try_left() -> None:
+    """Tries each of what captures refused once more."""
+    for _ in range(len(_left)):
+        with contextlib.suppress(IndexError, CommpoolError):  # another thread took the last one; nobody hears a failure
+            attempt = _left.pop(0)
+            if not attempt():
+                _left.append(attempt)
 
 
 class Submission(contextlib.AbstractContextManager[_Value], Generic[_Value]):
@@ -29,8 +44,14 @@ class Submission(contextlib.AbstractContextManager[_Value], Generic[_Value]):
     def _captures(self) -> bool:
         return _driver.captures(self._device, stream_handle(self._stream))
 
+    def _ends(self) -> bool:
+        if self._captures():
+            return False
+        self._end()
+        return True
+
     def __enter__(self) -> _Value:
-        end_left()
+        try_left()
         # An end in a capture is refused, and other processes would wait for it.
         if self._captures():
             raise FailedPrecondition("the stream captures: reads and updates lie around the launch of the graph, not "
@@ -46,7 +67,7 @@ class Submission(contextlib.AbstractContextManager[_Value], Generic[_Value]):
         except FailedPrecondition as failure:
             if not self._captures():
                 raise
-            _left.append(self)
+            _left.append(self._ends)
             raise FailedPrecondition(f"{failure.message}; it is open until the capture has ended and the next read or "
                                      "update begins")
 
@@ -54,14 +75,3 @@ class Submission(contextlib.AbstractContextManager[_Value], Generic[_Value]):
         if getattr(self, "_open", False):  # it was entered, and never left
             with contextlib.suppress(CommpoolError):
                 self.__exit__()
-
-
-def end_left() -> None:
-    """Ends what a capture kept from ending, but for that whose stream captures still."""
-    for _ in range(len(_left)):
-        with contextlib.suppress(IndexError, CommpoolError):  # another thread took the last one; nobody hears a failure
-            submission = _left.pop(0)
-            if submission._captures():
-                _left.append(submission)
-            else:
-                submission._end()

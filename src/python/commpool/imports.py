@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, TypeVar, Union
 from . import _abi, _driver, options
 from ._abi import AddressesWord, StatusCode
 from ._library import Owner, library
-from ._submission import Submission, end_left
+from ._submission import Submission, do_or_leave, try_left
 from .arrays import Array, of_buffer
 from .blocks import Buffer
 from .errors import CommpoolError, FailedPrecondition
@@ -35,7 +35,8 @@ class SharedBlock(Buffer):
         """Takes over a block that the import holds. The stream's object is kept until the block has gone."""
         super().__init__(pointer, pointer, nbytes, stream_handle(stream), None)
         self.pool, self._mutable = pool, mutable
-        self._letting_go = weakref.finalize(self, _let_go, pool.handle, pool._left, (pointer, stream))
+        self._letting_go = weakref.finalize(self, do_or_leave,
+                                            functools.partial(_let_go, pool.handle, pointer, stream))
 
     @property
     def device(self) -> int:
@@ -105,15 +106,10 @@ class SharedBlock(Buffer):
         return super().__repr__().replace("Buffer", "SharedBlock")
 
 
-def _let_go(handle: int, left: list[tuple[int, Stream]], *blocks: tuple[int, Stream]) -> None:
-    """Lets blocks go, each with its stream, and those that were left. A capture leaves what it forbids for later."""
-    left.extend(blocks)
-    for _ in range(len(left)):
-        with contextlib.suppress(IndexError):  # another thread took the last one
-            pointer, stream = left.pop(0)
-            status = library.commpool_import_release(handle, pointer, stream_handle(stream))
-            if status == StatusCode.FAILED_PRECONDITION:
-                left.append((pointer, stream))
+def _let_go(handle: int, pointer: int, stream: Stream) -> bool:
+    """Whether a block has gone: a capture keeps it."""
+    status = library.commpool_import_release(handle, pointer, stream_handle(stream))
+    return bool(status != StatusCode.FAILED_PRECONDITION)
 
 
 def _try_to_wait(device: int, waiting: int, awaited: int) -> None:
@@ -143,7 +139,7 @@ class SharedPool(Owner):
       NotFound: by every method, once it is closed.
     """
 
-    __slots__ = ("handle", "_device", "_closing", "_held", "_left", "__weakref__")
+    __slots__ = ("handle", "_device", "_closing", "_held", "__weakref__")
 
     def __init__(self, ticket: str, device: Optional[Device], addresses: AddressesWord, deadline_ms: int) -> None:
         """Imports the pool of a ticket: see Pool.import_."""
@@ -155,8 +151,6 @@ class SharedPool(Owner):
         self.handle = int(library.import_open(options.text_of("ticket", ticket), ctypes.byref(given)))
         self._closing = weakref.finalize(self, library.commpool_import_close, self.handle)
         self._held: weakref.WeakSet[SharedBlock] = weakref.WeakSet()
-        # Addresses and streams of blocks that a capture kept from going. They are let go as another comes, or goes.
-        self._left: list[tuple[int, Stream]] = []
 
     def block(self, ticket: str, stream: Stream = None, *, mutable: bool = True) -> SharedBlock:
         """A block of the pool. The first of a segment maps it; further ones cost no driver call. That of the import's
@@ -180,8 +174,7 @@ class SharedPool(Owner):
         return self._block(SharedBlock, ticket, stream, mutable)
 
     def _block(self, kind: type[_Kind], ticket: str, stream: Stream, mutable: bool) -> _Kind:
-        end_left()
-        _let_go(self.handle, self._left)
+        try_left()
         pointer, nbytes = library.import_block(self.handle, options.text_of("ticket", ticket))
         made = kind(self, int(pointer), int(nbytes), stream, mutable)
         self._held.add(made)
