@@ -75,13 +75,6 @@ commpool_status WithImport(commpool_import handle, Body body, const char* name =
   return WithRuntime(found, CallKind::kAny, name);
 }
 
-// Waits for what this process has submitted to the import's device.
-Status AwaitDevice(Runtime& runtime, const PoolImport& import) {
-  const std::shared_ptr<DeviceState> device = COMMPOOL_TRY(runtime.devices().Get(import.device()));
-  COMMPOOL_TRY(device->CheckNotCapturing());
-  return device->Quiesce(import.deadline_ms());
-}
-
 }  // namespace
 
 commpool_status commpool_pool_share(commpool_pool pool, commpool_imports imports, char* ticket, size_t capacity) {
@@ -177,7 +170,7 @@ commpool_status commpool_import_release(commpool_import import, const void* poin
 
 commpool_status commpool_import_close(commpool_import import) {
   return WithImport(import, [&](Runtime& runtime, PoolImport& found) -> Status {
-    COMMPOOL_TRY(AwaitDevice(runtime, found));
+    COMMPOOL_TRY(runtime.devices().Quiesce(found.device(), found.deadline_ms()));
     // Of two threads that close one import, one gets NOT_FOUND.
     return COMMPOOL_TRY(runtime.imports().Take(import))->Close();
   });
