@@ -42,6 +42,17 @@ class Alternate(cli.TracesTest):
             self.assertGreaterEqual(min(row["pool_long_us"], row["other_long_us"]), 0)
             self.assertIn(row["name"], result.stdout)
 
+    def test_a_trace_is_played_on_four_streams(self):
+        result = self.alternate("--torch-library", _STAND_IN, "--json", "--streams", "4",
+                                self.write("steady.trace", _STEADY))
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        results = json.loads(result.stdout)
+        [row] = results["traces"]
+        self.assertEqual(results["streams"], 4)
+        self.assertNotIn("failed", row)
+        self.skip_where_every_call_is_long(row)
+        self.assertGreaterEqual(row["rounds"], 6)
+
     def test_a_trace_that_does_not_fit_twice_is_told_and_the_others_are_not_lost(self):
         large = "".join(f"a {block} {20 * _MIB} 0\n" for block in range(3))
         traces = [self.write("large.trace", large), self.write("steady.trace", _STEADY)]
@@ -55,7 +66,7 @@ class Alternate(cli.TracesTest):
     def test_what_it_is_not_for_is_refused_with_the_reason(self):
         trace = self.write("one.trace", "a 1 1 0\n")
         library = ["--torch-library", _STAND_IN]
-        for arguments in ([], [*library, "--streams", "2"], [*library, "--mode", "symmetric"],
+        for arguments in ([], [*library, "--mode", "symmetric"],
                           [*library, "--peers", "torch-native"]):
             result = self.alternate(*arguments, trace)
             self.assertEqual(result.returncode, 3, arguments)

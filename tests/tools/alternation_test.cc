@@ -92,7 +92,7 @@ TEST_F(AlternationTest, AnAllocatorThatFailsIsToldWithTheEvent) {
   second_.FailAfter(3);
   const Status status = Run(256).status();
   EXPECT_EQ(status.code(), StatusCode::kOutOfMemory);
-  EXPECT_NE(status.message().find("event 6 of pairs"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("event 6 of 512 in pairs"), std::string::npos) << status.message();
 }
 
 TEST(Outcome, IsUndecidedWhereTheIntervalHoldsOne) {

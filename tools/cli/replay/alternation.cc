@@ -11,8 +11,7 @@
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
 #include "src/library/driver/diagnosis.h"
-#include "tools/cli/replay/clock_overhead.h"
-#include "tools/cli/replay/rescue.h"
+#include "tools/cli/replay/trace_player.h"
 #include "tools/cli/replay/trace_work.h"
 
 namespace commpool::cli {
@@ -50,33 +49,9 @@ class OnOneCore {
 };
 
 // One of the two allocators, with its blocks.
-class Player {
+class Player final : public TracePlayer {
  public:
-  Player(const Trace& trace, CUstream stream, ReplayedAllocator& allocator, TraceWork& work, Rescue& rescue)
-      : trace_(trace),
-        stream_(stream),
-        allocator_(allocator),
-        work_(work),
-        rescue_(rescue),
-        blocks_(trace.blocks, nullptr) {}
-  ~Player() { FreeAll(); }
-  Player(const Player&) = delete;
-  Player& operator=(const Player&) = delete;
-
-  Status Play(size_t first, size_t last) {
-    for (size_t index = first; index < last; ++index) {
-      Status status = Step(trace_.events[index]);
-      if (!status.ok()) return status.under("event " + std::to_string(index + 1) + " of " + trace_.name);
-    }
-    return Status();
-  }
-
-  void FreeAll() {
-    static_cast<void>(work_.Release(0));
-    for (void*& block : blocks_) {
-      if (block != nullptr) allocator_.Free(std::exchange(block, nullptr));
-    }
-  }
+  using TracePlayer::TracePlayer;
 
   struct Times {
     int64_t short_ns = 0;
@@ -87,43 +62,16 @@ class Player {
   Times Take() { return std::exchange(times_, Times()); }
 
  private:
-  Status Step(const TraceEvent& event) {
-    COMMPOOL_TRY(work_.Release(0));
-    if (!event.allocates()) {
-      void* const block = std::exchange(blocks_[event.block], nullptr);
-      const Clock::time_point start = Clock::now();
-      const bool freed = allocator_.Free(block);
-      Note(Nanoseconds(start, Clock::now()));
-      return freed ? Status() : allocator_.failure();
-    }
-    rescue_.Enter();
-    const Clock::time_point start = Clock::now();
-    void* const block = allocator_.Allocate(event.bytes, stream_);
-    const Clock::time_point end = Clock::now();
-    rescue_.Leave();
-    if (block == nullptr) return allocator_.failure();
-    Note(Nanoseconds(start, end));
-    blocks_[event.block] = block;
-    return work_.Hold(0, reinterpret_cast<CUdeviceptr>(block), event.bytes);
-  }
-
-  void Note(int64_t ns) {
-    ns = ns > clock_overhead_ ? ns - clock_overhead_ : 0;
+  Status Note(int64_t ns) override {
     if (ns >= kLongNs) {
       times_.long_ns += ns;
-      return;
+    } else {
+      times_.short_ns += ns;
+      ++times_.short_events;
     }
-    times_.short_ns += ns;
-    ++times_.short_events;
+    return Status();
   }
 
-  const Trace& trace_;
-  const CUstream stream_;
-  ReplayedAllocator& allocator_;
-  TraceWork& work_;
-  Rescue& rescue_;
-  std::vector<void*> blocks_;  // the live ones
-  const int64_t clock_overhead_ = ClockOverhead();
   Times times_;
 };
 
@@ -175,6 +123,7 @@ class Alternation {
       if (turn_++ % 2 != 0) std::swap(turns[0], turns[1]);
       for (Player* const player : turns) {
         COMMPOOL_TRY(player->Play(from, to));
+        COMMPOOL_TRY(player->Release());
       }
     }
     return Status();
@@ -230,14 +179,14 @@ Outcome OutcomeOf(const Spread& ratio) {
 
 Result<AlternationMeasures> Alternate(SoloDevice& device, const Trace& trace, ReplayedAllocator& pool,
                                       ReplayedAllocator& other, double seconds) {
-  if (trace.streams != 1) return Status(StatusCode::kInvalidArgument, trace.name + " has more than one stream");
   COMMPOOL_TRY(CheckRoom(device.driver(), trace));
-  std::unique_ptr<TraceWork> work = COMMPOOL_TRY(MakeTraceWork(device.driver(), {device.streams().front()}));
-  Rescue rescue(*work);  // runs on other cores than this thread
-  const OnOneCore on_one_core;
-  Player first(trace, device.streams().front(), pool, *work, rescue);
-  Player second(trace, device.streams().front(), other, *work, rescue);
-  return Alternation(trace, first, second).Run(seconds);
+  COMMPOOL_TRY(device.NeedStreams(2 * trace.streams));
+  std::unique_ptr<TraceWork> work = COMMPOOL_TRY(Player::MakeWork(device, trace, 0));
+  std::unique_ptr<TraceWork> others_work = COMMPOOL_TRY(Player::MakeWork(device, trace, trace.streams));
+  Player in_pool(device, trace, pool, std::move(work), 0);
+  Player in_other(device, trace, other, std::move(others_work), trace.streams);
+  const OnOneCore on_one_core;  // their threads for rescue run on other cores
+  return Alternation(trace, in_pool, in_other).Run(seconds);
 }
 
 nlohmann::json ToJson(const AlternationRow& row) {

@@ -30,7 +30,7 @@ Outcome OutcomeOf(const Spread& ratio);
 
 // Both play the whole trace once, then again and again, timed in its second half, for about `seconds` or until the
 // outcome is sure. A round is a twelfth of that half. In it turns of 64 events alternate: a b, b a, a b. Both
-// allocators' blocks live at once.
+// allocators' blocks live at once, each on streams of its own.
 Result<AlternationMeasures> Alternate(SoloDevice& device, const Trace& trace, ReplayedAllocator& pool,
                                       ReplayedAllocator& other, double seconds);
 

@@ -153,13 +153,15 @@ AlternationRow AlternateWithTorch(SoloDevice& device, const Trace& trace, const 
 
 Result<int> RunInTurns(SoloDevice& device, const std::vector<Trace>& traces, const Arguments& arguments,
                        const std::optional<TorchLibrary>& torch) {
-  if (!torch || arguments.traces.streams != 1 || arguments.pool.mode == ReplayMode::kSymmetric) {
+  if (!torch || arguments.pool.mode == ReplayMode::kSymmetric) {
     return Status(StatusCode::kNotSupported,
-                  "--alternate takes turns with PyTorch's expandable segments, in a pool that grows and on one "
-                  "stream: it needs --torch-library, and no peers");
+                  "--alternate takes turns with PyTorch's expandable segments, in a pool that grows: it needs "
+                  "--torch-library, and no peers");
   }
   std::vector<AlternationRow> rows;
-  nlohmann::json results = {{"driver", device.driver().description}, {"traces", nlohmann::json::array()}};
+  nlohmann::json results = {{"driver", device.driver().description},
+                            {"streams", arguments.traces.streams},
+                            {"traces", nlohmann::json::array()}};
   std::optional<Progress> progress(std::in_place, "replay: trace", traces.size());
   for (const Trace& trace : traces) {
     progress->Show(rows.size(), trace.name);
