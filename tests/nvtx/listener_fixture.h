@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "src/library/pool/blocks/block_listing.h"
 #include "tests/nvtx/listener.h"
 #include "tests/pool/pool_fixture.h"
 
@@ -46,7 +47,7 @@ class ListenerTest : protected Tool, public PoolTest {
   using Bytes = std::map<uint64_t, uint64_t>;
   Bytes Listed(PoolHandle pool) {
     Bytes listed;
-    for (const commpool_block& block : Get(pool).blocks().List()) {
+    for (const commpool_block& block : ListBlocks(Get(pool).basis(), Get(pool).blocks())) {
       if (block.state == COMMPOOL_BLOCK_LIVE) {
         listed[reinterpret_cast<uint64_t>(block.pointer)] = block.requested_bytes;
       }

@@ -2,6 +2,7 @@
 #include <future>
 #include <vector>
 
+#include "src/library/pool/blocks/block_listing.h"
 #include "tests/pool/pool_fixture.h"
 #include "tools/common/launch.h"
 
@@ -54,7 +55,7 @@ TEST_F(PendingFences, AreAskedOnceAStreamWhileItWorks) {
   EXPECT_EQ(Questions(pool), 2u);
   EXPECT_GE(CountersOf(pool).pending_bytes, 18 * kMiB);
   uint64_t listed = 0;
-  for (const commpool_block& block : Get(pool).blocks().List()) {
+  for (const commpool_block& block : ListBlocks(Get(pool).basis(), Get(pool).blocks())) {
     if (block.state == COMMPOOL_BLOCK_PENDING) listed += block.bytes;
   }
   EXPECT_EQ(listed, CountersOf(pool).pending_bytes) << "the listing says the same";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "src/library/pool/blocks/block_listing.h"
 #include "tests/pool/announced_capture.h"
 #include "tests/pool/pool_fixture.h"
 #include "tools/common/pool_invariants.h"
@@ -147,7 +148,7 @@ TEST_P(SleepInMode, RefusesEveryOtherCallMeanwhile) {
   EXPECT_EQ(awake.code(), StatusCode::kFailedPrecondition);
   EXPECT_NE(awake.message().find("it is not asleep"), std::string::npos) << awake.message();
   EXPECT_NE(Allocate(1000), 0u);
-  for (const commpool_block& live : pool().blocks().List()) {
+  for (const commpool_block& live : ListBlocks(pool().basis(), pool().blocks())) {
     if (live.state == COMMPOOL_BLOCK_LIVE) ExpectOk(runtime().Free(reinterpret_cast<CUdeviceptr>(live.pointer)));
   }
   EXPECT_EQ(pool().FindBlock(block).status().code(), StatusCode::kNotFound);

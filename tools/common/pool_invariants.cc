@@ -1,6 +1,7 @@
 #include "tools/common/pool_invariants.h"
 
 #include "src/library/base/check.h"
+#include "src/library/pool/blocks/block_listing.h"
 #include "tools/common/engine_invariants.h"
 
 namespace commpool::internal {
@@ -25,7 +26,7 @@ void CheckShared(const std::vector<SharedBlock>& kept, const engine::Engine& eng
 }  // namespace
 
 void CheckInvariants(Pool& pool) {
-  const std::vector<commpool_block> listed = pool.blocks().List();
+  const std::vector<commpool_block> listed = ListBlocks(pool.basis(), pool.blocks());
   std::vector<engine::SegmentRange> copied;
   {
     MutexLock lock(pool.blocks().mutex());

@@ -17,6 +17,7 @@
 #include "src/library/c_api/boundary.h"
 #include "src/library/c_api/structs.h"
 #include "src/library/driver/metering.h"
+#include "src/library/pool/blocks/block_listing.h"
 #include "src/library/pool/nvls_eligibility.h"
 #include "src/library/pool/options.h"
 #include "src/library/registration/communicator.h"
@@ -257,7 +258,8 @@ commpool_status commpool_pool_blocks(commpool_pool pool, commpool_block* blocks,
   return WithRuntime([&](Runtime& runtime) -> Status {
     std::shared_ptr<Pool> found = COMMPOOL_TRY(runtime.pools().Find(pool));
     COMMPOOL_TRY(output.Check("block"));
-    output.Write(found->blocks().List(), [&](const commpool_block& block) { return runtime.Shown(block); });
+    output.Write(internal::ListBlocks(found->basis(), found->blocks()),
+                 [&](const commpool_block& block) { return runtime.Shown(block); });
     return Status();
   });
 }

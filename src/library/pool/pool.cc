@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "src/library/pool/blocks/block_listing.h"
+
 namespace commpool::internal {
 
 // Nothing here can fail but for host memory: what can was made before.
@@ -28,7 +30,7 @@ std::shared_ptr<Pool> Pool::Make(PoolIngredients ingredients, std::unique_ptr<en
 
 // A block may outlive its pool's handle: then it names no pool.
 Result<commpool_block> Pool::FindBlock(CUdeviceptr address) const {
-  Result<commpool_block> block = blocks_.Find(address);
+  Result<commpool_block> block = internal::FindBlock(*basis_, blocks_, address);
   if (block.ok() && basis_->life.destroyed()) block->pool = 0;
   return block;
 }
@@ -71,7 +73,7 @@ Status Pool::AddOwnDefaultStream(CUdeviceptr address, CUstream handle, StreamKey
   if (stream == own || !has_own) return Status();
   const engine::Part part = COMMPOOL_TRY(captures_.PartOf(stream));
   if (part != engine::kCommonPart) return Status();
-  if (IsPerThread(own) && COMMPOOL_TRY(blocks_.Captures(own))) {
+  if (IsPerThread(own) && COMMPOOL_TRY(basis_->Captures(own))) {
     return basis_->Named(Status(StatusCode::kFailedPrecondition,
                                 "this thread's own default stream of the pool's device is being captured, so it cannot "
                                 "wait for that of the device which is current: make the pool's device current"));
@@ -204,7 +206,7 @@ void Pool::RecordPresent() {
   if (!basis_->record.on()) return;
   basis_->record.WasThere();
   basis_->RecordMade();
-  blocks_.RecordAll();
+  RecordBlocks(*basis_, blocks_);
   segments_.registrations.RecordPresent();
 }
 

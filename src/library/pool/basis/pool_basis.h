@@ -16,6 +16,7 @@
 
 #include "commpool/status.h"
 #include "src/library/base/mutex.h"
+#include "src/library/driver/graph_handles.h"
 #include "src/library/driver/handles.h"
 #include "src/library/nvtx/domain.h"
 #include "src/library/pool/basis/runtime_parts.h"
@@ -315,6 +316,12 @@ struct PoolBasis {
   }
   // Whether a stream of the same place captures: then nobody may ask how far the stream is.
   bool MayCapture(StreamKey stream) const { return runtime.devices.captures().OnDevice(PlaceOf(stream)); }
+  // Whether the stream captures: an event would become part of its graph, and a question how far it is break it. Nobody
+  // has to announce a capture, so the driver is asked each time. REQUIRES: IsReachable(stream).
+  Result<bool> Captures(StreamKey stream) const {
+    const ContextGuard current = MakeCurrent(stream);
+    return IsCapturing(driver, StreamOfKey(stream));
+  }
   FenceTable& fences() const { return runtime.devices.fences(); }
 };
 

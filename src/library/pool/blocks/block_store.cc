@@ -6,7 +6,6 @@
 
 #include "src/library/base/check.h"
 #include "src/library/base/try.h"
-#include "src/library/driver/graph_handles.h"
 #include "src/library/pool/blocks/graph_captures.h"
 
 namespace commpool::internal {
@@ -159,7 +158,7 @@ Status BlockStore::RecordFences(const std::vector<engine::MissingFence>& missing
   // No event can be recorded any more: the block stays closed (rule 9).
   if (basis_.device->health().broken()) return Status();
   for (const engine::MissingFence& fence : missing) {
-    if (!IsReachable(fence.stream) || COMMPOOL_TRY(Captures(fence.stream))) continue;
+    if (!IsReachable(fence.stream) || COMMPOOL_TRY(basis_.Captures(fence.stream))) continue;
     // The CPU is often ahead of streams that have nothing to do: then the block serves at once.
     const Result<bool> idle =
         basis_.own_reuse == engine::OwnReuse::kOncePassed ? HasFinished(fence.stream) : Result<bool>(false);
@@ -181,7 +180,7 @@ Status BlockStore::RecordFences(const std::vector<engine::MissingFence>& missing
 // event.
 Status BlockStore::FenceFreed(StreamKey stream) {
   const ContextGuard current = basis_.MakeCurrent(stream);
-  if (COMMPOOL_TRY(Captures(stream))) return Status();
+  if (COMMPOOL_TRY(basis_.Captures(stream))) return Status();
   engine::Moment moment = 0;
   {
     MutexLock lock(mutex_);
@@ -191,12 +190,6 @@ Status BlockStore::FenceFreed(StreamKey stream) {
   MutexLock lock(mutex_);
   engine_->FenceStream(stream, fence, moment);
   return Status();
-}
-
-// Nobody has to announce a capture, so the driver is asked each time.
-Result<bool> BlockStore::Captures(StreamKey stream) const {
-  const ContextGuard current = basis_.MakeCurrent(stream);
-  return IsCapturing(basis_.driver, StreamOfKey(stream));
 }
 
 void BlockStore::ClosePart(engine::Part part, const GraphCaptures& captures) {
@@ -244,7 +237,7 @@ bool BlockStore::MayWaitFor(const engine::Served& served) const {
   return std::all_of(served.waits.begin(), served.waits.end(), [&](const engine::StreamUse& use) {
     if (use.fence != engine::kNoFence) return true;
     if (!IsReachable(use.stream)) return !basis_.MayCapture(use.stream);
-    const Result<bool> captures = Captures(use.stream);
+    const Result<bool> captures = basis_.Captures(use.stream);
     return captures.ok() && !*captures;
   });
 }

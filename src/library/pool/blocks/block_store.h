@@ -95,11 +95,8 @@ class BlockStore {
 
   // Whether the stream has finished all its work, so that what it freed is idle. False where nobody may ask: for
   // another thread's default stream, in an announced capture, and in a symmetric pool. Never waits. A yes frees memory:
-  // the engine hears of it. REQUIRES: Captures(stream) said no, where it was not announced.
+  // the engine hears of it. REQUIRES: PoolBasis::Captures(stream) said no, where it was not announced.
   Result<bool> IsIdle(StreamKey stream);
-  // Whether the stream captures: an event would become part of its graph, and a question how far it is break it.
-  // REQUIRES: IsReachable(stream).
-  Result<bool> Captures(StreamKey stream) const;
   // Tells the engine which fences have passed. Returns whether any has. Never waits.
   bool PollFences();
   // Waits on the host for everything submitted to the device, and to the places of all streams that may touch the
@@ -129,24 +126,12 @@ class BlockStore {
   // Waits for calls of other threads that are about to record on it.
   void ForgetStream(StreamKey stream);
 
-  // What programs and recordings see: a block in a cache is not live.
-  //
-  // The live block that holds the address. kNotFound where there is none, or a thread's cache has it. The address may
-  // lie anywhere in the block.
-  Result<commpool_block> Find(CUdeviceptr address) const;
-  // Every block, by segment and address. Changes that threads' caches make meanwhile may be missing.
-  std::vector<commpool_block> List() const;
-  // Records the memory that the pool has, and the live blocks that caches do not keep, for a recording that begins.
-  void RecordAll() const;
   engine::Counters counters() const;  // as the engine sees it: cached blocks count as allocated
   // As the program sees it: cached blocks count as free. Pauses the pool's caches. kForget: the peaks begin anew.
   enum class Peaks { kKeep, kForget };
   engine::Counters Statistics(Peaks peaks = Peaks::kKeep) const;
 
  private:
-  // As programs see it.
-  void Describe(commpool_block& block) const;
-  std::vector<commpool_block> Listed() const COMMPOOL_REQUIRES(mutex_);
   void AnnounceSmall(const engine::SegmentRange& block, uint64_t requested, StreamKey stream, Caching caching);
   Status MakeWait(StreamKey waiter, const engine::StreamUse& use);
   // From now on the live block's free comes here, and not to a cache.

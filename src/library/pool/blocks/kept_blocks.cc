@@ -5,6 +5,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
+#include "src/library/pool/blocks/block_listing.h"
 
 namespace commpool::internal {
 
@@ -20,7 +21,7 @@ bool Names(const std::vector<uint64_t>& addresses, const engine::SegmentRange& b
 
 // The program has freed it perhaps; then it stays closed for others, who read on once the pool is awake.
 bool KeptBlocks::MayBeRead(engine::Address block) const {
-  if (blocks_.Find(block).ok()) return true;
+  if (FindBlock(basis_, blocks_, block).ok()) return true;
   MutexLock lock(blocks_.mutex());
   const engine::Engine& engine = blocks_.engine();
   return engine.IsClosedBy(block, engine::Reason::kImporters) || engine.IsClosedBy(block, engine::Reason::kRanks);
@@ -41,7 +42,7 @@ KeptBlocks::Copies::iterator KeptBlocks::From(engine::Address address) {
 // too if it is a constant and nobody has freed it since: the block's mark says so.
 KeptBlocks::Copies KeptBlocks::Wanted(const KeptCopies& wanted) {
   Copies copies;
-  for (const commpool_block& block : blocks_.List()) {
+  for (const commpool_block& block : ListBlocks(basis_, blocks_)) {
     Copy copy;
     copy.device = {reinterpret_cast<engine::Address>(block.pointer), block.bytes};
     copy.segment = block.segment;
@@ -195,7 +196,7 @@ Result<const std::byte*> KeptBlocks::FindKept(const engine::SegmentRange& range)
     return Status(StatusCode::kNotFound, "it has kept no " + FormatBytes(range.bytes) + " there: they were discarded");
   }
   const engine::Address block = copy->device.address;
-  if (asleep ? !blocks_.Find(block).ok() : !IsCopied(block)) {
+  if (asleep ? !FindBlock(basis_, blocks_, block).ok() : !IsCopied(block)) {
     return Status(StatusCode::kNotFound, "the block was freed since it was kept");
   }
   const std::byte* const start = COMMPOOL_TRY(copy->memory->Read());

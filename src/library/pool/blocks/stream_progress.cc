@@ -34,7 +34,7 @@ Status StreamProgress::Poll() {
 // A question, and an event behind the stream's work where the answer is no.
 Status StreamProgress::PollStream(StreamKey stream, engine::Moment now, std::vector<Checkpoint>* checkpoints) {
   if (!IsReachable(stream)) return Status();  // another thread's own stream, or one that may have died
-  if (basis_.MayCapture(stream) || COMMPOOL_TRY(blocks_.Captures(stream))) return Status();
+  if (basis_.MayCapture(stream) || COMMPOOL_TRY(basis_.Captures(stream))) return Status();
   const bool idle = COMMPOOL_TRY(blocks_.IsIdle(stream));
   if (idle) return Status();
   // An event behind the same frees would tell nothing new.

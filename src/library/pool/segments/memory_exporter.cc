@@ -9,6 +9,7 @@
 
 #include "src/library/base/try.h"
 #include "src/library/driver/device_info.h"
+#include "src/library/pool/blocks/block_listing.h"
 
 namespace commpool::internal {
 
@@ -34,7 +35,7 @@ Status CheckStays(const PoolConfiguration& configuration) {
 Result<commpool_block> MemoryExporter::Mark(CUdeviceptr address, engine::Mark mark) {
   COMMPOOL_TRY(basis_.CheckAwake());
   COMMPOOL_TRY(basis_.Named(CheckStays(basis_.configuration).under("share")));
-  const Result<commpool_block> block = blocks_.Find(address);
+  const Result<commpool_block> block = FindBlock(basis_, blocks_, address);
   if (!block.ok()) return basis_.Named(block.status().under("share"));
   if (blocks_.SetMark(reinterpret_cast<CUdeviceptr>(block->pointer), mark)) return block;
   return basis_.Named(Status(StatusCode::kNotFound, "share: the block was freed"));
@@ -84,7 +85,7 @@ Result<std::string> MemoryExporter::TicketOf(CUdeviceptr address, Writes writes)
 // Without a lock: it waits.
 Status MemoryExporter::BeginUpdate(CUdeviceptr address) {
   COMMPOOL_TRY(basis_.CheckOpen());
-  const commpool_block block = COMMPOOL_TRY(blocks_.Find(address));
+  const commpool_block block = COMMPOOL_TRY(FindBlock(basis_, blocks_, address));
   const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
   const ContextGuard current = basis_.MakeCurrent();
   return basis_.Named(basis_.runtime.shares.BeginUpdate(basis_.handle, start).under("update_begin"));
@@ -92,7 +93,7 @@ Status MemoryExporter::BeginUpdate(CUdeviceptr address) {
 
 // Without CheckOpen: importers wait for the end of an update even where the pool has closed meanwhile.
 Status MemoryExporter::EndUpdate(CUdeviceptr address, CUstream stream) {
-  const commpool_block block = COMMPOOL_TRY(blocks_.Find(address));
+  const commpool_block block = COMMPOOL_TRY(FindBlock(basis_, blocks_, address));
   const auto start = reinterpret_cast<CUdeviceptr>(block.pointer);
   const ContextGuard current = basis_.MakeCurrent();
   return basis_.Named(basis_.runtime.shares.EndUpdate(basis_.handle, start, stream).under("update_end"));

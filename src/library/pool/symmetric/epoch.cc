@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/library/base/try.h"
+#include "src/library/pool/blocks/block_listing.h"
 #include "src/library/pool/blocks/block_store.h"
 #include "src/library/pool/symmetric/symmetric_mode.h"
 
@@ -145,7 +146,7 @@ Status SymmetricMode::BeginEpoch(const Status& readiness) {
 void SymmetricMode::RecordInNewHome() const {
   basis_.RecordMade();
   if (!basis_.record.on()) return;
-  blocks_.RecordAll();
+  RecordBlocks(basis_, blocks_);
   segments_.registrations.RecordPresent();
 }
 

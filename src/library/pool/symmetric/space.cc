@@ -8,6 +8,7 @@
 
 #include "src/library/base/bytes.h"
 #include "src/library/base/try.h"
+#include "src/library/pool/blocks/block_listing.h"
 #include "src/library/pool/blocks/block_store.h"
 #include "src/library/pool/symmetric/symmetric_mode.h"
 
@@ -306,7 +307,7 @@ Status SymmetricMode::CheckNoLiveBlocks(const char* call) const {
   if (live == 0) return Status();
   return Status(StatusCode::kFailedPrecondition, basis_.title + " still has " + std::to_string(live) +
                                                      " live blocks: free them before " + call + " (" +
-                                                     DescribeLargest(blocks_.List()) + ")");
+                                                     DescribeLargest(ListBlocks(basis_, blocks_)) + ")");
 }
 
 // Breaks the rule that ranks apply the same frees, so only at the end of a pool or of an epoch.
